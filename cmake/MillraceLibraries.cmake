@@ -1,0 +1,52 @@
+# Third-party libraries. Required ones stop the configuration with the package to install; optional ones only turn a
+# feature off, which `millrace --version` then says.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+function(mr_require target module package)
+  pkg_check_modules(${target} IMPORTED_TARGET ${module})
+  if(NOT ${target}_FOUND)
+    message(FATAL_ERROR "${module} not found: install ${package} (or run scripts/setup)")
+  endif()
+endfunction()
+
+mr_require(YAML yaml-0.1 libyaml-dev)
+mr_require(JANSSON jansson libjansson-dev)
+mr_require(JPEG libjpeg libjpeg62-turbo-dev)
+mr_require(PNG libpng libpng-dev)
+mr_require(ZSTD libzstd libzstd-dev)
+mr_require(DEFLATE libdeflate libdeflate-dev)
+mr_require(XXHASH libxxhash libxxhash-dev)
+mr_require(ZLIB zlib zlib1g-dev)
+
+set(MR_HAVE_HDF5 0)
+if(MR_WITH_HDF5)
+  pkg_check_modules(HDF5 IMPORTED_TARGET hdf5-serial)
+  if(NOT HDF5_FOUND)
+    pkg_check_modules(HDF5 IMPORTED_TARGET hdf5)
+  endif()
+  if(HDF5_FOUND)
+    set(MR_HAVE_HDF5 1)
+  endif()
+endif()
+
+set(MR_HAVE_URING 0)
+if(MR_WITH_URING)
+  pkg_check_modules(URING IMPORTED_TARGET liburing)
+  if(URING_FOUND)
+    set(MR_HAVE_URING 1)
+  endif()
+endif()
+
+set(MR_HAVE_MPI 0)
+if(MR_WITH_MPI)
+  find_package(MPI COMPONENTS C QUIET)
+  if(MPI_C_FOUND)
+    set(MR_HAVE_MPI 1)
+  endif()
+endif()
+
+pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+
+# Which optional parts this build has; only build_info.c reads these, so the core has no #ifdef HAVE_X.
+configure_file(${CMAKE_SOURCE_DIR}/cmake/build_info.h.in ${CMAKE_BINARY_DIR}/generated/build_info.h)

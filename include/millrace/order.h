@@ -1,0 +1,84 @@
+/* The access order: which sample each rank reads when. The only place in Millrace that decides it.
+ *
+ * An order is a pure function (seed, epoch, rank, world) -> sample ids. Nothing is drawn as a side effect: any rank can
+ * compute what any other rank will read in any epoch, which is what prefetching, simulation, resuming and proofs need.
+ *
+ *   global sequence of an epoch   g(0), g(1), ... g(total-1), the same on every rank, whatever the world size
+ *   rank r of w reads             g(r), g(r + w), g(r + 2w), ...
+ *
+ * so a position is one number, the count of samples consumed globally; resuming at position p with another world size
+ * continues the same global sequence. total is n rounded up to a multiple of world (pad: the head is repeated, as
+ * PyTorch's DistributedSampler does) or down (drop_last), so all ranks get equally many.
+ *
+ * Modes whose name says they are rank-local (shard, buffer, file) define g through the ranks of the given world; the
+ * position stays one number, and resuming with another world size is refused there with a clear error, because no order
+ * can be both.
+ *
+ * Ownership: mr_order_create allocates, mr_order_free releases and accepts NULL. Thread-safety: an order is immutable
+ * except for mr_order_set_epoch; mr_order_get is safe from all threads between two set_epoch calls. */
+#ifndef MILLRACE_ORDER_H
+#define MILLRACE_ORDER_H
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_ORDER_VERSION 1 /* changes when any mode would yield other ids for the same parameters */
+
+enum mr_order_mode {
+    MR_ORDER_AUTO,       /* torch up to 100 million samples, cipher above */
+    MR_ORDER_SEQUENTIAL, /* 0, 1, 2, ... */
+    MR_ORDER_TORCH,      /* bit-identical to torch.randperm + DistributedSampler; 4 or 8 bytes per sample */
+    MR_ORDER_CIPHER,     /* exact global permutation by a keyed cipher; O(1) memory */
+    MR_ORDER_SHARD,      /* each rank owns one contiguous shard for the whole run, shuffled inside it every epoch */
+    MR_ORDER_BUFFER,     /* tf.data-like: each rank streams its shard through a shuffle buffer of `window` samples */
+    MR_ORDER_FILE,       /* files shuffled globally and dealt to ranks, samples of a file in sequence */
+};
+
+struct mr_order_params {
+    enum mr_order_mode mode;
+    uint64_t samples;          /* n > 0 */
+    uint64_t seed;
+    uint32_t rank, world;      /* rank < world */
+    bool drop_last;            /* false: pad by repeating the head of the sequence */
+    bool shuffle_each_epoch;   /* false: every epoch uses epoch 0's permutation */
+    uint64_t window;           /* BUFFER: samples in the buffer (>= 1) */
+    uint64_t samples_per_file; /* FILE, when all files hold equally many; else file_first below */
+    const uint64_t *file_first;/* FILE: first sample of each file, n_files + 1 entries, borrowed for create only */
+    uint64_t n_files;
+};
+
+struct mr_order;
+
+/* Errors: MR_E_USAGE for impossible parameters (rank >= world, no samples), -ENOMEM. */
+int mr_order_create(const struct mr_order_params *p, struct mr_order **out, struct mr_error *err);
+void mr_order_free(struct mr_order *o);
+
+/* Prepares epoch e (0, 1, ...); O(n) for torch, shard, buffer and file, O(1) otherwise. */
+int mr_order_set_epoch(struct mr_order *o, uint64_t epoch, struct mr_error *err);
+/* Samples this rank reads in an epoch; equal on all ranks. */
+uint64_t mr_order_rank_len(const struct mr_order *o);
+/* Samples all ranks read in an epoch: rank_len * world. */
+uint64_t mr_order_total(const struct mr_order *o);
+/* Ids of this rank from its k-th on (k = 0 ... rank_len-1): fills up to n, returns how many. */
+size_t mr_order_get(const struct mr_order *o, uint64_t k, uint64_t *ids, size_t n);
+/* The same for any rank: clairvoyance. */
+size_t mr_order_get_for(const struct mr_order *o, uint32_t rank, uint64_t k, uint64_t *ids, size_t n);
+/* Sets the start to global position `pos` (samples consumed by all ranks together in this epoch): afterwards index k = 0
+ * of every rank is the first unread one, and the lengths above count what is left. For global modes (sequential, torch,
+ * cipher) any world size may continue any position. */
+int mr_order_seek(struct mr_order *o, uint64_t pos, struct mr_error *err);
+
+const char *mr_order_mode_name(enum mr_order_mode mode);
+/* MR_E_USAGE with the list of names if unknown. "buffer(1024)" sets *window. */
+int mr_order_mode_parse(const char *name, enum mr_order_mode *mode, uint64_t *window, struct mr_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,95 @@
+/* Errors: filling the caller's struct mr_error. No allocation, no output; see <millrace/error.h> for the contract. */
+#include <millrace/error.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static void format_into(char *dst, size_t cap, size_t at, const char *fmt, va_list ap)
+{
+    int n = vsnprintf(dst + at, cap - at, fmt, ap);
+    if (n >= 0 && (size_t)n >= cap - at && cap >= 4)
+        memcpy(dst + cap - 4, "...", 4);
+}
+
+static int set_message(struct mr_error *err, int code, int with_errno_text, const char *fmt, va_list ap)
+{
+    if (!err)
+        return code;
+    err->code = code;
+    err->context[0] = err->hint[0] = '\0';
+    format_into(err->message, sizeof err->message, 0, fmt, ap);
+    if (with_errno_text && code < 0 && code > -10000) {
+        size_t used = strlen(err->message);
+        snprintf(err->message + used, sizeof err->message - used, ": %s", strerror(-code));
+    }
+    return code;
+}
+
+int mr_error_set(struct mr_error *err, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set_message(err, code, 1, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int mr_error_plain(struct mr_error *err, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set_message(err, code, 0, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int mr_error_context(struct mr_error *err, const char *fmt, ...)
+{
+    if (!err)
+        return MR_E_INTERNAL;
+    size_t used = strlen(err->context);
+    if (used && used + 4 < sizeof err->context) {
+        memcpy(err->context + used, " / ", 4);
+        used += 3;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    format_into(err->context, sizeof err->context, used, fmt, ap);
+    va_end(ap);
+    return err->code;
+}
+
+int mr_error_hint(struct mr_error *err, const char *fmt, ...)
+{
+    if (!err)
+        return MR_E_INTERNAL;
+    if (!err->hint[0]) {
+        va_list ap;
+        va_start(ap, fmt);
+        format_into(err->hint, sizeof err->hint, 0, fmt, ap);
+        va_end(ap);
+    }
+    return err->code;
+}
+
+const char *mr_error_name(int code)
+{
+    switch (code) {
+#define MR_ERROR_CASE(name, value, exit_status, text)                                                                \
+    case name: return #name;
+        MR_ERROR_LIST(MR_ERROR_CASE)
+#undef MR_ERROR_CASE
+    default: return code < 0 ? strerror(-code) : "ok";
+    }
+}
+
+int mr_error_exit_status(int code)
+{
+    switch (code) {
+#define MR_ERROR_CASE(name, value, exit_status, text)                                                                \
+    case name: return exit_status;
+        MR_ERROR_LIST(MR_ERROR_CASE)
+#undef MR_ERROR_CASE
+    default: return code < 0 ? 5 : 0;
+    }
+}

@@ -1,0 +1,27 @@
+/* One process-wide log sink. */
+#include "base/log.h"
+
+#include <stdio.h>
+
+static mr_log_fn *sink_fn;
+static void *sink_user;
+static enum mr_log_level sink_level;
+
+void mr_log_set_sink(mr_log_fn *fn, void *user, enum mr_log_level max_level)
+{
+    sink_fn = fn;
+    sink_user = user;
+    sink_level = max_level;
+}
+
+void mr_log(enum mr_log_level level, const char *fmt, ...)
+{
+    if (!sink_fn || level > sink_level)
+        return;
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    sink_fn(sink_user, level, text);
+}

@@ -1,0 +1,35 @@
+/* Sub-commands: one file each (src/cli/cmd_<name>.c), one row each in the table of commands in src/cli/main.c. A command
+ * is its option table plus a function; --help, the man page and shell completion come from the table.
+ *
+ * The command line is the only layer that prints results or decides exit codes. Results go to stdout, talk and progress
+ * to stderr. Every command has --json where it prints a result.
+ *
+ * To add one: write cmd_<name>.c with its struct, its rows and its run function; add it to MR_COMMANDS in main.c. */
+#ifndef MR_CLI_COMMAND_H
+#define MR_CLI_COMMAND_H
+
+#include "conf/option.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct mr_command_ctx {
+    const struct mr_command *command;
+    void *options;               /* the command's struct, parsed */
+    struct mr_strings overrides; /* key=value words, if the command takes them */
+    struct mr_arena *arena;      /* lives until the process ends */
+    const atomic_bool *stop;     /* set by SIGINT/SIGTERM: finish cleanly, return MR_E_INTERRUPTED */
+};
+
+struct mr_command {
+    const char *name;
+    const char *synopsis; /* "[options] FOLDER" */
+    const char *summary;  /* one line for the list of commands */
+    const char *details;  /* paragraphs for --help and the man page, with examples */
+    struct mr_option_table table;
+    bool takes_overrides;
+    /* Returns 0 or a negative code with err filled; main prints the error and picks the exit status. */
+    int (*run)(struct mr_command_ctx *ctx, struct mr_error *err);
+};
+
+#endif

@@ -1,0 +1,46 @@
+/* Ranks: how the processes of one job find each other. "self" is a job of one; "fork" makes N local processes without
+ * MPI (shared memory and pipes); "mpi" is a module (lib/millrace_mpi.so) loaded only under mpirun or srun, and the only
+ * code that includes mpi.h. Collectives here serve coordination, not bulk data.
+ *
+ * Failure: a rank that dies or reports an error makes every pending collective on the others return MR_E_PEER within
+ * 10 s, with the rank and the cause in err. */
+#ifndef MR_COMM_COMM_H
+#define MR_COMM_COMM_H
+
+#include <millrace/error.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mr_comm;
+
+enum mr_comm_op { MR_COMM_SUM, MR_COMM_MIN, MR_COMM_MAX };
+
+struct mr_comm_ops {
+    uint32_t abi, size;
+    const char *name, *doc;
+    int (*barrier)(struct mr_comm *c, struct mr_error *err);
+    int (*allreduce_u64)(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err);
+    int (*allreduce_f64)(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
+    int (*bcast)(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err);
+    /* recv has room for world * len bytes on root (may be NULL elsewhere). */
+    int (*gather)(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
+    void (*fail)(struct mr_comm *c, const struct mr_error *why); /* tell the others this rank is out */
+    void (*close)(struct mr_comm *c);
+};
+
+struct mr_comm {
+    const struct mr_comm_ops *ops;
+    uint32_t rank, world, local_rank, local_world;
+};
+
+/* Joins the job this process is in: `ranks` > 1 forks here (call before creating threads; the parent becomes rank 0 and
+ * reaps the others at close); otherwise mpirun/srun is detected from the environment and the MPI module loaded; else
+ * self. `no_mpi` skips detection. */
+int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_error *err);
+void mr_comm_close(struct mr_comm *c);
+int mr_comm_barrier(struct mr_comm *c, struct mr_error *err);
+/* Phase border: every rank passes its own result; all return 0 only if all passed 0. Otherwise all return the lowest
+ * failing rank's code, with its message in err and "rank R" in the context. */
+int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err);
+
+#endif

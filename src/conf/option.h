@@ -1,0 +1,108 @@
+/* Options as data. One row describes one setting completely: its YAML key, environment variable, command-line flag,
+ * type, bounds, unit, default, documentation and example all come from it; so do --help, the man page, the shell
+ * completion, the strict check of unknown keys and the "effective configuration" written into every result.
+ *
+ * A table describes the fields of one C struct. Workload sections (dataset, reader, train ...), store backends, formats,
+ * and the sub-commands of the program all use it. To add a setting: add one row and one struct field.
+ *
+ * A value remembers where it came from (enum mr_origin plus file:line), so that "why is this 4?" has an answer. */
+#ifndef MR_CONF_OPTION_H
+#define MR_CONF_OPTION_H
+
+#include "base/arena.h"
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum mr_opt_type {
+    MR_OPT_BOOL,     /* bool;      true false yes no on off 1 0 */
+    MR_OPT_INT,      /* int64_t;   decimal, 1_000, 1e6 if integral */
+    MR_OPT_DOUBLE,   /* double */
+    MR_OPT_BYTES,    /* uint64_t;  4096, 256KiB, 1.5GiB, 100MB (decimal MB = 10^6) */
+    MR_OPT_DURATION, /* uint64_t nanoseconds; a bare number is in seconds; 1.3s 200ms 5min */
+    MR_OPT_STRING,   /* const char *, never NULL; owned by the arena given to the parser */
+    MR_OPT_ENUM,     /* int: index into `choices` */
+    MR_OPT_DIMS,     /* struct mr_dims: [224, 224, 3] or 224x224x3 */
+    MR_OPT_DIST,     /* struct mr_dist: a number (seconds) or {type: normal, mean: ..., stdev: ...} */
+    MR_OPT_STRINGS,  /* struct mr_strings: a list */
+};
+
+#define MR_DIMS_MAX 8
+struct mr_dims {
+    unsigned n;
+    uint64_t dim[MR_DIMS_MAX];
+};
+
+struct mr_strings {
+    unsigned n;
+    const char **item; /* arena */
+};
+
+enum mr_dist_kind { MR_DIST_CONSTANT, MR_DIST_NORMAL, MR_DIST_UNIFORM, MR_DIST_GAMMA, MR_DIST_EXPONENTIAL, MR_DIST_POISSON };
+struct mr_dist {
+    enum mr_dist_kind kind;
+    double a, b; /* constant: a; normal: mean, stdev; uniform: min, max; gamma: shape, scale; exponential: scale; poisson: lam */
+};
+
+enum mr_opt_flags {
+    MR_OPTF_POSITIONAL = 1,  /* command line: filled by bare words, in table order */
+    MR_OPTF_REQUIRED = 2,    /* must be given */
+    MR_OPTF_HIDDEN = 4,      /* not in short help */
+    MR_OPTF_REPEAT = 8,      /* STRINGS: the flag may be repeated; a positional one takes all remaining words */
+    MR_OPTF_NO_EFFECT = 16,  /* accepted because other tools write it; the doc says why it changes nothing here */
+};
+
+struct mr_option {
+    const char *key;            /* YAML key inside its section and, with '_' as '-', the long flag */
+    enum mr_opt_type type;
+    size_t offset;              /* of the field in the table's struct */
+    const char *def;            /* default, in the syntax of the type; never NULL */
+    double min, max;            /* inclusive bounds for numbers; both 0 = none */
+    const char *const *choices; /* ENUM: NULL-terminated */
+    char short_flag;            /* 'j' for -j, or 0 */
+    unsigned flags;
+    const char *alias;          /* other accepted key(s), comma-separated, or NULL */
+    const char *doc;            /* one or two full sentences */
+    const char *example;        /* or NULL */
+};
+
+#define MR_OPTION_END {.key = NULL}
+
+struct mr_option_table {
+    const char *section;             /* "dataset", or the sub-command's name */
+    const char *doc;
+    const struct mr_option *options; /* ends with MR_OPTION_END */
+    size_t struct_bytes;
+};
+
+enum mr_origin { MR_ORIGIN_DEFAULT, MR_ORIGIN_FILE, MR_ORIGIN_ENV, MR_ORIGIN_OVERRIDE, MR_ORIGIN_FLAG, MR_ORIGIN_DERIVED };
+
+/* Fills `obj` (struct_bytes, any content) with the table's defaults. Strings point into the arena. */
+int mr_options_defaults(const struct mr_option_table *t, struct mr_arena *a, void *obj, struct mr_error *err);
+/* Parses one textual value into its field, checking type and bounds. The message names the key, the text and what is
+ * allowed: bad value '-3' for 'reader.batch_size': must be between 1 and 1048576. */
+int mr_option_parse(const struct mr_option_table *t, const struct mr_option *o, const char *text, struct mr_arena *a,
+                    void *obj, struct mr_error *err);
+/* Finds a row by key or alias; NULL if there is none. */
+const struct mr_option *mr_option_find(const struct mr_option_table *t, const char *key);
+/* The nearest key by edit distance, or NULL when nothing is near; for "did you mean". */
+const char *mr_option_nearest(const struct mr_option_table *t, const char *key);
+/* The field's value back as text, in a form mr_option_parse accepts. */
+int mr_option_print(const struct mr_option *o, const void *obj, char *out, size_t cap);
+
+/* Parses argv (without the program and sub-command names) by the table: --key value, --key=value, --no-key for
+ * booleans, -x, positionals, "--" ends flags. Environment variables MILLRACE_<SECTION>_<KEY> come below flags. Words of
+ * the form key=value, +key=value, ++key=value, ~key that match no positional are collected in `overrides` when it is not
+ * NULL (Hydra style), else they are usage errors. */
+int mr_options_parse_argv(const struct mr_option_table *t, int argc, char *const *argv, struct mr_arena *a, void *obj,
+                          struct mr_strings *overrides, struct mr_error *err);
+
+/* Shared parsers, also used by stores and formats. */
+int mr_parse_bytes(const char *text, uint64_t *out);
+int mr_parse_duration_ns(const char *text, uint64_t *out);
+int mr_parse_double(const char *text, double *out);
+int mr_parse_int(const char *text, int64_t *out);
+
+#endif

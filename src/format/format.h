@@ -1,0 +1,216 @@
+/* File formats over the storage layer: how samples lie in files. A format never opens a file by itself; it reads and
+ * writes ranges of mr_objects, so that O_DIRECT, io_uring, an emulated PFS or an object store need no format code.
+ *
+ *   writing   writer_open, then per sample sample_begin / sample_data* / sample_end, then writer_close. Samples arrive
+ *             in pieces, so a 600 MB record needs no 600 MB of memory. sample_end says where the sample lies (mr_sample_ref).
+ *   finding   scan: lists the samples of a file anybody wrote. Used once, by `millrace scan`; the manifest keeps the result.
+ *   reading   plan:   which byte ranges of the file hold the sample (normally one; an HDF5 sample may span chunks)
+ *             read:   the caller reads them, with any store, thread or queue, into one buffer, one after the other
+ *             decode: bytes -> sample, in memory, no I/O, safe from any thread
+ *
+ * What a file needs to be understood later (dtype, shape, chunk map, which zip member) is its layout: opaque bytes that
+ * scan and writer_close produce and that the manifest keeps, once for all files that share it. plan and decode get it
+ * back. Layouts are little-endian, start with a version byte, and are untrusted input: decode checks every field.
+ *
+ * A file that can only be read as a whole (gzip around TFRecord or CSV, several samples in one deflated zip member) has
+ * access MR_ACCESS_UNPACK: the reader unpacks it once (unpack), keeps the result while samples of it are wanted, and
+ * plan's ranges then refer to the unpacked bytes. Nothing is ever re-read per sample.
+ *
+ * All input is hostile: every count, size and offset is checked against the file and the limits below before use; errors
+ * name file, offset, want and have. Each parser has a libFuzzer target (tests/fuzz/fuzz_<format>.c).
+ *
+ * How to add a format: copy format_raw.c, fill struct mr_format_ops, add the row to the registry in format.c, run
+ * tests/conformance/format on it, add a fuzz target. */
+#ifndef MR_FORMAT_FORMAT_H
+#define MR_FORMAT_FORMAT_H
+
+#include "base/common.h"
+#include "conf/option.h"
+#include "store/store.h"
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_FORMAT_ABI 1
+#define MR_LABEL_NONE INT64_MIN
+
+/* X(name, numpy kind and size, bytes) */
+#define MR_DTYPE_LIST(X)                                                                                             \
+    X(MR_U8, "u1", 1) X(MR_I8, "i1", 1) X(MR_U16, "u2", 2) X(MR_I16, "i2", 2) X(MR_U32, "u4", 4) X(MR_I32, "i4", 4)  \
+    X(MR_U64, "u8", 8) X(MR_I64, "i8", 8) X(MR_F16, "f2", 2) X(MR_F32, "f4", 4) X(MR_F64, "f8", 8) X(MR_BOOL, "b1", 1) \
+    X(MR_C64, "c8", 8) X(MR_C128, "c16", 16) X(MR_BF16, "bf2", 2)
+enum mr_dtype {
+#define MR_DTYPE_ENUM(name, np, bytes) name,
+    MR_DTYPE_LIST(MR_DTYPE_ENUM)
+#undef MR_DTYPE_ENUM
+    MR_DTYPE_COUNT
+};
+unsigned mr_dtype_bytes(enum mr_dtype t);
+const char *mr_dtype_numpy(enum mr_dtype t); /* "u1" */
+/* "uint8", "float32", "fp16", "<f4", "|u1" ...; MR_E_USAGE with the list if unknown. Big-endian ('>f4') sets *swap. */
+int mr_dtype_parse(const char *text, enum mr_dtype *out, bool *swap, struct mr_error *err);
+
+enum mr_compression { MR_COMP_NONE, MR_COMP_GZIP, MR_COMP_ZIP };
+
+/* Limits against bombs; a file that wants more is refused with MR_E_LIMIT, naming the limit. */
+#define MR_LIMIT_SAMPLE_BYTES (64 * MR_GIB)
+#define MR_LIMIT_UNPACKED_BYTES (16 * MR_GIB)
+#define MR_LIMIT_UNPACK_RATIO 1100u /* deflate cannot exceed 1032 */
+#define MR_LIMIT_HEADER_BYTES (1u << 20)
+
+/* What a sample is. */
+struct mr_sample_info {
+    uint64_t id;         /* global sample number */
+    enum mr_dtype dtype;
+    struct mr_dims dims; /* of this sample, without a batch axis */
+    uint64_t bytes;      /* payload = product(dims) * dtype size */
+    int64_t label;       /* or MR_LABEL_NONE */
+};
+
+struct mr_extent {
+    uint64_t offset, length;
+};
+
+/* Where a sample lies in its file: what the manifest keeps for it. Meaning of `aux` is the format's (row in a chunk...). */
+struct mr_sample_ref {
+    struct mr_extent raw;
+    uint32_t aux; /* 24 bits are kept */
+    int64_t label; /* 32 bits are kept; MR_LABEL_NONE allowed */
+};
+
+struct mr_layout {
+    void *data; /* malloc'ed where a function returns one */
+    size_t len;
+};
+
+enum mr_access { MR_ACCESS_RANGE, MR_ACCESS_UNPACK };
+
+enum mr_read_flags {
+    MR_READ_VERIFY = 1, /* check stored checksums; may enlarge the planned ranges */
+};
+
+/* What one sample costs to read: told by `millrace show` and used by the advisor. */
+struct mr_read_cost {
+    enum mr_access access;
+    double bytes_read_per_payload_byte; /* 1.0 = no amplification */
+    const char *note;                   /* e.g. "deflated: whole member is inflated" */
+};
+
+/* Result of decode. If `dst` is NULL or the payload is already contiguous in raw, data may point into raw. */
+struct mr_sample_out {
+    void *dst;      /* in: where the payload should go, or NULL */
+    size_t dst_cap; /* in */
+    const void *data; /* out: dst, or inside raw */
+    size_t bytes;     /* out; if dst is too small: MR_E_LIMIT and bytes = what is needed */
+    enum mr_dtype dtype;
+    struct mr_dims dims;
+    int64_t label;
+};
+
+/* Per-thread scratch for decoders (inflate state, JPEG objects, temporary rows). Create one per thread. */
+struct mr_decoder;
+struct mr_decoder *mr_decoder_create(void);
+void mr_decoder_free(struct mr_decoder *d);
+/* A scratch buffer of at least `bytes`, slot 0..3; NULL when out of memory. */
+void *mr_decoder_scratch(struct mr_decoder *d, unsigned slot, size_t bytes);
+/* A format's own per-thread object, freed with the decoder. `key` is a unique address (the format's ops). */
+void **mr_decoder_private(struct mr_decoder *d, const void *key, void (*free_fn)(void *));
+
+/* What a writer is to produce. */
+struct mr_writer_spec {
+    uint64_t samples;   /* in this file; known beforehand */
+    enum mr_dtype dtype;
+    struct mr_dims dims; /* of one sample; n = 0: sizes vary, 1-d */
+    bool fixed_size;     /* all samples have `dims` */
+    enum mr_compression compression;
+    int compression_level;
+    struct mr_dims chunk_dims; /* hdf5 */
+    unsigned quality;          /* jpeg, 1..100 */
+    uint64_t content_seed;     /* jpeg: noise */
+};
+
+struct mr_writer { /* first member of a format's own writer */
+    const struct mr_format_ops *ops;
+};
+
+typedef int mr_scan_fn(void *user, const struct mr_sample_ref *ref, const char *key, struct mr_error *err);
+
+enum mr_format_caps {
+    MR_FMT_MULTI = 1,     /* several samples per file */
+    MR_FMT_VARSIZE = 2,   /* samples of one file may differ in size */
+    MR_FMT_LABEL = 4,     /* the file itself carries the label */
+    MR_FMT_CHECKSUM = 8,  /* MR_READ_VERIFY checks something */
+    MR_FMT_LOSSY = 16,    /* decode(write(x)) only resembles x */
+    MR_FMT_VERBATIM = 32, /* without VERIFY, plan's ranges are exactly the payload: they can be read in place */
+    MR_FMT_DTYPE = 64,    /* dtype and shape survive the round trip; otherwise samples are bytes */
+};
+
+struct mr_format_ops {
+    uint32_t abi, size;
+    const char *name;       /* "npz" */
+    const char *doc;
+    const char *extensions; /* ".npz"; comma-separated; for scan by name */
+    unsigned caps;
+
+    /* Chooses dtype and dims of a sample for a requested size (jpeg: the image whose encoding comes near it). Default
+     * (mr_format_shape_flat): a 1-d array of exactly that size, rounded to whole elements. */
+    int (*shape)(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info, struct mr_error *err);
+    /* Produces bytes [offset, offset+len) of the payload of sample info->id. Default: mr_content_fill. jpeg: pixels. */
+    void (*synth)(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
+                  uint64_t offset, void *dst, size_t len);
+    /* Is `have` the content that synth makes? Default: equality (returns 0); lossy formats: near enough. On mismatch
+     * MR_E_CORRUPT naming the first differing byte or the distance. */
+    int (*check)(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
+                 const struct mr_sample_out *have, struct mr_error *err);
+
+    int (*writer_open)(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
+                       struct mr_error *err);
+    int (*sample_begin)(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
+    int (*sample_data)(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
+    int (*sample_end)(struct mr_writer *w, struct mr_sample_ref *ref, struct mr_error *err);
+    /* Frees w in any case. ref of earlier samples stay valid. The file is complete, not yet fsynced. */
+    int (*writer_close)(struct mr_writer *w, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err);
+    void (*writer_abort)(struct mr_writer *w); /* frees w and leaves whatever is there; accepts NULL */
+    /* Other files that belong to `path` (index side-cars), "" terminated list of suffixes, e.g. ".off.idx\0.sz.idx\0" */
+    const char *side_suffixes;
+
+    int (*scan)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err);
+
+    int (*cost)(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err);
+    /* Turns whole-file bytes into unpacked bytes (malloc'ed); only for layouts with MR_ACCESS_UNPACK. */
+    int (*unpack)(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err);
+    /* Fills up to `max` extents, sets *n; MR_E_LIMIT and *n = needed if max is too small. */
+    int (*plan)(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags, struct mr_extent *ext,
+                unsigned max, unsigned *n, struct mr_error *err);
+    /* raw = the planned extents, concatenated. Same flags as for plan. */
+    int (*decode)(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                  const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err);
+};
+
+const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *err); /* error lists the names */
+const struct mr_format_ops *mr_format_for_path(const char *path);                   /* by extension, or NULL */
+const struct mr_format_ops *const *mr_format_registry(void);                        /* NULL-terminated */
+
+/* Defaults and shared stubs for the table. */
+int mr_format_shape_flat(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info, struct mr_error *err);
+void mr_format_synth_content(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
+                             uint64_t offset, void *dst, size_t len);
+int mr_format_check_equal(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
+                          const struct mr_sample_out *have, struct mr_error *err);
+int mr_format_no_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err);
+int mr_format_plan_single(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                          struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err);
+
+/* Reads one sample the simple way, in the calling thread: plan, read, decode. `buf` grows as needed (realloc). For tools
+ * and tests; the loader does the same steps with its own buffers. */
+struct mr_growbuf {
+    void *data;
+    size_t cap;
+};
+int mr_format_read_sample(const struct mr_format_ops *f, struct mr_object *o, struct mr_decoder *d,
+                          const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                          struct mr_growbuf *raw, struct mr_sample_out *out, struct mr_error *err);
+
+#endif

@@ -1,0 +1,157 @@
+/* The storage layer: the one seam under everything that moves bytes. Formats, data sets, the loader and checkpoints see
+ * objects and ranges, never open(2). A store is a stack: at the bottom a backend (posix, uring, mmap, memory, null),
+ * above it any number of shims (throttle, fault, trace), each with the same interface.
+ *
+ * Two ways to do I/O, on every backend:
+ *   direct   mr_object_read / mr_object_write: in the calling thread, complete when they return. What a worker thread
+ *            that has nothing else to do should use; one system call on posix.
+ *   queued   an mr_ioq per thread: submit many mr_io, reap completions. What one thread that wants many requests in
+ *            flight should use. The posix backend serves queues with worker threads, uring with a ring.
+ *
+ * Paths are as the backend understands them; posix takes any path. Errors carry path, offset, want/have.
+ * Thread safety: a store and its objects may be used from all threads; an mr_ioq belongs to one thread.
+ *
+ * How to add a backend: copy store_null.c, fill struct mr_store_ops, add the row to the registry in store.c, run the
+ * conformance suite (tests/conformance/store). An operation that makes no sense points to a shared stub that returns
+ * MR_E_UNSUPPORTED with a message; it is never NULL. */
+#ifndef MR_STORE_STORE_H
+#define MR_STORE_STORE_H
+
+#include "base/clock.h"
+#include "conf/option.h"
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MR_STORE_ABI 1
+
+struct mr_store;
+struct mr_object;
+struct mr_ioq;
+
+enum mr_object_flags {
+    MR_OBJ_READ = 1,
+    MR_OBJ_WRITE = 2,
+    MR_OBJ_CREATE = 4,   /* create if missing (with parents: no; see mr_store_mkdirs) */
+    MR_OBJ_TRUNCATE = 8,
+    MR_OBJ_EXCLUSIVE = 16,
+    MR_OBJ_DIRECT = 32,  /* bypass the page cache; falls back with one log note where the file system refuses */
+    MR_OBJ_RANDOM = 64,  /* advise random access: no read-ahead */
+};
+
+enum mr_store_caps {
+    MR_STORE_CAP_WRITE = 1,
+    MR_STORE_CAP_DIRECT = 2,
+    MR_STORE_CAP_PERSISTENT = 4, /* content outlives the process */
+};
+
+struct mr_store_stat {
+    uint64_t bytes;
+    uint64_t mtime_ns;
+    bool is_dir;
+    unsigned direct_align; /* 0 = direct I/O not possible */
+};
+
+enum mr_io_op { MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_FSYNC };
+
+/* One queued request; caller-owned, must stay put until reaped. READ_PATH opens `path`, reads the range and closes: the
+ * common case of one sample per file, which uring does as one linked chain. For READ_PATH with len = the buffer's
+ * capacity, a shorter file is not an error: result tells. */
+struct mr_io {
+    enum mr_io_op op;
+    unsigned flags;           /* MR_OBJ_DIRECT for READ_PATH */
+    struct mr_object *object; /* READ, WRITE, FSYNC */
+    const char *path;         /* READ_PATH */
+    void *buf;
+    size_t len;
+    uint64_t offset;
+    void *user;               /* the caller's */
+    int64_t result;           /* bytes moved, or negative code */
+    uint64_t submit_ns, done_ns; /* set by the queue when the store was opened with timing */
+    /* backend's scratch space; do not touch */
+    struct mr_io *next;
+    int backend_fd;
+    int backend_state;
+    uint64_t backend_word;
+};
+
+typedef int mr_store_list_fn(void *user, const char *name, bool is_dir, struct mr_error *err);
+
+struct mr_store_ops {
+    uint32_t abi, size; /* MR_STORE_ABI, sizeof(struct mr_store_ops) */
+    const char *name, *doc;
+    unsigned caps;
+    bool is_shim;
+    struct mr_option_table options;
+
+    /* `lower` is NULL for a backend; a shim takes ownership of it on success only. */
+    int (*open)(const void *options, struct mr_store *lower, struct mr_store **out, struct mr_error *err);
+    void (*close)(struct mr_store *s);
+
+    int (*object_open)(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
+    int (*object_close)(struct mr_object *o, struct mr_error *err); /* frees o in any case */
+    int (*object_size)(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
+    int64_t (*read)(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+    int64_t (*write)(struct mr_object *o, const void *buf, size_t len, uint64_t offset, struct mr_error *err);
+    int (*fsync)(struct mr_object *o, struct mr_error *err);
+    int (*allocate)(struct mr_object *o, uint64_t bytes, struct mr_error *err); /* reserve space; may be a no-op */
+    int (*truncate)(struct mr_object *o, uint64_t bytes, struct mr_error *err);
+
+    int (*stat)(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
+    int (*list)(struct mr_store *s, const char *path, mr_store_list_fn *fn, void *user, struct mr_error *err);
+    int (*mkdir)(struct mr_store *s, const char *path, struct mr_error *err); /* existing directory is fine */
+    int (*unlink)(struct mr_store *s, const char *path, struct mr_error *err);
+    int (*rename)(struct mr_store *s, const char *from, const char *to, struct mr_error *err);
+    int (*sync_dir)(struct mr_store *s, const char *path, struct mr_error *err); /* make creations and renames durable */
+    int (*free_space)(struct mr_store *s, const char *path, uint64_t *bytes, uint64_t *inodes, struct mr_error *err);
+
+    /* Page-cache control on our own files, no root: drop clean pages; which fraction of the range is resident. */
+    int (*drop_cache)(struct mr_object *o, struct mr_error *err);
+    int (*resident)(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err);
+
+    int (*ioq_create)(struct mr_store *s, unsigned depth, struct mr_ioq **out, struct mr_error *err);
+    void (*ioq_free)(struct mr_ioq *q); /* waits for what is in flight */
+    int (*ioq_submit)(struct mr_ioq *q, struct mr_io *const *ios, unsigned n, struct mr_error *err);
+    /* Waits for at least `min` completions (0 = poll), returns up to `max`; result count, or negative code. */
+    int (*ioq_reap)(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
+};
+
+/* The first member of every backend's store, object and queue struct. */
+struct mr_store {
+    const struct mr_store_ops *ops;
+    struct mr_store *lower;
+};
+struct mr_object {
+    struct mr_store *store;
+};
+struct mr_ioq {
+    struct mr_store *store;
+    unsigned depth;
+};
+
+/* Opens a stack from a text like "posix", "uring,direct=true", "throttle(bandwidth=163MB,latency=8ms):posix",
+ * "fault(nth=7,error=EIO):throttle(system=lustre):uring". Leftmost is the outermost shim. */
+int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err);
+void mr_store_close(struct mr_store *s);
+const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, for help and doctor */
+
+/* Convenience over ops; all retry EINTR and short transfers unless said otherwise. */
+int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
+int mr_object_close(struct mr_object *o, struct mr_error *err); /* accepts NULL */
+int mr_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
+/* Exactly len bytes, or an error (MR_E_FORMAT "unexpected end of file (want .. at .., file has ..)"). */
+int mr_object_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+/* Up to len bytes; 0 at the end. */
+int64_t mr_object_read_some(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+int mr_object_write(struct mr_object *o, const void *buf, size_t len, uint64_t offset, struct mr_error *err);
+/* Whole file into a malloc'ed buffer (NUL-terminated one past the end); refuses more than `max_bytes`. */
+int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len, struct mr_error *err);
+/* Writes to a temporary beside it, fsyncs, renames, syncs the folder: the old or the new content, never half. */
+int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err);
+int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
+int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err); /* with parents */
+
+#endif
