@@ -2,6 +2,9 @@
 # feature off, which `millrace --version` then says.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+if(MR_PORTABLE)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a) # third-party code goes into our binary; only glibc stays outside
+endif()
 
 function(mr_require target module package)
   pkg_check_modules(${target} IMPORTED_TARGET ${module})
@@ -27,6 +30,13 @@ if(MR_WITH_HDF5)
   endif()
   if(HDF5_FOUND)
     set(MR_HAVE_HDF5 1)
+    if(MR_PORTABLE)
+      # Debian's static HDF5 refers to its S3 driver's libraries, which we never call: see packaging/hdf5_unused.c.
+      add_library(mr_hdf5_unused STATIC ${CMAKE_SOURCE_DIR}/packaging/hdf5_unused.c)
+      find_library(SZ_LIBRARY sz REQUIRED)
+      find_library(AEC_LIBRARY aec REQUIRED)
+      target_link_libraries(PkgConfig::HDF5 INTERFACE mr_hdf5_unused ${SZ_LIBRARY} ${AEC_LIBRARY} PkgConfig::ZLIB dl m)
+    endif()
   endif()
 endif()
 

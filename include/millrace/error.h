@@ -17,6 +17,7 @@
 
 #include <stdarg.h>
 
+#pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -73,4 +74,5 @@ int mr_error_exit_status(int code);
 #ifdef __cplusplus
 }
 #endif
+#pragma GCC visibility pop
 #endif

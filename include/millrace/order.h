@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -81,4 +82,5 @@ int mr_order_mode_parse(const char *name, enum mr_order_mode *mode, uint64_t *wi
 #ifdef __cplusplus
 }
 #endif
+#pragma GCC visibility pop
 #endif
