@@ -95,6 +95,7 @@ enum mr_read_flags {
 struct mr_read_cost {
     enum mr_access access;
     double bytes_read_per_payload_byte; /* 1.0 = no amplification */
+    bool verbatim;                      /* this layout: planned ranges (without VERIFY) are exactly the payload */
     const char *note;                   /* e.g. "deflated: whole member is inflated" */
 };
 
@@ -143,7 +144,8 @@ enum mr_format_caps {
     MR_FMT_LABEL = 4,     /* the file itself carries the label */
     MR_FMT_CHECKSUM = 8,  /* MR_READ_VERIFY checks something */
     MR_FMT_LOSSY = 16,    /* decode(write(x)) only resembles x */
-    MR_FMT_VERBATIM = 32, /* without VERIFY, plan's ranges are exactly the payload: they can be read in place */
+    MR_FMT_VERBATIM = 32, /* without VERIFY, plan's ranges can be exactly the payload, to be read in place; whether
+                             they are is told per layout by cost (compressed or byte-swapped files are not) */
     MR_FMT_DTYPE = 64,    /* dtype and shape survive the round trip; otherwise samples are bytes */
 };
 
@@ -177,6 +179,9 @@ struct mr_format_ops {
     const char *side_suffixes;
 
     int (*scan)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err);
+    /* The same, but the first axis of the array counts samples (`millrace scan --rows`). Only for formats whose files do
+     * not say it themselves (npy, npz: there scan takes the whole array as one sample); NULL elsewhere. */
+    int (*scan_rows)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err);
 
     int (*cost)(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err);
     /* Turns whole-file bytes into unpacked bytes (malloc'ed); only for layouts with MR_ACCESS_UNPACK. */
