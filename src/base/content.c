@@ -27,13 +27,15 @@ static bool line_is_zero(unsigned percent, unsigned line)
     return (line + 1) * percent / 100 != line * percent / 100;
 }
 
-MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sample, uint64_t block,
-                                      uint8_t *dst)
+/* The first `len` bytes of a block. Small samples pay only for the lines they have. */
+MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst,
+                                      size_t len)
 {
     lanes s[4];
     seed_block(c, sample, block, s);
     lanes a = s[0], b = s[1], d = s[2], e = s[3];
-    for (unsigned line = 0; line < MR_CONTENT_BLOCK / LINE; line++) {
+    size_t lines = len / LINE, tail = len % LINE;
+    for (size_t line = 0; line < lines + (tail != 0); line++) {
         lanes out = a + e;
         lanes t = b << 17;
         d ^= a;
@@ -42,12 +44,12 @@ MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sampl
         a ^= e;
         d ^= t;
         e = (e << 45) | (e >> 19);
-        memcpy(dst + (size_t)line * LINE, &out, LINE);
+        memcpy(dst + line * LINE, &out, MR_LIKELY(line < lines) ? LINE : tail);
     }
     if (c->compress_percent)
-        for (unsigned line = 0; line < MR_CONTENT_BLOCK / LINE; line++)
-            if (line_is_zero(c->compress_percent, line))
-                memset(dst + (size_t)line * LINE, 0, LINE);
+        for (size_t line = 0; line < lines + (tail != 0); line++)
+            if (line_is_zero(c->compress_percent, (unsigned)line))
+                memset(dst + line * LINE, 0, line < lines ? LINE : tail);
 }
 
 void mr_content_fill(const struct mr_content *c, uint64_t sample, uint64_t offset, void *dst, size_t len)
@@ -58,10 +60,10 @@ void mr_content_fill(const struct mr_content *c, uint64_t sample, uint64_t offse
         uint64_t block = offset / MR_CONTENT_BLOCK;
         size_t at = (size_t)(offset % MR_CONTENT_BLOCK);
         size_t n = MR_MIN((size_t)MR_CONTENT_BLOCK - at, len);
-        if (n == MR_CONTENT_BLOCK) {
-            fill_block(c, sample, block, out);
+        if (at == 0) {
+            fill_block(c, sample, block, out, n);
         } else {
-            fill_block(c, sample, block, edge);
+            fill_block(c, sample, block, edge, at + n);
             memcpy(out, edge + at, n);
         }
         out += n;
@@ -78,7 +80,7 @@ size_t mr_content_verify(const struct mr_content *c, uint64_t sample, uint64_t o
     while (done < len) {
         size_t at = (size_t)((offset + done) % MR_CONTENT_BLOCK);
         size_t n = MR_MIN((size_t)MR_CONTENT_BLOCK - at, len - done);
-        fill_block(c, sample, (offset + done) / MR_CONTENT_BLOCK, want);
+        fill_block(c, sample, (offset + done) / MR_CONTENT_BLOCK, want, at + n);
         if (memcmp(in + done, want + at, n) != 0) {
             while (in[done] == want[at]) {
                 done++;

@@ -1,23 +1,31 @@
 /* Errors: filling the caller's struct mr_error. No allocation, no output; see <millrace/error.h> for the contract. */
 #include <millrace/error.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Formats aside first: callers may pass a part of the same struct as an argument ("...: %s", err->message). */
 static void format_into(char *dst, size_t cap, size_t at, const char *fmt, va_list ap)
 {
-    int n = vsnprintf(dst + at, cap - at, fmt, ap);
-    if (n >= 0 && (size_t)n >= cap - at && cap >= 4)
-        memcpy(dst + cap - 4, "...", 4);
+    char text[sizeof(((struct mr_error *)0)->message)];
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    size_t room = cap - at, len = strlen(text);
+    bool cut = n >= (int)sizeof text || len >= room;
+    len = len < room ? len : room - 1;
+    memcpy(dst + at, text, len);
+    dst[at + len] = '\0';
+    if (cut && at + len >= 3)
+        memcpy(dst + at + len - 3, "...", 4);
 }
 
 static int set_message(struct mr_error *err, int code, int with_errno_text, const char *fmt, va_list ap)
 {
     if (!err)
         return code;
+    format_into(err->message, sizeof err->message, 0, fmt, ap);
     err->code = code;
     err->context[0] = err->hint[0] = '\0';
-    format_into(err->message, sizeof err->message, 0, fmt, ap);
     if (with_errno_text && code < 0 && code > -10000) {
         size_t used = strlen(err->message);
         snprintf(err->message + used, sizeof err->message - used, ": %s", strerror(-code));
