@@ -35,21 +35,22 @@ MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sampl
     seed_block(c, sample, block, s);
     lanes a = s[0], b = s[1], d = s[2], e = s[3];
     size_t lines = len / LINE, tail = len % LINE;
-    for (size_t line = 0; line < lines + (tail != 0); line++) {
+    for (size_t line = 0; line <= lines; line++) {
         lanes out = a + e;
         lanes t = b << 17;
+        if (c->compress_percent && line_is_zero(c->compress_percent, (unsigned)line))
+            out ^= out;
         d ^= a;
         e ^= b;
         b ^= d;
         a ^= e;
         d ^= t;
         e = (e << 45) | (e >> 19);
-        memcpy(dst + line * LINE, &out, MR_LIKELY(line < lines) ? LINE : tail);
+        if (MR_LIKELY(line < lines))
+            memcpy(dst + line * LINE, &out, LINE);
+        else if (tail)
+            memcpy(dst + line * LINE, &out, tail);
     }
-    if (c->compress_percent)
-        for (size_t line = 0; line < lines + (tail != 0); line++)
-            if (line_is_zero(c->compress_percent, (unsigned)line))
-                memset(dst + line * LINE, 0, line < lines ? LINE : tail);
 }
 
 void mr_content_fill(const struct mr_content *c, uint64_t sample, uint64_t offset, void *dst, size_t len)
