@@ -1,10 +1,11 @@
-/* Sub-commands: one file each (src/cli/cmd_<name>.c), one row each in the table of commands in src/cli/main.c. A command
+/* Sub-commands: one file each (src/cli/cmd_<name>.c), one row each in MR_COMMANDS (src/cli/commands.h). A command
  * is its option table plus a function; --help, the man page and shell completion come from the table.
  *
  * The command line is the only layer that prints results or decides exit codes. Results go to stdout, talk and progress
  * to stderr. Every command has --json where it prints a result.
  *
- * To add one: write cmd_<name>.c with its struct, its rows and its run function; add it to MR_COMMANDS in main.c. */
+ * To add one: write cmd_<name>.c with its struct, its rows and its run function; add X(<name>) to
+ * MR_COMMANDS in commands.h. */
 #ifndef MR_CLI_COMMAND_H
 #define MR_CLI_COMMAND_H
 

@@ -1,4 +1,182 @@
-int main(void)
+/* The program: finds the sub-command, fills its options (default < environment < flags), runs it, prints the error if
+ * there is one, and picks the exit status. The only place that ends the process.
+ *
+ * Signals: the first SIGINT or SIGTERM sets the stop flag, and the command returns MR_E_INTERRUPTED when it has cleaned
+ * up; a second SIGINT ends the process at once. SIGPIPE sets the flag, too, so that `millrace order | head` ends.
+ * Standard output is checked at the end: a result that could not be written is an error. */
+#include "cli/commands.h"
+#include "cli/globals.h"
+#include "cli/help.h"
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_bool stop_requested;
+static volatile sig_atomic_t interrupts, broken_pipe;
+
+static void on_signal(int number)
 {
-    return 0;
+    if (number == SIGPIPE)
+        broken_pipe = 1;
+    else if (number == SIGINT && interrupts++)
+        _exit(130);
+    atomic_store(&stop_requested, true);
+}
+
+static void install_signals(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGPIPE, &sa, NULL);
+}
+
+static void log_to_stderr(void *user, enum mr_log_level level, const char *text)
+{
+    static const char *const names[] = {"warning", "note", "info", "debug"};
+    (void)user;
+    fprintf(stderr, "millrace: %s: %s\n", names[level], text);
+}
+
+static void set_log_level(const struct mr_globals *g)
+{
+    mr_log_set_sink(log_to_stderr, NULL,
+                    g->debug     ? MR_LOG_DEBUG
+                    : g->verbose ? MR_LOG_INFO
+                    : g->quiet   ? MR_LOG_WARN
+                                 : MR_LOG_NOTE);
+}
+
+/* Three lines: the fact, where, what to do. */
+static int print_error(int code, const struct mr_error *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "millrace: %s\n", err->message[0] ? err->message : mr_error_name(code));
+    if (err->context[0])
+        fprintf(stderr, "  %s%s\n", strncmp(err->context, "in ", 3) && strncmp(err->context, "at ", 3) ? "in " : "",
+                err->context);
+    if (err->hint[0])
+        fprintf(stderr, "  hint: %s\n", err->hint);
+    return mr_error_exit_status(code);
+}
+
+/* Closes standard output and says whether everything reached it. */
+static int finish(int status)
+{
+    errno = 0;
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) != 0)
+        failed = true;
+    int saved = errno;
+    if (close(STDOUT_FILENO) != 0 && errno != EBADF && !failed) {
+        failed = true;
+        saved = errno;
+    }
+    if (!failed)
+        return status;
+    if (!broken_pipe)
+        fprintf(stderr, "millrace: cannot write to standard output%s%s\n", saved ? ": " : "",
+                saved ? strerror(saved) : "");
+    return status && status != 130 ? status : 5;
+}
+
+static bool wants_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+/* Options before the command's name. *used is how many words they took. */
+static int parse_leading(int argc, char *const *argv, struct mr_arena *a, struct mr_globals *g, int *used,
+                         struct mr_error *err)
+{
+    struct mr_options_target target = {.table = &mr_globals_table, .obj = g};
+    int n = 0;
+    while (n < argc && argv[n][0] == '-')
+        n++;
+    *used = n;
+    return mr_options_parse_targets(&target, 1, n, argv, a, NULL, err);
+}
+
+static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
+                       struct mr_globals *g, struct mr_error *err)
+{
+    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .stop = &stop_requested};
+    ctx.options = mr_arena_alloc(a, cmd->table.struct_bytes + 1);
+    if (!ctx.options)
+        return mr_error_set(err, -ENOMEM, "cannot start '%s'", cmd->name);
+    struct mr_options_target targets[] = {{&cmd->table, ctx.options}, {&mr_globals_table, g}};
+    int rc = mr_options_defaults(&cmd->table, a, ctx.options, err);
+    if (!rc)
+        rc = mr_options_parse_env(&cmd->table, environ, a, ctx.options, err);
+    if (!rc)
+        rc = mr_options_parse_targets(targets, 2, argc, argv, a, cmd->takes_overrides ? &ctx.overrides : NULL, err);
+    if (rc)
+        return rc;
+    set_log_level(g);
+    return cmd->run(&ctx, err);
+}
+
+static int unknown_command(const char *name, const char *nearest, struct mr_error *err)
+{
+    mr_error_plain(err, MR_E_USAGE, "there is no command '%.200s'", name);
+    if (nearest)
+        mr_error_hint(err, "did you mean 'millrace %s'?", nearest);
+    return mr_error_hint(err, "list the commands with 'millrace help'");
+}
+
+static int dispatch(int argc, char *const *argv, struct mr_arena *a, struct mr_error *err)
+{
+    struct mr_globals globals = {0};
+    int used = 0;
+    if (argc > 0 && (!strcmp(argv[0], "--version") || !strcmp(argv[0], "version"))) {
+        bool json = argc == 2 && !strcmp(argv[1], "--json");
+        if (argc > 1 && !json)
+            return mr_error_plain(err, MR_E_USAGE, "unexpected argument '%.200s' after '%s'", argv[1], argv[0]);
+        return mr_version_print(stdout, json, err);
+    }
+    int rc = mr_options_defaults(&mr_globals_table, a, &globals, err);
+    if (!rc)
+        rc = parse_leading(argc, argv, a, &globals, &used, err);
+    if (rc)
+        return rc;
+    set_log_level(&globals);
+    if (globals.help) {
+        mr_help_overview(stdout);
+        return 0;
+    }
+    if (used == argc) {
+        mr_help_overview(stderr);
+        return mr_error_plain(err, MR_E_USAGE, "no command given");
+    }
+    const char *nearest = NULL;
+    const struct mr_command *cmd = mr_command_find(argv[used], &nearest);
+    if (!cmd)
+        return unknown_command(argv[used], nearest, err);
+    if (wants_help(argc - used - 1, argv + used + 1)) {
+        mr_help_command(stdout, cmd);
+        return 0;
+    }
+    return run_command(cmd, argc - used - 1, argv + used + 1, a, &globals, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct mr_arena arena = {0};
+    struct mr_error err = {0};
+    install_signals();
+    int rc = dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0), &arena, &err);
+    if (rc >= 0 && atomic_load(&stop_requested) && !broken_pipe)
+        rc = mr_error_plain(&err, MR_E_INTERRUPTED, "interrupted");
+    int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : print_error(rc, &err)) : 0;
+    mr_arena_done(&arena);
+    return finish(status);
 }

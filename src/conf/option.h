@@ -26,7 +26,8 @@ enum mr_opt_type {
     MR_OPT_ENUM,     /* int: index into `choices` */
     MR_OPT_DIMS,     /* struct mr_dims: [224, 224, 3] or 224x224x3 */
     MR_OPT_DIST,     /* struct mr_dist: a number (seconds) or {type: normal, mean: ..., stdev: ...} */
-    MR_OPT_STRINGS,  /* struct mr_strings: a list */
+    MR_OPT_STRINGS,  /* struct mr_strings: [a, "b c"], or one bare word */
+    MR_OPT_UINTS,    /* struct mr_uints: [1009254400, 865075200], any length */
 };
 
 #define MR_DIMS_MAX 8
@@ -38,6 +39,11 @@ struct mr_dims {
 struct mr_strings {
     unsigned n;
     const char **item; /* arena */
+};
+
+struct mr_uints {
+    unsigned n;
+    uint64_t *item; /* arena */
 };
 
 enum mr_dist_kind { MR_DIST_CONSTANT, MR_DIST_NORMAL, MR_DIST_UNIFORM, MR_DIST_GAMMA, MR_DIST_EXPONENTIAL, MR_DIST_POISSON };
@@ -93,13 +99,39 @@ const char *mr_option_nearest(const struct mr_option_table *t, const char *key);
 int mr_option_print(const struct mr_option *o, const void *obj, char *out, size_t cap);
 
 /* Parses argv (without the program and sub-command names) by the table: --key value, --key=value, --no-key for
- * booleans, -x, positionals, "--" ends flags. Environment variables MILLRACE_<SECTION>_<KEY> come below flags. Words of
- * the form key=value, +key=value, ++key=value, ~key that match no positional are collected in `overrides` when it is not
- * NULL (Hydra style), else they are usage errors. */
+ * booleans, -x, positionals, "--" ends flags. `obj` must hold defaults already (mr_options_defaults, then
+ * mr_options_parse_env: environment variables come below flags). Words of the form key=value, +key=value, ++key=value,
+ * ~key are collected in `overrides` when it is not NULL (Hydra style), else they are positionals like any word. */
 int mr_options_parse_argv(const struct mr_option_table *t, int argc, char *const *argv, struct mr_arena *a, void *obj,
                           struct mr_strings *overrides, struct mr_error *err);
 
-/* Shared parsers, also used by stores and formats. */
+/* The same for several tables at once, first match wins: a command's own options and the global ones. Positionals and
+ * the check of required options concern the first table only. */
+struct mr_options_target {
+    const struct mr_option_table *table;
+    void *obj;
+};
+int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv,
+                             struct mr_arena *a, struct mr_strings *overrides, struct mr_error *err);
+
+/* Applies MILLRACE_<SECTION>_<KEY>=value entries of an environ-like, NULL-terminated array; a '.' in the section becomes
+ * '_'. Libraries never call getenv: the program passes its environment. */
+int mr_options_parse_env(const struct mr_option_table *t, char *const *envp, struct mr_arena *a, void *obj,
+                         struct mr_error *err);
+/* The variable's name of a row, e.g. MILLRACE_READER_BATCH_SIZE; returned. */
+const char *mr_option_env_name(const struct mr_option_table *t, const struct mr_option *o, char *out, size_t cap);
+/* "integer", "size in bytes", ...: for help texts. */
+const char *mr_option_type_name(const struct mr_option *o);
+
+/* Edit distance (insert, delete, replace, swap of neighbours); ignores case, takes '-' as '_'. */
+unsigned mr_edit_distance(const char *a, const char *b);
+/* Whether `d` is near enough to a word of that length to be offered as "did you mean". */
+bool mr_edit_is_near(const char *word, unsigned d);
+/* Quotes text for a list literal: "a \"b\"" ; returns the length it needs, like snprintf. */
+int mr_option_quote(const char *text, char *out, size_t cap);
+
+/* Shared parsers, also used by stores and formats. 0, -EINVAL (not such a value) or -ERANGE (too large, or negative where
+ * that is impossible). The letters K M G T alone mean KiB ... TiB; KB ... TB are powers of ten. */
 int mr_parse_bytes(const char *text, uint64_t *out);
 int mr_parse_duration_ns(const char *text, uint64_t *out);
 int mr_parse_double(const char *text, double *out);

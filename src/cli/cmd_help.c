@@ -1,0 +1,81 @@
+/* `millrace help`: topics, commands, man pages, shell completion. */
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/help_topics.h"
+
+#include <string.h>
+
+struct help_options {
+    const char *topic;
+    bool man;
+    int completion;
+};
+
+static const char *const shells[] = {"none", "bash", "zsh", "fish", NULL};
+
+static const struct mr_option help_options[] = {
+    {.key = "topic", .type = MR_OPT_STRING, .offset = offsetof(struct help_options, topic), .def = "",
+     .flags = MR_OPTF_POSITIONAL, .doc = "A command or a topic; 'topics' lists them."},
+    {.key = "man", .type = MR_OPT_BOOL, .offset = offsetof(struct help_options, man), .def = "false",
+     .doc = "Prints the manual page of the command (or of the program) in roff, for man(1).",
+     .example = "millrace help --man run | man -l -"},
+    {.key = "completion", .type = MR_OPT_ENUM, .offset = offsetof(struct help_options, completion), .def = "none",
+     .choices = shells, .doc = "Prints a completion script for the shell.",
+     .example = "source <(millrace help --completion bash)"},
+    MR_OPTION_END,
+};
+
+static const struct mr_help_topic *find_topic(const char *name)
+{
+    for (const struct mr_help_topic *t = mr_help_topics; t->name; t++)
+        if (!strcmp(t->name, name))
+            return t;
+    return NULL;
+}
+
+static int unknown_topic(const char *name, const char *nearest, struct mr_error *err)
+{
+    for (const struct mr_help_topic *t = mr_help_topics; t->name && !nearest; t++)
+        if (mr_edit_is_near(name, mr_edit_distance(name, t->name)))
+            nearest = t->name;
+    mr_error_plain(err, MR_E_USAGE, "there is no help on '%.200s'", name);
+    if (nearest)
+        mr_error_hint(err, "did you mean 'millrace help %s'?", nearest);
+    return mr_error_hint(err, "list the topics with 'millrace help topics'");
+}
+
+static int help_run(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    const struct help_options *opt = ctx->options;
+    if (opt->completion != MR_SHELL_NONE) {
+        mr_completion(stdout, (enum mr_shell)opt->completion);
+        return 0;
+    }
+    const char *nearest = NULL;
+    const struct mr_command *cmd = *opt->topic ? mr_command_find(opt->topic, &nearest) : NULL;
+    const struct mr_help_topic *topic = find_topic(opt->topic);
+    if (*opt->topic && !cmd && (!topic || opt->man))
+        return unknown_topic(opt->topic, nearest, err);
+    if (opt->man)
+        mr_man_page(stdout, cmd);
+    else if (cmd)
+        mr_help_command(stdout, cmd);
+    else if (!topic)
+        mr_help_overview(stdout);
+    else if (topic->print)
+        topic->print(stdout);
+    else
+        mr_help_wrap(stdout, topic->text, 0);
+    return 0;
+}
+
+const struct mr_command mr_cmd_help = {
+    .name = "help",
+    .synopsis = "[TOPIC] [--man] [--completion SHELL]",
+    .summary = "explain a command or a topic; man pages; shell completion",
+    .details = "Without a topic it lists the commands.\n\n"
+               "  millrace help units\n  millrace help --man run | man -l -\n"
+               "  source <(millrace help --completion bash)\n",
+    .table = {.section = "help", .doc = "help", .options = help_options, .struct_bytes = sizeof(struct help_options)},
+    .run = help_run,
+};

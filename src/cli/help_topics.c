@@ -1,0 +1,36 @@
+/* Topics of `millrace help` that are not commands. */
+#include "cli/help_topics.h"
+
+#include "cli/help.h"
+
+static void print_topics(FILE *out)
+{
+    fputs("topics ('millrace help TOPIC'):\n", out);
+    for (const struct mr_help_topic *t = mr_help_topics; t->name; t++)
+        fprintf(out, "  %-14s %s\n", t->name, t->summary);
+    fputs("Every command is a topic, too.\n", out);
+}
+
+const struct mr_help_topic mr_help_topics[] = {
+    {"topics", "the list of topics", NULL, print_topics},
+    {"units", "how to write sizes, times, numbers, lists and distributions",
+     "Sizes: 4096 (bytes), 256KiB, 1.5GiB (powers of 1024; K, M, G, T alone mean the same), 100MB (powers of 1000).\n"
+     "Times: 1.3 or 1.3s (seconds), 200ms, 50us, 10ns, 5min, 2h, 1d.\n"
+     "Numbers: 1000, 1_000, 1e6, 12.5, 90%. Infinity, not-a-number and hexadecimal are refused.\n"
+     "Switches: true false, yes no, on off, 1 0.\n"
+     "Lists: [a, b, \"c d\"]. Dimensions: [224, 224, 3] or 224x224x3.\n"
+     "Distributions of time: a number of seconds, or {type: normal, mean: 1.0, stdev: 0.1}, {type: uniform, min: 1, "
+     "max: 2}, {type: gamma, shape: 2, scale: 0.5}, {type: exponential, scale: 1}, {type: poisson, lam: 3}.\n",
+     NULL},
+    {"exit-status", "what the exit status means",
+     "  0    success\n  1    internal error\n  2    wrong usage or configuration\n  3    a budget or expectation was not met\n"
+     "  4    a bad input file\n  5    an I/O error, also when standard output cannot be written\n"
+     "  6    an incomplete or untrusted result\n  130  interrupted\n",
+     NULL},
+    {"environment", "environment variables",
+     "Every option has a variable MILLRACE_<COMMAND>_<OPTION>, and every configuration key has MILLRACE_<SECTION>_<KEY> "
+     "(for example MILLRACE_READER_BATCH_SIZE); both stand below the command line and above the workload file.\n"
+     "MILLRACE_WORKLOADS is a folder with workload files, searched after --config-dir.\n",
+     NULL},
+    {NULL, NULL, NULL, NULL},
+};
