@@ -55,18 +55,22 @@ void *mr_arena_alloc(struct mr_arena *a, size_t bytes)
     return p;
 }
 
+static char *copy_text(struct mr_arena *a, const char *text, size_t len)
+{
+    char *copy = mr_arena_alloc(a, len + 1);
+    if (copy)
+        memcpy(copy, text, len);
+    return copy;
+}
+
 char *mr_arena_strndup(struct mr_arena *a, const char *text, size_t len)
 {
-    size_t n = strnlen(text, len);
-    char *copy = mr_arena_alloc(a, n + 1);
-    if (copy)
-        memcpy(copy, text, n);
-    return copy;
+    return copy_text(a, text, strnlen(text, len));
 }
 
 char *mr_arena_strdup(struct mr_arena *a, const char *text)
 {
-    return mr_arena_strndup(a, text, SIZE_MAX - 1);
+    return copy_text(a, text, strlen(text));
 }
 
 char *mr_arena_printf(struct mr_arena *a, const char *fmt, ...)

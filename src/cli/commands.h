@@ -7,6 +7,9 @@
 #include "cli/command.h"
 
 #define MR_COMMANDS(X)                                                                                               \
+    X(run)                                                                                                           \
+    X(workloads)                                                                                                     \
+    X(order)                                                                                                         \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -255,6 +255,15 @@ static int parse_bool(const char *text, bool *out)
     return -EINVAL;
 }
 
+static int parse_double(const struct mr_option *o, const char *text, double *out)
+{
+    uint64_t bytes;
+    int rc = mr_parse_double(text, out);
+    if (rc == -EINVAL && (o->flags & MR_OPTF_SIZE) && !(rc = mr_parse_bytes(text, &bytes)))
+        *out = (double)bytes;
+    return rc;
+}
+
 static int in_bounds(const struct mr_option *o, double v)
 {
     return (o->min == 0 && o->max == 0) || (v >= o->min && v <= o->max) ? 0 : -ERANGE;
@@ -293,7 +302,7 @@ static int parse_value(const struct mr_option *o, const char *text, struct mr_ar
     switch (o->type) {
     case MR_OPT_BOOL: TAKE(b, parse_bool(text, &v.b)); break;
     case MR_OPT_INT: TAKE(i, mr_parse_int(text, &v.i)); rc = rc ? rc : in_bounds(o, (double)v.i); break;
-    case MR_OPT_DOUBLE: TAKE(d, mr_parse_double(text, &v.d)); rc = rc ? rc : in_bounds(o, v.d); break;
+    case MR_OPT_DOUBLE: TAKE(d, parse_double(o, text, &v.d)); rc = rc ? rc : in_bounds(o, v.d); break;
     case MR_OPT_BYTES: TAKE(u, mr_parse_bytes(text, &v.u)); rc = rc ? rc : in_bounds(o, (double)v.u); break;
     case MR_OPT_DURATION: TAKE(u, mr_parse_duration_ns(text, &v.u)); rc = rc ? rc : in_bounds(o, (double)v.u / 1e9); break;
     case MR_OPT_STRING: TAKE(s, (v.s = mr_arena_strdup(a, text)) ? 0 : -ENOMEM); break;

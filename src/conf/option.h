@@ -58,6 +58,8 @@ enum mr_opt_flags {
     MR_OPTF_HIDDEN = 4,      /* not in short help */
     MR_OPTF_REPEAT = 8,      /* STRINGS: the flag may be repeated; a positional one takes all remaining words */
     MR_OPTF_NO_EFFECT = 16,  /* accepted because other tools write it; the doc says why it changes nothing here */
+    MR_OPTF_SIZE = 32,       /* DOUBLE: also takes the units of sizes (a mean of 114660.07 bytes, or 256KiB) */
+    MR_OPTF_SECRET = 64,     /* never printed: shown as '***' wherever the effective configuration is */
 };
 
 struct mr_option {

@@ -4,6 +4,7 @@
  * What must stay true: the registry is constant, so it may be used from any thread; a decoder belongs to one thread;
  * no length taken from a layout, a ref or a file is added or multiplied before it is checked. */
 #include "format/format.h"
+#include "format/format_bytes.h"
 #include "base/content.h"
 #include "base/strbuf.h"
 
@@ -12,28 +13,49 @@
 #include <string.h>
 #include <strings.h>
 
-/* Rows are weak so that a program links while a format's file is absent from the build. */
-#define MR_FORMAT_LIST(X)                                                                                            \
-    X(npz) X(npy) X(hdf5) X(tfrecord) X(jpeg) X(png) X(csv) X(json) X(jsonl) X(indexed_binary)                       \
-    X(mmap_indexed_binary) X(tar) X(raw)
-#define MR_FORMAT_EXTERN(name) extern const struct mr_format_ops mr_format_##name __attribute__((weak));
-MR_FORMAT_LIST(MR_FORMAT_EXTERN)
-#undef MR_FORMAT_EXTERN
+/* Every format of the build. The order is the one help texts show. */
+extern const struct mr_format_ops mr_format_npz, mr_format_npy, mr_format_hdf5, mr_format_tfrecord, mr_format_jpeg,
+    mr_format_png, mr_format_csv, mr_format_json, mr_format_jsonl, mr_format_indexed_binary,
+    mr_format_mmap_indexed_binary, mr_format_tar, mr_format_raw;
 
-#define MR_FORMAT_ADDRESS(name) &mr_format_##name,
-static const struct mr_format_ops *const candidates[] = {MR_FORMAT_LIST(MR_FORMAT_ADDRESS)};
-#undef MR_FORMAT_ADDRESS
-
-static const struct mr_format_ops *present[MR_ARRAY_LEN(candidates) + 1];
-
-/* Runs before main: drops the rows whose format is not in this build. */
-__attribute__((constructor)) static void fill_present(void)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < MR_ARRAY_LEN(candidates); i++)
-        if (candidates[i])
-            present[n++] = candidates[i];
-}
+static const struct mr_format_ops *const present[] = {
+#if __has_include("format/format_npz.c")
+    &mr_format_npz,
+#endif
+#if __has_include("format/format_npy.c")
+    &mr_format_npy,
+#endif
+#if __has_include("format/format_hdf5.c")
+    &mr_format_hdf5,
+#endif
+#if __has_include("format/format_tfrecord.c")
+    &mr_format_tfrecord,
+#endif
+#if __has_include("format/format_jpeg.c")
+    &mr_format_jpeg,
+#endif
+#if __has_include("format/format_png.c")
+    &mr_format_png,
+#endif
+#if __has_include("format/format_csv.c")
+    &mr_format_csv,
+#endif
+#if __has_include("format/format_json.c")
+    &mr_format_json,
+    &mr_format_jsonl,
+#endif
+#if __has_include("format/format_indexed.c")
+    &mr_format_indexed_binary,
+    &mr_format_mmap_indexed_binary,
+#endif
+#if __has_include("format/format_tar.c")
+    &mr_format_tar,
+#endif
+#if __has_include("format/format_raw.c")
+    &mr_format_raw,
+#endif
+    NULL,
+};
 
 const struct mr_format_ops *const *mr_format_registry(void)
 {
@@ -193,6 +215,39 @@ int mr_format_plan_single(const struct mr_layout *layout, const struct mr_sample
     if (max < 1)
         return mr_error_plain(err, MR_E_LIMIT, "the sample needs room for 1 extent, have 0");
     ext[0] = ref->raw;
+    return 0;
+}
+
+int mr_format_decode_bytes(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                           unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
+{
+    (void)d, (void)layout, (void)flags;
+    if (len != ref->raw.length)
+        return mr_error_plain(err, MR_E_FORMAT, "sample at offset %llu has the wrong size (want %llu bytes, have %zu)",
+                              (unsigned long long)ref->raw.offset, (unsigned long long)ref->raw.length, len);
+    out->data = raw;
+    out->bytes = len;
+    out->dtype = MR_U8;
+    out->dims = (struct mr_dims){.n = 1, .dim = {len}};
+    out->label = ref->label;
+    return 0;
+}
+
+int mr_format_check_written(const struct mr_sample_info *info, uint64_t written, struct mr_error *err)
+{
+    if (written == info->bytes)
+        return 0;
+    return mr_error_plain(err, MR_E_INTERNAL, "sample %llu was announced with %llu bytes but got %llu",
+                          (unsigned long long)info->id, (unsigned long long)info->bytes, (unsigned long long)written);
+}
+
+int mr_layout_make(const void *data, size_t len, struct mr_layout *layout, struct mr_error *err)
+{
+    void *copy = malloc(len);
+    if (!copy)
+        return mr_error_set(err, -ENOMEM, "cannot keep a layout of %zu bytes", len);
+    memcpy(copy, data, len);
+    *layout = (struct mr_layout){.data = copy, .len = len};
     return 0;
 }
 

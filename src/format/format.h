@@ -67,6 +67,7 @@ struct mr_sample_info {
     struct mr_dims dims; /* of this sample, without a batch axis */
     uint64_t bytes;      /* payload = product(dims) * dtype size */
     int64_t label;       /* or MR_LABEL_NONE */
+    uint64_t file_bytes; /* jpeg, png: the size that shape was asked for, to which the encoding is padded; 0: as it comes */
 };
 
 struct mr_extent {

@@ -46,6 +46,7 @@ enum mr_store_caps {
     MR_STORE_CAP_WRITE = 1,
     MR_STORE_CAP_DIRECT = 2,
     MR_STORE_CAP_PERSISTENT = 4, /* content outlives the process */
+    MR_STORE_CAP_CONTENT = 8,    /* reads return what was written; only null lacks it */
 };
 
 struct mr_store_stat {
@@ -59,7 +60,8 @@ enum mr_io_op { MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_FSYNC };
 
 /* One queued request; caller-owned, must stay put until reaped. READ_PATH opens `path`, reads the range and closes: the
  * common case of one sample per file, which uring does as one linked chain. For READ_PATH with len = the buffer's
- * capacity, a shorter file is not an error: result tells. */
+ * capacity, a shorter file is not an error: result tells. A backend completes a READ or WRITE in full: result < len means
+ * the end of the file (or, above a fault shim, an injected short transfer). mr_io_error turns a result into a message. */
 struct mr_io {
     enum mr_io_op op;
     unsigned flags;           /* MR_OBJ_DIRECT for READ_PATH */
@@ -113,9 +115,11 @@ struct mr_store_ops {
     int (*resident)(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err);
 
     int (*ioq_create)(struct mr_store *s, unsigned depth, struct mr_ioq **out, struct mr_error *err);
-    void (*ioq_free)(struct mr_ioq *q); /* waits for what is in flight */
+    void (*ioq_free)(struct mr_ioq *q); /* waits for what is in flight; same thread as submit and reap */
+    /* All n or none: more than the queue has room for is MR_E_USAGE and nothing is submitted. */
     int (*ioq_submit)(struct mr_ioq *q, struct mr_io *const *ios, unsigned n, struct mr_error *err);
-    /* Waits for at least `min` completions (0 = poll), returns up to `max`; result count, or negative code. */
+    /* Waits for at least `min` completions (0 = poll), returns up to `max`; result count, or negative code. A `min`
+     * beyond what is in flight is cut to that, so reap never waits for nothing. Any completion order. */
     int (*ioq_reap)(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
 };
 
@@ -126,6 +130,7 @@ struct mr_store {
 };
 struct mr_object {
     struct mr_store *store;
+    const char *path; /* as given to open; owned by the object */
 };
 struct mr_ioq {
     struct mr_store *store;
@@ -133,7 +138,8 @@ struct mr_ioq {
 };
 
 /* Opens a stack from a text like "posix", "uring,direct=true", "throttle(bandwidth=163MB,latency=8ms):posix",
- * "fault(nth=7,error=EIO):throttle(system=lustre):uring". Leftmost is the outermost shim. */
+ * "fault(nth=7,error=EIO):throttle(stream_bandwidth=252MB,bandwidth=1968MB):uring". Leftmost is the outermost shim. A
+ * value that holds ',' ':' or a parenthesis goes into double quotes: trace(file="a,b.tsv"):posix. */
 int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err);
 void mr_store_close(struct mr_store *s);
 const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, for help and doctor */
@@ -153,5 +159,26 @@ int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes,
 int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err);
 int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
 int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err); /* with parents */
+
+/* Makes the message for a finished request whose result is negative, or shorter than asked ("unexpected end of file").
+ * Returns the code; 0 and nothing written if the request moved all its bytes. */
+int mr_io_error(const struct mr_io *io, struct mr_error *err);
+
+/* How much of these files a first read would have to fetch from the device: the share of bytes outside the page cache,
+ * measured, without root. Files of a backend that cannot tell count as cold. */
+struct mr_cold {
+    uint64_t cold_bytes, total_bytes;
+    uint64_t unknown_files; /* the backend could not tell */
+};
+int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out, struct mr_error *err);
+
+/* Shims, for programs and tests; each finds the first shim of its kind in the stack (MR_E_USAGE when there is none).
+ * The clock of a throttle or fault shim, e.g. a virtual one; set before I/O starts. */
+int mr_store_set_clock(struct mr_store *s, struct mr_clock *clock, struct mr_error *err);
+/* Where the trace shim's events go; set before I/O starts. The sink must outlive the store. */
+struct mr_event_sink;
+int mr_store_trace_set_sink(struct mr_store *s, struct mr_event_sink *sink, struct mr_error *err);
+/* Calls the fault shim saw that its op and path selected, and those it spoilt. */
+int mr_store_fault_counts(struct mr_store *s, uint64_t *matched, uint64_t *injected, struct mr_error *err);
 
 #endif

@@ -1,0 +1,247 @@
+/* YAML nodes into a workload, with the origin of each value. Overrides come here as nodes, too, so a file and the
+ * command line obey the same rules. */
+#include "conf/workload_apply.h"
+
+#include "base/common.h"
+#include "base/strbuf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+int mr_workload_section_index(const char *path)
+{
+    if (!strncmp(path, "data_reader", 11) && (path[11] == '\0' || path[11] == '.'))
+        path += 5;
+    for (int i = 0; mr_workload_sections[i].table; i++)
+        if (!strcmp(mr_workload_sections[i].table->section, path))
+            return i;
+    return -1;
+}
+
+struct mr_value_origin *mr_workload_origin(const struct mr_workload *w, const char *section, const char *key)
+{
+    int i = mr_workload_section_index(section);
+    const struct mr_option_table *t = mr_workload_sections[i].table;
+    return &w->origins[i][mr_option_find(t, key) - t->options];
+}
+
+bool mr_workload_is_set(const struct mr_workload *w, const char *section, const char *key)
+{
+    return mr_workload_origin(w, section, key)->kind != MR_ORIGIN_DEFAULT;
+}
+
+int mr_workload_note(struct mr_workload *w, struct mr_arena *a, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (unsigned i = 0; i < w->notes.n; i++)
+        if (!strcmp(w->notes.item[i], text))
+            return 0;
+    if (w->notes.n >= 256) /* a lenient load of a strange file */
+        return 0;
+    const char **item = mr_arena_alloc(a, (w->notes.n + 1) * sizeof(*item));
+    char *copy = mr_arena_strdup(a, text);
+    if (!item || !copy)
+        return -ENOMEM;
+    if (w->notes.n)
+        memcpy(item, w->notes.item, w->notes.n * sizeof(*item));
+    item[w->notes.n++] = copy;
+    w->notes.item = item;
+    return 0;
+}
+
+int mr_apply_where(const struct mr_applier *ap, unsigned line)
+{
+    switch (ap->kind) {
+    case MR_ORIGIN_FILE: return mr_error_context(ap->err, "in %s:%u", ap->where, line);
+    case MR_ORIGIN_ENV: return mr_error_context(ap->err, "in environment variable '%s'", ap->where);
+    default: return mr_error_context(ap->err, "in override '%s'", ap->where);
+    }
+}
+
+static void set_origin(struct mr_applier *ap, int section, const struct mr_option *o, unsigned line)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    ap->w->origins[section][o - t->options] =
+        (struct mr_value_origin){.kind = ap->kind, .where = ap->where, .line = ap->kind == MR_ORIGIN_FILE ? line : 0};
+}
+
+static void *section_struct(struct mr_applier *ap, int section)
+{
+    return (char *)ap->w + mr_workload_sections[section].offset;
+}
+
+int mr_apply_text(struct mr_applier *ap, int section, const struct mr_option *o, const char *text, unsigned line)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    text = mr_trap_text(ap, t->section, o->key, text);
+    int rc = mr_option_parse(t, o, text, ap->arena, section_struct(ap, section), ap->err);
+    if (rc)
+        mr_apply_where(ap, line);
+    else
+        set_origin(ap, section, o, line);
+    return rc;
+}
+
+int mr_apply_default(struct mr_applier *ap, int section, const struct mr_option *o)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    int rc = mr_option_parse(t, o, o->def, ap->arena, section_struct(ap, section), ap->err);
+    if (!rc)
+        ap->w->origins[section][o - t->options] = (struct mr_value_origin){.kind = MR_ORIGIN_DEFAULT, .where = ""};
+    return rc;
+}
+
+static int apply_value(struct mr_applier *ap, int section, const struct mr_option *o, const char *key,
+                       const struct mr_yaml_node *node)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    if (strcmp(key, "model_size") == 0 && mr_workload_note(ap->w, ap->arena,
+            "model.model_size is taken as model_size_bytes (DLIO ignores it and writes 10 KiB)"))
+        return mr_error_set(ap->err, -ENOMEM, "cannot keep a note");
+    if (mr_yaml_is_null(node)) {
+        int rc = mr_apply_default(ap, section, o);
+        if (!rc)
+            set_origin(ap, section, o, node->line);
+        return rc;
+    }
+    if (node->kind == MR_YAML_MAP && o->type != MR_OPT_DIST && o->type != MR_OPT_STRING) {
+        mr_error_plain(ap->err, MR_E_CONFIG, "'%s%s%s' takes a value (%s), not a map", t->section, *t->section ? "." : "",
+                       o->key, mr_option_type_name(o));
+        return mr_apply_where(ap, node->line);
+    }
+    char *text = mr_yaml_flow(node, ap->arena);
+    if (!text)
+        return mr_error_set(ap->err, -ENOMEM, "cannot keep '%s'", o->key);
+    return mr_apply_text(ap, section, o, text, node->line);
+}
+
+struct guess {
+    unsigned distance;
+    char path[128];
+};
+
+static void consider(struct guess *g, const char *word, const char *section, const char *key)
+{
+    unsigned d = mr_edit_distance(word, key);
+    if (d >= g->distance)
+        return;
+    g->distance = d;
+    snprintf(g->path, sizeof g->path, "%s%s%s", section, *section ? "." : "", key);
+}
+
+/* The last name of a section below `parent` ("parallelism" for "model.parallelism"), or NULL. */
+static const char *child_name(const char *parent, const char *path)
+{
+    size_t n = strlen(parent);
+    if (!*path || strncmp(path, parent, n) != 0 || (n && path[n] != '.'))
+        return NULL;
+    const char *rest = path + n + (n > 0);
+    return strchr(rest, '.') ? NULL : rest;
+}
+
+/* Same section first; another section wins only when it has exactly the key, or when nothing near is at hand. */
+static const char *nearest_path(const char *section, const char *key, struct guess *best)
+{
+    struct guess here = {.distance = ~0u}, there = {.distance = ~0u};
+    for (int i = 0; mr_workload_sections[i].table; i++) {
+        const struct mr_option_table *t = mr_workload_sections[i].table;
+        bool same = !strcmp(t->section, section);
+        for (const struct mr_option *o = t->options; o->key; o++)
+            consider(same ? &here : &there, key, t->section, o->key);
+        const char *child = child_name(section, t->section);
+        if (child)
+            consider(&here, key, section, child);
+        else if (*t->section && !same)
+            consider(&there, key, strrchr(t->section, '.') ? t->section : "",
+                     strrchr(t->section, '.') ? strrchr(t->section, '.') + 1 : t->section);
+    }
+    if (!*section)
+        consider(&here, key, "", "x-millrace");
+    bool here_near = mr_edit_is_near(key, here.distance), there_near = mr_edit_is_near(key, there.distance);
+    if (!here_near && !there_near)
+        return NULL;
+    *best = here_near && !(there.distance == 0 && here.distance > 0) ? here : there;
+    return best->path;
+}
+
+int mr_apply_unknown(struct mr_applier *ap, const char *section, const char *key, unsigned line)
+{
+    struct guess g;
+    const char *near = nearest_path(section, key, &g);
+    const char *dot = *section ? "." : "";
+    if (ap->lenient) {
+        char at[300] = "";
+        if (ap->kind == MR_ORIGIN_FILE)
+            snprintf(at, sizeof at, " (%s:%u)", ap->where, line);
+        int rc = mr_workload_note(ap->w, ap->arena, "unknown key '%s%s%.100s'%s is ignored%s%s%s", section, dot, key, at,
+                                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        return rc ? mr_error_set(ap->err, rc, "cannot keep a note") : 0;
+    }
+    mr_error_plain(ap->err, MR_E_CONFIG, "unknown key '%s%s%.100s'", section, dot, key);
+    mr_apply_where(ap, line);
+    if (near)
+        mr_error_hint(ap->err, "did you mean '%s'? ('--lenient' ignores unknown keys)", near);
+    return mr_error_hint(ap->err, "list the keys with 'millrace help config'; '--lenient' ignores unknown ones");
+}
+
+int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_node *node)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    if (mr_yaml_is_null(node))
+        return 0;
+    if (node->kind != MR_YAML_MAP) {
+        mr_error_plain(ap->err, MR_E_CONFIG, "section '%s' must hold keys, not %s", t->section,
+                       node->kind == MR_YAML_LIST ? "a list" : "a value");
+        return mr_apply_where(ap, node->line);
+    }
+    for (unsigned i = 0; i < node->n; i++) {
+        const char *key = node->key[i]->text;
+        const struct mr_option *o = mr_option_find(t, key);
+        char path[160];
+        snprintf(path, sizeof path, "%s.%.100s", t->section, key);
+        int child = o ? -1 : mr_workload_section_index(path), rc;
+        if (o)
+            rc = apply_value(ap, section, o, key, node->value[i]);
+        else if (child >= 0)
+            rc = mr_apply_section(ap, child, node->value[i]);
+        else
+            rc = mr_apply_unknown(ap, t->section, key, node->key[i]->line);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root)
+{
+    const struct mr_option_table *top = mr_workload_sections[0].table;
+    if (root->kind != MR_YAML_MAP) {
+        mr_error_plain(ap->err, MR_E_CONFIG, "a workload must hold sections such as 'dataset:' and 'reader:'");
+        return mr_apply_where(ap, root->line);
+    }
+    for (unsigned i = 0; i < root->n; i++) {
+        const char *key = root->key[i]->text;
+        const struct mr_yaml_node *value = root->value[i];
+        const struct mr_option *o = mr_option_find(top, key);
+        int section = o || strchr(key, '.') ? -1 : mr_workload_section_index(key), rc;
+        if (o)
+            rc = apply_value(ap, 0, o, key, value);
+        else if (!strcmp(key, "x-millrace"))
+            rc = mr_apply_extra(ap, value);
+        else if (section > 0)
+            rc = mr_apply_section(ap, section, value);
+        else if (!strcmp(key, "workload") && value->kind == MR_YAML_MAP && root->n == 1)
+            rc = mr_apply_top(ap, value);
+        else
+            rc = mr_apply_unknown(ap, "", key, root->key[i]->line);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}

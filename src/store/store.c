@@ -1,0 +1,642 @@
+/* The registry of backends and shims, the text form of a stack, and the convenience functions that every caller uses:
+ * exact reads and writes, whole files, folders.
+ *
+ * A stack text is cut at ':' outside parentheses and quotes; the rightmost piece is the backend, opened first, each piece
+ * to the left wraps what is there. The convenience functions repeat interrupted and short transfers; a backend may
+ * return either at any time. `err` is written only on failure, so a repeated call writes to a local error first. */
+#include "store/store.h"
+
+#include "base/common.h"
+#include "base/log.h"
+#include "store/store_internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* To add a backend or a shim: one extern in store_internal.h, one row here. */
+static const struct mr_store_ops *const registry[] = {
+    &mr_store_posix_ops,    &mr_store_memory_ops, &mr_store_null_ops, NULL,
+};
+
+const struct mr_store_ops *const *mr_store_registry(void)
+{
+    return registry;
+}
+
+/* ---- the text form of a stack ---- */
+
+#define MAX_LAYERS 16
+
+struct layer {
+    char *name, *options; /* options: "k=v,k=v", or NULL */
+    const struct mr_store_ops *ops;
+};
+
+static const struct mr_store_ops *find_ops(const char *name)
+{
+    for (const struct mr_store_ops *const *o = registry; *o; o++)
+        if (strcmp((*o)->name, name) == 0)
+            return *o;
+    return NULL;
+}
+
+/* The nearest store name, by the same measure as the nearest option. */
+static const char *nearest_store(const char *name)
+{
+    struct mr_option rows[MR_ARRAY_LEN(registry)] = {{.key = NULL}};
+    for (size_t i = 0; registry[i]; i++)
+        rows[i] = (struct mr_option){.key = registry[i]->name};
+    const struct mr_option_table t = {.section = "store", .options = rows};
+    return mr_option_nearest(&t, name);
+}
+
+/* Finds the next `sep` outside parentheses and double quotes. Returns its place or the end of the text; NULL when a
+ * quote or parenthesis is left open or closes nothing. */
+static char *next_separator(char *text, char sep)
+{
+    int depth = 0;
+    bool quoted = false;
+    char *p = text;
+    for (; *p; p++) {
+        if (*p == '"')
+            quoted = !quoted;
+        else if (quoted)
+            continue;
+        else if (*p == '(')
+            depth++;
+        else if (*p == ')' && --depth < 0)
+            return NULL;
+        else if (*p == sep && depth == 0)
+            return p;
+    }
+    return depth == 0 && !quoted ? p : NULL;
+}
+
+static char *trim(char *text)
+{
+    while (*text == ' ' || *text == '\t')
+        text++;
+    size_t n = strlen(text);
+    while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+        text[--n] = '\0';
+    return text;
+}
+
+/* One piece: name | name(options) | name,options */
+static int parse_layer(char *text, const char *spec, struct layer *out, struct mr_error *err)
+{
+    text = trim(text);
+    char *cut = text + strcspn(text, "(,");
+    struct layer l = {.name = text};
+    if (*cut == '(') {
+        char *end = text + strlen(text) - 1;
+        if (*end != ')')
+            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': '%s' after the closing parenthesis of '%.*s'", spec,
+                                  strrchr(text, ')') ? strrchr(text, ')') + 1 : text, (int)(cut - text), text);
+        *end = '\0';
+    }
+    if (*cut) {
+        *cut = '\0';
+        l.options = cut + 1;
+    }
+    l.name = trim(l.name);
+    if (!*l.name)
+        return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': a name is missing", spec);
+    l.ops = find_ops(l.name);
+    if (!l.ops) {
+        mr_error_plain(err, MR_E_CONFIG, "unknown store '%s' in '%s'", l.name, spec);
+        const char *near = nearest_store(l.name);
+        if (near)
+            mr_error_hint(err, "did you mean '%s'? 'millrace help store' lists them", near);
+        else
+            mr_error_hint(err, "'millrace help store' lists them");
+        return MR_E_CONFIG;
+    }
+    *out = l;
+    return 0;
+}
+
+static int parse_spec(char *text, const char *spec, struct layer *layers, unsigned *n, struct mr_error *err)
+{
+    unsigned count = 0;
+    for (char *rest = text; rest;) {
+        char *end = next_separator(rest, ':');
+        if (!end)
+            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': parentheses or quotes do not match", spec);
+        if (count == MAX_LAYERS)
+            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': more than %d layers", spec, MAX_LAYERS);
+        char *next = *end ? end + 1 : NULL;
+        *end = '\0';
+        int rc = parse_layer(rest, spec, &layers[count], err);
+        if (rc < 0)
+            return rc;
+        count++;
+        rest = next;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (i + 1 < count && !layers[i].ops->is_shim)
+            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': '%s' is a backend and must come last", spec,
+                                  layers[i].name);
+        if (i + 1 == count && layers[i].ops->is_shim) {
+            mr_error_plain(err, MR_E_CONFIG, "bad store '%s': '%s' is a shim and needs a backend below it", spec,
+                           layers[i].name);
+            mr_error_hint(err, "write '%s:posix'", spec);
+            return MR_E_CONFIG;
+        }
+    }
+    *n = count;
+    return 0;
+}
+
+static int set_option(const struct layer *l, char *text, uint64_t *seen, struct mr_arena *a, void *obj, struct mr_error *err)
+{
+    const struct mr_option_table *t = &l->ops->options;
+    char *eq = strchr(text, '=');
+    char *value = eq ? trim(eq + 1) : NULL;
+    if (eq)
+        *eq = '\0';
+    text = trim(text);
+    const struct mr_option *o = mr_option_find(t, text);
+    if (!o) {
+        mr_error_plain(err, MR_E_CONFIG, "unknown option '%s' of store '%s'", text, l->name);
+        const char *near = mr_option_nearest(t, text);
+        if (near)
+            mr_error_hint(err, "did you mean '%s'? 'millrace help store' lists the options", near);
+        else
+            mr_error_hint(err, "'millrace help store' lists the options");
+        return MR_E_CONFIG;
+    }
+    if (!value)
+        return mr_error_plain(err, MR_E_CONFIG, "option '%s' of store '%s' needs a value: %s=...", text, l->name, text);
+    uint64_t bit = 1ull << (o - t->options);
+    if (*seen & bit)
+        return mr_error_plain(err, MR_E_CONFIG, "option '%s' of store '%s' is given twice", text, l->name);
+    *seen |= bit;
+    size_t len = strlen(value);
+    if (len >= 2 && value[0] == '"' && value[len - 1] == '"') {
+        value[len - 1] = '\0';
+        value++;
+    }
+    return mr_option_parse(t, o, value, a, obj, err);
+}
+
+static int open_layer(const struct layer *l, struct mr_store *lower, struct mr_store **out, struct mr_error *err)
+{
+    struct mr_arena a = {0};
+    uint64_t seen = 0;
+    void *obj = mr_arena_alloc(&a, MR_MAX(l->ops->options.struct_bytes, 1));
+    int rc = obj ? mr_options_defaults(&l->ops->options, &a, obj, err) : mr_error_set(err, -ENOMEM, "cannot open a store");
+    char *rest = l->options ? trim(l->options) : NULL;
+    if (rest && !*rest)
+        rest = NULL;
+    while (rc == 0 && rest) {
+        char *end = next_separator(rest, ',');
+        if (!end) { /* the whole spec was balanced, so this cannot be reached; never trust that */
+            rc = mr_error_plain(err, MR_E_CONFIG, "options of store '%s': parentheses or quotes do not match", l->name);
+            break;
+        }
+        char *next = *end ? end + 1 : NULL;
+        *end = '\0';
+        rc = set_option(l, rest, &seen, &a, obj, err);
+        rest = next;
+    }
+    if (rc == 0)
+        rc = l->ops->open(obj, lower, out, err);
+    mr_arena_done(&a);
+    return rc;
+}
+
+int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err)
+{
+    struct layer layers[MAX_LAYERS];
+    unsigned n = 0;
+    char *text = strdup(spec ? spec : "");
+    if (!text)
+        return mr_error_set(err, -ENOMEM, "cannot open store '%s'", spec);
+    int rc = parse_spec(text, spec ? spec : "", layers, &n, err);
+    struct mr_store *top = NULL;
+    for (unsigned i = n; rc == 0 && i-- > 0;) {
+        struct mr_store *s = NULL;
+        rc = open_layer(&layers[i], top, &s, err);
+        if (rc == 0)
+            top = s;
+    }
+    if (rc < 0) {
+        mr_store_close(top);
+        if (err && err->code == rc)
+            mr_error_context(err, "in store '%s'", spec ? spec : "");
+    } else {
+        *out = top;
+    }
+    free(text);
+    return rc;
+}
+
+void mr_store_close(struct mr_store *s)
+{
+    if (s)
+        s->ops->close(s);
+}
+
+/* ---- wording of errors ---- */
+
+static void hint_for(struct mr_error *err, int code, const char *path)
+{
+    switch (-code) {
+    case ENOSPC: mr_error_hint(err, "free space with 'rm' or choose another folder; 'df -h %s' shows what is left", path); break;
+    case EDQUOT: mr_error_hint(err, "your quota is used up: 'quota -s' shows it; free space or choose another folder"); break;
+    case EIO: mr_error_hint(err, "the device or server failed: 'dmesg | tail' says more"); break;
+    case EMFILE:
+    case ENFILE: mr_error_hint(err, "raise the limit of open files: 'ulimit -n 65536'"); break;
+    case EACCES:
+    case EPERM: mr_error_hint(err, "check the permissions: 'ls -ld %s'", path); break;
+    case EROFS: mr_error_hint(err, "the file system is mounted read-only: 'findmnt -T %s'", path); break;
+    default: break;
+    }
+}
+
+int mr_store_fail_range(struct mr_error *err, int code, const char *verb, const char *path, size_t want, uint64_t offset,
+                        size_t have)
+{
+    if (!err)
+        return code;
+    mr_error_set(err, code, "cannot %s '%s': want %zu bytes at %llu, have %zu", verb, path, want,
+                 (unsigned long long)offset, have);
+    hint_for(err, code, path);
+    return code;
+}
+
+int mr_store_fail_path(struct mr_error *err, int code, const char *verb, const char *path)
+{
+    if (!err)
+        return code;
+    mr_error_set(err, code, "cannot %s '%s'", verb, path);
+    hint_for(err, code, path);
+    return code;
+}
+
+int mr_store_no_drop_cache(struct mr_object *o, struct mr_error *err)
+{
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' has no page cache to drop ('%s')", o->store->ops->name, o->path);
+}
+
+int mr_store_no_resident(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err)
+{
+    (void)resident_bytes;
+    (void)total_bytes;
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' has no page cache to measure ('%s')", o->store->ops->name,
+                          o->path);
+}
+
+int mr_ioq_check_room(const struct mr_ioq *q, unsigned in_flight, unsigned n, struct mr_error *err)
+{
+    if (n <= q->depth - in_flight)
+        return 0;
+    return mr_error_plain(err, MR_E_USAGE, "I/O queue is full: depth %u, in flight %u, want %u more", q->depth, in_flight, n);
+}
+
+int mr_ioq_check_depth(unsigned depth, struct mr_error *err)
+{
+    if (depth >= 1 && depth <= MR_IOQ_MAX_DEPTH)
+        return 0;
+    return mr_error_plain(err, MR_E_USAGE, "bad I/O queue depth %u: must be between 1 and %u", depth, MR_IOQ_MAX_DEPTH);
+}
+
+/* ---- a folder's names ---- */
+
+int mr_names_add(struct mr_names *l, const char *name, bool is_dir)
+{
+    if (l->count == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 64;
+        struct mr_name *more = realloc(l->item, cap * sizeof(l->item[0]));
+        if (!more)
+            return -ENOMEM;
+        l->item = more;
+        l->cap = cap;
+    }
+    char *copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    l->item[l->count++] = (struct mr_name){.name = copy, .is_dir = is_dir};
+    return 0;
+}
+
+int mr_names_give(struct mr_names *l, mr_store_list_fn *fn, void *user, struct mr_error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < l->count; i++)
+        rc = fn(user, l->item[i].name, l->item[i].is_dir, err);
+    mr_names_done(l);
+    return rc;
+}
+
+void mr_names_done(struct mr_names *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free(l->item[i].name);
+    free(l->item);
+    *l = (struct mr_names){0};
+}
+
+/* ---- objects ---- */
+
+int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
+{
+    if (!path || !*path)
+        return mr_error_plain(err, MR_E_USAGE, "cannot open an object: its path is empty");
+    if (!(flags & (MR_OBJ_READ | MR_OBJ_WRITE)))
+        return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': neither for reading nor for writing", path);
+    if (!(flags & MR_OBJ_WRITE) && (flags & (MR_OBJ_CREATE | MR_OBJ_TRUNCATE | MR_OBJ_EXCLUSIVE)))
+        return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': creating or truncating needs it open for writing", path);
+    struct mr_error local;
+    for (int tries = 0;; tries++) {
+        int rc = s->ops->object_open(s, path, flags, out, &local);
+        if (rc == -EINTR && tries < MR_STORE_MAX_RETRIES)
+            continue;
+        if (rc < 0 && err)
+            *err = local;
+        return rc;
+    }
+}
+
+int mr_object_close(struct mr_object *o, struct mr_error *err)
+{
+    return o ? o->store->ops->object_close(o, err) : 0;
+}
+
+int mr_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err)
+{
+    return o->store->ops->object_size(o, bytes, err);
+}
+
+/* True when the call should be repeated: an interruption, or a momentary refusal after a short pause. */
+static bool worth_repeating(int64_t code, unsigned *tries)
+{
+    if ((code != -EINTR && code != -EAGAIN) || *tries >= MR_STORE_MAX_RETRIES)
+        return false;
+    if (code == -EAGAIN)
+        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_MIN(++*tries, 10u) * 100 * MR_NS_PER_US, NULL);
+    else
+        ++*tries;
+    return true;
+}
+
+int64_t mr_object_read_some(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    if (len > INT64_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "cannot read '%s': %zu bytes are too many", o->path, len);
+    struct mr_error local;
+    unsigned tries = 0;
+    size_t done = 0;
+    while (done < len) {
+        int64_t r = o->store->ops->read(o, (char *)buf + done, len - done, offset + done, &local);
+        if (r == 0)
+            break;
+        if (r < 0) {
+            if (worth_repeating(r, &tries))
+                continue;
+            if (err)
+                *err = local;
+            return r;
+        }
+        tries = 0;
+        done += (size_t)r;
+    }
+    return (int64_t)done;
+}
+
+static int fail_end_of_file(struct mr_object *o, size_t want, uint64_t offset, size_t have, struct mr_error *err)
+{
+    uint64_t size = 0;
+    int rc = mr_object_size(o, &size, err);
+    if (rc < 0)
+        return rc;
+    if (size >= offset && size - offset >= want)
+        return mr_error_plain(err, MR_E_CHANGED,
+                              "cannot read '%s': it changed while it was read (want %zu bytes at %llu, got %zu, file now has %llu)",
+                              o->path, want, (unsigned long long)offset, have, (unsigned long long)size);
+    return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
+                          o->path, want, (unsigned long long)offset, (unsigned long long)size);
+}
+
+int mr_object_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    int64_t r = mr_object_read_some(o, buf, len, offset, err);
+    if (r < 0)
+        return (int)r;
+    return (size_t)r == len ? 0 : fail_end_of_file(o, len, offset, (size_t)r, err);
+}
+
+int mr_object_write(struct mr_object *o, const void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    struct mr_error local;
+    unsigned tries = 0;
+    size_t done = 0;
+    while (done < len) {
+        int64_t r = o->store->ops->write(o, (const char *)buf + done, len - done, offset + done, &local);
+        if (r < 0 && worth_repeating(r, &tries))
+            continue;
+        if (r < 0) {
+            if (err)
+                *err = local;
+            return (int)r;
+        }
+        if (r == 0)
+            return mr_store_fail_range(err, -EIO, "write", o->path, len, offset, done);
+        tries = 0;
+        done += (size_t)r;
+    }
+    return 0;
+}
+
+int mr_io_error(const struct mr_io *io, struct mr_error *err)
+{
+    const char *path = io->op == MR_IO_READ_PATH ? io->path : io->object->path;
+    if (io->result < 0) {
+        if (io->op == MR_IO_FSYNC)
+            return mr_store_fail_path(err, (int)io->result, "sync", path);
+        return mr_store_fail_range(err, (int)io->result, io->op == MR_IO_WRITE ? "write" : "read", path, io->len, io->offset, 0);
+    }
+    if (io->op == MR_IO_FSYNC || (uint64_t)io->result == io->len)
+        return 0;
+    if (io->op == MR_IO_WRITE)
+        return mr_store_fail_range(err, -EIO, "write", path, io->len, io->offset, (size_t)io->result);
+    return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
+                          path, io->len, (unsigned long long)io->offset, (unsigned long long)(io->offset + (uint64_t)io->result));
+}
+
+/* ---- whole files and folders ---- */
+
+static int read_all(struct mr_object *o, uint64_t max_bytes, void **data, size_t *len, struct mr_error *err)
+{
+    uint64_t size;
+    int rc = mr_object_size(o, &size, err);
+    if (rc < 0)
+        return rc;
+    /* Read until the end whatever the size says: files of /proc say 0, and a file may grow. */
+    size_t cap = (size_t)MR_MIN(MR_MAX(size, (uint64_t)255), max_bytes) + 1, used = 0;
+    char *buf = size > max_bytes ? NULL : malloc(cap + 1);
+    if (size <= max_bytes && !buf)
+        return mr_error_set(err, -ENOMEM, "cannot read '%s' (%llu bytes)", o->path, (unsigned long long)size);
+    while (buf) {
+        int64_t r = mr_object_read_some(o, buf + used, cap - used, used, err);
+        if (r < 0) {
+            free(buf);
+            return (int)r;
+        }
+        used += (size_t)r;
+        if (used < cap || used > max_bytes)
+            break;
+        cap = (size_t)MR_MIN((uint64_t)cap * 2, max_bytes + 1);
+        char *more = realloc(buf, cap + 1);
+        if (!more) {
+            free(buf);
+            return mr_error_set(err, -ENOMEM, "cannot read '%s' (%zu bytes and more)", o->path, used);
+        }
+        buf = more;
+    }
+    if (!buf || used > max_bytes) {
+        free(buf);
+        return mr_error_plain(err, MR_E_LIMIT, "cannot read '%s': it has %llu bytes, allowed are %llu", o->path,
+                              (unsigned long long)MR_MAX(size, (uint64_t)used), (unsigned long long)max_bytes);
+    }
+    buf[used] = '\0';
+    *data = buf;
+    *len = used;
+    return 0;
+}
+
+int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len, struct mr_error *err)
+{
+    struct mr_object *o;
+    if (max_bytes > SIZE_MAX / 4)
+        max_bytes = SIZE_MAX / 4;
+    int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);
+    if (rc < 0)
+        return rc;
+    rc = read_all(o, max_bytes, data, len, err);
+    mr_object_close(o, NULL); /* nothing was written, so a failing close loses nothing */
+    return rc;
+}
+
+/* The folder that holds `path`: "." for a bare name, "/" for a child of the root. Cut in place. */
+static const char *parent_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return ".";
+    if (slash == path)
+        return "/";
+    *slash = '\0';
+    return path;
+}
+
+static int write_tmp(struct mr_store *s, const char *tmp, const void *data, size_t len, struct mr_error *err)
+{
+    struct mr_object *o;
+    int rc = mr_object_open(s, tmp, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &o, err);
+    if (rc < 0)
+        return rc;
+    rc = mr_object_write(o, data, len, 0, err);
+    if (rc == 0)
+        rc = s->ops->fsync(o, err);
+    int closed = mr_object_close(o, rc == 0 ? err : NULL);
+    if (rc == 0)
+        rc = closed;
+    if (rc < 0)
+        s->ops->unlink(s, tmp, NULL);
+    return rc;
+}
+
+int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err)
+{
+    static atomic_uint serial;
+    if (!path || !*path)
+        return mr_error_plain(err, MR_E_USAGE, "cannot write a file: its path is empty");
+    char *tmp = NULL;
+    if (asprintf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    int rc = write_tmp(s, tmp, data, len, err);
+    if (rc == 0) {
+        rc = s->ops->rename(s, tmp, path, err);
+        if (rc < 0)
+            s->ops->unlink(s, tmp, NULL);
+    }
+    if (rc == 0)
+        rc = s->ops->sync_dir(s, parent_folder(tmp), err);
+    free(tmp);
+    return rc;
+}
+
+int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
+{
+    return s->ops->stat(s, path, out, err);
+}
+
+int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err)
+{
+    struct mr_store_stat st;
+    if (!path || !*path)
+        return mr_error_plain(err, MR_E_USAGE, "cannot make a folder: its path is empty");
+    if (s->ops->stat(s, path, &st, NULL) == 0 && st.is_dir)
+        return 0;
+    char *part = strdup(path);
+    if (!part)
+        return mr_error_set(err, -ENOMEM, "cannot make folder '%s'", path);
+    int rc = 0;
+    for (char *p = part + 1; rc == 0; p++) {
+        char c = *p;
+        if (c != '/' && c != '\0')
+            continue;
+        if (p[-1] != '/') {
+            *p = '\0';
+            rc = s->ops->mkdir(s, part, err);
+            *p = c;
+        }
+        if (c == '\0')
+            break;
+    }
+    free(part);
+    return rc;
+}
+
+static int add_cold(struct mr_store *s, const char *path, struct mr_cold *sum, struct mr_error *err)
+{
+    struct mr_object *o;
+    int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);
+    if (rc < 0)
+        return rc;
+    uint64_t resident = 0, total = 0;
+    rc = s->ops->resident(o, &resident, &total, err);
+    if (rc == MR_E_UNSUPPORTED) {
+        rc = mr_object_size(o, &total, err);
+        sum->unknown_files++;
+    }
+    if (rc == 0) {
+        sum->total_bytes += total;
+        sum->cold_bytes += total - MR_MIN(resident, total);
+    }
+    mr_object_close(o, NULL); /* opened for reading only */
+    return rc;
+}
+
+int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out, struct mr_error *err)
+{
+    struct mr_cold sum = {0};
+    struct mr_error local; /* an unsupported measurement is no failure and must not touch err */
+    for (size_t i = 0; i < n; i++) {
+        int rc = add_cold(s, paths[i], &sum, &local);
+        if (rc < 0) {
+            if (err)
+                *err = local;
+            return rc;
+        }
+    }
+    *out = sum;
+    return 0;
+}
