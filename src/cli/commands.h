@@ -10,6 +10,7 @@
     X(run)                                                                                                           \
     X(workloads)                                                                                                     \
     X(order)                                                                                                         \
+    X(sim)                                                                                                         \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -17,6 +17,8 @@ struct raw_scenario {
     bool drop_last;
     bool have_system;
     struct mr_system system;
+    uint64_t capacity[MR_CLASS_MAX]; /* overrides of class capacities; 0 = as the system says */
+    double pfs_factor;               /* scales the PFS table */
     const struct mr_strings *search;
 };
 
@@ -61,6 +63,10 @@ static const struct mr_option scenario_rows[] = {
     {.key = "drop_last", FIELD(drop_last), .type = MR_OPT_BOOL, .def = "true", .doc = "Leaves out the samples that do not fill a step; always so in the simulator."},
     {.key = "compute", FIELD(compute), .type = MR_OPT_BYTES, .def = "0", .doc = "How fast a node consumes samples, per second; overrides the system's."},
     {.key = "step_time", FIELD(step_time_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Compute per step; overrides compute."},
+    {.key = "staging", FIELD(capacity[0]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of the staging buffer, instead of the system's."},
+    {.key = "class1", FIELD(capacity[1]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 1 (usually RAM), instead of the system's."},
+    {.key = "class2", FIELD(capacity[2]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 2 (usually SSD), instead of the system's."},
+    {.key = "pfs_factor", FIELD(pfs_factor), .type = MR_OPT_DOUBLE, .def = "1", .min = 1e-6, .max = 1e6, .doc = "Makes the PFS this much faster."},
     {.key = "dataset", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The data set."},
     {.key = "system", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The machine."},
     MR_OPTION_END,
@@ -93,6 +99,15 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
         s.system.compute_mbps = (double)raw->compute / MB;
     if (raw->step_time_ns)
         s.system.compute_mbps = s.size_mean_mb * (double)s.batch / s.nodes / ((double)raw->step_time_ns / 1e9);
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++) {
+        if (raw->capacity[j] == 0)
+            continue;
+        if (j >= s.system.n_classes)
+            return mr_error_plain(err, MR_E_CONFIG, "system '%s' has no class %u", s.system.name, j);
+        s.system.classes[j].capacity_mb = (double)raw->capacity[j] / MB;
+    }
+    for (unsigned i = 0; i < s.system.pfs_mbps.n; i++)
+        s.system.pfs_mbps.y[i] *= raw->pfs_factor;
     rc = mr_scenario_check(&s, err);
     if (!rc)
         *out = s;
