@@ -687,7 +687,9 @@ int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t 
     }
     struct mr_error why = {0};
     struct shared x = {.w = w, .s = w->scenario, .out = &r, .err = &why};
-    int rc = shared_init(&x, policy, grain ? grain : mr_sim_grain(w));
+    if (grain == 0)
+        grain = policy == MR_POLICY_NAIVE ? 1 : mr_sim_grain(w); /* reads on demand keep step only when moved together */
+    int rc = shared_init(&x, policy, grain);
     if (!rc)
         rc = run(&x, stop);
     r.time_s = x.now;
