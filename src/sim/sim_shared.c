@@ -5,8 +5,8 @@
  *          filler threads p_j  ──> class j
  *
  * A thread carries one item at a time: `grain` consecutive samples of the node's stream (staging) or of a fill list. An
- * item has one flow in every resource it uses (PFS; or a peer's class, its link and ours; or an own class); when all have
- * ended the thread spends the preprocessing and write time, then the item is there. grain = 1 is exact; the default grows
+ * item is moved source by source, with one flow in every resource a source uses (PFS; or a peer's class, its link and ours;
+ * or an own class); then the thread spends the preprocessing and write time, and the item is there. grain = 1 is exact; the default grows
  * with the run, so that the work stays bounded (mr_sim_grain); doc/simulator.md states the error.
  *
  * Invariants: S1 staged, not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
@@ -29,12 +29,17 @@ struct timer {
     uint32_t who; /* thread or node */
 };
 
+struct demand { /* what is still to be moved of an item, in MB by source; one source after the other */
+    double pfs, peer, class[MR_CLASS_MAX];
+    struct mr_source peer_at;
+};
+
 struct thread {
     uint32_t node;
     uint8_t class;   /* 0: staging */
     bool busy;
     uint8_t flows;   /* not yet ended */
-    bool has_pfs;
+    struct demand todo;
     uint64_t item;   /* staging: item number over the whole run */
     double write_s;
     uint32_t n_ids;
@@ -116,7 +121,6 @@ static void add_pfs_flow(struct shared *x, uint32_t thread, double mb)
     struct sim_node *n = &x->nodes[x->threads[thread].node];
     x->clock.pools[POOL_PFS].rate = fmax(x->clock.pools[POOL_PFS].rate, 1e-9);
     add_flow(x, POOL_PFS, mb, thread);
-    x->threads[thread].has_pfs = true;
     if (n->pfs_flows++ == 0) {
         x->pfs_clients++;
         update_pfs_rate(x);
@@ -126,7 +130,6 @@ static void add_pfs_flow(struct shared *x, uint32_t thread, double mb)
 static void end_pfs_flow(struct shared *x, uint32_t thread)
 {
     struct sim_node *n = &x->nodes[x->threads[thread].node];
-    x->threads[thread].has_pfs = false;
     if (--n->pfs_flows == 0) {
         x->pfs_clients--;
         update_pfs_rate(x);
@@ -235,11 +238,6 @@ static double staging_write_s(const struct shared *x, double mb)
     return fmax(mb / m->preprocess_mbps, mb * m->classes[0].threads / mr_class_write_mbps(&m->classes[0]));
 }
 
-struct demand { /* MB of an item by source */
-    double pfs, peer, class[MR_CLASS_MAX];
-    struct mr_source peer_at;
-};
-
 static void add_demand(struct demand *d, struct mr_source src, double mb)
 {
     switch (src.kind) {
@@ -278,6 +276,43 @@ static void wait_for(struct shared *x, uint32_t thread, uint32_t id)
     }
 }
 
+/* Starts the next part of an item, or its write when everything has been moved. */
+static void advance_item(struct shared *x, uint32_t thread)
+{
+    struct thread *t = &x->threads[thread];
+    struct demand *d = &t->todo;
+    if (d->pfs > 0) {
+        add_pfs_flow(x, thread, d->pfs);
+        x->out->pfs_mb += d->pfs;
+        d->pfs = 0;
+        return;
+    }
+    if (d->peer > 0) {
+        add_flow(x, pool_class(d->peer_at.node, d->peer_at.class), d->peer, thread);
+        add_flow(x, pool_out(d->peer_at.node), d->peer, thread);
+        add_flow(x, pool_in(t->node), d->peer, thread);
+        x->out->peer_mb += d->peer;
+        d->peer = 0;
+        return;
+    }
+    for (unsigned j = 1; j < x->s->system.n_classes; j++)
+        if (d->class[j] > 0) {
+            add_flow(x, pool_class(t->node, j), d->class[j], thread);
+            x->out->class_mb[j] += d->class[j];
+            d->class[j] = 0;
+            return;
+        }
+    add_timer(x, x->now + t->write_s, TIMER_WRITTEN, thread);
+}
+
+static void launch(struct shared *x, uint32_t thread, const struct demand *d)
+{
+    x->threads[thread].busy = true;
+    x->threads[thread].todo = *d;
+    if (x->threads[thread].flows == 0) /* else it waits for another thread first */
+        advance_item(x, thread);
+}
+
 static void release_waiters(struct shared *x, uint32_t thread)
 {
     struct thread *t = &x->threads[thread];
@@ -285,30 +320,9 @@ static void release_waiters(struct shared *x, uint32_t thread)
     for (uint64_t left = t->waiters; left; left &= left - 1) {
         uint32_t waiter = first + (uint32_t)__builtin_ctzll(left);
         if (--x->threads[waiter].flows == 0)
-            add_timer(x, x->now + x->threads[waiter].write_s, TIMER_WRITTEN, waiter);
+            advance_item(x, waiter);
     }
     t->waiters = 0;
-}
-
-static void launch(struct shared *x, uint32_t thread, const struct demand *d)
-{
-    struct thread *t = &x->threads[thread];
-    t->busy = true;
-    if (d->pfs > 0) {
-        add_pfs_flow(x, thread, d->pfs);
-        x->out->pfs_mb += d->pfs;
-    }
-    if (d->peer > 0) {
-        add_flow(x, pool_class(d->peer_at.node, d->peer_at.class), d->peer, thread);
-        add_flow(x, pool_out(d->peer_at.node), d->peer, thread);
-        add_flow(x, pool_in(t->node), d->peer, thread);
-        x->out->peer_mb += d->peer;
-    }
-    for (unsigned j = 1; j < x->s->system.n_classes; j++)
-        if (d->class[j] > 0) {
-            add_flow(x, pool_class(t->node, j), d->class[j], thread);
-            x->out->class_mb[j] += d->class[j];
-        }
 }
 
 static bool may_stage(struct shared *x, uint32_t node, double mb)
@@ -349,8 +363,6 @@ static bool stage_next(struct shared *x, uint32_t thread)
     t->write_s = staging_write_s(x, mb);
     n->staged_mb += mb;
     launch(x, thread, &d);
-    if (t->flows == 0)
-        add_timer(x, x->now + t->write_s, TIMER_WRITTEN, thread);
     return true;
 }
 
@@ -493,7 +505,7 @@ static void flow_ended(struct shared *x, uint32_t pool)
     if (pool == POOL_PFS)
         end_pfs_flow(x, thread);
     if (--x->threads[thread].flows == 0)
-        add_timer(x, x->now + x->threads[thread].write_s, TIMER_WRITTEN, thread);
+        advance_item(x, thread);
 }
 
 static void account_step(struct shared *x)
