@@ -9,6 +9,11 @@
 #define MR_COMMANDS(X)                                                                                               \
     X(run)                                                                                                           \
     X(workloads)                                                                                                     \
+    X(gen)                                                                                                           \
+    X(verify)                                                                                                        \
+    X(scan)                                                                                                          \
+    X(show)                                                                                                          \
+    X(cat)                                                                                                           \
     X(order)                                                                                                         \
     X(help)
 

@@ -487,7 +487,7 @@ static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     if (r == 0)
         r = put_file(g, ctx->thread, file, name, path, err);
     if (r < 0)
-        return mr_error_context(err, "generating '%s'", path), r;
+        return mr_error_context(err, "in file '%s'", path), r;
     if (g->o.progress)
         mr_progress_add(g->o.progress, 1, 0);
     tell_limiter(g, &g->scratch[ctx->thread]);
@@ -535,7 +535,7 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
     g->journal = NULL;
     end_run(g);
     if (r < 0) {
-        mr_error_context(err, "what is finished stays; the same command continues");
+        mr_error_context(err, "in the generation of '%s' (what is finished stays; the same command continues)", g->o.folder);
         return r;
     }
     return closed < 0 ? closed : 0;
