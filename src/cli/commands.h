@@ -15,6 +15,7 @@
     X(show)                                                                                                          \
     X(cat)                                                                                                           \
     X(order)                                                                                                         \
+    X(doctor)                                                                                                        \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -8,6 +8,7 @@
 #define MR_COMM_COMM_H
 
 #include <millrace/error.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,5 +67,7 @@ uint32_t mr_comm_detect_launcher(const char **name);
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);
 int mr_comm_module_load(struct mr_comm **out, struct mr_error *err);
+/* Where the MPI module lies; false if this installation has none. */
+bool mr_comm_module_find(char *path, size_t cap);
 
 #endif

@@ -46,7 +46,7 @@ static const char *const places[] = {"../lib/millrace_mpi.so", "../lib/millrace/
                                      "../lib/x86_64-linux-gnu/millrace/millrace_mpi.so",
                                      "../lib/aarch64-linux-gnu/millrace/millrace_mpi.so"};
 
-static bool find_module(char *path, size_t cap)
+bool mr_comm_module_find(char *path, size_t cap)
 {
     char exe[3072];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -67,7 +67,7 @@ static bool find_module(char *path, size_t cap)
 int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
 {
     char path[4096];
-    if (!find_module(path, sizeof path)) {
+    if (!mr_comm_module_find(path, sizeof path)) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "started by an MPI launcher, but millrace_mpi.so is not next to this program");
         mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
         return MR_E_UNSUPPORTED;
