@@ -162,11 +162,27 @@ static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *e
     return rc;
 }
 
-static int write_split(struct mr_gen *g, struct mr_comm *c, struct split *s, struct mr_error *err)
+static int run_with_progress(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, const struct split *s, struct mr_error *err)
+{
+    struct mr_progress *progress = NULL;
+    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating", .unit = "files",
+                                     .total = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world,
+                                     .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
+                                     .stream = c->rank == 0 ? stderr : NULL, .force_tty = -1};
+    int r = mr_progress_start(&po, &progress, err);
+    mr_gen_set_progress(g, progress);
+    if (r >= 0)
+        r = mr_gen_run(g, err);
+    mr_gen_set_progress(g, NULL);
+    mr_progress_stop(progress);
+    return r;
+}
+
+static int write_split(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, struct split *s, struct mr_error *err)
 {
     int r = mr_comm_agree(c, c->rank == 0 ? mr_gen_prepare(g, err) : 0, err);
     if (r >= 0)
-        r = mr_comm_agree(c, mr_gen_run(g, err), err);
+        r = mr_comm_agree(c, run_with_progress(g, o, c, s, err), err);
     if (r >= 0)
         r = mr_comm_agree(c, c->rank == 0 ? mr_gen_finish(g, err) : 0, err);
     if (r < 0)
@@ -178,25 +194,16 @@ static int write_split(struct mr_gen *g, struct mr_comm *c, struct split *s, str
 static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_comm *c, struct mr_store *store,
                      struct split *s, struct mr_error *err)
 {
-    struct mr_progress *progress = NULL;
     struct mr_gen *g = NULL;
-    uint64_t start = mr_now_ns(), mine = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world;
-    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating", .unit = "files", .total = mine,
-                                     .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
-                                     .stream = c->rank == 0 ? stderr : NULL, .force_tty = -1};
+    uint64_t start = mr_now_ns();
     struct mr_gen_options go = {
         .store = store, .folder = s->folder, .plan = &s->plan, .rank = c->rank, .world = c->world,
         .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
         .overwrite = o->overwrite, .repair = o->repair, .fsync = o->fsync, .stop = ctx->stop,
     };
-    int r = mr_progress_start(&po, &progress, err);
-    if (r < 0)
-        return r;
-    go.progress = progress;
-    r = mr_gen_open(&go, &g, err);
+    int r = mr_gen_open(&go, &g, err);
     if (r >= 0)
-        r = write_split(g, c, s, err);
-    mr_progress_stop(progress);
+        r = write_split(g, o, c, s, err);
     mr_gen_close(g);
     s->seconds = (double)(mr_now_ns() - start) / 1e9;
     return r;
