@@ -9,8 +9,14 @@
 #define MR_COMMANDS(X)                                                                                               \
     X(run)                                                                                                           \
     X(workloads)                                                                                                     \
+    X(gen)                                                                                                           \
+    X(verify)                                                                                                        \
+    X(scan)                                                                                                          \
+    X(show)                                                                                                          \
+    X(cat)                                                                                                           \
     X(order)                                                                                                         \
-    X(sim)                                                                                                         \
+    X(sim)                                                                                                           \
+    X(doctor)                                                                                                        \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -97,11 +97,11 @@ static int jpeg_shape(const struct mr_writer_spec *spec, uint64_t want_bytes, st
 }
 
 /* The smallest signal-to-noise ratio an undamaged file has: the calibrated one less a decibel, and less again for small
- * images, where shapes are a larger part. More than 36 dB proves nothing more: another picture has 10 to 17. */
+ * images, where shapes are a larger part. More than 36 dB proves nothing more: another picture has about 14. */
 static double psnr_floor(const struct mr_writer_spec *spec, const struct mr_sample_info *info)
 {
     double per_pixel, psnr;
-    calibrated(quality_of(spec), info->dims.dim[2] == 3, &per_pixel, &psnr);
+    calibrated(quality_of(spec), mr_image_dims_channels(&info->dims) == 3, &per_pixel, &psnr);
     return MR_MIN(psnr, 36.0) - 1 - 32 / sqrt(sqrt((double)(info->dims.dim[0] * info->dims.dim[1])));
 }
 
@@ -264,7 +264,7 @@ static int encoder_start(struct jpeg_writer *w, struct mr_error *err)
     z->dest = &w->destination;
     z->image_height = (JDIMENSION)w->info.dims.dim[0];
     z->image_width = (JDIMENSION)w->info.dims.dim[1];
-    z->input_components = (int)w->info.dims.dim[2];
+    z->input_components = (int)mr_image_dims_channels(&w->info.dims);
     z->in_color_space = z->input_components == 3 ? JCS_RGB : JCS_GRAYSCALE;
     jpeg_set_defaults(z);
     jpeg_set_quality(z, (int)quality_of(&w->spec), TRUE);
@@ -284,7 +284,7 @@ static int jpeg_sample_begin(struct mr_writer *base, const struct mr_sample_info
     w->info = *info;
     w->holding = info->file_bytes > 0 && info->file_bytes <= HOLD_BYTES;
     w->capacity = w->holding ? (size_t)(info->file_bytes + info->file_bytes / 8) + 4096 : STREAM_BYTES;
-    w->row_bytes = (size_t)(info->dims.dim[1] * info->dims.dim[2]);
+    w->row_bytes = (size_t)info->dims.dim[1] * mr_image_dims_channels(&info->dims);
     w->buffer = malloc(w->capacity);
     w->row = malloc(w->row_bytes);
     if (!w->buffer || !w->row)

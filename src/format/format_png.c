@@ -190,7 +190,7 @@ static int encoder_start(struct png_writer *w, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", w->path);
     png_set_write_fn(w->png, w, encode_bytes, encode_flush);
     png_set_IHDR(w->png, w->header, (png_uint_32)w->info.dims.dim[1], (png_uint_32)w->info.dims.dim[0], 8,
-                 w->info.dims.dim[2] == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
+                 mr_image_dims_channels(&w->info.dims) == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_compression_level(w->png, level_of(&w->spec));
     png_set_compression_buffer_size(w->png, BUFFER_BYTES / 4);
@@ -209,7 +209,7 @@ static int png_sample_begin(struct mr_writer *base, const struct mr_sample_info 
         return rc;
     w->begun = true;
     w->info = *info;
-    w->row_bytes = (size_t)(info->dims.dim[1] * info->dims.dim[2]);
+    w->row_bytes = (size_t)info->dims.dim[1] * mr_image_dims_channels(&info->dims);
     w->row = malloc(w->row_bytes);
     if (!w->row)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", w->path);

@@ -119,7 +119,7 @@ static void picture_init(struct picture *p, uint64_t seed, uint64_t sample, cons
     p->key = mr_rng_at(seed, MR_RNG_CONTENT, sample);
     p->height = dims->dim[0];
     p->width = dims->dim[1];
-    p->channels = (unsigned)dims->dim[2];
+    p->channels = mr_image_dims_channels(dims);
     for (unsigned c = 0; c < 3; c++) {
         p->start[c] = draw_colour(p->key, c);
         p->slope[c] = draw_colour(p->key, 3 + c) - p->start[c];
@@ -272,13 +272,13 @@ int mr_image_compare(uint64_t seed, const struct mr_sample_info *info, const str
 {
     uint8_t want[32768];
     const uint8_t *data = have->data;
-    if (have->dtype != MR_U8 || have->dims.n != 3 || have->bytes != info->bytes ||
-        memcmp(have->dims.dim, info->dims.dim, 3 * sizeof(have->dims.dim[0])) != 0)
+    unsigned channels = mr_image_dims_channels(&info->dims);
+    if (have->dtype != MR_U8 || have->dims.n != 3 || have->bytes != info->bytes || have->dims.dim[2] != channels ||
+        have->dims.dim[0] != info->dims.dim[0] || have->dims.dim[1] != info->dims.dim[1])
         return mr_error_plain(err, MR_E_CORRUPT,
-                              "sample %llu has the wrong shape (want %llu x %llu x %llu of uint8, have %llu x %llu x %llu of %s)",
+                              "sample %llu has the wrong shape (want %llu x %llu x %u of u1, have %llu x %llu x %llu of %s)",
                               (unsigned long long)info->id, (unsigned long long)info->dims.dim[0],
-                              (unsigned long long)info->dims.dim[1], (unsigned long long)info->dims.dim[2],
-                              (unsigned long long)have->dims.dim[0], (unsigned long long)have->dims.dim[1],
+                              (unsigned long long)info->dims.dim[1], channels, (unsigned long long)have->dims.dim[0], (unsigned long long)have->dims.dim[1],
                               (unsigned long long)have->dims.dim[2], mr_dtype_numpy(have->dtype));
     *out = (struct mr_image_difference){.first = UINT64_MAX};
     for (uint64_t at = 0; at < info->bytes; at += sizeof want) {
@@ -302,15 +302,21 @@ int mr_image_compare(uint64_t seed, const struct mr_sample_info *info, const str
 
 #define MIN_SIDE 8u
 
+unsigned mr_image_dims_channels(const struct mr_dims *dims)
+{
+    return dims->n == 2 ? 1 : (unsigned)dims->dim[2];
+}
+
 int mr_image_dims_check(const struct mr_sample_info *info, struct mr_error *err)
 {
     const struct mr_dims *d = &info->dims;
     if (info->dtype != MR_U8)
-        return mr_error_plain(err, MR_E_CONFIG, "image samples are uint8, not %s", mr_dtype_numpy(info->dtype));
-    if (d->n != 3 || (d->dim[2] != 1 && d->dim[2] != 3))
-        return mr_error_plain(err, MR_E_CONFIG,
-                              "image samples have three dimensions: height, width and 1 or 3 channels (have %u dimensions, %llu channels)",
-                              d->n, d->n == 3 ? (unsigned long long)d->dim[2] : 0);
+        return mr_error_plain(err, MR_E_CONFIG, "image samples are of type u1 (uint8), not %s", mr_dtype_numpy(info->dtype));
+    if (d->n != 2 && (d->n != 3 || (d->dim[2] != 1 && d->dim[2] != 3))) {
+        mr_error_plain(err, MR_E_CONFIG, "an image has height, width and 1 or 3 channels (have %u dimensions, %llu channels)",
+                       d->n, d->n == 3 ? (unsigned long long)d->dim[2] : 0);
+        return mr_error_hint(err, "give dimensions like 224x224x3, or only a size");
+    }
     if (!d->dim[0] || !d->dim[1] || d->dim[0] > MR_IMAGE_MAX_SIDE || d->dim[1] > MR_IMAGE_MAX_SIDE)
         return mr_error_plain(err, MR_E_CONFIG, "an image of %llu x %llu pixels is not possible (each side 1 to %u)",
                               (unsigned long long)d->dim[0], (unsigned long long)d->dim[1], MR_IMAGE_MAX_SIDE);
@@ -349,16 +355,12 @@ static int fixed_dims(const struct mr_writer_spec *spec, struct mr_sample_info *
 {
     struct mr_sample_info fixed = *info;
     fixed.dtype = MR_U8;
-    fixed.dims = (struct mr_dims){.n = 3, .dim = {spec->dims.dim[0], spec->dims.dim[1], 1}};
-    if (spec->dims.n == 3)
-        fixed.dims.dim[2] = spec->dims.dim[2];
-    else if (spec->dims.n > 3)
-        fixed.dims.n = spec->dims.n;
+    fixed.dims = spec->dims;
+    fixed.file_bytes = 0;
     int rc = mr_image_dims_check(&fixed, err);
     if (rc < 0)
         return rc;
-    fixed.bytes = fixed.dims.dim[0] * fixed.dims.dim[1] * fixed.dims.dim[2];
-    fixed.file_bytes = 0;
+    fixed.bytes = fixed.dims.dim[0] * fixed.dims.dim[1] * mr_image_dims_channels(&fixed.dims);
     *info = fixed;
     return 0;
 }

@@ -22,8 +22,9 @@ void mr_image_fill(uint64_t seed, uint64_t sample, const struct mr_dims *dims, u
 void mr_image_synth(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
                     uint64_t offset, void *dst, size_t len);
 
-/* Checks that dims describe an image of ours: h x w x c, c = 1 or 3, sides within the limit. */
+/* Checks that dims describe an image of ours: h x w (grey) or h x w x c, c = 1 or 3, sides within the limit. */
 int mr_image_dims_check(const struct mr_sample_info *info, struct mr_error *err);
+unsigned mr_image_dims_channels(const struct mr_dims *dims); /* of dims that passed the check */
 
 /* How a decoded sample differs from its picture. */
 struct mr_image_difference {
