@@ -409,9 +409,9 @@ int mr_workload_parse(const char *text, size_t len, const char *name, bool lenie
     struct mr_error scratch;
     struct mr_applier ap = {.arena = a, .lenient = lenient, .kind = MR_ORIGIN_FILE, .where = name, .err = err ? err : &scratch};
     struct mr_yaml_node *root;
-    int rc = create(a, &ap.w, ap.err);
+    int rc = mr_yaml_parse(text, len, name, a, &root, ap.err);
     if (!rc)
-        rc = mr_yaml_parse(text, len, name, a, &root, ap.err);
+        rc = create(a, &ap.w, ap.err);
     if (!rc)
         rc = mr_apply_top(&ap, root);
     if (!rc)
