@@ -233,6 +233,7 @@ struct csv_scan {
     bool label_bad;
     /* Of the first record, until the second tells whether it is a header. */
     uint8_t *first_text; /* bit per column: a non-empty field that is no number */
+    size_t first_text_cap;
     bool first_pending, first_numbers, first_integers, has_header;
     struct mr_sample_ref first;
     uint32_t label_column;
@@ -260,12 +261,14 @@ static int end_field(struct csv_scan *c, const char *p, size_t n, bool cut)
     bool number = !cut && n && mr_number_lex(p, p + n, true, &num) == n;
     bool integer = number && mr_number_to_int64(&num, &v);
     if (c->records == 0) {
-        if (c->column % 8 == 0) {
-            uint8_t *bits = realloc(c->first_text, c->column / 8 + 1);
+        if (c->column / 8 >= c->first_text_cap) {
+            size_t cap = c->first_text_cap ? 2 * c->first_text_cap : 64;
+            uint8_t *bits = realloc(c->first_text, cap);
             if (!bits)
                 return mr_error_set(c->err, -ENOMEM, "cannot scan '%s'", c->in.path);
+            memset(bits + c->first_text_cap, 0, cap - c->first_text_cap);
             c->first_text = bits;
-            bits[c->column / 8] = 0;
+            c->first_text_cap = cap;
         }
         if (n && !number)
             c->first_text[c->column / 8] |= (uint8_t)(1u << c->column % 8);
