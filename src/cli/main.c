@@ -106,6 +106,23 @@ static int parse_leading(int argc, char *const *argv, struct mr_arena *a, struct
     return mr_options_parse_targets(&target, 1, n, argv, a, NULL, err);
 }
 
+/* A variable that looks like an option of this command but is none is a misspelling. */
+static void warn_of_variables(const struct mr_option_table *t)
+{
+    char prefix[160], name[160];
+    const struct mr_option none = {.key = ""};
+    size_t n = strlen(mr_option_env_name(t, &none, prefix, sizeof prefix));
+    for (char **e = environ; *e; e++) {
+        bool known = strncmp(*e, prefix, n) != 0;
+        for (const struct mr_option *o = t->options; !known && o->key; o++) {
+            size_t len = strlen(mr_option_env_name(t, o, name, sizeof name));
+            known = !strncmp(*e, name, len) && (*e)[len] == '=';
+        }
+        if (!known)
+            mr_log(MR_LOG_WARN, "environment variable '%.*s' is no option of '%s'", (int)strcspn(*e, "="), *e, t->section);
+    }
+}
+
 static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
                        struct mr_globals *g, struct mr_error *err)
 {
@@ -122,6 +139,7 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
     if (rc)
         return rc;
     set_log_level(g);
+    warn_of_variables(&cmd->table);
     return cmd->run(&ctx, err);
 }
 
