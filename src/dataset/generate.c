@@ -140,7 +140,7 @@ int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, st
     double blocks = (double)(uint64_t)(each / 4096 + 1) * 4096; /* file systems hand out whole blocks */
     *out = (struct mr_gen_estimate){
         .files = files, .samples = p->samples, .inodes = files * (1 + sides) + p->names.subfolders + 8,
-        .bytes = (uint64_t)(blocks * (double)files) + sides * 8 * (p->samples + files) + 2 * MR_MIB,
+        .bytes = (uint64_t)(blocks * (double)files) + sides * 8 * (p->samples + files) + 64 * MR_KIB,
     };
     return 0;
 }
