@@ -78,7 +78,8 @@ static int finish(int status)
         failed = true;
         saved = errno;
     }
-    if (!failed)
+    /* A command that writes past stdio has seen the broken pipe itself; the result is cut short all the same. */
+    if (!failed && !broken_pipe)
         return status;
     if (!broken_pipe)
         fprintf(stderr, "millrace: cannot write to standard output%s%s\n", saved ? ": " : "",

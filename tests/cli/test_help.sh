@@ -75,6 +75,13 @@ rc=0; $MILLRACE help config >&- 2>"$tmp/err" || rc=$?
 [ "$rc" = 5 ] || fail "closed standard output: exit $rc"
 set +e
 { $MILLRACE help config; echo $? >"$tmp/rc"; } | head -c 10 >/dev/null
+{ $MILLRACE order --samples 100000000 --mode cipher; echo $? >"$tmp/rc2"; } | head -c 10 >/dev/null
+$MILLRACE order --samples 1000000000 --mode cipher >/dev/null 2>"$tmp/err" & pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid
+rc=$?
 set -e
-[ "$(cat "$tmp/rc")" != 0 ] || fail "broken pipe went unnoticed"
+[ "$(cat "$tmp/rc")" = 5 ] && [ "$(cat "$tmp/rc2")" = 5 ] || fail "broken pipe went unnoticed"
+[ "$rc" = 130 ] && grep -q interrupted "$tmp/err" || fail "a terminated command: exit $rc"
 echo "help: ok"
