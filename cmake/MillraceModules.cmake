@@ -1,6 +1,6 @@
 # A folder src/<name> becomes the static library mr_<name>. Sources are found by pattern, so adding a file needs no edit
-# here. Files named *_absent.c stand in for an optional part that this build lacks (format_hdf5_absent.c for
-# format_hdf5.c); *_module.c are loadable modules with rules of their own.
+# here. Files named *_absent.c stand in for an optional part that this build lacks (store_uring_absent.c for
+# store_uring.c); *_module.c are loadable modules with rules of their own.
 set(MR_MODULE_NAMES base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze cli CACHE INTERNAL "")
 set(MR_DEPS_base)
 set(MR_DEPS_conf base)
@@ -50,7 +50,6 @@ function(mr_module name)
   if(name STREQUAL "cli")
     list(FILTER sources EXCLUDE REGEX "/main\\.c$")
   endif()
-  mr_choose(sources "${MR_HAVE_HDF5}" format_hdf5)
   mr_choose(sources "${MR_HAVE_URING}" store_uring)
   if(NOT sources)
     return()
@@ -71,9 +70,6 @@ function(mr_modules)
   foreach(name ${MR_MODULE_NAMES})
     mr_module(${name})
   endforeach()
-  if(MR_HAVE_HDF5 AND TARGET mr_format)
-    target_link_libraries(mr_format PUBLIC PkgConfig::HDF5)
-  endif()
   if(MR_HAVE_URING AND TARGET mr_store)
     target_link_libraries(mr_store PUBLIC PkgConfig::URING)
   endif()

@@ -273,8 +273,10 @@ static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_l
     if (l->mode == MR_H5_MAP && d->dim[0] > AUX_LIMIT)
         rc = mr_error_plain(err, MR_E_LIMIT, "%llu samples in chunks of this shape (limit %u)", (unsigned long long)d->dim[0], AUX_LIMIT);
     uint64_t bands = d->dim[0] / d->chunk[0] + (d->dim[0] % d->chunk[0] != 0), per_sample = bands ? count / bands : 0;
-    for (uint64_t i = 0; i < d->dim[0] && rc >= 0 && count; i++) {
-        struct mr_sample_ref ref = chunk_ref(d, l->mode, map, per_sample, sample_bytes, i);
+    for (uint64_t i = 0; i < d->dim[0] && rc >= 0; i++) {
+        struct mr_sample_ref ref = {.aux = l->mode == MR_H5_MAP ? (uint32_t)i : 0}; /* samples without bytes have no chunks */
+        if (count)
+            ref = chunk_ref(d, l->mode, map, per_sample, sample_bytes, i);
         ref.label = label_of(s, i);
         rc = s->fn(s->user, &ref, NULL, err);
     }

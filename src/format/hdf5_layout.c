@@ -100,7 +100,7 @@ int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, s
     at += used;
     if ((l.desc.flags & ~(unsigned)MR_ARRAY_SWAP) != MR_ARRAY_ROWS || (l.mode != MR_H5_DIRECT && l.chunk_axes != l.desc.dims.n + 1) || !derive(&l))
         return bad(layout, err);
-    if (l.mode == MR_H5_CHUNK && l.per_sample != 1)
+    if (l.mode == MR_H5_CHUNK && l.per_sample > 1)
         return bad(layout, err);
     if (l.mode == MR_H5_MAP) {
         uint64_t want, room;
