@@ -34,6 +34,8 @@ void bench_compare(const struct bench_options *o, const char *name, unsigned thr
 void bench_value(const char *name, double value, const char *unit, bool at_most, double limit);
 /* A row that says that this build lacks a format. */
 void bench_absent(const char *name, const char *format);
+/* A row for something that does not work at all; counts as a miss. */
+void bench_failed(const char *name, const char *why);
 /* Runs fn(user, thread) on `threads` threads that start together; returns the seconds from then to the last one's end. */
 double bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), void *user);
 void bench_remove_tree(const char *path); /* a missing one is fine */

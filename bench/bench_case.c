@@ -10,41 +10,47 @@ bool bench_case_possible(const struct bench_case *c)
     return false;
 }
 
-double bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads)
+int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, double *seconds, struct mr_error *err)
 {
-    struct mr_error err = {0};
     struct mr_arena arena = {0};
     struct mr_gen_spec spec;
     struct mr_gen_plan plan;
     struct mr_store *store = NULL;
     struct mr_gen *g = NULL;
-    int rc = mr_options_defaults(&mr_gen_spec_table, &arena, &spec, &err);
+    int rc = mr_options_defaults(&mr_gen_spec_table, &arena, &spec, err);
     spec.format = c->format;
     spec.files = c->files;
     spec.samples_per_file = c->samples_per_file;
     spec.size_bytes = c->size_bytes;
     for (unsigned i = 0; rc >= 0 && i < 3 && c->extra[i][0]; i++)
         rc = mr_option_parse(&mr_gen_spec_table, mr_option_find(&mr_gen_spec_table, c->extra[i][0]), c->extra[i][1], &arena,
-                             &spec, &err);
+                             &spec, err);
     double start = bench_now_s();
     if (rc >= 0)
-        rc = mr_gen_plan_resolve(&spec, "train", &plan, &err);
+        rc = mr_gen_plan_resolve(&spec, "train", &plan, err);
     if (rc >= 0)
-        rc = mr_store_open("posix", &store, &err);
+        rc = mr_store_open("posix", &store, err);
     struct mr_gen_options options = {.store = store, .folder = folder, .plan = &plan, .world = 1, .threads = threads};
     if (rc >= 0)
-        rc = mr_gen_open(&options, &g, &err);
+        rc = mr_gen_open(&options, &g, err);
     if (rc >= 0)
-        rc = mr_gen_prepare(g, &err);
+        rc = mr_gen_prepare(g, err);
     if (rc >= 0)
-        rc = mr_gen_run(g, &err);
+        rc = mr_gen_run(g, err);
     if (rc >= 0)
-        rc = mr_gen_finish(g, &err);
-    double seconds = bench_now_s() - start;
-    if (rc < 0)
-        bench_die("cannot generate '%s': %s (%s)", c->name, err.message, err.hint);
+        rc = mr_gen_finish(g, err);
+    *seconds = bench_now_s() - start;
     mr_gen_close(g);
     mr_store_close(store);
     mr_arena_done(&arena);
+    return rc;
+}
+
+double bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads)
+{
+    struct mr_error err = {0};
+    double seconds = 0;
+    if (bench_case_try(c, folder, threads, &seconds, &err) < 0)
+        bench_die("cannot generate '%s': %s", c->name, err.message);
     return seconds;
 }

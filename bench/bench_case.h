@@ -19,5 +19,7 @@ bool bench_case_possible(const struct bench_case *c);
 
 /* Makes the set in `folder` (which must not exist) the way `millrace gen` does, with the manifest; returns seconds. */
 double bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads);
+/* The same, but an error is returned. */
+int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, double *seconds, struct mr_error *err);
 
 #endif

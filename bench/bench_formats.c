@@ -188,6 +188,13 @@ void bench_absent(const char *name, const char *format)
     emit("| %s | | this build has no format '%s' | | | | | | |\n", name, format);
 }
 
+void bench_failed(const char *name, const char *why)
+{
+    missed++;
+    measured++;
+    emit("| %s | | failed: %s | | | | | MISS | |\n", name, why);
+}
+
 /* ---- children ---- */
 
 void bench_spawn(char *const *argv, struct bench_child *out)

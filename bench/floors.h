@@ -13,7 +13,7 @@ double floor_write_files(const char *folder, const uint64_t *sizes, size_t n, un
  * one file each: encode to memory, open, pwrite, close. Returns seconds. */
 double floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads);
 
-enum floor_decoder { FLOOR_COPY, FLOOR_JPEG, FLOOR_PNG, FLOOR_DEFLATE, FLOOR_ZLIB, FLOOR_NUMBERS };
+enum floor_decoder { FLOOR_COPY, FLOOR_JPEG, FLOOR_PNG, FLOOR_DEFLATE, FLOOR_ZLIB, FLOOR_NUMBERS, FLOOR_JSON };
 
 /* One sample: where its bytes lie, how large it is decoded. */
 struct floor_sample {
