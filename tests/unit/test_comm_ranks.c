@@ -25,14 +25,14 @@
 static _Atomic unsigned *failures;
 
 /* Every failed check says where, counts and ends the process. */
-#define CHECK(c, condition)                                                                                          \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            fprintf(stderr, "rank %u of %u, line %d: %s\n", (c)->rank, (c)->world, __LINE__, #condition);            \
-            if (failures)                                                                                            \
-                atomic_fetch_add(failures, 1);                                                                       \
-            _exit(1);                                                                                                \
-        }                                                                                                            \
+#define CHECK(c, condition)                                                                                            \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "rank %u of %u, line %d: %s\n", (c)->rank, (c)->world, __LINE__, #condition);              \
+            if (failures)                                                                                              \
+                atomic_fetch_add(failures, 1);                                                                         \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static void check_collectives(struct mr_comm *c)

@@ -36,8 +36,14 @@ static void order_answers_all_threads_alike(void **state)
 {
     (void)state;
     for (int mode = MR_ORDER_SEQUENTIAL; mode <= MR_ORDER_FILE; mode++) {
-        struct mr_order_params p = {.mode = (enum mr_order_mode)mode, .samples = N, .seed = 3, .rank = 2, .world = WORLD,
-                                    .shuffle_each_epoch = true, .window = 64, .samples_per_file = 10};
+        struct mr_order_params p = {.mode = (enum mr_order_mode)mode,
+                                    .samples = N,
+                                    .seed = 3,
+                                    .rank = 2,
+                                    .world = WORLD,
+                                    .shuffle_each_epoch = true,
+                                    .window = 64,
+                                    .samples_per_file = 10};
         struct mr_order *o;
         assert_int_equal(mr_order_create(&p, &o, NULL), 0);
         for (uint64_t epoch = 0; epoch < 3; epoch++) {
