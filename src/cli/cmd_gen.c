@@ -104,6 +104,8 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
         return r;
     if (w->dataset.format == MR_CF_SYNTHETIC)
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' has synthetic data: there is nothing to generate", w->name);
+    if (!w->workflow.train && !w->workflow.generate_data && !w->workflow.evaluation)
+        return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
         return r;
     if (w->dataset.compression > MR_CC_ZIP)
