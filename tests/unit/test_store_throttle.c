@@ -100,21 +100,21 @@ static void shared_bandwidth_is_kept_by_1_4_and_8_threads(void **state)
     (void)state;
     static const unsigned threads[] = {1, 4, 8};
     for (size_t i = 0; i < 3; i++) {
-        double rate = best_rate("throttle(bandwidth=200MB):memory", threads[i], 160, 200e6, 0.95 * 200e6);
-        if (rate < 0.95 * 200e6)
-            fail_msg("%u threads: %.1f MB/s of 200", threads[i], rate / 1e6);
+        double rate = best_rate("throttle(bandwidth=40MB):memory", threads[i], 48, 40e6, 0.95 * 40e6);
+        if (rate < 0.95 * 40e6)
+            fail_msg("%u threads: %.1f MB/s of 40", threads[i], rate / 1e6);
     }
 }
 
 static void hard_disk_shape_is_flat_after_four_threads(void **state)
 {
     (void)state;
-    const char *spec = "throttle(aggregate=1:71MB/2:120MB/4:163MB):memory";
+    const char *spec = "throttle(aggregate=1:14.2MB/2:24MB/4:32.6MB):memory";
     static const unsigned threads[] = {1, 2, 4, 8};
-    static const double want[] = {71e6, 120e6, 163e6, 163e6};
+    static const double want[] = {14.2e6, 24e6, 32.6e6, 32.6e6};
     double got[4];
     for (unsigned i = 0; i < 4; i++) {
-        got[i] = best_rate(spec, threads[i], 96, 163e6, 0.93 * want[i]);
+        got[i] = best_rate(spec, threads[i], 32, 32.6e6, 0.93 * want[i]);
         if (got[i] < 0.93 * want[i] || got[i] > 1.07 * want[i])
             fail_msg("%u threads: %.1f MB/s, want %.1f", threads[i], got[i] / 1e6, want[i] / 1e6);
     }
@@ -124,9 +124,9 @@ static void hard_disk_shape_is_flat_after_four_threads(void **state)
 static void parallel_file_system_shape_scales_with_streams(void **state)
 {
     (void)state;
-    const char *spec = "throttle(stream_bandwidth=25.2MB,bandwidth=196.8MB):memory";
-    double one = best_rate(spec, 1, 24, 25.2e6, 0.97 * 25.2e6);
-    double eight = best_rate(spec, 8, 160, 196.8e6, 0.97 * 196.8e6);
+    const char *spec = "throttle(stream_bandwidth=5.04MB,bandwidth=39.36MB):memory";
+    double one = best_rate(spec, 1, 8, 5.04e6, 0.97 * 5.04e6);
+    double eight = best_rate(spec, 8, 64, 39.36e6, 0.97 * 39.36e6);
     if (eight / one < 7.3 || eight / one > 8.0)
         fail_msg("8 threads: %.2f times one (%.1f and %.1f MB/s)", eight / one, eight / 1e6, one / 1e6);
 }
@@ -134,10 +134,10 @@ static void parallel_file_system_shape_scales_with_streams(void **state)
 static void a_queue_fills_the_device_as_threads_do(void **state)
 {
     (void)state;
-    enum { DEPTH = 8, TOTAL = 160 };
+    enum { DEPTH = 8, TOTAL = 64 };
     double best = 0;
-    for (unsigned attempt = 0; attempt < ATTEMPTS && best < 0.95 * 160e6; attempt++) {
-        struct mr_store *s = open_store("throttle(stream_bandwidth=25MB,bandwidth=160MB):memory");
+    for (unsigned attempt = 0; attempt < ATTEMPTS && best < 0.95 * 32e6; attempt++) {
+        struct mr_store *s = open_store("throttle(stream_bandwidth=5MB,bandwidth=32MB):memory");
         struct mr_ioq *q;
         struct mr_io io[DEPTH], *done[DEPTH];
         char *buf = malloc((size_t)DEPTH * REQUEST);
@@ -161,15 +161,15 @@ static void a_queue_fills_the_device_as_threads_do(void **state)
             submitted += again;
         }
         double rate = (double)TOTAL * REQUEST / ((double)(mr_now_ns() - start) * 1e-9);
-        assert_true(rate <= 160e6 * 1.001);
+        assert_true(rate <= 32e6 * 1.001);
         best = MR_MAX(best, rate);
         s->ops->ioq_free(q);
         mr_object_close(o, NULL);
         mr_store_close(s);
         free(buf);
     }
-    if (best < 0.95 * 160e6)
-        fail_msg("%.1f MB/s of 160", best / 1e6);
+    if (best < 0.95 * 32e6)
+        fail_msg("%.1f MB/s of 32", best / 1e6);
 }
 
 /* ---- exact times, on a virtual clock ---- */
@@ -360,16 +360,16 @@ static void two_processes_share_one_device(void **state)
     (void)state;
     char spec[256];
     double best = 0;
-    group_spec(spec, sizeof(spec), "bandwidth=200MB", "share");
-    for (unsigned i = 0; i < ATTEMPTS && best < 0.95 * 200e6; i++) {
-        double rate = 160.0 * REQUEST / run_processes(spec, 2, 160);
-        if (rate > 200e6 * 1.001)
-            fail_msg("%.1f MB/s, faster than 200", rate / 1e6);
+    group_spec(spec, sizeof(spec), "bandwidth=40MB", "share");
+    for (unsigned i = 0; i < ATTEMPTS && best < 0.95 * 40e6; i++) {
+        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
+        if (rate > 40e6 * 1.001)
+            fail_msg("%.1f MB/s, faster than 40", rate / 1e6);
         best = MR_MAX(best, rate);
         assert_int_equal(group_files(), 0); /* the last one removed it */
     }
-    if (best < 0.95 * 200e6)
-        fail_msg("%.1f MB/s of 200", best / 1e6);
+    if (best < 0.95 * 40e6)
+        fail_msg("%.1f MB/s of 40", best / 1e6);
 }
 
 static void a_table_may_count_processes(void **state)
@@ -377,14 +377,14 @@ static void a_table_may_count_processes(void **state)
     (void)state;
     char spec[256];
     double best = 0;
-    group_spec(spec, sizeof(spec), "aggregate=1:50MB/2:150MB,active=processes", "count");
-    for (unsigned i = 0; i < ATTEMPTS && best < 0.93 * 150e6; i++) {
-        double rate = 160.0 * REQUEST / run_processes(spec, 2, 160);
-        assert_true(rate <= 150e6 * 1.001);
+    group_spec(spec, sizeof(spec), "aggregate=1:10MB/2:30MB,active=processes", "count");
+    for (unsigned i = 0; i < ATTEMPTS && best < 0.93 * 30e6; i++) {
+        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
+        assert_true(rate <= 30e6 * 1.001);
         best = MR_MAX(best, rate);
     }
-    if (best < 0.93 * 150e6)
-        fail_msg("%.1f MB/s of 150", best / 1e6);
+    if (best < 0.93 * 30e6)
+        fail_msg("%.1f MB/s of 30", best / 1e6);
 }
 
 static void a_killed_process_blocks_nobody_and_leaves_nothing(void **state)
