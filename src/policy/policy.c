@@ -57,6 +57,11 @@ static const struct mr_policy_ops *const ops_of[MR_POLICY_COUNT] = {
     [MR_POLICY_MILLRACE] = &mr_policy_millrace_ops,
 };
 
+const struct mr_policy_ops *mr_policy_get_ops(enum mr_policy_id id)
+{
+    return ops_of[id];
+}
+
 int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *p, struct mr_error *err)
 {
     *p = (struct mr_policy){.ops = ops_of[id], .world = *w};

@@ -87,6 +87,7 @@ struct mr_policy {
     void *state;
 };
 
+const struct mr_policy_ops *mr_policy_get_ops(enum mr_policy_id id);
 int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *p, struct mr_error *err);
 void mr_policy_free(struct mr_policy *p);
 /* Where staging should take the sample from, now: own class, else a peer, else what is already on its way
