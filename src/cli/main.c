@@ -58,9 +58,9 @@ static int print_error(int code, const struct mr_error *err)
 {
     fflush(stdout);
     fprintf(stderr, "millrace: %s\n", err->message[0] ? err->message : mr_error_name(code));
+    bool says_where = strncmp(err->context, "in ", 3) == 0 || strncmp(err->context, "at ", 3) == 0;
     if (err->context[0])
-        fprintf(stderr, "  %s%s\n", strncmp(err->context, "in ", 3) && strncmp(err->context, "at ", 3) ? "in " : "",
-                err->context);
+        fprintf(stderr, "  %s%s\n", says_where ? "" : "in ", err->context);
     if (err->hint[0])
         fprintf(stderr, "  hint: %s\n", err->hint);
     return mr_error_exit_status(code);

@@ -100,7 +100,7 @@ static void print_checkpoint(FILE *out, const struct mr_plan *p)
         row_bytes(out, "checkpoint optimizer bytes", c->optimizer_bytes);
     row_bytes(out, "checkpoint bytes", c->model_bytes + c->optimizer_bytes);
     row(out, "checkpoint files", "%llu (%llu model, %llu optimizer)",
-        (unsigned long long)(c->model_files + c->optimizer_files), (unsigned long long)c->model_files,
+        (unsigned long long)c->model_files + c->optimizer_files, (unsigned long long)c->model_files,
         (unsigned long long)c->optimizer_files);
     row(out, "checkpoints", "%llu written, %llu read", (unsigned long long)c->writes, (unsigned long long)c->reads);
 }
