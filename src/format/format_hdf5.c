@@ -146,6 +146,13 @@ static int chunked_labels(struct h5_scan *s, struct mr_error *err)
     int rc;
     if ((rc = mr_h5_pipeline_check(&p, err)) < 0 || (rc = mr_h5_chunk_map(&s->f, d, &map, &count, err)) < 0)
         return rc;
+    for (uint64_t i = 0; i < count && rc == 0; i++)
+        if (map[i].addr != MR_H5_UNDEF)
+            rc = mr_h5_pipeline_plausible(&p, map[i].bytes, d->chunk_bytes, err);
+    if (rc < 0) {
+        free(map);
+        return rc;
+    }
     size_t size = mr_h5_unfilter_bytes(d->chunk_bytes);
     uint8_t *work[2] = {malloc(size), malloc(size)};
     struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
@@ -261,8 +268,12 @@ static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_l
     memcpy(l->pipeline.filter, d->filter, sizeof l->pipeline.filter);
     if ((rc = mr_h5_pipeline_check(&l->pipeline, err)) < 0 || (rc = mr_h5_chunk_map(&s->f, d, &map, &count, err)) < 0)
         return rc;
-    for (uint64_t i = 0; i < count; i++) /* from here on addresses are offsets in the file */
-        map[i].addr += map[i].addr == MR_H5_UNDEF ? 0 : s->f.base;
+    for (uint64_t i = 0; i < count && rc == 0; i++) {
+        if (map[i].addr == MR_H5_UNDEF)
+            continue;
+        map[i].addr += s->f.base; /* from here on addresses are offsets in the file */
+        rc = mr_h5_pipeline_plausible(&l->pipeline, map[i].bytes, d->chunk_bytes, err);
+    }
     l->mode = choose_mode(d, map, count);
     if (l->mode == MR_H5_DIRECT) {
         l->pipeline.n = 0;
@@ -455,13 +466,16 @@ static int place_chunk(struct mr_decoder *d, const struct mr_h5_layout *l, uint6
         place_slab(l, which, raw, dst);
         return 0;
     }
+    int rc = mr_h5_pipeline_plausible(&l->pipeline, len, l->chunk_bytes, err);
+    if (rc < 0)
+        return rc;
     struct libdeflate_decompressor *inflater = inflater_of(d);
     size_t size = mr_h5_unfilter_bytes(l->chunk_bytes);
     uint8_t *const work[2] = {mr_decoder_scratch(d, 1, size), l->pipeline.n > 1 ? mr_decoder_scratch(d, 2, size) : NULL};
     const uint8_t *chunk = NULL;
     if (!inflater || !work[0] || (l->pipeline.n > 1 && !work[1]))
         return mr_error_set(err, -ENOMEM, "cannot decode a chunk of %llu bytes", (unsigned long long)l->chunk_bytes);
-    int rc = mr_h5_unfilter(&l->pipeline, mask, inflater, raw, len, l->chunk_bytes, work, verify, &chunk, err);
+    rc = mr_h5_unfilter(&l->pipeline, mask, inflater, raw, len, l->chunk_bytes, work, verify, &chunk, err);
     if (rc == 0)
         place_slab(l, which, chunk + row * l->slab_bytes, dst);
     return rc;

@@ -25,6 +25,17 @@ int mr_h5_pipeline_check(const struct mr_h5_pipeline *p, struct mr_error *err)
     return 0;
 }
 
+int mr_h5_pipeline_plausible(const struct mr_h5_pipeline *p, uint64_t stored, uint64_t chunk_bytes, struct mr_error *err)
+{
+    uint64_t ratio = 1;
+    for (unsigned i = 0; i < p->n; i++)
+        ratio = p->filter[i].id == MR_H5_DEFLATE ? MR_LIMIT_UNPACK_RATIO : ratio;
+    if (chunk_bytes / ratio <= stored)
+        return 0;
+    return mr_error_plain(err, MR_E_LIMIT, "a chunk of %llu bytes cannot come out of %llu stored ones", (unsigned long long)chunk_bytes,
+                          (unsigned long long)stored);
+}
+
 size_t mr_h5_unfilter_bytes(uint64_t chunk_bytes)
 {
     return (size_t)chunk_bytes + SLACK;
