@@ -47,6 +47,10 @@ bash -c 'source <($0 help --completion bash); COMP_WORDS=(millrace ru); COMP_CWO
 for t in $($MILLRACE help topics | awk '/^  /{print $1}'); do
     [ "$($MILLRACE help "$t" | wc -c)" -gt 100 ] || fail "topic $t is empty"
 done
+# hints and texts name only topics that exist
+grep -rohE "millrace help [a-z][a-z-]+" "$MR_SOURCE_DIR/src" "$MR_SOURCE_DIR/doc" | sort -u | while read -r _ _ t; do
+    $MILLRACE help "$t" >/dev/null || fail "a text names 'millrace help $t'"
+done
 $MILLRACE help config >"$tmp/a"
 for key in batch_size record_length_bytes zero_stage chunk_dims exclude_start_steps s3_max_attempts au; do
     grep -q "^  $key:" "$tmp/a" || fail "help config lacks $key"
