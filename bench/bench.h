@@ -16,15 +16,22 @@ struct bench_options {
     unsigned rounds;
 };
 
+/* Wall-clock and CPU seconds (of all threads, user and system). CPU seconds hardly depend on what else the machine does. */
+struct bench_time {
+    double wall_s, cpu_s;
+};
+struct bench_time bench_clock(void);
+struct bench_time bench_since(struct bench_time start);
+
 /* One run. `units` (bytes, images, samples) per second is the figure. */
 struct bench_run {
-    double units, seconds;
+    double units;
+    struct bench_time time;
 };
 typedef void bench_fn(void *user, unsigned threads, struct bench_run *out);
 
 /* Prints and exits 1: a benchmark that cannot measure has no result. */
 void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-double bench_now_s(void);
 
 bool bench_wanted(const struct bench_options *o, const char *name);
 /* budget: smallest acceptable product/floor ratio; 0 = none. `divide` turns units per second into the figure shown. */
@@ -36,8 +43,8 @@ void bench_value(const char *name, double value, const char *unit, bool at_most,
 void bench_absent(const char *name, const char *format);
 /* A row for something that does not work at all; counts as a miss. */
 void bench_failed(const char *name, const char *why);
-/* Runs fn(user, thread) on `threads` threads that start together; returns the seconds from then to the last one's end. */
-double bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), void *user);
+/* Runs fn(user, thread) on `threads` threads that start together; the time from then to the last one's end. */
+struct bench_time bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), void *user);
 void bench_remove_tree(const char *path); /* a missing one is fine */
 
 /* Children: `self --child KIND ...`; peak memory comes from wait4. */

@@ -1,6 +1,5 @@
 /* Making a data set: see bench_case.h. */
 #include "bench_case.h"
-#include "bench.h"
 
 bool bench_case_possible(const struct bench_case *c)
 {
@@ -10,7 +9,8 @@ bool bench_case_possible(const struct bench_case *c)
     return false;
 }
 
-int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, double *seconds, struct mr_error *err)
+int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, struct bench_time *time,
+                   struct mr_error *err)
 {
     struct mr_arena arena = {0};
     struct mr_gen_spec spec;
@@ -25,7 +25,7 @@ int bench_case_try(const struct bench_case *c, const char *folder, unsigned thre
     for (unsigned i = 0; rc >= 0 && i < 3 && c->extra[i][0]; i++)
         rc = mr_option_parse(&mr_gen_spec_table, mr_option_find(&mr_gen_spec_table, c->extra[i][0]), c->extra[i][1], &arena,
                              &spec, err);
-    double start = bench_now_s();
+    struct bench_time start = bench_clock();
     if (rc >= 0)
         rc = mr_gen_plan_resolve(&spec, "train", &plan, err);
     if (rc >= 0)
@@ -39,18 +39,18 @@ int bench_case_try(const struct bench_case *c, const char *folder, unsigned thre
         rc = mr_gen_run(g, err);
     if (rc >= 0)
         rc = mr_gen_finish(g, err);
-    *seconds = bench_now_s() - start;
+    *time = bench_since(start);
     mr_gen_close(g);
     mr_store_close(store);
     mr_arena_done(&arena);
     return rc;
 }
 
-double bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads)
+struct bench_time bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads)
 {
     struct mr_error err = {0};
-    double seconds = 0;
-    if (bench_case_try(c, folder, threads, &seconds, &err) < 0)
+    struct bench_time time = {0};
+    if (bench_case_try(c, folder, threads, &time, &err) < 0)
         bench_die("cannot generate '%s': %s", c->name, err.message);
-    return seconds;
+    return time;
 }

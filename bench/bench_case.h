@@ -2,6 +2,7 @@
 #ifndef MR_BENCH_CASE_H
 #define MR_BENCH_CASE_H
 
+#include "bench.h"
 #include "dataset/generate.h"
 
 #include <stdint.h>
@@ -17,9 +18,10 @@ struct bench_case {
 /* False, with a row that says so, when this build lacks the case's format. */
 bool bench_case_possible(const struct bench_case *c);
 
-/* Makes the set in `folder` (which must not exist) the way `millrace gen` does, with the manifest; returns seconds. */
-double bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads);
+/* Makes the set in `folder` (which must not exist) the way `millrace gen` does, with the manifest; returns its time. */
+struct bench_time bench_case_generate(const struct bench_case *c, const char *folder, unsigned threads);
 /* The same, but an error is returned. */
-int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, double *seconds, struct mr_error *err);
+int bench_case_try(const struct bench_case *c, const char *folder, unsigned threads, struct bench_time *time,
+                   struct mr_error *err);
 
 #endif

@@ -36,11 +36,22 @@ void bench_die(const char *fmt, ...)
     exit(1);
 }
 
-double bench_now_s(void)
+static double clock_s(clockid_t id)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(id, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct bench_time bench_clock(void)
+{
+    return (struct bench_time){.wall_s = clock_s(CLOCK_MONOTONIC), .cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+struct bench_time bench_since(struct bench_time start)
+{
+    struct bench_time now = bench_clock();
+    return (struct bench_time){.wall_s = now.wall_s - start.wall_s, .cpu_s = now.cpu_s - start.cpu_s};
 }
 
 bool bench_wanted(const struct bench_options *o, const char *name)
@@ -65,20 +76,22 @@ struct thread_arg {
     void *user;
     unsigned thread;
     pthread_barrier_t *start;
-    double started_s, ended_s;
+    double started_s, ended_s, cpu_s;
 };
 
 static void *thread_main(void *p)
 {
     struct thread_arg *a = p;
     pthread_barrier_wait(a->start);
-    a->started_s = bench_now_s();
+    a->started_s = clock_s(CLOCK_MONOTONIC);
+    a->cpu_s = -clock_s(CLOCK_THREAD_CPUTIME_ID);
     a->fn(a->user, a->thread);
-    a->ended_s = bench_now_s();
+    a->cpu_s += clock_s(CLOCK_THREAD_CPUTIME_ID);
+    a->ended_s = clock_s(CLOCK_MONOTONIC);
     return NULL;
 }
 
-double bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), void *user)
+struct bench_time bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), void *user)
 {
     pthread_t id[16];
     struct thread_arg arg[16];
@@ -89,14 +102,15 @@ double bench_threads(unsigned threads, void (*fn)(void *user, unsigned thread), 
         if (pthread_create(&id[t], NULL, thread_main, &arg[t]) != 0)
             bench_die("cannot start a thread");
     }
-    double from = INFINITY, to = 0;
+    double from = INFINITY, to = 0, cpu = 0;
     for (unsigned t = 0; t < threads; t++) {
         pthread_join(id[t], NULL);
         from = MR_MIN(from, arg[t].started_s);
         to = MR_MAX(to, arg[t].ended_s);
+        cpu += arg[t].cpu_s;
     }
     pthread_barrier_destroy(&start);
-    return to - from;
+    return (struct bench_time){.wall_s = to - from, .cpu_s = cpu};
 }
 
 /* ---- rows ---- */
@@ -122,6 +136,7 @@ static int by_value(const void *a, const void *b)
 
 struct series {
     double rate[ROUNDS_MAX * (MORE_ROUNDS + 1)];
+    double cpu_rate; /* best units per CPU second */
     unsigned n;
 };
 
@@ -142,9 +157,10 @@ static void one(bench_fn *fn, void *user, unsigned threads, struct series *s)
 {
     struct bench_run r = {0};
     fn(user, threads, &r);
-    if (r.seconds <= 0)
+    if (r.time.wall_s <= 0 || r.time.cpu_s <= 0)
         bench_die("a run took no time");
-    s->rate[s->n++] = r.units / r.seconds;
+    s->rate[s->n++] = r.units / r.time.wall_s;
+    s->cpu_rate = MR_MAX(s->cpu_rate, r.units / r.time.cpu_s);
 }
 
 void bench_compare(const struct bench_options *o, const char *name, unsigned threads, bench_fn *product, bench_fn *floor,
@@ -164,7 +180,8 @@ void bench_compare(const struct bench_options *o, const char *name, unsigned thr
     bool miss = ratio < budget;
     missed += miss;
     measured++;
-    emit("| %s | %u | %.4g | %.4g | %s | %.2f | ", name, threads, best(&p) / divide, best(&f) / divide, unit, ratio);
+    emit("| %s | %u | %.4g | %.4g | %s | %.2f | %.2f | ", name, threads, best(&p) / divide, best(&f) / divide, unit, ratio,
+         p.cpu_rate / f.cpu_rate);
     if (budget > 0)
         emit("%.2f | %s | %.0f / %.0f %% of %u |\n", budget, miss ? "MISS" : "pass", spread(&p), spread(&f), p.n);
     else
@@ -176,7 +193,7 @@ void bench_value(const char *name, double value, const char *unit, bool at_most,
     bool miss = limit > 0 && (at_most ? value > limit : value < limit);
     missed += miss;
     measured++;
-    emit("| %s | 1 | %.4g | - | %s | - | ", name, value, unit);
+    emit("| %s | 1 | %.4g | - | %s | - | - | ", name, value, unit);
     if (limit > 0)
         emit("%s %.4g | %s | |\n", at_most ? "<=" : ">=", limit, miss ? "MISS" : "pass");
     else
@@ -185,14 +202,14 @@ void bench_value(const char *name, double value, const char *unit, bool at_most,
 
 void bench_absent(const char *name, const char *format)
 {
-    emit("| %s | | this build has no format '%s' | | | | | | |\n", name, format);
+    emit("| %s | | this build has no format '%s' | | | | | | | |\n", name, format);
 }
 
 void bench_failed(const char *name, const char *why)
 {
     missed++;
     measured++;
-    emit("| %s | | failed: %s | | | | | MISS | |\n", name, why);
+    emit("| %s | | failed: %s | | | | | | MISS | |\n", name, why);
 }
 
 /* ---- children ---- */
@@ -204,7 +221,7 @@ void bench_spawn(char *const *argv, struct bench_child *out)
     char text[256] = "";
     if (pipe(fds) != 0)
         bench_die("pipe: %s", strerror(errno));
-    double start = bench_now_s();
+    struct bench_time start = bench_clock();
     pid_t pid = fork();
     if (pid == 0) {
         dup2(fds[1], STDOUT_FILENO);
@@ -220,7 +237,7 @@ void bench_spawn(char *const *argv, struct bench_child *out)
     close(fds[0]);
     if (pid < 0 || wait4(pid, &status, 0, &usage) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         bench_die("child '%s %s %s' failed", argv[0], argv[1] ? argv[1] : "", argv[1] && argv[2] ? argv[2] : "");
-    *out = (struct bench_child){.seconds = bench_now_s() - start,
+    *out = (struct bench_child){.seconds = bench_since(start).wall_s,
                                 .peak_bytes = (double)usage.ru_maxrss * 1024,
                                 .value = strtod(text, NULL)};
 }
@@ -261,7 +278,7 @@ static void print_head(const struct bench_options *o)
          date, cpu, sysconf(_SC_NPROCESSORS_ONLN), u.release, (unsigned long)fs.f_type, load[0]);
     emit("Best of at least %u interleaved rounds; the last column says how far the medians lie below (product / floor, of how many).\n\n",
          o->rounds);
-    emit("| path | threads | Millrace | floor | unit | ratio | budget | | spread |\n|---|---|---|---|---|---|---|---|---|\n");
+    emit("| path | threads | Millrace | floor | unit | ratio | by CPU time | budget | | spread |\n|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
 static struct bench_options parse(int argc, char **argv)

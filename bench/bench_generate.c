@@ -52,7 +52,7 @@ static void product(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     bench_remove_tree(x->product);
-    out->seconds = bench_case_generate(x->c, x->product, threads);
+    out->time = bench_case_generate(x->c, x->product, threads);
     if (!x->n) {
         collecting = x;
         nftw(x->product, collect, 32, FTW_PHYS);
@@ -71,7 +71,7 @@ static void floor_files(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     make_floor_folder(x);
-    out->seconds = floor_write_files(x->floor, x->sizes, x->n, threads);
+    out->time = floor_write_files(x->floor, x->sizes, x->n, threads);
     out->units = (double)x->bytes;
 }
 
@@ -79,7 +79,7 @@ static void product_images(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     bench_remove_tree(x->product);
-    out->seconds = bench_case_generate(x->c, x->product, threads);
+    out->time = bench_case_generate(x->c, x->product, threads);
     out->units = (double)x->c->files;
 }
 
@@ -87,7 +87,7 @@ static void floor_images(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     make_floor_folder(x);
-    out->seconds = floor_write_jpegs(x->floor, (size_t)x->c->files, x->height, x->width, x->quality, threads);
+    out->time = floor_write_jpegs(x->floor, (size_t)x->c->files, x->height, x->width, x->quality, threads);
     out->units = (double)x->c->files;
 }
 
@@ -108,9 +108,9 @@ static void finish(struct context *x)
 static bool works(const struct context *x)
 {
     struct mr_error err = {0};
-    double seconds;
+    struct bench_time time;
     bench_remove_tree(x->product);
-    if (bench_case_try(x->c, x->product, 2, &seconds, &err) >= 0)
+    if (bench_case_try(x->c, x->product, 2, &time, &err) >= 0)
         return true;
     bench_failed(x->c->name, err.message);
     return false;

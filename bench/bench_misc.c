@@ -20,7 +20,7 @@
 static int child_generate(const char *format, const char *folder)
 {
     struct bench_case c = {.name = format, .format = format, .files = 1, .samples_per_file = 1, .size_bytes = LARGE_RECORD};
-    printf("%.6f\n", bench_case_generate(&c, folder, 2));
+    printf("%.6f\n", bench_case_generate(&c, folder, 2).wall_s);
     return 0;
 }
 
@@ -31,7 +31,7 @@ static int child_order(const char *mode, uint64_t samples, uint64_t count)
     struct mr_order *order;
     static uint64_t ids[65536];
     uint64_t window, sum = 0;
-    double start = bench_now_s();
+    struct bench_time start = bench_clock();
     if (mr_order_mode_parse(mode, &p.mode, &window, &err) < 0 || mr_order_create(&p, &order, &err) < 0)
         bench_die("%s", err.message);
     for (uint64_t at = 0; at < count;) {
@@ -41,7 +41,7 @@ static int child_order(const char *mode, uint64_t samples, uint64_t count)
         sum += ids[n - 1];
         at += n;
     }
-    double seconds = bench_now_s() - start;
+    double seconds = bench_since(start).wall_s;
     mr_order_free(order);
     printf("%.0f\n", (double)count / seconds);
     return sum == UINT64_MAX; /* keeps the loop from being removed */

@@ -85,7 +85,7 @@ static void product(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     x->threads = threads;
-    out->seconds = bench_threads(threads, product_work, x);
+    out->time = bench_threads(threads, product_work, x);
     out->units = (double)x->reads;
 }
 
@@ -93,7 +93,7 @@ static void floor_run(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     x->threads = threads;
-    out->seconds = bench_threads(threads, floor_work, x);
+    out->time = bench_threads(threads, floor_work, x);
     out->units = (double)x->reads;
 }
 
@@ -134,12 +134,12 @@ static void locate(struct context *x)
 
 static bool prepare(const struct bench_options *o, struct context *x)
 {
-    double seconds;
+    struct bench_time time;
     struct mr_error err = {0};
     struct bench_run r;
     snprintf(x->folder, sizeof x->folder, "%s/read", o->dir);
     bench_remove_tree(x->folder);
-    if (bench_case_try(&x->c->set, x->folder, 2, &seconds, &err) < 0 || mr_dataset_open(x->folder, NULL, &x->ds, &err) < 0) {
+    if (bench_case_try(&x->c->set, x->folder, 2, &time, &err) < 0 || mr_dataset_open(x->folder, NULL, &x->ds, &err) < 0) {
         bench_failed(x->c->set.name, err.message);
         bench_remove_tree(x->folder);
         return false;
@@ -163,7 +163,7 @@ static bool prepare(const struct bench_options *o, struct context *x)
     x->reads = x->n;
     floor_run(x, 1, &r); /* warms up, and says how many passes make a run long enough */
     product(x, 1, &r);
-    double passes = RUN_SECONDS / r.seconds;
+    double passes = RUN_SECONDS / r.time.wall_s;
     x->reads = x->n * (uint64_t)MR_MAX(1.0, passes + 0.5);
     return true;
 }

@@ -69,7 +69,7 @@ static void work(void *user, unsigned thread)
     free(buffer);
 }
 
-double floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads)
+struct bench_time floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads)
 {
     struct job j = {.folder = folder, .height = height, .width = width, .quality = quality, .count = count};
     struct mr_dims dims = {.n = 3, .dim = {height, width, 3}};
@@ -79,8 +79,8 @@ double floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint
             bench_die("no memory");
         mr_image_fill(1, i, &dims, 0, j.pixels[i], height * width * 3);
     }
-    double seconds = bench_threads(threads, work, &j);
+    struct bench_time time = bench_threads(threads, work, &j);
     for (unsigned i = 0; i < PICTURES; i++)
         free(j.pixels[i]);
-    return seconds;
+    return time;
 }

@@ -45,7 +45,7 @@ static void work(void *user, unsigned thread)
         write_one(j, i, j->piece[thread]);
 }
 
-double floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads)
+struct bench_time floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads)
 {
     struct job j = {.folder = folder, .sizes = sizes, .n = n};
     for (unsigned t = 0; t < threads; t++) {
@@ -54,8 +54,8 @@ double floor_write_files(const char *folder, const uint64_t *sizes, size_t n, un
             bench_die("no memory");
         mr_content_fill(&(struct mr_content){.seed = 1}, t, 0, j.piece[t], PIECE);
     }
-    double seconds = bench_threads(threads, work, &j);
+    struct bench_time time = bench_threads(threads, work, &j);
     for (unsigned t = 0; t < threads; t++)
         free(j.piece[t]);
-    return seconds;
+    return time;
 }

@@ -2,16 +2,18 @@
 #ifndef MR_BENCH_FLOORS_H
 #define MR_BENCH_FLOORS_H
 
+#include "bench.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 /* Writes n files of the given sizes, "<folder>/<number>", in pieces of at most 1 MiB from one buffer that stays in the
- * cache; open, pwrite, close. Returns seconds. */
-double floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads);
+ * cache; open, pwrite, close. Returns its time. */
+struct bench_time floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads);
 
 /* Encodes `count` images of height x width x 3 with quality q from pixels prepared beforehand (8 pictures, taken in turn),
- * one file each: encode to memory, open, pwrite, close. Returns seconds. */
-double floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads);
+ * one file each: encode to memory, open, pwrite, close. Returns its time. */
+struct bench_time floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads);
 
 enum floor_decoder { FLOOR_COPY, FLOOR_JPEG, FLOOR_PNG, FLOOR_DEFLATE, FLOOR_ZLIB, FLOOR_NUMBERS, FLOOR_JSON };
 
