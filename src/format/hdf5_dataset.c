@@ -128,7 +128,7 @@ static int compound_type(struct mr_h5_dataset *d, const uint8_t *b, size_t len, 
     uint32_t size = mr_load_le32(b + 4);
     struct mr_h5_dataset part[2] = {{.n = 0}};
     size_t at = 8;
-    bool ok = mr_load_le16(b + 1) == 2 && version >= 1 && version <= 4 && (size == 8 || size == 16);
+    bool ok = mr_load_le16(b + 1) == 2 && version >= 1 && version <= 5 && (size == 8 || size == 16);
     for (unsigned i = 0; ok && i < 2; i++) {
         size_t head = complex_member(b + at, len - at, version, size, i ? 'i' : 'r', i * size / 2);
         at += head;
