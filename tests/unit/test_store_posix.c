@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -306,6 +307,43 @@ static void signals_disturb_no_transfer(void **state)
     free(buf);
 }
 
+/* One transfer of more than the kernel moves at once (2 GiB - 4 KiB). The buffer is 64 MiB of memory mapped again and
+ * again, the file is a hole with a mark at its end, and direct I/O keeps it out of the page cache. */
+static void transfers_beyond_2_gib_are_complete(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"posix(direct=true)", "uring(direct=true)"};
+    const size_t piece = 64 * MR_MIB, bytes = 33 * piece;
+    const char *path = temp_path("huge");
+    int fd = memfd_create("huge", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)piece), 0);
+    char *buf = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(buf != MAP_FAILED);
+    for (size_t at = 0; at < bytes; at += piece)
+        assert_true(mmap(buf + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED);
+    for (size_t i = 0; i < MR_ARRAY_LEN(specs); i++) {
+        struct mr_store *s = open_store(specs[i]);
+        struct mr_object *o;
+        struct mr_ioq *q;
+        struct mr_error err;
+        assert_int_equal(mr_object_open(s, path, MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE, &o, &err), 0);
+        assert_int_equal(mr_object_write(o, "mark", 4, bytes - 4, &err), 0);
+        struct mr_io io = {.op = MR_IO_READ, .object = o, .buf = buf, .len = bytes}, *l = &io;
+        assert_int_equal(s->ops->ioq_create(s, 1, &q, &err), 0);
+        assert_int_equal(s->ops->ioq_submit(q, &l, 1, &err), 0);
+        assert_int_equal(s->ops->ioq_reap(q, 1, 1, &l, &err), 1);
+        assert_int_equal(io.result, bytes);
+        assert_memory_equal(buf + bytes - 4, "mark", 4);
+        s->ops->ioq_free(q);
+        mr_object_close(o, NULL);
+        s->ops->unlink(s, path, NULL);
+        mr_store_close(s);
+    }
+    munmap(buf, bytes);
+    close(fd);
+}
+
 static void timing_is_stamped_when_asked(void **state)
 {
     (void)state;
@@ -360,6 +398,7 @@ int main(void)
         cmocka_unit_test(direct_is_given_up_with_one_note_where_refused),
         cmocka_unit_test(forbidden_io_uring_falls_back_with_one_note),
         cmocka_unit_test(signals_disturb_no_transfer),
+        cmocka_unit_test(transfers_beyond_2_gib_are_complete),
         cmocka_unit_test(timing_is_stamped_when_asked),
         cmocka_unit_test(memory_store_keeps_to_its_capacity),
     };
