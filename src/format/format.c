@@ -19,42 +19,9 @@ extern const struct mr_format_ops mr_format_npz, mr_format_npy, mr_format_hdf5, 
     mr_format_mmap_indexed_binary, mr_format_tar, mr_format_raw;
 
 static const struct mr_format_ops *const present[] = {
-#if __has_include("format/format_npz.c")
-    &mr_format_npz,
-#endif
-#if __has_include("format/format_npy.c")
-    &mr_format_npy,
-#endif
-#if __has_include("format/format_hdf5.c")
-    &mr_format_hdf5,
-#endif
-#if __has_include("format/format_tfrecord.c")
-    &mr_format_tfrecord,
-#endif
-#if __has_include("format/format_jpeg.c")
-    &mr_format_jpeg,
-#endif
-#if __has_include("format/format_png.c")
-    &mr_format_png,
-#endif
-#if __has_include("format/format_csv.c")
-    &mr_format_csv,
-#endif
-#if __has_include("format/format_json.c")
-    &mr_format_json,
-    &mr_format_jsonl,
-#endif
-#if __has_include("format/format_indexed.c")
-    &mr_format_indexed_binary,
-    &mr_format_mmap_indexed_binary,
-#endif
-#if __has_include("format/format_tar.c")
-    &mr_format_tar,
-#endif
-#if __has_include("format/format_raw.c")
-    &mr_format_raw,
-#endif
-    NULL,
+    &mr_format_npz,  &mr_format_npy,   &mr_format_hdf5,           &mr_format_tfrecord,            &mr_format_jpeg,
+    &mr_format_png,  &mr_format_csv,   &mr_format_json,           &mr_format_jsonl,               &mr_format_indexed_binary,
+    &mr_format_mmap_indexed_binary,    &mr_format_tar,            &mr_format_raw,                 NULL,
 };
 
 const struct mr_format_ops *const *mr_format_registry(void)

@@ -117,13 +117,29 @@ static int tfr_sample_data(struct mr_writer *base, const void *data, size_t len,
     return mr_stream_out_put(w->out, data, len, err);
 }
 
+static char *print_number(char *p, uint64_t v)
+{
+    char digits[20];
+    unsigned n = 0;
+    do
+        digits[n++] = (char)('0' + v % 10);
+    while (v /= 10);
+    while (n)
+        *p++ = digits[--n];
+    return p;
+}
+
+/* Once per record, so not with snprintf. */
 static int put_index_line(struct mr_stream_out *index, uint64_t offset, uint64_t size, struct mr_error *err)
 {
-    char *p = mr_stream_out_room(index, 48, err);
-    if (!p)
+    char *start = mr_stream_out_room(index, 48, err);
+    if (!start)
         return err ? err->code : MR_E_INTERNAL;
-    int n = snprintf(p, 48, "%llu %llu\n", (ull)offset, (ull)size);
-    mr_stream_out_advance(index, (size_t)n);
+    char *p = print_number(start, offset);
+    *p++ = ' ';
+    p = print_number(p, size);
+    *p++ = '\n';
+    mr_stream_out_advance(index, (size_t)(p - start));
     return 0;
 }
 

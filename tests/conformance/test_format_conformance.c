@@ -451,6 +451,8 @@ static void one_wrong_byte_never_gives_wrong_samples(void **state)
     FOR_EACH_FORMAT(f)
     {
         struct damaged v;
+        /* HDF5 has checksums only in chunked files with Fletcher32, which others write. */
+        bool checked = (f->caps & MR_FMT_CHECKSUM) && strcmp(f->name, "hdf5") != 0;
         if (make_victim(f, MR_COMP_NONE, &v)) {
             unsigned noticed = 0, tries = 150;
             for (unsigned k = 0; k < tries; k++) {
@@ -461,9 +463,9 @@ static void one_wrong_byte_never_gives_wrong_samples(void **state)
                 test_put_file(v.s, "file", v.bytes, v.len);
                 b[at] = old;
                 survive(&v);
-                noticed += never_wrong(&v, !(f->caps & MR_FMT_CHECKSUM)) > 0;
+                noticed += never_wrong(&v, !checked) > 0;
             }
-            if (f->caps & MR_FMT_CHECKSUM)
+            if (checked)
                 assert_true(noticed > tries / 4);
         }
         drop_victim(&v);
