@@ -158,11 +158,11 @@ int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err)
         mine = *err;
     else if (my_code < 0)
         mr_error_plain(&mine, my_code, "%s", mr_error_name(my_code));
-    uint64_t lowest = my_code < 0 ? c->rank : UINT64_MAX;
+    uint64_t lowest = my_code < 0 ? c->rank : c->world;
     int code = c->ops->allreduce_u64(c, &lowest, 1, MR_COMM_MIN, err);
     if (code)
         return code;
-    if (lowest == UINT64_MAX)
+    if (lowest == c->world)
         return 0;
     code = c->ops->bcast(c, &mine, sizeof mine, (uint32_t)lowest, err);
     if (code)

@@ -129,9 +129,18 @@ static int allreduce(struct mpi_comm *m, void *v, size_t n, MPI_Datatype type, e
     return code;
 }
 
+/* MPICH 4.0 compares unsigned numbers as signed in MPI_MIN and MPI_MAX. With the top bit flipped the signed order is
+ * the unsigned one, so that signed reductions give the right answer everywhere. */
 static int mpi_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err)
 {
-    return allreduce(of(c), v, n, MPI_UINT64_T, op, err);
+    if (op == MR_COMM_SUM)
+        return allreduce(of(c), v, n, MPI_UINT64_T, op, err);
+    for (size_t i = 0; i < n; i++)
+        v[i] ^= 1ull << 63;
+    int code = allreduce(of(c), v, n, MPI_INT64_T, op, err);
+    for (size_t i = 0; i < n; i++)
+        v[i] ^= 1ull << 63;
+    return code;
 }
 
 static int mpi_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err)
