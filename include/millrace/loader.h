@@ -93,7 +93,7 @@ struct mr_loader_stats {
     uint64_t cpu_ns;                  /* CPU time of the engine threads */
     double ready_mean;                /* time-weighted number of batches ready */
     double empty_ratio;               /* share of time in which none was ready */
-    uint64_t slab_bytes, high_water_bytes;
+    uint64_t slab_bytes;              /* memory of all batches */
     unsigned threads;
     const char *limiter;              /* "storage", "decode", "consumer": what the last second was limited by */
 };
