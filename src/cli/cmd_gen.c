@@ -132,6 +132,7 @@ struct split {
     struct mr_gen_estimate estimate;
     struct mr_gen_result result;
     char folder[4096];
+    uint64_t free_bytes; /* dry run; UINT64_MAX: the store cannot tell */
     double seconds;
 };
 
@@ -219,9 +220,13 @@ static json_t *split_json(const struct gen_options *o, const struct split *s)
     json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format", s->plan.format->name,
                           "files", (json_int_t)s->plan.spec.files, "samples", (json_int_t)s->plan.samples,
                           "content_seed", (json_int_t)s->plan.content.seed);
-    if (o->dry_run)
+    if (o->dry_run) {
         json_object_set_new(j, "estimated_bytes", json_integer((json_int_t)s->estimate.bytes));
-    else
+        if (s->free_bytes != UINT64_MAX) {
+            json_object_set_new(j, "free_bytes", json_integer((json_int_t)s->free_bytes));
+            json_object_set_new(j, "fits", json_boolean(s->estimate.bytes <= s->free_bytes));
+        }
+    } else
         json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written", (json_int_t)r->files_written,
                                             "bytes_written", (json_int_t)r->bytes_written, "files_kept", (json_int_t)r->files_kept,
                                             "bytes_kept", (json_int_t)r->bytes_kept, "already_complete",
@@ -238,7 +243,10 @@ static void print_split(const struct gen_options *o, const struct split *s)
     printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name, s->plan.spec.files == 1 ? "" : "s", b,
            s->plan.samples == 1 ? "" : "s", s->folder);
     if (o->dry_run) {
-        printf(": about %s\n", mr_human_bytes((double)s->estimate.bytes, c));
+        printf(": about %s", mr_human_bytes((double)s->estimate.bytes, c));
+        if (s->free_bytes != UINT64_MAX)
+            printf(", %s (%s free)", s->estimate.bytes <= s->free_bytes ? "fits" : "does not fit", mr_human_bytes((double)s->free_bytes, c));
+        putchar('\n');
         return;
     }
     if (r->files_written == 0 && r->was_complete) {
@@ -287,6 +295,28 @@ static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, st
     return r;
 }
 
+static int dry_run(const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    struct mr_store *store;
+    int r = mr_store_open(o->store, &store, err);
+    if (r < 0)
+        return r;
+    uint64_t before = 0;
+    for (unsigned i = 0; r >= 0 && i < n; i++) {
+        char where[MR_NAME_MAX];
+        uint64_t bytes, inodes;
+        struct split *s = &splits[i];
+        r = mr_gen_estimate(&s->plan, &s->estimate, err);
+        if (r < 0)
+            break;
+        bool known = mr_gen_free_space(store, s->folder, where, &bytes, &inodes, NULL) >= 0;
+        s->free_bytes = !known ? UINT64_MAX : bytes > before ? bytes - before : 0; /* the second split comes on top of the first */
+        before += s->estimate.bytes;
+    }
+    mr_store_close(store);
+    return r < 0 ? r : report(o, splits, n, err);
+}
+
 static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct gen_options *o = ctx->options;
@@ -299,11 +329,9 @@ static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
     unsigned n = o->eval_files ? 2 : 1;
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = resolve_split(o, i == 1, &splits[i], err);
-    for (unsigned i = 0; r >= 0 && o->dry_run && i < n; i++)
-        r = mr_gen_estimate(&splits[i].plan, &splits[i].estimate, err);
     if (r < 0)
         return r;
-    return o->dry_run ? report(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
+    return o->dry_run ? dry_run(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
 }
 
 const struct mr_command mr_cmd_gen = {

@@ -6,7 +6,7 @@
  * straight into their destination. */
 #include "base/clock.h"
 #include "base/common.h"
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 
 #include <errno.h>
 #include <stdio.h>

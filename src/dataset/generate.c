@@ -281,9 +281,7 @@ static int refuse_foreign(struct mr_gen *g, struct mr_error *err)
     return MR_E_CONFIG;
 }
 
-/* Free space where the folder is or will be: the nearest existing parent tells. */
-static int free_space_near(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes,
-                           struct mr_error *err)
+int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
 {
     struct mr_store_stat st;
     snprintf(where, MR_NAME_MAX, "%s", folder);
@@ -308,7 +306,7 @@ static int check_space(struct mr_gen *g, uint64_t done_bytes, struct mr_error *e
     int r = mr_gen_estimate(g->p, &e, err);
     if (r < 0)
         return r;
-    r = free_space_near(g->o.store, g->o.folder, where, &bytes, &inodes, err);
+    r = mr_gen_free_space(g->o.store, g->o.folder, where, &bytes, &inodes, err);
     if (r == MR_E_UNSUPPORTED)
         return 0;
     if (r < 0)

@@ -8,7 +8,7 @@
 #define MR_DATASET_VERIFY_H
 
 #include "base/progress.h"
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 
 #include <stdatomic.h>
 

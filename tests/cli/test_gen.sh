@@ -67,6 +67,7 @@ s = d["splits"][0]
 assert s["files"] == 3 and s["format"] == "npz" and s["files_written"] == 3 and not s["already_complete"], s
 PY
 "$MILLRACE" gen /nonexistent/x workload=cosmoflow_a100 --dry-run 2>err | grep -q '524,288 tfrecord files' || { cat err; fail "dry run"; }
+"$MILLRACE" gen "$dir/big" --files 100000 --size 60GiB --dry-run 2>err | grep -q 'does not fit' || fail "dry run does not say that it does not fit"
 [ ! -e /nonexistent ] || fail "dry run wrote"
 
 "$MILLRACE" show a >out 2>err && grep -q '^samples  *9 in 9 files, 1 each' out || { cat out; fail "show"; }

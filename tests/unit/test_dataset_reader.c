@@ -3,7 +3,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 #include "dataset/generate.h"
 
 #include <errno.h>

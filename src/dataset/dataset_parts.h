@@ -1,7 +1,7 @@
 /* An open data set, seen from inside Millrace: the parts behind <millrace/dataset.h>, for the loader, the verifier and the
  * simulator, which plan and read with buffers and queues of their own. All borrowed, all immutable. */
-#ifndef MR_DATASET_DATASET_H
-#define MR_DATASET_DATASET_H
+#ifndef MR_DATASET_DATASET_PARTS_H
+#define MR_DATASET_DATASET_PARTS_H
 
 #include "dataset/manifest.h"
 
