@@ -1,7 +1,7 @@
 /* `millrace order`: prints what a rank will read, one id per line, or proves for all ranks that nothing is read twice
  * or forgotten. Ids are formatted and written in large blocks past stdio: the order itself makes well over 10 million
- * ids a second, and printf would not. A closed pipe (`| head`) ends the command quietly with status 0: the reader has
- * what it wanted. */
+ * ids a second, and printf would not. A closed pipe (`| head`) ends the command at once and without a message; main
+ * gives the exit status for it. */
 #include "cli/commands.h"
 #include "base/common.h"
 
