@@ -234,6 +234,8 @@ static int use_uring_when_forbidden(void)
         return 3;
     s->ops->ioq_free(q);
     mr_store_close(s);
+    if (strstr(notes, "built without io_uring; using posix"))
+        return 0; /* nothing to forbid; that it works and says so is all there is to show */
     const char *first = strstr(notes, "io_uring is not available");
     if (!first || strstr(first + 1, "io_uring is not available") || !strstr(first, "posix"))
         return 4;
