@@ -38,7 +38,8 @@ static inline int64_t test_label(unsigned i)
     return i == 5 ? -7 : (int64_t)(i * 37 % 1000);
 }
 
-static inline int test_write_one(struct test_file *t, struct mr_writer *w, unsigned i, size_t piece, struct mr_error *err)
+static inline int test_write_one(struct test_file *t, struct mr_writer *w, unsigned i, size_t piece,
+                                 struct mr_error *err)
 {
     uint8_t *buf = malloc(piece);
     int rc = t->f->sample_begin(w, &t->info[i], err);
@@ -53,8 +54,8 @@ static inline int test_write_one(struct test_file *t, struct mr_writer *w, unsig
 }
 
 /* Writes t->n samples of about want[i] bytes (want[0] for all when the spec says fixed size). */
-static inline int test_write(struct mr_store *s, const char *path, struct test_file *t, const uint64_t *want, size_t piece,
-                             struct mr_error *err)
+static inline int test_write(struct mr_store *s, const char *path, struct test_file *t, const uint64_t *want,
+                             size_t piece, struct mr_error *err)
 {
     struct mr_writer *w = NULL;
     t->spec.samples = t->n;
@@ -105,8 +106,8 @@ static inline int test_scan_fn(void *user, const struct mr_sample_ref *ref, cons
     return 0;
 }
 
-static inline int test_scan_file(struct mr_store *s, const struct mr_format_ops *f, const char *path, struct test_scan *c,
-                                 struct mr_error *err)
+static inline int test_scan_file(struct mr_store *s, const struct mr_format_ops *f, const char *path,
+                                 struct test_scan *c, struct mr_error *err)
 {
     c->n = 0;
     c->layout = (struct mr_layout){0};
@@ -136,17 +137,18 @@ static inline void test_put_text(struct mr_store *s, const char *path, const cha
     test_put_file(s, path, text, strlen(text));
 }
 
-#define assert_ok(expr, err)                                                                                         \
-    do {                                                                                                             \
-        int rc_ = (expr);                                                                                            \
-        if (rc_ < 0)                                                                                                 \
-            fail_msg("%s: %d %s / %s", #expr, rc_, (err).message, (err).context);                                    \
+#define assert_ok(expr, err)                                                                                           \
+    do {                                                                                                               \
+        int rc_ = (expr);                                                                                              \
+        if (rc_ < 0)                                                                                                   \
+            fail_msg("%s: %d %s / %s", #expr, rc_, (err).message, (err).context);                                      \
     } while (0)
 
 /* Reads one sample from an open store; the caller owns raw and d. */
-static inline int test_read(struct mr_store *s, const char *path, const struct mr_format_ops *f, const struct mr_layout *l,
-                            const struct mr_sample_ref *ref, unsigned flags, struct mr_decoder *d, struct mr_growbuf *raw,
-                            struct mr_sample_out *out, struct mr_error *err)
+static inline int test_read(struct mr_store *s, const char *path, const struct mr_format_ops *f,
+                            const struct mr_layout *l, const struct mr_sample_ref *ref, unsigned flags,
+                            struct mr_decoder *d, struct mr_growbuf *raw, struct mr_sample_out *out,
+                            struct mr_error *err)
 {
     struct mr_object *o;
     int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);

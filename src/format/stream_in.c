@@ -83,8 +83,8 @@ int mr_stream_in_get(struct mr_stream_in *in, uint64_t offset, size_t len, const
 {
     if (offset > in->size || len > in->size - offset)
         return mr_error_plain(err, MR_E_FORMAT,
-                              "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)", in->path,
-                              len, (unsigned long long)offset, (unsigned long long)in->size);
+                              "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
+                              in->path, len, (unsigned long long)offset, (unsigned long long)in->size);
     if (offset < in->base || offset + len > in->base + in->len) {
         int rc = fill(in, offset, len, err);
         if (rc < 0)

@@ -3,8 +3,8 @@
  *   put ──small──> buf ──full──┬──────────────> store
  *    └────large (buf flushed)──┘   or deflate ─> zbuf ──full──> store
  *
- * Invariants: 1. position = bytes handed to emit + buf_len. 2. file_at = bytes the store has taken; writes are contiguous
- * from 0. 3. Once `failed` is set nothing is written any more. */
+ * Invariants: 1. position = bytes handed to emit + buf_len. 2. file_at = bytes the store has taken; writes are
+ * contiguous from 0. 3. Once `failed` is set nothing is written any more. */
 #include "format/stream_out.h"
 
 #include <errno.h>
@@ -42,7 +42,8 @@ static int start_gzip(struct mr_stream_out *o, int level, struct mr_error *err)
     o->zbuf = malloc(ZBUF_BYTES);
     z_stream *z = calloc(1, sizeof(*z));
     /* 15 + 16: largest window, gzip wrapper. */
-    if (!o->zbuf || !z || deflateInit2(z, level > 0 ? MR_MIN(level, 9) : 4, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
+    if (!o->zbuf || !z ||
+        deflateInit2(z, level > 0 ? MR_MIN(level, 9) : 4, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
         free(z);
         return mr_error_set(err, -ENOMEM, "cannot start compressing");
     }
@@ -61,7 +62,8 @@ int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression
     o->buf = malloc(o->buf_cap);
     int rc = o->buf ? 0 : mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     if (rc >= 0 && compression == MR_COMP_ZIP)
-        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': this format knows gzip, not zip compression", path);
+        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': this format knows gzip, not zip compression",
+                            path);
     if (rc >= 0 && compression == MR_COMP_GZIP)
         rc = start_gzip(o, level, err);
     if (rc >= 0)

@@ -20,7 +20,8 @@ static unsigned samples_for(const struct mr_format_ops *f, unsigned n)
 
 static struct mr_writer_spec plain_spec(enum mr_dtype dtype, bool fixed)
 {
-    return (struct mr_writer_spec){.dtype = dtype, .fixed_size = fixed, .quality = 90, .content_seed = 7, .compression_level = 1};
+    return (struct mr_writer_spec){
+        .dtype = dtype, .fixed_size = fixed, .quality = 90, .content_seed = 7, .compression_level = 1};
 }
 
 static bool bytes_only(const struct mr_format_ops *f)
@@ -168,8 +169,7 @@ static void round_trip(const struct mr_format_ops *f, const char *store_spec, co
     mr_store_close(s);
 }
 
-#define FOR_EACH_FORMAT(f)                                                                                           \
-    for (const struct mr_format_ops *const *row_ = mr_format_registry(), *f; (f = *row_); row_++)
+#define FOR_EACH_FORMAT(f) for (const struct mr_format_ops *const *row_ = mr_format_registry(), *f; (f = *row_); row_++)
 
 /* ---- the properties ---- */
 
@@ -185,8 +185,10 @@ static void every_format_declares_itself(void **state)
         assert_int_equal(f->size, sizeof(struct mr_format_ops));
         assert_ptr_equal(mr_format_find(f->name, &err), f);
         assert_true(strlen(f->doc) > 10 && f->extensions[0] == '.');
-        assert_true(f->shape && f->synth && f->check && f->writer_open && f->sample_begin && f->sample_data && f->sample_end);
-        assert_true(f->writer_close && f->writer_abort && f->side_suffixes && f->scan && f->cost && f->unpack && f->plan && f->decode);
+        assert_true(f->shape && f->synth && f->check && f->writer_open && f->sample_begin && f->sample_data &&
+                    f->sample_end);
+        assert_true(f->writer_close && f->writer_abort && f->side_suffixes && f->scan && f->cost && f->unpack &&
+                    f->plan && f->decode);
         f->writer_abort(NULL);
         char name[64], first[32];
         snprintf(first, sizeof first, "%.*s", (int)strcspn(f->extensions, ","), f->extensions);
@@ -200,9 +202,9 @@ static void samples_of_one_size_read_back(void **state)
 {
     (void)state;
     FOR_EACH_FORMAT(f)
-        for (unsigned dtype = 0; dtype < MR_DTYPE_COUNT; dtype++)
-            if (dtype == MR_U8 || (!bytes_only(f) && !is_image(f)))
-                round_trip(f, "memory", "file", dtype, true, (uint64_t[]){is_image(f) ? 20000 : 4800}, 7, 977);
+    for (unsigned dtype = 0; dtype < MR_DTYPE_COUNT; dtype++)
+        if (dtype == MR_U8 || (!bytes_only(f) && !is_image(f)))
+            round_trip(f, "memory", "file", dtype, true, (uint64_t[]){is_image(f) ? 20000 : 4800}, 7, 977);
 }
 
 static void samples_of_varying_size_read_back(void **state)
@@ -210,8 +212,8 @@ static void samples_of_varying_size_read_back(void **state)
     (void)state;
     static const uint64_t want[] = {1, 0, 70000, 8, 4096, 300001, 128, 0, 5};
     FOR_EACH_FORMAT(f)
-        if (f->caps & MR_FMT_VARSIZE)
-            round_trip(f, "memory", "file", MR_U8, false, want, MR_ARRAY_LEN(want), 65537);
+    if (f->caps & MR_FMT_VARSIZE)
+        round_trip(f, "memory", "file", MR_U8, false, want, MR_ARRAY_LEN(want), 65537);
 }
 
 static void large_samples_in_odd_pieces_read_back(void **state)
@@ -219,9 +221,10 @@ static void large_samples_in_odd_pieces_read_back(void **state)
     (void)state;
     static const size_t pieces[] = {99991, 1 << 20};
     FOR_EACH_FORMAT(f)
-        for (unsigned i = 0; i < MR_ARRAY_LEN(pieces); i++)
-            if (!is_image(f))
-                round_trip(f, "memory", "file", MR_U8, true, (uint64_t[]){is_text(f) ? 270001 : (3 << 20) + 1}, 2, pieces[i]);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(pieces); i++)
+        if (!is_image(f))
+            round_trip(f, "memory", "file", MR_U8, true, (uint64_t[]){is_text(f) ? 270001 : (3 << 20) + 1}, 2,
+                       pieces[i]);
 }
 
 static void posix_files_read_back(void **state)
@@ -426,23 +429,23 @@ static void truncation_is_detected(void **state)
 {
     (void)state;
     FOR_EACH_FORMAT(f)
-        for (enum mr_compression comp = MR_COMP_NONE; comp <= MR_COMP_GZIP; comp++) {
-            struct damaged v;
-            if (make_victim(f, comp, &v)) {
-                struct mr_sample_ref *last = &v.t->ref[v.t->n - 1];
-                for (unsigned k = 0; k < 40; k++) {
-                    size_t cut = v.len * k / 40;
-                    test_put_file(v.s, "file", v.bytes, cut);
-                    survive(&v);
-                    unsigned failed = never_wrong(&v, false);
-                    if (comp == MR_COMP_NONE && cut < last->raw.offset + last->raw.length)
-                        assert_true(failed >= 1);
-                    if (is_unpacked(v.t))
-                        assert_int_equal(failed, v.t->n);
-                }
+    for (enum mr_compression comp = MR_COMP_NONE; comp <= MR_COMP_GZIP; comp++) {
+        struct damaged v;
+        if (make_victim(f, comp, &v)) {
+            struct mr_sample_ref *last = &v.t->ref[v.t->n - 1];
+            for (unsigned k = 0; k < 40; k++) {
+                size_t cut = v.len * k / 40;
+                test_put_file(v.s, "file", v.bytes, cut);
+                survive(&v);
+                unsigned failed = never_wrong(&v, false);
+                if (comp == MR_COMP_NONE && cut < last->raw.offset + last->raw.length)
+                    assert_true(failed >= 1);
+                if (is_unpacked(v.t))
+                    assert_int_equal(failed, v.t->n);
             }
-            drop_victim(&v);
         }
+        drop_victim(&v);
+    }
 }
 
 static void one_wrong_byte_never_gives_wrong_samples(void **state)
@@ -495,7 +498,9 @@ static void hostile_layouts_and_refs_do_not_crash(void **state)
                 else if (k % 3 == 1 && len)
                     layout.len = r % len;
                 else
-                    ref = (struct mr_sample_ref){.raw = {k % 2 ? r : r % (v.len + 9), (r >> 20) % (v.len + 9)}, .aux = (uint32_t)(r >> 40), .label = 1};
+                    ref = (struct mr_sample_ref){.raw = {k % 2 ? r : r % (v.len + 9), (r >> 20) % (v.len + 9)},
+                                                 .aux = (uint32_t)(r >> 40),
+                                                 .label = 1};
                 (void)test_read(v.s, "file", f, &layout, &ref, k & 1, d, &raw, &out, &err);
                 free(copy);
             }
@@ -530,16 +535,16 @@ static void every_failing_call_while_writing_is_reported(void **state)
     static const char *const ops[] = {"open", "write", "close"};
     struct mr_error err;
     FOR_EACH_FORMAT(f)
-        for (unsigned o = 0; o < MR_ARRAY_LEN(ops); o++) {
-            unsigned nth = 1;
-            int rc;
-            while ((rc = write_with_fault(f, ops[o], nth, &err)) < 0 && nth < 200 && !refused(f, "fault test", rc, &err)) {
-                assert_int_equal(rc, -EIO);
-                nth++;
-            }
-            assert_true(rc >= 0 || refused(f, "fault test", rc, &err));
-            assert_true(nth > 1 || rc < 0);
+    for (unsigned o = 0; o < MR_ARRAY_LEN(ops); o++) {
+        unsigned nth = 1;
+        int rc;
+        while ((rc = write_with_fault(f, ops[o], nth, &err)) < 0 && nth < 200 && !refused(f, "fault test", rc, &err)) {
+            assert_int_equal(rc, -EIO);
+            nth++;
         }
+        assert_true(rc >= 0 || refused(f, "fault test", rc, &err));
+        assert_true(nth > 1 || rc < 0);
+    }
 }
 
 static int scan_with_fault(const struct damaged *v, const char *op, unsigned nth, struct mr_error *err)

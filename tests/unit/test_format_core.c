@@ -1,8 +1,9 @@
-/* What formats share: element types, the registry, gzip with its limits, the streams, decoder scratch. With arguments it
- * is a tool for the interoperability tests:
+/* What formats share: element types, the registry, gzip with its limits, the streams, decoder scratch. With arguments
+ * it is a tool for the interoperability tests:
  *
  *   test_format_core write FORMAT FILE SAMPLES BYTES [gzip]   writes samples of known content
- *   test_format_core dump FORMAT FILE                         scans and prints one line per sample: label dtype dims hex */
+ *   test_format_core dump FORMAT FILE                         scans and prints one line per sample: label dtype dims
+ * hex */
 #include "format_testlib.h"
 
 #include "format/gzip_inflate.h"
@@ -21,9 +22,10 @@ static void dtype_names_of_numpy_and_people_are_understood(void **state)
         const char *text;
         enum mr_dtype want;
         bool swap;
-    } cases[] = {{"uint8", MR_U8, false}, {"u1", MR_U8, false},     {"|u1", MR_U8, false},  {"<f4", MR_F32, false},
-                 {">f4", MR_F32, true},   {">u1", MR_U8, false},    {"fp16", MR_F16, false}, {"bfloat16", MR_BF16, false},
-                 {"u8", MR_U64, false},   {"int8", MR_I8, false},   {"i8", MR_I64, false},  {"=c16", MR_C128, false},
+    } cases[] = {{"uint8", MR_U8, false},  {"u1", MR_U8, false},         {"|u1", MR_U8, false},
+                 {"<f4", MR_F32, false},   {">f4", MR_F32, true},        {">u1", MR_U8, false},
+                 {"fp16", MR_F16, false},  {"bfloat16", MR_BF16, false}, {"u8", MR_U64, false},
+                 {"int8", MR_I8, false},   {"i8", MR_I64, false},        {"=c16", MR_C128, false},
                  {"bool", MR_BOOL, false}, {"Float64", MR_F64, false}};
     struct mr_error err;
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
@@ -218,16 +220,28 @@ static double parsed(const char *text)
 static void decimals_are_rounded_as_strtod_rounds_them(void **state)
 {
     (void)state;
-    static const char *const hard[] = {"9007199254740993", "1.7976931348623158e308", "2.2250738585072011e-308", "4.9e-324", "2e-324",
-                                       "0.1", "123456789012345678901234567890", "1e400", "1e-400", "5e-324", "8.41e21",
-                                       "9214843084008499", "0.500000000000000166533453693773481063544750213623046875",
-                                       "6929495644600919.5", "3.7455744005952583e15"};
+    static const char *const hard[] = {"9007199254740993",
+                                       "1.7976931348623158e308",
+                                       "2.2250738585072011e-308",
+                                       "4.9e-324",
+                                       "2e-324",
+                                       "0.1",
+                                       "123456789012345678901234567890",
+                                       "1e400",
+                                       "1e-400",
+                                       "5e-324",
+                                       "8.41e21",
+                                       "9214843084008499",
+                                       "0.500000000000000166533453693773481063544750213623046875",
+                                       "6929495644600919.5",
+                                       "3.7455744005952583e15"};
     for (size_t i = 0; i < MR_ARRAY_LEN(hard); i++)
         assert_true(parsed(hard[i]) == strtod(hard[i], NULL));
     for (unsigned i = 0; i < 20000; i++) {
         char text[64];
         uint64_t r = mr_rng_at(11, MR_RNG_TEST, i);
-        snprintf(text, sizeof text, "%s%llu.%llue%d", r & 1 ? "-" : "", (unsigned long long)(r >> 33), (unsigned long long)(r >> 5 & 0xffffff), (int)(r >> 20 & 1023) % 600 - 300);
+        snprintf(text, sizeof text, "%s%llu.%llue%d", r & 1 ? "-" : "", (unsigned long long)(r >> 33),
+                 (unsigned long long)(r >> 5 & 0xffffff), (int)(r >> 20 & 1023) % 600 - 300);
         assert_true(parsed(text) == strtod(text, NULL));
     }
     assert_true(isnan(parsed("NaN")) && isinf(parsed("-Infinity")) && parsed("-inf") < 0);
@@ -240,10 +254,19 @@ static void integers_out_of_range_are_refused(void **state)
         const char *text;
         enum mr_dtype t;
         bool fits;
-    } cases[] = {{"255", MR_U8, true}, {"256", MR_U8, false}, {"-1", MR_U8, false}, {"-128", MR_I8, true}, {"-129", MR_I8, false},
-                 {"18446744073709551615", MR_U64, true}, {"18446744073709551616", MR_U64, false},
-                 {"9223372036854775807", MR_I64, true}, {"9223372036854775808", MR_I64, false},
-                 {"-9223372036854775808", MR_I64, true}, {"1.0", MR_I32, false}, {"1e2", MR_I32, false}, {"2", MR_BOOL, false}};
+    } cases[] = {{"255", MR_U8, true},
+                 {"256", MR_U8, false},
+                 {"-1", MR_U8, false},
+                 {"-128", MR_I8, true},
+                 {"-129", MR_I8, false},
+                 {"18446744073709551615", MR_U64, true},
+                 {"18446744073709551616", MR_U64, false},
+                 {"9223372036854775807", MR_I64, true},
+                 {"9223372036854775808", MR_I64, false},
+                 {"-9223372036854775808", MR_I64, true},
+                 {"1.0", MR_I32, false},
+                 {"1e2", MR_I32, false},
+                 {"2", MR_BOOL, false}};
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         struct mr_number n;
         struct mr_text_sink s;
@@ -265,7 +288,8 @@ static int dump_sample(struct mr_store *s, const char *path, const struct mr_for
     (void)s, (void)path;
     int rc = mr_format_read_sample(f, o, d, &c->layout, &c->ref[i], MR_READ_VERIFY, &raw, &out, err);
     if (rc >= 0) {
-        printf("%s%lld %s ", c->ref[i].label == MR_LABEL_NONE ? "none:" : "", out.label == MR_LABEL_NONE ? 0ll : (long long)out.label, mr_dtype_numpy(out.dtype));
+        printf("%s%lld %s ", c->ref[i].label == MR_LABEL_NONE ? "none:" : "",
+               out.label == MR_LABEL_NONE ? 0ll : (long long)out.label, mr_dtype_numpy(out.dtype));
         for (unsigned k = 0; k < out.dims.n; k++)
             printf("%s%llu", k ? "x" : "", (unsigned long long)out.dims.dim[k]);
         printf(" ");
@@ -302,7 +326,8 @@ static int tool_write(const struct mr_format_ops *f, char **argv, int argc, stru
     struct mr_store *s = test_store("posix");
     t.f = f;
     t.n = (unsigned)MR_MIN(strtoul(argv[4], NULL, 10), (unsigned long)TEST_SAMPLES_MAX);
-    t.spec = (struct mr_writer_spec){.dtype = MR_U8, .fixed_size = true, .compression = argc > 6 ? MR_COMP_GZIP : MR_COMP_NONE};
+    t.spec = (struct mr_writer_spec){
+        .dtype = MR_U8, .fixed_size = true, .compression = argc > 6 ? MR_COMP_GZIP : MR_COMP_NONE};
     int rc = test_write(s, argv[3], &t, &want, 1000, err);
     test_file_done(&t);
     mr_store_close(s);
@@ -315,7 +340,9 @@ static int tool(int argc, char **argv)
     const struct mr_format_ops *f = argc > 3 ? mr_format_find(argv[2], &err) : NULL;
     if (!f)
         return 2;
-    int rc = strcmp(argv[1], "dump") == 0 ? tool_dump(f, argv[3], &err) : argc > 5 ? tool_write(f, argv, argc, &err) : -EINVAL;
+    int rc = strcmp(argv[1], "dump") == 0 ? tool_dump(f, argv[3], &err)
+             : argc > 5                   ? tool_write(f, argv, argc, &err)
+                                          : -EINVAL;
     if (rc < 0)
         fprintf(stderr, "%s\n%s\n", err.message, err.context);
     return mr_error_exit_status(rc);

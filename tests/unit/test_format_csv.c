@@ -31,7 +31,8 @@ static int scan(struct result *r, const char *text)
 static const struct mr_sample_out *read_sample(struct result *r, unsigned i)
 {
     assert_true(i < r->c.n);
-    assert_ok(test_read(r->s, r->path, &mr_format_csv, &r->c.layout, &r->c.ref[i], 0, r->d, &r->raw, &r->out, &r->err), r->err);
+    assert_ok(test_read(r->s, r->path, &mr_format_csv, &r->c.layout, &r->c.ref[i], 0, r->d, &r->raw, &r->out, &r->err),
+              r->err);
     return &r->out;
 }
 
@@ -54,8 +55,16 @@ static void expect_i64(struct result *r, unsigned i, const int64_t *want, size_t
 static void line_ends_and_quotes_of_numbers_do_not_matter(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"1,2\n3,4\n", "1,2\r\n3,4\r\n", "1,2\n3,4", "1,2\r\n3,4\r", "\"1\",\"2\"\n3,\"4\"\r\n",
-                                        "\n\n1,2\n\r\n3,4\n\n", "\xef\xbb\xbf" "1,2\n3,4\n", " 1 ,2\n3,\t4 \n", "a,b\n1,2\n3,4\n"};
+    static const char *const texts[] = {"1,2\n3,4\n",
+                                        "1,2\r\n3,4\r\n",
+                                        "1,2\n3,4",
+                                        "1,2\r\n3,4\r",
+                                        "\"1\",\"2\"\n3,\"4\"\r\n",
+                                        "\n\n1,2\n\r\n3,4\n\n",
+                                        "\xef\xbb\xbf"
+                                        "1,2\n3,4\n",
+                                        " 1 ,2\n3,\t4 \n",
+                                        "a,b\n1,2\n3,4\n"};
     for (size_t i = 0; i < MR_ARRAY_LEN(texts); i++) {
         struct result r;
         assert_ok(scan(&r, texts[i]), r.err);

@@ -29,7 +29,8 @@ static void the_index_must_fit_the_file(void **state)
     (void)state;
     static struct test_scan c;
     struct mr_error err;
-    const uint64_t off[] = {0, 10, 30}, sz[] = {10, 0, 5}, restart[] = {0, 10, 0}, far[] = {0, 10, UINT64_MAX - 2}, two[] = {1, 2};
+    const uint64_t off[] = {0, 10, 30}, sz[] = {10, 0, 5}, restart[] = {0, 10, 0}, far[] = {0, 10, UINT64_MAX - 2},
+                   two[] = {1, 2};
     assert_ok(PAIRS(off, sz, 35), err);
     assert_int_equal(c.n, 3);
     assert_true(c.ref[2].raw.offset == 30 && c.ref[2].raw.length == 5);

@@ -29,12 +29,57 @@ static int parse(const char *text, size_t len, size_t piece, char last_string[64
 static void only_json_is_json(void **state)
 {
     (void)state;
-    static const char *const good[] = {"1", "-0", "0.5e-3", "[]", "{}", "[1,2]", " {\"a\" : [ true , false , null ] } \r\n", "\"\"",
-                                       "\"\\u00e9\\ud83d\\ude00\\n\\/\"", "\"\xc3\xa9\xf0\x9f\x98\x80\"", "[NaN,-Infinity,Infinity]", "[[[[]]]]"};
-    static const char *const bad[] = {"", "[", "]", "[1,]", "[,1]", "{\"a\"}", "{\"a\":}", "{a:1}", "{\"a\":1,}", "01", "1.", ".5", "+1", "1e",
-                                      "--1", "tru", "trux", "nul", "\"", "\"\\x\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\ud800x\"", "\"\\udc00\"",
-                                      "\"\\ud800\\u0041\"", "\"\n\"", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\xe2\x82\"", "1 2", "[1 2]",
-                                      "{\"a\":1 \"b\":2}", "[1}", "{]", "nan", "inf", "[-]", "1x"};
+    static const char *const good[] = {"1",
+                                       "-0",
+                                       "0.5e-3",
+                                       "[]",
+                                       "{}",
+                                       "[1,2]",
+                                       " {\"a\" : [ true , false , null ] } \r\n",
+                                       "\"\"",
+                                       "\"\\u00e9\\ud83d\\ude00\\n\\/\"",
+                                       "\"\xc3\xa9\xf0\x9f\x98\x80\"",
+                                       "[NaN,-Infinity,Infinity]",
+                                       "[[[[]]]]"};
+    static const char *const bad[] = {"",
+                                      "[",
+                                      "]",
+                                      "[1,]",
+                                      "[,1]",
+                                      "{\"a\"}",
+                                      "{\"a\":}",
+                                      "{a:1}",
+                                      "{\"a\":1,}",
+                                      "01",
+                                      "1.",
+                                      ".5",
+                                      "+1",
+                                      "1e",
+                                      "--1",
+                                      "tru",
+                                      "trux",
+                                      "nul",
+                                      "\"",
+                                      "\"\\x\"",
+                                      "\"\\u12g4\"",
+                                      "\"\\ud800\"",
+                                      "\"\\ud800x\"",
+                                      "\"\\udc00\"",
+                                      "\"\\ud800\\u0041\"",
+                                      "\"\n\"",
+                                      "\"\xff\"",
+                                      "\"\xc0\x80\"",
+                                      "\"\xed\xa0\x80\"",
+                                      "\"\xe2\x82\"",
+                                      "1 2",
+                                      "[1 2]",
+                                      "{\"a\":1 \"b\":2}",
+                                      "[1}",
+                                      "{]",
+                                      "nan",
+                                      "inf",
+                                      "[-]",
+                                      "1x"};
     char text[64];
     for (size_t piece = 1; piece <= 64; piece *= 8) {
         for (size_t i = 0; i < MR_ARRAY_LEN(good); i++)
@@ -97,7 +142,10 @@ static void arrays_of_numbers_become_arrays(void **state)
 {
     (void)state;
     struct result r;
-    assert_ok(scan(&r, &mr_format_json, "[ {\"label\": 3, \"x\": [[1,2,3],[4,5,6]]},\n{\"extra\":{\"x\":[0]},\"data\":[[7]],\"label\":-4} ]"), r.err);
+    assert_ok(
+        scan(&r, &mr_format_json,
+             "[ {\"label\": 3, \"x\": [[1,2,3],[4,5,6]]},\n{\"extra\":{\"x\":[0]},\"data\":[[7]],\"label\":-4} ]"),
+        r.err);
     assert_int_equal(r.c.n, 2);
     const int64_t *v = read_sample(&r, 0)->data;
     assert_int_equal(r.out.dtype, MR_I64);
@@ -115,8 +163,17 @@ static void arrays_of_numbers_become_arrays(void **state)
 static void other_records_are_bytes(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"{\"text\":\"hi\"}\n{\"x\":[1]}", "{\"x\":[[1,2],[3]]}", "{\"x\":[1,[2]]}", "{\"x\":[[1],2]}", "{\"x\":[1,\"a\"]}",
-                                        "{\"x\":[1,null]}", "{\"x\":[{}]}", "{\"x\":[1,2],\"shape\":[3]}", "{\"x\":[[[[[[[[[1]]]]]]]]]}", "\"just text\"", "true",
+    static const char *const texts[] = {"{\"text\":\"hi\"}\n{\"x\":[1]}",
+                                        "{\"x\":[[1,2],[3]]}",
+                                        "{\"x\":[1,[2]]}",
+                                        "{\"x\":[[1],2]}",
+                                        "{\"x\":[1,\"a\"]}",
+                                        "{\"x\":[1,null]}",
+                                        "{\"x\":[{}]}",
+                                        "{\"x\":[1,2],\"shape\":[3]}",
+                                        "{\"x\":[[[[[[[[[1]]]]]]]]]}",
+                                        "\"just text\"",
+                                        "true",
                                         "{\"x\":[1],\"dtype\":\"u1\"}\n{\"x\":[1],\"dtype\":\"i2\"}"};
     for (size_t i = 0; i < MR_ARRAY_LEN(texts); i++) {
         struct result r;
@@ -134,7 +191,9 @@ static void stated_types_and_shapes_are_kept(void **state)
 {
     (void)state;
     struct result r;
-    assert_ok(scan(&r, &mr_format_jsonl, "{\"dtype\":\"uint8\",\"shape\":[2,2],\"x\":[1,2,3,255]}\n{\"dtype\":\"u1\",\"x\":[]}"), r.err);
+    assert_ok(scan(&r, &mr_format_jsonl,
+                   "{\"dtype\":\"uint8\",\"shape\":[2,2],\"x\":[1,2,3,255]}\n{\"dtype\":\"u1\",\"x\":[]}"),
+              r.err);
     const uint8_t *v = read_sample(&r, 0)->data;
     assert_true(r.out.dtype == MR_U8 && r.out.bytes == 4 && v[3] == 255 && r.out.dims.n == 2);
     assert_int_equal(read_sample(&r, 1)->bytes, 0);

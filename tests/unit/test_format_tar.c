@@ -1,5 +1,5 @@
-/* Tar shards: grouping, names, labels, extended headers, hostile archives. Archives are made block by block here, so that
- * every field can be wrong; the interoperability test uses Python's tarfile. */
+/* Tar shards: grouping, names, labels, extended headers, hostile archives. Archives are made block by block here, so
+ * that every field can be wrong; the interoperability test uses Python's tarfile. */
 #include "format_testlib.h"
 
 extern const struct mr_format_ops mr_format_tar;
@@ -162,7 +162,13 @@ static void hostile_archives_are_refused(void **state)
     (void)state;
     static struct archive a;
     static struct result r;
-    static const char *const pax[] = {"5 x\n", "99 size=4\n", "0 size=4\n", "10 size=x\n", "11 size=-4\n", "12 size4444\n", "22 GNU.sparse.major=1\n"};
+    static const char *const pax[] = {"5 x\n",
+                                      "99 size=4\n",
+                                      "0 size=4\n",
+                                      "10 size=x\n",
+                                      "11 size=-4\n",
+                                      "12 size4444\n",
+                                      "22 GNU.sparse.major=1\n"};
     for (size_t i = 0; i < MR_ARRAY_LEN(pax); i++) {
         a.len = 0;
         put_member(&a, "PaxHeader", 'x', pax[i], strlen(pax[i]));

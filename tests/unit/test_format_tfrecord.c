@@ -32,10 +32,30 @@ static struct mr_tf_found find(const void *data, size_t len)
 
 /* Example { "image/encoded": bytes "PAY", "label": int64 5 (unpacked), "w": float, unknown field 9 }, by hand. */
 static const char foreign[] = "\x0a\x41"
-                              "\x0a\x18" "\x0a\x0d" "image/encoded" "\x12\x07" "\x0a\x05" "\x0a\x03" "PAY"
-                              "\x0a\x0d" "\x0a\x05" "label" "\x12\x04" "\x1a\x02" "\x08\x05"
-                              "\x0a\x12" "\x0a\x01" "w" "\x12\x0d" "\x12\x06" "\x0a\x04" "\0\0\x80\x3f" "\x2a\x03" "xyz"
-                              "\x4a\x02" "hi";
+                              "\x0a\x18"
+                              "\x0a\x0d"
+                              "image/encoded"
+                              "\x12\x07"
+                              "\x0a\x05"
+                              "\x0a\x03"
+                              "PAY"
+                              "\x0a\x0d"
+                              "\x0a\x05"
+                              "label"
+                              "\x12\x04"
+                              "\x1a\x02"
+                              "\x08\x05"
+                              "\x0a\x12"
+                              "\x0a\x01"
+                              "w"
+                              "\x12\x0d"
+                              "\x12\x06"
+                              "\x0a\x04"
+                              "\0\0\x80\x3f"
+                              "\x2a\x03"
+                              "xyz"
+                              "\x4a\x02"
+                              "hi";
 
 static void features_of_foreign_examples_are_found(void **state)
 {
@@ -75,7 +95,8 @@ static void our_prefix_is_what_the_reader_finds(void **state)
 static void hostile_varints_are_no_example(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    static const char *const bad[] = {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                                      "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
                                       "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0b\x01", "\x02\x01"};
     for (size_t i = 0; i < MR_ARRAY_LEN(bad); i++)
         assert_false(find(bad[i], strlen(bad[i])).is_example);
@@ -111,11 +132,13 @@ static void foreign_files_give_payloads_and_raw_records(void **state)
     struct mr_decoder *d = mr_decoder_create();
     struct mr_growbuf raw = {0};
     struct mr_sample_out out;
-    assert_ok(test_read(f.s, "f", &mr_format_tfrecord, &f.c.layout, &f.c.ref[0], MR_READ_VERIFY, d, &raw, &out, &f.err), f.err);
+    assert_ok(test_read(f.s, "f", &mr_format_tfrecord, &f.c.layout, &f.c.ref[0], MR_READ_VERIFY, d, &raw, &out, &f.err),
+              f.err);
     assert_int_equal(out.bytes, 3);
     assert_memory_equal(out.data, "PAY", 3);
     assert_true(out.label == 5);
-    assert_ok(test_read(f.s, "f", &mr_format_tfrecord, &f.c.layout, &f.c.ref[1], MR_READ_VERIFY, d, &raw, &out, &f.err), f.err);
+    assert_ok(test_read(f.s, "f", &mr_format_tfrecord, &f.c.layout, &f.c.ref[1], MR_READ_VERIFY, d, &raw, &out, &f.err),
+              f.err);
     assert_memory_equal(out.data, "plain text", 10);
     free(raw.data);
     mr_decoder_free(d);
@@ -208,10 +231,20 @@ static void an_index_must_agree_with_the_file(void **state)
     static const struct {
         const char *text;
         int want; /* records, or negative code */
-    } cases[] = {{"0 21\n21 22\n", 2}, {"0 21\r\n21 22", 2}, {"21 22\n", 1}, {"0\t21\n", 1},
-                 {"0 20\n", MR_E_FORMAT}, {"0 21\n20 22\n", MR_E_FORMAT}, {"21 22\n0 21\n", MR_E_FORMAT}, {"21 23\n", MR_E_FORMAT},
-                 {"44 1\n", MR_E_FORMAT}, {"x\n", MR_E_FORMAT}, {"0\n", MR_E_FORMAT}, {"0 21 3\n", MR_E_FORMAT},
-                 {"99999999999999999999999 21\n", MR_E_FORMAT}, {"", 2}};
+    } cases[] = {{"0 21\n21 22\n", 2},
+                 {"0 21\r\n21 22", 2},
+                 {"21 22\n", 1},
+                 {"0\t21\n", 1},
+                 {"0 20\n", MR_E_FORMAT},
+                 {"0 21\n20 22\n", MR_E_FORMAT},
+                 {"21 22\n0 21\n", MR_E_FORMAT},
+                 {"21 23\n", MR_E_FORMAT},
+                 {"44 1\n", MR_E_FORMAT},
+                 {"x\n", MR_E_FORMAT},
+                 {"0\n", MR_E_FORMAT},
+                 {"0 21 3\n", MR_E_FORMAT},
+                 {"99999999999999999999999 21\n", MR_E_FORMAT},
+                 {"", 2}};
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         int rc = scan_with_index(&f, bytes, a + b, cases[i].text);
         assert_int_equal(rc < 0 ? rc : (int)f.c.n, cases[i].want);
