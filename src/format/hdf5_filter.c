@@ -69,7 +69,7 @@ uint32_t mr_h5_fletcher32(const uint8_t *data, size_t len)
 static void unshuffle(uint8_t *restrict dst, const uint8_t *restrict src, size_t len, size_t elem)
 {
     size_t n = len / elem, whole = n * elem;
-    for (size_t b = 0; b < elem; b++) {
+    for (size_t b = 0; n && b < elem; b++) { /* an element longer than the chunk shuffles nothing */
         const uint8_t *s = src + b * n;
         uint8_t *d = dst + b;
         for (size_t i = 0; i < n; i++, d += elem)

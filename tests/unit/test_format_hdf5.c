@@ -133,6 +133,18 @@ static void filters_are_undone_in_any_order(void **state)
     libdeflate_free_decompressor(d);
 }
 
+/* Once took a loop over four billion absent bytes. */
+static void shuffle_of_elements_longer_than_the_chunk_moves_nothing(void **state)
+{
+    (void)state;
+    uint8_t w0[128], w1[128];
+    uint8_t *const work[2] = {w0, w1};
+    const uint8_t *out = NULL;
+    const struct mr_h5_pipeline p = {.filter = {{.id = 2, .value = UINT32_MAX}}, .n = 1};
+    assert_int_equal(mr_h5_unfilter(&p, 0, NULL, (const uint8_t *)"abcdefgh", 8, 8, work, true, &out, NULL), 0);
+    assert_memory_equal(out, "abcdefgh", 8);
+}
+
 static void metadata_checksum_equals_the_published_one(void **state)
 {
     (void)state;
@@ -255,6 +267,7 @@ int main(void)
         cmocka_unit_test(large_samples_survive),
         cmocka_unit_test(index_of_100000_chunks_is_read_in_one_pass),
         cmocka_unit_test(filters_are_undone_in_any_order),
+        cmocka_unit_test(shuffle_of_elements_longer_than_the_chunk_moves_nothing),
         cmocka_unit_test(metadata_checksum_equals_the_published_one),
         cmocka_unit_test(a_file_cut_or_bent_anywhere_never_crashes),
         cmocka_unit_test(never_written_chunks_are_fill_values),
