@@ -14,8 +14,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct gen_options {
@@ -23,6 +26,7 @@ struct gen_options {
     struct mr_gen_spec spec;
     int64_t eval_files, eval_subfolders, threads, ranks;
     bool dry_run, json, overwrite, repair, fsync, lenient;
+    atomic_bool *all_stop; /* not an option: shared by the forked ranks */
 };
 
 #define AT(field) offsetof(struct gen_options, field)
@@ -155,7 +159,7 @@ static int resolve_split(const struct gen_options *o, bool valid, struct split *
 static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *err)
 {
     uint64_t v[] = {r->files_written, r->bytes_written, r->files_kept, r->bytes_kept};
-    int rc = c->ops->allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
+    int rc = mr_comm_allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
     if (rc >= 0) {
         r->files_written = v[0];
         r->bytes_written = v[1];
@@ -203,6 +207,7 @@ static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, st
         .store = store, .folder = s->folder, .plan = &s->plan, .rank = c->rank, .world = c->world,
         .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
         .overwrite = o->overwrite, .repair = o->repair, .fsync = o->fsync, .stop = ctx->stop,
+        .all_stop = o->all_stop,
     };
     int r = mr_gen_open(&go, &g, err);
     if (r >= 0)
@@ -274,13 +279,34 @@ static int report(const struct gen_options *o, struct split *splits, unsigned n,
     return mr_cli_print_json(stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
 }
 
-static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+/* Forked ranks share one stop flag and end with their parent, so that nobody writes on when the job is gone. */
+static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error *err)
 {
-    struct mr_comm *c;
+    pid_t parent = getpid();
+    if (o->ranks > 1) {
+        void *shared = mmap(NULL, sizeof(*o->all_stop), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED)
+            return mr_error_set(err, -errno, "cannot share memory between ranks");
+        o->all_stop = shared;
+    }
+    int r = mr_comm_open((uint32_t)o->ranks, 0, c, err);
+    if (r >= 0 && o->ranks > 1 && (*c)->rank > 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) /* it died before the line above */
+            r = mr_error_plain(err, MR_E_PEER, "rank 0 is gone");
+    }
+    return r;
+}
+
+static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    struct mr_comm *c = NULL;
     struct mr_store *store = NULL;
-    int r = mr_comm_open((uint32_t)o->ranks, 0, &c, err);
-    if (r < 0)
+    int r = open_ranks(o, &c, err);
+    if (r < 0) {
+        mr_comm_close(c);
         return r;
+    }
     r = mr_store_open(o->store, &store, err);
     if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
@@ -289,9 +315,11 @@ static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, st
         r = gen_split(ctx, o, c, store, &splits[i], err);
     mr_store_close(store);
     bool speaks = c->rank == 0;
-    mr_comm_close(c); /* forked ranks end here */
-    if (r >= 0 && speaks)
-        r = report(o, splits, n, err);
+    mr_comm_close(c);
+    if (speaks)
+        return r < 0 ? r : report(o, splits, n, err);
+    if (r != MR_E_PEER && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
+        r = MR_E_INTERNAL;
     return r;
 }
 

@@ -479,11 +479,22 @@ static void tell_limiter(struct mr_gen *g, struct mr_gen_scratch *t)
         mr_progress_set_limiter(g->o.progress, synth > write ? "CPU: content" : encodes ? "CPU: encoding" : "writing");
 }
 
+static bool someone_stopped(struct mr_gen *g)
+{
+    if (!g->o.all_stop)
+        return false;
+    if (g->o.stop && atomic_load_explicit(g->o.stop, memory_order_relaxed))
+        atomic_store(g->o.all_stop, true);
+    return atomic_load_explicit(g->o.all_stop, memory_order_relaxed);
+}
+
 static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct mr_gen *g = ctx->user;
     uint64_t file = g->o.rank + index * g->o.world, bytes = 0;
     char name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
+    if (someone_stopped(g))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     mr_name_from_template(&g->p->names, file, name);
     mr_gen_path(g->o.folder, name, path);
     int r = is_finished(g, ctx->thread, file, path, &bytes, err);
@@ -540,6 +551,8 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
     uint64_t mine = files > g->o.rank ? (files - g->o.rank + g->o.world - 1) / g->o.world : 0;
     if (r >= 0)
         r = mr_workers_run(g->threads, mine, 1, one_file, g, g->o.stop, err);
+    if (r == MR_E_INTERRUPTED && g->o.all_stop)
+        atomic_store(g->o.all_stop, true);
     if (r >= 0 && g->journal && g->o.fsync)
         r = mr_journal_sync(g->journal, err);
     int closed = mr_journal_close(g->journal, r < 0 ? NULL : err);

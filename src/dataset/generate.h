@@ -26,6 +26,7 @@ struct mr_gen_options {
     bool repair;    /* compare every finished file byte by byte, not only its size, and write bad ones again */
     bool fsync;     /* make each file durable before it gets its name */
     const atomic_bool *stop;
+    atomic_bool *all_stop; /* shared memory of the local ranks, or NULL: an interruption of one ends all */
     struct mr_progress *progress;
 };
 
