@@ -14,6 +14,7 @@ struct bench_options {
     const char *only;     /* rows whose name contains it */
     const char *self;     /* this program, for child runs */
     unsigned rounds;
+    bool hot;             /* the floor of generation writes from a cached buffer, see floors.h */
 };
 
 /* Wall-clock and CPU seconds (of all threads, user and system). CPU seconds hardly depend on what else the machine does. */

@@ -284,7 +284,8 @@ static void print_head(const struct bench_options *o)
 static struct bench_options parse(int argc, char **argv)
 {
     static const struct option options[] = {{"dir", 1, NULL, 'd'},  {"millrace", 1, NULL, 'm'}, {"out", 1, NULL, 'o'},
-                                            {"only", 1, NULL, 'y'}, {"rounds", 1, NULL, 'r'},   {0}};
+                                            {"only", 1, NULL, 'y'}, {"rounds", 1, NULL, 'r'},
+                                            {"hot-floor", 0, NULL, 'h'}, {0}};
     struct bench_options o = {.dir = "bench-data", .self = "/proc/self/exe", .rounds = 5};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
@@ -293,10 +294,11 @@ static struct bench_options parse(int argc, char **argv)
         case 'o': o.out = optarg; break;
         case 'y': o.only = optarg; break;
         case 'r': o.rounds = (unsigned)strtoul(optarg, NULL, 10); break;
+        case 'h': o.hot = true; break;
         default: exit(2);
         }
     if (optind < argc || o.rounds < 1 || o.rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u]\n",
+        fprintf(stderr, "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u] [--hot-floor]\n",
                 ROUNDS_MAX);
         exit(2);
     }

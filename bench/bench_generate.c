@@ -6,11 +6,13 @@
 #include "floors.h"
 #include "format/image_synth.h"
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const struct bench_case cases[] = {
     {.name = "gen npy", .format = "npy", .files = 384, .samples_per_file = 1, .size_bytes = MR_MIB, .budget = 0.8},
@@ -25,13 +27,15 @@ static const struct bench_case cases[] = {
 struct context {
     const struct bench_case *c;
     char product[4096], floor[4096];
-    uint64_t *sizes, bytes;
+    struct floor_file *files; /* what the product wrote, index files included */
+    uint64_t bytes;
     size_t n;
+    bool hot;
     uint64_t height, width; /* jpeg */
     int quality;
 };
 
-/* Sizes of the data files of a set, collected by nftw, which has no argument for a context. */
+/* The data files of a set, collected by nftw, which has no argument for a context. */
 static struct context *collecting;
 
 static int collect(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -40,10 +44,13 @@ static int collect(const char *path, const struct stat *st, int type, struct FTW
     (void)at;
     if (type != FTW_F || strstr(path, ".mrm") || strstr(path, "/."))
         return 0;
-    x->sizes = realloc(x->sizes, (x->n + 1) * sizeof(*x->sizes));
-    if (!x->sizes)
-        bench_die("no memory");
-    x->sizes[x->n++] = (uint64_t)st->st_size;
+    struct floor_file f = {.data = malloc((size_t)st->st_size + 1), .bytes = (uint64_t)st->st_size};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    x->files = realloc(x->files, (x->n + 1) * sizeof(*x->files));
+    if (!x->files || !f.data || fd < 0 || read(fd, f.data, f.bytes) != (ssize_t)f.bytes)
+        bench_die("cannot hold '%s' in memory", path);
+    close(fd);
+    x->files[x->n++] = f;
     x->bytes += (uint64_t)st->st_size;
     return 0;
 }
@@ -71,7 +78,7 @@ static void floor_files(void *user, unsigned threads, struct bench_run *out)
 {
     struct context *x = user;
     make_floor_folder(x);
-    out->time = floor_write_files(x->floor, x->sizes, x->n, threads);
+    out->time = floor_write_files(x->floor, x->files, x->n, x->hot, threads);
     out->units = (double)x->bytes;
 }
 
@@ -101,7 +108,9 @@ static void finish(struct context *x)
 {
     bench_remove_tree(x->product);
     bench_remove_tree(x->floor);
-    free(x->sizes);
+    for (size_t i = 0; i < x->n; i++)
+        free(x->files[i].data);
+    free(x->files);
 }
 
 /* One run outside the measurement: warms up, and tells of a format that does not work. */
@@ -136,7 +145,7 @@ void bench_generate_all(const struct bench_options *o)
         if (!bench_wanted(o, cases[i].name) || !bench_case_possible(&cases[i]))
             continue;
         for (unsigned threads = 1; threads <= 2; threads++) {
-            struct context x = {.c = &cases[i]};
+            struct context x = {.c = &cases[i], .hot = o->hot};
             paths(o, &x);
             if (!works(&x))
                 break;

@@ -1,4 +1,4 @@
-/* The floor of generation: the same number of files of the same sizes, no content, no checksum, no headers, no manifest. */
+/* The floor of generation: the same bytes in as many files, ready in memory; nothing is made, summed, renamed or noted. */
 #include "floors.h"
 #include "base/common.h"
 #include "base/content.h"
@@ -16,7 +16,7 @@
 
 struct job {
     const char *folder;
-    const uint64_t *sizes;
+    const struct floor_file *files;
     size_t n;
     atomic_size_t next;
     uint8_t *piece[16];
@@ -29,8 +29,9 @@ static void write_one(const struct job *j, size_t i, const uint8_t *piece)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         bench_die("cannot create '%s': %s", path, strerror(errno));
-    for (uint64_t at = 0; at < j->sizes[i];) {
-        ssize_t n = pwrite(fd, piece, (size_t)MR_MIN(j->sizes[i] - at, (uint64_t)PIECE), (off_t)at);
+    for (uint64_t at = 0; at < j->files[i].bytes;) {
+        const uint8_t *from = piece ? piece : j->files[i].data + at;
+        ssize_t n = pwrite(fd, from, (size_t)MR_MIN(j->files[i].bytes - at, (uint64_t)PIECE), (off_t)at);
         if (n <= 0)
             bench_die("cannot write '%s': %s", path, strerror(errno));
         at += (uint64_t)n;
@@ -45,10 +46,10 @@ static void work(void *user, unsigned thread)
         write_one(j, i, j->piece[thread]);
 }
 
-struct bench_time floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads)
+struct bench_time floor_write_files(const char *folder, const struct floor_file *files, size_t n, bool hot, unsigned threads)
 {
-    struct job j = {.folder = folder, .sizes = sizes, .n = n};
-    for (unsigned t = 0; t < threads; t++) {
+    struct job j = {.folder = folder, .files = files, .n = n};
+    for (unsigned t = 0; t < threads && hot; t++) {
         j.piece[t] = aligned_alloc(4096, PIECE);
         if (!j.piece[t])
             bench_die("no memory");

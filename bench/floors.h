@@ -7,9 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes n files of the given sizes, "<folder>/<number>", in pieces of at most 1 MiB from one buffer that stays in the
- * cache; open, pwrite, close. Returns its time. */
-struct bench_time floor_write_files(const char *folder, const uint64_t *sizes, size_t n, unsigned threads);
+/* A file to be written: its bytes, ready in memory. */
+struct floor_file {
+    uint8_t *data;
+    uint64_t bytes;
+};
+/* Writes n files, "<folder>/<number>": open, pwrite in pieces of at most 1 MiB, close. With `hot` the bytes come from one buffer of
+ * 1 MiB per thread, which stays in the cache, instead of from the files' data. Returns its time. */
+struct bench_time floor_write_files(const char *folder, const struct floor_file *files, size_t n, bool hot, unsigned threads);
 
 /* Encodes `count` images of height x width x 3 with quality q from pixels prepared beforehand (8 pictures, taken in turn),
  * one file each: encode to memory, open, pwrite, close. Returns its time. */
