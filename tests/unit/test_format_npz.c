@@ -304,6 +304,49 @@ static void zip64_and_data_descriptors_are_understood(void **state)
         }
 }
 
+/* The file begins with a hole, so that offsets beyond 4 GiB need no 4 GiB. */
+static void archives_beyond_4_gib_and_65535_members_use_zip64(void **state)
+{
+    struct mr_store *s = *state;
+    struct mr_error err = {0};
+    static const struct {
+        uint64_t start;
+        unsigned members;
+    } cases[] = {{5 * MR_GIB, 3}, {0, 70000}, {5 * MR_GIB, 70000}};
+    for (size_t k = 0; k < MR_ARRAY_LEN(cases); k++) {
+        struct mr_array_output o;
+        struct mr_zip_writer z = {.out = &o};
+        struct mr_zip_list l;
+        struct mr_zip_place place;
+        struct mr_object *obj;
+        assert_int_equal(mr_array_output_open(&o, s, "far.zip", &err), 0);
+        o.start = cases[k].start;
+        for (unsigned i = 0; i < cases[k].members; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "m%u", i);
+            assert_int_equal(mr_zip_member_begin(&z, name, &err), 0);
+            assert_int_equal(mr_zip_member_data(&z, name, strlen(name), &err), 0);
+            assert_int_equal(mr_zip_member_end(&z, &err), 0);
+        }
+        assert_int_equal(mr_zip_directory(&z, &err), 0);
+        assert_int_equal(mr_array_output_close(&o, &err), 0);
+        mr_zip_writer_done(&z);
+        assert_int_equal(mr_object_open(s, "far.zip", MR_OBJ_READ, &obj, &err), 0);
+        if (mr_zip_list_read(obj, &l, &err) < 0)
+            die(&err);
+        assert_int_equal(l.n, cases[k].members);
+        assert_int_equal(l.member[0].header_offset, cases[k].start);
+        const struct mr_zip_member *last = &l.member[l.n - 1];
+        if (mr_zip_locate(obj, &l, last, &place, &err) < 0)
+            die(&err);
+        char text[16] = "";
+        assert_int_equal(mr_object_read(obj, text, last->bytes, last->header_offset + place.prefix_bytes, &err), 0);
+        assert_string_equal(text, last->name);
+        mr_zip_list_done(&l);
+        (void)mr_object_close(obj, NULL);
+    }
+}
+
 static int setup(void **state)
 {
     *state = open_store("memory");
@@ -326,6 +369,7 @@ int main(void)
         cmocka_unit_test(any_damaged_payload_byte_is_found_when_verifying),
         cmocka_unit_test(comments_and_leading_bytes_are_accepted),
         cmocka_unit_test(misleading_archives_are_refused),
+        cmocka_unit_test(archives_beyond_4_gib_and_65535_members_use_zip64),
         cmocka_unit_test(zip64_and_data_descriptors_are_understood),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
