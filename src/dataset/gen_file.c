@@ -23,7 +23,8 @@ void mr_gen_scratch_done(struct mr_gen_scratch *t)
 }
 
 static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const struct mr_sample_info *info,
-                        struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress, struct mr_error *err)
+                        struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                        struct mr_error *err)
 {
     int r = p->format->sample_begin(w, info, err);
     for (uint64_t at = 0; r >= 0 && at < info->bytes;) {
