@@ -385,6 +385,8 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     r = mr_store_open(o->store, &store, err);
     if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
+    if (r >= 0 && !(store->ops->caps & MR_STORE_CAP_CONTENT) && !store->ops->is_shim)
+        r = mr_error_plain(err, MR_E_USAGE, "store '%s' keeps nothing: a data set cannot be written to it", o->store);
     r = mr_comm_agree(c, r, err);
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = gen_split(ctx, o, c, store, &splits[i], err);

@@ -172,21 +172,27 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
     return mr_cli_print_json(stdout, j, err);
 }
 
-/* The paths to check: both splits of a generated folder, else the one that is given. */
+/* The paths to check: both splits of a generated folder, finished or not, else the one that is given. */
 static unsigned splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX])
 {
     static const char *const names[] = {"train", "valid"};
     struct mr_store_stat st;
     unsigned n = 0;
+    bool finished = false;
     char own[2 * MR_NAME_MAX];
     snprintf(own, sizeof own, "%.4000s/" MR_MANIFEST_NAME, folder);
     for (unsigned i = 0; i < 2 && mr_store_stat(store, own, &st, NULL) < 0; i++) {
-        snprintf(paths[n], sizeof paths[n], "%.4000s/%s/" MR_MANIFEST_NAME, folder, names[i]);
-        if (mr_store_stat(store, paths[n], &st, NULL) >= 0)
-            n++;
+        char manifest[3 * MR_NAME_MAX];
+        snprintf(paths[n], sizeof paths[n], "%.4000s/%s", folder, names[i]);
+        snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, paths[n]);
+        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir;
+        finished = finished || mr_store_stat(store, manifest, &st, NULL) >= 0;
+        n += there;
     }
-    if (n == 0)
-        snprintf(paths[n++], sizeof paths[0], "%.4000s", folder);
+    if (!finished) {
+        snprintf(paths[0], sizeof paths[0], "%.4000s", folder);
+        return 1;
+    }
     return n;
 }
 
