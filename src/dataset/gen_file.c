@@ -44,7 +44,7 @@ static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const 
     struct mr_sample_ref ref = {0};
     if (r >= 0)
         r = p->format->sample_end(w, &ref, err);
-    ref.label = info->label;
+    ref.label = MR_LABEL_NONE; /* drawn labels are a rule of the manifest: keeping them would cost 4 bytes per sample */
     return r < 0 ? r : mr_sample_columns_add(&t->columns, &ref, err);
 }
 
