@@ -2,6 +2,7 @@
 #include "cli/help_topics.h"
 
 #include "cli/help.h"
+#include "conf/workload.h"
 
 static void print_topics(FILE *out)
 {
@@ -11,7 +12,31 @@ static void print_topics(FILE *out)
     fputs("Every command is a topic, too.\n", out);
 }
 
+/* The key reference: every section of a workload, from the tables. */
+static void print_config(FILE *out)
+{
+    mr_help_wrap(out,
+                 "Keys of a workload file. Sections are DLIO's; on the command line a key is written section.key=value, "
+                 "with or without 'workload.' before it. Precedence: default < file < environment < override.\n",
+                 0);
+    for (int i = 0; mr_workload_sections[i].table; i++) {
+        const struct mr_option_table *t = mr_workload_sections[i].table;
+        fprintf(out, "\n%s%s - %s\n", *t->section ? t->section : "(top level)", *t->section ? ":" : "", t->doc);
+        mr_help_options(out, t, false);
+    }
+    fputs("\nx-millrace: - What DLIO has no key for; it ignores the block\n"
+          "  source: TEXT          Where the figures come from.\n"
+          "  ranks: N              Ranks they were taken with; the default of '--ranks'.\n"
+          "  scale: N | MAP        Default down-scaling, {default: 0.01, keep: [batch_size]}.\n"
+          "  storage_model: NAME   Storage to emulate so that the figures reproduce.\n"
+          "  expect: LIST          Checks: {metric: NAME, eq|ge|le: N, tol: 1%, class: exact|shaped|native}.\n"
+          "  notes: TEXT | LIST    Remarks.\n"
+          "  SECTION: MAP          Any section above, for keys that only Millrace has.\n",
+          out);
+}
+
 const struct mr_help_topic mr_help_topics[] = {
+    {"config", "every key of a workload file", NULL, print_config},
     {"topics", "the list of topics", NULL, print_topics},
     {"units", "how to write sizes, times, numbers, lists and distributions",
      "Sizes: 4096 (bytes), 256KiB, 1.5GiB (powers of 1024; K, M, G, T alone mean the same), 100MB (powers of 1000).\n"

@@ -327,10 +327,11 @@ static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
             at += (size_t)snprintf(out + at, cap - at, "%s %s", i ? "," : ":", o->choices[i]);
         return;
     }
-    size_t at = (size_t)snprintf(out, cap, "must be: %s", mr_option_type_name(o));
-    if ((o->min != 0 || o->max != 0) && at < cap)
-        snprintf(out + at, cap - at, ", between %.15g and %.15g%s", o->min, o->max,
-                 o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s" : "");
+    if (o->min != 0 || o->max != 0)
+        snprintf(out, cap, "must be between %.15g and %.15g%s (%s)", o->min, o->max,
+                 o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s" : "", mr_option_type_name(o));
+    else
+        snprintf(out, cap, "must be: %s", mr_option_type_name(o));
 }
 
 static const char *nearest_choice(const struct mr_option *o, const char *text)

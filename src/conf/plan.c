@@ -49,7 +49,10 @@ static void checkpoint_files(const struct mr_workload *w, uint64_t ranks, bool s
         break;
     case 1:
     case 2:
-        c->model_files = pp == 1 ? MR_MIN(tp, group) : layers * tp * group / (tp * pp);
+        if (pp == 1)
+            c->model_files = group;
+        else
+            c->model_files = subset ? (uint64_t)ceil((double)layers * (double)group / (double)pp) : layers * tp;
         c->optimizer_files = ranks;
         break;
     default: c->model_files = c->optimizer_files = ranks; break;

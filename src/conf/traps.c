@@ -23,8 +23,11 @@ static bool is_true(const char *t)
 static const char *shuffle_text(struct mr_applier *ap, const char *key, const char *text)
 {
     if (is_false(text)) {
-        mr_workload_note(ap->w, ap->arena, "reader.%s: %s means off (unquoted, YAML makes it false and DLIO stops or shuffles)",
-                         key, text);
+        if (ap->kind == MR_ORIGIN_FILE && !ap->quoted)
+            mr_workload_note(ap->w, ap->arena, "reader.%s: %s means off (without quotes, YAML makes it false and DLIO stops)",
+                             key, text);
+        else if (ap->kind == MR_ORIGIN_FILE && !strcmp(key, "file_shuffle"))
+            mr_workload_note(ap->w, ap->arena, "reader.file_shuffle: off leaves the files in order (DLIO shuffles them)");
         return "off";
     }
     if (is_true(text)) {
@@ -113,6 +116,9 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
         NOTE("dataset.record_length_bytes_stdev is met per sample (DLIO gives about 0.71 of it, per file)");
     if (d->num_subfolders_train == 1 || d->num_subfolders_eval == 1)
         NOTE("dataset.num_subfolders_*: 1 is one subfolder (DLIO writes none and then fails to read it)");
+    if (w->storage.storage_type != MR_CS_LOCAL_FS)
+        NOTE("storage.storage_type %s is not available in this version: a run will stop",
+             w->storage.storage_type == MR_CS_S3 ? "s3" : "aistore");
     if (w->train.total_training_steps >= 0 && w->train.epochs > 1)
         NOTE("train.total_training_steps limits the whole run (DLIO limits each epoch)");
     return 0;

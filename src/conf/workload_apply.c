@@ -118,6 +118,7 @@ static int apply_value(struct mr_applier *ap, int section, const struct mr_optio
     char *text = mr_yaml_flow(node, ap->arena);
     if (!text)
         return mr_error_set(ap->err, -ENOMEM, "cannot keep '%s'", o->key);
+    ap->quoted = node->kind == MR_YAML_SCALAR && !node->plain;
     return mr_apply_text(ap, section, o, text, node->line);
 }
 

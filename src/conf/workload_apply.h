@@ -11,6 +11,7 @@ struct mr_applier {
     bool lenient;
     enum mr_origin kind;
     const char *where; /* file, variable, or the override's key */
+    bool quoted;       /* the value at hand stood in quotes */
     struct mr_error *err;
 };
 

@@ -1,0 +1,62 @@
+/* Finding workloads from the command line. The environment and the place of the program are looked at here, never in
+ * the libraries. */
+#include "cli/workload_args.h"
+
+#include "base/common.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void add_folder(struct mr_strings *list, const char *folder)
+{
+    if (folder && *folder)
+        list->item[list->n++] = folder;
+}
+
+/* Where the program lies, without its name; "" if unknown. */
+static void program_folder(char *out, size_t cap)
+{
+    ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+    out[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = '\0';
+}
+
+int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_strings *out, struct mr_error *err)
+{
+    struct mr_strings list = {.item = mr_arena_alloc(a, 8 * sizeof(*list.item))};
+    char exe[PATH_MAX];
+    if (!list.item)
+        return mr_error_set(err, -ENOMEM, "cannot hold the search path");
+    if (config_dir && *config_dir && access(config_dir, R_OK | X_OK) != 0)
+        return mr_error_set(err, MR_E_USAGE, "cannot read the folder '%s' of '--config-dir': %s", config_dir, strerror(errno));
+    add_folder(&list, config_dir);
+    add_folder(&list, getenv("MILLRACE_WORKLOADS"));
+    program_folder(exe, sizeof exe);
+    if (*exe) {
+        add_folder(&list, mr_arena_printf(a, "%s/../share/millrace/workloads", exe));
+        add_folder(&list, mr_arena_printf(a, "%s/../../workloads", exe));
+        add_folder(&list, mr_arena_printf(a, "%s/../../../workloads", exe)); /* build/<preset>/bin */
+    }
+    *out = list;
+    return 0;
+}
+
+int mr_cli_workload(const char *workload, const char *config_dir, const struct mr_strings *overrides, bool lenient,
+                    struct mr_arena *a, struct mr_workload **out, struct mr_error *err)
+{
+    struct mr_workload_request req = {.workload = workload, .envp = environ, .lenient = lenient};
+    if (overrides)
+        req.overrides = *overrides;
+    int rc = mr_cli_search_path(config_dir, a, &req.search_path, err);
+    if (!rc)
+        rc = mr_workload_resolve(&req, a, out, err);
+    for (unsigned i = 0; !rc && i < (*out)->notes.n; i++)
+        mr_log(MR_LOG_NOTE, "%s", (*out)->notes.item[i]);
+    return rc;
+}

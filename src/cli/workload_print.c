@@ -1,0 +1,191 @@
+/* A workload and its plan as text and JSON. */
+#include "cli/workload_args.h"
+
+#include "base/common.h"
+#include "base/strbuf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mr_cli_print_config(FILE *out, const struct mr_workload *w, bool all)
+{
+    for (int s = 0; mr_workload_sections[s].table; s++) {
+        const struct mr_option_table *t = mr_workload_sections[s].table;
+        const void *obj = (const char *)w + mr_workload_sections[s].offset;
+        for (const struct mr_option *o = t->options; o->key; o++) {
+            const struct mr_value_origin *v = &w->origins[s][o - t->options];
+            char path[128], value[512], origin[4200];
+            if (!all && v->kind == MR_ORIGIN_DEFAULT)
+                continue;
+            snprintf(path, sizeof path, "%s%s%s", t->section, *t->section ? "." : "", o->key);
+            mr_workload_value_text(o, obj, value, sizeof value);
+            mr_workload_origin_text(v, origin, sizeof origin);
+            fprintf(out, "  %-46s = %-24s # %s\n", path, *value ? value : "\"\"", origin);
+        }
+    }
+}
+
+static void row(FILE *out, const char *name, const char *fmt, ...) MR_PRINTF(3, 4);
+static void row(FILE *out, const char *name, const char *fmt, ...)
+{
+    va_list ap;
+    fprintf(out, "  %-28s ", name);
+    va_start(ap, fmt);
+    vfprintf(out, fmt, ap);
+    va_end(ap);
+    fputc('\n', out);
+}
+
+static void row_bytes(FILE *out, const char *name, double bytes)
+{
+    char human[MR_HUMAN_LEN];
+    row(out, name, "%.0f (%s)", bytes, mr_human_bytes(bytes, human));
+}
+
+static void row_count(FILE *out, const char *name, uint64_t n)
+{
+    char human[MR_HUMAN_LEN];
+    row(out, name, "%s", mr_human_count(n, human));
+}
+
+static void row_need(FILE *out, const char *name, double mb_per_s)
+{
+    row(out, name, "%.*f MB/s", mb_per_s < 10 ? 3 : 1, mb_per_s);
+}
+
+static void print_data(FILE *out, const struct mr_workload *w, const struct mr_plan *p)
+{
+    row(out, "format", "%s", mr_conf_format_name((enum mr_conf_format)w->dataset.format));
+    row_count(out, "train files", p->train_files);
+    row_count(out, "train samples", p->train_samples);
+    if (p->eval_files) {
+        row_count(out, "eval files", p->eval_files);
+        row_count(out, "eval samples", p->eval_samples);
+    }
+    row(out, "record bytes (mean)", "%.15g", p->record_bytes);
+    row_bytes(out, "data set bytes", p->train_bytes + p->eval_bytes);
+}
+
+static void print_steps(FILE *out, const struct mr_plan *p)
+{
+    char human[MR_HUMAN_LEN];
+    row_count(out, "steps per epoch (each rank)", p->steps_per_epoch);
+    row_count(out, "total steps (each rank)", p->total_steps);
+    if (p->samples_left_out)
+        row(out, "samples left out", "%s per epoch (incomplete batches; reader.drop_last)",
+            mr_human_count(p->samples_left_out, human));
+    row(out, "compute per step", "%.9g s", p->compute_s);
+    if (p->need_bytes_per_s > 0) {
+        row_need(out, "need per accelerator", p->need_bytes_per_s / 1e6);
+        if (p->ranks > 1)
+            row_need(out, "need of all ranks", p->need_bytes_per_s * p->ranks / 1e6);
+    } else {
+        row(out, "need per accelerator", "as fast as the storage can (compute time is 0)");
+    }
+    if (p->evaluations)
+        row(out, "evaluations", "%llu of %llu steps", (unsigned long long)p->evaluations, (unsigned long long)p->eval_steps);
+}
+
+static void print_checkpoint(FILE *out, const struct mr_plan *p)
+{
+    const struct mr_plan_checkpoint *c = &p->checkpoint;
+    if (c->parameters)
+        row_count(out, "model parameters", c->parameters);
+    row_bytes(out, "checkpoint model bytes", c->model_bytes);
+    if (c->optimizer_bytes > 0)
+        row_bytes(out, "checkpoint optimizer bytes", c->optimizer_bytes);
+    row_bytes(out, "checkpoint bytes", c->model_bytes + c->optimizer_bytes);
+    row(out, "checkpoint files", "%llu (%llu model, %llu optimizer)",
+        (unsigned long long)(c->model_files + c->optimizer_files), (unsigned long long)c->model_files,
+        (unsigned long long)c->optimizer_files);
+    row(out, "checkpoints", "%llu written, %llu read", (unsigned long long)c->writes, (unsigned long long)c->reads);
+}
+
+void mr_cli_print_plan(FILE *out, const struct mr_workload *w, const struct mr_plan *p)
+{
+    char human[MR_HUMAN_LEN];
+    row(out, "ranks", "%u", p->ranks);
+    if (p->train_files || p->eval_files)
+        print_data(out, w, p);
+    if (w->workflow.train)
+        print_steps(out, p);
+    if (w->workflow.checkpoint)
+        print_checkpoint(out, p);
+    double s = p->train_s + p->eval_s + p->pause_s;
+    row(out, "duration, at least", "%.9g s (%s; compute %.9g s, evaluation %.9g s, pauses %.9g s)", s,
+        mr_human_ns(s * 1e9, human), p->train_s, p->eval_s, p->pause_s);
+}
+
+json_t *mr_cli_strings_json(const struct mr_strings *list)
+{
+    json_t *j = json_array();
+    for (unsigned i = 0; i < list->n; i++)
+        json_array_append_new(j, json_string(list->item[i]));
+    return j;
+}
+
+static json_t *expect_json(const struct mr_workload_extra *x)
+{
+    static const char *const classes[] = {"exact", "shaped", "native"};
+    json_t *list = json_array();
+    for (unsigned i = 0; i < x->n_expect; i++) {
+        const struct mr_expectation *e = &x->expect[i];
+        json_t *j = json_pack("{s:s, s:s, s:f}", "metric", e->metric, "class", classes[e->cls], "tolerance", e->tol);
+        if (!isnan(e->eq))
+            json_object_set_new(j, "eq", json_real(e->eq));
+        if (!isnan(e->ge))
+            json_object_set_new(j, "ge", json_real(e->ge));
+        if (!isnan(e->le))
+            json_object_set_new(j, "le", json_real(e->le));
+        json_array_append_new(list, j);
+    }
+    return list;
+}
+
+json_t *mr_cli_workload_json(const struct mr_workload *w)
+{
+    const struct mr_workload_extra *x = &w->extra;
+    json_t *file = json_string(w->file), *name = json_string(w->name);
+    return json_pack("{s:o, s:o, s:s, s:s, s:i, s:f, s:o, s:o, s:o}", "name", name ? name : json_null(), "file",
+                     file ? file : json_null(), "source", x->source, "storage_model", x->storage_model, "ranks",
+                     (int)x->ranks, "scale", x->scale, "scale_keep", mr_cli_strings_json(&x->scale_keep), "expect",
+                     expect_json(x), "preset_notes", mr_cli_strings_json(&x->notes));
+}
+
+static json_t *checkpoint_json(const struct mr_plan_checkpoint *c)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_parameters", (json_int_t)c->parameters, "model_bytes",
+                     (json_int_t)c->model_bytes, "optimizer_bytes", (json_int_t)c->optimizer_bytes, "model_files",
+                     (json_int_t)c->model_files, "optimizer_files", (json_int_t)c->optimizer_files, "checkpoints_written",
+                     (json_int_t)c->writes, "checkpoints_read", (json_int_t)c->reads);
+}
+
+json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p)
+{
+    json_t *j = json_pack(
+        "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "ranks",
+        (int)p->ranks, "format", mr_conf_format_name((enum mr_conf_format)w->dataset.format), "train_files",
+        (json_int_t)p->train_files, "eval_files", (json_int_t)p->eval_files, "train_samples", (json_int_t)p->train_samples,
+        "eval_samples", (json_int_t)p->eval_samples, "record_bytes_mean", p->record_bytes, "dataset_bytes",
+        p->train_bytes + p->eval_bytes, "steps_per_epoch", (json_int_t)p->steps_per_epoch, "total_steps",
+        (json_int_t)p->total_steps, "samples_left_out_per_epoch", (json_int_t)p->samples_left_out, "eval_steps",
+        (json_int_t)p->eval_steps, "evaluations", (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s,
+        "need_per_accelerator_bytes_per_s", p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s,
+        "compute_s", p->train_s, "evaluation_s", p->eval_s, "pauses_s", p->pause_s);
+    if (j && w->workflow.checkpoint)
+        json_object_set_new(j, "checkpoint", checkpoint_json(&p->checkpoint));
+    return j;
+}
+
+int mr_cli_print_json(FILE *out, json_t *root, struct mr_error *err)
+{
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(root);
+    if (!text)
+        return mr_error_set(err, -ENOMEM, "cannot build the JSON text");
+    fprintf(out, "%s\n", text);
+    free(text);
+    return 0;
+}

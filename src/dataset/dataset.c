@@ -1,0 +1,188 @@
+/* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after, which
+ * is why all threads may share it. */
+#include "dataset/dataset.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mr_dataset {
+    struct mr_store *store;
+    bool owns_store;
+    struct mr_manifest *manifest;
+    const struct mr_format_ops *format;
+    char *root;
+};
+
+static bool is_file(struct mr_store *s, const char *path)
+{
+    struct mr_store_stat st;
+    return mr_store_stat(s, path, &st, NULL) >= 0 && !st.is_dir;
+}
+
+int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err)
+{
+    static const char *const places[] = {"", "train/"};
+    struct mr_store_stat st;
+    if (strlen(path) >= MR_NAME_MAX)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot open data set '%s'", path);
+    int r = mr_store_stat(s, path, &st, err);
+    if (r < 0)
+        return mr_error_hint(err, "make a data set with 'millrace gen'"), r;
+    if (!st.is_dir) {
+        snprintf(out, 2 * MR_NAME_MAX, "%s", path);
+        return 0;
+    }
+    for (unsigned i = 0; i < MR_ARRAY_LEN(places); i++) {
+        snprintf(out, 2 * MR_NAME_MAX, "%s/%s" MR_MANIFEST_NAME, path, places[i]);
+        if (is_file(s, out))
+            return 0;
+    }
+    mr_error_plain(err, MR_E_FORMAT, "'%s' has no manifest: neither '" MR_MANIFEST_NAME "' nor 'train/" MR_MANIFEST_NAME "'", path);
+    return mr_error_hint(err, "finish it with 'millrace gen', or index existing files with 'millrace scan %s'", path), MR_E_FORMAT;
+}
+
+/* Where file names start: the spec's root, or the manifest's folder. */
+static char *find_root(const struct mr_manifest *m, const char *manifest_path)
+{
+    json_t *spec = json_loads(mr_manifest_get_spec(m), 0, NULL);
+    const char *root = json_string_value(json_object_get(spec, "root"));
+    const char *slash = strrchr(manifest_path, '/');
+    char *out;
+    if (root && *root)
+        out = strdup(root);
+    else if (!slash)
+        out = strdup(".");
+    else
+        out = strndup(manifest_path, slash == manifest_path ? 1 : (size_t)(slash - manifest_path));
+    json_decref(spec);
+    return out;
+}
+
+int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_dataset **out, struct mr_error *err)
+{
+    char manifest[2 * MR_NAME_MAX];
+    struct mr_dataset *ds = calloc(1, sizeof(*ds));
+    if (!ds)
+        return mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
+    ds->store = store;
+    int r = mr_dataset_find_manifest(store, path, manifest, err);
+    if (r >= 0)
+        r = mr_manifest_open(store, manifest, &ds->manifest, err);
+    if (r >= 0 && !(ds->root = find_root(ds->manifest, manifest)))
+        r = mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
+    if (r >= 0 && !(ds->format = mr_format_find(mr_manifest_get_info(ds->manifest)->format, err))) {
+        mr_error_context(err, "in data set '%s'", path);
+        r = MR_E_UNSUPPORTED;
+    }
+    if (r < 0)
+        mr_dataset_close(ds);
+    else
+        *out = ds;
+    return r < 0 ? r : 0;
+}
+
+int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out, struct mr_error *err)
+{
+    struct mr_store *s;
+    int r = mr_store_open(store ? store : "posix", &s, err);
+    if (r < 0)
+        return r;
+    r = mr_dataset_open_in(path, s, out, err);
+    if (r < 0)
+        mr_store_close(s);
+    else
+        (*out)->owns_store = true;
+    return r;
+}
+
+void mr_dataset_close(struct mr_dataset *ds)
+{
+    if (!ds)
+        return;
+    mr_manifest_close(ds->manifest);
+    if (ds->owns_store)
+        mr_store_close(ds->store);
+    free(ds->root);
+    free(ds);
+}
+
+uint64_t mr_dataset_count(const struct mr_dataset *ds)
+{
+    return mr_manifest_get_info(ds->manifest)->samples;
+}
+
+const struct mr_manifest *mr_dataset_manifest(const struct mr_dataset *ds)
+{
+    return ds->manifest;
+}
+
+struct mr_store *mr_dataset_store(const struct mr_dataset *ds)
+{
+    return ds->store;
+}
+
+const struct mr_format_ops *mr_dataset_format(const struct mr_dataset *ds)
+{
+    return ds->format;
+}
+
+const char *mr_dataset_root(const struct mr_dataset *ds)
+{
+    return ds->root;
+}
+
+void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *out)
+{
+    const struct mr_manifest_info *i = mr_manifest_get_info(ds->manifest);
+    *out = (struct mr_dataset_info){
+        .samples = i->samples, .files = i->files, .samples_per_file = i->samples_per_file, .file_bytes = i->file_bytes,
+        .sample_bytes = i->sample_bytes, .sample_min_bytes = i->sample_min_bytes, .sample_max_bytes = i->sample_max_bytes,
+        .seed = i->seed, .generated = (i->flags & MR_MANIFEST_GENERATED) != 0, .n_dims = i->dims.n,
+        .manifest_bytes = mr_manifest_bytes(ds->manifest),
+    };
+    snprintf(out->format, sizeof out->format, "%s", i->format);
+    snprintf(out->dtype, sizeof out->dtype, "%s", mr_dtype_numpy(i->dtype));
+    for (unsigned d = 0; d < i->dims.n; d++)
+        out->dims[d] = i->dims.dim[d];
+}
+
+int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err)
+{
+    char name[MR_NAME_MAX];
+    int r = mr_manifest_file_name(ds->manifest, file, name, err);
+    if (r < 0)
+        return r;
+    if (snprintf(out, 2 * MR_NAME_MAX, "%s/%s", ds->root, name) >= 2 * MR_NAME_MAX)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot use '%s/%s'", ds->root, name);
+    return 0;
+}
+
+int mr_dataset_locate(const struct mr_dataset *ds, uint64_t id, struct mr_sample_place *out, struct mr_error *err)
+{
+    struct mr_manifest_pos p;
+    int r = mr_manifest_locate(ds->manifest, id, &p, err);
+    if (r < 0)
+        return r;
+    _Static_assert(sizeof(out->path) >= 2 * MR_NAME_MAX, "a place holds any path");
+    r = mr_dataset_file_path(ds, p.file, out->path, err);
+    if (r < 0)
+        return r;
+    out->file = p.file;
+    out->index = p.index;
+    out->offset = p.ref.raw.offset;
+    out->bytes = p.ref.raw.length;
+    out->label = p.ref.label;
+    out->file_bytes = mr_manifest_file_bytes(ds->manifest, p.file);
+    return 0;
+}
+
+int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err)
+{
+    struct mr_layout layout;
+    mr_manifest_file_layout(ds->manifest, file, &layout);
+    return ds->format->cost(&layout, out, err);
+}

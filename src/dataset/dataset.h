@@ -1,0 +1,23 @@
+/* An open data set, seen from inside Millrace: the parts behind <millrace/dataset.h>, for the loader, the verifier and the
+ * simulator, which plan and read with buffers and queues of their own. All borrowed, all immutable. */
+#ifndef MR_DATASET_DATASET_H
+#define MR_DATASET_DATASET_H
+
+#include "dataset/manifest.h"
+
+#include <millrace/dataset.h>
+
+/* Like mr_dataset_open with a store that stays the caller's. */
+int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_dataset **out, struct mr_error *err);
+const struct mr_manifest *mr_dataset_manifest(const struct mr_dataset *ds);
+struct mr_store *mr_dataset_store(const struct mr_dataset *ds);
+const struct mr_format_ops *mr_dataset_format(const struct mr_dataset *ds);
+const char *mr_dataset_root(const struct mr_dataset *ds); /* folder that file names are relative to */
+/* Path of a file; `out` holds 2 * MR_NAME_MAX. */
+int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err);
+/* Manifest of a data set: `path` itself, path/manifest.mrm or path/train/manifest.mrm. `out` holds 2 * MR_NAME_MAX. */
+int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err);
+/* What reading costs, for the layout of a file. */
+int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
+
+#endif

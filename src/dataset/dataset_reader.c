@@ -1,0 +1,362 @@
+/* Reading samples, one thread at a time: see <millrace/dataset.h>. Steps: manifest -> place, format plan -> ranges, store ->
+ * bytes, format decode -> payload. Files with several samples stay open in a small cache, files that must be unpacked as a whole
+ * stay unpacked in another; both forget the least recently used.
+ *
+ * Hot path (file open, buffers grown): no malloc, no lock, one read per range. Payload bytes that need no decoding are read
+ * straight into their destination. */
+#include "base/common.h"
+#include "dataset/dataset.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN_FILES 16u
+#define UNPACKED_FILES 64u
+#define UNPACKED_BYTES MR_GIB
+#define NO_FILE UINT64_MAX
+
+struct open_file {
+    uint64_t file, used;
+    struct mr_object *object;
+};
+
+struct unpacked_file {
+    uint64_t file, used;
+    void *data;
+    size_t len;
+};
+
+struct mr_dataset_reader {
+    struct mr_dataset *ds;
+    const struct mr_manifest *manifest;
+    const struct mr_format_ops *format;
+    struct mr_decoder *decoder;
+    struct open_file open[OPEN_FILES];
+    struct unpacked_file unpacked[UNPACKED_FILES];
+    uint64_t tick, unpacked_bytes;
+    uint8_t *raw; /* page-aligned */
+    size_t raw_cap;
+    struct mr_extent *extent;
+    unsigned extent_cap;
+    uint64_t cost_layout; /* layout that `cost` is about */
+    struct mr_read_cost cost;
+    char path[2 * MR_NAME_MAX];
+};
+
+int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **out, struct mr_error *err)
+{
+    struct mr_dataset_reader *r = calloc(1, sizeof(*r));
+    if (r) {
+        r->ds = ds;
+        r->manifest = mr_dataset_manifest(ds);
+        r->format = mr_dataset_format(ds);
+        r->cost_layout = NO_FILE;
+        r->extent_cap = 16;
+        r->extent = calloc(r->extent_cap, sizeof(*r->extent));
+        r->decoder = mr_decoder_create();
+        for (unsigned i = 0; i < OPEN_FILES; i++)
+            r->open[i].file = NO_FILE;
+        for (unsigned i = 0; i < UNPACKED_FILES; i++)
+            r->unpacked[i].file = NO_FILE;
+    }
+    if (!r || !r->extent || !r->decoder) {
+        mr_dataset_reader_free(r);
+        return mr_error_set(err, -ENOMEM, "cannot make a reader");
+    }
+    *out = r;
+    return 0;
+}
+
+static void forget_open(struct open_file *f)
+{
+    mr_object_close(f->object, NULL); /* opened for reading: nothing can be lost */
+    *f = (struct open_file){.file = NO_FILE};
+}
+
+static void forget_unpacked(struct mr_dataset_reader *r, struct unpacked_file *f)
+{
+    r->unpacked_bytes -= f->len;
+    free(f->data);
+    *f = (struct unpacked_file){.file = NO_FILE};
+}
+
+void mr_dataset_reader_free(struct mr_dataset_reader *r)
+{
+    if (!r)
+        return;
+    for (unsigned i = 0; i < OPEN_FILES; i++)
+        if (r->open[i].object)
+            forget_open(&r->open[i]);
+    for (unsigned i = 0; i < UNPACKED_FILES; i++)
+        if (r->unpacked[i].data)
+            forget_unpacked(r, &r->unpacked[i]);
+    mr_decoder_free(r->decoder);
+    free(r->extent);
+    free(r->raw);
+    free(r);
+}
+
+static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error *err)
+{
+    if (bytes <= r->raw_cap)
+        return 0;
+    uint64_t cap = MR_ALIGN_UP(bytes + bytes / 4 + 1, 4096);
+    if (bytes > MR_LIMIT_SAMPLE_BYTES)
+        return mr_error_plain(err, MR_E_LIMIT, "a sample of %llu bytes is beyond the limit of %llu", (unsigned long long)bytes,
+                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+    free(r->raw);
+    r->raw_cap = 0;
+    r->raw = aligned_alloc(4096, cap);
+    if (!r->raw)
+        return mr_error_set(err, -ENOMEM, "cannot get a buffer of %llu bytes", (unsigned long long)cap);
+    r->raw_cap = cap;
+    return 0;
+}
+
+/* The file's object. A file with one sample is opened for this read only: *transient says that the caller closes it. */
+static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, bool *transient, struct mr_error *err)
+{
+    struct open_file *oldest = &r->open[0];
+    uint64_t first, n;
+    *transient = false;
+    for (unsigned i = 0; i < OPEN_FILES; i++) {
+        if (r->open[i].file == file) {
+            r->open[i].used = ++r->tick;
+            *out = r->open[i].object;
+            return 0;
+        }
+        if (r->open[i].used < oldest->used)
+            oldest = &r->open[i];
+    }
+    int rc = mr_dataset_file_path(r->ds, file, r->path, err);
+    if (rc >= 0)
+        rc = mr_object_open(mr_dataset_store(r->ds), r->path, MR_OBJ_READ, out, err);
+    if (rc < 0)
+        return rc;
+    mr_manifest_file_samples(r->manifest, file, &first, &n);
+    if (n == 1) {
+        *transient = true;
+        return 0;
+    }
+    if (oldest->object)
+        forget_open(oldest);
+    *oldest = (struct open_file){.file = file, .used = ++r->tick, .object = *out};
+    return 0;
+}
+
+static int read_and_unpack(struct mr_dataset_reader *r, struct mr_object *o, uint64_t file, const struct mr_layout *layout,
+                           void **data, size_t *len, struct mr_error *err)
+{
+    uint64_t bytes, want = mr_manifest_file_bytes(r->manifest, file);
+    int rc = mr_object_size(o, &bytes, err);
+    if (rc < 0)
+        return rc;
+    if (bytes != want)
+        return mr_error_plain(err, MR_E_CHANGED, "the file has %llu bytes, the manifest says %llu", (unsigned long long)bytes,
+                              (unsigned long long)want);
+    if ((rc = grow_raw(r, bytes, err)) < 0 || (rc = mr_object_read(o, r->raw, bytes, 0, err)) < 0)
+        return rc;
+    return r->format->unpack(layout, r->raw, bytes, data, len, err);
+}
+
+static struct unpacked_file *free_slot(struct mr_dataset_reader *r)
+{
+    for (unsigned i = 0; i < UNPACKED_FILES; i++)
+        if (r->unpacked[i].file == NO_FILE)
+            return &r->unpacked[i];
+    return NULL;
+}
+
+static struct unpacked_file *oldest_unpacked(struct mr_dataset_reader *r)
+{
+    struct unpacked_file *oldest = NULL;
+    for (unsigned i = 0; i < UNPACKED_FILES; i++)
+        if (r->unpacked[i].file != NO_FILE && (!oldest || r->unpacked[i].used < oldest->used))
+            oldest = &r->unpacked[i];
+    return oldest;
+}
+
+static int get_unpacked(struct mr_dataset_reader *r, uint64_t file, const struct mr_layout *layout,
+                        const struct unpacked_file **out, struct mr_error *err)
+{
+    struct unpacked_file *slot = NULL;
+    for (unsigned i = 0; i < UNPACKED_FILES; i++)
+        if (r->unpacked[i].file == file) {
+            r->unpacked[i].used = ++r->tick;
+            *out = &r->unpacked[i];
+            return 0;
+        }
+    struct mr_object *o;
+    bool transient;
+    void *data = NULL;
+    size_t len = 0;
+    int rc = get_object(r, file, &o, &transient, err);
+    if (rc < 0)
+        return rc;
+    rc = read_and_unpack(r, o, file, layout, &data, &len, err);
+    if (transient)
+        mr_object_close(o, NULL);
+    if (rc < 0)
+        return rc;
+    while (!(slot = free_slot(r)) || (r->unpacked_bytes && r->unpacked_bytes + len > UNPACKED_BYTES))
+        forget_unpacked(r, oldest_unpacked(r));
+    *slot = (struct unpacked_file){.file = file, .used = ++r->tick, .data = data, .len = len};
+    r->unpacked_bytes += len;
+    *out = slot;
+    return 0;
+}
+
+static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                unsigned *n, uint64_t *total, struct mr_error *err)
+{
+    int rc = r->format->plan(layout, ref, flags, r->extent, r->extent_cap, n, err);
+    if (rc == MR_E_LIMIT && *n > r->extent_cap && *n < (1u << 24)) {
+        struct mr_extent *grown = realloc(r->extent, *n * sizeof(*grown));
+        if (!grown)
+            return mr_error_set(err, -ENOMEM, "cannot plan a sample of %u ranges", *n);
+        r->extent = grown;
+        r->extent_cap = *n;
+        rc = r->format->plan(layout, ref, flags, r->extent, r->extent_cap, n, err);
+    }
+    *total = 0;
+    for (unsigned i = 0; rc >= 0 && i < *n; i++)
+        if (__builtin_add_overflow(*total, r->extent[i].length, total) || *total > MR_LIMIT_SAMPLE_BYTES)
+            return mr_error_plain(err, MR_E_LIMIT, "the ranges of the sample are beyond the limit of %llu bytes",
+                                  (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+    return rc;
+}
+
+static int read_extents(struct mr_object *o, const struct mr_extent *e, unsigned n, uint8_t *dst, struct mr_error *err)
+{
+    for (unsigned i = 0; i < n; i++) {
+        int rc = mr_object_read(o, dst, e[i].length, e[i].offset, err);
+        if (rc < 0)
+            return rc;
+        dst += e[i].length;
+    }
+    return 0;
+}
+
+static int copy_extents(const struct unpacked_file *u, const struct mr_extent *e, unsigned n, uint8_t *dst, struct mr_error *err)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (e[i].offset > u->len || e[i].length > u->len - e[i].offset)
+            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the unpacked file (want %llu bytes at %llu, have %zu)",
+                                  (unsigned long long)e[i].length, (unsigned long long)e[i].offset, u->len);
+        memcpy(dst, (const uint8_t *)u->data + e[i].offset, e[i].length);
+        dst += e[i].length;
+    }
+    return 0;
+}
+
+/* Brings the planned bytes into memory: into the caller's buffer when they are the payload and fit, else the reader's own, or,
+ * from an unpacked file, in place when there is one range. */
+static int fetch(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, const struct mr_layout *layout, unsigned n,
+                 uint64_t total, uint8_t *dst, const uint8_t **raw, struct mr_error *err)
+{
+    int rc;
+    if (r->cost.access == MR_ACCESS_UNPACK) {
+        const struct unpacked_file *u;
+        if ((rc = get_unpacked(r, pos->file, layout, &u, err)) < 0)
+            return rc;
+        if (n == 1 && r->extent[0].offset <= u->len && r->extent[0].length <= u->len - r->extent[0].offset) {
+            *raw = (const uint8_t *)u->data + r->extent[0].offset;
+            return 0;
+        }
+        if ((rc = grow_raw(r, total, err)) < 0)
+            return rc;
+        *raw = r->raw;
+        return copy_extents(u, r->extent, n, r->raw, err);
+    }
+    if (!dst) {
+        if ((rc = grow_raw(r, MR_MAX(total, 1), err)) < 0)
+            return rc;
+        dst = r->raw;
+    }
+    struct mr_object *o;
+    bool transient;
+    if ((rc = get_object(r, pos->file, &o, &transient, err)) < 0)
+        return rc;
+    rc = read_extents(o, r->extent, n, dst, err);
+    if (transient)
+        mr_object_close(o, NULL);
+    *raw = dst;
+    return rc;
+}
+
+static int know_cost(struct mr_dataset_reader *r, uint64_t file, const struct mr_layout *layout, struct mr_error *err)
+{
+    uint64_t id = mr_manifest_file_layout_id(r->manifest, file);
+    if (MR_LIKELY(id == r->cost_layout))
+        return 0;
+    r->cost_layout = NO_FILE;
+    int rc = r->format->cost(layout, &r->cost, err);
+    if (rc >= 0)
+        r->cost_layout = id;
+    return rc;
+}
+
+static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, unsigned flags, void *dst, size_t cap,
+                   struct mr_sample_out *out, struct mr_error *err)
+{
+    struct mr_layout layout;
+    unsigned n = 0, format_flags = flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0;
+    uint64_t total;
+    const uint8_t *raw = NULL;
+    int rc;
+    mr_manifest_file_layout(r->manifest, pos->file, &layout);
+    if ((rc = know_cost(r, pos->file, &layout, err)) < 0 || (rc = plan(r, &layout, &pos->ref, format_flags, &n, &total, err)) < 0)
+        return rc;
+    bool in_place = dst && r->cost.verbatim && !format_flags && r->cost.access == MR_ACCESS_RANGE && total <= cap;
+    if ((rc = fetch(r, pos, &layout, n, total, in_place ? dst : NULL, &raw, err)) < 0)
+        return rc;
+    out->dst = in_place ? NULL : dst;
+    out->dst_cap = in_place ? 0 : cap;
+    return r->format->decode(r->decoder, &layout, &pos->ref, format_flags, raw, total, out, err);
+}
+
+/* Decoders may hand out a pointer into the raw bytes; a caller who gave a buffer wants them there. */
+static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct mr_sample *out, struct mr_error *err)
+{
+    out->bytes = o->bytes;
+    if (dst && o->data != dst) {
+        if (o->bytes > cap)
+            return mr_error_plain(err, MR_E_LIMIT, "the sample has %zu bytes, the buffer %zu", o->bytes, cap);
+        memcpy(dst, o->data, o->bytes);
+    }
+    out->data = dst ? dst : o->data;
+    out->label = o->label;
+    out->n_dims = o->dims.n;
+    for (unsigned d = 0; d < o->dims.n; d++)
+        out->dims[d] = o->dims.dim[d];
+    const char *dtype = mr_dtype_numpy(o->dtype);
+    memcpy(out->dtype, dtype, strlen(dtype) + 1);
+    return 0;
+}
+
+int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap, struct mr_sample *out,
+                    struct mr_error *err)
+{
+    struct mr_manifest_pos pos;
+    int rc = mr_manifest_locate(r->manifest, id, &pos, err);
+    if (rc < 0)
+        return rc;
+    struct mr_sample_out o = {.label = pos.ref.label};
+    rc = read_at(r, &pos, flags, dst, cap, &o, err);
+    if (pos.ref.label != MR_LABEL_NONE)
+        o.label = pos.ref.label;
+    if (rc >= 0)
+        rc = deliver(&o, dst, cap, out, err);
+    else if (rc == MR_E_LIMIT && o.bytes > cap && dst)
+        out->bytes = o.bytes;
+    if (MR_UNLIKELY(rc < 0)) {
+        if (mr_dataset_file_path(r->ds, pos.file, r->path, NULL) < 0)
+            snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)pos.file);
+        mr_error_context(err, "reading sample %llu of '%s'", (unsigned long long)id, r->path);
+        if (rc != MR_E_LIMIT)
+            mr_error_hint(err, "'millrace verify %s' lists all that is wrong", mr_dataset_root(r->ds));
+    }
+    return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,105 @@
+/* One file of a generated set: see gen_file.h. */
+#include "dataset/gen_file.h"
+#include "base/clock.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int mr_gen_scratch_init(struct mr_gen_scratch *t, struct mr_error *err)
+{
+    *t = (struct mr_gen_scratch){0};
+    t->piece = aligned_alloc(4096, MR_GEN_PIECE);
+    return t->piece ? 0 : mr_error_set(err, -ENOMEM, "cannot get a buffer of %u bytes", MR_GEN_PIECE);
+}
+
+void mr_gen_scratch_done(struct mr_gen_scratch *t)
+{
+    mr_sample_columns_done(&t->columns);
+    free(t->piece);
+    t->piece = NULL;
+}
+
+static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const struct mr_sample_info *info,
+                        struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress, struct mr_error *err)
+{
+    int r = p->format->sample_begin(w, info, err);
+    for (uint64_t at = 0; r >= 0 && at < info->bytes;) {
+        size_t n = (size_t)MR_MIN(info->bytes - at, MR_GEN_PIECE);
+        if (stop && atomic_load_explicit(stop, memory_order_relaxed))
+            return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+        uint64_t t0 = mr_now_ns();
+        p->format->synth(&p->writer, &p->content, info, at, t->piece, n);
+        uint64_t t1 = mr_now_ns();
+        r = p->format->sample_data(w, t->piece, n, err);
+        t->synth_ns += t1 - t0;
+        t->write_ns += mr_now_ns() - t1;
+        at += n;
+        if (progress && n == MR_GEN_PIECE)
+            mr_progress_add(progress, 0, n);
+    }
+    struct mr_sample_ref ref = {0};
+    if (r >= 0)
+        r = p->format->sample_end(w, &ref, err);
+    ref.label = info->label;
+    return r < 0 ? r : mr_sample_columns_add(&t->columns, &ref, err);
+}
+
+/* Bytes of the samples of a file that write_sample has not yet told the progress display. */
+static uint64_t untold(uint64_t bytes)
+{
+    return bytes % MR_GEN_PIECE;
+}
+
+int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file,
+                      struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                      struct mr_manifest_file *out, struct mr_error *err)
+{
+    struct mr_writer *w = NULL;
+    uint64_t k = p->writer.samples, tell = 0;
+    mr_sample_columns_done(&t->columns);
+    int r = p->format->writer_open(s, path, &p->writer, &w, err);
+    if (r < 0)
+        return r;
+    w->ops = p->format;
+    struct mr_sample_info info = {0};
+    for (uint64_t j = 0; r >= 0 && j < k; j++) {
+        r = mr_gen_plan_sample(p, file * k + j, &info, err);
+        if (r >= 0)
+            r = write_sample(p, w, &info, t, stop, progress, err);
+        tell += untold(info.bytes);
+        if (progress && tell >= 16 * MR_GEN_PIECE) {
+            mr_progress_add(progress, 0, tell);
+            tell = 0;
+        }
+    }
+    if (r < 0) {
+        p->format->writer_abort(w);
+        return r;
+    }
+    struct mr_manifest_file f = {0};
+    uint64_t t0 = mr_now_ns();
+    r = p->format->writer_close(w, &f.layout, &f.bytes, err);
+    t->write_ns += mr_now_ns() - t0;
+    if (r < 0)
+        return r;
+    if (progress)
+        mr_progress_add(progress, 0, tell);
+    mr_sample_columns_finish(&t->columns, f.column);
+    *out = f;
+    return 0;
+}
+
+void mr_gen_path(const char *folder, const char *name, char *out)
+{
+    snprintf(out, 2 * MR_NAME_MAX, "%s/%s", folder, name);
+}
+
+void mr_gen_temporary_path(const char *folder, const char *name, char *out)
+{
+    const char *slash = strrchr(name, '/');
+    int dir = slash ? (int)(slash - name) + 1 : 0;
+    snprintf(out, 2 * MR_NAME_MAX, "%s/%.*s.%s.tmp", folder, dir, name, name + dir);
+}

@@ -1,0 +1,212 @@
+/* The spec of a generated set: see gen_spec.h. */
+#include "dataset/gen_spec.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <millrace/version.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const mr_gen_compressions[] = {"none", "gzip", "zip", NULL};
+
+static const struct mr_option rows[] = {MR_GEN_SPEC_ROWS(0), MR_OPTION_END};
+const struct mr_option_table mr_gen_spec_table = {
+    .section = "gen", .doc = "What a generated data set is.", .options = rows, .struct_bytes = sizeof(struct mr_gen_spec)};
+
+static unsigned digits_of(uint64_t n)
+{
+    unsigned d = 1;
+    for (; n >= 10; n /= 10)
+        d++;
+    return d;
+}
+
+static int resolve_names(struct mr_gen_plan *p, struct mr_error *err)
+{
+    const struct mr_gen_spec *s = &p->spec;
+    struct mr_name_template *t = &p->names;
+    uint64_t files = (uint64_t)s->files;
+    if (!mr_name_is_safe(s->prefix, strlen(s->prefix)) || strchr(s->prefix, '/') || strlen(s->prefix) > 100 ||
+        s->prefix[0] == '.') {
+        mr_error_plain(err, MR_E_USAGE, "bad prefix '%s'", s->prefix);
+        return mr_error_hint(err, "use 1 to 100 characters without '/' that do not begin with '.'");
+    }
+    size_t ext = strcspn(p->format->extensions, ",");
+    t->digits = digits_of(files);
+    t->subfolders = s->subfolders > 1 ? (uint64_t)s->subfolders : 0;
+    t->folder_digits = t->subfolders ? digits_of(t->subfolders) : 0;
+    snprintf(t->prefix, sizeof t->prefix, "%s_", s->prefix);
+    snprintf(t->suffix, sizeof t->suffix, "_of_%llu%.*s", (unsigned long long)files, (int)ext, p->format->extensions);
+    return 0;
+}
+
+static int check_against_format(const struct mr_gen_plan *p, struct mr_error *err)
+{
+    const struct mr_gen_spec *s = &p->spec;
+    const char *name = p->format->name;
+    if (s->samples_per_file > 1 && !(p->format->caps & MR_FMT_MULTI)) {
+        mr_error_plain(err, MR_E_USAGE, "format '%s' holds one sample per file, %lld asked", name, (long long)s->samples_per_file);
+        return mr_error_hint(err, "use --samples-per-file 1 and more --files, or another format");
+    }
+    if (s->size_stdev_bytes && s->dims.n)
+        return mr_error_plain(err, MR_E_USAGE, "dims and size_stdev exclude each other: a fixed shape has one size");
+    if (s->size_stdev_bytes && s->samples_per_file > 1 && !(p->format->caps & MR_FMT_VARSIZE)) {
+        mr_error_plain(err, MR_E_USAGE, "samples in one file of format '%s' cannot differ in size", name);
+        return mr_error_hint(err, "use --samples-per-file 1, --size-stdev 0, or format tfrecord, indexed_binary or tar");
+    }
+    return 0;
+}
+
+/* The shape all samples have when sizes do not vary. */
+static int resolve_fixed(struct mr_gen_plan *p, struct mr_error *err)
+{
+    struct mr_sample_info *i = &p->fixed;
+    unsigned element = mr_dtype_bytes(p->writer.dtype);
+    *i = (struct mr_sample_info){.dtype = p->writer.dtype, .label = MR_LABEL_NONE};
+    if (!p->spec.dims.n) {
+        int r = p->format->shape(&p->writer, p->spec.size_bytes, i, err);
+        if (r < 0)
+            return r;
+        p->writer.dims = i->dims;
+        p->writer.dtype = i->dtype;
+        return 0;
+    }
+    i->dims = p->spec.dims;
+    i->bytes = element;
+    for (unsigned d = 0; d < i->dims.n; d++)
+        if (i->dims.dim[d] == 0 || __builtin_mul_overflow(i->bytes, i->dims.dim[d], &i->bytes) ||
+            i->bytes > MR_LIMIT_SAMPLE_BYTES)
+            return mr_error_plain(err, MR_E_USAGE, "dims give a sample of 0 bytes or beyond %llu GiB",
+                                  (unsigned long long)(MR_LIMIT_SAMPLE_BYTES / MR_GIB));
+    p->writer.dims = i->dims;
+    return 0;
+}
+
+int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out, struct mr_error *err)
+{
+    struct mr_gen_plan p = {.spec = *spec, .split = split};
+    p.format = mr_format_find(spec->format, err);
+    if (!p.format)
+        return MR_E_USAGE;
+    enum mr_dtype dtype;
+    bool swap;
+    int r = mr_dtype_parse(spec->dtype, &dtype, &swap, err);
+    if (r < 0)
+        return r;
+    if (swap)
+        return mr_error_plain(err, MR_E_USAGE, "data sets are written little-endian, '%s' is big-endian", spec->dtype);
+    if ((r = check_against_format(&p, err)) < 0 || (r = resolve_names(&p, err)) < 0)
+        return r;
+    if (__builtin_mul_overflow((uint64_t)spec->files, (uint64_t)spec->samples_per_file, &p.samples))
+        return mr_error_plain(err, MR_E_USAGE, "files times samples_per_file is beyond 64 bits");
+    bool valid = strcmp(split, "valid") == 0;
+    uint64_t seed = (uint64_t)spec->seed;
+    p.content = (struct mr_content){.seed = valid ? mr_mix64(seed ^ 0x64696c6176ull) >> 1 : seed,
+                                    .compress_percent = (unsigned)spec->compressibility};
+    p.writer = (struct mr_writer_spec){
+        .samples = (uint64_t)spec->samples_per_file, .dtype = dtype, .fixed_size = spec->size_stdev_bytes == 0,
+        .compression = (enum mr_compression)spec->compression, .compression_level = (int)spec->compression_level,
+        .chunk_dims = spec->chunk, .quality = (unsigned)spec->quality, .content_seed = p.content.seed,
+    };
+    if (p.writer.fixed_size) {
+        if ((r = resolve_fixed(&p, err)) < 0)
+            return r;
+        p.want_bytes = (double)p.samples * (double)(p.spec.dims.n ? p.fixed.bytes : spec->size_bytes);
+    } else {
+        r = mr_sizes_init(&p.sizes, p.samples, p.content.seed, (double)spec->size_bytes, (double)spec->size_stdev_bytes, err);
+        if (r < 0)
+            return r;
+        p.want_bytes = (double)p.samples * (double)spec->size_bytes;
+    }
+    *out = p;
+    return 0;
+}
+
+int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sample_info *out, struct mr_error *err)
+{
+    if (p->writer.fixed_size) {
+        *out = p->fixed;
+    } else {
+        struct mr_sample_info i = {.id = id, .dtype = p->writer.dtype};
+        int r = p->format->shape(&p->writer, mr_sizes_at(&p->sizes, id), &i, err);
+        if (r < 0)
+            return r;
+        *out = i;
+    }
+    out->id = id;
+    out->label = p->spec.labels ? mr_manifest_random_label(p->content.seed, id, (uint64_t)p->spec.labels) : MR_LABEL_NONE;
+    return 0;
+}
+
+static void put_json_string(struct mr_strbuf *out, const char *key, const char *value)
+{
+    json_t *text = json_string(value);
+    char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+    if (quoted)
+        mr_strbuf_printf(out, "%s\"%s\":%s", out->len > 1 ? "," : "", key, quoted);
+    else
+        out->failed = true;
+    free(quoted);
+    json_decref(text);
+}
+
+void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out)
+{
+    char value[1024];
+    mr_strbuf_putc(out, '{');
+    put_json_string(out, "producer", "gen");
+    put_json_string(out, "version", MR_VERSION);
+    put_json_string(out, "split", p->split);
+    for (const struct mr_option *o = rows; o->key; o++) {
+        mr_option_print(o, &p->spec, value, sizeof value);
+        put_json_string(out, o->key, value);
+    }
+    mr_strbuf_putc(out, '}');
+}
+
+static int read_json(json_t *root, struct mr_arena *a, struct mr_gen_spec *spec, const char **split, const char **version,
+                     struct mr_error *err)
+{
+    const char *producer = json_string_value(json_object_get(root, "producer"));
+    const char *split_text = json_string_value(json_object_get(root, "split"));
+    const char *version_text = json_string_value(json_object_get(root, "version"));
+    if (!producer || strcmp(producer, "gen") != 0 || !split_text)
+        return mr_error_plain(err, MR_E_FORMAT, "the data set was not made by 'millrace gen'");
+    int r = mr_options_defaults(&mr_gen_spec_table, a, spec, err);
+    for (const struct mr_option *o = rows; r >= 0 && o->key; o++) {
+        const char *value = json_string_value(json_object_get(root, o->key));
+        if (value)
+            r = mr_option_parse(&mr_gen_spec_table, o, value, a, spec, err);
+    }
+    *split = strcmp(split_text, "valid") == 0 ? "valid" : "train";
+    if (version)
+        *version = mr_arena_strdup(a, version_text ? version_text : "");
+    return r < 0 ? MR_E_FORMAT : 0;
+}
+
+int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_spec *spec, const char **split,
+                          const char **version, struct mr_error *err)
+{
+    json_t *root = json_loads(json, 0, NULL);
+    if (!root)
+        return mr_error_plain(err, MR_E_FORMAT, "the spec in the manifest is not JSON");
+    int r = read_json(root, a, spec, split, version, err);
+    json_decref(root);
+    return r;
+}
+
+unsigned mr_gen_spec_diff(const struct mr_gen_spec *there, const struct mr_gen_spec *asked, struct mr_strbuf *out)
+{
+    unsigned n = 0;
+    char a[1024], b[1024];
+    for (const struct mr_option *o = rows; o->key; o++) {
+        mr_option_print(o, there, a, sizeof a);
+        mr_option_print(o, asked, b, sizeof b);
+        if (strcmp(a, b) != 0)
+            mr_strbuf_printf(out, "%s%s is %s there, %s asked", n++ ? "; " : "", o->key, a, b);
+    }
+    return n;
+}

@@ -1,0 +1,384 @@
+/* Scanning existing files: see scan.h. Steps: list, choose the format, sort, then batches of files: each file of a batch is looked
+ * into by some thread, afterwards the batch is added to the manifest in order. A batch bounds the memory. */
+#include "dataset/scan.h"
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "base/workers.h"
+#include "dataset/walk.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 2048u
+#define MAX_FORMATS 64u
+
+struct found {
+    uint64_t bytes, mtime_ns;
+    struct mr_layout layout;
+    struct mr_sample_columns columns;
+    struct mr_error *error; /* malloc'ed: the file is broken */
+};
+
+struct scan {
+    const struct mr_scan_options *o;
+    const struct mr_format_ops *format;
+    char root[MR_NAME_MAX];
+    struct mr_strbuf *listed; /* per thread, NUL-terminated names */
+    unsigned threads;
+    char **name;              /* sorted, pointing into listed */
+    uint64_t n;
+    uint64_t first;           /* of the batch */
+    struct found batch[BATCH];
+    const char *class_name;
+    uint64_t classes;
+    bool label_by_folder;
+    struct mr_manifest_builder *builder;
+    struct mr_scan_result result;
+};
+
+static int keep_name(void *user, unsigned thread, const char *name, struct mr_error *err)
+{
+    struct scan *s = user;
+    size_t len = strlen(name), own = strlen(MR_MANIFEST_NAME);
+    if (len >= own && strcmp(name + len - own, MR_MANIFEST_NAME) == 0)
+        return 0;
+    mr_strbuf_add(&s->listed[thread], name, len + 1);
+    return s->listed[thread].failed ? mr_error_set(err, -ENOMEM, "cannot keep the names of the files") : 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int index_names(struct scan *s, struct mr_error *err)
+{
+    uint64_t n = 0, i = 0;
+    for (unsigned t = 0; t < s->threads; t++)
+        for (size_t at = 0; at < s->listed[t].len; at += strlen(s->listed[t].text + at) + 1)
+            n++;
+    s->name = calloc(n ? n : 1, sizeof(*s->name));
+    if (!s->name)
+        return mr_error_set(err, -ENOMEM, "cannot keep the names of %llu files", (unsigned long long)n);
+    for (unsigned t = 0; t < s->threads; t++)
+        for (size_t at = 0; at < s->listed[t].len; at += strlen(s->listed[t].text + at) + 1)
+            s->name[i++] = s->listed[t].text + at;
+    s->n = n;
+    qsort(s->name, n, sizeof(*s->name), by_bytes);
+    return 0;
+}
+
+/* The asked format, or the one most files have by their extension. */
+static int choose_format(struct scan *s, struct mr_error *err)
+{
+    const struct mr_format_ops *const *all = mr_format_registry();
+    uint64_t count[MAX_FORMATS] = {0}, best = 0;
+    if (s->o->format) {
+        s->format = mr_format_find(s->o->format, err);
+        return s->format ? 0 : MR_E_USAGE;
+    }
+    for (uint64_t i = 0; i < s->n; i++) {
+        const struct mr_format_ops *f = mr_format_for_path(s->name[i]);
+        for (unsigned k = 0; f && all[k] && k < MAX_FORMATS; k++)
+            count[k] += all[k] == f;
+    }
+    for (unsigned k = 0; all[k] && k < MAX_FORMATS; k++)
+        if (count[k] > best) {
+            best = count[k];
+            s->format = all[k];
+        }
+    if (s->format)
+        return 0;
+    mr_error_plain(err, MR_E_FORMAT, "'%s' holds no file of a known format", s->o->path);
+    return mr_error_hint(err, "name the format with --format; 'millrace help formats' lists them"), MR_E_FORMAT;
+}
+
+/* Leaves the files of the chosen format; an asked format that no extension fits means all files. */
+static void filter_names(struct scan *s)
+{
+    uint64_t kept = 0, fitting = 0;
+    for (uint64_t i = 0; i < s->n; i++)
+        fitting += mr_format_for_path(s->name[i]) == s->format;
+    if (fitting == 0 && s->o->format)
+        return;
+    for (uint64_t i = 0; i < s->n; i++)
+        if (mr_format_for_path(s->name[i]) == s->format)
+            s->name[kept++] = s->name[i];
+    s->result.other_files = s->n - kept;
+    s->n = kept;
+}
+
+static int keep_sample(void *user, const struct mr_sample_ref *ref, const char *key, struct mr_error *err)
+{
+    struct found *f = user;
+    (void)key;
+    return mr_sample_columns_add(&f->columns, ref, err);
+}
+
+static int look_into(struct scan *s, struct found *f, const char *path, struct mr_error *err)
+{
+    struct mr_store_stat st;
+    int r = mr_store_stat(s->o->store, path, &st, err);
+    if (r < 0)
+        return r;
+    if (st.is_dir)
+        return mr_error_plain(err, MR_E_FORMAT, "'%s' is a folder", path);
+    f->bytes = st.bytes;
+    f->mtime_ns = st.mtime_ns;
+    if (s->o->rows && s->format->scan_rows)
+        return s->format->scan_rows(s->o->store, path, keep_sample, f, &f->layout, err);
+    return s->format->scan(s->o->store, path, keep_sample, f, &f->layout, err);
+}
+
+static int scan_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct scan *s = ctx->user;
+    struct found *f = &s->batch[index];
+    struct mr_error why = {0};
+    char path[2 * MR_NAME_MAX];
+    snprintf(path, sizeof path, "%s/%s", s->root, s->name[s->first + index]);
+    int r = look_into(s, f, path, &why);
+    if (r == -ENOMEM) {
+        if (err)
+            *err = why;
+        return r;
+    }
+    if (r < 0) {
+        f->error = malloc(sizeof(*f->error));
+        if (!f->error)
+            return mr_error_set(err, -ENOMEM, "cannot keep an error");
+        *f->error = why;
+    }
+    if (s->o->progress)
+        mr_progress_add(s->o->progress, 1, f->bytes);
+    return 0;
+}
+
+static void forget(struct found *f)
+{
+    mr_sample_columns_done(&f->columns);
+    free(f->layout.data);
+    free(f->error);
+    *f = (struct found){0};
+}
+
+/* The class of a name is its first component; names are sorted, so a new one is a new class. */
+static int label_of(struct scan *s, const char *name, int64_t *label, struct mr_error *err)
+{
+    const char *slash = strchr(name, '/');
+    size_t len = slash ? (size_t)(slash - name) : 0;
+    if (!s->class_name || strncmp(s->class_name, name, len) != 0 || s->class_name[len] != '/') {
+        char text[MR_NAME_MAX];
+        snprintf(text, sizeof text, "%.*s", (int)len, name);
+        int r = mr_manifest_builder_add_class(s->builder, text, err);
+        if (r < 0)
+            return r;
+        s->class_name = name;
+        s->classes++;
+    }
+    *label = (int64_t)s->classes - 1;
+    return 0;
+}
+
+static int add_one(struct scan *s, struct found *f, const char *name, struct mr_error *err)
+{
+    struct mr_manifest_file file = {.name = name, .bytes = f->bytes, .mtime_ns = f->mtime_ns, .layout = f->layout};
+    int64_t label;
+    int r;
+    mr_sample_columns_finish(&f->columns, file.column);
+    for (unsigned k = 0; k < MR_SC_COUNT; k++)
+        if (f->columns.n == 0)
+            file.column[k] = (struct mr_column){.encoding = MR_COL_CONST};
+    if (s->label_by_folder) {
+        if ((r = label_of(s, name, &label, err)) < 0)
+            return r;
+        file.column[MR_SC_LABEL] =
+            (struct mr_column){.encoding = MR_COL_CONST, .count = f->columns.n, .base = (uint32_t)label};
+    }
+    if ((r = mr_manifest_builder_add(s->builder, &file, err)) < 0)
+        return r;
+    s->result.files++;
+    s->result.samples += f->columns.n;
+    s->result.bytes += f->bytes;
+    return 0;
+}
+
+static int add_batch(struct scan *s, uint64_t n, struct mr_error *err)
+{
+    int r = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const char *name = s->name[s->first + i];
+        char path[2 * MR_NAME_MAX];
+        snprintf(path, sizeof path, "%s/%s", s->root, name);
+        if (s->batch[i].error) {
+            s->result.bad_files++;
+            if (s->o->bad)
+                s->o->bad(s->o->user, path, s->batch[i].error);
+        } else if (r >= 0) {
+            r = add_one(s, &s->batch[i], name, err);
+        }
+        forget(&s->batch[i]);
+    }
+    return r;
+}
+
+static int scan_all(struct scan *s, struct mr_error *err)
+{
+    int r = 0;
+    for (s->first = 0; r >= 0 && s->first < s->n; s->first += BATCH) {
+        uint64_t n = MR_MIN(s->n - s->first, BATCH);
+        r = mr_workers_run(s->threads, n, 1, scan_one, s, s->o->stop, err);
+        if (r >= 0)
+            r = add_batch(s, n, err);
+    }
+    for (unsigned i = 0; i < BATCH; i++)
+        forget(&s->batch[i]);
+    if (r >= 0 && s->result.bad_files && !s->o->skip_bad) {
+        r = mr_error_plain(err, MR_E_FORMAT, "%llu of %llu files are broken", (unsigned long long)s->result.bad_files,
+                           (unsigned long long)s->n);
+        mr_error_hint(err, "leave them out with --skip-bad");
+    }
+    return r;
+}
+
+/* ImageFolder: one sample per file, each file in a folder that names its class. */
+static bool has_class_folders(const struct scan *s)
+{
+    if (s->format->caps & (MR_FMT_MULTI | MR_FMT_LABEL))
+        return false;
+    for (uint64_t i = 0; i < s->n; i++)
+        if (!strchr(s->name[i], '/'))
+            return false;
+    return s->n > 0;
+}
+
+/* Element type of the samples, where the format knows one: that of the first sample. */
+static enum mr_dtype first_dtype(struct scan *s)
+{
+    struct found f = {0};
+    enum mr_dtype dtype = MR_U8;
+    char path[2 * MR_NAME_MAX];
+    snprintf(path, sizeof path, "%s/%s", s->root, s->name[0]);
+    struct mr_object *o = NULL;
+    if ((s->format->caps & MR_FMT_DTYPE) && look_into(s, &f, path, NULL) >= 0 && f.columns.n &&
+        f.columns.n < 100000 && mr_object_open(s->o->store, path, MR_OBJ_READ, &o, NULL) >= 0) {
+        struct mr_column c[MR_SC_COUNT];
+        struct mr_growbuf raw = {0};
+        struct mr_sample_out out = {0};
+        struct mr_decoder *d = mr_decoder_create();
+        mr_sample_columns_finish(&f.columns, c);
+        struct mr_sample_ref ref = {.raw = {mr_column_get(&c[MR_SC_OFFSET], 0, 0), mr_column_get(&c[MR_SC_LENGTH], 0, 0)},
+                                    .aux = (uint32_t)mr_column_get(&c[MR_SC_AUX], 0, 0), .label = MR_LABEL_NONE};
+        if (d && mr_format_read_sample(s->format, o, d, &f.layout, &ref, 0, &raw, &out, NULL) >= 0)
+            dtype = out.dtype;
+        mr_decoder_free(d);
+        free(raw.data);
+        mr_object_close(o, NULL);
+    }
+    forget(&f);
+    return dtype;
+}
+
+static int make_spec(struct scan *s, struct mr_strbuf *out, struct mr_error *err)
+{
+    const char *slash = strrchr(s->result.manifest, '/');
+    size_t len = slash ? (size_t)(slash - s->result.manifest) : 1;
+    bool beside = strlen(s->root) == len && strncmp(s->root, slash ? s->result.manifest : ".", len) == 0;
+    json_t *spec = json_pack("{s:s,s:s,s:s}", "producer", "scan", "scanned", "folder", "format", s->format->name);
+    char *root = beside ? NULL : realpath(s->root, NULL);
+    int r = 0;
+    if (!beside && (!spec || json_object_set_new(spec, "root", json_string(root ? root : s->root)) != 0)) {
+        r = mr_error_plain(err, MR_E_USAGE, "the folder's name is not UTF-8, so a manifest elsewhere cannot refer to it");
+        mr_error_hint(err, "write the manifest into the folder itself: leave --out away");
+    }
+    char *text = spec ? json_dumps(spec, JSON_COMPACT) : NULL;
+    if (r >= 0 && !text)
+        r = mr_error_set(err, -ENOMEM, "cannot write the manifest");
+    if (r >= 0)
+        mr_strbuf_puts(out, text);
+    free(text);
+    free(root);
+    json_decref(spec);
+    return r;
+}
+
+static int build(struct scan *s, struct mr_error *err)
+{
+    struct mr_strbuf spec = {0};
+    struct mr_manifest_info info = {.flags = MR_MANIFEST_SCANNED};
+    int r = make_spec(s, &spec, err);
+    if (r < 0)
+        return r;
+    info.dtype = first_dtype(s);
+    snprintf(info.format, sizeof info.format, "%s", s->format->name);
+    r = mr_manifest_builder_create(&info, NULL, spec.text, &s->builder, err);
+    mr_strbuf_done(&spec);
+    s->label_by_folder = has_class_folders(s);
+    if (r >= 0)
+        r = scan_all(s, err);
+    if (r >= 0 && s->result.files == 0) {
+        r = mr_error_plain(err, MR_E_FORMAT, "'%s' holds no readable file of format '%s'", s->o->path, s->format->name);
+        mr_error_hint(err, "name another format with --format");
+    }
+    s->result.classes = s->classes;
+    snprintf(s->result.format, sizeof s->result.format, "%s", s->format->name);
+    return r < 0 ? r : mr_manifest_builder_write(s->builder, s->o->store, s->result.manifest, err);
+}
+
+/* Sets root and manifest path, lists the files. */
+static int list_files(struct scan *s, struct mr_error *err)
+{
+    struct mr_store_stat st;
+    int r = mr_store_stat(s->o->store, s->o->path, &st, err);
+    if (r < 0)
+        return r;
+    size_t len = strlen(s->o->path);
+    while (len > 1 && s->o->path[len - 1] == '/')
+        len--;
+    if (len >= sizeof s->root / 2)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot scan '%s'", s->o->path);
+    if (st.is_dir) {
+        snprintf(s->root, sizeof s->root, "%.*s", (int)len, s->o->path);
+        snprintf(s->result.manifest, sizeof s->result.manifest, "%s/" MR_MANIFEST_NAME, s->root);
+        r = mr_walk(s->o->store, s->root, s->threads, s->o->stop, keep_name, s, err);
+    } else {
+        const char *slash = strrchr(s->o->path, '/');
+        snprintf(s->root, sizeof s->root, "%.*s", slash ? (slash == s->o->path ? 1 : (int)(slash - s->o->path)) : 1,
+                 slash ? s->o->path : ".");
+        snprintf(s->result.manifest, sizeof s->result.manifest, "%s.mrm", s->o->path);
+        r = keep_name(s, 0, slash ? slash + 1 : s->o->path, err);
+    }
+    if (s->o->out)
+        snprintf(s->result.manifest, sizeof s->result.manifest, "%s", s->o->out);
+    return r;
+}
+
+int mr_scan(const struct mr_scan_options *o, struct mr_scan_result *out, struct mr_error *err)
+{
+    struct scan *s = calloc(1, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot scan '%s'", o->path);
+    s->o = o;
+    s->threads = MR_MAX(o->threads, 1u);
+    s->listed = calloc(s->threads, sizeof(*s->listed));
+    int r = s->listed ? list_files(s, err) : mr_error_set(err, -ENOMEM, "cannot scan '%s'", o->path);
+    if (r >= 0)
+        r = index_names(s, err);
+    if (r >= 0)
+        r = choose_format(s, err);
+    if (r >= 0) {
+        filter_names(s);
+        r = s->n ? build(s, err) : mr_error_plain(err, MR_E_FORMAT, "'%s' holds no files", o->path);
+    }
+    *out = s->result;
+    mr_manifest_builder_free(s->builder);
+    for (unsigned t = 0; s->listed && t < s->threads; t++)
+        mr_strbuf_done(&s->listed[t]);
+    free(s->listed);
+    free(s->name);
+    free(s);
+    return r < 0 ? r : 0;
+}

@@ -1,0 +1,314 @@
+/* Verifying: see verify.h. One work item is one file. Each thread has its own reader, scratch and comparing store; findings and
+ * counters are shared, findings under a lock so that the callback needs none. */
+#include "dataset/verify.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "base/workers.h"
+#include "dataset/compare_store.h"
+#include "dataset/gen_file.h"
+#include "dataset/walk.h"
+
+#include <errno.h>
+#include <millrace/version.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct thread_state {
+    struct mr_dataset_reader *reader;
+    struct mr_gen_scratch scratch;
+    struct mr_compare *compare;
+};
+
+struct verify {
+    struct mr_dataset *ds;
+    const struct mr_manifest *m;
+    const struct mr_verify_options *o;
+    struct mr_gen_plan plan;
+    bool has_plan;   /* content can be computed */
+    bool byte_exact; /* and so can whole files */
+    struct mr_arena arena;
+    struct thread_state *thread;
+    pthread_mutex_t lock; /* guards calls of o->found */
+    _Atomic uint64_t files, samples, bytes, bad_files, bad_samples, missing, extra;
+};
+
+const char *mr_finding_kind_name(enum mr_finding_kind kind)
+{
+    static const char *const names[] = {[MR_FIND_MISSING] = "missing", [MR_FIND_SIZE] = "size", [MR_FIND_MTIME] = "mtime",
+                                        [MR_FIND_CONTENT] = "content", [MR_FIND_SAMPLE] = "sample",
+                                        [MR_FIND_UNREADABLE] = "unreadable", [MR_FIND_EXTRA] = "extra"};
+    return names[kind];
+}
+
+static void tell(struct verify *v, const struct mr_finding *f)
+{
+    pthread_mutex_lock(&v->lock);
+    if (v->o->found)
+        v->o->found(v->o->user, f);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* The sample whose raw bytes hold this offset, or MR_NO_SAMPLE. */
+static uint64_t sample_at(struct verify *v, uint64_t file, uint64_t offset)
+{
+    uint64_t first, n;
+    struct mr_manifest_pos p;
+    mr_manifest_file_samples(v->m, file, &first, &n);
+    for (uint64_t i = first; i < first + n; i++)
+        if (mr_manifest_locate(v->m, i, &p, NULL) >= 0 && offset >= p.ref.raw.offset &&
+            offset - p.ref.raw.offset < p.ref.raw.length)
+            return i;
+    return MR_NO_SAMPLE;
+}
+
+static bool check_stat(struct verify *v, uint64_t file, const char *path)
+{
+    struct mr_store_stat st;
+    struct mr_error err = {0};
+    uint64_t want = mr_manifest_file_bytes(v->m, file), mtime = mr_manifest_file_mtime_ns(v->m, file);
+    char text[256];
+    int r = mr_store_stat(mr_dataset_store(v->ds), path, &st, &err);
+    if (r < 0) {
+        bool gone = r == -ENOENT || r == -ENOTDIR;
+        tell(v, &(struct mr_finding){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE,
+                                     .want = want, .text = gone ? "file is missing" : err.message});
+        if (gone)
+            atomic_fetch_add(&v->missing, 1);
+        return false;
+    }
+    if (st.bytes != want) {
+        snprintf(text, sizeof text, "wrong size: want %llu bytes, have %llu", (unsigned long long)want,
+                 (unsigned long long)st.bytes);
+        tell(v, &(struct mr_finding){.kind = MR_FIND_SIZE, .path = path, .sample = MR_NO_SAMPLE, .want = want, .have = st.bytes,
+                                     .text = text});
+        return false;
+    }
+    if (mtime && st.mtime_ns != mtime) {
+        tell(v, &(struct mr_finding){.kind = MR_FIND_MTIME, .path = path, .sample = MR_NO_SAMPLE, .want = mtime,
+                                     .have = st.mtime_ns, .text = "file was modified after it was scanned"});
+        return false;
+    }
+    return true;
+}
+
+static void tell_diff(struct verify *v, uint64_t file, const char *path, const struct mr_file_diff *d)
+{
+    char text[512];
+    struct mr_finding f = {.kind = MR_FIND_CONTENT, .path = d->path, .sample = MR_NO_SAMPLE, .want = d->want, .have = d->have,
+                           .text = text};
+    if (d->kind == MR_DIFF_MISSING) {
+        f.kind = MR_FIND_MISSING;
+        f.text = "file is missing";
+        atomic_fetch_add(&v->missing, 1);
+    } else if (d->kind == MR_DIFF_SIZE) {
+        f.kind = MR_FIND_SIZE;
+        snprintf(text, sizeof text, "wrong size: want %llu bytes, have %llu", (unsigned long long)d->want,
+                 (unsigned long long)d->have);
+    } else {
+        struct mr_manifest_pos p;
+        f.has_offset = true;
+        f.offset = d->offset;
+        f.sample = strcmp(d->path, path) == 0 ? sample_at(v, file, d->offset) : MR_NO_SAMPLE;
+        int n = snprintf(text, sizeof text, "wrong content at offset %llu: want 0x%02llx, have 0x%02llx",
+                         (unsigned long long)d->offset, (unsigned long long)d->want & 0xff, (unsigned long long)d->have & 0xff);
+        if (f.sample != MR_NO_SAMPLE && mr_manifest_locate(v->m, f.sample, &p, NULL) >= 0)
+            snprintf(text + n, sizeof text - (size_t)n, " (byte %llu of sample %llu)",
+                     (unsigned long long)(d->offset - p.ref.raw.offset), (unsigned long long)f.sample);
+        atomic_fetch_add(&v->bad_samples, f.sample != MR_NO_SAMPLE);
+    }
+    tell(v, &f);
+}
+
+/* Computes the file again and compares. 1 good, 0 bad, negative: the check failed. */
+static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, const char *path, struct mr_error *err)
+{
+    struct mr_manifest_file f = {0};
+    struct mr_file_diff diff;
+    int r = mr_gen_write_file(&v->plan, mr_compare_store(t->compare), path, file, &t->scratch, v->o->stop, v->o->progress, &f, err);
+    free(f.layout.data);
+    mr_compare_take(t->compare, &diff);
+    if (r == MR_E_INTERRUPTED)
+        return r;
+    if (r < 0) {
+        tell(v, &(struct mr_finding){.kind = MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE, .text = err->message});
+        return 0;
+    }
+    atomic_fetch_add(&v->samples, v->plan.writer.samples);
+    if (diff.kind == MR_DIFF_NONE)
+        return 1;
+    tell_diff(v, file, path, &diff);
+    return 0;
+}
+
+static bool chosen(const struct verify *v, uint64_t id)
+{
+    return v->o->sample_rate >= 1 ||
+           mr_rng_unit(mr_rng_at(mr_manifest_get_info(v->m)->seed, MR_RNG_TEST, id)) < v->o->sample_rate;
+}
+
+static int check_sample(struct verify *v, struct thread_state *t, uint64_t id, struct mr_error *err)
+{
+    struct mr_sample s;
+    struct mr_sample_info info;
+    int r = mr_dataset_read(t->reader, id, MR_DATASET_VERIFY, NULL, 0, &s, err);
+    if (r < 0 || !v->has_plan)
+        return r;
+    if ((r = mr_gen_plan_sample(&v->plan, id, &info, err)) < 0)
+        return r;
+    struct mr_sample_out have = {.data = s.data, .bytes = s.bytes, .label = s.label, .dims.n = s.n_dims};
+    bool swap;
+    for (unsigned d = 0; d < s.n_dims; d++)
+        have.dims.dim[d] = s.dims[d];
+    if ((r = mr_dtype_parse(s.dtype, &have.dtype, &swap, err)) < 0)
+        return r;
+    if (!(v->plan.format->caps & MR_FMT_LOSSY) && s.bytes != info.bytes)
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu", (unsigned long long)info.bytes, s.bytes);
+    if (s.label != info.label && info.label != MR_LABEL_NONE)
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label, (long long)s.label);
+    return v->plan.format->check(&v->plan.writer, &v->plan.content, &info, &have, err);
+}
+
+/* Reads the file's chosen samples. 1 good, 0 bad, negative: stopped. */
+static int check_samples(struct verify *v, struct thread_state *t, uint64_t file, const char *path, struct mr_error *err)
+{
+    uint64_t first, n, bad = 0;
+    mr_manifest_file_samples(v->m, file, &first, &n);
+    for (uint64_t id = first; id < first + n; id++) {
+        if (!chosen(v, id))
+            continue;
+        if (v->o->stop && atomic_load_explicit(v->o->stop, memory_order_relaxed))
+            return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+        struct mr_error why = {0};
+        struct mr_manifest_pos p = {0};
+        int r = check_sample(v, t, id, &why);
+        (void)mr_manifest_locate(v->m, id, &p, NULL);
+        atomic_fetch_add(&v->samples, 1);
+        if (v->o->progress)
+            mr_progress_add(v->o->progress, 0, p.ref.raw.length);
+        if (r >= 0)
+            continue;
+        bad++;
+        tell(v, &(struct mr_finding){.kind = r == -EIO ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE, .path = path, .sample = id,
+                                     .has_offset = true, .offset = p.ref.raw.offset, .want = p.ref.raw.length,
+                                     .text = why.message});
+    }
+    atomic_fetch_add(&v->bad_samples, bad);
+    return bad == 0;
+}
+
+static int one_file(struct mr_worker_ctx *ctx, uint64_t file, struct mr_error *err)
+{
+    struct verify *v = ctx->user;
+    struct thread_state *t = &v->thread[ctx->thread];
+    char path[2 * MR_NAME_MAX];
+    int r = mr_dataset_file_path(v->ds, file, path, err);
+    if (r < 0)
+        return r;
+    int good = check_stat(v, file, path);
+    if (good && !v->o->quick)
+        good = v->byte_exact ? check_bytes(v, t, file, path, err) : check_samples(v, t, file, path, err);
+    if (good < 0)
+        return good;
+    atomic_fetch_add(&v->files, 1);
+    atomic_fetch_add(&v->bytes, good ? mr_manifest_file_bytes(v->m, file) : 0);
+    atomic_fetch_add(&v->bad_files, !good);
+    if (v->o->progress)
+        mr_progress_add(v->o->progress, 1, 0);
+    return 0;
+}
+
+/* ---- files that nobody knows ---- */
+
+static bool is_known(struct verify *v, const char *name)
+{
+    if (mr_manifest_find_file(v->m, name) != UINT64_MAX)
+        return true;
+    size_t len = strlen(name);
+    char main_name[MR_NAME_MAX];
+    for (const char *x = mr_dataset_format(v->ds)->side_suffixes; x && *x; x += strlen(x) + 1) {
+        size_t n = strlen(x);
+        if (len <= n || strcmp(name + len - n, x) != 0)
+            continue;
+        snprintf(main_name, sizeof main_name, "%.*s", (int)(len - n), name);
+        if (mr_manifest_find_file(v->m, main_name) != UINT64_MAX)
+            return true;
+    }
+    return false;
+}
+
+static int visit(void *user, unsigned thread, const char *name, struct mr_error *err)
+{
+    struct verify *v = user;
+    char path[2 * MR_NAME_MAX];
+    (void)thread;
+    (void)err;
+    const struct mr_format_ops *f = mr_format_for_path(name);
+    if (!f || strcmp(f->name, mr_dataset_format(v->ds)->name) != 0 || is_known(v, name))
+        return 0; /* only files that another reader would take for samples of this set */
+    mr_gen_path(mr_dataset_root(v->ds), name, path);
+    atomic_fetch_add(&v->extra, 1);
+    tell(v, &(struct mr_finding){.kind = MR_FIND_EXTRA, .path = path, .sample = MR_NO_SAMPLE,
+                                 .text = "file is not in the manifest"});
+    return 0;
+}
+
+/* A set made by gen with this version's writers can be computed again; one of another version at least has known content. */
+static void find_plan(struct verify *v)
+{
+    const struct mr_manifest_info *i = mr_manifest_get_info(v->m);
+    struct mr_gen_spec spec;
+    const char *split, *version;
+    struct mr_error ignored;
+    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION || i->rng_version != MR_RNG_VERSION)
+        return;
+    if (mr_gen_spec_from_json(mr_manifest_get_spec(v->m), &v->arena, &spec, &split, &version, &ignored) < 0 ||
+        mr_gen_plan_resolve(&spec, split, &v->plan, &ignored) < 0)
+        return;
+    v->has_plan = v->plan.samples == i->samples && (uint64_t)spec.files == i->files && v->plan.content.seed == i->seed;
+    v->byte_exact = v->has_plan && v->o->sample_rate >= 1 && strcmp(version, MR_VERSION) == 0;
+}
+
+static int make_threads(struct verify *v, unsigned n, struct mr_error *err)
+{
+    int r = 0;
+    v->thread = calloc(n, sizeof(*v->thread));
+    if (!v->thread)
+        return mr_error_set(err, -ENOMEM, "cannot verify");
+    for (unsigned i = 0; r >= 0 && i < n; i++) {
+        r = mr_dataset_reader_create(v->ds, &v->thread[i].reader, err);
+        if (r >= 0)
+            r = mr_gen_scratch_init(&v->thread[i].scratch, err);
+        if (r >= 0)
+            r = mr_compare_create(mr_dataset_store(v->ds), &v->thread[i].compare, err);
+    }
+    return r;
+}
+
+int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct mr_verify_result *out, struct mr_error *err)
+{
+    struct verify v = {.ds = ds, .m = mr_dataset_manifest(ds), .o = o};
+    unsigned threads = MR_MAX(o->threads, 1u);
+    pthread_mutex_init(&v.lock, NULL);
+    find_plan(&v);
+    int r = make_threads(&v, threads, err);
+    if (r >= 0)
+        r = mr_workers_run(threads, mr_manifest_get_info(v.m)->files, 1, one_file, &v, o->stop, err);
+    if (r >= 0)
+        r = mr_walk(mr_dataset_store(ds), mr_dataset_root(ds), threads, o->stop, visit, &v, err);
+    for (unsigned i = 0; v.thread && i < threads; i++) {
+        mr_dataset_reader_free(v.thread[i].reader);
+        mr_gen_scratch_done(&v.thread[i].scratch);
+        mr_compare_free(v.thread[i].compare);
+    }
+    free(v.thread);
+    mr_arena_done(&v.arena);
+    pthread_mutex_destroy(&v.lock);
+    if (r < 0)
+        return r;
+    *out = (struct mr_verify_result){.files = v.files, .samples = v.samples, .bytes = v.bytes, .bad_files = v.bad_files,
+                                     .bad_samples = v.bad_samples, .missing = v.missing, .extra = v.extra,
+                                     .byte_exact = v.byte_exact && !o->quick};
+    return 0;
+}
