@@ -10,6 +10,10 @@
     X(run)                                                                                                           \
     X(workloads)                                                                                                     \
     X(order)                                                                                                         \
+    X(trace)                                                                                                         \
+    X(recover)                                                                                                       \
+    X(report)                                                                                                        \
+    X(export)                                                                                                        \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -28,7 +28,7 @@ struct ring {
     char *name; /* file name of segment 0 without "0.ring" */
     uint64_t key, strings_bytes, events, lost, mono0;
     uint32_t pid, strings, segments;
-    bool described, gone, finished, drop_written;
+    bool described, gone, finished;
 };
 
 struct mr_collector {
@@ -40,7 +40,6 @@ struct mr_collector {
     void *workspace;
     uint8_t *buffer;
     uint64_t max_bytes;
-    unsigned generation;
     bool live;
     uint64_t scanned_ns;
     struct mr_collect_stats stats;
@@ -321,6 +320,24 @@ static enum mr_mrt_how how_ended(const struct ring *r)
     return state == MR_RING_EXEC ? MR_HOW_EXEC : state == MR_RING_EXITED ? MR_HOW_EXIT : MR_HOW_KILLED;
 }
 
+/* Size limit: two files of half the size take turns; the older one goes. Names are written again into the new one. */
+static int turn_over(struct mr_collector *c, struct mr_error *err)
+{
+    char old[4096];
+    snprintf(old, sizeof(old), "%s.1", c->out);
+    int rc = mr_mrt_writer_close(c->writer, err);
+    c->writer = NULL;
+    if (rc == 0 && rename(c->out, old) < 0)
+        rc = mr_error_set(err, -errno, "cannot rename '%s'", c->out);
+    rc = rc ? rc : mr_mrt_writer_open(c->out, false, &c->writer, err);
+    for (size_t i = 0; i < c->rings && rc == 0; i++) {
+        c->ring[i].described = false;
+        c->ring[i].strings = 0;
+        c->ring[i].strings_bytes = 0;
+    }
+    return rc;
+}
+
 int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
 {
     uint64_t now = mr_now_ns();
@@ -338,6 +355,10 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
             r->gone = process_gone(r);
         rc = r->gone ? finish_ring(c, r, how_ended(r), err) : drain_ring(c, r, false, busy, err);
     }
+    if (rc == 0 && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2)
+        rc = turn_over(c, err);
+    if (rc < 0)
+        atomic_store(&c->session->collecting, MR_SESSION_OFF);
     return rc;
 }
 
@@ -350,8 +371,9 @@ unsigned mr_collector_running(struct mr_collector *c)
 }
 
 /* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
-static int join_file(struct mr_collector *c, const char *path, struct mr_error *err)
+static int join_file(struct mr_collector *c, const char *path, bool count, struct mr_error *err)
 {
+    uint64_t joined = 0;
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < (off_t)MR_MRT_HEADER) {
@@ -369,8 +391,10 @@ static int join_file(struct mr_collector *c, const char *path, struct mr_error *
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
         rc = append(c, data + v->offset, MR_ALIGN_UP(MR_MRT_HEADER + (size_t)v->head.payload_bytes, 8), err);
-        c->stats.events += v->head.type == MR_MRT_EVENTS ? v->head.count : 0;
+        joined += v->head.type == MR_MRT_EVENTS ? v->head.count : 0;
     }
+    if (count)
+        c->stats.events += joined;
     mr_mrt_scan_done(&scan);
     munmap((void *)data, len);
     if (rc == 0)
@@ -389,7 +413,7 @@ static int join_files(struct mr_collector *c, struct mr_error *err)
         size_t n = strlen(e->d_name);
         snprintf(path, sizeof(path), "%s/%s", c->spool, e->d_name);
         if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out))
-            rc = join_file(c, path, err);
+            rc = join_file(c, path, true, err);
     }
     closedir(d);
     return rc;
@@ -470,6 +494,11 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
             rc = finish_ring(c, &c->ring[i], MR_HOW_RUNNING, err);
         }
     rc = rc ? rc : join_files(c, err);
+    if (rc == 0 && c->max_bytes) {
+        char old[4096];
+        snprintf(old, sizeof(old), "%s.1", c->out);
+        rc = join_file(c, old, false, err);
+    }
     struct mr_error second;
     int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
     c->stats.bytes = 0;

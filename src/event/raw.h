@@ -102,9 +102,10 @@ struct mr_arena_string {
 struct mr_session {
     uint64_t magic;
     uint32_t version;
-    _Atomic uint32_t collecting; /* 1 while the collector drains */
+    _Atomic uint32_t collecting; /* 1 while the collector drains; MR_SESSION_OFF: stop recording */
     uint32_t collector_pid;
 };
+#define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */
 
 static inline unsigned mr_raw_call(const struct mr_raw *r)

@@ -101,6 +101,10 @@ static bool make_room(struct mr_tls *t)
     struct mr_slot *s = t->slot;
     for (unsigned tries = 0; tries < 20000; tries++) {
         uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+        if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
+            mr_live.active = mr_live.alive = 0;
+            return false;
+        }
         t->limit = mr_process.late ? 0 : tail + ring_capacity();
         if (t->head - tail < (mr_process.late ? MR_BLOCK_EVENTS : ring_capacity()))
             return true;

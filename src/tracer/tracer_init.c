@@ -350,7 +350,8 @@ enum mr_trace_mode mr_mode(void)
     const struct mr_session *s = mr_process.session;
     if (!s || mr_process.late)
         return MR_MODE_SELF;
-    return atomic_load_explicit(&s->collecting, memory_order_relaxed) ? MR_MODE_COLLECTED : MR_MODE_SELF;
+    uint32_t state = atomic_load_explicit(&s->collecting, memory_order_relaxed);
+    return state == MR_SESSION_OFF ? MR_MODE_OFF : state ? MR_MODE_COLLECTED : MR_MODE_SELF;
 }
 
 static void make_file_table(void)
@@ -411,8 +412,12 @@ bool mr_process_begin(bool forked)
 
 void mr_before_exit(void)
 {
-    if (!mr_live.alive || mr_tls.vforked || mr_mode() != MR_MODE_SELF)
+    if (!mr_live.alive || mr_tls.vforked)
         return;
+    if (mr_mode() != MR_MODE_SELF) {
+        atomic_store(&mr_process.segment[0]->state, MR_RING_EXITED);
+        return;
+    }
     int keep = errno;
     uint32_t busy = mr_tls.busy;
     mr_tls.busy = 1;
