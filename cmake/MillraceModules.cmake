@@ -1,7 +1,7 @@
 # A folder src/<name> becomes the static library mr_<name>. Sources are found by pattern, so adding a file needs no edit
 # here. Files named *_absent.c stand in for an optional part that this build lacks (format_hdf5_absent.c for
 # format_hdf5.c); *_module.c are loadable modules with rules of their own.
-set(MR_MODULE_NAMES base conf order event comm store model policy format dataset sim analyze cli CACHE INTERNAL "")
+set(MR_MODULE_NAMES base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze cli CACHE INTERNAL "")
 set(MR_DEPS_base)
 set(MR_DEPS_conf base)
 set(MR_DEPS_order base)
@@ -12,8 +12,12 @@ set(MR_DEPS_model base conf)
 set(MR_DEPS_policy base order model)
 set(MR_DEPS_format store conf base)
 set(MR_DEPS_dataset format store conf base)
+set(MR_DEPS_loader order policy model dataset format store comm event conf base)
+set(MR_DEPS_checkpoint store comm event conf base)
+set(MR_DEPS_metrics event base)
+set(MR_DEPS_bench loader checkpoint metrics sim dataset order comm event conf base)
 set(MR_DEPS_sim order policy model event conf base)
-set(MR_DEPS_cli sim policy model dataset format store comm event order conf base)
+set(MR_DEPS_cli bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
 set(MR_LIBS_base Threads::Threads m)
 set(MR_LIBS_conf PkgConfig::YAML PkgConfig::JANSSON m)
 set(MR_LIBS_comm dl)
@@ -22,6 +26,10 @@ set(MR_LIBS_store Threads::Threads)
 set(MR_LIBS_format PkgConfig::JPEG PkgConfig::PNG PkgConfig::DEFLATE PkgConfig::ZLIB m)
 set(MR_LIBS_dataset PkgConfig::XXHASH PkgConfig::ZSTD m)
 set(MR_LIBS_sim m PkgConfig::JANSSON)
+set(MR_LIBS_loader Threads::Threads m)
+set(MR_LIBS_checkpoint PkgConfig::XXHASH PkgConfig::JANSSON)
+set(MR_LIBS_metrics m)
+set(MR_LIBS_bench PkgConfig::JANSSON m)
 set(MR_LIBS_cli PkgConfig::JANSSON m)
 
 

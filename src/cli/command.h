@@ -19,6 +19,8 @@ struct mr_command_ctx {
     void *options;               /* the command's struct, parsed */
     struct mr_strings overrides; /* key=value words, if the command takes them */
     struct mr_arena *arena;      /* lives until the process ends */
+    int argc;                    /* the command's own words, as given: for commands that parse them again on top of */
+    char *const *argv;           /* other defaults (a workload's) */
     const atomic_bool *stop;     /* set by SIGINT/SIGTERM: finish cleanly, return MR_E_INTERRUPTED */
 };
 

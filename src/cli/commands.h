@@ -9,7 +9,13 @@
 #define MR_COMMANDS(X)                                                                                               \
     X(run)                                                                                                           \
     X(workloads)                                                                                                     \
+    X(gen)                                                                                                           \
+    X(verify)                                                                                                        \
+    X(scan)                                                                                                          \
+    X(show)                                                                                                          \
+    X(cat)                                                                                                           \
     X(order)                                                                                                         \
+    X(doctor)                                                                                                        \
     X(trace)                                                                                                         \
     X(recover)                                                                                                       \
     X(report)                                                                                                        \

@@ -109,7 +109,7 @@ static int parse_leading(int argc, char *const *argv, struct mr_arena *a, struct
 static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
                        struct mr_globals *g, struct mr_error *err)
 {
-    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .stop = &stop_requested};
+    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .argc = argc, .argv = argv, .stop = &stop_requested};
     ctx.options = mr_arena_alloc(a, cmd->table.struct_bytes + 1);
     if (!ctx.options)
         return mr_error_set(err, -ENOMEM, "cannot start '%s'", cmd->name);

@@ -68,9 +68,11 @@ static void print_data(FILE *out, const struct mr_workload *w, const struct mr_p
     row_bytes(out, "data set bytes", p->train_bytes + p->eval_bytes);
 }
 
-static void print_steps(FILE *out, const struct mr_plan *p)
+static void print_steps(FILE *out, const struct mr_workload *w, const struct mr_plan *p)
 {
     char human[MR_HUMAN_LEN];
+    const char *order = mr_workload_order_name(w);
+    row(out, "access order", "%s", strcmp(order, "auto") ? order : "auto (torch; cipher above 100 million samples)");
     row_count(out, "steps per epoch (each rank)", p->steps_per_epoch);
     row_count(out, "total steps (each rank)", p->total_steps);
     if (p->samples_left_out)
@@ -110,7 +112,7 @@ void mr_cli_print_plan(FILE *out, const struct mr_workload *w, const struct mr_p
     if (p->train_files || p->eval_files)
         print_data(out, w, p);
     if (w->workflow.train)
-        print_steps(out, p);
+        print_steps(out, w, p);
     if (w->workflow.checkpoint)
         print_checkpoint(out, p);
     double s = p->train_s + p->eval_s + p->pause_s;
@@ -174,6 +176,8 @@ json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p)
         (json_int_t)p->eval_steps, "evaluations", (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s,
         "need_per_accelerator_bytes_per_s", p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s,
         "compute_s", p->train_s, "evaluation_s", p->eval_s, "pauses_s", p->pause_s);
+    if (j && w->workflow.train)
+        json_object_set_new(j, "access_order", json_string(mr_workload_order_name(w)));
     if (j && w->workflow.checkpoint)
         json_object_set_new(j, "checkpoint", checkpoint_json(&p->checkpoint));
     return j;

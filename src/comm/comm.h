@@ -8,6 +8,7 @@
 #define MR_COMM_COMM_H
 
 #include <millrace/error.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,12 +36,38 @@ struct mr_comm {
 
 /* Joins the job this process is in: `ranks` > 1 forks here (call before creating threads; the parent becomes rank 0 and
  * reaps the others at close); otherwise mpirun/srun is detected from the environment and the MPI module loaded; else
- * self. `no_mpi` skips detection. */
+ * self. `no_mpi` skips detection. `ranks` > 1 under mpirun is refused: two launchers cannot both decide.
+ * Errors: MR_E_USAGE, MR_E_UNSUPPORTED (mpirun without the module), -errno. */
 int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_error *err);
+/* Leaves the job. Accepts NULL. The parent of a fork job waits for the others here; a process that is not rank 0 goes on
+ * after it and must end by itself. */
 void mr_comm_close(struct mr_comm *c);
+
+/* Collectives: every rank calls the same one with the same lengths, from one thread. After an error the job is broken
+ * and every further call fails. */
 int mr_comm_barrier(struct mr_comm *c, struct mr_error *err);
+/* Element-wise over the ranks, in place. */
+int mr_comm_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err);
+int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
+int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err);
+int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
 /* Phase border: every rank passes its own result; all return 0 only if all passed 0. Otherwise all return the lowest
  * failing rank's code, with its message in err and "rank R" in the context. */
 int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err);
+/* This rank gives up in the middle of a phase: the others' pending and later collectives return MR_E_PEER with `why`. */
+void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
+
+/* How many processes mpirun or srun started as this job, and its name; 0 if none did. The only place in the libraries
+ * that reads the environment: a launcher tells its processes who they are in no other way. */
+uint32_t mr_comm_detect_launcher(const char **name);
+
+/* For backends: the one symbol the MPI module exports, and what fork needs. */
+#define MR_COMM_ABI 1
+#define MR_COMM_MODULE_SYMBOL "mr_comm_module_open"
+typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
+int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);
+int mr_comm_module_load(struct mr_comm **out, struct mr_error *err);
+/* Where the MPI module lies; false if this installation has none. */
+bool mr_comm_module_find(char *path, size_t cap);
 
 #endif

@@ -28,6 +28,9 @@ enum mr_conf_loader {
     MR_DL_TENSORFLOW, MR_DL_PYTORCH, MR_DL_DALI, MR_DL_NATIVE_DALI, MR_DL_SYNTHETIC, MR_DL_CUSTOM, MR_DL_NONE,
 };
 enum mr_conf_shuffle { MR_SHUFFLE_OFF, MR_SHUFFLE_SEED, MR_SHUFFLE_RANDOM };
+enum mr_conf_order {
+    MR_CO_AUTO, MR_CO_SEQUENTIAL, MR_CO_TORCH, MR_CO_CIPHER, MR_CO_SHARD, MR_CO_BUFFER, MR_CO_FILE,
+};
 enum mr_conf_read_type { MR_READ_ON_DEMAND, MR_READ_MEMORY };
 enum mr_conf_ckpt_type { MR_CKPT_RANK_ZERO, MR_CKPT_ALL_RANKS };
 enum mr_conf_ckpt_mode { MR_CKPT_DEFAULT, MR_CKPT_SUBSET };
@@ -99,7 +102,7 @@ struct mr_conf_reader {
     const char *reader_classname, *data_loader_classname, *data_loader_sampler;
     struct mr_dims transformed_record_dims;
     const char *transformed_record_element_type;
-    const char *order;
+    int order; /* enum mr_conf_order */
     bool drop_last;
 };
 struct mr_conf_train {
@@ -256,6 +259,9 @@ const char *mr_origin_name(enum mr_origin o);
 double mr_dist_mean(const struct mr_dist *d);
 unsigned mr_conf_datatype_bytes(enum mr_conf_datatype t);
 const char *mr_conf_format_name(enum mr_conf_format f);
+/* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off is
+ * sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */
+const char *mr_workload_order_name(const struct mr_workload *w);
 /* Bytes of one sample: record_dims x element if given, else record_length_bytes (a mean, so not always whole). */
 double mr_workload_record_bytes(const struct mr_workload *w);
 

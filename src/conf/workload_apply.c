@@ -136,6 +136,24 @@ static void consider(struct guess *g, const char *word, const char *section, con
     snprintf(g->path, sizeof g->path, "%s%s%s", section, *section ? "." : "", key);
 }
 
+/* A row by its key or an alias; what is offered is the key. */
+static void consider_row(struct guess *g, const char *word, const char *section, const struct mr_option *o)
+{
+    consider(g, word, section, o->key);
+    for (const char *alias = o->alias; alias && *alias;) {
+        char name[64];
+        size_t n = strcspn(alias, ",");
+        struct guess by_alias = {.distance = g->distance};
+        snprintf(name, sizeof name, "%.*s", (int)n, alias);
+        consider(&by_alias, word, section, name);
+        if (by_alias.distance < g->distance) {
+            g->distance = by_alias.distance;
+            snprintf(g->path, sizeof g->path, "%s%s%s", section, *section ? "." : "", o->key);
+        }
+        alias += n + (alias[n] == ',');
+    }
+}
+
 /* The last name of a section below `parent` ("parallelism" for "model.parallelism"), or NULL. */
 static const char *child_name(const char *parent, const char *path)
 {
@@ -154,7 +172,7 @@ static const char *nearest_path(const char *section, const char *key, struct gue
         const struct mr_option_table *t = mr_workload_sections[i].table;
         bool same = !strcmp(t->section, section);
         for (const struct mr_option *o = t->options; o->key; o++)
-            consider(same ? &here : &there, key, t->section, o->key);
+            consider_row(same ? &here : &there, key, t->section, o);
         const char *child = child_name(section, t->section);
         if (child)
             consider(&here, key, section, child);

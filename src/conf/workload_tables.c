@@ -17,6 +17,7 @@ static const char *const formats[] = {"tfrecord", "hdf5", "csv", "npz", "npy", "
 static const char *const compressions[] = {"none", "gzip", "zip", "lzf", "bz2", "xz", "snappy", "lz4", "zstd", NULL};
 static const char *const loaders[] = {"tensorflow", "pytorch", "dali", "native_dali", "synthetic", "custom", "none", NULL};
 static const char *const shuffles[] = {"off", "seed", "random", NULL};
+static const char *const orders[] = {"auto", "sequential", "torch", "cipher", "shard", "buffer", "file", NULL};
 static const char *const read_types[] = {"on_demand", "memory", NULL};
 static const char *const accesses[] = {"multi", "shared", "collective", "mpio", "posix", NULL};
 static const char *const contexts[] = {"fork", "spawn", "forkserver", NULL};
@@ -183,9 +184,8 @@ static const struct mr_option reader_rows[] = {
         .doc = "DLIO's iterative or index sampler; reader.order says what is read when."),
     OPT(mr_conf_reader, transformed_record_dims, DIMS, "[]", .doc = "Shape of the sample handed to the trainer."),
     OPT(mr_conf_reader, transformed_record_element_type, STRING, "uint8", .doc = "Element type of the sample handed to the trainer."),
-    OPT(mr_conf_reader, order, STRING, "auto",
-        .doc = "Millrace: access order: auto (from the shuffle keys and the loader), sequential, torch, cipher, shard, "
-               "buffer, file.", .example = "torch"),
+    OPT(mr_conf_reader, order, ENUM, "auto", .choices = orders,
+        .doc = "Millrace: access order; auto follows from the shuffle keys and the loader. The window of buffer is shuffle_size."),
     OPT(mr_conf_reader, drop_last, BOOL, "true",
         .doc = "Millrace: leave out the last, incomplete batch (as DLIO does); off: it is read as a smaller step."),
     MR_OPTION_END,
@@ -328,6 +328,18 @@ _Static_assert(MR_ARRAY_LEN(mr_workload_sections) <= MR_WORKLOAD_SECTIONS_MAX, "
 const char *mr_conf_format_name(enum mr_conf_format f)
 {
     return formats[f];
+}
+
+const char *mr_workload_order_name(const struct mr_workload *w)
+{
+    const struct mr_conf_reader *r = &w->reader;
+    if (r->order != MR_CO_AUTO)
+        return orders[r->order];
+    if (r->sample_shuffle == MR_SHUFFLE_OFF)
+        return r->file_shuffle == MR_SHUFFLE_OFF ? "sequential" : "file";
+    if (r->data_loader == MR_DL_TENSORFLOW && w->dataset.format == MR_CF_TFRECORD)
+        return "buffer";
+    return "auto";
 }
 
 unsigned mr_conf_datatype_bytes(enum mr_conf_datatype t)

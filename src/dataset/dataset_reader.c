@@ -354,7 +354,7 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
     if (MR_UNLIKELY(rc < 0)) {
         if (mr_dataset_file_path(r->ds, pos.file, r->path, NULL) < 0)
             snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)pos.file);
-        mr_error_context(err, "reading sample %llu of '%s'", (unsigned long long)id, r->path);
+        mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, r->path);
         if (rc != MR_E_LIMIT)
             mr_error_hint(err, "'millrace verify %s' lists all that is wrong", mr_dataset_root(r->ds));
     }

@@ -81,6 +81,19 @@ void mr_gen_close(struct mr_gen *g)
     free(g);
 }
 
+/* 1 there, 0 not, negative: cannot be told, which must not pass for "not". */
+static int exists(struct mr_store *s, const char *path, struct mr_error *err)
+{
+    struct mr_store_stat st;
+    int r = mr_store_stat(s, path, &st, err);
+    return r >= 0 ? 1 : r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
+
+void mr_gen_set_progress(struct mr_gen *g, struct mr_progress *progress)
+{
+    g->o.progress = progress;
+}
+
 /* ---- before writing ---- */
 
 /* A small file of the same kind, written to memory, tells what the format adds (headers, text form, compression). */
@@ -202,11 +215,11 @@ static int settle(struct mr_gen *g, const char *json, struct mr_error *err)
 static int settle_manifest(struct mr_gen *g, struct mr_error *err)
 {
     struct mr_store *s = g->o.store;
-    struct mr_store_stat st;
     struct mr_manifest *m = NULL;
-    if (mr_store_stat(s, g->manifest_path, &st, NULL) < 0)
-        return 0;
-    int r = mr_manifest_open(s, g->manifest_path, &m, err);
+    int r = exists(s, g->manifest_path, err);
+    if (r <= 0)
+        return r;
+    r = mr_manifest_open(s, g->manifest_path, &m, err);
     if (r < 0 && !g->o.overwrite && !g->o.repair)
         return mr_error_hint(err, "'millrace gen' with --repair and the same options writes it again"), r;
     bool readable = r >= 0;
@@ -255,10 +268,10 @@ static int look_for_foreign(void *user, const char *name, bool is_dir, struct mr
 static int refuse_foreign(struct mr_gen *g, struct mr_error *err)
 {
     struct foreign f = {.g = g};
-    struct mr_store_stat st;
-    if (g->o.overwrite || g->had_manifest || mr_store_stat(g->o.store, g->o.folder, &st, NULL) < 0)
-        return 0;
-    int r = g->o.store->ops->list(g->o.store, g->o.folder, look_for_foreign, &f, err);
+    int r = g->o.overwrite || g->had_manifest ? 0 : exists(g->o.store, g->o.folder, err);
+    if (r <= 0)
+        return r;
+    r = g->o.store->ops->list(g->o.store, g->o.folder, look_for_foreign, &f, err);
     if (r < 0 || f.n == 0)
         return r < 0 ? r : 0;
     mr_error_plain(err, MR_E_CONFIG, "folder '%s' is not empty and has no manifest: it holds '%s'%s", g->o.folder, f.name,
@@ -347,16 +360,15 @@ int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
 
 /* ---- writing ---- */
 
-static bool sides_are_there(struct mr_gen *g, const char *path)
+static int sides_are_there(struct mr_gen *g, const char *path, struct mr_error *err)
 {
     char side[2 * MR_NAME_MAX + 32];
-    struct mr_store_stat st;
-    for (const char *x = g->p->format->side_suffixes; x && *x; x += strlen(x) + 1) {
+    int r = 1;
+    for (const char *x = g->p->format->side_suffixes; r > 0 && x && *x; x += strlen(x) + 1) {
         snprintf(side, sizeof side, "%s%s", path, x);
-        if (mr_store_stat(g->o.store, side, &st, NULL) < 0)
-            return false;
+        r = exists(g->o.store, side, err);
     }
-    return true;
+    return r;
 }
 
 /* Invariant 3. Returns 1, 0 or a negative code. */
@@ -372,10 +384,10 @@ static int is_finished(struct mr_gen *g, unsigned thread, uint64_t file, const c
         return 0;
     if (r < 0)
         return r;
-    if (st.bytes != *bytes || !sides_are_there(g, path))
+    if (st.bytes != *bytes)
         return 0;
-    if (!g->o.repair)
-        return 1;
+    if ((r = sides_are_there(g, path, err)) <= 0 || !g->o.repair)
+        return r;
     struct mr_manifest_file f = {0};
     struct mr_file_diff diff;
     r = mr_gen_write_file(g->p, mr_compare_store(g->compare[thread]), path, file, &g->scratch[thread], g->o.stop, NULL, &f, err);
@@ -487,7 +499,7 @@ static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     if (r == 0)
         r = put_file(g, ctx->thread, file, name, path, err);
     if (r < 0)
-        return mr_error_context(err, "generating '%s'", path), r;
+        return mr_error_context(err, "in file '%s'", path), r;
     if (g->o.progress)
         mr_progress_add(g->o.progress, 1, 0);
     tell_limiter(g, &g->scratch[ctx->thread]);
@@ -497,7 +509,6 @@ static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
 /* What is there, seen by this rank: rank 0 has settled it. */
 static int start_run(struct mr_gen *g, struct mr_error *err)
 {
-    struct mr_store_stat st;
     int r = 0;
     g->scratch = calloc(g->threads, sizeof(*g->scratch));
     g->compare = calloc(g->threads, sizeof(struct mr_compare *));
@@ -510,7 +521,9 @@ static int start_run(struct mr_gen *g, struct mr_error *err)
     }
     if (r < 0)
         return r;
-    if (mr_store_stat(g->o.store, g->manifest_path, &st, NULL) >= 0) {
+    if ((r = exists(g->o.store, g->manifest_path, err)) < 0)
+        return r;
+    if (r) {
         r = mr_manifest_open(g->o.store, g->manifest_path, &g->manifest, err);
         if (r >= 0 && mr_manifest_get_info(g->manifest)->files != (uint64_t)g->p->spec.files)
             r = mr_error_plain(err, MR_E_CORRUPT, "manifest '%s' does not fit its own spec", g->manifest_path);
@@ -535,7 +548,7 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
     g->journal = NULL;
     end_run(g);
     if (r < 0) {
-        mr_error_context(err, "what is finished stays; the same command continues");
+        mr_error_context(err, "in the generation of '%s' (what is finished stays; the same command continues)", g->o.folder);
         return r;
     }
     return closed < 0 ? closed : 0;
@@ -590,12 +603,13 @@ static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_er
 
 int mr_gen_finish(struct mr_gen *g, struct mr_error *err)
 {
-    struct mr_store_stat st;
     struct mr_journals *js = NULL;
     int r = 0;
     if (g->o.fsync && (r = sync_folders(g, err)) < 0)
         return r;
-    if (mr_store_stat(g->o.store, g->manifest_path, &st, NULL) < 0) {
+    if ((r = exists(g->o.store, g->manifest_path, err)) < 0)
+        return r;
+    if (!r) {
         if ((r = mr_journals_open(g->o.store, g->o.folder, (uint64_t)g->p->spec.files, &js, err)) < 0)
             return r;
         if (!js)

@@ -40,7 +40,9 @@ struct mr_gen_estimate {
 
 struct mr_gen;
 
+/* `progress` of the options may also be set later, e.g. after mr_gen_prepare. */
 int mr_gen_open(const struct mr_gen_options *o, struct mr_gen **out, struct mr_error *err);
+void mr_gen_set_progress(struct mr_gen *g, struct mr_progress *progress);
 void mr_gen_close(struct mr_gen *g);
 /* What the whole split will take on storage; writes one small file to memory to learn the format's overhead. */
 int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, struct mr_error *err);

@@ -125,6 +125,7 @@ struct source {
     uint64_t size, start;
     size_t len, cap;
     uint8_t *window;
+    int failed; /* code of a read that failed; 0 when the journal just ends */
 };
 
 struct mr_journals {
@@ -152,7 +153,8 @@ static const uint8_t *fetch(struct source *s, uint64_t at, uint64_t len, struct 
     }
     size_t n = (size_t)MR_MIN(s->cap, s->size - at);
     s->len = 0;
-    if (mr_object_read(s->object, s->window, n, at, err) < 0)
+    s->failed = mr_object_read(s->object, s->window, n, at, err);
+    if (s->failed < 0)
         return NULL;
     s->start = at;
     s->len = n;
@@ -160,15 +162,15 @@ static const uint8_t *fetch(struct source *s, uint64_t at, uint64_t len, struct 
 }
 
 /* The body of the record at `at`, or NULL if it is not whole. */
-static const uint8_t *fetch_record(struct source *s, uint64_t at, uint64_t *len)
+static const uint8_t *fetch_record(struct source *s, uint64_t at, uint64_t *len, struct mr_error *err)
 {
-    const uint8_t *head = fetch(s, at, HEAD_BYTES, NULL);
+    const uint8_t *head = fetch(s, at, HEAD_BYTES, err);
     if (!head || mr_load_le32(head) != RECORD_MAGIC)
         return NULL;
     uint64_t n = mr_load_le64(head + 8);
     if (n > BODY_MAX)
         return NULL;
-    const uint8_t *whole = fetch(s, at, HEAD_BYTES + n + TAIL_BYTES, NULL);
+    const uint8_t *whole = fetch(s, at, HEAD_BYTES + n + TAIL_BYTES, err);
     if (!whole || XXH3_64bits(whole + HEAD_BYTES, n) != mr_load_le64(whole + HEAD_BYTES + n))
         return NULL;
     *len = n;
@@ -179,7 +181,7 @@ static int index_source(struct mr_journals *js, unsigned number, struct mr_error
 {
     struct source *s = &js->source[number];
     uint64_t at = 0, len = 0;
-    for (const uint8_t *body; (body = fetch_record(s, at, &len)); at += HEAD_BYTES + len + TAIL_BYTES) {
+    for (const uint8_t *body; (body = fetch_record(s, at, &len, err)); at += HEAD_BYTES + len + TAIL_BYTES) {
         if (at == 0) {
             char *spec = strndup((const char *)body, len);
             if (!spec)
@@ -196,7 +198,7 @@ static int index_source(struct mr_journals *js, unsigned number, struct mr_error
             js->bytes[file] = mr_load_le64(body + 8);
         }
     }
-    return 0;
+    return s->failed < 0 ? s->failed : 0;
 }
 
 struct listing {
@@ -240,9 +242,10 @@ int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, str
     struct mr_store_stat st;
     snprintf(dir, sizeof dir, "%s/" MR_JOURNAL_FOLDER, folder);
     *out = NULL;
-    if (mr_store_stat(s, dir, &st, NULL) < 0)
-        return 0;
-    int r = s->ops->list(s, dir, collect, &l, err);
+    int r = mr_store_stat(s, dir, &st, err);
+    if (r < 0)
+        return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+    r = s->ops->list(s, dir, collect, &l, err);
     if (r < 0 || l.n == 0) {
         mr_strbuf_done(&l.names);
         return r < 0 ? r : 0;
@@ -318,7 +321,7 @@ int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_fi
     uint64_t where = js->where[file], len = 0;
     const uint8_t *body = NULL;
     if (where)
-        body = fetch_record(&js->source[(where >> 48) - 1], where & (((uint64_t)1 << 48) - 1), &len);
+        body = fetch_record(&js->source[(where >> 48) - 1], where & (((uint64_t)1 << 48) - 1), &len, err);
     const uint8_t *p = body, *end = body + len;
     struct mr_manifest_file f = {0};
     bool ok = body && len >= 24;
@@ -334,6 +337,8 @@ int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_fi
     }
     for (unsigned k = 0; ok && k < MR_SC_COUNT; k++)
         ok = take_column(&p, end, &f.column[k]) && f.column[k].count == f.column[0].count;
+    if (!ok && where && js->source[(where >> 48) - 1].failed < 0)
+        return js->source[(where >> 48) - 1].failed;
     if (!ok) {
         mr_error_plain(err, MR_E_CORRUPT, "the journal has no whole record of file %llu", (unsigned long long)file);
         return mr_error_hint(err, "run the same command again with --overwrite");

@@ -417,6 +417,6 @@ int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s,
     }
     free(k);
     if (r < 0)
-        mr_error_context(err, "writing manifest '%s'", path);
+        mr_error_context(err, "in manifest '%s'", path);
     return r < 0 ? r : 0;
 }

@@ -20,7 +20,8 @@
 
 /* To add a backend or a shim: one extern in store_internal.h, one row here. */
 static const struct mr_store_ops *const registry[] = {
-    &mr_store_posix_ops,    &mr_store_memory_ops, &mr_store_null_ops, NULL,
+    &mr_store_posix_ops,    &mr_store_uring_ops, &mr_store_mmap_ops,  &mr_store_memory_ops, &mr_store_null_ops,
+    &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops, NULL,
 };
 
 const struct mr_store_ops *const *mr_store_registry(void)

@@ -142,6 +142,8 @@ struct mr_ioq {
  * value that holds ',' ':' or a parenthesis goes into double quotes: trace(file="a,b.tsv"):posix. */
 int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err);
 void mr_store_close(struct mr_store *s);
+/* MR_STORE_CAP_* of the backend under the shims. */
+unsigned mr_store_caps(const struct mr_store *s);
 const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, for help and doctor */
 
 /* Convenience over ops; all retry EINTR and short transfers unless said otherwise. */

@@ -42,14 +42,14 @@ const struct mr_option mr_posix_option_rows[] = {
 };
 
 int mr_posix_init(struct mr_posix_store *s, const struct mr_store_ops *ops, const struct mr_posix_options *o,
-                  struct mr_error *err)
+                  mr_io_exec_fn *exec, struct mr_error *err)
 {
     s->base.ops = ops;
     s->direct = o->direct;
     s->timing = o->timing;
     atomic_init(&s->noted_no_direct, false);
     pthread_mutex_init(&s->bounce.lock, NULL);
-    int rc = mr_workpool_create(&s->base, (unsigned)o->threads, mr_posix_exec, o->timing, &s->pool, err);
+    int rc = mr_workpool_create(&s->base, (unsigned)o->threads, exec, o->timing, &s->pool, err);
     if (rc < 0)
         pthread_mutex_destroy(&s->bounce.lock);
     return rc;
@@ -69,7 +69,7 @@ static int posix_open(const void *options, struct mr_store *lower, struct mr_sto
     struct mr_posix_store *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot open store 'posix'");
-    int rc = mr_posix_init(s, &mr_store_posix_ops, options, err);
+    int rc = mr_posix_init(s, &mr_store_posix_ops, options, mr_posix_exec, err);
     if (rc < 0) {
         free(s);
         return rc;
@@ -362,34 +362,14 @@ int mr_posix_ioq_create(struct mr_store *s, unsigned depth, struct mr_ioq **out,
 }
 
 const struct mr_store_ops mr_store_posix_ops = {
-    .abi = MR_STORE_ABI,
-    .size = sizeof(struct mr_store_ops),
+    MR_POSIX_OPS,
     .name = "posix",
     .doc = "Files of the operating system; direct calls in the calling thread, queues served by worker threads.",
-    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,
     .options = {.section = "posix",
                 .doc = "Files of the operating system",
                 .options = mr_posix_option_rows,
                 .struct_bytes = sizeof(struct mr_posix_options)},
     .open = posix_open,
-    .close = mr_posix_close,
-    .object_open = mr_posix_object_open,
-    .object_close = mr_posix_object_close,
-    .object_size = mr_posix_object_size,
-    .read = mr_posix_read,
-    .write = mr_posix_write,
-    .fsync = mr_posix_fsync,
-    .allocate = mr_posix_allocate,
-    .truncate = mr_posix_truncate,
-    .stat = mr_posix_stat,
-    .list = mr_posix_list,
-    .mkdir = mr_posix_mkdir,
-    .unlink = mr_posix_unlink,
-    .rename = mr_posix_rename,
-    .sync_dir = mr_posix_sync_dir,
-    .free_space = mr_posix_free_space,
-    .drop_cache = mr_posix_drop_cache,
-    .resident = mr_posix_resident,
     .ioq_create = mr_posix_ioq_create,
     .ioq_free = mr_workq_free,
     .ioq_submit = mr_workq_submit,

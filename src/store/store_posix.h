@@ -12,7 +12,7 @@
 /* Direct I/O through our own aligned memory when the caller's range or buffer is not aligned. Buffers are kept, so in
  * the steady state none is allocated. */
 #define MR_BOUNCE_BYTES ((size_t)1 << 20)
-#define MR_BOUNCE_ALIGN ((size_t)4096)
+#define MR_BOUNCE_ALIGN ((size_t)4096) /* a page: every block size that file systems ask for divides it */
 #define MR_BOUNCE_KEPT 64
 
 struct mr_bounce {
@@ -44,8 +44,9 @@ struct mr_posix_object {
     char path[];
 };
 
+/* `exec` runs what worker threads get from queues. */
 int mr_posix_init(struct mr_posix_store *s, const struct mr_store_ops *ops, const struct mr_posix_options *o,
-                  struct mr_error *err);
+                  mr_io_exec_fn *exec, struct mr_error *err);
 void mr_posix_done(struct mr_posix_store *s);
 void mr_posix_close(struct mr_store *s);
 
@@ -75,5 +76,15 @@ void mr_posix_note_no_direct(struct mr_posix_store *s, const char *path);
 
 void *mr_bounce_take(struct mr_bounce *b); /* MR_BOUNCE_BYTES, or NULL when memory is exhausted */
 void mr_bounce_give(struct mr_bounce *b, void *buf);
+
+/* The part of the ops table that posix and uring share. */
+#define MR_POSIX_OPS                                                                                                  \
+    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops),                                                         \
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,                \
+    .close = mr_posix_close, .object_open = mr_posix_object_open, .object_close = mr_posix_object_close,              \
+    .object_size = mr_posix_object_size, .read = mr_posix_read, .write = mr_posix_write, .fsync = mr_posix_fsync,     \
+    .allocate = mr_posix_allocate, .truncate = mr_posix_truncate, .stat = mr_posix_stat, .list = mr_posix_list,       \
+    .mkdir = mr_posix_mkdir, .unlink = mr_posix_unlink, .rename = mr_posix_rename, .sync_dir = mr_posix_sync_dir,     \
+    .free_space = mr_posix_free_space, .drop_cache = mr_posix_drop_cache, .resident = mr_posix_resident
 
 #endif

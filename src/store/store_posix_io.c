@@ -3,10 +3,12 @@
  *
  * Direct reads: a range that is aligned in file and memory goes straight to the caller's buffer; an unaligned end is read
  * by the same preadv into an aligned bounce buffer and copied; anything else goes through the bounce buffer in pieces.
- * Direct writes: the aligned middle goes directly (through the bounce buffer when the memory is not aligned), unaligned
- * ends go through the page cache on a second descriptor of the same file. The kernel keeps the two coherent, no
- * neighbouring byte is rewritten by us, so concurrent writers of neighbouring ranges cannot lose data, and the file never
- * needs trimming. Functions may move less than asked; the callers repeat. */
+ * Direct writes: whole pages go directly (through the bounce buffer when the memory is not aligned), what is left at both
+ * ends goes through the page cache on a second descriptor of the same file. No neighbouring byte is rewritten by us, so
+ * concurrent writers of neighbouring ranges cannot lose data, and the file never needs trimming. The border is the page
+ * even where the file system would take smaller blocks: a direct write throws the pages it covers out of the cache, and if
+ * one of them is being dirtied by a neighbour's end at that moment the kernel fails the next fsync with EIO.
+ * Functions may move less than asked; the callers repeat. */
 #include "store/store_posix.h"
 
 #include "base/common.h"
@@ -115,9 +117,9 @@ static int64_t read_direct(struct mr_posix_store *s, struct mr_posix_object *o, 
     return r;
 }
 
-static int64_t write_direct(struct mr_posix_store *s, struct mr_posix_object *o, size_t align, const char *buf, size_t len,
-                            uint64_t offset)
+static int64_t write_direct(struct mr_posix_store *s, struct mr_posix_object *o, const char *buf, size_t len, uint64_t offset)
 {
+    const size_t align = MR_BOUNCE_ALIGN;
     size_t head = (size_t)(offset % align);
     if (head || len < align)
         return pwrite_once(o->fd_buffered, buf, MR_MIN(len, align - head), offset);
@@ -174,7 +176,7 @@ int64_t mr_posix_write(struct mr_object *base, const void *buf, size_t len, uint
     if (!align) {
         r = pwrite_once(o->fd, buf, len, offset);
     } else {
-        r = write_direct(s, o, align, buf, len, offset);
+        r = write_direct(s, o, buf, len, offset);
         if (r == -EINVAL && leave_direct(s, o))
             r = pwrite_once(o->fd, buf, len, offset);
     }

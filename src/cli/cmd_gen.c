@@ -1,0 +1,322 @@
+/* `millrace gen`: writes a data set, continues an interrupted one, or repairs a damaged one. What to write comes from flags,
+ * from a workload (DLIO file or preset with Hydra overrides), or both: flags stand above the workload. Ranks (--ranks, or
+ * mpirun) share the files; rank 0 prepares, prints and writes the manifest. */
+#include "base/common.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/workers.h"
+#include "cli/commands.h"
+#include "cli/globals.h"
+#include "cli/workload_args.h"
+#include "comm/comm.h"
+#include "dataset/generate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct gen_options {
+    const char *folder, *workload, *config_dir, *store;
+    struct mr_gen_spec spec;
+    int64_t eval_files, eval_subfolders, threads, ranks;
+    bool dry_run, json, overwrite, repair, fsync, lenient;
+};
+
+#define AT(field) offsetof(struct gen_options, field)
+static const struct mr_option rows[] = {
+    {.key = "folder", .type = MR_OPT_STRING, .offset = AT(folder), .def = "", .flags = MR_OPTF_POSITIONAL,
+     .doc = "Where to write; the files go to FOLDER/train and FOLDER/valid. Default: the workload's data_folder."},
+    MR_GEN_SPEC_ROWS(AT(spec)),
+    {.key = "eval_files", .type = MR_OPT_INT, .offset = AT(eval_files), .def = "0", .min = 0, .max = 1e12,
+     .doc = "Files of the evaluation set, in FOLDER/valid; 0 = none."},
+    {.key = "eval_subfolders", .type = MR_OPT_INT, .offset = AT(eval_subfolders), .def = "0", .min = 0, .max = 1e9,
+     .doc = "Subfolders of the evaluation set."},
+    {.key = "workload", .type = MR_OPT_STRING, .offset = AT(workload), .def = "", .short_flag = 'w',
+     .doc = "Take what flags do not say from this preset or workload file; the same as workload=NAME.", .example = "unet3d_h100"},
+    {.key = "config_dir", .type = MR_OPT_STRING, .offset = AT(config_dir), .def = "",
+     .doc = "Folder with workload files, searched first."},
+    {.key = "lenient", .type = MR_OPT_BOOL, .offset = AT(lenient), .def = "false",
+     .doc = "Unknown keys of the workload are noted and ignored."},
+    {.key = "threads", .type = MR_OPT_INT, .offset = AT(threads), .def = "0", .min = 0, .max = 1024, .short_flag = 't',
+     .doc = "Threads per rank; 0 = one per CPU. The bytes do not depend on it."},
+    {.key = "ranks", .type = MR_OPT_INT, .offset = AT(ranks), .def = "1", .min = 1, .max = 1024,
+     .doc = "Local processes that share the work. Under mpirun or srun leave it at 1. The bytes do not depend on it."},
+    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix",
+     .doc = "Storage stack to write through; 'millrace help store' lists the parts.", .example = "uring"},
+    {.key = "fsync", .type = MR_OPT_BOOL, .offset = AT(fsync), .def = "false",
+     .doc = "Make each file durable before it gets its name: survives a power cut, costs time."},
+    {.key = "overwrite", .type = MR_OPT_BOOL, .offset = AT(overwrite), .def = "false",
+     .doc = "Replace another data set that lies in the folder."},
+    {.key = "repair", .type = MR_OPT_BOOL, .offset = AT(repair), .def = "false",
+     .doc = "Compare every byte of every file with what it should be and write missing and damaged files again."},
+    {.key = "dry_run", .type = MR_OPT_BOOL, .offset = AT(dry_run), .def = "false",
+     .doc = "Say what would be written and whether it fits; write nothing."},
+    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j', .doc = "Print the result as JSON."},
+    MR_OPTION_END,
+};
+
+static const struct mr_option_table table = {
+    .section = "gen", .doc = "gen", .options = rows, .struct_bytes = sizeof(struct gen_options)};
+
+/* ---- what to write ---- */
+
+static void from_workload(const struct mr_workload *w, struct gen_options *o, struct mr_arena *a)
+{
+    const struct mr_conf_dataset *d = &w->dataset;
+    char text[64];
+    for (const struct mr_workload_section *s = mr_workload_sections; s->table; s++)
+        if (strcmp(s->table->section, "dataset") == 0) {
+            mr_option_print(mr_option_find(s->table, "format"), d, text, sizeof text);
+            o->spec.format = mr_arena_strdup(a, text);
+        }
+    o->spec.files = d->num_files_train;
+    o->spec.samples_per_file = d->num_samples_per_file;
+    o->spec.size_bytes = (uint64_t)(d->record_length_bytes + 0.5);
+    o->spec.size_stdev_bytes = (uint64_t)(d->record_length_bytes_stdev + 0.5);
+    o->spec.dims = d->record_dims;
+    o->spec.dtype = d->record_element_type;
+    o->spec.seed = d->seed;
+    o->spec.compressibility = (int64_t)(100 * d->compressibility + 0.5);
+    o->spec.subfolders = d->num_subfolders_train;
+    o->spec.prefix = d->file_prefix;
+    o->spec.compression = d->compression == MR_CC_GZIP ? MR_COMP_GZIP : d->compression == MR_CC_ZIP ? MR_COMP_ZIP : MR_COMP_NONE;
+    o->spec.compression_level = MR_MAX(1, MR_MIN(9, d->compression_level));
+    o->spec.chunk = w->hdf5.chunk_dims;
+    o->eval_files = d->num_files_eval;
+    o->eval_subfolders = d->num_subfolders_eval;
+    o->folder = d->data_folder;
+    if (o->spec.dims.n)
+        o->spec.size_stdev_bytes = 0; /* a shape has one size; DLIO ignores the deviation then, too */
+}
+
+/* The workload lies between the defaults and the flags, so flags are parsed once more on top of it. */
+static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, struct mr_error *err)
+{
+    struct mr_workload *w;
+    struct mr_strings again = {0};
+    if (!*o->workload && !ctx->overrides.n)
+        return 0;
+    int r = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &w, err);
+    if (r < 0)
+        return r;
+    if (w->dataset.format == MR_CF_SYNTHETIC)
+        return mr_error_plain(err, MR_E_USAGE, "workload '%s' has synthetic data: there is nothing to generate", w->name);
+    if ((r = mr_workload_check_supported(w, err)) < 0)
+        return r;
+    if (w->dataset.compression > MR_CC_ZIP)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "the workload's compression is not supported");
+    r = mr_options_defaults(&table, ctx->arena, o, err);
+    if (r < 0)
+        return r;
+    from_workload(w, o, ctx->arena);
+    if ((r = mr_options_parse_env(&table, environ, ctx->arena, o, err)) < 0)
+        return r;
+    /* The global options were taken before; here they only have to be recognised. */
+    void *globals = mr_arena_alloc(ctx->arena, mr_globals_table.struct_bytes);
+    if (!globals || mr_options_defaults(&mr_globals_table, ctx->arena, globals, err) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot read the options");
+    struct mr_options_target targets[] = {{&table, o}, {&mr_globals_table, globals}};
+    return mr_options_parse_targets(targets, 2, ctx->argc, ctx->argv, ctx->arena, &again, err);
+}
+
+/* ---- one split ---- */
+
+struct split {
+    const char *name;
+    struct mr_gen_plan plan;
+    struct mr_gen_estimate estimate;
+    struct mr_gen_result result;
+    char folder[4096];
+    double seconds;
+};
+
+static int resolve_split(const struct gen_options *o, bool valid, struct split *s, struct mr_error *err)
+{
+    struct mr_gen_spec spec = o->spec;
+    s->name = valid ? "valid" : "train";
+    if (valid) {
+        spec.files = o->eval_files;
+        spec.subfolders = o->eval_subfolders;
+    }
+    size_t len = strlen(o->folder);
+    while (len > 1 && o->folder[len - 1] == '/')
+        len--;
+    if (snprintf(s->folder, sizeof s->folder, "%.*s/%s", (int)len, o->folder, s->name) >= (int)sizeof s->folder)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot use folder '%s'", o->folder);
+    return mr_gen_plan_resolve(&spec, s->name, &s->plan, err);
+}
+
+static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *err)
+{
+    uint64_t v[] = {r->files_written, r->bytes_written, r->files_kept, r->bytes_kept};
+    int rc = c->ops->allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
+    if (rc >= 0) {
+        r->files_written = v[0];
+        r->bytes_written = v[1];
+        r->files_kept = v[2];
+        r->bytes_kept = v[3];
+    }
+    return rc;
+}
+
+static int run_with_progress(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, const struct split *s, struct mr_error *err)
+{
+    struct mr_progress *progress = NULL;
+    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating", .unit = "files",
+                                     .total = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world,
+                                     .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
+                                     .stream = c->rank == 0 ? stderr : NULL, .force_tty = -1};
+    int r = mr_progress_start(&po, &progress, err);
+    mr_gen_set_progress(g, progress);
+    if (r >= 0)
+        r = mr_gen_run(g, err);
+    mr_gen_set_progress(g, NULL);
+    mr_progress_stop(progress);
+    return r;
+}
+
+static int write_split(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, struct split *s, struct mr_error *err)
+{
+    int r = mr_comm_agree(c, c->rank == 0 ? mr_gen_prepare(g, err) : 0, err);
+    if (r >= 0)
+        r = mr_comm_agree(c, run_with_progress(g, o, c, s, err), err);
+    if (r >= 0)
+        r = mr_comm_agree(c, c->rank == 0 ? mr_gen_finish(g, err) : 0, err);
+    if (r < 0)
+        return r;
+    mr_gen_get_result(g, &s->result);
+    return add_up(c, &s->result, err);
+}
+
+static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_comm *c, struct mr_store *store,
+                     struct split *s, struct mr_error *err)
+{
+    struct mr_gen *g = NULL;
+    uint64_t start = mr_now_ns();
+    struct mr_gen_options go = {
+        .store = store, .folder = s->folder, .plan = &s->plan, .rank = c->rank, .world = c->world,
+        .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
+        .overwrite = o->overwrite, .repair = o->repair, .fsync = o->fsync, .stop = ctx->stop,
+    };
+    int r = mr_gen_open(&go, &g, err);
+    if (r >= 0)
+        r = write_split(g, o, c, s, err);
+    mr_gen_close(g);
+    s->seconds = (double)(mr_now_ns() - start) / 1e9;
+    return r;
+}
+
+/* ---- what to say ---- */
+
+static json_t *split_json(const struct gen_options *o, const struct split *s)
+{
+    const struct mr_gen_result *r = &s->result;
+    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format", s->plan.format->name,
+                          "files", (json_int_t)s->plan.spec.files, "samples", (json_int_t)s->plan.samples,
+                          "content_seed", (json_int_t)s->plan.content.seed);
+    if (o->dry_run)
+        json_object_set_new(j, "estimated_bytes", json_integer((json_int_t)s->estimate.bytes));
+    else
+        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written", (json_int_t)r->files_written,
+                                            "bytes_written", (json_int_t)r->bytes_written, "files_kept", (json_int_t)r->files_kept,
+                                            "bytes_kept", (json_int_t)r->bytes_kept, "already_complete",
+                                            r->was_complete && r->files_written == 0, "duration_s", s->seconds));
+    return j;
+}
+
+static void print_split(const struct gen_options *o, const struct split *s)
+{
+    char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN];
+    const struct mr_gen_result *r = &s->result;
+    mr_human_count((uint64_t)s->plan.spec.files, a);
+    mr_human_count(s->plan.samples, b);
+    printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name, s->plan.spec.files == 1 ? "" : "s", b,
+           s->plan.samples == 1 ? "" : "s", s->folder);
+    if (o->dry_run) {
+        printf(": about %s\n", mr_human_bytes((double)s->estimate.bytes, c));
+        return;
+    }
+    if (r->files_written == 0 && r->was_complete) {
+        printf(": already complete (%s)\n", mr_human_bytes((double)r->bytes_kept, c));
+        return;
+    }
+    printf(": wrote %s", mr_human_count(r->files_written, a));
+    printf(" (%s", mr_human_bytes((double)r->bytes_written, c));
+    printf(", %s)", mr_human_rate((double)r->bytes_written / MR_MAX(s->seconds, 1e-9), c));
+    if (r->files_kept)
+        printf(", %s were there", mr_human_count(r->files_kept, a));
+    putchar('\n');
+}
+
+static int report(const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    if (!o->json) {
+        for (unsigned i = 0; i < n; i++)
+            print_split(o, &splits[i]);
+        return 0;
+    }
+    json_t *list = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, split_json(o, &splits[i]));
+    return mr_cli_print_json(stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
+}
+
+static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    struct mr_comm *c;
+    struct mr_store *store = NULL;
+    int r = mr_comm_open((uint32_t)o->ranks, 0, &c, err);
+    if (r < 0)
+        return r;
+    r = mr_store_open(o->store, &store, err);
+    if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
+        r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
+    r = mr_comm_agree(c, r, err);
+    for (unsigned i = 0; r >= 0 && i < n; i++)
+        r = gen_split(ctx, o, c, store, &splits[i], err);
+    mr_store_close(store);
+    bool speaks = c->rank == 0;
+    mr_comm_close(c); /* forked ranks end here */
+    if (r >= 0 && speaks)
+        r = report(o, splits, n, err);
+    return r;
+}
+
+static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    struct gen_options *o = ctx->options;
+    struct split splits[2] = {{0}};
+    int r = apply_workload(ctx, o, err);
+    if (r < 0)
+        return r;
+    if (!*o->folder)
+        return mr_error_plain(err, MR_E_USAGE, "no folder given"), mr_error_hint(err, "millrace gen FOLDER --format npz --files 8"), MR_E_USAGE;
+    unsigned n = o->eval_files ? 2 : 1;
+    for (unsigned i = 0; r >= 0 && i < n; i++)
+        r = resolve_split(o, i == 1, &splits[i], err);
+    for (unsigned i = 0; r >= 0 && o->dry_run && i < n; i++)
+        r = mr_gen_estimate(&splits[i].plan, &splits[i].estimate, err);
+    if (r < 0)
+        return r;
+    return o->dry_run ? report(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
+}
+
+const struct mr_command mr_cmd_gen = {
+    .name = "gen",
+    .synopsis = "FOLDER [options] [workload=NAME] [KEY=VALUE...]",
+    .summary = "write a data set, continue an interrupted one, or repair a damaged one",
+    .details =
+        "Every byte is a function of the options, never of threads, ranks or interruptions: any reader can verify any sample. A set "
+        "that is complete is left alone; one that was interrupted, even by kill -9, is continued; another set in the folder is refused "
+        "unless --overwrite is given. --repair compares every byte and writes missing and damaged files again.\n\n"
+        "  millrace gen /data/unet3d workload=unet3d_h100 ++workload.dataset.num_files_train=28\n"
+        "  millrace gen /data/img --format jpeg --files 10000 --size 115KB --labels 1000 --eval-files 500\n"
+        "  millrace gen /data/tf --format tfrecord --files 64 --samples-per-file 1251 --size 114660 --ranks 4\n"
+        "  millrace gen /data/img --format jpeg --files 10000 --size 115KB --labels 1000 --eval-files 500 --repair\n",
+    .table = {.section = "gen", .doc = "gen", .options = rows, .struct_bytes = sizeof(struct gen_options)},
+    .takes_overrides = true,
+    .run = run_gen,
+};

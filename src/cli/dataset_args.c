@@ -1,0 +1,9 @@
+/* Shared by the data set commands. */
+#include "cli/dataset_args.h"
+#include "dataset/walk.h"
+
+json_t *mr_cli_name_json(const char *name)
+{
+    char text[4 * MR_NAME_MAX];
+    return json_string(mr_name_escape(name, text, sizeof text));
+}

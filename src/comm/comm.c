@@ -1,0 +1,165 @@
+/* Joining a job, the job of one, and what all backends share: agreeing on errors. */
+#include "comm/comm.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int self_barrier(struct mr_comm *c, struct mr_error *err)
+{
+    (void)c, (void)err;
+    return 0;
+}
+
+static int self_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    (void)c, (void)v, (void)n, (void)op, (void)err;
+    return 0;
+}
+
+static int self_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    (void)c, (void)v, (void)n, (void)op, (void)err;
+    return 0;
+}
+
+static int self_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err)
+{
+    (void)c, (void)buf, (void)len, (void)root, (void)err;
+    return 0;
+}
+
+static int self_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err)
+{
+    (void)c, (void)root, (void)err;
+    if (len)
+        memmove(recv, send, len);
+    return 0;
+}
+
+static void self_fail(struct mr_comm *c, const struct mr_error *why)
+{
+    (void)c, (void)why; /* nobody to tell */
+}
+
+static void self_close(struct mr_comm *c)
+{
+    free(c);
+}
+
+static const struct mr_comm_ops self_ops = {
+    .abi = MR_COMM_ABI, .size = sizeof(struct mr_comm_ops), .name = "self", .doc = "a job of one process",
+    .barrier = self_barrier, .allreduce_u64 = self_allreduce_u64, .allreduce_f64 = self_allreduce_f64,
+    .bcast = self_bcast, .gather = self_gather, .fail = self_fail, .close = self_close};
+
+static int self_open(struct mr_comm **out, struct mr_error *err)
+{
+    struct mr_comm *c = calloc(1, sizeof(*c));
+    if (!c)
+        return mr_error_set(err, -ENOMEM, "cannot join a job");
+    *c = (struct mr_comm){.ops = &self_ops, .world = 1, .local_world = 1};
+    *out = c;
+    return 0;
+}
+
+static int module_open(uint32_t expected, const char *launcher, struct mr_comm **out, struct mr_error *err)
+{
+    struct mr_comm *c;
+    int code = mr_comm_module_load(&c, err);
+    if (code == MR_E_UNSUPPORTED && expected == 1)
+        return self_open(out, err); /* one process needs nobody's help */
+    if (code)
+        return code;
+    if (c->world != expected) {
+        uint32_t world = c->world;
+        mr_comm_close(c);
+        mr_error_plain(err, MR_E_UNSUPPORTED, "%s started %u processes, but MPI sees a job of %u", launcher, expected, world);
+        mr_error_hint(err, "start with the mpirun of the MPI that millrace_mpi.so was built with, or 'srun --mpi=pmix'");
+        return MR_E_UNSUPPORTED;
+    }
+    *out = c;
+    return 0;
+}
+
+int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_error *err)
+{
+    const char *launcher = NULL;
+    uint32_t started = no_mpi ? 0 : mr_comm_detect_launcher(&launcher);
+    if (ranks > 1 && started > 1) {
+        mr_error_plain(err, MR_E_USAGE, "%s has started %u processes already; each would fork %u ranks", launcher, started,
+                       ranks);
+        mr_error_hint(err, "leave out --ranks under %s", launcher);
+        return MR_E_USAGE;
+    }
+    if (ranks > 1)
+        return mr_comm_fork_open(ranks, out, err);
+    return started ? module_open(started, launcher, out, err) : self_open(out, err);
+}
+
+void mr_comm_close(struct mr_comm *c)
+{
+    if (c)
+        c->ops->close(c);
+}
+
+int mr_comm_barrier(struct mr_comm *c, struct mr_error *err)
+{
+    return c->ops->barrier(c, err);
+}
+
+int mr_comm_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    return c->ops->allreduce_u64(c, v, n, op, err);
+}
+
+int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    return c->ops->allreduce_f64(c, v, n, op, err);
+}
+
+static int check_root(const struct mr_comm *c, uint32_t root, struct mr_error *err)
+{
+    return root < c->world ? 0
+                           : mr_error_plain(err, MR_E_USAGE, "root %u does not exist in a job of %u ranks", root, c->world);
+}
+
+int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err)
+{
+    int code = check_root(c, root, err);
+    return code ? code : c->ops->bcast(c, buf, len, root, err);
+}
+
+int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err)
+{
+    int code = check_root(c, root, err);
+    return code ? code : c->ops->gather(c, send, len, recv, root, err);
+}
+
+void mr_comm_fail(struct mr_comm *c, const struct mr_error *why)
+{
+    c->ops->fail(c, why);
+}
+
+int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err)
+{
+    struct mr_error mine = {0};
+    if (my_code < 0 && err && err->code == my_code)
+        mine = *err;
+    else if (my_code < 0)
+        mr_error_plain(&mine, my_code, "%s", mr_error_name(my_code));
+    uint64_t lowest = my_code < 0 ? c->rank : UINT64_MAX;
+    int code = c->ops->allreduce_u64(c, &lowest, 1, MR_COMM_MIN, err);
+    if (code)
+        return code;
+    if (lowest == UINT64_MAX)
+        return 0;
+    code = c->ops->bcast(c, &mine, sizeof mine, (uint32_t)lowest, err);
+    if (code)
+        return code;
+    if (c->world > 1)
+        mr_error_context(&mine, "rank %u", (unsigned)lowest);
+    if (err)
+        *err = mine;
+    return mine.code;
+}

@@ -1,0 +1,87 @@
+/* Who started us, and where the MPI module lies. The only code of the libraries that reads the environment: there is no
+ * other way for a launcher to tell a process that it is one of many. Values are only compared and counted. */
+#include "comm/comm.h"
+#include "base/common.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint32_t number_of(const char *variable)
+{
+    const char *text = getenv(variable);
+    char *end;
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    unsigned long v = strtoul(text, &end, 10);
+    return *end == '\0' && v <= UINT32_MAX ? (uint32_t)v : 0;
+}
+
+uint32_t mr_comm_detect_launcher(const char **name)
+{
+    static const struct {
+        const char *variable, *launcher;
+    } sizes[] = {
+        {"OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
+        {"PMI_SIZE", "mpirun (MPICH)"},
+        {"MV2_COMM_WORLD_SIZE", "mpirun (MVAPICH)"},
+        {"SLURM_STEP_NUM_TASKS", "srun"}, /* set in a step only, not in the batch script around it */
+    };
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes); i++) {
+        uint32_t n = number_of(sizes[i].variable);
+        if (n && (strcmp(sizes[i].launcher, "srun") != 0 || n > 1)) {
+            if (name)
+                *name = sizes[i].launcher;
+            return n;
+        }
+    }
+    return 0;
+}
+
+/* Next to the program in a build or an installed tree. */
+static const char *const places[] = {"../lib/millrace_mpi.so", "../lib/millrace/millrace_mpi.so",
+                                     "../lib64/millrace/millrace_mpi.so",
+                                     "../lib/x86_64-linux-gnu/millrace/millrace_mpi.so",
+                                     "../lib/aarch64-linux-gnu/millrace/millrace_mpi.so"};
+
+bool mr_comm_module_find(char *path, size_t cap)
+{
+    char exe[3072];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return false;
+    exe[n] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash)
+        *slash = '\0';
+    for (unsigned i = 0; i < MR_ARRAY_LEN(places); i++) {
+        snprintf(path, cap, "%s/%s", exe, places[i]);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
+{
+    char path[4096];
+    if (!mr_comm_module_find(path, sizeof path)) {
+        mr_error_plain(err, MR_E_UNSUPPORTED, "started by an MPI launcher, but millrace_mpi.so is not next to this program");
+        mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
+        return MR_E_UNSUPPORTED;
+    }
+    /* Open MPI loads parts of itself later and they look for its symbols globally. Never unloaded: MPI cannot be. */
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    mr_comm_module_open_fn *open_fn = NULL;
+    if (module)
+        *(void **)&open_fn = dlsym(module, MR_COMM_MODULE_SYMBOL);
+    if (!open_fn) {
+        const char *why = dlerror();
+        mr_error_plain(err, MR_E_UNSUPPORTED, "cannot load '%s': %s", path, why ? why : "symbol missing");
+        mr_error_hint(err, "it must be built with the MPI that is loaded here; rebuild it, or give --ranks N without mpirun");
+        return MR_E_UNSUPPORTED;
+    }
+    return open_fn(MR_COMM_ABI, out, err);
+}

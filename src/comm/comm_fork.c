@@ -1,0 +1,429 @@
+/* Local ranks without MPI: the process forks world-1 children; all share one mapping with a slot for each rank.
+ *
+ *   every collective:  write own slot ─> barrier ─> read the slots needed ─> barrier (slots are free again)
+ *
+ * Data longer than a slot goes in rounds. A reduction is computed by every rank over all slots in rank order, so that
+ * all ranks get bit-identical results.
+ *
+ * Death is noticed through pipes: rank r alone holds the write end of pipe r, so its read ends, which all others hold,
+ * hang up when r ends for whatever reason. Waiting ranks look at them every 50 ms; nobody depends on rank 0 to watch.
+ *
+ * Invariants:
+ *   1. `arrived` counts the ranks in the barrier of `generation`; the last one resets it and advances the generation.
+ *   2. `failed` goes from NONE through CLAIMED to SET once; `why` is written between and never changes after SET.
+ *   3. A rank leaves (hangs up) only after its last collective has advanced the generation. So a waiter that sees a
+ *      hang-up and then still finds its generation unchanged knows that the peer will never arrive.
+ *   4. Slot r is written only by rank r, between two barriers in which nobody reads it.
+ * No locks: a killed process could take one with it. */
+#include "comm/comm.h"
+#include "base/clock.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SLOT_BYTES ((size_t)64 << 10)
+#define LOOK_NS (50 * MR_NS_PER_MS)
+#define GRACE_NS (10 * MR_NS_PER_S)
+#define RANKS_MAX 4096u
+
+enum failed { FAILED_NONE, FAILED_CLAIMED, FAILED_SET };
+enum call { CALL_BARRIER = 1, CALL_U64, CALL_F64, CALL_BCAST, CALL_GATHER };
+
+struct shared {
+    _Atomic uint32_t generation; /* futex word */
+    _Atomic uint32_t arrived;
+    _Atomic uint32_t failed;
+    uint32_t failed_rank;
+    struct mr_error why;
+    struct {
+        _Atomic uint32_t left; /* said goodbye, as opposed to died */
+        uint32_t call;         /* what this rank is calling: a mismatch is a bug worth naming */
+        uint64_t len;
+    } rank[];
+};
+
+struct fork_comm {
+    struct mr_comm base;
+    struct shared *shared;
+    uint8_t *slots;
+    size_t map_bytes;
+    struct pollfd *life; /* read end for each rank; own: -1 */
+    int own_life;        /* write end */
+    pid_t *child;        /* rank 0: process of each rank */
+};
+
+static struct fork_comm *of(struct mr_comm *c)
+{
+    return MR_CONTAINER_OF(c, struct fork_comm, base);
+}
+
+static uint8_t *slot(const struct fork_comm *f, uint32_t rank)
+{
+    return f->slots + rank * SLOT_BYTES;
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+    struct timespec t = {.tv_nsec = (long)LOOK_NS};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Invariant 2: the first to claim writes the cause. */
+static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *why)
+{
+    uint32_t none = FAILED_NONE;
+    if (!atomic_compare_exchange_strong(&s->failed, &none, FAILED_CLAIMED))
+        return;
+    s->failed_rank = rank;
+    s->why = *why;
+    atomic_store(&s->failed, FAILED_SET);
+    futex_wake_all(&s->generation);
+}
+
+static int peer_error(const struct shared *s, struct mr_error *err)
+{
+    mr_error_plain(err, MR_E_PEER, "rank %u failed: %s", s->failed_rank, s->why.message);
+    if (s->why.context[0])
+        mr_error_context(err, "%s", s->why.context);
+    if (s->why.hint[0])
+        mr_error_hint(err, "%s", s->why.hint);
+    return MR_E_PEER;
+}
+
+/* Marks the first rank found hung up, if this generation can therefore never complete. */
+static void look_for_deaths(struct fork_comm *f, uint32_t generation)
+{
+    struct shared *s = f->shared;
+    if (poll(f->life, f->base.world, 0) <= 0)
+        return;
+    for (uint32_t r = 0; r < f->base.world; r++) {
+        if (!(f->life[r].revents & (POLLHUP | POLLERR | POLLNVAL)))
+            continue;
+        if (atomic_load(&s->generation) != generation) /* invariant 3 */
+            return;
+        struct mr_error why = {0};
+        mr_error_plain(&why, MR_E_PEER, atomic_load(&s->rank[r].left) ? "it left the job before the others"
+                                                                       : "its process died without a word");
+        set_failure(s, r, &why);
+        return;
+    }
+}
+
+static int enter_and_wait(struct fork_comm *f, struct mr_error *err)
+{
+    struct shared *s = f->shared;
+    if (atomic_load(&s->failed) == FAILED_SET)
+        return peer_error(s, err);
+    uint32_t generation = atomic_load(&s->generation);
+    if (atomic_fetch_add(&s->arrived, 1) + 1 == f->base.world) {
+        atomic_store(&s->arrived, 0);
+        atomic_fetch_add(&s->generation, 1);
+        futex_wake_all(&s->generation);
+        return 0;
+    }
+    for (unsigned claimed = 0; atomic_load(&s->generation) == generation;) {
+        uint32_t failed = atomic_load(&s->failed);
+        if (failed == FAILED_SET)
+            return peer_error(s, err);
+        claimed = failed == FAILED_CLAIMED ? claimed + 1 : 0;
+        if (claimed * LOOK_NS > MR_NS_PER_S) /* killed while it wrote why */
+            return mr_error_plain(err, MR_E_PEER, "a rank died while it reported a failure");
+        futex_wait(&s->generation, generation);
+        if (atomic_load(&s->generation) == generation)
+            look_for_deaths(f, generation);
+    }
+    return 0;
+}
+
+static int mismatch(struct fork_comm *f, uint32_t rank, struct mr_error *err)
+{
+    static const char *const names[] = {"nothing", "barrier", "allreduce_u64", "allreduce_f64", "bcast", "gather"};
+    struct shared *s = f->shared;
+    struct mr_error why;
+    uint32_t other = s->rank[rank].call, own = s->rank[f->base.rank].call;
+    mr_error_plain(&why, MR_E_INTERNAL, "rank %u calls %s of %llu bytes while rank %u calls %s of %llu bytes", f->base.rank,
+                   names[own], (unsigned long long)s->rank[f->base.rank].len, rank, names[other],
+                   (unsigned long long)s->rank[rank].len);
+    set_failure(s, f->base.rank, &why);
+    if (err)
+        *err = why;
+    return MR_E_INTERNAL;
+}
+
+/* Publishes what this rank calls and its piece of data, waits for all, and checks that they call the same. */
+static int publish(struct fork_comm *f, enum call call, const void *data, size_t len, struct mr_error *err)
+{
+    struct shared *s = f->shared;
+    uint32_t me = f->base.rank;
+    s->rank[me].call = call;
+    s->rank[me].len = len;
+    if (data && len)
+        memcpy(slot(f, me), data, len);
+    int code = enter_and_wait(f, err);
+    for (uint32_t r = 0; !code && r < f->base.world; r++)
+        if (s->rank[r].call != (uint32_t)call || s->rank[r].len != len)
+            code = mismatch(f, r, err);
+    return code;
+}
+
+static int fork_barrier(struct mr_comm *c, struct mr_error *err)
+{
+    int code = publish(of(c), CALL_BARRIER, NULL, 0, err);
+    return code ? code : enter_and_wait(of(c), err);
+}
+
+#define DEFINE_REDUCE(NAME, TYPE)                                                                                    \
+    static void NAME(const struct fork_comm *f, TYPE *v, size_t n, enum mr_comm_op op)                               \
+    {                                                                                                                \
+        memcpy(v, slot(f, 0), n * sizeof(*v));                                                                       \
+        for (uint32_t r = 1; r < f->base.world; r++) {                                                               \
+            const TYPE *from = (const TYPE *)(const void *)slot(f, r);                                               \
+            for (size_t i = 0; i < n; i++)                                                                           \
+                v[i] = op == MR_COMM_SUM ? v[i] + from[i] : op == MR_COMM_MIN ? MR_MIN(v[i], from[i])                \
+                                                                              : MR_MAX(v[i], from[i]);               \
+        }                                                                                                            \
+    }
+DEFINE_REDUCE(reduce_u64, uint64_t)
+DEFINE_REDUCE(reduce_f64, double)
+
+/* Both kinds of number have 8 bytes. */
+static int allreduce(struct mr_comm *c, enum call call, void *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    struct fork_comm *f = of(c);
+    int code = 0;
+    for (size_t at = 0; at < n && !code;) {
+        size_t run = MR_MIN(n - at, SLOT_BYTES / 8);
+        uint8_t *piece = (uint8_t *)v + at * 8;
+        code = publish(f, call, piece, run * 8, err);
+        if (!code && call == CALL_U64)
+            reduce_u64(f, (uint64_t *)(void *)piece, run, op);
+        else if (!code)
+            reduce_f64(f, (double *)(void *)piece, run, op);
+        if (!code)
+            code = enter_and_wait(f, err);
+        at += run;
+    }
+    return code;
+}
+
+static int fork_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    return allreduce(c, CALL_U64, v, n, op, err);
+}
+
+static int fork_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err)
+{
+    return allreduce(c, CALL_F64, v, n, op, err);
+}
+
+static int fork_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err)
+{
+    struct fork_comm *f = of(c);
+    int code = 0;
+    for (size_t at = 0; at < len && !code;) {
+        size_t run = MR_MIN(len - at, SLOT_BYTES);
+        code = publish(f, CALL_BCAST, c->rank == root ? (uint8_t *)buf + at : NULL, run, err);
+        if (!code && c->rank != root)
+            memcpy((uint8_t *)buf + at, slot(f, root), run);
+        if (!code)
+            code = enter_and_wait(f, err);
+        at += run;
+    }
+    return code;
+}
+
+static int fork_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err)
+{
+    struct fork_comm *f = of(c);
+    int code = 0;
+    for (size_t at = 0; at < len && !code;) {
+        size_t run = MR_MIN(len - at, SLOT_BYTES);
+        code = publish(f, CALL_GATHER, (const uint8_t *)send + at, run, err);
+        for (uint32_t r = 0; !code && c->rank == root && r < c->world; r++)
+            memcpy((uint8_t *)recv + r * len + at, slot(f, r), run);
+        if (!code)
+            code = enter_and_wait(f, err);
+        at += run;
+    }
+    return code;
+}
+
+static void fork_fail(struct mr_comm *c, const struct mr_error *why)
+{
+    set_failure(of(c)->shared, c->rank, why);
+}
+
+/* A healthy child may work as long as it likes; once the job has failed it gets ten seconds to end by itself. */
+static void reap(struct fork_comm *f)
+{
+    uint64_t deadline = 0;
+    for (uint32_t r = 1; r < f->base.world;) {
+        int status;
+        pid_t done = f->child[r] > 0 ? waitpid(f->child[r], &status, WNOHANG) : -1;
+        if (done != 0 && !(done < 0 && errno == EINTR)) {
+            r++;
+            continue;
+        }
+        uint64_t now = mr_now_ns();
+        if (!deadline && atomic_load(&f->shared->failed) == FAILED_SET)
+            deadline = now + GRACE_NS;
+        if (deadline && now > deadline)
+            kill(f->child[r], SIGKILL);
+        mr_clock_sleep_until(mr_clock_real(), now + 2 * MR_NS_PER_MS, NULL);
+    }
+}
+
+/* Also undoes a half-made job. */
+static void free_job(struct fork_comm *f)
+{
+    for (uint32_t r = 0; f->life && r < f->base.world; r++)
+        if (f->life[r].fd >= 0)
+            close(f->life[r].fd);
+    if (f->own_life >= 0)
+        close(f->own_life);
+    if (f->shared)
+        munmap(f->shared, f->map_bytes);
+    free(f->life);
+    free(f->child);
+    free(f);
+}
+
+static void fork_close(struct mr_comm *c)
+{
+    struct fork_comm *f = of(c);
+    atomic_store(&f->shared->rank[c->rank].left, 1);
+    if (c->rank == 0) {
+        close(f->own_life); /* so that children who still wait for us learn it while we reap them */
+        f->own_life = -1;
+        reap(f);
+    }
+    free_job(f);
+}
+
+static const struct mr_comm_ops fork_ops = {
+    .abi = MR_COMM_ABI, .size = sizeof(struct mr_comm_ops), .name = "fork", .doc = "local processes, no MPI",
+    .barrier = fork_barrier, .allreduce_u64 = fork_allreduce_u64, .allreduce_f64 = fork_allreduce_f64,
+    .bcast = fork_bcast, .gather = fork_gather, .fail = fork_fail, .close = fork_close};
+
+static int map_shared(struct fork_comm *f)
+{
+    uint32_t world = f->base.world;
+    size_t head = MR_ALIGN_UP(sizeof(struct shared) + world * sizeof(f->shared->rank[0]), (size_t)4096);
+    f->map_bytes = head + world * SLOT_BYTES;
+    void *map = mmap(NULL, f->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    f->shared = map;
+    f->slots = (uint8_t *)map + head;
+    return 0;
+}
+
+/* After fork: keep the own write end and the others' read ends. */
+static void become(struct fork_comm *f, uint32_t rank, int *write_end)
+{
+    f->base.rank = f->base.local_rank = rank;
+    f->own_life = write_end[rank];
+    for (uint32_t r = 0; r < f->base.world; r++)
+        if (r != rank)
+            close(write_end[r]);
+    close(f->life[rank].fd);
+    f->life[rank].fd = -1;
+}
+
+/* Returns in every process of the job; on failure only here, with the children that were made already ended. */
+static int fork_all(struct fork_comm *f, int *write_end, struct mr_error *err)
+{
+    fflush(NULL); /* or every child would print what is still buffered */
+    for (uint32_t r = 1; r < f->base.world; r++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            become(f, r, write_end);
+            return 0;
+        }
+        if (pid < 0) {
+            int code = -errno;
+            for (uint32_t k = 1; k < r; k++) {
+                kill(f->child[k], SIGKILL);
+                waitpid(f->child[k], NULL, 0);
+            }
+            return mr_error_set(err, code, "cannot start rank %u of %u", r, f->base.world);
+        }
+        f->child[r] = pid;
+    }
+    become(f, 0, write_end);
+    return 0;
+}
+
+static int make_pipes(struct fork_comm *f, int *write_end)
+{
+    for (uint32_t r = 0; r < f->base.world; r++) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC))
+            return -errno;
+        f->life[r] = (struct pollfd){.fd = ends[0], .events = 0};
+        write_end[r] = ends[1];
+    }
+    return 0;
+}
+
+static struct fork_comm *alloc_job(uint32_t ranks)
+{
+    struct fork_comm *f = calloc(1, sizeof(*f));
+    if (!f)
+        return NULL;
+    f->base = (struct mr_comm){.ops = &fork_ops, .world = ranks, .local_world = ranks};
+    f->own_life = -1;
+    f->life = malloc(ranks * sizeof(*f->life));
+    f->child = calloc(ranks, sizeof(*f->child));
+    for (uint32_t r = 0; f->life && r < ranks; r++)
+        f->life[r].fd = -1;
+    if (f->life && f->child)
+        return f;
+    free_job(f);
+    return NULL;
+}
+
+int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err)
+{
+    if (ranks < 1 || ranks > RANKS_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "%u local ranks: want 1 to %u", ranks, RANKS_MAX);
+    struct fork_comm *f = alloc_job(ranks);
+    int *write_end = malloc(ranks * sizeof(*write_end));
+    int code = f && write_end ? map_shared(f) : -ENOMEM;
+    for (uint32_t r = 0; write_end && r < ranks; r++)
+        write_end[r] = -1;
+    if (!code)
+        code = make_pipes(f, write_end);
+    if (!code)
+        code = fork_all(f, write_end, err);
+    else if (mr_error_set(err, code, "cannot set up %u local ranks", ranks) == -EMFILE)
+        mr_error_hint(err, "raise the limit of open files: ulimit -n %u", 2 * ranks + 256);
+    if (!code) {
+        *out = &f->base;
+    } else {
+        for (uint32_t r = 0; write_end && r < ranks; r++)
+            if (write_end[r] >= 0)
+                close(write_end[r]);
+        if (f)
+            free_job(f);
+    }
+    free(write_end);
+    return code;
+}

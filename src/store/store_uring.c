@@ -1,0 +1,561 @@
+/* The io_uring backend: posix files whose queues are rings, one ring per queue, so one thread keeps many requests in
+ * flight without helpers. Direct calls, paths and page-cache control are posix's own.
+ *
+ *    submit ──> SQEs ──(one system call per batch)──> kernel ──> CQEs ──> pieces left? ──yes──> SQE again
+ *                                                                             └──no──> done list ──> reap
+ *
+ * A READ_PATH is one linked chain: open into a registered descriptor, read, close; no descriptor table, no wake-up
+ * between the steps. A READ or WRITE is cut into pieces where the kernel's transfer limit or direct I/O's alignment asks
+ * for it; pieces of one request follow each other.
+ *
+ * io_uring is probed when the store is opened and again by every queue; where it is missing, forbidden (containers often
+ * forbid it) or lacks registered descriptors, the queue is served by posix threads, with one note in the log.
+ *
+ * Invariants (a queue belongs to one thread, so there is no lock)
+ *  1. A slot is idle or holds one request; pending counts its CQEs still to come.
+ *  2. At most 3 SQEs per slot are outstanding, and both rings are sized for 3 x depth: neither can overflow.
+ *  3. A slot becomes idle only with pending = 0 and its bounce buffer given back.
+ *  4. Nothing is allocated by submit and reap in the steady state. */
+#include "base/common.h"
+#include "base/log.h"
+#include "store/store_internal.h"
+#include "store/store_posix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum part { PART_OPEN, PART_MOVE, PART_CLOSE };
+
+struct slot {
+    struct mr_io *io;
+    size_t moved;
+    unsigned pending, retries;
+    int open_result, move_result;
+    bool direct;        /* READ_PATH is opened with O_DIRECT */
+    void *bounce;       /* kept from the first piece that needs it to the end of the request */
+    bool bounced;       /* the piece in flight goes through it */
+    size_t skip;        /* bytes in front of the wanted ones in the bounce buffer */
+    size_t piece;       /* bytes of the request that the piece in flight covers */
+    struct iovec iov[2];
+};
+
+struct uringq {
+    struct mr_ioq base;
+    struct mr_posix_store *store;
+    struct mr_ioq *fallback; /* a queue of posix threads; everything else is unused then */
+    struct io_uring ring;
+    bool needs_enable;       /* created disabled, so that the first submitter becomes the ring's owner */
+    bool defer;
+    unsigned in_flight, idle_count;
+    unsigned *idle;
+    struct mr_io *done, **done_tail;
+    unsigned done_count;
+    bool to_submit;
+    struct slot slot[];
+};
+
+struct uring_store {
+    struct mr_posix_store posix;
+    bool available;
+    atomic_bool noted;
+};
+
+static void note_fallback(struct uring_store *s, int code)
+{
+    if (!atomic_exchange(&s->noted, true))
+        mr_log(MR_LOG_NOTE, "io_uring is not available (%s); store 'uring' uses posix threads", strerror(-code));
+}
+
+/* ---- finishing ---- */
+
+static void finish(struct uringq *q, struct slot *s, int64_t result)
+{
+    struct mr_io *io = s->io;
+    if (s->bounce) {
+        mr_bounce_give(&q->store->bounce, s->bounce);
+        s->bounce = NULL;
+    }
+    s->io = NULL;
+    q->idle[q->idle_count++] = (unsigned)(s - q->slot);
+    io->result = result;
+    if (q->store->timing)
+        io->done_ns = mr_now_ns();
+    io->next = NULL;
+    *q->done_tail = io;
+    q->done_tail = &io->next;
+    q->done_count++;
+}
+
+/* What is left of the request, by plain system calls: the rare cases that a ring cannot do in one chain. */
+static void finish_by_calls(struct uringq *q, struct slot *s)
+{
+    struct mr_io rest = *s->io;
+    rest.buf = (char *)rest.buf + s->moved;
+    rest.len -= s->moved;
+    rest.offset += s->moved;
+    int64_t r = mr_posix_exec(&q->store->base, &rest);
+    finish(q, s, r < 0 ? r : (int64_t)s->moved + r);
+}
+
+/* ---- preparing ---- */
+
+static struct io_uring_sqe *new_sqe(struct uringq *q, struct slot *s)
+{
+    struct io_uring_sqe *e = io_uring_get_sqe(&q->ring); /* never NULL: invariant 2 */
+    if (!e) {
+        io_uring_submit(&q->ring);
+        e = io_uring_get_sqe(&q->ring);
+    }
+    s->pending++;
+    q->to_submit = true;
+    return e;
+}
+
+static void mark(struct uringq *q, const struct slot *s, struct io_uring_sqe *e, enum part part)
+{
+    io_uring_sqe_set_data64(e, (uint64_t)(s - q->slot) << 2 | part);
+}
+
+static bool is_aligned(const void *p, uint64_t align)
+{
+    return (uintptr_t)p % align == 0;
+}
+
+/* Where the next piece of a read lands: in the caller's buffer, or in a bounce buffer. False: no memory. */
+static bool plan_read(struct uringq *q, struct slot *s, unsigned off_align, unsigned mem_align, struct iovec *v, uint64_t *at)
+{
+    size_t left = s->io->len - s->moved;
+    char *to = (char *)s->io->buf + s->moved;
+    uint64_t offset = s->io->offset + s->moved;
+    s->skip = 0;
+    s->bounced = false;
+    *at = offset;
+    if (!off_align || (offset % off_align == 0 && is_aligned(to, mem_align) && left >= off_align)) {
+        s->piece = MR_MIN(off_align ? left - left % off_align : left, MR_STORE_MAX_TRANSFER);
+        *v = (struct iovec){.iov_base = to, .iov_len = s->piece};
+        return true;
+    }
+    if (!s->bounce && !(s->bounce = mr_bounce_take(&q->store->bounce)))
+        return false;
+    s->bounced = true;
+    s->skip = (size_t)(offset % off_align);
+    size_t want = MR_MIN(MR_ALIGN_UP(s->skip + MR_MIN(left, MR_BOUNCE_BYTES), off_align), MR_BOUNCE_BYTES);
+    s->piece = MR_MIN(want - s->skip, left);
+    *v = (struct iovec){.iov_base = s->bounce, .iov_len = want};
+    *at = offset - s->skip;
+    return true;
+}
+
+static void prep_read(struct uringq *q, struct slot *s)
+{
+    const struct mr_posix_object *o = (const struct mr_posix_object *)s->io->object;
+    struct iovec v;
+    uint64_t at;
+    if (!plan_read(q, s, atomic_load_explicit(&o->off_align, memory_order_relaxed), o->mem_align, &v, &at)) {
+        finish(q, s, -ENOMEM);
+        return;
+    }
+    struct io_uring_sqe *e = new_sqe(q, s);
+    io_uring_prep_read(e, o->fd, v.iov_base, (unsigned)v.iov_len, at);
+    mark(q, s, e, PART_MOVE);
+}
+
+static void prep_write(struct uringq *q, struct slot *s)
+{
+    const struct mr_posix_object *o = (const struct mr_posix_object *)s->io->object;
+    /* Whole pages directly, the ends through the page cache; see store_posix_io.c. */
+    size_t align = atomic_load_explicit(&o->off_align, memory_order_relaxed) ? MR_BOUNCE_ALIGN : 0;
+    size_t left = s->io->len - s->moved;
+    char *from = (char *)s->io->buf + s->moved;
+    uint64_t offset = s->io->offset + s->moved;
+    int fd = o->fd;
+    s->piece = MR_MIN(left, MR_STORE_MAX_TRANSFER);
+    if (align && (offset % align || left < align)) {
+        fd = o->fd_buffered;
+        s->piece = MR_MIN(left, align - (size_t)(offset % align));
+    } else if (align) {
+        s->piece -= s->piece % align;
+        if (!is_aligned(from, o->mem_align)) {
+            if (!s->bounce && !(s->bounce = mr_bounce_take(&q->store->bounce))) {
+                finish(q, s, -ENOMEM);
+                return;
+            }
+            s->piece = MR_MIN(s->piece, MR_BOUNCE_BYTES);
+            memcpy(s->bounce, from, s->piece);
+            from = s->bounce;
+        }
+    }
+    struct io_uring_sqe *e = new_sqe(q, s);
+    io_uring_prep_write(e, fd, from, (unsigned)s->piece, offset);
+    mark(q, s, e, PART_MOVE);
+}
+
+/* The range of a READ_PATH as one read; false when it takes more than one and plain calls must do it. */
+static bool plan_path(struct uringq *q, struct slot *s, unsigned *count, uint64_t *at)
+{
+    const struct mr_io *io = s->io;
+    size_t align = s->direct ? MR_BOUNCE_ALIGN : 1;
+    *count = 1;
+    if (io->len > MR_STORE_MAX_TRANSFER)
+        return false;
+    bool placed = io->offset % align == 0 && is_aligned(io->buf, align);
+    size_t tail = io->len % align;
+    if (s->direct && placed && tail && io->len > align) {
+        /* The aligned front straight to the caller, the rest through the bounce buffer. */
+        if (!(s->bounce = mr_bounce_take(&q->store->bounce)))
+            return false;
+        s->iov[0] = (struct iovec){.iov_base = io->buf, .iov_len = io->len - tail};
+        s->iov[1] = (struct iovec){.iov_base = s->bounce, .iov_len = align};
+        *count = 2;
+        *at = io->offset;
+        s->bounced = true;
+        s->skip = 0;
+        s->piece = io->len;
+        return true;
+    }
+    return plan_read(q, s, s->direct ? MR_BOUNCE_ALIGN : 0, MR_BOUNCE_ALIGN, s->iov, at) && s->piece == io->len;
+}
+
+static void prep_path(struct uringq *q, struct slot *s)
+{
+    unsigned count, index = (unsigned)(s - q->slot);
+    uint64_t at;
+    if (!plan_path(q, s, &count, &at)) {
+        finish_by_calls(q, s);
+        return;
+    }
+    struct io_uring_sqe *e = new_sqe(q, s);
+    io_uring_prep_openat_direct(e, AT_FDCWD, s->io->path, O_RDONLY | (s->direct ? O_DIRECT : 0), 0, index);
+    e->flags |= IOSQE_IO_LINK;
+    mark(q, s, e, PART_OPEN);
+    e = new_sqe(q, s);
+    if (count == 1)
+        io_uring_prep_read(e, (int)index, s->iov[0].iov_base, (unsigned)s->iov[0].iov_len, at);
+    else
+        io_uring_prep_readv(e, (int)index, s->iov, count, at);
+    e->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK; /* hard: a short or failed read still closes */
+    mark(q, s, e, PART_MOVE);
+    e = new_sqe(q, s);
+    io_uring_prep_close_direct(e, index);
+    mark(q, s, e, PART_CLOSE);
+}
+
+static void prep(struct uringq *q, struct slot *s)
+{
+    s->open_result = s->move_result = 0;
+    if (s->io->op == MR_IO_READ_PATH) {
+        prep_path(q, s);
+    } else if (s->io->op == MR_IO_FSYNC) {
+        struct io_uring_sqe *e = new_sqe(q, s);
+        io_uring_prep_fsync(e, ((struct mr_posix_object *)s->io->object)->fd, 0);
+        mark(q, s, e, PART_MOVE);
+    } else if (s->io->len == 0) {
+        finish(q, s, 0);
+    } else if (s->io->op == MR_IO_WRITE) {
+        prep_write(q, s);
+    } else {
+        prep_read(q, s);
+    }
+}
+
+/* ---- completing ---- */
+
+/* Puts what a read brought into the bounce buffer where it belongs; returns how many wanted bytes came. */
+static size_t land(struct slot *s, size_t got)
+{
+    if (!s->bounced)
+        return got;
+    if (s->io->op == MR_IO_READ_PATH && s->iov[0].iov_base != s->bounce) { /* two places: see plan_path */
+        size_t front = s->iov[0].iov_len;
+        if (got <= front)
+            return got;
+        size_t extra = MR_MIN(got - front, s->io->len - front);
+        memcpy((char *)s->io->buf + front, s->bounce, extra);
+        return front + extra;
+    }
+    size_t n = got > s->skip ? MR_MIN(got - s->skip, s->piece) : 0;
+    memcpy((char *)s->io->buf + s->moved, (char *)s->bounce + s->skip, n);
+    return n;
+}
+
+static void give_bounce(struct uringq *q, struct slot *s)
+{
+    if (s->bounce)
+        mr_bounce_give(&q->store->bounce, s->bounce);
+    s->bounce = NULL;
+}
+
+static void path_done(struct uringq *q, struct slot *s)
+{
+    int code = s->open_result < 0 ? s->open_result : s->move_result;
+    if ((code == -EINTR || code == -EAGAIN) && ++s->retries < MR_STORE_MAX_RETRIES) {
+        give_bounce(q, s);
+        prep(q, s);
+    } else if (code == -EINVAL && s->direct) {
+        mr_posix_note_no_direct(q->store, s->io->path);
+        s->direct = false;
+        give_bounce(q, s);
+        prep(q, s);
+    } else if (code < 0) {
+        finish(q, s, code);
+    } else {
+        finish(q, s, (int64_t)land(s, (size_t)code));
+    }
+}
+
+static bool is_direct(const struct mr_io *io)
+{
+    return atomic_load_explicit(&((struct mr_posix_object *)io->object)->off_align, memory_order_relaxed) != 0;
+}
+
+/* A piece of a READ or WRITE, or an FSYNC, has ended. */
+static void move_done(struct uringq *q, struct slot *s)
+{
+    int code = s->move_result;
+    if ((code == -EINTR || code == -EAGAIN) && ++s->retries < MR_STORE_MAX_RETRIES) {
+        prep(q, s);
+    } else if (s->io->op == MR_IO_FSYNC) {
+        finish(q, s, code);
+    } else if (code == -EINVAL && is_direct(s->io)) {
+        finish_by_calls(q, s); /* posix takes this object off direct I/O and says so */
+    } else if (code < 0) {
+        finish(q, s, code);
+    } else {
+        size_t n = land(s, (size_t)code);
+        s->moved += n;
+        if (n == 0 || s->moved == s->io->len)
+            finish(q, s, (int64_t)s->moved);
+        else
+            prep(q, s);
+    }
+}
+
+static void harvest(struct uringq *q)
+{
+    struct io_uring_cqe *c;
+    unsigned head, count = 0;
+    io_uring_for_each_cqe(&q->ring, head, c)
+    {
+        count++;
+        uint64_t data = io_uring_cqe_get_data64(c);
+        struct slot *s = &q->slot[data >> 2];
+        enum part part = (enum part)(data & 3);
+        if (part == PART_OPEN)
+            s->open_result = c->res;
+        else if (part == PART_MOVE)
+            s->move_result = c->res;
+        if (--s->pending > 0)
+            continue;
+        if (s->io->op == MR_IO_READ_PATH)
+            path_done(q, s);
+        else
+            move_done(q, s);
+    }
+    io_uring_cq_advance(&q->ring, count);
+}
+
+/* ---- the queue ---- */
+
+/* Hands prepared SQEs to the kernel and waits for `wait` completions. */
+static int enter(struct uringq *q, unsigned wait)
+{
+    if (q->needs_enable) {
+        /* By number: liburing 2.3 declares io_uring_enable_rings but its shared library lacks it. */
+        if (syscall(__NR_io_uring_register, q->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
+            return -errno;
+        q->needs_enable = false;
+        io_uring_register_ring_fd(&q->ring); /* saves a lookup per call; a refusal changes nothing */
+    }
+    for (unsigned tries = 0;; tries++) {
+        int rc = wait ? io_uring_submit_and_wait(&q->ring, wait) : q->to_submit ? io_uring_submit(&q->ring)
+                                                                                : io_uring_get_events(&q->ring);
+        if (rc >= 0) {
+            q->to_submit = io_uring_sq_ready(&q->ring) > 0;
+            return 0;
+        }
+        if ((rc != -EINTR && rc != -EBUSY && rc != -EAGAIN) || tries >= MR_STORE_MAX_RETRIES)
+            return rc;
+        if (rc == -EINTR)
+            continue;
+        /* BUSY and AGAIN: the kernel is short of something. Taking completions helps; else give it a moment. */
+        if (io_uring_cq_ready(&q->ring) > 0)
+            return 0;
+        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_NS_PER_MS, NULL);
+    }
+}
+
+static int uring_submit(struct mr_ioq *base, struct mr_io *const *ios, unsigned n, struct mr_error *err)
+{
+    struct uringq *q = (struct uringq *)base;
+    if (q->fallback)
+        return mr_workq_submit(q->fallback, ios, n, err);
+    int rc = mr_ioq_check_room(base, q->in_flight, n, err);
+    if (rc < 0 || n == 0)
+        return rc;
+    uint64_t now = q->store->timing ? mr_now_ns() : 0;
+    for (unsigned i = 0; i < n; i++) {
+        struct slot *s = &q->slot[q->idle[--q->idle_count]];
+        *s = (struct slot){.io = ios[i], .direct = q->store->direct || (ios[i]->flags & MR_OBJ_DIRECT)};
+        ios[i]->submit_ns = now;
+        q->in_flight++;
+        prep(q, s);
+    }
+    /* A failure here is not lost: reap enters the kernel again and reports it. */
+    if (q->to_submit)
+        (void)enter(q, 0);
+    return 0;
+}
+
+static int uring_reap(struct mr_ioq *base, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err)
+{
+    struct uringq *q = (struct uringq *)base;
+    if (q->fallback)
+        return mr_workq_reap(q->fallback, min, max, done, err);
+    min = MR_MIN(MR_MIN(min, max), q->in_flight);
+    harvest(q);
+    bool entered = false;
+    while (q->done_count < min || q->to_submit || (!entered && q->defer && q->done_count == 0 && q->in_flight > 0)) {
+        int rc = enter(q, q->done_count < min ? min - q->done_count : 0);
+        if (rc < 0)
+            return mr_error_set(err, rc, "io_uring failed with %u requests in flight", q->in_flight);
+        entered = true;
+        harvest(q);
+    }
+    unsigned n = 0;
+    while (n < max && q->done) {
+        done[n++] = q->done;
+        q->done = q->done->next;
+    }
+    if (!q->done)
+        q->done_tail = &q->done;
+    q->done_count -= n;
+    q->in_flight -= n;
+    return (int)n;
+}
+
+static void uring_free(struct mr_ioq *base)
+{
+    if (!base)
+        return;
+    struct uringq *q = (struct uringq *)base;
+    if (q->fallback) {
+        mr_workq_free(q->fallback);
+    } else {
+        struct mr_io *done;
+        while (q->in_flight > 0 && uring_reap(base, 1, 1, &done, NULL) > 0) {
+        }
+        io_uring_queue_exit(&q->ring);
+    }
+    free(q->idle);
+    free(q);
+}
+
+/* The best set-up this kernel has: one submitter and completions run only when we ask (6.1), then ever plainer. */
+static int setup_ring(struct uringq *q, unsigned depth)
+{
+    static const unsigned flags[] = {IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+                                     IORING_SETUP_COOP_TASKRUN, 0};
+    int rc = -EINVAL;
+    for (unsigned i = 0; rc == -EINVAL && i < MR_ARRAY_LEN(flags); i++) {
+        struct io_uring_params p = {.flags = flags[i]};
+        rc = io_uring_queue_init_params(3 * depth, &q->ring, &p);
+        q->needs_enable = flags[i] & IORING_SETUP_R_DISABLED;
+        q->defer = flags[i] & IORING_SETUP_DEFER_TASKRUN;
+    }
+    if (rc < 0)
+        return rc;
+    rc = io_uring_register_files_sparse(&q->ring, depth);
+    if (rc < 0)
+        io_uring_queue_exit(&q->ring);
+    return rc < 0 ? rc : 0;
+}
+
+static int uring_create(struct mr_store *base, unsigned depth, struct mr_ioq **out, struct mr_error *err)
+{
+    struct uring_store *s = (struct uring_store *)base;
+    int rc = mr_ioq_check_depth(depth, err);
+    if (rc < 0)
+        return rc;
+    struct uringq *q = calloc(1, sizeof(*q) + depth * sizeof(q->slot[0]));
+    unsigned *idle = calloc(depth, sizeof(*idle));
+    if (!q || !idle) {
+        free(q);
+        free(idle);
+        return mr_error_set(err, -ENOMEM, "cannot create an I/O queue of depth %u", depth);
+    }
+    q->base = (struct mr_ioq){.store = base, .depth = depth};
+    q->store = &s->posix;
+    q->idle = idle;
+    q->done_tail = &q->done;
+    for (unsigned i = 0; i < depth; i++)
+        q->idle[q->idle_count++] = depth - 1 - i;
+    int ring = s->available ? setup_ring(q, depth) : -ENOSYS;
+    if (ring < 0) {
+        note_fallback(s, ring);
+        rc = mr_workq_create(s->posix.pool, depth, &q->fallback, err);
+        if (rc < 0) {
+            free(idle);
+            free(q);
+            return rc;
+        }
+    }
+    *out = &q->base;
+    return 0;
+}
+
+/* 0 when a ring can be made and knows our operations. */
+static int probe_kernel(void)
+{
+    static const int needed[] = {IORING_OP_OPENAT, IORING_OP_READ, IORING_OP_READV, IORING_OP_WRITE, IORING_OP_CLOSE, IORING_OP_FSYNC};
+    struct io_uring ring;
+    int rc = io_uring_queue_init(8, &ring, 0);
+    if (rc < 0)
+        return rc;
+    struct io_uring_probe *p = io_uring_get_probe_ring(&ring);
+    rc = p ? 0 : -ENOSYS;
+    for (unsigned i = 0; rc == 0 && i < MR_ARRAY_LEN(needed); i++)
+        if (!io_uring_opcode_supported(p, needed[i]))
+            rc = -EOPNOTSUPP;
+    io_uring_free_probe(p);
+    io_uring_queue_exit(&ring);
+    return rc;
+}
+
+static int uring_open(const void *options, struct mr_store *lower, struct mr_store **out, struct mr_error *err)
+{
+    (void)lower;
+    struct uring_store *s = calloc(1, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot open store 'uring'");
+    int rc = mr_posix_init(&s->posix, &mr_store_uring_ops, options, mr_posix_exec, err);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    rc = probe_kernel();
+    s->available = rc == 0;
+    if (rc < 0)
+        note_fallback(s, rc);
+    *out = &s->posix.base;
+    return 0;
+}
+
+const struct mr_store_ops mr_store_uring_ops = {
+    MR_POSIX_OPS,
+    .name = "uring",
+    .doc = "Files through io_uring: one thread keeps many requests in flight. Falls back to posix, saying so.",
+    .options = {.section = "uring",
+                .doc = "Files through io_uring",
+                .options = mr_posix_option_rows,
+                .struct_bytes = sizeof(struct mr_posix_options)},
+    .open = uring_open,
+    .ioq_create = uring_create,
+    .ioq_free = uring_free,
+    .ioq_submit = uring_submit,
+    .ioq_reap = uring_reap,
+};

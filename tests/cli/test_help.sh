@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Help, man pages, completion, version, usage errors: all from the tables, and they agree.
+set -eu
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+# expect STATUS TEXT COMMAND...: exit status, and the text somewhere on stderr
+expect() {
+    local want=$1 text=$2 rc=0
+    shift 2
+    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
+    [ "$rc" = "$want" ] || fail "$*: exit $rc, not $want: $(cat "$tmp/err")"
+    grep -qF -- "$text" "$tmp/err" || fail "$*: no '$text' in: $(cat "$tmp/err")"
+}
+
+commands=$($MILLRACE help | sed -n '/^commands:/,/^$/p' | awk '/^  /{print $1}')
+[ -n "$commands" ] || fail "no commands"
+$MILLRACE help --completion bash >"$tmp/bash"
+for c in $commands; do
+    $MILLRACE "$c" --help >"$tmp/a"
+    $MILLRACE help "$c" >"$tmp/b"
+    cmp -s "$tmp/a" "$tmp/b" || fail "'$c --help' and 'help $c' differ"
+    head -1 "$tmp/a" | grep -q "^usage: millrace $c" || fail "$c: no usage line"
+    $MILLRACE "$c" -h | cmp -s - "$tmp/a" || fail "$c -h differs"
+    awk 'length > 100' "$tmp/a" | grep -v '^  ' | grep -q . && fail "$c: help is wider than 100 columns"
+    $MILLRACE help --man "$c" >"$tmp/man"
+    grep -q "^.SH OPTIONS" "$tmp/man" || fail "$c: man page without options"
+    if command -v groff >/dev/null; then
+        groff -man -Tutf8 -ww "$tmp/man" 2>&1 >/dev/null | grep -q . && fail "$c: groff complains"
+    fi
+    # every flag of the help is in the man page and in the completion
+    grep -oE '^  (-., )?--[a-z-]+' "$tmp/a" | grep -oE -- '--[a-z-]+$' | while read -r flag; do
+        grep -qF -- "$(printf '%s' "$flag" | sed 's/-/\\-/g')" "$tmp/man" || fail "$c: $flag is not in the man page"
+        grep -qF -- "$flag" "$tmp/bash" || fail "$c: $flag is not in the completion"
+    done
+done
+$MILLRACE help --man >"$tmp/man"
+grep -q '^.TH MILLRACE 1' "$tmp/man" || fail "no man page of the program"
+$MILLRACE help --completion bash | bash -n || fail "bash completion"
+$MILLRACE help --completion fish | grep -q 'complete -c millrace' || fail "fish completion"
+$MILLRACE help --completion zsh | head -1 | grep -q '#compdef millrace' || fail "zsh completion"
+if command -v zsh >/dev/null; then $MILLRACE help --completion zsh | zsh -n || fail "zsh syntax"; fi
+# completion works: the shell function offers commands and flags
+bash -c 'source <($0 help --completion bash); COMP_WORDS=(millrace ru); COMP_CWORD=1; _millrace; [ "${COMPREPLY[*]}" = run ] || exit 1
+  COMP_WORDS=(millrace run --dry); COMP_CWORD=2; _millrace; [ "${COMPREPLY[*]}" = --dry-run ]' "$MILLRACE" || fail "completion offers nothing"
+
+for t in $($MILLRACE help topics | awk '/^  /{print $1}'); do
+    [ "$($MILLRACE help "$t" | wc -c)" -gt 100 ] || fail "topic $t is empty"
+done
+$MILLRACE help config >"$tmp/a"
+for key in batch_size record_length_bytes zero_stage chunk_dims exclude_start_steps s3_max_attempts au; do
+    grep -q "^  $key:" "$tmp/a" || fail "help config lacks $key"
+done
+grep -q MILLRACE_READER_BATCH_SIZE "$tmp/a" || fail "help config lacks the variables"
+
+$MILLRACE --version | head -1 | grep -qE '^millrace [0-9]+\.[0-9]+\.[0-9]+$' || fail "version"
+$MILLRACE --version | grep -qE 'features:.*hdf5.*io_uring.*mpi' || fail "features"
+$MILLRACE --version --json | grep -q '"schema": "millrace.version/1"' || fail "version as JSON"
+
+expect 2 "no command given" $MILLRACE
+expect 2 "did you mean 'millrace workloads'?" $MILLRACE worklods
+expect 2 "unknown option '--bogus'" $MILLRACE --bogus
+expect 2 "did you mean '--dry-run'?" $MILLRACE run --dry-rn
+expect 2 "there is no help on 'unitss'" $MILLRACE help unitss
+expect 2 "did you mean 'millrace help units'?" $MILLRACE help unitss
+expect 2 "must be one of: none, bash, zsh, fish" $MILLRACE help --completion csh
+expect 2 "unexpected argument 'b'" $MILLRACE help topics b
+expect 2 "unexpected argument" $MILLRACE --version nonsense
+
+# a result that cannot be written is an error
+rc=0; $MILLRACE help config >/dev/full 2>"$tmp/err" || rc=$?
+[ "$rc" = 5 ] || fail "full standard output: exit $rc"
+grep -q "cannot write to standard output" "$tmp/err" || fail "full standard output: $(cat "$tmp/err")"
+rc=0; $MILLRACE help config >&- 2>"$tmp/err" || rc=$?
+[ "$rc" = 5 ] || fail "closed standard output: exit $rc"
+set +e
+{ $MILLRACE help config; echo $? >"$tmp/rc"; } | head -c 10 >/dev/null
+set -e
+[ "$(cat "$tmp/rc")" != 0 ] || fail "broken pipe went unnoticed"
+echo "help: ok"
