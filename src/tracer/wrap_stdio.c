@@ -72,7 +72,7 @@ MR_WRAP(int, getchar_unlocked, (void), (), ST0(getchar, stdin, GETC(stdin)))
 MR_WRAP(int, getw, (FILE * f), (f), ST0(getw, f, got(f, !feof(f), 4)))
 MR_WRAP(int, ungetc, (int c, FILE *f), (c, f), ST0(ungetc, f, 0))
 MR_WRAP(ssize_t, getline, (char **b, size_t *n, FILE *f), (b, n, f), ST0(getline, f, got(f, r >= 0, r)))
-MR_WRAP(ssize_t, getdelim, (char **b, size_t *n, int d, FILE *f), (b, n, d, f), ST0(getdelim, f, got(f, r >= 0, r)))
+MR_WRAP(ssize_t, getdelim, (char **b, size_t *n, int d, FILE *f), (b, n, d, f), put_stream(t0, t1, d == 10 ? CALL(getline) : CALL(getdelim), f, NONE, (uint64_t)got(f, r >= 0, r), got(f, r >= 0, r)))
 MR_ALIAS(__getdelim, getdelim)
 
 #define PUTC (r == EOF ? -1 : 1)
