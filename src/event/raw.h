@@ -51,7 +51,7 @@ enum mr_ring_state { MR_RING_RUNNING = 1, MR_RING_EXITED, MR_RING_EXEC };
 #define MR_NO_OFFSET UINT64_MAX
 
 /* A value is given to continuation records only if it does not fit 48 bits signed. */
-#define MR_RAW_FITS48(v) ((int64_t)(v) << 16 >> 16 == (int64_t)(v))
+#define MR_RAW_FITS48(v) ((int64_t)((uint64_t)(v) << 16) >> 16 == (int64_t)(v))
 
 struct mr_slot {
     _Atomic uint32_t state; /* enum mr_slot_state */

@@ -417,6 +417,11 @@ static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const c
     return add_text(t, text, n, name, err);
 }
 
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
+{
+    return add_data(t, data, len, name, err);
+}
+
 static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -67,6 +67,8 @@ struct mr_trace {
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
 /* Adds a file, or all traces in a folder. The format is found from the content. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
+/* The same from memory that outlives the trace. */
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err);
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
 void mr_trace_free(struct mr_trace *t);
 

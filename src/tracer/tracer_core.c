@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
 _Alignas(4096) struct mr_live mr_live;
@@ -236,6 +237,8 @@ bool mr_enter_slow(void)
 {
     static _Atomic uint32_t off, lock;
     struct mr_tls *t = &mr_tls;
+    if (!environ)
+        return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
     if (mr_live.alive || atomic_load_explicit(&off, memory_order_relaxed) || t->mute || (t->busy && !mr_core.epoch))
         return false;
     int keep = errno;
