@@ -178,7 +178,8 @@ static void mrt_every_value_survives_blocks_of_any_size(void **state)
         write_names(&f, w);
         to = fill(f.ring, f.e, N, &seed, from);
         while (from < to) {
-            uint64_t stop = MR_MIN(to, from + 1 + draw(&seed) % 3000);
+            uint64_t stop = from + 1 + draw(&seed) % 3000;
+            stop = MR_MIN(to, stop);
             while (stop < to && mr_raw_call(&f.ring[stop & (MR_RING_RECORDS - 1)]) == MR_CALL_more)
                 stop++;
             size_t n = encode(&f, from, stop, &next);
