@@ -1,10 +1,11 @@
 /* Checkpoints: writing the state of a model so that there is always one complete copy, and reading it back verified.
  *
- * A checkpoint is a folder. Every rank writes its files under temporary names, optionally fsyncs them, then they are renamed;
- * rank 0 writes `checkpoint.json` (files, sizes, XXH3-64 checksums of every file) last. A folder without it, or one whose files
- * do not match it, is not a checkpoint: readers say so and never use it.
+ * A checkpoint is a folder `step-N`. Every rank writes its files into `step-N.tmp`, with a list of their sizes and XXH3-64
+ * checksums; when all ranks have, rank 0 joins the lists into `checkpoint.json` and renames the folder. With fsync everything is
+ * durable before the rename. So a folder with the final name is complete, always; a `.tmp` one is not a checkpoint and is
+ * removed by the next save of that step.
  *
- *   step-000120.tmp/ ──(all files complete, fsync)──> step-000120/ + checkpoint.json
+ *   step-000120.tmp/{model-00000.bin, ..., rank-00000.part} ──> checkpoint.json ──rename──> step-000120/
  *
  * What is in the files: tensors as (name, bytes) with content from a generator, written piece by piece through a bounded
  * buffer: a 100 GiB checkpoint needs no 100 GiB of memory.
@@ -41,8 +42,6 @@ struct mr_checkpoint_params {
     uint64_t seed;
     /* Agreement between ranks: called at the phase borders with this rank's code; returns the job's. NULL for one rank. */
     int (*agree)(void *user, int code, struct mr_error *err);
-    /* Collects `len` bytes of every rank on rank 0 (recv: world * len). NULL for one rank. */
-    int (*gather)(void *user, const void *send, uint64_t len, void *recv, struct mr_error *err);
     void *user;
 };
 

@@ -51,6 +51,7 @@ struct mr_dataset_info {
 };
 
 enum mr_dataset_read_flags {
+    MR_DATASET_RAW = 2,    /* the sample's bytes as they lie in the file, not decoded; no checksum is checked */
     MR_DATASET_VERIFY = 1, /* check stored checksums (TFRecord, zip, PNG ...); costs the checksum and, in places, a longer read */
 };
 

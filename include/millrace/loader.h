@@ -34,11 +34,6 @@
 extern "C" {
 #endif
 
-enum mr_loader_policy {
-    MR_LOADER_NAIVE,   /* read when asked: no look-ahead, in the consumer's thread */
-    MR_LOADER_STAGING, /* read ahead in access order into a staging buffer of `lookahead` batches */
-};
-
 enum mr_loader_io {
     MR_LOADER_IO_AUTO,     /* threads that read and decode; a queue where the store can and reads are cold (direct) */
     MR_LOADER_IO_THREADS,  /* each engine thread reads with direct calls */
@@ -65,23 +60,23 @@ struct mr_loader_params {
     unsigned threads;           /* engine threads; 0 = the CPUs this process may use */
     unsigned lookahead;         /* batches read ahead (staging), at least 1 */
     uint64_t memory_bytes;      /* limit on slabs and I/O buffers; 0 = what lookahead needs. Too small is an error with numbers */
-    enum mr_loader_policy policy;
+    const char *policy;         /* "staging": read ahead in access order; "naive": read when asked, in the consumer's thread */
     enum mr_loader_io io;
     unsigned queue_depth;       /* 0 = 32 */
     unsigned flags;
-    uint64_t row_bytes;         /* bytes per row of a batch; 0 = the largest sample. A longer sample is an error */
+    uint64_t row_bytes;         /* bytes per row of a batch; a longer sample is an error. 0 = as large as each sample needs */
     uint64_t transfer_bytes;    /* split reads into pieces of at most this; 0 = one read per sample */
     mr_loader_transform_fn *transform; /* or NULL */
     void *transform_user;
     uint64_t max_samples;       /* of this rank per epoch; 0 = all */
-    struct mr_event_sink *sink; /* events of reads, decodes and waits; NULL = none */
 };
 void mr_loader_params_init(struct mr_loader_params *p);
 
 struct mr_batch {
     uint64_t epoch, index;   /* index-th batch of the epoch, from 0 (also after a resume) */
     uint32_t n;              /* rows */
-    const void *data;        /* n rows of row_bytes, 256-byte aligned */
+    const void *const *rows; /* where each row lies, 64-byte aligned */
+    const void *data;        /* the first row when rows lie row_bytes apart; NULL when sizes differ and rows are packed */
     size_t row_bytes;
     const uint64_t *ids;
     const int64_t *labels;   /* MR_SAMPLE_NO_LABEL where there is none */
@@ -98,7 +93,7 @@ struct mr_loader_stats {
     uint64_t cpu_ns;                  /* CPU time of the engine threads */
     double ready_mean;                /* time-weighted number of batches ready */
     double empty_ratio;               /* share of time in which none was ready */
-    uint64_t slab_bytes, high_water_bytes;
+    uint64_t slab_bytes;              /* memory of all batches */
     unsigned threads;
     const char *limiter;              /* "storage", "decode", "consumer": what the last second was limited by */
 };

@@ -11,9 +11,9 @@
  * PyTorch's DistributedSampler does) or down (drop_last), so all ranks get equally many.
  *
  * The rank-local modes (shard, buffer, file) cut 0 ... n-1 (file: the samples in shuffled file order) into `world`
- * contiguous slices that differ by at most one sample, and define g through them: g(k * w + r) is the k-th sample of rank
- * r's slice. The position stays one number, a multiple of the world size there; resuming with another world size is
- * refused with a clear error, because no order can be both.
+ * contiguous slices that differ by at most one sample, and define g through them: g(k * w + r) is the k-th sample of
+ * rank r's slice. The position stays one number, a multiple of the world size there; resuming with another world size
+ * is refused with a clear error, because no order can be both.
  *
  * Ownership: mr_order_create allocates, mr_order_free releases and accepts NULL. Thread-safety: an order is immutable
  * except for mr_order_set_epoch, _seek and _restore; mr_order_get and _get_for are safe from all threads between them.
@@ -48,15 +48,15 @@ enum mr_order_mode {
 
 struct mr_order_params {
     enum mr_order_mode mode;
-    uint64_t samples;          /* n: 1 ... MR_ORDER_MAX_SAMPLES */
+    uint64_t samples; /* n: 1 ... MR_ORDER_MAX_SAMPLES */
     uint64_t seed;
-    uint32_t rank, world;      /* rank < world */
-    uint64_t epoch;            /* the epoch create prepares; later ones by mr_order_set_epoch */
-    bool drop_last;            /* false: pad by repeating the head of the sequence */
-    bool shuffle_each_epoch;   /* false: every epoch uses epoch 0's permutation */
-    uint64_t window;           /* BUFFER: samples in the buffer (>= 1) */
-    uint64_t samples_per_file; /* FILE, when all files hold equally many; else file_first below */
-    const uint64_t *file_first;/* FILE: first sample of each file, n_files + 1 entries, borrowed for create only */
+    uint32_t rank, world;       /* rank < world */
+    uint64_t epoch;             /* the epoch create prepares; later ones by mr_order_set_epoch */
+    bool drop_last;             /* false: pad by repeating the head of the sequence */
+    bool shuffle_each_epoch;    /* false: every epoch uses epoch 0's permutation */
+    uint64_t window;            /* BUFFER: samples in the buffer (>= 1) */
+    uint64_t samples_per_file;  /* FILE, when all files hold equally many; else file_first below */
+    const uint64_t *file_first; /* FILE: first sample of each file, n_files + 1 entries, borrowed for create only */
     uint64_t n_files;
 };
 
@@ -84,10 +84,11 @@ size_t mr_order_get(const struct mr_order *o, uint64_t k, uint64_t *ids, size_t 
  * (O(n / world) time, kept until the epoch changes) and returns 0 if memory for it is exhausted. */
 size_t mr_order_get_for(const struct mr_order *o, uint32_t rank, uint64_t k, uint64_t *ids, size_t n);
 
-/* Sets the start to global position `pos` (samples consumed by all ranks together in this epoch): afterwards index k = 0
- * of every rank is the first unread one, and the lengths above count what is left. For global modes (sequential, torch,
- * cipher) any world size may continue any position; rank-local modes want a multiple of the world size. The position
- * after every rank has read k samples is the sought position + k * world. Errors: MR_E_USAGE beyond the end. */
+/* Sets the start to global position `pos` (samples consumed by all ranks together in this epoch): afterwards index k =
+ * 0 of every rank is the first unread one, and the lengths above count what is left. For global modes (sequential,
+ * torch, cipher) any world size may continue any position; rank-local modes want a multiple of the world size. The
+ * position after every rank has read k samples is the sought position + k * world. Errors: MR_E_USAGE beyond the end.
+ */
 int mr_order_seek(struct mr_order *o, uint64_t pos, struct mr_error *err);
 
 /* The state of a run as one line of text, for checkpoints: order version, all parameters the ids depend on, the epoch

@@ -1,6 +1,6 @@
-/* Arena: chunks in a list, the newest (with room left) at the head. Chunks come zeroed from calloc and are never reused,
- * so handed-out memory is zero without a memset. A request too large to share a chunk gets one of its own, put behind
- * the head so that the head's room is not lost. */
+/* Arena: chunks in a list, the newest (with room left) at the head. Chunks come zeroed from calloc and are never
+ * reused, so handed-out memory is zero without a memset. A request too large to share a chunk gets one of its own, put
+ * behind the head so that the head's room is not lost. */
 #include "base/arena.h"
 #include "base/common.h"
 

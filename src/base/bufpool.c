@@ -12,7 +12,8 @@
  * Invariants (numbers 1-3 are in the header):
  *   4. owned_bytes counts a buffer from before it is mapped until after it is unmapped, so memory never runs ahead of
  *      the account.
- *   5. All fields of the pool and of the buffers' descriptors are guarded by `lock`; buffer contents belong to the user.
+ *   5. All fields of the pool and of its descriptors are guarded by `lock`; buffer contents belong to the user.
+ *
  * Waiters are not served in order: a thread that already holds a buffer and wants a small one may pass one that waits
  * for a large one. In order, the two could block each other for ever. */
 #include "base/bufpool.h"

@@ -129,8 +129,8 @@ uint64_t mr_cgroup_memory_used(void)
     struct memory_limit best = tightest_memory();
     char path[1200], line[64];
     snprintf(path, sizeof path, "%s/memory.current", best.folder);
-    if (!best.bytes || !(read_line(path, line, sizeof line) ||
-                         read_line(ROOT "/memory/memory.usage_in_bytes", line, sizeof line)))
+    if (!best.bytes ||
+        !(read_line(path, line, sizeof line) || read_line(ROOT "/memory/memory.usage_in_bytes", line, sizeof line)))
         return 0;
     return strtoull(line, NULL, 10);
 }

@@ -53,7 +53,8 @@ void mr_clock_sleep_until(struct mr_clock *c, uint64_t deadline_ns, const atomic
         mr_clock_advance(c, deadline_ns);
         return;
     }
-    struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000ull), .tv_nsec = (long)(deadline_ns % 1000000000ull)};
+    struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000ull),
+                         .tv_nsec = (long)(deadline_ns % 1000000000ull)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
         if (stop && atomic_load(stop))
             return;

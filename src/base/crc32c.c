@@ -1,6 +1,6 @@
 /* CRC-32C: hardware three-way interleave with a table-driven join, or slicing-by-8 in plain C. The tables are filled
- * once, on first use. Three streams hide the 3-cycle latency of the crc32 instruction; joining shifts a CRC over a fixed
- * distance by table look-up (the shift is linear over GF(2)). */
+ * once, on first use. Three streams hide the 3-cycle latency of the crc32 instruction; joining shifts a CRC over a
+ * fixed distance by table look-up (the shift is linear over GF(2)). */
 #include "base/crc32c.h"
 #include "base/common.h"
 

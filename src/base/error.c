@@ -83,7 +83,7 @@ int mr_error_hint(struct mr_error *err, const char *fmt, ...)
 const char *mr_error_name(int code)
 {
     switch (code) {
-#define MR_ERROR_CASE(name, value, exit_status, text)                                                                \
+#define MR_ERROR_CASE(name, value, exit_status, text)                                                                  \
     case name: return #name;
         MR_ERROR_LIST(MR_ERROR_CASE)
 #undef MR_ERROR_CASE
@@ -94,7 +94,7 @@ const char *mr_error_name(int code)
 int mr_error_exit_status(int code)
 {
     switch (code) {
-#define MR_ERROR_CASE(name, value, exit_status, text)                                                                \
+#define MR_ERROR_CASE(name, value, exit_status, text)                                                                  \
     case name: return exit_status;
         MR_ERROR_LIST(MR_ERROR_CASE)
 #undef MR_ERROR_CASE

@@ -1,6 +1,6 @@
-/* A mergeable histogram of 64-bit values (ns, bytes): log-linear buckets, 32 per power of two, so any quantile is within
- * 1/32 = 3.2 % of the exact one; count, sum, min and max are exact. Recording is two shifts and an add: no lock, no
- * allocation. One writer at a time; merge is associative and commutative. About 15 KiB. */
+/* A mergeable histogram of 64-bit values (ns, bytes): log-linear buckets, 32 per power of two, so any quantile is
+ * within 1/32 = 3.2 % of the exact one; count, sum, min and max are exact. Recording is two shifts and an add: no lock,
+ * no allocation. One writer at a time; merge is associative and commutative. About 15 KiB. */
 #ifndef MR_BASE_HISTOGRAM_H
 #define MR_BASE_HISTOGRAM_H
 

@@ -11,12 +11,12 @@
 struct mr_progress;
 
 struct mr_progress_options {
-    const char *verb;      /* "generating" */
-    const char *unit;      /* "files" */
-    uint64_t total;        /* in units; 0 = unknown */
-    uint64_t total_bytes;  /* 0 = unknown */
-    FILE *stream;          /* stderr, or NULL for silence */
-    int force_tty;         /* -1 detect, 0 no, 1 yes (tests) */
+    const char *verb;     /* "generating" */
+    const char *unit;     /* "files" */
+    uint64_t total;       /* in units; 0 = unknown */
+    uint64_t total_bytes; /* 0 = unknown */
+    FILE *stream;         /* stderr, or NULL for silence */
+    int force_tty;        /* -1 detect, 0 no, 1 yes (tests) */
 };
 
 int mr_progress_start(const struct mr_progress_options *opt, struct mr_progress **out, struct mr_error *err);

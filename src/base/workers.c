@@ -1,9 +1,9 @@
 /* The worker pool: one shared counter hands out runs of indices; no queue, so nothing is allocated per item.
  *
  * Invariants: 1. Each index is handed out at most once, in ascending order. 2. After `halt` is set no further run is
- * handed out; runs under way end at the next index. 3. All threads are joined before the function returns, so `user` may
- * live on the caller's stack. 4. Of several failures the one with the lowest index is reported, so that the same input
- * mostly gives the same message whatever the threads' timing. */
+ * handed out; runs under way end at the next index. 3. All threads are joined before the function returns, so `user`
+ * may live on the caller's stack. 4. Of several failures the one with the lowest index is reported, so that the same
+ * input mostly gives the same message whatever the threads' timing. */
 #include "base/workers.h"
 #include "base/common.h"
 

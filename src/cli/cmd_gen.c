@@ -14,8 +14,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct gen_options {
@@ -23,6 +26,7 @@ struct gen_options {
     struct mr_gen_spec spec;
     int64_t eval_files, eval_subfolders, threads, ranks;
     bool dry_run, json, overwrite, repair, fsync, lenient;
+    atomic_bool *all_stop; /* not an option: shared by the forked ranks */
 };
 
 #define AT(field) offsetof(struct gen_options, field)
@@ -104,6 +108,8 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
         return r;
     if (w->dataset.format == MR_CF_SYNTHETIC)
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' has synthetic data: there is nothing to generate", w->name);
+    if (!w->workflow.train && !w->workflow.generate_data && !w->workflow.evaluation)
+        return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
         return r;
     if (w->dataset.compression > MR_CC_ZIP)
@@ -130,6 +136,7 @@ struct split {
     struct mr_gen_estimate estimate;
     struct mr_gen_result result;
     char folder[4096];
+    uint64_t free_bytes; /* dry run; UINT64_MAX: the store cannot tell */
     double seconds;
 };
 
@@ -152,7 +159,7 @@ static int resolve_split(const struct gen_options *o, bool valid, struct split *
 static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *err)
 {
     uint64_t v[] = {r->files_written, r->bytes_written, r->files_kept, r->bytes_kept};
-    int rc = c->ops->allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
+    int rc = mr_comm_allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
     if (rc >= 0) {
         r->files_written = v[0];
         r->bytes_written = v[1];
@@ -200,6 +207,7 @@ static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, st
         .store = store, .folder = s->folder, .plan = &s->plan, .rank = c->rank, .world = c->world,
         .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
         .overwrite = o->overwrite, .repair = o->repair, .fsync = o->fsync, .stop = ctx->stop,
+        .all_stop = o->all_stop,
     };
     int r = mr_gen_open(&go, &g, err);
     if (r >= 0)
@@ -217,9 +225,13 @@ static json_t *split_json(const struct gen_options *o, const struct split *s)
     json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format", s->plan.format->name,
                           "files", (json_int_t)s->plan.spec.files, "samples", (json_int_t)s->plan.samples,
                           "content_seed", (json_int_t)s->plan.content.seed);
-    if (o->dry_run)
+    if (o->dry_run) {
         json_object_set_new(j, "estimated_bytes", json_integer((json_int_t)s->estimate.bytes));
-    else
+        if (s->free_bytes != UINT64_MAX) {
+            json_object_set_new(j, "free_bytes", json_integer((json_int_t)s->free_bytes));
+            json_object_set_new(j, "fits", json_boolean(s->estimate.bytes <= s->free_bytes));
+        }
+    } else
         json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written", (json_int_t)r->files_written,
                                             "bytes_written", (json_int_t)r->bytes_written, "files_kept", (json_int_t)r->files_kept,
                                             "bytes_kept", (json_int_t)r->bytes_kept, "already_complete",
@@ -236,7 +248,10 @@ static void print_split(const struct gen_options *o, const struct split *s)
     printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name, s->plan.spec.files == 1 ? "" : "s", b,
            s->plan.samples == 1 ? "" : "s", s->folder);
     if (o->dry_run) {
-        printf(": about %s\n", mr_human_bytes((double)s->estimate.bytes, c));
+        printf(": about %s", mr_human_bytes((double)s->estimate.bytes, c));
+        if (s->free_bytes != UINT64_MAX)
+            printf(", %s (%s free)", s->estimate.bytes <= s->free_bytes ? "fits" : "does not fit", mr_human_bytes((double)s->free_bytes, c));
+        putchar('\n');
         return;
     }
     if (r->files_written == 0 && r->was_complete) {
@@ -264,13 +279,34 @@ static int report(const struct gen_options *o, struct split *splits, unsigned n,
     return mr_cli_print_json(stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
 }
 
-static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+/* Forked ranks share one stop flag and end with their parent, so that nobody writes on when the job is gone. */
+static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error *err)
 {
-    struct mr_comm *c;
+    pid_t parent = getpid();
+    if (o->ranks > 1) {
+        void *shared = mmap(NULL, sizeof(*o->all_stop), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED)
+            return mr_error_set(err, -errno, "cannot share memory between ranks");
+        o->all_stop = shared;
+    }
+    int r = mr_comm_open((uint32_t)o->ranks, 0, c, err);
+    if (r >= 0 && o->ranks > 1 && (*c)->rank > 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) /* it died before the line above */
+            r = mr_error_plain(err, MR_E_PEER, "rank 0 is gone");
+    }
+    return r;
+}
+
+static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    struct mr_comm *c = NULL;
     struct mr_store *store = NULL;
-    int r = mr_comm_open((uint32_t)o->ranks, 0, &c, err);
-    if (r < 0)
+    int r = open_ranks(o, &c, err);
+    if (r < 0) {
+        mr_comm_close(c);
         return r;
+    }
     r = mr_store_open(o->store, &store, err);
     if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
@@ -279,10 +315,34 @@ static int run_ranks(struct mr_command_ctx *ctx, const struct gen_options *o, st
         r = gen_split(ctx, o, c, store, &splits[i], err);
     mr_store_close(store);
     bool speaks = c->rank == 0;
-    mr_comm_close(c); /* forked ranks end here */
-    if (r >= 0 && speaks)
-        r = report(o, splits, n, err);
+    mr_comm_close(c);
+    if (speaks)
+        return r < 0 ? r : report(o, splits, n, err);
+    if (r != MR_E_PEER && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
+        r = MR_E_INTERNAL;
     return r;
+}
+
+static int dry_run(const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+{
+    struct mr_store *store;
+    int r = mr_store_open(o->store, &store, err);
+    if (r < 0)
+        return r;
+    uint64_t before = 0;
+    for (unsigned i = 0; r >= 0 && i < n; i++) {
+        char where[MR_NAME_MAX];
+        uint64_t bytes, inodes;
+        struct split *s = &splits[i];
+        r = mr_gen_estimate(&s->plan, &s->estimate, err);
+        if (r < 0)
+            break;
+        bool known = mr_gen_free_space(store, s->folder, where, &bytes, &inodes, NULL) >= 0;
+        s->free_bytes = !known ? UINT64_MAX : bytes > before ? bytes - before : 0; /* the second split comes on top of the first */
+        before += s->estimate.bytes;
+    }
+    mr_store_close(store);
+    return r < 0 ? r : report(o, splits, n, err);
 }
 
 static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
@@ -297,11 +357,9 @@ static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
     unsigned n = o->eval_files ? 2 : 1;
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = resolve_split(o, i == 1, &splits[i], err);
-    for (unsigned i = 0; r >= 0 && o->dry_run && i < n; i++)
-        r = mr_gen_estimate(&splits[i].plan, &splits[i].estimate, err);
     if (r < 0)
         return r;
-    return o->dry_run ? report(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
+    return o->dry_run ? dry_run(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
 }
 
 const struct mr_command mr_cmd_gen = {

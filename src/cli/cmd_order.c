@@ -1,7 +1,7 @@
-/* `millrace order`: prints what a rank will read, one id per line, or proves for all ranks that nothing is read twice or
- * forgotten. Ids are formatted and written in large blocks past stdio: the order itself makes well over 10 million ids a
- * second, and printf would not. A closed pipe (`| head`) ends the command quietly with status 0: the reader has what it
- * wanted. */
+/* `millrace order`: prints what a rank will read, one id per line, or proves for all ranks that nothing is read twice
+ * or forgotten. Ids are formatted and written in large blocks past stdio: the order itself makes well over 10 million
+ * ids a second, and printf would not. A closed pipe (`| head`) ends the command at once and without a message; main
+ * gives the exit status for it. */
 #include "cli/commands.h"
 #include "base/common.h"
 
@@ -81,9 +81,10 @@ static void out_flush(struct out *o)
 
 static char *put_number(char *at, uint64_t v)
 {
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
-                                "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
-                                "9293949596979899";
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
+        "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
+        "9293949596979899";
     char digits[DIGITS_MAX], *d = digits + DIGITS_MAX;
     while (v >= 100) {
         d -= 2;
@@ -126,14 +127,15 @@ static int print_ids(const struct mr_command_ctx *ctx, const struct mr_order *or
 
 static void add_json_head(const struct order_options *o, const struct mr_order *order, uint64_t count, struct out *out)
 {
-    out->len += (size_t)snprintf(
-        out->text, IDS_PER_BLOCK,
-        "{\"schema\":\"millrace.order/1\",\"order_version\":%d,\"mode\":\"%s\",\"samples\":%" PRId64 ",\"seed\":%" PRId64
-        ",\"epoch\":%" PRId64 ",\"rank\":%" PRId64 ",\"world\":%" PRId64 ",\"drop_last\":%s,\"position\":%" PRId64
-        ",\"next_position\":%" PRIu64 ",\"left_per_rank\":%" PRIu64 ",\"ids\":[",
-        MR_ORDER_VERSION, mr_order_mode_name(mr_order_mode_of(order)), o->samples, o->seed, o->epoch, o->rank, o->world,
-        o->drop_last ? "true" : "false", o->from, (uint64_t)o->from + count * (uint64_t)o->world,
-        mr_order_rank_len(order));
+    out->len +=
+        (size_t)snprintf(out->text, IDS_PER_BLOCK,
+                         "{\"schema\":\"millrace.order/1\",\"order_version\":%d,\"mode\":\"%s\",\"samples\":%" PRId64
+                         ",\"seed\":%" PRId64 ",\"epoch\":%" PRId64 ",\"rank\":%" PRId64 ",\"world\":%" PRId64
+                         ",\"drop_last\":%s,\"position\":%" PRId64 ",\"next_position\":%" PRIu64
+                         ",\"left_per_rank\":%" PRIu64 ",\"ids\":[",
+                         MR_ORDER_VERSION, mr_order_mode_name(mr_order_mode_of(order)), o->samples, o->seed, o->epoch,
+                         o->rank, o->world, o->drop_last ? "true" : "false", o->from,
+                         (uint64_t)o->from + count * (uint64_t)o->world, mr_order_rank_len(order));
 }
 
 static int print_rank(const struct mr_command_ctx *ctx, const struct mr_order *order, struct mr_error *err)
@@ -192,16 +194,16 @@ static void print_verdict(const struct order_options *o, const struct mr_order *
 {
     const char *mode = mr_order_mode_name(mr_order_mode_of(order));
     if (o->json)
-        printf("{\"schema\":\"millrace.order_check/1\",\"ok\":%s,\"mode\":\"%s\",\"samples\":%" PRId64 ",\"world\":%" PRId64
-               ",\"drop_last\":%s,\"left_per_rank\":%" PRIu64 ",\"read\":%" PRIu64 ",\"repeated\":%" PRIu64
-               ",\"left_out\":%" PRIu64 ",\"outside\":%" PRIu64 "}\n",
+        printf("{\"schema\":\"millrace.order_check/1\",\"ok\":%s,\"mode\":\"%s\",\"samples\":%" PRId64
+               ",\"world\":%" PRId64 ",\"drop_last\":%s,\"left_per_rank\":%" PRIu64 ",\"read\":%" PRIu64
+               ",\"repeated\":%" PRIu64 ",\"left_out\":%" PRIu64 ",\"outside\":%" PRIu64 "}\n",
                ok ? "true" : "false", mode, o->samples, o->world, o->drop_last ? "true" : "false",
                mr_order_rank_len(order), v->read, v->repeated, v->missing, v->outside);
     else
         printf("%s: mode %s, %" PRId64 " samples, %" PRId64 " ranks read %" PRIu64 " each: %" PRIu64
                " read twice (padding), %" PRIu64 " left out (drop-last), %" PRIu64 " outside the data set\n",
-               ok ? "permutation" : "NOT a permutation", mode, o->samples, o->world, mr_order_rank_len(order), v->repeated,
-               v->missing, v->outside);
+               ok ? "permutation" : "NOT a permutation", mode, o->samples, o->world, mr_order_rank_len(order),
+               v->repeated, v->missing, v->outside);
 }
 
 static int check_all(const struct mr_command_ctx *ctx, const struct mr_order *order, struct mr_error *err)
@@ -230,23 +232,29 @@ static int check_all(const struct mr_command_ctx *ctx, const struct mr_order *or
 static int check_options(const struct order_options *o, enum mr_order_mode mode, uint64_t window, struct mr_error *err)
 {
     if (o->window && (mode != MR_ORDER_BUFFER || window))
-        return mr_error_plain(err, MR_E_USAGE, mode == MR_ORDER_BUFFER
-                                                   ? "'--window' and the number in 'buffer(K)' say the same thing twice"
-                                                   : "'--window' only has a meaning with '--mode buffer'");
+        return mr_error_plain(err, MR_E_USAGE,
+                              mode == MR_ORDER_BUFFER
+                                  ? "'--window' and the number in 'buffer(K)' say the same thing twice"
+                                  : "'--window' only has a meaning with '--mode buffer'");
     if (o->samples_per_file && mode != MR_ORDER_FILE)
         return mr_error_plain(err, MR_E_USAGE, "'--samples-per-file' only has a meaning with '--mode file'");
     if (o->check && (o->from || o->count >= 0))
-        return mr_error_plain(err, MR_E_USAGE, "'--check' goes through a whole epoch: it takes no '--from' and no '--count'");
+        return mr_error_plain(err, MR_E_USAGE,
+                              "'--check' goes through a whole epoch: it takes no '--from' and no '--count'");
     return 0;
 }
 
 static int order_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct order_options *o = ctx->options;
-    struct mr_order_params p = {
-        .samples = (uint64_t)o->samples, .seed = (uint64_t)o->seed, .epoch = (uint64_t)o->epoch, .rank = (uint32_t)o->rank,
-        .world = (uint32_t)o->world, .drop_last = o->drop_last, .shuffle_each_epoch = o->shuffle_each_epoch,
-        .samples_per_file = (uint64_t)o->samples_per_file};
+    struct mr_order_params p = {.samples = (uint64_t)o->samples,
+                                .seed = (uint64_t)o->seed,
+                                .epoch = (uint64_t)o->epoch,
+                                .rank = (uint32_t)o->rank,
+                                .world = (uint32_t)o->world,
+                                .drop_last = o->drop_last,
+                                .shuffle_each_epoch = o->shuffle_each_epoch,
+                                .samples_per_file = (uint64_t)o->samples_per_file};
     struct mr_order *order = NULL;
     int code = mr_order_mode_parse(o->mode, &p.mode, &p.window, err);
     if (!code)
@@ -267,13 +275,14 @@ const struct mr_command mr_cmd_order = {
     .name = "order",
     .synopsis = "--samples N [--mode M] [--seed S] [--epoch E] [--rank R --world W] [options]",
     .summary = "print which samples a rank reads, in order; prove that all ranks together read each once",
-    .details =
-        "The order is a pure function of seed, epoch, rank and world. Mode torch prints exactly what PyTorch's "
-        "DistributedSampler(shuffle=True) yields.\n\n"
-        "  millrace order --samples 1281167 --mode torch --seed 42 --epoch 3 --rank 2 --world 8 | head\n"
-        "  millrace order --samples 1000000000 --mode cipher --world 64 --from 512000 --count 5\n"
-        "  millrace order --samples 10007 --mode 'buffer(1000)' --world 7 --check\n",
-    .table = {.section = "order", .doc = "Printing the access order.", .options = order_options,
+    .details = "The order is a pure function of seed, epoch, rank and world. Mode torch prints exactly what PyTorch's "
+               "DistributedSampler(shuffle=True) yields.\n\n"
+               "  millrace order --samples 1281167 --mode torch --seed 42 --epoch 3 --rank 2 --world 8 | head\n"
+               "  millrace order --samples 1000000000 --mode cipher --world 64 --from 512000 --count 5\n"
+               "  millrace order --samples 10007 --mode 'buffer(1000)' --world 7 --check\n",
+    .table = {.section = "order",
+              .doc = "Printing the access order.",
+              .options = order_options,
               .struct_bytes = sizeof(struct order_options)},
     .run = order_run,
 };

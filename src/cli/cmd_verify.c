@@ -17,7 +17,7 @@ struct verify_options {
     const char *folder, *store;
     double sample_rate;
     int64_t threads;
-    bool quick, json;
+    bool quick, by_sample, json;
 };
 
 #define AT(field) offsetof(struct verify_options, field)
@@ -28,6 +28,9 @@ static const struct mr_option rows[] = {
      .doc = "Only sizes, times, missing and extra files; reads no data."},
     {.key = "sample_rate", .type = MR_OPT_DOUBLE, .offset = AT(sample_rate), .def = "1", .min = 1e-9, .max = 1,
      .doc = "Check this share of the samples instead of every byte; sizes of all files are checked anyway.", .example = "0.01"},
+    {.key = "by_sample", .type = MR_OPT_BOOL, .offset = AT(by_sample), .def = "false",
+     .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with another version of "
+            "an encoder library, whose bytes differ though the content is right."},
     {.key = "threads", .type = MR_OPT_INT, .offset = AT(threads), .def = "0", .min = 0, .max = 1024, .short_flag = 't',
      .doc = "Threads; 0 = one per CPU."},
     {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix", .doc = "Storage stack to read through."},
@@ -70,7 +73,7 @@ static int verify_one(struct mr_command_ctx *ctx, const char *path, struct sink 
     struct mr_progress_options po = {.verb = "verifying", .unit = "files", .total = i->files,
                                      .total_bytes = o->quick || o->sample_rate < 1 ? 0 : i->file_bytes, .stream = stderr, .force_tty = -1};
     r = mr_progress_start(&po, &progress, err);
-    struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(), .quick = o->quick,
+    struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(), .quick = o->quick, .by_sample = o->by_sample,
                                    .sample_rate = o->sample_rate, .stop = ctx->stop, .progress = progress, .found = found, .user = sink};
     if (r >= 0)
         r = mr_verify(ds, &vo, out, err);
@@ -167,7 +170,7 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
 
 const struct mr_command mr_cmd_verify = {
     .name = "verify",
-    .synopsis = "FOLDER [--quick] [--sample-rate F] [--json]",
+    .synopsis = "FOLDER [--quick] [--sample-rate F] [--by-sample] [--json]",
     .summary = "check a data set: sizes, checksums, content",
     .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its stored checksum. "
                "Names every bad file and sample with offset, wanted and found value, and exits with 4.\n\n"

@@ -43,11 +43,11 @@ static json_t *summary_json(const struct mr_workload *w, const struct mr_plan *p
 {
     struct mr_error why;
     bool supported = mr_workload_check_supported(w, &why) == 0;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:s, s:b}", "name", w->name, "format",
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:s, s:b}", "name", w->name, "format",
                           mr_conf_format_name((enum mr_conf_format)w->dataset.format), "samples",
-                          (json_int_t)p->train_samples, "dataset_bytes", p->train_bytes + p->eval_bytes, "batch_size",
+                          (json_int_t)p->train_samples, "dataset_bytes", (json_int_t)llround(p->train_bytes + p->eval_bytes), "batch_size",
                           (json_int_t)w->reader.batch_size, "compute_per_step_s", p->compute_s, "checkpoint_bytes",
-                          p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes, "source", w->extra.source, "supported",
+                          (json_int_t)llround(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes), "source", w->extra.source, "supported",
                           (int)supported);
     if (j && !supported)
         json_object_set_new(j, "why_not", json_string(why.message));

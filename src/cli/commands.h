@@ -15,6 +15,7 @@
     X(show)                                                                                                          \
     X(cat)                                                                                                           \
     X(order)                                                                                                         \
+    X(sim)                                                                                                           \
     X(doctor)                                                                                                        \
     X(trace)                                                                                                         \
     X(recover)                                                                                                       \

@@ -2,7 +2,7 @@
 #ifndef MR_CLI_DATASET_ARGS_H
 #define MR_CLI_DATASET_ARGS_H
 
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 
 #include <jansson.h>
 

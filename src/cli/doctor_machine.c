@@ -45,23 +45,26 @@ static void check_memory(struct mr_doctor *d)
     mr_doctor_figure(d, "page_cache_bytes", cached);
     mr_doctor_figure(d, "cgroup_memory_limit_bytes", limit);
     bool small = available < 2.0 * (double)MR_GIB;
-    mr_doctor_add(d, "memory", small ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-                  small ? "Little memory is free: buffers compete with the page cache, and swapping looks like slow storage. "
-                          "Stop other programs."
-                        : "",
-                  "%s available of %s", mr_human_bytes(available, a), mr_human_bytes(total, b));
+    mr_doctor_add(
+        d, "memory", small ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+        small ? "Little memory is free: buffers compete with the page cache, and swapping looks like slow storage. "
+                "Stop other programs."
+              : "",
+        "%s available of %s", mr_human_bytes(available, a), mr_human_bytes(total, b));
     double reach = limit > 0 && limit < total ? limit : total;
-    mr_doctor_add(d, "page cache", MR_DOCTOR_NOTE,
-                  mr_arena_printf(d->arena,
-                                  "A data set smaller than about %s is served from memory after its first epoch. Use a larger "
-                                  "one, O_DIRECT, or let runs drop the cache between epochs.",
-                                  mr_human_bytes(reach, a)),
-                  "%s in use", mr_human_bytes(cached, b));
+    mr_doctor_add(
+        d, "page cache", MR_DOCTOR_NOTE,
+        mr_arena_printf(d->arena,
+                        "A data set smaller than about %s is served from memory after its first epoch. Use a larger "
+                        "one, O_DIRECT, or let runs drop the cache between epochs.",
+                        mr_human_bytes(reach, a)),
+        "%s in use", mr_human_bytes(cached, b));
     if (limit > 0)
         mr_doctor_add(d, "memory limit", limit < total ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                      limit < total ? "The control group's page cache counts against its limit: a job with a smaller limit "
-                                      "caches less than this machine's memory suggests."
-                                    : "",
+                      limit < total
+                          ? "The control group's page cache counts against its limit: a job with a smaller limit "
+                            "caches less than this machine's memory suggests."
+                          : "",
                       "control group allows %s, uses %s", mr_human_bytes(limit, a), mr_human_bytes(used, b));
 }
 
@@ -75,10 +78,11 @@ static void check_cores(struct mr_doctor *d)
     mr_doctor_figure(d, "cores_affinity_count", affinity);
     mr_doctor_figure(d, "cores_quota_cores", quota);
     if (quota > 0 && quota < affinity)
-        mr_doctor_add(d, "cores", MR_DOCTOR_WARN,
-                      "The control group is stopped for the rest of each period once its quota is used up: stalls that look "
-                      "like slow storage. Use no more threads than the quota, or raise it.",
-                      "%ld online, %u in the affinity mask, quota %.2f: %u usable", online, affinity, quota, usable);
+        mr_doctor_add(
+            d, "cores", MR_DOCTOR_WARN,
+            "The control group is stopped for the rest of each period once its quota is used up: stalls that look "
+            "like slow storage. Use no more threads than the quota, or raise it.",
+            "%ld online, %u in the affinity mask, quota %.2f: %u usable", online, affinity, quota, usable);
     else if (affinity < online)
         mr_doctor_add(d, "cores", MR_DOCTOR_NOTE, "Bound to some of the cores; thread counts follow the mask.",
                       "%ld online, %u in the affinity mask", online, affinity);
@@ -88,10 +92,11 @@ static void check_cores(struct mr_doctor *d)
         load = strtod(line, NULL);
     mr_doctor_figure(d, "load_1min_tasks", load);
     bool busy = load > 0.3 * (double)online;
-    mr_doctor_add(d, "load", busy ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-                  busy ? "Other programs use the cores or wait for storage: results will be slower and vary. Wait or stop them."
-                       : "",
-                  "%.2f over the last minute", load);
+    mr_doctor_add(
+        d, "load", busy ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+        busy ? "Other programs use the cores or wait for storage: results will be slower and vary. Wait or stop them."
+             : "",
+        "%.2f over the last minute", load);
 }
 
 /* Asks for the smallest ring by number, so that the answer does not depend on liburing being there. */
@@ -115,15 +120,17 @@ static void check_uring(struct mr_doctor *d)
     if (code == 0 && MR_BUILD_URING)
         mr_doctor_add(d, "io_uring", MR_DOCTOR_OK, "", "available");
     else if (code == 0)
-        mr_doctor_add(d, "io_uring", MR_DOCTOR_NOTE,
-                      "Runs use the posix backend (threads) instead. Rebuild with liburing for deep queues on few cores.",
-                      "the kernel has it, this build does not");
+        mr_doctor_add(
+            d, "io_uring", MR_DOCTOR_NOTE,
+            "Runs use the posix backend (threads) instead. Rebuild with liburing for deep queues on few cores.",
+            "the kernel has it, this build does not");
     else
-        mr_doctor_add(d, "io_uring", MR_DOCTOR_NOTE,
-                      disabled ? "Runs fall back to the posix backend (threads). Allow it: sysctl kernel.io_uring_disabled=0."
-                               : "Runs fall back to the posix backend (threads). Containers often forbid it; the kernel must "
-                                 "be 5.6 or newer.",
-                      "not available: %s%s", strerror(-code), disabled ? ", switched off by sysctl" : "");
+        mr_doctor_add(
+            d, "io_uring", MR_DOCTOR_NOTE,
+            disabled ? "Runs fall back to the posix backend (threads). Allow it: sysctl kernel.io_uring_disabled=0."
+                     : "Runs fall back to the posix backend (threads). Containers often forbid it; the kernel must "
+                       "be 5.6 or newer.",
+            "not available: %s%s", strerror(-code), disabled ? ", switched off by sysctl" : "");
 }
 
 static const char *limit_text(struct mr_doctor *d, rlim_t v)
@@ -141,13 +148,14 @@ static void check_limits(struct mr_doctor *d)
     mr_doctor_figure(d, "limit_open_files_count", files.rlim_cur == RLIM_INFINITY ? -1 : (double)files.rlim_cur);
     mr_doctor_figure(d, "limit_locked_memory_bytes", lock.rlim_cur == RLIM_INFINITY ? -1 : (double)lock.rlim_cur);
     mr_doctor_add(d, "open files", few ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                  few ? "Many ranks or many open shards may hit the limit. Raise it: ulimit -n 65536." : "", "%s (hard limit %s)",
-                  limit_text(d, files.rlim_cur), limit_text(d, files.rlim_max));
+                  few ? "Many ranks or many open shards may hit the limit. Raise it: ulimit -n 65536." : "",
+                  "%s (hard limit %s)", limit_text(d, files.rlim_cur), limit_text(d, files.rlim_max));
     bool little = lock.rlim_cur != RLIM_INFINITY && lock.rlim_cur < 64 * MR_MIB;
-    mr_doctor_add(d, "locked memory", little ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                  little ? "Buffers cannot be registered with the kernel or pinned for a GPU beyond this. Raise it: ulimit -l."
-                         : "",
-                  "%s bytes", limit_text(d, lock.rlim_cur));
+    mr_doctor_add(
+        d, "locked memory", little ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
+        little ? "Buffers cannot be registered with the kernel or pinned for a GPU beyond this. Raise it: ulimit -l."
+               : "",
+        "%s bytes", limit_text(d, lock.rlim_cur));
 }
 
 static bool in_path(const char *program)
@@ -178,12 +186,14 @@ static void check_mpi(struct mr_doctor *d)
         mr_doctor_add(d, "MPI", MR_DOCTOR_OK, "", "launcher and module found");
     else
         mr_doctor_add(d, "MPI", launcher ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                      launcher ? "Runs over several machines need it: build with mpicc installed. One machine does not: "
-                                 "--ranks N."
-                               : "",
-                      "%s", launcher ? "launcher found, but this build has no MPI module"
-                            : have   ? "module found, no launcher; local ranks work with --ranks N"
-                                     : "not here; local ranks work with --ranks N");
+                      launcher
+                          ? "Runs over several machines need it: build with mpicc installed. One machine does not: "
+                            "--ranks N."
+                          : "",
+                      "%s",
+                      launcher ? "launcher found, but this build has no MPI module"
+                      : have   ? "module found, no launcher; local ranks work with --ranks N"
+                               : "not here; local ranks work with --ranks N");
 }
 
 /* What one reading of our clock costs, the best of several tries. */
@@ -228,12 +238,13 @@ static void check_clock(struct mr_doctor *d)
     mr_doctor_figure(d, "clock_read_cost_ns", ns);
     mr_doctor_figure(d, "clock_resolution_ns", (double)res.tv_sec * 1e9 + (double)res.tv_nsec);
     bool steady = cpu_flag("constant_tsc") && cpu_flag("nonstop_tsc"), slow = ns > 200;
-    mr_doctor_add(d, "clock", slow ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-                  slow ? "Reading the time costs so much that tracing and small-read latencies are distorted. Boot with a TSC "
-                         "clock source if the machine has one."
-                       : "",
-                  "source %s, %s per reading, resolution %ld ns%s", source, mr_human_ns(ns, cost), (long)res.tv_nsec,
-                  steady ? ", steady TSC" : "");
+    mr_doctor_add(
+        d, "clock", slow ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+        slow ? "Reading the time costs so much that tracing and small-read latencies are distorted. Boot with a TSC "
+               "clock source if the machine has one."
+             : "",
+        "source %s, %s per reading, resolution %ld ns%s", source, mr_human_ns(ns, cost), (long)res.tv_nsec,
+        steady ? ", steady TSC" : "");
 }
 
 static void check_power(struct mr_doctor *d)
@@ -244,7 +255,8 @@ static void check_power(struct mr_doctor *d)
         return;
     }
     bool fixed = strcmp(governor, "performance") == 0;
-    bool boost = mr_doctor_read("/sys/devices/system/cpu/intel_pstate/no_turbo", turbo, sizeof turbo) && turbo[0] == '0';
+    bool boost =
+        mr_doctor_read("/sys/devices/system/cpu/intel_pstate/no_turbo", turbo, sizeof turbo) && turbo[0] == '0';
     mr_doctor_add(d, "CPU frequency", fixed ? MR_DOCTOR_OK : MR_DOCTOR_NOTE,
                   fixed ? ""
                         : "Cores slow down while they wait for I/O, which lengthens decode times. Set it: cpupower "
@@ -261,13 +273,14 @@ static void check_kernel(struct mr_doctor *d)
     if (mr_doctor_read("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line)) {
         bool never = strstr(line, "[never]") != NULL;
         mr_doctor_add(d, "huge pages", never ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                      never ? "Large buffers and orders use small pages: more time in page faults. Set it to madvise." : "",
+                      never ? "Large buffers and orders use small pages: more time in page faults. Set it to madvise."
+                            : "",
                       "transparent: %s", line);
     }
     if (mr_doctor_read("/proc/sys/vm/dirty_ratio", ratio, sizeof ratio) &&
         mr_doctor_read("/proc/sys/vm/dirty_background_ratio", background, sizeof background))
-        mr_doctor_add(d, "write-back", MR_DOCTOR_OK, "", "writers wait at %s %% dirty memory, flushing starts at %s %%", ratio,
-                      background);
+        mr_doctor_add(d, "write-back", MR_DOCTOR_OK, "", "writers wait at %s %% dirty memory, flushing starts at %s %%",
+                      ratio, background);
     if (meminfo("SwapTotal") > 0 && meminfo("SwapTotal") - meminfo("SwapFree") > (double)(64 * MR_MIB))
         mr_doctor_add(d, "swap", MR_DOCTOR_NOTE, "Something was swapped out; swapping back in looks like slow storage.",
                       "in use");
@@ -280,7 +293,7 @@ static void check_container(struct mr_doctor *d)
     mr_doctor_read("/sys/class/dmi/id/product_name", product, sizeof product);
     if (!mr_doctor_read("/run/systemd/container", container, sizeof container))
         snprintf(container, sizeof container, "%s",
-                 access("/.dockerenv", F_OK) == 0         ? "docker"
+                 access("/.dockerenv", F_OK) == 0          ? "docker"
                  : access("/run/.containerenv", F_OK) == 0 ? "podman"
                                                            : "");
     bool vm = cpu_flag("hypervisor");
@@ -288,11 +301,12 @@ static void check_container(struct mr_doctor *d)
         mr_doctor_add(d, "machine", MR_DOCTOR_OK, "", "%s %s, no virtual machine or container seen", vendor, product);
         return;
     }
-    mr_doctor_add(d, "machine", MR_DOCTOR_NOTE,
-                  "Neighbours share cores, caches and storage, and the host may cache what O_DIRECT reads. Repeat runs and "
-                  "compare medians.",
-                  "%s%s%s%s%s", vm ? "virtual machine" : "", vm && container[0] ? ", " : "", container[0] ? "container " : "",
-                  container, product[0] ? mr_arena_printf(d->arena, " (%s %s)", vendor, product) : "");
+    mr_doctor_add(
+        d, "machine", MR_DOCTOR_NOTE,
+        "Neighbours share cores, caches and storage, and the host may cache what O_DIRECT reads. Repeat runs and "
+        "compare medians.",
+        "%s%s%s%s%s", vm ? "virtual machine" : "", vm && container[0] ? ", " : "", container[0] ? "container " : "",
+        container, product[0] ? mr_arena_printf(d->arena, " (%s %s)", vendor, product) : "");
 }
 
 void mr_doctor_machine(struct mr_doctor *d)

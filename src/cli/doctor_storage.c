@@ -87,8 +87,8 @@ static bool has_option(const char *options, const char *name)
 static void check_mount(struct mr_doctor *d, const struct mount *m)
 {
     static const char *const memory[] = {"tmpfs", "ramfs", "devtmpfs", NULL};
-    static const char *const network[] = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
-                                          "fuse.sshfs", "afs", "wekafs", NULL};
+    static const char *const network[] = {"nfs",    "nfs4",      "cifs",       "smb3", "ceph",   "lustre", "gpfs",
+                                          "beegfs", "glusterfs", "fuse.sshfs", "afs",  "wekafs", NULL};
     enum mr_doctor_level level = MR_DOCTOR_OK;
     const char *advice = "";
     if (one_of(m->type, memory)) {
@@ -100,21 +100,23 @@ static void check_mount(struct mr_doctor *d, const struct mount *m)
         advice = "A network file system: other clients share it. Repeat runs, and compare medians, not single figures.";
     } else if (strncmp(m->type, "fuse", 4) == 0 || strcmp(m->type, "9p") == 0 || strcmp(m->type, "virtiofs") == 0) {
         level = MR_DOCTOR_NOTE;
-        advice = "A user-space or pass-through file system: every operation costs a switch to another program, and it may "
-                 "cache on its own. Measure on the file system below it if you can.";
+        advice =
+            "A user-space or pass-through file system: every operation costs a switch to another program, and it may "
+            "cache on its own. Measure on the file system below it if you can.";
     } else if (strcmp(m->type, "overlay") == 0) {
         level = MR_DOCTOR_NOTE;
         advice = "A container's overlay: first writes copy whole files up. Put data on a mounted volume.";
     }
     mr_doctor_add(d, "file system", level, advice, "%s on %s, mounted at %s", m->type, m->source, m->point);
     if (has_option(m->options, "ro"))
-        mr_doctor_add(d, "mount options", MR_DOCTOR_WARN, "Read-only: data sets cannot be generated here.", "%s", m->options);
-    else if (has_option(m->options, "sync"))
-        mr_doctor_add(d, "mount options", MR_DOCTOR_WARN, "Every write waits for the device; remount without 'sync'.", "%s",
+        mr_doctor_add(d, "mount options", MR_DOCTOR_WARN, "Read-only: data sets cannot be generated here.", "%s",
                       m->options);
-    else if (has_option(m->options, "strictatime"))
-        mr_doctor_add(d, "mount options", MR_DOCTOR_NOTE, "Every read also writes an access time; remount with 'noatime'.",
+    else if (has_option(m->options, "sync"))
+        mr_doctor_add(d, "mount options", MR_DOCTOR_WARN, "Every write waits for the device; remount without 'sync'.",
                       "%s", m->options);
+    else if (has_option(m->options, "strictatime"))
+        mr_doctor_add(d, "mount options", MR_DOCTOR_NOTE,
+                      "Every read also writes an access time; remount with 'noatime'.", "%s", m->options);
     else
         mr_doctor_add(d, "mount options", MR_DOCTOR_OK, "", "%s", m->options);
 }
@@ -129,11 +131,12 @@ static int check_space(struct mr_doctor *d, struct mr_error *err)
     mr_doctor_figure(d, "space_free_bytes", free_bytes);
     mr_doctor_figure(d, "space_total_bytes", total);
     bool tight = free_bytes < 10.0 * (double)MR_GIB || free_bytes < 0.05 * total;
-    mr_doctor_add(d, "space", tight ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-                  tight ? "Little room: file systems slow down when nearly full, and generating may not fit. Make room or "
-                          "choose another path."
-                        : "",
-                  "%s free of %s", mr_human_bytes(free_bytes, a), mr_human_bytes(total, b));
+    mr_doctor_add(
+        d, "space", tight ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+        tight ? "Little room: file systems slow down when nearly full, and generating may not fit. Make room or "
+                "choose another path."
+              : "",
+        "%s free of %s", mr_human_bytes(free_bytes, a), mr_human_bytes(total, b));
     if (v.f_files == 0) { /* btrfs and others make them as needed */
         mr_doctor_add(d, "inodes", MR_DOCTOR_OK, "", "no fixed number");
         return 0;
@@ -141,7 +144,8 @@ static int check_space(struct mr_doctor *d, struct mr_error *err)
     mr_doctor_figure(d, "inodes_free_count", (double)v.f_favail);
     bool few = v.f_favail < 2000000;
     mr_doctor_add(d, "inodes", few ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                  few ? "Too few for data sets with one file per sample (ImageNet has 1.3 million): use packed formats." : "",
+                  few ? "Too few for data sets with one file per sample (ImageNet has 1.3 million): use packed formats."
+                      : "",
                   "%s free of %s", mr_human_count((unsigned long long)v.f_favail, a),
                   mr_human_count((unsigned long long)v.f_files, b));
     return 0;
@@ -170,11 +174,14 @@ static void check_device(struct mr_doctor *d)
     long kb = strtol(ahead, NULL, 10);
     mr_doctor_figure(d, "read_ahead_bytes", (double)kb * 1024);
     mr_doctor_add(d, "block device", kb > 1024 ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                  kb > 1024 ? "Large read-ahead: small random reads through the page cache fetch far more than asked. Use "
-                              "O_DIRECT, or compare bytes asked with bytes read."
-                            : "",
+                  kb > 1024
+                      ? "Large read-ahead: small random reads through the page cache fetch far more than asked. Use "
+                        "O_DIRECT, or compare bytes asked with bytes read."
+                      : "",
                   "%s, read-ahead %ld KiB, scheduler %s", spins ? "reports itself as rotating" : "not rotating", kb,
-                  chosen && end > chosen ? chosen + 1 : scheduler[0] ? scheduler : "unknown");
+                  chosen && end > chosen ? chosen + 1
+                  : scheduler[0]         ? scheduler
+                                         : "unknown");
 }
 
 #define TRIAL_BYTES ((size_t)1 << 20)
@@ -221,10 +228,11 @@ static void try_cold(struct mr_doctor *d, int fd)
         mr_doctor_add(d, "cold reads", MR_DOCTOR_NOTE, "It cannot be told whether reads come from the page cache here.",
                       "mincore does not work");
     else if (pages * 20 > MR_ARRAY_LEN(resident))
-        mr_doctor_add(d, "cold reads", MR_DOCTOR_WARN,
-                      "Our own pages stay in memory after fadvise: a second epoch measures memory. Use O_DIRECT or a data set "
-                      "several times larger than RAM.",
-                      "%u of %zu pages stay cached", pages, MR_ARRAY_LEN(resident));
+        mr_doctor_add(
+            d, "cold reads", MR_DOCTOR_WARN,
+            "Our own pages stay in memory after fadvise: a second epoch measures memory. Use O_DIRECT or a data set "
+            "several times larger than RAM.",
+            "%u of %zu pages stay cached", pages, MR_ARRAY_LEN(resident));
     else
         mr_doctor_add(d, "cold reads", MR_DOCTOR_OK, "", "our own pages can be dropped from the cache without root");
 }
@@ -246,8 +254,8 @@ static void try_file(struct mr_doctor *d)
         try_direct(d, file, buf);
         try_cold(d, fd);
     } else {
-        mr_doctor_add(d, "write access", MR_DOCTOR_WARN, "Even 1 MiB cannot be written here: make room or check quotas.",
-                      "%s", strerror(errno));
+        mr_doctor_add(d, "write access", MR_DOCTOR_WARN,
+                      "Even 1 MiB cannot be written here: make room or check quotas.", "%s", strerror(errno));
     }
     close(fd);
     unlink(file);

@@ -13,6 +13,8 @@
 /* One paragraph line, broken at blanks. */
 static void wrap_line(FILE *out, const char *line, size_t n, unsigned indent)
 {
+    while (n && line[n - 1] == ' ')
+        n--;
     while (n) {
         size_t room = HELP_COLUMNS - indent, cut = n;
         if (n > room) {

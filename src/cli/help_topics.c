@@ -3,6 +3,9 @@
 
 #include "cli/help.h"
 #include "conf/workload.h"
+#include "format/format.h"
+#include "policy/policy_list.h"
+#include "store/store.h"
 
 static void print_topics(FILE *out)
 {
@@ -35,7 +38,55 @@ static void print_config(FILE *out)
           out);
 }
 
+static void print_formats(FILE *out)
+{
+    fputs("formats of data sets:\n", out);
+    for (const struct mr_format_ops *const *f = mr_format_registry(); *f; f++) {
+        fprintf(out, "  %-20s %s\n", (*f)->name, (*f)->extensions ? (*f)->extensions : "");
+        mr_help_wrap(out, (*f)->doc, 8);
+    }
+}
+
+/* Backends and shims, from their tables. */
+static void print_store_part(FILE *out, const struct mr_store_ops *s)
+{
+    /* Store options come from the stack's text only, so they have no variables to show. */
+    struct mr_option_table t = s->options;
+    t.section = "";
+    fprintf(out, "\n%s\n", s->name);
+    mr_help_wrap(out, s->doc, 4);
+    if (t.options)
+        mr_help_options(out, &t, false);
+}
+
+static void print_store(FILE *out)
+{
+    mr_help_wrap(out,
+                 "A storage stack is one backend with any number of shims in front of it, the leftmost outermost; options stand "
+                 "in parentheses, or after a comma for a backend:\n\n"
+                 "  posix\n  uring,direct=true\n  throttle(bandwidth=163MB,latency=8ms):posix\n"
+                 "  trace(file=\"a,b.tsv\"):posix\n",
+                 0);
+    for (int shims = 0; shims < 2; shims++) {
+        fprintf(out, "\n%s:\n", shims ? "shims" : "backends");
+        for (const struct mr_store_ops *const *s = mr_store_registry(); *s; s++)
+            if ((*s)->is_shim == (shims == 1))
+                print_store_part(out, *s);
+    }
+}
+
+static void print_policies(FILE *out)
+{
+    fputs("policies: where samples are kept and fetched from\n", out);
+    for (int i = 0; i < MR_POLICY_COUNT; i++)
+        fprintf(out, "  %-22s %s%s\n", mr_policy_name((enum mr_policy_id)i), mr_policy_doc((enum mr_policy_id)i),
+                mr_policy_reorders((enum mr_policy_id)i) ? " (changes the order of samples)" : "");
+}
+
 const struct mr_help_topic mr_help_topics[] = {
+    {"formats", "the file formats", NULL, print_formats},
+    {"policies", "placement and prefetch policies", NULL, print_policies},
+    {"store", "storage stacks: backends, shims and their options", NULL, print_store},
     {"config", "every key of a workload file", NULL, print_config},
     {"topics", "the list of topics", NULL, print_topics},
     {"units", "how to write sizes, times, numbers, lists and distributions",

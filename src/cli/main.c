@@ -58,9 +58,9 @@ static int print_error(int code, const struct mr_error *err)
 {
     fflush(stdout);
     fprintf(stderr, "millrace: %s\n", err->message[0] ? err->message : mr_error_name(code));
+    bool says_where = strncmp(err->context, "in ", 3) == 0 || strncmp(err->context, "at ", 3) == 0;
     if (err->context[0])
-        fprintf(stderr, "  %s%s\n", strncmp(err->context, "in ", 3) && strncmp(err->context, "at ", 3) ? "in " : "",
-                err->context);
+        fprintf(stderr, "  %s%s\n", says_where ? "" : "in ", err->context);
     if (err->hint[0])
         fprintf(stderr, "  hint: %s\n", err->hint);
     return mr_error_exit_status(code);
@@ -78,7 +78,8 @@ static int finish(int status)
         failed = true;
         saved = errno;
     }
-    if (!failed)
+    /* A command that writes past stdio has seen the broken pipe itself; the result is cut short all the same. */
+    if (!failed && !broken_pipe)
         return status;
     if (!broken_pipe)
         fprintf(stderr, "millrace: cannot write to standard output%s%s\n", saved ? ": " : "",
@@ -106,6 +107,23 @@ static int parse_leading(int argc, char *const *argv, struct mr_arena *a, struct
     return mr_options_parse_targets(&target, 1, n, argv, a, NULL, err);
 }
 
+/* A variable that looks like an option of this command but is none is a misspelling. */
+static void warn_of_variables(const struct mr_option_table *t)
+{
+    char prefix[160], name[160];
+    const struct mr_option none = {.key = ""};
+    size_t n = strlen(mr_option_env_name(t, &none, prefix, sizeof prefix));
+    for (char **e = environ; *e; e++) {
+        bool known = strncmp(*e, prefix, n) != 0;
+        for (const struct mr_option *o = t->options; !known && o->key; o++) {
+            size_t len = strlen(mr_option_env_name(t, o, name, sizeof name));
+            known = !strncmp(*e, name, len) && (*e)[len] == '=';
+        }
+        if (!known)
+            mr_log(MR_LOG_WARN, "environment variable '%.*s' is no option of '%s'", (int)strcspn(*e, "="), *e, t->section);
+    }
+}
+
 static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
                        struct mr_globals *g, struct mr_error *err)
 {
@@ -122,6 +140,7 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
     if (rc)
         return rc;
     set_log_level(g);
+    warn_of_variables(&cmd->table);
     return cmd->run(&ctx, err);
 }
 

@@ -100,7 +100,7 @@ static void print_checkpoint(FILE *out, const struct mr_plan *p)
         row_bytes(out, "checkpoint optimizer bytes", c->optimizer_bytes);
     row_bytes(out, "checkpoint bytes", c->model_bytes + c->optimizer_bytes);
     row(out, "checkpoint files", "%llu (%llu model, %llu optimizer)",
-        (unsigned long long)(c->model_files + c->optimizer_files), (unsigned long long)c->model_files,
+        (unsigned long long)c->model_files + c->optimizer_files, (unsigned long long)c->model_files,
         (unsigned long long)c->optimizer_files);
     row(out, "checkpoints", "%llu written, %llu read", (unsigned long long)c->writes, (unsigned long long)c->reads);
 }
@@ -167,11 +167,11 @@ static json_t *checkpoint_json(const struct mr_plan_checkpoint *c)
 json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p)
 {
     json_t *j = json_pack(
-        "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "ranks",
+        "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "ranks",
         (int)p->ranks, "format", mr_conf_format_name((enum mr_conf_format)w->dataset.format), "train_files",
         (json_int_t)p->train_files, "eval_files", (json_int_t)p->eval_files, "train_samples", (json_int_t)p->train_samples,
         "eval_samples", (json_int_t)p->eval_samples, "record_bytes_mean", p->record_bytes, "dataset_bytes",
-        p->train_bytes + p->eval_bytes, "steps_per_epoch", (json_int_t)p->steps_per_epoch, "total_steps",
+        (json_int_t)llround(p->train_bytes + p->eval_bytes), "steps_per_epoch", (json_int_t)p->steps_per_epoch, "total_steps",
         (json_int_t)p->total_steps, "samples_left_out_per_epoch", (json_int_t)p->samples_left_out, "eval_steps",
         (json_int_t)p->eval_steps, "evaluations", (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s,
         "need_per_accelerator_bytes_per_s", p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s,

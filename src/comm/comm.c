@@ -48,10 +48,17 @@ static void self_close(struct mr_comm *c)
     free(c);
 }
 
-static const struct mr_comm_ops self_ops = {
-    .abi = MR_COMM_ABI, .size = sizeof(struct mr_comm_ops), .name = "self", .doc = "a job of one process",
-    .barrier = self_barrier, .allreduce_u64 = self_allreduce_u64, .allreduce_f64 = self_allreduce_f64,
-    .bcast = self_bcast, .gather = self_gather, .fail = self_fail, .close = self_close};
+static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
+                                            .size = sizeof(struct mr_comm_ops),
+                                            .name = "self",
+                                            .doc = "a job of one process",
+                                            .barrier = self_barrier,
+                                            .allreduce_u64 = self_allreduce_u64,
+                                            .allreduce_f64 = self_allreduce_f64,
+                                            .bcast = self_bcast,
+                                            .gather = self_gather,
+                                            .fail = self_fail,
+                                            .close = self_close};
 
 static int self_open(struct mr_comm **out, struct mr_error *err)
 {
@@ -74,8 +81,10 @@ static int module_open(uint32_t expected, const char *launcher, struct mr_comm *
     if (c->world != expected) {
         uint32_t world = c->world;
         mr_comm_close(c);
-        mr_error_plain(err, MR_E_UNSUPPORTED, "%s started %u processes, but MPI sees a job of %u", launcher, expected, world);
-        mr_error_hint(err, "start with the mpirun of the MPI that millrace_mpi.so was built with, or 'srun --mpi=pmix'");
+        mr_error_plain(err, MR_E_UNSUPPORTED, "%s started %u processes, but MPI sees a job of %u", launcher, expected,
+                       world);
+        mr_error_hint(err,
+                      "start with the mpirun of the MPI that millrace_mpi.so was built with, or 'srun --mpi=pmix'");
         return MR_E_UNSUPPORTED;
     }
     *out = c;
@@ -87,8 +96,8 @@ int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_err
     const char *launcher = NULL;
     uint32_t started = no_mpi ? 0 : mr_comm_detect_launcher(&launcher);
     if (ranks > 1 && started > 1) {
-        mr_error_plain(err, MR_E_USAGE, "%s has started %u processes already; each would fork %u ranks", launcher, started,
-                       ranks);
+        mr_error_plain(err, MR_E_USAGE, "%s has started %u processes already; each would fork %u ranks", launcher,
+                       started, ranks);
         mr_error_hint(err, "leave out --ranks under %s", launcher);
         return MR_E_USAGE;
     }
@@ -120,8 +129,9 @@ int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_o
 
 static int check_root(const struct mr_comm *c, uint32_t root, struct mr_error *err)
 {
-    return root < c->world ? 0
-                           : mr_error_plain(err, MR_E_USAGE, "root %u does not exist in a job of %u ranks", root, c->world);
+    return root < c->world
+               ? 0
+               : mr_error_plain(err, MR_E_USAGE, "root %u does not exist in a job of %u ranks", root, c->world);
 }
 
 int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err)
@@ -148,11 +158,11 @@ int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err)
         mine = *err;
     else if (my_code < 0)
         mr_error_plain(&mine, my_code, "%s", mr_error_name(my_code));
-    uint64_t lowest = my_code < 0 ? c->rank : UINT64_MAX;
+    uint64_t lowest = my_code < 0 ? c->rank : c->world;
     int code = c->ops->allreduce_u64(c, &lowest, 1, MR_COMM_MIN, err);
     if (code)
         return code;
-    if (lowest == UINT64_MAX)
+    if (lowest == c->world)
         return 0;
     code = c->ops->bcast(c, &mine, sizeof mine, (uint32_t)lowest, err);
     if (code)

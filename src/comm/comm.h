@@ -39,8 +39,8 @@ struct mr_comm {
  * self. `no_mpi` skips detection. `ranks` > 1 under mpirun is refused: two launchers cannot both decide.
  * Errors: MR_E_USAGE, MR_E_UNSUPPORTED (mpirun without the module), -errno. */
 int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_error *err);
-/* Leaves the job. Accepts NULL. The parent of a fork job waits for the others here; a process that is not rank 0 goes on
- * after it and must end by itself. */
+/* Leaves the job. Accepts NULL. The parent of a fork job waits for the others here; a process that is not rank 0 goes
+ * on after it and must end by itself. */
 void mr_comm_close(struct mr_comm *c);
 
 /* Collectives: every rank calls the same one with the same lengths, from one thread. After an error the job is broken
@@ -54,7 +54,8 @@ int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, 
 /* Phase border: every rank passes its own result; all return 0 only if all passed 0. Otherwise all return the lowest
  * failing rank's code, with its message in err and "rank R" in the context. */
 int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err);
-/* This rank gives up in the middle of a phase: the others' pending and later collectives return MR_E_PEER with `why`. */
+/* This rank gives up in the middle of a phase: the others' pending and later collectives return MR_E_PEER with `why`.
+ */
 void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
 
 /* How many processes mpirun or srun started as this job, and its name; 0 if none did. The only place in the libraries

@@ -41,10 +41,9 @@ uint32_t mr_comm_detect_launcher(const char **name)
 }
 
 /* Next to the program in a build or an installed tree. */
-static const char *const places[] = {"../lib/millrace_mpi.so", "../lib/millrace/millrace_mpi.so",
-                                     "../lib64/millrace/millrace_mpi.so",
-                                     "../lib/x86_64-linux-gnu/millrace/millrace_mpi.so",
-                                     "../lib/aarch64-linux-gnu/millrace/millrace_mpi.so"};
+static const char *const places[] = {
+    "../lib/millrace_mpi.so", "../lib/millrace/millrace_mpi.so", "../lib64/millrace/millrace_mpi.so",
+    "../lib/x86_64-linux-gnu/millrace/millrace_mpi.so", "../lib/aarch64-linux-gnu/millrace/millrace_mpi.so"};
 
 bool mr_comm_module_find(char *path, size_t cap)
 {
@@ -68,7 +67,8 @@ int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
 {
     char path[4096];
     if (!mr_comm_module_find(path, sizeof path)) {
-        mr_error_plain(err, MR_E_UNSUPPORTED, "started by an MPI launcher, but millrace_mpi.so is not next to this program");
+        mr_error_plain(err, MR_E_UNSUPPORTED,
+                       "started by an MPI launcher, but millrace_mpi.so is not next to this program");
         mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
         return MR_E_UNSUPPORTED;
     }
@@ -80,7 +80,8 @@ int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
     if (!open_fn) {
         const char *why = dlerror();
         mr_error_plain(err, MR_E_UNSUPPORTED, "cannot load '%s': %s", path, why ? why : "symbol missing");
-        mr_error_hint(err, "it must be built with the MPI that is loaded here; rebuild it, or give --ranks N without mpirun");
+        mr_error_hint(
+            err, "it must be built with the MPI that is loaded here; rebuild it, or give --ranks N without mpirun");
         return MR_E_UNSUPPORTED;
     }
     return open_fn(MR_COMM_ABI, out, err);

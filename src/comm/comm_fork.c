@@ -119,8 +119,9 @@ static void look_for_deaths(struct fork_comm *f, uint32_t generation)
         if (atomic_load(&s->generation) != generation) /* invariant 3 */
             return;
         struct mr_error why = {0};
-        mr_error_plain(&why, MR_E_PEER, atomic_load(&s->rank[r].left) ? "it left the job before the others"
-                                                                       : "its process died without a word");
+        mr_error_plain(&why, MR_E_PEER,
+                       atomic_load(&s->rank[r].left) ? "it left the job before the others"
+                                                     : "its process died without a word");
         set_failure(s, r, &why);
         return;
     }
@@ -158,8 +159,8 @@ static int mismatch(struct fork_comm *f, uint32_t rank, struct mr_error *err)
     struct shared *s = f->shared;
     struct mr_error why;
     uint32_t other = s->rank[rank].call, own = s->rank[f->base.rank].call;
-    mr_error_plain(&why, MR_E_INTERNAL, "rank %u calls %s of %llu bytes while rank %u calls %s of %llu bytes", f->base.rank,
-                   names[own], (unsigned long long)s->rank[f->base.rank].len, rank, names[other],
+    mr_error_plain(&why, MR_E_INTERNAL, "rank %u calls %s of %llu bytes while rank %u calls %s of %llu bytes",
+                   f->base.rank, names[own], (unsigned long long)s->rank[f->base.rank].len, rank, names[other],
                    (unsigned long long)s->rank[rank].len);
     set_failure(s, f->base.rank, &why);
     if (err)
@@ -189,16 +190,17 @@ static int fork_barrier(struct mr_comm *c, struct mr_error *err)
     return code ? code : enter_and_wait(of(c), err);
 }
 
-#define DEFINE_REDUCE(NAME, TYPE)                                                                                    \
-    static void NAME(const struct fork_comm *f, TYPE *v, size_t n, enum mr_comm_op op)                               \
-    {                                                                                                                \
-        memcpy(v, slot(f, 0), n * sizeof(*v));                                                                       \
-        for (uint32_t r = 1; r < f->base.world; r++) {                                                               \
-            const TYPE *from = (const TYPE *)(const void *)slot(f, r);                                               \
-            for (size_t i = 0; i < n; i++)                                                                           \
-                v[i] = op == MR_COMM_SUM ? v[i] + from[i] : op == MR_COMM_MIN ? MR_MIN(v[i], from[i])                \
-                                                                              : MR_MAX(v[i], from[i]);               \
-        }                                                                                                            \
+#define DEFINE_REDUCE(NAME, TYPE)                                                                                      \
+    static void NAME(const struct fork_comm *f, TYPE *v, size_t n, enum mr_comm_op op)                                 \
+    {                                                                                                                  \
+        memcpy(v, slot(f, 0), n * sizeof(*v));                                                                         \
+        for (uint32_t r = 1; r < f->base.world; r++) {                                                                 \
+            const TYPE *from = (const TYPE *)(const void *)slot(f, r);                                                 \
+            for (size_t i = 0; i < n; i++)                                                                             \
+                v[i] = op == MR_COMM_SUM   ? v[i] + from[i]                                                            \
+                       : op == MR_COMM_MIN ? MR_MIN(v[i], from[i])                                                     \
+                                           : MR_MAX(v[i], from[i]);                                                    \
+        }                                                                                                              \
     }
 DEFINE_REDUCE(reduce_u64, uint64_t)
 DEFINE_REDUCE(reduce_f64, double)
@@ -317,10 +319,17 @@ static void fork_close(struct mr_comm *c)
     free_job(f);
 }
 
-static const struct mr_comm_ops fork_ops = {
-    .abi = MR_COMM_ABI, .size = sizeof(struct mr_comm_ops), .name = "fork", .doc = "local processes, no MPI",
-    .barrier = fork_barrier, .allreduce_u64 = fork_allreduce_u64, .allreduce_f64 = fork_allreduce_f64,
-    .bcast = fork_bcast, .gather = fork_gather, .fail = fork_fail, .close = fork_close};
+static const struct mr_comm_ops fork_ops = {.abi = MR_COMM_ABI,
+                                            .size = sizeof(struct mr_comm_ops),
+                                            .name = "fork",
+                                            .doc = "local processes, no MPI",
+                                            .barrier = fork_barrier,
+                                            .allreduce_u64 = fork_allreduce_u64,
+                                            .allreduce_f64 = fork_allreduce_f64,
+                                            .bcast = fork_bcast,
+                                            .gather = fork_gather,
+                                            .fail = fork_fail,
+                                            .close = fork_close};
 
 static int map_shared(struct fork_comm *f)
 {

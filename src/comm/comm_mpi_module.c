@@ -1,6 +1,6 @@
 /* Ranks over MPI: the loadable module, and the only includer of mpi.h. Standard MPI 3 only, so that it builds against
- * Open MPI, MPICH and their descendants. It stands alone (it calls nothing of the program that loads it) and exports one
- * symbol.
+ * Open MPI, MPICH and their descendants. It stands alone (it calls nothing of the program that loads it) and exports
+ * one symbol.
  *
  * Waiting: every collective is started in its non-blocking form and tested in a loop that also looks for a failure
  * notice, a message that a failing rank sends to all others. MPI itself cannot interrupt a pending collective, and
@@ -129,9 +129,18 @@ static int allreduce(struct mpi_comm *m, void *v, size_t n, MPI_Datatype type, e
     return code;
 }
 
+/* MPICH 4.0 compares unsigned numbers as signed in MPI_MIN and MPI_MAX. With the top bit flipped the signed order is
+ * the unsigned one, so that signed reductions give the right answer everywhere. */
 static int mpi_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err)
 {
-    return allreduce(of(c), v, n, MPI_UINT64_T, op, err);
+    if (op == MR_COMM_SUM)
+        return allreduce(of(c), v, n, MPI_UINT64_T, op, err);
+    for (size_t i = 0; i < n; i++)
+        v[i] ^= 1ull << 63;
+    int code = allreduce(of(c), v, n, MPI_INT64_T, op, err);
+    for (size_t i = 0; i < n; i++)
+        v[i] ^= 1ull << 63;
+    return code;
 }
 
 static int mpi_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err)
@@ -146,8 +155,8 @@ static int mpi_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, st
     for (size_t at = 0; at < len && !code; at += ELEMENTS_MAX) {
         MPI_Request request;
         int count = (int)(len - at < ELEMENTS_MAX ? len - at : ELEMENTS_MAX);
-        code = wait_for(m, &request, "bcast", MPI_Ibcast((char *)buf + at, count, MPI_BYTE, (int)root, m->world, &request), 0,
-                        err);
+        code = wait_for(m, &request, "bcast",
+                        MPI_Ibcast((char *)buf + at, count, MPI_BYTE, (int)root, m->world, &request), 0, err);
     }
     return code;
 }
@@ -161,7 +170,8 @@ static int mpi_gather(struct mr_comm *c, const void *send, size_t len, void *rec
     if (len > ELEMENTS_MAX)
         return set_error(err, MR_E_LIMIT, "gather", "more than 16 MiB per rank");
     return wait_for(m, &request, "gather",
-                    MPI_Igather(send, (int)len, MPI_BYTE, recv, (int)len, MPI_BYTE, (int)root, m->world, &request), 0, err);
+                    MPI_Igather(send, (int)len, MPI_BYTE, recv, (int)len, MPI_BYTE, (int)root, m->world, &request), 0,
+                    err);
 }
 
 static void mpi_fail(struct mr_comm *c, const struct mr_error *why)
@@ -197,10 +207,17 @@ static void mpi_close(struct mr_comm *c)
     free(m);
 }
 
-static const struct mr_comm_ops mpi_ops = {
-    .abi = MR_COMM_ABI, .size = sizeof(struct mr_comm_ops), .name = "mpi", .doc = "processes started by mpirun or srun",
-    .barrier = mpi_barrier, .allreduce_u64 = mpi_allreduce_u64, .allreduce_f64 = mpi_allreduce_f64,
-    .bcast = mpi_bcast, .gather = mpi_gather, .fail = mpi_fail, .close = mpi_close};
+static const struct mr_comm_ops mpi_ops = {.abi = MR_COMM_ABI,
+                                           .size = sizeof(struct mr_comm_ops),
+                                           .name = "mpi",
+                                           .doc = "processes started by mpirun or srun",
+                                           .barrier = mpi_barrier,
+                                           .allreduce_u64 = mpi_allreduce_u64,
+                                           .allreduce_f64 = mpi_allreduce_f64,
+                                           .bcast = mpi_bcast,
+                                           .gather = mpi_gather,
+                                           .fail = mpi_fail,
+                                           .close = mpi_close};
 
 static void find_place(struct mpi_comm *m)
 {
@@ -212,8 +229,11 @@ static void find_place(struct mpi_comm *m)
     MPI_Comm_rank(node, &local_rank);
     MPI_Comm_size(node, &local_world);
     MPI_Comm_free(&node);
-    m->base = (struct mr_comm){.ops = &mpi_ops, .rank = (uint32_t)rank, .world = (uint32_t)world,
-                               .local_rank = (uint32_t)local_rank, .local_world = (uint32_t)local_world};
+    m->base = (struct mr_comm){.ops = &mpi_ops,
+                               .rank = (uint32_t)rank,
+                               .world = (uint32_t)world,
+                               .local_rank = (uint32_t)local_rank,
+                               .local_world = (uint32_t)local_world};
 }
 
 __attribute__((visibility("default"))) mr_comm_module_open_fn mr_comm_module_open;

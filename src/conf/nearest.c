@@ -9,31 +9,36 @@
 
 #define EDIT_MAX 64
 
-static int fold(char c)
+/* Copies at most EDIT_MAX characters in their common form; returns how many. */
+static size_t fold(const char *text, char out[EDIT_MAX])
 {
-    return c == '-' ? '_' : tolower((unsigned char)c);
+    size_t n = 0;
+    for (; text[n] && n < EDIT_MAX; n++)
+        out[n] = text[n] == '-' ? '_' : (char)tolower((unsigned char)text[n]);
+    return n;
 }
 
 unsigned mr_edit_distance(const char *a, const char *b)
 {
     unsigned row[3][EDIT_MAX + 1];
-    size_t na = MR_MIN(strlen(a), (size_t)EDIT_MAX), nb = MR_MIN(strlen(b), (size_t)EDIT_MAX);
-    for (size_t j = 0; j <= nb; j++)
+    char x[EDIT_MAX], y[EDIT_MAX];
+    size_t nx = fold(a, x), ny = fold(b, y);
+    for (size_t j = 0; j <= ny; j++)
         row[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        unsigned *cur = row[i % 3], *prev = row[(i - 1) % 3], *prev2 = row[(i + 1) % 3];
+    for (size_t i = 1; i <= nx; i++) {
+        unsigned *cur = row[i % 3];
+        const unsigned *prev = row[(i - 1) % 3], *prev2 = row[(i + 1) % 3];
         cur[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            bool same = fold(a[i - 1]) == fold(b[j - 1]);
-            unsigned best = prev[j - 1] + !same;
+        for (size_t j = 1; j <= ny; j++) {
+            unsigned best = prev[j - 1] + (x[i - 1] != y[j - 1]);
             best = MR_MIN(best, prev[j] + 1);
             best = MR_MIN(best, cur[j - 1] + 1);
-            if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]))
+            if (i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1])
                 best = MR_MIN(best, prev2[j - 2] + 1);
             cur[j] = best;
         }
     }
-    return row[na % 3][nb];
+    return row[nx % 3][ny];
 }
 
 bool mr_edit_is_near(const char *word, unsigned d)

@@ -160,7 +160,8 @@ static void plan_training(const struct mr_workload *w, struct mr_plan *p)
     p->steps_per_epoch = steps(p->train_samples, p->ranks, batch, w->reader.drop_last);
     if (w->reader.drop_last)
         p->samples_left_out = p->train_samples - p->steps_per_epoch * batch * p->ranks;
-    p->total_steps = p->steps_per_epoch * epochs;
+    if (__builtin_mul_overflow(p->steps_per_epoch, epochs, &p->total_steps))
+        p->total_steps = UINT64_MAX; /* refused by check_bounds */
     if (w->train.total_training_steps >= 0)
         p->total_steps = MR_MIN(p->total_steps, (uint64_t)w->train.total_training_steps);
     p->compute_s = mr_dist_mean(&w->train.computation_time);
@@ -186,6 +187,18 @@ static uint32_t choose_ranks(const struct mr_workload *w, uint32_t ranks)
     if (w->workflow.checkpoint && (is_transformer(w) || w->model.layer_parameters.n))
         return (uint32_t)MR_MIN(w->parallelism.tensor * w->parallelism.pipeline, 1000000);
     return 1;
+}
+
+/* Figures that leave 64 bits come from mistakes; later arithmetic relies on their absence. */
+static int check_bounds(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
+{
+    const struct mr_plan_checkpoint *c = &p->checkpoint;
+    double steps_d = (double)p->steps_per_epoch * (double)w->train.epochs;
+    if (p->train_bytes + p->eval_bytes < SANE && c->model_bytes + c->optimizer_bytes < SANE && steps_d < SANE)
+        return 0;
+    mr_error_plain(err, MR_E_CONFIG, "the workload is beyond all bounds: %.3g bytes of data, %.3g bytes per checkpoint, "
+                   "%.3g steps", p->train_bytes + p->eval_bytes, c->model_bytes + c->optimizer_bytes, steps_d);
+    return mr_error_hint(err, "check the sizes and counts of 'dataset', 'model' and 'train'");
 }
 
 int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err)
@@ -216,6 +229,8 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
     if (w->workflow.evaluation)
         plan_evaluation(w, &p);
     int rc = plan_checkpoint(w, &p, err);
+    if (!rc)
+        rc = check_bounds(w, &p, err);
     if (!rc)
         *out = p;
     return rc;

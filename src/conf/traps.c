@@ -194,6 +194,11 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
         mr_error_plain(err, MR_E_CONFIG, "record_dims fixes the size of a sample, so record_length_bytes_stdev must be 0");
         return blame(w, "dataset", "record_length_bytes_stdev", err);
     }
+    for (unsigned i = 0; i < d->record_dims.n; i++)
+        if (d->record_dims.dim[i] == 0) {
+            mr_error_plain(err, MR_E_CONFIG, "a dimension of record_dims is 0");
+            return blame(w, "dataset", "record_dims", err);
+        }
     if (mr_workload_record_bytes(w) < 0) {
         mr_error_plain(err, MR_E_CONFIG, "unknown element type '%.100s', or a sample beyond all bounds",
                        d->record_element_type);

@@ -136,8 +136,8 @@ static int value_node(struct mr_applier *ap, const char *text, struct mr_yaml_no
 static struct mr_yaml_node *wrap(struct mr_arena *a, const char *name, struct mr_yaml_node *leaf)
 {
     struct mr_yaml_node *map = mr_arena_alloc(a, sizeof(*map)), *key = mr_arena_alloc(a, sizeof(*key));
-    if (!map || !key || !(map->key = mr_arena_alloc(a, sizeof(*map->key))) ||
-        !(map->value = mr_arena_alloc(a, sizeof(*map->value))))
+    if (!map || !key || !(map->key = mr_arena_alloc(a, sizeof(struct mr_yaml_node *))) ||
+        !(map->value = mr_arena_alloc(a, sizeof(struct mr_yaml_node *))))
         return NULL;
     key->kind = MR_YAML_SCALAR;
     key->line = map->line = 1;
@@ -151,7 +151,7 @@ static struct mr_yaml_node *wrap(struct mr_arena *a, const char *name, struct mr
 
 static int set_path(struct mr_applier *ap, char *path, const char *value)
 {
-    struct mr_yaml_node *node;
+    struct mr_yaml_node *node = NULL;
     int rc = value_node(ap, value, &node);
     unsigned depth = 0;
     while (!rc && node) {
@@ -268,8 +268,12 @@ int mr_workload_find(const char *name, const struct mr_strings *search_path, str
             if (!is_file(candidate))
                 continue;
             copy = mr_arena_strdup(a, candidate);
+            if (!copy) {
+                mr_error_set(err, -ENOMEM, "cannot keep the name of a workload");
+                return -ENOMEM;
+            }
             *path = copy;
-            return copy ? 0 : mr_error_set(err, -ENOMEM, "out of memory");
+            return 0;
         }
     mr_error_plain(err, MR_E_CONFIG, "there is no workload '%.200s'", name);
     struct mr_strings names = {0};
@@ -285,7 +289,8 @@ int mr_workload_find(const char *name, const struct mr_strings *search_path, str
         }
     if (best && mr_edit_is_near(name, best_d))
         mr_error_hint(err, "did you mean '%s'?", best);
-    return mr_error_hint(err, "list them with 'millrace workloads list', or name a file");
+    mr_error_hint(err, "list them with 'millrace workloads list', or name a file");
+    return MR_E_CONFIG;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -369,8 +374,8 @@ static const char *chosen_workload(const struct mr_workload_request *req)
 
 static int load_file(struct mr_applier *ap, const char *name, const struct mr_strings *search_path)
 {
-    struct mr_yaml_node *root;
-    const char *path;
+    struct mr_yaml_node *root = NULL;
+    const char *path = NULL;
     int rc = mr_workload_find(name, search_path, ap->arena, &path, ap->err);
     if (!rc)
         rc = mr_yaml_load(path, ap->arena, &root, ap->err);
@@ -408,10 +413,10 @@ int mr_workload_parse(const char *text, size_t len, const char *name, bool lenie
 {
     struct mr_error scratch;
     struct mr_applier ap = {.arena = a, .lenient = lenient, .kind = MR_ORIGIN_FILE, .where = name, .err = err ? err : &scratch};
-    struct mr_yaml_node *root;
-    int rc = create(a, &ap.w, ap.err);
+    struct mr_yaml_node *root = NULL;
+    int rc = mr_yaml_parse(text, len, name, a, &root, ap.err);
     if (!rc)
-        rc = mr_yaml_parse(text, len, name, a, &root, ap.err);
+        rc = create(a, &ap.w, ap.err);
     if (!rc)
         rc = mr_apply_top(&ap, root);
     if (!rc)

@@ -129,6 +129,10 @@ struct guess {
 
 static void consider(struct guess *g, const char *word, const char *section, const char *key)
 {
+    /* Lengths that differ by more than any accepted distance cannot be near; most pairs end here. */
+    size_t a = strlen(word), b = strlen(key);
+    if ((a > b ? a - b : b - a) > 3)
+        return;
     unsigned d = mr_edit_distance(word, key);
     if (d >= g->distance)
         return;

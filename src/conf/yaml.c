@@ -118,13 +118,13 @@ static int grow(struct loader *l, struct mr_yaml_node *n, unsigned *cap)
     if (n->kind == MR_YAML_MAP && n->n >= MR_YAML_MAX_KEYS)
         return fail(l, MR_E_LIMIT, n->line, "a map with more than 1024 keys", NULL);
     unsigned wanted = *cap ? *cap * 2 : 8;
-    struct mr_yaml_node **value = mr_arena_alloc(l->arena, wanted * sizeof(*value));
-    struct mr_yaml_node **key = mr_arena_alloc(l->arena, wanted * sizeof(*key));
+    struct mr_yaml_node **value = mr_arena_alloc(l->arena, wanted * sizeof(struct mr_yaml_node *));
+    struct mr_yaml_node **key = mr_arena_alloc(l->arena, wanted * sizeof(struct mr_yaml_node *));
     if (!value || !key)
         return mr_error_set(l->err, -ENOMEM, "cannot read '%s'", l->name);
     if (n->n) {
-        memcpy(value, n->value, n->n * sizeof(*value));
-        memcpy(key, n->key, n->n * sizeof(*key));
+        memcpy(value, n->value, n->n * sizeof(struct mr_yaml_node *));
+        memcpy(key, n->key, n->n * sizeof(struct mr_yaml_node *));
     }
     n->value = value;
     n->key = key;

@@ -1,6 +1,6 @@
 /* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after, which
  * is why all threads may share it. */
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 #include "base/common.h"
 
 #include <errno.h>

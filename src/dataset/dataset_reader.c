@@ -4,8 +4,9 @@
  *
  * Hot path (file open, buffers grown): no malloc, no lock, one read per range. Payload bytes that need no decoding are read
  * straight into their destination. */
+#include "base/clock.h"
 #include "base/common.h"
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,6 +43,9 @@ struct mr_dataset_reader {
     unsigned extent_cap;
     uint64_t cost_layout; /* layout that `cost` is about */
     struct mr_read_cost cost;
+    uint64_t transfer_bytes; /* 0: a range is one read */
+    unsigned open_flags;
+    struct mr_reader_times times;
     char path[2 * MR_NAME_MAX];
 };
 
@@ -98,6 +102,17 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r)
     free(r);
 }
 
+void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags)
+{
+    r->transfer_bytes = transfer_bytes;
+    r->open_flags = open_flags;
+}
+
+const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r)
+{
+    return &r->times;
+}
+
 static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error *err)
 {
     if (bytes <= r->raw_cap)
@@ -132,7 +147,7 @@ static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_obje
     }
     int rc = mr_dataset_file_path(r->ds, file, r->path, err);
     if (rc >= 0)
-        rc = mr_object_open(mr_dataset_store(r->ds), r->path, MR_OBJ_READ, out, err);
+        rc = mr_object_open(mr_dataset_store(r->ds), r->path, MR_OBJ_READ | r->open_flags, out, err);
     if (rc < 0)
         return rc;
     mr_manifest_file_samples(r->manifest, file, &first, &n);
@@ -228,13 +243,19 @@ static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, con
     return rc;
 }
 
-static int read_extents(struct mr_object *o, const struct mr_extent *e, unsigned n, uint8_t *dst, struct mr_error *err)
+static int read_extents(struct mr_dataset_reader *r, struct mr_object *o, const struct mr_extent *e, unsigned n, uint8_t *dst,
+                        struct mr_error *err)
 {
     for (unsigned i = 0; i < n; i++) {
-        int rc = mr_object_read(o, dst, e[i].length, e[i].offset, err);
-        if (rc < 0)
-            return rc;
+        uint64_t piece = r->transfer_bytes ? r->transfer_bytes : e[i].length;
+        for (uint64_t at = 0; at < e[i].length; at += piece) {
+            uint64_t len = MR_MIN(piece, e[i].length - at);
+            int rc = mr_object_read(o, dst + at, len, e[i].offset + at, err);
+            if (rc < 0)
+                return rc;
+        }
         dst += e[i].length;
+        r->times.read_bytes += e[i].length;
     }
     return 0;
 }
@@ -279,7 +300,7 @@ static int fetch(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos,
     bool transient;
     if ((rc = get_object(r, pos->file, &o, &transient, err)) < 0)
         return rc;
-    rc = read_extents(o, r->extent, n, dst, err);
+    rc = read_extents(r, o, r->extent, n, dst, err);
     if (transient)
         mr_object_close(o, NULL);
     *raw = dst;
@@ -303,18 +324,28 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
 {
     struct mr_layout layout;
     unsigned n = 0, format_flags = flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0;
-    uint64_t total;
+    uint64_t total = 0;
     const uint8_t *raw = NULL;
     int rc;
     mr_manifest_file_layout(r->manifest, pos->file, &layout);
     if ((rc = know_cost(r, pos->file, &layout, err)) < 0 || (rc = plan(r, &layout, &pos->ref, format_flags, &n, &total, err)) < 0)
         return rc;
-    bool in_place = dst && r->cost.verbatim && !format_flags && r->cost.access == MR_ACCESS_RANGE && total <= cap;
-    if ((rc = fetch(r, pos, &layout, n, total, in_place ? dst : NULL, &raw, err)) < 0)
+    bool in_place = dst && (r->cost.verbatim || flags & MR_DATASET_RAW) && !format_flags && r->cost.access == MR_ACCESS_RANGE && total <= cap;
+    uint64_t start = mr_now_ns();
+    rc = fetch(r, pos, &layout, n, total, in_place ? dst : NULL, &raw, err);
+    uint64_t fetched = mr_now_ns();
+    r->times.read_ns += fetched - start;
+    if (rc < 0)
         return rc;
+    if (flags & MR_DATASET_RAW) {
+        *out = (struct mr_sample_out){.data = raw, .bytes = total, .dtype = MR_U8, .dims = {1, {total}}, .label = out->label};
+        return 0;
+    }
     out->dst = in_place ? NULL : dst;
     out->dst_cap = in_place ? 0 : cap;
-    return r->format->decode(r->decoder, &layout, &pos->ref, format_flags, raw, total, out, err);
+    rc = r->format->decode(r->decoder, &layout, &pos->ref, format_flags, raw, total, out, err);
+    r->times.decode_ns += mr_now_ns() - fetched;
+    return rc;
 }
 
 /* Decoders may hand out a pointer into the raw bytes; a caller who gave a buffer wants them there. */

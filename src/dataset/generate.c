@@ -140,7 +140,7 @@ int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, st
     double blocks = (double)(uint64_t)(each / 4096 + 1) * 4096; /* file systems hand out whole blocks */
     *out = (struct mr_gen_estimate){
         .files = files, .samples = p->samples, .inodes = files * (1 + sides) + p->names.subfolders + 8,
-        .bytes = (uint64_t)(blocks * (double)files) + sides * 8 * (p->samples + files) + 2 * MR_MIB,
+        .bytes = (uint64_t)(blocks * (double)files) + sides * 8 * (p->samples + files) + 64 * MR_KIB,
     };
     return 0;
 }
@@ -281,9 +281,7 @@ static int refuse_foreign(struct mr_gen *g, struct mr_error *err)
     return MR_E_CONFIG;
 }
 
-/* Free space where the folder is or will be: the nearest existing parent tells. */
-static int free_space_near(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes,
-                           struct mr_error *err)
+int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
 {
     struct mr_store_stat st;
     snprintf(where, MR_NAME_MAX, "%s", folder);
@@ -308,7 +306,7 @@ static int check_space(struct mr_gen *g, uint64_t done_bytes, struct mr_error *e
     int r = mr_gen_estimate(g->p, &e, err);
     if (r < 0)
         return r;
-    r = free_space_near(g->o.store, g->o.folder, where, &bytes, &inodes, err);
+    r = mr_gen_free_space(g->o.store, g->o.folder, where, &bytes, &inodes, err);
     if (r == MR_E_UNSUPPORTED)
         return 0;
     if (r < 0)
@@ -481,11 +479,22 @@ static void tell_limiter(struct mr_gen *g, struct mr_gen_scratch *t)
         mr_progress_set_limiter(g->o.progress, synth > write ? "CPU: content" : encodes ? "CPU: encoding" : "writing");
 }
 
+static bool someone_stopped(struct mr_gen *g)
+{
+    if (!g->o.all_stop)
+        return false;
+    if (g->o.stop && atomic_load_explicit(g->o.stop, memory_order_relaxed))
+        atomic_store(g->o.all_stop, true);
+    return atomic_load_explicit(g->o.all_stop, memory_order_relaxed);
+}
+
 static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct mr_gen *g = ctx->user;
     uint64_t file = g->o.rank + index * g->o.world, bytes = 0;
     char name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
+    if (someone_stopped(g))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     mr_name_from_template(&g->p->names, file, name);
     mr_gen_path(g->o.folder, name, path);
     int r = is_finished(g, ctx->thread, file, path, &bytes, err);
@@ -542,6 +551,8 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
     uint64_t mine = files > g->o.rank ? (files - g->o.rank + g->o.world - 1) / g->o.world : 0;
     if (r >= 0)
         r = mr_workers_run(g->threads, mine, 1, one_file, g, g->o.stop, err);
+    if (r == MR_E_INTERRUPTED && g->o.all_stop)
+        atomic_store(g->o.all_stop, true);
     if (r >= 0 && g->journal && g->o.fsync)
         r = mr_journal_sync(g->journal, err);
     int closed = mr_journal_close(g->journal, r < 0 ? NULL : err);

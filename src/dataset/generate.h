@@ -26,6 +26,7 @@ struct mr_gen_options {
     bool repair;    /* compare every finished file byte by byte, not only its size, and write bad ones again */
     bool fsync;     /* make each file durable before it gets its name */
     const atomic_bool *stop;
+    atomic_bool *all_stop; /* shared memory of the local ranks, or NULL: an interruption of one ends all */
     struct mr_progress *progress;
 };
 
@@ -46,6 +47,8 @@ void mr_gen_set_progress(struct mr_gen *g, struct mr_progress *progress);
 void mr_gen_close(struct mr_gen *g);
 /* What the whole split will take on storage; writes one small file to memory to learn the format's overhead. */
 int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, struct mr_error *err);
+/* Free space where the folder is or will be: the nearest existing parent, whose path goes to `where` (MR_NAME_MAX). */
+int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes, struct mr_error *err);
 /* MR_E_CONFIG: another data set or foreign files are there; -ENOSPC: it will not fit. */
 int mr_gen_prepare(struct mr_gen *g, struct mr_error *err);
 int mr_gen_run(struct mr_gen *g, struct mr_error *err);

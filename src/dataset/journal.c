@@ -262,7 +262,7 @@ int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, str
     else
         r = open_sources(js, s, dir, &l, err);
     mr_strbuf_done(&l.names);
-    if (r < 0 || !js->spec) {
+    if (r < 0 || !js || !js->spec) {
         mr_journals_close(js);
         return r < 0 ? r : 0;
     }

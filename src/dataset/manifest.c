@@ -289,7 +289,7 @@ static int load_classes(struct mr_manifest *m, struct mr_error *err)
     uint64_t n = 0;
     for (uint64_t i = 0; i < c->count; i++)
         n += c->data[i] == 0;
-    m->classes = calloc(n, sizeof(*m->classes));
+    m->classes = calloc(MR_MAX(n, 1), sizeof(*m->classes));
     if (!m->classes)
         return mr_error_set(err, -ENOMEM, "cannot keep %llu class names", (unsigned long long)n);
     for (uint64_t i = 0; i < c->count; i += strlen((const char *)c->data + i) + 1)

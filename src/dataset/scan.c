@@ -58,14 +58,14 @@ static int index_names(struct scan *s, struct mr_error *err)
 {
     uint64_t n = 0, i = 0;
     for (unsigned t = 0; t < s->threads; t++)
-        for (size_t at = 0; at < s->listed[t].len; at += strlen(s->listed[t].text + at) + 1)
+        for (const char *p = s->listed[t].text; p && p < s->listed[t].text + s->listed[t].len; p += strlen(p) + 1)
             n++;
     s->name = calloc(n ? n : 1, sizeof(*s->name));
     if (!s->name)
         return mr_error_set(err, -ENOMEM, "cannot keep the names of %llu files", (unsigned long long)n);
     for (unsigned t = 0; t < s->threads; t++)
-        for (size_t at = 0; at < s->listed[t].len; at += strlen(s->listed[t].text + at) + 1)
-            s->name[i++] = s->listed[t].text + at;
+        for (char *p = s->listed[t].text; p && p < s->listed[t].text + s->listed[t].len; p += strlen(p) + 1)
+            s->name[i++] = p;
     s->n = n;
     qsort(s->name, n, sizeof(*s->name), by_bytes);
     return 0;

@@ -267,7 +267,7 @@ static void find_plan(struct verify *v)
         mr_gen_plan_resolve(&spec, split, &v->plan, &ignored) < 0)
         return;
     v->has_plan = v->plan.samples == i->samples && (uint64_t)spec.files == i->files && v->plan.content.seed == i->seed;
-    v->byte_exact = v->has_plan && v->o->sample_rate >= 1 && strcmp(version, MR_VERSION) == 0;
+    v->byte_exact = v->has_plan && v->o->sample_rate >= 1 && !v->o->by_sample && strcmp(version, MR_VERSION) == 0;
 }
 
 static int make_threads(struct verify *v, unsigned n, struct mr_error *err)

@@ -2,12 +2,13 @@
  *   quick    sizes of all files (and modification times of scanned ones), missing and extra files
  *   rate < 1 in addition: that share of the samples, chosen by their number, read with checksums and compared with their content
  *   full     generated sets: every byte of every file is computed again and compared; others: every sample is read with checksums
+ *   by_sample  full, but samples instead of bytes also for generated sets: for files that another version of an encoder library wrote
  * Findings are handed to a callback one at a time, from any thread; the check goes on after one. */
 #ifndef MR_DATASET_VERIFY_H
 #define MR_DATASET_VERIFY_H
 
 #include "base/progress.h"
-#include "dataset/dataset.h"
+#include "dataset/dataset_parts.h"
 
 #include <stdatomic.h>
 
@@ -30,7 +31,7 @@ typedef void mr_finding_fn(void *user, const struct mr_finding *f);
 
 struct mr_verify_options {
     unsigned threads;
-    bool quick;
+    bool quick, by_sample;
     double sample_rate; /* 0 < rate <= 1 */
     const atomic_bool *stop;
     struct mr_progress *progress;

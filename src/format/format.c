@@ -1,5 +1,5 @@
-/* The registry of formats, what they share (dtypes, default operations, per-thread decoder scratch) and the simple way to
- * read one sample. A format is one struct mr_format_ops in a file of its own; adding one means adding a row below.
+/* The registry of formats, what they share (dtypes, default operations, per-thread decoder scratch) and the simple way
+ * to read one sample. A format is one struct mr_format_ops in a file of its own; adding one means adding a row below.
  *
  * What must stay true: the registry is constant, so it may be used from any thread; a decoder belongs to one thread;
  * no length taken from a layout, a ref or a file is added or multiplied before it is checked. */
@@ -19,41 +19,19 @@ extern const struct mr_format_ops mr_format_npz, mr_format_npy, mr_format_hdf5, 
     mr_format_mmap_indexed_binary, mr_format_tar, mr_format_raw;
 
 static const struct mr_format_ops *const present[] = {
-#if __has_include("format/format_npz.c")
     &mr_format_npz,
-#endif
-#if __has_include("format/format_npy.c")
     &mr_format_npy,
-#endif
-#if __has_include("format/format_hdf5.c")
     &mr_format_hdf5,
-#endif
-#if __has_include("format/format_tfrecord.c")
     &mr_format_tfrecord,
-#endif
-#if __has_include("format/format_jpeg.c")
     &mr_format_jpeg,
-#endif
-#if __has_include("format/format_png.c")
     &mr_format_png,
-#endif
-#if __has_include("format/format_csv.c")
     &mr_format_csv,
-#endif
-#if __has_include("format/format_json.c")
     &mr_format_json,
     &mr_format_jsonl,
-#endif
-#if __has_include("format/format_indexed.c")
     &mr_format_indexed_binary,
     &mr_format_mmap_indexed_binary,
-#endif
-#if __has_include("format/format_tar.c")
     &mr_format_tar,
-#endif
-#if __has_include("format/format_raw.c")
     &mr_format_raw,
-#endif
     NULL,
 };
 
@@ -118,11 +96,11 @@ static const struct {
     const char *name;
     enum mr_dtype dtype;
 } dtype_names[] = {
-    {"uint8", MR_U8},      {"int8", MR_I8},         {"uint16", MR_U16},       {"int16", MR_I16},   {"uint32", MR_U32},
-    {"int32", MR_I32},     {"uint64", MR_U64},      {"int64", MR_I64},        {"float16", MR_F16}, {"float32", MR_F32},
-    {"float64", MR_F64},   {"bool", MR_BOOL},       {"complex64", MR_C64},    {"complex128", MR_C128},
-    {"bfloat16", MR_BF16}, {"fp16", MR_F16},        {"half", MR_F16},         {"fp32", MR_F32},    {"float", MR_F32},
-    {"fp64", MR_F64},      {"double", MR_F64},      {"bf16", MR_BF16},        {"byte", MR_U8},
+    {"uint8", MR_U8},    {"int8", MR_I8},    {"uint16", MR_U16},    {"int16", MR_I16},       {"uint32", MR_U32},
+    {"int32", MR_I32},   {"uint64", MR_U64}, {"int64", MR_I64},     {"float16", MR_F16},     {"float32", MR_F32},
+    {"float64", MR_F64}, {"bool", MR_BOOL},  {"complex64", MR_C64}, {"complex128", MR_C128}, {"bfloat16", MR_BF16},
+    {"fp16", MR_F16},    {"half", MR_F16},   {"fp32", MR_F32},      {"float", MR_F32},       {"fp64", MR_F64},
+    {"double", MR_F64},  {"bf16", MR_BF16},  {"byte", MR_U8},
 };
 
 unsigned mr_dtype_bytes(enum mr_dtype t)
@@ -155,10 +133,11 @@ int mr_dtype_parse(const char *text, enum mr_dtype *out, bool *swap, struct mr_e
                 *swap = big && dtypes[t].bytes > 1;
             return 0;
         }
-    return mr_error_plain(err, MR_E_USAGE,
-                          "unknown element type '%.64s': must be one of uint8, int8, uint16, int16, uint32, int32, uint64, "
-                          "int64, float16, bfloat16, float32, float64, bool, complex64, complex128",
-                          text);
+    return mr_error_plain(
+        err, MR_E_USAGE,
+        "unknown element type '%.64s': must be one of uint8, int8, uint16, int16, uint32, int32, uint64, "
+        "int64, float16, bfloat16, float32, float64, bool, complex64, complex128",
+        text);
 }
 
 /* ---- defaults and stubs for the table ---- */
@@ -287,7 +266,8 @@ void mr_decoder_free(struct mr_decoder *d)
     free(d);
 }
 
-/* The old content is not kept, so that growing never copies. Grows by at least half, so that slowly rising sizes settle. */
+/* The old content is not kept, so that growing never copies. Grows by at least half, so that slowly rising sizes
+ * settle. */
 static bool growbuf_reserve(struct mr_growbuf *b, size_t bytes)
 {
     if (bytes <= b->cap && b->data)
@@ -354,8 +334,7 @@ static int sum_extents(const struct mr_extent *ext, unsigned n, uint64_t limit, 
     uint64_t sum = 0;
     for (unsigned i = 0; i < n; i++) {
         if (ext[i].offset > limit || ext[i].length > limit - ext[i].offset)
-            return mr_error_plain(err, MR_E_FORMAT,
-                                  "unexpected end of file (want %llu bytes at %llu, file has %llu)",
+            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, file has %llu)",
                                   (unsigned long long)ext[i].length, (unsigned long long)ext[i].offset,
                                   (unsigned long long)limit);
         if (ext[i].length > MR_LIMIT_SAMPLE_BYTES - sum)

@@ -1,10 +1,10 @@
-/* CSV as RFC 4180 has it, and TSV: records end with CRLF or LF (the last one may lack it), fields may be quoted and then
- * hold separators, line ends and doubled quotes. One record is one sample. A UTF-8 byte-order mark is skipped, empty
- * lines are no records. Every record of a file has the same number of fields; the first that has not is an error.
+/* CSV as RFC 4180 has it, and TSV: records end with CRLF or LF (the last one may lack it), fields may be quoted and
+ * then hold separators, line ends and doubled quotes. One record is one sample. A UTF-8 byte-order mark is skipped,
+ * empty lines are no records. Every record of a file has the same number of fields; the first that has not is an error.
  *
- * A file of numbers gives arrays: int64 when all are integers, else float64; ours carry their type in the layout. A file
- * with anything else gives the bytes of the record. A column that the header line calls "label" is the label. The first
- * line is a header when it has a field called label, or a field that is no number above one that is.
+ * A file of numbers gives arrays: int64 when all are integers, else float64; ours carry their type in the layout. A
+ * file with anything else gives the bytes of the record. A column that the header line calls "label" is the label. The
+ * first line is a header when it has a field called label, or a field that is no number above one that is.
  *
  * We write the header label,x0,x1,... and one line per sample, label first (empty where there is none).
  *
@@ -45,7 +45,8 @@ struct csv_layout {
 
 static int pack_layout(const struct csv_layout *l, struct mr_layout *layout, struct mr_error *err)
 {
-    uint8_t b[CSV_LAYOUT_MIN + 8 * MR_DIMS_MAX] = {CSV_LAYOUT_VERSION, (uint8_t)l->flags, (uint8_t)l->dtype, (uint8_t)l->separator};
+    uint8_t b[CSV_LAYOUT_MIN + 8 * MR_DIMS_MAX] = {CSV_LAYOUT_VERSION, (uint8_t)l->flags, (uint8_t)l->dtype,
+                                                   (uint8_t)l->separator};
     mr_store_le32(b + 4, l->fields);
     mr_store_le32(b + 8, l->label_column);
     b[12] = (uint8_t)l->dims.n;
@@ -59,9 +60,14 @@ static int unpack_layout(const struct mr_layout *layout, struct csv_layout *l, s
     const uint8_t *b = layout->data;
     if (layout->len < CSV_LAYOUT_MIN || b[0] != CSV_LAYOUT_VERSION || b[1] > 7 || b[2] >= MR_DTYPE_COUNT ||
         b[12] > MR_DIMS_MAX || layout->len != CSV_LAYOUT_MIN + 8u * b[12])
-        return mr_error_plain(err, MR_E_FORMAT, "bad layout of a CSV file (want at least %u bytes of version %d, have %zu bytes)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "bad layout of a CSV file (want at least %u bytes of version %d, have %zu bytes)",
                               CSV_LAYOUT_MIN, CSV_LAYOUT_VERSION, layout->len);
-    *l = (struct csv_layout){.flags = b[1], .dtype = b[2], .separator = (char)b[3], .fields = mr_load_le32(b + 4), .label_column = mr_load_le32(b + 8)};
+    *l = (struct csv_layout){.flags = b[1],
+                             .dtype = b[2],
+                             .separator = (char)b[3],
+                             .fields = mr_load_le32(b + 4),
+                             .label_column = mr_load_le32(b + 8)};
     unsigned per_element;
     uint64_t numbers = 1;
     mr_text_component(l->dtype, &per_element);
@@ -74,8 +80,8 @@ static int unpack_layout(const struct mr_layout *layout, struct csv_layout *l, s
     bool labelled = l->flags & CSV_LABEL;
     if ((l->flags & CSV_NUMBERS) &&
         (l->fields > CSV_FIELDS_MAX || numbers > CSV_FIELDS_MAX || numbers * per_element + labelled != l->fields))
-        return mr_error_plain(err, MR_E_FORMAT, "bad layout of a CSV file: %u fields cannot hold %llu numbers", l->fields,
-                              (ull)numbers);
+        return mr_error_plain(err, MR_E_FORMAT, "bad layout of a CSV file: %u fields cannot hold %llu numbers",
+                              l->fields, (ull)numbers);
     return 0;
 }
 
@@ -101,8 +107,10 @@ static int csv_writer_open(struct mr_store *s, const char *path, const struct mr
     struct csv_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
-    w->layout = (struct csv_layout){
-        .flags = CSV_NUMBERS | CSV_LABEL | (spec->compression == MR_COMP_GZIP ? CSV_GZIP : 0), .dtype = spec->dtype, .separator = ','};
+    w->layout =
+        (struct csv_layout){.flags = CSV_NUMBERS | CSV_LABEL | (spec->compression == MR_COMP_GZIP ? CSV_GZIP : 0),
+                            .dtype = spec->dtype,
+                            .separator = ','};
     int rc = mr_stream_out_open(s, path, spec->compression, spec->compression_level, 0, &w->out, err);
     if (rc < 0) {
         free(w);
@@ -119,7 +127,8 @@ static int write_header(struct csv_writer *w, const struct mr_sample_info *info,
     enum mr_dtype component = mr_text_component(info->dtype, &per_element);
     uint64_t numbers = info->bytes / mr_dtype_bytes(component);
     if (numbers >= CSV_FIELDS_MAX)
-        return mr_error_plain(err, MR_E_LIMIT, "a CSV record of %llu fields is over the limit of %u", (ull)numbers + 1, CSV_FIELDS_MAX);
+        return mr_error_plain(err, MR_E_LIMIT, "a CSV record of %llu fields is over the limit of %u", (ull)numbers + 1,
+                              CSV_FIELDS_MAX);
     w->layout.dtype = info->dtype;
     w->layout.dims = info->dims;
     w->layout.fields = (uint32_t)numbers + 1;
@@ -141,7 +150,8 @@ static int csv_sample_begin(struct mr_writer *base, const struct mr_sample_info 
     if (!w->samples)
         rc = write_header(w, info, err);
     else if (info->bytes != w->info.bytes || info->dtype != w->info.dtype)
-        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "samples of one CSV file must have one size (want %llu bytes, have %llu)",
+        rc = mr_error_plain(err, MR_E_UNSUPPORTED,
+                            "samples of one CSV file must have one size (want %llu bytes, have %llu)",
                             (ull)w->info.bytes, (ull)info->bytes);
     if (rc < 0)
         return rc;
@@ -187,7 +197,8 @@ static void csv_writer_abort(struct mr_writer *base)
     free(w);
 }
 
-static int csv_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int csv_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct csv_writer *w = (struct csv_writer *)base;
     struct csv_layout l = w->layout;
@@ -233,6 +244,7 @@ struct csv_scan {
     bool label_bad;
     /* Of the first record, until the second tells whether it is a header. */
     uint8_t *first_text; /* bit per column: a non-empty field that is no number */
+    size_t first_text_cap;
     bool first_pending, first_numbers, first_integers, has_header;
     struct mr_sample_ref first;
     uint32_t label_column;
@@ -255,23 +267,27 @@ static int end_field(struct csv_scan *c, const char *p, size_t n, bool cut)
     struct mr_number num;
     int64_t v = 0;
     if (c->column == CSV_FIELDS_MAX)
-        return mr_error_plain(c->err, MR_E_LIMIT, "'%s' line %llu: more than %u fields", c->in.path, (ull)c->record_line, CSV_FIELDS_MAX);
+        return mr_error_plain(c->err, MR_E_LIMIT, "'%s' line %llu: more than %u fields", c->in.path,
+                              (ull)c->record_line, CSV_FIELDS_MAX);
     trim(&p, &n);
     bool number = !cut && n && mr_number_lex(p, p + n, true, &num) == n;
     bool integer = number && mr_number_to_int64(&num, &v);
     if (c->records == 0) {
-        if (c->column % 8 == 0) {
-            uint8_t *bits = realloc(c->first_text, c->column / 8 + 1);
+        if (c->column / 8 >= c->first_text_cap) {
+            size_t cap = c->first_text_cap ? 2 * c->first_text_cap : 64;
+            uint8_t *bits = realloc(c->first_text, cap);
             if (!bits)
                 return mr_error_set(c->err, -ENOMEM, "cannot scan '%s'", c->in.path);
+            memset(bits + c->first_text_cap, 0, cap - c->first_text_cap);
             c->first_text = bits;
-            bits[c->column / 8] = 0;
+            c->first_text_cap = cap;
         }
         if (n && !number)
             c->first_text[c->column / 8] |= (uint8_t)(1u << c->column % 8);
         if (n == 5 && !cut && strncasecmp(p, "label", 5) == 0 && c->label_column == NO_COLUMN)
             c->label_column = c->column;
-    } else if (c->records == 1 && c->column < c->columns && number && (c->first_text[c->column / 8] >> c->column % 8 & 1)) {
+    } else if (c->records == 1 && c->column < c->columns && number &&
+               (c->first_text[c->column / 8] >> c->column % 8 & 1)) {
         c->header_like = true;
     }
     if (c->column == c->label_column && c->records) {
@@ -398,7 +414,8 @@ static int feed_byte(struct csv_scan *c, char ch, uint64_t at)
             return finish_field(c, ch, at);
         if (ch == '\r')
             return 0;
-        return mr_error_plain(c->err, MR_E_FORMAT, "'%s' line %llu: text after the closing quote of a field", c->in.path, (ull)c->line);
+        return mr_error_plain(c->err, MR_E_FORMAT, "'%s' line %llu: text after the closing quote of a field",
+                              c->in.path, (ull)c->line);
     }
     return 0;
 }
@@ -437,8 +454,10 @@ static int scan_end(struct csv_scan *c)
 {
     int rc = 0;
     if (c->state == IN_QUOTES)
-        return mr_error_plain(c->err, MR_E_FORMAT, "'%s': unexpected end of file inside the quoted field that starts in the record at line %llu",
-                              c->in.path, (ull)c->record_line);
+        return mr_error_plain(
+            c->err, MR_E_FORMAT,
+            "'%s': unexpected end of file inside the quoted field that starts in the record at line %llu", c->in.path,
+            (ull)c->record_line);
     if (c->state != RECORD_START) {
         bool cr = c->cr_at + 1 == c->in.size && c->in.size - 1 >= c->record_start;
         if (cr && c->state == IN_FIELD && c->text_len)
@@ -470,7 +489,8 @@ static int scan_stream(struct csv_scan *c)
 static char separator_of(const char *path)
 {
     size_t n = strlen(path);
-    bool tsv = (n >= 4 && strcasecmp(path + n - 4, ".tsv") == 0) || (n >= 7 && strcasecmp(path + n - 7, ".tsv.gz") == 0);
+    bool tsv =
+        (n >= 4 && strcasecmp(path + n - 4, ".tsv") == 0) || (n >= 7 && strcasecmp(path + n - 7, ".tsv.gz") == 0);
     return tsv ? '\t' : ',';
 }
 
@@ -493,8 +513,15 @@ static int scanned_layout(const struct csv_scan *c, struct mr_layout *layout, st
 static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
                     struct mr_error *err)
 {
-    struct csv_scan c = {.fn = fn, .user = user, .err = err, .separator = separator_of(path), .line = 1,
-                         .cr_at = UINT64_MAX - 1, .label_column = NO_COLUMN, .numbers = true, .integers = true};
+    struct csv_scan c = {.fn = fn,
+                         .user = user,
+                         .err = err,
+                         .separator = separator_of(path),
+                         .line = 1,
+                         .cr_at = UINT64_MAX - 1,
+                         .label_column = NO_COLUMN,
+                         .numbers = true,
+                         .integers = true};
     int rc = mr_stream_in_open(s, path, NULL, &c.in, err);
     if (rc < 0)
         return rc;
@@ -519,7 +546,9 @@ static int csv_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
         .access = gzip ? MR_ACCESS_UNPACK : MR_ACCESS_RANGE,
         .bytes_read_per_payload_byte = numbers ? mr_text_amplification(l.dtype) : 1.0,
         .verbatim = !gzip && !numbers,
-        .note = gzip ? "gzip: the whole file is inflated once" : numbers ? "text: every number is parsed" : "the bytes of the record",
+        .note = gzip      ? "gzip: the whole file is inflated once"
+                : numbers ? "text: every number is parsed"
+                          : "the bytes of the record",
     };
     return 0;
 }
@@ -592,18 +621,21 @@ static int parse_record(const struct csv_layout *l, struct csv_cursor *c, const 
         if (!is_label && sink->component == MR_U8 && fast_byte(c, sink))
             continue;
         if (!next_field(c))
-            return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu: field %u has a wrong quote", (ull)ref->raw.offset, column);
+            return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu: field %u has a wrong quote",
+                                  (ull)ref->raw.offset, column);
         if (is_label && !c->len)
             continue;
         bool ok = c->len && mr_number_lex(c->field, c->field + c->len, true, &num) == c->len &&
                   (is_label ? mr_number_to_int64(&num, label) : mr_text_sink_add(sink, &num));
         if (!ok)
-            return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu: field %u, '%.*s', is not a number of type %s",
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "record at offset %llu: field %u, '%.*s', is not a number of type %s",
                                   (ull)ref->raw.offset, column, (int)MR_MIN(c->len, (size_t)40), c->field,
                                   is_label ? "i8" : mr_dtype_numpy(l->dtype));
     } while (!c->last && column < l->fields);
     if (!c->last || column != l->fields)
-        return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu has the wrong number of fields (want %u, have %s%u)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "record at offset %llu has the wrong number of fields (want %u, have %s%u)",
                               (ull)ref->raw.offset, l->fields, c->last ? "" : "more than ", column);
     return 0;
 }
@@ -623,7 +655,8 @@ static int csv_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
     size_t need = (size_t)(l.fields - !!(l.flags & CSV_LABEL)) * size;
     /* Every number takes at least one byte of text and, but for the last, a separator. */
     if ((uint64_t)l.fields > (uint64_t)len + 1)
-        return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu of %zu bytes cannot hold %u fields", (ull)ref->raw.offset, len, l.fields);
+        return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu of %zu bytes cannot hold %u fields",
+                              (ull)ref->raw.offset, len, l.fields);
     if (out->dst && out->dst_cap < need) {
         out->bytes = need;
         return mr_error_plain(err, MR_E_LIMIT, "the sample has %zu bytes, the buffer %zu", need, out->dst_cap);
@@ -633,7 +666,8 @@ static int csv_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
         return mr_error_set(err, -ENOMEM, "cannot decode a sample of %zu bytes", need);
     int64_t label = ref->label;
     mr_text_sink_init(&sink, l.dtype, dst, need);
-    rc = parse_record(&l, &(struct csv_cursor){.p = raw, .end = (const char *)raw + len, .separator = l.separator}, ref, &sink, &label, err);
+    rc = parse_record(&l, &(struct csv_cursor){.p = raw, .end = (const char *)raw + len, .separator = l.separator}, ref,
+                      &sink, &label, err);
     if (rc < 0)
         return rc;
     out->data = dst;

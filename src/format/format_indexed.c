@@ -1,7 +1,7 @@
 /* Indexed binary, as the DLIO benchmark lays it out: FILE holds the records one after the other and nothing else,
  * FILE.off.idx their offsets and FILE.sz.idx their sizes, both as unsigned 64-bit little-endian numbers. Offsets count
- * from the start of the file, whatever its size (DLIO's own generator restarts them at 0 in every buffer it writes, which
- * makes its larger files unreadable; scan says so).
+ * from the start of the file, whatever its size (DLIO's own generator restarts them at 0 in every buffer it writes,
+ * which makes its larger files unreadable; scan says so).
  *
  * mmap_indexed_binary is the same on storage; the name asks the reader to go through the mmap store.
  *
@@ -51,7 +51,8 @@ static int idx_writer_open(struct mr_store *s, const char *path, const struct mr
 {
     char off[PATH_MAX_BYTES], sz[PATH_MAX_BYTES];
     if (spec->compression != MR_COMP_NONE)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': indexed binary files are not compressed", path);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': indexed binary files are not compressed",
+                              path);
     int rc = side_path(path, ".off.idx", off, err);
     if (rc >= 0)
         rc = side_path(path, ".sz.idx", sz, err);
@@ -116,7 +117,8 @@ static int idx_layout(struct mr_layout *layout, struct mr_error *err)
     return mr_layout_make(&(uint8_t){IDX_LAYOUT_VERSION}, 1, layout, err);
 }
 
-static int idx_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int idx_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct idx_writer *w = (struct idx_writer *)base;
     struct mr_layout made = {0};
@@ -144,17 +146,19 @@ static int check_extent(const char *path, uint64_t i, uint64_t offset, uint64_t 
                         struct mr_error *err)
 {
     if (offset < end) {
-        mr_error_plain(err, MR_E_FORMAT, "record %llu of '%s' overlaps the one before (want an offset of at least %llu, have %llu)",
+        mr_error_plain(err, MR_E_FORMAT,
+                       "record %llu of '%s' overlaps the one before (want an offset of at least %llu, have %llu)",
                        (ull)i, path, (ull)end, (ull)offset);
-        return mr_error_hint(err, "DLIO's generator restarts the offsets in every buffer; generate the data set with 'millrace gen'");
+        return mr_error_hint(
+            err, "DLIO's generator restarts the offsets in every buffer; generate the data set with 'millrace gen'");
     }
     if (offset > file_bytes || size > file_bytes - offset)
         return mr_error_plain(err, MR_E_FORMAT,
                               "record %llu of '%s': unexpected end of file (want %llu bytes at %llu, file has %llu)",
                               (ull)i, path, (ull)size, (ull)offset, (ull)file_bytes);
     if (size > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "record %llu of '%s' has %llu bytes, over the limit of %llu", (ull)i, path,
-                              (ull)size, (ull)MR_LIMIT_SAMPLE_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "record %llu of '%s' has %llu bytes, over the limit of %llu", (ull)i,
+                              path, (ull)size, (ull)MR_LIMIT_SAMPLE_BYTES);
     return 0;
 }
 
@@ -229,19 +233,19 @@ static int idx_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
     return 0;
 }
 
-#define IDX_OPS(format_name, format_doc, ext)                                                                        \
-    {                                                                                                                \
-        .abi = MR_FORMAT_ABI, .size = sizeof(struct mr_format_ops), .name = format_name, .doc = format_doc,          \
-        .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_VERBATIM, .shape = mr_format_shape_flat,   \
-        .synth = mr_format_synth_content, .check = mr_format_check_equal, .writer_open = idx_writer_open,            \
-        .sample_begin = idx_sample_begin, .sample_data = idx_sample_data, .sample_end = idx_sample_end,              \
-        .writer_close = idx_writer_close, .writer_abort = idx_writer_abort,                                          \
-        .side_suffixes = ".off.idx\0.sz.idx\0", .scan = idx_scan, .cost = idx_cost, .unpack = mr_format_no_unpack,   \
-        .plan = mr_format_plan_single, .decode = mr_format_decode_bytes,                                             \
+#define IDX_OPS(format_name, format_doc, ext)                                                                          \
+    {                                                                                                                  \
+        .abi = MR_FORMAT_ABI, .size = sizeof(struct mr_format_ops), .name = format_name, .doc = format_doc,            \
+        .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_VERBATIM, .shape = mr_format_shape_flat,     \
+        .synth = mr_format_synth_content, .check = mr_format_check_equal, .writer_open = idx_writer_open,              \
+        .sample_begin = idx_sample_begin, .sample_data = idx_sample_data, .sample_end = idx_sample_end,                \
+        .writer_close = idx_writer_close, .writer_abort = idx_writer_abort, .side_suffixes = ".off.idx\0.sz.idx\0",    \
+        .scan = idx_scan, .cost = idx_cost, .unpack = mr_format_no_unpack, .plan = mr_format_plan_single,              \
+        .decode = mr_format_decode_bytes,                                                                              \
     }
 
-const struct mr_format_ops mr_format_indexed_binary =
-    IDX_OPS("indexed_binary", "Records in one file, their offsets and sizes in FILE.off.idx and FILE.sz.idx, as DLIO's.",
-            ".indexed_binary");
+const struct mr_format_ops mr_format_indexed_binary = IDX_OPS(
+    "indexed_binary", "Records in one file, their offsets and sizes in FILE.off.idx and FILE.sz.idx, as DLIO's.",
+    ".indexed_binary");
 const struct mr_format_ops mr_format_mmap_indexed_binary =
     IDX_OPS("mmap_indexed_binary", "Indexed binary, read through the mmap store.", ".mmap_indexed_binary");

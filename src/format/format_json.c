@@ -1,11 +1,12 @@
 /* JSON: one array of records per file (json), or one record per line (jsonl; any white space between records will do).
  * A sample is one record, its ref the record's byte range. We write
  *
- *   {"label":3,"dtype":"u1","x":[17,4,...]}      with "shape":[224,224,3] before "x" unless the sample has one dimension
+ *   {"label":3,"dtype":"u1","x":[17,4,...]}      with "shape":[224,224,3] before "x" unless the sample has one
+ * dimension
  *
  * so that a file says by itself what it holds. Reading takes the numbers of the array called x, data, image, values,
- * features or pixels (the first there is), or of a record that is an array itself; nested arrays must be rectangular and
- * give the shape. Without a dtype, integers become int64 and others float64. When any record of a file has no such
+ * features or pixels (the first there is), or of a record that is an array itself; nested arrays must be rectangular
+ * and give the shape. Without a dtype, integers become int64 and others float64. When any record of a file has no such
  * array, all samples of the file are the bytes of their records.
  *
  * Layout: byte 0 version = 1, byte 1 flags (1 gzip, 2 numbers), byte 2 element type. */
@@ -32,15 +33,15 @@ enum wanted { W_OTHER, W_LABEL, W_DTYPE, W_SHAPE, W_PAYLOAD };
 
 /* Follows the tokens of one record and notes what it is. With a sink, the numbers are stored as they come. */
 struct record {
-    unsigned base;        /* depth of the record itself */
+    unsigned base; /* depth of the record itself */
     bool started, is_object;
     enum wanted key;
     unsigned payload_depth; /* of the payload array; 0 = none yet */
     bool in_payload, payload_seen, in_shape;
-    bool numbers;         /* payload there, nothing but numbers, rectangular */
+    bool numbers; /* payload there, nothing but numbers, rectangular */
     bool integers;
     uint64_t count;
-    unsigned rank;        /* nested arrays of the payload */
+    unsigned rank; /* nested arrays of the payload */
     uint64_t have[MR_DIMS_MAX], dim[MR_DIMS_MAX];
     bool dim_known[MR_DIMS_MAX];
     struct mr_dims shape; /* as stated */
@@ -61,8 +62,9 @@ static enum wanted key_of(const struct mr_json_token *t)
     static const struct {
         const char *name;
         enum wanted key;
-    } keys[] = {{"label", W_LABEL}, {"dtype", W_DTYPE},  {"shape", W_SHAPE},     {"x", W_PAYLOAD},     {"data", W_PAYLOAD},
-                {"image", W_PAYLOAD}, {"values", W_PAYLOAD}, {"features", W_PAYLOAD}, {"pixels", W_PAYLOAD}};
+    } keys[] = {{"label", W_LABEL},    {"dtype", W_DTYPE},      {"shape", W_SHAPE},
+                {"x", W_PAYLOAD},      {"data", W_PAYLOAD},     {"image", W_PAYLOAD},
+                {"values", W_PAYLOAD}, {"features", W_PAYLOAD}, {"pixels", W_PAYLOAD}};
     for (size_t i = 0; i < MR_ARRAY_LEN(keys); i++)
         if (strlen(keys[i].name) == t->len && memcmp(keys[i].name, t->text, t->len) == 0)
             return keys[i].key;
@@ -334,7 +336,8 @@ static int make_layout(bool gzip, bool numbers, enum mr_dtype dtype, struct mr_l
     return mr_layout_make((uint8_t[]){JSON_LAYOUT_VERSION, flags, (uint8_t)dtype}, 3, layout, err);
 }
 
-static int json_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int json_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                             struct mr_error *err)
 {
     struct json_writer *w = (struct json_writer *)base;
     struct mr_layout made = {0};
@@ -362,7 +365,7 @@ struct json_scan {
     struct mr_stream_in in;
     mr_scan_fn *fn;
     void *user;
-    unsigned base;       /* depth of records: 0 in lines, 1 inside the array */
+    unsigned base; /* depth of records: 0 in lines, 1 inside the array */
     struct record record;
     uint64_t start, samples;
     bool numbers, integers, dtype_given;
@@ -429,7 +432,11 @@ static int scan_file(struct mr_store *store, const char *path, bool lines, mr_sc
     if (rc < 0)
         mr_error_context(err, "in '%s'", path);
     else
-        rc = make_layout(s.in.gzip, s.samples && s.numbers, s.dtype_given ? s.dtype : s.integers ? MR_I64 : MR_F64, layout, err);
+        rc = make_layout(s.in.gzip, s.samples && s.numbers,
+                         s.dtype_given ? s.dtype
+                         : s.integers  ? MR_I64
+                                       : MR_F64,
+                         layout, err);
     mr_stream_in_close(&s.in);
     return rc < 0 ? rc : 0;
 }
@@ -452,7 +459,8 @@ static int check_layout(const struct mr_layout *layout, unsigned *flags, enum mr
 {
     const uint8_t *b = layout->data;
     if (layout->len != 3 || b[0] != JSON_LAYOUT_VERSION || b[1] > 3 || b[2] >= MR_DTYPE_COUNT)
-        return mr_error_plain(err, MR_E_FORMAT, "bad layout of a JSON file (want 3 bytes of version %d, have %zu bytes)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "bad layout of a JSON file (want 3 bytes of version %d, have %zu bytes)",
                               JSON_LAYOUT_VERSION, layout->len);
     *flags = b[1];
     *dtype = b[2];
@@ -471,7 +479,9 @@ static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
         .access = gzip ? MR_ACCESS_UNPACK : MR_ACCESS_RANGE,
         .bytes_read_per_payload_byte = numbers ? mr_text_amplification(dtype) : 1.0,
         .verbatim = !gzip && !numbers,
-        .note = gzip ? "gzip: the whole file is inflated once" : numbers ? "text: every number is parsed" : "the bytes of the record",
+        .note = gzip      ? "gzip: the whole file is inflated once"
+                : numbers ? "text: every number is parsed"
+                          : "the bytes of the record",
     };
     return 0;
 }
@@ -496,7 +506,8 @@ static int decode_token(void *user, const struct mr_json_token *t, struct mr_err
 }
 
 /* Reads the record; the sink counts what it needs even when it has no room. */
-static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t len, struct record *r, struct mr_error *err)
+static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t len, struct record *r,
+                        struct mr_error *err)
 {
     struct mr_json j;
     mr_json_init(&j, false, ref->raw.offset, decode_token, r);
@@ -507,7 +518,8 @@ static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t
         return rc;
     if (r->sink_failed || !r->payload_seen || !r->numbers)
         return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu: %s", (ull)ref->raw.offset,
-                              r->sink_failed ? "a number does not fit the element type" : "no rectangular array of numbers");
+                              r->sink_failed ? "a number does not fit the element type"
+                                             : "no rectangular array of numbers");
     return 0;
 }
 
@@ -550,14 +562,14 @@ static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, con
     return 0;
 }
 
-#define JSON_OPS(format_name, format_doc, ext, open_fn, scan_fn)                                                     \
-    {                                                                                                                \
-        .abi = MR_FORMAT_ABI, .size = sizeof(struct mr_format_ops), .name = format_name, .doc = format_doc,          \
-        .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_LABEL | MR_FMT_DTYPE,                      \
-        .shape = mr_format_shape_flat, .synth = mr_text_synth, .check = mr_text_check, .writer_open = open_fn,       \
-        .sample_begin = json_sample_begin, .sample_data = json_sample_data, .sample_end = json_sample_end,           \
-        .writer_close = json_writer_close, .writer_abort = json_writer_abort, .side_suffixes = "", .scan = scan_fn,  \
-        .cost = json_cost, .unpack = json_unpack, .plan = mr_format_plan_single, .decode = json_decode,              \
+#define JSON_OPS(format_name, format_doc, ext, open_fn, scan_fn)                                                       \
+    {                                                                                                                  \
+        .abi = MR_FORMAT_ABI, .size = sizeof(struct mr_format_ops), .name = format_name, .doc = format_doc,            \
+        .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_LABEL | MR_FMT_DTYPE,                        \
+        .shape = mr_format_shape_flat, .synth = mr_text_synth, .check = mr_text_check, .writer_open = open_fn,         \
+        .sample_begin = json_sample_begin, .sample_data = json_sample_data, .sample_end = json_sample_end,             \
+        .writer_close = json_writer_close, .writer_abort = json_writer_abort, .side_suffixes = "", .scan = scan_fn,    \
+        .cost = json_cost, .unpack = json_unpack, .plan = mr_format_plan_single, .decode = json_decode,                \
     }
 
 const struct mr_format_ops mr_format_json =

@@ -1,6 +1,5 @@
-/* Raw files: nothing but payload. A file anybody wrote is one sample; files of ours may hold several, one after the
- * other, which only the manifest can tell apart, so we write more than one only when all have the same size and the
- * layout carries it. The skeleton to copy for a new format.
+/* Raw files: nothing but payload. A file anybody wrote is one sample; files of ours may hold several of one size, one
+ * after the other, which only the manifest can tell apart. The skeleton to copy for a new format.
  *
  * Layout: byte 0 version = 1. */
 #include "format/format_bytes.h"
@@ -24,8 +23,8 @@ static int raw_writer_open(struct mr_store *s, const char *path, const struct mr
     if (spec->compression != MR_COMP_NONE)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': raw files are not compressed", path);
     if (spec->samples > 1 && !spec->fixed_size) {
-        mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': raw files of several samples need samples of one size",
-                       path);
+        mr_error_plain(err, MR_E_UNSUPPORTED,
+                       "cannot write '%s': raw files of several samples need samples of one size", path);
         return mr_error_hint(err, "use format indexed_binary, or one sample per file");
     }
     struct raw_writer *w = calloc(1, sizeof(*w));
@@ -81,7 +80,8 @@ static int raw_layout(struct mr_layout *layout, struct mr_error *err)
     return mr_layout_make(&(uint8_t){RAW_LAYOUT_VERSION}, 1, layout, err);
 }
 
-static int raw_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int raw_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct raw_writer *w = (struct raw_writer *)base;
     struct mr_layout made = {0};

@@ -5,9 +5,10 @@
  *   0000017.cls   label, an integer as text; or  .json with a member "label"
  *
  * The payload of a member is contiguous in the file, 512-byte aligned, so samples are read in place. Understood: ustar,
- * GNU long names and base-256 sizes, pax headers (path, size). Refused: sparse members, names that are absolute or climb
- * with "..", anything cut short, an archive without its end blocks. Links, devices, folders, names without an extension
- * and names that start with a dot are skipped, as WebDataset skips them. gzip'ed archives are unpacked as a whole.
+ * GNU long names and base-256 sizes, pax headers (path, size). Refused: sparse members, names that are absolute or
+ * climb with "..", anything cut short, an archive without its end blocks. Links, devices, folders, names without an
+ * extension and names that start with a dot are skipped, as WebDataset skips them. gzip'ed archives are unpacked as a
+ * whole.
  *
  * Layout: byte 0 version = 1, byte 1 flags (1 = gzip). */
 #include "base/strbuf.h"
@@ -27,16 +28,30 @@
 #define TAR_GZIP 1
 #define BLOCK 512u
 #define NAME_MAX_BYTES 4096u
-#define EXTENDED_MAX MR_STREAM_IN_MAX /* pax and long-name members */
-#define LABEL_MAX 4096u               /* .cls and .json parts that are looked into */
+#define EXTENDED_MAX MR_STREAM_IN_MAX           /* pax and long-name members */
+#define LABEL_MAX 4096u                         /* .cls and .json parts that are looked into */
 #define OCTAL_SIZE_MAX ((uint64_t)077777777777) /* 8 GiB - 1: beyond, a pax header carries the size */
 
 typedef unsigned long long ull;
 
 /* ---- header blocks ---- */
 
-enum { NAME_AT = 0, NAME_LEN = 100, MODE_AT = 100, UID_AT = 108, GID_AT = 116, SIZE_AT = 124, SIZE_LEN = 12, MTIME_AT = 136,
-       SUM_AT = 148, SUM_LEN = 8, TYPE_AT = 156, MAGIC_AT = 257, PREFIX_AT = 345, PREFIX_LEN = 155 };
+enum {
+    NAME_AT = 0,
+    NAME_LEN = 100,
+    MODE_AT = 100,
+    UID_AT = 108,
+    GID_AT = 116,
+    SIZE_AT = 124,
+    SIZE_LEN = 12,
+    MTIME_AT = 136,
+    SUM_AT = 148,
+    SUM_LEN = 8,
+    TYPE_AT = 156,
+    MAGIC_AT = 257,
+    PREFIX_AT = 345,
+    PREFIX_LEN = 155
+};
 
 /* The checksum counts its own field as blanks. Old writers summed signed bytes. */
 static bool checksum_fits(const uint8_t h[BLOCK])
@@ -107,7 +122,10 @@ static int put_header(struct mr_stream_out *o, const char *name, uint64_t size, 
     put_octal(h + MTIME_AT, 12, 0); /* constant, so that equal data sets are equal files */
     memset(h + SUM_AT, ' ', SUM_LEN);
     h[TYPE_AT] = (uint8_t)type;
-    memcpy(h + MAGIC_AT, "ustar\0" "00", 8);
+    memcpy(h + MAGIC_AT,
+           "ustar\0"
+           "00",
+           8);
     for (unsigned i = 0; i < BLOCK; i++)
         sum += h[i];
     put_octal(h + SUM_AT, 7, sum);
@@ -209,7 +227,8 @@ static int tar_layout(bool gzip, struct mr_layout *layout, struct mr_error *err)
     return mr_layout_make((uint8_t[]){TAR_LAYOUT_VERSION, gzip ? TAR_GZIP : 0}, 2, layout, err);
 }
 
-static int tar_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int tar_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct tar_writer *w = (struct tar_writer *)base;
     struct mr_layout made = {0};
@@ -249,7 +268,7 @@ struct tar_scan {
     char long_name[NAME_MAX_BYTES + 1]; /* from a pax or GNU header for the next member, or empty */
     char name[NAME_MAX_BYTES + 1];
     char key[NAME_MAX_BYTES + 1];
-    bool open;         /* a sample is being gathered */
+    bool open; /* a sample is being gathered */
     struct part payload, label;
     bool label_json;
     char seen[32][16]; /* extensions of the sample's parts, to catch duplicates */
@@ -262,7 +281,7 @@ static const char *quoted(const char *name, char out[160])
     size_t n = 0;
     for (const char *p = name; *p && n < 150; p++)
         n += (size_t)((*p >= ' ' && *p < 127) ? snprintf(out + n, 160 - n, "%c", *p)
-                                               : snprintf(out + n, 160 - n, "\\x%02x", (unsigned)(uint8_t)*p));
+                                              : snprintf(out + n, 160 - n, "\\x%02x", (unsigned)(uint8_t)*p));
     out[n] = 0;
     return out;
 }
@@ -270,7 +289,8 @@ static const char *quoted(const char *name, char out[160])
 static int bad_member(struct tar_scan *t, uint64_t at, const char *what)
 {
     char q[160];
-    return mr_error_plain(t->err, MR_E_FORMAT, "member '%s' at offset %llu of '%s': %s", quoted(t->name, q), (ull)at, t->in.path, what);
+    return mr_error_plain(t->err, MR_E_FORMAT, "member '%s' at offset %llu of '%s': %s", quoted(t->name, q), (ull)at,
+                          t->in.path, what);
 }
 
 static bool name_is_safe(const char *name)
@@ -286,9 +306,11 @@ static bool name_is_safe(const char *name)
     return true;
 }
 
-static const char *const payload_extensions[] = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "npy", "npz",
-                                                 "pth", "pt", "bin", "raw", "flac", "wav", "mp3", "mp4", "avi"};
-static const char *const side_extensions[] = {"cls", "json", "txt", "index", "inx", "id", "transcript", "text", "yaml", "xml"};
+static const char *const payload_extensions[] = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp",
+                                                 "tif", "tiff", "npy", "npz",  "pth", "pt",  "bin",
+                                                 "raw", "flac", "wav", "mp3",  "mp4", "avi"};
+static const char *const side_extensions[] = {"cls", "json",       "txt",  "index", "inx",
+                                              "id",  "transcript", "text", "yaml",  "xml"};
 
 static unsigned find_extension(const char *ext, const char *const *list, unsigned n)
 {
@@ -354,7 +376,8 @@ static int read_label(struct tar_scan *t, int64_t *out)
     struct mr_number num;
     while (n && (p[n - 1] == '\n' || p[n - 1] == '\r' || p[n - 1] == ' '))
         n--;
-    if (n && mr_number_lex((const char *)p, (const char *)p + n, false, &num) == n && mr_number_to_int64(&num, &l.label))
+    if (n && mr_number_lex((const char *)p, (const char *)p + n, false, &num) == n &&
+        mr_number_to_int64(&num, &l.label))
         *out = l.label;
     return 0;
 }
@@ -521,8 +544,10 @@ static int scan_member(struct tar_scan *t, const uint8_t *h)
         size = type >= '1' && type <= '6' ? 0 : size;
     uint64_t left = t->in.size - at - BLOCK;
     if (size > left)
-        return mr_error_plain(t->err, MR_E_FORMAT, "member at offset %llu of '%s': unexpected end of file (want %llu bytes at %llu, file has %llu)",
-                              (ull)at, t->in.path, (ull)size, (ull)(at + BLOCK), (ull)t->in.size);
+        return mr_error_plain(
+            t->err, MR_E_FORMAT,
+            "member at offset %llu of '%s': unexpected end of file (want %llu bytes at %llu, file has %llu)", (ull)at,
+            t->in.path, (ull)size, (ull)(at + BLOCK), (ull)t->in.size);
     struct mr_extent data = {at + BLOCK, size};
     uint64_t padded = MR_ALIGN_UP(size, BLOCK);
     t->at = padded > left ? t->in.size : at + BLOCK + padded;
@@ -550,8 +575,9 @@ static int scan_members(struct tar_scan *t)
     const uint8_t *h;
     for (;;) {
         if (t->in.size - t->at < BLOCK) {
-            mr_error_plain(t->err, MR_E_FORMAT, "'%s' is cut short: no end-of-archive block before the end of the file at %llu",
-                           t->in.path, (ull)t->in.size);
+            mr_error_plain(t->err, MR_E_FORMAT,
+                           "'%s' is cut short: no end-of-archive block before the end of the file at %llu", t->in.path,
+                           (ull)t->in.size);
             return mr_error_hint(t->err, "copy or write the archive again");
         }
         int rc = mr_stream_in_get(&t->in, t->at, BLOCK, &h, t->err);
@@ -617,14 +643,16 @@ static int tar_unpack(const struct mr_layout *layout, const void *raw, size_t le
     int rc = check_layout(layout, &gzip, err);
     if (rc < 0)
         return rc;
-    return gzip ? mr_gzip_inflate(raw, len, out, out_len, err) : mr_format_no_unpack(layout, raw, len, out, out_len, err);
+    return gzip ? mr_gzip_inflate(raw, len, out, out_len, err)
+                : mr_format_no_unpack(layout, raw, len, out, out_len, err);
 }
 
 const struct mr_format_ops mr_format_tar = {
     .abi = MR_FORMAT_ABI,
     .size = sizeof(struct mr_format_ops),
     .name = "tar",
-    .doc = "Tar shards as WebDataset's: KEY.bin and KEY.cls per sample; foreign ones by their extensions; optionally gzip.",
+    .doc = "Tar shards as WebDataset's: KEY.bin and KEY.cls per sample; foreign ones by their extensions; optionally "
+           "gzip.",
     .extensions = ".tar,.tar.gz,.tgz",
     .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_LABEL | MR_FMT_VERBATIM,
     .shape = mr_format_shape_flat,

@@ -7,8 +7,9 @@
  *
  * A sample's ref points at its payload (a bytes feature of the Example, or the whole data of a record that is none), so
  * it is read in place. Its aux says how far the record reaches around it, which VERIFY needs for the two checksums:
- * bits 23..12 bytes from the record's start to the payload, bits 11..0 bytes from the payload's end to the record's end.
- * Where either is over 4095, aux is 0: scan then checks the data's checksum once and VERIFY later has nothing to check.
+ * bits 23..12 bytes from the record's start to the payload, bits 11..0 bytes from the payload's end to the record's
+ * end. Where either is over 4095, aux is 0: scan then checks the data's checksum once and VERIFY later has nothing to
+ * check.
  *
  * Our records are Example {label, size, image}, image last. Beside every file lies FILE.idx, the text index of DALI's
  * tfrecord2idx ("offset size" of each record per line). When such an index exists, scan takes its records, and it must
@@ -117,13 +118,29 @@ static int tfr_sample_data(struct mr_writer *base, const void *data, size_t len,
     return mr_stream_out_put(w->out, data, len, err);
 }
 
+static char *print_number(char *p, uint64_t v)
+{
+    char digits[20];
+    unsigned n = 0;
+    do
+        digits[n++] = (char)('0' + v % 10);
+    while (v /= 10);
+    while (n)
+        *p++ = digits[--n];
+    return p;
+}
+
+/* Once per record, so not with snprintf. */
 static int put_index_line(struct mr_stream_out *index, uint64_t offset, uint64_t size, struct mr_error *err)
 {
-    char *p = mr_stream_out_room(index, 48, err);
-    if (!p)
+    char *start = mr_stream_out_room(index, 48, err);
+    if (!start)
         return err ? err->code : MR_E_INTERNAL;
-    int n = snprintf(p, 48, "%llu %llu\n", (ull)offset, (ull)size);
-    mr_stream_out_advance(index, (size_t)n);
+    char *p = print_number(start, offset);
+    *p++ = ' ';
+    p = print_number(p, size);
+    *p++ = '\n';
+    mr_stream_out_advance(index, (size_t)(p - start));
     return 0;
 }
 
@@ -151,7 +168,8 @@ static int tfr_layout(bool gzip, struct mr_layout *layout, struct mr_error *err)
     return mr_layout_make((uint8_t[]){TFR_LAYOUT_VERSION, gzip ? TFR_GZIP : 0}, 2, layout, err);
 }
 
-static int tfr_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int tfr_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct tfr_writer *w = (struct tfr_writer *)base;
     struct mr_layout made = {0};
@@ -212,8 +230,9 @@ static int check_data_crc(struct tfr_scan *t, uint64_t at, uint64_t len, struct 
     if (rc < 0)
         return rc;
     if (mr_load_le32(p) != mr_crc32c_mask(crc))
-        return mr_error_plain(err, MR_E_CORRUPT, "record %llu at offset %llu of '%s': checksum of its %llu bytes differs",
-                              (ull)t->record, (ull)at, t->in.path, (ull)len);
+        return mr_error_plain(err, MR_E_CORRUPT,
+                              "record %llu at offset %llu of '%s': checksum of its %llu bytes differs", (ull)t->record,
+                              (ull)at, t->in.path, (ull)len);
     return 0;
 }
 
@@ -226,8 +245,10 @@ static int record_length(struct tfr_scan *t, uint64_t at, uint64_t *len, struct 
         return rc;
     }
     if (!length_is_sound(head)) {
-        mr_error_plain(err, MR_E_CORRUPT, "record %llu at offset %llu of '%s': checksum of the length differs (want %08x, have %08x)",
-                       (ull)t->record, (ull)at, t->in.path, mr_crc32c_mask(mr_crc32c(0, head, 8)), mr_load_le32(head + 8));
+        mr_error_plain(err, MR_E_CORRUPT,
+                       "record %llu at offset %llu of '%s': checksum of the length differs (want %08x, have %08x)",
+                       (ull)t->record, (ull)at, t->in.path, mr_crc32c_mask(mr_crc32c(0, head, 8)),
+                       mr_load_le32(head + 8));
         return mr_error_hint(err, "the file is damaged there or is no TFRecord file");
     }
     *len = mr_load_le64(head);
@@ -278,7 +299,8 @@ static int scan_all(struct tfr_scan *t, struct mr_error *err)
 }
 
 /* One line of the index, "offset size\n". Returns 1, 0 at the end, or a negative code. */
-static int next_index_line(struct mr_stream_in *in, uint64_t *at, uint64_t line, uint64_t number[2], struct mr_error *err)
+static int next_index_line(struct mr_stream_in *in, uint64_t *at, uint64_t line, uint64_t number[2],
+                           struct mr_error *err)
 {
     const uint8_t *p;
     size_t n = (size_t)MR_MIN(in->size - *at, (uint64_t)64), i = 0;
@@ -290,7 +312,8 @@ static int next_index_line(struct mr_stream_in *in, uint64_t *at, uint64_t line,
     for (int k = 0; k < 2; k++) {
         size_t digits = 0;
         for (number[k] = 0; i < n && p[i] >= '0' && p[i] <= '9'; i++, digits++)
-            if (__builtin_mul_overflow(number[k], 10, &number[k]) || __builtin_add_overflow(number[k], p[i] - '0', &number[k]))
+            if (__builtin_mul_overflow(number[k], 10, &number[k]) ||
+                __builtin_add_overflow(number[k], p[i] - '0', &number[k]))
                 digits = 0, i = n;
         if (!digits)
             goto bad;
@@ -315,15 +338,16 @@ static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct 
     while ((rc = next_index_line(index, &at, t->record + 1, number, err)) > 0) {
         if (number[0] < end || number[0] > t->in.size || number[1] > t->in.size - number[0]) {
             mr_error_plain(err, MR_E_FORMAT,
-                           "'%s' line %llu: record of %llu bytes at %llu overlaps the one before (ends at %llu) or the end of the file (at %llu)",
+                           "'%s' line %llu: record of %llu bytes at %llu overlaps the one before (ends at %llu) or the "
+                           "end of the file (at %llu)",
                            index->path, (ull)t->record + 1, (ull)number[1], (ull)number[0], (ull)end, (ull)t->in.size);
             return mr_error_hint(err, "delete the index; the file can be scanned without it");
         }
         rc = record_length(t, number[0], &len, err);
         if (rc >= 0 && len + TFR_HEAD + TFR_TAIL != number[1]) {
-            rc = mr_error_plain(err, MR_E_FORMAT, "'%s' line %llu: the record at %llu has %llu bytes, the index says %llu",
-                                index->path, (ull)t->record + 1, (ull)number[0], (ull)(len + TFR_HEAD + TFR_TAIL),
-                                (ull)number[1]);
+            rc = mr_error_plain(err, MR_E_FORMAT,
+                                "'%s' line %llu: the record at %llu has %llu bytes, the index says %llu", index->path,
+                                (ull)t->record + 1, (ull)number[0], (ull)(len + TFR_HEAD + TFR_TAIL), (ull)number[1]);
             mr_error_hint(err, "delete the index; the file can be scanned without it");
         }
         if (rc >= 0)
@@ -365,7 +389,8 @@ static int check_layout(const struct mr_layout *layout, struct mr_error *err)
 {
     const uint8_t *p = layout->data;
     if (layout->len != 2 || p[0] != TFR_LAYOUT_VERSION || p[1] > TFR_GZIP)
-        return mr_error_plain(err, MR_E_FORMAT, "bad layout of a TFRecord file (want 2 bytes of version %d, have %zu bytes)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "bad layout of a TFRecord file (want 2 bytes of version %d, have %zu bytes)",
                               TFR_LAYOUT_VERSION, layout->len);
     return 0;
 }
@@ -423,8 +448,9 @@ static int verify_record(const struct mr_sample_ref *ref, uint64_t before, const
     uint32_t want = mr_load_le32(raw + len - TFR_TAIL);
     uint32_t have = mr_crc32c_mask(mr_crc32c(0, raw + TFR_HEAD, len - TFR_HEAD - TFR_TAIL));
     if (want != have)
-        return mr_error_plain(err, MR_E_CORRUPT, "record at offset %llu: checksum of its %zu bytes differs (want %08x, have %08x)",
-                              at, len - TFR_HEAD - TFR_TAIL, want, have);
+        return mr_error_plain(err, MR_E_CORRUPT,
+                              "record at offset %llu: checksum of its %zu bytes differs (want %08x, have %08x)", at,
+                              len - TFR_HEAD - TFR_TAIL, want, have);
     return 0;
 }
 
@@ -445,7 +471,8 @@ static int tfr_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
     rc = verify_record(ref, before, raw, len, err);
     if (rc < 0)
         return rc;
-    return mr_format_decode_bytes(d, layout, ref, flags, (const uint8_t *)raw + before, (size_t)ref->raw.length, out, err);
+    return mr_format_decode_bytes(d, layout, ref, flags, (const uint8_t *)raw + before, (size_t)ref->raw.length, out,
+                                  err);
 }
 
 const struct mr_format_ops mr_format_tfrecord = {

@@ -1,6 +1,7 @@
-/* Gzip in memory with libdeflate. Its output size is not known beforehand: the last four bytes of the stream usually say
- * it (modulo 2^32), so the first try has that capacity and later ones double. The capacity never exceeds what the input
- * could inflate to by deflate's own maximum ratio, nor the limit on unpacked bytes, so a bomb costs at most that. */
+/* Gzip in memory with libdeflate. Its output size is not known beforehand: the last four bytes of the stream usually
+ * say it (modulo 2^32), so the first try has that capacity and later ones double. The capacity never exceeds what the
+ * input could inflate to by deflate's own maximum ratio, nor the limit on unpacked bytes, so a bomb costs at most that.
+ */
 #include "format/gzip_inflate.h"
 #include "format/format.h"
 
@@ -19,9 +20,8 @@ bool mr_gzip_is(const void *data, size_t len)
 
 static uint64_t output_limit(size_t len)
 {
-    uint64_t by_ratio = len > MR_LIMIT_UNPACKED_BYTES / MR_LIMIT_UNPACK_RATIO
-                            ? MR_LIMIT_UNPACKED_BYTES
-                            : (uint64_t)len * MR_LIMIT_UNPACK_RATIO;
+    uint64_t by_ratio = len > MR_LIMIT_UNPACKED_BYTES / MR_LIMIT_UNPACK_RATIO ? MR_LIMIT_UNPACKED_BYTES
+                                                                              : (uint64_t)len * MR_LIMIT_UNPACK_RATIO;
     return MR_MIN(by_ratio, MR_LIMIT_UNPACKED_BYTES);
 }
 
@@ -52,9 +52,8 @@ static int inflate_member(struct libdeflate_decompressor *d, struct inflate_job 
 {
     for (;;) {
         size_t used = 0, made = 0;
-        enum libdeflate_result r =
-            libdeflate_gzip_decompress_ex(d, j->in + j->in_at, j->in_len - j->in_at, j->out + j->out_len,
-                                          j->out_cap - j->out_len, &used, &made);
+        enum libdeflate_result r = libdeflate_gzip_decompress_ex(
+            d, j->in + j->in_at, j->in_len - j->in_at, j->out + j->out_len, j->out_cap - j->out_len, &used, &made);
         if (r == LIBDEFLATE_SUCCESS) {
             j->in_at += used;
             j->out_len += made;
@@ -86,8 +85,8 @@ static int inflate_all(struct libdeflate_decompressor *d, struct inflate_job *j,
         if (j->in_at && only_zeros(p, left))
             break;
         if (!mr_gzip_is(p, left) || left < GZIP_MIN_MEMBER)
-            return mr_error_plain(err, MR_E_FORMAT, "no gzip member at offset %zu (want bytes 1f 8b 08, have %zu bytes)",
-                                  j->in_at, left);
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "no gzip member at offset %zu (want bytes 1f 8b 08, have %zu bytes)", j->in_at, left);
         int rc = inflate_member(d, j, err);
         if (rc < 0)
             return rc;
@@ -98,7 +97,8 @@ static int inflate_all(struct libdeflate_decompressor *d, struct inflate_job *j,
 int mr_gzip_inflate(const void *data, size_t len, void **out, size_t *out_len, struct mr_error *err)
 {
     if (!mr_gzip_is(data, len) || len < GZIP_MIN_MEMBER)
-        return mr_error_plain(err, MR_E_FORMAT, "not a gzip stream (want bytes 1f 8b 08 and at least %u bytes, have %zu)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "not a gzip stream (want bytes 1f 8b 08 and at least %u bytes, have %zu)",
                               GZIP_MIN_MEMBER, len);
     struct inflate_job j = {.in = data, .in_len = len, .limit = output_limit(len)};
     struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();

@@ -106,7 +106,7 @@ struct row {
 
 static int draw(uint64_t key, unsigned counter, int lo, int hi)
 {
-    return lo + (int)mr_rng_below(mr_rng_at(key, MR_RNG_CONTENT, counter), (uint64_t)(hi - lo + 1));
+    return lo + (int)mr_rng_below(mr_rng_at(key, MR_RNG_CONTENT, counter), (uint64_t)(hi - lo) + 1);
 }
 
 static int draw_colour(uint64_t key, unsigned counter)
@@ -270,7 +270,7 @@ void mr_image_synth(const struct mr_writer_spec *spec, const void *content, cons
 int mr_image_compare(uint64_t seed, const struct mr_sample_info *info, const struct mr_sample_out *have,
                      struct mr_image_difference *out, struct mr_error *err)
 {
-    uint8_t want[32768];
+    uint8_t want[32768] = {0};
     const uint8_t *data = have->data;
     unsigned channels = mr_image_dims_channels(&info->dims);
     if (have->dtype != MR_U8 || have->dims.n != 3 || have->bytes != info->bytes || have->dims.dim[2] != channels ||

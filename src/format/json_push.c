@@ -1,21 +1,22 @@
 /* See json_push.h. One state says what may come next; a bit per level says whether it is an object. A number that lies
- * within one piece, the common case by far, is taken in one step; one that is cut by a piece's end is gathered first. */
+ * within one piece, the common case by far, is taken in one step; one that is cut by a piece's end is gathered first.
+ */
 #include "format/json_push.h"
 
 #include <string.h>
 
 enum json_state {
-    BEFORE_VALUE,     /* a value must come */
-    FIRST_VALUE,      /* after '[': a value or ']' */
-    FIRST_KEY,        /* after '{': a key or '}' */
-    BEFORE_KEY,       /* after ',' in an object */
+    BEFORE_VALUE, /* a value must come */
+    FIRST_VALUE,  /* after '[': a value or ']' */
+    FIRST_KEY,    /* after '{': a key or '}' */
+    BEFORE_KEY,   /* after ',' in an object */
     BEFORE_COLON,
-    AFTER_VALUE,      /* ',' or the closing bracket */
-    DONE,             /* after a top-level value */
+    AFTER_VALUE, /* ',' or the closing bracket */
+    DONE,        /* after a top-level value */
     IN_STRING,
     IN_ESCAPE,
     IN_UNICODE,
-    AFTER_SURROGATE,  /* a high surrogate needs \u.... */
+    AFTER_SURROGATE, /* a high surrogate needs \u.... */
     AFTER_SURROGATE_BACKSLASH,
     IN_NUMBER,
     IN_WORD,
@@ -52,7 +53,7 @@ static int open_level(struct mr_json *j, bool object, struct mr_error *err)
     if (object)
         j->in_object[j->depth / 8] |= (uint8_t)(1u << j->depth % 8);
     else
-        j->in_object[j->depth / 8] &= (uint8_t)~(1u << j->depth % 8);
+        j->in_object[j->depth / 8] &= (uint8_t) ~(1u << j->depth % 8);
     j->depth++;
     j->state = object ? FIRST_KEY : FIRST_VALUE;
     return rc;
@@ -74,7 +75,8 @@ static int number_done(struct mr_json *j, const char *text, size_t len, uint64_t
     struct mr_number n;
     if (mr_number_lex(text, text + len, false, &n) != len)
         return bad(j, err, "not a number");
-    struct mr_json_token t = {.event = MR_JSON_NUMBER, .depth = j->depth, .start = j->token_start, .end = end, .number = &n};
+    struct mr_json_token t = {
+        .event = MR_JSON_NUMBER, .depth = j->depth, .start = j->token_start, .end = end, .number = &n};
     int rc = j->fn(j->user, &t, err);
     value_done(j);
     return rc;
@@ -82,8 +84,12 @@ static int number_done(struct mr_json *j, const char *text, size_t len, uint64_t
 
 static int string_done(struct mr_json *j, struct mr_error *err)
 {
-    struct mr_json_token t = {.event = j->is_key ? MR_JSON_KEY : MR_JSON_STRING, .depth = j->depth, .start = j->token_start,
-                              .end = j->offset + 1, .text = j->token, .len = MR_MIN(j->token_len, (size_t)MR_JSON_TOKEN)};
+    struct mr_json_token t = {.event = j->is_key ? MR_JSON_KEY : MR_JSON_STRING,
+                              .depth = j->depth,
+                              .start = j->token_start,
+                              .end = j->offset + 1,
+                              .text = j->token,
+                              .len = MR_MIN(j->token_len, (size_t)MR_JSON_TOKEN)};
     int rc = j->fn(j->user, &t, err);
     if (j->is_key)
         j->state = BEFORE_COLON;
@@ -134,7 +140,8 @@ static int utf8_byte(struct mr_json *j, uint8_t c, struct mr_error *err)
         if ((c & 0xc0) != 0x80)
             return bad(j, err, "string is not UTF-8");
         j->utf8_code = j->utf8_code << 6 | (c & 63);
-        if (--j->utf8_left == 0 && (j->utf8_code < j->utf8_min || j->utf8_code > 0x10ffff || (j->utf8_code & 0x1ff800) == 0xd800))
+        if (--j->utf8_left == 0 &&
+            (j->utf8_code < j->utf8_min || j->utf8_code > 0x10ffff || (j->utf8_code & 0x1ff800) == 0xd800))
             return bad(j, err, "string is not UTF-8");
     }
     gather(j, (char)c);
@@ -175,7 +182,9 @@ static int escape_byte(struct mr_json *j, uint8_t c, struct mr_error *err)
 
 static int unicode_byte(struct mr_json *j, uint8_t c, struct mr_error *err)
 {
-    unsigned digit = c >= '0' && c <= '9' ? c - (unsigned)'0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32u) - 'a' + 10u : 16u;
+    unsigned digit = c >= '0' && c <= '9'                 ? c - (unsigned)'0'
+                     : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32u) - 'a' + 10u
+                                                          : 16u;
     if (digit == 16)
         return bad(j, err, "\\u needs four hexadecimal digits");
     j->escape_code = j->escape_code << 4 | digit;
@@ -225,8 +234,19 @@ static int start_value(struct mr_json *j, uint8_t c, struct mr_error *err)
     case 't': j->word = "true"; break;
     case 'f': j->word = "false"; break;
     case 'n': j->word = "null"; break;
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
-    case 'N': case 'I':
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9':
+    case 'N':
+    case 'I':
         j->token_start = j->offset;
         j->token_len = 0;
         gather(j, (char)c);
@@ -246,7 +266,11 @@ static int word_byte(struct mr_json *j, uint8_t c, struct mr_error *err)
         return bad(j, err, "true, false or null was expected");
     if (j->word[++j->token_len])
         return 0;
-    int rc = emit(j, *j->word == 't' ? MR_JSON_TRUE : *j->word == 'f' ? MR_JSON_FALSE : MR_JSON_NULL, j->offset + 1, err);
+    int rc = emit(j,
+                  *j->word == 't'   ? MR_JSON_TRUE
+                  : *j->word == 'f' ? MR_JSON_FALSE
+                                    : MR_JSON_NULL,
+                  j->offset + 1, err);
     value_done(j);
     return rc;
 }

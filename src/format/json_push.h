@@ -9,8 +9,18 @@
 #define MR_JSON_DEPTH 128u
 #define MR_JSON_TOKEN 1024u /* numbers longer than this are refused, strings are handed out cut */
 
-enum mr_json_event { MR_JSON_OBJECT, MR_JSON_OBJECT_END, MR_JSON_ARRAY, MR_JSON_ARRAY_END, MR_JSON_KEY, MR_JSON_STRING,
-                     MR_JSON_NUMBER, MR_JSON_TRUE, MR_JSON_FALSE, MR_JSON_NULL };
+enum mr_json_event {
+    MR_JSON_OBJECT,
+    MR_JSON_OBJECT_END,
+    MR_JSON_ARRAY,
+    MR_JSON_ARRAY_END,
+    MR_JSON_KEY,
+    MR_JSON_STRING,
+    MR_JSON_NUMBER,
+    MR_JSON_TRUE,
+    MR_JSON_FALSE,
+    MR_JSON_NULL
+};
 
 struct mr_json_token {
     enum mr_json_event event;

@@ -37,12 +37,13 @@ int mr_stream_in_open(struct mr_store *s, const char *path, mr_stream_in_plain_f
                       struct mr_error *err)
 {
     const uint8_t *head;
-    *in = (struct mr_stream_in){.path = path, .buf_cap = WINDOW_BYTES};
+    *in = (struct mr_stream_in){.path = path};
     int rc = mr_object_open(s, path, MR_OBJ_READ, &in->object, err);
     if (rc < 0)
         return rc;
     rc = mr_object_size(in->object, &in->size, err);
-    in->buf = malloc(WINDOW_BYTES);
+    in->buf_cap = (size_t)MR_MIN(MR_MAX(in->size, (uint64_t)1), (uint64_t)WINDOW_BYTES);
+    in->buf = rc < 0 ? NULL : malloc(in->buf_cap);
     if (rc >= 0 && !in->buf)
         rc = mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
     size_t n = (size_t)MR_MIN(in->size, (uint64_t)MR_STREAM_IN_HEAD);
@@ -67,7 +68,7 @@ static int fill(struct mr_stream_in *in, uint64_t offset, size_t want, struct mr
 {
     uint64_t end = in->base + in->len;
     bool jump = offset < in->base || offset - MR_MIN(offset, end) > JUMP_BYTES;
-    size_t n = jump || !in->len ? MR_MAX(want, (size_t)PEEK_BYTES) : in->buf_cap;
+    size_t n = jump || !in->len ? MR_MIN(MR_MAX(want, (size_t)PEEK_BYTES), in->buf_cap) : in->buf_cap;
     n = (size_t)MR_MIN((uint64_t)n, in->size - offset);
     in->len = 0;
     int rc = mr_object_read(in->object, in->buf, n, offset, err);
@@ -82,8 +83,8 @@ int mr_stream_in_get(struct mr_stream_in *in, uint64_t offset, size_t len, const
 {
     if (offset > in->size || len > in->size - offset)
         return mr_error_plain(err, MR_E_FORMAT,
-                              "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)", in->path,
-                              len, (unsigned long long)offset, (unsigned long long)in->size);
+                              "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
+                              in->path, len, (unsigned long long)offset, (unsigned long long)in->size);
     if (offset < in->base || offset + len > in->base + in->len) {
         int rc = fill(in, offset, len, err);
         if (rc < 0)

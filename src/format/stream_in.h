@@ -13,12 +13,13 @@ struct mr_stream_in {
     struct mr_object *object; /* NULL: in memory */
     uint8_t *buf;             /* the window, or the whole unpacked file */
     size_t buf_cap;
-    uint64_t base, len;       /* what the window holds */
-    uint64_t size;            /* of the file, or of what it unpacks to */
+    uint64_t base, len; /* what the window holds */
+    uint64_t size;      /* of the file, or of what it unpacks to */
     bool gzip;
 };
 
-/* `is_plain` (may be NULL) looks at up to MR_STREAM_IN_HEAD first bytes and may say that what looks like gzip is not. */
+/* `is_plain` (may be NULL) looks at up to MR_STREAM_IN_HEAD first bytes and may say that what looks like gzip is not.
+ */
 #define MR_STREAM_IN_HEAD 12u
 typedef bool mr_stream_in_plain_fn(const uint8_t *head, size_t len);
 int mr_stream_in_open(struct mr_store *s, const char *path, mr_stream_in_plain_fn *is_plain, struct mr_stream_in *in,

@@ -3,8 +3,8 @@
  *   put ──small──> buf ──full──┬──────────────> store
  *    └────large (buf flushed)──┘   or deflate ─> zbuf ──full──> store
  *
- * Invariants: 1. position = bytes handed to emit + buf_len. 2. file_at = bytes the store has taken; writes are contiguous
- * from 0. 3. Once `failed` is set nothing is written any more. */
+ * Invariants: 1. position = bytes handed to emit + buf_len. 2. file_at = bytes the store has taken; writes are
+ * contiguous from 0. 3. Once `failed` is set nothing is written any more. */
 #include "format/stream_out.h"
 
 #include <errno.h>
@@ -13,12 +13,13 @@
 #include <zlib.h>
 
 #define DEFAULT_BUFFER (512u * 1024u)
+#define FIRST_BUFFER (32u * 1024u) /* most files of small samples never need more, and malloc recycles it */
 #define ZBUF_BYTES (256u * 1024u)
 
 struct mr_stream_out {
     struct mr_object *object;
     uint64_t emitted, file_at;
-    size_t buf_len, buf_cap;
+    size_t buf_len, buf_cap, buf_max;
     char *buf;
     z_stream *z;
     unsigned char *zbuf;
@@ -41,7 +42,8 @@ static int start_gzip(struct mr_stream_out *o, int level, struct mr_error *err)
     o->zbuf = malloc(ZBUF_BYTES);
     z_stream *z = calloc(1, sizeof(*z));
     /* 15 + 16: largest window, gzip wrapper. */
-    if (!o->zbuf || !z || deflateInit2(z, level > 0 ? MR_MIN(level, 9) : 4, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
+    if (!o->zbuf || !z ||
+        deflateInit2(z, level > 0 ? MR_MIN(level, 9) : 4, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
         free(z);
         return mr_error_set(err, -ENOMEM, "cannot start compressing");
     }
@@ -55,11 +57,13 @@ int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression
     struct mr_stream_out *o = calloc(1, sizeof(*o));
     if (!o)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
-    o->buf_cap = buffer_bytes ? buffer_bytes : DEFAULT_BUFFER;
+    o->buf_max = buffer_bytes ? buffer_bytes : DEFAULT_BUFFER;
+    o->buf_cap = MR_MIN(o->buf_max, (size_t)FIRST_BUFFER);
     o->buf = malloc(o->buf_cap);
     int rc = o->buf ? 0 : mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     if (rc >= 0 && compression == MR_COMP_ZIP)
-        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': this format knows gzip, not zip compression", path);
+        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': this format knows gzip, not zip compression",
+                            path);
     if (rc >= 0 && compression == MR_COMP_GZIP)
         rc = start_gzip(o, level, err);
     if (rc >= 0)
@@ -121,6 +125,20 @@ static int flush_buffer(struct mr_stream_out *o, struct mr_error *err)
     return n ? emit(o, o->buf, n, err) : 0;
 }
 
+/* Called when the buffer is full (or too short for what is asked): grows it up to buf_max, then empties it. */
+static int make_room(struct mr_stream_out *o, size_t want, struct mr_error *err)
+{
+    if (o->buf_cap < o->buf_max) {
+        size_t cap = MR_MIN(o->buf_max, MR_MAX(4 * o->buf_cap, 2 * want));
+        char *buf = realloc(o->buf, cap);
+        if (!buf)
+            return o->failed = mr_error_set(err, -ENOMEM, "cannot gather %zu bytes", cap);
+        o->buf = buf;
+        o->buf_cap = cap;
+    }
+    return want > o->buf_cap - o->buf_len ? flush_buffer(o, err) : 0;
+}
+
 static int refuse(const struct mr_stream_out *o, struct mr_error *err)
 {
     return mr_error_plain(err, o->failed, "an earlier write to this file failed");
@@ -142,7 +160,7 @@ int mr_stream_out_put(struct mr_stream_out *o, const void *data, size_t len, str
         p += n;
         len -= n;
         if (o->buf_len == o->buf_cap) {
-            int rc = flush_buffer(o, err);
+            int rc = make_room(o, 1, err);
             if (rc < 0)
                 return rc;
         }
@@ -168,7 +186,7 @@ char *mr_stream_out_room(struct mr_stream_out *o, size_t len, struct mr_error *e
         refuse(o, err);
         return NULL;
     }
-    if (len > o->buf_cap - o->buf_len && flush_buffer(o, err) < 0)
+    if (len > o->buf_cap - o->buf_len && make_room(o, len, err) < 0)
         return NULL;
     if (len > o->buf_cap) {
         mr_error_plain(err, MR_E_INTERNAL, "%zu bytes of room asked from a buffer of %zu", len, o->buf_cap);

@@ -1,7 +1,7 @@
 /* See text_values.h.
  *
- * Parsing decimal to binary: with p = 10^e correct to 64 bits and m exact, m * p in 64-bit-mantissa arithmetic is off by
- * less than 2^-62 of its value. When the values a little below and a little above it round to the same double (or
+ * Parsing decimal to binary: with p = 10^e correct to 64 bits and m exact, m * p in 64-bit-mantissa arithmetic is off
+ * by less than 2^-62 of its value. When the values a little below and a little above it round to the same double (or
  * float), that is the correctly rounded result; in the rare other case strtod decides. */
 #include "format/text_values.h"
 #include "base/content.h"
@@ -18,8 +18,8 @@
 
 #define POWER_MAX 330
 #define EXPONENT_STOP 1000000 /* counting on would only overflow */
-#define NUMBER_TEXT_MAX 40u /* longest printed number and its separator */
-#define TOKEN_MAX 1100u     /* longest number that is handed to strtod */
+#define NUMBER_TEXT_MAX 40u   /* longest printed number and its separator */
+#define TOKEN_MAX 1100u       /* longest number that is handed to strtod */
 
 static locale_t c_locale;
 static long double power[2 * POWER_MAX + 1];
@@ -224,7 +224,7 @@ static uint16_t double_to_half(double v)
     if (v < 0x1p-14)
         return sign | (uint16_t)nearbyint(v * 0x1p24);
     int e;
-    double m = frexp(v, &e); /* [0.5, 1) */
+    double m = frexp(v, &e);                         /* [0.5, 1) */
     unsigned mant = (unsigned)nearbyint(m * 2048.0); /* 1024 .. 2048 */
     return sign | (uint16_t)((unsigned)(e + 13) * 1024u + mant);
 }
@@ -265,8 +265,9 @@ static bool integer_bytes(enum mr_dtype t, const struct mr_number *n, uint8_t ou
     static const struct {
         int64_t min, max;
     } range[] = {
-        [MR_U8] = {0, UINT8_MAX},          [MR_I8] = {INT8_MIN, INT8_MAX},   [MR_U16] = {0, UINT16_MAX},
-        [MR_I16] = {INT16_MIN, INT16_MAX}, [MR_U32] = {0, UINT32_MAX},       [MR_I32] = {INT32_MIN, INT32_MAX},
+        [MR_U8] = {0, UINT8_MAX},          [MR_I8] = {INT8_MIN, INT8_MAX},
+        [MR_U16] = {0, UINT16_MAX},        [MR_I16] = {INT16_MIN, INT16_MAX},
+        [MR_U32] = {0, UINT32_MAX},        [MR_I32] = {INT32_MIN, INT32_MAX},
         [MR_I64] = {INT64_MIN, INT64_MAX}, [MR_BOOL] = {0, 1},
     };
     int64_t v;
@@ -348,7 +349,9 @@ static char *print_i64(char *p, int64_t v)
 static char *print_floating(char *p, double v, int digits, bool json)
 {
     if (isnan(v) || isinf(v)) {
-        const char *word = isnan(v) ? (json ? "NaN" : "nan") : v < 0 ? (json ? "-Infinity" : "-inf") : (json ? "Infinity" : "inf");
+        const char *word = isnan(v) ? (json ? "NaN" : "nan")
+                           : v < 0  ? (json ? "-Infinity" : "-inf")
+                                    : (json ? "Infinity" : "inf");
         size_t n = strlen(word);
         memcpy(p, word, n);
         return p + n;
@@ -455,7 +458,8 @@ static int print_pieces(struct mr_text_printer *p, struct mr_stream_out *out, co
     return rc;
 }
 
-int mr_text_print(struct mr_text_printer *p, struct mr_stream_out *out, const void *data, size_t len, struct mr_error *err)
+int mr_text_print(struct mr_text_printer *p, struct mr_stream_out *out, const void *data, size_t len,
+                  struct mr_error *err)
 {
     if (!len)
         return 0;
@@ -469,8 +473,9 @@ int mr_text_print(struct mr_text_printer *p, struct mr_stream_out *out, const vo
 double mr_text_amplification(enum mr_dtype t)
 {
     static const double factor[MR_DTYPE_COUNT] = {
-        [MR_U8] = 3.6,  [MR_I8] = 4.0,   [MR_U16] = 2.9, [MR_I16] = 3.2, [MR_U32] = 2.7,  [MR_I32] = 2.8, [MR_U64] = 2.6, [MR_I64] = 2.5,
-        [MR_F16] = 5.0, [MR_F32] = 3.7,  [MR_F64] = 3.0, [MR_BOOL] = 2.0, [MR_C64] = 3.7, [MR_C128] = 3.0, [MR_BF16] = 5.0,
+        [MR_U8] = 3.6,  [MR_I8] = 4.0,   [MR_U16] = 2.9, [MR_I16] = 3.2,  [MR_U32] = 2.7,
+        [MR_I32] = 2.8, [MR_U64] = 2.6,  [MR_I64] = 2.5, [MR_F16] = 5.0,  [MR_F32] = 3.7,
+        [MR_F64] = 3.0, [MR_BOOL] = 2.0, [MR_C64] = 3.7, [MR_C128] = 3.0, [MR_BF16] = 5.0,
     };
     return (unsigned)t < MR_DTYPE_COUNT ? factor[t] : 1.0;
 }

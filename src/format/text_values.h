@@ -1,5 +1,6 @@
 /* Numbers as text: what the CSV and JSON formats share. Printing is exact (every value reads back bit-identical, NaN
- * payloads excepted), parsing is correctly rounded, neither looks at the locale. Complex values are two numbers each. */
+ * payloads excepted), parsing is correctly rounded, neither looks at the locale. Complex values are two numbers each.
+ */
 #ifndef MR_FORMAT_TEXT_VALUES_H
 #define MR_FORMAT_TEXT_VALUES_H
 
@@ -14,9 +15,9 @@ struct mr_number {
     bool negative, integer; /* integer: digits only */
     bool special;           /* nan or infinity */
     bool nan;
-    bool inexact;           /* digits beyond the 19th were dropped from the mantissa */
+    bool inexact; /* digits beyond the 19th were dropped from the mantissa */
     uint64_t mantissa;
-    int exponent;           /* decimal: value = mantissa * 10^exponent */
+    int exponent; /* decimal: value = mantissa * 10^exponent */
 };
 
 /* Recognises a number at the start of [p, end): JSON's grammar, plus nan, inf, infinity in any case and a leading '+'
@@ -37,7 +38,8 @@ struct mr_text_printer {
     unsigned carry_len;
     uint8_t carry[8];
 };
-int mr_text_print(struct mr_text_printer *p, struct mr_stream_out *out, const void *data, size_t len, struct mr_error *err);
+int mr_text_print(struct mr_text_printer *p, struct mr_stream_out *out, const void *data, size_t len,
+                  struct mr_error *err);
 
 /* Collects parsed numbers as elements of one type. Counts on beyond `cap_bytes`, so that the caller learns the need. */
 struct mr_text_sink {

@@ -1,6 +1,6 @@
-/* See tf_example.h. A cursor is a range of the source; every nested message gets its own, cut from its parent, so that no
- * length in hostile input can lead outside the record. Functions return 1 = done, 0 = malformed, negative = the source
- * failed. Groups (wire types 3 and 4) do not occur in Examples and count as malformed. */
+/* See tf_example.h. A cursor is a range of the source; every nested message gets its own, cut from its parent, so that
+ * no length in hostile input can lead outside the record. Functions return 1 = done, 0 = malformed, negative = the
+ * source failed. Groups (wire types 3 and 4) do not occur in Examples and count as malformed. */
 #include "format/tf_example.h"
 #include "format/format.h"
 
@@ -17,8 +17,8 @@ struct cursor {
 struct field {
     uint64_t number;
     unsigned wire;
-    uint64_t value;      /* VARINT */
-    struct cursor body;  /* LEN */
+    uint64_t value;     /* VARINT */
+    struct cursor body; /* LEN */
 };
 
 struct feature {
@@ -240,7 +240,8 @@ int mr_tf_example_find(const struct mr_tf_source *src, uint64_t offset, uint64_t
                        struct mr_error *err)
 {
     struct cursor c = {.src = src, .at = offset, .end = offset + len, .err = err};
-    struct search s = {.best_rank = MR_ARRAY_LEN(payload_names), .label_rank = MR_ARRAY_LEN(label_names), .label = MR_LABEL_NONE};
+    struct search s = {
+        .best_rank = MR_ARRAY_LEN(payload_names), .label_rank = MR_ARRAY_LEN(label_names), .label = MR_LABEL_NONE};
     struct field f;
     *out = (struct mr_tf_found){.label = MR_LABEL_NONE};
     while (c.at < c.end) {

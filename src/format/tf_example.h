@@ -1,5 +1,6 @@
-/* tf.train.Example on the wire: enough protocol buffer to find the payload and the label of a record anybody wrote, and to
- * write ours. Finding looks at the bytes through a callback, so that a scan need not read a large payload to skip it.
+/* tf.train.Example on the wire: enough protocol buffer to find the payload and the label of a record anybody wrote, and
+ * to write ours. Finding looks at the bytes through a callback, so that a scan need not read a large payload to skip
+ * it.
  *
  *   Example { Features features = 1 }    Features { map<string, Feature> feature = 1 }
  *   Feature { oneof BytesList = 1, FloatList = 2, Int64List = 3 }   each list: repeated value = 1
@@ -32,8 +33,8 @@ struct mr_tf_found {
 int mr_tf_example_find(const struct mr_tf_source *src, uint64_t offset, uint64_t len, struct mr_tf_found *out,
                        struct mr_error *err);
 
-/* Everything of an Example {label, size, image} up to the first byte of the image, which comes last; returns its length.
- * The whole Example is that many bytes plus the payload. MR_LABEL_NONE leaves the label out. */
+/* Everything of an Example {label, size, image} up to the first byte of the image, which comes last; returns its
+ * length. The whole Example is that many bytes plus the payload. MR_LABEL_NONE leaves the label out. */
 #define MR_TF_PREFIX_MAX 160u
 size_t mr_tf_example_prefix(uint64_t payload_bytes, int64_t label, uint8_t out[MR_TF_PREFIX_MAX]);
 

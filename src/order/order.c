@@ -65,7 +65,8 @@ int mr_order_mode_parse(const char *name, enum mr_order_mode *mode, uint64_t *wi
     if (strncmp(name, "buffer(", 7) == 0) {
         uint64_t v = parse_window(name + 7);
         if (!v)
-            return mr_error_plain(err, MR_E_USAGE, "bad order mode '%s': want buffer(K) with a whole number K >= 1", name);
+            return mr_error_plain(err, MR_E_USAGE, "bad order mode '%s': want buffer(K) with a whole number K >= 1",
+                                  name);
         *mode = MR_ORDER_BUFFER;
         if (window)
             *window = v;
@@ -91,7 +92,8 @@ static int check_files(const struct mr_order_params *p, struct mr_error *err)
         ok = p->file_first[f] <= p->file_first[f + 1];
     return ok ? 0
               : mr_error_plain(err, MR_E_USAGE,
-                               "the first samples of the %" PRIu64 " files do not ascend from 0 to the sample count %" PRIu64,
+                               "the first samples of the %" PRIu64
+                               " files do not ascend from 0 to the sample count %" PRIu64,
                                p->n_files, p->samples);
 }
 
@@ -273,12 +275,14 @@ int mr_order_seek(struct mr_order *o, uint64_t pos, struct mr_error *err)
 {
     uint64_t end = MR_MAX(o->p.samples, len_from(o, 0) * o->p.world);
     if (pos > end)
-        return mr_error_plain(err, MR_E_USAGE, "position %" PRIu64 " is beyond the end of the epoch (%" PRIu64 ")", pos, end);
+        return mr_error_plain(err, MR_E_USAGE, "position %" PRIu64 " is beyond the end of the epoch (%" PRIu64 ")", pos,
+                              end);
     if (o->ops->rank_local && pos % o->p.world) {
         mr_error_plain(err, MR_E_USAGE,
-                       "position %" PRIu64 " is not a multiple of the world size %u, as mode '%s' needs", pos, o->p.world,
-                       mr_order_mode_name(o->p.mode));
-        mr_error_hint(err, "resume with the world size the position was taken with, or use a global mode (torch, cipher)");
+                       "position %" PRIu64 " is not a multiple of the world size %u, as mode '%s' needs", pos,
+                       o->p.world, mr_order_mode_name(o->p.mode));
+        mr_error_hint(err,
+                      "resume with the world size the position was taken with, or use a global mode (torch, cipher)");
         return MR_E_USAGE;
     }
     o->start = pos;

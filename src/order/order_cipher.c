@@ -167,4 +167,5 @@ static void fill_cipher(const struct mr_order *o, uint64_t at, uint64_t stride, 
     mr_cipher_fill(o->mode_state, at, stride, ids, count);
 }
 
-const struct mr_order_ops mr_order_cipher = {.prepare = prepare_cipher, .done = done_cipher, .fill_global = fill_cipher};
+const struct mr_order_ops mr_order_cipher = {
+    .prepare = prepare_cipher, .done = done_cipher, .fill_global = fill_cipher};

@@ -5,8 +5,8 @@
  *
  * A file on a border is shared by two neighbouring ranks, each reading a contiguous part; that is what makes the counts
  * equal without padding more than one sample. Files of equal size need no table: the place of a file follows from its
- * number (only the last file may be shorter, and the inverse of the cipher says where it landed). Otherwise the table of
- * first places in shuffled order (8 bytes per file) is built once per epoch. */
+ * number (only the last file may be shorter, and the inverse of the cipher says where it landed). Otherwise the table
+ * of first places in shuffled order (8 bytes per file) is built once per epoch. */
 #include "order/order_modes.h"
 #include "base/common.h"
 

@@ -2,11 +2,12 @@
  *
  * shard: rank r's slice under a cipher keyed by (seed, epoch, r): no table, any rank at any place.
  *
- * buffer: what tf.data's shard().shuffle(window) does. The slice arrives in sequence; the buffer holds the next `window`
- * of it; every step one slot is drawn, its sample is read and the next arriving one takes the slot; when nothing arrives
- * any more the slots that are left empty in random order. What comes out depends on all earlier draws, so the plan of a
- * rank is computed once per epoch and kept (4 bytes per sample of the slice, 8 above 2^32): O(slice) time, then any
- * position in O(1). The own rank's plan is made by prepare; another rank's on the first question about it. */
+ * buffer: what tf.data's shard().shuffle(window) does. The slice arrives in sequence; the buffer holds the next
+ * `window` of it; every step one slot is drawn, its sample is read and the next arriving one takes the slot; when
+ * nothing arrives any more the slots that are left empty in random order. What comes out depends on all earlier draws,
+ * so the plan of a rank is computed once per epoch and kept (4 bytes per sample of the slice, 8 above 2^32): O(slice)
+ * time, then any position in O(1). The own rank's plan is made by prepare; another rank's on the first question about
+ * it. */
 #include "order/order_modes.h"
 #include "base/common.h"
 #include "base/rng.h"

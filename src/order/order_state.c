@@ -14,8 +14,8 @@
 
 /* The parameters besides mode, in the order they are written. */
 enum { VERSION, SAMPLES, SEED, DROP_LAST, RESHUFFLE, WINDOW, FILES, WORLD, EPOCH, POSITION, N_FIELDS };
-static const char *const field_name[N_FIELDS] = {"version",       "samples", "seed",  "drop_last", "shuffle_each_epoch",
-                                                 "window",        "files",   "world", "epoch",     "position"};
+static const char *const field_name[N_FIELDS] = {"version", "samples", "seed",  "drop_last", "shuffle_each_epoch",
+                                                 "window",  "files",   "world", "epoch",     "position"};
 
 static uint64_t files_fingerprint(const struct mr_order_params *p)
 {
@@ -91,7 +91,8 @@ static int parse(const char *state, char mode[16], uint64_t v[N_FIELDS], struct 
 
 static int differs(const char *name, const char *saved, const char *now, struct mr_error *err)
 {
-    mr_error_plain(err, MR_E_USAGE, "cannot continue the saved order: its %s is %s, this run's is %s", name, saved, now);
+    mr_error_plain(err, MR_E_USAGE, "cannot continue the saved order: its %s is %s, this run's is %s", name, saved,
+                   now);
     mr_error_hint(err, "resume with the parameters of the interrupted run, or start the epoch anew");
     return MR_E_USAGE;
 }
@@ -118,7 +119,8 @@ int mr_order_restore(struct mr_order *o, const char *state, struct mr_error *err
     /* Another world's padding may have gone past our own end: the epoch is over then. */
     uint64_t pos = saved[POSITION], padded_end = o->p.samples + saved[WORLD];
     if (pos > padded_end)
-        return mr_error_plain(err, MR_E_FORMAT, "saved position %" PRIu64 " is beyond %" PRIu64 " samples", pos, o->p.samples);
+        return mr_error_plain(err, MR_E_FORMAT, "saved position %" PRIu64 " is beyond %" PRIu64 " samples", pos,
+                              o->p.samples);
     uint64_t old_epoch = o->p.epoch, old_start = o->start;
     code = mr_order_set_epoch(o, saved[EPOCH], err);
     if (code)

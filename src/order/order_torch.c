@@ -1,8 +1,8 @@
 /* The order of PyTorch's DistributedSampler(shuffle=True), bit for bit: torch.randperm on the CPU with a generator
  * seeded by seed + epoch. That is MT19937 seeded with the low 32 bits, and
  *   n <  214748364 (2^32 / 20): forward Fisher-Yates, one 32-bit draw modulo (n - i) per step; every torch version
- *   n >= 214748364: inside-out Fisher-Yates with 64-bit draws (two 32-bit draws, the first is the high half); torch 2
- *        and later 1.x; older ones kept the first algorithm for all n.
+ *   n >= 214748364: inside-out Fisher-Yates with 64-bit draws (two 32-bit draws, the first is the high half); torch
+ *        2.6 and later. Older ones kept the first algorithm for all n, whose draws are uneven there.
  * doc/order.md says which versions were compared.
  *
  * Draws do not depend on the table, so they are made a block ahead and the places they will touch prefetched: the table
@@ -98,22 +98,22 @@ static void permute_forward(struct mt19937 *m, uint32_t *t, uint32_t n)
     }
 }
 
-#define INSIDE_OUT(NAME, TYPE)                                                                                       \
-    static void NAME(struct mt19937 *m, TYPE *t, uint64_t n)                                                         \
-    {                                                                                                                \
-        uint64_t target[AHEAD];                                                                                      \
-        for (uint64_t i = 0; i < n;) {                                                                               \
-            uint64_t run = MR_MIN((uint64_t)AHEAD, n - i);                                                           \
-            for (uint64_t j = 0; j < run; j++) {                                                                     \
-                target[j] = mt_next64(m) % (i + j + 1);                                                              \
-                __builtin_prefetch(&t[target[j]], 1);                                                                \
-            }                                                                                                        \
-            for (uint64_t j = 0; j < run; j++, i++) {                                                                \
-                t[i] = (TYPE)i;                                                                                      \
-                t[i] = t[target[j]];                                                                                 \
-                t[target[j]] = (TYPE)i;                                                                              \
-            }                                                                                                        \
-        }                                                                                                            \
+#define INSIDE_OUT(NAME, TYPE)                                                                                         \
+    static void NAME(struct mt19937 *m, TYPE *t, uint64_t n)                                                           \
+    {                                                                                                                  \
+        uint64_t target[AHEAD];                                                                                        \
+        for (uint64_t i = 0; i < n;) {                                                                                 \
+            uint64_t run = MR_MIN((uint64_t)AHEAD, n - i);                                                             \
+            for (uint64_t j = 0; j < run; j++) {                                                                       \
+                target[j] = mt_next64(m) % (i + j + 1);                                                                \
+                __builtin_prefetch(&t[target[j]], 1);                                                                  \
+            }                                                                                                          \
+            for (uint64_t j = 0; j < run; j++, i++) {                                                                  \
+                t[i] = (TYPE)i;                                                                                        \
+                t[i] = t[target[j]];                                                                                   \
+                t[target[j]] = (TYPE)i;                                                                                \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 INSIDE_OUT(permute_inside_out_narrow, uint32_t)
 INSIDE_OUT(permute_inside_out_wide, uint64_t)

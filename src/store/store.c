@@ -346,6 +346,18 @@ void mr_names_done(struct mr_names *l)
 
 /* ---- objects ---- */
 
+/* Repeats an interrupted call. The call writes its error to `local`, so that err stays untouched when a repeat works. */
+#define UNINTERRUPTED(rc, err, call)                                                                                  \
+    do {                                                                                                              \
+        struct mr_error local;                                                                                        \
+        unsigned tries_ = 0;                                                                                          \
+        do                                                                                                            \
+            (rc) = (call);                                                                                            \
+        while ((rc) == -EINTR && ++tries_ < MR_STORE_MAX_RETRIES);                                                    \
+        if ((rc) < 0 && (err))                                                                                        \
+            *(err) = local;                                                                                           \
+    } while (0)
+
 int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
 {
     if (!path || !*path)
@@ -354,15 +366,9 @@ int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct 
         return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': neither for reading nor for writing", path);
     if (!(flags & MR_OBJ_WRITE) && (flags & (MR_OBJ_CREATE | MR_OBJ_TRUNCATE | MR_OBJ_EXCLUSIVE)))
         return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': creating or truncating needs it open for writing", path);
-    struct mr_error local;
-    for (int tries = 0;; tries++) {
-        int rc = s->ops->object_open(s, path, flags, out, &local);
-        if (rc == -EINTR && tries < MR_STORE_MAX_RETRIES)
-            continue;
-        if (rc < 0 && err)
-            *err = local;
-        return rc;
-    }
+    int rc;
+    UNINTERRUPTED(rc, err, s->ops->object_open(s, path, flags, out, &local));
+    return rc;
 }
 
 int mr_object_close(struct mr_object *o, struct mr_error *err)
@@ -545,7 +551,7 @@ static int write_tmp(struct mr_store *s, const char *tmp, const void *data, size
         return rc;
     rc = mr_object_write(o, data, len, 0, err);
     if (rc == 0)
-        rc = s->ops->fsync(o, err);
+        UNINTERRUPTED(rc, err, s->ops->fsync(o, &local));
     int closed = mr_object_close(o, rc == 0 ? err : NULL);
     if (rc == 0)
         rc = closed;
@@ -564,19 +570,22 @@ int mr_store_write_file(struct mr_store *s, const char *path, const void *data, 
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     int rc = write_tmp(s, tmp, data, len, err);
     if (rc == 0) {
-        rc = s->ops->rename(s, tmp, path, err);
+        UNINTERRUPTED(rc, err, s->ops->rename(s, tmp, path, &local));
         if (rc < 0)
             s->ops->unlink(s, tmp, NULL);
     }
+    const char *folder = parent_folder(tmp);
     if (rc == 0)
-        rc = s->ops->sync_dir(s, parent_folder(tmp), err);
+        UNINTERRUPTED(rc, err, s->ops->sync_dir(s, folder, &local));
     free(tmp);
     return rc;
 }
 
 int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
 {
-    return s->ops->stat(s, path, out, err);
+    int rc;
+    UNINTERRUPTED(rc, err, s->ops->stat(s, path, out, &local));
+    return rc;
 }
 
 int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err)
@@ -584,7 +593,7 @@ int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err)
     struct mr_store_stat st;
     if (!path || !*path)
         return mr_error_plain(err, MR_E_USAGE, "cannot make a folder: its path is empty");
-    if (s->ops->stat(s, path, &st, NULL) == 0 && st.is_dir)
+    if (mr_store_stat(s, path, &st, NULL) == 0 && st.is_dir)
         return 0;
     char *part = strdup(path);
     if (!part)
@@ -596,7 +605,7 @@ int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err)
             continue;
         if (p[-1] != '/') {
             *p = '\0';
-            rc = s->ops->mkdir(s, part, err);
+            UNINTERRUPTED(rc, err, s->ops->mkdir(s, part, &local));
             *p = c;
         }
         if (c == '\0')

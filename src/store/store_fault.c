@@ -175,11 +175,12 @@ static int parse_short(struct fault_store *f, const char *text, struct mr_error 
     double share;
     if (!*text)
         return 0;
-    if (strchr(text, '.') && mr_parse_double(text, &share) == 0 && share > 0 && share < 1) {
+    bool is_share = strchr(text, '.') && mr_parse_double(text, &share) == 0;
+    if (is_share && share > 0 && share < 1) {
         f->short_share = share;
         return 0;
     }
-    if (mr_parse_bytes(text, &f->short_bytes) == 0 && f->short_bytes > 0)
+    if (!is_share && mr_parse_bytes(text, &f->short_bytes) == 0 && f->short_bytes > 0)
         return 0;
     return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'fault.short': a share like 0.5 or a number of bytes like 100", text);
 }

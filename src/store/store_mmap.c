@@ -66,8 +66,7 @@ static int handler_acquire(void)
     int rc = 0;
     pthread_mutex_lock(&handler_lock);
     if (handler_users == 0) {
-        /* NODEFER: we leave by a jump, which restores no signal mask. */
-        struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+        struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
         sigemptyset(&sa.sa_mask);
         if (sigaction(SIGBUS, &sa, &previous) != 0)
             rc = -errno;
@@ -92,8 +91,12 @@ static void handler_release(void)
 static bool copy_guarded(char *to, const char *from, size_t len)
 {
     struct guard g = {.from = from, .to = from + len};
-    if (sigsetjmp(g.env, 0) != 0) {
+    if (sigsetjmp(g.env, 0) != 0) { /* saving the mask would cost every read a system call */
         guard = NULL;
+        sigset_t bus;
+        sigemptyset(&bus);
+        sigaddset(&bus, SIGBUS);
+        pthread_sigmask(SIG_UNBLOCK, &bus, NULL);
         return false;
     }
     guard = &g;

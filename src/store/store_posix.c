@@ -30,8 +30,8 @@ const struct mr_option mr_posix_option_rows[] = {
      .def = "0",
      .min = 0,
      .max = 256,
-     .doc = "Threads that serve I/O queues; 0 chooses four per CPU, at least 8 and at most 32. Direct calls use none.",
-     .example = "posix(threads=16)"},
+     .doc = "Threads that serve I/O queues (with uring: only where it falls back); 0 chooses four per CPU, at least 8 and at "
+            "most 32. Direct calls use none."},
     {.key = "direct",
      .type = MR_OPT_BOOL,
      .offset = offsetof(struct mr_posix_options, direct),

@@ -190,10 +190,11 @@ static uint64_t time_for(uint64_t bytes, double rate)
     return rate > 0 ? (uint64_t)((double)bytes * 1e9 / rate) + 1 : 0;
 }
 
-static uint64_t reserve(uint64_t *end, uint64_t ready, uint64_t need)
+/* Takes `need` on a resource and moves *due to where that ends, if that is later. */
+static void reserve(uint64_t *end, uint64_t ready, uint64_t need, uint64_t *due)
 {
     *end = MR_MAX(*end, ready) + need;
-    return *end;
+    *due = MR_MAX(*due, *end);
 }
 
 /* ---- the two sides of a call ---- */
@@ -237,9 +238,9 @@ static uint64_t reserve_bytes(struct throttle_store *t, const struct mr_shim_cal
         rate = interpolate(t->point, t->points, count_active(t, c->start_ns));
     uint64_t due = ready + time_for(bytes, (double)t->o.stream_bandwidth);
     if (rate > 0)
-        due = MR_MAX(due, reserve(apart ? &sh->write_end_ns : &sh->read_end_ns, ready, time_for(bytes, rate)));
+        reserve(apart ? &sh->write_end_ns : &sh->read_end_ns, ready, time_for(bytes, rate), &due);
     if (t->o.client_bandwidth)
-        due = MR_MAX(due, reserve(&sh->client[t->client].end_ns, ready, time_for(bytes, (double)t->o.client_bandwidth)));
+        reserve(&sh->client[t->client].end_ns, ready, time_for(bytes, (double)t->o.client_bandwidth), &due);
     return due;
 }
 
@@ -254,7 +255,7 @@ static void throttle_after(struct mr_shim *shim, struct mr_shim_call *c)
         ready += t->o.latency_ns;
     lock(t->shared);
     if (is_metadata(c->kind) && t->o.metadata_rate > 0)
-        ready = MR_MAX(ready, reserve(&t->shared->meta_end_ns, c->start_ns, time_for(1, t->o.metadata_rate)));
+        reserve(&t->shared->meta_end_ns, c->start_ns, time_for(1, t->o.metadata_rate), &ready);
     c->due_ns = moves_bytes(c->kind) ? reserve_bytes(t, c, ready, bytes) : ready;
     struct stream *s = moves_bytes(c->kind) ? stream_of(t, c->stream, c->start_ns) : NULL;
     if (s)

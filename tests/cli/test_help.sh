@@ -47,6 +47,10 @@ bash -c 'source <($0 help --completion bash); COMP_WORDS=(millrace ru); COMP_CWO
 for t in $($MILLRACE help topics | awk '/^  /{print $1}'); do
     [ "$($MILLRACE help "$t" | wc -c)" -gt 100 ] || fail "topic $t is empty"
 done
+# hints and texts name only topics that exist
+grep -rohE "millrace help [a-z][a-z-]+" "$MR_SOURCE_DIR/src" "$MR_SOURCE_DIR/doc" | sort -u | while read -r _ _ t; do
+    $MILLRACE help "$t" >/dev/null || fail "a text names 'millrace help $t'"
+done
 $MILLRACE help config >"$tmp/a"
 for key in batch_size record_length_bytes zero_stage chunk_dims exclude_start_steps s3_max_attempts au; do
     grep -q "^  $key:" "$tmp/a" || fail "help config lacks $key"
@@ -75,6 +79,13 @@ rc=0; $MILLRACE help config >&- 2>"$tmp/err" || rc=$?
 [ "$rc" = 5 ] || fail "closed standard output: exit $rc"
 set +e
 { $MILLRACE help config; echo $? >"$tmp/rc"; } | head -c 10 >/dev/null
+{ $MILLRACE order --samples 100000000 --mode cipher; echo $? >"$tmp/rc2"; } | head -c 10 >/dev/null
+$MILLRACE order --samples 1000000000 --mode cipher >/dev/null 2>"$tmp/err" & pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid
+rc=$?
 set -e
-[ "$(cat "$tmp/rc")" != 0 ] || fail "broken pipe went unnoticed"
+[ "$(cat "$tmp/rc")" = 5 ] && [ "$(cat "$tmp/rc2")" = 5 ] || fail "broken pipe went unnoticed"
+[ "$rc" = 130 ] && grep -q interrupted "$tmp/err" || fail "a terminated command: exit $rc"
 echo "help: ok"

@@ -45,10 +45,13 @@ same "$("$m" order --samples 100 --mode cipher --seed 7 --epoch 1 --from 40 --co
     "$(sed -n 41,43p <<<"$whole")" "--from --count"
 same "$("$m" order --samples 100 --epoch 5 --no-shuffle-each-epoch)" "$("$m" order --samples 100)" "no reshuffle"
 
-# huge: constant memory, no overflow; a closed pipe is no error
+# huge: constant memory, no overflow; a closed pipe ends it
 same "$("$m" order --samples 1000000000000 --mode cipher --from 999999999000 | wc -l)" 1000 "10^12 samples"
-"$m" order --samples 1000000000 --mode cipher | head -n 2 >/dev/null
-same "${PIPESTATUS[0]} ${PIPESTATUS[1]}" "0 0" "closed pipe"
+# quietly, with the status every command gives for a result that was cut short (src/cli/main.c)
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+{ "$m" order --samples 1000000000 --mode cipher 2>"$said" || echo "$?" >>"$said"; } | head -n 2 >/dev/null
+same "$(cat "$said")" 5 "closed pipe"
 
 # JSON
 "$m" order --samples 10 --world 3 --rank 1 --json | grep -q '^{"schema":"millrace.order/1".*"next_position":12.*"ids":\[[0-9]*,[0-9]*,[0-9]*,[0-9]*\]}$' ||

@@ -51,7 +51,8 @@ static void arena_strings_are_copied_and_terminated(void **state)
     (void)state;
     struct mr_arena a = {0};
     char text[] = "millrace";
-    char *whole = mr_arena_strdup(&a, text), *part = mr_arena_strndup(&a, text, 4), *past = mr_arena_strndup(&a, text, 99);
+    char *whole = mr_arena_strdup(&a, text), *part = mr_arena_strndup(&a, text, 4),
+         *past = mr_arena_strndup(&a, text, 99);
     char *made = mr_arena_printf(&a, "%s-%04d", text, 42);
     memset(text, 'x', sizeof text - 1);
     assert_string_equal(whole, "millrace");

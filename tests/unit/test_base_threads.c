@@ -242,8 +242,8 @@ static char *run_progress(int tty, unsigned ms)
     char *text = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
-    struct mr_progress_options o = {.verb = "generating", .unit = "files", .total = 100, .total_bytes = 400 << 20,
-                                    .stream = f, .force_tty = tty};
+    struct mr_progress_options o = {
+        .verb = "generating", .unit = "files", .total = 100, .total_bytes = 400 << 20, .stream = f, .force_tty = tty};
     struct mr_progress *p;
     assert_int_equal(mr_progress_start(&o, &p, NULL), 0);
     mr_progress_set_limiter(p, "disk write");

@@ -25,14 +25,14 @@
 static _Atomic unsigned *failures;
 
 /* Every failed check says where, counts and ends the process. */
-#define CHECK(c, condition)                                                                                          \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            fprintf(stderr, "rank %u of %u, line %d: %s\n", (c)->rank, (c)->world, __LINE__, #condition);            \
-            if (failures)                                                                                            \
-                atomic_fetch_add(failures, 1);                                                                       \
-            _exit(1);                                                                                                \
-        }                                                                                                            \
+#define CHECK(c, condition)                                                                                            \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "rank %u of %u, line %d: %s\n", (c)->rank, (c)->world, __LINE__, #condition);              \
+            if (failures)                                                                                              \
+                atomic_fetch_add(failures, 1);                                                                         \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static void check_collectives(struct mr_comm *c)
@@ -54,6 +54,9 @@ static void check_collectives(struct mr_comm *c)
             CHECK(c, v[i] == i * w * (w + 1) / 2);
             CHECK(c, d[i] == (double)(i + w - 1));
         }
+        uint64_t huge[2] = {c->rank ? 5 : UINT64_MAX, c->rank ? 5 : UINT64_MAX}; /* unsigned, not -1 */
+        CHECK(c, mr_comm_allreduce_u64(c, &huge[0], 1, MR_COMM_MIN, &e) == 0 && huge[0] == (w > 1 ? 5 : UINT64_MAX));
+        CHECK(c, mr_comm_allreduce_u64(c, &huge[1], 1, MR_COMM_MAX, &e) == 0 && huge[1] == UINT64_MAX);
         uint64_t low = 100 - c->rank;
         CHECK(c, mr_comm_allreduce_u64(c, &low, 1, MR_COMM_MIN, &e) == 0 && low == 100 - (w - 1));
     }

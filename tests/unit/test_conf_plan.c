@@ -104,6 +104,11 @@ static void steps_bytes_and_schedules(void **state)
     assert_int_equal(preset("bert_v100", 1, NULL, &p), 0);
     assert_true(p.total_steps == 1000 && p.checkpoint.writes == 4 && p.checkpoint.model_bytes == 4034713312.0);
     assert_int_equal(preset("default", 1, "dataset.num_files_train=0", &p), MR_E_CONFIG);
+    assert_int_equal(preset("default", 1, "dataset.record_length_bytes=9e15", &p), 0);
+    assert_int_equal(preset("dlrm_b200", 1, "dataset.record_length_bytes=9e15", &p), MR_E_CONFIG);
+    assert_int_equal(preset("dlrm_b200", 1, "train.epochs=1e9", &p), 0);
+    assert_int_equal(preset("default", 1, "dataset.record_dims=[0]", &p), MR_E_CONFIG);
+    assert_int_equal(preset("llama3_8b", 8, "model.transformer={ffn_hidden_size: 1e8, hidden_size: 1e7}", &p), MR_E_CONFIG);
     assert_int_equal(preset("llama3_405b", 100, NULL, &p), MR_E_CONFIG);
     assert_non_null(strstr(err.hint, "--ranks 256"));
     assert_int_equal(preset("llama3_405b", 8, "checkpoint.mode=subset", &p), 0);

@@ -137,13 +137,15 @@ static void must_be_good(struct mr_store *s, const char *folder)
     assert_true(r.byte_exact);
 }
 
-static const char *const formats[] = {"raw", "npy", "npz", "tfrecord", "indexed_binary", "tar", "csv", "jsonl", "jpeg"};
+static const char *const formats[] = {"raw", "npy", "npz", "tfrecord", "indexed_binary", "tar", "csv", "jsonl", "jpeg", "png", "hdf5"};
 
 static void bytes_do_not_depend_on_threads_or_ranks(void **state)
 {
     (void)state;
     static const uint32_t worlds[] = {1, 2, 3, 7};
     for (unsigned f = 0; f < MR_ARRAY_LEN(formats); f++) {
+        if (!mr_format_find(formats[f], NULL))
+            continue; /* not in this build */
         struct mr_gen_spec spec = base_spec(formats[f]);
         spec.subfolders = 3;
         spec.labels = 10;
@@ -170,12 +172,14 @@ static void samples_read_back_are_the_content_of_their_number(void **state)
 {
     (void)state;
     for (unsigned f = 0; f < MR_ARRAY_LEN(formats); f++) {
+        const struct mr_format_ops *ops = mr_format_find(formats[f], NULL);
+        if (!ops)
+            continue; /* not in this build */
         struct mr_store *s = open_store("memory");
         struct mr_gen_spec spec = base_spec(formats[f]);
         struct mr_gen_plan plan;
         struct mr_error err = {0};
         spec.labels = 100;
-        const struct mr_format_ops *ops = mr_format_find(formats[f], NULL);
         if (ops->caps & MR_FMT_MULTI)
             spec.samples_per_file = 4;
         if (ops->caps & MR_FMT_VARSIZE)
@@ -274,6 +278,8 @@ static void damage_anywhere_is_found_and_repaired(void **state)
 {
     (void)state;
     for (unsigned f = 0; f < MR_ARRAY_LEN(formats); f++) {
+        if (!mr_format_find(formats[f], NULL))
+            continue; /* not in this build */
         struct mr_store *s = open_store("memory");
         struct mr_gen_spec spec = base_spec(formats[f]);
         struct mr_gen_plan plan;

@@ -141,7 +141,8 @@ static void cipher_avalanches_over_seed_and_epoch(void **state)
     static uint64_t a[N], b[N];
     uint64_t same = 0, pairs = 0;
     for (int bit = -8; bit < 64; bit++) {
-        struct mr_order_params p = {.mode = MR_ORDER_CIPHER, .samples = N, .seed = 1234, .world = 1, .shuffle_each_epoch = true};
+        struct mr_order_params p = {
+            .mode = MR_ORDER_CIPHER, .samples = N, .seed = 1234, .world = 1, .shuffle_each_epoch = true};
         struct mr_order_params q = p;
         if (bit >= 0)
             q.seed ^= 1ull << bit;
@@ -173,8 +174,15 @@ static void cipher_golden_ids_never_change(void **state)
     const enum mr_order_mode modes[] = {MR_ORDER_CIPHER, MR_ORDER_SHARD, MR_ORDER_BUFFER, MR_ORDER_FILE};
     const uint64_t want[] = {0x7ef9945607bb30c2ull, 0x87b1ff2187083983ull, 0xc34970ab0f716d4dull, 0x927dcae9686247dull};
     for (unsigned m = 0; m < 4; m++) {
-        struct mr_order_params p = {.mode = modes[m], .samples = 1000003, .seed = 42, .epoch = 3, .rank = 2, .world = 5,
-                                    .shuffle_each_epoch = true, .window = 1000, .samples_per_file = 100};
+        struct mr_order_params p = {.mode = modes[m],
+                                    .samples = 1000003,
+                                    .seed = 42,
+                                    .epoch = 3,
+                                    .rank = 2,
+                                    .world = 5,
+                                    .shuffle_each_epoch = true,
+                                    .window = 1000,
+                                    .samples_per_file = 100};
         struct mr_order *o;
         assert_int_equal(mr_order_create(&p, &o, NULL), 0);
         uint64_t ids[1000], hash = 0xcbf29ce484222325ull;

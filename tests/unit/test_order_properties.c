@@ -23,8 +23,15 @@ static bool is_local(enum mr_order_mode m)
 
 static struct mr_order_params params(enum mr_order_mode mode, uint64_t n, uint32_t rank, uint32_t world, bool drop)
 {
-    return (struct mr_order_params){.mode = mode, .samples = n, .seed = 11, .rank = rank, .world = world, .drop_last = drop,
-                                    .shuffle_each_epoch = true, .window = 10, .samples_per_file = 7};
+    return (struct mr_order_params){.mode = mode,
+                                    .samples = n,
+                                    .seed = 11,
+                                    .rank = rank,
+                                    .world = world,
+                                    .drop_last = drop,
+                                    .shuffle_each_epoch = true,
+                                    .window = 10,
+                                    .samples_per_file = 7};
 }
 
 static struct mr_order *make(struct mr_order_params p)
@@ -277,7 +284,8 @@ static void order_buffer_mode_reads_at_most_a_window_ahead(void **state)
 static void order_huge_sizes_do_not_overflow(void **state)
 {
     (void)state;
-    const enum mr_order_mode o1[] = {MR_ORDER_SEQUENTIAL, MR_ORDER_CIPHER, MR_ORDER_SHARD, MR_ORDER_FILE, MR_ORDER_AUTO};
+    const enum mr_order_mode o1[] = {MR_ORDER_SEQUENTIAL, MR_ORDER_CIPHER, MR_ORDER_SHARD, MR_ORDER_FILE,
+                                     MR_ORDER_AUTO};
     const uint64_t huge[] = {1000000000000ull, 1000000000039ull, (1ull << 62) - 1, 1ull << 62};
     for (unsigned m = 0; m < MR_ARRAY_LEN(o1); m++)
         for (unsigned s = 0; s < MR_ARRAY_LEN(huge); s++)
@@ -305,10 +313,10 @@ static void order_impossible_parameters_are_refused(void **state)
     struct mr_error e;
     struct mr_order_params good = params(MR_ORDER_CIPHER, 10, 0, 1, false), p;
     const uint64_t bad_files[] = {0, 5, 4, 10}, short_files[] = {0, 5, 9};
-#define REFUSED(change)                                                                                              \
-    p = good;                                                                                                        \
-    change;                                                                                                          \
-    assert_int_equal(mr_order_create(&p, &o, &e), MR_E_USAGE);                                                       \
+#define REFUSED(change)                                                                                                \
+    p = good;                                                                                                          \
+    change;                                                                                                            \
+    assert_int_equal(mr_order_create(&p, &o, &e), MR_E_USAGE);                                                         \
     assert_null(o)
     REFUSED(p.samples = 0);
     REFUSED(p.samples = MR_ORDER_MAX_SAMPLES + 1);
@@ -412,8 +420,8 @@ static void order_mode_names_parse_back(void **state)
     assert_int_equal(window, 5);
     assert_int_equal(mr_order_mode_parse("buffer(1024)", &m, &window, &e), 0);
     assert_int_equal(window, 1024);
-    static const char *const bad[] = {"", "Torch", "buffer(0)", "buffer(-1)", "buffer(1", "buffer(1)x", "buffer()",
-                                      "buffer(99999999999999999999)"};
+    static const char *const bad[] = {"",         "Torch",      "buffer(0)", "buffer(-1)",
+                                      "buffer(1", "buffer(1)x", "buffer()",  "buffer(99999999999999999999)"};
     for (unsigned i = 0; i < MR_ARRAY_LEN(bad); i++)
         assert_int_equal(mr_order_mode_parse(bad[i], &m, &window, &e), MR_E_USAGE);
     assert_int_equal(window, 1024);

@@ -40,8 +40,13 @@ static void torch_mode_equals_the_vectors(void **state)
     (void)state;
     for (unsigned i = 0; i < MR_ARRAY_LEN(vectors); i++) {
         const struct vector *v = &vectors[i];
-        struct mr_order_params p = {.mode = MR_ORDER_TORCH, .samples = v->n, .seed = v->seed, .rank = v->rank,
-                                    .world = v->world, .drop_last = v->drop_last, .shuffle_each_epoch = true};
+        struct mr_order_params p = {.mode = MR_ORDER_TORCH,
+                                    .samples = v->n,
+                                    .seed = v->seed,
+                                    .rank = v->rank,
+                                    .world = v->world,
+                                    .drop_last = v->drop_last,
+                                    .shuffle_each_epoch = true};
         struct mr_order *o;
         struct mr_error e;
         assert_int_equal(mr_order_create(&p, &o, &e), 0);
@@ -61,7 +66,8 @@ static void torch_randperm_of_seed_42_is_the_known_one(void **state)
 {
     (void)state;
     static const uint64_t want[20] = {2, 14, 18, 15, 1, 10, 0, 4, 6, 11, 8, 3, 7, 17, 13, 12, 19, 5, 16, 9};
-    struct mr_order_params p = {.mode = MR_ORDER_AUTO, .samples = 20, .seed = 42, .world = 1, .shuffle_each_epoch = true};
+    struct mr_order_params p = {
+        .mode = MR_ORDER_AUTO, .samples = 20, .seed = 42, .world = 1, .shuffle_each_epoch = true};
     struct mr_order *o;
     uint64_t ids[20];
     assert_int_equal(mr_order_create(&p, &o, NULL), 0);

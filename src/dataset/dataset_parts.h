@@ -1,7 +1,7 @@
 /* An open data set, seen from inside Millrace: the parts behind <millrace/dataset.h>, for the loader, the verifier and the
  * simulator, which plan and read with buffers and queues of their own. All borrowed, all immutable. */
-#ifndef MR_DATASET_DATASET_H
-#define MR_DATASET_DATASET_H
+#ifndef MR_DATASET_DATASET_PARTS_H
+#define MR_DATASET_DATASET_PARTS_H
 
 #include "dataset/manifest.h"
 
@@ -17,6 +17,13 @@ const char *mr_dataset_root(const struct mr_dataset *ds); /* folder that file na
 int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err);
 /* Manifest of a data set: `path` itself, path/manifest.mrm or path/train/manifest.mrm. `out` holds 2 * MR_NAME_MAX. */
 int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err);
+/* Sums over a reader's life: time in the store and in the format, bytes read from the store. */
+struct mr_reader_times {
+    uint64_t read_ns, decode_ns, read_bytes;
+};
+const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);
+/* Reads ranges in pieces of transfer_bytes (0: at once) and opens files with these MR_OBJ_* flags in addition. Before the first read. */
+void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
 

@@ -1,0 +1,220 @@
+/* The loader's engine threads: each takes the next sample of the epoch (a ticket), waits until its batch has a slot, reads and
+ * decodes it into its row. Tickets are given out in order by one atomic counter, in small runs when samples are small, so the
+ * counter is not a bottleneck and no batch waits behind a later one (L2).
+ *
+ * Hot path (mr_loader_read_row): no malloc, no lock except for the last row of a batch. */
+#include "loader/loader_internal.h"
+#include "base/clock.h"
+#include "base/content.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+int mr_engine_start(struct mr_loader *l, struct mr_error *err);
+void mr_engine_stop(struct mr_loader *l);
+
+bool mr_loader_ended(const struct mr_loader *l)
+{
+    return atomic_load(&l->cancel) || atomic_load(&l->stop);
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static int verify_content(const struct mr_loader *l, uint64_t id, const struct mr_sample *sample, struct mr_error *err)
+{
+    const struct mr_manifest_info *in = mr_manifest_get_info(mr_dataset_manifest(l->dataset));
+    if (!(in->flags & MR_MANIFEST_GENERATED))
+        return mr_error_plain(err, MR_E_USAGE, "content can only be checked in generated data sets");
+    if (mr_dataset_format(l->dataset)->caps & MR_FMT_LOSSY)
+        return 0; /* the format's own check needs the picture's parameters; `millrace verify` does it */
+    struct mr_content c = {.seed = in->seed, .compress_percent = in->compress_percent};
+    size_t same = mr_content_verify(&c, id, 0, sample->data, sample->bytes);
+    if (same == sample->bytes)
+        return 0;
+    mr_error_plain(err, MR_E_CORRUPT, "sample %llu differs from its content at byte %zu of %zu", (unsigned long long)id, same,
+                   sample->bytes);
+    return mr_error_hint(err, "repair it with 'millrace gen --repair'");
+}
+
+int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
+                         const struct mr_sample *sample, struct mr_error *err)
+{
+    struct mr_loader *l = t->loader;
+    int64_t bytes = (int64_t)sample->bytes;
+    if (l->p.flags & MR_LOADER_VERIFY_CONTENT) {
+        int rc = verify_content(l, id, sample, err);
+        if (rc)
+            return rc;
+    }
+    if (l->p.transform) {
+        uint64_t start = mr_now_ns();
+        bytes = l->p.transform(l->p.transform_user, l->epoch, id, at, cap, sample->bytes);
+        atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
+        if (bytes < 0)
+            return mr_error_plain(err, (int)bytes, "the transform refused sample %llu", (unsigned long long)id);
+    }
+    s->rows[row] = at;
+    s->bytes[row] = (uint64_t)bytes;
+    s->labels[row] = sample->label;
+    return 0;
+}
+
+/* Reads into a row whose size is a guess; asks again with what the sample needs. */
+static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_sample *sample,
+                         void **at, uint64_t *cap, struct mr_error *err)
+{
+    struct mr_loader *l = t->loader;
+    unsigned flags = l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
+    uint64_t need = l->row_bytes;
+    if (l->packed) {
+        struct mr_manifest_pos pos;
+        int rc = mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, err);
+        if (rc < 0)
+            return rc;
+        need = pos.ref.raw.length;
+    }
+    for (int attempt = 0;; attempt++) {
+        *at = mr_loader_row(l, s, row, need);
+        *cap = need;
+        if (!*at && l->p.row_bytes)
+            return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
+                                  (unsigned long long)need, (unsigned long long)l->p.row_bytes);
+        if (!*at)
+            return mr_error_set(err, -ENOMEM, "no memory for a sample of %llu bytes", (unsigned long long)need);
+        sample->bytes = 0;
+        int rc = mr_dataset_read(t->reader, id, flags, *at, need, sample, err);
+        if (rc != MR_E_LIMIT || sample->bytes <= need || attempt)
+            return rc;
+        need = sample->bytes;
+    }
+}
+
+void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, uint64_t id)
+{
+    struct slot *s = slot_of(t->loader, batch);
+    struct mr_sample sample;
+    struct mr_error err;
+    void *at;
+    uint64_t cap, before = mr_dataset_reader_times(t->reader)->read_bytes;
+    int rc = read_into_row(t, s, row, id, &sample, &at, &cap, &err);
+    if (!rc)
+        rc = mr_loader_finish_row(t, s, row, id, at, cap, &sample, &err);
+    const struct mr_reader_times *times = mr_dataset_reader_times(t->reader);
+    atomic_fetch_add(&s->read_bytes, times->read_bytes - before);
+    atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
+    atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);
+    if (MR_UNLIKELY(rc))
+        mr_loader_row_failed(t->loader, s, batch, rc, &err);
+    else
+        mr_loader_row_done(t->loader, s, batch);
+}
+
+bool mr_loader_wait_slot(struct engine_thread *t, uint64_t batch)
+{
+    struct mr_loader *l = t->loader;
+    if (MR_LIKELY(batch < atomic_load(&l->slot_limit)))
+        return !mr_loader_ended(l);
+    uint64_t start = mr_now_ns();
+    pthread_mutex_lock(&l->lock);
+    while (batch >= atomic_load(&l->slot_limit) && !mr_loader_ended(l))
+        pthread_cond_wait(&l->work, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    atomic_fetch_add(&t->idle_ns, mr_now_ns() - start);
+    atomic_store(&t->cpu_ns, thread_cpu_ns());
+    return !mr_loader_ended(l);
+}
+
+/* Small samples are taken several at a time, but never so many that a batch waits for one thread. */
+static uint64_t ticket_run(const struct mr_loader *l)
+{
+    uint64_t mean = l->info.sample_bytes / l->info.samples;
+    uint64_t by_size = mean < 4096 ? 16 : mean < 65536 ? 4 : 1;
+    return MR_MAX(1u, MR_MIN(by_size, l->p.batch_size / (2u * l->n_threads)));
+}
+
+static void run_epoch(struct engine_thread *t)
+{
+    struct mr_loader *l = t->loader;
+    uint64_t run = ticket_run(l);
+    for (;;) {
+        uint64_t first = atomic_fetch_add(&l->next_ticket, run);
+        if (first >= l->n_samples)
+            return;
+        for (uint64_t k = first; k < MR_MIN(first + run, l->n_samples); k++) {
+            uint64_t batch = k / l->p.batch_size;
+            if (!mr_loader_wait_slot(t, batch))
+                return;
+            uint32_t row = (uint32_t)(k % l->p.batch_size);
+            mr_loader_read_row(t, batch, row, slot_of(l, batch)->ids[row]);
+        }
+    }
+}
+
+static void *engine_main(void *arg)
+{
+    struct engine_thread *t = arg;
+    struct mr_loader *l = t->loader;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&l->lock);
+    while (!atomic_load(&l->stop)) {
+        if (l->generation == seen || atomic_load(&l->cancel)) { /* between epochs the order may be changing (L5) */
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        seen = l->generation;
+        l->busy_threads++;
+        pthread_mutex_unlock(&l->lock);
+        if (t->queue)
+            mr_queue_reader_run(t->queue);
+        else
+            run_epoch(t);
+        atomic_store(&t->cpu_ns, thread_cpu_ns());
+        pthread_mutex_lock(&l->lock);
+        if (--l->busy_threads == 0)
+            pthread_cond_broadcast(&l->quiet);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Queued reading pays where reads are cold: many requests in flight from few threads. */
+static bool wants_queue(const struct mr_loader *l)
+{
+    if (l->p.io == MR_LOADER_IO_AUTO)
+        return (l->p.flags & MR_LOADER_DIRECT) != 0;
+    return l->p.io == MR_LOADER_IO_QUEUE;
+}
+
+int mr_engine_start(struct mr_loader *l, struct mr_error *err)
+{
+    unsigned depth = l->p.queue_depth ? l->p.queue_depth : 32;
+    for (unsigned i = 0; i < l->n_threads; i++) {
+        struct engine_thread *t = &l->threads[i];
+        if (wants_queue(l)) {
+            int rc = mr_queue_reader_create(t, MR_MAX(1u, (depth + l->n_threads - 1) / l->n_threads), &t->queue, err);
+            if (rc)
+                return rc;
+        }
+        int rc = pthread_create(&t->id, NULL, engine_main, t);
+        if (rc)
+            return mr_error_set(err, -rc, "cannot start engine thread %u of %u", i + 1, l->n_threads);
+        t->started = true;
+    }
+    return 0;
+}
+
+void mr_engine_stop(struct mr_loader *l)
+{
+    mr_loader_stop(l);
+    for (unsigned i = 0; l->threads && i < l->n_threads; i++)
+        if (l->threads[i].started) {
+            pthread_join(l->threads[i].id, NULL);
+            l->threads[i].started = false;
+        }
+}

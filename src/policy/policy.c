@@ -1,0 +1,155 @@
+/* The registry of policies, the directory of who holds what, and the one rule for choosing a source. */
+#include "policy/policy.h"
+#include "policy/policy_internal.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    bool reorders;
+    const char *doc;
+} policies[] = {
+#define MR_POLICY_ROW(id, name, reorders, doc) [id] = {name, reorders, doc},
+    MR_POLICY_LIST(MR_POLICY_ROW)
+#undef MR_POLICY_ROW
+};
+
+const char *mr_policy_name(enum mr_policy_id p)
+{
+    return policies[p].name;
+}
+
+const char *mr_policy_doc(enum mr_policy_id p)
+{
+    return policies[p].doc;
+}
+
+bool mr_policy_reorders(enum mr_policy_id p)
+{
+    return policies[p].reorders;
+}
+
+int mr_policy_parse(const char *name, enum mr_policy_id *out, struct mr_error *err)
+{
+    for (unsigned i = 0; i < MR_ARRAY_LEN(policies); i++)
+        if (strcmp(policies[i].name, name) == 0) {
+            *out = (enum mr_policy_id)i;
+            return 0;
+        }
+    mr_error_set(err, MR_E_USAGE, "unknown policy '%s'", name);
+    return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one");
+}
+
+static const struct mr_policy_ops *const ops_of[MR_POLICY_COUNT] = {
+    [MR_POLICY_PERFECT] = &mr_policy_perfect_ops,
+    [MR_POLICY_NAIVE] = &mr_policy_naive_ops,
+    [MR_POLICY_STAGING] = &mr_policy_staging_ops,
+    [MR_POLICY_PARALLEL_STAGING] = &mr_policy_parallel_staging_ops,
+    [MR_POLICY_DEEPIO_ORDERED] = &mr_policy_deepio_ordered_ops,
+    [MR_POLICY_DEEPIO_OPPORTUNISTIC] = &mr_policy_deepio_opportunistic_ops,
+    [MR_POLICY_LBANN_PRELOAD] = &mr_policy_lbann_preload_ops,
+    [MR_POLICY_LBANN_DYNAMIC] = &mr_policy_lbann_dynamic_ops,
+    [MR_POLICY_LOCALITY_AWARE] = &mr_policy_locality_aware_ops,
+    [MR_POLICY_NOPFS] = &mr_policy_nopfs_ops,
+    [MR_POLICY_MILLRACE] = &mr_policy_millrace_ops,
+};
+
+const struct mr_policy_ops *mr_policy_get_ops(enum mr_policy_id id)
+{
+    return ops_of[id];
+}
+
+int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *p, struct mr_error *err)
+{
+    *p = (struct mr_policy){.ops = ops_of[id], .world = *w};
+    return p->ops->create ? p->ops->create(p, err) : 0;
+}
+
+void mr_policy_free(struct mr_policy *p)
+{
+    if (p->ops && p->ops->free)
+        p->ops->free(p);
+    p->state = NULL;
+}
+
+struct mr_source mr_policy_source(const struct mr_policy *p, uint32_t node, uint32_t id)
+{
+    const struct mr_directory *d = p->world.dir;
+    uint8_t own = p->ops->from_classes ? d->held[(uint64_t)node * d->samples + id] : MR_NOT_HELD;
+    if (own < MR_INCOMING)
+        return (struct mr_source){MR_FROM_CLASS, node, own};
+    uint32_t peer = p->ops->from_peers ? mr_directory_peer(d, node, id) : MR_NO_SAMPLE;
+    if (peer != MR_NO_SAMPLE)
+        return (struct mr_source){MR_FROM_PEER, peer, d->held[(uint64_t)peer * d->samples + id]};
+    return (struct mr_source){own == MR_INCOMING ? MR_FROM_INCOMING : MR_FROM_PFS, node, 0};
+}
+
+int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb, struct mr_error *err)
+{
+    *d = (struct mr_directory){.nodes = nodes, .samples = samples, .size_mb = size_mb};
+    d->held = malloc(nodes * samples);
+    d->holders = calloc(samples, sizeof(*d->holders));
+    d->last_holder = malloc(samples * sizeof(*d->last_holder));
+    d->used_mb = calloc((uint64_t)nodes * MR_CLASS_MAX, sizeof(*d->used_mb));
+    if (!d->held || !d->holders || !d->last_holder || !d->used_mb) {
+        mr_directory_done(d);
+        return mr_error_set(err, -ENOMEM, "directory of %u nodes x %llu samples", nodes, (unsigned long long)samples);
+    }
+    memset(d->held, MR_NOT_HELD, nodes * samples);
+    return 0;
+}
+
+void mr_directory_done(struct mr_directory *d)
+{
+    free(d->held);
+    free(d->holders);
+    free(d->last_holder);
+    free(d->used_mb);
+    *d = (struct mr_directory){0};
+}
+
+void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsigned class)
+{
+    uint8_t *slot = &d->held[node * d->samples + id];
+    mr_directory_drop(d, node, id);
+    *slot = (uint8_t)class;
+    d->holders[id]++;
+    d->last_holder[id] = node;
+    d->used_mb[node * MR_CLASS_MAX + class] += d->size_mb[id];
+}
+
+void mr_directory_announce(struct mr_directory *d, uint32_t node, uint32_t id)
+{
+    uint8_t *slot = &d->held[node * d->samples + id];
+    if (*slot == MR_NOT_HELD)
+        *slot = MR_INCOMING;
+}
+
+void mr_directory_drop(struct mr_directory *d, uint32_t node, uint32_t id)
+{
+    uint8_t *slot = &d->held[node * d->samples + id];
+    uint8_t was = *slot;
+    *slot = MR_NOT_HELD;
+    if (was >= MR_INCOMING)
+        return;
+    d->used_mb[node * MR_CLASS_MAX + was] -= d->size_mb[id];
+    d->holders[id]--;
+}
+
+uint32_t mr_directory_peer(const struct mr_directory *d, uint32_t node, uint32_t id)
+{
+    if (d->holders[id] == 0)
+        return MR_NO_SAMPLE;
+    uint32_t last = d->last_holder[id];
+    if (last != node && d->held[last * d->samples + id] < MR_INCOMING)
+        return last;
+    for (uint32_t step = 1; step < d->nodes; step++) {
+        uint32_t peer = (node + step) % d->nodes;
+        if (d->held[peer * d->samples + id] < MR_INCOMING)
+            return peer;
+    }
+    return MR_NO_SAMPLE;
+}

@@ -1,0 +1,172 @@
+/* Scenarios from YAML and from key=value: see scenario_yaml.h. */
+#include "sim/scenario_yaml.h"
+#include "model/system_yaml.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MB 1e6
+
+struct raw_scenario {
+    const char *name, *source, *notes, *order;
+    int64_t nodes, batch, local_batch, epochs, seed;
+    int64_t samples;
+    uint64_t size, size_stdev, compute, step_time_ns;
+    bool drop_last;
+    bool have_system;
+    struct mr_system system;
+    uint64_t capacity[MR_CLASS_MAX]; /* overrides of class capacities; 0 = as the system says */
+    double pfs_factor;               /* scales the PFS table */
+    const struct mr_strings *search;
+};
+
+#define FIELD(f) .offset = offsetof(struct raw_scenario, f)
+static const struct mr_option dataset_rows[] = {
+    {.key = "samples", FIELD(samples), .type = MR_OPT_INT, .def = "0", .min = 1, .max = 4294967294.0, .doc = "Samples in the data set."},
+    {.key = "size", FIELD(size), .type = MR_OPT_BYTES, .def = "0", .min = 1, .max = 1e15, .doc = "Mean sample size."},
+    {.key = "size_stdev", FIELD(size_stdev), .type = MR_OPT_BYTES, .def = "0", .doc = "Standard deviation of the sample size."},
+    MR_OPTION_END,
+};
+static const struct mr_option_table dataset_table = {"dataset", "The data set.", dataset_rows, sizeof(struct raw_scenario)};
+
+static int read_dataset(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
+{
+    return mr_yaml_read_map(r, n, &dataset_table, NULL, obj, err);
+}
+
+static int read_system(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
+{
+    struct raw_scenario *raw = obj;
+    raw->have_system = true;
+    if (n->kind == MR_YAML_MAP)
+        return mr_system_read(r, n, &raw->system, err);
+    if (n->kind == MR_YAML_SCALAR) {
+        int rc = mr_system_load(n->text, raw->search, r->arena, &raw->system, err);
+        return rc ? mr_yaml_where(r, n, err) : 0;
+    }
+    mr_error_plain(err, MR_E_CONFIG, "'system' is a name, a path or a map");
+    return mr_yaml_where(r, n, err);
+}
+
+static const struct mr_option scenario_rows[] = {
+    {.key = "name", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Name of the scenario."},
+    {.key = "source", FIELD(source), .type = MR_OPT_STRING, .def = "", .doc = "Where the figures come from."},
+    {.key = "notes", FIELD(notes), .type = MR_OPT_STRING, .def = "", .doc = "What a reader should know."},
+    {.key = "nodes", FIELD(nodes), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 65535, .doc = "Nodes."},
+    {.key = "batch", FIELD(batch), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9, .doc = "Samples per step over all nodes."},
+    {.key = "local_batch", FIELD(local_batch), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9, .doc = "Samples per step of one node."},
+    {.key = "epochs", FIELD(epochs), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 65535, .doc = "Epochs."},
+    {.key = "seed", FIELD(seed), .type = MR_OPT_INT, .def = "1", .min = 0, .max = 0x1p62, .doc = "Seed of sizes and order."},
+    {.key = "order", FIELD(order), .type = MR_OPT_STRING, .def = "auto", .doc = "Order of the samples: torch, cipher, sequential or auto."},
+    {.key = "drop_last", FIELD(drop_last), .type = MR_OPT_BOOL, .def = "true", .doc = "Leaves out the samples that do not fill a step; always so in the simulator."},
+    {.key = "compute", FIELD(compute), .type = MR_OPT_BYTES, .def = "0", .doc = "How fast a node consumes samples, per second; overrides the system's."},
+    {.key = "step_time", FIELD(step_time_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Compute per step; overrides compute."},
+    {.key = "staging", FIELD(capacity[0]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of the staging buffer, instead of the system's."},
+    {.key = "class1", FIELD(capacity[1]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 1 (usually RAM), instead of the system's."},
+    {.key = "class2", FIELD(capacity[2]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 2 (usually SSD), instead of the system's."},
+    {.key = "pfs_factor", FIELD(pfs_factor), .type = MR_OPT_DOUBLE, .def = "1", .min = 1e-6, .max = 1e6, .doc = "Makes the PFS this much faster."},
+    {.key = "dataset", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The data set."},
+    {.key = "system", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The machine."},
+    MR_OPTION_END,
+};
+static const struct mr_option_table scenario_table = {"scenario", "A simulated training run.", scenario_rows, sizeof(struct raw_scenario)};
+static const struct mr_yaml_nested scenario_nested[] = {{"dataset", read_dataset}, {"system", read_system}, {NULL, NULL}};
+
+static int convert(const struct raw_scenario *raw, struct mr_scenario *out, struct mr_error *err)
+{
+    if (!raw->have_system)
+        return mr_error_plain(err, MR_E_CONFIG, "the scenario names no 'system'");
+    if (raw->samples == 0 || raw->size == 0)
+        return mr_error_plain(err, MR_E_CONFIG, "the scenario needs 'dataset: {samples: N, size: BYTES}'");
+    if ((raw->batch > 0) == (raw->local_batch > 0))
+        return mr_error_plain(err, MR_E_CONFIG, "give either 'batch' (over all nodes) or 'local_batch'");
+    if (!raw->drop_last)
+        return mr_error_plain(err, MR_E_CONFIG, "drop_last: false is not simulated; the last step must be full");
+    struct mr_scenario s = {.system = raw->system, .nodes = (uint32_t)raw->nodes, .samples = (uint64_t)raw->samples,
+                            .epochs = (uint32_t)raw->epochs, .drop_last = true, .size_mean_mb = (double)raw->size / MB,
+                            .size_stdev_mb = (double)raw->size_stdev / MB, .seed = (uint64_t)raw->seed};
+    s.batch = raw->batch > 0 ? (uint64_t)raw->batch : (uint64_t)(raw->local_batch * raw->nodes);
+    snprintf(s.name, sizeof s.name, "%s", raw->name);
+    uint64_t window = 0;
+    int rc = mr_order_mode_parse(raw->order, &s.order_mode, &window, err);
+    if (rc)
+        return rc;
+    if (s.order_mode > MR_ORDER_CIPHER)
+        return mr_error_plain(err, MR_E_CONFIG, "order '%s' is rank-local; the simulator takes torch, cipher or sequential", raw->order);
+    if (raw->compute)
+        s.system.compute_mbps = (double)raw->compute / MB;
+    if (raw->step_time_ns)
+        s.system.compute_mbps = s.size_mean_mb * (double)s.batch / s.nodes / ((double)raw->step_time_ns / 1e9);
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++) {
+        if (raw->capacity[j] == 0)
+            continue;
+        if (j >= s.system.n_classes)
+            return mr_error_plain(err, MR_E_CONFIG, "system '%s' has no class %u", s.system.name, j);
+        s.system.classes[j].capacity_mb = (double)raw->capacity[j] / MB;
+    }
+    for (unsigned i = 0; i < s.system.pfs_mbps.n; i++)
+        s.system.pfs_mbps.y[i] *= raw->pfs_factor;
+    rc = mr_scenario_check(&s, err);
+    if (!rc)
+        *out = s;
+    return rc;
+}
+
+/* Overrides before conversion: the scalar keys of the two tables. */
+static int override(struct raw_scenario *raw, const char *text, struct mr_arena *a, struct mr_error *err)
+{
+    const char *eq = strchr(text, '=');
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", eq ? (int)MR_MIN(eq - text, 60) : 60, text);
+    const struct mr_option_table *t = mr_option_find(&dataset_table, key) ? &dataset_table : &scenario_table;
+    const struct mr_option *o = mr_option_find(t, key);
+    if (!eq || !o || strcmp(key, "dataset") == 0 || strcmp(key, "system") == 0) {
+        mr_error_plain(err, MR_E_USAGE, "cannot set '%.100s'", text);
+        const char *near = mr_option_nearest(&scenario_table, key);
+        return near ? mr_error_hint(err, "did you mean '%s=...'?", near) : MR_E_USAGE;
+    }
+    if (strcmp(key, "batch") == 0)
+        raw->local_batch = 0;
+    if (strcmp(key, "local_batch") == 0)
+        raw->batch = 0;
+    return mr_option_parse(t, o, eq + 1, a, raw, err);
+}
+
+static int from_tree(const struct mr_yaml_reader *r, const struct mr_yaml_node *root, const struct mr_strings *search,
+                     const struct mr_strings *overrides, struct mr_scenario *out, struct mr_error *err)
+{
+    struct raw_scenario raw;
+    int rc = mr_options_defaults(&scenario_table, r->arena, &raw, err);
+    raw.search = search;
+    if (!rc)
+        rc = mr_yaml_read_map(r, root, &scenario_table, scenario_nested, &raw, err);
+    for (unsigned i = 0; overrides && i < overrides->n && !rc; i++)
+        rc = override(&raw, overrides->item[i], r->arena, err);
+    if (rc)
+        return rc;
+    rc = convert(&raw, out, err);
+    return rc ? mr_error_context(err, "in %s", r->file) : 0;
+}
+
+int mr_scenario_parse(const char *text, size_t len, const char *name, const struct mr_strings *search,
+                      const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out, struct mr_error *err)
+{
+    struct mr_yaml_node *root;
+    int rc = mr_yaml_parse(text, len, name, a, &root, err);
+    struct mr_yaml_reader r = {name, a};
+    return rc ? rc : from_tree(&r, root, search, overrides, out, err);
+}
+
+int mr_scenario_load(const char *name_or_path, const struct mr_strings *search, const struct mr_strings *overrides,
+                     struct mr_arena *a, struct mr_scenario *out, struct mr_error *err)
+{
+    const char *path = mr_model_find_file(name_or_path, "scenarios", search, a, err);
+    if (!path)
+        return MR_E_CONFIG;
+    struct mr_yaml_node *root;
+    int rc = mr_yaml_load(path, a, &root, err);
+    struct mr_yaml_reader r = {path, a};
+    return rc ? rc : from_tree(&r, root, search, overrides, out, err);
+}

@@ -1,0 +1,78 @@
+/* The simulator: how long a training run takes on a machine under a prefetching policy, without running it.
+ *
+ * Two engines behind one interface:
+ *   shared  (default) an event-driven engine that shares the PFS, every storage class and the network truly among all
+ *           active transfers.
+ *   thesis  follows the published simulator of the clairvoyant-prefetching thesis with its quirks, to reproduce its
+ *           tables. It grants every prefetch thread t(gamma)/gamma, which no PFS does; see doc/simulator.md.
+ *
+ * Both read the same access order (order module) and sample sizes. Units as in the model: MB, MB/s, seconds. */
+#ifndef MR_SIM_SIM_H
+#define MR_SIM_SIM_H
+
+#include "model/model.h"
+#include "policy/policy_list.h"
+
+#include <millrace/error.h>
+#include <millrace/order.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mr_scenario {
+    char name[64];
+    struct mr_system system;
+    uint32_t nodes;          /* N */
+    uint64_t samples;        /* F */
+    uint64_t batch;          /* B, over all nodes */
+    uint32_t epochs;         /* E */
+    bool drop_last;
+    double size_mean_mb, size_stdev_mb; /* normal, truncated at 0 */
+    uint64_t seed;
+    enum mr_order_mode order_mode;
+};
+
+struct mr_sim_result {
+    enum mr_policy_id policy;
+    bool possible;           /* false: `why` says why the policy cannot run this scenario */
+    char why[160];
+    double time_s, stall_s;
+    double first_epoch_s;
+    double stall_first_epoch_s;
+    double preload_s;        /* before the first step */
+    double pfs_mb, peer_mb;
+    double class_mb[MR_CLASS_MAX]; /* read from each local class */
+    double consumed_mb;
+    double imbalance;        /* mean over steps of (max - mean) / mean of the nodes' step times */
+    double randomness;       /* 1 = exact order; for policies that reorder: distinct samples seen per epoch / samples */
+};
+
+struct mr_sim_bounds {
+    double compute_only_s; /* sum over steps of the slowest node's compute */
+    double io_aware_s;     /* and no faster than the PFS can deliver what is needed for the first time */
+};
+
+/* What both engines need and is computed once per scenario: sizes and the access stream. */
+struct mr_sim_workload {
+    const struct mr_scenario *scenario;
+    uint64_t steps_per_epoch, per_node; /* samples of one node in one step */
+    float *size_mb;                     /* per sample */
+    double total_mb;
+    uint32_t *stream; /* ids of one epoch, step by step, node by node: [step][node][per_node]; see mr_sim_load_epoch */
+    struct mr_order *order;
+};
+int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err);
+int mr_sim_load_epoch(struct mr_sim_workload *w, uint32_t epoch, struct mr_error *err);
+void mr_sim_workload_done(struct mr_sim_workload *w);
+
+int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err);
+int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop, struct mr_sim_result *out,
+                  struct mr_error *err);
+/* grain: samples per simulated item, 1 = exact, 0 = mr_sim_grain's choice. */
+int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t grain, const atomic_bool *stop,
+                  struct mr_sim_result *out, struct mr_error *err);
+uint64_t mr_sim_grain(const struct mr_sim_workload *w);
+
+int mr_scenario_check(const struct mr_scenario *s, struct mr_error *err);
+
+#endif

@@ -1,0 +1,361 @@
+/* The loader's promises: every sample once, in the order's sequence, with its content, whatever threads and I/O; resuming equals
+ * continuing; errors arrive with the batch they belong to; nothing hangs. test-label: concurrent */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "dataset/generate.h"
+
+#include <millrace/dataset.h>
+#include <millrace/loader.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root[256];
+
+static void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev)
+{
+    struct mr_arena arena = {0};
+    struct mr_error err;
+    struct mr_gen_spec spec;
+    struct mr_gen_plan plan;
+    struct mr_store *store;
+    struct mr_gen *g;
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/%s/train", root, name);
+    assert_int_equal(mr_options_defaults(&mr_gen_spec_table, &arena, &spec, &err), 0);
+    spec.format = format;
+    spec.files = files;
+    spec.samples_per_file = per_file;
+    spec.size_bytes = size;
+    spec.size_stdev_bytes = stdev;
+    spec.labels = 10;
+    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, &err), 0);
+    assert_int_equal(mr_store_open("posix", &store, &err), 0);
+    struct mr_gen_options o = {.store = store, .folder = folder, .plan = &plan, .world = 1, .threads = 2};
+    int rc = mr_gen_open(&o, &g, &err);
+    if (!rc)
+        rc = mr_gen_prepare(g, &err);
+    if (!rc)
+        rc = mr_gen_run(g, &err);
+    if (!rc)
+        rc = mr_gen_finish(g, &err);
+    if (rc)
+        fail_msg("%s", err.message);
+    mr_gen_close(g);
+    mr_store_close(store);
+    mr_arena_done(&arena);
+}
+
+static struct mr_loader_params params(const char *name, char path[512])
+{
+    struct mr_loader_params p;
+    snprintf(path, 512, "%s/%s", root, name);
+    mr_loader_params_init(&p);
+    p.dataset = path;
+    p.batch_size = 7;
+    p.threads = 3;
+    p.lookahead = 3;
+    p.order.mode = MR_ORDER_TORCH;
+    p.order.seed = 5;
+    p.flags = MR_LOADER_VERIFY_CONTENT;
+    return p;
+}
+
+static struct mr_loader *must_open(const struct mr_loader_params *p)
+{
+    struct mr_loader *l = NULL;
+    struct mr_error err = {0};
+    if (mr_loader_open(p, &l, &err))
+        fail_msg("%s / %s", err.message, err.context);
+    return l;
+}
+
+/* Reads an epoch; appends the ids to `ids` and returns how many. */
+static uint64_t read_epoch(struct mr_loader *l, uint64_t epoch, uint64_t *ids, uint64_t stop_after)
+{
+    struct mr_error err = {0};
+    struct mr_batch *b;
+    uint64_t n = 0, batches = 0;
+    int rc = mr_loader_start_epoch(l, epoch, &err);
+    while (!rc && batches < stop_after) {
+        rc = mr_loader_next(l, &b, &err);
+        if (rc <= 0)
+            break;
+        assert_true(b->n > 0 && b->epoch == epoch);
+        for (uint32_t i = 0; i < b->n; i++) {
+            ids[n++] = b->ids[i];
+            assert_true(b->bytes[i] > 0 && b->rows[i]);
+            assert_true(b->labels[i] >= 0 && b->labels[i] < 10);
+        }
+        mr_loader_release(l, b);
+        batches++;
+        rc = 0;
+    }
+    if (rc < 0)
+        fail_msg("%s / %s", err.message, err.context);
+    return n;
+}
+
+static void check_against_order(const struct mr_loader_params *p, uint64_t samples, uint64_t epoch, const uint64_t *ids, uint64_t n)
+{
+    struct mr_order_params op = p->order;
+    struct mr_order *o;
+    struct mr_error err;
+    op.samples = samples;
+    assert_int_equal(mr_order_create(&op, &o, &err), 0);
+    assert_int_equal(mr_order_set_epoch(o, epoch, &err), 0);
+    assert_int_equal(n, mr_order_rank_len(o));
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t want;
+        mr_order_get(o, k, &want, 1);
+        assert_int_equal(ids[k], want);
+    }
+    mr_order_free(o);
+}
+
+static const struct {
+    const char *name, *format;
+    int64_t files, per_file;
+    uint64_t size, stdev;
+} sets[] = {{"npz", "npz", 60, 1, 5000, 0},          {"npzvar", "npz", 40, 1, 9000, 3000}, {"tfrecord", "tfrecord", 4, 25, 3000, 800},
+            {"hdf5", "hdf5", 3, 20, 4096, 0},        {"indexed", "indexed_binary", 2, 50, 2000, 0},
+            {"jpeg", "jpeg", 30, 1, 6000, 0},        {"csv", "csv", 3, 10, 200, 0}};
+
+static void every_sample_arrives_in_order_with_its_content(void **state)
+{
+    (void)state;
+    uint64_t ids[1000];
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sets); i++)
+        for (int io = MR_LOADER_IO_THREADS; io <= MR_LOADER_IO_QUEUE; io++)
+            for (int store = 0; store < 2; store++) {
+                char path[512];
+                struct mr_loader_params p = params(sets[i].name, path);
+                p.io = (enum mr_loader_io)io;
+                p.store = store ? "uring" : NULL;
+                struct mr_loader *l = must_open(&p);
+                uint64_t samples = (uint64_t)(sets[i].files * sets[i].per_file);
+                for (uint64_t epoch = 0; epoch < 2; epoch++)
+                    check_against_order(&p, samples, epoch, ids, read_epoch(l, epoch, ids, UINT64_MAX));
+                struct mr_loader_stats st;
+                mr_loader_get_stats(l, &st);
+                assert_int_equal(st.samples, 2 * samples);
+                assert_true(st.read_bytes > 0);
+                mr_loader_close(l);
+            }
+}
+
+static void naive_policy_gives_the_same_batches(void **state)
+{
+    (void)state;
+    uint64_t ids[1000];
+    char path[512];
+    struct mr_loader_params p = params("npz", path);
+    p.policy = "naive";
+    struct mr_loader *l = must_open(&p);
+    check_against_order(&p, 60, 1, ids, read_epoch(l, 1, ids, UINT64_MAX));
+    mr_loader_close(l);
+    struct mr_error err;
+    p.policy = "nopfs";
+    assert_int_equal(mr_loader_open(&p, &l, &err), MR_E_UNSUPPORTED);
+}
+
+static void union_over_ranks_is_the_data_set(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {1, 2, 3, 7};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(worlds); i++) {
+        unsigned char seen[100] = {0};
+        uint64_t ids[200];
+        for (uint32_t r = 0; r < worlds[i]; r++) {
+            char path[512];
+            struct mr_loader_params p = params("tfrecord", path);
+            p.order.world = worlds[i];
+            p.order.rank = r;
+            p.order.drop_last = false;
+            struct mr_loader *l = must_open(&p);
+            uint64_t n = read_epoch(l, 3, ids, UINT64_MAX);
+            for (uint64_t k = 0; k < n; k++)
+                seen[ids[k]]++;
+            mr_loader_close(l);
+        }
+        for (unsigned k = 0; k < 100; k++)
+            assert_true(seen[k] >= 1);
+    }
+}
+
+static void resuming_equals_continuing(void **state)
+{
+    (void)state;
+    uint64_t whole[200], parts[200];
+    char path[512];
+    struct mr_loader_params p = params("tfrecord", path);
+    struct mr_loader *l = must_open(&p);
+    uint64_t n = read_epoch(l, 2, whole, UINT64_MAX);
+    mr_loader_close(l);
+    for (uint64_t cut = 1; cut < 14; cut += 3) {
+        struct mr_error err;
+        struct mr_loader_state st;
+        l = must_open(&p);
+        uint64_t first = read_epoch(l, 2, parts, cut);
+        mr_loader_get_state(l, &st);
+        mr_loader_close(l);
+        assert_int_equal(st.position, first);
+        l = must_open(&p);
+        assert_int_equal(mr_loader_resume(l, &st, &err), 0);
+        uint64_t rest = read_epoch(l, 2, parts + first, UINT64_MAX);
+        assert_int_equal(first + rest, n);
+        assert_memory_equal(whole, parts, n * sizeof(*whole));
+        st.seed++;
+        assert_int_equal(mr_loader_resume(l, &st, &err), MR_E_USAGE);
+        mr_loader_close(l);
+    }
+}
+
+static void an_epoch_can_be_abandoned_at_any_batch(void **state)
+{
+    (void)state;
+    uint64_t ids[200];
+    char path[512];
+    struct mr_loader_params p = params("tfrecord", path);
+    struct mr_loader *l = must_open(&p);
+    for (uint64_t stop = 0; stop < 12; stop++)
+        read_epoch(l, stop, ids, stop);
+    check_against_order(&p, 100, 4, ids, read_epoch(l, 4, ids, UINT64_MAX));
+    mr_loader_close(l);
+}
+
+/* The n-th read fails, for every n: exactly one next() reports it, and the loader can be closed or used again. */
+static void a_failing_read_is_reported_once(void **state)
+{
+    (void)state;
+    for (int nth = 1; nth < 60; nth += 7) {
+        char path[512], store[128];
+        struct mr_loader_params p = params("npz", path);
+        snprintf(store, sizeof store, "fault(op=read,nth=%d,error=EIO):posix", nth + 1);
+        p.store = store;
+        struct mr_loader *l = NULL;
+        struct mr_error err = {0};
+        struct mr_batch *b;
+        int rc = mr_loader_open(&p, &l, &err);
+        if (rc) { /* the manifest's own read */
+            assert_int_equal(rc, -5);
+            continue;
+        }
+        rc = mr_loader_start_epoch(l, 0, &err);
+        while (!rc && (rc = mr_loader_next(l, &b, &err)) > 0) {
+            mr_loader_release(l, b);
+            rc = 0;
+        }
+        assert_int_equal(rc, -5);
+        assert_non_null(strstr(err.context, "sample"));
+        uint64_t ids[200];
+        assert_int_equal(read_epoch(l, 0, ids, UINT64_MAX), 60);
+        mr_loader_close(l);
+    }
+}
+
+static void limits_are_errors_with_numbers(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_loader *l;
+    struct mr_error err;
+    struct mr_loader_params p = params("npz", path);
+    p.memory_bytes = 1000;
+    assert_int_equal(mr_loader_open(&p, &l, &err), MR_E_CONFIG);
+    assert_non_null(strstr(err.message, "1000"));
+    p = params("npz", path);
+    p.row_bytes = 100;
+    l = must_open(&p);
+    struct mr_batch *b;
+    assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
+    assert_int_equal(mr_loader_next(l, &b, &err), MR_E_LIMIT);
+    mr_loader_close(l);
+    p = params("nowhere", path);
+    assert_true(mr_loader_open(&p, &l, &err) < 0);
+}
+
+static void *stop_soon(void *l)
+{
+    usleep(30000);
+    mr_loader_stop(l);
+    return NULL;
+}
+
+static void stop_wakes_a_waiting_consumer(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_loader_params p = params("npz", path);
+    p.store = "throttle(latency=2s):posix";
+    p.flags = 0;
+    struct mr_loader *l = must_open(&p);
+    struct mr_error err;
+    struct mr_batch *b;
+    pthread_t t;
+    assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
+    pthread_create(&t, NULL, stop_soon, l);
+    assert_int_equal(mr_loader_next(l, &b, &err), MR_E_INTERRUPTED);
+    pthread_join(t, NULL);
+    mr_loader_close(l);
+}
+
+static int64_t halve(void *user, uint64_t epoch, uint64_t id, void *row, size_t cap, size_t bytes)
+{
+    (void)user;
+    (void)epoch;
+    memset(row, (int)(id & 0xff), MR_MIN(cap, bytes / 2));
+    return (int64_t)(bytes / 2);
+}
+
+static void transform_changes_the_row(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_loader_params p = params("indexed", path);
+    p.transform = halve;
+    struct mr_loader *l = must_open(&p);
+    struct mr_error err;
+    struct mr_batch *b;
+    assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
+    assert_int_equal(mr_loader_next(l, &b, &err), 1);
+    for (uint32_t i = 0; i < b->n; i++) {
+        assert_int_equal(b->bytes[i], 1000);
+        assert_int_equal(((const uint8_t *)b->rows[i])[999], b->ids[i] & 0xff);
+    }
+    mr_loader_release(l, b);
+    mr_loader_close(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sample_arrives_in_order_with_its_content),
+        cmocka_unit_test(naive_policy_gives_the_same_batches),
+        cmocka_unit_test(union_over_ranks_is_the_data_set),
+        cmocka_unit_test(resuming_equals_continuing),
+        cmocka_unit_test(an_epoch_can_be_abandoned_at_any_batch),
+        cmocka_unit_test(a_failing_read_is_reported_once),
+        cmocka_unit_test(limits_are_errors_with_numbers),
+        cmocka_unit_test(stop_wakes_a_waiting_consumer),
+        cmocka_unit_test(transform_changes_the_row),
+    };
+    snprintf(root, sizeof root, "%s/loader-test-%d", MR_BINARY_DIR, (int)getpid());
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sets); i++)
+        make_set(sets[i].name, sets[i].format, sets[i].files, sets[i].per_file, sets[i].size, sets[i].stdev);
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    FILE *f = popen(command, "r");
+    if (f)
+        pclose(f);
+    return rc;
+}

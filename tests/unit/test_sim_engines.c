@@ -1,0 +1,272 @@
+/* The simulator's promises: the published tables, the bounds, conservation of bytes, and monotony in resources. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/common.h"
+#include "base/rng.h"
+#include "sim/placement.h"
+#include "sim/study.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_class(struct mr_system *m, double capacity, unsigned threads, double mbps)
+{
+    struct mr_storage_class *k = &m->classes[m->n_classes++];
+    k->capacity_mb = capacity;
+    k->threads = threads;
+    assert_int_equal(mr_curve_add(&k->read_mbps, threads, mbps, NULL), 0);
+}
+
+static struct mr_scenario thesis_scenario(int number)
+{
+    struct mr_scenario s = {.nodes = 4, .batch = 100, .epochs = 10, .drop_last = true, .seed = 1};
+    struct mr_system *m = &s.system;
+    m->compute_mbps = 100;
+    m->preprocess_mbps = 200;
+    m->network_mbps = 10000;
+    m->pfs_link_mbps = 2000;
+    const double t[] = {66, 86, 129, 146};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(mr_curve_add(&m->pfs_mbps, i + 1, t[i], NULL), 0);
+    add_class(m, 1024, 2, 21164);
+    add_class(m, 51200, 2, 21164);
+    add_class(m, 102400, 2, 86);
+    s.samples = number == 1 ? 10000 : 150000;
+    s.size_mean_mb = number == 1 ? .027 : 1;
+    s.size_stdev_mb = number == 1 ? .01 : .1;
+    return s;
+}
+
+static struct mr_study *study(const struct mr_scenario *s, bool thesis, unsigned seeds, uint64_t grain)
+{
+    struct mr_study *out = calloc(1, sizeof(*out));
+    struct mr_study_options o = {.thesis = thesis, .seeds = seeds, .grain = grain};
+    struct mr_error err = {0};
+    for (int p = 0; p < MR_POLICY_COUNT; p++)
+        o.policies[p] = true;
+    if (mr_study_run(s, &o, out, &err))
+        fail_msg("%s", err.message);
+    return out;
+}
+
+static const struct mr_sim_result *row(const struct mr_study *st, enum mr_policy_id p)
+{
+    for (unsigned i = 0; i < st->n; i++)
+        if (st->rows[i].mean.policy == p)
+            return &st->rows[i].mean;
+    fail_msg("policy %d is missing", (int)p);
+    return NULL;
+}
+
+static void check_published(int number, const double want[MR_POLICY_COUNT], unsigned seeds, double tolerance)
+{
+    struct mr_scenario s = thesis_scenario(number);
+    struct mr_study *st = study(&s, true, seeds, 0);
+    for (int p = 0; p < MR_POLICY_MILLRACE; p++) {
+        double have = row(st, (enum mr_policy_id)p)->time_s;
+        if (fabs(have / want[p] - 1) > tolerance)
+            fail_msg("%s: %.2f s, published %.2f s", mr_policy_name((enum mr_policy_id)p), have, want[p]);
+    }
+    free(st);
+}
+
+static void thesis_engine_reproduces_the_published_tables(void **state)
+{
+    (void)state;
+    const double one[MR_POLICY_COUNT] = {7.30, 27.78, 10.24, 10.11, 8.41, 8.40, 8.41, 7.71, 8.41, 7.78};
+    const double two[MR_POLICY_COUNT] = {3825.66, 15130.54, 4982.27, 4972.65, 4433.27, 4432.90, 4433.27, 4051.12, 4433.27, 3836.12};
+    check_published(1, one, 4, 0.015);
+    check_published(2, two, 1, 0.003); /* the command-line test takes four seeds */
+}
+
+static void shared_engine_orders_the_policies_as_idealised(void **state)
+{
+    (void)state;
+    struct mr_scenario s = thesis_scenario(2);
+    struct mr_study *st = study(&s, false, 1, 0);
+    double bound = st->bounds.io_aware_s;
+    assert_true(row(st, MR_POLICY_MILLRACE)->time_s < 1.01 * bound);
+    assert_true(row(st, MR_POLICY_MILLRACE)->pfs_mb <= 1.01 * st->dataset_mb);
+    assert_true(row(st, MR_POLICY_NOPFS)->pfs_mb >= 3 * row(st, MR_POLICY_MILLRACE)->pfs_mb);
+    assert_true(fabs(row(st, MR_POLICY_NOPFS)->pfs_mb / 566e3 - 1) < 0.02);
+    assert_true(row(st, MR_POLICY_NOPFS)->time_s < row(st, MR_POLICY_LBANN_PRELOAD)->time_s);
+    assert_true(fabs(row(st, MR_POLICY_LBANN_PRELOAD)->time_s / bound - 4777 / 4402.4) < 0.02);
+    assert_true(fabs(row(st, MR_POLICY_STAGING)->time_s / bound - 10274 / 4402.4) < 0.05);
+    assert_true(row(st, MR_POLICY_NAIVE)->time_s > row(st, MR_POLICY_STAGING)->time_s);
+    free(st);
+    s = thesis_scenario(1);
+    st = study(&s, false, 1, 1);
+    assert_true(row(st, MR_POLICY_MILLRACE)->time_s < 1.01 * st->bounds.io_aware_s);
+    free(st);
+}
+
+static double draw(uint64_t k, double from, double to)
+{
+    return from * pow(to / from, mr_rng_unit(mr_rng_at(77, MR_RNG_TEST, k)));
+}
+
+static struct mr_scenario random_scenario(uint64_t k)
+{
+    uint64_t c = k * 100;
+    struct mr_scenario s = {.drop_last = true, .seed = k + 1, .order_mode = MR_ORDER_TORCH};
+    s.nodes = 1 + (uint32_t)(mr_rng_at(78, MR_RNG_TEST, k) % 6);
+    s.batch = s.nodes * (1 + mr_rng_at(79, MR_RNG_TEST, k) % 16);
+    s.epochs = 1 + (uint32_t)(mr_rng_at(80, MR_RNG_TEST, k) % 6);
+    s.samples = s.batch * (1 + mr_rng_at(81, MR_RNG_TEST, k) % 40) + mr_rng_at(82, MR_RNG_TEST, k) % s.batch;
+    s.size_mean_mb = draw(c + 1, 0.01, 10);
+    s.size_stdev_mb = s.size_mean_mb * 0.3 * (double)(k % 3);
+    struct mr_system *m = &s.system;
+    m->compute_mbps = draw(c + 2, 10, 1000);
+    m->preprocess_mbps = draw(c + 3, 50, 5000);
+    m->network_mbps = draw(c + 4, 100, 20000);
+    m->pfs_link_mbps = draw(c + 5, 50, 5000);
+    double rate = 0;
+    for (int i = 1; i <= 8; i *= 2) {
+        rate += draw(c + 6 + (uint64_t)i, 10, 500);
+        assert_int_equal(mr_curve_add(&m->pfs_mbps, i, rate, NULL), 0);
+    }
+    double total = s.size_mean_mb * (double)s.samples;
+    add_class(m, total * draw(c + 20, 0.01, 0.5), 1 + (unsigned)(k % 4), draw(c + 21, 1000, 20000));
+    add_class(m, total * draw(c + 22, 0.05, 2), 1 + (unsigned)(k % 3), draw(c + 23, 200, 20000));
+    if (k % 2)
+        add_class(m, total * draw(c + 24, 0.05, 2), 2, draw(c + 25, 50, 2000));
+    return s;
+}
+
+static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
+{
+    (void)state;
+    for (uint64_t k = 0; k < 40; k++) {
+        struct mr_scenario s = random_scenario(k);
+        struct mr_study *st = study(&s, false, 1, k % 2 ? 1 : 0);
+        for (unsigned i = 0; i < st->n; i++) {
+            const struct mr_sim_result *r = &st->rows[i].mean;
+            if (!r->possible || r->policy == MR_POLICY_PERFECT)
+                continue;
+            if (!mr_policy_reorders(r->policy) && r->time_s < st->bounds.io_aware_s * (1 - 1e-6))
+                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, mr_policy_name(r->policy), r->time_s,
+                         st->bounds.io_aware_s);
+            double local = 0;
+            for (unsigned j = 1; j < MR_CLASS_MAX; j++)
+                local += r->class_mb[j];
+            /* Everything consumed was moved to staging from somewhere; fills and preloads come on top. */
+            if (local + r->pfs_mb + r->peer_mb < r->consumed_mb * (1 - 1e-4) - 1e-6)
+                fail_msg("scenario %d: %s consumed %.3f MB but moved %.3f", (int)k, mr_policy_name(r->policy), r->consumed_mb,
+                         local + r->pfs_mb + r->peer_mb);
+        }
+        free(st);
+    }
+}
+
+static void double_pfs(struct mr_system *m)
+{
+    for (unsigned i = 0; i < m->pfs_mbps.n; i++)
+        m->pfs_mbps.y[i] *= 2;
+    m->pfs_link_mbps *= 2;
+}
+
+static void double_storage(struct mr_system *m)
+{
+    for (unsigned j = 1; j < m->n_classes; j++)
+        m->classes[j].capacity_mb *= 2;
+}
+
+static void double_network(struct mr_system *m)
+{
+    m->network_mbps *= 2;
+}
+
+/* Greedy choices can be unlucky in a small scenario; 3 % is the tolerance we state. */
+static void doubling_a_resource_does_not_slow_down(void **state)
+{
+    (void)state;
+    static void (*const change[])(struct mr_system *) = {double_pfs, double_storage, double_network};
+    for (uint64_t k = 0; k < 18; k++) {
+        struct mr_scenario s = random_scenario(k), better = s;
+        change[k % 3](&better.system);
+        struct mr_study *before = study(&s, false, 1, 1), *after = study(&better, false, 1, 1);
+        const enum mr_policy_id use[] = {MR_POLICY_NAIVE, MR_POLICY_STAGING, MR_POLICY_LBANN_DYNAMIC, MR_POLICY_MILLRACE};
+        for (unsigned i = 0; i < MR_ARRAY_LEN(use); i++) {
+            const struct mr_sim_result *a = row(before, use[i]), *b = row(after, use[i]);
+            if (a->possible && b->possible && b->time_s > a->time_s * 1.03)
+                fail_msg("scenario %d, change %d: %s %.4f s -> %.4f s", (int)k, (int)(k % 3), mr_policy_name(use[i]), a->time_s, b->time_s);
+        }
+        free(before);
+        free(after);
+    }
+}
+
+static void coarse_grain_agrees_with_the_exact_engine(void **state)
+{
+    (void)state;
+    struct mr_scenario s = thesis_scenario(2);
+    s.samples = 20000;
+    s.system.classes[0].capacity_mb = 512;
+    struct mr_study *exact = study(&s, false, 1, 1), *coarse = study(&s, false, 1, 25);
+    for (int p = MR_POLICY_STAGING; p < MR_POLICY_COUNT; p++) {
+        const struct mr_sim_result *a = row(exact, (enum mr_policy_id)p), *b = row(coarse, (enum mr_policy_id)p);
+        if (fabs(b->time_s / a->time_s - 1) > 0.05)
+            fail_msg("%s: exact %.2f s, grain 25 %.2f s", mr_policy_name((enum mr_policy_id)p), a->time_s, b->time_s);
+    }
+    free(exact);
+    free(coarse);
+}
+
+static void hot_samples_match_the_published_vectors(void **state)
+{
+    (void)state;
+    assert_true(fabs(mr_model_hot_samples(10000, 1000, 4, 0.1) - 322.9) < 0.05);
+    assert_true(fabs(mr_model_hot_samples(1281167, 90, 16, 0.8) - 31634.7) < 0.05);
+}
+
+static double outside(uint32_t nodes, uint32_t epochs, double ratio, enum mr_placement placement)
+{
+    struct mr_scenario s = thesis_scenario(1);
+    s.nodes = nodes;
+    s.epochs = epochs;
+    s.samples = nodes == 64 ? 3200 : 2400;
+    s.batch = nodes * 5;
+    struct mr_sim_workload w;
+    struct mr_error err;
+    double out = 0;
+    assert_int_equal(mr_sim_workload_init(&w, &s, &err), 0);
+    assert_int_equal(mr_sim_outside_reads(&w, ratio, placement, &out, &err), 0);
+    mr_sim_workload_done(&w);
+    return out;
+}
+
+static void placements_match_the_known_figures(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t nodes, epochs;
+        double ratio, want[3];
+    } cases[] = {{4, 90, .50, {.52, .45, .24}}, {16, 90, .20, {.83, .71, .49}}, {4, 10, .33, {.79, .61, .48}}, {64, 90, .10, {.96, .81, .66}}};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++)
+        for (int p = 0; p < 3; p++) {
+            double have = outside(cases[i].nodes, cases[i].epochs, cases[i].ratio, (enum mr_placement)p);
+            if (fabs(have - cases[i].want[p]) > 0.05 * cases[i].want[p])
+                fail_msg("N=%u E=%u %.0f %% placement %d: %.3f, known %.2f", cases[i].nodes, cases[i].epochs, 100 * cases[i].ratio, p,
+                         have, cases[i].want[p]);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thesis_engine_reproduces_the_published_tables),
+        cmocka_unit_test(shared_engine_orders_the_policies_as_idealised),
+        cmocka_unit_test(nothing_beats_the_bound_and_bytes_are_conserved),
+        cmocka_unit_test(doubling_a_resource_does_not_slow_down),
+        cmocka_unit_test(coarse_grain_agrees_with_the_exact_engine),
+        cmocka_unit_test(hot_samples_match_the_published_vectors),
+        cmocka_unit_test(placements_match_the_known_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,459 @@
+/* The throttle shim against its promise: never faster than asked, on the average within 5 % of it, for one thread and
+ * many, for one process and several, and with the two published shapes (a hard disk flat after 4 threads, a parallel file
+ * system that scales). Timing on a shared machine: every attempt must respect the limit, one of several must reach it.
+ *
+ * test-label: concurrent */
+#include "base/common.h"
+#include "store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+enum { REQUEST = 256 << 10, FILE_BYTES = 4 << 20, ATTEMPTS = 5 };
+
+static struct mr_store *open_store(const char *spec)
+{
+    struct mr_store *s;
+    struct mr_error err;
+    if (mr_store_open(spec, &s, &err) != 0)
+        fail_msg("'%s': %s", spec, err.message);
+    return s;
+}
+
+/* The content is put in place below the shim, so that it costs no time. */
+static void put_file(struct mr_store *s)
+{
+    char *data = calloc(1, FILE_BYTES);
+    assert_non_null(data);
+    assert_int_equal(mr_store_write_file(s->lower, "file", data, FILE_BYTES, NULL), 0);
+    free(data);
+}
+
+struct reader {
+    struct mr_object *o;
+    unsigned requests;
+    int rc;
+};
+
+static void *read_loop(void *arg)
+{
+    struct reader *r = arg;
+    char *buf = malloc(REQUEST);
+    for (unsigned i = 0; buf && i < r->requests && r->rc == 0; i++)
+        r->rc = mr_object_read(r->o, buf, REQUEST, (uint64_t)(i % (FILE_BYTES / REQUEST)) * REQUEST, NULL);
+    free(buf);
+    return NULL;
+}
+
+/* Seconds that `threads` threads take for `requests` reads in all. */
+static double run_threads(struct mr_store *s, unsigned threads, unsigned requests)
+{
+    struct mr_object *o;
+    pthread_t t[16];
+    struct reader r[16];
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+    uint64_t start = mr_now_ns();
+    for (unsigned i = 0; i < threads; i++) {
+        r[i] = (struct reader){.o = o, .requests = requests / threads};
+        assert_int_equal(pthread_create(&t[i], NULL, read_loop, &r[i]), 0);
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(r[i].rc, 0);
+    }
+    double s_taken = (double)(mr_now_ns() - start) * 1e-9;
+    mr_object_close(o, NULL);
+    return s_taken;
+}
+
+/* The best rate of several attempts in bytes per second; none may exceed `limit`. */
+static double best_rate(const char *spec, unsigned threads, unsigned requests, double limit, double enough)
+{
+    double best = 0;
+    for (unsigned i = 0; i < ATTEMPTS && best < enough; i++) {
+        struct mr_store *s = open_store(spec);
+        put_file(s);
+        double rate = (double)requests * REQUEST / run_threads(s, threads, requests);
+        mr_store_close(s);
+        if (rate > limit * 1.001)
+            fail_msg("'%s' with %u threads: %.1f MB/s, faster than %.1f MB/s", spec, threads, rate / 1e6, limit / 1e6);
+        best = MR_MAX(best, rate);
+    }
+    return best;
+}
+
+static void shared_bandwidth_is_kept_by_1_4_and_8_threads(void **state)
+{
+    (void)state;
+    static const unsigned threads[] = {1, 4, 8};
+    for (size_t i = 0; i < 3; i++) {
+        double rate = best_rate("throttle(bandwidth=40MB):memory", threads[i], 48, 40e6, 0.95 * 40e6);
+        if (rate < 0.95 * 40e6)
+            fail_msg("%u threads: %.1f MB/s of 40", threads[i], rate / 1e6);
+    }
+}
+
+static void hard_disk_shape_is_flat_after_four_threads(void **state)
+{
+    (void)state;
+    const char *spec = "throttle(aggregate=1:14.2MB/2:24MB/4:32.6MB):memory";
+    static const unsigned threads[] = {1, 2, 4, 8};
+    static const double want[] = {14.2e6, 24e6, 32.6e6, 32.6e6};
+    double got[4];
+    for (unsigned i = 0; i < 4; i++) {
+        got[i] = best_rate(spec, threads[i], 32, 32.6e6, 0.93 * want[i]);
+        if (got[i] < 0.93 * want[i] || got[i] > 1.07 * want[i])
+            fail_msg("%u threads: %.1f MB/s, want %.1f", threads[i], got[i] / 1e6, want[i] / 1e6);
+    }
+    assert_true(got[3] / got[0] > 2.1 && got[3] / got[0] < 2.5);
+}
+
+static void parallel_file_system_shape_scales_with_streams(void **state)
+{
+    (void)state;
+    const char *spec = "throttle(stream_bandwidth=5.04MB,bandwidth=39.36MB):memory";
+    double one = best_rate(spec, 1, 8, 5.04e6, 0.97 * 5.04e6);
+    double eight = best_rate(spec, 8, 64, 39.36e6, 0.97 * 39.36e6);
+    if (eight / one < 7.3 || eight / one > 8.0)
+        fail_msg("8 threads: %.2f times one (%.1f and %.1f MB/s)", eight / one, eight / 1e6, one / 1e6);
+}
+
+static void a_queue_fills_the_device_as_threads_do(void **state)
+{
+    (void)state;
+    enum { DEPTH = 8, TOTAL = 64 };
+    double best = 0;
+    for (unsigned attempt = 0; attempt < ATTEMPTS && best < 0.95 * 32e6; attempt++) {
+        struct mr_store *s = open_store("throttle(stream_bandwidth=5MB,bandwidth=32MB):memory");
+        struct mr_ioq *q;
+        struct mr_io io[DEPTH], *done[DEPTH];
+        char *buf = malloc((size_t)DEPTH * REQUEST);
+        struct mr_object *o;
+        put_file(s);
+        assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+        assert_int_equal(s->ops->ioq_create(s, DEPTH, &q, NULL), 0);
+        unsigned submitted = 0, finished = 0;
+        uint64_t start = mr_now_ns();
+        for (; submitted < DEPTH; submitted++) {
+            io[submitted] = (struct mr_io){.op = MR_IO_READ, .object = o, .buf = buf + submitted * REQUEST, .len = REQUEST};
+            done[0] = &io[submitted];
+            assert_int_equal(s->ops->ioq_submit(q, done, 1, NULL), 0);
+        }
+        while (finished < TOTAL) {
+            int n = s->ops->ioq_reap(q, 1, DEPTH, done, NULL);
+            assert_true(n >= 1);
+            finished += (unsigned)n;
+            unsigned again = MR_MIN((unsigned)n, TOTAL - submitted);
+            assert_int_equal(s->ops->ioq_submit(q, done, again, NULL), 0);
+            submitted += again;
+        }
+        double rate = (double)TOTAL * REQUEST / ((double)(mr_now_ns() - start) * 1e-9);
+        assert_true(rate <= 32e6 * 1.001);
+        best = MR_MAX(best, rate);
+        s->ops->ioq_free(q);
+        mr_object_close(o, NULL);
+        mr_store_close(s);
+        free(buf);
+    }
+    if (best < 0.95 * 32e6)
+        fail_msg("%.1f MB/s of 32", best / 1e6);
+}
+
+/* ---- exact times, on a virtual clock ---- */
+
+static uint64_t elapsed(const char *spec, void (*fn)(struct mr_store *))
+{
+    struct mr_store *s = open_store(spec);
+    struct mr_clock clock;
+    mr_clock_init_virtual(&clock, 1000000);
+    put_file(s);
+    assert_int_equal(mr_store_set_clock(s, &clock, NULL), 0);
+    fn(s);
+    uint64_t ns = mr_clock_now_ns(&clock) - 1000000;
+    mr_store_close(s);
+    return ns;
+}
+
+static void open_only(struct mr_store *s)
+{
+    struct mr_object *o;
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+    mr_object_close(o, NULL);
+}
+static void read_one_million(struct mr_store *s)
+{
+    struct mr_object *o;
+    char *buf = malloc(1000000);
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+    assert_int_equal(mr_object_read(o, buf, 1000000, 0, NULL), 0);
+    mr_object_close(o, NULL);
+    free(buf);
+}
+static void write_one_million(struct mr_store *s)
+{
+    struct mr_object *o;
+    char *buf = calloc(1, 1000000);
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_WRITE, &o, NULL), 0);
+    assert_int_equal(mr_object_write(o, buf, 1000000, 0, NULL), 0);
+    mr_object_close(o, NULL);
+    free(buf);
+}
+static void stat_ten_times(struct mr_store *s)
+{
+    struct mr_store_stat st;
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(mr_store_stat(s, "file", &st, NULL), 0);
+}
+static void read_path_queued(struct mr_store *s)
+{
+    struct mr_ioq *q;
+    char *buf = malloc(1000000);
+    struct mr_io io = {.op = MR_IO_READ_PATH, .path = "file", .buf = buf, .len = 1000000}, *l = &io;
+    assert_int_equal(s->ops->ioq_create(s, 1, &q, NULL), 0);
+    assert_int_equal(s->ops->ioq_submit(q, &l, 1, NULL), 0);
+    assert_int_equal(s->ops->ioq_reap(q, 1, 1, &l, NULL), 1);
+    assert_int_equal(io.result, 1000000);
+    s->ops->ioq_free(q);
+    free(buf);
+}
+
+static void near(uint64_t got, uint64_t want)
+{
+    if (got < want || got > want + 100)
+        fail_msg("took %llu ns, want %llu", (unsigned long long)got, (unsigned long long)want);
+}
+
+static void each_limit_costs_exactly_its_time(void **state)
+{
+    (void)state;
+    const uint64_t ms = MR_NS_PER_MS;
+    near(elapsed("throttle(open_latency=3ms):memory", open_only), 3 * ms);
+    near(elapsed("throttle(latency=8ms):memory", open_only), 0);
+    near(elapsed("throttle(latency=8ms):memory", read_one_million), 8 * ms);
+    near(elapsed("throttle(latency=8ms,bandwidth=100MB):memory", read_one_million), 18 * ms);
+    near(elapsed("throttle(stream_bandwidth=50MB,bandwidth=100MB):memory", read_one_million), 20 * ms);
+    near(elapsed("throttle(client_bandwidth=25MB,bandwidth=100MB):memory", read_one_million), 40 * ms);
+    near(elapsed("throttle(aggregate=1:10MB/4:40MB):memory", read_one_million), 100 * ms);
+    near(elapsed("throttle(aggregate=2:10MB/4:40MB):memory", read_one_million), 100 * ms);
+    near(elapsed("throttle(write_bandwidth=20MB):memory", read_one_million), 0);
+    near(elapsed("throttle(write_bandwidth=20MB):memory", write_one_million), 50 * ms);
+    near(elapsed("throttle(bandwidth=100MB):memory", write_one_million), 10 * ms);
+    near(elapsed("throttle(metadata_rate=1000):memory", stat_ten_times), 10 * ms);
+    near(elapsed("throttle(open_latency=3ms,latency=2ms,bandwidth=100MB):memory", read_path_queued), 15 * ms);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "throttle():memory",
+        "throttle(bandwidth=1MB,aggregate=1:1MB):memory",
+        "throttle(aggregate=1):memory",
+        "throttle(aggregate=2:1MB/1:2MB):memory",
+        "throttle(aggregate=0:1MB):memory",
+        "throttle(aggregate=1:0):memory",
+        "throttle(active=processes,bandwidth=1MB):memory",
+        "throttle(bandwidth=1MB,group=a/b):memory",
+        "throttle(bandwith=1MB):memory",
+    };
+    for (size_t i = 0; i < MR_ARRAY_LEN(specs); i++) {
+        struct mr_store *s;
+        struct mr_error err;
+        if (mr_store_open(specs[i], &s, &err) != MR_E_CONFIG)
+            fail_msg("'%s' was not refused", specs[i]);
+    }
+}
+
+/* ---- several processes ---- */
+
+static void group_spec(char *out, size_t cap, const char *options, const char *group)
+{
+    snprintf(out, cap, "throttle(%s,group=test-%ld-%s):memory", options, (long)getpid(), group);
+}
+
+static unsigned group_files(void)
+{
+    char prefix[64];
+    snprintf(prefix, sizeof(prefix), "millrace-%lu-test-%ld-", (unsigned long)geteuid(), (long)getpid());
+    unsigned n = 0;
+    DIR *d = opendir("/dev/shm");
+    if (!d)
+        return 0;
+    for (const struct dirent *e; (e = readdir(d));)
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    closedir(d);
+    return n;
+}
+
+/* A process that reads `requests` times with the group and exits; it waits for a byte on `go` first. */
+static pid_t start_reader(const char *spec, unsigned requests, int ready, int go)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    struct mr_store *s;
+    char c = 'r';
+    if (mr_store_open(spec, &s, NULL) != 0)
+        _exit(1);
+    put_file(s);
+    if (write(ready, &c, 1) != 1 || read(go, &c, 1) != 1)
+        _exit(2);
+    struct reader r = {.requests = requests};
+    if (mr_object_open(s, "file", MR_OBJ_READ, &r.o, NULL) != 0)
+        _exit(3);
+    read_loop(&r);
+    uint64_t end = mr_now_ns(); /* the end of a process takes its own time, which is not the device's */
+    if (write(ready, &end, sizeof(end)) != sizeof(end))
+        _exit(5);
+    mr_object_close(r.o, NULL);
+    mr_store_close(s);
+    _exit(r.rc == 0 ? 0 : 4);
+}
+
+static double run_processes(const char *spec, unsigned processes, unsigned requests)
+{
+    int ready[2], go[2];
+    pid_t pid[8];
+    char c;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    for (unsigned i = 0; i < processes; i++)
+        pid[i] = start_reader(spec, requests / processes, ready[1], go[0]);
+    for (unsigned i = 0; i < processes; i++)
+        assert_int_equal(read(ready[0], &c, 1), 1);
+    uint64_t start = mr_now_ns();
+    assert_int_equal(write(go[1], "gggggggg", processes), processes);
+    uint64_t last = 0, end = 0;
+    for (unsigned i = 0; i < processes; i++) {
+        assert_int_equal(read(ready[0], &end, sizeof(end)), sizeof(end));
+        last = MR_MAX(last, end);
+    }
+    for (unsigned i = 0; i < processes; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    double taken = (double)(last - start) * 1e-9;
+    for (unsigned i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(go[i]);
+    }
+    return taken;
+}
+
+static void two_processes_share_one_device(void **state)
+{
+    (void)state;
+    char spec[256];
+    double best = 0;
+    group_spec(spec, sizeof(spec), "bandwidth=40MB", "share");
+    for (unsigned i = 0; i < ATTEMPTS && best < 0.95 * 40e6; i++) {
+        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
+        if (rate > 40e6 * 1.001)
+            fail_msg("%.1f MB/s, faster than 40", rate / 1e6);
+        best = MR_MAX(best, rate);
+        assert_int_equal(group_files(), 0); /* the last one removed it */
+    }
+    if (best < 0.95 * 40e6)
+        fail_msg("%.1f MB/s of 40", best / 1e6);
+}
+
+static void a_table_may_count_processes(void **state)
+{
+    (void)state;
+    char spec[256];
+    double best = 0;
+    group_spec(spec, sizeof(spec), "aggregate=1:10MB/2:30MB,active=processes", "count");
+    for (unsigned i = 0; i < ATTEMPTS && best < 0.93 * 30e6; i++) {
+        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
+        assert_true(rate <= 30e6 * 1.001);
+        best = MR_MAX(best, rate);
+    }
+    if (best < 0.93 * 30e6)
+        fail_msg("%.1f MB/s of 30", best / 1e6);
+}
+
+static void a_killed_process_blocks_nobody_and_leaves_nothing(void **state)
+{
+    (void)state;
+    char spec[256], c;
+    int ready[2], go[2];
+    group_spec(spec, sizeof(spec), "bandwidth=2GB", "kill");
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    for (unsigned round = 0; round < 20; round++) {
+        pid_t pid = start_reader(spec, 1000000, ready[1], go[0]);
+        assert_int_equal(read(ready[0], &c, 1), 1);
+        assert_int_equal(write(go[1], "g", 1), 1);
+        struct timespec ts = {.tv_nsec = 1000000 + round * 137000}; /* somewhere in the middle of its work */
+        nanosleep(&ts, NULL);
+        struct mr_store *s = open_store(spec);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        put_file(s);
+        run_threads(s, 1, 4);
+        mr_store_close(s);
+        assert_int_equal(group_files(), 0);
+    }
+    /* One that dies alone leaves its file; the next user finds it stale, starts afresh and removes it. */
+    pid_t pid = start_reader(spec, 1000000, ready[1], go[0]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(group_files(), 1);
+    char other[256];
+    group_spec(other, sizeof(other), "bandwidth=3GB", "kill"); /* its options do not bind us */
+    mr_store_close(open_store(other));
+    assert_int_equal(group_files(), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(go[i]);
+    }
+}
+
+static void a_group_with_other_options_is_refused(void **state)
+{
+    (void)state;
+    char a[256], b[256];
+    group_spec(a, sizeof(a), "bandwidth=1GB", "mix");
+    group_spec(b, sizeof(b), "bandwidth=2GB", "mix");
+    struct mr_store *s = open_store(a), *t = open_store(a), *u;
+    struct mr_error err;
+    assert_int_equal(mr_store_open(b, &u, &err), MR_E_CONFIG);
+    assert_non_null(strstr(err.message, "other options"));
+    mr_store_close(s);
+    assert_int_equal(group_files(), 1);
+    mr_store_close(t);
+    assert_int_equal(group_files(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_bandwidth_is_kept_by_1_4_and_8_threads),
+        cmocka_unit_test(hard_disk_shape_is_flat_after_four_threads),
+        cmocka_unit_test(parallel_file_system_shape_scales_with_streams),
+        cmocka_unit_test(a_queue_fills_the_device_as_threads_do),
+        cmocka_unit_test(each_limit_costs_exactly_its_time),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(two_processes_share_one_device),
+        cmocka_unit_test(a_table_may_count_processes),
+        cmocka_unit_test(a_killed_process_blocks_nobody_and_leaves_nothing),
+        cmocka_unit_test(a_group_with_other_options_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
