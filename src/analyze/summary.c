@@ -330,12 +330,16 @@ static void count_size(struct size_counts *s, uint64_t size, uint64_t n)
     s->last = s->n++;
 }
 
-static void count_data(struct worker *w, struct tally *f, struct mr_file_row *row, unsigned kind, uint64_t bytes)
+static void count_sizes(struct tally *f, uint64_t bytes)
 {
     f->bytes += bytes;
     if (!f->sizes->overflow)
         count_size(f->sizes, bytes, 1);
     mr_histogram_add(f->size, bytes);
+}
+
+static void count_data(struct worker *w, struct mr_file_row *row, unsigned kind, uint64_t bytes)
+{
     if (kind != MR_EV_WRITE) {
         w->read_bytes += bytes;
         w->read_calls++;
@@ -383,9 +387,11 @@ static int count_event(struct job *j, struct worker *w, uint32_t function, unsig
         w->data_ns += dur;
     else if (io)
         w->metadata_ns += dur;
-    /* Layers above POSIX would count the same bytes again. */
+    /* Totals are those of POSIX: layers above it would count the same bytes again. */
     if (moves && result >= 0 && io)
-        count_data(w, f, row, i->kind, (uint64_t)result);
+        count_data(w, row, i->kind, (uint64_t)result);
+    if (moves && result >= 0)
+        count_sizes(f, (uint64_t)result);
     return 0;
 }
 
@@ -568,7 +574,8 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
             mr_histogram_merge(f.size, t->size);
         }
     }
-    mr_histogram_merge(&s->size, f.size);
+    if (j->function_class[index] & CLASS_P)
+        mr_histogram_merge(&s->size, f.size);
     int rc = finish_sizes(j, &f, index);
     s->function[s->functions++] = f;
     return rc;
@@ -618,7 +625,7 @@ static void bin_sizes(struct job *j, struct mr_summary *s)
 {
     static const uint64_t top[9] = {100, 1024, 10240, 102400, 1u << 20, 4u << 20, 10u << 20, 100u << 20, 1u << 30};
     for (uint32_t i = 0; i < j->functions; i++)
-        for (unsigned k = 0; k < j->workers; k++) {
+        for (unsigned k = 0; k < j->workers && j->function_class[i] & CLASS_P; k++) {
             const struct size_counts *c = j->worker[k].tally[i].sizes;
             for (unsigned n = 0; c && n < c->n; n++) {
                 unsigned b = 0;
