@@ -31,7 +31,8 @@ struct mr_command {
     const char *details;  /* paragraphs for --help and the man page, with examples */
     struct mr_option_table table;
     bool takes_overrides;
-    /* Returns 0 or a negative code with err filled; main prints the error and picks the exit status. */
+    /* Returns 0 or a negative code with err filled; main prints the error and picks the exit status. A positive value is
+     * an exit status, for commands that pass on that of another program. */
     int (*run)(struct mr_command_ctx *ctx, struct mr_error *err);
 };
 

@@ -17,6 +17,10 @@
     X(order)                                                                                                         \
     X(sim)                                                                                                           \
     X(doctor)                                                                                                        \
+    X(trace)                                                                                                         \
+    X(recover)                                                                                                       \
+    X(report)                                                                                                        \
+    X(export)                                                                                                        \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

@@ -193,9 +193,9 @@ int main(int argc, char **argv)
     struct mr_error err = {0};
     install_signals();
     int rc = dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0), &arena, &err);
-    if (rc >= 0 && atomic_load(&stop_requested) && !broken_pipe)
+    if (rc == 0 && atomic_load(&stop_requested) && !broken_pipe)
         rc = mr_error_plain(&err, MR_E_INTERRUPTED, "interrupted");
-    int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : print_error(rc, &err)) : 0;
+    int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : print_error(rc, &err)) : rc;
     mr_arena_done(&arena);
     return finish(status);
 }

@@ -1,0 +1,62 @@
+/* The summary of a trace: who ran, what was called, how long, on which files, and how time splits between I/O and
+ * compute, by exact interval unions over all threads and processes. Works on any trace mr_trace reads, in parallel over slices
+ * of time; each event is counted in the slice where it starts, each interval is cut at the slice's ends, so the sums are
+ * exact.
+ *
+ * Sets: P calls that move data or metadata (POSIX, STDIO, io_uring); A spans of reader and loader functions, HDF5 and MPI-IO;
+ * C spans of compute. */
+#ifndef MR_ANALYZE_SUMMARY_H
+#define MR_ANALYZE_SUMMARY_H
+
+#include "base/histogram.h"
+#include "event/trace_read.h"
+
+#include <stdatomic.h>
+
+struct mr_summary_options {
+    unsigned threads;              /* 0: all CPUs */
+    uint64_t from_ns, to_ns;       /* relative to the trace's first event; to 0 = end */
+    int64_t rank;                  /* -1 all */
+    int64_t step_from, step_to;    /* inclusive; step_from -1: no filter */
+    const char *path;              /* glob or "" */
+};
+
+#define MR_SIZES 64
+/* One function: a call, or a region of the program. */
+struct mr_function {
+    const char *category, *name; /* NUL-terminated, arena */
+    unsigned call;               /* 0 for regions */
+    uint64_t count, errors, bytes, dur_ns;
+    struct mr_histogram *dur;    /* ns */
+    struct mr_histogram *size;   /* bytes of calls that moved data */
+    uint64_t size_min, size_max, sizes;
+    double size_25, size_median, size_75;
+    bool sizes_exact;
+};
+
+struct mr_file_row {
+    const char *path; /* not NUL-terminated */
+    uint32_t path_len;
+    uint64_t calls, read_bytes, written_bytes, dur_ns, opens;
+};
+
+struct mr_summary {
+    struct mr_arena arena;
+    uint64_t events, processes, threads, io_threads, compute_threads, nodes, files, lost;
+    uint64_t total_ns;                       /* first start to last end of what was counted */
+    uint64_t app_io_ns, app_io_only_ns, compute_only_app_ns, compute_ns, io_ns, io_only_ns, compute_only_ns;
+    uint64_t read_bytes, written_bytes, read_calls, write_calls, data_ns, metadata_ns; /* summed over threads */
+    struct mr_function *function;            /* by time, largest first */
+    size_t functions;
+    struct mr_file_row *file;                /* by bytes, then calls */
+    size_t file_rows;
+    struct mr_histogram size;                /* all data calls */
+    uint64_t size_bins[10];                  /* Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G, more */
+    uint64_t skipped_bytes, skipped_lines;
+};
+
+int mr_summarise(const struct mr_trace *t, const struct mr_summary_options *opt, const atomic_bool *stop, struct mr_summary **out,
+                 struct mr_error *err);
+void mr_summary_free(struct mr_summary *s);
+
+#endif

@@ -1,0 +1,49 @@
+/* `millrace export`: a trace in the format of another tool. */
+#include "cli/commands.h"
+#include "report/export.h"
+
+#include <string.h>
+
+struct export_options {
+    struct mr_strings trace;
+    const char *out;
+    int format;
+};
+
+static const char *const formats[] = {"perfetto", "chrome", "pfw", "csv", NULL};
+
+#define FIELD(name) .key = #name, .offset = offsetof(struct export_options, name)
+static const struct mr_option export_options[] = {
+    {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them."},
+    {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
+     .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: one line per event."},
+    {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o', .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
+    MR_OPTION_END,
+};
+
+static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    const struct export_options *o = ctx->options;
+    struct mr_trace *t = NULL;
+    if (!o->trace.n || !*o->out) {
+        mr_error_plain(err, MR_E_USAGE, o->trace.n ? "no output file given" : "no trace given");
+        return mr_error_hint(err, "millrace export --format perfetto -o run.pftrace run.mrt");
+    }
+    int rc = mr_trace_create(&t, err);
+    for (unsigned i = 0; i < o->trace.n && rc == 0; i++)
+        rc = mr_trace_add(t, o->trace.item[i], err);
+    rc = rc ? rc : mr_trace_finish(t, err);
+    rc = rc ? rc : mr_export(t, (enum mr_export_format)o->format, o->out, err);
+    mr_trace_free(t);
+    return rc;
+}
+
+const struct mr_command mr_cmd_export = {
+    .name = "export",
+    .synopsis = "[options] -o FILE TRACE...",
+    .summary = "Writes a trace for Perfetto, Chrome, DFTracer or a spreadsheet.",
+    .details = "Reads any trace that 'millrace report' reads. Names keep every byte; what a format cannot carry is escaped.\n\n"
+               "Example:\n  millrace export -f perfetto -o run.pftrace run.mrt",
+    .table = {.section = "export", .doc = "Export.", .options = export_options, .struct_bytes = sizeof(struct export_options)},
+    .run = export_run,
+};

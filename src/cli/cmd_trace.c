@@ -1,0 +1,294 @@
+/* `millrace trace`: runs a program with the preload library and drains its rings beside it. The program's standard
+ * streams, exit status and signals are its own; ours is one line on stderr at the end. */
+#include "cli/commands.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "event/collect.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct trace_options {
+    const char *out;
+    struct mr_strings include, exclude, groups, program;
+    uint64_t max_size, linger;
+    int64_t signal;
+    bool start, python;
+};
+
+#define FIELD(name) .key = #name, .offset = offsetof(struct trace_options, name)
+static const struct mr_option trace_options[] = {
+    {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o', .doc = "The trace file; created with mode 0600.",
+     .example = "-o run1.mrt"},
+    {FIELD(include), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
+     .doc = "Only files whose absolute path matches one of these globs ('*' also matches '/'). Decided when a file is opened.",
+     .example = "--include '/data/*' --include '*.npz'"},
+    {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .doc = "No files that match one of these globs.",
+     .example = "--exclude '/proc/*'"},
+    {FIELD(groups), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
+     .doc = "Only these groups of calls: layers (posix, stdio, uring, mpiio, hdf5, app), kinds (open, read, write, stat, list ...) or names of calls.",
+     .example = "--groups posix,app"},
+    {FIELD(max_size), .type = MR_OPT_BYTES, .def = "0", .max = 0x1p62, .doc = "Keeps about this much of the newest events; 0 keeps all.",
+     .example = "--max-size 1GiB"},
+    {FIELD(start), .type = MR_OPT_BOOL, .def = "true",
+     .doc = "Records from the start; --no-start waits for the signal or for millrace_trace_start() in the program."},
+    {FIELD(signal), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 64,
+     .doc = "A signal (number) that switches recording on and off; 0 installs no handler.", .example = "--signal 12"},
+    {FIELD(python), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models and images."},
+    {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
+     .doc = "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
+    {.key = "program", .type = MR_OPT_STRINGS, .offset = offsetof(struct trace_options, program), .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "The program and its arguments, after '--'."},
+    MR_OPTION_END,
+};
+
+/* The folder of this program, to find what lies beside it. */
+static int own_folder(char out[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (n <= 0)
+        return -1;
+    out[n] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = 0;
+    return 0;
+}
+
+static const char *first_existing(const char *folder, const char *const *names, char out[PATH_MAX])
+{
+    for (; *names; names++) {
+        char path[PATH_MAX * 2];
+        snprintf(path, sizeof(path), "%s/%s", folder, *names);
+        if (realpath(path, out))
+            return out;
+    }
+    return NULL;
+}
+
+static int find_library(char out[PATH_MAX], struct mr_error *err)
+{
+    static const char *const places[] = {"../lib/libmillrace_trace.so", "../lib/millrace/libmillrace_trace.so",
+                                         "../lib64/millrace/libmillrace_trace.so",
+                                         "../lib/x86_64-linux-gnu/millrace/libmillrace_trace.so",
+                                         "../lib/aarch64-linux-gnu/millrace/libmillrace_trace.so", "libmillrace_trace.so", NULL};
+    char folder[PATH_MAX];
+    if (own_folder(folder) == 0 && first_existing(folder, places, out))
+        return 0;
+    mr_error_plain(err, MR_E_CONFIG, "cannot find 'libmillrace_trace.so' near this program");
+    return mr_error_hint(err, "install Millrace with 'make install', or run it from its build folder");
+}
+
+/* Rings are rewritten all the time: memory is the place for them. The folder next to the result is the second choice. */
+static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *err)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize > 64 * MR_MIB && access("/dev/shm", W_OK) == 0) {
+        snprintf(spool, PATH_MAX, "/dev/shm/millrace-XXXXXX");
+        if (mkdtemp(spool))
+            return 0;
+    }
+    char full[PATH_MAX];
+    if (out[0] == '/') {
+        snprintf(full, sizeof(full), "%s", out);
+    } else {
+        char cwd[PATH_MAX / 2];
+        if (!getcwd(cwd, sizeof(cwd)))
+            return mr_error_set(err, -errno, "cannot find the working directory");
+        snprintf(full, sizeof(full), "%s/%.2000s", cwd, out);
+    }
+    snprintf(spool, PATH_MAX, "%.4000s.XXXXXX", full);
+    if (!mkdtemp(spool))
+        return mr_error_set(err, -errno, "cannot create a spool folder next to '%s'", out);
+    return 0;
+}
+
+static char *join(const struct mr_strings *list)
+{
+    struct mr_strbuf s = {0};
+    for (unsigned i = 0; i < list->n; i++)
+        mr_strbuf_printf(&s, "%s%s", i ? ":" : "", list->item[i]);
+    return s.len ? mr_strbuf_take(&s) : NULL;
+}
+
+static void set_list(const char *name, const struct mr_strings *list)
+{
+    char *text = join(list);
+    if (text)
+        setenv(name, text, 1);
+    free(text);
+}
+
+static void prepend(const char *name, const char *value, char separator)
+{
+    const char *old = getenv(name);
+    struct mr_strbuf s = {0};
+    mr_strbuf_printf(&s, "%s", value);
+    if (old && *old)
+        mr_strbuf_printf(&s, "%c%s", separator, old);
+    if (s.text)
+        setenv(name, s.text, 1);
+    mr_strbuf_done(&s);
+}
+
+/* In the child: the environment that the library and its descendants read. */
+static void set_environment(const struct trace_options *o, const char *library, const char *spool)
+{
+    static const char *const python_places[] = {"../share/millrace/python", "../../python", "../../../python", NULL};
+    char number[24], folder[PATH_MAX], site[PATH_MAX];
+    setenv("MILLRACE_SPOOL", spool, 1);
+    set_list("MILLRACE_TRACE_INCLUDE", &o->include);
+    set_list("MILLRACE_TRACE_EXCLUDE", &o->exclude);
+    set_list("MILLRACE_TRACE_GROUPS", &o->groups);
+    setenv("MILLRACE_TRACE_START", o->start ? "true" : "false", 1);
+    if (o->signal) {
+        snprintf(number, sizeof(number), "%d", (int)o->signal);
+        setenv("MILLRACE_TRACE_SIGNAL", number, 1);
+    }
+    prepend("LD_PRELOAD", library, ':');
+    /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */
+    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ':');
+    if (own_folder(folder) == 0 && first_existing(folder, python_places, site)) {
+        if (o->python) {
+            setenv("MILLRACE_TRACE_PYTHON", "1", 1);
+            char autoload[PATH_MAX + 32];
+            snprintf(autoload, sizeof(autoload), "%s/millrace/trace/autoload", site);
+            prepend("PYTHONPATH", site, ':');
+            prepend("PYTHONPATH", autoload, ':');
+        }
+    }
+}
+
+static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, struct mr_arena *a)
+{
+    char **argv = mr_arena_alloc(a, (o->program.n + 1) * sizeof(*argv));
+    for (unsigned i = 0; argv && i < o->program.n; i++)
+        argv[i] = (char *)o->program.item[i];
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    set_environment(o, library, spool);
+    if (argv)
+        execvp(argv[0], argv);
+    fprintf(stderr, "millrace: cannot run '%s': %s\n", o->program.item[0], strerror(errno));
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+static void nap(unsigned idle)
+{
+    const struct timespec t = {.tv_nsec = (long)MR_MIN(500000u * (idle + 1), 4000000u)};
+    nanosleep(&t, NULL);
+}
+
+/* Drains until the program has ended and, within the linger time, its descendants. */
+static int drain(struct mr_collector *c, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
+{
+    bool ended = false, forwarded = false, busy, failed = false;
+    uint64_t end_ns = 0;
+    int rc = 0;
+    for (unsigned idle = 0;; idle++) {
+        if (!ended && waitpid(child, status, WNOHANG) == child) {
+            struct timespec t;
+            clock_gettime(CLOCK_MONOTONIC, &t);
+            end_ns = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec + linger_ns;
+            ended = true;
+        }
+        if (atomic_load(stop) && !forwarded && !ended) {
+            kill(child, SIGTERM);
+            forwarded = true;
+        }
+        if (!failed && (rc = mr_collector_poll(c, &busy, err)) < 0) {
+            fprintf(stderr, "millrace: %s; tracing ends, the program goes on\n", err->message);
+            failed = true;
+        }
+        if (failed)
+            busy = false;
+        if (ended) {
+            struct timespec t;
+            clock_gettime(CLOCK_MONOTONIC, &t);
+            if (failed || !mr_collector_running(c) || (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec > end_ns)
+                return failed ? rc : 0;
+        }
+        if (busy)
+            idle = 0;
+        nap(idle);
+    }
+}
+
+static void talk(const char *out, const struct mr_collect_stats *s, const char *spool)
+{
+    char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
+    mr_log(MR_LOG_NOTE, "%s events of %s processes in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
+           out, mr_human_bytes((double)s->bytes, bytes));
+    if (s->lost)
+        mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
+    if (!s->processes)
+        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, or changes its user (setuid)");
+    if (s->running)
+        mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, out, spool);
+}
+
+static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    const struct trace_options *o = ctx->options;
+    char library[PATH_MAX], spool[PATH_MAX], link[PATH_MAX];
+    struct mr_collector *c = NULL;
+    struct mr_collect_stats stats = {0};
+    int status = 0;
+    if (!o->program.n) {
+        mr_error_plain(err, MR_E_USAGE, "no program given");
+        return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py");
+    }
+    int rc = find_library(library, err);
+    rc = rc ? rc : make_spool(o->out, spool, err);
+    if (rc < 0)
+        return rc;
+    snprintf(link, sizeof(link), "%.4000s.spool", o->out);
+    unlink(link);
+    if (symlink(spool, link) < 0)
+        link[0] = 0;
+    rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
+    if (rc < 0) {
+        rmdir(spool);
+        unlink(link);
+        return rc;
+    }
+    pid_t child = fork();
+    if (child == 0)
+        run_program(o, library, spool, ctx->arena);
+    if (child < 0)
+        rc = mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]);
+    struct mr_error second;
+    rc = rc ? rc : drain(c, child, o->linger, ctx->stop, &status, err);
+    int closed = mr_collector_close(c, &stats, rc ? &second : err);
+    if (access(spool, F_OK) != 0)
+        unlink(link);
+    if (child < 0 || (rc == 0 && closed < 0))
+        return child < 0 ? rc : closed;
+    talk(o->out, &stats, spool);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+const struct mr_command mr_cmd_trace = {
+    .name = "trace",
+    .synopsis = "[options] -- PROGRAM [ARGUMENTS]",
+    .summary = "Records every I/O call of a program, its threads and its children.",
+    .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or rebuilding "
+               "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
+               "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes one file per "
+               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START and _SIGNAL are the options of the same name.\n\n"
+               "Statically linked and setuid programs cannot be traced; they run unchanged.\n\n"
+               "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
+    .table = {.section = "trace", .doc = "Recording.", .options = trace_options, .struct_bytes = sizeof(struct trace_options)},
+    .run = trace_run,
+};

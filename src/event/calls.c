@@ -1,0 +1,83 @@
+/* The table of calls and look-up by name. */
+#include "event/calls.h"
+#include "base/common.h"
+
+#include <string.h>
+
+static const struct mr_call_info infos[MR_CALL_COUNT] = {
+    [MR_CALL_none] = {.name = "unknown", .layer = MR_LAYER_POSIX, .kind = MR_EV_HANDLE},
+#define MR_CALL_ROW(n, l, k) [MR_CALL_##n] = {.name = #n, .layer = MR_LAYER_##l, .kind = MR_EV_##k},
+    MR_CALLS(MR_CALL_ROW)
+#undef MR_CALL_ROW
+};
+
+static const char *const layer_names[MR_LAYERS] = {"APP", "POSIX", "STDIO", "URING", "MPIIO", "HDF5"};
+static const char *const kind_names[MR_EV_KINDS] = {
+    "none", "open",   "close", "read",   "write", "fsync", "stat",   "unlink", "rename",  "list",    "mkdir",   "seek",    "copy",
+    "map",  "advise", "resize", "handle", "link",  "attr",  "submit", "process", "region", "instant", "counter", "metadata"};
+
+/* Spellings that are not <name>64, __<name>_chk or __<name>_2. */
+static const struct {
+    const char *alias, *name;
+} aliases[] = {
+    {"__xstat", "stat"},   {"__lxstat", "lstat"},     {"__fxstat", "fstat"},       {"__fxstatat", "fstatat"}, {"newfstatat", "fstatat"},
+    {"__xmknod", "mknod"}, {"__xmknodat", "mknodat"}, {"_IO_getc", "getc"},        {"_IO_putc", "putc"},      {"preadv64v2", "preadv2"},
+    {"pwritev64v2", "pwritev2"}, {"__getdelim", "getdelim"}, {"aio_return", "aio_return_read"},
+};
+
+const struct mr_call_info *mr_call_get(unsigned call)
+{
+    return &infos[call < MR_CALL_COUNT ? call : MR_CALL_none];
+}
+
+const char *mr_layer_name(unsigned layer)
+{
+    return layer < MR_LAYERS ? layer_names[layer] : "unknown";
+}
+
+const char *mr_kind_name(unsigned kind)
+{
+    return kind < MR_EV_KINDS ? kind_names[kind] : "unknown";
+}
+
+int mr_kind_moves_data(unsigned kind)
+{
+    return kind == MR_EV_READ || kind == MR_EV_WRITE || kind == MR_EV_COPY;
+}
+
+static unsigned find_exact(const char *name, size_t len)
+{
+    for (unsigned i = MR_CALL_metadata + 1; i < MR_CALL_COUNT; i++)
+        if (!strncmp(infos[i].name, name, len) && !infos[i].name[len])
+            return i;
+    return MR_CALL_none;
+}
+
+static int ends_with(const char *name, size_t len, const char *tail)
+{
+    size_t n = strlen(tail);
+    return len > n && !memcmp(name + len - n, tail, n);
+}
+
+unsigned mr_call_find(const char *name, size_t len)
+{
+    unsigned call = find_exact(name, len);
+    if (call)
+        return call;
+    if (ends_with(name, len, "64"))
+        len -= 2;
+    for (size_t i = 0; i < MR_ARRAY_LEN(aliases); i++)
+        if (strlen(aliases[i].alias) == len && !memcmp(aliases[i].alias, name, len))
+            return find_exact(aliases[i].name, strlen(aliases[i].name));
+    if (len > 2 && name[0] == '_' && name[1] == '_') {
+        name += 2;
+        len -= 2;
+        if (ends_with(name, len, "_chk"))
+            len -= 4;
+        else if (ends_with(name, len, "_2"))
+            len -= 2;
+        if (ends_with(name, len, "64"))
+            len -= 2;
+    }
+    return find_exact(name, len);
+}

@@ -1,0 +1,517 @@
+/* Draining of ring files.
+ *
+ * Invariants
+ *  C1. Strings are written after head was read and before the events up to head: every name precedes its use.
+ *  C2. tail moves only after the block is in the file; a collector killed in between leaves the same events in the ring, and
+ *      readers drop the older copy (same process, thread, sequence).
+ *  C3. A ring file is removed only when its process has gone and everything in it is written. */
+#include "event/collect.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "event/mrt_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_SEGMENTS 64
+
+struct ring {
+    struct mr_ring_header *segment[MAX_SEGMENTS];
+    char *name; /* file name of segment 0 without "0.ring" */
+    uint64_t key, strings_bytes, events, lost, mono0;
+    uint32_t pid, strings, segments;
+    bool described, gone, finished;
+};
+
+struct mr_collector {
+    char *spool, *out;
+    struct mr_session *session;
+    struct mr_mrt_writer *writer;
+    struct ring *ring;
+    size_t rings, cap;
+    void *workspace;
+    uint8_t *buffer;
+    uint64_t max_bytes;
+    bool live;
+    uint64_t scanned_ns;
+    struct mr_collect_stats stats;
+};
+
+static uint64_t ticks_now(const struct mr_ring_header *h)
+{
+#if defined(__x86_64__)
+    if (h->tick_is_tsc)
+        return __builtin_ia32_rdtsc();
+#endif
+    (void)h;
+    return mr_now_ns();
+}
+
+/* The rings' counter runs on; a second point of it now gives the rate. After a reboot the counters no longer belong
+ * together, and the pair stored by the process is all there is. */
+static struct mr_calibration calibrate(const struct mr_ring_header *h)
+{
+    struct mr_calibration c = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0, .tick1 = h->tick0, .mono1 = h->mono0};
+    uint64_t best = UINT64_MAX, tick = 0, mono = 0;
+    for (int i = 0; i < 4; i++) {
+        uint64_t a = ticks_now(h), m = mr_now_ns(), b = ticks_now(h);
+        if (b - a < best) {
+            best = b - a;
+            tick = h->tick_is_tsc ? a + (b - a) / 2 : m;
+            mono = m;
+        }
+    }
+    if (tick > h->tick0 && mono > h->mono0) {
+        c.tick1 = tick;
+        c.mono1 = mono;
+    }
+    return c;
+}
+
+static void *map_file(const char *path, size_t want, bool writable)
+{
+    int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    void *p = MAP_FAILED;
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &st) == 0 && (uint64_t)st.st_size >= want)
+        p = mmap(NULL, want, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static struct mr_ring_header *map_segment(struct mr_collector *c, const char *stem, unsigned segment)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s%u.ring", c->spool, stem, segment);
+    struct mr_ring_header *h = map_file(path, MR_RING_SEGMENT_BYTES(segment), true);
+    if (h && (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != MR_RING_MAGIC || h->version != MR_RING_VERSION || h->segment != segment ||
+              h->process_bytes > MR_RING_PROCESS_BYTES)) {
+        munmap(h, MR_RING_SEGMENT_BYTES(segment));
+        return NULL;
+    }
+    return h;
+}
+
+static int append(struct mr_collector *c, const uint8_t *block, size_t n, struct mr_error *err)
+{
+    return n ? mr_mrt_writer_append(c->writer, block, n, err) : 0;
+}
+
+static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
+{
+    struct mr_ring_header *h = r->segment[0];
+    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = r->key, .count = 1, .first_ns = h->mono0, .last_ns = h->mono0,
+                                   .payload_bytes = h->process_bytes};
+    if (r->described)
+        return 0;
+    memcpy(c->buffer + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
+    r->described = true;
+    c->stats.processes++;
+    return append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
+}
+
+static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error *err)
+{
+    struct mr_ring_header *h = r->segment[0];
+    uint64_t used = MR_MIN(atomic_load_explicit(&h->strings_used, memory_order_acquire), MR_RING_STRING_BYTES);
+    int rc = describe(c, r, err);
+    while (rc == 0 && r->strings_bytes < used) {
+        uint64_t bytes;
+        uint32_t count;
+        const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + r->strings_bytes;
+        size_t n = mr_mrt_encode_strings(from, used - r->strings_bytes, r->key, r->strings + 1, c->buffer, MR_MRT_EVENTS_MAX, &bytes, &count);
+        if (!count)
+            break;
+        rc = append(c, c->buffer, n, err);
+        r->strings_bytes += bytes;
+        r->strings += count;
+    }
+    return rc;
+}
+
+/* Drains a slot; `all` also takes what is less than a block. */
+static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, bool all, bool *busy, struct mr_error *err)
+{
+    uint32_t expected = 0;
+    int rc = 0;
+    uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+    if (head == tail || (!all && head - tail < MR_BLOCK_EVENTS))
+        return 0;
+    if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
+        if (!r->gone)
+            return 0;                      /* its own thread is at it */
+        atomic_store(&s->drain_lock, 1);   /* the holder died */
+    }
+    *busy = true;
+    rc = drain_strings(c, r, err);
+    for (tail = atomic_load(&s->tail); rc == 0 && head - tail <= MR_RING_RECORDS && head != tail && (all || head - tail >= MR_BLOCK_EVENTS);) {
+        struct mr_calibration cal = calibrate(r->segment[0]);
+        struct mr_mrt_block b;
+        uint64_t next;
+        size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, tail, head, &cal, r->key, s->tid,
+                                        (uint64_t)index << 48 | tail, atomic_load(&s->lost), c->buffer, &next, &b);
+        rc = append(c, c->buffer, n, err);
+        if (rc == 0) {
+            r->events += b.count;
+            tail = next;
+            atomic_store_explicit(&s->tail, tail, memory_order_release);
+        }
+    }
+    atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
+    return rc;
+}
+
+static int drain_ring(struct mr_collector *c, struct ring *r, bool all, bool *busy, struct mr_error *err)
+{
+    uint32_t segments = MR_MIN(atomic_load(&r->segment[0]->segments), (uint32_t)MAX_SEGMENTS);
+    int rc = 0;
+    for (uint32_t g = 0; g < segments && rc == 0; g++) {
+        if (!r->segment[g])
+            r->segment[g] = map_segment(c, r->name, g);
+        if (!r->segment[g])
+            continue;
+        r->segments = MR_MAX(r->segments, g + 1);
+        for (unsigned i = 0; i < MR_RING_SLOTS && rc == 0; i++) {
+            struct mr_slot *s = mr_ring_slot(r->segment[g], i);
+            uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
+            if (!s->tid && state == MR_SLOT_FREE)
+                break; /* slots are claimed from the front */
+            rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, all || state == MR_SLOT_DONE, busy, err);
+            if (rc == 0 && state == MR_SLOT_DONE && atomic_load(&s->head) == atomic_load(&s->tail))
+                atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
+        }
+    }
+    return rc;
+}
+
+/* A process has gone when the kernel no longer knows it, when it is a zombie, or when it runs another image. */
+static bool process_gone(const struct ring *r)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return true;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return true;
+    text[n] = 0;
+    const char *state = strrchr(text, ')');
+    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+}
+
+static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files)
+{
+    for (uint32_t g = 0; g < MAX_SEGMENTS; g++) {
+        char path[4096];
+        if (!r->segment[g])
+            continue;
+        munmap(r->segment[g], MR_RING_SEGMENT_BYTES(g));
+        r->segment[g] = NULL;
+        snprintf(path, sizeof(path), "%s/%s%u.ring", c->spool, r->name, g);
+        if (remove_files)
+            unlink(path);
+    }
+}
+
+static uint64_t count_lost(const struct ring *r, uint32_t *threads)
+{
+    uint64_t lost = 0;
+    *threads = 0;
+    for (uint32_t g = 0; g < r->segments; g++)
+        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS; i++) {
+            struct mr_slot *s = mr_ring_slot(r->segment[g], i);
+            *threads += s->tid != 0;
+            lost += atomic_load(&s->lost);
+        }
+    return lost;
+}
+
+/* Writes the rest of a ring whose process has gone (or is left behind) and lets go of it. */
+static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how how, struct mr_error *err)
+{
+    bool busy;
+    uint32_t threads;
+    int rc = drain_ring(c, r, true, &busy, err);
+    rc = rc ? rc : drain_strings(c, r, err);
+    if (rc < 0)
+        return rc;
+    uint64_t lost = count_lost(r, &threads);
+    c->stats.lost += lost;
+    c->stats.events += r->events;
+    c->stats.unnamed += atomic_load(&r->segment[0]->strings_full);
+    c->stats.killed += how == MR_HOW_KILLED;
+    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), c->buffer), err);
+    r->finished = true;
+    if (rc == 0)
+        unmap_ring(c, r, how != MR_HOW_RUNNING);
+    return rc;
+}
+
+static struct ring *find_ring(struct mr_collector *c, const char *stem)
+{
+    for (size_t i = 0; i < c->rings; i++)
+        if (!strcmp(c->ring[i].name, stem))
+            return &c->ring[i];
+    return NULL;
+}
+
+/* Takes up the ring files that are new in the spool. */
+static int look_for_rings(struct mr_collector *c, struct mr_error *err)
+{
+    DIR *d = opendir(c->spool);
+    if (!d)
+        return mr_error_set(err, -errno, "cannot read the spool folder '%s'", c->spool);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        if (n < 8 || strcmp(e->d_name + n - 7, ".0.ring"))
+            continue;
+        char stem[256];
+        snprintf(stem, sizeof(stem), "%.*s", (int)(n - 6), e->d_name);
+        if (find_ring(c, stem))
+            continue;
+        struct mr_ring_header *h = map_segment(c, stem, 0);
+        if (!h)
+            continue; /* not yet complete */
+        if (c->rings == c->cap) {
+            size_t cap = c->cap ? c->cap * 2 : 32;
+            struct ring *bigger = realloc(c->ring, cap * sizeof(*bigger));
+            if (!bigger) {
+                closedir(d);
+                return mr_error_set(err, -ENOMEM, "cannot follow %zu processes", cap);
+            }
+            c->ring = bigger;
+            c->cap = cap;
+        }
+        struct ring *r = &c->ring[c->rings];
+        memset(r, 0, sizeof(*r));
+        r->segment[0] = h;
+        r->name = strdup(stem);
+        r->key = h->key;
+        r->pid = h->pid;
+        r->mono0 = h->mono0;
+        if (!r->name) {
+            munmap(h, MR_RING_SEGMENT_BYTES(0));
+            break;
+        }
+        c->rings++;
+        for (size_t i = 0; i + 1 < c->rings; i++) /* a younger image of the same process: exec has happened */
+            if (c->ring[i].pid == r->pid && !c->ring[i].finished && c->ring[i].mono0 < r->mono0)
+                c->ring[i].gone = true;
+    }
+    closedir(d);
+    return 0;
+}
+
+static enum mr_mrt_how how_ended(const struct ring *r)
+{
+    uint32_t state = atomic_load(&r->segment[0]->state);
+    return state == MR_RING_EXEC ? MR_HOW_EXEC : state == MR_RING_EXITED ? MR_HOW_EXIT : MR_HOW_KILLED;
+}
+
+/* Size limit: two files of half the size take turns; the older one goes. Names are written again into the new one. */
+static int turn_over(struct mr_collector *c, struct mr_error *err)
+{
+    char old[4096];
+    snprintf(old, sizeof(old), "%s.1", c->out);
+    int rc = mr_mrt_writer_close(c->writer, err);
+    c->writer = NULL;
+    if (rc == 0 && rename(c->out, old) < 0)
+        rc = mr_error_set(err, -errno, "cannot rename '%s'", c->out);
+    rc = rc ? rc : mr_mrt_writer_open(c->out, false, &c->writer, err);
+    for (size_t i = 0; i < c->rings && rc == 0; i++) {
+        c->ring[i].described = false;
+        c->ring[i].strings = 0;
+        c->ring[i].strings_bytes = 0;
+    }
+    return rc;
+}
+
+int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
+{
+    uint64_t now = mr_now_ns();
+    bool look = now - c->scanned_ns > 5 * MR_NS_PER_MS;
+    int rc = look ? look_for_rings(c, err) : 0;
+    *busy = false;
+    if (look)
+        c->scanned_ns = now;
+    for (size_t i = 0; i < c->rings && rc == 0; i++) {
+        struct ring *r = &c->ring[i];
+        if (r->finished)
+            continue;
+        /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
+        if (look && !r->gone)
+            r->gone = process_gone(r);
+        rc = r->gone ? finish_ring(c, r, how_ended(r), err) : drain_ring(c, r, false, busy, err);
+    }
+    if (rc == 0 && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2)
+        rc = turn_over(c, err);
+    if (rc < 0)
+        atomic_store(&c->session->collecting, MR_SESSION_OFF);
+    return rc;
+}
+
+unsigned mr_collector_running(struct mr_collector *c)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < c->rings; i++)
+        n += !c->ring[i].finished && !c->ring[i].gone && !process_gone(&c->ring[i]);
+    return n;
+}
+
+/* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
+static int join_file(struct mr_collector *c, const char *path, bool count, struct mr_error *err)
+{
+    uint64_t joined = 0;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < (off_t)MR_MRT_HEADER) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    size_t len = (size_t)st.st_size;
+    const uint8_t *data = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED)
+        return mr_error_set(err, -errno, "cannot map '%s'", path);
+    struct mr_mrt_scan scan = {0};
+    int rc = mr_mrt_scan(data, len, true, path, &scan, err);
+    for (size_t i = 0; i < scan.views && rc == 0; i++) {
+        const struct mr_mrt_view *v = &scan.view[i];
+        rc = append(c, data + v->offset, MR_ALIGN_UP(MR_MRT_HEADER + (size_t)v->head.payload_bytes, 8), err);
+        joined += v->head.type == MR_MRT_EVENTS ? v->head.count : 0;
+    }
+    if (count)
+        c->stats.events += joined;
+    mr_mrt_scan_done(&scan);
+    munmap((void *)data, len);
+    if (rc == 0)
+        unlink(path);
+    return rc;
+}
+
+static int join_files(struct mr_collector *c, struct mr_error *err)
+{
+    DIR *d = opendir(c->spool);
+    int rc = 0;
+    if (!d)
+        return mr_error_set(err, -errno, "cannot read the spool folder '%s'", c->spool);
+    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+        char path[4096];
+        size_t n = strlen(e->d_name);
+        snprintf(path, sizeof(path), "%s/%s", c->spool, e->d_name);
+        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out))
+            rc = join_file(c, path, true, err);
+    }
+    closedir(d);
+    return rc;
+}
+
+static int make_session(struct mr_collector *c, struct mr_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/session", c->spool);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return mr_error_set(err, -errno, "cannot create '%s'", path);
+    void *p = ftruncate(fd, 4096) == 0 ? mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    int rc = p == MAP_FAILED ? mr_error_set(err, -errno, "cannot map '%s'", path) : 0;
+    close(fd);
+    if (rc < 0)
+        return rc;
+    c->session = p;
+    c->session->version = MR_RING_VERSION;
+    c->session->collector_pid = (uint32_t)getpid();
+    atomic_store(&c->session->collecting, c->live);
+    c->session->magic = MR_SESSION_MAGIC;
+    return 0;
+}
+
+static void collector_free(struct mr_collector *c)
+{
+    for (size_t i = 0; i < c->rings; i++) {
+        unmap_ring(c, &c->ring[i], false);
+        free(c->ring[i].name);
+    }
+    if (c->session)
+        munmap(c->session, 4096);
+    free(c->ring);
+    free(c->workspace);
+    free(c->buffer);
+    free(c->spool);
+    free(c->out);
+    free(c);
+}
+
+int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes, struct mr_collector **result,
+                      struct mr_error *err)
+{
+    struct mr_collector *c = calloc(1, sizeof(*c));
+    if (!c)
+        return mr_error_set(err, -ENOMEM, "cannot start the collector");
+    c->live = live;
+    c->max_bytes = max_bytes;
+    c->spool = strdup(spool);
+    c->out = strdup(out);
+    c->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
+    c->buffer = aligned_alloc(64, MR_MRT_EVENTS_MAX + 4096);
+    int rc = c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
+    if (rc == 0)
+        memset(c->workspace, 0, mr_mrt_workspace_bytes());
+    rc = rc ? rc : make_session(c, err);
+    rc = rc ? rc : mr_mrt_writer_open(out, resume, &c->writer, err);
+    if (rc < 0) {
+        collector_free(c);
+        return rc;
+    }
+    *result = c;
+    return 0;
+}
+
+int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, struct mr_error *err)
+{
+    bool busy;
+    if (!c)
+        return 0;
+    c->scanned_ns = 0;
+    int rc = mr_collector_poll(c, &busy, err);
+    atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */
+    for (size_t i = 0; i < c->rings && rc == 0; i++)
+        if (!c->ring[i].finished) {
+            c->stats.running++;
+            rc = finish_ring(c, &c->ring[i], MR_HOW_RUNNING, err);
+        }
+    rc = rc ? rc : join_files(c, err);
+    if (rc == 0 && c->max_bytes) {
+        char old[4096];
+        snprintf(old, sizeof(old), "%s.1", c->out);
+        rc = join_file(c, old, false, err);
+    }
+    struct mr_error second;
+    int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
+    c->stats.bytes = 0;
+    struct stat st;
+    if (stat(c->out, &st) == 0)
+        c->stats.bytes = (uint64_t)st.st_size;
+    if (!c->stats.running && rc == 0) {
+        char path[4096];
+        snprintf(path, sizeof(path), "%s/session", c->spool);
+        unlink(path);
+        rmdir(c->spool);
+    }
+    *stats = c->stats;
+    collector_free(c);
+    return rc ? rc : closed;
+}

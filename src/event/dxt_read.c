@@ -1,0 +1,230 @@
+/* Reader of the text that darshan-dxt-parser prints. Comment lines carry the file, rank and host of the segments that
+ * follow; a heading names the columns, which differ between Darshan versions. Times are seconds since the start of the job. */
+#include "event/trace_read.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MODULE, RANK, OP, OFFSET, LENGTH, START, END, THREAD, FIELDS };
+
+struct dxt {
+    struct mr_trace *t;
+    uint64_t job_ns;
+    char file[4096], host[256];
+    size_t file_len, host_len;
+    int64_t rank;
+    int column[FIELDS];
+    /* segments of the current file and rank */
+    struct mr_columns c;
+    uint32_t n, cap;
+    struct mr_trace_chunk base;
+    struct mr_error *err;
+};
+
+bool mr_dxt_is(const char *data, size_t len)
+{
+    size_t n = MR_MIN(len, (size_t)8192);
+    return n > 2 && data[0] == '#' && (memmem(data, n, "DXT", 3) || memmem(data, n, "darshan log version", 19));
+}
+
+/* Value behind "name: " in a comment; NULL if it is not there. */
+static const char *after(const char *line, size_t len, const char *name, size_t *out_len)
+{
+    const char *p = memmem(line, len, name, strlen(name));
+    if (!p)
+        return NULL;
+    p += strlen(name);
+    while (p < line + len && *p == ' ')
+        p++;
+    *out_len = (size_t)(line + len - p);
+    return p;
+}
+
+static void heading(struct dxt *d, const char *line, size_t len)
+{
+    static const char *const names[FIELDS] = {"Module", "Rank", "Wt/Rd", "Offset", "Length", "Start(s)", "End(s)", "Thread"};
+    int column = 0;
+    for (int i = 0; i < FIELDS; i++)
+        d->column[i] = -1;
+    for (size_t i = 1; i < len;) {
+        while (i < len && (line[i] == ' ' || line[i] == '\t'))
+            i++;
+        size_t start = i;
+        while (i < len && line[i] != ' ' && line[i] != '\t')
+            i++;
+        for (int k = 0; k < FIELDS; k++)
+            if (i > start && strlen(names[k]) <= i - start && !memcmp(line + start, names[k], strlen(names[k])) && d->column[k] < 0) {
+                d->column[k] = column;
+                break;
+            }
+        column += i > start;
+    }
+}
+
+static int resize(void *array, size_t each, size_t n)
+{
+    void **at = array;
+    void *bigger = realloc(*at, each * n);
+    if (!bigger)
+        return -ENOMEM;
+    *at = bigger;
+    return 0;
+}
+
+static int flush_segments(struct dxt *d, struct mr_error *err)
+{
+    struct mr_trace_chunk *c;
+    struct mr_columns col = d->c;
+    uint32_t index, node, id, n = d->n;
+    if (!n)
+        return 0;
+    d->c = (struct mr_columns){0};
+    d->n = d->cap = 0;
+    void *all[] = {col.start_ns, col.end_ns, col.offset, col.result, col.file, col.call, col.fd};
+    int rc = 0;
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++) {
+        int one = mr_trace_keep(d->t, all[i], err);
+        if (one < 0) {
+            free(all[i]);
+            rc = one;
+        }
+    }
+    char *path = mr_arena_strndup(&d->t->arena, d->file, d->file_len);
+    if (!path)
+        rc = mr_error_set(err, -ENOMEM, "cannot import");
+    rc = rc ? rc : mr_trace_process_get(d->t, mr_mix64((uint64_t)d->rank + 0xd47) ^ d->job_ns, &index, err);
+    rc = rc ? rc : mr_trace_node_get(d->t, d->host_len ? d->host : "unknown", d->host_len ? d->host_len : 7, &node, err);
+    if (rc < 0)
+        return rc;
+    struct mr_trace_process *p = &d->t->process[index];
+    id = p->strings ? p->strings : 1;
+    rc = mr_trace_string_set(d->t, p, id, MR_STR_PATH, path, (uint32_t)d->file_len, err);
+    rc = rc ? rc : mr_trace_chunk_add(d->t, &c, err);
+    if (rc < 0)
+        return rc;
+    p->known = true;
+    p->rank = (int32_t)d->rank;
+    p->pid = (uint32_t)d->rank;
+    p->node = node;
+    uint64_t first = UINT64_MAX, last = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        col.file[i] = id;
+        first = MR_MIN(first, col.start_ns[i]);
+        last = MR_MAX(last, col.end_ns[i]);
+    }
+    *c = (struct mr_trace_chunk){.process = index, .tid = (uint32_t)d->rank, .count = n, .first_ns = first, .last_ns = last, .column = col,
+                                 .imported = true, .sequence = d->t->chunks};
+    return 0;
+}
+
+static int comment(struct dxt *d, const char *line, size_t len, struct mr_error *err)
+{
+    size_t n;
+    const char *v;
+    int rc = 0;
+    if ((v = after(line, len, "start_time:", &n)) || (v = after(line, len, "start_time(s):", &n))) {
+        if (!d->job_ns)
+            d->job_ns = (uint64_t)(strtod(v, NULL) * 1e9);
+    } else if ((v = after(line, len, "file_name:", &n))) {
+        rc = flush_segments(d, err);
+        d->file_len = MR_MIN(n, sizeof(d->file) - 1);
+        memcpy(d->file, v, d->file_len);
+        d->host_len = 0;
+    } else if (memmem(line, len, "DXT, rank:", 10)) {
+        rc = flush_segments(d, err);
+        v = after(line, len, "rank:", &n);
+        d->rank = v ? strtoll(v, NULL, 10) : 0;
+        v = after(line, len, "hostname:", &n);
+        d->host_len = v ? MR_MIN(n, sizeof(d->host) - 1) : 0;
+        if (v)
+            memcpy(d->host, v, d->host_len);
+    } else if (memmem(line, len, "Module", 6) && memmem(line, len, "Offset", 6)) {
+        heading(d, line, len);
+    }
+    return rc;
+}
+
+static bool field(const char *const *words, const size_t *lens, int n, int column, char out[64])
+{
+    if (column < 0 || column >= n || lens[column] > 63)
+        return false;
+    memcpy(out, words[column], lens[column]);
+    out[lens[column]] = 0;
+    return true;
+}
+
+static int segment(struct dxt *d, const char *line, size_t len)
+{
+    const char *word[16];
+    size_t lens[16];
+    int n = 0;
+    for (size_t i = 0; i < len && n < 16;) {
+        while (i < len && (line[i] == ' ' || line[i] == '\t'))
+            i++;
+        size_t start = i;
+        while (i < len && line[i] != ' ' && line[i] != '\t')
+            i++;
+        if (i > start) {
+            word[n] = line + start;
+            lens[n++] = i - start;
+        }
+    }
+    char op[64], offset[64], length[64], start[64], end[64], module[64];
+    if (!field(word, lens, n, d->column[OP], op) || !field(word, lens, n, d->column[OFFSET], offset) ||
+        !field(word, lens, n, d->column[LENGTH], length) || !field(word, lens, n, d->column[START], start) ||
+        !field(word, lens, n, d->column[END], end) || !field(word, lens, n, d->column[MODULE], module)) {
+        d->t->skipped_lines++;
+        return 0;
+    }
+    if (d->n == d->cap) {
+        uint32_t cap = d->cap ? d->cap * 2 : 64;
+        if (resize(&d->c.start_ns, 8, cap) || resize(&d->c.end_ns, 8, cap) || resize(&d->c.offset, 8, cap) || resize(&d->c.result, 8, cap) ||
+            resize(&d->c.file, 4, cap) || resize(&d->c.call, 2, cap) || resize(&d->c.fd, 2, cap))
+            return -ENOMEM;
+        d->cap = cap;
+    }
+    double from = strtod(start, NULL), to = strtod(end, NULL);
+    from = from >= 0 && from < 1e9 ? from : 0;
+    to = to >= from && to < 1e9 ? to : from;
+    uint32_t i = d->n++;
+    bool mpi = strstr(module, "MPIIO") != NULL, writes = op[0] == 'w' || op[0] == 'W';
+    d->c.start_ns[i] = d->job_ns + (uint64_t)(from * 1e9 + 0.5);
+    d->c.end_ns[i] = d->job_ns + (uint64_t)(to * 1e9 + 0.5);
+    d->c.offset[i] = (uint64_t)strtoll(offset, NULL, 10);
+    d->c.result[i] = strtoll(length, NULL, 10);
+    d->c.file[i] = 0;
+    d->c.fd[i] = 0;
+    d->c.call[i] = (uint16_t)(mpi ? (writes ? MR_CALL_MPI_File_write_at : MR_CALL_MPI_File_read_at) : writes ? MR_CALL_pwrite : MR_CALL_pread);
+    return 0;
+}
+
+int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct dxt d = {.t = t, .err = err, .column = {0, 1, 2, 4, 5, 6, 7, -1}};
+    int rc = 0;
+    for (const char *p = data, *end = data + len; p < end && rc == 0;) {
+        const char *eol = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = eol ? eol : end;
+        size_t n = (size_t)(stop - p);
+        char line[8192]; /* terminated, so that the number parsers stop */
+        n = MR_MIN(n, sizeof(line) - 1);
+        memcpy(line, p, n);
+        line[n] = 0;
+        n = strlen(line);
+        while (n && (line[n - 1] == '\r' || line[n - 1] == ' '))
+            line[--n] = 0;
+        if (n && line[0] == '#')
+            rc = comment(&d, line, n, err);
+        else if (n && segment(&d, line, n) < 0)
+            rc = mr_error_set(err, -ENOMEM, "cannot import '%s'", name);
+        p = stop + 1;
+    }
+    int last = flush_segments(&d, rc ? NULL : err);
+    void *left[] = {d.c.start_ns, d.c.end_ns, d.c.offset, d.c.result, d.c.file, d.c.call, d.c.fd};
+    for (size_t i = 0; i < MR_ARRAY_LEN(left); i++)
+        free(left[i]);
+    return rc ? rc : last;
+}

@@ -1,0 +1,88 @@
+/* The .mrt container: numbers of doc/trace-format.md and the encoder of blocks. The encoder is part of the preload
+ * library: no malloc, no stdio, no system call; all memory comes from the caller. */
+#ifndef MR_EVENT_MRT_H
+#define MR_EVENT_MRT_H
+
+#include "event/raw.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_MRT_HEADER 64u
+#define MR_MRT_MAJOR 1u
+#define MR_MRT_BLOCK_MAGIC 0x3142524du
+#define MR_MRT_MAGIC "\x89MRT\r\n\x1a\n"
+#define MR_MRT_FOOT_MAGIC "MRTFOOT1"
+#define MR_MRT_EVENTS_FIXED 56u
+#define MR_MRT_COLUMN_ROW 16u
+
+enum mr_mrt_type { MR_MRT_PROCESS = 1, MR_MRT_STRINGS, MR_MRT_EVENTS, MR_MRT_END, MR_MRT_FOOTER };
+enum mr_mrt_how { MR_HOW_EXIT = 1, MR_HOW_EXEC, MR_HOW_KILLED, MR_HOW_RUNNING };
+
+enum mr_mrt_column {
+    MR_COL_GAP = 1,
+    MR_COL_DURATION,
+    MR_COL_CALL,
+    MR_COL_FILE,
+    MR_COL_FD,
+    MR_COL_OFFSET,
+    MR_COL_RESULT,
+    MR_COL_ARG_EVENT,
+    MR_COL_ARG_KEY,
+    MR_COL_ARG_TYPE,
+    MR_COL_ARG_VALUE,
+    MR_COLS
+};
+
+struct mr_mrt_block {
+    uint16_t type, flags;
+    uint32_t payload_bytes, crc;
+    uint64_t key;
+    uint32_t tid, count;
+    uint64_t sequence, first_ns, last_ns, lost;
+};
+
+/* Two points of the counter against the clocks; ticks between them are interpolated. */
+struct mr_calibration {
+    uint64_t tick0, mono0, real0, tick1, mono1;
+};
+
+struct mr_process_info {
+    uint64_t key;
+    uint32_t pid, ppid;
+    uint64_t start_ns, start_real_ns;
+    int32_t rank, world, local_rank, local_world;
+    uint32_t uid, flags;
+    const char *host, *exe, *cmdline; /* not NUL-terminated */
+    uint32_t host_len, exe_len, cmdline_len;
+};
+#define MR_PROCESS_FORKED 1u
+#define MR_PROCESS_TSC 2u
+
+/* Bytes of scratch memory an encoder needs, 64-byte aligned, zeroed before the first use (fresh mmap is). */
+size_t mr_mrt_workspace_bytes(void);
+/* An output buffer of this many bytes always suffices for an events block. */
+#define MR_MRT_EVENTS_MAX (5u << 20)
+
+/* Encodes records [from, to) of a ring into one complete block (header, payload, padding) at `out`. At most
+ * MR_BLOCK_EVENTS records and some continuations are taken; *next is the position after the last one taken, *block what the
+ * header says. Returns the bytes written; 0 only if from == to. */
+size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
+                            const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
+                            uint8_t *out, uint64_t *next, struct mr_mrt_block *block);
+/* A strings block from arena entries [at, at+len); `count` strings, the first has id `first`. Stops before exceeding
+ * `cap`; *taken_bytes and *taken say how far it came. Returns bytes written. */
+size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
+                             uint64_t *taken_bytes, uint32_t *taken);
+/* Payload of a process block, at most MR_RING_PROCESS_BYTES; longer command lines are cut. */
+size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size_t cap);
+/* Wraps a payload that already lies at out + 64 into a block. Returns its bytes with padding. */
+size_t mr_mrt_seal(uint8_t *out, const struct mr_mrt_block *b);
+size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost, uint64_t end_ns,
+                         uint8_t *out);
+void mr_mrt_file_header(uint64_t real_ns, const uint8_t id[16], uint8_t out[MR_MRT_HEADER]);
+
+/* ns of a tick value. */
+uint64_t mr_ticks_to_ns(const struct mr_calibration *cal, uint64_t tick);
+
+#endif

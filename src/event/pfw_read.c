@@ -1,0 +1,707 @@
+/* Reader of DFTracer's .pfw, every flavour: one JSON object per line, with or without brackets and commas; phases as
+ * letters or numbers; numbers plain or quoted; hashes decimal or hex; file names inline (fname) or by hash (FH lines).
+ * A line that is no whole object is skipped and counted. Unescaped control bytes, which DFTracer writes, are accepted.
+ *
+ * POSIX and STDIO names become calls; everything else becomes a region named by category and name, with its arguments. */
+#include "event/trace_read.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct text {
+    const char *p;
+    size_t n;
+    bool quoted;
+};
+
+/* One growing set of columns: the events of a thread. */
+struct lane {
+    uint64_t key; /* process key */
+    uint32_t process, tid;
+    struct mr_columns c;
+    uint32_t n, cap, args, args_cap;
+    uint64_t first, last;
+};
+
+/* Hash table from 64-bit keys to numbers. */
+struct table {
+    uint64_t *key;
+    uint32_t *value;
+    size_t slots, used;
+};
+
+struct import {
+    struct mr_trace *t;
+    struct lane *lane;
+    size_t lanes, lane_cap, last_lane;
+    struct table lane_of, hash_string, text_string, host_of;
+    struct mr_trace_string *string;
+    uint32_t strings, string_cap;
+    uint32_t no_host;
+    uint64_t salt; /* names are per file, so a process is, too */
+    struct mr_error *err;
+};
+
+static uint64_t hash_bytes(const char *p, size_t n, uint64_t seed)
+{
+    uint64_t h = seed + n;
+    for (; n >= 8; p += 8, n -= 8) {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        h = mr_mix64(h ^ v);
+    }
+    uint64_t v = 0;
+    memcpy(&v, p, n);
+    return mr_mix64(h ^ v ^ 0x1234567);
+}
+
+static int table_grow(struct table *t)
+{
+    size_t slots = t->slots ? t->slots * 2 : 256;
+    uint64_t *key = calloc(slots, sizeof(*key));
+    uint32_t *value = calloc(slots, sizeof(*value));
+    if (!key || !value) {
+        free(key);
+        free(value);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < t->slots; i++)
+        if (t->value[i]) {
+            size_t k = t->key[i] & (slots - 1);
+            while (value[k])
+                k = (k + 1) & (slots - 1);
+            key[k] = t->key[i];
+            value[k] = t->value[i];
+        }
+    free(t->key);
+    free(t->value);
+    t->key = key;
+    t->value = value;
+    t->slots = slots;
+    return 0;
+}
+
+/* The place of a key's value; 0 in it means new. NULL without memory. */
+static uint32_t *table_at(struct table *t, uint64_t key)
+{
+    key = mr_mix64(key);
+    if (t->used * 2 >= t->slots && table_grow(t) < 0)
+        return NULL;
+    size_t i = key & (t->slots - 1);
+    while (t->value[i] && t->key[i] != key)
+        i = (i + 1) & (t->slots - 1);
+    if (!t->value[i]) {
+        t->key[i] = key;
+        t->used++;
+    }
+    return &t->value[i];
+}
+
+static void table_done(struct table *t)
+{
+    free(t->key);
+    free(t->value);
+}
+
+/* ---- JSON, as much of it as a line needs ---- */
+
+static const char *skip_space(const char *p, const char *end)
+{
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == ','))
+        p++;
+    return p;
+}
+
+static const char *string_end(const char *p, const char *end)
+{
+    while (p < end) {
+        const char *q = memchr(p, '"', (size_t)(end - p));
+        if (!q)
+            return NULL;
+        const char *b = q;
+        while (b > p && b[-1] == '\\')
+            b--;
+        if (((q - b) & 1) == 0)
+            return q;
+        p = q + 1;
+    }
+    return NULL;
+}
+
+/* A value: string without its quotes, object or array with its brackets, or a bare word. Returns the end or NULL. */
+static const char *take_value(const char *p, const char *end, struct text *out)
+{
+    p = skip_space(p, end);
+    if (p == end)
+        return NULL;
+    if (*p == '"') {
+        const char *q = string_end(p + 1, end);
+        if (!q)
+            return NULL;
+        *out = (struct text){p + 1, (size_t)(q - p - 1), true};
+        return q + 1;
+    }
+    const char *start = p;
+    if (*p == '{' || *p == '[') {
+        int depth = 0;
+        for (; p < end; p++) {
+            if (*p == '"') {
+                p = string_end(p + 1, end);
+                if (!p)
+                    return NULL;
+            } else if (*p == '{' || *p == '[') {
+                depth++;
+            } else if ((*p == '}' || *p == ']') && --depth == 0) {
+                *out = (struct text){start, (size_t)(p + 1 - start), false};
+                return p + 1;
+            }
+        }
+        return NULL;
+    }
+    while (p < end && *p != ',' && *p != '}' && *p != ']' && *p != ' ')
+        p++;
+    *out = (struct text){start, (size_t)(p - start), false};
+    return p > start ? p : NULL;
+}
+
+/* Next "key": value of an object; NULL at its end, *bad set if it is broken. */
+static const char *take_pair(const char *p, const char *end, struct text *key, struct text *value, bool *bad)
+{
+    p = skip_space(p, end);
+    if (p < end && *p == '}')
+        return NULL;
+    *bad = true;
+    if (p >= end || *p != '"')
+        return NULL;
+    p = take_value(p, end, key);
+    p = p ? skip_space(p, end) : NULL;
+    if (!p || p == end || *p != ':')
+        return NULL;
+    p = take_value(p + 1, end, value);
+    if (p)
+        *bad = false;
+    return p;
+}
+
+static bool is(const struct text *t, const char *word)
+{
+    size_t n = strlen(word);
+    return t->n == n && !memcmp(t->p, word, n);
+}
+
+static bool to_int(const struct text *t, int64_t *out)
+{
+    const char *p = t->p, *end = p + t->n;
+    bool minus = p < end && *p == '-';
+    uint64_t v = 0;
+    p += minus;
+    if (p == end || end - p > 19)
+        return false;
+    for (; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        v = v * 10 + (uint64_t)(*p - '0');
+    }
+    *out = minus ? -(int64_t)v : (int64_t)v;
+    return true;
+}
+
+static bool to_double(const struct text *t, double *out)
+{
+    char buf[64], *end;
+    if (!t->n || t->n >= sizeof(buf))
+        return false;
+    memcpy(buf, t->p, t->n);
+    buf[t->n] = 0;
+    *out = strtod(buf, &end);
+    return *end == 0 && end != buf;
+}
+
+/* A time in the file's unit, as ns. Epoch times tell their unit by their size. */
+static uint64_t to_ns(const struct text *t, double unit_ns)
+{
+    int64_t v;
+    double d;
+    if (to_int(t, &v))
+        return v > 0 ? (uint64_t)v * (uint64_t)unit_ns : 0;
+    return to_double(t, &d) && d > 0 ? (uint64_t)(d * unit_ns + 0.5) : 0;
+}
+
+static double unit_of(const struct text *ts)
+{
+    double d;
+    if (!to_double(ts, &d))
+        return 1000;
+    return d > 1e17 ? 1 : d > 1e14 || d < 1e8 ? 1000 : d > 1e11 ? 1e6 : 1e9;
+}
+
+static uint64_t hash_value(const struct text *t)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        char ch = t->p[i];
+        if (ch < '0' || ch > '9')
+            return hash_bytes(t->p, t->n, 7); /* hex spelling: any text will do as a name */
+        v = v * 10 + (uint64_t)(ch - '0');
+    }
+    return v;
+}
+
+/* ---- names ---- */
+
+static unsigned hex4(const char *p)
+{
+    unsigned v = 0;
+    for (int i = 0; i < 4; i++) {
+        char ch = p[i];
+        v = v * 16 + (unsigned)(ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : 0);
+    }
+    return v;
+}
+
+/* Undoes JSON escapes, in the arena. Text without a backslash stays where it is. */
+static struct text unescape(struct import *im, struct text t)
+{
+    if (!memchr(t.p, '\\', t.n))
+        return t;
+    char *out = mr_arena_alloc(&im->t->arena, t.n + 1);
+    size_t n = 0;
+    if (!out)
+        return t;
+    for (size_t i = 0; i < t.n; i++) {
+        if (t.p[i] != '\\' || i + 1 == t.n) {
+            out[n++] = t.p[i];
+            continue;
+        }
+        char ch = t.p[++i];
+        if (ch == 'u' && i + 4 < t.n + 0 + 1 && t.n - i > 4) {
+            unsigned v = hex4(t.p + i + 1);
+            i += 4;
+            if (v < 0x80) {
+                out[n++] = (char)v;
+            } else if (v < 0x800) {
+                out[n++] = (char)(0xc0 | v >> 6);
+                out[n++] = (char)(0x80 | (v & 63));
+            } else {
+                out[n++] = (char)(0xe0 | v >> 12);
+                out[n++] = (char)(0x80 | (v >> 6 & 63));
+                out[n++] = (char)(0x80 | (v & 63));
+            }
+        } else {
+            out[n++] = ch == 'n' ? '\n' : ch == 't' ? '\t' : ch == 'r' ? '\r' : ch == 'b' ? '\b' : ch == 'f' ? '\f' : ch;
+        }
+    }
+    return (struct text){out, n, true};
+}
+
+static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
+{
+    if (im->strings == im->string_cap) {
+        uint32_t cap = im->string_cap ? im->string_cap * 2 : 1024;
+        struct mr_trace_string *bigger = realloc(im->string, cap * sizeof(*bigger));
+        if (!bigger)
+            return 0;
+        im->string = bigger;
+        im->string_cap = cap;
+        if (!im->strings)
+            im->string[im->strings++] = (struct mr_trace_string){.text = ""};
+    }
+    im->string[im->strings] = (struct mr_trace_string){.text = t.p, .len = (uint32_t)t.n, .kind = kind};
+    return im->strings++;
+}
+
+/* Id of a text. Told apart by a 64-bit hash of it and its kind. */
+static uint32_t text_id(struct import *im, uint8_t kind, struct text t)
+{
+    uint32_t *at = table_at(&im->text_string, hash_bytes(t.p, t.n, kind));
+    if (at && !*at)
+        *at = new_string(im, kind, unescape(im, t));
+    return at ? *at : 0;
+}
+
+static uint32_t site_string(struct import *im, struct text category, struct text name)
+{
+    uint32_t *at = table_at(&im->text_string, hash_bytes(name.p, name.n, hash_bytes(category.p, category.n, 99)));
+    if (at && !*at) {
+        category = unescape(im, category);
+        name = unescape(im, name);
+        char *s = mr_arena_alloc(&im->t->arena, category.n + name.n + 2);
+        if (!s)
+            return 0;
+        memcpy(s, category.p, category.n);
+        memcpy(s + category.n + 1, name.p, name.n);
+        *at = new_string(im, MR_STR_SITE, (struct text){s, category.n + 1 + name.n, true});
+    }
+    return at ? *at : 0;
+}
+
+/* Id of the file a hash stands for; its name may come later. */
+static uint32_t file_by_hash(struct import *im, const struct text *h)
+{
+    uint32_t *at = table_at(&im->hash_string, hash_value(h));
+    if (at && !*at)
+        *at = new_string(im, MR_STR_PATH, (struct text){h->p, h->n, true});
+    return at ? *at : 0;
+}
+
+/* ---- events ---- */
+
+struct line {
+    struct text name, cat, pid, tid, ts, dur, ph, args;
+};
+
+static bool parse_line(const char *p, const char *end, struct line *l)
+{
+    struct text key, value;
+    bool broken = false;
+    memset(l, 0, sizeof(*l));
+    p++;
+    while ((p = take_pair(p, end, &key, &value, &broken))) {
+        struct text *to = is(&key, "name") ? &l->name : is(&key, "cat") ? &l->cat : is(&key, "pid") ? &l->pid
+                        : is(&key, "tid") ? &l->tid : is(&key, "ts") ? &l->ts : is(&key, "dur") ? &l->dur
+                        : is(&key, "ph") ? &l->ph : is(&key, "args") ? &l->args : NULL;
+        if (to)
+            *to = value;
+    }
+    return !broken && l->name.p;
+}
+
+static struct lane *lane_get(struct import *im, uint64_t process_key, uint32_t tid)
+{
+    struct lane *last = im->lanes ? &im->lane[im->last_lane] : NULL;
+    if (last && last->key == process_key && last->tid == tid)
+        return last;
+    uint32_t *at = table_at(&im->lane_of, process_key ^ mr_mix64(tid));
+    if (!at)
+        return NULL;
+    if (!*at) {
+        if (im->lanes == im->lane_cap) {
+            size_t cap = im->lane_cap ? im->lane_cap * 2 : 16;
+            struct lane *bigger = realloc(im->lane, cap * sizeof(*bigger));
+            if (!bigger)
+                return NULL;
+            im->lane = bigger;
+            im->lane_cap = cap;
+        }
+        memset(&im->lane[im->lanes], 0, sizeof(*im->lane));
+        im->lane[im->lanes].key = process_key;
+        im->lane[im->lanes].tid = tid;
+        im->lane[im->lanes].first = UINT64_MAX;
+        *at = (uint32_t)++im->lanes;
+    }
+    im->last_lane = *at - 1;
+    return &im->lane[im->last_lane];
+}
+
+static int resize(void *array, size_t each, size_t n)
+{
+    void **at = array;
+    void *bigger = realloc(*at, each * n);
+    if (!bigger)
+        return -ENOMEM;
+    *at = bigger;
+    return 0;
+}
+
+static int lane_room(struct lane *l)
+{
+    if (l->n < l->cap)
+        return 0;
+    uint32_t cap = l->cap ? l->cap * 2 : 256;
+    struct mr_columns *c = &l->c;
+    if (resize(&c->start_ns, 8, cap) || resize(&c->end_ns, 8, cap) || resize(&c->offset, 8, cap) || resize(&c->result, 8, cap) ||
+        resize(&c->file, 4, cap) || resize(&c->call, 2, cap) || resize(&c->fd, 2, cap))
+        return -ENOMEM;
+    l->cap = cap;
+    return 0;
+}
+
+static int add_arg(struct lane *l, uint32_t key, uint8_t type, uint64_t value)
+{
+    struct mr_columns *c = &l->c;
+    if (l->args == l->args_cap) {
+        uint32_t cap = l->args_cap ? l->args_cap * 2 : 256;
+        if (resize(&c->arg_event, 4, cap) || resize(&c->arg_key, 4, cap) || resize(&c->arg_type, 1, cap) || resize(&c->arg_value, 8, cap))
+            return -ENOMEM;
+        l->args_cap = cap;
+    }
+    c->arg_event[l->args] = l->n;
+    c->arg_key[l->args] = key;
+    c->arg_type[l->args] = type;
+    c->arg_value[l->args++] = value;
+    return 0;
+}
+
+static int add_typed(struct import *im, struct lane *l, struct text key, struct text value)
+{
+    int64_t i;
+    double d;
+    uint32_t k = text_id(im, MR_STR_KEY, key);
+    if (to_int(&value, &i))
+        return add_arg(l, k, MR_MORE_INT, (uint64_t)i);
+    if (!value.quoted && to_double(&value, &d)) {
+        uint64_t bits;
+        memcpy(&bits, &d, 8);
+        return add_arg(l, k, MR_MORE_DOUBLE, bits);
+    }
+    return add_arg(l, k, MR_MORE_TEXT, text_id(im, MR_STR_TEXT, value));
+}
+
+struct facts {
+    struct text host, hhash, file, fhash, ret, offset, count, fd;
+};
+
+/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. */
+static struct text *known_fact(struct facts *f, const struct text *key)
+{
+    switch (key->n) {
+    case 2: return is(key, "fd") ? &f->fd : NULL;
+    case 3: return is(key, "ret") ? &f->ret : NULL;
+    case 5: return is(key, "fname") ? &f->file : is(key, "fhash") ? &f->fhash : is(key, "hhash") ? &f->hhash : is(key, "count") ? &f->count : NULL;
+    case 6: return is(key, "offset") ? &f->offset : NULL;
+    case 8: return is(key, "hostname") ? &f->host : NULL;
+    default: return NULL;
+    }
+}
+
+static void read_facts(const struct text *args, struct facts *f)
+{
+    struct text key, value;
+    bool broken = false;
+    memset(f, 0, sizeof(*f));
+    if (!args->n || args->p[0] != '{')
+        return;
+    for (const char *p = args->p + 1, *end = args->p + args->n; (p = take_pair(p, end, &key, &value, &broken));) {
+        struct text *to = known_fact(f, &key);
+        if (to)
+            *to = value;
+    }
+}
+
+static int keep_args(struct import *im, struct lane *l, const struct text *args, bool is_call)
+{
+    struct facts f;
+    struct text key, value;
+    bool broken = false;
+    int rc = 0;
+    if (!args->n || args->p[0] != '{')
+        return 0;
+    for (const char *p = args->p + 1, *end = args->p + args->n; rc == 0 && (p = take_pair(p, end, &key, &value, &broken));) {
+        struct text *to = known_fact(&f, &key);
+        if (to == &f.host || to == &f.hhash || (to && is_call) || is(&key, "p_idx") || is(&key, "level") || (is_call && is(&key, "whence")))
+            continue;
+        rc = add_typed(im, l, key, value);
+    }
+    return rc;
+}
+
+static uint64_t host_key(const struct facts *f)
+{
+    return f->host.p ? hash_bytes(f->host.p, f->host.n, 3) : f->hhash.p ? hash_value(&f->hhash) : 0;
+}
+
+static unsigned call_of(const struct line *l)
+{
+    if (!is(&l->cat, "POSIX") && !is(&l->cat, "STDIO") && !is(&l->cat, "URING") && !is(&l->cat, "MPIIO") && !is(&l->cat, "HDF5"))
+        return MR_CALL_none;
+    /* Names repeat: remember the last few look-ups by content. */
+    static __thread struct {
+        char name[24];
+        size_t n;
+        unsigned call;
+    } cache[16];
+    size_t slot = l->name.n ? ((unsigned char)l->name.p[0] * 7u + (unsigned char)l->name.p[l->name.n - 1] * 3u + l->name.n) & 15 : 0;
+    if (l->name.n && l->name.n == cache[slot].n && !memcmp(cache[slot].name, l->name.p, l->name.n))
+        return cache[slot].call;
+    unsigned call = mr_call_find(l->name.p, l->name.n);
+    if (l->name.n < sizeof(cache[slot].name)) {
+        memcpy(cache[slot].name, l->name.p, l->name.n);
+        cache[slot].n = l->name.n;
+        cache[slot].call = call;
+    }
+    return call;
+}
+
+static int64_t fact_int(const struct text *t, int64_t otherwise)
+{
+    int64_t v;
+    return t->p && to_int(t, &v) ? v : otherwise;
+}
+
+static int add_event(struct import *im, const struct line *l, unsigned app_call)
+{
+    struct facts f;
+    read_facts(&l->args, &f);
+    int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
+    uint64_t host = host_key(&f);
+    struct lane *lane = lane_get(im, mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed), (uint32_t)tid);
+    if (!lane || lane_room(lane) < 0)
+        return -ENOMEM;
+    if (!lane->n) { /* first event of this thread: remember who it is */
+        lane->process = (uint32_t)pid;
+        uint32_t *at = table_at(&im->host_of, lane->key);
+        if (!at)
+            return -ENOMEM;
+        *at = f.host.p ? text_id(im, MR_STR_TEXT, f.host) : f.hhash.p ? file_by_hash(im, &f.hhash) : im->no_host;
+    }
+    double unit = unit_of(&l->ts);
+    uint64_t start = to_ns(&l->ts, unit), dur = to_ns(&l->dur, unit);
+    unsigned call = app_call ? app_call : call_of(l);
+    struct mr_columns *c = &lane->c;
+    uint32_t i = lane->n;
+    int64_t fd = fact_int(&f.fd, -1);
+    c->start_ns[i] = start;
+    c->end_ns[i] = start + dur;
+    c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
+    c->result[i] = call ? fact_int(&f.ret, 0) : 0;
+    c->offset[i] = call ? (uint64_t)fact_int(&f.offset, -1) : MR_NO_OFFSET;
+    c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
+    bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
+    c->file[i] = !is_io ? site_string(im, l->cat, l->name) : f.file.p ? text_id(im, MR_STR_PATH, f.file) : f.fhash.p ? file_by_hash(im, &f.fhash) : 0;
+    int rc = 0;
+    if (is_io && f.count.p && fact_int(&f.count, -1) != c->result[i])
+        rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f.count, 0));
+    if (rc == 0)
+        rc = keep_args(im, lane, &l->args, is_io);
+    lane->first = MR_MIN(lane->first, start);
+    lane->last = MR_MAX(lane->last, start + dur);
+    lane->n++;
+    return rc;
+}
+
+/* FH, HH, SH lines name what a hash stands for. */
+static int add_metadata(struct import *im, const struct line *l)
+{
+    struct text key, value, name = {0}, hash = {0};
+    bool broken = false;
+    if (!is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
+        return 0;
+    if (!l->args.n || l->args.p[0] != '{')
+        return 0;
+    for (const char *p = l->args.p + 1, *end = l->args.p + l->args.n; (p = take_pair(p, end, &key, &value, &broken));) {
+        if (is(&key, "name"))
+            name = value;
+        else if (is(&key, "value") || is(&key, "hash"))
+            hash = value;
+    }
+    if (!name.p || !hash.p)
+        return 0;
+    uint32_t id = file_by_hash(im, &hash);
+    if (!id)
+        return -ENOMEM;
+    name = unescape(im, name);
+    im->string[id].text = name.p;
+    im->string[id].len = (uint32_t)name.n;
+    return 0;
+}
+
+static int add_line(struct import *im, const struct line *l)
+{
+    char ph = l->ph.n ? l->ph.p[0] : 'X';
+    switch (ph) {
+    case 'M': case '4': return add_metadata(im, l);
+    case 'C': case '2': return l->ts.p ? add_event(im, l, MR_CALL_counter) : 0;
+    case 'i': case 'I': case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
+    case 'X': case '1': case '3': return l->ts.p ? add_event(im, l, 0) : 0;
+    default: im->t->skipped_lines++; return 0;
+    }
+}
+
+/* ---- the whole ---- */
+
+static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err)
+{
+    struct mr_trace *t = im->t;
+    struct mr_trace_chunk *c;
+    uint32_t index, node;
+    int rc = mr_trace_process_get(t, l->key, &index, err);
+    rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
+    if (rc < 0)
+        return rc;
+    uint32_t *host = table_at(&im->host_of, l->key);
+    const struct mr_trace_string *h = host && *host ? &im->string[*host] : NULL;
+    *c = (struct mr_trace_chunk){.process = index, .tid = l->tid, .count = l->n, .args = l->args, .first_ns = l->first, .last_ns = l->last,
+                                 .column = l->c, .imported = true, .sequence = t->chunks};
+    rc = mr_trace_node_get(t, h ? h->text : "unknown", h ? h->len : 7, &node, err);
+    if (rc < 0)
+        return rc;
+    struct mr_trace_process *p = &t->process[index];
+    if (!p->known) {
+        p->pid = l->process;
+        p->node = node;
+        p->known = true;
+        p->start_ns = l->first;
+    }
+    p->string = im->string;
+    p->strings = im->strings;
+    p->borrowed = true;
+    return 0;
+}
+
+static int keep_lane(struct mr_trace *t, struct lane *l, struct mr_error *err)
+{
+    void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
+    int rc = 0;
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++)
+        if (all[i]) {
+            int one = mr_trace_keep(t, all[i], err);
+            if (one < 0) {
+                free(all[i]);
+                rc = one;
+            }
+        }
+    return rc;
+}
+
+static void import_done(struct import *im)
+{
+    table_done(&im->lane_of);
+    table_done(&im->hash_string);
+    table_done(&im->text_string);
+    table_done(&im->host_of);
+    free(im->lane);
+}
+
+bool mr_pfw_is(const char *data, size_t len)
+{
+    for (size_t i = 0; i < MR_MIN(len, (size_t)4096); i++)
+        if (data[i] != ' ' && data[i] != '\t' && data[i] != '\n' && data[i] != '\r')
+            return data[i] == '[' || data[i] == '{';
+    return false;
+}
+
+int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1)};
+    struct line l;
+    int rc = 0;
+    im.no_host = new_string(&im, MR_STR_TEXT, (struct text){"unknown", 7, true});
+    for (const char *p = data, *end = data + len; p < end && rc == 0;) {
+        const char *eol = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = eol ? eol : end;
+        p = skip_space(p, stop);
+        while (p < stop && (*p == '[' || *p == ']' || *p == ' ' || *p == ','))
+            p++;
+        if (p < stop) {
+            if (*p == '{' && parse_line(p, stop, &l))
+                rc = add_line(&im, &l);
+            else
+                t->skipped_lines++;
+        }
+        p = stop + 1;
+    }
+    if (rc < 0)
+        rc = mr_error_set(err, rc, "cannot import '%s'", name);
+    for (size_t i = 0; i < im.lanes; i++) {
+        int kept = keep_lane(t, &im.lane[i], err);
+        rc = rc ? rc : kept;
+        if (rc == 0)
+            rc = lane_to_chunk(&im, &im.lane[i], err);
+    }
+    int kept = im.string ? mr_trace_keep(t, im.string, err) : 0;
+    import_done(&im);
+    return rc ? rc : kept;
+}

@@ -1,0 +1,604 @@
+/* Loading traces: mapping files, reading process and string blocks, listing the events blocks. */
+#include "event/trace_read.h"
+#include "base/common.h"
+#include "base/crc32c.h"
+#include "base/rng.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+/* Memory that lives as long as the trace. */
+struct mr_trace_file {
+    struct mr_trace_file *next;
+    void *data;
+    size_t len;
+    bool mapped;
+};
+
+#define STRING_MAX_ID (1u << 28)
+
+int mr_trace_create(struct mr_trace **out, struct mr_error *err)
+{
+    struct mr_trace *t = calloc(1, sizeof(*t));
+    if (!t)
+        return mr_error_set(err, -ENOMEM, "cannot load traces");
+    *out = t;
+    return 0;
+}
+
+void mr_trace_free(struct mr_trace *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->processes; i++)
+        if (!t->process[i].borrowed)
+            free(t->process[i].string);
+    for (struct mr_trace_file *f = t->files, *next; f; f = next) {
+        next = f->next;
+        if (f->mapped)
+            munmap(f->data, f->len);
+        else
+            free(f->data);
+        free(f);
+    }
+    mr_arena_done(&t->arena);
+    free(t->process);
+    free(t->chunk);
+    free(t->node);
+    free(t->key_slot);
+    free(t);
+}
+
+static int grow(void **array, size_t *cap, size_t need, size_t each, struct mr_error *err)
+{
+    if (need <= *cap)
+        return 0;
+    size_t bigger = MR_MAX(need, *cap * 2 + 16);
+    void *p = realloc(*array, bigger * each);
+    if (!p)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    *array = p;
+    *cap = bigger;
+    return 0;
+}
+
+static int keep(struct mr_trace *t, void *data, size_t len, bool mapped, struct mr_error *err)
+{
+    struct mr_trace_file *f = malloc(sizeof(*f));
+    if (!f)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    *f = (struct mr_trace_file){.next = t->files, .data = data, .len = len, .mapped = mapped};
+    t->files = f;
+    return 0;
+}
+
+int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err)
+{
+    return keep(t, data, 0, false, err);
+}
+
+static void key_put(struct mr_trace *t, uint64_t key, size_t index)
+{
+    size_t i = mr_mix64(key) & (t->key_slots - 1);
+    while (t->key_slot[i])
+        i = (i + 1) & (t->key_slots - 1);
+    t->key_slot[i] = index + 1;
+}
+
+int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err)
+{
+    if (t->key_slots)
+        for (size_t i = mr_mix64(key) & (t->key_slots - 1); t->key_slot[i]; i = (i + 1) & (t->key_slots - 1))
+            if (t->process[t->key_slot[i] - 1].key == key) {
+                *index = (uint32_t)(t->key_slot[i] - 1);
+                return 0;
+            }
+    int rc = grow((void **)&t->process, &t->process_cap, t->processes + 1, sizeof(*t->process), err);
+    if (rc < 0)
+        return rc;
+    if (t->processes * 2 >= t->key_slots) {
+        size_t slots = t->key_slots ? t->key_slots * 2 : 64;
+        uint64_t *bigger = calloc(slots, sizeof(*bigger));
+        if (!bigger)
+            return mr_error_set(err, -ENOMEM, "cannot load the trace");
+        free(t->key_slot);
+        t->key_slot = bigger;
+        t->key_slots = slots;
+        for (size_t i = 0; i < t->processes; i++)
+            key_put(t, t->process[i].key, i);
+    }
+    struct mr_trace_process *p = &t->process[t->processes];
+    memset(p, 0, sizeof(*p));
+    p->key = key;
+    p->rank = p->world = p->local_rank = p->local_world = -1;
+    key_put(t, key, t->processes);
+    *index = (uint32_t)t->processes++;
+    return 0;
+}
+
+int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text, uint32_t len, struct mr_error *err)
+{
+    (void)t;
+    if (!id || id > STRING_MAX_ID || p->borrowed)
+        return mr_error_plain(err, MR_E_CORRUPT, "bad string id %u", id);
+    if (id >= p->string_cap) {
+        uint32_t cap = MR_MAX(id + 1, p->string_cap * 2 + 64);
+        struct mr_trace_string *bigger = realloc(p->string, cap * sizeof(*bigger));
+        if (!bigger)
+            return mr_error_set(err, -ENOMEM, "cannot load names");
+        memset(bigger + p->string_cap, 0, (cap - p->string_cap) * sizeof(*bigger));
+        p->string = bigger;
+        p->string_cap = cap;
+    }
+    p->string[id] = (struct mr_trace_string){.text = text, .len = len, .kind = kind};
+    p->strings = MR_MAX(p->strings, id + 1);
+    return 0;
+}
+
+const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, uint32_t id)
+{
+    static const struct mr_trace_string none = {.text = ""};
+    return id && id < p->strings && p->string[id].text ? &p->string[id] : &none;
+}
+
+void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category, struct mr_trace_string *name)
+{
+    const struct mr_call_info *i = mr_call_get(call);
+    *category = (struct mr_trace_string){.text = mr_layer_name(i->layer), .len = (uint32_t)strlen(mr_layer_name(i->layer))};
+    *name = (struct mr_trace_string){.text = i->name, .len = (uint32_t)strlen(i->name)};
+    const struct mr_trace_string *s = mr_trace_string(p, file);
+    if (i->layer != MR_LAYER_APP || s->kind != MR_STR_SITE)
+        return;
+    const char *cut = memchr(s->text, 0, s->len);
+    if (!cut)
+        return;
+    category->text = s->text;
+    category->len = (uint32_t)(cut - s->text);
+    name->text = cut + 1;
+    name->len = s->len - category->len - 1;
+}
+
+int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err)
+{
+    len = MR_MIN(len, sizeof(t->node->name) - 1);
+    for (size_t i = 0; i < t->nodes; i++)
+        if (strlen(t->node[i].name) == len && !memcmp(t->node[i].name, name, len)) {
+            *index = (uint32_t)i;
+            return 0;
+        }
+    int rc = grow((void **)&t->node, &t->node_cap, t->nodes + 1, sizeof(*t->node), err);
+    if (rc < 0)
+        return rc;
+    memset(&t->node[t->nodes], 0, sizeof(*t->node));
+    memcpy(t->node[t->nodes].name, name, len);
+    *index = (uint32_t)t->nodes++;
+    return 0;
+}
+
+int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct mr_error *err)
+{
+    int rc = grow((void **)&t->chunk, &t->chunk_cap, t->chunks + 1, sizeof(*t->chunk), err);
+    if (rc < 0)
+        return rc;
+    *out = &t->chunk[t->chunks++];
+    memset(*out, 0, sizeof(**out));
+    return 0;
+}
+
+/* ---- own format ---- */
+
+static int read_process(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    const uint8_t *p = v->payload, *end = p + v->head.payload_bytes;
+    uint32_t index, node;
+    int rc = mr_trace_process_get(t, v->head.key, &index, err);
+    if (rc < 0)
+        return rc;
+    if (end - p < 56)
+        return mr_error_plain(err, MR_E_CORRUPT, "bad process block at %llu", (unsigned long long)v->offset);
+    size_t host = mr_load_le16(p + 48);
+    const uint8_t *q = p + 50;
+    if ((size_t)(end - q) < host + 2)
+        return mr_error_plain(err, MR_E_CORRUPT, "bad process block at %llu", (unsigned long long)v->offset);
+    rc = mr_trace_node_get(t, (const char *)q, host, &node, err);
+    if (rc < 0)
+        return rc;
+    struct mr_trace_process *r = &t->process[index];
+    q += host;
+    size_t exe = mr_load_le16(q);
+    q += 2;
+    if ((size_t)(end - q) < exe + 4)
+        return mr_error_plain(err, MR_E_CORRUPT, "bad process block at %llu", (unsigned long long)v->offset);
+    r->exe = (struct mr_trace_string){.text = (const char *)q, .len = (uint32_t)exe};
+    q += exe;
+    uint32_t cmd = mr_load_le32(q);
+    r->cmdline = (struct mr_trace_string){.text = (const char *)q + 4, .len = (uint32_t)MR_MIN((size_t)cmd, (size_t)(end - q - 4))};
+    r->pid = mr_load_le32(p);
+    r->ppid = mr_load_le32(p + 4);
+    r->rank = (int32_t)mr_load_le32(p + 24);
+    r->world = (int32_t)mr_load_le32(p + 28);
+    r->local_rank = (int32_t)mr_load_le32(p + 32);
+    r->local_world = (int32_t)mr_load_le32(p + 36);
+    r->uid = mr_load_le32(p + 40);
+    r->flags = mr_load_le32(p + 44);
+    r->node = node;
+    r->known = true;
+    /* All processes of a machine share one offset, so that clock corrections do not shift them against each other. */
+    int64_t offset = (int64_t)(mr_load_le64(p + 16) - mr_load_le64(p + 8));
+    struct mr_trace_node *n = &t->node[node];
+    int64_t apart = n->has_offset ? offset - n->real_offset : 0;
+    if (!n->has_offset) {
+        n->real_offset = offset;
+        n->has_offset = true;
+    }
+    r->real_offset = apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? n->real_offset : offset;
+    r->start_ns = mr_load_le64(p + 8) + (uint64_t)r->real_offset;
+    return 0;
+}
+
+static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    const uint8_t *p = v->payload, *end = p + v->head.payload_bytes;
+    uint32_t index;
+    int rc = mr_trace_process_get(t, v->head.key, &index, err);
+    if (v->head.flags & 1) {
+        size_t raw = end - p >= 4 ? mr_load_le32(p) : 0;
+        char *text = raw && raw <= 64 * MR_MIB ? mr_arena_alloc(&t->arena, raw) : NULL;
+        size_t got = text ? ZSTD_decompress(text, raw, p + 4, (size_t)(end - p - 4)) : 0;
+        if (!text || ZSTD_isError(got))
+            return mr_error_plain(err, MR_E_CORRUPT, "bad strings block at %llu", (unsigned long long)v->offset);
+        p = (const uint8_t *)text;
+        end = p + got;
+    }
+    for (uint32_t i = 0; i < v->head.count && rc == 0; i++) {
+        uint64_t len = 0;
+        unsigned shift = 0;
+        if (end - p < 2)
+            return mr_error_plain(err, MR_E_CORRUPT, "bad strings block at %llu", (unsigned long long)v->offset);
+        uint8_t kind = *p++;
+        for (; p < end; shift += 7) {
+            uint8_t b = *p++;
+            len |= (uint64_t)(b & 0x7f) << MR_MIN(shift, 63u);
+            if (!(b & 0x80))
+                break;
+        }
+        if (len > (size_t)(end - p) || v->head.sequence + i > STRING_MAX_ID)
+            return mr_error_plain(err, MR_E_CORRUPT, "bad strings block at %llu", (unsigned long long)v->offset);
+        rc = mr_trace_string_set(t, &t->process[index], (uint32_t)(v->head.sequence + i), kind, (const char *)p, (uint32_t)len, err);
+        p += len;
+    }
+    return rc;
+}
+
+static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    uint32_t index;
+    int rc = mr_trace_process_get(t, v->head.key, &index, err);
+    if (rc == 0 && v->head.payload_bytes >= 32) {
+        t->process[index].how = mr_load_le32(v->payload);
+        t->process[index].lost = MR_MAX(t->process[index].lost, mr_load_le64(v->payload + 16));
+    }
+    return rc;
+}
+
+static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    struct mr_trace_chunk *c;
+    uint32_t index;
+    if (v->head.count > MR_MRT_MAX_COUNT)
+        return mr_error_plain(err, MR_E_CORRUPT, "events block at %llu claims %u events", (unsigned long long)v->offset, v->head.count);
+    int rc = mr_trace_process_get(t, v->head.key, &index, err);
+    rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
+    if (rc < 0)
+        return rc;
+    c->process = index;
+    c->tid = v->head.tid;
+    c->count = v->head.count;
+    c->sequence = v->head.sequence;
+    c->first_ns = v->head.first_ns;
+    c->last_ns = v->head.last_ns;
+    c->args = mr_mrt_args(v);
+    c->view = *v;
+    t->process[index].lost = MR_MAX(t->process[index].lost, v->head.lost);
+    return 0;
+}
+
+static int add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct mr_mrt_scan scan = {0};
+    int rc = mr_mrt_scan(data, len, false, name, &scan, err);
+    t->skipped_bytes += scan.skipped_bytes;
+    for (size_t i = 0; i < scan.views && rc == 0; i++)
+        switch (scan.view[i].head.type) {
+        case MR_MRT_PROCESS: rc = read_process(t, &scan.view[i], err); break;
+        case MR_MRT_STRINGS: rc = read_strings(t, &scan.view[i], err); break;
+        case MR_MRT_EVENTS: rc = read_events(t, &scan.view[i], err); break;
+        case MR_MRT_END: rc = read_end(t, &scan.view[i], err); break;
+        default: break;
+        }
+    mr_mrt_scan_done(&scan);
+    if (rc < 0)
+        mr_error_context(err, "in trace '%s'", name);
+    return rc;
+}
+
+/* ---- files ---- */
+
+#define INFLATE_MAX (64ull << 30)
+
+/* All members of a gzip file, one after the other. A cut end keeps what was whole. */
+static int gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, struct mr_error *err)
+{
+    size_t cap = MR_MAX(len * 8, (size_t)65536), n = 0, used = 0;
+    char *text = malloc(cap);
+    z_stream z = {0};
+    if (!text || inflateInit2(&z, 15 + 32) != Z_OK) {
+        free(text);
+        return mr_error_set(err, -ENOMEM, "cannot decompress '%s'", name);
+    }
+    int rc = 0, state = Z_OK;
+    while (rc == 0) {
+        size_t in = MR_MIN(len - used, (size_t)1 << 30);
+        if (n == cap) {
+            char *bigger = cap < INFLATE_MAX ? realloc(text, cap * 2) : NULL;
+            if (!bigger) {
+                rc = mr_error_plain(err, MR_E_LIMIT, "'%s' decompresses to more than %zu bytes", name, cap);
+                break;
+            }
+            text = bigger;
+            cap *= 2;
+        }
+        size_t room = MR_MIN(cap - n, (size_t)1 << 30);
+        z.next_in = (Bytef *)(uintptr_t)(data + used);
+        z.avail_in = (uInt)in;
+        z.next_out = (Bytef *)text + n;
+        z.avail_out = (uInt)room;
+        state = inflate(&z, Z_NO_FLUSH);
+        used += in - z.avail_in;
+        n += room - z.avail_out;
+        if (state == Z_STREAM_END && used < len && inflateReset(&z) == Z_OK)
+            continue;
+        if (state != Z_OK || (used == len && z.avail_out))
+            break;
+    }
+    inflateEnd(&z);
+    if (rc == 0 && !n && state != Z_STREAM_END)
+        rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
+    if (rc < 0) {
+        free(text);
+        return rc;
+    }
+    *out = text;
+    *out_len = n;
+    return 0;
+}
+
+static int add_text(struct mr_trace *t, const char *text, size_t len, const char *name, struct mr_error *err)
+{
+    int rc;
+    if (mr_dxt_is(text, len))
+        rc = mr_dxt_import(t, text, len, name, err);
+    else if (mr_pfw_is(text, len))
+        rc = mr_pfw_import(t, text, len, name, err);
+    else {
+        mr_error_plain(err, MR_E_FORMAT, "'%s' is not a trace", name);
+        return mr_error_hint(err, "readable are .mrt, .pfw, .pfw.gz and the text of darshan-dxt-parser");
+    }
+    if (rc < 0)
+        mr_error_context(err, "in trace '%s'", name);
+    return rc;
+}
+
+static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
+{
+    if (mr_mrt_is_header(data, len))
+        return add_mrt(t, data, len, name, err);
+    if (len < 2 || data[0] != 0x1f || data[1] != 0x8b)
+        return add_text(t, (const char *)data, len, name, err);
+    char *text = NULL;
+    size_t n = 0;
+    int rc = gunzip(data, len, name, &text, &n, err);
+    if (rc < 0)
+        return rc;
+    rc = keep(t, text, n, false, err);
+    if (rc < 0) {
+        free(text);
+        return rc;
+    }
+    return add_text(t, text, n, name, err);
+}
+
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
+{
+    return add_data(t, data, len, name, err);
+}
+
+static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int rc = mr_error_set(err, -errno, "cannot open the trace '%s'", path);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    if (st.st_size == 0) {
+        close(fd);
+        return mr_error_plain(err, MR_E_FORMAT, "the trace '%s' is empty", path);
+    }
+    void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED)
+        return mr_error_set(err, -errno, "cannot map the trace '%s'", path);
+    int rc = keep(t, data, (size_t)st.st_size, true, err);
+    if (rc < 0) {
+        munmap(data, (size_t)st.st_size);
+        return rc;
+    }
+    t->file_bytes += (uint64_t)st.st_size;
+    return add_data(t, data, (size_t)st.st_size, path, err);
+}
+
+static bool is_trace_name(const char *name)
+{
+    static const char *const ends[] = {".mrt", ".pfw", ".pfw.gz", ".dxt", ".dxt.txt"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
+        if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    DIR *d = opendir(path);
+    int rc = 0, n = 0;
+    if (!d)
+        return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
+    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+        char file[4096];
+        if (!is_trace_name(e->d_name))
+            continue;
+        snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
+        rc = add_file(t, file, err);
+        n++;
+    }
+    closedir(d);
+    if (rc == 0 && !n)
+        rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
+    return rc;
+}
+
+int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return mr_error_set(err, -errno, "cannot open the trace '%s'", path);
+    return S_ISDIR(st.st_mode) ? add_folder(t, path, err) : add_file(t, path, err);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct mr_trace_chunk *x = a, *y = b;
+    if (x->process != y->process)
+        return x->process < y->process ? -1 : 1;
+    if (x->tid != y->tid)
+        return x->tid < y->tid ? -1 : 1;
+    if (x->sequence != y->sequence)
+        return x->sequence < y->sequence ? -1 : 1;
+    return x->view.offset < y->view.offset ? -1 : x->view.offset > y->view.offset;
+}
+
+int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
+{
+    size_t n = 0;
+    (void)err;
+    if (t->chunks)
+        qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);
+    t->first_ns = UINT64_MAX;
+    for (size_t i = 0; i < t->chunks; i++) {
+        struct mr_trace_chunk c = t->chunk[i];
+        const struct mr_trace_chunk *before = n ? &t->chunk[n - 1] : NULL;
+        /* The same events written twice: the later block is the longer one. */
+        if (before && !c.imported && !before->imported && before->process == c.process && before->tid == c.tid && before->sequence == c.sequence) {
+            t->events -= before->count;
+            n--;
+        }
+        if (!c.imported) {
+            c.first_ns += (uint64_t)t->process[c.process].real_offset;
+            c.last_ns += (uint64_t)t->process[c.process].real_offset;
+        }
+        if (c.count) {
+            t->first_ns = MR_MIN(t->first_ns, c.first_ns);
+            t->last_ns = MR_MAX(t->last_ns, c.last_ns);
+        }
+        t->events += c.count;
+        t->chunk[n++] = c;
+    }
+    t->chunks = n;
+    if (t->first_ns == UINT64_MAX)
+        t->first_ns = t->last_ns = 0;
+    for (size_t i = 0; i < t->processes; i++)
+        t->lost += t->process[i].lost;
+    return 0;
+}
+
+/* ---- reading ---- */
+
+static int batch_room(struct mr_batch *b, size_t n, struct mr_error *err)
+{
+    if (n <= b->cap)
+        return 0;
+    n = MR_MAX(n, (size_t)40000);
+    free(b->memory);
+    b->cap = 0;
+    /* 4 arrays of 8 bytes, 1 of 4, 2 of 2; arguments 8+4+4+1; scratch 9 */
+    uint8_t *m = b->memory = aligned_alloc(64, MR_ALIGN_UP(n * (32 + 4 + 4 + 17 + 9) + 4096, 64));
+    if (!m)
+        return mr_error_set(err, -ENOMEM, "cannot decode events");
+    struct mr_columns *c = &b->c;
+    c->start_ns = (uint64_t *)m;
+    c->end_ns = c->start_ns + n;
+    c->offset = c->end_ns + n;
+    c->result = (int64_t *)(c->offset + n);
+    c->arg_value = (uint64_t *)(c->result + n);
+    c->file = (uint32_t *)(c->arg_value + n);
+    c->arg_event = c->file + n;
+    c->arg_key = c->arg_event + n;
+    c->call = (uint16_t *)(c->arg_key + n);
+    c->fd = c->call + n;
+    c->arg_type = (uint8_t *)(c->fd + n);
+    b->cap = n;
+    return 0;
+}
+
+int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_batch *b, struct mr_error *err)
+{
+    const struct mr_trace_chunk *c = &t->chunk[chunk];
+    b->count = c->count;
+    b->args = c->args;
+    b->process = &t->process[c->process];
+    b->tid = c->tid;
+    if (c->imported) {
+        free(b->memory);
+        b->memory = NULL;
+        b->cap = 0;
+        b->c = c->column;
+        return 0;
+    }
+    if (!b->zstd && !(b->zstd = ZSTD_createDCtx()))
+        return mr_error_set(err, -ENOMEM, "cannot decode events");
+    int rc = batch_room(b, MR_MAX(c->count, c->args), err);
+    if (rc < 0)
+        return rc;
+    if (mr_crc32c(0, c->view.payload - 48, 48 + (size_t)c->view.head.payload_bytes) != c->view.head.crc)
+        return mr_error_plain(err, MR_E_CORRUPT, "damaged events block at %llu (checksum)", (unsigned long long)c->view.offset);
+    uint8_t *scratch = (uint8_t *)b->memory + MR_ALIGN_UP(b->cap * 57, 64);
+    rc = mr_mrt_decode(&c->view, want, b->zstd, scratch, &b->c, err);
+    if (rc < 0)
+        return rc;
+    int64_t shift = b->process->real_offset;
+    if (want & MR_WANT_TIME)
+        for (uint32_t i = 0; i < c->count; i++) {
+            b->c.start_ns[i] += (uint64_t)shift;
+            b->c.end_ns[i] += (uint64_t)shift;
+        }
+    return 0;
+}
+
+void mr_batch_done(struct mr_batch *b)
+{
+    ZSTD_freeDCtx(b->zstd);
+    free(b->memory);
+    *b = (struct mr_batch){0};
+}

@@ -1,0 +1,106 @@
+/* A trace in memory, from any of the formats we read: processes with their names, and chunks of events of one thread
+ * each. Own files stay mapped and are decoded chunk by chunk on demand, by many threads at once; imported files are decoded
+ * when they are added. Times are real (UNIX epoch) nanoseconds.
+ *
+ * Life: mr_trace_create, mr_trace_add for every file, mr_trace_finish once, then read; mr_trace_free. */
+#ifndef MR_EVENT_TRACE_READ_H
+#define MR_EVENT_TRACE_READ_H
+
+#include "base/arena.h"
+#include "event/calls.h"
+#include "event/mrt_file.h"
+
+#include <millrace/error.h>
+
+struct mr_trace_string {
+    const char *text; /* not NUL-terminated */
+    uint32_t len;
+    uint8_t kind; /* enum mr_string_kind */
+};
+
+struct mr_trace_process {
+    uint64_t key;
+    uint32_t pid, ppid, uid, flags, node; /* node: index into mr_trace.node */
+    int32_t rank, world, local_rank, local_world;
+    uint64_t start_ns;     /* real */
+    int64_t real_offset;   /* own files: real = mono + this */
+    struct mr_trace_string exe, cmdline; /* words of cmdline separated by NUL */
+    struct mr_trace_string *string;      /* by id; [0] is empty */
+    uint32_t strings, string_cap;
+    uint32_t how;          /* enum mr_mrt_how, 0 unknown */
+    uint64_t lost;
+    bool known;            /* a process block was there */
+    bool borrowed;         /* the names belong to the trace */
+};
+
+struct mr_trace_chunk {
+    uint32_t process, tid, count;
+    uint64_t first_ns, last_ns; /* real */
+    uint64_t sequence;
+    struct mr_mrt_view view;    /* own format */
+    struct mr_columns column;   /* imported: the events themselves */
+    uint32_t args;
+    bool imported;
+};
+
+struct mr_trace_node {
+    char name[256];
+    int64_t real_offset;
+    bool has_offset;
+};
+
+struct mr_trace {
+    struct mr_trace_process *process;
+    size_t processes, process_cap;
+    struct mr_trace_chunk *chunk; /* by process, thread, time after mr_trace_finish */
+    size_t chunks, chunk_cap;
+    struct mr_trace_node *node;
+    size_t nodes, node_cap;
+    struct mr_arena arena;
+    struct mr_trace_file *files;
+    uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
+    uint64_t first_ns, last_ns;
+    uint64_t *key_slot;           /* hash of process keys */
+    size_t key_slots;
+};
+
+int mr_trace_create(struct mr_trace **out, struct mr_error *err);
+/* Adds a file, or all traces in a folder. The format is found from the content. */
+int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
+/* The same from memory that outlives the trace. */
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err);
+int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
+void mr_trace_free(struct mr_trace *t);
+
+/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid until the
+ * next read. */
+struct mr_batch {
+    struct mr_columns c;
+    uint32_t count, args;
+    const struct mr_trace_process *process;
+    uint32_t tid;
+    void *memory, *zstd;
+    size_t cap;
+};
+int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_batch *b, struct mr_error *err);
+void mr_batch_done(struct mr_batch *b);
+
+/* A string of a process; an unknown id gives an empty one. */
+const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, uint32_t id);
+/* Category and name of an event: "POSIX" "pread", or those of the region's site. Neither is NUL-terminated for sites. */
+void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category, struct mr_trace_string *name);
+
+/* For importers. */
+int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err);
+int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text, uint32_t len, struct mr_error *err);
+int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err);
+int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct mr_error *err);
+/* Memory from malloc that the trace frees. */
+int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
+/* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. */
+int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
+int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
+bool mr_dxt_is(const char *data, size_t len);
+bool mr_pfw_is(const char *data, size_t len);
+
+#endif

@@ -1,0 +1,278 @@
+/* Text exports: Chrome JSON, DFTracer's .pfw.gz, CSV; and the choice between all of them. */
+#include "report/export.h"
+#include "base/common.h"
+#include "report/export_perfetto.h"
+#include "report/out_stream.h"
+
+#include <string.h>
+
+/* One event with everything that belongs to it. */
+struct row {
+    const struct mr_trace *t;
+    const struct mr_batch *b;
+    uint32_t i, arg, arg_end; /* rows [arg, arg_end) of the arguments */
+    uint64_t id;
+};
+
+typedef void row_fn(struct mr_out *o, const struct row *r);
+
+static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, struct mr_error *err)
+{
+    struct mr_batch b = {0};
+    uint64_t id = 0;
+    int rc = 0;
+    for (size_t c = 0; c < t->chunks && rc == 0; c++) {
+        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
+        uint32_t arg = 0;
+        for (uint32_t i = 0; i < b.count && rc == 0; i++) {
+            uint32_t end = arg;
+            while (end < b.args && b.c.arg_event[end] == i)
+                end++;
+            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++};
+            fn(o, &r);
+            arg = end;
+        }
+    }
+    mr_batch_done(&b);
+    return rc;
+}
+
+static bool is_app(const struct row *r)
+{
+    return mr_call_get(r->b->c.call[r->i])->layer == MR_LAYER_APP;
+}
+
+static double as_double(uint64_t bits)
+{
+    double d;
+    memcpy(&d, &bits, 8);
+    return d;
+}
+
+/* The arguments as members of a JSON object, each with a comma before it. */
+static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
+{
+    const struct mr_columns *c = &r->b->c;
+    for (uint32_t a = r->arg; a < r->arg_end; a++) {
+        const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]), *s;
+        if (c->arg_type[a] == MR_MORE_COUNT || c->arg_type[a] == MR_MORE_FILE2) {
+            s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
+            mr_out_text(o, c->arg_type[a] == MR_MORE_COUNT ? ",\"count\":" : ",\"fname2\":");
+            if (c->arg_type[a] == MR_MORE_COUNT)
+                mr_out_number(o, c->arg_value[a]);
+            else
+                mr_out_json(o, s->text, s->len, mode);
+            continue;
+        }
+        mr_out_text(o, ",");
+        mr_out_json(o, key->text, key->len, mode);
+        mr_out_text(o, ":");
+        switch (c->arg_type[a]) {
+        case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
+        case MR_MORE_DOUBLE: {
+            double d = as_double(c->arg_value[a]);
+            mr_out_format(o, d - d == 0 ? "%.17g" : "null", d);
+            break;
+        }
+        case MR_MORE_TEXT:
+            s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
+            mr_out_json(o, s->text, s->len, mode);
+            break;
+        default: mr_out_number(o, c->arg_value[a]); break;
+        }
+    }
+}
+
+static void put_io_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
+{
+    const struct mr_columns *c = &r->b->c;
+    mr_out_text(o, "\"ret\":");
+    mr_out_signed(o, c->result[r->i]);
+    if (c->offset[r->i] != MR_NO_OFFSET) {
+        mr_out_text(o, ",\"offset\":");
+        mr_out_signed(o, (int64_t)c->offset[r->i]);
+    }
+    if (c->fd[r->i]) {
+        mr_out_text(o, ",\"fd\":");
+        mr_out_number(o, c->fd[r->i] - 1u);
+    }
+    if (c->file[r->i]) {
+        const struct mr_trace_string *f = mr_trace_string(r->b->process, c->file[r->i]);
+        mr_out_text(o, ",\"fname\":");
+        mr_out_json(o, f->text, f->len, mode);
+    }
+}
+
+static void put_label(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
+{
+    struct mr_trace_string category, name;
+    mr_trace_label(r->b->process, r->b->c.call[r->i], r->b->c.file[r->i], &category, &name);
+    mr_out_text(o, "\"name\":");
+    mr_out_json(o, name.text, name.len, mode);
+    mr_out_text(o, ",\"cat\":");
+    mr_out_json(o, category.text, category.len, mode);
+}
+
+static void put_us(struct mr_out *o, uint64_t ns)
+{
+    mr_out_format(o, "%llu.%03u", (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+}
+
+static void chrome_row(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    unsigned call = c->call[r->i];
+    if (call == MR_CALL_metadata)
+        return;
+    mr_out_text(o, ",\n{");
+    put_label(o, r, MR_JSON_HEX);
+    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : call == MR_CALL_instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", r->b->process->pid, r->b->tid);
+    put_us(o, c->start_ns[r->i] - r->t->first_ns);
+    if (call != MR_CALL_counter && call != MR_CALL_instant) {
+        mr_out_text(o, ",\"dur\":");
+        put_us(o, c->end_ns[r->i] - c->start_ns[r->i]);
+    }
+    mr_out_text(o, ",\"args\":{");
+    if (!is_app(r))
+        put_io_args(o, r, MR_JSON_HEX);
+    else if (call != MR_CALL_counter)
+        mr_out_text(o, "\"layer\":\"app\"");
+    else
+        mr_out_text(o, "\"samples\":1");
+    put_args(o, r, MR_JSON_HEX);
+    mr_out_text(o, "}}");
+}
+
+static void chrome_names(struct mr_out *o, const struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->processes; i++) {
+        const struct mr_trace_process *p = &t->process[i];
+        const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
+        const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
+        size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", p->pid, p->pid);
+        mr_out_json(o, name, n, MR_JSON_HEX);
+        mr_out_text(o, "}}");
+    }
+    if (!t->processes)
+        mr_out_text(o, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"empty\"}}");
+}
+
+static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
+{
+    mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n", (unsigned long long)t->first_ns);
+    chrome_names(o, t);
+    int rc = each_event(t, o, chrome_row, err);
+    mr_out_text(o, "\n]}\n");
+    return rc;
+}
+
+static void pfw_row(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    const char *host = r->t->nodes ? r->t->node[r->b->process->node].name : "unknown";
+    unsigned call = c->call[r->i];
+    uint64_t start = c->start_ns[r->i] / 1000, end = c->end_ns[r->i] / 1000;
+    if (call == MR_CALL_metadata)
+        return;
+    mr_out_text(o, "{\"id\":");
+    mr_out_number(o, r->id);
+    mr_out_text(o, ",");
+    put_label(o, r, MR_JSON_SURROGATE);
+    mr_out_text(o, ",\"pid\":");
+    mr_out_number(o, r->b->process->pid);
+    mr_out_text(o, ",\"tid\":");
+    mr_out_number(o, r->b->tid);
+    mr_out_text(o, ",\"ts\":");
+    mr_out_number(o, start);
+    mr_out_text(o, ",\"dur\":");
+    mr_out_number(o, end - start);
+    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\",\"args\":{" : call == MR_CALL_instant ? ",\"ph\":\"i\",\"args\":{" : ",\"ph\":\"X\",\"args\":{");
+    mr_out_text(o, "\"hostname\":");
+    mr_out_json(o, host, strlen(host), MR_JSON_SURROGATE);
+    if (!is_app(r)) {
+        bool has_count = false;
+        for (uint32_t a = r->arg; a < r->arg_end; a++)
+            has_count |= c->arg_type[a] == MR_MORE_COUNT;
+        mr_out_text(o, ",");
+        put_io_args(o, r, MR_JSON_SURROGATE);
+        if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind)) {
+            mr_out_text(o, ",\"count\":");
+            mr_out_signed(o, c->result[r->i]);
+        }
+    }
+    put_args(o, r, MR_JSON_SURROGATE);
+    mr_out_text(o, "}}\n");
+}
+
+static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
+{
+    mr_out_text(o, "[\n");
+    int rc = each_event(t, o, pfw_row, err);
+    mr_out_text(o, "]\n");
+    return rc;
+}
+
+static void csv_row(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    const struct mr_trace_process *p = r->b->process;
+    const char *host = r->t->nodes ? r->t->node[p->node].name : "";
+    struct mr_trace_string category, name;
+    uint64_t count = 0;
+    mr_trace_label(p, c->call[r->i], c->file[r->i], &category, &name);
+    mr_out_csv(o, host, strlen(host));
+    mr_out_format(o, ",%d,%u,%u,%llu,%llu,", p->rank, p->pid, r->b->tid, (unsigned long long)c->start_ns[r->i],
+                  (unsigned long long)(c->end_ns[r->i] - c->start_ns[r->i]));
+    mr_out_csv(o, category.text, category.len);
+    mr_out_text(o, ",");
+    mr_out_csv(o, name.text, name.len);
+    mr_out_text(o, ",");
+    if (!is_app(r)) {
+        const struct mr_trace_string *f = mr_trace_string(p, c->file[r->i]);
+        mr_out_csv(o, f->text, f->len);
+        if (c->offset[r->i] != MR_NO_OFFSET)
+            mr_out_format(o, ",%lld,%lld,", (long long)c->offset[r->i], (long long)c->result[r->i]);
+        else
+            mr_out_format(o, ",,%lld,", (long long)c->result[r->i]);
+        count = c->result[r->i] > 0 ? (uint64_t)c->result[r->i] : 0;
+    } else {
+        mr_out_text(o, ",,,");
+    }
+    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind);
+    for (uint32_t a = r->arg; a < r->arg_end; a++)
+        if (c->arg_type[a] == MR_MORE_COUNT) {
+            count = c->arg_value[a];
+            counted = true;
+        }
+    if (counted)
+        mr_out_number(o, count);
+    if (c->fd[r->i])
+        mr_out_format(o, ",%u\n", c->fd[r->i] - 1u);
+    else
+        mr_out_text(o, ",\n");
+}
+
+static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
+{
+    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd\n");
+    return each_event(t, o, csv_row, err);
+}
+
+int mr_export(const struct mr_trace *t, enum mr_export_format format, const char *path, struct mr_error *err)
+{
+    struct mr_out o;
+    int rc = mr_out_open(&o, path, format == MR_EXPORT_PFW, err);
+    if (rc < 0)
+        return rc;
+    switch (format) {
+    case MR_EXPORT_PERFETTO: rc = mr_export_perfetto(t, &o, err); break;
+    case MR_EXPORT_CHROME: rc = export_chrome(t, &o, err); break;
+    case MR_EXPORT_PFW: rc = export_pfw(t, &o, err); break;
+    case MR_EXPORT_CSV: rc = export_csv(t, &o, err); break;
+    }
+    struct mr_error second;
+    int closed = mr_out_close(&o, rc ? &second : err);
+    return rc ? rc : closed;
+}

@@ -1,0 +1,38 @@
+/* A buffered output file, plain or gzip, with the escaping that the text formats need. Errors stick: check once at the end. */
+#ifndef MR_REPORT_OUT_STREAM_H
+#define MR_REPORT_OUT_STREAM_H
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mr_out {
+    int fd;
+    void *gz; /* z_stream, or NULL */
+    uint8_t *buffer, *packed;
+    size_t used;
+    int failed; /* -errno */
+    const char *path;
+};
+
+int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *err);
+void mr_out_bytes(struct mr_out *o, const void *p, size_t n);
+void mr_out_text(struct mr_out *o, const char *text);
+void mr_out_number(struct mr_out *o, uint64_t v);
+void mr_out_signed(struct mr_out *o, int64_t v);
+void mr_out_format(struct mr_out *o, const char *fmt, ...) MR_PRINTF(2, 3);
+/* How bytes that are not UTF-8 appear in a JSON string. */
+enum mr_json_mode {
+    MR_JSON_SURROGATE, /* \udcXX, as Python's surrogateescape; our importer turns it back */
+    MR_JSON_HEX,       /* \\xXX in the text: valid for strict parsers */
+};
+/* A JSON string with its quotes. */
+void mr_out_json(struct mr_out *o, const char *p, size_t n, enum mr_json_mode mode);
+/* A CSV field, quoted when it must be; bytes as they are. */
+void mr_out_csv(struct mr_out *o, const char *p, size_t n);
+int mr_out_close(struct mr_out *o, struct mr_error *err);
+/* Length of the valid UTF-8 sequence at p, 0 if there is none. */
+size_t mr_utf8_length(const uint8_t *p, size_t n);
+
+#endif

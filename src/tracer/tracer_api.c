@@ -1,0 +1,104 @@
+/* Annotations from inside the program: see <millrace/trace.h>. */
+#include "tracer/wrap.h"
+
+#include <string.h>
+
+#include <millrace/trace.h>
+
+static uint32_t site_string(const char *category, const char *name)
+{
+    char text[1024];
+    size_t c = strnlen(category, 400), n = strnlen(name, 600);
+    memcpy(text, category, c);
+    text[c] = 0;
+    memcpy(text + c + 1, name, n);
+    return mr_string_id(MR_STR_SITE, text, c + 1 + n);
+}
+
+/* Two threads may look up at once: both get the same id. The epoch is stored last. */
+static uint32_t site_id(struct millrace_site *s)
+{
+    if (MR_LIKELY(__atomic_load_n(&s->epoch, __ATOMIC_ACQUIRE) == mr_core.epoch))
+        return __atomic_load_n(&s->id, __ATOMIC_RELAXED);
+    uint32_t id = site_string(s->category, s->name);
+    __atomic_store_n(&s->id, id, __ATOMIC_RELAXED);
+    if (id)
+        __atomic_store_n(&s->epoch, mr_core.epoch, __ATOMIC_RELEASE);
+    return id;
+}
+
+static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr_extra *out)
+{
+    n = MR_MIN(n, (unsigned)MILLRACE_ARGS_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        out[i].type = (uint32_t)args[i].type;
+        out[i].key = mr_string_id(MR_STR_KEY, args[i].key, strlen(args[i].key));
+        out[i].value = args[i].type == MILLRACE_TEXT ? mr_string_id(MR_STR_TEXT, args[i].value.s, strlen(args[i].value.s)) : args[i].value.u;
+    }
+    return n;
+}
+
+static void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+{
+    uint64_t t1 = mr_stamp();
+    struct mr_extra extra[MILLRACE_ARGS_MAX];
+    if (!n) {
+        mr_put(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0);
+        return;
+    }
+    n = to_extras(args, n, extra);
+    mr_put_slow(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra, n);
+}
+
+MR_EXPORT int millrace_trace_active(void)
+{
+    return mr_enter();
+}
+
+MR_EXPORT void millrace_trace_start(void)
+{
+    mr_enter();
+    if (mr_live.alive)
+        mr_live.active = 1;
+}
+
+MR_EXPORT void millrace_trace_stop(void)
+{
+    mr_live.active = 0;
+}
+
+MR_EXPORT uint64_t millrace_trace_now(void)
+{
+    return mr_enter() ? mr_stamp() : 0;
+}
+
+MR_EXPORT void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
+{
+    if (mr_enter())
+        put_site(begin, CALL(region), site_id(site), args, n);
+}
+
+MR_EXPORT void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n)
+{
+    if (mr_enter())
+        put_site(begin, CALL(region), site_string(category, name), args, n);
+}
+
+MR_EXPORT void millrace_trace_instant(struct millrace_site *site, const struct millrace_arg *args, unsigned n)
+{
+    if (mr_enter())
+        put_site(0, CALL(instant), site_id(site), args, n);
+}
+
+MR_EXPORT void millrace_trace_counter(struct millrace_site *site, double value)
+{
+    const struct millrace_arg arg = {.key = "value", .type = MILLRACE_DOUBLE, .value.d = value};
+    if (mr_enter())
+        put_site(0, CALL(counter), site_id(site), &arg, 1);
+}
+
+MR_EXPORT void millrace_trace_metadata(const struct millrace_arg *args, unsigned n)
+{
+    if (mr_enter())
+        put_site(0, CALL(metadata), 0, args, n);
+}

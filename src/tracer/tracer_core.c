@@ -1,0 +1,270 @@
+/* Recording: the slow side of mr_put, ring slots, what happens when a ring is full. Invariants in tracer_core.h. */
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+__thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
+_Alignas(4096) struct mr_live mr_live;
+struct mr_core mr_core;
+struct mr_process mr_process;
+static pthread_key_t end_key;
+static bool end_key_made;
+
+void mr_yield(void)
+{
+    mr_sys0(SYS_sched_yield);
+}
+
+unsigned mr_slot_index(const struct mr_slot *slot)
+{
+    for (uint32_t s = 0; s < mr_process.segments; s++) {
+        const struct mr_slot *first = mr_ring_slot(mr_process.segment[s], 0);
+        if (slot >= first && slot < first + MR_RING_SLOTS)
+            return s * MR_RING_SLOTS + (unsigned)(slot - first);
+    }
+    return 0;
+}
+
+static struct mr_slot *claim_in(struct mr_ring_header *h)
+{
+    for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+        struct mr_slot *s = mr_ring_slot(h, i);
+        uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
+        if (state == MR_SLOT_FREE && atomic_compare_exchange_strong(&s->state, &state, MR_SLOT_LIVE))
+            return s;
+    }
+    return NULL;
+}
+
+struct mr_slot *mr_slot_claim(void)
+{
+    struct mr_slot *s = NULL;
+    mr_spin_lock(&mr_process.claim_lock);
+    for (uint32_t i = 0; i < mr_process.segments && !s; i++)
+        s = claim_in(mr_process.segment[i]);
+    if (!s && mr_process.segments < MR_MAX_SEGMENTS && mr_segment_open(mr_process.segments) == 0)
+        s = claim_in(mr_process.segment[mr_process.segments - 1]);
+    mr_spin_unlock(&mr_process.claim_lock);
+    if (s)
+        s->tid = (uint32_t)mr_sys0(SYS_gettid);
+    return s;
+}
+
+/* A thread ends: its slot may be reused once drained. Other destructors may still do I/O; they get a new slot. */
+static void thread_end(void *arg)
+{
+    struct mr_tls *t = &mr_tls;
+    (void)arg;
+    if (!t->slot || t->epoch != mr_core.epoch || !mr_live.alive)
+        return;
+    t->busy = 1;
+    struct mr_slot *s = t->slot;
+    t->slot = NULL;
+    t->limit = 0;
+    atomic_store_explicit(&s->state, MR_SLOT_DONE, memory_order_release);
+    if (mr_mode() == MR_MODE_SELF && mr_slot_drain(s, mr_slot_index(s), false))
+        atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
+    t->busy = 0;
+}
+
+static uint64_t ring_capacity(void)
+{
+    return mr_mode() == MR_MODE_SELF ? MR_BLOCK_EVENTS : MR_RING_RECORDS - MR_ROOM;
+}
+
+static bool thread_begin(struct mr_tls *t)
+{
+    t->slot = mr_slot_claim();
+    if (!t->slot) {
+        t->limit = 0;
+        return false;
+    }
+    t->epoch = mr_core.epoch;
+    t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
+    t->limit = atomic_load_explicit(&t->slot->tail, memory_order_acquire) + ring_capacity();
+    if (!end_key_made)
+        end_key_made = pthread_key_create(&end_key, thread_end) == 0;
+    if (end_key_made)
+        pthread_setspecific(end_key, t->slot);
+    return true;
+}
+
+/* Makes room for an event. With a collector, waits while it is just draining this slot; otherwise the caller encodes
+ * its own page. False: there is none, the event is counted as lost. */
+static bool make_room(struct mr_tls *t)
+{
+    struct mr_slot *s = t->slot;
+    for (unsigned tries = 0; tries < 20000; tries++) {
+        uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+        if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
+            mr_live.active = mr_live.alive = 0;
+            return false;
+        }
+        t->limit = mr_process.late ? 0 : tail + ring_capacity();
+        if (t->head - tail < (mr_process.late ? MR_BLOCK_EVENTS : ring_capacity()))
+            return true;
+        mr_slot_drain(s, mr_slot_index(s), true);
+        if (atomic_load_explicit(&s->tail, memory_order_acquire) == tail) {
+            if (!mr_live.alive)
+                return false;
+            const struct timespec nap = {.tv_nsec = 50000};
+            mr_sys2(SYS_nanosleep, &nap, NULL);
+        }
+    }
+    return false;
+}
+
+static unsigned gather_wide(uint64_t dur, uint64_t offset, int64_t result, struct mr_extra *wide)
+{
+    unsigned n = 0;
+    if (dur >> 32)
+        wide[n++] = (struct mr_extra){.type = MR_MORE_DURATION, .value = dur};
+    if (!MR_RAW_FITS48(offset))
+        wide[n++] = (struct mr_extra){.type = MR_MORE_OFFSET, .value = offset};
+    if (!MR_RAW_FITS48(result))
+        wide[n++] = (struct mr_extra){.type = MR_MORE_RESULT, .value = (uint64_t)result};
+    return n;
+}
+
+static void write_more(struct mr_tls *t, uint64_t at, const struct mr_extra *e)
+{
+    struct mr_raw *r = &t->slot->record[at & (MR_RING_RECORDS - 1)];
+    r->word[0] = e->value;
+    r->word[1] = (uint64_t)e->key << 32 | e->type;
+    r->word[2] = MR_CALL_more;
+    r->word[3] = 0;
+}
+
+static void store(struct mr_tls *t, const struct mr_raw *r, const struct mr_extra *wide, unsigned wides,
+                  const struct mr_extra *extra, unsigned extras)
+{
+    uint64_t h = t->head;
+    t->slot->record[h++ & (MR_RING_RECORDS - 1)] = *r;
+    for (unsigned i = 0; i < wides; i++)
+        write_more(t, h++, &wide[i]);
+    for (unsigned i = 0; i < extras; i++)
+        write_more(t, h++, &extra[i]);
+    atomic_store_explicit(&t->slot->head, h, memory_order_release);
+    t->head = h;
+}
+
+static void lose(struct mr_tls *t)
+{
+    if (t->slot)
+        atomic_fetch_add(&t->slot->lost, 1);
+    else
+        atomic_fetch_add(&mr_process.lost, 1);
+}
+
+/* A signal handler interrupted the tracer on this thread: park the event. Extras do not fit there and are left out. */
+static void park(struct mr_tls *t, const struct mr_raw *r)
+{
+    uint32_t n = t->pendings;
+    if (n < MR_PENDING) {
+        t->pending[n] = *r;
+        t->pendings = n + 1;
+    } else {
+        lose(t);
+    }
+}
+
+static bool have_room(struct mr_tls *t)
+{
+    if (!t->slot || t->epoch != mr_core.epoch) {
+        memset(t->pending, 0, sizeof(t->pending));
+        if (!thread_begin(t))
+            return false;
+    }
+    return t->head < t->limit || make_room(t);
+}
+
+void mr_flush_pending(void)
+{
+    struct mr_tls *t = &mr_tls;
+    while (t->pendings && !t->busy) {
+        t->busy = 1;
+        atomic_signal_fence(memory_order_seq_cst);
+        struct mr_raw r = t->pending[0];
+        t->pendings--;
+        memmove(t->pending, t->pending + 1, t->pendings * sizeof(r));
+        if (have_room(t))
+            store(t, &r, NULL, 0, NULL, 0);
+        else
+            lose(t);
+        atomic_signal_fence(memory_order_seq_cst);
+        t->busy = 0;
+    }
+}
+
+void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result,
+                 const struct mr_extra *extra, unsigned extras)
+{
+    struct mr_tls *t = &mr_tls;
+    struct mr_raw r;
+    struct mr_extra wide[3];
+    int keep = errno;
+    if (!mr_core.call_on[call] || !mr_live.alive || file == MR_FILE_EXCLUDED)
+        return;
+    if (extras > MR_ROOM - 4)
+        extras = MR_ROOM - 4;
+    unsigned wides = gather_wide(t1 - t0, offset, result, wide);
+    mr_raw_fill(&r, t0, t1 - t0, call, file, fd1, offset, result);
+    if (t->busy) {
+        park(t, &r);
+        return;
+    }
+    t->busy = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (have_room(t))
+        store(t, &r, wide, wides, extra, extras);
+    else
+        lose(t);
+    if (mr_process.late && t->slot)
+        mr_slot_drain(t->slot, mr_slot_index(t->slot), false);
+    atomic_signal_fence(memory_order_seq_cst);
+    t->busy = 0;
+    mr_flush_pending();
+    errno = keep;
+}
+
+bool mr_enter_slow(void)
+{
+    static _Atomic uint32_t off, lock;
+    struct mr_tls *t = &mr_tls;
+    if (!environ)
+        return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
+    if (mr_live.alive || atomic_load_explicit(&off, memory_order_relaxed) || t->mute || (t->busy && !mr_core.epoch))
+        return false;
+    int keep = errno;
+    bool forked = mr_core.epoch != 0;
+    if (!forked)
+        mr_spin_lock(&lock);
+    if (!mr_live.alive && !atomic_load(&off)) {
+        uint32_t vforked = t->vforked;
+        *t = (struct mr_tls){.busy = 1, .vforked = vforked};
+        if (!mr_process_begin(forked))
+            atomic_store(&off, 1);
+        t->busy = 0;
+    }
+    if (!forked)
+        mr_spin_unlock(&lock);
+    errno = keep;
+    return mr_live.active && !t->mute;
+}
+
+static void __attribute__((constructor)) begin(void)
+{
+    mr_enter_slow();
+}
+
+/* Exit handlers of libraries loaded before us still run after this; in self mode their events are written one by one. */
+static void __attribute__((destructor)) end(void)
+{
+    mr_before_exit();
+}

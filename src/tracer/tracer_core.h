@@ -1,0 +1,182 @@
+/* The heart of the preload library: what every wrapper needs, inlined.
+ *
+ * Hot path (mr_enter, real call, mr_put): no lock, no malloc, no formatting, no system call; about 15 loads and stores.
+ *
+ * Invariants
+ *  T1. A wrapper behaves as the function it wraps: same result, same errno; the program's pointers are read only after the real call
+ *      has accepted them.
+ *  T2. A ring slot is written by its thread only. `busy` is set around every write; a signal handler that interrupts it
+ *      parks its events in `pending`, and the interrupted code stores them.
+ *  T3. After any kind of fork the page `mr_live` reads as zero (MADV_WIPEONFORK), so a child never writes the parent's rings:
+ *      it finds active == 0 and starts afresh. A vfork child runs in its parent's memory and is marked by `vforked`.
+ *  T4. The library keeps no descriptor open, starts no thread, installs no signal handler unless asked to.
+ *  T5. On internal failure: one line on stderr, tracing ends, the program goes on. */
+#ifndef MR_TRACER_CORE_H
+#define MR_TRACER_CORE_H
+
+#include "base/common.h"
+#include "event/calls.h"
+#include "event/raw.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define MR_HIDDEN __attribute__((visibility("hidden")))
+#define MR_COLD __attribute__((noinline, cold, visibility("hidden")))
+#define MR_EXPORT __attribute__((visibility("default")))
+
+#define MR_FILE_EXCLUDED 0xffffffffu
+#define MR_PENDING 16
+
+struct mr_tls {
+    struct mr_slot *slot;
+    uint64_t head;     /* next position to write */
+    uint64_t limit;    /* go to the slow path at this position */
+    uint32_t busy;     /* inside the tracer */
+    uint32_t vforked;  /* a vfork child is running on this thread */
+    uint32_t epoch;    /* mr_core.epoch this state belongs to */
+    uint32_t pendings;
+    uint32_t mute;     /* wrappers pass through: the tracer called something that calls back */
+    struct mr_raw pending[MR_PENDING];
+};
+
+/* One page that the kernel wipes in a forked child. */
+struct mr_live {
+    uint32_t active; /* 1: record */
+    uint32_t alive;  /* 1: this process is initialised */
+    char page[4088]; /* nothing else may share the page */
+};
+
+/* Process-wide state; private memory, so a forked child starts with a copy of it. */
+struct mr_core {
+    _Atomic uint32_t *file_of; /* by descriptor: string id, 0 unknown, MR_FILE_EXCLUDED */
+    uint32_t files;            /* entries of file_of */
+    _Atomic uint32_t max_fd;
+    uint32_t epoch;            /* counts initialisations: 1, 2 in a forked child ... */
+    uint32_t use_tsc;
+    uint8_t call_on[MR_CALL_COUNT];
+};
+
+extern MR_HIDDEN __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
+extern MR_HIDDEN struct mr_live mr_live;
+extern MR_HIDDEN struct mr_core mr_core;
+
+static inline uint64_t mr_clock_stamp(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t mr_stamp(void)
+{
+#if defined(__x86_64__)
+    if (MR_LIKELY(mr_core.use_tsc))
+        return __builtin_ia32_rdtsc();
+#endif
+    return mr_clock_stamp();
+}
+
+/* True if the call is to be recorded. The slow form initialises, or re-initialises after a fork. */
+MR_COLD bool mr_enter_slow(void);
+static inline bool mr_enter(void)
+{
+    return MR_LIKELY(mr_live.active) ? !mr_tls.mute : mr_enter_slow();
+}
+
+/* What goes with an event beyond its fixed fields. */
+struct mr_extra {
+    uint32_t type, key; /* enum mr_more */
+    uint64_t value;
+};
+
+/* Stores an event with extras; also the way out of every case the hot path does not want. */
+MR_COLD void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result,
+                         const struct mr_extra *extra, unsigned extras);
+MR_COLD void mr_flush_pending(void);
+
+static inline void mr_raw_fill(struct mr_raw *r, uint64_t t0, uint64_t dur, unsigned call, uint32_t file, uint32_t fd1,
+                               uint64_t offset, int64_t result)
+{
+    r->word[0] = t0;
+    r->word[1] = (uint64_t)file << 32 | (uint32_t)dur;
+    r->word[2] = offset << 16 | call;
+    r->word[3] = (uint64_t)result << 16 | (uint16_t)fd1;
+}
+
+/* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. */
+static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+{
+    struct mr_tls *t = &mr_tls;
+    uint64_t dur = t1 - t0, h = t->head;
+    if (MR_UNLIKELY(h >= t->limit || t->busy || dur >> 32 || !MR_RAW_FITS48(offset) || !MR_RAW_FITS48(result) ||
+                    !mr_core.call_on[call])) {
+        mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
+        return;
+    }
+    t->busy = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    h = t->head;
+    mr_raw_fill(&t->slot->record[h & (MR_RING_RECORDS - 1)], t0, dur, call, file, fd1, offset, result);
+    atomic_store_explicit(&t->slot->head, h + 1, memory_order_release);
+    t->head = h + 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    t->busy = 0;
+    if (MR_UNLIKELY(t->pendings))
+        mr_flush_pending();
+}
+
+/* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
+MR_COLD uint32_t mr_file_resolve(int fd);
+static inline uint32_t mr_file_of(int fd)
+{
+    if (MR_LIKELY((uint32_t)fd < mr_core.files)) {
+        uint32_t id = atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed);
+        if (MR_LIKELY(id))
+            return id;
+    }
+    return mr_file_resolve(fd);
+}
+
+MR_HIDDEN void mr_file_set(int fd, uint32_t file);
+MR_HIDDEN void mr_file_dup(int from, int to);
+MR_HIDDEN void mr_file_forget_range(unsigned first, unsigned last);
+/* String id of a path relative to a directory descriptor (AT_FDCWD: the working directory); MR_FILE_EXCLUDED if a filter
+ * says so; 0 if it cannot be stored. */
+MR_HIDDEN uint32_t mr_path_id(int dirfd, const char *path);
+MR_HIDDEN uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len);
+MR_HIDDEN void mr_cwd_changed(void);
+
+/* An event on a descriptor; `count` is what was asked for. */
+static inline void mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    uint32_t file = mr_file_of(fd);
+    if (MR_UNLIKELY(file == MR_FILE_EXCLUDED))
+        return;
+    uint32_t fd1 = (uint32_t)fd < 0xfffeu ? (uint32_t)fd + 1 : 0xffffu;
+    if (MR_UNLIKELY((int64_t)count != result)) {
+        const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = count};
+        mr_put_slow(t0, t1, call, file, fd1, offset, result, &extra, 1);
+        return;
+    }
+    mr_put(t0, t1, call, file, fd1, offset, result);
+}
+
+/* Process events. */
+MR_HIDDEN void mr_before_exec(void);   /* everything recorded is safe; the image is about to go */
+MR_HIDDEN void mr_after_exec(void);    /* exec failed: go on */
+MR_HIDDEN void mr_before_exit(void);
+MR_HIDDEN int mr_errno_keep(void);
+MR_HIDDEN void mr_say(const char *what, long error);
+/* Environment with our variables put back: returns env itself if they are there, else a copy in `space`. */
+MR_HIDDEN char *const *mr_env_inject(char *const *env, char **space, size_t slots);
+/* dlsym(RTLD_NEXT), or, for libraries outside the global scope, by the module that called us. */
+MR_HIDDEN void *mr_next(const char *name);
+MR_HIDDEN void *mr_next_for(const char *name, void *caller);
+
+#endif

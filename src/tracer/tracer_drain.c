@@ -1,0 +1,155 @@
+/* Draining in the traced process: when nobody else does it, when the collector is too slow, and at the end. Blocks are
+ * appended to <dir>/<pid>.<key>.mrt; the file is opened for each write, because a program may close any descriptor. */
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static bool write_all(long fd, const uint8_t *p, size_t n)
+{
+    while (n) {
+        long r = mr_sys3(SYS_write, fd, p, n);
+        if (r == -EINTR)
+            continue;
+        if (r <= 0) {
+            mr_stop_tracing(r == -ENOSPC ? "no space left for the trace" : "cannot write the trace", r);
+            return false;
+        }
+        p += r;
+        n -= (size_t)r;
+    }
+    return true;
+}
+
+static long open_own(void)
+{
+    char path[MR_PATH_BYTES];
+    mr_own_path(path, -1);
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        mr_stop_tracing("cannot open the trace file", fd);
+    return fd;
+}
+
+static bool write_header(long fd)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    uint8_t *out = mr_process.out, id[16] = {0};
+    if (mr_process.header_written)
+        return true;
+    memcpy(id, &mr_process.key, 8);
+    mr_mrt_file_header(h->real0, id, out);
+    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = mr_process.key, .count = 1, .first_ns = h->mono0, .last_ns = h->mono0,
+                                   .payload_bytes = h->process_bytes};
+    memcpy(out + MR_MRT_HEADER + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
+    size_t n = mr_mrt_seal(out + MR_MRT_HEADER, &b);
+    mr_process.header_written = write_all(fd, out, MR_MRT_HEADER + n);
+    return mr_process.header_written;
+}
+
+static bool write_strings(long fd)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    uint64_t used = atomic_load_explicit(&h->strings_used, memory_order_acquire);
+    while (mr_process.strings_bytes < used) {
+        uint64_t bytes;
+        uint32_t count;
+        const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + mr_process.strings_bytes;
+        size_t n = mr_mrt_encode_strings(from, used - mr_process.strings_bytes, mr_process.key, mr_process.strings + 1,
+                                         mr_process.out, MR_MRT_EVENTS_MAX, &bytes, &count);
+        if (!count || !write_all(fd, mr_process.out, n))
+            return count != 0;
+        mr_process.strings_bytes += bytes;
+        mr_process.strings += count;
+    }
+    return true;
+}
+
+static bool get_buffers(void)
+{
+    if (!mr_process.workspace)
+        mr_process.workspace = mr_map(mr_mrt_workspace_bytes());
+    if (!mr_process.out)
+        mr_process.out = mr_map(MR_MRT_EVENTS_MAX + 4096);
+    return mr_process.workspace && mr_process.out;
+}
+
+static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t from, uint64_t to, uint64_t *next)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
+    struct mr_mrt_block b;
+    uint64_t real;
+    mr_calibrate(&cal.tick1, &cal.mono1, &real);
+    size_t n = mr_mrt_encode_events(mr_process.workspace, s->record, MR_RING_RECORDS - 1, from, to, &cal, mr_process.key, s->tid,
+                                    (uint64_t)index << 48 | from, atomic_load(&s->lost), mr_process.out, next, &b);
+    mr_process.events += b.count;
+    return write_all(fd, mr_process.out, n);
+}
+
+bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
+{
+    uint32_t free_lock = 0;
+    bool ok = false;
+    if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1))
+        return false;
+    mr_spin_lock(&mr_process.encode_lock);
+    long fd = get_buffers() ? open_own() : -1;
+    if (fd >= 0) {
+        ok = write_header(fd);
+        for (;;) {
+            uint64_t tail = atomic_load(&s->tail), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
+            if (!ok || head == tail || (whole_only && head - tail < MR_BLOCK_EVENTS))
+                break;
+            /* Strings after head was read, events after strings: R5. */
+            ok = write_strings(fd) && write_events(fd, s, index, tail, head, &next);
+            if (ok)
+                atomic_store_explicit(&s->tail, next, memory_order_release);
+        }
+        mr_sys1(SYS_close, fd);
+    }
+    mr_spin_unlock(&mr_process.encode_lock);
+    atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
+    return ok;
+}
+
+static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost)
+{
+    mr_spin_lock(&mr_process.encode_lock);
+    long fd = get_buffers() ? open_own() : -1;
+    if (fd >= 0) {
+        bool ok = write_header(fd);
+        size_t n = mr_mrt_encode_end(mr_process.key, how, threads, mr_process.events, lost, mr_clock_stamp(), mr_process.out);
+        if (ok)
+            write_all(fd, mr_process.out, n);
+        mr_sys1(SYS_close, fd);
+    }
+    mr_spin_unlock(&mr_process.encode_lock);
+}
+
+void mr_drain_all(enum mr_mrt_how how)
+{
+    uint64_t lost = atomic_load(&mr_process.lost);
+    uint32_t threads = 0;
+    bool ok = true;
+    for (uint32_t g = 0; g < mr_process.segments; g++)
+        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+            struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            threads++;
+            lost += atomic_load(&s->lost);
+            if (atomic_load(&s->head) != atomic_load(&s->tail))
+                ok = mr_slot_drain(s, g * MR_RING_SLOTS + i, false) && ok;
+        }
+    if (!ok)
+        return; /* the ring file stays for `millrace recover` */
+    write_end(how, threads, lost);
+    for (uint32_t g = 0; g < mr_process.segments; g++) {
+        char path[MR_PATH_BYTES];
+        mr_own_path(path, (int)g);
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+    }
+}

@@ -1,0 +1,457 @@
+/* The life of a traced process: reading the settings, creating the ring file, describing the process, starting again in a
+ * forked child, ending. */
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+struct mr_config mr_config;
+
+void mr_say(const char *what, long error)
+{
+    char line[512], number[24];
+    size_t n = mr_copy_text(line, sizeof(line) - 64, "millrace trace: ");
+    n += mr_copy_text(line + n, sizeof(line) - 64 - n, what);
+    if (error) {
+        number[mr_decimal(number, (uint64_t)(error < 0 ? -error : error))] = 0;
+        n += mr_copy_text(line + n, sizeof(line) - n, ", errno ");
+        n += mr_copy_text(line + n, sizeof(line) - n, number);
+    }
+    n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
+    mr_sys3(SYS_write, 2, line, n);
+}
+
+void mr_stop_tracing(const char *why, long error)
+{
+    if (!mr_live.alive)
+        return;
+    mr_live.active = 0;
+    mr_live.alive = 0;
+    mr_say(why, error);
+}
+
+size_t mr_copy_text(char *to, size_t cap, const char *from)
+{
+    size_t n = strlen(from);
+    if (n >= cap)
+        n = cap ? cap - 1 : 0;
+    memcpy(to, from, n);
+    if (cap)
+        to[n] = 0;
+    return n;
+}
+
+size_t mr_decimal(char *to, uint64_t v)
+{
+    char digits[24];
+    size_t n = 0;
+    do
+        digits[n++] = (char)('0' + v % 10);
+    while (v /= 10);
+    for (size_t i = 0; i < n; i++)
+        to[i] = digits[n - 1 - i];
+    return n;
+}
+
+size_t mr_hex(char *to, uint64_t v)
+{
+    for (int i = 0; i < 16; i++)
+        to[i] = "0123456789abcdef"[v >> (60 - 4 * i) & 15];
+    return 16;
+}
+
+void *mr_map(size_t bytes)
+{
+    long p = mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p < 0 && p > -4096 ? NULL : (void *)p;
+}
+
+void mr_own_path(char out[MR_PATH_BYTES], int segment)
+{
+    size_t n = mr_copy_text(out, MR_PATH_BYTES - 64, mr_config.dir);
+    out[n++] = '/';
+    n += mr_decimal(out + n, mr_process.pid);
+    out[n++] = '.';
+    n += mr_hex(out + n, mr_process.key);
+    if (segment >= 0) {
+        out[n++] = '.';
+        n += mr_decimal(out + n, (uint64_t)segment);
+    }
+    mr_copy_text(out + n, 8, segment >= 0 ? ".ring" : ".mrt");
+}
+
+void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 4; i++) {
+        uint64_t a = mr_stamp(), m = mr_clock_stamp(), b = mr_stamp();
+        if (b - a < best) {
+            best = b - a;
+            *tick = mr_core.use_tsc ? a + (b - a) / 2 : m;
+            *mono = m;
+        }
+    }
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t now = mr_clock_stamp();
+    *real = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - (now - *mono);
+}
+
+static uint32_t tsc_is_invariant(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (__get_cpuid(0x80000007, &a, &b, &c, &d))
+        return d >> 8 & 1;
+#endif
+    return 0;
+}
+
+/* ---- settings ---- */
+
+static size_t env_text(const char *name, char *out, size_t cap)
+{
+    const char *v = getenv(name);
+    out[0] = 0;
+    return v ? mr_copy_text(out, cap, v) : 0;
+}
+
+static int64_t env_number(const char *name)
+{
+    const char *v = getenv(name);
+    int64_t n = 0;
+    if (!v || *v < '0' || *v > '9')
+        return -1;
+    for (; *v >= '0' && *v <= '9' && n < INT32_MAX; v++)
+        n = n * 10 + (*v - '0');
+    return n;
+}
+
+static bool word_in(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; *p;) {
+        size_t k = strcspn(p, ",: ");
+        if (k == n && !strncasecmp(p, word, n))
+            return true;
+        p += k + (p[k] != 0);
+    }
+    return false;
+}
+
+/* Groups are layers (posix, stdio, uring, mpiio, hdf5, app), kinds (open, read, stat ...) or names of calls. */
+static void read_groups(void)
+{
+    const char *list = getenv("MILLRACE_TRACE_GROUPS");
+    bool all = !list || !*list || word_in(list, "all");
+    for (unsigned c = 1; c < MR_CALL_COUNT; c++) {
+        const struct mr_call_info *i = mr_call_get(c);
+        mr_core.call_on[c] = all || word_in(list, mr_layer_name(i->layer)) || word_in(list, mr_kind_name(i->kind)) ||
+                             word_in(list, i->name);
+    }
+    mr_core.call_on[MR_CALL_more] = 1;
+}
+
+void mr_config_read(void)
+{
+    struct mr_config *c = &mr_config;
+    c->collected = env_text("MILLRACE_SPOOL", c->dir, sizeof(c->dir)) > 0;
+    if (!c->collected && !env_text("MILLRACE_TRACE_OUT", c->dir, sizeof(c->dir)))
+        mr_copy_text(c->dir, sizeof(c->dir), "millrace-trace");
+    if (c->dir[0] != '/') {
+        char name[MR_PATH_BYTES];
+        mr_copy_text(name, sizeof(name), c->dir);
+        long n = mr_sys2(SYS_getcwd, c->dir, sizeof(c->dir) - 1);
+        n = n > 0 ? n - 1 : 0;
+        c->dir[n] = '/';
+        mr_copy_text(c->dir + n + 1, sizeof(c->dir) - (size_t)n - 1, name);
+    }
+    env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
+    env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
+    const char *start = getenv("MILLRACE_TRACE_START");
+    c->start = !start || (strcmp(start, "false") && strcmp(start, "0") && strcmp(start, "no") && strcmp(start, "off"));
+    int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
+    c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
+    read_groups();
+}
+
+/* '*' matches any bytes, '?' one byte, [a-z] a set. Iterative, so hostile patterns cost at most length x length. */
+bool mr_glob(const char *p, size_t len, const char *t)
+{
+    const char *end = p + len, *star = NULL, *back = NULL;
+    while (*t) {
+        if (p < end && *p == '*') {
+            star = ++p;
+            back = t;
+            continue;
+        }
+        bool hit = p < end && (*p == '?' || *p == *t);
+        const char *after = p + 1;
+        if (p < end && *p == '[') {
+            const char *q = p + 1;
+            bool negate = q < end && (*q == '!' || *q == '^'), in = false;
+            for (q += negate; q < end && *q != ']'; q++) {
+                if (q + 2 < end && q[1] == '-' && q[2] != ']') {
+                    in |= *t >= q[0] && *t <= q[2];
+                    q += 2;
+                } else {
+                    in |= *t == *q;
+                }
+            }
+            if (q < end) {
+                hit = in != negate;
+                after = q + 1;
+            }
+        }
+        if (hit) {
+            p = after;
+            t++;
+        } else if (star) {
+            p = star;
+            t = ++back;
+        } else {
+            return false;
+        }
+    }
+    while (p < end && *p == '*')
+        p++;
+    return p == end;
+}
+
+static bool any_glob(const char *list, const char *path)
+{
+    for (const char *p = list; *p;) {
+        size_t n = strcspn(p, ":,");
+        if (n && mr_glob(p, n, path))
+            return true;
+        p += n + (p[n] != 0);
+    }
+    return false;
+}
+
+bool mr_path_wanted(const char *path)
+{
+    if (mr_config.include[0] && !any_glob(mr_config.include, path))
+        return false;
+    return !mr_config.exclude[0] || !any_glob(mr_config.exclude, path);
+}
+
+/* ---- the ring file ---- */
+
+int mr_segment_open(uint32_t index)
+{
+    char path[MR_PATH_BYTES];
+    size_t bytes = MR_RING_SEGMENT_BYTES(index);
+    mr_own_path(path, (int)index);
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return (int)fd;
+    long rc = mr_sys2(SYS_ftruncate, fd, bytes);
+    long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    mr_sys1(SYS_close, fd);
+    if (p < 0 && p > -4096) {
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+        return (int)p;
+    }
+    struct mr_ring_header *h = (void *)p;
+    h->version = MR_RING_VERSION;
+    h->segment = index;
+    h->key = mr_process.key;
+    h->pid = mr_process.pid;
+    h->tick_is_tsc = mr_core.use_tsc;
+    mr_calibrate(&h->tick0, &h->mono0, &h->real0);
+    atomic_store(&h->state, MR_RING_RUNNING);
+    mr_process.segment[index] = h;
+    mr_process.segments = index + 1;
+    atomic_store(&mr_process.segment[0]->segments, index + 1);
+    if (index)
+        __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
+    return 0; /* segment 0 becomes valid when the process is described */
+}
+
+static int32_t first_env(const char *const *names)
+{
+    for (; *names; names++) {
+        int64_t v = env_number(*names);
+        if (v >= 0)
+            return (int32_t)v;
+    }
+    return -1;
+}
+
+static uint32_t read_small_file(const char *path, char *out, uint32_t cap)
+{
+    uint32_t n = 0;
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    for (long r; n < cap && (r = mr_sys3(SYS_read, fd, out + n, cap - n)) > 0;)
+        n += (uint32_t)r;
+    mr_sys1(SYS_close, fd);
+    return n;
+}
+
+void mr_process_describe(bool forked)
+{
+    static const char *const rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+    static const char *const world[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+    static const char *const lrank[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", NULL};
+    static const char *const lworld[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL};
+    static char text[MR_RING_PROCESS_BYTES];
+    struct mr_ring_header *h = mr_process.segment[0];
+    struct utsname u;
+    char exe[MR_PATH_BYTES];
+    memset(&u, 0, sizeof(u));
+    mr_sys1(SYS_uname, &u);
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe));
+    uint32_t cmd = read_small_file("/proc/self/cmdline", text, sizeof(text));
+    const struct mr_process_info p = {
+        .key = mr_process.key, .pid = mr_process.pid, .ppid = (uint32_t)mr_sys0(SYS_getppid),
+        .start_ns = h->mono0, .start_real_ns = h->real0,
+        .rank = first_env(rank), .world = first_env(world), .local_rank = first_env(lrank), .local_world = first_env(lworld),
+        .uid = (uint32_t)mr_sys0(SYS_getuid),
+        .flags = (forked ? MR_PROCESS_FORKED : 0) | (mr_core.use_tsc ? MR_PROCESS_TSC : 0),
+        .host = u.nodename, .host_len = (uint32_t)strlen(u.nodename), .exe = exe, .exe_len = n > 0 ? (uint32_t)n : 0,
+        .cmdline = text, .cmdline_len = cmd ? cmd - 1 : 0,
+    };
+    h->process_bytes = (uint32_t)mr_mrt_encode_process(&p, (uint8_t *)h + MR_RING_PROCESS_AT, MR_RING_PROCESS_BYTES);
+    __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
+}
+
+static void map_session(void)
+{
+    char path[MR_PATH_BYTES];
+    size_t n = mr_copy_text(path, sizeof(path) - 16, mr_config.dir);
+    mr_copy_text(path + n, 16, "/session");
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    long p = mr_sys6(SYS_mmap, 0, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    mr_sys1(SYS_close, fd);
+    if (p > 0 || p < -4095)
+        mr_process.session = (void *)p;
+    if (mr_process.session && mr_process.session->magic != MR_SESSION_MAGIC)
+        mr_process.session = NULL;
+}
+
+enum mr_trace_mode mr_mode(void)
+{
+    const struct mr_session *s = mr_process.session;
+    if (!s || mr_process.late)
+        return MR_MODE_SELF;
+    uint32_t state = atomic_load_explicit(&s->collecting, memory_order_relaxed);
+    return state == MR_SESSION_OFF ? MR_MODE_OFF : state ? MR_MODE_COLLECTED : MR_MODE_SELF;
+}
+
+static void make_file_table(void)
+{
+    struct rlimit limit = {.rlim_max = 4096};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &limit);
+    uint64_t n = MR_MIN((uint64_t)limit.rlim_max, (uint64_t)1 << 20);
+    mr_core.file_of = mr_map(n * sizeof(uint32_t));
+    mr_core.files = mr_core.file_of ? (uint32_t)n : 0;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (mr_live.alive)
+        mr_live.active = !mr_live.active;
+}
+
+static void first_begin(void)
+{
+    mr_core.use_tsc = tsc_is_invariant();
+    mr_config_read();
+    make_file_table();
+    if (!mr_config.collected)
+        mr_sys3(SYS_mkdirat, AT_FDCWD, mr_config.dir, 0700);
+    mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
+    if (mr_config.signal)
+        signal(mr_config.signal, on_signal);
+}
+
+bool mr_process_begin(bool forked)
+{
+    if (!forked)
+        first_begin();
+    else
+        mr_files_forget();
+    /* The parent's rings stay mapped in a child and are never touched again. */
+    memset(&mr_process, 0, sizeof(mr_process));
+    mr_process.pid = (uint32_t)mr_sys0(SYS_getpid);
+    if (mr_sys3(SYS_getrandom, &mr_process.key, sizeof(mr_process.key), 0) != sizeof(mr_process.key))
+        mr_process.key = mr_stamp() * 0x9e3779b97f4a7c15ull + mr_process.pid;
+    mr_names_reset();
+    mr_core.epoch++;
+    if (mr_config.collected)
+        map_session();
+    int rc = mr_segment_open(0);
+    if (rc) {
+        mr_say("cannot create the ring file in the trace folder", rc);
+        return false;
+    }
+    mr_process_describe(forked);
+    mr_live.alive = 1;
+    mr_live.active = mr_config.start;
+    return true;
+}
+
+/* ---- ending ---- */
+
+void mr_before_exit(void)
+{
+    if (!mr_live.alive || mr_tls.vforked)
+        return;
+    if (mr_mode() != MR_MODE_SELF) {
+        atomic_store(&mr_process.segment[0]->state, MR_RING_EXITED);
+        return;
+    }
+    int keep = errno;
+    uint32_t busy = mr_tls.busy;
+    mr_tls.busy = 1;
+    mr_process.late = true;
+    mr_tls.limit = 0;
+    mr_drain_all(MR_HOW_EXIT);
+    mr_tls.busy = busy;
+    errno = keep;
+}
+
+void mr_before_exec(void)
+{
+    if (!mr_live.alive || mr_tls.vforked)
+        return;
+    if (mr_mode() == MR_MODE_SELF) {
+        uint32_t busy = mr_tls.busy;
+        mr_tls.busy = 1;
+        mr_drain_all(MR_HOW_EXEC);
+        mr_tls.busy = busy;
+    }
+    atomic_store(&mr_process.segment[0]->state, MR_RING_EXEC);
+}
+
+void mr_after_exec(void)
+{
+    if (!mr_live.alive || mr_tls.vforked)
+        return;
+    if (mr_mode() != MR_MODE_SELF) {
+        atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
+        return;
+    }
+    /* The old rings are written and removed: go on as a new image. */
+    mr_tls = (struct mr_tls){.busy = 1};
+    mr_live.alive = mr_live.active = 0;
+    mr_process_begin(true);
+    mr_tls.busy = 0;
+}

@@ -1,0 +1,77 @@
+/* What the files of the tracer's core share beyond tracer_core.h. Everything here runs with mr_tls.busy set. */
+#ifndef MR_TRACER_INTERNAL_H
+#define MR_TRACER_INTERNAL_H
+
+#include "event/mrt.h"
+#include "tracer/tracer_core.h"
+
+#define MR_MAX_SEGMENTS 64
+#define MR_PATH_BYTES 4096
+#define MR_ROOM 40 /* records that one event and its extras may need */
+
+enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
+
+struct mr_config {
+    char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
+    char include[2048], exclude[2048];
+    bool collected, start;
+    int signal;
+    uint32_t sample;
+};
+
+struct mr_process {
+    struct mr_ring_header *segment[MR_MAX_SEGMENTS];
+    uint32_t segments;
+    struct mr_session *session;
+    uint64_t key;
+    uint32_t pid;
+    _Atomic uint64_t lost; /* events without a slot */
+    _Atomic uint32_t claim_lock, name_lock, encode_lock;
+    bool late;             /* the program's exit handlers are running: write each event at once */
+    /* Own output, when nobody drains. */
+    void *workspace;
+    uint8_t *out;
+    bool header_written;
+    uint64_t strings_bytes;
+    uint32_t strings;
+    uint64_t events;
+};
+
+extern MR_HIDDEN struct mr_config mr_config;
+extern MR_HIDDEN struct mr_process mr_process;
+
+MR_HIDDEN void mr_yield(void);
+static inline void mr_spin_lock(_Atomic uint32_t *lock)
+{
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire))
+        mr_yield();
+}
+static inline void mr_spin_unlock(_Atomic uint32_t *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
+}
+
+MR_HIDDEN enum mr_trace_mode mr_mode(void);
+MR_HIDDEN void mr_stop_tracing(const char *why, long error);
+MR_HIDDEN void *mr_map(size_t bytes);
+MR_HIDDEN size_t mr_copy_text(char *to, size_t cap, const char *from);
+MR_HIDDEN size_t mr_hex(char *to, uint64_t v);
+MR_HIDDEN size_t mr_decimal(char *to, uint64_t v);
+/* Path of one of our files: <dir>/<pid>.<key>[.<segment>.ring | .mrt]. */
+MR_HIDDEN void mr_own_path(char out[MR_PATH_BYTES], int segment);
+MR_HIDDEN struct mr_slot *mr_slot_claim(void);
+MR_HIDDEN int mr_segment_open(uint32_t index);
+/* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
+MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
+MR_HIDDEN void mr_drain_all(enum mr_mrt_how how);
+MR_HIDDEN void mr_names_reset(void);
+MR_HIDDEN void mr_files_forget(void);
+MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
+MR_HIDDEN void mr_process_describe(bool forked);
+MR_HIDDEN void mr_config_read(void);
+MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
+MR_HIDDEN bool mr_path_wanted(const char *path);
+MR_HIDDEN bool mr_process_begin(bool forked);
+MR_HIDDEN unsigned mr_slot_index(const struct mr_slot *slot);
+
+#endif

@@ -1,0 +1,268 @@
+/* Names: the string arena in the spool file, a private hash table over it, the table of descriptors, the working
+ * directory and the path filter. All under one spin lock that is held for some hundred nanoseconds; a thread never
+ * re-enters it because `busy` is set around it. Strings are stored as the program gave them. */
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct entry {
+    uint32_t hash, id;
+    uint64_t at; /* in the arena */
+};
+
+static struct entry *table;
+static uint32_t table_slots, table_used;
+static char cwd[MR_PATH_BYTES];
+static size_t cwd_len;
+static _Atomic bool cwd_known;
+static char joined[3 * MR_PATH_BYTES];
+
+static uint32_t hash_text(const char *s, size_t len, uint32_t kind)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ (len * 0xff51afd7ed558ccdull) ^ kind;
+    for (; len >= 8; s += 8, len -= 8) {
+        uint64_t v;
+        memcpy(&v, s, 8);
+        h = (h ^ v) * 0x9fb21c651e98df25ull;
+        h ^= h >> 32;
+    }
+    uint64_t v = 0;
+    memcpy(&v, s, len);
+    h = (h ^ v) * 0x9fb21c651e98df25ull;
+    h ^= h >> 29;
+    return (uint32_t)(h >> 8) | 1;
+}
+
+static uint8_t *arena(void)
+{
+    return (uint8_t *)mr_process.segment[0] + MR_RING_STRINGS_AT;
+}
+
+static void table_insert(struct entry *t, uint32_t slots, struct entry e)
+{
+    uint32_t i = e.hash & (slots - 1);
+    while (t[i].hash)
+        i = (i + 1) & (slots - 1);
+    t[i] = e;
+}
+
+static bool table_grow(void)
+{
+    uint32_t slots = table_slots ? table_slots * 2 : 4096;
+    struct entry *bigger = mr_map(slots * sizeof(*bigger));
+    if (!bigger)
+        return false;
+    for (uint32_t i = 0; i < table_slots; i++)
+        if (table[i].hash)
+            table_insert(bigger, slots, table[i]);
+    if (table)
+        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+    table = bigger;
+    table_slots = slots;
+    return true;
+}
+
+static uint32_t find(uint32_t hash, uint32_t kind, const char *text, size_t len)
+{
+    if (!table_slots)
+        return 0;
+    for (uint32_t i = hash & (table_slots - 1); table[i].hash; i = (i + 1) & (table_slots - 1)) {
+        const struct mr_arena_string *s = (const void *)(arena() + table[i].at);
+        if (table[i].hash == hash && s->len == len && s->kind == kind && !memcmp(s->text, text, len))
+            return table[i].id;
+    }
+    return 0;
+}
+
+static uint32_t append(uint32_t hash, uint32_t kind, const char *text, size_t len)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    uint64_t at = atomic_load_explicit(&h->strings_used, memory_order_relaxed), bytes = MR_ARENA_STRING_BYTES(len);
+    if (at + bytes > MR_RING_STRING_BYTES || (table_used * 2 >= table_slots && !table_grow())) {
+        atomic_fetch_add(&h->strings_full, 1);
+        return 0;
+    }
+    struct mr_arena_string *s = (void *)(arena() + at);
+    s->len = (uint32_t)len;
+    s->kind = (uint8_t)kind;
+    memcpy(s->text, text, len);
+    uint32_t id = atomic_load_explicit(&h->strings, memory_order_relaxed) + 1;
+    atomic_store_explicit(&h->strings, id, memory_order_relaxed);
+    atomic_store_explicit(&h->strings_used, at + bytes, memory_order_release); /* R5 */
+    table_insert(table, table_slots, (struct entry){.hash = hash, .id = id, .at = at});
+    table_used++;
+    return id;
+}
+
+static uint32_t intern_locked(uint32_t kind, const char *text, size_t len)
+{
+    uint32_t hash = hash_text(text, len, kind), id = find(hash, kind, text, len);
+    if (id)
+        return id;
+    if (kind == MR_STR_PATH && !mr_path_wanted(text))
+        return MR_FILE_EXCLUDED;
+    return append(hash, kind, text, len);
+}
+
+/* Runs one step with busy set and the lock held; 0 when a signal handler interrupted the tracer on this thread. */
+static bool names_lock(void)
+{
+    if (mr_tls.busy)
+        return false;
+    mr_tls.busy = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    mr_spin_lock(&mr_process.name_lock);
+    return true;
+}
+
+static void names_unlock(void)
+{
+    mr_spin_unlock(&mr_process.name_lock);
+    atomic_signal_fence(memory_order_seq_cst);
+    mr_tls.busy = 0;
+    if (mr_tls.pendings)
+        mr_flush_pending();
+}
+
+uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
+{
+    if (!mr_live.alive || !names_lock())
+        return 0;
+    uint32_t id = intern_locked(kind, text, MR_MIN(len, (size_t)65535));
+    names_unlock();
+    return id;
+}
+
+static size_t directory_of(int dirfd, char *out)
+{
+    if (dirfd == AT_FDCWD) {
+        if (!atomic_load(&cwd_known)) {
+            long n = mr_sys2(SYS_getcwd, cwd, sizeof(cwd));
+            cwd_len = n > 1 ? (size_t)n - 1 : 0;
+            atomic_store(&cwd_known, true);
+        }
+        memcpy(out, cwd, cwd_len);
+        return cwd_len;
+    }
+    char link[32] = "/proc/self/fd/";
+    link[14 + mr_decimal(link + 14, (uint64_t)(uint32_t)dirfd)] = 0;
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, out, MR_PATH_BYTES - 1);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static bool tidy(const char *path, size_t len)
+{
+    return len && path[0] == '/' && !memmem(path, len, "/./", 3) && !memmem(path, len, "//", 2) && !memmem(path, len, "/../", 4);
+}
+
+/* Removes "//" and "/./", which name the same directory; ".." stays, it may cross a symbolic link. */
+static size_t tidy_up(char *s, size_t len)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == '/') {
+            while (i + 1 < len && (s[i + 1] == '/' || (s[i + 1] == '.' && (i + 2 == len || s[i + 2] == '/'))))
+                i += s[i + 1] == '/' ? 1 : 2;
+            i = MR_MIN(i, len - 1);
+            s[to++] = '/';
+        } else {
+            s[to++] = s[i];
+        }
+    }
+    if (to > 1 && s[to - 1] == '/')
+        to--;
+    s[to] = 0;
+    return to;
+}
+
+uint32_t mr_path_id(int dirfd, const char *path)
+{
+    int keep = errno;
+    if (!path || !mr_live.alive)
+        return 0;
+    size_t len = strnlen(path, MR_PATH_BYTES);
+    if (!names_lock())
+        return 0;
+    uint32_t id;
+    if (tidy(path, len) && len < MR_PATH_BYTES) {
+        id = intern_locked(MR_STR_PATH, path, len);
+    } else {
+        size_t n = len && path[0] == '/' ? 0 : directory_of(dirfd, joined);
+        if (n || !(len && path[0] == '/'))
+            joined[n++] = '/';
+        memcpy(joined + n, path, len);
+        n = tidy_up(joined, n + len);
+        id = intern_locked(MR_STR_PATH, joined, n);
+    }
+    names_unlock();
+    errno = keep;
+    return id;
+}
+
+void mr_cwd_changed(void)
+{
+    atomic_store(&cwd_known, false);
+}
+
+uint32_t mr_file_resolve(int fd)
+{
+    char link[32] = "/proc/self/fd/", target[MR_PATH_BYTES];
+    if (fd < 0 || !mr_live.alive)
+        return 0;
+    link[14 + mr_decimal(link + 14, (uint64_t)(uint32_t)fd)] = 0;
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, target, sizeof(target) - 1);
+    if (n <= 0)
+        return 0;
+    target[n] = 0;
+    if (!names_lock())
+        return 0;
+    uint32_t id = intern_locked(MR_STR_PATH, target, (size_t)n);
+    names_unlock();
+    mr_file_set(fd, id);
+    return id;
+}
+
+void mr_file_set(int fd, uint32_t file)
+{
+    if ((uint32_t)fd >= mr_core.files || mr_tls.vforked)
+        return;
+    atomic_store_explicit(&mr_core.file_of[fd], file, memory_order_relaxed);
+    uint32_t top = atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
+    while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&mr_core.max_fd, &top, (uint32_t)fd)) {
+    }
+}
+
+void mr_file_dup(int from, int to)
+{
+    uint32_t id = (uint32_t)from < mr_core.files ? atomic_load_explicit(&mr_core.file_of[from], memory_order_relaxed) : 0;
+    mr_file_set(to, id);
+}
+
+void mr_file_forget_range(unsigned first, unsigned last)
+{
+    unsigned top = MR_MIN(last, atomic_load(&mr_core.max_fd));
+    for (unsigned fd = first; fd <= top && fd < mr_core.files && !mr_tls.vforked; fd++)
+        atomic_store_explicit(&mr_core.file_of[fd], 0, memory_order_relaxed);
+}
+
+void mr_names_reset(void)
+{
+    if (table)
+        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+    table = NULL;
+    table_slots = table_used = 0;
+    atomic_store(&cwd_known, false);
+    atomic_store(&mr_process.name_lock, 0);
+}
+
+/* After a fork the child has a table of strings of its own; its inherited descriptors are looked up again when used. */
+void mr_files_forget(void)
+{
+    uint32_t top = atomic_load(&mr_core.max_fd);
+    for (uint32_t fd = 0; fd <= top && fd < mr_core.files; fd++)
+        if (mr_core.file_of[fd] != MR_FILE_EXCLUDED)
+            mr_core.file_of[fd] = 0;
+}

@@ -1,0 +1,100 @@
+/* How a row becomes a wrapper. The C name is w_<name>; the exported symbol comes from the assembler label, so system
+ * headers cannot disagree. The pointer to the real function starts at a boot function that looks it up, so the hot path has
+ * neither a test nor a lock for it. In a row's recording expression t0, t1, r and the arguments are visible. */
+#ifndef MR_TRACER_WRAP_H
+#define MR_TRACER_WRAP_H
+
+#include "tracer/tracer_core.h"
+
+#include <fcntl.h>
+
+#define MR_REAL(ret, name, params, args)                                                                             \
+    static ret boot_##name params;                                                                                   \
+    static ret(*real_##name) params = boot_##name;                                                                   \
+    static ret boot_##name params                                                                                    \
+    {                                                                                                                \
+        *(void **)&real_##name = mr_next(#name);                                                                     \
+        return real_##name args;                                                                                     \
+    }
+
+#define MR_SYMBOL(ret, name, params)                                                                                 \
+    MR_EXPORT ret w_##name params __asm__(#name);                                                                    \
+    ret w_##name params
+
+#define MR_WRAP(ret, name, params, args, ...)                                                                        \
+    MR_REAL(ret, name, params, args)                                                                                 \
+    MR_SYMBOL(ret, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        ret r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        __VA_ARGS__;                                                                                                 \
+        return r;                                                                                                    \
+    }
+
+/* Another exported name for the same wrapper. */
+#define MR_ALIAS(name, other)                                                                                        \
+    extern MR_EXPORT __typeof__(w_##other) a_##name __asm__(#name) __attribute__((alias(#other)));
+
+/* An event that names a path. */
+static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    uint32_t file = result == -EFAULT ? 0 : mr_path_id(dirfd, path);
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, call, file, 0, offset, result);
+}
+
+/* An event that made a descriptor from a path. */
+static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd)
+{
+    int64_t result = fd == -1 ? -errno : fd;
+    uint32_t file = result == -EFAULT ? 0 : mr_path_id(dirfd, path);
+    if (fd >= 0)
+        mr_file_set(fd, file);
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, call, file, fd >= 0 ? (uint32_t)MR_MIN(fd + 1, 0xffff) : 0, flags, result);
+}
+
+/* An event that names two paths; filtered only if both are excluded. */
+static inline void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2,
+                                int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    uint32_t one = result == -EFAULT ? 0 : mr_path_id(dir1, path1), two = result == -EFAULT ? 0 : mr_path_id(dir2, path2);
+    if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
+        return;
+    const struct mr_extra extra = {.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two};
+    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, 0, MR_NO_OFFSET, result, &extra, 1);
+}
+
+/* Bytes from one descriptor to another. */
+static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint64_t offset, uint64_t count, int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    uint32_t one = mr_file_of(in), two = mr_file_of(out);
+    if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
+        return;
+    const struct mr_extra extra[] = {{.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two},
+                                     {.type = MR_MORE_COUNT, .value = count}};
+    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, (uint32_t)MR_MIN(in + 1, 0xffff), offset, result, extra,
+                (int64_t)count == result ? 1 : 2);
+}
+
+#define CALL(c) MR_CALL_##c
+#define FD(c, fd, offset, count) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(count), (int64_t)r)
+/* Calls on a descriptor that move nothing: no count. */
+#define FD0(c, fd, offset) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(r == -1 ? -errno : (int64_t)r), (int64_t)r)
+#define PATH(c, dir, path, offset) mr_put_path(t0, t1, CALL(c), dir, path, (uint64_t)(offset), (int64_t)r)
+#define OPENED(c, dir, path, flags) mr_put_open(t0, t1, CALL(c), dir, path, (uint64_t)(flags), r)
+#define PATHS(c, d1, p1, d2, p2) mr_put_path2(t0, t1, CALL(c), d1, p1, d2, p2, (int64_t)r)
+#define COPY(c, in, out, offset, count) mr_put_copy(t0, t1, CALL(c), in, out, (uint64_t)(offset), count, (int64_t)r)
+#define CWD AT_FDCWD
+#define NONE MR_NO_OFFSET
+
+#endif

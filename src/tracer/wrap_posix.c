@@ -1,0 +1,419 @@
+/* POSIX and Linux calls. Most are one row each: result, name, parameters, arguments, what to record. The few that need
+ * a look before the call, or variable arguments, are written out below the rows. */
+#undef _FILE_OFFSET_BITS
+#include "tracer/wrap.h"
+
+#include <aio.h>
+#include <dirent.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+typedef int64_t off;
+typedef const char *path;
+
+/* Bytes an iovec asks for; called only after the kernel has read it. */
+static uint64_t iov_bytes(const struct iovec *v, int n, int64_t result)
+{
+    uint64_t sum = 0;
+    if (result == -1 && (errno == EFAULT || errno == EINVAL))
+        return 0;
+    for (int i = 0; i < n; i++)
+        sum += v[i].iov_len;
+    return sum;
+}
+#define IOV(v, n) iov_bytes(v, n, r)
+
+/* Reading and writing. */
+MR_WRAP(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), FD(read, fd, NONE, n))
+MR_WRAP(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), FD(write, fd, NONE, n))
+MR_WRAP(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), FD(pread, fd, o, n))
+MR_WRAP(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), FD(pwrite, fd, o, n))
+MR_ALIAS(pread64, pread)
+MR_ALIAS(pwrite64, pwrite)
+MR_WRAP(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n), FD(readv, fd, NONE, IOV(v, n)))
+MR_WRAP(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n), FD(writev, fd, NONE, IOV(v, n)))
+MR_WRAP(ssize_t, preadv, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(preadv, fd, o, IOV(v, n)))
+MR_WRAP(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(pwritev, fd, o, IOV(v, n)))
+MR_ALIAS(preadv64, preadv)
+MR_ALIAS(pwritev64, pwritev)
+MR_WRAP(ssize_t, preadv2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(preadv2, fd, o, IOV(v, n)))
+MR_WRAP(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(pwritev2, fd, o, IOV(v, n)))
+MR_ALIAS(preadv64v2, preadv2)
+MR_ALIAS(pwritev64v2, pwritev2)
+MR_WRAP(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t c), (fd, b, n, c), FD(read, fd, NONE, n))
+MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
+MR_ALIAS(__pread64_chk, __pread_chk)
+MR_WRAP(off, lseek, (int fd, off o, int w), (fd, o, w), FD0(lseek, fd, o))
+MR_ALIAS(lseek64, lseek)
+
+/* Between descriptors. */
+MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, p && r >= 0 ? *p - r : (off)NONE, n))
+MR_ALIAS(sendfile64, sendfile)
+MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+MR_WRAP(ssize_t, tee, (int i, int o, size_t n, unsigned f), (i, o, n, f), COPY(tee, i, o, NONE, n))
+MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, (int)n)))
+MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f),
+        COPY(copy_file_range, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+
+/* Making descriptors. */
+MR_WRAP(int, creat, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))
+MR_ALIAS(creat64, creat)
+MR_WRAP(int, __open_2, (path p, int f), (p, f), OPENED(open, CWD, p, f))
+MR_ALIAS(__open64_2, __open_2)
+MR_WRAP(int, __openat_2, (int d, path p, int f), (d, p, f), OPENED(openat, d, p, f))
+MR_ALIAS(__openat64_2, __openat_2)
+MR_WRAP(int, mkstemp, (char *p), (p), OPENED(mkstemp, CWD, p, O_CREAT | O_RDWR))
+MR_ALIAS(mkstemp64, mkstemp)
+MR_WRAP(int, mkostemp, (char *p, int f), (p, f), OPENED(mkostemp, CWD, p, O_CREAT | O_RDWR | f))
+MR_ALIAS(mkostemp64, mkostemp)
+MR_WRAP(int, mkstemps, (char *p, int s), (p, s), OPENED(mkstemps, CWD, p, O_CREAT | O_RDWR))
+MR_ALIAS(mkstemps64, mkstemps)
+MR_WRAP(int, mkostemps, (char *p, int s, int f), (p, s, f), OPENED(mkostemps, CWD, p, O_CREAT | O_RDWR | f))
+MR_ALIAS(mkostemps64, mkostemps)
+MR_WRAP(int, shm_open, (path p, int f, mode_t m), (p, f, m), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(shm_open), r, (uint64_t)f, (uint64_t)r, r))
+MR_WRAP(int, memfd_create, (path p, unsigned f), (p, f), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(memfd_create), r, f, (uint64_t)r, r))
+MR_WRAP(int, dup, (int fd), (fd), if (r >= 0) mr_file_dup(fd, r); FD0(dup, fd, NONE))
+MR_WRAP(int, dup2, (int fd, int to), (fd, to), if (r >= 0) mr_file_dup(fd, r); FD0(dup2, fd, NONE))
+MR_WRAP(int, dup3, (int fd, int to, int f), (fd, to, f), if (r >= 0) mr_file_dup(fd, r); FD0(dup3, fd, NONE))
+MR_WRAP(int, pipe, (int p[2]), (p), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe, CWD, NULL, NONE))
+MR_WRAP(int, pipe2, (int p[2], int f), (p, f), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe2, CWD, NULL, f))
+MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r && !(f & 4)) mr_file_forget_range(a, b); PATH(close_range, CWD, NULL, a))
+
+/* On descriptors. */
+MR_WRAP(int, fsync, (int fd), (fd), FD0(fsync, fd, NONE))
+MR_WRAP(int, fdatasync, (int fd), (fd), FD0(fdatasync, fd, NONE))
+MR_WRAP(int, syncfs, (int fd), (fd), FD0(syncfs, fd, NONE))
+MR_WRAP(int, sync_file_range, (int fd, off o, off n, unsigned f), (fd, o, n, f), FD(sync_file_range, fd, o, n))
+MR_WRAP(int, ftruncate, (int fd, off o), (fd, o), FD0(ftruncate, fd, o))
+MR_ALIAS(ftruncate64, ftruncate)
+MR_WRAP(int, fallocate, (int fd, int m, off o, off n), (fd, m, o, n), FD(fallocate, fd, o, n))
+MR_ALIAS(fallocate64, fallocate)
+MR_WRAP(int, flock, (int fd, int op), (fd, op), FD0(flock, fd, op))
+MR_WRAP(int, lockf, (int fd, int op, off n), (fd, op, n), FD0(lockf, fd, op))
+MR_ALIAS(lockf64, lockf)
+MR_WRAP(ssize_t, readahead, (int fd, off o, size_t n), (fd, o, n), FD(readahead, fd, o, n))
+MR_WRAP(ssize_t, getdents64, (int fd, void *b, size_t n), (fd, b, n), FD0(getdents64, fd, NONE))
+MR_WRAP(int, fstat, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
+MR_ALIAS(fstat64, fstat)
+MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE))
+MR_ALIAS(__fxstat64, __fxstat)
+MR_WRAP(int, fstatfs, (int fd, void *s), (fd, s), FD0(fstatfs, fd, NONE))
+MR_ALIAS(fstatfs64, fstatfs)
+MR_WRAP(int, fstatvfs, (int fd, void *s), (fd, s), FD0(fstatvfs, fd, NONE))
+MR_ALIAS(fstatvfs64, fstatvfs)
+MR_WRAP(int, fchmod, (int fd, mode_t m), (fd, m), FD0(fchmod, fd, m))
+MR_WRAP(int, fchown, (int fd, uid_t u, gid_t g), (fd, u, g), FD0(fchown, fd, NONE))
+MR_WRAP(int, futimens, (int fd, const void *t), (fd, t), FD0(futimens, fd, NONE))
+MR_WRAP(int, futimes, (int fd, const void *t), (fd, t), FD0(futimes, fd, NONE))
+MR_WRAP(int, fchdir, (int fd), (fd), mr_cwd_changed(); FD0(fchdir, fd, NONE))
+MR_WRAP(ssize_t, fgetxattr, (int fd, path k, void *v, size_t n), (fd, k, v, n), FD0(fgetxattr, fd, NONE))
+MR_WRAP(int, fsetxattr, (int fd, path k, const void *v, size_t n, int f), (fd, k, v, n, f), FD0(fsetxattr, fd, NONE))
+MR_WRAP(ssize_t, flistxattr, (int fd, char *v, size_t n), (fd, v, n), FD0(flistxattr, fd, NONE))
+MR_WRAP(int, fremovexattr, (int fd, path k), (fd, k), FD0(fremovexattr, fd, NONE))
+
+/* By path. */
+MR_WRAP(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
+MR_ALIAS(stat64, stat)
+MR_WRAP(int, lstat, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
+MR_ALIAS(lstat64, lstat)
+MR_WRAP(int, fstatat, (int d, path p, void *s, int f), (d, p, s, f), PATH(fstatat, d, p, NONE))
+MR_ALIAS(fstatat64, fstatat)
+MR_WRAP(int, __xstat, (int v, path p, void *s), (v, p, s), PATH(stat, CWD, p, NONE))
+MR_ALIAS(__xstat64, __xstat)
+MR_WRAP(int, __lxstat, (int v, path p, void *s), (v, p, s), PATH(lstat, CWD, p, NONE))
+MR_ALIAS(__lxstat64, __lxstat)
+MR_WRAP(int, __fxstatat, (int v, int d, path p, void *s, int f), (v, d, p, s, f), PATH(fstatat, d, p, NONE))
+MR_ALIAS(__fxstatat64, __fxstatat)
+MR_WRAP(int, statx, (int d, path p, int f, unsigned m, void *s), (d, p, f, m, s), PATH(statx, d, p, NONE))
+MR_WRAP(int, statfs, (path p, void *s), (p, s), PATH(statfs, CWD, p, NONE))
+MR_ALIAS(statfs64, statfs)
+MR_WRAP(int, statvfs, (path p, void *s), (p, s), PATH(statvfs, CWD, p, NONE))
+MR_ALIAS(statvfs64, statvfs)
+MR_WRAP(int, access, (path p, int m), (p, m), PATH(access, CWD, p, m))
+MR_WRAP(int, faccessat, (int d, path p, int m, int f), (d, p, m, f), PATH(faccessat, d, p, m))
+MR_WRAP(int, euidaccess, (path p, int m), (p, m), PATH(euidaccess, CWD, p, m))
+MR_WRAP(int, eaccess, (path p, int m), (p, m), PATH(eaccess, CWD, p, m))
+MR_WRAP(int, truncate, (path p, off o), (p, o), PATH(truncate, CWD, p, o))
+MR_ALIAS(truncate64, truncate)
+MR_WRAP(int, unlink, (path p), (p), PATH(unlink, CWD, p, NONE))
+MR_WRAP(int, unlinkat, (int d, path p, int f), (d, p, f), PATH(unlinkat, d, p, f))
+MR_WRAP(int, remove, (path p), (p), PATH(remove, CWD, p, NONE))
+MR_WRAP(int, mkdir, (path p, mode_t m), (p, m), PATH(mkdir, CWD, p, m))
+MR_WRAP(int, mkdirat, (int d, path p, mode_t m), (d, p, m), PATH(mkdirat, d, p, m))
+MR_WRAP(int, rmdir, (path p), (p), PATH(rmdir, CWD, p, NONE))
+MR_WRAP(int, mknod, (path p, mode_t m, dev_t v), (p, m, v), PATH(mknod, CWD, p, m))
+MR_WRAP(int, mknodat, (int d, path p, mode_t m, dev_t v), (d, p, m, v), PATH(mknodat, d, p, m))
+MR_WRAP(int, __xmknod, (int v, path p, mode_t m, dev_t *n), (v, p, m, n), PATH(mknod, CWD, p, m))
+MR_WRAP(int, __xmknodat, (int v, int d, path p, mode_t m, dev_t *n), (v, d, p, m, n), PATH(mknodat, d, p, m))
+MR_WRAP(int, mkfifo, (path p, mode_t m), (p, m), PATH(mkfifo, CWD, p, m))
+MR_WRAP(int, mkfifoat, (int d, path p, mode_t m), (d, p, m), PATH(mkfifoat, d, p, m))
+MR_WRAP(int, chmod, (path p, mode_t m), (p, m), PATH(chmod, CWD, p, m))
+MR_WRAP(int, fchmodat, (int d, path p, mode_t m, int f), (d, p, m, f), PATH(fchmodat, d, p, m))
+MR_WRAP(int, chown, (path p, uid_t u, gid_t g), (p, u, g), PATH(chown, CWD, p, NONE))
+MR_WRAP(int, lchown, (path p, uid_t u, gid_t g), (p, u, g), PATH(lchown, CWD, p, NONE))
+MR_WRAP(int, fchownat, (int d, path p, uid_t u, gid_t g, int f), (d, p, u, g, f), PATH(fchownat, d, p, NONE))
+MR_WRAP(int, utime, (path p, const void *t), (p, t), PATH(utime, CWD, p, NONE))
+MR_WRAP(int, utimes, (path p, const void *t), (p, t), PATH(utimes, CWD, p, NONE))
+MR_WRAP(int, lutimes, (path p, const void *t), (p, t), PATH(lutimes, CWD, p, NONE))
+MR_WRAP(int, futimesat, (int d, path p, const void *t), (d, p, t), PATH(futimesat, d, p, NONE))
+MR_WRAP(int, utimensat, (int d, path p, const void *t, int f), (d, p, t, f), PATH(utimensat, d, p, NONE))
+MR_WRAP(int, chdir, (path p), (p), if (!r) mr_cwd_changed(); PATH(chdir, CWD, p, NONE))
+MR_WRAP(int, chroot, (path p), (p), PATH(chroot, CWD, p, NONE); mr_cwd_changed())
+MR_WRAP(ssize_t, readlink, (path p, char *b, size_t n), (p, b, n), PATH(readlink, CWD, p, NONE))
+MR_WRAP(ssize_t, readlinkat, (int d, path p, char *b, size_t n), (d, p, b, n), PATH(readlinkat, d, p, NONE))
+MR_WRAP(ssize_t, __readlink_chk, (path p, char *b, size_t n, size_t c), (p, b, n, c), PATH(readlink, CWD, p, NONE))
+MR_WRAP(ssize_t, __readlinkat_chk, (int d, path p, char *b, size_t n, size_t c), (d, p, b, n, c), PATH(readlinkat, d, p, NONE))
+MR_WRAP(int, symlink, (path a, path p), (a, p), PATH(symlink, CWD, p, NONE))
+MR_WRAP(int, symlinkat, (path a, int d, path p), (a, d, p), PATH(symlinkat, d, p, NONE))
+MR_WRAP(int, link, (path a, path b), (a, b), PATHS(link, CWD, a, CWD, b))
+MR_WRAP(int, linkat, (int d, path a, int e, path b, int f), (d, a, e, b, f), PATHS(linkat, d, a, e, b))
+MR_WRAP(int, rename, (path a, path b), (a, b), PATHS(rename, CWD, a, CWD, b))
+MR_WRAP(int, renameat, (int d, path a, int e, path b), (d, a, e, b), PATHS(renameat, d, a, e, b))
+MR_WRAP(int, renameat2, (int d, path a, int e, path b, unsigned f), (d, a, e, b, f), PATHS(renameat2, d, a, e, b))
+MR_WRAP(ssize_t, getxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(getxattr, CWD, p, NONE))
+MR_WRAP(ssize_t, lgetxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(lgetxattr, CWD, p, NONE))
+MR_WRAP(int, setxattr, (path p, path k, const void *v, size_t n, int f), (p, k, v, n, f), PATH(setxattr, CWD, p, NONE))
+MR_WRAP(int, lsetxattr, (path p, path k, const void *v, size_t n, int f), (p, k, v, n, f), PATH(lsetxattr, CWD, p, NONE))
+MR_WRAP(ssize_t, listxattr, (path p, char *v, size_t n), (p, v, n), PATH(listxattr, CWD, p, NONE))
+MR_WRAP(ssize_t, llistxattr, (path p, char *v, size_t n), (p, v, n), PATH(llistxattr, CWD, p, NONE))
+MR_WRAP(int, removexattr, (path p, path k), (p, k), PATH(removexattr, CWD, p, NONE))
+MR_WRAP(int, lremovexattr, (path p, path k), (p, k), PATH(lremovexattr, CWD, p, NONE))
+
+/* Calls that give NULL on failure, or their error instead of setting errno. */
+#define NULL_FAILS(p) ((p) ? 0 : -(int64_t)errno)
+MR_WRAP(char *, realpath, (path p, char *o), (p, o), mr_put_path(t0, t1, CALL(realpath), CWD, p, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, __realpath_chk, (path p, char *o, size_t n), (p, o, n), mr_put_path(t0, t1, CALL(realpath), CWD, p, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, mkdtemp, (char *p), (p), mr_put_path(t0, t1, CALL(mkdtemp), CWD, p, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, getcwd, (char *b, size_t n), (b, n), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, __getcwd_chk, (char *b, size_t n, size_t c), (b, n, c), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
+MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, t1, CALL(posix_fallocate), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
+MR_ALIAS(posix_fallocate64, posix_fallocate)
+MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
+MR_ALIAS(posix_fadvise64, posix_fadvise)
+MR_WRAP(mode_t, umask, (mode_t m), (m), mr_put(t0, t1, CALL(umask), 0, 0, m, (int64_t)r))
+
+/* Directories. */
+static void put_dir(uint64_t t0, uint64_t t1, unsigned call, DIR *d, int64_t result)
+{
+    int fd = d ? dirfd(d) : -1;
+    mr_put_fd(t0, t1, call, fd, NONE, (uint64_t)result, result);
+}
+MR_WRAP(DIR *, opendir, (path p), (p), mr_put_open(t0, t1, CALL(opendir), CWD, p, NONE, r ? dirfd(r) : -1))
+MR_WRAP(DIR *, fdopendir, (int fd), (fd), mr_put_fd(t0, t1, CALL(fdopendir), fd, NONE, (uint64_t)NULL_FAILS(r), NULL_FAILS(r)))
+MR_WRAP(void *, readdir, (DIR *d), (d), put_dir(t0, t1, CALL(readdir), d, r != NULL))
+MR_ALIAS(readdir64, readdir)
+MR_WRAP(int, readdir_r, (DIR *d, void *e, void **o), (d, e, o), put_dir(t0, t1, CALL(readdir_r), d, -(int64_t)r))
+MR_ALIAS(readdir64_r, readdir_r)
+MR_WRAP(long, telldir, (DIR *d), (d), put_dir(t0, t1, CALL(telldir), d, r))
+typedef int dir_select(const void *);
+typedef int dir_order(const void *, const void *);
+MR_WRAP(int, scandir, (path p, void *l, dir_select *s, dir_order *o), (p, l, s, o), PATH(scandir, CWD, p, NONE))
+MR_ALIAS(scandir64, scandir)
+MR_WRAP(int, scandirat, (int d, path p, void *l, dir_select *s, dir_order *o), (d, p, l, s, o), PATH(scandirat, d, p, NONE))
+MR_ALIAS(scandirat64, scandirat)
+MR_WRAP(int, nftw, (path p, void *f, int n, int g), (p, f, n, g), PATH(nftw, CWD, p, NONE))
+MR_ALIAS(nftw64, nftw)
+MR_WRAP(int, ftw, (path p, void *f, int n), (p, f, n), PATH(ftw, CWD, p, NONE))
+MR_ALIAS(ftw64, ftw)
+MR_WRAP(int, glob, (path p, int f, void *e, void *g), (p, f, e, g), mr_put_path(t0, t1, CALL(glob), CWD, p, NONE, -(int64_t)r))
+MR_ALIAS(glob64, glob)
+MR_WRAP(void *, fts_open, (char *const *p, int f, void *c), (p, f, c), mr_put_path(t0, t1, CALL(fts_open), CWD, r ? p[0] : NULL, (uint64_t)f, NULL_FAILS(r)))
+MR_ALIAS(fts64_open, fts_open)
+MR_WRAP(void *, fts_read, (void *f), (f), mr_put(t0, t1, CALL(fts_read), 0, 0, NONE, r != NULL))
+MR_ALIAS(fts64_read, fts_read)
+MR_WRAP(int, fts_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
+MR_ALIAS(fts64_close, fts_close)
+
+/* Mapped files. Anonymous memory is not I/O; unmapping is recorded once something was mapped from a file. */
+static _Atomic uint32_t mapped_files;
+static void put_map(uint64_t t0, uint64_t t1, int fd, int flags, uint64_t offset, uint64_t len, void *at)
+{
+    if (fd < 0 || flags & MAP_ANONYMOUS)
+        return;
+    atomic_store_explicit(&mapped_files, 1, memory_order_relaxed);
+    mr_put_fd(t0, t1, CALL(mmap), fd, offset, len, at == MAP_FAILED ? -errno : (int64_t)(uintptr_t)at);
+}
+static void put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result)
+{
+    const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = len};
+    if (atomic_load_explicit(&mapped_files, memory_order_relaxed))
+        mr_put_slow(t0, t1, call, 0, 0, (uintptr_t)at, result, &extra, 1);
+}
+MR_WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), put_map(t0, t1, fd, f, (uint64_t)o, n, r))
+MR_ALIAS(mmap64, mmap)
+MR_WRAP(int, munmap, (void *a, size_t n), (a, n), put_memory(t0, t1, CALL(munmap), a, n, r ? -errno : 0))
+MR_WRAP(int, msync, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(msync), a, n, r ? -errno : 0))
+MR_WRAP(int, madvise, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(madvise), a, n, r ? -errno : 0))
+MR_WRAP(int, posix_madvise, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(posix_madvise), a, n, -(int64_t)r))
+
+/* Asynchronous I/O: the submission, and at aio_return what was moved. */
+static void put_aio(uint64_t t0, uint64_t t1, unsigned call, const struct aiocb *a, int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    mr_put_fd(t0, t1, call, a->aio_fildes, (uint64_t)a->aio_offset, a->aio_nbytes, result);
+}
+static unsigned aio_returned(const struct aiocb *a)
+{
+    return a->aio_lio_opcode == LIO_READ ? CALL(aio_return_read) : a->aio_lio_opcode == LIO_WRITE ? CALL(aio_return_write) : CALL(aio_return_fsync);
+}
+static void put_list(uint64_t t0, uint64_t t1, struct aiocb *const *l, int n, int64_t result)
+{
+    mr_put(t0, t1, CALL(lio_listio), 0, 0, (uint64_t)n, result == -1 ? -errno : result);
+    for (int i = 0; i < n && result != -1; i++)
+        if (l[i] && l[i]->aio_lio_opcode != LIO_NOP)
+            put_aio(t0, t1, l[i]->aio_lio_opcode == LIO_READ ? CALL(aio_read) : CALL(aio_write), l[i], 0);
+}
+MR_WRAP(int, aio_read, (struct aiocb * a), (a), put_aio(t0, t1, CALL(aio_read), a, r))
+MR_ALIAS(aio_read64, aio_read)
+MR_WRAP(int, aio_write, (struct aiocb * a), (a), put_aio(t0, t1, CALL(aio_write), a, r))
+MR_ALIAS(aio_write64, aio_write)
+MR_WRAP(int, aio_fsync, (int op, struct aiocb *a), (op, a), put_aio(t0, t1, CALL(aio_fsync), a, r))
+MR_ALIAS(aio_fsync64, aio_fsync)
+MR_WRAP(ssize_t, aio_return, (struct aiocb * a), (a), put_aio(t0, t1, aio_returned(a), a, r))
+MR_ALIAS(aio_return64, aio_return)
+MR_WRAP(int, aio_suspend, (const struct aiocb *const *l, int n, const void *t), (l, n, t), mr_put(t0, t1, CALL(aio_suspend), 0, 0, (uint64_t)n, r ? -errno : 0))
+MR_ALIAS(aio_suspend64, aio_suspend)
+MR_WRAP(int, aio_cancel, (int fd, struct aiocb *a), (fd, a), FD0(aio_cancel, fd, NONE))
+MR_ALIAS(aio_cancel64, aio_cancel)
+MR_WRAP(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s), (m, l, n, s), put_list(t0, t1, l, n, r))
+MR_ALIAS(lio_listio64, lio_listio)
+
+/* ---- written out ---- */
+
+MR_REAL(int, close, (int fd), (fd))
+MR_SYMBOL(int, close, (int fd))
+{
+    if (!mr_enter())
+        return real_close(fd);
+    /* The file is looked up and forgotten before: another thread may get the number the moment it is free. */
+    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+    if (file)
+        mr_file_set(fd, 0);
+    uint64_t t0 = mr_stamp();
+    int r = real_close(fd);
+    uint64_t t1 = mr_stamp();
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, CALL(close), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r == -1 ? -errno : r);
+    return r;
+}
+
+MR_REAL(int, closedir, (DIR *d), (d))
+MR_SYMBOL(int, closedir, (DIR *d))
+{
+    if (!mr_enter() || !d)
+        return real_closedir(d);
+    int fd = dirfd(d);
+    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+    if (file)
+        mr_file_set(fd, 0);
+    uint64_t t0 = mr_stamp();
+    int r = real_closedir(d);
+    uint64_t t1 = mr_stamp();
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, CALL(closedir), file, (uint32_t)fd + 1, NONE, r == -1 ? -errno : r);
+    return r;
+}
+
+#define MR_VOID(name, call, params, args, ...)                                                                       \
+    static void boot_##name params;                                                                                  \
+    static void(*real_##name) params = boot_##name;                                                                  \
+    static void boot_##name params                                                                                   \
+    {                                                                                                                \
+        *(void **)&real_##name = mr_next(#name);                                                                     \
+        real_##name args;                                                                                            \
+    }                                                                                                                \
+    MR_SYMBOL(void, name, params)                                                                                    \
+    {                                                                                                                \
+        bool on = mr_enter();                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        real_##name args;                                                                                            \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        if (on) {                                                                                                    \
+            __VA_ARGS__;                                                                                             \
+        }                                                                                                            \
+    }
+MR_VOID(sync, sync, (void), (), mr_put(t0, t1, CALL(sync), 0, 0, NONE, 0))
+MR_VOID(rewinddir, rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
+MR_VOID(seekdir, seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
+MR_VOID(closefrom, closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
+
+MR_REAL(int, open, (path p, int f, mode_t m), (p, f, m))
+MR_EXPORT int w_open(path p, int f, ...) __asm__("open");
+int w_open(path p, int f, ...)
+{
+    va_list ap;
+    va_start(ap, f);
+    mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if (!mr_enter())
+        return real_open(p, f, m);
+    uint64_t t0 = mr_stamp();
+    int r = real_open(p, f, m);
+    uint64_t t1 = mr_stamp();
+    OPENED(open, CWD, p, f);
+    return r;
+}
+MR_ALIAS(open64, open)
+
+MR_REAL(int, openat, (int d, path p, int f, mode_t m), (d, p, f, m))
+MR_EXPORT int w_openat(int d, path p, int f, ...) __asm__("openat");
+int w_openat(int d, path p, int f, ...)
+{
+    va_list ap;
+    va_start(ap, f);
+    mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if (!mr_enter())
+        return real_openat(d, p, f, m);
+    uint64_t t0 = mr_stamp();
+    int r = real_openat(d, p, f, m);
+    uint64_t t1 = mr_stamp();
+    OPENED(openat, d, p, f);
+    return r;
+}
+MR_ALIAS(openat64, openat)
+
+static void put_fcntl(uint64_t t0, uint64_t t1, int fd, int cmd, int r)
+{
+    if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
+        mr_file_dup(fd, r);
+    FD0(fcntl, fd, cmd);
+}
+MR_REAL(int, fcntl, (int fd, int cmd, void *arg), (fd, cmd, arg))
+MR_EXPORT int w_fcntl(int fd, int cmd, ...) __asm__("fcntl");
+int w_fcntl(int fd, int cmd, ...)
+{
+    va_list ap;
+    va_start(ap, cmd);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    if (!mr_enter())
+        return real_fcntl(fd, cmd, arg);
+    uint64_t t0 = mr_stamp();
+    int r = real_fcntl(fd, cmd, arg);
+    uint64_t t1 = mr_stamp();
+    put_fcntl(t0, t1, fd, cmd, r);
+    return r;
+}
+MR_ALIAS(fcntl64, fcntl)
+
+MR_REAL(void *, mremap, (void *a, size_t n, size_t m, int f, void *b), (a, n, m, f, b))
+MR_EXPORT void *w_mremap(void *a, size_t n, size_t m, int f, ...) __asm__("mremap");
+void *w_mremap(void *a, size_t n, size_t m, int f, ...)
+{
+    va_list ap;
+    va_start(ap, f);
+    void *b = va_arg(ap, void *);
+    va_end(ap);
+    bool on = mr_enter();
+    uint64_t t0 = mr_stamp();
+    void *r = real_mremap(a, n, m, f, b);
+    uint64_t t1 = mr_stamp();
+    if (on)
+        put_memory(t0, t1, CALL(mremap), a, m, r == MAP_FAILED ? -errno : 0);
+    return r;
+}

@@ -1,0 +1,422 @@
+/* Processes: fork, exec, spawn, exit, and the environment that carries the tracer into new programs. Also the look-up of
+ * real functions. */
+#undef _FILE_OFFSET_BITS
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+#include "tracer/wrap.h"
+
+#include <dlfcn.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern char **environ;
+typedef const char *path;
+
+/* ---- real functions ---- */
+
+static long missing(void)
+{
+    errno = ENOSYS;
+    return -1;
+}
+
+void *mr_next(const char *name)
+{
+    void *f = dlsym(RTLD_NEXT, name);
+    return f ? f : (void *)missing;
+}
+
+/* For libraries that the program loads by dlopen without RTLD_GLOBAL: ask the module that called us. */
+void *mr_next_for(const char *name, void *caller)
+{
+    void *f = dlsym(RTLD_NEXT, name);
+    Dl_info info;
+    if (!f && dladdr(caller, &info) && info.dli_fname) {
+        void *module = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        if (module) {
+            f = dlsym(module, name);
+            dlclose(module);
+        }
+    }
+    return f ? f : (void *)missing;
+}
+
+/* ---- environment ---- */
+
+#define OWN_VARIABLES 24
+static char own_text[8192];
+static const char *own[OWN_VARIABLES]; /* "NAME=value" */
+static unsigned owns;
+static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
+static size_t preload_len;
+
+/* Copies what must survive; called once, before the program's main. */
+static void __attribute__((constructor)) remember(void)
+{
+    size_t used = 0;
+    Dl_info info;
+    if (dladdr((void *)remember, &info) && info.dli_fname)
+        preload_len = mr_copy_text(preload, 12, "LD_PRELOAD=") +
+                      mr_copy_text(preload + 11, sizeof(preload) - 11, info.dli_fname);
+    for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
+        size_t n = strlen(*e) + 1;
+        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || used + n > sizeof(own_text))
+            continue;
+        memcpy(own_text + used, *e, n);
+        own[owns++] = own_text + used;
+        used += n;
+    }
+}
+
+static bool names_us(const char *value)
+{
+    size_t n = preload_len - 11;
+    for (const char *p = value; *p;) {
+        size_t k = strcspn(p, ": ");
+        if (k == n && !memcmp(p, preload + 11, n))
+            return true;
+        p += k + (p[k] != 0);
+    }
+    return false;
+}
+
+static bool env_has(char *const *env, const char *variable)
+{
+    size_t n = strcspn(variable, "=") + 1;
+    for (; *env; env++)
+        if (!strncmp(*env, variable, n))
+            return true;
+    return false;
+}
+
+struct injected {
+    char *const *env;
+    void *space;
+    size_t bytes;
+};
+
+/* The environment a new program gets: as given, with our variables put back where they are missing. */
+static struct injected inject(char *const *env)
+{
+    static char *const empty[] = {NULL};
+    struct injected r = {.env = env ? env : empty};
+    size_t n = 0, extra = 0, value = 0;
+    const char *theirs = NULL;
+    if (!mr_live.alive || !preload_len)
+        return (struct injected){.env = env};
+    for (; r.env[n]; n++)
+        if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
+            theirs = r.env[n] + 11;
+    for (unsigned i = 0; i < owns; i++)
+        extra += !env_has(r.env, own[i]);
+    bool need_preload = !theirs || !names_us(theirs);
+    if (!extra && !need_preload)
+        return (struct injected){.env = env};
+    value = theirs ? strlen(theirs) : 0;
+    r.bytes = (n + extra + 2) * sizeof(char *) + preload_len + value + 16;
+    char **copy = r.space = mr_map(r.bytes);
+    if (!copy)
+        return (struct injected){.env = env};
+    char *text = (char *)(copy + n + extra + 2);
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11))
+            copy[k++] = r.env[i];
+    if (need_preload) {
+        size_t at = mr_copy_text(text, preload_len + 1, preload);
+        if (value) {
+            text[at++] = ':';
+            mr_copy_text(text + at, value + 1, theirs);
+        }
+        copy[k++] = text;
+    }
+    for (unsigned i = 0; i < owns; i++)
+        if (!env_has(r.env, own[i]))
+            copy[k++] = (char *)own[i];
+    copy[k] = NULL;
+    r.env = copy;
+    return r;
+}
+
+static void injected_done(struct injected *i)
+{
+    if (i->space)
+        mr_sys2(SYS_munmap, i->space, i->bytes);
+}
+
+/* ---- exec ---- */
+
+static void put_exec(unsigned call, path p, int64_t result)
+{
+    uint64_t now = mr_stamp();
+    uint32_t file = result == -EFAULT || !p ? 0 : mr_path_id(CWD, p);
+    mr_put(now, mr_stamp(), call, file, 0, NONE, result);
+}
+
+typedef int exec_fn(path p, char *const *argv, char *const *env);
+
+/* All exec calls end here. The event is recorded before, because nobody comes back after a success. */
+static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, char *const *env)
+{
+    bool on = mr_enter();
+    struct injected i = inject(env);
+    if (on && !mr_tls.vforked)
+        put_exec(call, mr_sys4(SYS_faccessat, AT_FDCWD, p, 0, 0) == -EFAULT ? NULL : p, 0);
+    mr_before_exec();
+    int r = real(p, argv, i.env);
+    int keep = errno;
+    mr_after_exec();
+    injected_done(&i);
+    errno = keep;
+    return r;
+}
+
+MR_REAL(int, execve, (path p, char *const *argv, char *const *env), (p, argv, env))
+MR_REAL(int, execvpe, (path p, char *const *argv, char *const *env), (p, argv, env))
+
+MR_SYMBOL(int, execve, (path p, char *const *argv, char *const *env))
+{
+    return run_exec(real_execve, CALL(execve), p, argv, env);
+}
+MR_SYMBOL(int, execvpe, (path p, char *const *argv, char *const *env))
+{
+    return run_exec(real_execvpe, CALL(execvpe), p, argv, env);
+}
+MR_SYMBOL(int, execv, (path p, char *const *argv))
+{
+    return run_exec(real_execve, CALL(execv), p, argv, environ);
+}
+MR_SYMBOL(int, execvp, (path p, char *const *argv))
+{
+    return run_exec(real_execvpe, CALL(execvp), p, argv, environ);
+}
+
+MR_REAL(int, fexecve, (int fd, char *const *argv, char *const *env), (fd, argv, env))
+MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
+{
+    struct injected i = inject(env);
+    mr_before_exec();
+    int r = real_fexecve(fd, argv, i.env), keep = errno;
+    mr_after_exec();
+    injected_done(&i);
+    errno = keep;
+    return r;
+}
+
+MR_REAL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f), (d, p, argv, env, f))
+MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f))
+{
+    struct injected i = inject(env);
+    mr_before_exec();
+    int r = real_execveat(d, p, argv, i.env, f), keep = errno;
+    mr_after_exec();
+    injected_done(&i);
+    errno = keep;
+    return r;
+}
+
+/* execl and its kin: the words become an array, then as above. */
+static int run_execl(exec_fn *real, unsigned call, path p, path first, va_list ap, bool with_env)
+{
+    va_list count;
+    va_copy(count, ap);
+    size_t n = 1;
+    while (first && va_arg(count, char *))
+        n++;
+    va_end(count);
+    char **argv = mr_map((n + 1) * sizeof(*argv));
+    if (!argv) {
+        errno = ENOMEM;
+        return -1;
+    }
+    argv[0] = (char *)first;
+    for (size_t i = 1; first && i <= n; i++)
+        argv[i] = va_arg(ap, char *);
+    char *const *env = with_env ? va_arg(ap, char *const *) : environ;
+    int r = run_exec(real, call, p, argv, env), keep = errno;
+    mr_sys2(SYS_munmap, argv, (n + 1) * sizeof(*argv));
+    errno = keep;
+    return r;
+}
+
+#define MR_EXECL(name, by, with_env)                                                                                 \
+    MR_EXPORT int w_##name(path p, path first, ...) __asm__(#name);                                                  \
+    int w_##name(path p, path first, ...)                                                                            \
+    {                                                                                                                \
+        va_list ap;                                                                                                  \
+        va_start(ap, first);                                                                                         \
+        int r = run_execl(real_##by, CALL(name), p, first, ap, with_env);                                            \
+        va_end(ap);                                                                                                  \
+        return r;                                                                                                    \
+    }
+MR_EXECL(execl, execve, false)
+MR_EXECL(execlp, execvpe, false)
+MR_EXECL(execle, execve, true)
+
+/* ---- spawn ---- */
+
+#define MR_SPAWN(name)                                                                                               \
+    MR_REAL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env),      \
+            (pid, p, a, b, argv, env))                                                                               \
+    MR_SYMBOL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env))    \
+    {                                                                                                                \
+        bool on = mr_enter();                                                                                        \
+        struct injected i = inject(env);                                                                             \
+        pid_t child = 0;                                                                                             \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        injected_done(&i);                                                                                           \
+        if (!r && pid)                                                                                               \
+            *pid = child;                                                                                            \
+        if (on)                                                                                                      \
+            mr_put_path(t0, t1, CALL(name), CWD, p, NONE, r ? -(int64_t)r : child);                                  \
+        return r;                                                                                                    \
+    }
+MR_SPAWN(posix_spawn)
+MR_SPAWN(posix_spawnp)
+
+/* popen and system start a shell with the program's own environment; it gets our variables for that moment. */
+MR_REAL(FILE *, popen, (path c, path m), (c, m))
+MR_SYMBOL(FILE *, popen, (path c, path m))
+{
+    bool on = mr_enter();
+    struct injected i = inject(environ);
+    char **keep_env = environ;
+    environ = (char **)i.env;
+    uint64_t t0 = mr_stamp();
+    FILE *r = real_popen(c, m);
+    uint64_t t1 = mr_stamp();
+    environ = keep_env;
+    int keep = errno, fd = r ? fileno(r) : -1;
+    injected_done(&i);
+    errno = keep;
+    if (fd >= 0)
+        mr_file_set(fd, 0);
+    if (on)
+        mr_put(t0, t1, CALL(popen), 0, (uint32_t)(fd + 1), NONE, r ? fd : -errno);
+    errno = keep;
+    return r;
+}
+
+MR_REAL(int, pclose, (FILE * f), (f))
+MR_SYMBOL(int, pclose, (FILE * f))
+{
+    bool on = mr_enter();
+    int fd = on && f ? fileno(f) : -1;
+    if (fd >= 0)
+        mr_file_set(fd, 0);
+    uint64_t t0 = mr_stamp();
+    int r = real_pclose(f);
+    uint64_t t1 = mr_stamp();
+    if (on)
+        mr_put(t0, t1, CALL(pclose), 0, (uint32_t)(fd + 1), NONE, r == -1 ? -errno : r);
+    return r;
+}
+
+MR_REAL(int, system, (path c), (c))
+MR_SYMBOL(int, system, (path c))
+{
+    bool on = mr_enter();
+    struct injected i = inject(environ);
+    char **keep_env = environ;
+    environ = (char **)i.env;
+    uint64_t t0 = mr_stamp();
+    int r = real_system(c);
+    uint64_t t1 = mr_stamp();
+    environ = keep_env;
+    int keep = errno;
+    injected_done(&i);
+    errno = keep;
+    if (on)
+        mr_put(t0, t1, CALL(system), 0, 0, NONE, r == -1 ? -errno : r);
+    errno = keep;
+    return r;
+}
+
+/* ---- fork ---- */
+
+MR_WRAP(pid_t, fork, (void), (), if (r) mr_put(t0, t1, CALL(fork), 0, 0, NONE, r == -1 ? -errno : r))
+
+#if defined(__x86_64__)
+/* A C function cannot wrap vfork: the child would return through the parent's frame. The return address is kept in a
+ * register over the system call, as the C library does, and the child is marked in the thread's state, which parent and
+ * child share; the parent runs again only after the child has gone, and unmarks. */
+MR_HIDDEN void mr_vfork_child(void);
+MR_HIDDEN void mr_vfork_parent(void);
+void mr_vfork_child(void)
+{
+    mr_tls.vforked++;
+}
+void mr_vfork_parent(void)
+{
+    if (mr_tls.vforked)
+        mr_tls.vforked--;
+}
+__asm__(".text\n"
+        ".globl vfork\n"
+        ".type vfork, @function\n"
+        "vfork:\n"
+        "    popq %rdi\n"
+        "    movl $58, %eax\n" /* SYS_vfork */
+        "    syscall\n"
+        "    pushq %rdi\n"
+        "    cmpl $-4095, %eax\n"
+        "    jae 2f\n"
+        "    pushq %rax\n"
+        "    testl %eax, %eax\n"
+        "    jnz 1f\n"
+        "    call mr_vfork_child\n"
+        "    popq %rax\n"
+        "    ret\n"
+        "1:  call mr_vfork_parent\n"
+        "    popq %rax\n"
+        "    ret\n"
+        "2:  pushq %rax\n"
+        "    call __errno_location@PLT\n"
+        "    popq %rcx\n"
+        "    negl %ecx\n"
+        "    movl %ecx, (%rax)\n"
+        "    movl $-1, %eax\n"
+        "    ret\n"
+        ".size vfork, .-vfork\n");
+#endif
+
+/* ---- exit ---- */
+
+#define MR_LEAVES(name)                                                                                              \
+    static void boot_##name(int code);                                                                               \
+    static void (*real_##name)(int) = boot_##name;                                                                   \
+    static void boot_##name(int code)                                                                                \
+    {                                                                                                                \
+        *(void **)&real_##name = mr_next(#name);                                                                     \
+        real_##name(code);                                                                                           \
+    }                                                                                                                \
+    MR_EXPORT _Noreturn void w_##name(int code) __asm__(#name);                                                      \
+    _Noreturn void w_##name(int code)                                                                                \
+    {                                                                                                                \
+        mr_before_exit();                                                                                            \
+        real_##name(code);                                                                                           \
+        __builtin_unreachable();                                                                                     \
+    }
+MR_LEAVES(_exit)
+MR_LEAVES(_Exit)
+
+static void boot_abort(void);
+static void (*real_abort)(void) = boot_abort;
+static void boot_abort(void)
+{
+    *(void **)&real_abort = mr_next("abort");
+    real_abort();
+}
+MR_EXPORT _Noreturn void w_abort(void) __asm__("abort");
+_Noreturn void w_abort(void)
+{
+    mr_before_exit();
+    real_abort();
+    __builtin_unreachable();
+}

@@ -1,0 +1,238 @@
+/* The C library's streams. A stream's file is that of its descriptor. Bytes are what the call moved between program and
+ * stream; the reads and writes the library does for its buffers are not visible, and are not counted twice. */
+#undef _FILE_OFFSET_BITS
+#include "tracer/wrap.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <wchar.h>
+
+typedef const char *path;
+
+static void put_stream(uint64_t t0, uint64_t t1, unsigned call, FILE *f, uint64_t offset, uint64_t count, int64_t result)
+{
+    int keep = errno, fd = f ? fileno(f) : -1;
+    if (result < 0)
+        result = -(int64_t)keep;
+    errno = keep;
+    if (fd >= 0)
+        mr_put_fd(t0, t1, call, fd, offset, count, result);
+    else
+        mr_put(t0, t1, call, 0, 0, offset, result);
+    errno = keep;
+}
+/* count: what was asked for; moved: what was done, negative on failure. */
+#define ST(c, f, count, moved) put_stream(t0, t1, CALL(c), f, NONE, (uint64_t)(count), (int64_t)(moved))
+#define ST0(c, f, result) put_stream(t0, t1, CALL(c), f, NONE, (uint64_t)(result), (int64_t)(result))
+
+/* A stream at its end is not an error: 0 bytes. */
+static int64_t got(FILE *f, int ok, int64_t n)
+{
+    return ok ? n : ferror(f) ? -1 : 0;
+}
+
+static void put_fopen(uint64_t t0, uint64_t t1, unsigned call, path p, FILE *f)
+{
+    int keep = errno;
+    mr_put_open(t0, t1, call, CWD, p, NONE, f ? fileno(f) : -1);
+    errno = keep;
+}
+
+MR_WRAP(FILE *, fopen, (path p, path m), (p, m), put_fopen(t0, t1, CALL(fopen), p, r))
+MR_ALIAS(fopen64, fopen)
+MR_WRAP(FILE *, fdopen, (int fd, path m), (fd, m), mr_put_fd(t0, t1, CALL(fdopen), fd, NONE, (uint64_t)(r ? fd : -1), r ? fd : -errno))
+MR_WRAP(FILE *, tmpfile, (void), (), mr_file_set(r ? fileno(r) : -1, 0); ST0(tmpfile, r, r ? fileno(r) : -1))
+MR_ALIAS(tmpfile64, tmpfile)
+MR_WRAP(FILE *, fmemopen, (void *b, size_t n, path m), (b, n, m), mr_put(t0, t1, CALL(fmemopen), 0, 0, NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), mr_put(t0, t1, CALL(open_memstream), 0, 0, NONE, r ? 0 : -errno))
+
+MR_WRAP(size_t, fread, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
+MR_WRAP(size_t, fread_unlocked, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
+MR_WRAP(size_t, __fread_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
+MR_WRAP(size_t, __fread_unlocked_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
+MR_WRAP(size_t, fwrite, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
+MR_WRAP(size_t, fwrite_unlocked, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
+
+#define GETS(f) got(f, r != NULL, r ? (int64_t)strlen(r) : 0)
+MR_WRAP(char *, fgets, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
+MR_WRAP(char *, fgets_unlocked, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
+MR_WRAP(char *, __fgets_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
+MR_WRAP(char *, __fgets_unlocked_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
+MR_WRAP(char *, gets, (char *b), (b), ST0(gets, stdin, GETS(stdin)))
+MR_WRAP(char *, __gets_chk, (char *b, size_t c), (b, c), ST0(gets, stdin, GETS(stdin)))
+#define GETC(f) got(f, r != EOF, 1)
+MR_WRAP(int, fgetc, (FILE * f), (f), ST0(fgetc, f, GETC(f)))
+MR_WRAP(int, fgetc_unlocked, (FILE * f), (f), ST0(fgetc, f, GETC(f)))
+MR_WRAP(int, getc, (FILE * f), (f), ST0(getc, f, GETC(f)))
+MR_ALIAS(_IO_getc, getc)
+MR_WRAP(int, getc_unlocked, (FILE * f), (f), ST0(getc, f, GETC(f)))
+MR_WRAP(int, getchar, (void), (), ST0(getchar, stdin, GETC(stdin)))
+MR_WRAP(int, getchar_unlocked, (void), (), ST0(getchar, stdin, GETC(stdin)))
+MR_WRAP(int, getw, (FILE * f), (f), ST0(getw, f, got(f, !feof(f), 4)))
+MR_WRAP(int, ungetc, (int c, FILE *f), (c, f), ST0(ungetc, f, 0))
+MR_WRAP(ssize_t, getline, (char **b, size_t *n, FILE *f), (b, n, f), ST0(getline, f, got(f, r >= 0, r)))
+MR_WRAP(ssize_t, getdelim, (char **b, size_t *n, int d, FILE *f), (b, n, d, f), put_stream(t0, t1, d == 10 ? CALL(getline) : CALL(getdelim), f, NONE, (uint64_t)got(f, r >= 0, r), got(f, r >= 0, r)))
+MR_ALIAS(__getdelim, getdelim)
+
+#define PUTC (r == EOF ? -1 : 1)
+MR_WRAP(int, fputc, (int c, FILE *f), (c, f), ST0(fputc, f, PUTC))
+MR_WRAP(int, fputc_unlocked, (int c, FILE *f), (c, f), ST0(fputc, f, PUTC))
+MR_WRAP(int, putc, (int c, FILE *f), (c, f), ST0(putc, f, PUTC))
+MR_ALIAS(_IO_putc, putc)
+MR_WRAP(int, putc_unlocked, (int c, FILE *f), (c, f), ST0(putc, f, PUTC))
+MR_WRAP(int, putchar, (int c), (c), ST0(putchar, stdout, PUTC))
+MR_WRAP(int, putchar_unlocked, (int c), (c), ST0(putchar, stdout, PUTC))
+MR_WRAP(int, putw, (int v, FILE *f), (v, f), ST0(putw, f, r == EOF ? -1 : 4))
+MR_WRAP(int, fputs, (path s, FILE *f), (s, f), ST0(fputs, f, r == EOF ? -1 : (int64_t)strlen(s)))
+MR_WRAP(int, fputs_unlocked, (path s, FILE *f), (s, f), ST0(fputs, f, r == EOF ? -1 : (int64_t)strlen(s)))
+MR_WRAP(int, puts, (path s), (s), ST0(puts, stdout, r == EOF ? -1 : (int64_t)strlen(s) + 1))
+
+#define WGETC(f) got(f, r != WEOF, 1)
+#define WPUTC (r == WEOF ? -1 : 1)
+MR_WRAP(wint_t, fgetwc, (FILE * f), (f), ST0(fgetwc, f, WGETC(f)))
+MR_WRAP(wint_t, getwc, (FILE * f), (f), ST0(getwc, f, WGETC(f)))
+MR_WRAP(wint_t, getwchar, (void), (), ST0(getwchar, stdin, WGETC(stdin)))
+MR_WRAP(wchar_t *, fgetws, (wchar_t * b, int n, FILE *f), (b, n, f), ST0(fgetws, f, got(f, r != NULL, r ? (int64_t)wcslen(r) : 0)))
+MR_WRAP(wint_t, ungetwc, (wint_t c, FILE *f), (c, f), ST0(ungetwc, f, 0))
+MR_WRAP(wint_t, fputwc, (wchar_t c, FILE *f), (c, f), ST0(fputwc, f, WPUTC))
+MR_WRAP(wint_t, putwc, (wchar_t c, FILE *f), (c, f), ST0(putwc, f, WPUTC))
+MR_WRAP(wint_t, putwchar, (wchar_t c), (c), ST0(putwchar, stdout, WPUTC))
+MR_WRAP(int, fputws, (const wchar_t *s, FILE *f), (s, f), ST0(fputws, f, r == EOF ? -1 : (int64_t)wcslen(s)))
+
+MR_WRAP(int, fflush, (FILE * f), (f), ST0(fflush, f, r))
+MR_WRAP(int, fflush_unlocked, (FILE * f), (f), ST0(fflush, f, r))
+#define SEEK(c, f, offset, result) put_stream(t0, t1, CALL(c), f, (uint64_t)(offset), (uint64_t)(result), (int64_t)(result))
+MR_WRAP(int, fseek, (FILE * f, long o, int w), (f, o, w), SEEK(fseek, f, o, r))
+MR_WRAP(int, fseeko, (FILE * f, int64_t o, int w), (f, o, w), SEEK(fseeko, f, o, r))
+MR_ALIAS(fseeko64, fseeko)
+MR_WRAP(long, ftell, (FILE * f), (f), ST0(ftell, f, r))
+MR_WRAP(int64_t, ftello, (FILE * f), (f), ST0(ftello, f, r))
+MR_ALIAS(ftello64, ftello)
+MR_WRAP(int, fgetpos, (FILE * f, void *p), (f, p), ST0(fgetpos, f, r ? -1 : 0))
+MR_ALIAS(fgetpos64, fgetpos)
+MR_WRAP(int, fsetpos, (FILE * f, const void *p), (f, p), ST0(fsetpos, f, r ? -1 : 0))
+MR_ALIAS(fsetpos64, fsetpos)
+MR_WRAP(int, setvbuf, (FILE * f, char *b, int m, size_t n), (f, b, m, n), ST0(setvbuf, f, r ? -1 : 0))
+
+/* Formatted output; the variable-argument names go through these. */
+typedef const wchar_t *wide;
+MR_WRAP(int, vfprintf, (FILE * f, path s, va_list a), (f, s, a), ST0(vfprintf, f, r))
+MR_WRAP(int, vprintf, (path s, va_list a), (s, a), ST0(vprintf, stdout, r))
+MR_WRAP(int, vdprintf, (int fd, path s, va_list a), (fd, s, a), FD0(vdprintf, fd, NONE))
+MR_WRAP(int, __vfprintf_chk, (FILE * f, int g, path s, va_list a), (f, g, s, a), ST0(vfprintf, f, r))
+MR_WRAP(int, __vprintf_chk, (int g, path s, va_list a), (g, s, a), ST0(vprintf, stdout, r))
+MR_WRAP(int, __vdprintf_chk, (int fd, int g, path s, va_list a), (fd, g, s, a), FD0(vdprintf, fd, NONE))
+MR_WRAP(int, vfwprintf, (FILE * f, wide s, va_list a), (f, s, a), ST0(vfwprintf, f, r))
+MR_WRAP(int, vwprintf, (wide s, va_list a), (s, a), ST0(vwprintf, stdout, r))
+MR_WRAP(int, __vfwprintf_chk, (FILE * f, int g, wide s, va_list a), (f, g, s, a), ST0(vfwprintf, f, r))
+MR_WRAP(int, __vwprintf_chk, (int g, wide s, va_list a), (g, s, a), ST0(vwprintf, stdout, r))
+/* How many bytes formatted input took from the stream is not known here: 0. */
+#define SCANNED(c, f) ST0(c, f, got(f, r != EOF, 0))
+MR_WRAP(int, vfscanf, (FILE * f, path s, va_list a), (f, s, a), SCANNED(vfscanf, f))
+MR_WRAP(int, vscanf, (path s, va_list a), (s, a), SCANNED(vscanf, stdin))
+MR_WRAP(int, __isoc99_vfscanf, (FILE * f, path s, va_list a), (f, s, a), SCANNED(vfscanf, f))
+MR_WRAP(int, __isoc99_vscanf, (path s, va_list a), (s, a), SCANNED(vscanf, stdin))
+MR_WRAP(int, vfwscanf, (FILE * f, wide s, va_list a), (f, s, a), SCANNED(vfwscanf, f))
+MR_WRAP(int, __isoc99_vfwscanf, (FILE * f, wide s, va_list a), (f, s, a), SCANNED(vfwscanf, f))
+
+/* name(first parameters, ...) recorded as `name`, done by `by`. */
+#define MR_VARIADIC(name, last, params, by, args, ...)                                                               \
+    MR_EXPORT int w_##name params __asm__(#name);                                                                    \
+    int w_##name params                                                                                              \
+    {                                                                                                                \
+        va_list a;                                                                                                   \
+        va_start(a, last);                                                                                           \
+        bool on = mr_enter();                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##by args;                                                                                      \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        va_end(a);                                                                                                   \
+        if (on) {                                                                                                    \
+            __VA_ARGS__;                                                                                             \
+        }                                                                                                            \
+        return r;                                                                                                    \
+    }
+MR_VARIADIC(fprintf, s, (FILE * f, path s, ...), vfprintf, (f, s, a), ST0(fprintf, f, r))
+MR_VARIADIC(printf, s, (path s, ...), vprintf, (s, a), ST0(printf, stdout, r))
+MR_VARIADIC(dprintf, s, (int fd, path s, ...), vdprintf, (fd, s, a), FD0(dprintf, fd, NONE))
+MR_VARIADIC(__fprintf_chk, s, (FILE * f, int g, path s, ...), __vfprintf_chk, (f, g, s, a), ST0(fprintf, f, r))
+MR_VARIADIC(__printf_chk, s, (int g, path s, ...), __vprintf_chk, (g, s, a), ST0(printf, stdout, r))
+MR_VARIADIC(__dprintf_chk, s, (int fd, int g, path s, ...), __vdprintf_chk, (fd, g, s, a), FD0(dprintf, fd, NONE))
+MR_VARIADIC(fwprintf, s, (FILE * f, wide s, ...), vfwprintf, (f, s, a), ST0(fwprintf, f, r))
+MR_VARIADIC(wprintf, s, (wide s, ...), vwprintf, (s, a), ST0(wprintf, stdout, r))
+MR_VARIADIC(__fwprintf_chk, s, (FILE * f, int g, wide s, ...), __vfwprintf_chk, (f, g, s, a), ST0(fwprintf, f, r))
+MR_VARIADIC(__wprintf_chk, s, (int g, wide s, ...), __vwprintf_chk, (g, s, a), ST0(wprintf, stdout, r))
+MR_VARIADIC(fscanf, s, (FILE * f, path s, ...), vfscanf, (f, s, a), SCANNED(fscanf, f))
+MR_VARIADIC(scanf, s, (path s, ...), vscanf, (s, a), SCANNED(scanf, stdin))
+MR_VARIADIC(__isoc99_fscanf, s, (FILE * f, path s, ...), __isoc99_vfscanf, (f, s, a), SCANNED(fscanf, f))
+MR_VARIADIC(__isoc99_scanf, s, (path s, ...), __isoc99_vscanf, (s, a), SCANNED(scanf, stdin))
+MR_VARIADIC(fwscanf, s, (FILE * f, wide s, ...), vfwscanf, (f, s, a), SCANNED(fwscanf, f))
+MR_VARIADIC(__isoc99_fwscanf, s, (FILE * f, wide s, ...), __isoc99_vfwscanf, (f, s, a), SCANNED(fwscanf, f))
+
+/* ---- closing: the descriptor is known only before ---- */
+
+MR_REAL(int, fclose, (FILE * f), (f))
+MR_SYMBOL(int, fclose, (FILE * f))
+{
+    if (!mr_enter() || !f)
+        return real_fclose(f);
+    int keep = errno, fd = fileno(f);
+    errno = keep;
+    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+    if (file)
+        mr_file_set(fd, 0);
+    uint64_t t0 = mr_stamp();
+    int r = real_fclose(f);
+    uint64_t t1 = mr_stamp();
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, CALL(fclose), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r ? -errno : 0);
+    return r;
+}
+
+MR_REAL(FILE *, freopen, (path p, path m, FILE *f), (p, m, f))
+MR_SYMBOL(FILE *, freopen, (path p, path m, FILE *f))
+{
+    if (!mr_enter())
+        return real_freopen(p, m, f);
+    uint64_t t0 = mr_stamp();
+    FILE *r = real_freopen(p, m, f);
+    uint64_t t1 = mr_stamp();
+    put_fopen(t0, t1, CALL(freopen), p, r);
+    return r;
+}
+MR_ALIAS(freopen64, freopen)
+
+static void boot_rewind(FILE *f);
+static void (*real_rewind)(FILE *) = boot_rewind;
+static void boot_rewind(FILE *f)
+{
+    *(void **)&real_rewind = mr_next("rewind");
+    real_rewind(f);
+}
+MR_SYMBOL(void, rewind, (FILE * f))
+{
+    bool on = mr_enter();
+    uint64_t t0 = mr_stamp();
+    real_rewind(f);
+    uint64_t t1 = mr_stamp();
+    if (on)
+        ST0(rewind, f, 0);
+}
+
+static void boot_perror(path s);
+static void (*real_perror)(path) = boot_perror;
+static void boot_perror(path s)
+{
+    *(void **)&real_perror = mr_next("perror");
+    real_perror(s);
+}
+MR_SYMBOL(void, perror, (path s))
+{
+    bool on = mr_enter();
+    uint64_t t0 = mr_stamp();
+    real_perror(s);
+    uint64_t t1 = mr_stamp();
+    if (on)
+        ST0(perror, stderr, 0);
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SIGKILL at random moments, of the program and of the collector: every read that was done is in the recovered trace.
+# MR_TEST_FULL=1 does 100 rounds.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$MR_SOURCE_DIR/tests/tracer/io_workload.c"
+echo 0123456789abcdef >"$dir/data"
+rounds=12
+[ -z "${MR_TEST_FULL:-}" ] || rounds=100
+for i in $(seq $rounds); do
+    rm -rf "$dir/t.mrt" "$dir/data.progress" "$dir/alone"
+    # The moments are spread by the round's number, so a failure can be repeated.
+    nap=$(printf '0.%03d' $((20 + i * 37 % 400)))
+    case $((i % 3)) in
+    0) # the program dies, the collector ends by itself
+        "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c "\"$dir/workload\" kill \"$dir/data\" 1 & sleep $nap; kill -9 \$!; wait" 2>/dev/null || true
+        trace=$dir/t.mrt ;;
+    1) # the collector dies first, then the program; the rest comes by recover
+        "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/workload" kill "$dir/data" 1 &
+        collector=$!
+        sleep "$nap"
+        child=$(pgrep -P $collector || true)
+        kill -9 $collector
+        sleep 0.05
+        [ -z "$child" ] || kill -9 $child
+        sleep 0.1
+        wait $collector 2>/dev/null || true
+        "$MILLRACE" recover "$dir/t.mrt" >/dev/null
+        trace=$dir/t.mrt ;;
+    2) # the library alone
+        LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/workload" kill "$dir/data" 1 &
+        child=$!
+        sleep "$nap"
+        kill -9 $child
+        sleep 0.05
+        wait $child 2>/dev/null || true
+        "$MILLRACE" recover "$dir/alone" >/dev/null
+        trace=$dir/alone ;;
+    esac
+    [ -e "$dir/data.progress" ] || continue
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$trace"
+    python3 - "$dir/t.csv" "$dir/data.progress" <<'P'
+import csv, struct, sys
+reads = sum(1 for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread")
+done = struct.unpack("<Q", open(sys.argv[2], "rb").read(8))[0]
+# The counter is stored after the read returns: the trace may hold one more.
+assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
+P
+done
+echo "$rounds kills, nothing lost"

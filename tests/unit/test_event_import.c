@@ -1,0 +1,120 @@
+/* Readers of other tools' traces: every flavour of .pfw, and Darshan DXT text. */
+#include "event/trace_read.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct mr_trace *import(const char *text, int (*fn)(struct mr_trace *, const char *, size_t, const char *, struct mr_error *))
+{
+    struct mr_trace *t;
+    struct mr_error err;
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(fn(t, text, strlen(text), "test", &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    return t;
+}
+
+static void text_is(const struct mr_trace_string *s, const char *want)
+{
+    assert_int_equal(s->len, strlen(want));
+    assert_memory_equal(s->text, want, s->len);
+}
+
+static void pfw_classic_with_hashes_and_late_names(void **state)
+{
+    struct mr_batch b = {0};
+    struct mr_trace_string cat, name;
+    (void)state;
+    struct mr_trace *t = import("[\n"
+                                "{\"id\":1,\"name\":\"pread64\",\"cat\":\"POSIX\",\"pid\":5,\"tid\":6,\"ts\":1700000000000000,\"dur\":12,\"ph\":\"X\",\"args\":{\"hhash\":11,"
+                                "\"p_idx\":-1,\"level\":1,\"ret\":100,\"offset\":4096,\"count\":4096,\"fd\":4,\"fhash\":12345678901234567890}}\n"
+                                "{\"id\":2,\"name\":\"FH\",\"cat\":\"dftracer\",\"pid\":5,\"tid\":6,\"ph\":\"M\",\"args\":{\"hhash\":11,\"name\":\"/data/a b\",\"value\":12345678901234567890}}\n"
+                                "{\"id\":3,\"name\":\"HH\",\"cat\":\"dftracer\",\"pid\":5,\"tid\":6,\"ph\":\"M\",\"args\":{\"hhash\":11,\"name\":\"node7\",\"value\":11}}\n"
+                                "{\"id\":4,\"name\":\"train.step\",\"cat\":\"ai\",\"pid\":5,\"tid\":6,\"ts\":1700000000000100,\"dur\":5,\"ph\":\"X\",\"args\":{\"hhash\":11,\"step\":7,\"lr\":0.5,\"tag\":\"x\"}}\n"
+                                "{\"id\":5,\"name\":\"brok",
+                                mr_pfw_import);
+    assert_int_equal(t->events, 2);
+    assert_int_equal(t->skipped_lines, 1);
+    assert_int_equal(t->nodes, 1);
+    assert_string_equal(t->node[0].name, "node7");
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.call[0], MR_CALL_pread);
+    assert_int_equal(b.c.result[0], 100);
+    assert_int_equal(b.c.offset[0], 4096);
+    assert_int_equal(b.c.fd[0], 5);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 12000);
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/data/a b");
+    assert_int_equal(b.c.arg_type[0], MR_MORE_COUNT);
+    assert_int_equal(b.c.arg_value[0], 4096);
+    mr_trace_label(b.process, b.c.call[1], b.c.file[1], &cat, &name);
+    text_is(&cat, "ai");
+    text_is(&name, "train.step");
+    assert_int_equal(b.args, 4);
+    assert_int_equal(b.c.arg_type[2], MR_MORE_DOUBLE);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+static void pfw_new_layout_with_numbers_and_hex(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    struct mr_trace *t = import("{\"name\":\"FH\",\"cat\":\"dftracer\",\"ph\":4,\"args\":{\"name\":\"/x\\\"\\u00e9\\n\",\"value\":\"9af3c1\"}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"type\":3,\"pid\":\"1\",\"tid\":\"2\",\"ts\":\"1700000000000000000\",\"dur\":\"250\",\"ph\":1,\"args\":{\"fhash\":\"9af3c1\",\"ret\":\"9\"}},\n"
+                                "{\"name\":\"cpu\",\"cat\":\"sys\",\"pid\":1,\"tid\":2,\"ts\":1700000000000000500,\"ph\":2,\"args\":{\"user\":3.5}}\n]",
+                                mr_pfw_import);
+    assert_int_equal(t->events, 2);
+    assert_int_equal(t->skipped_lines, 0);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 250); /* ns, told by their size */
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/x\"\xc3\xa9\n");
+    assert_int_equal(b.c.call[1], MR_CALL_counter);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+static void dxt_text_of_two_ranks(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    const char *text = "# darshan log version: 3.41\n# start_time: 1700000000\n"
+                       "# DXT, file_id: 164, file_name: /scratch/a file\n# DXT, rank: 0, hostname: n1\n# DXT, write_count: 1, read_count: 1\n"
+                       "# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)\n"
+                       " X_POSIX       0  write        0               0       262144      0.5000      0.7500\n"
+                       " X_POSIX       0   read        0          262144           10      1.0000      1.0001\n"
+                       "# DXT, file_id: 164, file_name: /scratch/a file\n# DXT, rank: 1, hostname: n2\n"
+                       " X_MPIIO       1   read        0               5           10      2.0000      2.5000\n"
+                       " bad line\n";
+    assert_true(mr_dxt_is(text, strlen(text)));
+    struct mr_trace *t = import(text, mr_dxt_import);
+    assert_int_equal(t->events, 3);
+    assert_int_equal(t->processes, 2);
+    assert_int_equal(t->nodes, 2);
+    assert_int_equal(t->skipped_lines, 1);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.call[0], MR_CALL_pwrite);
+    assert_int_equal(b.c.call[1], MR_CALL_pread);
+    assert_int_equal(b.c.start_ns[0], 1700000000500000000ull);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 250000000);
+    assert_int_equal(b.c.result[0], 262144);
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/scratch/a file");
+    assert_int_equal(mr_trace_read(t, 1, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.call[0], MR_CALL_MPI_File_read_at);
+    assert_int_equal(b.process->rank, 1);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pfw_classic_with_hashes_and_late_names),
+        cmocka_unit_test(pfw_new_layout_with_numbers_and_hex),
+        cmocka_unit_test(dxt_text_of_two_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
