@@ -469,8 +469,8 @@ static int check_layout(const struct mr_layout *layout, unsigned *flags, enum mr
 
 static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
-    unsigned flags;
-    enum mr_dtype dtype;
+    unsigned flags = 0;
+    enum mr_dtype dtype = MR_U8;
     int rc = check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
@@ -489,8 +489,8 @@ static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
 static int json_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                        struct mr_error *err)
 {
-    unsigned flags;
-    enum mr_dtype dtype;
+    unsigned flags = 0;
+    enum mr_dtype dtype = MR_U8;
     int rc = check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
@@ -526,8 +526,8 @@ static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t
 static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                        unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    unsigned layout_flags;
-    enum mr_dtype dtype;
+    unsigned layout_flags = 0;
+    enum mr_dtype dtype = MR_U8;
     struct mr_dims dims;
     int rc = check_layout(layout, &layout_flags, &dtype, err);
     if (rc < 0)
