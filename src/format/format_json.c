@@ -505,12 +505,29 @@ static int decode_token(void *user, const struct mr_json_token *t, struct mr_err
     return 0;
 }
 
+static size_t decode_run(void *user, unsigned depth, const char *p, const char *end)
+{
+    struct record *r = user;
+    struct mr_text_sink *s = r->sink;
+    unsigned level = depth - r->payload_depth - 1;
+    const char *rest;
+    if (!r->in_payload || level + 1 != r->rank || level >= MR_DIMS_MAX || s->bytes >= s->cap_bytes)
+        return 0;
+    size_t n = mr_text_run_u8(p, end, ',', s->dst + s->bytes, s->cap_bytes - s->bytes, &rest);
+    s->bytes += n;
+    r->have[level] += n;
+    r->count += n;
+    return (size_t)(rest - p);
+}
+
 /* Reads the record; the sink counts what it needs even when it has no room. */
 static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t len, struct record *r,
                         struct mr_error *err)
 {
     struct mr_json j;
     mr_json_init(&j, false, ref->raw.offset, decode_token, r);
+    if (r->sink->component == MR_U8)
+        j.run = decode_run;
     int rc = mr_json_feed(&j, raw, len, err);
     if (rc >= 0)
         rc = mr_json_end(&j, err);
