@@ -513,6 +513,8 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     atomic_store(&t.me->origin_ns, t.origin_ns);
     if (!rc)
         rc = p->workload->workflow.train ? train(&t, err) : checkpoints_only(&t, err);
+    if (!rc)
+        rc = mr_comm_barrier(p->comm, err); /* the board is complete when any rank returns */
     if (rc)
         atomic_store(&p->board->stop, 1);
     stop_watcher(&t);

@@ -204,20 +204,26 @@ static void compute_split(const struct mr_rank_series *series, size_t n, struct 
 
 /* ---- totals, stalls ---- */
 
+/* Time rank 0 spent in evaluation between training steps. */
+static double eval_between_ns(const struct mr_rank_series *r, uint64_t train_last)
+{
+    double ns = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->steps[i].phase == MR_PHASE_EVAL && r->steps[i].start_ns < train_last)
+            ns += wall_ns(&r->steps[i]) + (double)r->steps[i].checkpoint_ns;
+    return ns;
+}
+
 static void compute_totals(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
 {
     uint64_t first = UINT64_MAX, last = 0, train_first = UINT64_MAX, train_last = 0;
-    double eval_ns = 0, gap_ckpt = 0;
     for (size_t r = 0; r < n; r++)
         for (size_t i = 0; i < series[r].n; i++) {
             const struct mr_step *s = &series[r].steps[i];
             first = MR_MIN(first, s->start_ns);
             last = MR_MAX(last, s->end_ns + s->checkpoint_ns);
-            if (s->phase != MR_PHASE_TRAIN) {
-                eval_ns += r == 0 ? wall_ns(s) + (double)s->checkpoint_ns : 0;
+            if (s->phase != MR_PHASE_TRAIN)
                 continue;
-            }
-            gap_ckpt += r == 0 ? (double)s->checkpoint_ns : 0;
             train_first = MR_MIN(train_first, s->start_ns);
             train_last = MR_MAX(train_last, s->end_ns + s->checkpoint_ns);
             m->steps++;
@@ -227,8 +233,8 @@ static void compute_totals(const struct mr_rank_series *series, size_t n, struct
         }
     m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
     /* The rate of training: time in evaluation does not count, time in checkpoints does. */
-    (void)gap_ckpt;
-    double train_s = train_last > train_first ? ((double)(train_last - train_first) - eval_ns) / 1e9 : 0;
+    double train_s = train_last > train_first
+                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0], train_last)) / 1e9 : 0;
     m->samples_per_s = ratio((double)m->samples, train_s);
     m->sample_bytes_per_s = ratio((double)m->sample_bytes, train_s);
     m->read_bytes_per_s = ratio((double)m->read_bytes, train_s);
