@@ -79,6 +79,17 @@ static const struct mr_option run_rows[] = {
      .doc = "Seed of order and compute times; -1: the workload's train.seed, or the time where it shuffles at random."},
     {.key = "max_time", .type = MR_OPT_DURATION, AT(max_time_ns), .def = "0",
      .doc = "Ends the run after the first step past this time; 0: when all steps are done.", .example = "--max-time 60s"},
+    {.key = "find_max_accelerators", .type = MR_OPT_BOOL, AT(find_max), .def = "false",
+     .doc = "Searches the largest number of ranks on this machine whose AU stays at the workload's metric.au or above."},
+    {.key = "max_ranks", .type = MR_OPT_INT, AT(max_ranks), .def = "64", .min = 1, .max = 4096,
+     .doc = "Where that search ends."},
+    {.key = "sweep", .type = MR_OPT_STRING, AT(sweep), .def = "",
+     .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table.",
+     .example = "--sweep reader.read_threads=1,2,4,8"},
+    {.key = "virtual", .type = MR_OPT_BOOL, AT(is_virtual), .def = "false",
+     .doc = "Predicts the run on the virtual clock with a storage model; reads and writes no data."},
+    {.key = "system", .type = MR_OPT_STRING, AT(system), .def = "",
+     .doc = "Storage model of a virtual run: a name in workloads/systems or a file; default: the workload's."},
     {.key = "config_dir", .type = MR_OPT_STRING, AT(config_dir), .def = "",
      .doc = "Folder with workload files, searched first; workload/NAME.yaml inside it is found, too.",
      .example = "--config-dir my/configs"},
@@ -175,11 +186,21 @@ static int make_board(struct run *r, struct mr_error *err)
     return r->series && r->metrics && r->dlio ? 0 : mr_error_set(err, -ENOMEM, "cannot start the run");
 }
 
+/* Under a launcher the ranks are there first, and only rank 0 may make the data set; otherwise they are forked when all is
+ * known, so that mistakes are found by one process. */
+static int prepare_data(struct run *r, struct mr_error *err)
+{
+    if (!r->comm)
+        return mr_run_prepare_data(r, err);
+    int rc = mr_comm_agree(r->comm, r->comm->rank == 0 ? mr_run_prepare_data(r, err) : 0, err);
+    return rc ? rc : mr_comm_agree(r->comm, r->comm->rank != 0 ? mr_run_prepare_data(r, err) : 0, err);
+}
+
 static int prepare(struct run *r, struct mr_error *err)
 {
     int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
     if (!rc)
-        rc = mr_run_prepare_data(r, err);
+        rc = prepare_data(r, err);
     if (!rc)
         rc = make_plan(r, err);
     choose_seed(r);
@@ -189,20 +210,21 @@ static int prepare(struct run *r, struct mr_error *err)
 
 /* ---- the ranks ---- */
 
-static int open_ranks(struct run *r, struct mr_error *err)
+static int fork_ranks(struct run *r, struct mr_error *err)
 {
-    const char *launcher;
-    bool launched = mr_comm_detect_launcher(&launcher) > 0;
-    pid_t parent = getpid();
-    r->board->ranks[0].pid = parent;
-    int rc = mr_comm_open(launched ? (uint32_t)r->opt->ranks : r->plan.ranks, 0, &r->comm, err);
+    r->board->ranks[0].pid = getpid();
+    int rc = mr_comm_open(r->plan.ranks, 1, &r->comm, err);
+    if (!rc && r->comm->rank > 0)
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* sets the stop flag: this rank ends by itself, and may have to write the result */
+    return rc;
+}
+
+static int join_ranks(struct run *r, struct mr_error *err)
+{
+    int rc = r->comm ? 0 : fork_ranks(r, err);
     if (rc < 0)
         return rc;
     r->board->ranks[r->comm->rank].pid = getpid();
-    if (!launched && r->comm->rank > 0)
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* sets the stop flag: this rank ends by itself, and may have to write the result */
-    if (launched && r->comm->rank > 0)
-        r->board->ranks[0].pid = 0;
     return mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err);
 }
 
@@ -292,13 +314,20 @@ static int tell(struct run *r, struct mr_error *err)
     return 0;
 }
 
+/* The job is over for this process: who speaks tells the story, the others are silent. */
+static int finish(struct run *r, struct mr_error *err)
+{
+    if (speaks(r))
+        return tell(r, err);
+    *err = r->why;
+    return freopen("/dev/null", "w", stderr) ? r->code : MR_E_INTERNAL;
+}
+
 static int run_ranks(struct run *r, struct mr_error *err)
 {
-    int rc = open_ranks(r, err);
-    if (rc < 0) {
-        mr_comm_close(r->comm);
+    int rc = join_ranks(r, err);
+    if (rc < 0)
         return rc;
-    }
     r->code = train(r, &r->why);
     r->end_wall_ns = mr_wall_ns();
     if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
@@ -308,25 +337,20 @@ static int run_ranks(struct run *r, struct mr_error *err)
             r->why = *err;
         }
     }
-    bool talks = speaks(r);
-    rc = r->code;
-    if (talks) {
-        rc = tell(r, err);
-    } else {
-        if (!freopen("/dev/null", "w", stderr))
-            rc = MR_E_INTERNAL;
-        *err = r->why;
-    }
-    mr_comm_close(r->comm);
-    return rc;
+    return finish(r, err);
 }
 
 static int run_real(struct run *r, struct mr_error *err)
 {
+    int rc = 0;
     r->start_wall_ns = mr_wall_ns();
-    int rc = prepare(r, err);
+    if (mr_comm_detect_launcher(NULL) > 0)
+        rc = mr_comm_open((uint32_t)r->opt->ranks, 0, &r->comm, err);
+    if (!rc && (rc = prepare(r, err)) && r->comm && r->comm->rank > 0 && !freopen("/dev/null", "w", stderr))
+        rc = MR_E_INTERNAL; /* rank 0 says what all agreed on */
     if (!rc)
         rc = run_ranks(r, err);
+    mr_comm_close(r->comm);
     mr_bench_board_free(r->board);
     free(r->series);
     free(r->metrics);
@@ -343,7 +367,13 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_workload_check_supported(r.w, err);
     if (rc)
         return rc;
-    return o->dry_run ? dry_run(&r, err) : run_real(&r, err);
+    if (o->dry_run)
+        return dry_run(&r, err);
+    if (o->is_virtual)
+        return mr_run_virtual(&r, err);
+    if (*o->sweep)
+        return mr_run_sweep(&r, err);
+    return o->find_max ? mr_run_find_max(&r, err) : run_real(&r, err);
 }
 
 const struct mr_command mr_cmd_run = {
@@ -356,6 +386,9 @@ const struct mr_command mr_cmd_run = {
                "  millrace run --dry-run unet3d_h100\n"
                "  millrace run unet3d_h100 dataset.num_files_train=28 train.epochs=2 --data /data/unet3d --generate\n"
                "  millrace run resnet50_h100 --data /data/resnet --ranks 4 --cache cold --strict-trust\n"
+               "  millrace run unet3d_h100 --data /data/unet3d --find-max-accelerators\n"
+               "  millrace run resnet50_h100 --data /data/resnet --sweep reader.read_threads=1,2,4,8\n"
+               "  millrace run unet3d_h100 --virtual --system lassen --ranks 64\n"
                "  mpirun -n 8 millrace run cosmoflow_h100 --data /data/cosmoflow --out results/cosmoflow\n\n"
                "The results folder gets summary.json (DLIO's keys by its formulas, ours beside them), config.json and the "
                "series of every rank's steps. See 'millrace help config' for all keys.\n",

@@ -227,8 +227,9 @@ json_t *mr_run_summary_json(const struct run *r)
     json_object_set_new(root, "trust", mr_run_trust_json(r));
     json_object_set_new(root, "environment", mr_run_environment_json(r));
     json_object_set_new(root, "config", mr_workload_to_json(r->w));
-    json_t *notes = mr_cli_strings_json(&r->notes);
-    json_array_extend(notes, mr_cli_strings_json(&r->w->notes));
+    json_t *notes = mr_cli_strings_json(&r->notes), *more = mr_cli_strings_json(&r->w->notes);
+    json_array_extend(notes, more);
+    json_decref(more);
     json_object_set_new(root, "notes", notes);
     json_object_set_new(root, "results_folder", json_string(r->out));
     return root;
