@@ -1,6 +1,6 @@
-/* Repeated runs: a sweep over the values of one key, and the search for the largest number of accelerators that stay busy.
- * Every point is a run of its own, by another process of this program with the same words, so a point is exactly what the
- * user would get by hand; its results lie in a folder of their own. */
+/* Repeated runs: a sweep over the values of one key, and the search for the largest number of accelerators that stay
+ * busy. Every point is a run of its own, by another process of this program with the same words, so a point is exactly
+ * what the user would get by hand; its results lie in a folder of their own. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
@@ -27,14 +27,10 @@ static bool is_own_word(const char *word, bool drop_ranks, bool *takes_value)
     static const struct {
         const char *name;
         bool value, ranks;
-    } own[] = {{"--sweep", true, false},
-               {"--find-max-accelerators", false, false},
-               {"--max-ranks", true, false},
-               {"--out", true, false},
-               {"-o", true, false},
-               {"--json", false, false},
-               {"-j", false, false},
-               {"--ranks", true, true}};
+    } own[] = {{"--sweep", true, false},     {"--find-max-accelerators", false, false},
+               {"--max-ranks", true, false}, {"--out", true, false},
+               {"-o", true, false},          {"--json", false, false},
+               {"-j", false, false},         {"--ranks", true, true}};
     for (size_t i = 0; i < MR_ARRAY_LEN(own); i++) {
         size_t n = strlen(own[i].name);
         if (strncmp(word, own[i].name, n) != 0 || (own[i].ranks && !drop_ranks))
@@ -113,7 +109,8 @@ static int measure(struct run *r, struct point *p, const char *extra, bool drop_
     if (atomic_load(r->ctx->stop))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     if (status) {
-        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s ended with exit status %d", extra, status);
+        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s ended with exit status %d", extra,
+                       status);
         return mr_error_context(err, "at point '%s'", p->value);
     }
     return read_point(p, err);
@@ -135,15 +132,16 @@ static json_t *points_json(const struct point *p, size_t n)
                 list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s}", "value", p[i].value, "ranks",
                                 real(p[i].ranks), "au", real(p[i].au), "samples_per_s", real(p[i].samples_per_s),
                                 "read_bytes_per_s", real(p[i].read_bytes_per_s), "stall_p99_s", real(p[i].stall_p99_s),
-                                "data_stall_share", real(p[i].data_share), "duration_s", real(p[i].duration_s), "complete",
-                                p[i].complete, "limiter", p[i].limiter, "results_folder", p[i].out));
+                                "data_stall_share", real(p[i].data_share), "duration_s", real(p[i].duration_s),
+                                "complete", p[i].complete, "limiter", p[i].limiter, "results_folder", p[i].out));
     return list;
 }
 
 static void print_points(const char *key, const struct point *p, size_t n, double target)
 {
     char rate[MR_HUMAN_LEN], stall[MR_HUMAN_LEN];
-    printf("%-20.20s %6s %8s %7s %12s %12s %10s %8s\n", key, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ", "STALL p99", "DATA %");
+    printf("%-20.20s %6s %8s %7s %12s %12s %10s %8s\n", key, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
+           "STALL p99", "DATA %");
     for (size_t i = 0; i < n; i++)
         if (p[i].measured)
             printf("%-20.20s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", p[i].value, p[i].ranks, 100 * p[i].au,
@@ -207,9 +205,11 @@ int mr_run_sweep(struct run *r, struct mr_error *err)
         rc = measure(r, &p[i], extra, !strcmp(key, "ranks"), err);
     }
     if (r->opt->json && n && p[0].measured) {
-        int printed = mr_cli_print_json(stdout, json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete",
-                                                          !rc, "key", key, "au_target", r->w->metric.au, "points",
-                                                          points_json(p, n)), rc ? NULL : err);
+        int printed =
+            mr_cli_print_json(stdout,
+                              json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete", !rc,
+                                        "key", key, "au_target", r->w->metric.au, "points", points_json(p, n)),
+                              rc ? NULL : err);
         rc = rc ? rc : printed;
     } else if (n && p[0].measured) {
         print_points(key, p, n, r->w->metric.au);
@@ -300,16 +300,18 @@ int mr_run_find_max(struct run *r, struct mr_error *err)
         rc = search(&s, limit, &best, err);
     qsort(s.points, s.n, sizeof(*s.points), by_ranks);
     if (!rc && r->opt->json) {
-        rc = mr_cli_print_json(stdout, json_pack("{s:s, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "max_accelerators",
-                                                 (json_int_t)best, "at_limit", best == limit, "au_target", r->w->metric.au,
-                                                 "points", points_json(s.points, s.n)), err);
+        rc = mr_cli_print_json(stdout,
+                               json_pack("{s:s, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1",
+                                         "max_accelerators", (json_int_t)best, "at_limit", best == limit, "au_target",
+                                         r->w->metric.au, "points", points_json(s.points, s.n)),
+                               err);
     } else if (!rc) {
         if (best == 0)
             printf("not even one accelerator stays busy %.0f %% of the time; limited by %s\n", 100 * r->w->metric.au,
                    s.n ? s.points[0].limiter : "");
         else
-            printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)best, best == 1 ? "" : "s",
-                   best == 1 ? "s" : "", 100 * r->w->metric.au,
+            printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)best,
+                   best == 1 ? "" : "s", best == 1 ? "s" : "", 100 * r->w->metric.au,
                    best == limit ? "; this is as far as was searched (--max-ranks, or the size of the data set)" : "");
         print_points("accelerators", s.points, s.n, r->w->metric.au);
         printf("results in %s\n", s.out);

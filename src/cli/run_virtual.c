@@ -1,6 +1,6 @@
-/* `millrace run --virtual`: the same workload on the virtual clock against a storage model, in seconds instead of hours.
- * The simulator (src/sim) plays the order, the batches and the compute time of the workload on every rank; the model says
- * how the storage shares its bandwidth among them. What is printed is a prediction and says so. */
+/* `millrace run --virtual`: the same workload on the virtual clock against a storage model, in seconds instead of
+ * hours. The simulator (src/sim) plays the order, the batches and the compute time of the workload on every rank; the
+ * model says how the storage shares its bandwidth among them. What is printed is a prediction and says so. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/run_internal.h"
@@ -59,20 +59,22 @@ static int print(const struct run *r, const struct mr_scenario *s, const struct 
     double stall = fmax(0, res->time_s - bounds->compute_only_s);
     char rate[MR_HUMAN_LEN], size[MR_HUMAN_LEN];
     if (r->opt->json)
-        return mr_cli_print_json(
-            stdout, json_pack("{s:s, s:b, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema",
-                              "millrace.virtual_run/1", "simulated", 1, "workload", r->w->name, "system", s->system.name, "policy",
-                              policy, "ranks", (int)s->nodes, "au", au, "au_target", r->w->metric.au, "duration_s", res->time_s,
-                              "stall_s", stall, "first_epoch_s", res->first_epoch_s, "samples_per_s",
-                              res->time_s > 0 ? samples / res->time_s : 0.0, "read_bytes", res->pfs_mb * MB, "compute_only_s",
-                              bounds->compute_only_s), err);
+        return mr_cli_print_json(stdout,
+                                 json_pack("{s:s, s:b, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                                           "schema", "millrace.virtual_run/1", "simulated", 1, "workload", r->w->name,
+                                           "system", s->system.name, "policy", policy, "ranks", (int)s->nodes, "au", au,
+                                           "au_target", r->w->metric.au, "duration_s", res->time_s, "stall_s", stall,
+                                           "first_epoch_s", res->first_epoch_s, "samples_per_s",
+                                           res->time_s > 0 ? samples / res->time_s : 0.0, "read_bytes",
+                                           res->pfs_mb * MB, "compute_only_s", bounds->compute_only_s),
+                                 err);
     printf("SIMULATED: AU %.1f %% (target %.0f %%): %s; %s\n", 100 * au, 100 * r->w->metric.au,
            au >= r->w->metric.au ? "PASS" : "FAIL",
            stall > 0.05 * res->time_s ? "limited by storage" : "storage is not the limit");
-    printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n", s->name, s->nodes, s->nodes == 1 ? "" : "s",
-           (long long)r->w->reader.batch_size, s->system.name, policy);
-    printf("  duration      %.2f s, of which the first epoch %.2f s; compute alone %.2f s\n", res->time_s, res->first_epoch_s,
-           bounds->compute_only_s);
+    printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n", s->name, s->nodes,
+           s->nodes == 1 ? "" : "s", (long long)r->w->reader.batch_size, s->system.name, policy);
+    printf("  duration      %.2f s, of which the first epoch %.2f s; compute alone %.2f s\n", res->time_s,
+           res->first_epoch_s, bounds->compute_only_s);
     printf("  stall         %.2f s (%.1f %%)\n", stall, 100 * stall / fmax(res->time_s, 1e-9));
     printf("  throughput    %.1f samples/s, %s read in all, %s\n", samples / fmax(res->time_s, 1e-9),
            mr_human_bytes(res->pfs_mb * MB, size), mr_human_rate(res->pfs_mb * MB / fmax(res->time_s, 1e-9), rate));
@@ -89,7 +91,8 @@ int mr_run_virtual(struct run *r, struct mr_error *err)
     bool naive = (r->opt->threads ? r->opt->threads : r->w->reader.read_threads) == 0;
     enum mr_policy_id policy;
     if (!r->w->workflow.train)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "only training can be simulated; this workload only writes checkpoints");
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "only training can be simulated; this workload only writes checkpoints");
     int rc = mr_plan_make(r->w, (uint32_t)r->opt->ranks, &r->plan, err);
     if (!rc)
         rc = load_system(r, &s.system, err);

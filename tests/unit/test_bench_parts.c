@@ -75,7 +75,8 @@ static void check_files(const char *yaml, uint32_t ranks)
     struct mr_workload *w;
     struct mr_plan p;
     char text[1024];
-    snprintf(text, sizeof text, "workflow: {train: false, checkpoint: true}\ncheckpoint: {num_checkpoints_write: 1%s", yaml);
+    snprintf(text, sizeof text, "workflow: {train: false, checkpoint: true}\ncheckpoint: {num_checkpoints_write: 1%s",
+             yaml);
     int rc = mr_workload_parse(text, strlen(text), "t", false, &a, &w, &err);
     if (rc || (rc = mr_plan_make(w, ranks, &p, &err)))
         fail_msg("%s: %s", yaml, err.message);
@@ -100,8 +101,10 @@ static void check_files(const char *yaml, uint32_t ranks)
     mr_arena_done(&a);
 }
 
-#define MODEL "}\nmodel: {type: transformer, num_layers: 7, transformer: {hidden_size: 96, vocab_size: 1000, ffn_hidden_size: 300, " \
-              "num_attention_heads: 8, num_kv_heads: 2}, parallelism: "
+#define MODEL                                                                                                          \
+    "}\nmodel: {type: transformer, num_layers: 7, transformer: {hidden_size: 96, vocab_size: 1000, ffn_hidden_size: "  \
+    "300, "                                                                                                            \
+    "num_attention_heads: 8, num_kv_heads: 2}, parallelism: "
 
 static void checkpoint_files_add_up_to_the_plan(void **state)
 {
@@ -114,8 +117,10 @@ static void checkpoint_files_add_up_to_the_plan(void **state)
     check_files(MODEL "{tensor: 2, pipeline: 3, zero_stage: 1}}\n", 6);
     check_files(MODEL "{tensor: 2, pipeline: 4, zero_stage: 2}}\n", 16);
     check_files(MODEL "{tensor: 4, zero_stage: 3}}\n", 8);
-    check_files("}\nmodel: {num_layers: 4, layer_parameters: [1000, 77], optimization_groups: [501, 13], parallelism: {tensor: 2, "
-                "pipeline: 2, zero_stage: 1}}\n", 4);
+    check_files("}\nmodel: {num_layers: 4, layer_parameters: [1000, 77], optimization_groups: [501, 13], parallelism: "
+                "{tensor: 2, "
+                "pipeline: 2, zero_stage: 1}}\n",
+                4);
 }
 
 static void tensorflow_writes_three_files(void **state)
@@ -127,7 +132,8 @@ static void tensorflow_writes_three_files(void **state)
     struct mr_plan p;
     struct mr_checkpoint_file *f;
     uint64_t n;
-    const char *text = "framework: tensorflow\nworkflow: {train: false, checkpoint: true}\nmodel: {model_size_bytes: 600000000}\n";
+    const char *text =
+        "framework: tensorflow\nworkflow: {train: false, checkpoint: true}\nmodel: {model_size_bytes: 600000000}\n";
     assert_int_equal(mr_workload_parse(text, strlen(text), "t", false, &a, &w, &err), 0);
     assert_int_equal(mr_plan_make(w, 2, &p, &err), 0);
     assert_int_equal(mr_bench_checkpoint_files(w, &p, 0, &f, &n, &err), 0);

@@ -15,9 +15,16 @@
 /* load, compute, barrier in ms; one after the other without gaps, plus 1 ms of other. */
 static struct mr_step make(uint64_t start_ms, unsigned load, unsigned compute, unsigned barrier)
 {
-    return (struct mr_step){.start_ns = start_ms * MS, .end_ns = (start_ms + load + compute + barrier + 1) * MS,
-                            .load_ns = load * MS, .compute_ns = compute * MS, .compute_wall_ns = compute * MS,
-                            .barrier_ns = barrier * MS, .samples = 2, .sample_bytes = 200, .read_bytes = 300, .block = 1};
+    return (struct mr_step){.start_ns = start_ms * MS,
+                            .end_ns = (start_ms + load + compute + barrier + 1) * MS,
+                            .load_ns = load * MS,
+                            .compute_ns = compute * MS,
+                            .compute_wall_ns = compute * MS,
+                            .barrier_ns = barrier * MS,
+                            .samples = 2,
+                            .sample_bytes = 200,
+                            .read_bytes = 300,
+                            .block = 1};
 }
 
 static struct mr_metrics metrics;
@@ -69,9 +76,12 @@ static void time_split_adds_up_and_takes_the_mean_over_ranks(void **state)
 static void checkpoints_take_the_slowest_rank(void **state)
 {
     (void)state;
-    struct mr_checkpoint_event a[2] = {{.duration_ns = 100 * MS, .bytes = 1000}, {.duration_ns = 300 * MS, .bytes = 1000, .is_load = true}};
-    struct mr_checkpoint_event b[2] = {{.duration_ns = 200 * MS, .bytes = 500}, {.duration_ns = 100 * MS, .bytes = 500, .is_load = true}};
-    struct mr_rank_series r[2] = {{.checkpoints = a, .n_checkpoints = 2}, {.rank = 1, .checkpoints = b, .n_checkpoints = 2}};
+    struct mr_checkpoint_event a[2] = {{.duration_ns = 100 * MS, .bytes = 1000},
+                                       {.duration_ns = 300 * MS, .bytes = 1000, .is_load = true}};
+    struct mr_checkpoint_event b[2] = {{.duration_ns = 200 * MS, .bytes = 500},
+                                       {.duration_ns = 100 * MS, .bytes = 500, .is_load = true}};
+    struct mr_rank_series r[2] = {{.checkpoints = a, .n_checkpoints = 2},
+                                  {.rank = 1, .checkpoints = b, .n_checkpoints = 2}};
     mr_metrics_compute(r, 2, 1, &metrics);
     assert_int_equal(metrics.saves, 1);
     assert_int_equal(metrics.loads, 1);
@@ -89,7 +99,8 @@ static void dlio_counts_two_steps_less_and_trims_the_first(void **state)
     (void)state;
     struct mr_step s[4] = {make(0, 50, 10, 0), make(61, 9, 10, 0), make(81, 4, 10, 0), make(96, 4, 10, 0)};
     struct mr_rank_series r = {.steps = s, .n = 4};
-    struct mr_dlio_params p = {.batch_size = 2, .exclude_start = 1, .steps_per_epoch = 4, .record_bytes = 1048576, .au_target = 0.5};
+    struct mr_dlio_params p = {
+        .batch_size = 2, .exclude_start = 1, .steps_per_epoch = 4, .record_bytes = 1048576, .au_target = 0.5};
     mr_dlio_compute(&r, 1, &p, &dlio);
     double trimmed = 0.111 - 0.060;
     assert_int_equal(dlio.epochs, 1);
