@@ -32,3 +32,9 @@ refused "have no effect" verify e --quick --by-sample
 
 # The keys of a workload that its format does not use are no mistake: DLIO's files have them.
 "$MILLRACE" -q gen f --files 1 --size 1000 workload=unet3d_h100 --dry-run >/dev/null 2>&1 || fail "a preset is refused"
+
+# A folder of presets that was named must be there.
+MILLRACE_WORKLOADS=$work/none refused "MILLRACE_WORKLOADS" workloads list
+touch file
+MILLRACE_WORKLOADS=$work/file refused "MILLRACE_WORKLOADS" run --dry-run workload=unet3d_h100
+refused "Not a directory" workloads list --config-dir file
