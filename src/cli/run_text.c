@@ -34,6 +34,9 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
     double busy = l.read + l.decode + l.transform, all = busy + l.idle;
     if (all <= 0)
         snprintf(text, cap, "data loading");
+    else if (r->metrics->epoch_start_share > 0.5 && l.idle > busy)
+        snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
+                 100 * r->metrics->epoch_start_share);
     else if (l.idle > busy)
         snprintf(text, cap, "the look-ahead is too short: threads are idle %.0f %% of the time, yet batches come late",
                  100 * l.idle / all);
