@@ -45,6 +45,14 @@ rc=0; wait $p || rc=$?
 [ $rc = 130 ] && [ $((SECONDS - start)) -lt 9 ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
 partial o1 0
 unset ASAN_OPTIONS
+# one interrupted in a checkpoint that would take minutes
+"$MILLRACE" -q run w.yaml --ranks 2 --out o6 workflow.checkpoint=true checkpoint.steps_between_checkpoints=5 model.model_size_bytes=2GB \
+    --checkpoint-folder "$tmp/c6" --checkpoint-store "throttle(bandwidth=20MB):posix" >out 2>err & p=$!
+ready $p; sleep 1; kill -INT $p; start=$SECONDS
+rc=0; wait $p || rc=$?
+[ $rc = 130 ] && [ $((SECONDS - start)) -lt 9 ] || fail "SIGINT in a checkpoint: $rc after $((SECONDS - start)) s: $(cat err)"
+partial o6 1
+[ -z "$(ls c6 2>/dev/null | grep -v tmp)" ] || fail "half a checkpoint has a name: $(ls c6)"
 # kill -9 of any rank
 for victim in 0 1 2; do
     rm -rf o2
