@@ -31,8 +31,9 @@ struct mr_check_shape {
     uint64_t checkpoint_bytes[8];
     unsigned checkpoint_files;
     bool reads, writes_checkpoints;
+    bool compute_cut;     /* steps compute for less time than their data would ask for: utilisation means nothing */
 };
-/* factor 0: the preset's own. MR_E_CONFIG when it would be larger than the limit. */
+/* factor 0: the preset's own. MR_E_CONFIG when the preset makes no sense. */
 int mr_check_scale(const struct mr_workload *w, double factor, struct mr_check_shape *out, struct mr_error *err);
 
 struct mr_check_extent {
@@ -55,6 +56,7 @@ int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const
 struct mr_check_variant {
     const char *storage;        /* throttle text, or "" for the bare file system */
     int64_t threads, prefetch;  /* -1: the preset's */
+    double slowdown;            /* storage and compute are this much slower, measured times divided by it; already in `storage` */
 };
 struct mr_check_run {
     struct mr_io_calls calls;

@@ -6,7 +6,7 @@
  *      items   0 1 2 3 | 4 5 6 7 | 8 9 ...          need(step) = first item that the step does not need
  *              done^     ^next     ^allowed         frontier <= next <= allowed
  *
- * Asking for step s allows need(s); having it allows need(s + prefetch_size). With no readers the trainer reads itself. A
+ * At the start need(prefetch_size - 1) is allowed; asking for step s allows need(s); having it allows need(s + prefetch_size). With no readers the trainer reads itself. A
  * rank that reads for others (collective) has their items, too; they wait for its frontier.
  *
  * Invariants
@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct job;
@@ -46,6 +47,7 @@ struct rank {
     struct mr_checkpoint_event *checkpoints;
     uint64_t n_checkpoints;
     uint64_t train_start_ns, end_ns;
+    uint64_t opened_ns; /* loader: what it read before, to learn sizes, belongs to no epoch */
     int rc;
     struct mr_error err;
 };
@@ -219,12 +221,7 @@ static void read_allowed(struct rank *r, struct hand *h, bool wait)
     struct mr_error err;
     uint64_t i;
     while (take_item(r, wait, &i)) {
-        int rc = 0;
-        /* A file that is still held needs no second reading: a rank with one file reads it once. */
-        bool held = r->job->readers == 0 && i && r->items[i].file == r->items[i - 1].file &&
-                    r->job->w->pattern.unit == MR_UNIT_FILE;
-        if (!held)
-            rc = read_item(h, &r->items[i], &err);
+        int rc = read_item(h, &r->items[i], &err);
         if (rc)
             fail(r, rc, &err);
         finish_item(r, i);
@@ -237,9 +234,16 @@ static void drop_hand(struct hand *h)
     free(h->buf);
 }
 
+/* The kernel lets sleeps of ordinary threads end up to 50 us late, which is a quarter of a fast request. */
+static void sleep_sharply(void)
+{
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+}
+
 static void *reader_main(void *arg)
 {
     struct hand h = {.r = arg};
+    sleep_sharply();
     read_allowed(arg, &h, true);
     drop_hand(&h);
     return NULL;
@@ -419,6 +423,8 @@ static int pattern_rank(struct rank *r, struct mr_error *err)
         wait_for_items(r, r->n_items);
     }
     barrier(j);
+    if (r == r->feeder && j->prefetch)
+        allow(r, need(r, j->prefetch - 1)); /* the queue fills before anybody asks */
     for (uint64_t s = 0; s < r->steps_cap && !rc && !over(j); s++)
         rc = one_step(r, s, &own, err);
     r->end_ns = mr_now_ns();
@@ -497,6 +503,7 @@ static int loader_rank(struct rank *r, struct mr_error *err)
     char store[6000];
     loader_params(r, store, sizeof store, &p);
     int rc = mr_loader_open(&p, &l, err);
+    r->opened_ns = mr_now_ns();
     for (uint32_t e = 0; e < (uint32_t)j->w->train.epochs && !rc && !over(j); e++) {
         rc = mr_loader_start_epoch(l, e, err);
         while (!rc && !over(j) && r->n_steps < r->steps_cap && (rc = loader_step(r, l, e, err)) > 0)
@@ -511,6 +518,7 @@ static void *rank_main(void *arg)
 {
     struct rank *r = arg;
     struct mr_error err;
+    sleep_sharply();
     int rc = r->job->w->pattern.unit == MR_UNIT_SAMPLE ? loader_rank(r, &err) : pattern_rank(r, &err);
     if (rc)
         fail(r, rc, &err);
@@ -704,9 +712,11 @@ static int count_samples(const struct job *j, struct mr_check_run *out)
     size_t n = 0, at = 0;
     if (!v)
         return -ENOMEM;
-    for (size_t i = 0; i < out->calls.n; i++)
-        if (out->calls.events[i].kind == MR_EV_READ && out->calls.events[i].result > 0 && out->calls.events[i].path_id <= d->n_files)
-            v[n++] = &out->calls.events[i];
+    for (size_t i = 0; i < out->calls.n; i++) {
+        const struct mr_event *e = &out->calls.events[i];
+        if (e->kind == MR_EV_READ && e->result > 0 && e->path_id <= d->n_files && e->start_ns >= j->ranks[e->rank].opened_ns)
+            v[n++] = e;
+    }
     qsort(v, n, sizeof(*v), by_file_offset);
     double epochs = (double)out->epochs_run;
     for (uint64_t s = 0; s < d->n_samples; s++) {
@@ -790,7 +800,7 @@ static void sum_up(const struct job *j, struct mr_check_run *out)
 int mr_check_execute(const struct mr_check_shape *s, const struct mr_check_data *d, const struct mr_check_variant *v,
                      const char *folder, const atomic_bool *stop, struct mr_check_run *out, struct mr_error *err)
 {
-    struct job j = {.shape = s, .data = d, .w = &s->w, .stop = stop, .slowdown = s->w.pattern.slowdown, .world = s->ranks,
+    struct job j = {.shape = s, .data = d, .w = &s->w, .stop = stop, .slowdown = v->slowdown, .world = s->ranks,
                     .readers = (unsigned)(v->threads >= 0 ? v->threads : s->w.reader.read_threads),
                     .prefetch = (unsigned)(v->prefetch >= 0 ? v->prefetch : s->w.reader.prefetch_size)};
     memset(out, 0, sizeof(*out));

@@ -6,7 +6,8 @@
  *   measured
  *     dataset.sample_bytes.mean  train.au train.stall_share train.step_s  run.seconds
  *     checkpoint.count checkpoint.share checkpoint.seconds  samples.repeated samples.missed
- *   on another storage, with other reader threads or prefetch: VARIANT is SYSTEM[/THREADS[/PREFETCH]], "-" the preset's own
+ *   on another storage, with other reader threads, prefetch or slowdown; "-" is the preset's own:
+ *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]
  *     at VARIANT METRIC          ratio METRIC A B   value at B / value at A
  *     speedup A B                run time at A / at B
  *     spread A B C ...           (longest - shortest) / shortest run time
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "cli/check.h"
 #include "cli/check_storage.h"
 
@@ -31,6 +33,7 @@
 
 #define VARIANTS_MAX 32
 #define ATTEMPTS 3
+#define DATA_MAX_BYTES 310e6 /* at the preset's own scale; who asks for more with --scale gets it */
 
 struct execution {
     char variant[64];
@@ -53,19 +56,18 @@ struct check {
 
 static int parse_variant(struct check *c, const char *text, struct mr_check_variant *out, struct mr_error *err)
 {
-    char buf[64], *rest = buf, *field[3] = {NULL};
+    char buf[64], *rest = buf, *field[4] = {NULL};
+    int64_t v[4] = {-1, -1, -1, -1};
     snprintf(buf, sizeof buf, "%s", text);
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 4; i++)
         field[i] = strsep(&rest, "/");
-    *out = (struct mr_check_variant){.storage = "", .threads = -1, .prefetch = -1};
-    for (unsigned i = 1; i < 3; i++) {
-        int64_t v = -1;
-        if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v) || v < 0 || v > 1024))
-            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want SYSTEM[/THREADS[/PREFETCH]]", text);
-        *(i == 1 ? &out->threads : &out->prefetch) = v;
-    }
+    for (unsigned i = 1; i < 4; i++)
+        if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
+            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
+    *out = (struct mr_check_variant){.storage = "", .threads = v[1], .prefetch = v[2],
+                                     .slowdown = v[3] > 0 ? (double)v[3] : c->w->pattern.slowdown};
     const char *model = strcmp(field[0], "-") ? field[0] : c->w->extra.storage_model;
-    return mr_check_storage(model, c->shape.w.pattern.slowdown, c->p->search, c->arena, &out->storage, err);
+    return mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
 }
 
 static int execute(struct check *c, const char *variant, struct mr_check_run **out, struct mr_error *err)
@@ -189,7 +191,7 @@ static double ratio_of(const struct mr_check_shape *s, const char *name)
 
 static int measure_at(struct check *c, const char *variant, const char *name, double *out, struct mr_error *err)
 {
-    struct mr_check_run *r;
+    struct mr_check_run *r = NULL;
     if (plan_metric(&c->shape, name, out))
         return 0;
     if (!c->runs)
@@ -249,9 +251,10 @@ static int check_line(struct check *c, const struct mr_expectation *e, struct mr
     double v = NAN;
     *line = (struct mr_check_line){.e = e, .ratio = words ? 1 : ratio_of(&c->shape, e->metric), .why = ""};
     int rc = words ? compound(c, e->metric, &v, err) : measure_at(c, "-", e->metric, &v, err);
-    if (rc == MR_E_UNSUPPORTED) {
+    bool cut = c->shape.compute_cut && !strcmp(e->metric, "train.au");
+    if (rc == MR_E_UNSUPPORTED || (!rc && cut)) {
         line->verdict = MR_CHECK_SKIPPED;
-        line->why = "not executed: the plan alone is checked";
+        line->why = cut ? "compute was shortened" : "not executed: the plan alone is checked";
         line->measured = NAN;
         return 0;
     }
@@ -322,8 +325,16 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     int rc = mr_check_scale(w, p->scale, &c->shape, err);
     if (rc)
         return rc;
-    if (mr_workload_check_supported(w, &why))
+    if (mr_workload_check_supported(w, &why)) {
         out->skipped = mr_arena_strdup(a, why.message);
+        c->shape.reads = false;
+    }
+    if (c->shape.reads && p->scale <= 0 && c->shape.data_bytes > DATA_MAX_BYTES) {
+        char size[MR_HUMAN_LEN];
+        mr_error_plain(err, MR_E_CONFIG, "preset '%s' is too large at its default scale: %s", w->name,
+                       mr_human_bytes(c->shape.data_bytes, size));
+        return mr_error_hint(err, "lower x-millrace.scale.default in '%s'", w->file);
+    }
     c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
     if (c->runs)
         rc = make_folder(c, err);

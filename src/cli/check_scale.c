@@ -7,17 +7,15 @@
  * The batch shrinks with the file (so that a file still makes as many steps) or with the record count, unless batch_size is
  * kept; compute time shrinks with the bytes of a step, so the demand in bytes per second stays. At most RANKS_MAX ranks. */
 #include "base/common.h"
-#include "base/strbuf.h"
 #include "cli/check.h"
 
 #include <math.h>
 #include <string.h>
 
 #define RANKS_MAX 8
-#define DATA_MAX_BYTES 310e6
-#define CHECKPOINT_MAX_BYTES 120e6
 #define MEMORY_RUN_S 6.0 /* a run from memory repeats itself; this long is enough */
 #define LOADER_EPOCHS 2
+#define LOADER_RUN_S 2.0
 
 static bool kept(const struct mr_workload *w, const char *key)
 {
@@ -60,6 +58,22 @@ static void scale_data(const struct mr_workload *w, double factor, struct mr_che
     s->data_bytes = (double)d->num_files_train * (double)d->num_samples_per_file * mr_workload_record_bytes(&s->w);
 }
 
+/* What the loader reads is proven over whole epochs; compute is cut to a few seconds in all. */
+static void shorten_loader_run(const struct mr_workload *w, struct mr_check_shape *s)
+{
+    const struct mr_conf_dataset *d = &s->w.dataset;
+    s->w.train.epochs = MR_MIN(w->train.epochs, LOADER_EPOCHS);
+    s->w.train.total_training_steps = -1;
+    s->w.workflow.checkpoint = false;
+    s->w.workflow.train = true;
+    s->steps = 0;
+    double samples = (double)d->num_files_train * (double)d->num_samples_per_file * (double)s->w.train.epochs;
+    double total = s->step_s * samples / (double)s->w.reader.batch_size / s->ranks;
+    s->compute_cut = total > LOADER_RUN_S;
+    if (s->compute_cut)
+        s->step_s *= LOADER_RUN_S / total;
+}
+
 static void scale_steps(const struct mr_workload *w, struct mr_check_shape *s)
 {
     const struct mr_conf_dataset *o = &w->dataset, *d = &s->w.dataset;
@@ -80,7 +94,7 @@ static void scale_steps(const struct mr_workload *w, struct mr_check_shape *s)
         s->steps = (uint64_t)at_least(steps, 1);
     s->step_s = s->full.compute_s * (double)r->batch_size / batch * s->record_ratio;
     if (w->pattern.unit == MR_UNIT_SAMPLE)
-        s->w.train.epochs = MR_MIN(w->train.epochs, LOADER_EPOCHS);
+        shorten_loader_run(w, s);
     double per_epoch = s->step_s * (double)d->num_files_train * (double)d->num_samples_per_file / (double)r->batch_size /
                        (w->pattern.same_offsets ? 1 : s->ranks);
     if (w->reader.read_type == MR_READ_MEMORY && per_epoch * (double)w->train.epochs > MEMORY_RUN_S)
@@ -111,17 +125,13 @@ static void set_ratios(const struct mr_workload *w, struct mr_check_shape *s)
 
 static void scale_checkpoint(const struct mr_workload *w, struct mr_check_shape *s)
 {
-    double bytes = 0;
     s->write_ratio = 1;
     s->writes_checkpoints = w->workflow.checkpoint && w->workflow.train && w->checkpoint.steps_between_checkpoints > 0 &&
                             w->checkpoint.files.n > 0;
     if (!s->writes_checkpoints)
         return;
+    s->write_ratio = s->factor;
     s->checkpoint_files = MR_MIN(w->checkpoint.files.n, (unsigned)MR_ARRAY_LEN(s->checkpoint_bytes));
-    for (unsigned i = 0; i < s->checkpoint_files; i++)
-        bytes += (double)w->checkpoint.files.item[i];
-    if (bytes > CHECKPOINT_MAX_BYTES)
-        s->write_ratio = CHECKPOINT_MAX_BYTES / 2 / bytes;
     for (unsigned i = 0; i < s->checkpoint_files; i++)
         s->checkpoint_bytes[i] = (uint64_t)at_least((double)w->checkpoint.files.item[i] * s->write_ratio, 1);
 }
@@ -144,7 +154,7 @@ int mr_check_scale(const struct mr_workload *w, double factor, struct mr_check_s
         if (files < s.ranks && w->dataset.num_files_train > 1 && !w->pattern.same_offsets)
             s.ranks = (uint32_t)MR_MAX(files / 2, 1u);
         if (w->pattern.unit == MR_UNIT_SAMPLE)
-            s.ranks = MR_MIN(s.ranks, 2u);
+            s.ranks = s.full.ranks > 1 ? 2 : 1;
     }
     s.ranks_ratio = (double)s.ranks / s.full.ranks;
     if (s.reads) {
@@ -158,11 +168,9 @@ int mr_check_scale(const struct mr_workload *w, double factor, struct mr_check_s
         s.reads = true;
         s.data_bytes = (double)w->pattern.header_file;
     }
-    char size[MR_HUMAN_LEN];
-    if (s.reads && s.data_bytes > DATA_MAX_BYTES && factor <= 0)
-        return mr_error_plain(err, MR_E_CONFIG, "preset '%s' is too large at its default scale: %s", w->name,
-                              mr_human_bytes(s.data_bytes, size));
-    rc = mr_plan_make(&s.w, s.ranks, &s.plan, err);
+    /* A model split over more ranks than are run here keeps its plan: nothing of it is executed. */
+    s.plan = s.full;
+    rc = s.reads && !header_only ? mr_plan_make(&s.w, s.ranks, &s.plan, err) : 0;
     if (!rc)
         *out = s;
     return rc;

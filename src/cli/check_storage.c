@@ -21,7 +21,7 @@ static void add_seconds(struct mr_strbuf *s, const char *key, double seconds, do
         mr_strbuf_printf(s, "%s%s=%.0fns", s->len && s->text[s->len - 1] != '(' ? "," : "", key, seconds * 1e9 * slowdown);
 }
 
-/* The shared file system of a model: what all streams get together, by their number. */
+/* The shared file system of a model: what all clients get together by their number, what one of them and one stream gets. */
 static void system_text(const struct mr_system *y, double slowdown, struct mr_strbuf *s)
 {
     mr_strbuf_puts(s, "throttle(");
@@ -31,8 +31,9 @@ static void system_text(const struct mr_system *y, double slowdown, struct mr_st
         mr_strbuf_puts(s, "aggregate=\"");
         for (unsigned i = 0; i < y->pfs_mbps.n; i++)
             mr_strbuf_printf(s, "%s%.0f:%.0f", i ? "/" : "", y->pfs_mbps.x[i], y->pfs_mbps.y[i] * 1e6 / slowdown);
-        mr_strbuf_puts(s, "\"");
+        mr_strbuf_puts(s, "\",active=processes");
     }
+    add_rate(s, "stream_bandwidth", y->pfs_stream_mbps, slowdown);
     add_rate(s, "client_bandwidth", y->pfs_link_mbps, slowdown);
     add_seconds(s, "latency", y->pfs_latency_s, slowdown);
     if (y->pfs_metadata_per_s > 0)

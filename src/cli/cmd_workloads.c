@@ -197,8 +197,8 @@ static void print_report(const struct mr_check_report *r)
         *scaled = '\0';
         if (fabs(l->ratio - 1) > 1e-12)
             snprintf(scaled, sizeof scaled, "  scaled back by %.6g", l->ratio);
-        printf("  %-48s %-24s %14.6g  %-6s %s%s\n", l->e->metric, target_text(l->e, target, sizeof target), l->measured,
-               classes[l->e->cls], verdicts[l->verdict], scaled);
+        printf("  %-48s %-24s %14.6g  %-6s %s%s%s%s\n", l->e->metric, target_text(l->e, target, sizeof target), l->measured,
+               classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
     }
     fflush(stdout);
 }
@@ -212,6 +212,8 @@ static json_t *report_json(const struct mr_check_report *r)
         json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:f}", "metric", l->e->metric, "target",
                               target_text(l->e, target, sizeof target), "class", classes[l->e->cls], "verdict",
                               verdicts[l->verdict], "scaled_by", l->ratio);
+        if (j && *l->why)
+            json_object_set_new(j, "why", json_string(l->why));
         if (j && !isnan(l->measured))
             json_object_set_new(j, "measured", json_real(l->measured));
         json_array_append_new(lines, j);

@@ -1,0 +1,48 @@
+#!/bin/bash
+# 'millrace workloads check': quick presets hold, a wrong expectation fails with exit status 3, bad ones with 2.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export MILLRACE_WORKLOADS=$MR_SOURCE_DIR/workloads
+
+fail() { echo "FAIL: $1"; exit 1; }
+
+for preset in bert-mrpc l2hmc climateseg-theta cosmoflow_datagen llama3_405b dlrm_b200; do
+    "$MILLRACE" workloads check $preset --dir "$dir/work" > "$dir/out" || { cat "$dir/out"; fail "preset $preset"; }
+    grep -q ' exact .*ok' "$dir/out" || fail "$preset printed no exact expectation"
+    grep -q FAIL "$dir/out" && fail "$preset printed FAIL and exit status 0"
+    [ -z "$(ls "$dir/work" 2>/dev/null)" ] || fail "$preset left files behind"
+done
+grep -q 'plan only: format parquet' "$dir/out" || fail "an unsupported format is not named"
+
+# Figures are measured: the same preset with a target that is off by one call must fail.
+sed 's/posix.read.count, eq: 3600/posix.read.count, eq: 3601/' "$MR_SOURCE_DIR/workloads/bert-mrpc.yaml" > "$dir/wrong.yaml"
+status=0
+"$MILLRACE" workloads check "$dir/wrong.yaml" > "$dir/out" 2> "$dir/err" || status=$?
+[ $status = 3 ] || fail "a wrong expectation gave exit status $status"
+grep -q 'posix.read.count .*3601 .*3600 .*FAIL' "$dir/out" || fail "target and measured value are not printed"
+grep -q '1 of 5 expectations failed' "$dir/err" || fail "the failure is not counted"
+
+# A native one never fails.
+sed -i 's/eq: 3601, class: exact/eq: 3601, class: native/' "$dir/wrong.yaml"
+"$MILLRACE" workloads check "$dir/wrong.yaml" > "$dir/out" || fail "a native expectation failed"
+grep -q 'native reported' "$dir/out" || fail "a native expectation is not reported"
+
+# Scaled-back counts: half of the lines are read, the figure stands for all of them.
+"$MILLRACE" workloads check bert-mrpc --scale 0.5 > "$dir/out" || fail "scale 0.5"
+grep -q 'posix.read.count .*3600 .*ok  scaled back by 0.5' "$dir/out" || fail "a count is not scaled back"
+
+sed 's/posix.read.count/posix.read.cuont/' "$MR_SOURCE_DIR/workloads/bert-mrpc.yaml" > "$dir/typo.yaml"
+status=0
+"$MILLRACE" workloads check "$dir/typo.yaml" > "$dir/out" 2> "$dir/err" || status=$?
+[ $status = 2 ] || fail "an unknown metric gave exit status $status"
+grep -q "unknown metric 'posix.read.cuont'" "$dir/err" || fail "the unknown metric is not named"
+grep -q 'typo.yaml:' "$dir/err" || fail "the line of the unknown metric is not named"
+
+status=0
+"$MILLRACE" workloads check > /dev/null 2>&1 || status=$?
+[ $status = 2 ] || fail "a missing name gave exit status $status"
+
+"$MILLRACE" workloads check bert-mrpc --json > "$dir/out" || fail "json"
+grep -q '"schema": "millrace.workloads_check/1"' "$dir/out" || fail "json has no schema"
+grep -q '"verdict": "ok"' "$dir/out" || fail "json has no verdict"
