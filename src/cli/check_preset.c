@@ -254,7 +254,7 @@ static int check_line(struct check *c, const struct mr_expectation *e, struct mr
     bool cut = c->shape.compute_cut && !strcmp(e->metric, "train.au");
     if (rc == MR_E_UNSUPPORTED || (!rc && cut)) {
         line->verdict = MR_CHECK_SKIPPED;
-        line->why = cut ? "compute was shortened" : "not executed: the plan alone is checked";
+        line->why = !rc ? "compute was shortened" : "not executed: the plan alone is checked";
         line->measured = NAN;
         return 0;
     }

@@ -32,6 +32,24 @@ grep -q 'native reported' "$dir/out" || fail "a native expectation is not report
 "$MILLRACE" workloads check bert-mrpc --scale 0.5 > "$dir/out" || fail "scale 0.5"
 grep -q 'posix.read.count .*3600 .*ok  scaled back by 0.5' "$dir/out" || fail "a count is not scaled back"
 
+# Collective reads: of four ranks two read the shared file, every byte once, and all four make the same steps.
+cat > "$dir/collective.yaml" <<'END'
+workflow: {train: True}
+dataset: {format: hdf5, num_files_train: 1, num_samples_per_file: 64, record_length_bytes: 4096}
+reader: {batch_size: 2, prefetch_size: 1}
+x-millrace:
+  source: test
+  ranks: 4
+  reader: {file_access: collective}
+  pattern: {unit: record, collective_readers: 2}
+  expect:
+    - {metric: posix.read.count, eq: 64, class: exact}
+    - {metric: posix.read.per_dataset_byte, ge: 0.9, le: 1, class: exact}
+    - {metric: posix.read.sharing_degree, eq: 1, class: exact}
+    - {metric: posix.read.files_per_rank, eq: 0.5, class: exact}
+END
+"$MILLRACE" workloads check "$dir/collective.yaml" > "$dir/out" || { cat "$dir/out"; fail "collective reads"; }
+
 sed 's/posix.read.count/posix.read.cuont/' "$MR_SOURCE_DIR/workloads/bert-mrpc.yaml" > "$dir/typo.yaml"
 status=0
 "$MILLRACE" workloads check "$dir/typo.yaml" > "$dir/out" 2> "$dir/err" || status=$?
