@@ -1,6 +1,6 @@
 /* The board: one anonymous shared mapping made before the ranks are forked. See bench.h. */
 #include "base/common.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 
 #include <errno.h>
 #include <stdlib.h>

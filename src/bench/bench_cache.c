@@ -2,7 +2,7 @@
  * a first read would really have to fetch. Files are dealt to the ranks, so a large set is prepared in parallel. */
 #include "base/common.h"
 #include "base/log.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 #include "dataset/dataset_parts.h"
 #include "store/store.h"
 

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 
 #include <math.h>
 #include <time.h>

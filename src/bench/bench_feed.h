@@ -3,7 +3,7 @@
 #ifndef MR_BENCH_BENCH_FEED_H
 #define MR_BENCH_BENCH_FEED_H
 
-#include "bench/bench.h"
+#include "bench/trainer.h"
 
 struct feed;
 

@@ -3,7 +3,7 @@
  *
  * Invariant: over all ranks the bytes add up to the plan's model and optimizer bytes, exactly, and so do the counts. */
 #include "base/common.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 
 #include <errno.h>
 #include <stdlib.h>

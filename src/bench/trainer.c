@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 #include "bench/bench_feed.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef MR_CLI_RUN_INTERNAL_H
 #define MR_CLI_RUN_INTERNAL_H
 
-#include "bench/bench.h"
+#include "bench/trainer.h"
 #include "cli/command.h"
 #include "cli/workload_args.h"
 

@@ -2,7 +2,7 @@
  * checkpoint add up to the plan's figures for every parallelism. */
 #include "base/clock.h"
 #include "base/common.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The trainer over real forked ranks and real files: what it writes down is what happened. test-label: concurrent */
 #include "base/clock.h"
 #include "base/common.h"
-#include "bench/bench.h"
+#include "bench/trainer.h"
 #include "dataset/generate.h"
 #include "store/store.h"
 

@@ -7,8 +7,8 @@
  *
  * The board outlives any rank: whoever survives can write the result. Under MPI each process has a board of its own and
  * mr_bench_collect brings the series to rank 0 at the end. */
-#ifndef MR_BENCH_BENCH_H
-#define MR_BENCH_BENCH_H
+#ifndef MR_BENCH_TRAINER_H
+#define MR_BENCH_TRAINER_H
 
 #include "comm/comm.h"
 #include "conf/plan.h"
