@@ -239,7 +239,7 @@ bool mr_enter_slow(void)
     struct mr_tls *t = &mr_tls;
     if (!environ)
         return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
-    if (mr_live.alive || atomic_load_explicit(&off, memory_order_relaxed) || t->mute || (t->busy && !mr_core.epoch))
+    if (mr_live.alive || atomic_load_explicit(&off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
     int keep = errno;
     bool forked = mr_core.epoch != 0;
@@ -255,7 +255,7 @@ bool mr_enter_slow(void)
     if (!forked)
         mr_spin_unlock(&lock);
     errno = keep;
-    return mr_live.active && !t->mute;
+    return mr_live.active;
 }
 
 static void __attribute__((constructor)) begin(void)
