@@ -144,7 +144,7 @@ static void prepend(const char *name, const char *value, char separator)
 /* In the child: the environment that the library and its descendants read. */
 static void set_environment(const struct trace_options *o, const char *library, const char *spool)
 {
-    static const char *const python_places[] = {"../share/millrace/python", "../../python", "../../../python", NULL};
+    static const char *const python_places[] = {"../share/millrace/python", "../python", NULL};
     char number[24], folder[PATH_MAX], site[PATH_MAX];
     setenv("MILLRACE_SPOOL", spool, 1);
     set_list("MILLRACE_TRACE_INCLUDE", &o->include);
