@@ -1,6 +1,5 @@
 # Build options and compiler flags, in one place.
 option(MR_WERROR "Treat warnings as errors" OFF)
-option(MR_WITH_HDF5 "Build the HDF5 format" ON)
 option(MR_WITH_URING "Build the io_uring store backend" ON)
 option(MR_WITH_MPI "Build the MPI module where an MPI compiler is found" ON)
 option(MR_FUZZ "Build libFuzzer targets (clang)" OFF)

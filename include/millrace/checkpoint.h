@@ -1,16 +1,24 @@
 /* Checkpoints: writing the state of a model so that there is always one complete copy, and reading it back verified.
  *
- * A checkpoint is a folder `step-N`. Every rank writes its files into `step-N.tmp`, with a list of their sizes and XXH3-64
- * checksums; when all ranks have, rank 0 joins the lists into `checkpoint.json` and renames the folder. With fsync everything is
- * durable before the rename. So a folder with the final name is complete, always; a `.tmp` one is not a checkpoint and is
- * removed by the next save of that step.
+ * A checkpoint is a folder `step-N`. Every rank writes its files into `step-N.tmp` and a list of their sizes and XXH3-64
+ * checksums; when all ranks have, rank 0 joins the lists into `checkpoint.json` and renames the folder. With fsync everything
+ * is durable before the rename. So a folder with the final name is complete, always; a `.tmp` one is not a checkpoint and the
+ * next save removes it. Saving a step again keeps the earlier copy (as `step-N.old`) until the new one has its name.
  *
- *   step-000120.tmp/{model-00000.bin, ..., rank-00000.part} ──> checkpoint.json ──rename──> step-000120/
+ *   step-000000000120.tmp/{model-00000.bin, ..., rank-00001.part} ──> checkpoint.json ──rename──> step-000000000120/
  *
  * What is in the files: tensors as (name, bytes) with content from a generator, written piece by piece through a bounded
  * buffer: a 100 GiB checkpoint needs no 100 GiB of memory.
  *
- * Errors: -ENOSPC and others leave the previous checkpoint untouched and remove what was begun. */
+ * One job at a time may save into a folder. Stores that belong to one process (memory, null) hold a checkpoint per rank.
+ *
+ * Errors: all ranks return the same code. MR_E_USAGE (a bad or doubled file name, a bad parameter), MR_E_INCOMPLETE (no complete
+ * checkpoint to load), MR_E_CORRUPT (a file is missing, has another length or checksum, or the list is damaged; the message
+ * names it), MR_E_INTERRUPTED, MR_E_UNSUPPORTED (loading from the null store), -ENOSPC and other errors of the system. A failed
+ * save leaves all earlier checkpoints untouched and removes what it began; if only the last steps failed (making the rename
+ * durable, removing older ones), the new checkpoint is there and complete.
+ *
+ * Thread safety: one checkpointer belongs to one thread at a time; its own threads are inside. */
 #ifndef MILLRACE_CHECKPOINT_H
 #define MILLRACE_CHECKPOINT_H
 
@@ -25,7 +33,7 @@ extern "C" {
 
 /* One file of a rank's share. */
 struct mr_checkpoint_file {
-    char name[192];
+    char name[192]; /* plain: UTF-8, no '/', no leading '.', unique over all ranks */
     uint64_t bytes;
 };
 
@@ -42,13 +50,15 @@ struct mr_checkpoint_params {
     uint64_t seed;
     /* Agreement between ranks: called at the phase borders with this rank's code; returns the job's. NULL for one rank. */
     int (*agree)(void *user, int code, struct mr_error *err);
-    void *user;
+    /* Asked before every piece; true ends the save or load with MR_E_INTERRUPTED. NULL = never. Any thread may ask. */
+    bool (*stopped)(void *user);
+    void *user; /* for both */
 };
 
 struct mr_checkpoint_result {
     uint64_t bytes, files;      /* of this rank */
     uint64_t duration_ns;       /* start to complete, this rank, agreement included */
-    uint64_t write_ns, fsync_ns, read_ns;
+    uint64_t write_ns, fsync_ns, read_ns; /* inside the store, summed over the threads of this rank */
     char path[1024];
 };
 
@@ -60,10 +70,11 @@ void mr_checkpointer_close(struct mr_checkpointer *c);
 int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                        struct mr_checkpoint_result *out, struct mr_error *err);
 /* Collective. Reads this rank's share of the newest complete checkpoint (step = UINT64_MAX) or of a given one, verifying every
- * byte against the stored checksums; `shift` reads the share of rank (rank + shift) mod world instead. */
+ * byte against the stored checksums; `shift` reads the share of rank (rank + shift) mod world instead. A job of another size
+ * than the one that saved reads everything too: rank r takes the shares of the ranks that are r modulo its world. */
 int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
                        struct mr_error *err);
-/* Newest complete checkpoint; MR_E_INCOMPLETE with the reason if there is none. */
+/* Newest complete checkpoint, by step; MR_E_INCOMPLETE with the reason if there is none. */
 int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err);
 
 #ifdef __cplusplus

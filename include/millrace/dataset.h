@@ -1,8 +1,8 @@
 /* Data sets: reading samples by number.
  *
- * A data set is a folder of files plus a manifest (`manifest.mrm`) that says where each sample lies. `millrace gen` makes both,
- * `millrace scan` makes the manifest for files somebody else wrote. Opening reads the manifest only: no folder is listed and
- * no data file is touched, whether it has ten samples or a billion.
+ * A data set is a folder of files plus a manifest (`manifest.mrm`) that says where each sample lies. `millrace gen`
+ * makes both, `millrace scan` makes the manifest for files somebody else wrote. Opening reads the manifest only: no
+ * folder is listed and no data file is touched, whether it has ten samples or a billion.
  *
  *     struct mr_dataset *ds;
  *     struct mr_dataset_reader *r;
@@ -13,9 +13,10 @@
  *     mr_dataset_reader_free(r);
  *     mr_dataset_close(ds);
  *
- * Thread safety: an open mr_dataset is immutable, any thread may use it; an mr_dataset_reader belongs to one thread (make one per
- * thread). Ownership: open/create allocate, close/free release and accept NULL; readers go before their data set.
- * Errors: MR_E_USAGE (no such sample), MR_E_FORMAT, MR_E_CORRUPT, MR_E_CHANGED (the files are not what the manifest says), -errno. */
+ * Thread safety: an open mr_dataset is immutable, any thread may use it; an mr_dataset_reader belongs to one thread
+ * (make one per thread). Ownership: open/create allocate, close/free release and accept NULL; readers go before their
+ * data set. Errors: MR_E_USAGE (no such sample), MR_E_FORMAT, MR_E_CORRUPT, MR_E_CHANGED (the files are not what the
+ * manifest says), -errno. */
 #ifndef MILLRACE_DATASET_H
 #define MILLRACE_DATASET_H
 
@@ -37,22 +38,23 @@ struct mr_dataset_reader;
 
 struct mr_dataset_info {
     uint64_t samples, files;
-    uint64_t samples_per_file;       /* 0: files differ */
-    uint64_t file_bytes;             /* of all files together */
-    uint64_t sample_bytes;           /* of all samples, as they lie in the files */
+    uint64_t samples_per_file; /* 0: files differ */
+    uint64_t file_bytes;       /* of all files together */
+    uint64_t sample_bytes;     /* of all samples, as they lie in the files */
     uint64_t sample_min_bytes, sample_max_bytes;
-    uint64_t seed;                   /* generated sets: content is a function of (seed, sample) */
+    uint64_t seed; /* generated sets: content is a function of (seed, sample) */
     bool generated;
-    char format[16];                 /* "npz" */
-    char dtype[8];                   /* numpy code, "u1", "f4" */
-    unsigned n_dims;                 /* 0: samples differ in shape */
+    char format[16]; /* "npz" */
+    char dtype[8];   /* numpy code, "u1", "f4" */
+    unsigned n_dims; /* 0: samples differ in shape */
     uint64_t dims[MR_SAMPLE_DIMS_MAX];
     uint64_t manifest_bytes;
 };
 
 enum mr_dataset_read_flags {
-    MR_DATASET_RAW = 2,    /* the sample's bytes as they lie in the file, not decoded; no checksum is checked */
-    MR_DATASET_VERIFY = 1, /* check stored checksums (TFRecord, zip, PNG ...); costs the checksum and, in places, a longer read */
+    MR_DATASET_RAW = 2, /* the sample's bytes as they lie in the file, not decoded; no checksum is checked */
+    MR_DATASET_VERIFY =
+        1, /* check stored checksums (TFRecord, zip, PNG ...); costs the checksum and, in places, a longer read */
 };
 
 /* One sample. `data` lies in the caller's buffer, or in the reader until its next read. */
@@ -75,8 +77,8 @@ struct mr_sample_place {
     char path[8192];
 };
 
-/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest. `store` is a storage stack, NULL
- * for "posix"; see 'millrace help store'. */
+/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest. `store` is a storage
+ * stack, NULL for "posix"; see 'millrace help store'. */
 int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out, struct mr_error *err);
 void mr_dataset_close(struct mr_dataset *ds);
 uint64_t mr_dataset_count(const struct mr_dataset *ds);
@@ -86,12 +88,12 @@ int mr_dataset_locate(const struct mr_dataset *ds, uint64_t id, struct mr_sample
 
 int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **out, struct mr_error *err);
 void mr_dataset_reader_free(struct mr_dataset_reader *r);
-/* Reads sample `id` in the calling thread. With `dst` the payload is put there (MR_E_LIMIT and out->bytes = what is needed if
- * `cap` is too small); with dst NULL it stays in the reader's own buffer until its next read. Files that hold several samples
- * stay open (16 of them); files that can only be unpacked as a whole stay unpacked (up to 1 GiB, at least one). No memory is
- * allocated once the buffers have grown, apart from what opening a file takes. */
-int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap, struct mr_sample *out,
-                    struct mr_error *err);
+/* Reads sample `id` in the calling thread. With `dst` the payload is put there (MR_E_LIMIT and out->bytes = what is
+ * needed if `cap` is too small); with dst NULL it stays in the reader's own buffer until its next read. Files that hold
+ * several samples stay open (16 of them); files that can only be unpacked as a whole stay unpacked (up to 1 GiB, at
+ * least one). No memory is allocated once the buffers have grown, apart from what opening a file takes. */
+int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
+                    struct mr_sample *out, struct mr_error *err);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

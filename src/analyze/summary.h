@@ -9,7 +9,7 @@
 #define MR_ANALYZE_SUMMARY_H
 
 #include "base/histogram.h"
-#include "event/trace.h"
+#include "event/trace_read.h"
 
 #include <stdatomic.h>
 

@@ -14,15 +14,34 @@ struct cat_options {
 
 #define AT(field) offsetof(struct cat_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder", .type = MR_OPT_STRING, .offset = AT(folder), .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
+    {.key = "folder",
+     .type = MR_OPT_STRING,
+     .offset = AT(folder),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
      .doc = "Folder of the data set, or a manifest."},
-    {.key = "id", .type = MR_OPT_STRING, .offset = AT(id), .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
+    {.key = "id",
+     .type = MR_OPT_STRING,
+     .offset = AT(id),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
      .doc = "Number of the sample."},
-    {.key = "raw", .type = MR_OPT_BOOL, .offset = AT(raw), .def = "false",
+    {.key = "raw",
+     .type = MR_OPT_BOOL,
+     .offset = AT(raw),
+     .def = "false",
      .doc = "The bytes as they lie in the file (a JPEG stays a JPEG) instead of the decoded payload."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j',
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = AT(json),
+     .def = "false",
+     .short_flag = 'j',
      .doc = "Print shape, type, label and size of the sample as JSON instead of its bytes."},
-    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix", .doc = "Storage stack to read through."},
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     .offset = AT(store),
+     .def = "posix",
+     .doc = "Storage stack to read through."},
     MR_OPTION_END,
 };
 
@@ -60,8 +79,11 @@ static int describe(uint64_t id, const struct mr_sample *s, struct mr_error *err
     for (unsigned d = 0; d < s->n_dims; d++)
         json_array_append_new(dims, json_integer((json_int_t)s->dims[d]));
     json_t *label = s->label == MR_SAMPLE_NO_LABEL ? json_null() : json_integer(s->label);
-    return mr_cli_print_json(stdout, json_pack("{s:s, s:I, s:s, s:o, s:I, s:o}", "schema", "millrace.sample/1", "sample", (json_int_t)id, "dtype",
-                                               s->dtype, "dims", dims, "bytes", (json_int_t)s->bytes, "label", label), err);
+    return mr_cli_print_json(stdout,
+                             json_pack("{s:s, s:I, s:s, s:o, s:I, s:o}", "schema", "millrace.sample/1", "sample",
+                                       (json_int_t)id, "dtype", s->dtype, "dims", dims, "bytes", (json_int_t)s->bytes,
+                                       "label", label),
+                             err);
 }
 
 static int cat_payload(struct mr_dataset *ds, uint64_t id, bool json, struct mr_error *err)

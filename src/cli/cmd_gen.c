@@ -1,6 +1,6 @@
-/* `millrace gen`: writes a data set, continues an interrupted one, or repairs a damaged one. What to write comes from flags,
- * from a workload (DLIO file or preset with Hydra overrides), or both: flags stand above the workload. Ranks (--ranks, or
- * mpirun) share the files; rank 0 prepares, prints and writes the manifest. */
+/* `millrace gen`: writes a data set, continues an interrupted one, or repairs a damaged one. What to write comes from
+ * flags, from a workload (DLIO file or preset with Hydra overrides), or both: flags stand above the workload. Ranks
+ * (--ranks, or mpirun) share the files; rank 0 prepares, prints and writes the manifest. */
 #include "base/common.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -31,34 +31,91 @@ struct gen_options {
 
 #define AT(field) offsetof(struct gen_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder", .type = MR_OPT_STRING, .offset = AT(folder), .def = "", .flags = MR_OPTF_POSITIONAL,
+    {.key = "folder",
+     .type = MR_OPT_STRING,
+     .offset = AT(folder),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL,
      .doc = "Where to write; the files go to FOLDER/train and FOLDER/valid. Default: the workload's data_folder."},
     MR_GEN_SPEC_ROWS(AT(spec)),
-    {.key = "eval_files", .type = MR_OPT_INT, .offset = AT(eval_files), .def = "0", .min = 0, .max = 1e12,
+    {.key = "eval_files",
+     .type = MR_OPT_INT,
+     .offset = AT(eval_files),
+     .def = "0",
+     .min = 0,
+     .max = 1e12,
      .doc = "Files of the evaluation set, in FOLDER/valid; 0 = none."},
-    {.key = "eval_subfolders", .type = MR_OPT_INT, .offset = AT(eval_subfolders), .def = "0", .min = 0, .max = 1e9,
+    {.key = "eval_subfolders",
+     .type = MR_OPT_INT,
+     .offset = AT(eval_subfolders),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
      .doc = "Subfolders of the evaluation set."},
-    {.key = "workload", .type = MR_OPT_STRING, .offset = AT(workload), .def = "", .short_flag = 'w',
-     .doc = "Take what flags do not say from this preset or workload file; the same as workload=NAME.", .example = "unet3d_h100"},
-    {.key = "config_dir", .type = MR_OPT_STRING, .offset = AT(config_dir), .def = "",
+    {.key = "workload",
+     .type = MR_OPT_STRING,
+     .offset = AT(workload),
+     .def = "",
+     .short_flag = 'w',
+     .doc = "Take what flags do not say from this preset or workload file; the same as workload=NAME.",
+     .example = "unet3d_h100"},
+    {.key = "config_dir",
+     .type = MR_OPT_STRING,
+     .offset = AT(config_dir),
+     .def = "",
      .doc = "Folder with workload files, searched first."},
-    {.key = "lenient", .type = MR_OPT_BOOL, .offset = AT(lenient), .def = "false",
+    {.key = "lenient",
+     .type = MR_OPT_BOOL,
+     .offset = AT(lenient),
+     .def = "false",
      .doc = "Unknown keys of the workload are noted and ignored."},
-    {.key = "threads", .type = MR_OPT_INT, .offset = AT(threads), .def = "0", .min = 0, .max = 1024, .short_flag = 't',
+    {.key = "threads",
+     .type = MR_OPT_INT,
+     .offset = AT(threads),
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .short_flag = 't',
      .doc = "Threads per rank; 0 = one per CPU. The bytes do not depend on it."},
-    {.key = "ranks", .type = MR_OPT_INT, .offset = AT(ranks), .def = "1", .min = 1, .max = 1024,
+    {.key = "ranks",
+     .type = MR_OPT_INT,
+     .offset = AT(ranks),
+     .def = "1",
+     .min = 1,
+     .max = 1024,
      .doc = "Local processes that share the work. Under mpirun or srun leave it at 1. The bytes do not depend on it."},
-    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix",
-     .doc = "Storage stack to write through; 'millrace help store' lists the parts.", .example = "uring"},
-    {.key = "fsync", .type = MR_OPT_BOOL, .offset = AT(fsync), .def = "false",
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     .offset = AT(store),
+     .def = "posix",
+     .doc = "Storage stack to write through; 'millrace help store' lists the parts.",
+     .example = "uring"},
+    {.key = "fsync",
+     .type = MR_OPT_BOOL,
+     .offset = AT(fsync),
+     .def = "false",
      .doc = "Make each file durable before it gets its name: survives a power cut, costs time."},
-    {.key = "overwrite", .type = MR_OPT_BOOL, .offset = AT(overwrite), .def = "false",
+    {.key = "overwrite",
+     .type = MR_OPT_BOOL,
+     .offset = AT(overwrite),
+     .def = "false",
      .doc = "Replace another data set that lies in the folder."},
-    {.key = "repair", .type = MR_OPT_BOOL, .offset = AT(repair), .def = "false",
+    {.key = "repair",
+     .type = MR_OPT_BOOL,
+     .offset = AT(repair),
+     .def = "false",
      .doc = "Compare every byte of every file with what it should be and write missing and damaged files again."},
-    {.key = "dry_run", .type = MR_OPT_BOOL, .offset = AT(dry_run), .def = "false",
+    {.key = "dry_run",
+     .type = MR_OPT_BOOL,
+     .offset = AT(dry_run),
+     .def = "false",
      .doc = "Say what would be written and whether it fits; write nothing."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j', .doc = "Print the result as JSON."},
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = AT(json),
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Print the result as JSON."},
     MR_OPTION_END,
 };
 
@@ -86,7 +143,9 @@ static void from_workload(const struct mr_workload *w, struct gen_options *o, st
     o->spec.compressibility = (int64_t)(100 * d->compressibility + 0.5);
     o->spec.subfolders = d->num_subfolders_train;
     o->spec.prefix = d->file_prefix;
-    o->spec.compression = d->compression == MR_CC_GZIP ? MR_COMP_GZIP : d->compression == MR_CC_ZIP ? MR_COMP_ZIP : MR_COMP_NONE;
+    o->spec.compression = d->compression == MR_CC_GZIP  ? MR_COMP_GZIP
+                          : d->compression == MR_CC_ZIP ? MR_COMP_ZIP
+                                                        : MR_COMP_NONE;
     o->spec.compression_level = MR_MAX(1, MR_MIN(9, d->compression_level));
     o->spec.chunk = w->hdf5.chunk_dims;
     o->eval_files = d->num_files_eval;
@@ -107,7 +166,8 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
     if (r < 0)
         return r;
     if (w->dataset.format == MR_CF_SYNTHETIC)
-        return mr_error_plain(err, MR_E_USAGE, "workload '%s' has synthetic data: there is nothing to generate", w->name);
+        return mr_error_plain(err, MR_E_USAGE, "workload '%s' has synthetic data: there is nothing to generate",
+                              w->name);
     if (!w->workflow.train && !w->workflow.generate_data && !w->workflow.evaluation)
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
@@ -169,13 +229,16 @@ static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *e
     return rc;
 }
 
-static int run_with_progress(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, const struct split *s, struct mr_error *err)
+static int run_with_progress(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, const struct split *s,
+                             struct mr_error *err)
 {
     struct mr_progress *progress = NULL;
-    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating", .unit = "files",
+    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating",
+                                     .unit = "files",
                                      .total = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world,
                                      .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
-                                     .stream = c->rank == 0 ? stderr : NULL, .force_tty = -1};
+                                     .stream = c->rank == 0 ? stderr : NULL,
+                                     .force_tty = -1};
     int r = mr_progress_start(&po, &progress, err);
     mr_gen_set_progress(g, progress);
     if (r >= 0)
@@ -185,7 +248,8 @@ static int run_with_progress(struct mr_gen *g, const struct gen_options *o, stru
     return r;
 }
 
-static int write_split(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, struct split *s, struct mr_error *err)
+static int write_split(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, struct split *s,
+                       struct mr_error *err)
 {
     int r = mr_comm_agree(c, c->rank == 0 ? mr_gen_prepare(g, err) : 0, err);
     if (r >= 0)
@@ -204,9 +268,16 @@ static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, st
     struct mr_gen *g = NULL;
     uint64_t start = mr_now_ns();
     struct mr_gen_options go = {
-        .store = store, .folder = s->folder, .plan = &s->plan, .rank = c->rank, .world = c->world,
+        .store = store,
+        .folder = s->folder,
+        .plan = &s->plan,
+        .rank = c->rank,
+        .world = c->world,
         .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
-        .overwrite = o->overwrite, .repair = o->repair, .fsync = o->fsync, .stop = ctx->stop,
+        .overwrite = o->overwrite,
+        .repair = o->repair,
+        .fsync = o->fsync,
+        .stop = ctx->stop,
         .all_stop = o->all_stop,
     };
     int r = mr_gen_open(&go, &g, err);
@@ -222,9 +293,9 @@ static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, st
 static json_t *split_json(const struct gen_options *o, const struct split *s)
 {
     const struct mr_gen_result *r = &s->result;
-    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format", s->plan.format->name,
-                          "files", (json_int_t)s->plan.spec.files, "samples", (json_int_t)s->plan.samples,
-                          "content_seed", (json_int_t)s->plan.content.seed);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format",
+                          s->plan.format->name, "files", (json_int_t)s->plan.spec.files, "samples",
+                          (json_int_t)s->plan.samples, "content_seed", (json_int_t)s->plan.content.seed);
     if (o->dry_run) {
         json_object_set_new(j, "estimated_bytes", json_integer((json_int_t)s->estimate.bytes));
         if (s->free_bytes != UINT64_MAX) {
@@ -232,9 +303,10 @@ static json_t *split_json(const struct gen_options *o, const struct split *s)
             json_object_set_new(j, "fits", json_boolean(s->estimate.bytes <= s->free_bytes));
         }
     } else
-        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written", (json_int_t)r->files_written,
-                                            "bytes_written", (json_int_t)r->bytes_written, "files_kept", (json_int_t)r->files_kept,
-                                            "bytes_kept", (json_int_t)r->bytes_kept, "already_complete",
+        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written",
+                                            (json_int_t)r->files_written, "bytes_written", (json_int_t)r->bytes_written,
+                                            "files_kept", (json_int_t)r->files_kept, "bytes_kept",
+                                            (json_int_t)r->bytes_kept, "already_complete",
                                             r->was_complete && r->files_written == 0, "duration_s", s->seconds));
     return j;
 }
@@ -245,12 +317,13 @@ static void print_split(const struct gen_options *o, const struct split *s)
     const struct mr_gen_result *r = &s->result;
     mr_human_count((uint64_t)s->plan.spec.files, a);
     mr_human_count(s->plan.samples, b);
-    printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name, s->plan.spec.files == 1 ? "" : "s", b,
-           s->plan.samples == 1 ? "" : "s", s->folder);
+    printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name,
+           s->plan.spec.files == 1 ? "" : "s", b, s->plan.samples == 1 ? "" : "s", s->folder);
     if (o->dry_run) {
         printf(": about %s", mr_human_bytes((double)s->estimate.bytes, c));
         if (s->free_bytes != UINT64_MAX)
-            printf(", %s (%s free)", s->estimate.bytes <= s->free_bytes ? "fits" : "does not fit", mr_human_bytes((double)s->free_bytes, c));
+            printf(", %s (%s free)", s->estimate.bytes <= s->free_bytes ? "fits" : "does not fit",
+                   mr_human_bytes((double)s->free_bytes, c));
         putchar('\n');
         return;
     }
@@ -276,7 +349,8 @@ static int report(const struct gen_options *o, struct split *splits, unsigned n,
     json_t *list = json_array();
     for (unsigned i = 0; i < n; i++)
         json_array_append_new(list, split_json(o, &splits[i]));
-    return mr_cli_print_json(stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
+    return mr_cli_print_json(
+        stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
 }
 
 /* Forked ranks share one stop flag and end with their parent, so that nobody writes on when the job is gone. */
@@ -298,7 +372,8 @@ static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error
     return r;
 }
 
-static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n,
+                     struct mr_error *err)
 {
     struct mr_comm *c = NULL;
     struct mr_store *store = NULL;
@@ -310,6 +385,8 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     r = mr_store_open(o->store, &store, err);
     if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
+    if (r >= 0 && !(store->ops->caps & MR_STORE_CAP_CONTENT) && !store->ops->is_shim)
+        r = mr_error_plain(err, MR_E_USAGE, "store '%s' keeps nothing: a data set cannot be written to it", o->store);
     r = mr_comm_agree(c, r, err);
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = gen_split(ctx, o, c, store, &splits[i], err);
@@ -338,7 +415,9 @@ static int dry_run(const struct gen_options *o, struct split *splits, unsigned n
         if (r < 0)
             break;
         bool known = mr_gen_free_space(store, s->folder, where, &bytes, &inodes, NULL) >= 0;
-        s->free_bytes = !known ? UINT64_MAX : bytes > before ? bytes - before : 0; /* the second split comes on top of the first */
+        s->free_bytes = !known           ? UINT64_MAX
+                        : bytes > before ? bytes - before
+                                         : 0; /* the second split comes on top of the first */
         before += s->estimate.bytes;
     }
     mr_store_close(store);
@@ -353,7 +432,8 @@ static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
     if (r < 0)
         return r;
     if (!*o->folder)
-        return mr_error_plain(err, MR_E_USAGE, "no folder given"), mr_error_hint(err, "millrace gen FOLDER --format npz --files 8"), MR_E_USAGE;
+        return mr_error_plain(err, MR_E_USAGE, "no folder given"),
+               mr_error_hint(err, "millrace gen FOLDER --format npz --files 8"), MR_E_USAGE;
     unsigned n = o->eval_files ? 2 : 1;
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = resolve_split(o, i == 1, &splits[i], err);
@@ -367,8 +447,10 @@ const struct mr_command mr_cmd_gen = {
     .synopsis = "FOLDER [options] [workload=NAME] [KEY=VALUE...]",
     .summary = "write a data set, continue an interrupted one, or repair a damaged one",
     .details =
-        "Every byte is a function of the options, never of threads, ranks or interruptions: any reader can verify any sample. A set "
-        "that is complete is left alone; one that was interrupted, even by kill -9, is continued; another set in the folder is refused "
+        "Every byte is a function of the options, never of threads, ranks or interruptions: any reader can verify any "
+        "sample. A set "
+        "that is complete is left alone; one that was interrupted, even by kill -9, is continued; another set in the "
+        "folder is refused "
         "unless --overwrite is given. --repair compares every byte and writes missing and damaged files again.\n\n"
         "  millrace gen /data/unet3d workload=unet3d_h100 ++workload.dataset.num_files_train=28\n"
         "  millrace gen /data/img --format jpeg --files 10000 --size 115KB --labels 1000 --eval-files 500\n"

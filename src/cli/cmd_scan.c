@@ -19,20 +19,54 @@ struct scan_options {
 
 #define AT(field) offsetof(struct scan_options, field)
 static const struct mr_option rows[] = {
-    {.key = "path", .type = MR_OPT_STRING, .offset = AT(path), .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
+    {.key = "path",
+     .type = MR_OPT_STRING,
+     .offset = AT(path),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
      .doc = "Folder (searched with all subfolders) or a single file."},
-    {.key = "format", .type = MR_OPT_STRING, .offset = AT(format), .def = "", .short_flag = 'f',
-     .doc = "Format of the files; by default told by their names, the most frequent one.", .example = "tfrecord"},
-    {.key = "out", .type = MR_OPT_STRING, .offset = AT(out), .def = "", .short_flag = 'o',
+    {.key = "format",
+     .type = MR_OPT_STRING,
+     .offset = AT(format),
+     .def = "",
+     .short_flag = 'f',
+     .doc = "Format of the files; by default told by their names, the most frequent one.",
+     .example = "tfrecord"},
+    {.key = "out",
+     .type = MR_OPT_STRING,
+     .offset = AT(out),
+     .def = "",
+     .short_flag = 'o',
      .doc = "Where to write the manifest; by default manifest.mrm in the folder, or FILE.mrm."},
-    {.key = "rows", .type = MR_OPT_BOOL, .offset = AT(rows), .def = "false",
+    {.key = "rows",
+     .type = MR_OPT_BOOL,
+     .offset = AT(rows),
+     .def = "false",
      .doc = "npy and npz: each row of the first axis is a sample; without it an array is one sample."},
-    {.key = "skip_bad", .type = MR_OPT_BOOL, .offset = AT(skip_bad), .def = "false",
+    {.key = "skip_bad",
+     .type = MR_OPT_BOOL,
+     .offset = AT(skip_bad),
+     .def = "false",
      .doc = "Leave broken files out and say how many; without it they are listed and no manifest is written."},
-    {.key = "threads", .type = MR_OPT_INT, .offset = AT(threads), .def = "0", .min = 0, .max = 1024, .short_flag = 't',
+    {.key = "threads",
+     .type = MR_OPT_INT,
+     .offset = AT(threads),
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .short_flag = 't',
      .doc = "Threads; 0 = one per CPU."},
-    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix", .doc = "Storage stack to read through."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j', .doc = "Print the result as JSON."},
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     .offset = AT(store),
+     .def = "posix",
+     .doc = "Storage stack to read through."},
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = AT(json),
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Print the result as JSON."},
     MR_OPTION_END,
 };
 
@@ -41,19 +75,21 @@ static void bad_file(void *user, const char *path, const struct mr_error *why)
     char name[4 * MR_NAME_MAX];
     json_t *list = user;
     fprintf(stderr, "millrace: broken file '%s': %s\n", mr_name_escape(path, name, sizeof name), why->message);
-    json_array_append_new(list, json_pack("{s:o, s:o}", "path", mr_cli_name_json(path), "error", mr_cli_name_json(why->message)));
+    json_array_append_new(
+        list, json_pack("{s:o, s:o}", "path", mr_cli_name_json(path), "error", mr_cli_name_json(why->message)));
 }
 
 static int report(const struct scan_options *o, const struct mr_scan_result *r, json_t *bad, struct mr_error *err)
 {
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], name[4 * MR_NAME_MAX];
     if (o->json)
-        return mr_cli_print_json(stdout,
-                                 json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
-                                           mr_cli_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files, "samples",
-                                           (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes", (json_int_t)r->classes,
-                                           "bad_files", (json_int_t)r->bad_files, "other_files", (json_int_t)r->other_files, "bad", bad),
-                                 err);
+        return mr_cli_print_json(
+            stdout,
+            json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
+                      mr_cli_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files, "samples",
+                      (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes", (json_int_t)r->classes,
+                      "bad_files", (json_int_t)r->bad_files, "other_files", (json_int_t)r->other_files, "bad", bad),
+            err);
     printf("%s: %s %s files, ", mr_name_escape(r->manifest, name, sizeof name), mr_human_count(r->files, a), r->format);
     printf("%s samples, %s", mr_human_count(r->samples, a), mr_human_bytes((double)r->bytes, b));
     if (r->classes)
@@ -79,9 +115,17 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_scan_result result;
     r = mr_progress_start(&po, &progress, err);
     struct mr_scan_options so = {
-        .store = store, .path = o->path, .format = *o->format ? o->format : NULL, .out = *o->out ? o->out : NULL, .rows = o->rows,
-        .skip_bad = o->skip_bad, .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(), .stop = ctx->stop,
-        .progress = progress, .bad = bad_file, .user = bad,
+        .store = store,
+        .path = o->path,
+        .format = *o->format ? o->format : NULL,
+        .out = *o->out ? o->out : NULL,
+        .rows = o->rows,
+        .skip_bad = o->skip_bad,
+        .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
+        .stop = ctx->stop,
+        .progress = progress,
+        .bad = bad_file,
+        .user = bad,
     };
     if (r >= 0)
         r = mr_scan(&so, &result, err);
@@ -97,8 +141,10 @@ const struct mr_command mr_cmd_scan = {
     .name = "scan",
     .synopsis = "PATH [--format F] [--out MANIFEST] [--skip-bad] [--json]",
     .summary = "make a manifest for existing files",
-    .details = "Understands folders of images (class folders become labels, in order of their names), tar shards, TFRecord, HDF5, NPY, NPZ, "
-               "CSV, JSON and indexed binary files that others wrote. Files are ordered by name, so the numbering is stable. Nothing is "
+    .details = "Understands folders of images (class folders become labels, in order of their names), tar shards, "
+               "TFRecord, HDF5, NPY, NPZ, "
+               "CSV, JSON and indexed binary files that others wrote. Files are ordered by name, so the numbering is "
+               "stable. Nothing is "
                "written but the manifest.\n\n"
                "  millrace scan /data/imagenet/train\n"
                "  millrace scan /data/shards --format tar --out /tmp/shards.mrm\n",

@@ -21,12 +21,29 @@ struct show_options {
 
 #define AT(field) offsetof(struct show_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder", .type = MR_OPT_STRING, .offset = AT(folder), .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
+    {.key = "folder",
+     .type = MR_OPT_STRING,
+     .offset = AT(folder),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
      .doc = "Folder of the data set, or a manifest."},
-    {.key = "id", .type = MR_OPT_STRING, .offset = AT(id), .def = "", .flags = MR_OPTF_POSITIONAL,
+    {.key = "id",
+     .type = MR_OPT_STRING,
+     .offset = AT(id),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL,
      .doc = "Number of a sample: shows where it lies."},
-    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix", .doc = "Storage stack to read through."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j', .doc = "Print the result as JSON."},
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     .offset = AT(store),
+     .def = "posix",
+     .doc = "Storage stack to read through."},
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = AT(json),
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Print the result as JSON."},
     MR_OPTION_END,
 };
 
@@ -58,11 +75,13 @@ static void print_dims(const struct mr_dataset_info *i)
     puts(i->n_dims ? "" : ", shapes differ or are told by the files");
 }
 
-static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_info *i, const struct sizes *s, const struct mr_read_cost *cost)
+static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_info *i, const struct sizes *s,
+                          const struct mr_read_cost *cost)
 {
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], root[4 * MR_NAME_MAX];
     const struct mr_manifest *m = mr_dataset_manifest(ds);
-    printf("data set   %s (%s)\n", mr_name_escape(mr_dataset_root(ds), root, sizeof root), i->generated ? "generated" : "scanned");
+    printf("data set   %s (%s)\n", mr_name_escape(mr_dataset_root(ds), root, sizeof root),
+           i->generated ? "generated" : "scanned");
     printf("format     %s\n", i->format);
     print_dims(i);
     printf("samples    %s in %s files", mr_human_count(i->samples, a), mr_human_count(i->files, b));
@@ -76,32 +95,39 @@ static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_i
     printf(", p99 %s", mr_human_bytes((double)mr_histogram_quantile(&s->h, 0.99), a));
     printf(", max %s\n", mr_human_bytes((double)i->sample_max_bytes, a));
     if (cost)
-        printf("reading    %.3g bytes read per payload byte; %s\n", cost->bytes_read_per_payload_byte, cost->note ? cost->note : "");
+        printf("reading    %.3g bytes read per payload byte; %s\n", cost->bytes_read_per_payload_byte,
+               cost->note ? cost->note : "");
     printf("manifest   %s, %.3g bytes per sample, %" PRIu64 " layout%s\n", mr_human_bytes((double)i->manifest_bytes, a),
-           i->samples ? (double)i->manifest_bytes / (double)i->samples : 0, mr_manifest_layouts(m), mr_manifest_layouts(m) == 1 ? "" : "s");
+           i->samples ? (double)i->manifest_bytes / (double)i->samples : 0, mr_manifest_layouts(m),
+           mr_manifest_layouts(m) == 1 ? "" : "s");
     if (i->generated)
         printf("seed       %" PRIu64 "\n", i->seed);
     printf("made from  %s\n", mr_manifest_get_spec(m));
 }
 
-static json_t *summary_json(const struct mr_dataset *ds, const struct mr_dataset_info *i, const struct sizes *s, const struct mr_read_cost *cost)
+static json_t *summary_json(const struct mr_dataset *ds, const struct mr_dataset_info *i, const struct sizes *s,
+                            const struct mr_read_cost *cost)
 {
     json_t *dims = json_array();
     for (unsigned d = 0; d < i->n_dims; d++)
         json_array_append_new(dims, json_integer((json_int_t)i->dims[d]));
-    json_t *j = json_pack("{s:s, s:o, s:b, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "schema", "millrace.show/1", "root",
-                          mr_cli_name_json(mr_dataset_root(ds)), "generated", i->generated, "format", i->format, "dtype", i->dtype, "dims",
-                          dims, "samples", (json_int_t)i->samples, "files", (json_int_t)i->files, "samples_per_file",
-                          (json_int_t)i->samples_per_file, "file_bytes", (json_int_t)i->file_bytes, "sample_bytes", (json_int_t)i->sample_bytes);
+    json_t *j = json_pack("{s:s, s:o, s:b, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "schema", "millrace.show/1",
+                          "root", mr_cli_name_json(mr_dataset_root(ds)), "generated", i->generated, "format", i->format,
+                          "dtype", i->dtype, "dims", dims, "samples", (json_int_t)i->samples, "files",
+                          (json_int_t)i->files, "samples_per_file", (json_int_t)i->samples_per_file, "file_bytes",
+                          (json_int_t)i->file_bytes, "sample_bytes", (json_int_t)i->sample_bytes);
     json_object_update_new(
-        j, json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "sample_min_bytes", (json_int_t)i->sample_min_bytes, "sample_max_bytes",
-                     (json_int_t)i->sample_max_bytes, "sample_p50_bytes", (json_int_t)mr_histogram_quantile(&s->h, 0.5), "sample_p99_bytes",
+        j, json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "sample_min_bytes", (json_int_t)i->sample_min_bytes,
+                     "sample_max_bytes", (json_int_t)i->sample_max_bytes, "sample_p50_bytes",
+                     (json_int_t)mr_histogram_quantile(&s->h, 0.5), "sample_p99_bytes",
                      (json_int_t)mr_histogram_quantile(&s->h, 0.99), "sample_mean_bytes",
-                     i->samples ? (double)i->sample_bytes / (double)i->samples : 0.0, "manifest_bytes", (json_int_t)i->manifest_bytes,
-                     "content_seed", (json_int_t)i->seed));
+                     i->samples ? (double)i->sample_bytes / (double)i->samples : 0.0, "manifest_bytes",
+                     (json_int_t)i->manifest_bytes, "content_seed", (json_int_t)i->seed));
     if (cost)
-        json_object_set_new(j, "read_cost", json_pack("{s:f, s:b, s:s}", "bytes_per_payload_byte", cost->bytes_read_per_payload_byte,
-                                                      "whole_file_unpacked", cost->access == MR_ACCESS_UNPACK, "note", cost->note ? cost->note : ""));
+        json_object_set_new(j, "read_cost",
+                            json_pack("{s:f, s:b, s:s}", "bytes_per_payload_byte", cost->bytes_read_per_payload_byte,
+                                      "whole_file_unpacked", cost->access == MR_ACCESS_UNPACK, "note",
+                                      cost->note ? cost->note : ""));
     json_t *spec = json_loads(mr_manifest_get_spec(mr_dataset_manifest(ds)), 0, NULL);
     if (spec)
         json_object_set_new(j, "spec", spec);
@@ -139,18 +165,21 @@ static int show_sample(const struct show_options *o, const struct mr_dataset *ds
         return r;
     const char *class_name = mr_manifest_label_name(mr_dataset_manifest(ds), p.label);
     if (o->json) {
-        json_t *j = json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "schema", "millrace.show_sample/1", "sample", (json_int_t)id, "path",
-                              mr_cli_name_json(p.path), "file", (json_int_t)p.file, "index", (json_int_t)p.index, "offset_bytes",
-                              (json_int_t)p.offset, "length_bytes", (json_int_t)p.bytes, "file_bytes", (json_int_t)p.file_bytes);
+        json_t *j = json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "schema", "millrace.show_sample/1", "sample",
+                              (json_int_t)id, "path", mr_cli_name_json(p.path), "file", (json_int_t)p.file, "index",
+                              (json_int_t)p.index, "offset_bytes", (json_int_t)p.offset, "length_bytes",
+                              (json_int_t)p.bytes, "file_bytes", (json_int_t)p.file_bytes);
         json_object_set_new(j, "label", p.label == MR_SAMPLE_NO_LABEL ? json_null() : json_integer(p.label));
         if (class_name)
             json_object_set_new(j, "class", mr_cli_name_json(class_name));
         return mr_cli_print_json(stdout, j, err);
     }
-    printf("sample  %" PRId64 "\nfile    %s\nnumber  %" PRIu64 " of file %" PRIu64 "\noffset  %" PRIu64 "\nlength  %" PRIu64 "\n", id,
-           mr_name_escape(p.path, path, sizeof path), p.index, p.file, p.offset, p.bytes);
+    printf("sample  %" PRId64 "\nfile    %s\nnumber  %" PRIu64 " of file %" PRIu64 "\noffset  %" PRIu64
+           "\nlength  %" PRIu64 "\n",
+           id, mr_name_escape(p.path, path, sizeof path), p.index, p.file, p.offset, p.bytes);
     if (p.label != MR_SAMPLE_NO_LABEL)
-        printf("label   %" PRId64 "%s%s\n", p.label, class_name ? " " : "", class_name ? mr_name_escape(class_name, path, sizeof path) : "");
+        printf("label   %" PRId64 "%s%s\n", p.label, class_name ? " " : "",
+               class_name ? mr_name_escape(class_name, path, sizeof path) : "");
     return 0;
 }
 

@@ -22,19 +22,51 @@ struct verify_options {
 
 #define AT(field) offsetof(struct verify_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder", .type = MR_OPT_STRING, .offset = AT(folder), .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
+    {.key = "folder",
+     .type = MR_OPT_STRING,
+     .offset = AT(folder),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
      .doc = "Folder of the data set (train and valid are both checked) or a manifest."},
-    {.key = "quick", .type = MR_OPT_BOOL, .offset = AT(quick), .def = "false",
+    {.key = "quick",
+     .type = MR_OPT_BOOL,
+     .offset = AT(quick),
+     .def = "false",
      .doc = "Only sizes, times, missing and extra files; reads no data."},
-    {.key = "sample_rate", .type = MR_OPT_DOUBLE, .offset = AT(sample_rate), .def = "1", .min = 1e-9, .max = 1,
-     .doc = "Check this share of the samples instead of every byte; sizes of all files are checked anyway.", .example = "0.01"},
-    {.key = "by_sample", .type = MR_OPT_BOOL, .offset = AT(by_sample), .def = "false",
-     .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with another version of "
+    {.key = "sample_rate",
+     .type = MR_OPT_DOUBLE,
+     .offset = AT(sample_rate),
+     .def = "1",
+     .min = 1e-9,
+     .max = 1,
+     .doc = "Check this share of the samples instead of every byte; sizes of all files are checked anyway.",
+     .example = "0.01"},
+    {.key = "by_sample",
+     .type = MR_OPT_BOOL,
+     .offset = AT(by_sample),
+     .def = "false",
+     .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with "
+            "another version of "
             "an encoder library, whose bytes differ though the content is right."},
-    {.key = "threads", .type = MR_OPT_INT, .offset = AT(threads), .def = "0", .min = 0, .max = 1024, .short_flag = 't',
+    {.key = "threads",
+     .type = MR_OPT_INT,
+     .offset = AT(threads),
+     .def = "0",
+     .min = 0,
+     .max = 1024,
+     .short_flag = 't',
      .doc = "Threads; 0 = one per CPU."},
-    {.key = "store", .type = MR_OPT_STRING, .offset = AT(store), .def = "posix", .doc = "Storage stack to read through."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = AT(json), .def = "false", .short_flag = 'j', .doc = "Print the result as JSON."},
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     .offset = AT(store),
+     .def = "posix",
+     .doc = "Storage stack to read through."},
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = AT(json),
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Print the result as JSON."},
     MR_OPTION_END,
 };
 
@@ -51,8 +83,9 @@ static void found(void *user, const struct mr_finding *f)
         printf("%s: %s\n", mr_name_escape(f->path, path, sizeof path), f->text);
         return;
     }
-    json_t *j = json_pack("{s:s, s:o, s:o, s:I, s:I}", "kind", mr_finding_kind_name(f->kind), "path", mr_cli_name_json(f->path), "text",
-                          mr_cli_name_json(f->text), "want", (json_int_t)f->want, "have", (json_int_t)f->have);
+    json_t *j =
+        json_pack("{s:s, s:o, s:o, s:I, s:I}", "kind", mr_finding_kind_name(f->kind), "path", mr_cli_name_json(f->path),
+                  "text", mr_cli_name_json(f->text), "want", (json_int_t)f->want, "have", (json_int_t)f->have);
     if (j && f->sample != MR_NO_SAMPLE)
         json_object_set_new(j, "sample", json_integer((json_int_t)f->sample));
     if (j && f->has_offset)
@@ -70,11 +103,21 @@ static int verify_one(struct mr_command_ctx *ctx, const char *path, struct sink 
     if (r < 0)
         return r;
     const struct mr_manifest_info *i = mr_manifest_get_info(mr_dataset_manifest(ds));
-    struct mr_progress_options po = {.verb = "verifying", .unit = "files", .total = i->files,
-                                     .total_bytes = o->quick || o->sample_rate < 1 ? 0 : i->file_bytes, .stream = stderr, .force_tty = -1};
+    struct mr_progress_options po = {.verb = "verifying",
+                                     .unit = "files",
+                                     .total = i->files,
+                                     .total_bytes = o->quick || o->sample_rate < 1 ? 0 : i->file_bytes,
+                                     .stream = stderr,
+                                     .force_tty = -1};
     r = mr_progress_start(&po, &progress, err);
-    struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(), .quick = o->quick, .by_sample = o->by_sample,
-                                   .sample_rate = o->sample_rate, .stop = ctx->stop, .progress = progress, .found = found, .user = sink};
+    struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
+                                   .quick = o->quick,
+                                   .by_sample = o->by_sample,
+                                   .sample_rate = o->sample_rate,
+                                   .stop = ctx->stop,
+                                   .progress = progress,
+                                   .found = found,
+                                   .user = sink};
     if (r >= 0)
         r = mr_verify(ds, &vo, out, err);
     mr_progress_stop(progress);
@@ -100,7 +143,8 @@ static void print_summary(const struct verify_options *o, const struct mr_verify
     const char *how = o->quick ? "sizes" : r->byte_exact ? "every byte" : "samples";
     if (r->bad_files || r->extra) {
         printf("%s: %s of ", "bad", mr_human_count(r->bad_files, a));
-        printf("%s files are wrong (%" PRIu64 " missing), %" PRIu64 " files are not in the manifest\n", mr_human_count(r->files, a), r->missing, r->extra);
+        printf("%s files are wrong (%" PRIu64 " missing), %" PRIu64 " files are not in the manifest\n",
+               mr_human_count(r->files, a), r->missing, r->extra);
         return;
     }
     printf("good: %s files, ", mr_human_count(r->files, a));
@@ -109,36 +153,46 @@ static void print_summary(const struct verify_options *o, const struct mr_verify
     printf("%s; checked %s\n", mr_human_bytes((double)r->bytes, b), how);
 }
 
-static int report(const struct verify_options *o, const struct mr_verify_result *r, struct sink *s, struct mr_error *err)
+static int report(const struct verify_options *o, const struct mr_verify_result *r, struct sink *s,
+                  struct mr_error *err)
 {
     if (!o->json) {
         print_summary(o, r);
         return 0;
     }
-    json_t *j = json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1", "path",
-                          mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
-                          o->quick ? "sizes" : r->byte_exact ? "bytes" : "samples", "files", (json_int_t)r->files, "samples",
-                          (json_int_t)r->samples, "good_bytes", (json_int_t)r->bytes, "bad_files", (json_int_t)r->bad_files,
-                          "bad_samples", (json_int_t)r->bad_samples, "missing_files", (json_int_t)r->missing, "extra_files",
-                          (json_int_t)r->extra, "findings", s->findings);
+    json_t *j =
+        json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1", "path",
+                  mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
+                  o->quick        ? "sizes"
+                  : r->byte_exact ? "bytes"
+                                  : "samples",
+                  "files", (json_int_t)r->files, "samples", (json_int_t)r->samples, "good_bytes", (json_int_t)r->bytes,
+                  "bad_files", (json_int_t)r->bad_files, "bad_samples", (json_int_t)r->bad_samples, "missing_files",
+                  (json_int_t)r->missing, "extra_files", (json_int_t)r->extra, "findings", s->findings);
     return mr_cli_print_json(stdout, j, err);
 }
 
-/* The paths to check: both splits of a generated folder, else the one that is given. */
+/* The paths to check: both splits of a generated folder, finished or not, else the one that is given. */
 static unsigned splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX])
 {
     static const char *const names[] = {"train", "valid"};
     struct mr_store_stat st;
     unsigned n = 0;
+    bool finished = false;
     char own[2 * MR_NAME_MAX];
     snprintf(own, sizeof own, "%.4000s/" MR_MANIFEST_NAME, folder);
     for (unsigned i = 0; i < 2 && mr_store_stat(store, own, &st, NULL) < 0; i++) {
-        snprintf(paths[n], sizeof paths[n], "%.4000s/%s/" MR_MANIFEST_NAME, folder, names[i]);
-        if (mr_store_stat(store, paths[n], &st, NULL) >= 0)
-            n++;
+        char manifest[3 * MR_NAME_MAX];
+        snprintf(paths[n], sizeof paths[n], "%.4000s/%s", folder, names[i]);
+        snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, paths[n]);
+        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir;
+        finished = finished || mr_store_stat(store, manifest, &st, NULL) >= 0;
+        n += there;
     }
-    if (n == 0)
-        snprintf(paths[n++], sizeof paths[0], "%.4000s", folder);
+    if (!finished) {
+        snprintf(paths[0], sizeof paths[0], "%.4000s", folder);
+        return 1;
+    }
     return n;
 }
 
@@ -161,9 +215,11 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
         r = report(o, &sum, &sink, err);
     json_decref(sink.findings);
     if (r >= 0 && (sum.bad_files || sum.extra)) {
-        r = mr_error_plain(err, MR_E_CORRUPT, "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra", o->folder,
-                           sum.bad_files, sum.extra);
-        mr_error_hint(err, "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again");
+        r = mr_error_plain(err, MR_E_CORRUPT,
+                           "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra",
+                           o->folder, sum.bad_files, sum.extra);
+        mr_error_hint(err,
+                      "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again");
     }
     return r;
 }
@@ -172,7 +228,8 @@ const struct mr_command mr_cmd_verify = {
     .name = "verify",
     .synopsis = "FOLDER [--quick] [--sample-rate F] [--by-sample] [--json]",
     .summary = "check a data set: sizes, checksums, content",
-    .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its stored checksum. "
+    .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its "
+               "stored checksum. "
                "Names every bad file and sample with offset, wanted and found value, and exits with 4.\n\n"
                "  millrace verify /data/unet3d\n"
                "  millrace verify /data/imagenet --quick\n"

@@ -32,7 +32,7 @@ static const struct {
     const char *name;
     bool present;
 } features[] = {
-    {"hdf5", MR_BUILD_HDF5},
+    {"hdf5", true},
     {"io_uring", MR_BUILD_URING},
     {"mpi", MR_BUILD_MPI},
 };

@@ -1,9 +1,9 @@
-/* Columns of 64-bit values: the stuff manifests and journals are made of. A column that is constant or affine is kept as
- * its rule; any other as packed little-endian integers above a base. Reading a value is O(1) and needs no unpacking.
+/* Columns of 64-bit values: the stuff manifests and journals are made of. A column that is constant or affine is kept
+ * as its rule; any other as packed little-endian integers above a base. Reading a value is O(1) and needs no unpacking.
  *
- * Affine columns are affine in j, the position inside the current group (sample columns: the file; file columns: the whole
- * set), because offsets restart in every file. Building recognises the rule while values arrive and only starts to keep
- * values when the rule breaks, so 10^9 regular samples need no memory. */
+ * Affine columns are affine in j, the position inside the current group (sample columns: the file; file columns: the
+ * whole set), because offsets restart in every file. Building recognises the rule while values arrive and only starts
+ * to keep values when the rule breaks, so 10^9 regular samples need no memory. */
 #ifndef MR_DATASET_COLUMN_H
 #define MR_DATASET_COLUMN_H
 
@@ -41,10 +41,10 @@ static inline uint64_t mr_column_get(const struct mr_column *c, uint64_t i, uint
 
 /* A column under construction. Zero-initialise, set raw_width, add, finish, done. */
 struct mr_colbuild {
-    unsigned raw_width;       /* bytes kept per value once the rule is broken, 1..8; values must fit */
-    bool raw;                 /* the rule is broken: values are in `values` */
+    unsigned raw_width; /* bytes kept per value once the rule is broken, 1..8; values must fit */
+    bool raw;           /* the rule is broken: values are in `values` */
     uint64_t n, base, step;
-    uint64_t group;           /* values per group, or UINT64_MAX while the first group lasts */
+    uint64_t group; /* values per group, or UINT64_MAX while the first group lasts */
     uint64_t min, max;
     uint8_t *values;
     size_t cap_bytes;

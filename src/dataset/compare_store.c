@@ -37,7 +37,8 @@ static void note(struct mr_compare *c, const struct mr_file_diff *d)
         c->diff = *d;
 }
 
-static int cmp_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
+static int cmp_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
+                           struct mr_error *err)
 {
     struct mr_compare *c = (struct mr_compare *)s;
     struct compare_object *o = calloc(1, sizeof(*o));
@@ -263,13 +264,35 @@ static void cmp_close(struct mr_store *s)
 static const struct mr_option no_options[] = {MR_OPTION_END};
 
 static const struct mr_store_ops compare_ops = {
-    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops), .name = "compare", .doc = "Compares writes with what is there.",
-    .caps = MR_STORE_CAP_WRITE, .is_shim = true, .options = {.section = "compare", .doc = "", .options = no_options},
-    .open = cmp_open, .close = cmp_close, .object_open = cmp_object_open, .object_close = cmp_object_close,
-    .object_size = cmp_object_size, .read = cmp_read, .write = cmp_write, .fsync = cmp_fsync, .allocate = cmp_allocate,
-    .truncate = cmp_truncate, .stat = cmp_stat, .list = cmp_list, .mkdir = cmp_path, .unlink = cmp_path,
-    .rename = cmp_rename, .sync_dir = cmp_path, .free_space = cmp_free_space, .drop_cache = cmp_drop_cache,
-    .resident = cmp_resident, .ioq_create = cmp_ioq_create, .ioq_free = cmp_ioq_free, .ioq_submit = cmp_ioq_submit,
+    .abi = MR_STORE_ABI,
+    .size = sizeof(struct mr_store_ops),
+    .name = "compare",
+    .doc = "Compares writes with what is there.",
+    .caps = MR_STORE_CAP_WRITE,
+    .is_shim = true,
+    .options = {.section = "compare", .doc = "", .options = no_options},
+    .open = cmp_open,
+    .close = cmp_close,
+    .object_open = cmp_object_open,
+    .object_close = cmp_object_close,
+    .object_size = cmp_object_size,
+    .read = cmp_read,
+    .write = cmp_write,
+    .fsync = cmp_fsync,
+    .allocate = cmp_allocate,
+    .truncate = cmp_truncate,
+    .stat = cmp_stat,
+    .list = cmp_list,
+    .mkdir = cmp_path,
+    .unlink = cmp_path,
+    .rename = cmp_rename,
+    .sync_dir = cmp_path,
+    .free_space = cmp_free_space,
+    .drop_cache = cmp_drop_cache,
+    .resident = cmp_resident,
+    .ioq_create = cmp_ioq_create,
+    .ioq_free = cmp_ioq_free,
+    .ioq_submit = cmp_ioq_submit,
     .ioq_reap = cmp_ioq_reap,
 };
 

@@ -1,8 +1,8 @@
-/* A store that compares instead of writing: a format's writer, run over it, produces a file's bytes again, and each write
- * is held against what lies in the real store. So "is this generated file intact" needs no stored checksum, covers every
- * byte (headers and side-cars too), and names the first byte that differs. A writer may patch bytes it wrote before (headers):
- * only what differs from the last write to a place counts. One object of this store belongs to one thread; the store may be
- * shared. */
+/* A store that compares instead of writing: a format's writer, run over it, produces a file's bytes again, and each
+ * write is held against what lies in the real store. So "is this generated file intact" needs no stored checksum,
+ * covers every byte (headers and side-cars too), and names the first byte that differs. A writer may patch bytes it
+ * wrote before (headers): only what differs from the last write to a place counts. One object of this store belongs to
+ * one thread; the store may be shared. */
 #ifndef MR_DATASET_COMPARE_STORE_H
 #define MR_DATASET_COMPARE_STORE_H
 
@@ -12,9 +12,9 @@ enum mr_diff_kind { MR_DIFF_NONE, MR_DIFF_MISSING, MR_DIFF_SIZE, MR_DIFF_BYTES }
 
 struct mr_file_diff {
     enum mr_diff_kind kind;
-    uint64_t offset;           /* BYTES */
-    uint64_t want, have;       /* SIZE: bytes; BYTES: values */
-    char path[1024];           /* which file: a side-car may be the bad one */
+    uint64_t offset;     /* BYTES */
+    uint64_t want, have; /* SIZE: bytes; BYTES: values */
+    char path[1024];     /* which file: a side-car may be the bad one */
 };
 
 struct mr_compare;

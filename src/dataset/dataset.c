@@ -1,5 +1,5 @@
-/* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after, which
- * is why all threads may share it. */
+/* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after,
+ * which is why all threads may share it. */
 #include "dataset/dataset_parts.h"
 #include "base/common.h"
 
@@ -41,8 +41,10 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
         if (is_file(s, out))
             return 0;
     }
-    mr_error_plain(err, MR_E_FORMAT, "'%s' has no manifest: neither '" MR_MANIFEST_NAME "' nor 'train/" MR_MANIFEST_NAME "'", path);
-    return mr_error_hint(err, "finish it with 'millrace gen', or index existing files with 'millrace scan %s'", path), MR_E_FORMAT;
+    mr_error_plain(err, MR_E_FORMAT,
+                   "'%s' has no manifest: neither '" MR_MANIFEST_NAME "' nor 'train/" MR_MANIFEST_NAME "'", path);
+    return mr_error_hint(err, "finish it with 'millrace gen', or index existing files with 'millrace scan %s'", path),
+           MR_E_FORMAT;
 }
 
 /* Where file names start: the spec's root, or the manifest's folder. */
@@ -139,9 +141,16 @@ void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *ou
 {
     const struct mr_manifest_info *i = mr_manifest_get_info(ds->manifest);
     *out = (struct mr_dataset_info){
-        .samples = i->samples, .files = i->files, .samples_per_file = i->samples_per_file, .file_bytes = i->file_bytes,
-        .sample_bytes = i->sample_bytes, .sample_min_bytes = i->sample_min_bytes, .sample_max_bytes = i->sample_max_bytes,
-        .seed = i->seed, .generated = (i->flags & MR_MANIFEST_GENERATED) != 0, .n_dims = i->dims.n,
+        .samples = i->samples,
+        .files = i->files,
+        .samples_per_file = i->samples_per_file,
+        .file_bytes = i->file_bytes,
+        .sample_bytes = i->sample_bytes,
+        .sample_min_bytes = i->sample_min_bytes,
+        .sample_max_bytes = i->sample_max_bytes,
+        .seed = i->seed,
+        .generated = (i->flags & MR_MANIFEST_GENERATED) != 0,
+        .n_dims = i->dims.n,
         .manifest_bytes = mr_manifest_bytes(ds->manifest),
     };
     snprintf(out->format, sizeof out->format, "%s", i->format);

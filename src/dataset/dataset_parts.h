@@ -1,5 +1,5 @@
-/* An open data set, seen from inside Millrace: the parts behind <millrace/dataset.h>, for the loader, the verifier and the
- * simulator, which plan and read with buffers and queues of their own. All borrowed, all immutable. */
+/* An open data set, seen from inside Millrace: the parts behind <millrace/dataset.h>, for the loader, the verifier and
+ * the simulator, which plan and read with buffers and queues of their own. All borrowed, all immutable. */
 #ifndef MR_DATASET_DATASET_PARTS_H
 #define MR_DATASET_DATASET_PARTS_H
 
@@ -22,7 +22,8 @@ struct mr_reader_times {
     uint64_t read_ns, decode_ns, read_bytes;
 };
 const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);
-/* Reads ranges in pieces of transfer_bytes (0: at once) and opens files with these MR_OBJ_* flags in addition. Before the first read. */
+/* Reads ranges in pieces of transfer_bytes (0: at once) and opens files with these MR_OBJ_* flags in addition. Before
+ * the first read. */
 void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);

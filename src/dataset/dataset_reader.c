@@ -1,9 +1,9 @@
-/* Reading samples, one thread at a time: see <millrace/dataset.h>. Steps: manifest -> place, format plan -> ranges, store ->
- * bytes, format decode -> payload. Files with several samples stay open in a small cache, files that must be unpacked as a whole
- * stay unpacked in another; both forget the least recently used.
+/* Reading samples, one thread at a time: see <millrace/dataset.h>. Steps: manifest -> place, format plan -> ranges,
+ * store -> bytes, format decode -> payload. Files with several samples stay open in a small cache, files that must be
+ * unpacked as a whole stay unpacked in another; both forget the least recently used.
  *
- * Hot path (file open, buffers grown): no malloc, no lock, one read per range. Payload bytes that need no decoding are read
- * straight into their destination. */
+ * Hot path (file open, buffers grown): no malloc, no lock, one read per range. Payload bytes that need no decoding are
+ * read straight into their destination. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
@@ -119,8 +119,8 @@ static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error
         return 0;
     uint64_t cap = MR_ALIGN_UP(bytes + bytes / 4 + 1, 4096);
     if (bytes > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "a sample of %llu bytes is beyond the limit of %llu", (unsigned long long)bytes,
-                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "a sample of %llu bytes is beyond the limit of %llu",
+                              (unsigned long long)bytes, (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
     free(r->raw);
     r->raw_cap = 0;
     r->raw = aligned_alloc(4096, cap);
@@ -131,7 +131,8 @@ static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error
 }
 
 /* The file's object. A file with one sample is opened for this read only: *transient says that the caller closes it. */
-static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, bool *transient, struct mr_error *err)
+static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, bool *transient,
+                      struct mr_error *err)
 {
     struct open_file *oldest = &r->open[0];
     uint64_t first, n;
@@ -161,16 +162,16 @@ static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_obje
     return 0;
 }
 
-static int read_and_unpack(struct mr_dataset_reader *r, struct mr_object *o, uint64_t file, const struct mr_layout *layout,
-                           void **data, size_t *len, struct mr_error *err)
+static int read_and_unpack(struct mr_dataset_reader *r, struct mr_object *o, uint64_t file,
+                           const struct mr_layout *layout, void **data, size_t *len, struct mr_error *err)
 {
     uint64_t bytes, want = mr_manifest_file_bytes(r->manifest, file);
     int rc = mr_object_size(o, &bytes, err);
     if (rc < 0)
         return rc;
     if (bytes != want)
-        return mr_error_plain(err, MR_E_CHANGED, "the file has %llu bytes, the manifest says %llu", (unsigned long long)bytes,
-                              (unsigned long long)want);
+        return mr_error_plain(err, MR_E_CHANGED, "the file has %llu bytes, the manifest says %llu",
+                              (unsigned long long)bytes, (unsigned long long)want);
     if ((rc = grow_raw(r, bytes, err)) < 0 || (rc = mr_object_read(o, r->raw, bytes, 0, err)) < 0)
         return rc;
     return r->format->unpack(layout, r->raw, bytes, data, len, err);
@@ -223,8 +224,8 @@ static int get_unpacked(struct mr_dataset_reader *r, uint64_t file, const struct
     return 0;
 }
 
-static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
-                unsigned *n, uint64_t *total, struct mr_error *err)
+static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                unsigned flags, unsigned *n, uint64_t *total, struct mr_error *err)
 {
     int rc = r->format->plan(layout, ref, flags, r->extent, r->extent_cap, n, err);
     if (rc == MR_E_LIMIT && *n > r->extent_cap && *n < (1u << 24)) {
@@ -243,8 +244,8 @@ static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, con
     return rc;
 }
 
-static int read_extents(struct mr_dataset_reader *r, struct mr_object *o, const struct mr_extent *e, unsigned n, uint8_t *dst,
-                        struct mr_error *err)
+static int read_extents(struct mr_dataset_reader *r, struct mr_object *o, const struct mr_extent *e, unsigned n,
+                        uint8_t *dst, struct mr_error *err)
 {
     for (unsigned i = 0; i < n; i++) {
         uint64_t piece = r->transfer_bytes ? r->transfer_bytes : e[i].length;
@@ -260,11 +261,13 @@ static int read_extents(struct mr_dataset_reader *r, struct mr_object *o, const 
     return 0;
 }
 
-static int copy_extents(const struct unpacked_file *u, const struct mr_extent *e, unsigned n, uint8_t *dst, struct mr_error *err)
+static int copy_extents(const struct unpacked_file *u, const struct mr_extent *e, unsigned n, uint8_t *dst,
+                        struct mr_error *err)
 {
     for (unsigned i = 0; i < n; i++) {
         if (e[i].offset > u->len || e[i].length > u->len - e[i].offset)
-            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the unpacked file (want %llu bytes at %llu, have %zu)",
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "unexpected end of the unpacked file (want %llu bytes at %llu, have %zu)",
                                   (unsigned long long)e[i].length, (unsigned long long)e[i].offset, u->len);
         memcpy(dst, (const uint8_t *)u->data + e[i].offset, e[i].length);
         dst += e[i].length;
@@ -272,10 +275,10 @@ static int copy_extents(const struct unpacked_file *u, const struct mr_extent *e
     return 0;
 }
 
-/* Brings the planned bytes into memory: into the caller's buffer when they are the payload and fit, else the reader's own, or,
- * from an unpacked file, in place when there is one range. */
-static int fetch(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, const struct mr_layout *layout, unsigned n,
-                 uint64_t total, uint8_t *dst, const uint8_t **raw, struct mr_error *err)
+/* Brings the planned bytes into memory: into the caller's buffer when they are the payload and fit, else the reader's
+ * own, or, from an unpacked file, in place when there is one range. */
+static int fetch(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, const struct mr_layout *layout,
+                 unsigned n, uint64_t total, uint8_t *dst, const uint8_t **raw, struct mr_error *err)
 {
     int rc;
     if (r->cost.access == MR_ACCESS_UNPACK) {
@@ -319,8 +322,8 @@ static int know_cost(struct mr_dataset_reader *r, uint64_t file, const struct mr
     return rc;
 }
 
-static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, unsigned flags, void *dst, size_t cap,
-                   struct mr_sample_out *out, struct mr_error *err)
+static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *pos, unsigned flags, void *dst,
+                   size_t cap, struct mr_sample_out *out, struct mr_error *err)
 {
     struct mr_layout layout;
     unsigned n = 0, format_flags = flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0;
@@ -328,9 +331,11 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     const uint8_t *raw = NULL;
     int rc;
     mr_manifest_file_layout(r->manifest, pos->file, &layout);
-    if ((rc = know_cost(r, pos->file, &layout, err)) < 0 || (rc = plan(r, &layout, &pos->ref, format_flags, &n, &total, err)) < 0)
+    if ((rc = know_cost(r, pos->file, &layout, err)) < 0 ||
+        (rc = plan(r, &layout, &pos->ref, format_flags, &n, &total, err)) < 0)
         return rc;
-    bool in_place = dst && (r->cost.verbatim || flags & MR_DATASET_RAW) && !format_flags && r->cost.access == MR_ACCESS_RANGE && total <= cap;
+    bool in_place = dst && (r->cost.verbatim || flags & MR_DATASET_RAW) && !format_flags &&
+                    r->cost.access == MR_ACCESS_RANGE && total <= cap;
     uint64_t start = mr_now_ns();
     rc = fetch(r, pos, &layout, n, total, in_place ? dst : NULL, &raw, err);
     uint64_t fetched = mr_now_ns();
@@ -338,7 +343,8 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     if (rc < 0)
         return rc;
     if (flags & MR_DATASET_RAW) {
-        *out = (struct mr_sample_out){.data = raw, .bytes = total, .dtype = MR_U8, .dims = {1, {total}}, .label = out->label};
+        *out = (struct mr_sample_out){
+            .data = raw, .bytes = total, .dtype = MR_U8, .dims = {1, {total}}, .label = out->label};
         return 0;
     }
     out->dst = in_place ? NULL : dst;
@@ -367,8 +373,8 @@ static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct 
     return 0;
 }
 
-int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap, struct mr_sample *out,
-                    struct mr_error *err)
+int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
+                    struct mr_sample *out, struct mr_error *err)
 {
     struct mr_manifest_pos pos;
     int rc = mr_manifest_locate(r->manifest, id, &pos, err);

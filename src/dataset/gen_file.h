@@ -1,5 +1,5 @@
-/* Writing one file of a generated set, to any store: the generator writes it, the verifier holds it against what is there.
- * Memory: one piece of 1 MiB per thread plus what the format's writer keeps, whatever the record size. */
+/* Writing one file of a generated set, to any store: the generator writes it, the verifier holds it against what is
+ * there. Memory: one piece of 1 MiB per thread plus what the format's writer keeps, whatever the record size. */
 #ifndef MR_DATASET_GEN_FILE_H
 #define MR_DATASET_GEN_FILE_H
 
@@ -20,8 +20,8 @@ struct mr_gen_scratch {
 int mr_gen_scratch_init(struct mr_gen_scratch *t, struct mr_error *err);
 void mr_gen_scratch_done(struct mr_gen_scratch *t);
 
-/* Writes file number `file` to `path`. On success out->layout is malloc'ed (the caller frees it) and out->column points into
- * the scratch until its next use. On failure whatever was written stays. MR_E_INTERRUPTED when *stop gets set. */
+/* Writes file number `file` to `path`. On success out->layout is malloc'ed (the caller frees it) and out->column points
+ * into the scratch until its next use. On failure whatever was written stays. MR_E_INTERRUPTED when *stop gets set. */
 int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file,
                       struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
                       struct mr_manifest_file *out, struct mr_error *err);

@@ -13,8 +13,10 @@
 const char *const mr_gen_compressions[] = {"none", "gzip", "zip", NULL};
 
 static const struct mr_option rows[] = {MR_GEN_SPEC_ROWS(0), MR_OPTION_END};
-const struct mr_option_table mr_gen_spec_table = {
-    .section = "gen", .doc = "What a generated data set is.", .options = rows, .struct_bytes = sizeof(struct mr_gen_spec)};
+const struct mr_option_table mr_gen_spec_table = {.section = "gen",
+                                                  .doc = "What a generated data set is.",
+                                                  .options = rows,
+                                                  .struct_bytes = sizeof(struct mr_gen_spec)};
 
 static unsigned digits_of(uint64_t n)
 {
@@ -48,14 +50,16 @@ static int check_against_format(const struct mr_gen_plan *p, struct mr_error *er
     const struct mr_gen_spec *s = &p->spec;
     const char *name = p->format->name;
     if (s->samples_per_file > 1 && !(p->format->caps & MR_FMT_MULTI)) {
-        mr_error_plain(err, MR_E_USAGE, "format '%s' holds one sample per file, %lld asked", name, (long long)s->samples_per_file);
+        mr_error_plain(err, MR_E_USAGE, "format '%s' holds one sample per file, %lld asked", name,
+                       (long long)s->samples_per_file);
         return mr_error_hint(err, "use --samples-per-file 1 and more --files, or another format");
     }
     if (s->size_stdev_bytes && s->dims.n)
         return mr_error_plain(err, MR_E_USAGE, "dims and size_stdev exclude each other: a fixed shape has one size");
     if (s->size_stdev_bytes && s->samples_per_file > 1 && !(p->format->caps & MR_FMT_VARSIZE)) {
         mr_error_plain(err, MR_E_USAGE, "samples in one file of format '%s' cannot differ in size", name);
-        return mr_error_hint(err, "use --samples-per-file 1, --size-stdev 0, or format tfrecord, indexed_binary or tar");
+        return mr_error_hint(err,
+                             "use --samples-per-file 1, --size-stdev 0, or format tfrecord, indexed_binary or tar");
     }
     return 0;
 }
@@ -85,7 +89,8 @@ static int resolve_fixed(struct mr_gen_plan *p, struct mr_error *err)
     return 0;
 }
 
-int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out, struct mr_error *err)
+int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out,
+                        struct mr_error *err)
 {
     struct mr_gen_plan p = {.spec = *spec, .split = split};
     p.format = mr_format_find(spec->format, err);
@@ -107,16 +112,22 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
     p.content = (struct mr_content){.seed = valid ? mr_mix64(seed ^ 0x64696c6176ull) >> 1 : seed,
                                     .compress_percent = (unsigned)spec->compressibility};
     p.writer = (struct mr_writer_spec){
-        .samples = (uint64_t)spec->samples_per_file, .dtype = dtype, .fixed_size = spec->size_stdev_bytes == 0,
-        .compression = (enum mr_compression)spec->compression, .compression_level = (int)spec->compression_level,
-        .chunk_dims = spec->chunk, .quality = (unsigned)spec->quality, .content_seed = p.content.seed,
+        .samples = (uint64_t)spec->samples_per_file,
+        .dtype = dtype,
+        .fixed_size = spec->size_stdev_bytes == 0,
+        .compression = (enum mr_compression)spec->compression,
+        .compression_level = (int)spec->compression_level,
+        .chunk_dims = spec->chunk,
+        .quality = (unsigned)spec->quality,
+        .content_seed = p.content.seed,
     };
     if (p.writer.fixed_size) {
         if ((r = resolve_fixed(&p, err)) < 0)
             return r;
         p.want_bytes = (double)p.samples * (double)(p.spec.dims.n ? p.fixed.bytes : spec->size_bytes);
     } else {
-        r = mr_sizes_init(&p.sizes, p.samples, p.content.seed, (double)spec->size_bytes, (double)spec->size_stdev_bytes, err);
+        r = mr_sizes_init(&p.sizes, p.samples, p.content.seed, (double)spec->size_bytes, (double)spec->size_stdev_bytes,
+                          err);
         if (r < 0)
             return r;
         p.want_bytes = (double)p.samples * (double)spec->size_bytes;
@@ -137,7 +148,8 @@ int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sampl
         *out = i;
     }
     out->id = id;
-    out->label = p->spec.labels ? mr_manifest_random_label(p->content.seed, id, (uint64_t)p->spec.labels) : MR_LABEL_NONE;
+    out->label =
+        p->spec.labels ? mr_manifest_random_label(p->content.seed, id, (uint64_t)p->spec.labels) : MR_LABEL_NONE;
     return 0;
 }
 
@@ -167,8 +179,8 @@ void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out)
     mr_strbuf_putc(out, '}');
 }
 
-static int read_json(json_t *root, struct mr_arena *a, struct mr_gen_spec *spec, const char **split, const char **version,
-                     struct mr_error *err)
+static int read_json(json_t *root, struct mr_arena *a, struct mr_gen_spec *spec, const char **split,
+                     const char **version, struct mr_error *err)
 {
     const char *producer = json_string_value(json_object_get(root, "producer"));
     const char *split_text = json_string_value(json_object_get(root, "split"));

@@ -1,7 +1,7 @@
-/* What a generated data set is: the options of `millrace gen` that decide its bytes, and everything that follows from them
- * as a pure function: shape, size and label of any sample, names of files, the content seed. Two sets with equal specs are
- * byte-identical. The rows below are the options; the command line, the JSON text kept in the manifest and the comparison
- * "what differs" all come from them. To add one: a field, a row, and its use in mr_gen_spec_resolve. */
+/* What a generated data set is: the options of `millrace gen` that decide its bytes, and everything that follows from
+ * them as a pure function: shape, size and label of any sample, names of files, the content seed. Two sets with equal
+ * specs are byte-identical. The rows below are the options; the command line, the JSON text kept in the manifest and
+ * the comparison "what differs" all come from them. To add one: a field, a row, and its use in mr_gen_spec_resolve. */
 #ifndef MR_DATASET_GEN_SPEC_H
 #define MR_DATASET_GEN_SPEC_H
 
@@ -23,43 +23,118 @@ struct mr_gen_spec {
 extern const char *const mr_gen_compressions[]; /* names, in the order of enum mr_compression */
 
 /* `at` is the offset of the struct mr_gen_spec inside the table's struct. */
-#define MR_GEN_SPEC_ROWS(at)                                                                                          \
-    {.key = "format", .type = MR_OPT_STRING, .offset = (at) + offsetof(struct mr_gen_spec, format), .def = "npz",     \
-     .short_flag = 'f', .doc = "File format; 'millrace help formats' lists them.", .example = "tfrecord"},            \
-    {.key = "files", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, files), .def = "8", .min = 1,  \
-     .max = 1e12, .short_flag = 'n', .doc = "Number of files.", .example = "168"},                                    \
-    {.key = "samples_per_file", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, samples_per_file),  \
-     .def = "1", .min = 1, .max = 1e12, .doc = "Samples in each file.", .example = "1251"},                           \
-    {.key = "size", .type = MR_OPT_BYTES, .offset = (at) + offsetof(struct mr_gen_spec, size_bytes), .def = "64KiB",  \
-     .min = 1, .max = 68719476736.0, .short_flag = 's',                                                               \
-     .doc = "Mean size of a sample; for jpeg and png of its encoded form. Ignored when --dims is given.",             \
-     .example = "1MiB"},                                                                                              \
-    {.key = "size_stdev", .type = MR_OPT_BYTES, .offset = (at) + offsetof(struct mr_gen_spec, size_stdev_bytes),      \
-     .def = "0", .doc = "Standard deviation of the sample sizes over the set.", .example = "100KiB"},                 \
-    {.key = "dims", .type = MR_OPT_DIMS, .offset = (at) + offsetof(struct mr_gen_spec, dims), .def = "[]",            \
-     .doc = "Shape of every sample; without it samples are one row of the asked size.", .example = "224x224x3"},      \
-    {.key = "dtype", .type = MR_OPT_STRING, .offset = (at) + offsetof(struct mr_gen_spec, dtype), .def = "uint8",     \
-     .doc = "Element type.", .example = "float32"},                                                                   \
-    {.key = "seed", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, seed), .def = "1", .min = 0,    \
-     .max = 9e18, .doc = "Content, sizes and labels are functions of it.", .example = "42"},                          \
-    {.key = "compressibility", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, compressibility),    \
-     .def = "0", .min = 0, .max = 100, .doc = "Percent of the content that a compressor removes.", .example = "30"},  \
-    {.key = "subfolders", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, subfolders), .def = "0",  \
-     .min = 0, .max = 1e9, .doc = "Deal the files round-robin to this many subfolders; 0 and 1 mean none."},          \
-    {.key = "prefix", .type = MR_OPT_STRING, .offset = (at) + offsetof(struct mr_gen_spec, prefix), .def = "img",     \
-     .doc = "How file names begin.", .example = "part"},                                                              \
-    {.key = "labels", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, labels), .def = "0",          \
-     .min = 0, .max = 2147483647, .doc = "Number of classes labels are drawn from; 0 = no labels.",                   \
-     .example = "1000"},                                                                                              \
-    {.key = "compression", .type = MR_OPT_ENUM, .offset = (at) + offsetof(struct mr_gen_spec, compression),           \
-     .def = "none", .choices = mr_gen_compressions, .doc = "Compression inside the files, where the format has one."},\
-    {.key = "compression_level", .type = MR_OPT_INT,                                                                  \
-     .offset = (at) + offsetof(struct mr_gen_spec, compression_level), .def = "4", .min = 1, .max = 9,                \
-     .doc = "Effort of the compression."},                                                                            \
-    {.key = "chunk", .type = MR_OPT_DIMS, .offset = (at) + offsetof(struct mr_gen_spec, chunk), .def = "[]",          \
-     .doc = "HDF5: shape of a chunk; empty = contiguous.", .example = "64x64"},                                       \
-    {.key = "quality", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, quality), .def = "90",       \
-     .min = 1, .max = 100, .doc = "JPEG quality."}
+#define MR_GEN_SPEC_ROWS(at)                                                                                           \
+    {.key = "format",                                                                                                  \
+     .type = MR_OPT_STRING,                                                                                            \
+     .offset = (at) + offsetof(struct mr_gen_spec, format),                                                            \
+     .def = "npz",                                                                                                     \
+     .short_flag = 'f',                                                                                                \
+     .doc = "File format; 'millrace help formats' lists them.",                                                        \
+     .example = "tfrecord"},                                                                                           \
+        {.key = "files",                                                                                               \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, files),                                                         \
+         .def = "8",                                                                                                   \
+         .min = 1,                                                                                                     \
+         .max = 1e12,                                                                                                  \
+         .short_flag = 'n',                                                                                            \
+         .doc = "Number of files.",                                                                                    \
+         .example = "168"},                                                                                            \
+        {.key = "samples_per_file",                                                                                    \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, samples_per_file),                                              \
+         .def = "1",                                                                                                   \
+         .min = 1,                                                                                                     \
+         .max = 1e12,                                                                                                  \
+         .doc = "Samples in each file.",                                                                               \
+         .example = "1251"},                                                                                           \
+        {.key = "size",                                                                                                \
+         .type = MR_OPT_BYTES,                                                                                         \
+         .offset = (at) + offsetof(struct mr_gen_spec, size_bytes),                                                    \
+         .def = "64KiB",                                                                                               \
+         .min = 1,                                                                                                     \
+         .max = 68719476736.0,                                                                                         \
+         .short_flag = 's',                                                                                            \
+         .doc = "Mean size of a sample; for jpeg and png of its encoded form. Ignored when --dims is given.",          \
+         .example = "1MiB"},                                                                                           \
+        {.key = "size_stdev",                                                                                          \
+         .type = MR_OPT_BYTES,                                                                                         \
+         .offset = (at) + offsetof(struct mr_gen_spec, size_stdev_bytes),                                              \
+         .def = "0",                                                                                                   \
+         .doc = "Standard deviation of the sample sizes over the set.",                                                \
+         .example = "100KiB"},                                                                                         \
+        {.key = "dims",                                                                                                \
+         .type = MR_OPT_DIMS,                                                                                          \
+         .offset = (at) + offsetof(struct mr_gen_spec, dims),                                                          \
+         .def = "[]",                                                                                                  \
+         .doc = "Shape of every sample; without it samples are one row of the asked size.",                            \
+         .example = "224x224x3"},                                                                                      \
+        {.key = "dtype",                                                                                               \
+         .type = MR_OPT_STRING,                                                                                        \
+         .offset = (at) + offsetof(struct mr_gen_spec, dtype),                                                         \
+         .def = "uint8",                                                                                               \
+         .doc = "Element type.",                                                                                       \
+         .example = "float32"},                                                                                        \
+        {.key = "seed",                                                                                                \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, seed),                                                          \
+         .def = "1",                                                                                                   \
+         .min = 0,                                                                                                     \
+         .max = 9e18,                                                                                                  \
+         .doc = "Content, sizes and labels are functions of it.",                                                      \
+         .example = "42"},                                                                                             \
+        {.key = "compressibility",                                                                                     \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, compressibility),                                               \
+         .def = "0",                                                                                                   \
+         .min = 0,                                                                                                     \
+         .max = 100,                                                                                                   \
+         .doc = "Percent of the content that a compressor removes.",                                                   \
+         .example = "30"},                                                                                             \
+        {.key = "subfolders",                                                                                          \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, subfolders),                                                    \
+         .def = "0",                                                                                                   \
+         .min = 0,                                                                                                     \
+         .max = 1e9,                                                                                                   \
+         .doc = "Deal the files round-robin to this many subfolders; 0 and 1 mean none."},                             \
+        {.key = "prefix",                                                                                              \
+         .type = MR_OPT_STRING,                                                                                        \
+         .offset = (at) + offsetof(struct mr_gen_spec, prefix),                                                        \
+         .def = "img",                                                                                                 \
+         .doc = "How file names begin.",                                                                               \
+         .example = "part"},                                                                                           \
+        {.key = "labels",                                                                                              \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, labels),                                                        \
+         .def = "0",                                                                                                   \
+         .min = 0,                                                                                                     \
+         .max = 2147483647,                                                                                            \
+         .doc = "Number of classes labels are drawn from; 0 = no labels.",                                             \
+         .example = "1000"},                                                                                           \
+        {.key = "compression",                                                                                         \
+         .type = MR_OPT_ENUM,                                                                                          \
+         .offset = (at) + offsetof(struct mr_gen_spec, compression),                                                   \
+         .def = "none",                                                                                                \
+         .choices = mr_gen_compressions,                                                                               \
+         .doc = "Compression inside the files, where the format has one."},                                            \
+        {.key = "compression_level",                                                                                   \
+         .type = MR_OPT_INT,                                                                                           \
+         .offset = (at) + offsetof(struct mr_gen_spec, compression_level),                                             \
+         .def = "4",                                                                                                   \
+         .min = 1,                                                                                                     \
+         .max = 9,                                                                                                     \
+         .doc = "Effort of the compression."},                                                                         \
+        {.key = "chunk",                                                                                               \
+         .type = MR_OPT_DIMS,                                                                                          \
+         .offset = (at) + offsetof(struct mr_gen_spec, chunk),                                                         \
+         .def = "[]",                                                                                                  \
+         .doc = "HDF5: shape of a chunk; empty = contiguous.",                                                         \
+         .example = "64x64"},                                                                                          \
+    {                                                                                                                  \
+        .key = "quality", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, quality), .def = "90",     \
+        .min = 1, .max = 100, .doc = "JPEG quality."                                                                   \
+    }
 
 extern const struct mr_option_table mr_gen_spec_table;
 
@@ -78,13 +153,14 @@ struct mr_gen_plan {
 };
 
 /* Checks the spec as a whole against what the format can do. MR_E_USAGE or MR_E_UNSUPPORTED with what to change. */
-int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out, struct mr_error *err);
+int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out,
+                        struct mr_error *err);
 /* Shape, size and label of a sample. */
 int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sample_info *out, struct mr_error *err);
 /* JSON text for the manifest. */
 void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out);
-/* The spec and split back from a manifest's JSON text; strings live in the arena. MR_E_FORMAT if it is not ours. *version may
- * be NULL. */
+/* The spec and split back from a manifest's JSON text; strings live in the arena. MR_E_FORMAT if it is not ours.
+ * *version may be NULL. */
 int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_spec *spec, const char **split,
                           const char **version, struct mr_error *err);
 /* Appends "files: 8 there, 16 asked" for each differing option; returns how many differ. */

@@ -1,8 +1,8 @@
 /* The generator: see generate.h and README.md. Invariants:
  *   1. A file is written under a temporary name and renamed when whole; its side-cars get their names before it.
  *   2. Without a manifest, a file's journal record is written before the rename (journal.h).
- *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and its
- *      side-cars are there (with `repair`: if every byte is what the spec makes).
+ *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and
+ * its side-cars are there (with `repair`: if every byte is what the spec makes).
  *   4. The manifest is written last, when every file has a record; journals go after it is durable.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate.h"
@@ -139,7 +139,9 @@ int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, st
     double each = p->want_bytes * ratio / (double)files;
     double blocks = (double)(uint64_t)(each / 4096 + 1) * 4096; /* file systems hand out whole blocks */
     *out = (struct mr_gen_estimate){
-        .files = files, .samples = p->samples, .inodes = files * (1 + sides) + p->names.subfolders + 8,
+        .files = files,
+        .samples = p->samples,
+        .inodes = files * (1 + sides) + p->names.subfolders + 8,
         .bytes = (uint64_t)(blocks * (double)files) + sides * 8 * (p->samples + files) + 64 * MR_KIB,
     };
     return 0;
@@ -274,14 +276,16 @@ static int refuse_foreign(struct mr_gen *g, struct mr_error *err)
     r = g->o.store->ops->list(g->o.store, g->o.folder, look_for_foreign, &f, err);
     if (r < 0 || f.n == 0)
         return r < 0 ? r : 0;
-    mr_error_plain(err, MR_E_CONFIG, "folder '%s' is not empty and has no manifest: it holds '%s'%s", g->o.folder, f.name,
-                   f.n > 1 ? " and more" : "");
-    mr_error_hint(err, "choose another folder, index what is there with 'millrace scan %s', or write into it with --overwrite",
-                  g->o.folder);
+    mr_error_plain(err, MR_E_CONFIG, "folder '%s' is not empty and has no manifest: it holds '%s'%s", g->o.folder,
+                   f.name, f.n > 1 ? " and more" : "");
+    mr_error_hint(
+        err, "choose another folder, index what is there with 'millrace scan %s', or write into it with --overwrite",
+        g->o.folder);
     return MR_E_CONFIG;
 }
 
-int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
+int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes,
+                      struct mr_error *err)
 {
     struct mr_store_stat st;
     snprintf(where, MR_NAME_MAX, "%s", folder);
@@ -313,9 +317,10 @@ static int check_space(struct mr_gen *g, uint64_t done_bytes, struct mr_error *e
         return r;
     uint64_t need = e.bytes > done_bytes ? e.bytes - done_bytes : 0;
     if (need > bytes) {
-        mr_error_plain(err, -ENOSPC, "the data set does not fit: need %s, have %s at '%s'", mr_human_bytes((double)need, a),
-                       mr_human_bytes((double)bytes, b), where);
-        return mr_error_hint(err, "choose another folder, fewer --files or a smaller --size; --dry-run shows what is needed");
+        mr_error_plain(err, -ENOSPC, "the data set does not fit: need %s, have %s at '%s'",
+                       mr_human_bytes((double)need, a), mr_human_bytes((double)bytes, b), where);
+        return mr_error_hint(
+            err, "choose another folder, fewer --files or a smaller --size; --dry-run shows what is needed");
     }
     if (inodes && e.inodes > inodes && done_bytes == 0) {
         mr_error_plain(err, -ENOSPC, "the data set does not fit: need %llu inodes, have %llu at '%s'",
@@ -370,7 +375,8 @@ static int sides_are_there(struct mr_gen *g, const char *path, struct mr_error *
 }
 
 /* Invariant 3. Returns 1, 0 or a negative code. */
-static int is_finished(struct mr_gen *g, unsigned thread, uint64_t file, const char *path, uint64_t *bytes, struct mr_error *err)
+static int is_finished(struct mr_gen *g, unsigned thread, uint64_t file, const char *path, uint64_t *bytes,
+                       struct mr_error *err)
 {
     struct mr_store_stat st;
     if (g->manifest)
@@ -388,7 +394,8 @@ static int is_finished(struct mr_gen *g, unsigned thread, uint64_t file, const c
         return r;
     struct mr_manifest_file f = {0};
     struct mr_file_diff diff;
-    r = mr_gen_write_file(g->p, mr_compare_store(g->compare[thread]), path, file, &g->scratch[thread], g->o.stop, NULL, &f, err);
+    r = mr_gen_write_file(g->p, mr_compare_store(g->compare[thread]), path, file, &g->scratch[thread], g->o.stop, NULL,
+                          &f, err);
     free(f.layout.data);
     mr_compare_take(g->compare[thread], &diff);
     return r < 0 ? r : diff.kind == MR_DIFF_NONE;
@@ -441,7 +448,8 @@ static int make_durable(struct mr_gen *g, const char *temporary, struct mr_error
 }
 
 /* Invariants 1 and 2. */
-static int put_file(struct mr_gen *g, unsigned thread, uint64_t file, const char *name, const char *path, struct mr_error *err)
+static int put_file(struct mr_gen *g, unsigned thread, uint64_t file, const char *name, const char *path,
+                    struct mr_error *err)
 {
     char temporary[2 * MR_NAME_MAX];
     struct mr_manifest_file f = {0};
@@ -559,7 +567,8 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
     g->journal = NULL;
     end_run(g);
     if (r < 0) {
-        mr_error_context(err, "in the generation of '%s' (what is finished stays; the same command continues)", g->o.folder);
+        mr_error_context(err, "in the generation of '%s' (what is finished stays; the same command continues)",
+                         g->o.folder);
         return r;
     }
     return closed < 0 ? closed : 0;
@@ -598,9 +607,14 @@ static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_er
 {
     struct mr_manifest_builder *b = NULL;
     struct mr_manifest_info info = {
-        .seed = g->p->content.seed, .content_version = MR_CONTENT_VERSION, .rng_version = MR_RNG_VERSION,
-        .compress_percent = g->p->content.compress_percent, .flags = MR_MANIFEST_GENERATED, .dtype = g->p->writer.dtype,
-        .dims = g->p->writer.dims, .label_classes = (uint64_t)g->p->spec.labels,
+        .seed = g->p->content.seed,
+        .content_version = MR_CONTENT_VERSION,
+        .rng_version = MR_RNG_VERSION,
+        .compress_percent = g->p->content.compress_percent,
+        .flags = MR_MANIFEST_GENERATED,
+        .dtype = g->p->writer.dtype,
+        .dims = g->p->writer.dims,
+        .label_classes = (uint64_t)g->p->spec.labels,
     };
     snprintf(info.format, sizeof info.format, "%s", g->p->format->name);
     int r = mr_manifest_builder_create(&info, &g->p->names, g->spec, &b, err);
@@ -635,7 +649,9 @@ int mr_gen_finish(struct mr_gen *g, struct mr_error *err)
 
 void mr_gen_get_result(const struct mr_gen *g, struct mr_gen_result *out)
 {
-    *out = (struct mr_gen_result){.files_written = g->files_written, .bytes_written = g->bytes_written,
-                                  .files_kept = g->files_kept, .bytes_kept = g->bytes_kept,
+    *out = (struct mr_gen_result){.files_written = g->files_written,
+                                  .bytes_written = g->bytes_written,
+                                  .files_kept = g->files_kept,
+                                  .bytes_kept = g->bytes_kept,
                                   .was_complete = g->was_complete};
 }

@@ -1,13 +1,13 @@
-/* The generator: one split of a data set, written by any number of ranks and threads. Phases, in this order on every rank,
- * with an agreement of the ranks between them:
+/* The generator: one split of a data set, written by any number of ranks and threads. Phases, in this order on every
+ * rank, with an agreement of the ranks between them:
  *
  *   mr_gen_open      all ranks   no I/O
  *   mr_gen_prepare   rank 0      looks at what is there, refuses or removes it, checks space, makes folders
  *   mr_gen_run       all ranks   writes the files i with i mod world == rank that are not there yet
  *   mr_gen_finish    rank 0      merges the journals into the manifest
  *
- * Promises: a file with its final name is whole. Killed at any moment, the same call later writes only what is missing and the
- * result is byte-identical. Content does not depend on ranks or threads. See README.md for the invariants. */
+ * Promises: a file with its final name is whole. Killed at any moment, the same call later writes only what is missing
+ * and the result is byte-identical. Content does not depend on ranks or threads. See README.md for the invariants. */
 #ifndef MR_DATASET_GENERATE_H
 #define MR_DATASET_GENERATE_H
 
@@ -17,8 +17,8 @@
 #include <stdatomic.h>
 
 struct mr_gen_options {
-    struct mr_store *store;          /* borrowed, as all here */
-    const char *folder;              /* of the split; created */
+    struct mr_store *store; /* borrowed, as all here */
+    const char *folder;     /* of the split; created */
     const struct mr_gen_plan *plan;
     uint32_t rank, world;
     unsigned threads;
@@ -48,7 +48,8 @@ void mr_gen_close(struct mr_gen *g);
 /* What the whole split will take on storage; writes one small file to memory to learn the format's overhead. */
 int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, struct mr_error *err);
 /* Free space where the folder is or will be: the nearest existing parent, whose path goes to `where` (MR_NAME_MAX). */
-int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes, struct mr_error *err);
+int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes,
+                      struct mr_error *err);
 /* MR_E_CONFIG: another data set or foreign files are there; -ENOSPC: it will not fit. */
 int mr_gen_prepare(struct mr_gen *g, struct mr_error *err);
 int mr_gen_run(struct mr_gen *g, struct mr_error *err);

@@ -1,4 +1,5 @@
-/* Journals: see journal.h. A record is magic "MRJ1", four zero bytes, u64 length of the body, body, XXH3-64 of the body. */
+/* Journals: see journal.h. A record is magic "MRJ1", four zero bytes, u64 length of the body, body, XXH3-64 of the
+ * body. */
 #include "dataset/journal.h"
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -145,11 +146,12 @@ static const uint8_t *fetch(struct source *s, uint64_t at, uint64_t len, struct 
     if (at >= s->start && at + len <= s->start + s->len)
         return s->window + (at - s->start);
     if (len > s->cap) {
-        uint8_t *grown = realloc(s->window, MR_MAX(len, WINDOW_BYTES));
+        size_t cap = (size_t)MR_MAX(len, MR_MIN(s->size, WINDOW_BYTES));
+        uint8_t *grown = realloc(s->window, cap);
         if (!grown)
             return NULL;
         s->window = grown;
-        s->cap = MR_MAX(len, WINDOW_BYTES);
+        s->cap = cap;
     }
     size_t n = (size_t)MR_MIN(s->cap, s->size - at);
     s->len = 0;
@@ -235,7 +237,8 @@ static int open_sources(struct mr_journals *js, struct mr_store *s, const char *
     return 0;
 }
 
-int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, struct mr_journals **out, struct mr_error *err)
+int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, struct mr_journals **out,
+                     struct mr_error *err)
 {
     char dir[MR_NAME_MAX + 64];
     struct listing l = {0};
@@ -304,8 +307,12 @@ static bool take_column(const uint8_t **p, const uint8_t *end, struct mr_column 
     if (end - *p < (ptrdiff_t)COLUMN_HEAD)
         return false;
     const uint8_t *b = *p;
-    *c = (struct mr_column){.encoding = b[0], .width = b[1], .count = mr_load_le64(b + 2), .base = mr_load_le64(b + 10),
-                            .step = mr_load_le64(b + 18), .data = b + COLUMN_HEAD};
+    *c = (struct mr_column){.encoding = b[0],
+                            .width = b[1],
+                            .count = mr_load_le64(b + 2),
+                            .base = mr_load_le64(b + 10),
+                            .step = mr_load_le64(b + 18),
+                            .data = b + COLUMN_HEAD};
     *p += COLUMN_HEAD;
     if (c->encoding == MR_COL_PACKED) {
         if (c->width < 1 || c->width > 8 || c->count > (uint64_t)(end - *p) / c->width)

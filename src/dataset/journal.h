@@ -1,7 +1,10 @@
-/* The journal of a generation in progress: which files are finished and where their samples lie. One file per process in
+/* The journal of a generation in progress: which files are finished and where their samples lie. One file per process
+ * in
  * `<split>/.millrace-gen/`; bytes in doc/manifest.md. Invariants:
- *   1. A record is written before its file gets its final name, so a final name with the recorded size is a finished file.
- *   2. Reading stops at the first record that is not whole: a torn tail loses at most files that have no final name yet.
+ *   1. A record is written before its file gets its final name, so a final name with the recorded size is a finished
+ * file.
+ *   2. Reading stops at the first record that is not whole: a torn tail loses at most files that have no final name
+ * yet.
  *   3. Journals are removed only after the manifest is durable. */
 #ifndef MR_DATASET_JOURNAL_H
 #define MR_DATASET_JOURNAL_H
@@ -22,7 +25,8 @@ int mr_journal_close(struct mr_journal *j, struct mr_error *err); /* accepts NUL
 
 /* Loads the index of all journals of the folder; *out stays NULL when there are none. Records of files >= files are
  * ignored. */
-int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, struct mr_journals **out, struct mr_error *err);
+int mr_journals_open(struct mr_store *s, const char *folder, uint64_t files, struct mr_journals **out,
+                     struct mr_error *err);
 void mr_journals_close(struct mr_journals *js);
 const char *mr_journals_spec(const struct mr_journals *js);
 /* Recorded size of a finished file; false when there is no record. Any thread. */

@@ -1,4 +1,5 @@
-/* Reading the manifest: see manifest.h and doc/manifest.md. The file is untrusted input. Invariants after a successful parse:
+/* Reading the manifest: see manifest.h and doc/manifest.md. The file is untrusted input. Invariants after a successful
+ * parse:
  *   1. every section's data lies inside the file and has the recorded checksum;
  *   2. every column that lookups need exists, has the right number of values, and PACKED data has count * width bytes;
  *   3. file_first starts at 0, ascends, ends at N (or k * (F - 1) < N <= k * F);
@@ -24,7 +25,7 @@
 struct mr_manifest {
     const uint8_t *data;
     size_t len;
-    void *owned;  /* malloc'ed copy, when read through a store */
+    void *owned; /* malloc'ed copy, when read through a store */
     bool mapped;
     char *name, *spec;
     struct mr_manifest_info info;
@@ -37,11 +38,21 @@ struct mr_manifest {
 };
 
 static const char *const section_names[MRM_SECTION_COUNT] = {
-    [MRM_SPEC] = "spec", [MRM_SAMPLE_OFFSET] = "sample offset", [MRM_SAMPLE_LENGTH] = "sample length",
-    [MRM_SAMPLE_AUX] = "sample aux", [MRM_SAMPLE_LABEL] = "sample label", [MRM_FILE_FIRST] = "file first",
-    [MRM_FILE_BYTES] = "file bytes", [MRM_FILE_LAYOUT] = "file layout", [MRM_FILE_MTIME] = "file mtime",
-    [MRM_LAYOUT_INDEX] = "layout index", [MRM_LAYOUT_DATA] = "layout data", [MRM_NAME_TEMPLATE] = "name template",
-    [MRM_NAME_INDEX] = "name index", [MRM_NAME_DATA] = "name data", [MRM_CLASS_NAMES] = "class names",
+    [MRM_SPEC] = "spec",
+    [MRM_SAMPLE_OFFSET] = "sample offset",
+    [MRM_SAMPLE_LENGTH] = "sample length",
+    [MRM_SAMPLE_AUX] = "sample aux",
+    [MRM_SAMPLE_LABEL] = "sample label",
+    [MRM_FILE_FIRST] = "file first",
+    [MRM_FILE_BYTES] = "file bytes",
+    [MRM_FILE_LAYOUT] = "file layout",
+    [MRM_FILE_MTIME] = "file mtime",
+    [MRM_LAYOUT_INDEX] = "layout index",
+    [MRM_LAYOUT_DATA] = "layout data",
+    [MRM_NAME_TEMPLATE] = "name template",
+    [MRM_NAME_INDEX] = "name index",
+    [MRM_NAME_DATA] = "name data",
+    [MRM_CLASS_NAMES] = "class names",
 };
 
 const char *mr_manifest_section_name(unsigned section)
@@ -49,8 +60,8 @@ const char *mr_manifest_section_name(unsigned section)
     return section < MRM_SECTION_COUNT && section_names[section] ? section_names[section] : "unknown";
 }
 
-static int bad(const struct mr_manifest *m, struct mr_error *err, int code, uint64_t offset, const char *what, uint64_t want,
-               uint64_t have)
+static int bad(const struct mr_manifest *m, struct mr_error *err, int code, uint64_t offset, const char *what,
+               uint64_t want, uint64_t have)
 {
     mr_error_set(err, code, "manifest '%s' is damaged: %s at offset %llu (want %llu, have %llu)", m->name, what,
                  (unsigned long long)offset, (unsigned long long)want, (unsigned long long)have);
@@ -136,12 +147,16 @@ static int load_section(struct mr_manifest *m, uint64_t at, uint32_t *last_id, s
         return bad(m, err, MR_E_FORMAT, at, "section ids do not ascend: next id at least", *last_id + 1, id);
     *last_id = id;
     struct mr_column c = {
-        .encoding = e[MRM_E_ENC], .width = e[MRM_E_WIDTH], .count = mr_load_le64(e + MRM_E_COUNT),
-        .base = mr_load_le64(e + MRM_E_BASE), .step = mr_load_le64(e + MRM_E_STEP),
+        .encoding = e[MRM_E_ENC],
+        .width = e[MRM_E_WIDTH],
+        .count = mr_load_le64(e + MRM_E_COUNT),
+        .base = mr_load_le64(e + MRM_E_BASE),
+        .step = mr_load_le64(e + MRM_E_STEP),
         .data_bytes = mr_load_le64(e + MRM_E_BYTES),
     };
     uint64_t offset = mr_load_le64(e + MRM_E_OFFSET), bytes = c.data_bytes;
-    if (c.encoding < MR_COL_CONST || c.encoding > MR_COL_RANDOM || (c.encoding == MR_COL_RANDOM && id != MRM_SAMPLE_LABEL))
+    if (c.encoding < MR_COL_CONST || c.encoding > MR_COL_RANDOM ||
+        (c.encoding == MR_COL_RANDOM && id != MRM_SAMPLE_LABEL))
         return bad(m, err, MR_E_FORMAT, at + MRM_E_ENC, "encoding of a section", MR_COL_RANDOM, c.encoding);
     bool has_data = c.encoding == MR_COL_PACKED || c.encoding == MR_COL_BLOB;
     if (!has_data && bytes)
@@ -167,11 +182,13 @@ static int need(struct mr_manifest *m, unsigned id, bool blob, uint64_t count, s
 {
     const struct mr_column *c = &m->col[id];
     if (c->encoding == MR_COL_NONE || (c->encoding == MR_COL_BLOB) != blob)
-        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' is missing or of the wrong kind", m->name,
-                            section_names[id]);
+        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' is missing or of the wrong kind",
+                            m->name, section_names[id]);
     if (!blob && c->count != count)
-        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' has the wrong number of values (want %llu, have %llu)",
-                            m->name, section_names[id], (unsigned long long)count, (unsigned long long)c->count);
+        return mr_error_set(
+            err, MR_E_FORMAT,
+            "manifest '%s' is damaged: section '%s' has the wrong number of values (want %llu, have %llu)", m->name,
+            section_names[id], (unsigned long long)count, (unsigned long long)c->count);
     return 0;
 }
 
@@ -191,8 +208,8 @@ static int check_ascending(struct mr_manifest *m, unsigned id, uint64_t end, str
         previous = v;
     }
     if (!ok)
-        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' does not ascend from 0 to %llu", m->name,
-                            section_names[id], (unsigned long long)end);
+        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' does not ascend from 0 to %llu",
+                            m->name, section_names[id], (unsigned long long)end);
     return 0;
 }
 
@@ -225,7 +242,8 @@ static int check_columns(struct mr_manifest *m, struct mr_error *err)
     for (unsigned id = MRM_SAMPLE_OFFSET; id <= MRM_SAMPLE_LABEL; id++)
         if ((r = need(m, id, false, i->samples, err)) < 0)
             return r;
-    if ((r = need(m, MRM_FILE_BYTES, false, i->files, err)) < 0 || (r = need(m, MRM_FILE_LAYOUT, false, i->files, err)) < 0)
+    if ((r = need(m, MRM_FILE_BYTES, false, i->files, err)) < 0 ||
+        (r = need(m, MRM_FILE_LAYOUT, false, i->files, err)) < 0)
         return r;
     if (m->col[MRM_FILE_MTIME].encoding && (r = need(m, MRM_FILE_MTIME, false, i->files, err)) < 0)
         return r;
@@ -342,11 +360,13 @@ int mr_manifest_parse(const void *data, size_t len, const char *name, struct mr_
 }
 
 /* The manifest is the one file Millrace maps by itself: local stores without shims address it by the same path, and a
- * manifest is only ever replaced by rename, so a mapping cannot lose pages. Returns 1 when mapped, 0 to read instead. */
+ * manifest is only ever replaced by rename, so a mapping cannot lose pages. Returns 1 when mapped, 0 to read instead.
+ */
 static int map_file(struct mr_manifest *m, struct mr_store *s, const char *path)
 {
     const char *backend = s->ops->name;
-    if (s->ops->is_shim || (strcmp(backend, "posix") != 0 && strcmp(backend, "uring") != 0 && strcmp(backend, "mmap") != 0))
+    if (s->ops->is_shim ||
+        (strcmp(backend, "posix") != 0 && strcmp(backend, "uring") != 0 && strcmp(backend, "mmap") != 0))
         return 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -462,7 +482,8 @@ int mr_manifest_locate(const struct mr_manifest *m, uint64_t id, struct mr_manif
 {
     if (MR_UNLIKELY(id >= m->info.samples)) {
         mr_error_set(err, MR_E_USAGE, "there is no sample %llu in '%s'", (unsigned long long)id, m->name);
-        return mr_error_hint(err, "samples are numbered 0 to %llu", (unsigned long long)m->info.samples - 1), MR_E_USAGE;
+        return mr_error_hint(err, "samples are numbered 0 to %llu", (unsigned long long)m->info.samples - 1),
+               MR_E_USAGE;
     }
     struct mr_manifest_pos p = {.file = file_of(m, id)};
     p.index = id - first_of(m, p.file);
@@ -472,8 +493,8 @@ int mr_manifest_locate(const struct mr_manifest *m, uint64_t id, struct mr_manif
     p.ref.label = label_of(m, id, p.index);
     uint64_t limit = (uint64_t)1 << 48;
     if (MR_UNLIKELY(p.ref.raw.offset >= limit || p.ref.raw.length >= limit))
-        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: sample %llu lies at %llu with %llu bytes", m->name,
-                            (unsigned long long)id, (unsigned long long)p.ref.raw.offset,
+        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: sample %llu lies at %llu with %llu bytes",
+                            m->name, (unsigned long long)id, (unsigned long long)p.ref.raw.offset,
                             (unsigned long long)p.ref.raw.length);
     *out = p;
     return 0;

@@ -1,8 +1,9 @@
 /* The manifest in memory: reading (mapped, validated) and building. The bytes are described in doc/manifest.md.
  *
- * Reading: mr_manifest_open checks magic, version, lengths, every checksum and every index that a lookup follows blindly;
- * afterwards lookups are O(1) (O(log files) when files hold different numbers of samples) and check the rest (a sample must
- * lie inside its file, a name must stay inside the root) as they go. An open manifest is immutable: any thread may use it.
+ * Reading: mr_manifest_open checks magic, version, lengths, every checksum and every index that a lookup follows
+ * blindly; afterwards lookups are O(1) (O(log files) when files hold different numbers of samples) and check the rest
+ * (a sample must lie inside its file, a name must stay inside the root) as they go. An open manifest is immutable: any
+ * thread may use it.
  *
  * Building: create, add files in order, write. Not thread-safe. */
 #ifndef MR_DATASET_MANIFEST_H
@@ -47,8 +48,8 @@ struct mr_manifest_pos {
     struct mr_sample_ref ref;
 };
 
-/* Opens `path` through the store (mapped when it is a plain local file). Errors: MR_E_FORMAT, MR_E_CORRUPT with offset and
- * want/have, -errno. */
+/* Opens `path` through the store (mapped when it is a plain local file). Errors: MR_E_FORMAT, MR_E_CORRUPT with offset
+ * and want/have, -errno. */
 int mr_manifest_open(struct mr_store *s, const char *path, struct mr_manifest **out, struct mr_error *err);
 /* The same from memory, which is borrowed until close; `name` is for messages. */
 int mr_manifest_parse(const void *data, size_t len, const char *name, struct mr_manifest **out, struct mr_error *err);
@@ -73,7 +74,8 @@ int mr_manifest_file_name(const struct mr_manifest *m, uint64_t file, char *out,
 uint64_t mr_manifest_find_file(const struct mr_manifest *m, const char *name);
 /* Name of a label, or NULL. */
 const char *mr_manifest_label_name(const struct mr_manifest *m, int64_t label);
-/* The columns as stored, for `millrace show`. section is the id of doc/manifest.md; encoding MR_COL_NONE when absent. */
+/* The columns as stored, for `millrace show`. section is the id of doc/manifest.md; encoding MR_COL_NONE when absent.
+ */
 const struct mr_column *mr_manifest_section(const struct mr_manifest *m, unsigned section);
 const char *mr_manifest_section_name(unsigned section);
 
@@ -90,15 +92,16 @@ struct mr_manifest_file {
     struct mr_column column[MR_SC_COUNT]; /* of its samples */
 };
 
-/* Of `info` the builder takes seed, versions, compress_percent, flags, dtype, dims, label_classes, format. `tmpl` NULL: names
- * come with the files. */
-int mr_manifest_builder_create(const struct mr_manifest_info *info, const struct mr_name_template *tmpl, const char *spec,
-                               struct mr_manifest_builder **out, struct mr_error *err);
+/* Of `info` the builder takes seed, versions, compress_percent, flags, dtype, dims, label_classes, format. `tmpl` NULL:
+ * names come with the files. */
+int mr_manifest_builder_create(const struct mr_manifest_info *info, const struct mr_name_template *tmpl,
+                               const char *spec, struct mr_manifest_builder **out, struct mr_error *err);
 void mr_manifest_builder_free(struct mr_manifest_builder *b);
 int mr_manifest_builder_add(struct mr_manifest_builder *b, const struct mr_manifest_file *f, struct mr_error *err);
 int mr_manifest_builder_add_class(struct mr_manifest_builder *b, const char *name, struct mr_error *err);
 /* Durable when it returns: temporary, fsync, rename, sync of the folder. */
-int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s, const char *path, struct mr_error *err);
+int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s, const char *path,
+                              struct mr_error *err);
 
 /* Collects the four columns of one file's samples. Zero-initialise. Checks the widths (48, 40, 24, 32 bits). */
 struct mr_sample_columns {

@@ -1,6 +1,6 @@
-/* Writing the manifest: see manifest.h and doc/manifest.md. Files arrive in order; their columns are appended to the set's
- * columns, which stay rules as long as the data are regular. Writing streams the sections to a temporary beside the target,
- * goes back for the header, syncs and renames: the target is the old file or the new one, never half. */
+/* Writing the manifest: see manifest.h and doc/manifest.md. Files arrive in order; their columns are appended to the
+ * set's columns, which stay rules as long as the data are regular. Writing streams the sections to a temporary beside
+ * the target, goes back for the header, syncs and renames: the target is the old file or the new one, never half. */
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/strbuf.h"
@@ -62,8 +62,8 @@ void mr_sample_columns_done(struct mr_sample_columns *c)
     c->n = 0;
 }
 
-int mr_manifest_builder_create(const struct mr_manifest_info *info, const struct mr_name_template *tmpl, const char *spec,
-                               struct mr_manifest_builder **out, struct mr_error *err)
+int mr_manifest_builder_create(const struct mr_manifest_info *info, const struct mr_name_template *tmpl,
+                               const char *spec, struct mr_manifest_builder **out, struct mr_error *err)
 {
     struct mr_manifest_builder *b = calloc(1, sizeof(*b));
     if (!b || !(b->spec = strdup(spec))) {

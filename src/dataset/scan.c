@@ -1,5 +1,6 @@
-/* Scanning existing files: see scan.h. Steps: list, choose the format, sort, then batches of files: each file of a batch is looked
- * into by some thread, afterwards the batch is added to the manifest in order. A batch bounds the memory. */
+/* Scanning existing files: see scan.h. Steps: list, choose the format, sort, then batches of files: each file of a
+ * batch is looked into by some thread, afterwards the batch is added to the manifest in order. A batch bounds the
+ * memory. */
 #include "dataset/scan.h"
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -28,9 +29,9 @@ struct scan {
     char root[MR_NAME_MAX];
     struct mr_strbuf *listed; /* per thread, NUL-terminated names */
     unsigned threads;
-    char **name;              /* sorted, pointing into listed */
+    char **name; /* sorted, pointing into listed */
     uint64_t n;
-    uint64_t first;           /* of the batch */
+    uint64_t first; /* of the batch */
     struct found batch[BATCH];
     const char *class_name;
     uint64_t classes;
@@ -263,15 +264,17 @@ static enum mr_dtype first_dtype(struct scan *s)
     char path[2 * MR_NAME_MAX];
     snprintf(path, sizeof path, "%s/%s", s->root, s->name[0]);
     struct mr_object *o = NULL;
-    if ((s->format->caps & MR_FMT_DTYPE) && look_into(s, &f, path, NULL) >= 0 && f.columns.n &&
-        f.columns.n < 100000 && mr_object_open(s->o->store, path, MR_OBJ_READ, &o, NULL) >= 0) {
+    if ((s->format->caps & MR_FMT_DTYPE) && look_into(s, &f, path, NULL) >= 0 && f.columns.n && f.columns.n < 100000 &&
+        mr_object_open(s->o->store, path, MR_OBJ_READ, &o, NULL) >= 0) {
         struct mr_column c[MR_SC_COUNT];
         struct mr_growbuf raw = {0};
         struct mr_sample_out out = {0};
         struct mr_decoder *d = mr_decoder_create();
         mr_sample_columns_finish(&f.columns, c);
-        struct mr_sample_ref ref = {.raw = {mr_column_get(&c[MR_SC_OFFSET], 0, 0), mr_column_get(&c[MR_SC_LENGTH], 0, 0)},
-                                    .aux = (uint32_t)mr_column_get(&c[MR_SC_AUX], 0, 0), .label = MR_LABEL_NONE};
+        struct mr_sample_ref ref = {
+            .raw = {mr_column_get(&c[MR_SC_OFFSET], 0, 0), mr_column_get(&c[MR_SC_LENGTH], 0, 0)},
+            .aux = (uint32_t)mr_column_get(&c[MR_SC_AUX], 0, 0),
+            .label = MR_LABEL_NONE};
         if (d && mr_format_read_sample(s->format, o, d, &f.layout, &ref, 0, &raw, &out, NULL) >= 0)
             dtype = out.dtype;
         mr_decoder_free(d);
@@ -291,7 +294,8 @@ static int make_spec(struct scan *s, struct mr_strbuf *out, struct mr_error *err
     char *root = beside ? NULL : realpath(s->root, NULL);
     int r = 0;
     if (!beside && (!spec || json_object_set_new(spec, "root", json_string(root ? root : s->root)) != 0)) {
-        r = mr_error_plain(err, MR_E_USAGE, "the folder's name is not UTF-8, so a manifest elsewhere cannot refer to it");
+        r = mr_error_plain(err, MR_E_USAGE,
+                           "the folder's name is not UTF-8, so a manifest elsewhere cannot refer to it");
         mr_error_hint(err, "write the manifest into the folder itself: leave --out away");
     }
     char *text = spec ? json_dumps(spec, JSON_COMPACT) : NULL;

@@ -1,6 +1,6 @@
-/* Making a manifest for files that are already there: ImageFolder trees, tar shards, TFRecord, HDF5, NPY, CSV ... Files are
- * listed in parallel, sorted by name (bytes), looked into in parallel by their format's scanner, and added in order, so the manifest
- * does not depend on threads. */
+/* Making a manifest for files that are already there: ImageFolder trees, tar shards, TFRecord, HDF5, NPY, CSV ... Files
+ * are listed in parallel, sorted by name (bytes), looked into in parallel by their format's scanner, and added in
+ * order, so the manifest does not depend on threads. */
 #ifndef MR_DATASET_SCAN_H
 #define MR_DATASET_SCAN_H
 
@@ -13,11 +13,11 @@ typedef void mr_scan_bad_fn(void *user, const char *path, const struct mr_error 
 
 struct mr_scan_options {
     struct mr_store *store;
-    const char *path;    /* folder or file */
-    const char *format;  /* NULL: by extension, the most frequent one */
-    const char *out;     /* NULL: manifest.mrm in the folder, or FILE.mrm */
-    bool rows;           /* the first axis of an array counts samples */
-    bool skip_bad;       /* leave broken files out instead of failing */
+    const char *path;   /* folder or file */
+    const char *format; /* NULL: by extension, the most frequent one */
+    const char *out;    /* NULL: manifest.mrm in the folder, or FILE.mrm */
+    bool rows;          /* the first axis of an array counts samples */
+    bool skip_bad;      /* leave broken files out instead of failing */
     unsigned threads;
     const atomic_bool *stop;
     struct mr_progress *progress; /* may be NULL */
@@ -27,8 +27,8 @@ struct mr_scan_options {
 
 struct mr_scan_result {
     uint64_t files, samples, bytes, classes;
-    uint64_t bad_files;     /* broken */
-    uint64_t other_files;   /* of other formats, ignored */
+    uint64_t bad_files;   /* broken */
+    uint64_t other_files; /* of other formats, ignored */
     char format[16];
     char manifest[8192];
 };

@@ -11,12 +11,12 @@
 /* P. Acklam's rational approximation: a central and a tail part. */
 double mr_normal_quantile(double p)
 {
-    static const double a[] = {-3.969683028665376e+01, 2.209460984245205e+02, -2.759285104469687e+02,
-                               1.383577518672690e+02, -3.066479806614716e+01, 2.506628277459239e+00};
+    static const double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
+                               1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
     static const double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
                                6.680131188771972e+01, -1.328068155288572e+01};
     static const double c[] = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
-                               -2.549732539343734e+00, 4.374664141464968e+00, 2.938163982698783e+00};
+                               -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
     static const double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
                                3.754408661907416e+00};
     if (p > 0.5)
@@ -107,7 +107,8 @@ int mr_sizes_init(struct mr_sizes *s, uint64_t samples, uint64_t seed, double me
             break;
     }
     if (fabs(s->got_stdev - stdev) > 0.005 * stdev) {
-        mr_error_set(err, MR_E_USAGE, "%llu samples with a mean of %.0f bytes cannot have a standard deviation of %.0f bytes",
+        mr_error_set(err, MR_E_USAGE,
+                     "%llu samples with a mean of %.0f bytes cannot have a standard deviation of %.0f bytes",
                      (unsigned long long)samples, mean, stdev);
         return mr_error_hint(err, "the nearest possible one is about %.0f bytes", s->got_stdev), MR_E_USAGE;
     }

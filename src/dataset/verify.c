@@ -1,5 +1,5 @@
-/* Verifying: see verify.h. One work item is one file. Each thread has its own reader, scratch and comparing store; findings and
- * counters are shared, findings under a lock so that the callback needs none. */
+/* Verifying: see verify.h. One work item is one file. Each thread has its own reader, scratch and comparing store;
+ * findings and counters are shared, findings under a lock so that the callback needs none. */
 #include "dataset/verify.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -36,9 +36,10 @@ struct verify {
 
 const char *mr_finding_kind_name(enum mr_finding_kind kind)
 {
-    static const char *const names[] = {[MR_FIND_MISSING] = "missing", [MR_FIND_SIZE] = "size", [MR_FIND_MTIME] = "mtime",
-                                        [MR_FIND_CONTENT] = "content", [MR_FIND_SAMPLE] = "sample",
-                                        [MR_FIND_UNREADABLE] = "unreadable", [MR_FIND_EXTRA] = "extra"};
+    static const char *const names[] = {
+        [MR_FIND_MISSING] = "missing", [MR_FIND_SIZE] = "size",     [MR_FIND_MTIME] = "mtime",
+        [MR_FIND_CONTENT] = "content", [MR_FIND_SAMPLE] = "sample", [MR_FIND_UNREADABLE] = "unreadable",
+        [MR_FIND_EXTRA] = "extra"};
     return names[kind];
 }
 
@@ -72,8 +73,11 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path)
     int r = mr_store_stat(mr_dataset_store(v->ds), path, &st, &err);
     if (r < 0) {
         bool gone = r == -ENOENT || r == -ENOTDIR;
-        tell(v, &(struct mr_finding){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE,
-                                     .want = want, .text = gone ? "file is missing" : err.message});
+        tell(v, &(struct mr_finding){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE,
+                                     .path = path,
+                                     .sample = MR_NO_SAMPLE,
+                                     .want = want,
+                                     .text = gone ? "file is missing" : err.message});
         if (gone)
             atomic_fetch_add(&v->missing, 1);
         return false;
@@ -81,13 +85,21 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path)
     if (st.bytes != want) {
         snprintf(text, sizeof text, "wrong size: want %llu bytes, have %llu", (unsigned long long)want,
                  (unsigned long long)st.bytes);
-        tell(v, &(struct mr_finding){.kind = MR_FIND_SIZE, .path = path, .sample = MR_NO_SAMPLE, .want = want, .have = st.bytes,
+        tell(v, &(struct mr_finding){.kind = MR_FIND_SIZE,
+                                     .path = path,
+                                     .sample = MR_NO_SAMPLE,
+                                     .want = want,
+                                     .have = st.bytes,
                                      .text = text});
         return false;
     }
     if (mtime && st.mtime_ns != mtime) {
-        tell(v, &(struct mr_finding){.kind = MR_FIND_MTIME, .path = path, .sample = MR_NO_SAMPLE, .want = mtime,
-                                     .have = st.mtime_ns, .text = "file was modified after it was scanned"});
+        tell(v, &(struct mr_finding){.kind = MR_FIND_MTIME,
+                                     .path = path,
+                                     .sample = MR_NO_SAMPLE,
+                                     .want = mtime,
+                                     .have = st.mtime_ns,
+                                     .text = "file was modified after it was scanned"});
         return false;
     }
     return true;
@@ -96,7 +108,11 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path)
 static void tell_diff(struct verify *v, uint64_t file, const char *path, const struct mr_file_diff *d)
 {
     char text[512];
-    struct mr_finding f = {.kind = MR_FIND_CONTENT, .path = d->path, .sample = MR_NO_SAMPLE, .want = d->want, .have = d->have,
+    struct mr_finding f = {.kind = MR_FIND_CONTENT,
+                           .path = d->path,
+                           .sample = MR_NO_SAMPLE,
+                           .want = d->want,
+                           .have = d->have,
                            .text = text};
     if (d->kind == MR_DIFF_MISSING) {
         f.kind = MR_FIND_MISSING;
@@ -112,7 +128,8 @@ static void tell_diff(struct verify *v, uint64_t file, const char *path, const s
         f.offset = d->offset;
         f.sample = strcmp(d->path, path) == 0 ? sample_at(v, file, d->offset) : MR_NO_SAMPLE;
         int n = snprintf(text, sizeof text, "wrong content at offset %llu: want 0x%02llx, have 0x%02llx",
-                         (unsigned long long)d->offset, (unsigned long long)d->want & 0xff, (unsigned long long)d->have & 0xff);
+                         (unsigned long long)d->offset, (unsigned long long)d->want & 0xff,
+                         (unsigned long long)d->have & 0xff);
         if (f.sample != MR_NO_SAMPLE && mr_manifest_locate(v->m, f.sample, &p, NULL) >= 0)
             snprintf(text + n, sizeof text - (size_t)n, " (byte %llu of sample %llu)",
                      (unsigned long long)(d->offset - p.ref.raw.offset), (unsigned long long)f.sample);
@@ -126,13 +143,15 @@ static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, 
 {
     struct mr_manifest_file f = {0};
     struct mr_file_diff diff;
-    int r = mr_gen_write_file(&v->plan, mr_compare_store(t->compare), path, file, &t->scratch, v->o->stop, v->o->progress, &f, err);
+    int r = mr_gen_write_file(&v->plan, mr_compare_store(t->compare), path, file, &t->scratch, v->o->stop,
+                              v->o->progress, &f, err);
     free(f.layout.data);
     mr_compare_take(t->compare, &diff);
     if (r == MR_E_INTERRUPTED)
         return r;
     if (r < 0) {
-        tell(v, &(struct mr_finding){.kind = MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE, .text = err->message});
+        tell(v, &(struct mr_finding){
+                    .kind = MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE, .text = err->message});
         return 0;
     }
     atomic_fetch_add(&v->samples, v->plan.writer.samples);
@@ -164,14 +183,17 @@ static int check_sample(struct verify *v, struct thread_state *t, uint64_t id, s
     if ((r = mr_dtype_parse(s.dtype, &have.dtype, &swap, err)) < 0)
         return r;
     if (!(v->plan.format->caps & MR_FMT_LOSSY) && s.bytes != info.bytes)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu", (unsigned long long)info.bytes, s.bytes);
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu",
+                              (unsigned long long)info.bytes, s.bytes);
     if (s.label != info.label && info.label != MR_LABEL_NONE)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label, (long long)s.label);
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label,
+                              (long long)s.label);
     return v->plan.format->check(&v->plan.writer, &v->plan.content, &info, &have, err);
 }
 
 /* Reads the file's chosen samples. 1 good, 0 bad, negative: stopped. */
-static int check_samples(struct verify *v, struct thread_state *t, uint64_t file, const char *path, struct mr_error *err)
+static int check_samples(struct verify *v, struct thread_state *t, uint64_t file, const char *path,
+                         struct mr_error *err)
 {
     uint64_t first, n, bad = 0;
     mr_manifest_file_samples(v->m, file, &first, &n);
@@ -190,8 +212,12 @@ static int check_samples(struct verify *v, struct thread_state *t, uint64_t file
         if (r >= 0)
             continue;
         bad++;
-        tell(v, &(struct mr_finding){.kind = r == -EIO ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE, .path = path, .sample = id,
-                                     .has_offset = true, .offset = p.ref.raw.offset, .want = p.ref.raw.length,
+        tell(v, &(struct mr_finding){.kind = r == -EIO ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
+                                     .path = path,
+                                     .sample = id,
+                                     .has_offset = true,
+                                     .offset = p.ref.raw.offset,
+                                     .want = p.ref.raw.length,
                                      .text = why.message});
     }
     atomic_fetch_add(&v->bad_samples, bad);
@@ -249,19 +275,21 @@ static int visit(void *user, unsigned thread, const char *name, struct mr_error 
         return 0; /* only files that another reader would take for samples of this set */
     mr_gen_path(mr_dataset_root(v->ds), name, path);
     atomic_fetch_add(&v->extra, 1);
-    tell(v, &(struct mr_finding){.kind = MR_FIND_EXTRA, .path = path, .sample = MR_NO_SAMPLE,
-                                 .text = "file is not in the manifest"});
+    tell(v, &(struct mr_finding){
+                .kind = MR_FIND_EXTRA, .path = path, .sample = MR_NO_SAMPLE, .text = "file is not in the manifest"});
     return 0;
 }
 
-/* A set made by gen with this version's writers can be computed again; one of another version at least has known content. */
+/* A set made by gen with this version's writers can be computed again; one of another version at least has known
+ * content. */
 static void find_plan(struct verify *v)
 {
     const struct mr_manifest_info *i = mr_manifest_get_info(v->m);
     struct mr_gen_spec spec;
     const char *split, *version;
     struct mr_error ignored;
-    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION || i->rng_version != MR_RNG_VERSION)
+    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION ||
+        i->rng_version != MR_RNG_VERSION)
         return;
     if (mr_gen_spec_from_json(mr_manifest_get_spec(v->m), &v->arena, &spec, &split, &version, &ignored) < 0 ||
         mr_gen_plan_resolve(&spec, split, &v->plan, &ignored) < 0)
@@ -286,7 +314,8 @@ static int make_threads(struct verify *v, unsigned n, struct mr_error *err)
     return r;
 }
 
-int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct mr_verify_result *out, struct mr_error *err)
+int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct mr_verify_result *out,
+              struct mr_error *err)
 {
     struct verify v = {.ds = ds, .m = mr_dataset_manifest(ds), .o = o};
     unsigned threads = MR_MAX(o->threads, 1u);
@@ -307,8 +336,13 @@ int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct m
     pthread_mutex_destroy(&v.lock);
     if (r < 0)
         return r;
-    *out = (struct mr_verify_result){.files = v.files, .samples = v.samples, .bytes = v.bytes, .bad_files = v.bad_files,
-                                     .bad_samples = v.bad_samples, .missing = v.missing, .extra = v.extra,
+    *out = (struct mr_verify_result){.files = v.files,
+                                     .samples = v.samples,
+                                     .bytes = v.bytes,
+                                     .bad_files = v.bad_files,
+                                     .bad_samples = v.bad_samples,
+                                     .missing = v.missing,
+                                     .extra = v.extra,
                                      .byte_exact = v.byte_exact && !o->quick};
     return 0;
 }

@@ -1,9 +1,10 @@
 /* Verifying a data set against its manifest and, for generated sets, against (seed, sample). Levels:
  *   quick    sizes of all files (and modification times of scanned ones), missing and extra files
- *   rate < 1 in addition: that share of the samples, chosen by their number, read with checksums and compared with their content
- *   full     generated sets: every byte of every file is computed again and compared; others: every sample is read with checksums
- *   by_sample  full, but samples instead of bytes also for generated sets: for files that another version of an encoder library wrote
- * Findings are handed to a callback one at a time, from any thread; the check goes on after one. */
+ *   rate < 1 in addition: that share of the samples, chosen by their number, read with checksums and compared with
+ * their content full     generated sets: every byte of every file is computed again and compared; others: every sample
+ * is read with checksums by_sample  full, but samples instead of bytes also for generated sets: for files that another
+ * version of an encoder library wrote Findings are handed to a callback one at a time, from any thread; the check goes
+ * on after one. */
 #ifndef MR_DATASET_VERIFY_H
 #define MR_DATASET_VERIFY_H
 
@@ -12,7 +13,15 @@
 
 #include <stdatomic.h>
 
-enum mr_finding_kind { MR_FIND_MISSING, MR_FIND_SIZE, MR_FIND_MTIME, MR_FIND_CONTENT, MR_FIND_SAMPLE, MR_FIND_UNREADABLE, MR_FIND_EXTRA };
+enum mr_finding_kind {
+    MR_FIND_MISSING,
+    MR_FIND_SIZE,
+    MR_FIND_MTIME,
+    MR_FIND_CONTENT,
+    MR_FIND_SAMPLE,
+    MR_FIND_UNREADABLE,
+    MR_FIND_EXTRA
+};
 const char *mr_finding_kind_name(enum mr_finding_kind kind);
 
 #define MR_NO_SAMPLE UINT64_MAX
@@ -20,11 +29,11 @@ const char *mr_finding_kind_name(enum mr_finding_kind kind);
 struct mr_finding {
     enum mr_finding_kind kind;
     const char *path;
-    uint64_t sample;           /* or MR_NO_SAMPLE */
+    uint64_t sample; /* or MR_NO_SAMPLE */
     bool has_offset;
     uint64_t offset;
-    uint64_t want, have;       /* sizes, times or byte values, by kind */
-    const char *text;          /* one sentence */
+    uint64_t want, have; /* sizes, times or byte values, by kind */
+    const char *text;    /* one sentence */
 };
 
 typedef void mr_finding_fn(void *user, const struct mr_finding *f);
@@ -46,6 +55,7 @@ struct mr_verify_result {
 };
 
 /* 0 also when something is bad: the result tells. Negative: the check itself failed (interrupted, cannot list ...). */
-int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct mr_verify_result *out, struct mr_error *err);
+int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct mr_verify_result *out,
+              struct mr_error *err);
 
 #endif

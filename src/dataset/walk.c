@@ -1,4 +1,5 @@
-/* Walking a folder tree: see walk.h. The folders of one level are the work items; what they contain makes the next level. */
+/* Walking a folder tree: see walk.h. The folders of one level are the work items; what they contain makes the next
+ * level. */
 #include "dataset/walk.h"
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -55,8 +56,8 @@ static void level_done(struct level *l)
     *l = (struct level){0};
 }
 
-/* Is the folder the same as one above it? Identity needs the file system itself; where the path means nothing to it (stores in
- * memory) there are no links either. */
+/* Is the folder the same as one above it? Identity needs the file system itself; where the path means nothing to it
+ * (stores in memory) there are no links either. */
 static bool is_loop(const struct walk *w, const char *name)
 {
     char path[4 * MR_NAME_MAX];

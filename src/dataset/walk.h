@@ -1,5 +1,6 @@
-/* Walking a folder tree through a store: all files below a root, folders listed in parallel, level by level. Hidden entries
- * (leading '.') are skipped. A link that leads back to a folder above it is not followed. The order of the calls is not fixed. */
+/* Walking a folder tree through a store: all files below a root, folders listed in parallel, level by level. Hidden
+ * entries (leading '.') are skipped. A link that leads back to a folder above it is not followed. The order of the
+ * calls is not fixed. */
 #ifndef MR_DATASET_WALK_H
 #define MR_DATASET_WALK_H
 

@@ -1,6 +1,6 @@
 /* Reader of the text that darshan-dxt-parser prints. Comment lines carry the file, rank and host of the segments that
  * follow; a heading names the columns, which differ between Darshan versions. Times are seconds since the start of the job. */
-#include "event/trace.h"
+#include "event/trace_read.h"
 #include "base/common.h"
 #include "base/rng.h"
 

@@ -3,7 +3,7 @@
  * A line that is no whole object is skipped and counted. Unescaped control bytes, which DFTracer writes, are accepted.
  *
  * POSIX and STDIO names become calls; everything else becomes a region named by category and name, with its arguments. */
-#include "event/trace.h"
+#include "event/trace_read.h"
 #include "base/common.h"
 #include "base/rng.h"
 

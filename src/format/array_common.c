@@ -33,7 +33,8 @@ size_t mr_array_desc_encode(const struct mr_array_desc *a, uint8_t out[MR_ARRAY_
 int mr_array_desc_decode(const uint8_t *data, size_t len, struct mr_array_desc *out, size_t *used, struct mr_error *err)
 {
     struct mr_array_desc a = {0};
-    if (len < 12 || data[0] >= MR_DTYPE_COUNT || data[1] > 31 || data[2] > MR_DIMS_MAX || data[3] != 0 || len - 12 < 8u * data[2])
+    if (len < 12 || data[0] >= MR_DTYPE_COUNT || data[1] > 31 || data[2] > MR_DIMS_MAX || data[3] != 0 ||
+        len - 12 < 8u * data[2])
         return mr_error_plain(err, MR_E_FORMAT, "bad array layout (%zu bytes)", len);
     a.dtype = data[0];
     a.flags = data[1];
@@ -42,7 +43,8 @@ int mr_array_desc_decode(const uint8_t *data, size_t len, struct mr_array_desc *
     for (unsigned i = 0; i < a.dims.n; i++)
         a.dims.dim[i] = mr_load_le64(data + 12 + 8 * i);
     uint64_t bytes, total;
-    if (!mr_array_bytes(&a.dims, a.dtype, &bytes) || bytes > MR_LIMIT_SAMPLE_BYTES || !mr_mul_ok(bytes, MR_MAX(a.rows, 1), &total))
+    if (!mr_array_bytes(&a.dims, a.dtype, &bytes) || bytes > MR_LIMIT_SAMPLE_BYTES ||
+        !mr_mul_ok(bytes, MR_MAX(a.rows, 1), &total))
         return mr_error_plain(err, MR_E_LIMIT, "array layout describes a sample of more than %llu bytes",
                               (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
     if ((a.flags & MR_ARRAY_FLEX) && (a.dims.n == 0 || (a.flags & MR_ARRAY_ROWS)))
@@ -58,7 +60,8 @@ int mr_array_desc_resolve(struct mr_array_desc *a, uint64_t payload_bytes, struc
     if (a->flags & MR_ARRAY_FLEX) {
         struct mr_dims rest = a->dims;
         rest.dim[0] = 1;
-        if (!mr_array_bytes(&rest, a->dtype, &have) || have == 0 || payload_bytes % have || payload_bytes > MR_LIMIT_SAMPLE_BYTES)
+        if (!mr_array_bytes(&rest, a->dtype, &have) || have == 0 || payload_bytes % have ||
+            payload_bytes > MR_LIMIT_SAMPLE_BYTES)
             return mr_error_plain(err, MR_E_FORMAT, "sample of %llu bytes is not a whole number of rows of %llu bytes",
                                   (unsigned long long)payload_bytes, (unsigned long long)have);
         a->dims.dim[0] = payload_bytes / have;
@@ -101,7 +104,8 @@ void mr_array_swap(void *dst, const void *src, uint64_t n, unsigned unit)
     }
 }
 
-void mr_array_gather(void *dst, const void *src, const struct mr_dims *dims, const uint64_t stride[MR_DIMS_MAX], unsigned elem)
+void mr_array_gather(void *dst, const void *src, const struct mr_dims *dims, const uint64_t stride[MR_DIMS_MAX],
+                     unsigned elem)
 {
     uint64_t index[MR_DIMS_MAX] = {0}, inner = dims->n ? dims->dim[dims->n - 1] : 1;
     uint64_t inner_stride = dims->n ? stride[dims->n - 1] : 0;
@@ -170,14 +174,16 @@ void mr_array_normalise(void *dst, const void *src, const struct mr_array_desc *
         mr_array_swap(dst, dst, rows * row_bytes / unit, unit);
 }
 
-int mr_array_target(struct mr_decoder *d, unsigned slot, uint64_t bytes, struct mr_sample_out *out, void **target, struct mr_error *err)
+int mr_array_target(struct mr_decoder *d, unsigned slot, uint64_t bytes, struct mr_sample_out *out, void **target,
+                    struct mr_error *err)
 {
     if (bytes > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "sample of %llu bytes exceeds the limit of %llu", (unsigned long long)bytes,
-                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "sample of %llu bytes exceeds the limit of %llu",
+                              (unsigned long long)bytes, (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
     if (out->dst && out->dst_cap < bytes) {
         out->bytes = bytes;
-        return mr_error_plain(err, MR_E_LIMIT, "sample needs %llu bytes, the buffer has %zu", (unsigned long long)bytes, out->dst_cap);
+        return mr_error_plain(err, MR_E_LIMIT, "sample needs %llu bytes, the buffer has %zu", (unsigned long long)bytes,
+                              out->dst_cap);
     }
     void *p = out->dst ? out->dst : mr_decoder_scratch(d, slot, MR_MAX(bytes, 1));
     if (!p)
@@ -194,7 +200,8 @@ int mr_array_deliver(const void *data, uint64_t bytes, struct mr_sample_out *out
         return 0;
     }
     if (out->dst_cap < bytes)
-        return mr_error_plain(err, MR_E_LIMIT, "sample needs %llu bytes, the buffer has %zu", (unsigned long long)bytes, out->dst_cap);
+        return mr_error_plain(err, MR_E_LIMIT, "sample needs %llu bytes, the buffer has %zu", (unsigned long long)bytes,
+                              out->dst_cap);
     if (bytes)
         memcpy(out->dst, data, bytes);
     out->data = out->dst;
@@ -268,7 +275,8 @@ int mr_array_output_zeros(struct mr_array_output *o, uint64_t len, struct mr_err
     return 0;
 }
 
-int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void *data, size_t len, struct mr_error *err)
+int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void *data, size_t len,
+                          struct mr_error *err)
 {
     if (offset >= o->start) {
         memcpy(o->buf + (offset - o->start), data, len);
@@ -298,8 +306,8 @@ void mr_array_output_abort(struct mr_array_output *o)
     *o = (struct mr_array_output){0};
 }
 
-int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s, const char *path,
-                         const struct mr_writer_spec *spec, struct mr_error *err)
+int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
+                         const char *path, const struct mr_writer_spec *spec, struct mr_error *err)
 {
     w->base.ops = ops;
     w->samples = spec->samples;
@@ -329,14 +337,19 @@ int mr_array_writer_begin(struct mr_array_writer *w, const struct mr_sample_info
 {
     uint64_t bytes = 0;
     if (w->begun != w->ended || w->begun == w->samples)
-        return mr_error_plain(err, MR_E_USAGE, "cannot begin sample %llu of '%s': %s", (unsigned long long)info->id, w->path,
-                              w->begun != w->ended ? "the one before has not ended" : "all announced samples are written");
+        return mr_error_plain(
+            err, MR_E_USAGE, "cannot begin sample %llu of '%s': %s", (unsigned long long)info->id, w->path,
+            w->begun != w->ended ? "the one before has not ended" : "all announced samples are written");
     if (!mr_array_bytes(&info->dims, info->dtype, &bytes) || bytes != info->bytes)
-        return mr_error_plain(err, MR_E_USAGE, "sample %llu has %llu bytes, its shape needs %llu", (unsigned long long)info->id,
-                              (unsigned long long)info->bytes, (unsigned long long)bytes);
+        return mr_error_plain(err, MR_E_USAGE, "sample %llu has %llu bytes, its shape needs %llu",
+                              (unsigned long long)info->id, (unsigned long long)info->bytes, (unsigned long long)bytes);
     if (w->begun > 0 && (info->dtype != w->info.dtype || (!w->vary && !same_dims(&info->dims, &w->info.dims)))) {
-        mr_error_plain(err, MR_E_USAGE, "sample %llu differs in shape from the first one of '%s'", (unsigned long long)info->id, w->path);
-        return mr_error_hint(err, "'%s' keeps samples of one shape in a file: write one sample per file, or use npz or tfrecord", w->base.ops->name), MR_E_USAGE;
+        mr_error_plain(err, MR_E_USAGE, "sample %llu differs in shape from the first one of '%s'",
+                       (unsigned long long)info->id, w->path);
+        return mr_error_hint(
+                   err, "'%s' keeps samples of one shape in a file: write one sample per file, or use npz or tfrecord",
+                   w->base.ops->name),
+               MR_E_USAGE;
     }
     w->info = *info;
     w->got = 0;
@@ -348,8 +361,9 @@ int mr_array_writer_begin(struct mr_array_writer *w, const struct mr_sample_info
 int mr_array_writer_take(struct mr_array_writer *w, size_t len, struct mr_error *err)
 {
     if (w->begun == w->ended || len > w->info.bytes - w->got)
-        return mr_error_plain(err, MR_E_USAGE, "too many bytes for sample %llu of '%s' (want %llu, have %llu)", (unsigned long long)w->info.id,
-                              w->path, (unsigned long long)w->info.bytes, (unsigned long long)(w->got + len));
+        return mr_error_plain(err, MR_E_USAGE, "too many bytes for sample %llu of '%s' (want %llu, have %llu)",
+                              (unsigned long long)w->info.id, w->path, (unsigned long long)w->info.bytes,
+                              (unsigned long long)(w->got + len));
     w->got += len;
     return 0;
 }
@@ -357,8 +371,9 @@ int mr_array_writer_take(struct mr_array_writer *w, size_t len, struct mr_error 
 int mr_array_writer_end(struct mr_array_writer *w, struct mr_error *err)
 {
     if (w->begun == w->ended || w->got != w->info.bytes)
-        return mr_error_plain(err, MR_E_USAGE, "sample %llu of '%s' is incomplete (want %llu bytes, have %llu)", (unsigned long long)w->info.id,
-                              w->path, (unsigned long long)w->info.bytes, (unsigned long long)w->got);
+        return mr_error_plain(err, MR_E_USAGE, "sample %llu of '%s' is incomplete (want %llu bytes, have %llu)",
+                              (unsigned long long)w->info.id, w->path, (unsigned long long)w->info.bytes,
+                              (unsigned long long)w->got);
     w->ended++;
     return 0;
 }
@@ -367,8 +382,8 @@ int mr_array_writer_complete(const struct mr_array_writer *w, struct mr_error *e
 {
     if (w->ended == w->samples && w->begun == w->ended)
         return 0;
-    return mr_error_plain(err, MR_E_USAGE, "'%s' is closed after %llu of %llu samples", w->path, (unsigned long long)w->ended,
-                          (unsigned long long)w->samples);
+    return mr_error_plain(err, MR_E_USAGE, "'%s' is closed after %llu of %llu samples", w->path,
+                          (unsigned long long)w->ended, (unsigned long long)w->samples);
 }
 
 void mr_array_writer_done(struct mr_array_writer *w)

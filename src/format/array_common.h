@@ -40,7 +40,8 @@ struct mr_array_desc {
 #define MR_ARRAY_DESC_MAX (4 + 8 + 8 * MR_DIMS_MAX)
 size_t mr_array_desc_encode(const struct mr_array_desc *a, uint8_t out[MR_ARRAY_DESC_MAX]);
 /* Checks every field. *used = bytes consumed, so that the caller's own fields may follow. */
-int mr_array_desc_decode(const uint8_t *data, size_t len, struct mr_array_desc *out, size_t *used, struct mr_error *err);
+int mr_array_desc_decode(const uint8_t *data, size_t len, struct mr_array_desc *out, size_t *used,
+                         struct mr_error *err);
 /* Fills dims[0] of a FLEX description from the payload's length. */
 int mr_array_desc_resolve(struct mr_array_desc *a, uint64_t payload_bytes, struct mr_error *err);
 
@@ -49,7 +50,8 @@ unsigned mr_dtype_swap_unit(enum mr_dtype t);
 /* Reverses each `unit` bytes of n*unit bytes; dst == src is allowed. */
 void mr_array_swap(void *dst, const void *src, uint64_t n, unsigned unit);
 /* dst in C order from src, where element (i0, i1, ...) lies at src + sum(i_k * stride_k) bytes. */
-void mr_array_gather(void *dst, const void *src, const struct mr_dims *dims, const uint64_t stride[MR_DIMS_MAX], unsigned elem);
+void mr_array_gather(void *dst, const void *src, const struct mr_dims *dims, const uint64_t stride[MR_DIMS_MAX],
+                     unsigned elem);
 /* All rows of a ROWS array whose rows are not contiguous (Fortran order, last axis), as C-ordered little-endian rows
  * one after the other; or, without ROWS, the one sample. `src` holds the whole array. */
 void mr_array_normalise(void *dst, const void *src, const struct mr_array_desc *a);
@@ -59,7 +61,8 @@ bool mr_array_is_plain(const struct mr_array_desc *a);
  * as a pointer to `data`, which must then live as long as raw or the decoder. */
 int mr_array_deliver(const void *data, uint64_t bytes, struct mr_sample_out *out, struct mr_error *err);
 /* Where a decoder may put `bytes` of result: out->dst, or scratch slot `slot` when there is none. */
-int mr_array_target(struct mr_decoder *d, unsigned slot, uint64_t bytes, struct mr_sample_out *out, void **target, struct mr_error *err);
+int mr_array_target(struct mr_decoder *d, unsigned slot, uint64_t bytes, struct mr_sample_out *out, void **target,
+                    struct mr_error *err);
 
 /* A copy of `data` as a layout. */
 int mr_array_layout_make(const void *data, size_t len, struct mr_layout *out, struct mr_error *err);
@@ -69,13 +72,14 @@ int mr_array_layout_make(const void *data, size_t len, struct mr_layout *out, st
 struct mr_array_output {
     struct mr_object *object;
     uint8_t *buf;
-    size_t len;      /* bytes in buf */
-    uint64_t start;  /* file offset of buf[0] */
+    size_t len;     /* bytes in buf */
+    uint64_t start; /* file offset of buf[0] */
 };
 int mr_array_output_open(struct mr_array_output *o, struct mr_store *s, const char *path, struct mr_error *err);
 int mr_array_output_add(struct mr_array_output *o, const void *data, size_t len, struct mr_error *err);
 int mr_array_output_zeros(struct mr_array_output *o, uint64_t len, struct mr_error *err);
-int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void *data, size_t len, struct mr_error *err);
+int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void *data, size_t len,
+                          struct mr_error *err);
 static inline uint64_t mr_array_output_pos(const struct mr_array_output *o)
 {
     return o->start + o->len;
@@ -92,15 +96,15 @@ struct mr_array_writer {
     char *path;
     uint64_t samples; /* announced */
     uint64_t begun, ended;
-    uint64_t got;     /* payload bytes of the current sample so far */
+    uint64_t got; /* payload bytes of the current sample so far */
     bool vary;
     struct mr_sample_info info; /* current, or the first one to come */
     int64_t *labels;
     bool any_label;
 };
 /* Opens the file and allocates the label array; on failure nothing is left to undo. */
-int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s, const char *path,
-                         const struct mr_writer_spec *spec, struct mr_error *err);
+int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
+                         const char *path, const struct mr_writer_spec *spec, struct mr_error *err);
 int mr_array_writer_begin(struct mr_array_writer *w, const struct mr_sample_info *info, struct mr_error *err);
 int mr_array_writer_take(struct mr_array_writer *w, size_t len, struct mr_error *err);
 int mr_array_writer_end(struct mr_array_writer *w, struct mr_error *err);

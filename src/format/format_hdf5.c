@@ -15,7 +15,8 @@
 #define LABELS_MAX (1u << 26)
 #define AUX_LIMIT (1u << 24)
 
-void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src, const uint64_t *src_stride, const uint64_t *box, unsigned n, unsigned elem)
+void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src, const uint64_t *src_stride,
+                    const uint64_t *box, unsigned n, unsigned elem)
 {
     uint64_t index[MR_H5_AXES] = {0}, run = (n ? box[n - 1] : 1) * elem;
     for (unsigned i = 0; i < n; i++)
@@ -44,8 +45,8 @@ struct h5_scan {
     struct mr_h5_file f;
     struct mr_h5_dataset data, labels;
     bool has_data, has_labels;
-    int rank;          /* of data's name: 0 is best */
-    uint64_t elements; /* of data */
+    int rank;            /* of data's name: 0 is best */
+    uint64_t elements;   /* of data */
     struct mr_error why; /* why the best-named dataset cannot be read */
     int why_rank;
     int64_t *label;
@@ -197,7 +198,8 @@ static int read_labels(struct h5_scan *s, struct mr_error *err)
     if (d->addr == MR_H5_UNDEF)
         return 0;
     uint8_t *raw = malloc(d->bytes);
-    int rc = raw ? mr_h5_read(&s->f, d->addr, raw, d->bytes, "labels", err) : mr_error_set(err, -ENOMEM, "cannot read labels");
+    int rc = raw ? mr_h5_read(&s->f, d->addr, raw, d->bytes, "labels", err)
+                 : mr_error_set(err, -ENOMEM, "cannot read labels");
     if (rc == 0)
         put_labels(s, raw, 0, d->dim[0]);
     free(raw);
@@ -237,8 +239,9 @@ static enum mr_h5_mode choose_mode(const struct mr_h5_dataset *d, const struct m
     return whole && !masked && d->filters && d->chunk[0] <= AUX_LIMIT ? MR_H5_CHUNK : MR_H5_MAP;
 }
 
-static struct mr_sample_ref chunk_ref(const struct mr_h5_dataset *d, enum mr_h5_mode mode, const struct mr_h5_chunk *map, uint64_t per_sample,
-                                      uint64_t sample_bytes, uint64_t i)
+static struct mr_sample_ref chunk_ref(const struct mr_h5_dataset *d, enum mr_h5_mode mode,
+                                      const struct mr_h5_chunk *map, uint64_t per_sample, uint64_t sample_bytes,
+                                      uint64_t i)
 {
     struct mr_sample_ref ref = {.raw = {0, 0}};
     uint64_t row = i % d->chunk[0];
@@ -258,7 +261,8 @@ static struct mr_sample_ref chunk_ref(const struct mr_h5_dataset *d, enum mr_h5_
     return ref;
 }
 
-static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_layout *l, struct mr_layout *layout, struct mr_error *err)
+static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_layout *l, struct mr_layout *layout,
+                        struct mr_error *err)
 {
     const struct mr_h5_dataset *d = &s->data;
     struct mr_h5_chunk *map = NULL;
@@ -282,10 +286,12 @@ static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_l
         memcpy(l->chunk, d->chunk, sizeof l->chunk);
     }
     if (l->mode == MR_H5_MAP && d->dim[0] > AUX_LIMIT)
-        rc = mr_error_plain(err, MR_E_LIMIT, "%llu samples in chunks of this shape (limit %u)", (unsigned long long)d->dim[0], AUX_LIMIT);
+        rc = mr_error_plain(err, MR_E_LIMIT, "%llu samples in chunks of this shape (limit %u)",
+                            (unsigned long long)d->dim[0], AUX_LIMIT);
     uint64_t bands = d->dim[0] / d->chunk[0] + (d->dim[0] % d->chunk[0] != 0), per_sample = bands ? count / bands : 0;
     for (uint64_t i = 0; i < d->dim[0] && rc >= 0; i++) {
-        struct mr_sample_ref ref = {.aux = l->mode == MR_H5_MAP ? (uint32_t)i : 0}; /* samples without bytes have no chunks */
+        struct mr_sample_ref ref = {.aux = l->mode == MR_H5_MAP ? (uint32_t)i
+                                                                : 0}; /* samples without bytes have no chunks */
         if (count)
             ref = chunk_ref(d, l->mode, map, per_sample, sample_bytes, i);
         ref.label = label_of(s, i);
@@ -300,23 +306,27 @@ static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_l
 static int emit_samples(struct h5_scan *s, struct mr_layout *layout, struct mr_error *err)
 {
     const struct mr_h5_dataset *d = &s->data;
-    struct mr_h5_layout l = {.mode = MR_H5_DIRECT, .desc = {.dtype = d->dtype, .flags = MR_ARRAY_ROWS | (d->swap ? MR_ARRAY_SWAP : 0), .rows = d->dim[0]}};
+    struct mr_h5_layout l = {
+        .mode = MR_H5_DIRECT,
+        .desc = {.dtype = d->dtype, .flags = MR_ARRAY_ROWS | (d->swap ? MR_ARRAY_SWAP : 0), .rows = d->dim[0]}};
     uint64_t bytes = 0, limit = MR_MAX(s->f.size, 4096) * MR_LIMIT_UNPACK_RATIO;
     l.desc.dims.n = d->n - 1;
     memcpy(l.desc.dims.dim, d->dim + 1, (d->n - 1) * sizeof(d->dim[0]));
     memcpy(l.fill, d->fill, sizeof l.fill);
     if (!mr_array_bytes(&l.desc.dims, d->dtype, &bytes) || bytes > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "samples of '%s' exceed the limit of %llu bytes", d->path, (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "samples of '%s' exceed the limit of %llu bytes", d->path,
+                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
     if (d->dim[0] > limit / MR_MAX(bytes, 1))
-        return mr_error_plain(err, MR_E_LIMIT, "'%s' claims %llu samples of %llu bytes in a file of %llu", d->path, (unsigned long long)d->dim[0],
-                              (unsigned long long)bytes, (unsigned long long)s->f.size);
+        return mr_error_plain(err, MR_E_LIMIT, "'%s' claims %llu samples of %llu bytes in a file of %llu", d->path,
+                              (unsigned long long)d->dim[0], (unsigned long long)bytes, (unsigned long long)s->f.size);
     if (d->storage == MR_H5_CHUNKED)
         return emit_chunked(s, bytes, &l, layout, err);
     int rc = emit_contiguous(s, bytes, err);
     return rc < 0 ? rc : mr_h5_layout_make(&l, NULL, 0, layout, err);
 }
 
-static int hdf5_scan(struct mr_store *store, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int hdf5_scan(struct mr_store *store, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                     struct mr_error *err)
 {
     struct h5_scan s = {.fn = fn, .user = user, .rank = RANK_OTHER, .why_rank = RANK_OTHER};
     struct mr_object *o;
@@ -336,8 +346,9 @@ static int hdf5_scan(struct mr_store *store, const char *path, mr_scan_fn *fn, v
     if (rc == 0 && (rc = read_labels(&s, err)) == 0)
         rc = emit_samples(&s, layout, err);
     if (rc == 0)
-        mr_log(MR_LOG_INFO, "'%s': %llu samples from dataset '%s', labels from %s%s%s", path, (unsigned long long)s.data.dim[0], s.data.path,
-               s.label ? "'" : "nowhere", s.label ? s.labels.path : "", s.label ? "'" : "");
+        mr_log(MR_LOG_INFO, "'%s': %llu samples from dataset '%s', labels from %s%s%s", path,
+               (unsigned long long)s.data.dim[0], s.data.path, s.label ? "'" : "nowhere", s.label ? s.labels.path : "",
+               s.label ? "'" : "");
     else
         mr_error_context(err, "in '%s'", path);
     free(s.label);
@@ -362,9 +373,10 @@ static int hdf5_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
         uint64_t unit = l.pipeline.n ? l.chunk_bytes : l.slab_bytes;
         if (l.sample_bytes)
             c.bytes_read_per_payload_byte = (double)unit * (double)l.per_sample / (double)l.sample_bytes;
-        c.note = l.pipeline.n == 0          ? "chunks cut through samples: several ranges are read and put together"
-                 : l.chunk[0] > 1           ? "several samples per filtered chunk: the whole chunk is read and decoded for each (before compression)"
-                                            : "filtered chunks: read and decoded as a whole (before compression)";
+        c.note = l.pipeline.n == 0 ? "chunks cut through samples: several ranges are read and put together"
+                 : l.chunk[0] > 1  ? "several samples per filtered chunk: the whole chunk is read and decoded for each "
+                                     "(before compression)"
+                                   : "filtered chunks: read and decoded as a whole (before compression)";
     }
     *out = c;
     return 0;
@@ -380,11 +392,13 @@ static struct mr_extent chunk_extent(const struct mr_h5_layout *l, const struct 
     return (struct mr_extent){c->addr + row * l->slab_bytes, l->slab_bytes};
 }
 
-static int plan_map(const struct mr_h5_layout *l, const struct mr_sample_ref *ref, struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
+static int plan_map(const struct mr_h5_layout *l, const struct mr_sample_ref *ref, struct mr_extent *ext, unsigned max,
+                    unsigned *n, struct mr_error *err)
 {
     uint64_t needed = 0, end = MR_H5_UNDEF;
     if (ref->aux >= l->desc.rows)
-        return mr_error_plain(err, MR_E_FORMAT, "sample %u of %llu in this file", ref->aux, (unsigned long long)l->desc.rows);
+        return mr_error_plain(err, MR_E_FORMAT, "sample %u of %llu in this file", ref->aux,
+                              (unsigned long long)l->desc.rows);
     uint64_t first = ref->aux / l->chunk[0] * l->per_sample, row = ref->aux % l->chunk[0];
     for (uint64_t i = 0; i < l->per_sample; i++) {
         struct mr_h5_chunk c = mr_h5_layout_chunk(l, first + i);
@@ -402,11 +416,13 @@ static int plan_map(const struct mr_h5_layout *l, const struct mr_sample_ref *re
             return mr_error_plain(err, MR_E_FORMAT, "bad chunk map: chunk at %llu", (unsigned long long)e.offset);
     }
     *n = (unsigned)MR_MIN(needed, UINT32_MAX);
-    return needed <= max ? 0 : mr_error_plain(err, MR_E_LIMIT, "the sample has %llu ranges, room for %u", (unsigned long long)needed, max);
+    return needed <= max ? 0
+                         : mr_error_plain(err, MR_E_LIMIT, "the sample has %llu ranges, room for %u",
+                                          (unsigned long long)needed, max);
 }
 
-static int hdf5_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags, struct mr_extent *ext, unsigned max,
-                     unsigned *n, struct mr_error *err)
+static int hdf5_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                     struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
 {
     (void)flags; /* checksums, where there are any, lie inside the chunks */
     struct mr_h5_layout l;
@@ -439,8 +455,8 @@ static void fill_values(const struct mr_h5_layout *l, uint8_t *dst)
         memcpy(dst + at, l->fill, elem);
 }
 
-/* Copies the part of one unfiltered chunk row that belongs to the sample into its place. `which` counts the chunks of the
- * sample in row-major order. */
+/* Copies the part of one unfiltered chunk row that belongs to the sample into its place. `which` counts the chunks of
+ * the sample in row-major order. */
 static void place_slab(const struct mr_h5_layout *l, uint64_t which, const uint8_t *slab, uint8_t *dst)
 {
     unsigned n = l->desc.dims.n, elem = mr_dtype_bytes(l->desc.dtype);
@@ -459,8 +475,8 @@ static void place_slab(const struct mr_h5_layout *l, uint64_t which, const uint8
 }
 
 /* Undoes the filters of one chunk and puts the sample's row of it into dst. */
-static int place_chunk(struct mr_decoder *d, const struct mr_h5_layout *l, uint64_t which, uint64_t row, uint32_t mask, const uint8_t *raw,
-                       size_t len, bool verify, uint8_t *dst, struct mr_error *err)
+static int place_chunk(struct mr_decoder *d, const struct mr_h5_layout *l, uint64_t which, uint64_t row, uint32_t mask,
+                       const uint8_t *raw, size_t len, bool verify, uint8_t *dst, struct mr_error *err)
 {
     if (l->pipeline.n == 0) {
         place_slab(l, which, raw, dst);
@@ -471,7 +487,8 @@ static int place_chunk(struct mr_decoder *d, const struct mr_h5_layout *l, uint6
         return rc;
     struct libdeflate_decompressor *inflater = inflater_of(d);
     size_t size = mr_h5_unfilter_bytes(l->chunk_bytes);
-    uint8_t *const work[2] = {mr_decoder_scratch(d, 1, size), l->pipeline.n > 1 ? mr_decoder_scratch(d, 2, size) : NULL};
+    uint8_t *const work[2] = {mr_decoder_scratch(d, 1, size),
+                              l->pipeline.n > 1 ? mr_decoder_scratch(d, 2, size) : NULL};
     const uint8_t *chunk = NULL;
     if (!inflater || !work[0] || (l->pipeline.n > 1 && !work[1]))
         return mr_error_set(err, -ENOMEM, "cannot decode a chunk of %llu bytes", (unsigned long long)l->chunk_bytes);
@@ -481,12 +498,13 @@ static int place_chunk(struct mr_decoder *d, const struct mr_h5_layout *l, uint6
     return rc;
 }
 
-static int decode_map(struct mr_decoder *d, const struct mr_h5_layout *l, const struct mr_sample_ref *ref, bool verify, const uint8_t *raw,
-                      size_t len, uint8_t *dst, struct mr_error *err)
+static int decode_map(struct mr_decoder *d, const struct mr_h5_layout *l, const struct mr_sample_ref *ref, bool verify,
+                      const uint8_t *raw, size_t len, uint8_t *dst, struct mr_error *err)
 {
     uint64_t first = ref->aux / l->chunk[0] * l->per_sample, row = ref->aux % l->chunk[0];
     if (ref->aux >= l->desc.rows)
-        return mr_error_plain(err, MR_E_FORMAT, "sample %u of %llu in this file", ref->aux, (unsigned long long)l->desc.rows);
+        return mr_error_plain(err, MR_E_FORMAT, "sample %u of %llu in this file", ref->aux,
+                              (unsigned long long)l->desc.rows);
     bool holes = false;
     for (uint64_t i = 0; i < l->per_sample && !holes; i++)
         holes = mr_h5_layout_chunk(l, first + i).addr == MR_H5_UNDEF;
@@ -498,8 +516,9 @@ static int decode_map(struct mr_decoder *d, const struct mr_h5_layout *l, const 
         if (e.length == 0)
             continue;
         if (e.length > len)
-            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of sample (want %llu bytes of chunk %llu, have %zu)", (unsigned long long)e.length,
-                                  (unsigned long long)(first + i), len);
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "unexpected end of sample (want %llu bytes of chunk %llu, have %zu)",
+                                  (unsigned long long)e.length, (unsigned long long)(first + i), len);
         int rc = place_chunk(d, l, i, row, c.mask, raw, e.length, verify, dst, err);
         if (rc < 0)
             return rc;
@@ -510,8 +529,8 @@ static int decode_map(struct mr_decoder *d, const struct mr_h5_layout *l, const 
 }
 
 /* The sample's bytes, in file byte order, in `dst`. */
-static int decode_into(struct mr_decoder *d, const struct mr_h5_layout *l, const struct mr_sample_ref *ref, bool verify, const uint8_t *raw,
-                       size_t len, uint8_t *dst, struct mr_error *err)
+static int decode_into(struct mr_decoder *d, const struct mr_h5_layout *l, const struct mr_sample_ref *ref, bool verify,
+                       const uint8_t *raw, size_t len, uint8_t *dst, struct mr_error *err)
 {
     if (l->mode == MR_H5_MAP)
         return decode_map(d, l, ref, verify, raw, len, dst, err);
@@ -527,16 +546,17 @@ static int decode_into(struct mr_decoder *d, const struct mr_h5_layout *l, const
         struct libdeflate_decompressor *inflater = inflater_of(d);
         if (!inflater)
             return mr_error_set(err, -ENOMEM, "cannot decode a chunk");
-        if (libdeflate_zlib_decompress(inflater, raw, len, dst, l->sample_bytes, &got) != LIBDEFLATE_SUCCESS || got != l->sample_bytes)
-            return mr_error_plain(err, MR_E_CORRUPT, "deflated chunk at %llu is damaged (want %llu bytes)", (unsigned long long)ref->raw.offset,
-                                  (unsigned long long)l->sample_bytes);
+        if (libdeflate_zlib_decompress(inflater, raw, len, dst, l->sample_bytes, &got) != LIBDEFLATE_SUCCESS ||
+            got != l->sample_bytes)
+            return mr_error_plain(err, MR_E_CORRUPT, "deflated chunk at %llu is damaged (want %llu bytes)",
+                                  (unsigned long long)ref->raw.offset, (unsigned long long)l->sample_bytes);
         return 0;
     }
     return place_chunk(d, l, 0, ref->aux, 0, raw, len, verify, dst, err);
 }
 
-static int hdf5_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags, const void *raw,
-                       size_t len, struct mr_sample_out *out, struct mr_error *err)
+static int hdf5_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
     struct mr_h5_layout l;
     int rc = mr_h5_layout_get(layout, &l, err);
@@ -546,10 +566,12 @@ static int hdf5_decode(struct mr_decoder *d, const struct mr_layout *layout, con
     out->dims = l.desc.dims;
     out->label = ref->label;
     unsigned unit = mr_dtype_swap_unit(l.desc.dtype);
-    bool swap = (l.desc.flags & MR_ARRAY_SWAP) && unit > 1, missing = len == 0 && l.sample_bytes > 0 && l.mode != MR_H5_MAP;
-    if (l.mode != MR_H5_MAP && (len != ref->raw.length || (l.mode == MR_H5_DIRECT && !missing && len != l.sample_bytes)))
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of sample (want %llu bytes at %llu, have %zu)", (unsigned long long)ref->raw.length,
-                              (unsigned long long)ref->raw.offset, len);
+    bool swap = (l.desc.flags & MR_ARRAY_SWAP) && unit > 1,
+         missing = len == 0 && l.sample_bytes > 0 && l.mode != MR_H5_MAP;
+    if (l.mode != MR_H5_MAP &&
+        (len != ref->raw.length || (l.mode == MR_H5_DIRECT && !missing && len != l.sample_bytes)))
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of sample (want %llu bytes at %llu, have %zu)",
+                              (unsigned long long)ref->raw.length, (unsigned long long)ref->raw.offset, len);
     if (l.mode == MR_H5_DIRECT && !swap && !missing)
         return mr_array_deliver(raw, len, out, err);
     void *p;
@@ -568,7 +590,8 @@ const struct mr_format_ops mr_format_hdf5 = {
     .abi = MR_FORMAT_ABI,
     .size = sizeof(struct mr_format_ops),
     .name = "hdf5",
-    .doc = "HDF5 files: rows of the dataset 'records'; contiguous or chunked, deflate, shuffle, Fletcher-32. Needs no HDF5 library.",
+    .doc = "HDF5 files: rows of the dataset 'records'; contiguous or chunked, deflate, shuffle, Fletcher-32. Needs no "
+           "HDF5 library.",
     .extensions = ".h5,.hdf5,.hdf",
     .caps = MR_FMT_MULTI | MR_FMT_LABEL | MR_FMT_CHECKSUM | MR_FMT_VERBATIM | MR_FMT_DTYPE,
     .shape = mr_format_shape_flat,

@@ -41,15 +41,16 @@ static bool interleaved(const struct mr_array_desc *a)
     return (a->flags & MR_ARRAY_ROWS) && (a->flags & MR_ARRAY_FORTRAN) && a->dims.n > 0;
 }
 
-static int npy_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
-                           struct mr_error *err)
+static int npy_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                           struct mr_writer **out, struct mr_error *err)
 {
     if (spec->compression != MR_COMP_NONE) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "npy files cannot be compressed ('%s')", path);
         return mr_error_hint(err, "use format npz with compression zip"), MR_E_UNSUPPORTED;
     }
     if (spec->samples != 1 && spec->dims.n == MR_DIMS_MAX)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "samples of several per npy file may have %u axes at most", MR_DIMS_MAX - 1);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "samples of several per npy file may have %u axes at most",
+                              MR_DIMS_MAX - 1);
     struct npy_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
@@ -95,7 +96,8 @@ static int npy_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, str
     int rc = mr_array_writer_end(&w->a, err);
     if (rc < 0)
         return rc;
-    *ref = (struct mr_sample_ref){.raw = {mr_array_output_pos(&w->a.out) - w->a.info.bytes, w->a.info.bytes}, .label = w->a.info.label};
+    *ref = (struct mr_sample_ref){.raw = {mr_array_output_pos(&w->a.out) - w->a.info.bytes, w->a.info.bytes},
+                                  .label = w->a.info.label};
     return 0;
 }
 
@@ -105,7 +107,8 @@ static void npy_writer_free(struct npy_writer *w)
     free(w);
 }
 
-static int npy_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int npy_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct npy_writer *w = (struct npy_writer *)base;
     struct mr_npy_header h = {.dtype = w->a.info.dtype};
@@ -137,12 +140,14 @@ static void npy_writer_abort(struct mr_writer *base)
         npy_writer_free((struct npy_writer *)base);
 }
 
-static int emit_rows(const struct mr_array_desc *a, uint64_t payload_offset, mr_scan_fn *fn, void *user, struct mr_error *err)
+static int emit_rows(const struct mr_array_desc *a, uint64_t payload_offset, mr_scan_fn *fn, void *user,
+                     struct mr_error *err)
 {
     uint64_t bytes = 0, first = interleaved(a) ? 0 : payload_offset;
     (void)mr_array_bytes(&a->dims, a->dtype, &bytes); /* checked by mr_npy_header_desc */
     if (bytes == 0 && a->rows > ROWS_WITHOUT_BYTES_MAX)
-        return mr_error_plain(err, MR_E_LIMIT, "%llu rows without bytes (limit %u)", (unsigned long long)a->rows, ROWS_WITHOUT_BYTES_MAX);
+        return mr_error_plain(err, MR_E_LIMIT, "%llu rows without bytes (limit %u)", (unsigned long long)a->rows,
+                              ROWS_WITHOUT_BYTES_MAX);
     for (uint64_t i = 0; i < a->rows; i++) {
         struct mr_sample_ref ref = {.raw = {first + i * bytes, bytes}, .label = MR_LABEL_NONE};
         int rc = fn(user, &ref, NULL, err);
@@ -152,7 +157,8 @@ static int emit_rows(const struct mr_array_desc *a, uint64_t payload_offset, mr_
     return 0;
 }
 
-static int scan_object(struct mr_object *o, bool rows, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int scan_object(struct mr_object *o, bool rows, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                       struct mr_error *err)
 {
     uint64_t size;
     struct mr_npy_header h;
@@ -173,8 +179,8 @@ static int scan_object(struct mr_object *o, bool rows, mr_scan_fn *fn, void *use
     return rc < 0 ? rc : npy_layout(&a, layout, err);
 }
 
-static int scan_path(struct mr_store *s, const char *path, bool rows, mr_scan_fn *fn, void *user, struct mr_layout *layout,
-                     struct mr_error *err)
+static int scan_path(struct mr_store *s, const char *path, bool rows, mr_scan_fn *fn, void *user,
+                     struct mr_layout *layout, struct mr_error *err)
 {
     struct mr_object *o;
     int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);
@@ -187,12 +193,14 @@ static int scan_path(struct mr_store *s, const char *path, bool rows, mr_scan_fn
     return rc;
 }
 
-static int npy_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int npy_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                    struct mr_error *err)
 {
     return scan_path(s, path, false, fn, user, layout, err);
 }
 
-static int npy_scan_rows(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int npy_scan_rows(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                         struct mr_error *err)
 {
     return scan_path(s, path, true, fn, user, layout, err);
 }
@@ -203,7 +211,8 @@ static int npy_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
     int rc = npy_layout_get(layout, &a, err);
     if (rc < 0)
         return rc;
-    *out = (struct mr_read_cost){.access = MR_ACCESS_RANGE, .bytes_read_per_payload_byte = 1.0, .verbatim = mr_array_is_plain(&a)};
+    *out = (struct mr_read_cost){
+        .access = MR_ACCESS_RANGE, .bytes_read_per_payload_byte = 1.0, .verbatim = mr_array_is_plain(&a)};
     out->note = out->verbatim ? "payload read in place" : "big-endian or Fortran order: rearranged in memory";
     if (interleaved(&a)) {
         out->access = MR_ACCESS_UNPACK;
@@ -212,7 +221,8 @@ static int npy_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
     return 0;
 }
 
-static int npy_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err)
+static int npy_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
+                      struct mr_error *err)
 {
     struct mr_array_desc a, now;
     struct mr_npy_header h;
@@ -221,8 +231,9 @@ static int npy_unpack(const struct mr_layout *layout, const void *raw, size_t le
         return rc;
     if (!interleaved(&a))
         return mr_format_no_unpack(layout, raw, len, out, out_len, err);
-    if (mr_npy_header_desc(&h, true, false, &now, NULL) < 0 || now.dtype != a.dtype || now.flags != a.flags || now.rows != a.rows ||
-        now.dims.n != a.dims.n || memcmp(now.dims.dim, a.dims.dim, a.dims.n * sizeof(a.dims.dim[0])) != 0)
+    if (mr_npy_header_desc(&h, true, false, &now, NULL) < 0 || now.dtype != a.dtype || now.flags != a.flags ||
+        now.rows != a.rows || now.dims.n != a.dims.n ||
+        memcmp(now.dims.dim, a.dims.dim, a.dims.n * sizeof(a.dims.dim[0])) != 0)
         return mr_error_plain(err, MR_E_CHANGED, "the header differs from what the scan saw");
     if (h.payload_bytes > len - h.payload_offset)
         return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, file has %zu)",
@@ -236,8 +247,8 @@ static int npy_unpack(const struct mr_layout *layout, const void *raw, size_t le
     return 0;
 }
 
-static int npy_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
-                      const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
+static int npy_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                      unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
     (void)flags; /* npy has no checksum */
     struct mr_array_desc a;

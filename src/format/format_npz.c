@@ -6,14 +6,13 @@
  *   STORED    the sample is one range, read in place. With MR_READ_VERIFY and one sample per member the range grows to
  *             the whole member, whose CRC is checked. Rows of a member with several samples are not checked one by one:
  *             that would read the whole file for each.
- *   DEFLATED  one sample per member: the member is read and inflated; its own local header tells sizes and CRC, so files
- *             that differ in them still share one layout.
- *   PACKED    several samples in a deflated, Fortran-ordered or last-axis member: the file is unpacked once, with its
- *             CRC checked, into C-ordered rows.
+ *   DEFLATED  one sample per member: the member is read and inflated; its own local header tells sizes and CRC, so
+ * files that differ in them still share one layout. PACKED    several samples in a deflated, Fortran-ordered or
+ * last-axis member: the file is unpacked once, with its CRC checked, into C-ordered rows.
  *
- * Layout: version u8 = 1, mode u8, descriptor bytes u8, strip u8 (DEFLATED: the member's first axis, of length 1, is the
- * sample axis and not part of the sample), local header bytes u32, .npy header bytes u32, member
- * offset u64, member's packed bytes u64 (both 0 where each sample has its own member), array description. */
+ * Layout: version u8 = 1, mode u8, descriptor bytes u8, strip u8 (DEFLATED: the member's first axis, of length 1, is
+ * the sample axis and not part of the sample), local header bytes u32, .npy header bytes u32, member offset u64,
+ * member's packed bytes u64 (both 0 where each sample has its own member), array description. */
 #include "format/npy_header.h"
 #include "format/zip_read.h"
 #include "format/zip_write.h"
@@ -101,8 +100,8 @@ struct npz_writer {
     struct npz_layout layout;
 };
 
-static int npz_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
-                           struct mr_error *err)
+static int npz_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                           struct mr_writer **out, struct mr_error *err)
 {
     if (spec->dims.n == MR_DIMS_MAX && spec->fixed_size)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "samples in npz files may have %u axes at most", MR_DIMS_MAX - 1);
@@ -142,7 +141,9 @@ static int begin_member(struct npz_writer *w, struct mr_error *err)
         return rc;
     size_t len = mr_npy_header_build(w->a.info.dtype, shape, n, header);
     bool own = w->many_members || w->a.samples == 1;
-    w->layout = (struct npz_layout){.mode = !w->zip.level ? NPZ_STORED : own ? NPZ_DEFLATED : NPZ_PACKED,
+    w->layout = (struct npz_layout){.mode = !w->zip.level ? NPZ_STORED
+                                            : own         ? NPZ_DEFLATED
+                                                          : NPZ_PACKED,
                                     .strip = w->zip.level && w->a.samples == 1,
                                     .place = {.prefix_bytes = w->zip.prefix_bytes},
                                     .npy_bytes = (uint32_t)len};
@@ -174,7 +175,8 @@ static int npz_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, str
     if (rc < 0)
         return rc;
     uint64_t row = w->many_members ? 0 : w->a.ended - 1, data = w->zip.data_offset;
-    struct mr_sample_ref r = {.raw = {data + w->layout.npy_bytes + row * w->a.info.bytes, w->a.info.bytes}, .label = w->a.info.label};
+    struct mr_sample_ref r = {.raw = {data + w->layout.npy_bytes + row * w->a.info.bytes, w->a.info.bytes},
+                              .label = w->a.info.label};
     if (w->layout.mode == NPZ_DEFLATED)
         r.raw = (struct mr_extent){data, w->zip.member[w->zip.n - 1].packed_bytes};
     else if (w->layout.mode == NPZ_PACKED)
@@ -227,7 +229,8 @@ static void npz_writer_free(struct npz_writer *w)
     free(w);
 }
 
-static int npz_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int npz_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct npz_writer *w = (struct npz_writer *)base;
     struct mr_layout made = {0};
@@ -277,7 +280,8 @@ struct npz_scan {
 };
 
 /* Reads a small member completely. */
-static int read_member(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place, uint8_t **out, struct mr_error *err)
+static int read_member(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place,
+                       uint8_t **out, struct mr_error *err)
 {
     uint8_t *packed = malloc(m->packed_bytes + 1), *data = malloc(m->bytes + 1);
     struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
@@ -299,9 +303,10 @@ static int read_member(struct npz_scan *s, const struct mr_zip_member *m, const 
     return rc;
 }
 
-/* Inflates the beginning of a member until `want` bytes are there; zlib, because libdeflate inflates only whole members. */
-static int inflate_head(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place, uint8_t *out, size_t want,
-                        struct mr_error *err)
+/* Inflates the beginning of a member until `want` bytes are there; zlib, because libdeflate inflates only whole
+ * members. */
+static int inflate_head(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place,
+                        uint8_t *out, size_t want, struct mr_error *err)
 {
     uint8_t piece[4096];
     z_stream z = {.next_out = out, .avail_out = (uInt)want};
@@ -322,18 +327,22 @@ static int inflate_head(struct npz_scan *s, const struct mr_zip_member *m, const
     }
     inflateEnd(&z);
     if (rc == 0 && z.avail_out)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "deflated data is damaged near byte %llu", (unsigned long long)(m->header_offset + place->prefix_bytes + at));
+        rc = mr_error_plain(err, MR_E_CORRUPT, "deflated data is damaged near byte %llu",
+                            (unsigned long long)(m->header_offset + place->prefix_bytes + at));
     return rc;
 }
 
-static int deflated_header(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place, struct mr_npy_header *h, struct mr_error *err)
+static int deflated_header(struct npz_scan *s, const struct mr_zip_member *m, const struct mr_zip_place *place,
+                           struct mr_npy_header *h, struct mr_error *err)
 {
     uint8_t prefix[MR_NPY_PREFIX];
     uint64_t len;
     int rc;
     if (m->bytes < sizeof prefix)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want a header, have %llu bytes)", (unsigned long long)m->bytes);
-    if ((rc = inflate_head(s, m, place, prefix, sizeof prefix, err)) < 0 || (rc = mr_npy_header_length(prefix, &len, err)) < 0)
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want a header, have %llu bytes)",
+                              (unsigned long long)m->bytes);
+    if ((rc = inflate_head(s, m, place, prefix, sizeof prefix, err)) < 0 ||
+        (rc = mr_npy_header_length(prefix, &len, err)) < 0)
         return rc;
     uint8_t *data = malloc(len);
     if (!data)
@@ -344,11 +353,13 @@ static int deflated_header(struct npz_scan *s, const struct mr_zip_member *m, co
     free(data);
     if (rc == 0 && (h->payload_offset > m->bytes || h->payload_bytes > m->bytes - h->payload_offset))
         rc = mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want %llu + %llu bytes, have %llu)",
-                            (unsigned long long)h->payload_offset, (unsigned long long)h->payload_bytes, (unsigned long long)m->bytes);
+                            (unsigned long long)h->payload_offset, (unsigned long long)h->payload_bytes,
+                            (unsigned long long)m->bytes);
     return rc;
 }
 
-static int member_header(struct npz_scan *s, const struct mr_zip_member *m, struct mr_zip_place *place, struct mr_npy_header *h, struct mr_error *err)
+static int member_header(struct npz_scan *s, const struct mr_zip_member *m, struct mr_zip_place *place,
+                         struct mr_npy_header *h, struct mr_error *err)
 {
     int rc = mr_zip_locate(s->o, &s->list, m, place, err);
     if (rc < 0)
@@ -372,7 +383,8 @@ static int64_t load_integer(const uint8_t *p, enum mr_dtype t, bool swap)
 
 static bool is_integer(enum mr_dtype t)
 {
-    return t == MR_U8 || t == MR_I8 || t == MR_U16 || t == MR_I16 || t == MR_U32 || t == MR_I32 || t == MR_U64 || t == MR_I64 || t == MR_BOOL;
+    return t == MR_U8 || t == MR_I8 || t == MR_U16 || t == MR_I16 || t == MR_U32 || t == MR_I32 || t == MR_U64 ||
+           t == MR_I64 || t == MR_BOOL;
 }
 
 /* Labels are a courtesy: a member with a label's name that is no array of integers is ignored, a damaged one is not. */
@@ -392,10 +404,12 @@ static int read_labels(struct npz_scan *s, struct mr_error *err)
         return rc;
     rc = mr_npy_header_parse(data, m->bytes, &h, NULL);
     uint64_t n = rc == 0 && h.n == 1 ? h.shape[0] : 1;
-    if (rc == 0 && h.n <= 1 && is_integer(h.dtype) && n > 0 && n <= LABELS_MAX && h.payload_bytes <= m->bytes - h.payload_offset) {
+    if (rc == 0 && h.n <= 1 && is_integer(h.dtype) && n > 0 && n <= LABELS_MAX &&
+        h.payload_bytes <= m->bytes - h.payload_offset) {
         s->labels = malloc(n * sizeof(*s->labels));
         for (uint64_t i = 0; s->labels && i < n; i++)
-            s->labels[i] = load_integer(data + h.payload_offset + i * mr_dtype_bytes(h.dtype), h.dtype, h.flags & MR_ARRAY_SWAP);
+            s->labels[i] =
+                load_integer(data + h.payload_offset + i * mr_dtype_bytes(h.dtype), h.dtype, h.flags & MR_ARRAY_SWAP);
         s->n_labels = n;
         s->labels_scalar = h.n == 0;
     }
@@ -443,7 +457,8 @@ static const struct mr_zip_member *choose_member(const struct mr_zip_list *l)
     return best;
 }
 
-static void place_in_layout(const struct mr_zip_member *m, const struct mr_zip_place *place, const struct mr_npy_header *h, struct npz_layout *l)
+static void place_in_layout(const struct mr_zip_member *m, const struct mr_zip_place *place,
+                            const struct mr_npy_header *h, struct npz_layout *l)
 {
     l->mode = m->method == MR_ZIP_STORED ? NPZ_STORED : NPZ_DEFLATED;
     l->place = *place;
@@ -451,8 +466,8 @@ static void place_in_layout(const struct mr_zip_member *m, const struct mr_zip_p
 }
 
 /* One sample = one member. */
-static int emit_whole(struct npz_scan *s, const struct mr_zip_member *m, const struct npz_layout *l, uint64_t payload_bytes, uint64_t number,
-                      struct mr_error *err)
+static int emit_whole(struct npz_scan *s, const struct mr_zip_member *m, const struct npz_layout *l,
+                      uint64_t payload_bytes, uint64_t number, struct mr_error *err)
 {
     uint64_t data = m->header_offset + l->place.prefix_bytes;
     struct mr_sample_ref ref = {.raw = {data, m->packed_bytes}, .label = label_of(s, number)};
@@ -466,15 +481,16 @@ static int emit_rows(struct npz_scan *s, const struct mr_zip_member *m, struct n
     uint64_t bytes = 0, base = m->header_offset + l->place.prefix_bytes + l->npy_bytes;
     (void)mr_array_bytes(&l->desc.dims, l->desc.dtype, &bytes); /* checked by mr_npy_header_desc */
     if (bytes == 0 && l->desc.rows > ROWS_WITHOUT_BYTES_MAX)
-        return mr_error_plain(err, MR_E_LIMIT, "%llu rows without bytes (limit %u)", (unsigned long long)l->desc.rows, ROWS_WITHOUT_BYTES_MAX);
+        return mr_error_plain(err, MR_E_LIMIT, "%llu rows without bytes (limit %u)", (unsigned long long)l->desc.rows,
+                              ROWS_WITHOUT_BYTES_MAX);
     struct mr_array_desc order = l->desc;
     order.flags &= ~(unsigned)MR_ARRAY_SWAP;
     if (l->mode == NPZ_DEFLATED || !mr_array_is_plain(&order)) {
         l->mode = NPZ_PACKED;
         base = 0;
         if (m->bytes > MR_LIMIT_UNPACKED_BYTES)
-            return mr_error_plain(err, MR_E_LIMIT, "member of %llu bytes has to be unpacked as a whole (limit %llu)", (unsigned long long)m->bytes,
-                                  (unsigned long long)MR_LIMIT_UNPACKED_BYTES);
+            return mr_error_plain(err, MR_E_LIMIT, "member of %llu bytes has to be unpacked as a whole (limit %llu)",
+                                  (unsigned long long)m->bytes, (unsigned long long)MR_LIMIT_UNPACKED_BYTES);
     }
     l->member_offset = m->header_offset;
     l->packed_bytes = m->packed_bytes;
@@ -504,7 +520,8 @@ static int scan_numbered(struct npz_scan *s, size_t n, struct npz_layout *l, str
         if (i == 0)
             *l = one;
         else if (!layout_equal(l, &one))
-            return mr_error_plain(err, MR_E_UNSUPPORTED, "zip members '%s' and '%s' differ in more than the number of elements",
+            return mr_error_plain(err, MR_E_UNSUPPORTED,
+                                  "zip members '%s' and '%s' differ in more than the number of elements",
                                   s->list.member[0].name, m->name);
         if ((rc = emit_whole(s, m, &one, h.payload_bytes, i, err)) < 0)
             return rc;
@@ -544,8 +561,8 @@ static int scan_one(struct npz_scan *s, bool rows, struct npz_layout *l, struct 
     return emit_whole(s, m, l, h.payload_bytes, 0, err);
 }
 
-static int scan_path(struct mr_store *store, const char *path, bool rows, mr_scan_fn *fn, void *user, struct mr_layout *layout,
-                     struct mr_error *err)
+static int scan_path(struct mr_store *store, const char *path, bool rows, mr_scan_fn *fn, void *user,
+                     struct mr_layout *layout, struct mr_error *err)
 {
     struct npz_scan s = {.fn = fn, .user = user};
     struct npz_layout l = {0};
@@ -566,12 +583,14 @@ static int scan_path(struct mr_store *store, const char *path, bool rows, mr_sca
     return rc;
 }
 
-static int npz_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int npz_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                    struct mr_error *err)
 {
     return scan_path(s, path, false, fn, user, layout, err);
 }
 
-static int npz_scan_rows(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err)
+static int npz_scan_rows(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                         struct mr_error *err)
 {
     return scan_path(s, path, true, fn, user, layout, err);
 }
@@ -611,8 +630,8 @@ static bool checkable(const struct npz_layout *l)
     return l->mode != NPZ_PACKED && !(l->desc.flags & MR_ARRAY_ROWS);
 }
 
-static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags, struct mr_extent *ext,
-                    unsigned max, unsigned *n, struct mr_error *err)
+static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
+                    struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
 {
     struct npz_layout l;
     int rc = layout_get(layout, &l, err);
@@ -625,8 +644,10 @@ static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *
     uint64_t before = l.mode == NPZ_DEFLATED ? l.place.prefix_bytes : 0, end;
     if (l.mode == NPZ_STORED && (flags & MR_READ_VERIFY) && checkable(&l))
         before = (uint64_t)l.place.prefix_bytes + l.npy_bytes;
-    if (e.offset < before || !mr_add_ok(e.offset, e.length, &end) || !mr_add_ok(end, before + l.place.descriptor_bytes, &end))
-        return mr_error_plain(err, MR_E_FORMAT, "sample at %llu lies before its own headers", (unsigned long long)e.offset);
+    if (e.offset < before || !mr_add_ok(e.offset, e.length, &end) ||
+        !mr_add_ok(end, before + l.place.descriptor_bytes, &end))
+        return mr_error_plain(err, MR_E_FORMAT, "sample at %llu lies before its own headers",
+                              (unsigned long long)e.offset);
     e.offset -= before;
     e.length += before + (before ? l.place.descriptor_bytes : 0);
     ext[0] = e;
@@ -645,12 +666,14 @@ static struct libdeflate_decompressor *inflater_of(struct mr_decoder *d)
 static int check_crc(const struct mr_zip_local *z, const void *data, size_t len, struct mr_error *err)
 {
     uint32_t have = libdeflate_crc32(0, data, len);
-    return have == z->crc ? 0 : mr_error_plain(err, MR_E_CORRUPT, "CRC-32 of the zip member is %08x, want %08x", have, z->crc);
+    return have == z->crc
+               ? 0
+               : mr_error_plain(err, MR_E_CORRUPT, "CRC-32 of the zip member is %08x, want %08x", have, z->crc);
 }
 
 /* Delivers one sample of array bytes in file order. */
-static int deliver_array(struct mr_decoder *d, unsigned slot, struct mr_array_desc *a, const void *payload, uint64_t bytes,
-                         struct mr_sample_out *out, struct mr_error *err)
+static int deliver_array(struct mr_decoder *d, unsigned slot, struct mr_array_desc *a, const void *payload,
+                         uint64_t bytes, struct mr_sample_out *out, struct mr_error *err)
 {
     int rc = mr_array_desc_resolve(a, bytes, err);
     if (rc < 0)
@@ -678,7 +701,8 @@ static int decode_deflated(struct mr_decoder *d, struct npz_layout *l, unsigned 
     struct mr_npy_header h;
     struct mr_array_desc a;
     int rc;
-    if ((rc = mr_zip_local_parse(raw, len, &l->place, &z, err)) < 0 || (rc = mr_zip_check_ratio(z.packed_bytes, z.bytes, err)) < 0)
+    if ((rc = mr_zip_local_parse(raw, len, &l->place, &z, err)) < 0 ||
+        (rc = mr_zip_check_ratio(z.packed_bytes, z.bytes, err)) < 0)
         return rc;
     if (z.method != MR_ZIP_DEFLATED)
         return mr_error_plain(err, MR_E_CHANGED, "zip member is not deflated any more (method %u)", z.method);
@@ -693,8 +717,8 @@ static int decode_deflated(struct mr_decoder *d, struct npz_layout *l, unsigned 
     if ((rc = mr_npy_header_parse(member, z.bytes, &h, err)) < 0)
         return rc;
     if (h.payload_bytes > z.bytes - h.payload_offset)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want %llu bytes, have %llu)", (unsigned long long)h.payload_bytes,
-                              (unsigned long long)(z.bytes - h.payload_offset));
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want %llu bytes, have %llu)",
+                              (unsigned long long)h.payload_bytes, (unsigned long long)(z.bytes - h.payload_offset));
     if (l->strip) {
         if (h.n == 0 || h.shape[0] != 1)
             return mr_error_plain(err, MR_E_CHANGED, "the array holds more than one sample now");
@@ -725,8 +749,8 @@ static int decode_stored(struct mr_decoder *d, struct npz_layout *l, unsigned fl
     return deliver_array(d, 0, &l->desc, payload, len, out, err);
 }
 
-static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
-                      const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
+static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                      unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
     struct npz_layout l;
     struct mr_extent want;
@@ -746,8 +770,8 @@ static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
 }
 
 /* The member's bytes, inflated or in place. *owned is to be freed if it is not NULL. */
-static int member_bytes(const struct npz_layout *l, const uint8_t *raw, size_t len, uint8_t **owned, const uint8_t **data, uint64_t *bytes,
-                        struct mr_error *err)
+static int member_bytes(const struct npz_layout *l, const uint8_t *raw, size_t len, uint8_t **owned,
+                        const uint8_t **data, uint64_t *bytes, struct mr_error *err)
 {
     uint64_t span, end;
     struct mr_zip_local z;
@@ -765,8 +789,9 @@ static int member_bytes(const struct npz_layout *l, const uint8_t *raw, size_t l
             return rc;
         struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
         inflated = malloc(MR_MAX(z.bytes, 1));
-        rc = inflater && inflated ? mr_zip_inflate(inflater, packed, z.packed_bytes, inflated, z.bytes, err)
-                                  : mr_error_set(err, -ENOMEM, "cannot inflate %llu bytes", (unsigned long long)z.bytes);
+        rc = inflater && inflated
+                 ? mr_zip_inflate(inflater, packed, z.packed_bytes, inflated, z.bytes, err)
+                 : mr_error_set(err, -ENOMEM, "cannot inflate %llu bytes", (unsigned long long)z.bytes);
         libdeflate_free_decompressor(inflater);
     } else if (z.method != MR_ZIP_STORED || z.bytes != z.packed_bytes) {
         rc = mr_error_plain(err, MR_E_CHANGED, "zip member has method %u now", z.method);
@@ -790,7 +815,8 @@ static bool same_rows(const struct mr_array_desc *a, const struct mr_array_desc 
            memcmp(a->dims.dim, b->dims.dim, a->dims.n * sizeof(a->dims.dim[0])) == 0;
 }
 
-static int npz_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err)
+static int npz_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
+                      struct mr_error *err)
 {
     struct npz_layout l;
     uint8_t *owned = NULL;

@@ -48,7 +48,8 @@ static int parse_space(struct parts *p, const uint8_t *b, size_t len, uint64_t a
         p->d->dim[i] = mr_h5_uint(b + at + i * lb, lb);
         p->d->max_dim[i] = p->d->dim[i];
         if (flags & 1) {
-            uint64_t max = mr_h5_uint(b + at + (n + i) * lb, lb), ones = lb == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * lb)) - 1;
+            uint64_t max = mr_h5_uint(b + at + (n + i) * lb, lb),
+                     ones = lb == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * lb)) - 1;
             p->d->max_dim[i] = max == ones ? UINT64_MAX : max;
         }
         if (p->d->max_dim[i] < p->d->dim[i])
@@ -66,7 +67,8 @@ static int fixed_point(struct mr_h5_dataset *d, const uint8_t *b, size_t len, st
     static const enum mr_dtype unsigned_types[] = {[1] = MR_U8, [2] = MR_U16, [4] = MR_U32, [8] = MR_U64};
     static const enum mr_dtype signed_types[] = {[1] = MR_I8, [2] = MR_I16, [4] = MR_I32, [8] = MR_I64};
     uint32_t size = mr_load_le32(b + 4);
-    if (len < 12 || (size != 1 && size != 2 && size != 4 && size != 8) || mr_load_le16(b + 8) != 0 || mr_load_le16(b + 10) != 8 * size)
+    if (len < 12 || (size != 1 && size != 2 && size != 4 && size != 8) || mr_load_le16(b + 8) != 0 ||
+        mr_load_le16(b + 10) != 8 * size)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "integers of %u bytes that do not use all their bits", size);
     d->dtype = b[1] & 8 ? signed_types[size] : unsigned_types[size];
     d->swap = (b[1] & 1) && size > 1;
@@ -80,25 +82,38 @@ static int floating_point(struct mr_h5_dataset *d, const uint8_t *b, size_t len,
         enum mr_dtype dtype;
         uint32_t size, sign, exp_at, exp_n, man_at, man_n, bias;
     } known[] = {
-        {MR_F16, 2, 15, 10, 5, 0, 10, 15},   {MR_BF16, 2, 15, 7, 8, 0, 7, 127},
-        {MR_F32, 4, 31, 23, 8, 0, 23, 127},  {MR_F64, 8, 63, 52, 11, 0, 52, 1023},
+        {MR_F16, 2, 15, 10, 5, 0, 10, 15},
+        {MR_BF16, 2, 15, 7, 8, 0, 7, 127},
+        {MR_F32, 4, 31, 23, 8, 0, 23, 127},
+        {MR_F64, 8, 63, 52, 11, 0, 52, 1023},
     };
     uint32_t size = mr_load_le32(b + 4);
     for (size_t i = 0; len >= 20 && i < MR_ARRAY_LEN(known); i++)
-        if (known[i].size == size && known[i].sign == b[2] && mr_load_le16(b + 8) == 0 && mr_load_le16(b + 10) == 8 * size &&
-            known[i].exp_at == b[12] && known[i].exp_n == b[13] && known[i].man_at == b[14] && known[i].man_n == b[15] &&
-            known[i].bias == mr_load_le32(b + 16) && (b[1] & 0x40) == 0) {
+        if (known[i].size == size && known[i].sign == b[2] && mr_load_le16(b + 8) == 0 &&
+            mr_load_le16(b + 10) == 8 * size && known[i].exp_at == b[12] && known[i].exp_n == b[13] &&
+            known[i].man_at == b[14] && known[i].man_n == b[15] && known[i].bias == mr_load_le32(b + 16) &&
+            (b[1] & 0x40) == 0) {
             d->dtype = known[i].dtype;
             d->swap = b[1] & 1;
             return 0;
         }
-    return mr_error_plain(err, MR_E_UNSUPPORTED, "floating-point numbers of %u bytes that are not IEEE or bfloat16", size);
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "floating-point numbers of %u bytes that are not IEEE or bfloat16",
+                          size);
 }
 
 static int simple_type(struct mr_h5_dataset *d, const uint8_t *b, size_t len, struct mr_error *err)
 {
-    static const char *const names[] = {"", "", "time type", "string type", "bit field type", "opaque type", "compound type",
-                                        "reference type", "enumeration of other than 1 byte", "variable-length type", "array type"};
+    static const char *const names[] = {"",
+                                        "",
+                                        "time type",
+                                        "string type",
+                                        "bit field type",
+                                        "opaque type",
+                                        "compound type",
+                                        "reference type",
+                                        "enumeration of other than 1 byte",
+                                        "variable-length type",
+                                        "array type"};
     if (len < 8)
         return mr_error_plain(err, MR_E_FORMAT, "datatype message is too short (%zu bytes)", len);
     unsigned cls = b[0] & 15;
@@ -110,7 +125,8 @@ static int simple_type(struct mr_h5_dataset *d, const uint8_t *b, size_t len, st
 }
 
 /* {r, i}: how h5py stores complex numbers. Returns the length of a member's head, 0 if it is not as expected. */
-static size_t complex_member(const uint8_t *b, size_t len, unsigned version, uint32_t size, char name, uint32_t want_offset)
+static size_t complex_member(const uint8_t *b, size_t len, unsigned version, uint32_t size, char name,
+                             uint32_t want_offset)
 {
     size_t name_len = version >= 3 ? 2 : 8, width = size > 0xff ? 2 : 1;
     size_t head = version == 1 ? name_len + 4 + 4 + 4 + 4 + 16 : version == 2 ? name_len + 4 : name_len + width;
@@ -152,14 +168,16 @@ static int parse_type(struct mr_h5_dataset *d, const uint8_t *b, size_t len, str
         int rc = simple_type(d, b + 8, len - 8, err);
         if (rc == 0 && mr_load_le32(b + 4) != mr_dtype_bytes(d->dtype))
             return unsupported(err, "enumeration of an unusual base type");
-        if (rc == 0 && mr_load_le16(b + 1) == 2 && d->dtype == MR_I8 && len - 20 >= 13 && memcmp(b + 20, "FALSE", 6) == 0)
+        if (rc == 0 && mr_load_le16(b + 1) == 2 && d->dtype == MR_I8 && len - 20 >= 13 &&
+            memcmp(b + 20, "FALSE", 6) == 0)
             d->dtype = MR_BOOL;
         return rc;
     }
     return simple_type(d, b, len, err);
 }
 
-static int shared_type_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err);
+static int shared_type_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr,
+                               struct mr_error *err);
 
 /* A named datatype: the message holds the address of the object that has it. */
 static int shared_type(struct parts *p, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err)
@@ -167,12 +185,14 @@ static int shared_type(struct parts *p, const uint8_t *b, size_t len, uint64_t a
     unsigned version = len >= 2 ? b[0] : 0, ob = p->f->offset_bytes;
     size_t at = version == 1 ? 8 : 2;
     if (version < 1 || version > 3 || len < at + ob || (version == 3 && b[1] != 2) || p->depth > 0)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "shared datatype message (version %u) at %llu", version, (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "shared datatype message (version %u) at %llu", version,
+                              (unsigned long long)addr);
     p->depth++;
     return mr_h5_messages(p->f, mr_h5_address(p->f, b + at), shared_type_message, p, err);
 }
 
-static int type_message(struct parts *p, unsigned flags, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err)
+static int type_message(struct parts *p, unsigned flags, const uint8_t *b, size_t len, uint64_t addr,
+                        struct mr_error *err)
 {
     if (flags & 2)
         return shared_type(p, b, len, addr, err);
@@ -180,7 +200,8 @@ static int type_message(struct parts *p, unsigned flags, const uint8_t *b, size_
     return parse_type(p->d, b, len, err);
 }
 
-static int shared_type_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err)
+static int shared_type_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr,
+                               struct mr_error *err)
 {
     return type == MR_H5_DATATYPE ? type_message(user, flags, b, len, addr, err) : 0;
 }
@@ -188,9 +209,11 @@ static int shared_type_message(void *user, unsigned type, unsigned flags, const 
 /* ---- data layout (IV.A.2.i) ---- */
 
 /* The fields of chunk index `index` behind the common part of a version 4 layout; the address comes last. */
-static int parse_index(struct parts *p, const uint8_t *b, size_t len, unsigned flags, uint64_t addr, struct mr_error *err)
+static int parse_index(struct parts *p, const uint8_t *b, size_t len, unsigned flags, uint64_t addr,
+                       struct mr_error *err)
 {
-    static const uint8_t fixed[] = {[MR_H5_SINGLE] = 0, [MR_H5_IMPLICIT] = 0, [MR_H5_FIXED] = 1, [MR_H5_EXTENSIBLE] = 5, [MR_H5_BTREE2] = 6};
+    static const uint8_t fixed[] = {
+        [MR_H5_SINGLE] = 0, [MR_H5_IMPLICIT] = 0, [MR_H5_FIXED] = 1, [MR_H5_EXTENSIBLE] = 5, [MR_H5_BTREE2] = 6};
     unsigned ob = p->f->offset_bytes, lb = p->f->length_bytes;
     if (len < 1 || b[0] < MR_H5_SINGLE || b[0] > MR_H5_BTREE2)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "chunk index type %u", len ? b[0] : 0);
@@ -216,7 +239,8 @@ static int parse_chunked4(struct parts *p, const uint8_t *b, size_t len, uint64_
     if (flags & 1)
         return unsupported(err, "a dataset whose partial edge chunks are unfiltered");
     if (n < 2 || n > MR_H5_AXES + 1 || width < 1 || width > 8 || len < 5 + (size_t)n * width)
-        return mr_error_plain(err, MR_E_FORMAT, "bad chunk shape at %llu (%u axes of %u bytes)", (unsigned long long)addr, n, width);
+        return mr_error_plain(err, MR_E_FORMAT, "bad chunk shape at %llu (%u axes of %u bytes)",
+                              (unsigned long long)addr, n, width);
     for (unsigned i = 0; i + 1 < n; i++)
         p->d->chunk[i] = mr_h5_uint(b + 5 + i * width, width);
     p->d->chunk[MR_H5_AXES - 1] = n == MR_H5_AXES + 1 ? p->d->chunk[MR_H5_AXES - 1] : 0;
@@ -291,7 +315,8 @@ static int parse_pipeline(struct parts *p, const uint8_t *b, size_t len, uint64_
         size_t data = 4 * ((size_t)values + (version == 1 ? values & 1 : 0));
         if (len - at < head + name + data)
             return too_short(err, "filter", addr);
-        p->d->filter[i] = (struct mr_h5_filter){.id = (uint16_t)id, .optional = flags & 1, .value = values ? mr_load_le32(b + at + head + name) : 0};
+        p->d->filter[i] = (struct mr_h5_filter){
+            .id = (uint16_t)id, .optional = flags & 1, .value = values ? mr_load_le32(b + at + head + name) : 0};
         at += head + name + data;
     }
     p->d->filters = n;
@@ -321,26 +346,22 @@ static int parse_fill(struct parts *p, const uint8_t *b, size_t len, uint64_t ad
     return 0;
 }
 
-static int dataset_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err)
+static int dataset_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr,
+                           struct mr_error *err)
 {
     struct parts *p = user;
-    if ((flags & 2) && type != MR_H5_DATATYPE && (type == MR_H5_DATASPACE || type == MR_H5_FILL || type == MR_H5_PIPELINE || type == MR_H5_LAYOUT))
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "shared header message of type %u at %llu", type, (unsigned long long)addr);
+    if ((flags & 2) && type != MR_H5_DATATYPE &&
+        (type == MR_H5_DATASPACE || type == MR_H5_FILL || type == MR_H5_PIPELINE || type == MR_H5_LAYOUT))
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "shared header message of type %u at %llu", type,
+                              (unsigned long long)addr);
     switch (type) {
-    case MR_H5_DATASPACE:
-        return parse_space(p, b, len, addr, err);
-    case MR_H5_DATATYPE:
-        return type_message(p, flags, b, len, addr, err);
-    case MR_H5_LAYOUT:
-        return parse_layout(p, b, len, addr, err);
-    case MR_H5_PIPELINE:
-        return parse_pipeline(p, b, len, addr, err);
-    case MR_H5_FILL:
-        return parse_fill(p, b, len, addr, err);
-    case MR_H5_EXTERNAL:
-        return unsupported(err, "a dataset in external files");
-    default:
-        return 0;
+    case MR_H5_DATASPACE: return parse_space(p, b, len, addr, err);
+    case MR_H5_DATATYPE: return type_message(p, flags, b, len, addr, err);
+    case MR_H5_LAYOUT: return parse_layout(p, b, len, addr, err);
+    case MR_H5_PIPELINE: return parse_pipeline(p, b, len, addr, err);
+    case MR_H5_FILL: return parse_fill(p, b, len, addr, err);
+    case MR_H5_EXTERNAL: return unsupported(err, "a dataset in external files");
+    default: return 0;
     }
 }
 
@@ -352,7 +373,8 @@ static int check_chunks(const struct mr_h5_file *f, struct mr_h5_dataset *d, str
     for (unsigned i = 0; i < d->n && fits; i++)
         fits = d->chunk[i] > 0 && mr_mul_ok(bytes, d->chunk[i], &bytes);
     if (!fits || bytes > UINT32_MAX)
-        return mr_error_plain(err, fits ? MR_E_LIMIT : MR_E_FORMAT, "bad chunk shape (%llu axes, dataset has %u, chunks of %llu bytes)",
+        return mr_error_plain(err, fits ? MR_E_LIMIT : MR_E_FORMAT,
+                              "bad chunk shape (%llu axes, dataset has %u, chunks of %llu bytes)",
                               (unsigned long long)d->bytes, d->n, (unsigned long long)bytes);
     d->chunk_bytes = bytes;
     return 0;
@@ -369,18 +391,21 @@ static int check_contiguous(const struct mr_h5_file *f, struct mr_h5_dataset *d,
     if (d->addr == MR_H5_UNDEF || bytes == 0) { /* never written: all fill values */
         d->addr = MR_H5_UNDEF;
         if (bytes > f->size * MR_LIMIT_UNPACK_RATIO)
-            return mr_error_plain(err, MR_E_LIMIT, "a dataset of %llu bytes that was never written", (unsigned long long)bytes);
+            return mr_error_plain(err, MR_E_LIMIT, "a dataset of %llu bytes that was never written",
+                                  (unsigned long long)bytes);
     } else if (bytes != d->bytes && !(d->storage == MR_H5_COMPACT && bytes < d->bytes)) {
-        return mr_error_plain(err, MR_E_FORMAT, "the dataset has %llu bytes, its shape needs %llu", (unsigned long long)d->bytes, (unsigned long long)bytes);
+        return mr_error_plain(err, MR_E_FORMAT, "the dataset has %llu bytes, its shape needs %llu",
+                              (unsigned long long)d->bytes, (unsigned long long)bytes);
     } else if (!mr_h5_inside(f, d->addr, bytes)) {
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, file has %llu)", (unsigned long long)bytes,
-                              (unsigned long long)d->addr, (unsigned long long)f->size);
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, file has %llu)",
+                              (unsigned long long)bytes, (unsigned long long)d->addr, (unsigned long long)f->size);
     }
     d->bytes = bytes;
     return 0;
 }
 
-int mr_h5_dataset_read(struct mr_h5_file *f, uint64_t header, const char *path, struct mr_h5_dataset *out, struct mr_error *err)
+int mr_h5_dataset_read(struct mr_h5_file *f, uint64_t header, const char *path, struct mr_h5_dataset *out,
+                       struct mr_error *err)
 {
     struct mr_h5_dataset d = {0};
     struct parts p = {.f = f, .d = &d};
@@ -390,7 +415,10 @@ int mr_h5_dataset_read(struct mr_h5_file *f, uint64_t header, const char *path, 
     memcpy(d.path, path, n + 1);
     int rc = mr_h5_messages(f, header, dataset_message, &p, err);
     if (rc == 0 && (!p.has_space || !p.has_type || !p.has_layout))
-        rc = mr_error_plain(err, MR_E_FORMAT, "the header lacks a %s message", !p.has_space ? "dataspace" : !p.has_type ? "datatype" : "layout");
+        rc = mr_error_plain(err, MR_E_FORMAT, "the header lacks a %s message",
+                            !p.has_space  ? "dataspace"
+                            : !p.has_type ? "datatype"
+                                          : "layout");
     if (rc == 0)
         rc = d.storage == MR_H5_CHUNKED ? check_chunks(f, &d, err) : check_contiguous(f, &d, err);
     if (rc < 0)

@@ -22,7 +22,8 @@ uint64_t mr_h5_uint(const uint8_t *p, unsigned n)
 
 uint64_t mr_h5_address(const struct mr_h5_file *f, const uint8_t *p)
 {
-    uint64_t v = mr_h5_uint(p, f->offset_bytes), ones = f->offset_bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * f->offset_bytes)) - 1;
+    uint64_t v = mr_h5_uint(p, f->offset_bytes),
+             ones = f->offset_bytes == 8 ? UINT64_MAX : ((uint64_t)1 << (8 * f->offset_bytes)) - 1;
     return v == ones ? MR_H5_UNDEF : v;
 }
 
@@ -35,10 +36,11 @@ bool mr_h5_inside(const struct mr_h5_file *f, uint64_t addr, uint64_t len)
 int mr_h5_read(struct mr_h5_file *f, uint64_t addr, void *buf, size_t len, const char *what, struct mr_error *err)
 {
     if (addr == MR_H5_UNDEF || !mr_h5_inside(f, addr, len))
-        return mr_error_plain(err, MR_E_FORMAT, "%s lies outside the file (want %zu bytes at %llu, file has %llu)", what, len,
-                              (unsigned long long)addr, (unsigned long long)f->size);
+        return mr_error_plain(err, MR_E_FORMAT, "%s lies outside the file (want %zu bytes at %llu, file has %llu)",
+                              what, len, (unsigned long long)addr, (unsigned long long)f->size);
     if (f->budget == 0)
-        return mr_error_plain(err, MR_E_FORMAT, "metadata is cyclic or absurdly large (%s at %llu)", what, (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_FORMAT, "metadata is cyclic or absurdly large (%s at %llu)", what,
+                              (unsigned long long)addr);
     f->budget--;
     return mr_object_read(f->object, buf, len, addr + f->base, err);
 }
@@ -86,7 +88,8 @@ int mr_h5_check(const uint8_t *data, size_t len, const char *what, uint64_t addr
         return 0;
     uint32_t want = mr_load_le32(data + len - 4), have = mr_h5_checksum(data, len - 4);
     return want == have ? 0
-                        : mr_error_plain(err, MR_E_CORRUPT, "checksum of %s at %llu is %08x, want %08x", what, (unsigned long long)addr, have, want);
+                        : mr_error_plain(err, MR_E_CORRUPT, "checksum of %s at %llu is %08x, want %08x", what,
+                                         (unsigned long long)addr, have, want);
 }
 
 /* ---- superblock (II.A) ---- */
@@ -95,11 +98,14 @@ static int check_sizes(struct mr_h5_file *f, struct mr_error *err)
 {
     bool ok = (f->offset_bytes == 2 || f->offset_bytes == 4 || f->offset_bytes == 8) &&
               (f->length_bytes == 2 || f->length_bytes == 4 || f->length_bytes == 8);
-    return ok ? 0 : mr_error_plain(err, MR_E_UNSUPPORTED, "superblock with offsets of %u and lengths of %u bytes", f->offset_bytes, f->length_bytes);
+    return ok ? 0
+              : mr_error_plain(err, MR_E_UNSUPPORTED, "superblock with offsets of %u and lengths of %u bytes",
+                               f->offset_bytes, f->length_bytes);
 }
 
 /* Versions 0 and 1: fixed fields, then the root group's symbol table entry. */
-static int superblock_old(struct mr_h5_file *f, uint64_t at, unsigned version, uint64_t *end_of_file, struct mr_error *err)
+static int superblock_old(struct mr_h5_file *f, uint64_t at, unsigned version, uint64_t *end_of_file,
+                          struct mr_error *err)
 {
     uint8_t b[28 + 4 * 8 + 2 * 8];
     size_t fixed = version == 0 ? 24 : 28;
@@ -108,7 +114,8 @@ static int superblock_old(struct mr_h5_file *f, uint64_t at, unsigned version, u
         return rc;
     f->offset_bytes = b[13];
     f->length_bytes = b[14];
-    if ((rc = check_sizes(f, err)) < 0 || (rc = mr_h5_read(f, at, b, fixed + 6u * f->offset_bytes, "superblock", err)) < 0)
+    if ((rc = check_sizes(f, err)) < 0 ||
+        (rc = mr_h5_read(f, at, b, fixed + 6u * f->offset_bytes, "superblock", err)) < 0)
         return rc;
     const uint8_t *p = b + fixed;
     f->base = mr_h5_uint(p, f->offset_bytes);
@@ -148,7 +155,8 @@ int mr_h5_open(struct mr_object *o, struct mr_h5_file *out, struct mr_error *err
     /* A user block may precede the superblock, which then stands at 512, 1024, 2048 ... */
     for (;; at = at ? at * 2 : 512) {
         if (at + sizeof b > f.size)
-            return mr_error_plain(err, MR_E_FORMAT, "not an HDF5 file: no signature (%llu bytes)", (unsigned long long)f.size);
+            return mr_error_plain(err, MR_E_FORMAT, "not an HDF5 file: no signature (%llu bytes)",
+                                  (unsigned long long)f.size);
         if ((rc = mr_h5_read(&f, at, b, sizeof b, "signature", err)) < 0)
             return rc;
         if (memcmp(b, h5_magic, sizeof h5_magic) == 0)
@@ -160,10 +168,12 @@ int mr_h5_open(struct mr_object *o, struct mr_h5_file *out, struct mr_error *err
     if (rc < 0)
         return rc;
     if (f.base != at && f.base != 0)
-        return mr_error_plain(err, MR_E_FORMAT, "base address %llu does not fit the superblock at %llu", (unsigned long long)f.base, (unsigned long long)at);
+        return mr_error_plain(err, MR_E_FORMAT, "base address %llu does not fit the superblock at %llu",
+                              (unsigned long long)f.base, (unsigned long long)at);
     f.base = at;
     if (end_of_file > f.size)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (the superblock says %llu bytes, file has %llu)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "unexpected end of file (the superblock says %llu bytes, file has %llu)",
                               (unsigned long long)end_of_file, (unsigned long long)f.size);
     *out = f;
     return 0;
@@ -191,7 +201,8 @@ static int add_piece(struct header_walk *w, uint64_t addr, uint64_t len, struct 
 {
     w->total += MR_MIN(len, (uint64_t)HEADER_BYTES_MAX + 1);
     if (w->total > HEADER_BYTES_MAX || w->n >= HEADER_PIECES_MAX)
-        return mr_error_plain(err, MR_E_LIMIT, "object header of more than %u bytes at %llu", HEADER_BYTES_MAX, (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_LIMIT, "object header of more than %u bytes at %llu", HEADER_BYTES_MAX,
+                              (unsigned long long)addr);
     if (w->n == w->cap) {
         size_t cap = w->cap ? 2 * w->cap : 8;
         struct piece *grown = realloc(w->piece, cap * sizeof(*grown));
@@ -220,7 +231,8 @@ static int parse_messages(struct header_walk *w, const uint8_t *b, size_t len, u
         unsigned ob = w->f->offset_bytes, lb = w->f->length_bytes;
         if (type == MR_H5_CONTINUATION) {
             if (size < ob + lb)
-                return mr_error_plain(err, MR_E_FORMAT, "continuation message at %llu is too short", (unsigned long long)(addr + at));
+                return mr_error_plain(err, MR_E_FORMAT, "continuation message at %llu is too short",
+                                      (unsigned long long)(addr + at));
             rc = add_piece(w, mr_h5_address(w->f, b + at), mr_h5_uint(b + at + ob, lb), err);
         } else {
             rc = w->fn(w->user, type, flags, b + at, size, addr + at, err);
@@ -237,7 +249,8 @@ static int read_piece(struct header_walk *w, size_t i, struct mr_error *err)
     struct piece p = w->piece[i];
     bool framed = w->version == 2 && i > 0; /* "OCHK" ... checksum */
     if (!mr_h5_inside(w->f, p.addr, p.len) || (framed && p.len < 8))
-        return mr_error_plain(err, MR_E_FORMAT, "object header piece lies outside the file (want %llu bytes at %llu, file has %llu)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "object header piece lies outside the file (want %llu bytes at %llu, file has %llu)",
                               (unsigned long long)p.len, (unsigned long long)p.addr, (unsigned long long)w->f->size);
     uint8_t *b = malloc(p.len + 1);
     if (!b)
@@ -245,7 +258,8 @@ static int read_piece(struct header_walk *w, size_t i, struct mr_error *err)
     int rc = mr_h5_read(w->f, p.addr, b, p.len, "object header", err);
     if (rc == 0 && framed) {
         if (memcmp(b, "OCHK", 4) != 0)
-            rc = mr_error_plain(err, MR_E_FORMAT, "object header continuation at %llu lacks its signature", (unsigned long long)p.addr);
+            rc = mr_error_plain(err, MR_E_FORMAT, "object header continuation at %llu lacks its signature",
+                                (unsigned long long)p.addr);
         else if ((rc = mr_h5_check(b, p.len, "an object header continuation", p.addr, err)) == 0)
             rc = parse_messages(w, b + 4, p.len - 8, p.addr + 4, err);
     } else if (rc == 0) {
@@ -266,10 +280,13 @@ static int start_version2(struct header_walk *w, uint64_t header, struct mr_erro
     unsigned width = 1u << (w->flags & 3);
     size_t prefix = 6 + ((w->flags & 0x20) ? 16 : 0) + ((w->flags & 0x10) ? 4 : 0) + width;
     if (b[4] != 2 || (rc = mr_h5_read(w->f, header, b, prefix, "object header", err)) < 0)
-        return b[4] != 2 ? mr_error_plain(err, MR_E_UNSUPPORTED, "object header version %u at %llu", b[4], (unsigned long long)header) : rc;
+        return b[4] != 2 ? mr_error_plain(err, MR_E_UNSUPPORTED, "object header version %u at %llu", b[4],
+                                          (unsigned long long)header)
+                         : rc;
     uint64_t len = mr_h5_uint(b + prefix - width, width);
     if (len > HEADER_BYTES_MAX || !mr_h5_inside(w->f, header, prefix + len + 4))
-        return mr_error_plain(err, MR_E_FORMAT, "object header at %llu does not fit (%llu bytes)", (unsigned long long)header, (unsigned long long)len);
+        return mr_error_plain(err, MR_E_FORMAT, "object header at %llu does not fit (%llu bytes)",
+                              (unsigned long long)header, (unsigned long long)len);
     uint8_t *all = malloc(prefix + len + 4);
     if (!all)
         return mr_error_set(err, -ENOMEM, "cannot read an object header");
@@ -294,7 +311,8 @@ int mr_h5_messages(struct mr_h5_file *f, uint64_t header, mr_h5_message_fn *fn, 
         w.version = 1;
         rc = add_piece(&w, header + 16, mr_load_le32(b + 8), err);
     } else {
-        rc = mr_error_plain(err, MR_E_FORMAT, "no object header at %llu (version %u)", (unsigned long long)header, b[0]);
+        rc =
+            mr_error_plain(err, MR_E_FORMAT, "no object header at %llu (version %u)", (unsigned long long)header, b[0]);
     }
     for (size_t i = 0; i < w.n && rc >= 0; i++)
         rc = read_piece(&w, i, err);

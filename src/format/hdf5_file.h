@@ -1,6 +1,7 @@
-/* Reading HDF5 metadata without the HDF5 library: superblock (versions 0 to 3), object headers (1 and 2), groups (symbol
- * tables, compact and dense links), dataset descriptions and every chunk index of the format. Read once, by scan; what a
- * reader of samples needs is then in the layout, so that samples are read from any thread with no lock and no library.
+/* Reading HDF5 metadata without the HDF5 library: superblock (versions 0 to 3), object headers (1 and 2), groups
+ * (symbol tables, compact and dense links), dataset descriptions and every chunk index of the format. Read once, by
+ * scan; what a reader of samples needs is then in the layout, so that samples are read from any thread with no lock and
+ * no library.
  *
  * Hostile input is expected. Addresses are relative to the base address and checked against the file before each read;
  * a budget of metadata reads, proportional to the file, ends loops and shared sub-trees; checksums of the newer
@@ -21,8 +22,8 @@ struct mr_h5_file {
     struct mr_object *object;
     uint64_t size, base;
     unsigned offset_bytes, length_bytes;
-    uint64_t root;         /* object header of the root group */
-    uint64_t budget;       /* metadata reads left */
+    uint64_t root;   /* object header of the root group */
+    uint64_t budget; /* metadata reads left */
 };
 
 /* Fuzzing only: false makes the parser accept wrong metadata checksums, which a fuzzer cannot guess. */
@@ -54,11 +55,19 @@ enum mr_h5_message {
     MR_H5_CONTINUATION = 16,
     MR_H5_SYMBOL_TABLE = 17,
 };
-typedef int mr_h5_message_fn(void *user, unsigned type, unsigned flags, const uint8_t *data, size_t len, uint64_t addr, struct mr_error *err);
+typedef int mr_h5_message_fn(void *user, unsigned type, unsigned flags, const uint8_t *data, size_t len, uint64_t addr,
+                             struct mr_error *err);
 int mr_h5_messages(struct mr_h5_file *f, uint64_t header, mr_h5_message_fn *fn, void *user, struct mr_error *err);
 
 enum mr_h5_class { MR_H5_COMPACT = 0, MR_H5_CONTIGUOUS = 1, MR_H5_CHUNKED = 2 };
-enum mr_h5_index { MR_H5_BTREE1 = 0, MR_H5_SINGLE = 1, MR_H5_IMPLICIT = 2, MR_H5_FIXED = 3, MR_H5_EXTENSIBLE = 4, MR_H5_BTREE2 = 5 };
+enum mr_h5_index {
+    MR_H5_BTREE1 = 0,
+    MR_H5_SINGLE = 1,
+    MR_H5_IMPLICIT = 2,
+    MR_H5_FIXED = 3,
+    MR_H5_EXTENSIBLE = 4,
+    MR_H5_BTREE2 = 5
+};
 
 struct mr_h5_filter {
     uint16_t id;
@@ -76,24 +85,26 @@ struct mr_h5_dataset {
     uint64_t addr, bytes; /* contiguous and compact: of the data */
     enum mr_h5_index index;
     uint64_t chunk[MR_H5_AXES];
-    uint64_t chunk_bytes;     /* unfiltered */
-    uint64_t single_bytes;    /* MR_H5_SINGLE with filters */
+    uint64_t chunk_bytes;  /* unfiltered */
+    uint64_t single_bytes; /* MR_H5_SINGLE with filters */
     uint32_t single_mask;
-    bool wide_sizes;          /* filtered sizes in the index have 8 bytes (layout version 5) */
+    bool wide_sizes; /* filtered sizes in the index have 8 bytes (layout version 5) */
     struct mr_h5_filter filter[MR_H5_FILTERS];
     unsigned filters;
     uint8_t fill[16]; /* one element, in the file's byte order */
 };
 
 /* Parses one object as a dataset. MR_E_UNSUPPORTED when it is one that we cannot read (the reason is the message). */
-int mr_h5_dataset_read(struct mr_h5_file *f, uint64_t header, const char *path, struct mr_h5_dataset *out, struct mr_error *err);
+int mr_h5_dataset_read(struct mr_h5_file *f, uint64_t header, const char *path, struct mr_h5_dataset *out,
+                       struct mr_error *err);
 /* Calls fn for each dataset below the root group. */
 typedef int mr_h5_object_fn(void *user, const char *path, uint64_t header, struct mr_error *err);
 int mr_h5_walk(struct mr_h5_file *f, mr_h5_object_fn *fn, void *user, struct mr_error *err);
 
 /* Version 2 B-trees, for groups and chunks. `depth` 0 is a leaf. */
 typedef int mr_h5_record_fn(void *user, const uint8_t *record, size_t len, struct mr_error *err);
-int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigned type_b, mr_h5_record_fn *fn, void *user, struct mr_error *err);
+int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigned type_b, mr_h5_record_fn *fn,
+                 void *user, struct mr_error *err);
 
 /* One chunk of a dataset. */
 struct mr_h5_chunk {
@@ -101,8 +112,10 @@ struct mr_h5_chunk {
     uint32_t bytes, mask;
 };
 /* Chunks along each axis and in all; refuses counts that the file cannot hold. */
-int mr_h5_chunk_grid(const struct mr_h5_file *f, const struct mr_h5_dataset *d, uint64_t along[MR_H5_AXES], uint64_t *count, struct mr_error *err);
+int mr_h5_chunk_grid(const struct mr_h5_file *f, const struct mr_h5_dataset *d, uint64_t along[MR_H5_AXES],
+                     uint64_t *count, struct mr_error *err);
 /* The whole chunk map, in row-major order of the grid; malloc'ed. Linear in the number of chunks. */
-int mr_h5_chunk_map(struct mr_h5_file *f, const struct mr_h5_dataset *d, struct mr_h5_chunk **out, uint64_t *count, struct mr_error *err);
+int mr_h5_chunk_map(struct mr_h5_file *f, const struct mr_h5_dataset *d, struct mr_h5_chunk **out, uint64_t *count,
+                    struct mr_error *err);
 
 #endif

@@ -23,9 +23,9 @@ struct walk {
 struct object_look {
     struct mr_h5_file *f;
     bool is_dataset;
-    uint64_t tree, heap;        /* symbol table */
+    uint64_t tree, heap; /* symbol table */
     uint64_t dense_heap, dense_tree;
-    struct walk *walk;          /* set while links are followed */
+    struct walk *walk; /* set while links are followed */
 };
 
 static int visit(struct walk *w, const char *name, size_t len, uint64_t header, struct mr_error *err);
@@ -46,13 +46,15 @@ static int follow_link(struct walk *w, const uint8_t *b, size_t len, struct mr_e
     uint64_t n = mr_h5_uint(b + at, width);
     at += width;
     if (n > len - at || (type == 0 && len - at - n < w->f->offset_bytes))
-        return mr_error_plain(err, MR_E_FORMAT, "link name does not fit its message (%llu bytes)", (unsigned long long)n);
+        return mr_error_plain(err, MR_E_FORMAT, "link name does not fit its message (%llu bytes)",
+                              (unsigned long long)n);
     if (type != 0)
         return 0;
     return visit(w, (const char *)b + at, n, mr_h5_address(w->f, b + at + n), err);
 }
 
-static int look_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr, struct mr_error *err)
+static int look_message(void *user, unsigned type, unsigned flags, const uint8_t *b, size_t len, uint64_t addr,
+                        struct mr_error *err)
 {
     struct object_look *o = user;
     unsigned ob = o->f->offset_bytes;
@@ -61,7 +63,8 @@ static int look_message(void *user, unsigned type, unsigned flags, const uint8_t
         o->is_dataset = true;
     } else if (type == MR_H5_SYMBOL_TABLE) {
         if (len < 2 * ob)
-            return mr_error_plain(err, MR_E_FORMAT, "symbol table message at %llu is too short", (unsigned long long)addr);
+            return mr_error_plain(err, MR_E_FORMAT, "symbol table message at %llu is too short",
+                                  (unsigned long long)addr);
         o->tree = mr_h5_address(o->f, b);
         o->heap = mr_h5_address(o->f, b + ob);
     } else if (type == MR_H5_LINK_INFO) {
@@ -119,7 +122,8 @@ static int symbol_node(struct walk *w, uint64_t addr, const struct local_heap *h
             return rc;
         uint64_t name = mr_h5_uint(e, ob);
         if (name >= heap->len)
-            return mr_error_plain(err, MR_E_FORMAT, "name offset %llu beyond the heap of %llu bytes", (unsigned long long)name, (unsigned long long)heap->len);
+            return mr_error_plain(err, MR_E_FORMAT, "name offset %llu beyond the heap of %llu bytes",
+                                  (unsigned long long)name, (unsigned long long)heap->len);
         if (mr_load_le32(e + 2 * ob) == 2) /* soft link */
             continue;
         if ((rc = visit(w, heap->data + name, strlen(heap->data + name), mr_h5_address(w->f, e + ob), err)) < 0)
@@ -137,9 +141,11 @@ static int symbol_tree(struct walk *w, uint64_t addr, int level, const struct lo
     if (rc < 0)
         return rc;
     if (memcmp(head, "TREE", 4) != 0 || head[4] != 0 || (level >= 0 && head[5] != level))
-        return mr_error_plain(err, MR_E_FORMAT, "no group B-tree node of the right level at %llu", (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_FORMAT, "no group B-tree node of the right level at %llu",
+                              (unsigned long long)addr);
     for (unsigned i = 0; i < mr_load_le16(head + 6); i++) {
-        if ((rc = mr_h5_read(w->f, addr + 8 + 2u * ob + (uint64_t)i * (lb + ob), pair, lb + ob, "group B-tree node", err)) < 0)
+        if ((rc = mr_h5_read(w->f, addr + 8 + 2u * ob + (uint64_t)i * (lb + ob), pair, lb + ob, "group B-tree node",
+                             err)) < 0)
             return rc;
         uint64_t child = mr_h5_address(w->f, pair + lb);
         rc = head[5] == 0 ? symbol_node(w, child, heap, err) : symbol_tree(w, child, head[5] - 1, heap, err);
@@ -172,7 +178,8 @@ static int read_fractal_heap(struct walk *w, uint64_t addr, struct fractal_heap 
     if (rc < 0)
         return rc;
     if (memcmp(b, "FRHP", 4) != 0 || b[4] != 0 || mr_load_le16(b + 7) != 0)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "fractal heap at %llu (filtered or of another version)", (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "fractal heap at %llu (filtered or of another version)",
+                              (unsigned long long)addr);
     if ((rc = mr_h5_check(b, len, "a fractal heap", addr, err)) < 0)
         return rc;
     const uint8_t *p = b + 14 + lb + ob + lb + ob + 8 * lb;
@@ -183,14 +190,15 @@ static int read_fractal_heap(struct walk *w, uint64_t addr, struct fractal_heap 
     h.root = mr_h5_address(f, p + 2 + 2 * lb + 4);
     h.rows = mr_load_le16(p + 2 + 2 * lb + 4 + ob);
     uint64_t max_managed = mr_load_le32(b + 10);
-    if (h.width == 0 || h.start == 0 || (h.start & (h.start - 1)) || h.max_direct < h.start || h.max_direct > HEAP_BYTES_MAX || bits == 0 ||
-        bits > 64 || max_managed == 0)
+    if (h.width == 0 || h.start == 0 || (h.start & (h.start - 1)) || h.max_direct < h.start ||
+        h.max_direct > HEAP_BYTES_MAX || bits == 0 || bits > 64 || max_managed == 0)
         return mr_error_plain(err, MR_E_FORMAT, "bad fractal heap at %llu", (unsigned long long)addr);
     h.offset_len = (bits + 7) / 8;
     h.length_len = log2_floor(MR_MIN(h.max_direct, max_managed)) / 8 + 1;
     h.max_direct_rows = log2_floor(h.max_direct) - log2_floor(h.start) + 2;
     if (h.id_len < 1 + h.offset_len + h.length_len)
-        return mr_error_plain(err, MR_E_FORMAT, "bad fractal heap at %llu (identifiers of %u bytes)", (unsigned long long)addr, h.id_len);
+        return mr_error_plain(err, MR_E_FORMAT, "bad fractal heap at %llu (identifiers of %u bytes)",
+                              (unsigned long long)addr, h.id_len);
     *out = h;
     return 0;
 }
@@ -211,7 +219,8 @@ static int heap_address(const struct fractal_heap *h, uint64_t offset, uint64_t 
             row_at += size * h->width;
         }
         if (row >= rows || row > 40 || size > (uint64_t)1 << 40)
-            return mr_error_plain(err, MR_E_FORMAT, "heap offset %llu lies beyond the heap", (unsigned long long)offset);
+            return mr_error_plain(err, MR_E_FORMAT, "heap offset %llu lies beyond the heap",
+                                  (unsigned long long)offset);
         uint64_t column = (offset - row_at) / size;
         uint64_t entry = 5 + ob + h->offset_len + ((uint64_t)row * h->width + column) * ob;
         uint8_t b[8];
@@ -235,7 +244,8 @@ static int dense_record(void *user, const uint8_t *record, size_t len, struct mr
     struct fractal_heap *h = user;
     if (len < 4u + h->id_len || (record[4] & 0x30) != 0)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "a link name too long for its heap block");
-    uint64_t offset = mr_h5_uint(record + 5, h->offset_len), n = mr_h5_uint(record + 5 + h->offset_len, h->length_len), addr = 0;
+    uint64_t offset = mr_h5_uint(record + 5, h->offset_len), n = mr_h5_uint(record + 5 + h->offset_len, h->length_len),
+             addr = 0;
     uint8_t b[MR_H5_PATH_MAX + 64];
     if (n > sizeof b)
         return mr_error_plain(err, MR_E_LIMIT, "link message of %llu bytes", (unsigned long long)n);

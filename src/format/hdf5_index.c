@@ -1,9 +1,10 @@
-/* HDF5: the chunk map of a dataset, from any of the six indexes the format has: version 1 B-tree (everything written for
- * old readers), single chunk, implicit, fixed array, extensible array and version 2 B-tree (libver='latest'). Each node
- * is read once, so the time is linear in the number of chunks; the library's own queries in version 1.10 are quadratic.
+/* HDF5: the chunk map of a dataset, from any of the six indexes the format has: version 1 B-tree (everything written
+ * for old readers), single chunk, implicit, fixed array, extensible array and version 2 B-tree (libver='latest'). Each
+ * node is read once, so the time is linear in the number of chunks; the library's own queries in version 1.10 are
+ * quadratic.
  *
- * Chunks are collected into one array in row-major order of the chunk grid. A chunk that appears twice, lies outside the
- * file or has an impossible size is an error. See hdf5_file.h. */
+ * Chunks are collected into one array in row-major order of the chunk grid. A chunk that appears twice, lies outside
+ * the file or has an impossible size is an error. See hdf5_file.h. */
 #include "format/hdf5_file.h"
 
 #include <errno.h>
@@ -32,7 +33,8 @@ static unsigned enc_size(uint64_t limit)
     return log2_floor(limit) / 8 + 1;
 }
 
-static int put_chunk(struct collect *c, const uint64_t *scaled, uint64_t addr, uint64_t bytes, uint32_t mask, struct mr_error *err)
+static int put_chunk(struct collect *c, const uint64_t *scaled, uint64_t addr, uint64_t bytes, uint32_t mask,
+                     struct mr_error *err)
 {
     uint64_t index = 0;
     for (unsigned i = 0; i < c->d->n; i++) {
@@ -42,13 +44,15 @@ static int put_chunk(struct collect *c, const uint64_t *scaled, uint64_t addr, u
     }
     if (addr == MR_H5_UNDEF)
         return 0;
-    if (bytes == 0 || bytes > UINT32_MAX || !mr_h5_inside(c->f, addr, bytes) || (c->d->filters == 0 && bytes != c->d->chunk_bytes))
-        return mr_error_plain(err, MR_E_FORMAT, "chunk %llu does not fit (want %llu bytes at %llu, file has %llu)", (unsigned long long)index,
-                              (unsigned long long)bytes, (unsigned long long)addr, (unsigned long long)c->f->size);
+    if (bytes == 0 || bytes > UINT32_MAX || !mr_h5_inside(c->f, addr, bytes) ||
+        (c->d->filters == 0 && bytes != c->d->chunk_bytes))
+        return mr_error_plain(err, MR_E_FORMAT, "chunk %llu does not fit (want %llu bytes at %llu, file has %llu)",
+                              (unsigned long long)index, (unsigned long long)bytes, (unsigned long long)addr,
+                              (unsigned long long)c->f->size);
     struct mr_h5_chunk *m = &c->map[index];
     if (m->addr != MR_H5_UNDEF)
-        return mr_error_plain(err, MR_E_FORMAT, "chunk %llu appears twice in the index (at %llu and %llu)", (unsigned long long)index,
-                              (unsigned long long)m->addr, (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_FORMAT, "chunk %llu appears twice in the index (at %llu and %llu)",
+                              (unsigned long long)index, (unsigned long long)m->addr, (unsigned long long)addr);
     *m = (struct mr_h5_chunk){.addr = addr, .bytes = (uint32_t)bytes, .mask = mask};
     return 0;
 }
@@ -63,7 +67,8 @@ static int btree1(struct collect *c, uint64_t addr, int level, struct mr_error *
     if (rc < 0)
         return rc;
     if (memcmp(head, "TREE", 4) != 0 || head[4] != 1 || (level >= 0 && head[5] != level))
-        return mr_error_plain(err, MR_E_FORMAT, "no chunk B-tree node of the right level at %llu", (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_FORMAT, "no chunk B-tree node of the right level at %llu",
+                              (unsigned long long)addr);
     size_t key = 8 + 8 * (size_t)(n + 1), pair = key + ob, entries = mr_load_le16(head + 6);
     uint8_t *b = malloc(entries * pair + 1);
     if (!b)
@@ -80,8 +85,9 @@ static int btree1(struct collect *c, uint64_t addr, int level, struct mr_error *
             uint64_t at = mr_load_le64(e + 8 + 8 * k);
             scaled[k] = at / c->d->chunk[k];
             if (at % c->d->chunk[k])
-                rc = mr_error_plain(err, MR_E_FORMAT, "chunk offset %llu on axis %u is not a multiple of %llu (B-tree node at %llu)",
-                                    (unsigned long long)at, k, (unsigned long long)c->d->chunk[k], (unsigned long long)addr);
+                rc = mr_error_plain(
+                    err, MR_E_FORMAT, "chunk offset %llu on axis %u is not a multiple of %llu (B-tree node at %llu)",
+                    (unsigned long long)at, k, (unsigned long long)c->d->chunk[k], (unsigned long long)addr);
         }
         if (rc >= 0)
             rc = put_chunk(c, scaled, child, mr_load_le32(e), mr_load_le32(e + 4), err);
@@ -107,21 +113,24 @@ static int number_axes(const struct mr_h5_dataset *d, struct numbering *out, str
             unlimited++;
             out->axis[n++] = i;
         }
-    if (unlimited > 1 || (unlimited == 0 && d->index == MR_H5_EXTENSIBLE) || (unlimited == 1 && d->index != MR_H5_EXTENSIBLE))
+    if (unlimited > 1 || (unlimited == 0 && d->index == MR_H5_EXTENSIBLE) ||
+        (unlimited == 1 && d->index != MR_H5_EXTENSIBLE))
         return mr_error_plain(err, MR_E_FORMAT, "chunk index %d does not fit %u unlimited axes", d->index, unlimited);
     for (unsigned i = 0; i < d->n; i++)
         if (d->max_dim[i] != UINT64_MAX)
             out->axis[n++] = i;
     for (unsigned i = 0; i < n; i++) {
         unsigned a = out->axis[i];
-        out->per[i] = d->max_dim[a] == UINT64_MAX ? UINT64_MAX : d->max_dim[a] / d->chunk[a] + (d->max_dim[a] % d->chunk[a] != 0);
+        out->per[i] =
+            d->max_dim[a] == UINT64_MAX ? UINT64_MAX : d->max_dim[a] / d->chunk[a] + (d->max_dim[a] % d->chunk[a] != 0);
         if (out->per[i] == 0)
             out->per[i] = 1;
     }
     return 0;
 }
 
-static void number_to_scaled(const struct mr_h5_dataset *d, const struct numbering *num, uint64_t number, uint64_t *scaled)
+static void number_to_scaled(const struct mr_h5_dataset *d, const struct numbering *num, uint64_t number,
+                             uint64_t *scaled)
 {
     for (unsigned i = d->n; i-- > 1;) {
         scaled[num->axis[i]] = number % num->per[i];
@@ -131,7 +140,8 @@ static void number_to_scaled(const struct mr_h5_dataset *d, const struct numberi
 }
 
 /* A run of array elements (addresses, or addresses with size and mask), the first of which is number `first`. */
-static int put_elements(struct collect *c, const struct numbering *num, const uint8_t *b, uint64_t n, uint64_t first, struct mr_error *err)
+static int put_elements(struct collect *c, const struct numbering *num, const uint8_t *b, uint64_t n, uint64_t first,
+                        struct mr_error *err)
 {
     unsigned ob = c->f->offset_bytes;
     size_t size = c->d->filters ? ob + c->size_len + 4 : ob;
@@ -150,14 +160,16 @@ static int put_elements(struct collect *c, const struct numbering *num, const ui
     return 0;
 }
 
-/* Reads `n` elements and their checksum at `addr`, behind `prefix` bytes that the checksum covers too, and puts them. */
-static int read_elements(struct collect *c, const struct numbering *num, uint64_t addr, size_t prefix, uint64_t n, uint64_t first,
-                         const char *what, struct mr_error *err)
+/* Reads `n` elements and their checksum at `addr`, behind `prefix` bytes that the checksum covers too, and puts them.
+ */
+static int read_elements(struct collect *c, const struct numbering *num, uint64_t addr, size_t prefix, uint64_t n,
+                         uint64_t first, const char *what, struct mr_error *err)
 {
     size_t size = c->d->filters ? c->f->offset_bytes + c->size_len + 4 : c->f->offset_bytes;
     uint64_t len;
     if (!mr_mul_ok(n, size, &len) || !mr_add_ok(len, prefix + 4, &len) || !mr_h5_inside(c->f, addr, len))
-        return mr_error_plain(err, MR_E_FORMAT, "%s at %llu lies outside the file (%llu elements)", what, (unsigned long long)addr, (unsigned long long)n);
+        return mr_error_plain(err, MR_E_FORMAT, "%s at %llu lies outside the file (%llu elements)", what,
+                              (unsigned long long)addr, (unsigned long long)n);
     uint8_t *b = malloc(len);
     if (!b)
         return mr_error_set(err, -ENOMEM, "cannot read %llu bytes of chunk index", (unsigned long long)len);
@@ -172,8 +184,8 @@ static int read_elements(struct collect *c, const struct numbering *num, uint64_
 
 /* Elements in pages of 2^page_bits, each with a checksum; pages whose bit is clear were never written. `bits` may be
  * NULL: all pages are there. */
-static int read_pages(struct collect *c, const struct numbering *num, uint64_t addr, uint64_t n, uint64_t first, unsigned page_bits,
-                      const uint8_t *bits, const char *what, struct mr_error *err)
+static int read_pages(struct collect *c, const struct numbering *num, uint64_t addr, uint64_t n, uint64_t first,
+                      unsigned page_bits, const uint8_t *bits, const char *what, struct mr_error *err)
 {
     uint64_t per = (uint64_t)1 << page_bits;
     size_t size = c->d->filters ? c->f->offset_bytes + c->size_len + 4 : c->f->offset_bytes;
@@ -202,7 +214,8 @@ static int fixed_array(struct collect *c, struct mr_error *err)
         return rc;
     size_t elem = c->d->filters ? ob + c->size_len + 4 : ob;
     if (memcmp(b, "FAHD", 4) != 0 || b[4] != 0 || b[5] != (c->d->filters ? 1 : 0) || b[6] != elem || b[7] > 30)
-        return mr_error_plain(err, MR_E_FORMAT, "bad fixed array at %llu (elements of %u bytes, want %zu)", (unsigned long long)c->d->addr, b[6], elem);
+        return mr_error_plain(err, MR_E_FORMAT, "bad fixed array at %llu (elements of %u bytes, want %zu)",
+                              (unsigned long long)c->d->addr, b[6], elem);
     if ((rc = mr_h5_check(b, len, "a fixed array", c->d->addr, err)) < 0)
         return rc;
     unsigned page_bits = b[7];
@@ -210,14 +223,16 @@ static int fixed_array(struct collect *c, struct mr_error *err)
     if (block == MR_H5_UNDEF)
         return 0;
     if (n > CHUNKS_MAX)
-        return mr_error_plain(err, MR_E_LIMIT, "fixed array of %llu chunks (limit %llu)", (unsigned long long)n, (unsigned long long)CHUNKS_MAX);
+        return mr_error_plain(err, MR_E_LIMIT, "fixed array of %llu chunks (limit %llu)", (unsigned long long)n,
+                              (unsigned long long)CHUNKS_MAX);
     size_t prefix = 6 + ob;
     if (n <= (uint64_t)1 << page_bits)
         return read_elements(c, &num, block, prefix, n, 0, "fixed array block", err);
     uint64_t pages = (n + ((uint64_t)1 << page_bits) - 1) >> page_bits;
     size_t bits_len = (size_t)(pages + 7) / 8;
     if (!mr_h5_inside(c->f, block, prefix + bits_len + 4))
-        return mr_error_plain(err, MR_E_FORMAT, "fixed array block at %llu lies outside the file", (unsigned long long)block);
+        return mr_error_plain(err, MR_E_FORMAT, "fixed array block at %llu lies outside the file",
+                              (unsigned long long)block);
     uint8_t *bits = malloc(prefix + bits_len + 4);
     if (!bits)
         return mr_error_set(err, -ENOMEM, "cannot read a chunk index");
@@ -225,7 +240,8 @@ static int fixed_array(struct collect *c, struct mr_error *err)
     if (rc == 0)
         rc = mr_h5_check(bits, prefix + bits_len + 4, "a fixed array block", block, err);
     if (rc == 0)
-        rc = read_pages(c, &num, block + prefix + bits_len + 4, n, 0, page_bits, bits + prefix, "fixed array page", err);
+        rc =
+            read_pages(c, &num, block + prefix + bits_len + 4, n, 0, page_bits, bits + prefix, "fixed array page", err);
     free(bits);
     return rc;
 }
@@ -239,13 +255,15 @@ struct earray {
     uint64_t max_set; /* elements that were ever set: nothing lies beyond */
 };
 
-static int ea_data_block(struct earray *a, uint64_t addr, uint64_t n, uint64_t first, const uint8_t *page_init, struct mr_error *err)
+static int ea_data_block(struct earray *a, uint64_t addr, uint64_t n, uint64_t first, const uint8_t *page_init,
+                         struct mr_error *err)
 {
     size_t prefix = 6u + a->c->f->offset_bytes + a->offset_len;
     if (addr == MR_H5_UNDEF)
         return 0;
     if (n > (uint64_t)1 << a->page_bits)
-        return read_pages(a->c, &a->num, addr + prefix + 4, n, first, a->page_bits, page_init, "extensible array page", err);
+        return read_pages(a->c, &a->num, addr + prefix + 4, n, first, a->page_bits, page_init, "extensible array page",
+                          err);
     return read_elements(a->c, &a->num, addr, prefix, n, first, "extensible array block", err);
 }
 
@@ -255,11 +273,13 @@ static int ea_super_block(struct earray *a, unsigned u, uint64_t addr, uint64_t 
     unsigned ob = a->c->f->offset_bytes;
     uint64_t blocks = (uint64_t)1 << (u / 2), per = ((uint64_t)1 << ((u + 1) / 2)) * a->min_elems;
     uint64_t pages = per > (uint64_t)1 << a->page_bits ? per >> a->page_bits : 0;
-    uint64_t init_len = (pages + 7) / 8, prefix = 6u + ob + a->offset_len, len = prefix + blocks * init_len + blocks * ob + 4;
+    uint64_t init_len = (pages + 7) / 8, prefix = 6u + ob + a->offset_len,
+             len = prefix + blocks * init_len + blocks * ob + 4;
     if (addr == MR_H5_UNDEF)
         return 0;
     if (!mr_h5_inside(a->c->f, addr, len))
-        return mr_error_plain(err, MR_E_FORMAT, "extensible array super block at %llu lies outside the file", (unsigned long long)addr);
+        return mr_error_plain(err, MR_E_FORMAT, "extensible array super block at %llu lies outside the file",
+                              (unsigned long long)addr);
     uint8_t *b = malloc(len);
     if (!b)
         return mr_error_set(err, -ENOMEM, "cannot read a chunk index");
@@ -318,15 +338,17 @@ static int extensible_array(struct collect *c, struct mr_error *err)
     size_t len = 12u + 6 * lb + ob + 4, elem = c->d->filters ? ob + c->size_len + 4 : ob;
     struct earray a = {.c = c};
     int rc;
-    if ((rc = number_axes(c->d, &a.num, err)) < 0 || (rc = mr_h5_read(c->f, c->d->addr, b, len, "extensible array", err)) < 0)
+    if ((rc = number_axes(c->d, &a.num, err)) < 0 ||
+        (rc = mr_h5_read(c->f, c->d->addr, b, len, "extensible array", err)) < 0)
         return rc;
     a.max_bits = b[7];
     a.index_elems = b[8];
     a.min_elems = b[9];
     a.min_ptrs = b[10];
     a.page_bits = b[11];
-    bool ok = memcmp(b, "EAHD", 4) == 0 && b[4] == 0 && b[5] == (c->d->filters ? 1 : 0) && b[6] == elem && a.max_bits >= 1 && a.max_bits <= 40 &&
-              a.min_elems >= 1 && !(a.min_elems & (a.min_elems - 1)) && a.min_ptrs >= 2 && !(a.min_ptrs & (a.min_ptrs - 1)) && a.page_bits <= 30 &&
+    bool ok = memcmp(b, "EAHD", 4) == 0 && b[4] == 0 && b[5] == (c->d->filters ? 1 : 0) && b[6] == elem &&
+              a.max_bits >= 1 && a.max_bits <= 40 && a.min_elems >= 1 && !(a.min_elems & (a.min_elems - 1)) &&
+              a.min_ptrs >= 2 && !(a.min_ptrs & (a.min_ptrs - 1)) && a.page_bits <= 30 &&
               log2_floor(a.min_elems) <= a.max_bits;
     if (!ok)
         return mr_error_plain(err, MR_E_FORMAT, "bad extensible array at %llu", (unsigned long long)c->d->addr);
@@ -357,7 +379,8 @@ static int tree2_node(struct tree2 *t, uint64_t addr, unsigned depth, uint64_t r
     size_t pointer = depth ? ob + t->nrec_len + (depth > 1 ? t->total_len[depth - 1] : 0) : 0;
     uint64_t len = 6 + records * t->record_bytes + (depth ? (records + 1) * pointer : 0) + 4;
     if (len > t->node_bytes || !mr_h5_inside(t->f, addr, len))
-        return mr_error_plain(err, MR_E_FORMAT, "B-tree node at %llu does not fit (%llu records)", (unsigned long long)addr, (unsigned long long)records);
+        return mr_error_plain(err, MR_E_FORMAT, "B-tree node at %llu does not fit (%llu records)",
+                              (unsigned long long)addr, (unsigned long long)records);
     uint8_t *b = malloc(len);
     if (!b)
         return mr_error_set(err, -ENOMEM, "cannot read a B-tree node");
@@ -369,7 +392,8 @@ static int tree2_node(struct tree2 *t, uint64_t addr, unsigned depth, uint64_t r
     const uint8_t *record = b + 6, *child = record + records * t->record_bytes;
     for (uint64_t i = 0; i <= records && rc >= 0; i++) {
         if (depth)
-            rc = tree2_node(t, mr_h5_address(t->f, child + i * pointer), depth - 1, mr_h5_uint(child + i * pointer + ob, t->nrec_len), err);
+            rc = tree2_node(t, mr_h5_address(t->f, child + i * pointer), depth - 1,
+                            mr_h5_uint(child + i * pointer + ob, t->nrec_len), err);
         if (rc >= 0 && i < records)
             rc = t->fn(t->user, record + i * t->record_bytes, t->record_bytes, err);
     }
@@ -377,7 +401,8 @@ static int tree2_node(struct tree2 *t, uint64_t addr, unsigned depth, uint64_t r
     return rc;
 }
 
-int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigned type_b, mr_h5_record_fn *fn, void *user, struct mr_error *err)
+int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigned type_b, mr_h5_record_fn *fn,
+                 void *user, struct mr_error *err)
 {
     unsigned ob = f->offset_bytes, lb = f->length_bytes;
     uint8_t b[16 + 8 + 2 + 8 + 4];
@@ -385,11 +410,17 @@ int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigne
     int rc = mr_h5_read(f, header, b, len, "B-tree", err);
     if (rc < 0)
         return rc;
-    struct tree2 t = {.f = f, .node_bytes = mr_load_le32(b + 6), .record_bytes = mr_load_le16(b + 10), .type = b[5], .fn = fn, .user = user};
+    struct tree2 t = {.f = f,
+                      .node_bytes = mr_load_le32(b + 6),
+                      .record_bytes = mr_load_le16(b + 10),
+                      .type = b[5],
+                      .fn = fn,
+                      .user = user};
     unsigned depth = mr_load_le16(b + 12);
     if (memcmp(b, "BTHD", 4) != 0 || b[4] != 0 || (b[5] != type_a && b[5] != type_b) || t.record_bytes == 0 ||
         t.node_bytes < 10u + t.record_bytes || depth > BTREE2_DEPTH_MAX)
-        return mr_error_plain(err, MR_E_FORMAT, "bad B-tree at %llu (type %u, depth %u)", (unsigned long long)header, b[5], depth);
+        return mr_error_plain(err, MR_E_FORMAT, "bad B-tree at %llu (type %u, depth %u)", (unsigned long long)header,
+                              b[5], depth);
     if ((rc = mr_h5_check(b, len, "a B-tree", header, err)) < 0)
         return rc;
     uint64_t most = (t.node_bytes - 10) / t.record_bytes, below = most;
@@ -397,7 +428,8 @@ int mr_h5_btree2(struct mr_h5_file *f, uint64_t header, unsigned type_a, unsigne
     for (unsigned u = 1; u <= depth; u++) {
         uint64_t pointer = ob + t.nrec_len + (u > 1 ? t.total_len[u - 1] : 0);
         if (t.node_bytes < 10 + pointer)
-            return mr_error_plain(err, MR_E_FORMAT, "bad B-tree at %llu (nodes of %u bytes)", (unsigned long long)header, t.node_bytes);
+            return mr_error_plain(err, MR_E_FORMAT, "bad B-tree at %llu (nodes of %u bytes)",
+                                  (unsigned long long)header, t.node_bytes);
         most = (t.node_bytes - 10 - pointer) / (t.record_bytes + pointer);
         if (!mr_mul_ok(most + 1, below, &below) || !mr_add_ok(below, most, &below))
             return mr_error_plain(err, MR_E_FORMAT, "bad B-tree at %llu (depth %u)", (unsigned long long)header, depth);
@@ -417,12 +449,14 @@ static int chunk_record(void *user, const uint8_t *r, size_t len, struct mr_erro
         return mr_error_plain(err, MR_E_FORMAT, "chunk record of %zu bytes (want %zu)", len, at + 8 * c->d->n);
     for (unsigned i = 0; i < c->d->n; i++)
         scaled[i] = mr_load_le64(r + at + 8 * i);
-    return put_chunk(c, scaled, mr_h5_address(c->f, r), bytes, c->d->filters ? mr_load_le32(r + ob + c->size_len) : 0, err);
+    return put_chunk(c, scaled, mr_h5_address(c->f, r), bytes, c->d->filters ? mr_load_le32(r + ob + c->size_len) : 0,
+                     err);
 }
 
 /* ---- the map ---- */
 
-int mr_h5_chunk_grid(const struct mr_h5_file *f, const struct mr_h5_dataset *d, uint64_t along[MR_H5_AXES], uint64_t *count, struct mr_error *err)
+int mr_h5_chunk_grid(const struct mr_h5_file *f, const struct mr_h5_dataset *d, uint64_t along[MR_H5_AXES],
+                     uint64_t *count, struct mr_error *err)
 {
     uint64_t n = 1;
     bool fits = true;
@@ -431,7 +465,8 @@ int mr_h5_chunk_grid(const struct mr_h5_file *f, const struct mr_h5_dataset *d, 
         fits = fits && mr_mul_ok(n, along[i], &n);
     }
     if (!fits || n > CHUNKS_MAX || n > f->size)
-        return mr_error_plain(err, MR_E_LIMIT, "the dataset's shape has more chunks than a file of %llu bytes can hold", (unsigned long long)f->size);
+        return mr_error_plain(err, MR_E_LIMIT, "the dataset's shape has more chunks than a file of %llu bytes can hold",
+                              (unsigned long long)f->size);
     *count = n;
     return 0;
 }
@@ -445,7 +480,8 @@ static int implicit_chunks(struct collect *c, struct mr_error *err)
     uint64_t total = 1; /* chunks at the maximum size, which fixes the order */
     for (unsigned i = 0; i < c->d->n && rc == 0; i++)
         if (!mr_mul_ok(total, num.per[i], &total) || total > c->f->size)
-            rc = mr_error_plain(err, MR_E_LIMIT, "more chunks than a file of %llu bytes can hold", (unsigned long long)c->f->size);
+            rc = mr_error_plain(err, MR_E_LIMIT, "more chunks than a file of %llu bytes can hold",
+                                (unsigned long long)c->f->size);
     for (uint64_t i = 0; i < total && rc == 0; i++) {
         uint64_t scaled[MR_H5_AXES] = {0}, at;
         number_to_scaled(c->d, &num, i, scaled);
@@ -462,12 +498,15 @@ static int single_chunk(struct collect *c, struct mr_error *err)
     const uint64_t scaled[MR_H5_AXES] = {0};
     if (c->count > 1)
         return mr_error_plain(err, MR_E_FORMAT, "a single chunk for a grid of %llu", (unsigned long long)c->count);
-    return put_chunk(c, scaled, c->d->addr, c->d->filters ? c->d->single_bytes : c->d->chunk_bytes, c->d->single_mask, err);
+    return put_chunk(c, scaled, c->d->addr, c->d->filters ? c->d->single_bytes : c->d->chunk_bytes, c->d->single_mask,
+                     err);
 }
 
-int mr_h5_chunk_map(struct mr_h5_file *f, const struct mr_h5_dataset *d, struct mr_h5_chunk **out, uint64_t *count, struct mr_error *err)
+int mr_h5_chunk_map(struct mr_h5_file *f, const struct mr_h5_dataset *d, struct mr_h5_chunk **out, uint64_t *count,
+                    struct mr_error *err)
 {
-    struct collect c = {.f = f, .d = d, .size_len = d->wide_sizes ? 8 : MR_MIN(1 + (log2_floor(d->chunk_bytes) + 8) / 8, 8)};
+    struct collect c = {
+        .f = f, .d = d, .size_len = d->wide_sizes ? 8 : MR_MIN(1 + (log2_floor(d->chunk_bytes) + 8) / 8, 8)};
     int rc = mr_h5_chunk_grid(f, d, c.along, &c.count, err);
     if (rc < 0)
         return rc;

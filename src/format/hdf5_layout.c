@@ -30,7 +30,8 @@ static bool derive(struct mr_h5_layout *l)
     return mr_mul_ok(inner, l->chunk[0], &l->chunk_bytes) && l->chunk_bytes <= UINT32_MAX;
 }
 
-int mr_h5_layout_make(const struct mr_h5_layout *l, const struct mr_h5_chunk *map, uint64_t count, struct mr_layout *out, struct mr_error *err)
+int mr_h5_layout_make(const struct mr_h5_layout *l, const struct mr_h5_chunk *map, uint64_t count,
+                      struct mr_layout *out, struct mr_error *err)
 {
     unsigned entry = 0;
     if (l->mode == MR_H5_MAP) {
@@ -80,7 +81,8 @@ int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, s
     const uint8_t *b = layout->data;
     struct mr_h5_layout l = {0};
     size_t at = LAYOUT_FIXED, used = 0;
-    if (layout->len < LAYOUT_FIXED || b[0] != LAYOUT_VERSION || b[1] > MR_H5_MAP || b[2] > MR_H5_FILTERS || b[3] > MR_H5_AXES)
+    if (layout->len < LAYOUT_FIXED || b[0] != LAYOUT_VERSION || b[1] > MR_H5_MAP || b[2] > MR_H5_FILTERS ||
+        b[3] > MR_H5_AXES)
         return bad(layout, err);
     l.mode = b[1];
     l.pipeline.n = b[2];
@@ -98,7 +100,8 @@ int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, s
     if (rc < 0 || (rc = mr_array_desc_decode(b + at, layout->len - at, &l.desc, &used, err)) < 0)
         return rc;
     at += used;
-    if ((l.desc.flags & ~(unsigned)MR_ARRAY_SWAP) != MR_ARRAY_ROWS || (l.mode != MR_H5_DIRECT && l.chunk_axes != l.desc.dims.n + 1) || !derive(&l))
+    if ((l.desc.flags & ~(unsigned)MR_ARRAY_SWAP) != MR_ARRAY_ROWS ||
+        (l.mode != MR_H5_DIRECT && l.chunk_axes != l.desc.dims.n + 1) || !derive(&l))
         return bad(layout, err);
     if (l.mode == MR_H5_CHUNK && l.per_sample > 1)
         return bad(layout, err);
@@ -121,5 +124,6 @@ int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, s
 struct mr_h5_chunk mr_h5_layout_chunk(const struct mr_h5_layout *l, uint64_t number)
 {
     const uint8_t *e = l->map + number * l->entry_bytes;
-    return (struct mr_h5_chunk){.addr = mr_load_le64(e), .bytes = mr_load_le32(e + 8), .mask = l->entry_bytes == 16 ? mr_load_le32(e + 12) : 0};
+    return (struct mr_h5_chunk){
+        .addr = mr_load_le64(e), .bytes = mr_load_le32(e + 8), .mask = l->entry_bytes == 16 ? mr_load_le32(e + 12) : 0};
 }

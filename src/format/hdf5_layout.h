@@ -4,8 +4,8 @@
  *   MAP     spread over several chunks; aux is the sample's number, and the layout has the chunk map.
  * A range of length 0 for a sample with bytes means that it was never written: all fill values.
  *
- * Encoded: version u8 = 1, mode u8, filters u8, chunk axes u8 (0 or axes of the dataset), entry bytes u8 (MAP: 12 or 16,
- * else 0), 3 zero bytes, fill u8[16], per filter: id u16, 0 u16, value u32; chunk dims u64 each; array description
+ * Encoded: version u8 = 1, mode u8, filters u8, chunk axes u8 (0 or axes of the dataset), entry bytes u8 (MAP: 12 or
+ * 16, else 0), 3 zero bytes, fill u8[16], per filter: id u16, 0 u16, value u32; chunk dims u64 each; array description
  * (array_common.h); MAP: chunk count u64, per chunk: address u64 (all ones: none), bytes u32, and mask u32 with 16. */
 #ifndef MR_FORMAT_HDF5_LAYOUT_H
 #define MR_FORMAT_HDF5_LAYOUT_H
@@ -31,7 +31,8 @@ struct mr_h5_layout {
 };
 
 /* `map` may be NULL unless the mode is MAP. */
-int mr_h5_layout_make(const struct mr_h5_layout *l, const struct mr_h5_chunk *map, uint64_t count, struct mr_layout *out, struct mr_error *err);
+int mr_h5_layout_make(const struct mr_h5_layout *l, const struct mr_h5_chunk *map, uint64_t count,
+                      struct mr_layout *out, struct mr_error *err);
 /* Checks all but the map's entries, in constant time. */
 int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, struct mr_error *err);
 /* The entry of one chunk. */

@@ -38,8 +38,13 @@ static uint8_t *message(uint8_t *p, unsigned type, unsigned flags, const uint8_t
 /* A number type without its wrapper; returns the length. */
 static size_t number_type(enum mr_dtype t, uint8_t b[20])
 {
-    static const uint8_t f16[] = {15, 10, 5, 10, 15, 0}, f32[] = {31, 23, 8, 23, 127, 0}, f64[] = {63, 52, 11, 52, 0xff, 3}, bf16[] = {15, 7, 8, 7, 127, 0};
-    const uint8_t *f = t == MR_F16 ? f16 : t == MR_F32 || t == MR_C64 ? f32 : t == MR_F64 || t == MR_C128 ? f64 : t == MR_BF16 ? bf16 : NULL;
+    static const uint8_t f16[] = {15, 10, 5, 10, 15, 0}, f32[] = {31, 23, 8, 23, 127, 0},
+                         f64[] = {63, 52, 11, 52, 0xff, 3}, bf16[] = {15, 7, 8, 7, 127, 0};
+    const uint8_t *f = t == MR_F16                   ? f16
+                       : t == MR_F32 || t == MR_C64  ? f32
+                       : t == MR_F64 || t == MR_C128 ? f64
+                       : t == MR_BF16                ? bf16
+                                                     : NULL;
     unsigned size = mr_dtype_swap_unit(t);
     memset(b, 0, 20);
     mr_store_le32(b + 4, size);
@@ -117,7 +122,8 @@ static uint8_t *dataset_header(uint8_t *p, const struct mr_h5_dataset *d)
     p = message(p, MR_H5_DATASPACE, 0, b, 8 + 8 * (size_t)d->n);
     p = message(p, MR_H5_DATATYPE, 1, b, datatype(d->dtype, b));
     bool chunked = d->storage == MR_H5_CHUNKED;
-    const uint8_t fill[8] = {2, chunked ? 3 : 1, 2, 1}; /* allocated step by step or at once; written if set; default value */
+    const uint8_t fill[8] = {2, chunked ? 3 : 1, 2,
+                             1}; /* allocated step by step or at once; written if set; default value */
     p = message(p, MR_H5_FILL, 1, fill, sizeof fill);
     memset(b, 0, sizeof b);
     p = message(p, MR_H5_LAYOUT, 0, b, layout_body(d, b));
@@ -152,7 +158,8 @@ static void superblock(uint8_t *b, uint64_t file_bytes)
     mr_store_le64(b + 88, AT_HEAP);
 }
 
-void mr_h5_metadata(const struct mr_h5_dataset *records, const struct mr_h5_dataset *labels, uint64_t file_bytes, uint8_t out[MR_H5_META_BYTES])
+void mr_h5_metadata(const struct mr_h5_dataset *records, const struct mr_h5_dataset *labels, uint64_t file_bytes,
+                    uint8_t out[MR_H5_META_BYTES])
 {
     memset(out, 0, MR_H5_META_BYTES);
     superblock(out, file_bytes);
@@ -227,9 +234,10 @@ static void put_key(const struct tree_writer *t, uint64_t number, uint8_t *p)
     mr_store_le64(p + 8 + 8 * n, past ? mr_dtype_bytes(t->d->dtype) : 0);
 }
 
-/* Writes one level whose children are `children`; child i begins with chunk number i * span. For leaves the children are
- * the chunks themselves; above, nodes that follow each other from `child_base` on. */
-static int write_level(struct tree_writer *t, unsigned level, uint64_t children, uint64_t span, uint64_t child_base, uint64_t *base, struct mr_error *err)
+/* Writes one level whose children are `children`; child i begins with chunk number i * span. For leaves the children
+ * are the chunks themselves; above, nodes that follow each other from `child_base` on. */
+static int write_level(struct tree_writer *t, unsigned level, uint64_t children, uint64_t span, uint64_t child_base,
+                       uint64_t *base, struct mr_error *err)
 {
     const unsigned fan = 2 * CHUNK_K;
     uint64_t nodes = (children + fan - 1) / fan;
@@ -259,8 +267,8 @@ static int write_level(struct tree_writer *t, unsigned level, uint64_t children,
     return 0;
 }
 
-int mr_h5_write_btree(struct mr_array_output *o, const struct mr_h5_dataset *d, const struct mr_h5_chunk *map, uint64_t count, uint64_t *root,
-                      struct mr_error *err)
+int mr_h5_write_btree(struct mr_array_output *o, const struct mr_h5_dataset *d, const struct mr_h5_chunk *map,
+                      uint64_t count, uint64_t *root, struct mr_error *err)
 {
     struct tree_writer t = {.o = o, .d = d, .map = map, .count = count};
     if (count == 0) {

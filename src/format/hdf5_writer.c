@@ -1,6 +1,6 @@
-/* The HDF5 writer: samples in the dataset 'records', shape (n, *dims), labels in 'labels' (int64), left out when no sample
- * has one. Contiguous unless chunks or compression are asked for. Payload streams to its place behind the reserved
- * metadata; chunked data passes through one band:
+/* The HDF5 writer: samples in the dataset 'records', shape (n, *dims), labels in 'labels' (int64), left out when no
+ * sample has one. Contiguous unless chunks or compression are asked for. Payload streams to its place behind the
+ * reserved metadata; chunked data passes through one band:
  *
  *   axes before a (chunk 1) | axis a, the first with chunks of more than one row | axes behind a
  *   a band is chunk[a] rows of axis a; when it is full, each chunk in it is cut out, compressed and appended
@@ -26,9 +26,9 @@ struct h5_writer {
     int level; /* 0 = no deflate */
     bool streamed;
     /* chunked */
-    unsigned axis;           /* the banded one */
-    uint64_t row_bytes;      /* of one index of that axis */
-    uint64_t row;            /* first row of the band on that axis */
+    unsigned axis;                           /* the banded one */
+    uint64_t row_bytes;                      /* of one index of that axis */
+    uint64_t row;                            /* first row of the band on that axis */
     uint64_t band_rows, band_len, band_used; /* rows, bytes wanted and present */
     uint8_t *band, *chunk, *packed;
     size_t packed_cap;
@@ -93,7 +93,8 @@ static int start_chunks(struct h5_writer *w, struct mr_error *err)
     if (w->streamed)
         return 0;
     if (w->band_len > BAND_MAX_BYTES)
-        return mr_error_plain(err, MR_E_CONFIG, "chunks of this shape need %llu bytes of buffer (limit %llu): use flatter ones",
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "chunks of this shape need %llu bytes of buffer (limit %llu): use flatter ones",
                               (unsigned long long)w->band_len, (unsigned long long)BAND_MAX_BYTES);
     w->band = malloc(MR_MAX(w->band_len, 1));
     w->chunk = malloc(d->chunk_bytes);
@@ -126,11 +127,13 @@ static int start_file(struct h5_writer *w, struct mr_error *err)
     return rc == 0 && d->storage == MR_H5_CHUNKED ? start_chunks(w, err) : rc;
 }
 
-int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out, struct mr_error *err)
+int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
+                      struct mr_error *err)
 {
     if (!spec->fixed_size && spec->samples > 1) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "hdf5 keeps samples of one shape in a file ('%s')", path);
-        return mr_error_hint(err, "write one sample per file, or use npz, tfrecord or indexed_binary"), MR_E_UNSUPPORTED;
+        return mr_error_hint(err, "write one sample per file, or use npz, tfrecord or indexed_binary"),
+               MR_E_UNSUPPORTED;
     }
     struct h5_writer *w = calloc(1, sizeof(*w));
     if (!w)
@@ -182,12 +185,14 @@ static void next_band(struct h5_writer *w)
     w->band_used = 0;
 }
 
-/* Copies one chunk out of the band, zero-padded at the edges. `origin` is its corner on the axes from the banded one on. */
+/* Copies one chunk out of the band, zero-padded at the edges. `origin` is its corner on the axes from the banded one
+ * on. */
 static void cut_chunk(const struct h5_writer *w, const uint64_t *origin)
 {
     const struct mr_h5_dataset *d = &w->d;
     unsigned n = d->n - w->axis;
-    uint64_t box[MR_H5_AXES], from[MR_H5_AXES], to[MR_H5_AXES], src = 0, step_from = mr_dtype_bytes(d->dtype), step_to = step_from;
+    uint64_t box[MR_H5_AXES], from[MR_H5_AXES], to[MR_H5_AXES], src = 0, step_from = mr_dtype_bytes(d->dtype),
+                                                                step_to = step_from;
     for (unsigned i = n; i-- > 0;) {
         unsigned axis = w->axis + i;
         uint64_t have = i ? d->dim[axis] : w->band_rows;
@@ -315,7 +320,8 @@ int mr_h5_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, struct m
         r.raw = (struct mr_extent){w->map[w->chunks - 1].addr, w->map[w->chunks - 1].bytes};
     } else if (mode == MR_H5_MAP) {
         if (number >= 1u << 24)
-            return mr_error_plain(err, MR_E_LIMIT, "more than %u samples in one hdf5 file with chunks of this shape", 1u << 24);
+            return mr_error_plain(err, MR_E_LIMIT, "more than %u samples in one hdf5 file with chunks of this shape",
+                                  1u << 24);
         r.aux = (uint32_t)number;
         for (uint64_t i = w->first_chunk; i < w->chunks; i++)
             r.raw.length += w->map[i].bytes;
@@ -338,7 +344,9 @@ static void h5_writer_free(struct h5_writer *w)
 
 static int make_layout(struct h5_writer *w, struct mr_layout *layout, struct mr_error *err)
 {
-    struct mr_h5_layout l = {.mode = mode_of(w), .desc = {.dtype = w->d.dtype, .flags = MR_ARRAY_ROWS, .rows = w->d.dim[0], .dims = w->a.info.dims}};
+    struct mr_h5_layout l = {
+        .mode = mode_of(w),
+        .desc = {.dtype = w->d.dtype, .flags = MR_ARRAY_ROWS, .rows = w->d.dim[0], .dims = w->a.info.dims}};
     if (l.mode != MR_H5_DIRECT) {
         l.pipeline.n = w->d.filters;
         l.pipeline.filter[0] = w->d.filter[0];
@@ -354,7 +362,8 @@ static int finish_file(struct h5_writer *w, uint64_t *file_bytes, struct mr_erro
     struct mr_array_output *o = &w->a.out;
     uint8_t meta[MR_H5_META_BYTES];
     uint64_t size = mr_array_output_pos(o);
-    struct mr_h5_dataset labels = {.dtype = MR_I64, .n = 1, .dim = {w->a.samples}, .storage = MR_H5_CONTIGUOUS, .bytes = 8 * w->a.samples};
+    struct mr_h5_dataset labels = {
+        .dtype = MR_I64, .n = 1, .dim = {w->a.samples}, .storage = MR_H5_CONTIGUOUS, .bytes = 8 * w->a.samples};
     w->d.bytes = size - MR_H5_META_BYTES;
     int rc = mr_array_output_zeros(o, MR_ALIGN_UP(size, 8) - size, err);
     labels.addr = mr_array_output_pos(o);

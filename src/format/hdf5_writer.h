@@ -4,7 +4,8 @@
 
 #include "format/array_common.h"
 
-int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out, struct mr_error *err);
+int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
+                      struct mr_error *err);
 int mr_h5_sample_begin(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
 int mr_h5_sample_data(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
 int mr_h5_sample_end(struct mr_writer *w, struct mr_sample_ref *ref, struct mr_error *err);
@@ -13,6 +14,7 @@ void mr_h5_writer_abort(struct mr_writer *w);
 
 /* Copies a box of `n` axes between two arrays with byte strides; the last axis must be dense (stride = elem) in both.
  * n = 0 copies one element. */
-void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src, const uint64_t *src_stride, const uint64_t *box, unsigned n, unsigned elem);
+void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src, const uint64_t *src_stride,
+                    const uint64_t *box, unsigned n, unsigned elem);
 
 #endif

@@ -16,10 +16,12 @@ int mr_npy_header_length(const uint8_t prefix[MR_NPY_PREFIX], uint64_t *out, str
         return mr_error_plain(err, MR_E_FORMAT, "not a .npy array: wrong magic bytes at its start");
     unsigned major = prefix[6];
     if (major < 1 || major > 3 || prefix[7] != 0)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "unknown .npy version %u.%u (want 1.0, 2.0 or 3.0)", major, prefix[7]);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "unknown .npy version %u.%u (want 1.0, 2.0 or 3.0)", major,
+                              prefix[7]);
     uint64_t len = major == 1 ? 10u + mr_load_le16(prefix + 8) : 12ull + mr_load_le32(prefix + 8);
     if (len < MR_NPY_PREFIX || len > MR_LIMIT_HEADER_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "bad .npy header length %llu (limit %u bytes)", (unsigned long long)len, MR_LIMIT_HEADER_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "bad .npy header length %llu (limit %u bytes)", (unsigned long long)len,
+                              MR_LIMIT_HEADER_BYTES);
     *out = len;
     return 0;
 }
@@ -119,10 +121,12 @@ static int parse_descr(const char *text, struct mr_npy_header *h, struct mr_erro
 
 static int bad_dict(const struct scanner *s, const uint8_t *data, const char *want, struct mr_error *err)
 {
-    return mr_error_plain(err, MR_E_FORMAT, "bad .npy header at byte %zu: want %s", (size_t)((const uint8_t *)s->at - data), want);
+    return mr_error_plain(err, MR_E_FORMAT, "bad .npy header at byte %zu: want %s",
+                          (size_t)((const uint8_t *)s->at - data), want);
 }
 
-static int parse_value(struct scanner *s, const char *key, const uint8_t *data, struct mr_npy_header *h, struct mr_error *err)
+static int parse_value(struct scanner *s, const char *key, const uint8_t *data, struct mr_npy_header *h,
+                       struct mr_error *err)
 {
     if (strcmp(key, "descr") == 0) {
         char descr[32];
@@ -168,7 +172,8 @@ int mr_npy_header_parse(const uint8_t *data, size_t len, struct mr_npy_header *o
 {
     struct mr_npy_header h = {0};
     if (len < MR_NPY_PREFIX)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the .npy header (want %u bytes, have %zu)", MR_NPY_PREFIX, len);
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the .npy header (want %u bytes, have %zu)",
+                              MR_NPY_PREFIX, len);
     int rc = mr_npy_header_length(data, &h.payload_offset, err);
     if (rc < 0)
         return rc;
@@ -206,18 +211,22 @@ int mr_npy_header_parse(const uint8_t *data, size_t len, struct mr_npy_header *o
     return 0;
 }
 
-int mr_npy_header_read(struct mr_object *o, uint64_t offset, uint64_t limit, struct mr_npy_header *out, struct mr_error *err)
+int mr_npy_header_read(struct mr_object *o, uint64_t offset, uint64_t limit, struct mr_npy_header *out,
+                       struct mr_error *err)
 {
     uint8_t prefix[MR_NPY_PREFIX];
     uint64_t len;
     int rc;
     if (limit < sizeof prefix)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want a header of %zu bytes at %llu, have %llu)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "unexpected end of the array (want a header of %zu bytes at %llu, have %llu)",
                               sizeof prefix, (unsigned long long)offset, (unsigned long long)limit);
-    if ((rc = mr_object_read(o, prefix, sizeof prefix, offset, err)) < 0 || (rc = mr_npy_header_length(prefix, &len, err)) < 0)
+    if ((rc = mr_object_read(o, prefix, sizeof prefix, offset, err)) < 0 ||
+        (rc = mr_npy_header_length(prefix, &len, err)) < 0)
         return rc;
     if (len > limit)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the array (want a header of %llu bytes at %llu, have %llu)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "unexpected end of the array (want a header of %llu bytes at %llu, have %llu)",
                               (unsigned long long)len, (unsigned long long)offset, (unsigned long long)limit);
     uint8_t *data = malloc(len);
     if (!data)
@@ -257,14 +266,16 @@ size_t mr_npy_header_build(enum mr_dtype dtype, const uint64_t *shape, unsigned 
     return total;
 }
 
-int mr_npy_header_desc(const struct mr_npy_header *h, bool rows, bool last, struct mr_array_desc *out, struct mr_error *err)
+int mr_npy_header_desc(const struct mr_npy_header *h, bool rows, bool last, struct mr_array_desc *out,
+                       struct mr_error *err)
 {
     struct mr_array_desc a = {.dtype = h->dtype, .flags = h->flags};
     if (rows && h->n == 0)
         return mr_error_plain(err, MR_E_USAGE, "the array has no axis, so it has no rows");
     unsigned skip = rows ? 1 : 0;
     if (h->n - skip > MR_DIMS_MAX)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "a sample would have %u axes (limit %u)", h->n - skip, MR_DIMS_MAX);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "a sample would have %u axes (limit %u)", h->n - skip,
+                              MR_DIMS_MAX);
     a.dims.n = h->n - skip;
     for (unsigned i = 0; i < a.dims.n; i++)
         a.dims.dim[i] = h->shape[last ? i : i + skip];
@@ -276,7 +287,8 @@ int mr_npy_header_desc(const struct mr_npy_header *h, bool rows, bool last, stru
         a.flags &= rows && a.dims.n == 1 ? ~0u : ~(unsigned)MR_ARRAY_FORTRAN;
     uint64_t bytes;
     if (!mr_array_bytes(&a.dims, a.dtype, &bytes) || bytes > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "a sample exceeds the limit of %llu bytes", (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "a sample exceeds the limit of %llu bytes",
+                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
     if (!rows && a.dims.n > 0 && bytes / MR_MAX(a.dims.dim[0], 1) > 0)
         a.flags |= MR_ARRAY_FLEX;
     *out = a;

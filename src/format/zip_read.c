@@ -36,7 +36,8 @@ static int multi_disk(struct mr_error *err)
 }
 
 /* The zip64 end record, if a locator precedes the ordinary one. Returns 1 if there is one. */
-static int read_eocd64(struct mr_object *o, uint64_t eocd_at, struct directory *d, uint64_t *end_at, struct mr_error *err)
+static int read_eocd64(struct mr_object *o, uint64_t eocd_at, struct directory *d, uint64_t *end_at,
+                       struct mr_error *err)
 {
     uint8_t loc[LOCATOR_BYTES], rec[EOCD64_BYTES];
     int rc;
@@ -58,7 +59,8 @@ static int read_eocd64(struct mr_object *o, uint64_t eocd_at, struct directory *
             return rc;
         if (mr_load_le32(rec) != SIG_EOCD64)
             continue;
-        if (mr_load_le32(rec + 16) != 0 || mr_load_le32(rec + 20) != 0 || mr_load_le64(rec + 24) != mr_load_le64(rec + 32))
+        if (mr_load_le32(rec + 16) != 0 || mr_load_le32(rec + 20) != 0 ||
+            mr_load_le64(rec + 24) != mr_load_le64(rec + 32))
             return multi_disk(err);
         d->entries = mr_load_le64(rec + 32);
         d->bytes = mr_load_le64(rec + 40);
@@ -66,8 +68,8 @@ static int read_eocd64(struct mr_object *o, uint64_t eocd_at, struct directory *
         *end_at = candidates[i];
         return 1;
     }
-    return mr_error_plain(err, MR_E_FORMAT, "zip64 end record is missing (locator at %llu points to %llu)", (unsigned long long)room,
-                          (unsigned long long)at);
+    return mr_error_plain(err, MR_E_FORMAT, "zip64 end record is missing (locator at %llu points to %llu)",
+                          (unsigned long long)room, (unsigned long long)at);
 }
 
 /* Finds the end record: the last signature whose comment ends within the file. */
@@ -95,7 +97,8 @@ static int find_eocd(struct mr_object *o, uint64_t size, uint8_t eocd[EOCD_BYTES
             }
         free(buf);
         if (take == tail)
-            return mr_error_plain(err, MR_E_FORMAT, "not a zip archive, or cut short: no end record in the last %zu bytes of %llu", tail,
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "not a zip archive, or cut short: no end record in the last %zu bytes of %llu", tail,
                                   (unsigned long long)size);
     }
 }
@@ -107,11 +110,13 @@ static int find_directory(struct mr_object *o, struct directory *out, struct mr_
     int rc;
     if ((rc = mr_object_size(o, &size, err)) < 0 || (rc = find_eocd(o, size, e, &at, err)) < 0)
         return rc;
-    struct directory d = {.entries = mr_load_le16(e + 10), .bytes = mr_load_le32(e + 12), .offset = mr_load_le32(e + 16)};
+    struct directory d = {
+        .entries = mr_load_le16(e + 10), .bytes = mr_load_le32(e + 12), .offset = mr_load_le32(e + 16)};
     end = at;
     if ((rc = read_eocd64(o, at, &d, &end, err)) < 0)
         return rc;
-    if (rc == 0 && (mr_load_le16(e + 4) != 0 || mr_load_le16(e + 6) != 0 || mr_load_le16(e + 8) != mr_load_le16(e + 10)))
+    if (rc == 0 &&
+        (mr_load_le16(e + 4) != 0 || mr_load_le16(e + 6) != 0 || mr_load_le16(e + 8) != mr_load_le16(e + 10)))
         return multi_disk(err);
     uint64_t stored_end;
     if (!mr_add_ok(d.offset, d.bytes, &stored_end) || stored_end > end)
@@ -120,8 +125,8 @@ static int find_directory(struct mr_object *o, struct directory *out, struct mr_
     d.prefix = end - stored_end;
     d.offset += d.prefix;
     if (d.bytes > DIRECTORY_MAX || d.entries > d.bytes / CENTRAL_BYTES)
-        return mr_error_plain(err, MR_E_FORMAT, "zip directory of %llu bytes cannot list %llu members", (unsigned long long)d.bytes,
-                              (unsigned long long)d.entries);
+        return mr_error_plain(err, MR_E_FORMAT, "zip directory of %llu bytes cannot list %llu members",
+                              (unsigned long long)d.bytes, (unsigned long long)d.entries);
     *out = d;
     return 0;
 }
@@ -155,17 +160,18 @@ static bool apply_zip64(const uint8_t *extra, size_t len, uint64_t *const field[
 int mr_zip_check_ratio(uint64_t packed_bytes, uint64_t bytes, struct mr_error *err)
 {
     if (bytes > MR_LIMIT_UNPACKED_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "zip member unpacks to %llu bytes (limit %llu)", (unsigned long long)bytes,
-                              (unsigned long long)MR_LIMIT_UNPACKED_BYTES);
+        return mr_error_plain(err, MR_E_LIMIT, "zip member unpacks to %llu bytes (limit %llu)",
+                              (unsigned long long)bytes, (unsigned long long)MR_LIMIT_UNPACKED_BYTES);
     if (bytes / MR_LIMIT_UNPACK_RATIO > packed_bytes)
-        return mr_error_plain(err, MR_E_LIMIT, "zip member claims to unpack %llu bytes to %llu, which deflate cannot do",
+        return mr_error_plain(err, MR_E_LIMIT,
+                              "zip member claims to unpack %llu bytes to %llu, which deflate cannot do",
                               (unsigned long long)packed_bytes, (unsigned long long)bytes);
     return 0;
 }
 
 /* One entry of the directory. *used = its length. */
-static int parse_central(const uint8_t *p, size_t len, const struct directory *d, struct mr_zip_member *m, char *name, size_t *used,
-                         struct mr_error *err)
+static int parse_central(const uint8_t *p, size_t len, const struct directory *d, struct mr_zip_member *m, char *name,
+                         size_t *used, struct mr_error *err)
 {
     if (len < CENTRAL_BYTES || mr_load_le32(p) != SIG_CENTRAL)
         return mr_error_plain(err, MR_E_FORMAT, "bad zip directory: entry signature is missing");
@@ -187,10 +193,12 @@ static int parse_central(const uint8_t *p, size_t len, const struct directory *d
     if (mr_load_le16(p + 34) != 0 && mr_load_le16(p + 34) != UINT16_MAX)
         return multi_disk(err);
     uint64_t end;
-    if (!mr_add_ok(m->header_offset, d->prefix, &m->header_offset) || !mr_add_ok(m->header_offset, MR_ZIP_LOCAL_BYTES + n, &end) ||
-        !mr_add_ok(end, m->packed_bytes, &end) || end > d->offset)
-        return mr_error_plain(err, MR_E_FORMAT, "zip member '%s' does not fit (%llu bytes at %llu, directory at %llu)", name,
-                              (unsigned long long)m->packed_bytes, (unsigned long long)m->header_offset, (unsigned long long)d->offset);
+    if (!mr_add_ok(m->header_offset, d->prefix, &m->header_offset) ||
+        !mr_add_ok(m->header_offset, MR_ZIP_LOCAL_BYTES + n, &end) || !mr_add_ok(end, m->packed_bytes, &end) ||
+        end > d->offset)
+        return mr_error_plain(err, MR_E_FORMAT, "zip member '%s' does not fit (%llu bytes at %llu, directory at %llu)",
+                              name, (unsigned long long)m->packed_bytes, (unsigned long long)m->header_offset,
+                              (unsigned long long)d->offset);
     if (m->method == MR_ZIP_STORED && m->packed_bytes != m->bytes && !(m->flags & FLAG_ENCRYPTED))
         return mr_error_plain(err, MR_E_FORMAT, "stored zip member '%s' has %llu bytes but claims %llu", name,
                               (unsigned long long)m->packed_bytes, (unsigned long long)m->bytes);
@@ -218,8 +226,8 @@ static int check_overlap(const struct mr_zip_list *l, struct mr_error *err)
     for (size_t i = 1; i < l->n && rc == 0; i++) {
         const struct mr_zip_member *a = sorted[i - 1], *b = sorted[i];
         if (a->header_offset + MR_ZIP_LOCAL_BYTES + strlen(a->name) + a->packed_bytes > b->header_offset)
-            rc = mr_error_plain(err, MR_E_FORMAT, "zip members '%s' and '%s' overlap at byte %llu; refused", a->name, b->name,
-                                (unsigned long long)b->header_offset);
+            rc = mr_error_plain(err, MR_E_FORMAT, "zip members '%s' and '%s' overlap at byte %llu; refused", a->name,
+                                b->name, (unsigned long long)b->header_offset);
     }
     free(sorted);
     return rc;
@@ -232,7 +240,9 @@ static int parse_directory(const uint8_t *raw, const struct directory *d, struct
         size_t used = 0;
         int rc = parse_central(raw + at, d->bytes - at, d, &l->member[l->n], l->names + name_at, &used, err);
         if (rc < 0)
-            return mr_error_context(err, "zip directory entry %llu at byte %llu", (unsigned long long)i, (unsigned long long)(d->offset + at)), rc;
+            return mr_error_context(err, "zip directory entry %llu at byte %llu", (unsigned long long)i,
+                                    (unsigned long long)(d->offset + at)),
+                   rc;
         name_at += strlen(l->member[l->n].name) + 1;
         l->n++;
         at += used;
@@ -296,7 +306,8 @@ static uint32_t descriptor_length(const uint8_t *p, size_t len, const struct mr_
     return 0;
 }
 
-int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct mr_zip_member *m, struct mr_zip_place *out, struct mr_error *err)
+int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct mr_zip_member *m,
+                  struct mr_zip_place *out, struct mr_error *err)
 {
     uint8_t h[MR_ZIP_LOCAL_BYTES];
     struct mr_zip_place place = {0};
@@ -304,7 +315,9 @@ int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct
     if (m->flags & (FLAG_ENCRYPTED | FLAG_STRONG | FLAG_MASKED))
         return mr_error_plain(err, MR_E_UNSUPPORTED, "zip member '%s' is encrypted", m->name);
     if (m->method != MR_ZIP_STORED && m->method != MR_ZIP_DEFLATED)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "zip member '%s' has compression method %u (want 0 stored or 8 deflated)", m->name, m->method);
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "zip member '%s' has compression method %u (want 0 stored or 8 deflated)", m->name,
+                              m->method);
     if (m->method == MR_ZIP_DEFLATED && (rc = mr_zip_check_ratio(m->packed_bytes, m->bytes, err)) < 0)
         return rc;
     if ((rc = mr_object_read(o, h, sizeof h, m->header_offset, err)) < 0)
@@ -313,7 +326,8 @@ int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct
     uint64_t data = m->header_offset + place.prefix_bytes; /* header_offset is below the file size: no overflow */
     if (mr_load_le32(h) != SIG_LOCAL || mr_load_le16(h + 8) != m->method || data > l->directory_offset ||
         m->packed_bytes > l->directory_offset - data)
-        return mr_error_plain(err, MR_E_FORMAT, "local header of zip member '%s' at byte %llu disagrees with the directory", m->name,
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "local header of zip member '%s' at byte %llu disagrees with the directory", m->name,
                               (unsigned long long)m->header_offset);
     if (m->flags & FLAG_DESCRIPTOR) {
         uint8_t tail[24];
@@ -323,14 +337,16 @@ int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct
             return rc;
         place.descriptor_bytes = descriptor_length(tail, n, m);
         if (place.descriptor_bytes == 0)
-            return mr_error_plain(err, MR_E_FORMAT, "data descriptor of zip member '%s' at byte %llu disagrees with the directory", m->name,
-                                  (unsigned long long)(data + m->packed_bytes));
+            return mr_error_plain(err, MR_E_FORMAT,
+                                  "data descriptor of zip member '%s' at byte %llu disagrees with the directory",
+                                  m->name, (unsigned long long)(data + m->packed_bytes));
     }
     *out = place;
     return 0;
 }
 
-int mr_zip_local_parse(const uint8_t *span, size_t len, const struct mr_zip_place *place, struct mr_zip_local *out, struct mr_error *err)
+int mr_zip_local_parse(const uint8_t *span, size_t len, const struct mr_zip_place *place, struct mr_zip_local *out,
+                       struct mr_error *err)
 {
     uint64_t around = (uint64_t)place->prefix_bytes + place->descriptor_bytes;
     if (place->prefix_bytes < MR_ZIP_LOCAL_BYTES || around > len || mr_load_le32(span) != SIG_LOCAL ||
@@ -354,21 +370,24 @@ int mr_zip_local_parse(const uint8_t *span, size_t len, const struct mr_zip_plac
         return mr_error_plain(err, MR_E_FORMAT, "zip local header has a short zip64 field");
     }
     if (z.packed_bytes != len - around)
-        return mr_error_plain(err, MR_E_CHANGED, "zip member has %llu bytes now, %llu when it was scanned", (unsigned long long)z.packed_bytes,
-                              (unsigned long long)(len - around));
+        return mr_error_plain(err, MR_E_CHANGED, "zip member has %llu bytes now, %llu when it was scanned",
+                              (unsigned long long)z.packed_bytes, (unsigned long long)(len - around));
     *out = z;
     return 0;
 }
 
-int mr_zip_inflate(void *inflater, const void *packed, size_t packed_bytes, void *out, size_t bytes, struct mr_error *err)
+int mr_zip_inflate(void *inflater, const void *packed, size_t packed_bytes, void *out, size_t bytes,
+                   struct mr_error *err)
 {
     size_t got = 0;
     enum libdeflate_result r = libdeflate_deflate_decompress(inflater, packed, packed_bytes, out, bytes, &got);
     if (r == LIBDEFLATE_INSUFFICIENT_SPACE)
         return mr_error_plain(err, MR_E_CORRUPT, "deflated data is longer than the %zu bytes it claims", bytes);
     if (r != LIBDEFLATE_SUCCESS)
-        return mr_error_plain(err, MR_E_CORRUPT, "deflated data is damaged (%zu bytes packed, %zu wanted)", packed_bytes, bytes);
+        return mr_error_plain(err, MR_E_CORRUPT, "deflated data is damaged (%zu bytes packed, %zu wanted)",
+                              packed_bytes, bytes);
     if (got != bytes)
-        return mr_error_plain(err, MR_E_CORRUPT, "deflated data is shorter than it claims (want %zu bytes, have %zu)", bytes, got);
+        return mr_error_plain(err, MR_E_CORRUPT, "deflated data is shorter than it claims (want %zu bytes, have %zu)",
+                              bytes, got);
     return 0;
 }

@@ -38,7 +38,8 @@ struct mr_zip_place {
     uint32_t descriptor_bytes; /* data descriptor behind the data; 0 = sizes and CRC are in the local header */
 };
 /* Reads the local header (and descriptor) and checks them against the directory. */
-int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct mr_zip_member *m, struct mr_zip_place *out, struct mr_error *err);
+int mr_zip_locate(struct mr_object *o, const struct mr_zip_list *l, const struct mr_zip_member *m,
+                  struct mr_zip_place *out, struct mr_error *err);
 
 /* What a member's own bytes (local header, data, descriptor) say about it. `span` is all of them, and `place` where the
  * data lies in it. */
@@ -47,11 +48,13 @@ struct mr_zip_local {
     uint32_t crc;
     uint16_t method;
 };
-int mr_zip_local_parse(const uint8_t *span, size_t len, const struct mr_zip_place *place, struct mr_zip_local *out, struct mr_error *err);
+int mr_zip_local_parse(const uint8_t *span, size_t len, const struct mr_zip_place *place, struct mr_zip_local *out,
+                       struct mr_error *err);
 /* Can deflate make `bytes` out of `packed_bytes`, and are they within the limit? */
 int mr_zip_check_ratio(uint64_t packed_bytes, uint64_t bytes, struct mr_error *err);
 
 /* Inflates exactly `bytes` bytes; `inflater` is a struct libdeflate_decompressor. */
-int mr_zip_inflate(void *inflater, const void *packed, size_t packed_bytes, void *out, size_t bytes, struct mr_error *err);
+int mr_zip_inflate(void *inflater, const void *packed, size_t packed_bytes, void *out, size_t bytes,
+                   struct mr_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Writing zip archives; see zip_write.h. Deflated members use zlib, because a member arrives in pieces and may be larger
- * than memory; libdeflate, which reads them back, compresses only whole buffers. */
+/* Writing zip archives; see zip_write.h. Deflated members use zlib, because a member arrives in pieces and may be
+ * larger than memory; libdeflate, which reads them back, compresses only whole buffers. */
 #include "format/zip_write.h"
 #include "format/zip_read.h"
 
@@ -61,7 +61,8 @@ int mr_zip_member_begin(struct mr_zip_writer *z, const char *name, struct mr_err
         z->cap = cap;
     }
     struct mr_zip_written *m = &z->member[z->n];
-    *m = (struct mr_zip_written){.header_offset = mr_array_output_pos(z->out), .method = z->level ? MR_ZIP_DEFLATED : MR_ZIP_STORED};
+    *m = (struct mr_zip_written){.header_offset = mr_array_output_pos(z->out),
+                                 .method = z->level ? MR_ZIP_DEFLATED : MR_ZIP_STORED};
     if (snprintf(m->name, sizeof m->name, "%s", name) >= (int)sizeof m->name)
         return mr_error_plain(err, MR_E_USAGE, "zip member name '%s' is too long", name);
     uint8_t h[MR_ZIP_LOCAL_BYTES + MR_ZIP_NAME_MAX + LOCAL_EXTRA];

@@ -52,6 +52,7 @@ grep -q 'data.txt' err || fail "foreign files are not named"
 expect 2 "$MILLRACE" gen bad --format npz --size-stdev 10 --dims 4x4
 expect 2 "$MILLRACE" gen bad --format jpeg --samples-per-file 3
 expect 2 "$MILLRACE" gen bad --format nothing
+expect 2 "$MILLRACE" gen bad --store null
 expect 5 "$MILLRACE" gen bad --files 1000000 --size 60GiB
 grep -q 'need .*have' err || fail "does not say what is needed and what is there"
 [ ! -e bad ] || fail "a refused set left something"

@@ -6,7 +6,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
 [ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
-${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$MR_SOURCE_DIR/tests/tracer/workload.c"
+${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$MR_SOURCE_DIR/tests/tracer/io_workload.c"
 echo 0123456789abcdef >"$dir/data"
 rounds=12
 [ -z "${MR_TEST_FULL:-}" ] || rounds=100

@@ -36,6 +36,13 @@ grep -q 'img_1_of_6.tfrecord: wrong size: want 2.*, have 100' out || fail "size"
 grep -q 'other.tfrecord: file is not in the manifest' out || fail "extra"
 rm set/train/other.tfrecord
 
+# Half of a generated set is not a good set.
+"$MILLRACE" gen half --files 3 --eval-files 2 --size 500 --fsync >/dev/null 2>&1
+expect 0 "$MILLRACE" verify half
+grep -q 'good: 5 files' out || fail "both splits"
+rm half/train/manifest.mrm
+expect 4 "$MILLRACE" verify half
+
 # A scanned set has no seed: checksums, sizes and times tell.
 "$MILLRACE" gen s --format tfrecord --files 3 --samples-per-file 4 --size 3000 >/dev/null 2>&1
 rm s/train/manifest.mrm

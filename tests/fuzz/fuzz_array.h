@@ -16,7 +16,8 @@ static inline int fuzz_keep_few(void *user, const struct mr_sample_ref *ref, con
     return 0;
 }
 
-static inline void fuzz_rows_and_unpack(const struct mr_format_ops *f, const char *path, const uint8_t *data, size_t size)
+static inline void fuzz_rows_and_unpack(const struct mr_format_ops *f, const char *path, const uint8_t *data,
+                                        size_t size)
 {
     static struct mr_decoder *d;
     struct mr_error err;
@@ -28,7 +29,8 @@ static inline void fuzz_rows_and_unpack(const struct mr_format_ops *f, const cha
     if (!d)
         d = mr_decoder_create();
     for (unsigned rows = 0; rows < 2; rows++) {
-        int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) = rows ? f->scan_rows : f->scan;
+        int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) =
+            rows ? f->scan_rows : f->scan;
         found.n = 0;
         if (!scan || scan(fuzz_store(), path, fuzz_keep_few, &found, &layout, &err) < 0)
             continue;
@@ -39,7 +41,8 @@ static inline void fuzz_rows_and_unpack(const struct mr_format_ops *f, const cha
                 struct mr_extent e;
                 unsigned n;
                 struct mr_sample_out out = {0};
-                if (f->plan(&layout, &found.ref[i], 0, &e, 1, &n, &err) < 0 || e.offset > len || e.length > len - e.offset)
+                if (f->plan(&layout, &found.ref[i], 0, &e, 1, &n, &err) < 0 || e.offset > len ||
+                    e.length > len - e.offset)
                     abort(); /* scan promised it */
                 (void)f->decode(d, &layout, &found.ref[i], 0, (char *)unpacked + e.offset, e.length, &out, &err);
             }

@@ -1,5 +1,5 @@
-/* Layouts of the array formats come from a manifest, which may be anything: plan, decode and unpack with arbitrary ones.
- * Input: format u8, flags u8, layout length u8, offset u16, length u16, aux u8, layout, bytes read. */
+/* Layouts of the array formats come from a manifest, which may be anything: plan, decode and unpack with arbitrary
+ * ones. Input: format u8, flags u8, layout length u8, offset u16, length u16, aux u8, layout, bytes read. */
 #include "fuzz_array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

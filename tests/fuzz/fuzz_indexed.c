@@ -5,8 +5,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
-    size_t n = 8 * (size_t)(*data % 16), off = MR_MIN(n, --size);
+    size_t n = 8 * (size_t)(*data % 16);
     data++;
+    size--;
+    size_t off = MR_MIN(n, size);
     size_t sz = MR_MIN(n, size - off);
     fuzz_put("f.off.idx", data, off);
     fuzz_put("f.sz.idx", data + off, sz);

@@ -1,5 +1,5 @@
-/* The manifest parser: any bytes either are refused or give a manifest whose every lookup stays inside them. The header's and the
- * sections' checksums are set right first, so that the fuzzer gets past them to the fields behind. */
+/* The manifest parser: any bytes either are refused or give a manifest whose every lookup stays inside them. The
+ * header's and the sections' checksums are set right first, so that the fuzzer gets past them to the fields behind. */
 #include "base/common.h"
 #include "dataset/manifest.h"
 #include "dataset/manifest_bytes.h"

@@ -64,7 +64,7 @@ only() { # header, allowed file pattern
 only 'mpi\.h' '^src/comm/comm_mpi_module\.c$'
 only 'hdf5\.h' '^src/format/format_hdf5[a-z0-9_]*\.[ch]$'
 only 'Python\.h' '^python/'
-only 'liburing\.h' '^src/store/store_uring[a-z0-9_]*\.c$'
+only 'liburing\.h' '^src/(store/store_uring|tracer/wrap_uring)[a-z0-9_]*\.c$'
 
 # the link graph may not know more than the include graph
 while read -r folder deps; do

@@ -1,5 +1,5 @@
-/* Shared by the tests of the array formats: writes samples with known content through a memory or posix store, reads them
- * back through plan and decode, and collects what scan finds. Included by test programs only. */
+/* Shared by the tests of the array formats: writes samples with known content through a memory or posix store, reads
+ * them back through plan and decode, and collects what scan finds. Included by test programs only. */
 #ifndef MR_TESTS_ARRAY_CASES_H
 #define MR_TESTS_ARRAY_CASES_H
 
@@ -85,8 +85,9 @@ static inline int64_t label_for(uint64_t i)
 }
 
 /* Writes a file in pieces of at most `piece` bytes; what the writer reports goes to *f. Returns the first error. */
-static inline int write_case(const struct mr_format_ops *ops, struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
-                             size_t piece, struct found *f, uint64_t *file_bytes, struct mr_error *err)
+static inline int write_case(const struct mr_format_ops *ops, struct mr_store *s, const char *path,
+                             const struct mr_writer_spec *spec, size_t piece, struct found *f, uint64_t *file_bytes,
+                             struct mr_error *err)
 {
     struct mr_writer *w = NULL;
     int rc = ops->writer_open(s, path, spec, &w, err);
@@ -95,7 +96,11 @@ static inline int write_case(const struct mr_format_ops *ops, struct mr_store *s
     uint8_t *buf = malloc(piece);
     for (uint64_t i = 0; i < spec->samples && rc == 0; i++) {
         struct mr_dims dims = dims_of(spec, i);
-        struct mr_sample_info info = {.id = i, .dtype = spec->dtype, .dims = dims, .bytes = dims_bytes(spec->dtype, &dims), .label = label_for(i)};
+        struct mr_sample_info info = {.id = i,
+                                      .dtype = spec->dtype,
+                                      .dims = dims,
+                                      .bytes = dims_bytes(spec->dtype, &dims),
+                                      .label = label_for(i)};
         rc = ops->sample_begin(w, &info, err);
         for (uint64_t at = 0; at < info.bytes && rc == 0; at += piece) {
             size_t n = info.bytes - at < piece ? (size_t)(info.bytes - at) : piece;
@@ -143,8 +148,8 @@ static inline int reader_open(struct reader *r, const struct mr_format_ops *ops,
     return rc;
 }
 
-static inline int reader_get(struct reader *r, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
-                             struct mr_sample_out *out, struct mr_error *err)
+static inline int reader_get(struct reader *r, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                             unsigned flags, struct mr_sample_out *out, struct mr_error *err)
 {
     if (!r->unpacked)
         return mr_format_read_sample(r->ops, r->object, r->decoder, layout, ref, flags, &r->raw, out, err);
@@ -167,8 +172,8 @@ static inline void reader_close(struct reader *r)
 }
 
 /* Every sample of f must have the dtype, shape, label and content that write_case gave it. */
-static inline void check_case(const struct mr_format_ops *ops, struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
-                              const struct found *f, unsigned flags, bool labels)
+static inline void check_case(const struct mr_format_ops *ops, struct mr_store *s, const char *path,
+                              const struct mr_writer_spec *spec, const struct found *f, unsigned flags, bool labels)
 {
     struct mr_error err = {0};
     struct reader r;
@@ -202,7 +207,8 @@ static inline void check_case(const struct mr_format_ops *ops, struct mr_store *
 }
 
 /* Write, read back by the writer's refs, then scan and read back by what the scan found. */
-static inline void round_trip(const struct mr_format_ops *ops, struct mr_store *s, const char *path, const struct mr_writer_spec *spec, size_t piece)
+static inline void round_trip(const struct mr_format_ops *ops, struct mr_store *s, const char *path,
+                              const struct mr_writer_spec *spec, size_t piece)
 {
     static struct found written, scanned;
     struct mr_error err = {0};
@@ -216,7 +222,8 @@ static inline void round_trip(const struct mr_format_ops *ops, struct mr_store *
     assert_int_equal(st.bytes, file_bytes);
     check_case(ops, s, path, spec, &written, 0, true);
     check_case(ops, s, path, spec, &written, MR_READ_VERIFY, true);
-    int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) = ops->scan;
+    int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) =
+        ops->scan;
     if (!(ops->caps & MR_FMT_LABEL) && spec->samples != 1)
         scan = ops->scan_rows;
     if (scan(s, path, collect_ref, &scanned, &scanned.layout, &err) < 0)

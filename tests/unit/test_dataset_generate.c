@@ -1,5 +1,5 @@
-/* The generator and the verifier: bytes depend on the spec only, whatever the threads, ranks, interruptions and failures; sizes come
- * out as asked; damage is found and repaired. test-label: concurrent */
+/* The generator and the verifier: bytes depend on the spec only, whatever the threads, ranks, interruptions and
+ * failures; sizes come out as asked; damage is found and repaired. test-label: concurrent */
 #include "base/common.h"
 #include "base/rng.h"
 #include "dataset/generate.h"
@@ -43,16 +43,22 @@ static struct mr_store *open_store(const char *spec)
 }
 
 /* All phases, ranks one after the other, as the command does it. */
-static int generate(struct mr_store *s, const char *folder, const struct mr_gen_spec *spec, unsigned threads, uint32_t world,
-                    bool overwrite, bool repair, struct mr_gen_result *result, struct mr_error *err)
+static int generate(struct mr_store *s, const char *folder, const struct mr_gen_spec *spec, unsigned threads,
+                    uint32_t world, bool overwrite, bool repair, struct mr_gen_result *result, struct mr_error *err)
 {
     struct mr_gen_plan plan;
     struct mr_gen_result sum = {0};
     int r = mr_gen_plan_resolve(spec, "train", &plan, err);
     struct mr_gen *g[16] = {0};
     for (uint32_t rank = 0; r >= 0 && rank < world; rank++) {
-        struct mr_gen_options o = {.store = s, .folder = folder, .plan = &plan, .rank = rank, .world = world, .threads = threads,
-                                   .overwrite = overwrite, .repair = repair};
+        struct mr_gen_options o = {.store = s,
+                                   .folder = folder,
+                                   .plan = &plan,
+                                   .rank = rank,
+                                   .world = world,
+                                   .threads = threads,
+                                   .overwrite = overwrite,
+                                   .repair = repair};
         r = mr_gen_open(&o, &g[rank], err);
     }
     if (r >= 0)
@@ -75,8 +81,8 @@ static int generate(struct mr_store *s, const char *folder, const struct mr_gen_
     return r;
 }
 
-static void must_generate(struct mr_store *s, const char *folder, const struct mr_gen_spec *spec, unsigned threads, uint32_t world,
-                          bool repair, struct mr_gen_result *result)
+static void must_generate(struct mr_store *s, const char *folder, const struct mr_gen_spec *spec, unsigned threads,
+                          uint32_t world, bool repair, struct mr_gen_result *result)
 {
     struct mr_error err = {0};
     if (generate(s, folder, spec, threads, world, false, repair, result, &err) < 0)
@@ -137,7 +143,8 @@ static void must_be_good(struct mr_store *s, const char *folder)
     assert_true(r.byte_exact);
 }
 
-static const char *const formats[] = {"raw", "npy", "npz", "tfrecord", "indexed_binary", "tar", "csv", "jsonl", "jpeg", "png", "hdf5"};
+static const char *const formats[] = {"raw",   "npy",  "npz", "tfrecord", "indexed_binary", "tar", "csv",
+                                      "jsonl", "jpeg", "png", "hdf5"};
 
 static void bytes_do_not_depend_on_threads_or_ranks(void **state)
 {
@@ -293,12 +300,16 @@ static void damage_anywhere_is_found_and_repaired(void **state)
             struct mr_store_stat st;
             uint64_t file = mr_rng_below(mr_rng_at(round, MR_RNG_TEST, f), 13);
             mr_name_from_template(&plan.names, file, name);
-            snprintf(path, sizeof path, "set/%s%s", name, round == 0 && *plan.format->side_suffixes ? plan.format->side_suffixes : "");
+            snprintf(path, sizeof path, "set/%s%s", name,
+                     round == 0 && *plan.format->side_suffixes ? plan.format->side_suffixes : "");
             assert_int_equal(mr_store_stat(s, path, &st, NULL), 0);
             if (round == 1)
                 assert_int_equal(s->ops->unlink(s, path, NULL), 0);
             else
-                flip(s, path, round == 2 ? 0 : round == 3 ? st.bytes - 1 : mr_rng_below(mr_rng_at(round, MR_RNG_TEST, 99), st.bytes));
+                flip(s, path,
+                     round == 2   ? 0
+                     : round == 3 ? st.bytes - 1
+                                  : mr_rng_below(mr_rng_at(round, MR_RNG_TEST, 99), st.bytes));
             struct mr_verify_result v = verify(s, "set", 1, kinds);
             assert_int_equal(v.bad_files, 1);
             assert_int_equal(kinds[round == 1 ? MR_FIND_MISSING : MR_FIND_CONTENT], 1);
@@ -343,7 +354,8 @@ static void a_share_of_the_samples_can_be_checked(void **state)
     mr_store_close(s);
 }
 
-/* Every storage call of a whole generation fails once: the error is told, nothing is lost, the next run completes the set. */
+/* Every storage call of a whole generation fails once: the error is told, nothing is lost, the next run completes the
+ * set. */
 static void failing_call_at_any_point_is_survived(void **state)
 {
     (void)state;
@@ -418,7 +430,8 @@ static void sizes_have_the_asked_mean_and_deviation(void **state)
         uint64_t n;
         double mean, stdev;
     } cases[] = {{168, 146600628, 68341808}, {168, 150000, 70000}, {10000, 2828486, 71311}, {1000, 100000, 100000},
-                 {500, 1000, 499}, {37, 4096, 1}, {2, 1000, 100}, {200000, 114660, 136000}, {300000, 20000, 9000}};
+                 {500, 1000, 499},           {37, 4096, 1},        {2, 1000, 100},          {200000, 114660, 136000},
+                 {300000, 20000, 9000}};
     for (unsigned c = 0; c < MR_ARRAY_LEN(cases); c++) {
         struct mr_sizes s;
         struct mr_error err = {0};

@@ -22,14 +22,21 @@ static struct mr_store *memory(void)
     return s;
 }
 
-static const struct mr_name_template tmpl = {.subfolders = 4, .digits = 3, .folder_digits = 1, .prefix = "img_", .suffix = "_of_100.raw"};
+static const struct mr_name_template tmpl = {
+    .subfolders = 4, .digits = 3, .folder_digits = 1, .prefix = "img_", .suffix = "_of_100.raw"};
 
 static struct mr_manifest_builder *builder(const struct mr_name_template *t, uint64_t classes)
 {
     struct mr_manifest_builder *b;
     struct mr_error err;
-    struct mr_manifest_info info = {.seed = 77, .content_version = 1, .rng_version = 1, .flags = MR_MANIFEST_GENERATED,
-                                    .dtype = MR_F32, .dims = {.n = 2, .dim = {3, 4}}, .label_classes = classes, .format = "raw"};
+    struct mr_manifest_info info = {.seed = 77,
+                                    .content_version = 1,
+                                    .rng_version = 1,
+                                    .flags = MR_MANIFEST_GENERATED,
+                                    .dtype = MR_F32,
+                                    .dims = {.n = 2, .dim = {3, 4}},
+                                    .label_classes = classes,
+                                    .format = "raw"};
     assert_int_equal(mr_manifest_builder_create(&info, t, "{\"a\":1}", &b, &err), 0);
     return b;
 }
@@ -37,7 +44,8 @@ static struct mr_manifest_builder *builder(const struct mr_name_template *t, uin
 static struct mr_sample_ref random_ref(uint64_t i)
 {
     uint64_t r = mr_rng_at(5, MR_RNG_TEST, i);
-    return (struct mr_sample_ref){.raw = {r >> 16, r >> 24}, .aux = (uint32_t)r & 0xffffff,
+    return (struct mr_sample_ref){.raw = {r >> 16, r >> 24},
+                                  .aux = (uint32_t)r & 0xffffff,
                                   .label = i % 7 == 0 ? MR_LABEL_NONE : (int64_t)(int32_t)(r >> 20)};
 }
 
@@ -49,7 +57,8 @@ static void add_random(struct mr_manifest_builder *b, const char *name, uint64_t
         struct mr_sample_ref ref = random_ref(first + i);
         assert_int_equal(mr_sample_columns_add(&c, &ref, &err), 0);
     }
-    struct mr_manifest_file f = {.name = name, .bytes = bytes, .layout = {.data = (void *)"layout", .len = first % 3 + 1}};
+    struct mr_manifest_file f = {
+        .name = name, .bytes = bytes, .layout = {.data = (void *)"layout", .len = first % 3 + 1}};
     mr_sample_columns_finish(&c, f.column);
     if (n == 0)
         for (unsigned k = 0; k < MR_SC_COUNT; k++)
@@ -140,7 +149,8 @@ static void manifest_costs_at_most_24_bytes_per_sample(void **state)
         struct mr_sample_columns c = {0};
         struct mr_sample_ref ref = random_ref(f);
         assert_int_equal(mr_sample_columns_add(&c, &ref, NULL), 0);
-        struct mr_manifest_file file = {.bytes = mr_rng_at(6, MR_RNG_TEST, f) >> 16, .layout = {.data = (void *)"x", .len = 1}};
+        struct mr_manifest_file file = {.bytes = mr_rng_at(6, MR_RNG_TEST, f) >> 16,
+                                        .layout = {.data = (void *)"x", .len = 1}};
         mr_sample_columns_finish(&c, file.column);
         assert_int_equal(mr_manifest_builder_add(b, &file, NULL), 0);
         mr_sample_columns_done(&c);
@@ -190,7 +200,8 @@ static void manifest_of_1e9_regular_samples_is_tiny_and_opens_at_once(void **sta
     assert_true(seconds() - t0 < 0.1);
     for (uint64_t i = 0; i < 1000; i++) {
         uint64_t id = mr_rng_below(mr_rng_at(9, MR_RNG_TEST, i), files * each);
-        struct mr_sample_ref want = {.raw = {128 + 2048 * (id % each), 2048}, .label = mr_manifest_random_label(77, id, 1000)};
+        struct mr_sample_ref want = {.raw = {128 + 2048 * (id % each), 2048},
+                                     .label = mr_manifest_random_label(77, id, 1000)};
         expect_ref(m, id, &want);
     }
     mr_manifest_close(m);

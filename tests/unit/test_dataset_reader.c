@@ -1,5 +1,5 @@
-/* Reading: any thread gets any sample right, more files than the caches hold, files that must be unpacked as a whole, files that
- * change under us. test-label: concurrent */
+/* Reading: any thread gets any sample right, more files than the caches hold, files that must be unpacked as a whole,
+ * files that change under us. test-label: concurrent */
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/workers.h"
@@ -39,7 +39,8 @@ static void make(struct set *s, const char *format, int64_t files, int64_t each,
     if (mr_gen_plan_resolve(&spec, "train", &s->plan, &err) < 0)
         fail_msg("%s", err.message);
     struct mr_gen_options o = {.store = s->store, .folder = "set", .plan = &s->plan, .world = 1, .threads = 2};
-    if (mr_gen_open(&o, &g, &err) < 0 || mr_gen_prepare(g, &err) < 0 || mr_gen_run(g, &err) < 0 || mr_gen_finish(g, &err) < 0)
+    if (mr_gen_open(&o, &g, &err) < 0 || mr_gen_prepare(g, &err) < 0 || mr_gen_run(g, &err) < 0 ||
+        mr_gen_finish(g, &err) < 0)
         fail_msg("%s: %s", format, err.message);
     mr_gen_close(g);
     assert_int_equal(mr_dataset_open_in("set", s->store, &s->ds, &err), 0);
@@ -82,8 +83,13 @@ static void any_thread_reads_any_sample(void **state)
         const char *format;
         int64_t files, each;
         enum mr_compression compression;
-    } cases[] = {{"indexed_binary", 40, 5, MR_COMP_NONE}, {"raw", 50, 1, MR_COMP_NONE}, {"npz", 30, 4, MR_COMP_NONE},
-                 {"npz", 80, 3, MR_COMP_ZIP}, {"tfrecord", 80, 3, MR_COMP_GZIP}, {"csv", 10, 3, MR_COMP_GZIP}, {"tar", 20, 3, MR_COMP_NONE}};
+    } cases[] = {{"indexed_binary", 40, 5, MR_COMP_NONE},
+                 {"raw", 50, 1, MR_COMP_NONE},
+                 {"npz", 30, 4, MR_COMP_NONE},
+                 {"npz", 80, 3, MR_COMP_ZIP},
+                 {"tfrecord", 80, 3, MR_COMP_GZIP},
+                 {"csv", 10, 3, MR_COMP_GZIP},
+                 {"tar", 20, 3, MR_COMP_NONE}};
     for (unsigned c = 0; c < MR_ARRAY_LEN(cases); c++) {
         struct set s = {0};
         struct readers r = {.set = &s};
@@ -105,7 +111,11 @@ static void file_that_shrinks_under_us_is_an_error_with_its_name(void **state)
     static const struct {
         const char *format;
         enum mr_compression compression;
-    } cases[] = {{"raw", MR_COMP_NONE}, {"npz", MR_COMP_NONE}, {"npz", MR_COMP_ZIP}, {"tfrecord", MR_COMP_GZIP}, {"indexed_binary", MR_COMP_NONE}};
+    } cases[] = {{"raw", MR_COMP_NONE},
+                 {"npz", MR_COMP_NONE},
+                 {"npz", MR_COMP_ZIP},
+                 {"tfrecord", MR_COMP_GZIP},
+                 {"indexed_binary", MR_COMP_NONE}};
     for (unsigned c = 0; c < MR_ARRAY_LEN(cases); c++) {
         struct set s = {0};
         struct mr_error err = {0};

@@ -1,5 +1,5 @@
 /* Readers of other tools' traces: every flavour of .pfw, and Darshan DXT text. */
-#include "event/trace.h"
+#include "event/trace_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
-/* With arguments: a small tool for the interoperability tests in Python; without: checks of what the array formats share.
- *   test_format_array_cli dump FILE [rows]   prints one line per sample: dtype shape label, then the payload as hex
- *   test_format_array_cli write FORMAT FILE SAMPLES DTYPE DIMS [deflate] [chunk=AxBxC] [vary]   dims like 4x5, or 0 */
+/* With arguments: a small tool for the interoperability tests in Python; without: checks of what the array formats
+ * share. test_format_array_cli dump FILE [rows]   prints one line per sample: dtype shape label, then the payload as
+ * hex test_format_array_cli write FORMAT FILE SAMPLES DTYPE DIMS [deflate] [chunk=AxBxC] [vary]   dims like 4x5, or 0
+ */
 #include "array_cases.h"
 #include "format/array_common.h"
 
@@ -63,7 +64,8 @@ static int write_file(int argc, char **argv)
     struct mr_error err = {0};
     uint64_t file_bytes;
     const struct mr_format_ops *ops = mr_format_find(argv[2], &err);
-    struct mr_writer_spec spec = {.samples = strtoull(argv[4], NULL, 10), .dims = parse_dims(argv[6]), .fixed_size = true};
+    struct mr_writer_spec spec = {
+        .samples = strtoull(argv[4], NULL, 10), .dims = parse_dims(argv[6]), .fixed_size = true};
     if (!ops || mr_dtype_parse(argv[5], &spec.dtype, NULL, &err) < 0)
         return fail_cli(&err);
     for (int i = 7; i < argc; i++) {
@@ -108,7 +110,8 @@ static void gather_of_every_order_equals_index_arithmetic(void **state)
 static void layouts_of_every_length_are_checked(void **state)
 {
     (void)state;
-    struct mr_array_desc a = {.dtype = MR_F32, .flags = MR_ARRAY_ROWS, .rows = 7, .dims = {.n = 3, .dim = {2, 3, 4}}}, back;
+    struct mr_array_desc a = {.dtype = MR_F32, .flags = MR_ARRAY_ROWS, .rows = 7, .dims = {.n = 3, .dim = {2, 3, 4}}},
+                         back;
     uint8_t b[MR_ARRAY_DESC_MAX];
     size_t used, len = mr_array_desc_encode(&a, b);
     for (size_t n = 0; n < len; n++)

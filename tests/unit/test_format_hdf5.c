@@ -1,5 +1,5 @@
-/* HDF5: what is written comes back, contiguous or in chunks of any shape, plain or deflated; every chunk index and filter
- * is read; a file cut or bent anywhere is an error or gives the right content, never a crash. */
+/* HDF5: what is written comes back, contiguous or in chunks of any shape, plain or deflated; every chunk index and
+ * filter is read; a file cut or bent anywhere is an error or gives the right content, never a crash. */
 #include "array_cases.h"
 #include "format/hdf5_layout.h"
 #include "format/hdf5_write.h"
@@ -9,12 +9,17 @@
 static void every_dtype_and_shape_survives_the_round_trip(void **state)
 {
     struct mr_store *s = *state;
-    static const struct mr_dims shapes[] = {{.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 4, .dim = {2, 3, 4, 5}}};
+    static const struct mr_dims shapes[] = {
+        {.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 4, .dim = {2, 3, 4, 5}}};
     for (unsigned t = 0; t < MR_DTYPE_COUNT; t++)
         for (size_t k = 0; k < MR_ARRAY_LEN(shapes); k++)
             for (uint64_t n = 0; n < 4; n += 1 + n)
                 for (unsigned zip = 0; zip < 2; zip++) {
-                    struct mr_writer_spec spec = {.samples = n, .dtype = t, .dims = shapes[k], .fixed_size = true, .compression = zip ? MR_COMP_GZIP : MR_COMP_NONE};
+                    struct mr_writer_spec spec = {.samples = n,
+                                                  .dtype = t,
+                                                  .dims = shapes[k],
+                                                  .fixed_size = true,
+                                                  .compression = zip ? MR_COMP_GZIP : MR_COMP_NONE};
                     round_trip(&mr_format_hdf5, s, "a.h5", &spec, 7);
                 }
 }
@@ -24,8 +29,10 @@ static void chunks_of_every_shape_survive_the_round_trip(void **state)
     struct mr_store *s = *state;
     const uint64_t dims[3] = {5, 4, 3};
     for (unsigned code = 0; code < 4 * 5 * 4 * 3; code++) {
-        struct mr_writer_spec spec = {.samples = 7, .dtype = MR_U16, .dims = {.n = 3, .dim = {dims[0], dims[1], dims[2]}}, .fixed_size = true};
-        spec.chunk_dims = (struct mr_dims){.n = 4, .dim = {code % 4 + 1, code / 4 % 5 + 1, code / 20 % 4 + 1, code / 80 % 3 + 1}};
+        struct mr_writer_spec spec = {
+            .samples = 7, .dtype = MR_U16, .dims = {.n = 3, .dim = {dims[0], dims[1], dims[2]}}, .fixed_size = true};
+        spec.chunk_dims =
+            (struct mr_dims){.n = 4, .dim = {code % 4 + 1, code / 4 % 5 + 1, code / 20 % 4 + 1, code / 80 % 3 + 1}};
         spec.compression = code % 2 ? MR_COMP_GZIP : MR_COMP_NONE;
         round_trip(&mr_format_hdf5, s, "c.h5", &spec, 11);
         if (code % 4 == 0) { /* the shape inside a sample is enough */
@@ -41,7 +48,11 @@ static void large_samples_survive(void **state)
 {
     struct mr_store *s = *state;
     for (unsigned zip = 0; zip < 2; zip++) {
-        struct mr_writer_spec spec = {.samples = 2, .dtype = MR_U8, .dims = {.n = 1, .dim = {700001}}, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+        struct mr_writer_spec spec = {.samples = 2,
+                                      .dtype = MR_U8,
+                                      .dims = {.n = 1, .dim = {700001}},
+                                      .fixed_size = true,
+                                      .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
         round_trip(&mr_format_hdf5, s, "big.h5", &spec, 300000);
         spec.chunk_dims = (struct mr_dims){.n = 1, .dim = {100000}};
         round_trip(&mr_format_hdf5, s, "big.h5", &spec, 300000);
@@ -55,7 +66,13 @@ static void index_of_100000_chunks_is_read_in_one_pass(void **state)
     enum { N = 100000 };
     struct mr_error err = {0};
     struct mr_array_output o;
-    struct mr_h5_dataset d = {.dtype = MR_U8, .n = 2, .dim = {N, 1}, .max_dim = {N, 1}, .storage = MR_H5_CHUNKED, .chunk = {1, 1}, .chunk_bytes = 1};
+    struct mr_h5_dataset d = {.dtype = MR_U8,
+                              .n = 2,
+                              .dim = {N, 1},
+                              .max_dim = {N, 1},
+                              .storage = MR_H5_CHUNKED,
+                              .chunk = {1, 1},
+                              .chunk_bytes = 1};
     struct mr_h5_chunk *map = calloc(N, sizeof *map), *back = NULL;
     uint8_t meta[MR_H5_META_BYTES] = {0};
     assert_int_equal(mr_array_output_open(&o, s, "many.h5", &err), 0);
@@ -93,7 +110,8 @@ static void filters_are_undone_in_any_order(void **state)
     struct mr_error err = {0};
     struct libdeflate_compressor *c = libdeflate_alloc_compressor(6);
     struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
-    static const uint16_t orders[][4] = {{2, 1, 3, 0}, {3, 2, 1, 0}, {1, 3, 0, 0}, {2, 3, 0, 0}, {3, 1, 0, 0}, {2, 0, 0, 0}, {1, 2, 0, 0}};
+    static const uint16_t orders[][4] = {{2, 1, 3, 0}, {3, 2, 1, 0}, {1, 3, 0, 0}, {2, 3, 0, 0},
+                                         {3, 1, 0, 0}, {2, 0, 0, 0}, {1, 2, 0, 0}};
     content_of(MR_U8, 1, 0, plain, N);
     for (size_t k = 0; k < MR_ARRAY_LEN(orders); k++)
         for (uint32_t mask = 0; mask < 8; mask++) {
@@ -184,7 +202,8 @@ static void a_file_cut_or_bent_anywhere_never_crashes(void **state)
     for (unsigned kind = 0; kind < 3; kind++) {
         uint64_t size;
         uint32_t want, have;
-        struct mr_writer_spec spec = {.samples = 3, .dtype = MR_F32, .dims = {.n = 2, .dim = {4, 3}}, .fixed_size = true};
+        struct mr_writer_spec spec = {
+            .samples = 3, .dtype = MR_F32, .dims = {.n = 2, .dim = {4, 3}}, .fixed_size = true};
         spec.compression = kind == 1 ? MR_COMP_GZIP : MR_COMP_NONE;
         if (kind == 2)
             spec.chunk_dims = (struct mr_dims){.n = 2, .dim = {2, 2}};
@@ -194,11 +213,11 @@ static void a_file_cut_or_bent_anywhere_never_crashes(void **state)
         size_t len;
         assert_int_equal(mr_store_read_file(s, "w.h5", 1 << 20, (void **)&data, &len, &err), 0);
         assert_int_equal(read_all(s, "w.h5", &want), 0);
-        for (size_t n = 0; n < len; n += n > 1800 && n < 4000 ? 50 : 1) {
+        for (size_t n = 0; n<len; n += n> 1800 && n < 4000 ? 50 : 1) {
             assert_int_equal(mr_store_write_file(s, "cut.h5", data, n, &err), 0);
             assert_true(read_all(s, "cut.h5", &have) < 0);
         }
-        for (size_t n = 0; n < len; n += n > 1800 && n < 4000 ? 50 : 1) {
+        for (size_t n = 0; n<len; n += n> 1800 && n < 4000 ? 50 : 1) {
             uint8_t was = data[n];
             data[n] = (uint8_t)(was ^ (n % 3 == 0 ? 0xff : n % 3 == 1 ? 1 : 0x80));
             assert_int_equal(mr_store_write_file(s, "bent.h5", data, len, &err), 0);
@@ -217,7 +236,12 @@ static void never_written_chunks_are_fill_values(void **state)
     assert_int_equal(mr_object_open(s, "raw", MR_OBJ_WRITE | MR_OBJ_CREATE, &o, &err), 0);
     assert_int_equal(mr_object_write(o, "\1\2\3\4", 4, 0, &err), 0);
     (void)mr_object_close(o, NULL);
-    struct mr_h5_layout l = {.mode = MR_H5_MAP, .chunk_axes = 2, .chunk = {1, 2}, .fill = {9, 8}, .desc = {.dtype = MR_U16, .flags = MR_ARRAY_ROWS | MR_ARRAY_SWAP, .rows = 1, .dims = {.n = 1, .dim = {3}}}};
+    struct mr_h5_layout l = {
+        .mode = MR_H5_MAP,
+        .chunk_axes = 2,
+        .chunk = {1, 2},
+        .fill = {9, 8},
+        .desc = {.dtype = MR_U16, .flags = MR_ARRAY_ROWS | MR_ARRAY_SWAP, .rows = 1, .dims = {.n = 1, .dim = {3}}}};
     const struct mr_h5_chunk map[2] = {{.addr = MR_H5_UNDEF}, {.addr = 0, .bytes = 4}};
     struct mr_layout layout;
     assert_int_equal(mr_h5_layout_make(&l, map, 2, &layout, &err), 0);

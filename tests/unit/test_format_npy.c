@@ -6,7 +6,8 @@
 static void every_dtype_and_shape_survives_the_round_trip(void **state)
 {
     struct mr_store *s = *state;
-    static const struct mr_dims shapes[] = {{.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 4, .dim = {2, 3, 4, 5}}};
+    static const struct mr_dims shapes[] = {
+        {.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 4, .dim = {2, 3, 4, 5}}};
     for (unsigned t = 0; t < MR_DTYPE_COUNT; t++)
         for (size_t k = 0; k < MR_ARRAY_LEN(shapes); k++)
             for (uint64_t n = 0; n < 4; n++) {
@@ -27,7 +28,8 @@ static void samples_larger_than_any_buffer_survive(void **state)
 }
 
 /* Puts a header of our making and a payload into a file. */
-static void put_npy(struct mr_store *s, const char *path, const char *dict, unsigned version, const void *payload, size_t len)
+static void put_npy(struct mr_store *s, const char *path, const char *dict, unsigned version, const void *payload,
+                    size_t len)
 {
     uint8_t b[4096] = {0x93, 'N', 'U', 'M', 'P', 'Y', (uint8_t)version, 0};
     size_t at = version == 1 ? 10 : 12, n = strlen(dict);
@@ -64,7 +66,8 @@ static void versions_orders_and_byte_orders_of_foreign_files_are_understood(void
             for (unsigned big = 0; big < 2; big++)
                 for (unsigned rows = 0; rows < 2; rows++) {
                     char dict[128];
-                    snprintf(dict, sizeof dict, "{'shape': (2L, 3), \"descr\": '%cu2', 'fortran_order': %s}   ", big ? '>' : '<', fortran ? "True" : "False");
+                    snprintf(dict, sizeof dict, "{'shape': (2L, 3), \"descr\": '%cu2', 'fortran_order': %s}   ",
+                             big ? '>' : '<', fortran ? "True" : "False");
                     put_npy(s, "f.npy", dict, version, big ? swapped : values, sizeof values);
                     if (scan_file(s, "f.npy", rows, &f, &err) < 0)
                         die(&err);
@@ -148,7 +151,8 @@ static void wrong_use_of_the_writer_is_an_error(void **state)
     struct mr_store *s = *state;
     struct mr_error err = {0};
     struct mr_writer *w;
-    struct mr_writer_spec spec = {.samples = 2, .dtype = MR_U8, .dims = {.n = 1, .dim = {4}}, .fixed_size = true, .compression = MR_COMP_GZIP};
+    struct mr_writer_spec spec = {
+        .samples = 2, .dtype = MR_U8, .dims = {.n = 1, .dim = {4}}, .fixed_size = true, .compression = MR_COMP_GZIP};
     assert_int_equal(mr_format_npy.writer_open(s, "x.npy", &spec, &w, &err), MR_E_UNSUPPORTED);
     spec.compression = MR_COMP_NONE;
     assert_int_equal(mr_format_npy.writer_open(s, "x.npy", &spec, &w, &err), 0);

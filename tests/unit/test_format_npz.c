@@ -1,5 +1,5 @@
-/* NPZ: what is written comes back, stored or deflated, one or many samples per file, of one size or many; damage is found;
- * archives made to mislead are refused. */
+/* NPZ: what is written comes back, stored or deflated, one or many samples per file, of one size or many; damage is
+ * found; archives made to mislead are refused. */
 #include "array_cases.h"
 #include "format/zip_read.h"
 #include "format/zip_write.h"
@@ -7,12 +7,17 @@
 static void every_dtype_shape_and_compression_survives_the_round_trip(void **state)
 {
     struct mr_store *s = *state;
-    static const struct mr_dims shapes[] = {{.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 3, .dim = {2, 3, 4}}};
+    static const struct mr_dims shapes[] = {
+        {.n = 0}, {.n = 1, .dim = {1}}, {.n = 1, .dim = {0}}, {.n = 2, .dim = {3, 5}}, {.n = 3, .dim = {2, 3, 4}}};
     for (unsigned t = 0; t < MR_DTYPE_COUNT; t++)
         for (size_t k = 0; k < MR_ARRAY_LEN(shapes); k++)
             for (uint64_t n = 1; n < 4; n++)
                 for (unsigned zip = 0; zip < 2; zip++) {
-                    struct mr_writer_spec spec = {.samples = n, .dtype = t, .dims = shapes[k], .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+                    struct mr_writer_spec spec = {.samples = n,
+                                                  .dtype = t,
+                                                  .dims = shapes[k],
+                                                  .fixed_size = true,
+                                                  .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
                     round_trip(&mr_format_npz, s, "a.npz", &spec, 7);
                 }
 }
@@ -22,7 +27,8 @@ static void samples_of_different_sizes_share_a_file_and_a_layout(void **state)
     struct mr_store *s = *state;
     for (unsigned zip = 0; zip < 2; zip++)
         for (uint64_t n = 1; n <= 64; n = n * 4) {
-            struct mr_writer_spec spec = {.samples = n, .dtype = MR_F32, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+            struct mr_writer_spec spec = {
+                .samples = n, .dtype = MR_F32, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
             round_trip(&mr_format_npz, s, "v.npz", &spec, 100);
         }
     /* One sample per file, sizes differ: the layouts are equal, so that a manifest keeps one. */
@@ -30,7 +36,8 @@ static void samples_of_different_sizes_share_a_file_and_a_layout(void **state)
     struct mr_error err = {0};
     uint64_t bytes;
     for (unsigned zip = 0; zip < 2; zip++) {
-        struct mr_writer_spec spec = {.samples = 1, .dtype = MR_U8, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+        struct mr_writer_spec spec = {
+            .samples = 1, .dtype = MR_U8, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
         spec.dims = (struct mr_dims){.n = 1, .dim = {10}};
         assert_int_equal(write_case(&mr_format_npz, s, "1.npz", &spec, 100, &a, &bytes, &err), 0);
         spec.dims.dim[0] = 123456;
@@ -46,7 +53,11 @@ static void large_samples_survive(void **state)
 {
     struct mr_store *s = *state;
     for (unsigned zip = 0; zip < 2; zip++) {
-        struct mr_writer_spec spec = {.samples = 2, .dtype = MR_U8, .dims = {.n = 1, .dim = {700001}}, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+        struct mr_writer_spec spec = {.samples = 2,
+                                      .dtype = MR_U8,
+                                      .dims = {.n = 1, .dim = {700001}},
+                                      .fixed_size = true,
+                                      .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
         round_trip(&mr_format_npz, s, "big.npz", &spec, 300000);
     }
 }
@@ -108,7 +119,11 @@ static void a_file_cut_anywhere_is_an_error(void **state)
     struct mr_error err = {0};
     for (unsigned zip = 0; zip < 2; zip++) {
         uint64_t size;
-        struct mr_writer_spec spec = {.samples = 1 + zip, .dtype = MR_F32, .dims = {.n = 1, .dim = {50}}, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+        struct mr_writer_spec spec = {.samples = 1 + zip,
+                                      .dtype = MR_F32,
+                                      .dims = {.n = 1, .dim = {50}},
+                                      .fixed_size = true,
+                                      .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
         assert_int_equal(write_case(&mr_format_npz, s, "w.npz", &spec, 64, &f, &size, &err), 0);
         found_done(&f);
         void *data;
@@ -130,7 +145,11 @@ static void any_damaged_payload_byte_is_found_when_verifying(void **state)
     struct mr_error err = {0};
     for (unsigned zip = 0; zip < 2; zip++) {
         uint64_t size;
-        struct mr_writer_spec spec = {.samples = 1, .dtype = MR_U8, .dims = {.n = 1, .dim = {100}}, .fixed_size = true, .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
+        struct mr_writer_spec spec = {.samples = 1,
+                                      .dtype = MR_U8,
+                                      .dims = {.n = 1, .dim = {100}},
+                                      .fixed_size = true,
+                                      .compression = zip ? MR_COMP_ZIP : MR_COMP_NONE};
         assert_int_equal(write_case(&mr_format_npz, s, "w.npz", &spec, 64, &f, &size, &err), 0);
         uint8_t *data;
         size_t len;
@@ -208,13 +227,13 @@ static void misleading_archives_are_refused(void **state)
         uint32_t value;
         int code;
     } bend[] = {
-        {8, 2, 1, MR_E_UNSUPPORTED},           /* encrypted */
-        {10, 2, 12, MR_E_UNSUPPORTED},         /* bzip2 */
-        {20, 4, 1u << 30, MR_E_FORMAT},        /* larger than the file */
-        {24, 4, 1000, MR_E_FORMAT},            /* stored, but sizes differ */
-        {34, 2, 3, MR_E_UNSUPPORTED},          /* on disk 3 */
-        {42, 4, 0xfffffff0u, MR_E_FORMAT},     /* header outside */
-        {28, 2, 0xffff, MR_E_FORMAT},          /* name longer than the directory */
+        {8, 2, 1, MR_E_UNSUPPORTED},       /* encrypted */
+        {10, 2, 12, MR_E_UNSUPPORTED},     /* bzip2 */
+        {20, 4, 1u << 30, MR_E_FORMAT},    /* larger than the file */
+        {24, 4, 1000, MR_E_FORMAT},        /* stored, but sizes differ */
+        {34, 2, 3, MR_E_UNSUPPORTED},      /* on disk 3 */
+        {42, 4, 0xfffffff0u, MR_E_FORMAT}, /* header outside */
+        {28, 2, 0xffff, MR_E_FORMAT},      /* name longer than the directory */
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(bend); i++) {
         uint8_t *data = make_archive(s, &len), *e = find_sig(data, len, 0x02014b50);

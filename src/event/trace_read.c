@@ -1,5 +1,5 @@
 /* Loading traces: mapping files, reading process and string blocks, listing the events blocks. */
-#include "event/trace.h"
+#include "event/trace_read.h"
 #include "base/common.h"
 #include "base/crc32c.h"
 #include "base/rng.h"

@@ -3,8 +3,8 @@
  * when they are added. Times are real (UNIX epoch) nanoseconds.
  *
  * Life: mr_trace_create, mr_trace_add for every file, mr_trace_finish once, then read; mr_trace_free. */
-#ifndef MR_EVENT_TRACE_H
-#define MR_EVENT_TRACE_H
+#ifndef MR_EVENT_TRACE_READ_H
+#define MR_EVENT_TRACE_READ_H
 
 #include "base/arena.h"
 #include "event/calls.h"

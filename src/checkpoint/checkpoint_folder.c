@@ -1,0 +1,167 @@
+/* Naming, finding and removing checkpoints: see the header for the names and what each means. */
+#include "checkpoint/checkpoint_folder.h"
+
+#include "base/arena.h"
+#include "base/common.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGITS_MIN 12
+#define DIGITS_MAX 18
+
+static const char *const suffix_of[] = {
+    [MR_CHECKPOINT_COMPLETE] = "", [MR_CHECKPOINT_OLD] = ".old", [MR_CHECKPOINT_TMP] = ".tmp"};
+
+void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind, char out[MR_CHECKPOINT_PATH])
+{
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/step-%012" PRIu64 "%s", MR_CHECKPOINT_FOLDER_MAX, folder, step, suffix_of[kind]);
+}
+
+/* Only names that mr_checkpoint_dir_path makes: sscanf would also take "step- 5" and "step--5". */
+static bool parse_name(const char *name, struct mr_checkpoint_dir *out)
+{
+    if (strncmp(name, "step-", 5) != 0)
+        return false;
+    size_t digits = strspn(name + 5, "0123456789");
+    if (digits < DIGITS_MIN || digits > DIGITS_MAX || (digits > DIGITS_MIN && name[5] == '0'))
+        return false;
+    for (size_t k = 0; k < MR_ARRAY_LEN(suffix_of); k++)
+        if (strcmp(name + 5 + digits, suffix_of[k]) == 0) {
+            *out = (struct mr_checkpoint_dir){.step = strtoull(name + 5, NULL, 10), .kind = (enum mr_checkpoint_kind)k};
+            return true;
+        }
+    return false;
+}
+
+static int collect(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    struct mr_checkpoint_dirs *d = user;
+    struct mr_checkpoint_dir found;
+    if (!is_dir || !parse_name(name, &found))
+        return 0;
+    if (d->n == d->cap) {
+        size_t cap = d->cap ? 2 * d->cap : 16;
+        struct mr_checkpoint_dir *item = realloc(d->item, cap * sizeof(*item));
+        if (!item)
+            return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
+        d->item = item;
+        d->cap = cap;
+    }
+    d->item[d->n++] = found;
+    return 0;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct mr_checkpoint_dir *x = a, *y = b;
+    return x->step != y->step ? (x->step > y->step ? 1 : -1) : (int)x->kind - (int)y->kind;
+}
+
+int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out, struct mr_error *err)
+{
+    struct mr_checkpoint_dirs d = {0};
+    int rc = s->ops->list(s, folder, collect, &d, err);
+    if (rc < 0) {
+        free(d.item);
+        return rc;
+    }
+    if (d.n)
+        qsort(d.item, d.n, sizeof(*d.item), by_step);
+    *out = d;
+    return 0;
+}
+
+void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d)
+{
+    free(d->item);
+    *d = (struct mr_checkpoint_dirs){0};
+}
+
+bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i)
+{
+    const struct mr_checkpoint_dir *x = &d->item[i];
+    /* The complete one of the same step sorts right before the old one. */
+    bool replaced = i > 0 && d->item[i - 1].step == x->step && d->item[i - 1].kind == MR_CHECKPOINT_COMPLETE;
+    return x->kind == MR_CHECKPOINT_COMPLETE || (x->kind == MR_CHECKPOINT_OLD && !replaced);
+}
+
+/* ---- removing ---- */
+
+struct removal {
+    struct mr_arena arena;
+    const char **item;
+    size_t n, cap;
+};
+
+static int collect_name(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    struct removal *l = user;
+    (void)is_dir;
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 64;
+        const char **item = realloc(l->item, cap * sizeof(*item));
+        if (!item)
+            return mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
+        l->item = item;
+        l->cap = cap;
+    }
+    l->item[l->n] = mr_arena_strdup(&l->arena, name);
+    return l->item[l->n++] ? 0 : mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
+}
+
+int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err)
+{
+    struct removal l = {0};
+    struct mr_error why;
+    char path[MR_CHECKPOINT_PATH + 256];
+    int rc = s->ops->list(s, dir, collect_name, &l, &why);
+    if (rc == -ENOTDIR)
+        rc = 0; /* a file in our way */
+    for (size_t i = 0; rc >= 0 && i < l.n; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, l.item[i]);
+        rc = s->ops->unlink(s, path, &why);
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    free(l.item);
+    mr_arena_done(&l.arena);
+    if (rc >= 0)
+        rc = s->ops->unlink(s, dir, &why);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc < 0 && err)
+        *err = why;
+    return rc < 0 ? rc : 0;
+}
+
+int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err)
+{
+    char final[MR_CHECKPOINT_PATH], tmp[MR_CHECKPOINT_PATH];
+    mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE, final);
+    mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP, tmp);
+    int rc = mr_checkpoint_dir_remove(s, tmp, err);
+    if (!rc)
+        rc = s->ops->rename(s, final, tmp, err);
+    return rc ? rc : mr_checkpoint_dir_remove(s, tmp, err);
+}
+
+int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct mr_error *err)
+{
+    struct mr_checkpoint_dirs d;
+    char path[MR_CHECKPOINT_PATH], final[MR_CHECKPOINT_PATH];
+    int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < d.n && !rc; i++) {
+        if (d.item[i].kind == MR_CHECKPOINT_COMPLETE)
+            continue;
+        mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, path);
+        mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE, final);
+        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path, final, err) : mr_checkpoint_dir_remove(s, path, err);
+    }
+    mr_checkpoint_dirs_done(&d);
+    return rc;
+}

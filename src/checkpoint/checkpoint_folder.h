@@ -1,0 +1,44 @@
+/* The folder that checkpoints are kept in: naming, finding and removing them.
+ *
+ *   step-000000000120       a complete checkpoint
+ *   step-000000000120.tmp   one being written or removed: not a checkpoint
+ *   step-000000000120.old   the complete one that is being replaced; it counts only while step-...120 is missing
+ *
+ * Anything else in the folder is left alone. */
+#ifndef MR_CHECKPOINT_CHECKPOINT_FOLDER_H
+#define MR_CHECKPOINT_CHECKPOINT_FOLDER_H
+
+#include "store/store.h"
+
+/* Highest step: what 18 decimal digits hold. */
+#define MR_CHECKPOINT_STEP_MAX 999999999999999999ull
+/* Longest path of the folder; paths below it fit into MR_CHECKPOINT_PATH. */
+#define MR_CHECKPOINT_FOLDER_MAX 900
+#define MR_CHECKPOINT_PATH 1280
+
+enum mr_checkpoint_kind { MR_CHECKPOINT_COMPLETE, MR_CHECKPOINT_OLD, MR_CHECKPOINT_TMP };
+
+struct mr_checkpoint_dir {
+    uint64_t step;
+    enum mr_checkpoint_kind kind;
+};
+
+/* What is there, by step and then kind. */
+struct mr_checkpoint_dirs {
+    struct mr_checkpoint_dir *item;
+    size_t n, cap;
+};
+
+void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind, char out[MR_CHECKPOINT_PATH]);
+int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out, struct mr_error *err);
+void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
+/* Whether item i is what a reader should use for its step. */
+bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i);
+/* Removes a folder of files, or a file; a missing one is fine. */
+int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err);
+/* Removes a complete checkpoint: under its final name it is whole at every moment. */
+int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err);
+/* Clears what a killed save left: removes .tmp folders, and .old ones or puts them back. */
+int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct mr_error *err);
+
+#endif
