@@ -49,3 +49,11 @@ if(MR_WITH_PYTHON)
   endif()
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/python FILES_MATCHING PATTERN "*.py")
+
+# Benchmarks of the tracer: bench/run_trace.
+add_executable(bench_trace EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/bench_trace.c)
+target_link_libraries(bench_trace PRIVATE mr_event)
+add_library(trace_floor MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/trace_floor.c)
+set_target_properties(trace_floor PROPERTIES PREFIX "")
+target_compile_options(trace_floor PRIVATE -O2 -fno-sanitize=all -Wno-missing-prototypes)
+target_link_options(trace_floor PRIVATE -fno-sanitize=all)
