@@ -8,7 +8,7 @@ lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
 [ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
 cc=${CC:-cc}
 src=$MR_SOURCE_DIR/tests/tracer
-$cc -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$src/workload.c"
+$cc -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$src/io_workload.c"
 echo content >"$dir/data"
 
 check() { # name, factor: the trace must hold factor x 50 opens, reads, closes of the file
