@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <libdeflate.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -382,6 +383,40 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
     return 0;
 }
 
+/* The same by libdeflate, two to three times as fast, for files that are whole; -1 lets the careful way try. */
+static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_len)
+{
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    size_t cap = MR_MAX(MR_MIN(len * 24, (size_t)1 << 34), (size_t)65536), n = 0, used = 0;
+    char *text = d ? aligned_alloc(2 * MR_MIB, MR_ALIGN_UP(cap, 2 * MR_MIB)) : NULL;
+    if (text)
+        madvise(text, cap, MADV_HUGEPAGE); /* faulting in small pages costs as much as decompressing */
+    while (text && used < len) {
+        size_t in, got;
+        enum libdeflate_result r = libdeflate_gzip_decompress_ex(d, data + used, len - used, text + n, cap - n, &in, &got);
+        if (r == LIBDEFLATE_INSUFFICIENT_SPACE && cap < INFLATE_MAX) {
+            char *bigger = realloc(text, cap * 2);
+            if (bigger) {
+                text = bigger;
+                cap *= 2;
+                continue;
+            }
+        }
+        if (r != LIBDEFLATE_SUCCESS)
+            break;
+        used += in;
+        n += got;
+    }
+    libdeflate_free_decompressor(d);
+    if (!text || used < len) {
+        free(text);
+        return -1;
+    }
+    *out = text;
+    *out_len = n;
+    return 0;
+}
+
 static int add_text(struct mr_trace *t, const char *text, size_t len, const char *name, struct mr_error *err)
 {
     int rc;
@@ -406,7 +441,9 @@ static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const c
         return add_text(t, (const char *)data, len, name, err);
     char *text = NULL;
     size_t n = 0;
-    int rc = gunzip(data, len, name, &text, &n, err);
+    int rc = gunzip_fast(data, len, &text, &n);
+    if (rc < 0)
+        rc = gunzip(data, len, name, &text, &n, err);
     if (rc < 0)
         return rc;
     rc = keep(t, text, n, false, err);
