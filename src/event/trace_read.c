@@ -387,10 +387,9 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
 static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_len)
 {
     struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
-    size_t cap = MR_MAX(MR_MIN(len * 24, (size_t)1 << 34), (size_t)65536), n = 0, used = 0;
-    char *text = d ? aligned_alloc(2 * MR_MIB, MR_ALIGN_UP(cap, 2 * MR_MIB)) : NULL;
-    if (text)
-        madvise(text, cap, MADV_HUGEPAGE); /* faulting in small pages costs as much as decompressing */
+    /* The last four bytes say how long the last member is: all of it in the usual case. */
+    size_t cap = len >= 18 ? MR_MIN((size_t)mr_load_le32(data + len - 4), len * 1032) + 65536 : 65536, n = 0, used = 0;
+    char *text = d ? malloc(cap) : NULL;
     while (text && used < len) {
         size_t in, got;
         enum libdeflate_result r = libdeflate_gzip_decompress_ex(d, data + used, len - used, text + n, cap - n, &in, &got);
