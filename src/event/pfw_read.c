@@ -292,6 +292,20 @@ static unsigned hex4(const char *p)
     return v;
 }
 
+/* A code point as UTF-8, at most 4 bytes; U+DC80 to U+DCFF stand for single bytes that are no UTF-8. */
+static size_t put_utf8(char *out, uint32_t v)
+{
+    if (v < 0x80 || (v >= 0xdc80 && v <= 0xdcff)) {
+        out[0] = (char)v;
+        return 1;
+    }
+    size_t n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i; i--, v >>= 6)
+        out[i] = (char)(0x80 | (v & 63));
+    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | v);
+    return n;
+}
+
 /* Undoes JSON escapes, in the arena. Text without a backslash stays where it is. */
 static struct text unescape(struct import *im, struct text t)
 {
@@ -307,19 +321,17 @@ static struct text unescape(struct import *im, struct text t)
             continue;
         }
         char ch = t.p[++i];
-        if (ch == 'u' && i + 4 < t.n + 0 + 1 && t.n - i > 4) {
-            unsigned v = hex4(t.p + i + 1);
+        if (ch == 'u' && t.n - i > 4) {
+            uint32_t v = hex4(t.p + i + 1);
             i += 4;
-            if (v < 0x80) {
-                out[n++] = (char)v;
-            } else if (v < 0x800) {
-                out[n++] = (char)(0xc0 | v >> 6);
-                out[n++] = (char)(0x80 | (v & 63));
-            } else {
-                out[n++] = (char)(0xe0 | v >> 12);
-                out[n++] = (char)(0x80 | (v >> 6 & 63));
-                out[n++] = (char)(0x80 | (v & 63));
+            if (v >= 0xd800 && v < 0xdc00 && t.n - i > 6 && t.p[i + 1] == '\\' && t.p[i + 2] == 'u') {
+                uint32_t low = hex4(t.p + i + 3);
+                if (low >= 0xdc00 && low < 0xe000) {
+                    v = 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00);
+                    i += 6;
+                }
             }
+            n += put_utf8(out + n, v);
         } else {
             out[n++] = ch == 'n' ? '\n' : ch == 't' ? '\t' : ch == 'r' ? '\r' : ch == 'b' ? '\b' : ch == 'f' ? '\f' : ch;
         }
