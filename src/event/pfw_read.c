@@ -221,8 +221,10 @@ static inline bool is(const struct text *t, const char *word)
 
 static bool to_int(const struct text *t, int64_t *out)
 {
+    if (!t->n)
+        return false;
     const char *p = t->p, *end = p + t->n;
-    bool minus = p < end && *p == '-';
+    bool minus = *p == '-';
     uint64_t v = 0;
     p += minus;
     if (p == end || end - p > 19)
@@ -232,7 +234,7 @@ static bool to_int(const struct text *t, int64_t *out)
             return false;
         v = v * 10 + (uint64_t)(*p - '0');
     }
-    *out = minus ? -(int64_t)v : (int64_t)v;
+    *out = (int64_t)(minus ? -v : v);
     return true;
 }
 
@@ -254,7 +256,7 @@ static uint64_t to_ns(const struct text *t, double unit_ns)
     double d;
     if (to_int(t, &v))
         return v > 0 ? (uint64_t)v * (uint64_t)unit_ns : 0;
-    return to_double(t, &d) && d > 0 ? (uint64_t)(d * unit_ns + 0.5) : 0;
+    return to_double(t, &d) && d > 0 && d * unit_ns < 0x1p63 ? (uint64_t)(d * unit_ns + 0.5) : 0;
 }
 
 static double unit_of(const struct text *ts)
@@ -483,6 +485,8 @@ static bool parse_line(const char *p, const char *end, struct line *l)
         if (to)
             *to = value;
     }
+    if (!l->cat.p)
+        l->cat = (struct text){"", 0, true};
     return !broken && l->name.p;
 }
 

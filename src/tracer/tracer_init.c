@@ -253,6 +253,10 @@ int mr_segment_open(uint32_t index)
 {
     char path[MR_PATH_BYTES];
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+        return -EFBIG; /* growing the file would end the program by SIGXFSZ */
     mr_own_path(path, (int)index);
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
