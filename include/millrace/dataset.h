@@ -44,7 +44,7 @@ struct mr_dataset_info {
     uint64_t sample_min_bytes, sample_max_bytes;
     uint64_t seed; /* generated sets: content is a function of (seed, sample) */
     bool generated;
-    char format[16]; /* "npz" */
+    char format[32]; /* "npz" */
     char dtype[8];   /* numpy code, "u1", "f4" */
     unsigned n_dims; /* 0: samples differ in shape */
     uint64_t dims[MR_SAMPLE_DIMS_MAX];

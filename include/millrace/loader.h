@@ -58,7 +58,7 @@ struct mr_loader_params {
     uint32_t batch_size;
     bool drop_last_batch;       /* leave out a last, smaller batch; all ranks have equally many either way */
     unsigned threads;           /* engine threads; 0 = the CPUs this process may use */
-    unsigned lookahead;         /* batches read ahead (staging), at least 1 */
+    unsigned lookahead;         /* batches read ahead (staging); 0: the next one is read, by all threads, when the last is released */
     uint64_t memory_bytes;      /* limit on slabs and I/O buffers; 0 = what lookahead needs. Too small is an error with numbers */
     const char *policy;         /* "staging": read ahead in access order; "naive": read when asked, in the consumer's thread */
     enum mr_loader_io io;

@@ -14,9 +14,14 @@ void mr_log_set_sink(mr_log_fn *fn, void *user, enum mr_log_level max_level)
     sink_level = max_level;
 }
 
+bool mr_log_shows(enum mr_log_level level)
+{
+    return sink_fn && level <= sink_level;
+}
+
 void mr_log(enum mr_log_level level, const char *fmt, ...)
 {
-    if (!sink_fn || level > sink_level)
+    if (!mr_log_shows(level))
         return;
     char text[1024];
     va_list ap;

@@ -5,6 +5,7 @@
 #define MR_BASE_LOG_H
 
 #include <millrace/error.h>
+#include <stdbool.h>
 
 enum mr_log_level { MR_LOG_WARN, MR_LOG_NOTE, MR_LOG_INFO, MR_LOG_DEBUG };
 
@@ -12,6 +13,8 @@ typedef void mr_log_fn(void *user, enum mr_log_level level, const char *text);
 
 /* Set before threads start. `max_level` cuts off what is more talkative. */
 void mr_log_set_sink(mr_log_fn *fn, void *user, enum mr_log_level max_level);
+/* Would something of this level be shown? False without a sink: then nothing is. */
+bool mr_log_shows(enum mr_log_level level);
 void mr_log(enum mr_log_level level, const char *fmt, ...) MR_PRINTF(2, 3);
 
 #endif

@@ -200,6 +200,16 @@ struct split {
     double seconds;
 };
 
+static int split_folder(const struct gen_options *o, const char *name, char out[4096], struct mr_error *err)
+{
+    size_t len = strlen(o->folder);
+    while (len > 1 && o->folder[len - 1] == '/')
+        len--;
+    if (snprintf(out, 4096, "%.*s/%s", (int)len, o->folder, name) >= 4096)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot use folder '%s'", o->folder);
+    return 0;
+}
+
 static int resolve_split(const struct gen_options *o, bool valid, struct split *s, struct mr_error *err)
 {
     struct mr_gen_spec spec = o->spec;
@@ -208,12 +218,8 @@ static int resolve_split(const struct gen_options *o, bool valid, struct split *
         spec.files = o->eval_files;
         spec.subfolders = o->eval_subfolders;
     }
-    size_t len = strlen(o->folder);
-    while (len > 1 && o->folder[len - 1] == '/')
-        len--;
-    if (snprintf(s->folder, sizeof s->folder, "%.*s/%s", (int)len, o->folder, s->name) >= (int)sizeof s->folder)
-        return mr_error_set(err, -ENAMETOOLONG, "cannot use folder '%s'", o->folder);
-    return mr_gen_plan_resolve(&spec, s->name, &s->plan, err);
+    int r = split_folder(o, s->name, s->folder, err);
+    return r < 0 ? r : mr_gen_plan_resolve(&spec, s->name, &s->plan, err);
 }
 
 static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *err)
@@ -237,7 +243,7 @@ static int run_with_progress(struct mr_gen *g, const struct gen_options *o, stru
                                      .unit = "files",
                                      .total = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world,
                                      .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
-                                     .stream = c->rank == 0 ? stderr : NULL,
+                                     .stream = c->rank == 0 && mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
                                      .force_tty = -1};
     int r = mr_progress_start(&po, &progress, err);
     mr_gen_set_progress(g, progress);
@@ -372,6 +378,19 @@ static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error
     return r;
 }
 
+/* A set that replaces another replaces its evaluation set, too, by none if none is asked for. */
+static int drop_valid(const struct gen_options *o, struct mr_store *store, struct mr_error *err)
+{
+    char folder[4096];
+    bool removed = false;
+    if (split_folder(o, "valid", folder, err) < 0)
+        return err->code;
+    int r = mr_gen_remove(store, folder, &removed, err);
+    if (r >= 0 && removed)
+        mr_log(MR_LOG_NOTE, "removed the former evaluation set in '%s': no --eval-files are asked for", folder);
+    return r;
+}
+
 static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n,
                      struct mr_error *err)
 {
@@ -390,6 +409,8 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     r = mr_comm_agree(c, r, err);
     for (unsigned i = 0; r >= 0 && i < n; i++)
         r = gen_split(ctx, o, c, store, &splits[i], err);
+    if (r >= 0 && n == 1 && o->overwrite && c->rank == 0)
+        r = drop_valid(o, store, err);
     mr_store_close(store);
     bool speaks = c->rank == 0;
     mr_comm_close(c);

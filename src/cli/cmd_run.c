@@ -1,34 +1,95 @@
-/* `millrace run --dry-run`: the resolved configuration, and what it amounts to. */
+/* `millrace run`: emulated training, evaluation and checkpointing of a workload, on as many ranks as asked; or, with
+ * --dry-run, what that would amount to.
+ *
+ *   workload -> plan -> data set -> board -> ranks -> trainer (src/bench) -> metrics -> trust -> results
+ *
+ * Rank 0 speaks. When it is gone, the lowest rank that is left writes what the board holds: finished steps are never lost. */
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/workload_args.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "cli/run_internal.h"
 
 #include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
 
-struct run_options {
-    const char *workload, *config_dir;
-    bool dry_run, json, lenient;
-    int64_t ranks;
-};
+#define CHECKPOINTS_BY_TIME 100000u /* room on the board when nobody can say how many there will be */
 
-static const struct mr_option run_options[] = {
-    {.key = "workload", .type = MR_OPT_STRING, .offset = offsetof(struct run_options, workload), .def = "",
-     .flags = MR_OPTF_POSITIONAL, .doc = "A preset's name or a workload file; the same as workload=NAME."},
-    {.key = "dry_run", .type = MR_OPT_BOOL, .offset = offsetof(struct run_options, dry_run), .def = "false", .short_flag = 'n',
+static const char *const computes[] = {"sleep", "spin", "gemm", NULL};
+static const char *const caches[] = {"asis", "cold", "warm", NULL};
+static const char *const ios[] = {"auto", "threads", "queue", NULL};
+
+#define AT(field) .offset = offsetof(struct run_options, field)
+static const struct mr_option run_rows[] = {
+    {.key = "workload", .type = MR_OPT_STRING, AT(workload), .def = "", .flags = MR_OPTF_POSITIONAL,
+     .doc = "A preset's name or a workload file; the same as workload=NAME."},
+    {.key = "dry_run", .type = MR_OPT_BOOL, AT(dry_run), .def = "false", .short_flag = 'n',
      .doc = "Prints the resolved configuration, files, bytes, steps and the expected duration; reads and writes no data."},
-    {.key = "ranks", .type = MR_OPT_INT, .offset = offsetof(struct run_options, ranks), .def = "0", .min = 0, .max = 1e6,
-     .doc = "Ranks of the job (one emulated accelerator each); 0: what the workload was described with, else 1."},
-    {.key = "config_dir", .type = MR_OPT_STRING, .offset = offsetof(struct run_options, config_dir), .def = "",
+    {.key = "ranks", .type = MR_OPT_INT, AT(ranks), .def = "0", .min = 0, .max = 1e6,
+     .doc = "Ranks of the job (one emulated accelerator each), started on this machine; 0: what mpirun or srun started, else "
+            "what the workload was described with, else 1."},
+    {.key = "data", .type = MR_OPT_STRING, AT(data), .def = "", .short_flag = 'd',
+     .doc = "Folder of the data set; default: the workload's data_folder."},
+    {.key = "out", .type = MR_OPT_STRING, AT(out), .def = "", .short_flag = 'o',
+     .doc = "Folder of the results; default: the workload's output.folder, else a new one in results/."},
+    {.key = "generate", .type = MR_OPT_BOOL, AT(generate), .def = "false", .short_flag = 'g',
+     .doc = "Makes the data set if it is not there; workflow.generate_data=true does the same."},
+    {.key = "threads", .type = MR_OPT_INT, AT(threads), .def = "0", .min = 0, .max = 4096, .short_flag = 't',
+     .doc = "Reading threads per rank; 0: the workload's read_threads."},
+    {.key = "lookahead", .type = MR_OPT_INT, AT(lookahead), .def = "-1", .min = -1, .max = 1e6,
+     .doc = "Batches read ahead of the trainer; -1: the workload's prefetch_size."},
+    {.key = "store", .type = MR_OPT_STRING, AT(store), .def = "posix", .short_flag = 's',
+     .doc = "Storage stack the samples are read through; {rank} in it becomes the rank's number. See 'millrace help store'.",
+     .example = "throttle(bandwidth=163MB,latency=8ms):posix"},
+    {.key = "io", .type = MR_OPT_ENUM, AT(io), .def = "auto", .choices = ios,
+     .doc = "How reads are issued: by threads, or through a queue of many; auto takes the queue for direct reads."},
+    {.key = "checkpoint_store", .type = MR_OPT_STRING, AT(checkpoint_store), .def = "posix",
+     .doc = "Storage stack checkpoints are written through."},
+    {.key = "checkpoint_folder", .type = MR_OPT_STRING, AT(checkpoint_folder), .def = "",
+     .doc = "Folder of the checkpoints; default: the workload's checkpoint_folder."},
+    {.key = "checkpoint_every", .type = MR_OPT_DURATION, AT(checkpoint_every_ns), .def = "0",
+     .doc = "Writes a checkpoint after the first step that ends so long after the last one, in place of the workload's "
+            "schedule; needs workflow.checkpoint.", .example = "--checkpoint-every 30s"},
+    {.key = "keep_last", .type = MR_OPT_INT, AT(keep_last), .def = "0", .min = 0, .max = 1e6,
+     .doc = "Checkpoints kept; older ones are removed after a successful save. 0: all."},
+    {.key = "compute", .type = MR_OPT_ENUM, AT(compute), .def = "sleep", .choices = computes,
+     .doc = "How compute time is spent: asleep, as on an accelerator; spinning; or multiplying matrices on the CPU."},
+    {.key = "preprocess_sleep", .type = MR_OPT_BOOL, AT(preprocess_sleep), .def = "false",
+     .doc = "Emulated preprocessing sleeps, as DLIO's does; by default it uses the CPU, as real preprocessing does."},
+    {.key = "copy_to_device", .type = MR_OPT_BOOL, AT(copy_to_device), .def = "false",
+     .doc = "Copies every batch once more, as a transfer to the accelerator would."},
+    {.key = "cache", .type = MR_OPT_ENUM, AT(cache), .def = "asis", .choices = caches,
+     .doc = "Page cache before the run: as it is, cold (the data set's pages dropped, no root needed), or warm (all read)."},
+    {.key = "cache_each_epoch", .type = MR_OPT_BOOL, AT(cache_each_epoch), .def = "false",
+     .doc = "Does the same before every epoch."},
+    {.key = "strict_trust", .type = MR_OPT_BOOL, AT(strict_trust), .def = "false",
+     .doc = "Exit status 6 when the result cannot be trusted: asked cold and was not, the harness was the limit, and so on."},
+    {.key = "ceiling", .type = MR_OPT_BOOL, AT(ceiling), .def = "true",
+     .doc = "Measures after the run what the harness can do without any storage, for the trust block; takes up to 0.2 s."},
+    {.key = "verify", .type = MR_OPT_BOOL, AT(verify), .def = "false",
+     .doc = "Checks the checksums and, for generated sets, every byte of every sample."},
+    {.key = "seed", .type = MR_OPT_INT, AT(seed), .def = "-1", .min = -1, .max = 9e15,
+     .doc = "Seed of order and compute times; -1: the workload's train.seed, or the time where it shuffles at random."},
+    {.key = "max_time", .type = MR_OPT_DURATION, AT(max_time_ns), .def = "0",
+     .doc = "Ends the run after the first step past this time; 0: when all steps are done.", .example = "--max-time 60s"},
+    {.key = "config_dir", .type = MR_OPT_STRING, AT(config_dir), .def = "",
      .doc = "Folder with workload files, searched first; workload/NAME.yaml inside it is found, too.",
      .example = "--config-dir my/configs"},
-    {.key = "lenient", .type = MR_OPT_BOOL, .offset = offsetof(struct run_options, lenient), .def = "false",
-     .doc = "Unknown keys are noted and ignored."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = offsetof(struct run_options, json), .def = "false",
-     .doc = "Prints the result as JSON."},
+    {.key = "lenient", .type = MR_OPT_BOOL, AT(lenient), .def = "false", .doc = "Unknown keys are noted and ignored."},
+    {.key = "json", .type = MR_OPT_BOOL, AT(json), .def = "false", .short_flag = 'j', .doc = "Prints the result as JSON."},
     MR_OPTION_END,
 };
 
-static int print_json(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
+/* ---- dry run ---- */
+
+static int print_plan_json(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
 {
     json_t *root = json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "schema", "millrace.dry_run/1", "workload",
                              mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, p), "config", mr_workload_to_json(w),
@@ -36,7 +97,7 @@ static int print_json(const struct mr_workload *w, const struct mr_plan *p, stru
     return mr_cli_print_json(stdout, root, err);
 }
 
-static void print_text(const struct mr_workload *w, const struct mr_plan *p)
+static void print_plan_text(const struct mr_workload *w, const struct mr_plan *p)
 {
     printf("workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file, *w->file ? ")" : "");
     if (*w->extra.source)
@@ -51,39 +112,254 @@ static void print_text(const struct mr_workload *w, const struct mr_plan *p)
         printf("  %s\n", w->notes.item[i]);
 }
 
+static int dry_run(struct run *r, struct mr_error *err)
+{
+    int rc = mr_plan_make(r->w, (uint32_t)r->opt->ranks, &r->plan, err);
+    if (rc)
+        return rc;
+    if (r->opt->json)
+        return print_plan_json(r->w, &r->plan, err);
+    print_plan_text(r->w, &r->plan);
+    return 0;
+}
+
+/* ---- before the ranks ---- */
+
+static void choose_seed(struct run *r)
+{
+    const struct mr_workload *w = r->w;
+    bool at_random = w->reader.sample_shuffle == MR_SHUFFLE_RANDOM || w->reader.file_shuffle == MR_SHUFFLE_RANDOM;
+    r->seed = r->opt->seed >= 0 ? (uint64_t)r->opt->seed : at_random ? mr_wall_ns() >> 10 : (uint64_t)w->train.seed;
+}
+
+static void choose_folders(struct run *r)
+{
+    const struct mr_workload *w = r->w;
+    char stamp[64];
+    struct tm tm;
+    time_t now = (time_t)(r->start_wall_ns / MR_NS_PER_S);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
+    if (*r->opt->out || *w->output.folder)
+        snprintf(r->out, sizeof r->out, "%s", *r->opt->out ? r->opt->out : w->output.folder);
+    else
+        snprintf(r->out, sizeof r->out, "results/%s-%s", *w->name ? w->name : "run", stamp);
+    snprintf(r->checkpoint_folder, sizeof r->checkpoint_folder, "%s",
+             *r->opt->checkpoint_folder ? r->opt->checkpoint_folder : w->checkpoint.checkpoint_folder);
+}
+
+static int make_plan(struct run *r, struct mr_error *err)
+{
+    const char *launcher;
+    uint32_t launched = mr_comm_detect_launcher(&launcher);
+    uint32_t ranks = r->opt->ranks ? (uint32_t)r->opt->ranks : launched > 1 ? launched : 0;
+    int rc = mr_plan_make(r->w, ranks, &r->plan, err);
+    if (!rc && launched && r->opt->ranks == 0)
+        rc = mr_plan_make(r->w, launched, &r->plan, err);
+    return rc;
+}
+
+static int make_board(struct run *r, struct mr_error *err)
+{
+    const struct mr_plan *p = &r->plan;
+    uint64_t steps = p->total_steps + p->evaluations * p->eval_steps + 1;
+    uint64_t saves = p->checkpoint.writes + p->checkpoint.reads + 1;
+    if (r->opt->checkpoint_every_ns)
+        saves = CHECKPOINTS_BY_TIME;
+    int rc = mr_bench_board_create(p->ranks, steps, saves, &r->board, err);
+    if (rc)
+        return rc;
+    r->series = calloc(p->ranks, sizeof(*r->series));
+    r->metrics = malloc(sizeof(*r->metrics));
+    r->dlio = malloc(sizeof(*r->dlio));
+    return r->series && r->metrics && r->dlio ? 0 : mr_error_set(err, -ENOMEM, "cannot start the run");
+}
+
+static int prepare(struct run *r, struct mr_error *err)
+{
+    int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
+    if (!rc)
+        rc = mr_run_prepare_data(r, err);
+    if (!rc)
+        rc = make_plan(r, err);
+    choose_seed(r);
+    choose_folders(r);
+    return rc ? rc : make_board(r, err);
+}
+
+/* ---- the ranks ---- */
+
+static int open_ranks(struct run *r, struct mr_error *err)
+{
+    const char *launcher;
+    bool launched = mr_comm_detect_launcher(&launcher) > 0;
+    pid_t parent = getpid();
+    r->board->ranks[0].pid = parent;
+    int rc = mr_comm_open(launched ? (uint32_t)r->opt->ranks : r->plan.ranks, 0, &r->comm, err);
+    if (rc < 0)
+        return rc;
+    r->board->ranks[r->comm->rank].pid = getpid();
+    if (!launched && r->comm->rank > 0)
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* sets the stop flag: this rank ends by itself, and may have to write the result */
+    if (launched && r->comm->rank > 0)
+        r->board->ranks[0].pid = 0;
+    return mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err);
+}
+
+static int train(struct run *r, struct mr_error *err)
+{
+    const struct run_options *o = r->opt;
+    bool null_store = strstr(o->store, "null") && !strstr(o->store, "/");
+    struct mr_bench_params p = {
+        .workload = r->w, .plan = &r->plan, .comm = r->comm, .board = r->board, .stop = r->ctx->stop, .data = r->data,
+        .store = o->store, .checkpoint_folder = r->checkpoint_folder, .checkpoint_store = o->checkpoint_store,
+        .threads = (unsigned)o->threads, .lookahead = o->lookahead, .io = (enum mr_loader_io)o->io,
+        .compute = (enum mr_bench_compute)o->compute, .preprocess_sleeps = o->preprocess_sleep,
+        .device_copy = o->copy_to_device,
+        .loader_flags = (o->verify ? MR_LOADER_VERIFY | (r->info.generated ? MR_LOADER_VERIFY_CONTENT : 0) : 0) |
+                        (null_store ? MR_LOADER_RAW : 0),
+        .seed = r->seed, .cache = (enum mr_bench_cache)o->cache, .cache_each_epoch = o->cache_each_epoch,
+        .keep_last = (unsigned)o->keep_last, .checkpoint_every_ns = o->checkpoint_every_ns, .max_ns = o->max_time_ns,
+    };
+    if (r->comm->rank == 0 && (r->live = mr_run_live_create(r))) {
+        p.tick = mr_run_live_tick;
+        p.tick_user = r->live;
+    }
+    int rc = mr_bench_run(&p, err);
+    mr_run_live_free(r->live);
+    return rc;
+}
+
+/* Whether this process tells the story: rank 0, or the lowest rank alive when rank 0 is gone (forked ranks only). */
+static bool speaks(const struct run *r)
+{
+    if (r->comm->rank == 0)
+        return true;
+    if (strcmp(r->comm->ops->name, "fork") != 0 || getppid() == r->board->ranks[0].pid)
+        return false;
+    for (uint32_t k = 1; k < r->comm->rank; k++)
+        if (kill(r->board->ranks[k].pid, 0) == 0)
+            return false;
+    return true;
+}
+
+/* ---- after ---- */
+
+static void compute_figures(struct run *r)
+{
+    const struct mr_workload *w = r->w;
+    struct mr_dlio_params p = {.batch_size = (uint32_t)w->reader.batch_size,
+                               .batch_size_eval = (uint32_t)w->reader.batch_size_eval,
+                               .record_bytes = r->plan.record_bytes,
+                               .exclude_start = (uint64_t)w->output_metric.exclude_start_steps,
+                               .exclude_end = (uint64_t)w->output_metric.exclude_end_steps,
+                               .steps_per_epoch = r->plan.steps_per_epoch,
+                               .eval_steps = r->plan.eval_steps,
+                               .au_target = w->metric.au};
+    mr_bench_board_series(r->board, r->series);
+    mr_metrics_compute(r->series, r->board->world, r->seed, r->metrics);
+    mr_dlio_compute(r->series, r->board->world, &p, r->dlio);
+}
+
+/* Prints even when the files cannot be written; the run's own error comes first, then theirs, then distrust. */
+static int tell(struct run *r, struct mr_error *err)
+{
+    compute_figures(r);
+    mr_run_measure_trust(r);
+    struct mr_error files;
+    int rc = mr_run_write_results(r, &files);
+    if (r->opt->json) {
+        int printed = mr_cli_print_json(stdout, mr_run_summary_json(r), err);
+        if (printed < 0)
+            return printed;
+    } else {
+        mr_run_print_summary(stdout, r);
+    }
+    if (r->code) {
+        if (rc)
+            mr_log(MR_LOG_WARN, "%s", files.message);
+        *err = r->why;
+        return r->code;
+    }
+    if (rc) {
+        *err = files;
+        return rc;
+    }
+    if (r->opt->strict_trust && r->trust.doubts.n) {
+        mr_error_plain(err, MR_E_INCOMPLETE, "the result cannot be trusted: %s", r->trust.doubts.item[0]);
+        return mr_error_hint(err, "without --strict-trust this is only noted in the result");
+    }
+    return 0;
+}
+
+static int run_ranks(struct run *r, struct mr_error *err)
+{
+    int rc = open_ranks(r, err);
+    if (rc < 0) {
+        mr_comm_close(r->comm);
+        return rc;
+    }
+    r->code = train(r, &r->why);
+    r->end_wall_ns = mr_wall_ns();
+    if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
+        rc = mr_bench_collect(r->comm, r->board, err);
+        if (rc < 0 && !r->code) {
+            r->code = rc;
+            r->why = *err;
+        }
+    }
+    bool talks = speaks(r);
+    rc = r->code;
+    if (talks) {
+        rc = tell(r, err);
+    } else {
+        if (!freopen("/dev/null", "w", stderr))
+            rc = MR_E_INTERNAL;
+        *err = r->why;
+    }
+    mr_comm_close(r->comm);
+    return rc;
+}
+
+static int run_real(struct run *r, struct mr_error *err)
+{
+    r->start_wall_ns = mr_wall_ns();
+    int rc = prepare(r, err);
+    if (!rc)
+        rc = run_ranks(r, err);
+    mr_bench_board_free(r->board);
+    free(r->series);
+    free(r->metrics);
+    free(r->dlio);
+    return rc;
+}
+
 static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
-    const struct run_options *opt = ctx->options;
-    struct mr_workload *w;
-    struct mr_plan plan;
-    int rc = mr_cli_workload(opt->workload, opt->config_dir, &ctx->overrides, opt->lenient, ctx->arena, &w, err);
-    if (rc)
-        return rc;
-    rc = mr_workload_check_supported(w, err);
+    struct run r = {.ctx = ctx, .opt = ctx->options};
+    const struct run_options *o = r.opt;
+    int rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
     if (!rc)
-        rc = mr_plan_make(w, (uint32_t)opt->ranks, &plan, err);
+        rc = mr_workload_check_supported(r.w, err);
     if (rc)
         return rc;
-    if (!opt->dry_run)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "the training run is not part of this version yet; use --dry-run");
-    if (opt->json)
-        return print_json(w, &plan, err);
-    print_text(w, &plan);
-    return 0;
+    return o->dry_run ? dry_run(&r, err) : run_real(&r, err);
 }
 
 const struct mr_command mr_cmd_run = {
     .name = "run",
-    .synopsis = "--dry-run [WORKLOAD] [KEY=VALUE...] [--ranks N] [--json]",
-    .summary = "run a workload (this version: --dry-run only)",
+    .synopsis = "[WORKLOAD] [KEY=VALUE...] [--ranks N] [--data DIR] [--out DIR] [--generate] [--json]",
+    .summary = "run a workload: emulated training, evaluation and checkpoints on real storage",
     .details = "WORKLOAD is a preset ('millrace workloads list') or a file in DLIO's format. Overrides use Hydra's syntax: "
                "workload=NAME, ++workload.reader.batch_size=4, +key=value, key=value, ~key; the prefix 'workload.' may be left "
                "out. Precedence: default < file < environment < override.\n\n"
                "  millrace run --dry-run unet3d_h100\n"
-               "  millrace run --dry-run workload=resnet50_h100 ++workload.reader.batch_size=4 --ranks 8\n"
-               "  millrace run --dry-run my.yaml dataset.num_files_train=1024 --json\n\n"
-               "See 'millrace help config' for all keys.\n",
-    .table = {.section = "run", .doc = "run", .options = run_options, .struct_bytes = sizeof(struct run_options)},
+               "  millrace run unet3d_h100 dataset.num_files_train=28 train.epochs=2 --data /data/unet3d --generate\n"
+               "  millrace run resnet50_h100 --data /data/resnet --ranks 4 --cache cold --strict-trust\n"
+               "  mpirun -n 8 millrace run cosmoflow_h100 --data /data/cosmoflow --out results/cosmoflow\n\n"
+               "The results folder gets summary.json (DLIO's keys by its formulas, ours beside them), config.json and the "
+               "series of every rank's steps. See 'millrace help config' for all keys.\n",
+    .table = {.section = "run", .doc = "run", .options = run_rows, .struct_bytes = sizeof(struct run_options)},
     .takes_overrides = true,
     .run = run_run,
 };

@@ -1,5 +1,6 @@
 /* `millrace scan`: a manifest for files that are already there. */
 #include "base/common.h"
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "cli/commands.h"
@@ -107,7 +108,7 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     const struct scan_options *o = ctx->options;
     struct mr_store *store;
     struct mr_progress *progress = NULL;
-    struct mr_progress_options po = {.verb = "scanning", .unit = "files", .stream = stderr, .force_tty = -1};
+    struct mr_progress_options po = {.verb = "scanning", .unit = "files", .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, .force_tty = -1};
     int r = mr_store_open(o->store, &store, err);
     if (r < 0)
         return r;

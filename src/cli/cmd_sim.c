@@ -12,15 +12,18 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct sim_options {
     const char *scenario, *policy, *sweep, *config_dir;
-    int compat;
-    int64_t seeds, grain;
+    int compat, method;
+    int64_t seeds, grain, threads;
+    uint64_t memory;
     bool json;
 };
 
 static const char *const compat_names[] = {"none", "thesis", NULL};
+static const char *const method_names[] = {"auto", "exact", "expected", NULL}; /* enum mr_sim_method */
 
 #define FIELD(f) .offset = offsetof(struct sim_options, f)
 static const struct mr_option sim_rows[] = {
@@ -36,6 +39,12 @@ static const struct mr_option sim_rows[] = {
      .doc = "Runs once for every value of a key.", .example = "--sweep nodes=1,2,4,8"},
     {.key = "grain", FIELD(grain), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e6,
      .doc = "Samples moved together: 1 is exact, larger is faster; 0 chooses by the length of the run."},
+    {.key = "method", FIELD(method), .type = MR_OPT_ENUM, .def = "auto", .choices = method_names,
+     .doc = "exact: every sample's place is known. expected: whole steps, sources by the policy's expected behaviour; for very "
+            "large runs. auto: exact, unless its tables exceed --memory."},
+    {.key = "memory", FIELD(memory), .type = MR_OPT_BYTES, .def = "4GiB", .doc = "The most memory the simulation may take."},
+    {.key = "threads", FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 64,
+     .doc = "Threads of the expected method; 0: as many as processors. The exact one takes one."},
     {.key = "config_dir", FIELD(config_dir), .type = MR_OPT_STRING, .def = "", .doc = "Folder searched first for scenarios/ and systems/."},
     {.key = "json", FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
     MR_OPTION_END,
@@ -102,7 +111,10 @@ static void print_study(const struct mr_study *st, const struct sim_options *o)
         slowest = fmax(slowest, st->rows[i].mean.time_s);
     for (unsigned i = 0; i < st->n; i++)
         print_row(st, &st->rows[i], slowest);
-    if (st->grain > 1)
+    if (st->method == MR_SIM_EXPECTED)
+        printf("\nexpected behaviour on whole steps instead of every sample's place (exact tables: %.0f GB); see doc/simulator.md\n",
+               mr_sim_exact_bytes(s) / 1e9);
+    else if (st->grain > 1)
         printf("\n%llu samples are moved together; --grain 1 is exact\n", (unsigned long long)st->grain);
 }
 
@@ -137,9 +149,9 @@ static json_t *study_json(const struct mr_study *st, const struct sim_options *o
     for (unsigned i = 0; i < st->n; i++)
         json_array_append_new(rows, row_json(st, &st->rows[i]));
     const struct mr_scenario *s = &st->scenario;
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:{s:f, s:f}, s:o}", "schema",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:{s:f, s:f}, s:o}", "schema",
                      "millrace.sim/1", "scenario", s->name, "system", s->system.name, "compat", compat_names[o->compat],
-                     "nodes", (json_int_t)s->nodes, "epochs", (json_int_t)s->epochs, "samples", (json_int_t)s->samples,
+                     "method", method_names[st->method], "nodes", (json_int_t)s->nodes, "epochs", (json_int_t)s->epochs, "samples", (json_int_t)s->samples,
                      "batch", (json_int_t)s->batch, "seed", (json_int_t)s->seed, "seeds", (json_int_t)o->seeds,
                      "dataset_bytes", st->dataset_mb * 1e6, "grain_samples", (json_int_t)st->grain, "bounds",
                      "compute_only_s", st->bounds.compute_only_s, "io_aware_s", st->bounds.io_aware_s, "policies", rows);
@@ -246,7 +258,8 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct mr_study_options so = {.thesis = o->compat == 1, .seeds = (unsigned)o->seeds, .grain = (uint64_t)o->grain,
-                                  .stop = ctx->stop};
+                                  .method = (enum mr_sim_method)o->method, .memory_bytes = (double)o->memory,
+                                  .threads = o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN), .stop = ctx->stop};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
     if (!rc)

@@ -1,5 +1,6 @@
 /* `millrace verify`: is a data set what its manifest and its seed say? Names everything that is not. */
 #include "base/common.h"
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "cli/commands.h"
@@ -107,7 +108,7 @@ static int verify_one(struct mr_command_ctx *ctx, const char *path, struct sink 
                                      .unit = "files",
                                      .total = i->files,
                                      .total_bytes = o->quick || o->sample_rate < 1 ? 0 : i->file_bytes,
-                                     .stream = stderr,
+                                     .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
                                      .force_tty = -1};
     r = mr_progress_start(&po, &progress, err);
     struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),

@@ -128,6 +128,7 @@ struct mr_conf_checkpoint {
     int mode; /* enum mr_conf_ckpt_mode */
     bool randomize_tensor;
     const char *checkpoint_mechanism_classname;
+    struct mr_uints files; /* bytes of each file of a checkpoint that is not a transformer's; empty: as the framework does */
 };
 struct mr_conf_ksm {
     int64_t madv_mergeable_id;
@@ -157,6 +158,18 @@ struct mr_conf_profiling {
 };
 struct mr_conf_metric {
     double au;
+};
+
+enum mr_conf_unit { MR_UNIT_SAMPLE, MR_UNIT_FILE, MR_UNIT_RECORD, MR_UNIT_NONE };
+/* What an application did to its files that no key of DLIO says; replayed by 'millrace workloads check'. */
+struct mr_conf_pattern {
+    int unit; /* enum mr_conf_unit */
+    bool same_offsets;
+    int64_t collective_readers, file_passes, header_reads, step_reads;
+    uint64_t header_bytes;
+    double header_consecutive, part;
+    struct mr_uints pieces, outputs;
+    double slowdown;
 };
 
 enum mr_expect_class { MR_EXPECT_EXACT, MR_EXPECT_SHAPED, MR_EXPECT_NATIVE };
@@ -206,6 +219,7 @@ struct mr_workload {
     struct mr_conf_storage_options storage_options;
     struct mr_conf_profiling profiling;
     struct mr_conf_metric metric;
+    struct mr_conf_pattern pattern;
 
     struct mr_workload_extra extra;
     const char *name;       /* of the preset, or of the file without folder and ending; "" for none */

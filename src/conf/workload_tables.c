@@ -24,6 +24,7 @@ static const char *const contexts[] = {"fork", "spawn", "forkserver", NULL};
 static const char *const ckpt_types[] = {"rank_zero", "all_ranks", NULL};
 static const char *const ckpt_modes[] = {"default", "subset", NULL};
 static const char *const storages[] = {"local_fs", "s3", "aistore", NULL};
+static const char *const units[] = {"sample", "file", "record", "none", NULL};
 static const char *const profilers[] = {"iostat", "none", "darshan", "tensorboard", NULL};
 
 static const struct mr_option top_rows[] = {
@@ -234,6 +235,9 @@ static const struct mr_option checkpoint_rows[] = {
     OPT(mr_conf_checkpoint, randomize_tensor, BOOL, "true", .doc = "Random tensor content instead of ones."),
     OPT(mr_conf_checkpoint, checkpoint_mechanism_classname, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "Names a Python class of DLIO; such plug-ins are not loaded."),
+    OPT(mr_conf_checkpoint, files, UINTS, "[]",
+        .doc = "Millrace: bytes of each file of a checkpoint, where the application's own files are known; empty: one blob of "
+               "model.model_size_bytes, as the framework writes it.", .example = "[7000000, 32000000, 5000]"),
     MR_OPTION_END,
 };
 TABLE(checkpoint, "checkpoint", mr_conf_checkpoint, "Checkpoints");
@@ -301,6 +305,31 @@ static const struct mr_option metric_rows[] = {
 };
 TABLE(metric, "metric", mr_conf_metric, "Pass mark");
 
+static const struct mr_option pattern_rows[] = {
+    OPT(mr_conf_pattern, unit, ENUM, "sample", .choices = units,
+        .doc = "sample: by the loader. file: each file from its start on, in pieces of transfer_size. record: each sample where "
+               "it lies, in pieces. none: no data is read."),
+    OPT(mr_conf_pattern, same_offsets, BOOL, "false", .doc = "Every rank reads what rank 0 reads (no sharding)."),
+    OPT(mr_conf_pattern, collective_readers, INT, "1", .min = 1, .max = 1e6,
+        .doc = "With reader.file_access collective: ranks that read for all others."),
+    OPT(mr_conf_pattern, file_passes, INT, "0", .min = 0, .max = BIG,
+        .doc = "Files read by all ranks together, each pass counted; 0: every file once per epoch."),
+    OPT(mr_conf_pattern, header_reads, INT, "0", .min = 0, .max = 1e9, .doc = "Reads at the front of the file before anything else."),
+    OPT(mr_conf_pattern, header_bytes, BYTES, "0", .max = BIG, .doc = "Bytes of one header read."),
+    OPT(mr_conf_pattern, header_consecutive, DOUBLE, "1", .min = 0, .max = 1,
+        .doc = "Share of the header reads that start where the last one ended; the others go back to the front."),
+    OPT(mr_conf_pattern, step_reads, INT, "0", .min = 0, .max = 1e9,
+        .doc = "Reads per step, where the source gives them and they do not follow from the batch; 0: as the batch needs."),
+    OPT(mr_conf_pattern, part, DOUBLE, "1", .min = 0.000001, .max = 1, .doc = "Share of each file or record that is read, from its front."),
+    OPT(mr_conf_pattern, pieces, UINTS, "[]", .doc = "Sizes of the reads inside a file or record, in turn; empty: transfer_size."),
+    OPT(mr_conf_pattern, outputs, UINTS, "[]", .doc = "Files each rank writes at the end, one write each."),
+    OPT(mr_conf_pattern, slowdown, DOUBLE, "1", .min = 1, .max = 1e6,
+        .doc = "Runs the emulated storage and the compute time this much slower and divides the measured times by it, so that a "
+               "fast device can be emulated on a busy machine."),
+    MR_OPTION_END,
+};
+TABLE(pattern, "pattern", mr_conf_pattern, "Access pattern of the original, replayed by 'millrace workloads check' (Millrace)");
+
 const struct mr_workload_section mr_workload_sections[] = {
     {&top_table, offsetof(struct mr_workload, top)},
     {&model_table, offsetof(struct mr_workload, model)},
@@ -321,6 +350,7 @@ const struct mr_workload_section mr_workload_sections[] = {
     {&storage_options_table, offsetof(struct mr_workload, storage_options)},
     {&profiling_table, offsetof(struct mr_workload, profiling)},
     {&metric_table, offsetof(struct mr_workload, metric)},
+    {&pattern_table, offsetof(struct mr_workload, pattern)},
     {NULL, 0},
 };
 _Static_assert(MR_ARRAY_LEN(mr_workload_sections) <= MR_WORKLOAD_SECTIONS_MAX, "origins[] is too small");

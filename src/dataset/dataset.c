@@ -71,9 +71,15 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
     if (!ds)
         return mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
     ds->store = store;
-    int r = mr_dataset_find_manifest(store, path, manifest, err);
+    /* A store without content (null) serves the data; what the data would be is still read for real. */
+    struct mr_store *manifest_store = store;
+    int r = mr_store_caps(store) & MR_STORE_CAP_CONTENT ? 0 : mr_store_open("posix", &manifest_store, err);
     if (r >= 0)
-        r = mr_manifest_open(store, manifest, &ds->manifest, err);
+        r = mr_dataset_find_manifest(manifest_store, path, manifest, err);
+    if (r >= 0)
+        r = mr_manifest_open(manifest_store, manifest, &ds->manifest, err);
+    if (manifest_store != store)
+        mr_store_close(manifest_store);
     if (r >= 0 && !(ds->root = find_root(ds->manifest, manifest)))
         r = mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
     if (r >= 0 && !(ds->format = mr_format_find(mr_manifest_get_info(ds->manifest)->format, err))) {

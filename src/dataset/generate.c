@@ -4,6 +4,7 @@
  *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and
  * its side-cars are there (with `repair`: if every byte is what the spec makes).
  *   4. The manifest is written last, when every file has a record; journals go after it is durable.
+ *   5. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate.h"
 #include "base/common.h"
@@ -11,6 +12,7 @@
 #include "base/workers.h"
 #include "dataset/compare_store.h"
 #include "dataset/gen_file.h"
+#include "dataset/gen_lock.h"
 #include "dataset/journal.h"
 
 #include <errno.h>
@@ -27,6 +29,7 @@ struct mr_gen {
     struct mr_manifest *manifest; /* while running: a complete set is there */
     struct mr_journals *done;     /* while running: what earlier runs finished */
     struct mr_journal *journal;
+    struct mr_gen_lock *lock; /* rank 0, from prepare to close */
     struct mr_gen_scratch *scratch;
     struct mr_compare **compare;
     unsigned threads;
@@ -77,6 +80,7 @@ void mr_gen_close(struct mr_gen *g)
         return;
     end_run(g);
     mr_journal_close(g->journal, NULL);
+    mr_gen_lock_release(g->lock);
     free(g->spec);
     free(g);
 }
@@ -342,7 +346,7 @@ static int make_folders(struct mr_gen *g, struct mr_error *err)
     return r < 0 ? r : 0;
 }
 
-int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
+static int prepare_folder(struct mr_gen *g, struct mr_error *err)
 {
     uint64_t done_bytes = 0;
     int complete = settle_manifest(g, err);
@@ -359,6 +363,58 @@ int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
     if ((r = check_space(g, done_bytes, err)) < 0)
         return r;
     return make_folders(g, err);
+}
+
+/* A folder that is not there cannot be locked, and must not appear when the set is refused. It is made by preparing,
+ * then locked, and looked at again: another generator may have come between. */
+int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
+{
+    int r = mr_gen_lock_take(g->o.store, g->o.folder, &g->lock, err);
+    bool before = r > 0;
+    if (r >= 0)
+        r = prepare_folder(g, err);
+    if (r < 0 || before)
+        return r;
+    r = mr_gen_lock_take(g->o.store, g->o.folder, &g->lock, err);
+    return r > 0 ? prepare_folder(g, err) : r;
+}
+
+/* Is what lies in the folder generated? A manifest that cannot be read, or is of scanned files, is not ours to remove. */
+static bool is_generated(struct mr_store *s, const char *manifest_path, const char *folder)
+{
+    struct mr_manifest *m = NULL;
+    struct mr_journals *js = NULL;
+    bool generated = false;
+    if (mr_manifest_open(s, manifest_path, &m, NULL) >= 0)
+        generated = (mr_manifest_get_info(m)->flags & MR_MANIFEST_GENERATED) != 0;
+    else if (mr_journals_open(s, folder, 0, &js, NULL) >= 0)
+        generated = js != NULL;
+    mr_manifest_close(m);
+    mr_journals_close(js);
+    return generated;
+}
+
+int mr_gen_remove(struct mr_store *s, const char *folder, bool *removed, struct mr_error *err)
+{
+    static const struct mr_gen_plan nothing = {.split = ""};
+    struct mr_gen g = {.o = {.store = s, .folder = folder, .overwrite = true}, .p = &nothing};
+    uint64_t ignored = 0;
+    if (strlen(folder) > MR_NAME_MAX / 2)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot use folder '%s'", folder);
+    snprintf(g.manifest_path, sizeof g.manifest_path, "%s/" MR_MANIFEST_NAME, folder);
+    int r = mr_gen_lock_take(s, folder, &g.lock, err);
+    bool there = r >= 0 && is_generated(s, g.manifest_path, folder);
+    if (there)
+        r = settle_manifest(&g, err);
+    if (there && r >= 0)
+        r = settle_journals(&g, &ignored, err);
+    mr_gen_lock_release(g.lock);
+    if (r < 0)
+        return r;
+    if (there)
+        s->ops->unlink(s, folder, NULL); /* stays when something foreign is in it */
+    *removed = there;
+    return 0;
 }
 
 /* ---- writing ---- */

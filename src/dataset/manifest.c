@@ -132,9 +132,12 @@ static int load_info(struct mr_manifest *m, struct mr_error *err)
         i->dims.dim[d] = mr_load_le64(h + MRM_H_DIMS + 8 * d);
     if (i->compress_percent > 100)
         return bad(m, err, MR_E_FORMAT, MRM_H_COMPRESS, "compressibility", 100, i->compress_percent);
-    if (h[MRM_H_FORMAT + 15] != 0)
-        return bad(m, err, MR_E_FORMAT, MRM_H_FORMAT + 15, "end of the format name", 0, h[MRM_H_FORMAT + 15]);
-    memcpy(i->format, h + MRM_H_FORMAT, sizeof i->format);
+    _Static_assert(sizeof i->format == 2 * MRM_FORMAT_BYTES, "both parts of the name");
+    memcpy(i->format, h + MRM_H_FORMAT, MRM_FORMAT_BYTES);
+    memcpy(i->format + MRM_FORMAT_BYTES, h + MRM_H_FORMAT_MORE, MRM_FORMAT_BYTES);
+    if (i->format[sizeof i->format - 1] != 0)
+        return bad(m, err, MR_E_FORMAT, MRM_H_FORMAT_MORE + MRM_FORMAT_BYTES - 1, "end of the format name", 0,
+                   h[MRM_H_FORMAT_MORE + MRM_FORMAT_BYTES - 1]);
     return 0;
 }
 

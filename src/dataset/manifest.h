@@ -31,7 +31,7 @@ struct mr_manifest_info {
     enum mr_dtype dtype;
     struct mr_dims dims;
     uint64_t label_classes; /* > 0: labels are drawn, see mr_manifest_random_label */
-    char format[16];
+    char format[32];
 };
 
 /* File names that follow from the file number. */

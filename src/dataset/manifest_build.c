@@ -360,8 +360,10 @@ static void fill_header(const struct mr_manifest_builder *b, struct sink *k)
     mr_store_le32(h + MRM_H_FLAGS, i->flags);
     for (unsigned d = 0; d < i->dims.n; d++)
         mr_store_le64(h + MRM_H_DIMS + 8 * d, i->dims.dim[d]);
-    memcpy(h + MRM_H_FORMAT, i->format, sizeof i->format);
-    h[MRM_H_FORMAT + sizeof i->format - 1] = 0;
+    size_t name = strnlen(i->format, sizeof i->format - 1);
+    memcpy(h + MRM_H_FORMAT, i->format, MR_MIN(name, (size_t)MRM_FORMAT_BYTES));
+    if (name > MRM_FORMAT_BYTES)
+        memcpy(h + MRM_H_FORMAT_MORE, i->format + MRM_FORMAT_BYTES, name - MRM_FORMAT_BYTES);
     mr_store_le32(h + MRM_H_SECTIONS, k->sections);
     mr_store_le64(h + MRM_H_PER_FILE, i->samples_per_file);
     uint8_t covered[MRM_H_CHECK + MRM_MAX_SECTIONS * MRM_ENTRY_BYTES];

@@ -8,6 +8,7 @@
 #define MRM_ENTRY_BYTES 64u
 #define MRM_ALIGN 64u
 #define MRM_MAX_SECTIONS 64u
+#define MRM_FORMAT_BYTES 16u /* of each of the two parts of the format name */
 #define MRM_NAMES_PER_BLOCK 16u
 
 enum mrm_header {
@@ -31,6 +32,7 @@ enum mrm_header {
     MRM_H_FORMAT = 168,
     MRM_H_SECTIONS = 184,
     MRM_H_PER_FILE = 192,
+    MRM_H_FORMAT_MORE = 200,
     MRM_H_CHECK = 248,
 };
 

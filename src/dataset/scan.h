@@ -29,7 +29,7 @@ struct mr_scan_result {
     uint64_t files, samples, bytes, classes;
     uint64_t bad_files;   /* broken */
     uint64_t other_files; /* of other formats, ignored */
-    char format[16];
+    char format[32];
     char manifest[8192];
 };
 

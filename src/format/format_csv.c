@@ -596,18 +596,14 @@ static bool next_field(struct csv_cursor *c)
     return true;
 }
 
-/* Up to three digits and a separator: what nearly every field of a uint8 file is. */
-static bool fast_byte(struct csv_cursor *c, struct mr_text_sink *sink)
+/* The plain bytes from here, but not beyond the label's column nor the last, which has no separator. */
+static uint32_t fast_bytes(const struct csv_layout *l, struct csv_cursor *c, uint32_t column, struct mr_text_sink *sink)
 {
-    const char *p = c->p;
-    unsigned v = 0, n = 0;
-    while (n < 3 && p + n < c->end && (unsigned)(p[n] - '0') < 10)
-        v = v * 10 + (unsigned)(p[n++] - '0');
-    if (!n || v > 255 || p + n >= c->end || p[n] != c->separator)
-        return false;
-    mr_text_sink_add_u8(sink, (uint8_t)v);
-    c->p = p + n + 1;
-    return true;
+    uint32_t upto = (l->flags & CSV_LABEL) && column <= l->label_column ? l->label_column : l->fields - 1;
+    size_t room = MR_MIN((size_t)(upto - column), sink->cap_bytes - sink->bytes);
+    size_t n = mr_text_run_u8(c->p, c->end, c->separator, sink->dst + sink->bytes, room, &c->p);
+    sink->bytes += n;
+    return (uint32_t)n;
 }
 
 static int parse_record(const struct csv_layout *l, struct csv_cursor *c, const struct mr_sample_ref *ref,
@@ -616,10 +612,10 @@ static int parse_record(const struct csv_layout *l, struct csv_cursor *c, const 
     struct mr_number num;
     uint32_t column = 0;
     do {
+        if (sink->component == MR_U8 && column < l->fields)
+            column += fast_bytes(l, c, column, sink);
         bool is_label = (l->flags & CSV_LABEL) && column == l->label_column;
         column++;
-        if (!is_label && sink->component == MR_U8 && fast_byte(c, sink))
-            continue;
         if (!next_field(c))
             return mr_error_plain(err, MR_E_FORMAT, "record at offset %llu: field %u has a wrong quote",
                                   (ull)ref->raw.offset, column);

@@ -469,8 +469,8 @@ static int check_layout(const struct mr_layout *layout, unsigned *flags, enum mr
 
 static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
-    unsigned flags;
-    enum mr_dtype dtype;
+    unsigned flags = 0;
+    enum mr_dtype dtype = MR_U8;
     int rc = check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
@@ -489,8 +489,8 @@ static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
 static int json_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                        struct mr_error *err)
 {
-    unsigned flags;
-    enum mr_dtype dtype;
+    unsigned flags = 0;
+    enum mr_dtype dtype = MR_U8;
     int rc = check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
@@ -505,12 +505,29 @@ static int decode_token(void *user, const struct mr_json_token *t, struct mr_err
     return 0;
 }
 
+static size_t decode_run(void *user, unsigned depth, const char *p, const char *end)
+{
+    struct record *r = user;
+    struct mr_text_sink *s = r->sink;
+    unsigned level = depth - r->payload_depth - 1;
+    const char *rest;
+    if (!r->in_payload || level + 1 != r->rank || level >= MR_DIMS_MAX || s->bytes >= s->cap_bytes)
+        return 0;
+    size_t n = mr_text_run_u8(p, end, ',', s->dst + s->bytes, s->cap_bytes - s->bytes, &rest);
+    s->bytes += n;
+    r->have[level] += n;
+    r->count += n;
+    return (size_t)(rest - p);
+}
+
 /* Reads the record; the sink counts what it needs even when it has no room. */
 static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t len, struct record *r,
                         struct mr_error *err)
 {
     struct mr_json j;
     mr_json_init(&j, false, ref->raw.offset, decode_token, r);
+    if (r->sink->component == MR_U8)
+        j.run = decode_run;
     int rc = mr_json_feed(&j, raw, len, err);
     if (rc >= 0)
         rc = mr_json_end(&j, err);
@@ -526,8 +543,8 @@ static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t
 static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                        unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    unsigned layout_flags;
-    enum mr_dtype dtype;
+    unsigned layout_flags = 0;
+    enum mr_dtype dtype = MR_U8;
     struct mr_dims dims;
     int rc = check_layout(layout, &layout_flags, &dtype, err);
     if (rc < 0)

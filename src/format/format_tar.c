@@ -623,7 +623,7 @@ static int check_layout(const struct mr_layout *layout, bool *gzip, struct mr_er
 
 static int tar_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
-    bool gzip;
+    bool gzip = false;
     int rc = check_layout(layout, &gzip, err);
     if (rc < 0)
         return rc;
@@ -639,7 +639,7 @@ static int tar_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
 static int tar_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                       struct mr_error *err)
 {
-    bool gzip;
+    bool gzip = false;
     int rc = check_layout(layout, &gzip, err);
     if (rc < 0)
         return rc;

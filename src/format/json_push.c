@@ -351,6 +351,15 @@ void mr_json_init(struct mr_json *j, bool many, uint64_t offset, mr_json_fn *fn,
     j->state = many ? DONE : BEFORE_VALUE;
 }
 
+static size_t run_of_elements(struct mr_json *j, const char *p, const char *end)
+{
+    bool element = (j->state == BEFORE_VALUE || j->state == FIRST_VALUE) && j->depth && !object_at(j, j->depth - 1);
+    size_t n = element ? j->run(j->user, j->depth, p, end) : 0;
+    if (n)
+        j->state = BEFORE_VALUE; /* the last comma is taken */
+    return n;
+}
+
 /* A number inside an array whose end is in sight. Returns its length, 0 when it must be gathered. */
 static size_t whole_number(const struct mr_json *j, const char *p, const char *end)
 {
@@ -366,8 +375,14 @@ int mr_json_feed(struct mr_json *j, const void *data, size_t len, struct mr_erro
 {
     const char *p = data, *end = p + len;
     while (p < end) {
-        size_t n = whole_number(j, p, end);
-        int rc;
+        size_t n = j->run ? run_of_elements(j, p, end) : 0;
+        int rc = 0;
+        if (n) {
+            p += n;
+            j->offset += n;
+            continue;
+        }
+        n = whole_number(j, p, end);
         if (n) {
             j->token_start = j->offset;
             rc = number_done(j, p, n, j->offset + n, err);

@@ -34,8 +34,13 @@ struct mr_json_token {
 /* Negative return stops; it must have set err. */
 typedef int mr_json_fn(void *user, const struct mr_json_token *t, struct mr_error *err);
 
+/* Takes a run of array elements, each with its comma, from [p, end) and returns how many characters; 0: none. Offered at
+ * the start of an element; what it leaves comes as tokens. */
+typedef size_t mr_json_run_fn(void *user, unsigned depth, const char *p, const char *end);
+
 struct mr_json {
     mr_json_fn *fn;
+    mr_json_run_fn *run; /* or NULL; set after init */
     void *user;
     bool many; /* several top-level values one after the other (JSON lines) are fine */
     uint64_t offset, token_start;

@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define POWER_MAX 330
 #define EXPONENT_STOP 1000000 /* counting on would only overflow */
@@ -322,6 +325,80 @@ bool mr_text_sink_add(struct mr_text_sink *s, const struct mr_number *n)
         memcpy(s->dst + s->bytes, value, s->component_bytes);
     s->bytes += s->component_bytes;
     return true;
+}
+
+/* ---- runs of bytes ---- */
+
+#define RUN_BLOCK 64u /* characters looked at together: one bit each */
+
+struct run_masks {
+    uint64_t separators, digits, zeros;
+};
+
+#ifdef __SSE2__
+static inline struct run_masks look(const char *p, char separator)
+{
+    const __m128i sep = _mm_set1_epi8(separator), zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
+    struct run_masks m = {0};
+    for (unsigned i = 0; i < 4; i++) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i)), d = _mm_sub_epi8(v, zero);
+        m.separators |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, sep)) << 16 * i;
+        m.digits |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(d, nine), d)) << 16 * i;
+        m.zeros |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, zero)) << 16 * i;
+    }
+    return m;
+}
+#else
+static inline struct run_masks look(const char *p, char separator)
+{
+    struct run_masks m = {0};
+    for (unsigned i = 0; i < RUN_BLOCK; i++) {
+        m.separators |= (uint64_t)(p[i] == separator) << i;
+        m.digits |= (uint64_t)((unsigned)(p[i] - '0') < 10) << i;
+        m.zeros |= (uint64_t)(p[i] == '0') << i;
+    }
+    return m;
+}
+#endif
+
+/* True when the characters up to the last separator are numbers of one to three digits, none with a leading zero. */
+static inline bool run_is_plain(const struct run_masks *m)
+{
+    uint64_t upto = ~UINT64_C(0) >> __builtin_clzll(m->separators);
+    uint64_t d = m->digits & upto, starts = (m->separators << 1 | 1) & upto;
+    return (d | m->separators) == upto && !(starts & m->separators) && !(d & d >> 1 & d >> 2 & d >> 3) &&
+           !(m->zeros & starts & d >> 1);
+}
+
+size_t mr_text_run_u8(const char *p, const char *end, char separator, uint8_t *dst, size_t room, const char **rest)
+{
+    uint8_t *to = dst;
+    /* The last number of a block is loaded as four characters, up to three of them behind the block. A block has at most
+     * half as many numbers as characters. */
+    while ((size_t)(end - p) >= RUN_BLOCK + 4 && room - (size_t)(to - dst) >= RUN_BLOCK / 2) {
+        struct run_masks m = look(p, separator);
+        if (!m.separators || !run_is_plain(&m))
+            break;
+        uint8_t *first = to;
+        unsigned start = 0;
+        uint32_t over = 0;
+        do {
+            unsigned at = (unsigned)__builtin_ctzll(m.separators);
+            /* The digits move to the top bytes, ones uppermost; the product has 100 a + 10 b + c there, modulo 256. */
+            uint32_t digits = mr_load_le32(p + start) << (32 - 8 * (at - start)) & 0x0f0f0f00;
+            *to++ = (uint8_t)(digits * (100u << 16 | 10u << 8 | 1u) >> 24);
+            over |= 0x020505u - __builtin_bswap32(digits); /* borrows when the number is above 255 */
+            start = at + 1;
+            m.separators &= m.separators - 1;
+        } while (m.separators);
+        if (over >> 31) {
+            to = first;
+            break;
+        }
+        p += start;
+    }
+    *rest = p;
+    return (size_t)(to - dst);
 }
 
 /* ---- printing ---- */

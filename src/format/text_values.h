@@ -51,12 +51,12 @@ struct mr_text_sink {
 void mr_text_sink_init(struct mr_text_sink *s, enum mr_dtype dtype, void *dst, size_t cap_bytes);
 /* False: the number cannot be represented in the type. */
 bool mr_text_sink_add(struct mr_text_sink *s, const struct mr_number *n);
-static inline void mr_text_sink_add_u8(struct mr_text_sink *s, uint8_t v)
-{
-    if (MR_LIKELY(s->bytes < s->cap_bytes))
-        s->dst[s->bytes] = v;
-    s->bytes++;
-}
+
+/* The common case of both formats taken fast: numbers 0..255 without leading zeros, each followed at once by `separator`.
+ * Takes as many from [p, end) as it can see and puts them to dst, which has `room`; returns how many, *rest is behind the
+ * last one's separator. Stops early at whatever it does not know, at the end of the text and of the room: the caller goes
+ * on with the general way, so this decides nothing about validity. No branch per digit. */
+size_t mr_text_run_u8(const char *p, const char *end, char separator, uint8_t *dst, size_t room, const char **rest);
 
 /* Bytes of text per byte of payload, about: what reading costs. */
 double mr_text_amplification(enum mr_dtype t);

@@ -151,8 +151,6 @@ static int check_params(const struct mr_loader_params *p, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "the loader needs a data set");
     if (p->batch_size == 0)
         return mr_error_plain(err, MR_E_USAGE, "the batch size must be at least 1");
-    if (p->lookahead == 0)
-        return mr_error_plain(err, MR_E_USAGE, "the look-ahead must be at least one batch; policy 'naive' reads without");
     return 0;
 }
 

@@ -48,6 +48,12 @@ int mr_system_check(const struct mr_system *s, struct mr_error *err)
     if (!(s->preprocess_mbps > 0) || !(s->network_mbps > 0) || !(s->pfs_link_mbps > 0))
         return mr_error_set(err, MR_E_CONFIG, "system '%s': preprocessing, network and PFS link rates must be positive",
                             s->name);
+    unsigned threads = 0;
+    for (unsigned j = 0; j < s->n_classes; j++)
+        threads += s->classes[j].threads;
+    if (threads > MR_NODE_THREADS_MAX)
+        return mr_error_set(err, MR_E_CONFIG, "system '%s': %u threads per node over all classes, at most %d", s->name, threads,
+                            MR_NODE_THREADS_MAX);
     for (unsigned j = 0; j < s->n_classes; j++) {
         const struct mr_storage_class *k = &s->classes[j];
         if (!(k->capacity_mb >= 0) || k->threads == 0 || k->read_mbps.n == 0)

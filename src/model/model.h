@@ -14,6 +14,7 @@
 
 #define MR_CURVE_MAX 32
 #define MR_CLASS_MAX 8
+#define MR_NODE_THREADS_MAX 64 /* over all classes of a node */
 
 /* A rate as a function of a count (threads, clients): points by ascending x, linear in between, clamped outside. */
 struct mr_curve {

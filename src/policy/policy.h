@@ -51,6 +51,8 @@ struct mr_policy_world {
     struct mr_directory *dir;
     /* Ids that `node` reads in `epoch`, in order: steps_per_epoch * per_node of them, into out. */
     int (*stream)(void *user, uint32_t epoch, uint32_t node, uint32_t *out, struct mr_error *err);
+    /* The policy sends a sample from one node's class to another's; the engine moves the bytes. */
+    void (*moved)(void *user, uint32_t from, uint32_t to, uint32_t id);
     void *user;
 };
 

@@ -13,6 +13,7 @@
 #include "base/common.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,8 +148,14 @@ static uint32_t next_user(const struct mr_policy *p, uint32_t id)
     return best;
 }
 
+static void hand_over(struct mr_policy *p, uint32_t from, uint32_t to, uint32_t id)
+{
+    put(p, to, id, (unsigned)class_with_room(p, to, p->world.size_mb[id]));
+    p->world.moved(p->world.user, from, to, id);
+}
+
 /* Rule 4, one generation deep: what this displaces in turn is not passed on again. */
-static void rescue(struct mr_policy *p, uint32_t id)
+static void rescue(struct mr_policy *p, uint32_t from, uint32_t id)
 {
     uint32_t user = next_user(p, id);
     if (user == MR_NO_SAMPLE)
@@ -157,7 +164,7 @@ static void rescue(struct mr_policy *p, uint32_t id)
     uint32_t lost[8];
     unsigned n_lost = 8; /* full: displaced samples are not collected */
     if (make_room(p, user, p->world.size_mb[id], s->next[(uint64_t)user * p->world.samples + id], lost, &n_lost))
-        put(p, user, id, (unsigned)class_with_room(p, user, p->world.size_mb[id]));
+        hand_over(p, from, user, id);
 }
 
 static void keep(struct mr_policy *p, uint32_t node, uint32_t id, uint64_t k)
@@ -183,7 +190,7 @@ static void keep(struct mr_policy *p, uint32_t node, uint32_t id, uint64_t k)
     else if (p->world.dir->holders[id] == 0)
         orphans[n_orphans < 8 ? n_orphans++ : 7] = id;
     for (unsigned i = 0; i < n_orphans; i++)
-        rescue(p, orphans[i]);
+        rescue(p, node, orphans[i]);
 }
 
 /* Fills next_of_access and next by walking the run backwards. */
@@ -223,7 +230,9 @@ static int create(struct mr_policy *p, struct mr_error *err)
     double node_mb = 0;
     for (unsigned j = 1; j < w->system->n_classes; j++)
         node_mb += w->system->classes[j].capacity_mb;
-    s->scarce = node_mb < w->total_mb * 1.001 && w->system->n_classes > 1;
+    /* What a node reads in the whole run, with a margin for unequal sizes, is all it could ever keep. */
+    double most_mb = w->total_mb * fmin(1.001, 1.1 * w->epochs / w->nodes);
+    s->scarce = node_mb < most_mb && w->system->n_classes > 1;
     if (s->scarce)
         s->next_of_access = malloc(w->nodes * s->run_len * sizeof(*s->next_of_access));
     if (!s->next || !s->heaps || !s->room_mb || (s->scarce && !s->next_of_access))

@@ -59,10 +59,17 @@ struct mr_sim_workload {
     float *size_mb;                     /* per sample */
     double total_mb;
     uint32_t *stream; /* ids of one epoch, step by step, node by node: [step][node][per_node]; see mr_sim_load_epoch */
+    float *step_mb;   /* MB of one node's step, [epoch][step][node], or NULL; see mr_sim_load_steps */
     struct mr_order *order;
 };
 int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err);
 int mr_sim_load_epoch(struct mr_sim_workload *w, uint32_t epoch, struct mr_error *err);
+/* Sums up the bytes of every step once, on up to `threads` threads. From then on mr_sim_shared works with expected
+ * behaviour instead of exact tables, and mr_sim_bounds is quick. */
+int mr_sim_load_steps(struct mr_sim_workload *w, unsigned threads, const atomic_bool *stop, struct mr_error *err);
+/* Bytes of memory the exact tables take for the hungriest policy, and those of the expected method. */
+double mr_sim_exact_bytes(const struct mr_scenario *s);
+double mr_sim_expected_bytes(const struct mr_scenario *s);
 void mr_sim_workload_done(struct mr_sim_workload *w);
 
 int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err);

@@ -9,17 +9,24 @@
  * or an own class); then the thread spends the preprocessing and write time, and the item is there. grain = 1 is exact; the default grows
  * with the run, so that the work stays bounded (mr_sim_grain); doc/simulator.md states the error.
  *
+ * When the tables of who holds what would not fit, an item is a node's whole step and its sources come from the policy's
+ * expected behaviour (policy/expected.h) instead of the directory; everything else stays the same.
+ *
  * Invariants: S1 staged, not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
  * S2 items of a node start in stream order. S3 the stager is at most one epoch ahead of the consumer. */
 #include "sim/sim.h"
 #include "sim/fair_pool.h"
+#include "policy/expected.h"
 #include "policy/policy.h"
 #include "base/common.h"
+#include "base/rng.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NO_THREAD UINT32_MAX /* a transfer that nobody waits for */
 
 enum timer_kind { TIMER_WRITTEN, TIMER_NEXT_READ, TIMER_BARRIER };
 
@@ -31,6 +38,7 @@ struct timer {
 
 struct demand { /* what is still to be moved of an item, in MB by source; one source after the other */
     double pfs, peer, class[MR_CLASS_MAX];
+    double pfs_requests;
     struct mr_source peer_at;
 };
 
@@ -61,6 +69,7 @@ struct shared {
     const struct mr_scenario *s;
     struct mr_policy policy;
     struct mr_directory dir;
+    struct mr_expected *expected; /* or NULL: the exact tables above are in use */
     struct mr_clockwork clock;
     struct sim_node *nodes;
     struct thread *threads;
@@ -77,6 +86,7 @@ struct shared {
     uint32_t pfs_clients;
     double now, barrier_s;
     bool training, out_of_memory;
+    int failed;            /* the code in err, when an epoch could not be loaded in the middle of the run */
     struct mr_sim_result *out;
     double step_start;
     struct mr_error *err;
@@ -84,11 +94,11 @@ struct shared {
 
 /* ---- pools ---- */
 
-enum { POOL_PFS };
+enum { POOL_PFS, POOL_METADATA, POOL_FIRST_NODE };
 
 static uint32_t pool_in(uint32_t node)
 {
-    return 1 + node * (2 + MR_CLASS_MAX);
+    return POOL_FIRST_NODE + node * (2 + MR_CLASS_MAX);
 }
 
 static uint32_t pool_out(uint32_t node)
@@ -113,12 +123,16 @@ static void add_flow(struct shared *x, uint32_t pool, double mb, uint32_t thread
 {
     if (!mr_pool_add(&x->clock, pool, x->now, mb, thread))
         x->out_of_memory = true;
-    x->threads[thread].flows++;
+    if (thread != NO_THREAD)
+        x->threads[thread].flows++;
 }
 
-static void add_pfs_flow(struct shared *x, uint32_t thread, double mb)
+static void add_pfs_flow(struct shared *x, uint32_t thread, double mb, double requests)
 {
     struct sim_node *n = &x->nodes[x->threads[thread].node];
+    if (x->s->system.pfs_metadata_per_s > 0)
+        add_flow(x, POOL_METADATA, requests, thread);
+    x->threads[thread].write_s += requests * x->s->system.pfs_latency_s; /* a thread's requests come one by one */
     x->clock.pools[POOL_PFS].rate = fmax(x->clock.pools[POOL_PFS].rate, 1e-9);
     add_flow(x, POOL_PFS, mb, thread);
     if (n->pfs_flows++ == 0) {
@@ -174,7 +188,7 @@ static struct timer pop_timer(struct shared *x)
 
 /* ---- streams ---- */
 
-static int load_epoch(struct shared *x, uint64_t epoch)
+static int load_ids(struct shared *x, uint64_t epoch)
 {
     int rc = mr_sim_load_epoch(x->w, (uint32_t)epoch, x->err);
     uint32_t *into = x->ids[epoch % 2];
@@ -185,6 +199,12 @@ static int load_epoch(struct shared *x, uint64_t epoch)
     if (!rc && x->policy.ops->redraw)
         for (uint32_t i = 0; i < x->s->nodes; i++)
             x->policy.ops->redraw(&x->policy, (uint32_t)epoch, i, into + i * x->epoch_len, x->epoch_len, x->s->seed);
+    return rc;
+}
+
+static int load_epoch(struct shared *x, uint64_t epoch)
+{
+    int rc = x->expected ? 0 : load_ids(x, epoch);
     x->base_s[epoch % 2] = x->now;
     for (uint64_t k = 0; k < x->s->nodes * x->items_per_epoch; k++)
         x->done_at[epoch % 2][k] = -1;
@@ -222,11 +242,14 @@ static struct item_ids item_ids(const struct shared *x, uint32_t node, uint64_t 
                              epoch * x->epoch_len + at};
 }
 
-static double ids_mb(const struct shared *x, const uint32_t *ids, uint64_t n)
+static double item_mb(const struct shared *x, uint32_t node, uint64_t item)
 {
+    if (x->expected)
+        return x->w->step_mb[item * x->s->nodes + node];
+    struct item_ids it = item_ids(x, node, item);
     double mb = 0;
-    for (uint64_t k = 0; k < n; k++)
-        mb += x->w->size_mb[ids[k]];
+    for (uint64_t k = 0; k < it.n; k++)
+        mb += x->w->size_mb[it.ids[k]];
     return mb;
 }
 
@@ -241,7 +264,10 @@ static double staging_write_s(const struct shared *x, double mb)
 static void add_demand(struct demand *d, struct mr_source src, double mb)
 {
     switch (src.kind) {
-    case MR_FROM_PFS: d->pfs += mb; break;
+    case MR_FROM_PFS:
+        d->pfs += mb;
+        d->pfs_requests++;
+        break;
     case MR_FROM_PEER:
         d->peer += mb;
         d->peer_at = src;
@@ -282,7 +308,7 @@ static void advance_item(struct shared *x, uint32_t thread)
     struct thread *t = &x->threads[thread];
     struct demand *d = &t->todo;
     if (d->pfs > 0) {
-        add_pfs_flow(x, thread, d->pfs);
+        add_pfs_flow(x, thread, d->pfs, d->pfs_requests);
         x->out->pfs_mb += d->pfs;
         d->pfs = 0;
         return;
@@ -335,6 +361,36 @@ static bool may_stage(struct shared *x, uint32_t node, double mb)
     return current_step || n->staged_mb + mb <= x->s->system.classes[0].capacity_mb;
 }
 
+/* Where the samples of an item come from, one by one. */
+static void find_sources(struct shared *x, uint32_t thread, uint64_t item, struct demand *d)
+{
+    uint32_t node = x->threads[thread].node;
+    struct item_ids it = item_ids(x, node, item);
+    for (uint64_t k = 0; k < it.n; k++) {
+        uint32_t id = it.ids[k];
+        struct mr_source src = mr_policy_source(&x->policy, node, id);
+        add_demand(d, src, x->w->size_mb[id]);
+        if (src.kind == MR_FROM_INCOMING)
+            wait_for(x, thread, id);
+        else if (src.kind == MR_FROM_PFS && x->policy.ops->will_keep && x->policy.ops->will_keep(&x->policy, node, id))
+            mr_directory_announce(&x->dir, node, id);
+    }
+}
+
+/* The same for a whole step by the policy's expected shares; the peer is drawn evenly. */
+static void find_expected_sources(struct shared *x, uint32_t node, uint64_t item, double mb, struct demand *d)
+{
+    struct mr_expected_split split;
+    uint64_t random = mr_rng_at(x->s->seed, MR_RNG_ORDER, item * x->s->nodes + node);
+    double position = (double)item / (double)x->items_per_epoch;
+    mr_expected_stage(x->expected, node, position, mr_rng_unit(random), &split);
+    uint32_t peer = x->s->nodes > 1 ? (node + 1 + (uint32_t)(random % (x->s->nodes - 1))) % x->s->nodes : node;
+    *d = (struct demand){.pfs = mb * split.pfs, .pfs_requests = (double)x->w->per_node * split.pfs, .peer = mb * split.peer,
+                         .peer_at = {MR_FROM_PEER, peer, split.peer_class}};
+    for (unsigned j = 1; j < x->s->system.n_classes; j++)
+        d->class[j] = mb * split.class[j];
+}
+
 /* Starts the next item of a node on a free staging thread; false when there is nothing to start. */
 static bool stage_next(struct shared *x, uint32_t thread)
 {
@@ -343,22 +399,16 @@ static bool stage_next(struct shared *x, uint32_t thread)
     uint64_t epoch = n->next_item / x->items_per_epoch;
     if (epoch >= x->s->epochs || epoch > x->step / x->w->steps_per_epoch + 1)
         return false;
-    if (epoch >= x->epoch_loaded && load_epoch(x, epoch))
+    if (epoch >= x->epoch_loaded && (x->failed = load_epoch(x, epoch)))
         return false;
-    struct item_ids it = item_ids(x, t->node, n->next_item);
-    double mb = ids_mb(x, it.ids, it.n);
+    double mb = item_mb(x, t->node, n->next_item);
     if (!may_stage(x, t->node, mb))
         return false;
     struct demand d = {0};
-    for (uint64_t k = 0; k < it.n; k++) {
-        uint32_t id = it.ids[k];
-        struct mr_source src = mr_policy_source(&x->policy, t->node, id);
-        add_demand(&d, src, x->w->size_mb[id]);
-        if (src.kind == MR_FROM_INCOMING)
-            wait_for(x, thread, id);
-        else if (src.kind == MR_FROM_PFS && x->policy.ops->will_keep && x->policy.ops->will_keep(&x->policy, t->node, id))
-            mr_directory_announce(&x->dir, t->node, id);
-    }
+    if (x->expected)
+        find_expected_sources(x, t->node, n->next_item, mb, &d);
+    else
+        find_sources(x, thread, n->next_item, &d);
     t->item = n->next_item++;
     t->write_s = staging_write_s(x, mb);
     n->staged_mb += mb;
@@ -376,10 +426,9 @@ static void stage_all(struct shared *x, uint32_t node)
             return;
 }
 
-static bool fill_next(struct shared *x, uint32_t thread)
+/* The next samples of a fill list; returns their MB, 0 when there are none. */
+static double next_fill(struct shared *x, struct thread *t, struct demand *d)
 {
-    struct thread *t = &x->threads[thread];
-    struct demand d = {0};
     double mb = 0;
     t->n_ids = 0;
     while (t->n_ids < x->grain) {
@@ -390,12 +439,29 @@ static bool fill_next(struct shared *x, uint32_t thread)
         struct mr_source src = {MR_FROM_PFS, t->node, 0};
         if (peer != MR_NO_SAMPLE)
             src = (struct mr_source){MR_FROM_PEER, peer, x->dir.held[peer * x->dir.samples + id]};
-        add_demand(&d, src, x->w->size_mb[id]);
+        add_demand(d, src, x->w->size_mb[id]);
         mb += x->w->size_mb[id];
         mr_directory_announce(&x->dir, t->node, id);
         t->ids[t->n_ids++] = id;
     }
-    if (t->n_ids == 0)
+    return mb;
+}
+
+static double next_expected_fill(struct shared *x, const struct thread *t, struct demand *d)
+{
+    double step_mb = x->w->total_mb / (double)x->s->samples * (double)x->w->per_node;
+    double position = (double)x->nodes[t->node].next_item / (double)x->items_per_epoch;
+    d->pfs = mr_expected_fill(x->expected, t->node, t->class, position, step_mb);
+    d->pfs_requests = d->pfs / step_mb * (double)x->w->per_node;
+    return d->pfs;
+}
+
+static bool fill_next(struct shared *x, uint32_t thread)
+{
+    struct thread *t = &x->threads[thread];
+    struct demand d = {0};
+    double mb = x->expected ? next_expected_fill(x, t, &d) : next_fill(x, t, &d);
+    if (!(mb > 0))
         return false;
     const struct mr_storage_class *k = &x->s->system.classes[t->class];
     t->write_s = mb * k->threads / mr_class_write_mbps(k);
@@ -428,8 +494,7 @@ static void consume(struct shared *x, uint32_t node)
         float done = *item_done(x, node, n->consumed);
         if (done < 0)
             return;
-        struct item_ids it = item_ids(x, node, n->consumed);
-        double mb = ids_mb(x, it.ids, it.n);
+        double mb = item_mb(x, node, n->consumed);
         double at = x->base_s[n->consumed / x->items_per_epoch % 2] + (double)done;
         n->t = fmax(n->t, at) + mb / x->s->system.compute_mbps;
         n->step_mb += mb;
@@ -475,7 +540,7 @@ static void item_arrived(struct shared *x, uint32_t thread)
     struct thread *t = &x->threads[thread];
     t->busy = false;
     if (t->class > 0) {
-        for (uint32_t k = 0; k < t->n_ids; k++)
+        for (uint32_t k = 0; k < t->n_ids && !x->expected; k++)
             if (x->dir.held[t->node * x->dir.samples + t->ids[k]] >= MR_INCOMING)
                 mr_directory_put(&x->dir, t->node, t->ids[k], t->class);
         release_waiters(x, thread);
@@ -483,10 +548,11 @@ static void item_arrived(struct shared *x, uint32_t thread)
             x->idle_fillers++;
         return;
     }
-    struct item_ids it = item_ids(x, t->node, t->item);
-    if (x->policy.ops->keep)
+    if (x->policy.ops->keep && !x->expected) {
+        struct item_ids it = item_ids(x, t->node, t->item);
         for (uint64_t k = 0; k < it.n; k++)
             x->policy.ops->keep(&x->policy, t->node, it.ids[k], it.access + k);
+    }
     release_waiters(x, thread);
     *item_done(x, t->node, t->item) = (float)(x->now - x->base_s[t->item / x->items_per_epoch % 2]);
     if (!x->policy.ops->prefetches) {
@@ -502,6 +568,8 @@ static void item_arrived(struct shared *x, uint32_t thread)
 static void flow_ended(struct shared *x, uint32_t pool)
 {
     uint32_t thread = mr_pool_end_first(&x->clock, pool);
+    if (thread == NO_THREAD)
+        return;
     if (pool == POOL_PFS)
         end_pfs_flow(x, thread);
     if (--x->threads[thread].flows == 0)
@@ -568,7 +636,7 @@ static int init_threads(struct shared *x)
         uint32_t k = i % x->threads_per_node;
         while (k >= m->classes[t->class].threads)
             k -= m->classes[t->class++].threads;
-        if (t->class > 0 && !(t->ids = malloc(x->grain * sizeof(*t->ids))))
+        if (t->class > 0 && !x->expected && !(t->ids = malloc(x->grain * sizeof(*t->ids))))
             return -ENOMEM;
     }
     return 0;
@@ -577,8 +645,9 @@ static int init_threads(struct shared *x)
 static int init_pools(struct shared *x)
 {
     const struct mr_system *m = &x->s->system;
-    if (mr_clockwork_init(&x->clock, 1 + x->s->nodes * (2 + MR_CLASS_MAX)))
+    if (mr_clockwork_init(&x->clock, POOL_FIRST_NODE + x->s->nodes * (2 + MR_CLASS_MAX)))
         return -ENOMEM;
+    x->clock.pools[POOL_METADATA].rate = m->pfs_metadata_per_s;
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         x->clock.pools[pool_in(i)].rate = x->clock.pools[pool_out(i)].rate = m->network_mbps;
         for (unsigned j = 0; j < m->n_classes; j++)
@@ -587,32 +656,60 @@ static int init_pools(struct shared *x)
     return 0;
 }
 
-static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grain)
+/* For policies: a sample goes from one node to another without anybody asking for it. It uses both links. */
+static void policy_moved(void *user, uint32_t from, uint32_t to, uint32_t id)
 {
-    x->grain = grain;
+    struct shared *x = user;
+    if (from == to)
+        return;
+    add_flow(x, pool_out(from), x->w->size_mb[id], NO_THREAD);
+    add_flow(x, pool_in(to), x->w->size_mb[id], NO_THREAD);
+    x->out->peer_mb += x->w->size_mb[id];
+}
+
+static int init_items(struct shared *x, uint64_t grain)
+{
+    x->grain = x->expected ? x->w->per_node : grain;
     x->epoch_len = x->w->steps_per_epoch * x->w->per_node;
-    x->items_per_step = (x->w->per_node + grain - 1) / grain;
+    x->items_per_step = (x->w->per_node + x->grain - 1) / x->grain;
     x->items_per_epoch = x->items_per_step * x->w->steps_per_epoch;
     x->nodes = calloc(x->s->nodes, sizeof(*x->nodes));
     for (int k = 0; k < 2; k++) {
-        x->ids[k] = malloc(x->s->nodes * x->epoch_len * sizeof(*x->ids[k]));
+        if (!x->expected)
+            x->ids[k] = malloc(x->s->nodes * x->epoch_len * sizeof(*x->ids[k]));
         x->done_at[k] = malloc(x->s->nodes * x->items_per_epoch * sizeof(*x->done_at[k]));
+        if ((!x->expected && !x->ids[k]) || !x->done_at[k])
+            return -ENOMEM;
     }
-    if (!x->nodes || !x->ids[0] || !x->ids[1] || !x->done_at[0] || !x->done_at[1] || init_threads(x) || init_pools(x))
-        return -ENOMEM;
-    int rc = mr_directory_init(&x->dir, x->s->nodes, x->s->samples, x->w->size_mb, x->err);
-    if (rc)
-        return rc;
+    return x->nodes ? 0 : -ENOMEM;
+}
+
+static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grain)
+{
     struct mr_policy_world world = {.system = &x->s->system, .nodes = x->s->nodes, .epochs = x->s->epochs,
                                     .samples = x->s->samples, .steps_per_epoch = x->w->steps_per_epoch,
                                     .per_node = x->w->per_node, .size_mb = x->w->size_mb, .total_mb = x->w->total_mb,
-                                    .dir = &x->dir, .stream = policy_stream, .user = x};
-    return mr_policy_create(policy, &world, &x->policy, x->err);
+                                    .dir = &x->dir, .stream = policy_stream, .moved = policy_moved, .user = x};
+    int rc = 0;
+    if (x->w->step_mb) {
+        x->policy.ops = mr_policy_get_ops(policy);
+        rc = mr_expected_create(policy, &world, &x->expected, x->err);
+    }
+    if (!rc)
+        rc = init_items(x, grain);
+    if (!rc && (init_threads(x) || init_pools(x)))
+        rc = -ENOMEM;
+    if (rc || x->expected)
+        return rc;
+    rc = mr_directory_init(&x->dir, x->s->nodes, x->s->samples, x->w->size_mb, x->err);
+    return rc ? rc : mr_policy_create(policy, &world, &x->policy, x->err);
 }
 
 static void shared_done(struct shared *x)
 {
-    mr_policy_free(&x->policy);
+    if (!x->expected)
+        mr_policy_free(&x->policy);
+    mr_expected_free(x->expected);
     mr_directory_done(&x->dir);
     mr_clockwork_done(&x->clock);
     for (uint32_t i = 0; x->threads && i < x->n_threads; i++)
@@ -652,15 +749,15 @@ static int run(struct shared *x, const atomic_bool *stop)
         return rc;
     start_step(x);
     uint64_t steps = x->w->steps_per_epoch * x->s->epochs, seen = 0;
-    while (x->step < steps && !x->out_of_memory) {
-        if (!run_event(x))
+    while (x->step < steps && !x->out_of_memory && !x->failed) {
+        if (!run_event(x) && !x->failed)
             return mr_error_set(x->err, MR_E_INTERNAL, "the simulation of '%s' stands still in step %llu",
                                 mr_policy_name(x->out->policy), (unsigned long long)x->step);
         if (x->step != seen && stop && atomic_load(stop))
             return mr_error_set(x->err, MR_E_INTERRUPTED, "stopped in step %llu", (unsigned long long)x->step);
         seen = x->step;
     }
-    return x->out_of_memory ? -ENOMEM : 0;
+    return x->failed ? x->failed : x->out_of_memory ? -ENOMEM : 0;
 }
 
 /* Coarser items for longer runs: at most about 400,000 items per policy and never more than a step per item. */

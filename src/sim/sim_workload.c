@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,9 @@ int mr_scenario_check(const struct mr_scenario *s, struct mr_error *err)
     if (s->batch < s->nodes || s->batch % s->nodes)
         return mr_error_set(err, MR_E_CONFIG, "the global batch (%llu) must be a multiple of the nodes (%u)",
                             (unsigned long long)s->batch, s->nodes);
+    if ((double)s->samples * s->epochs > 1e11)
+        return mr_error_set(err, MR_E_CONFIG, "%.3g accesses (samples x epochs) are more than the simulator takes (1e11)",
+                            (double)s->samples * s->epochs);
     if (s->samples < s->batch)
         return mr_error_set(err, MR_E_CONFIG, "%llu samples do not fill one global batch of %llu",
                             (unsigned long long)s->samples, (unsigned long long)s->batch);
@@ -39,6 +43,13 @@ static float draw_size(const struct mr_scenario *s, uint64_t id)
     return (float)s->size_mean_mb;
 }
 
+static int create_order(const struct mr_scenario *s, struct mr_order **out, struct mr_error *err)
+{
+    struct mr_order_params p = {.mode = s->order_mode, .samples = s->samples, .seed = s->seed, .world = 1,
+                                .drop_last = true, .shuffle_each_epoch = true};
+    return mr_order_create(&p, out, err);
+}
+
 int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err)
 {
     *w = (struct mr_sim_workload){.scenario = s};
@@ -57,9 +68,7 @@ int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s,
         w->size_mb[id] = draw_size(s, id);
         w->total_mb += w->size_mb[id];
     }
-    struct mr_order_params p = {.mode = s->order_mode, .samples = s->samples, .seed = s->seed, .world = 1,
-                                .drop_last = true, .shuffle_each_epoch = true};
-    rc = mr_order_create(&p, &w->order, err);
+    rc = create_order(s, &w->order, err);
     if (rc)
         mr_sim_workload_done(w);
     return rc;
@@ -87,6 +96,7 @@ void mr_sim_workload_done(struct mr_sim_workload *w)
 {
     free(w->size_mb);
     free(w->stream);
+    free(w->step_mb);
     mr_order_free(w->order);
     *w = (struct mr_sim_workload){0};
 }
@@ -102,11 +112,34 @@ static double pfs_peak_mbps(const struct mr_scenario *s)
     return best;
 }
 
+/* The bounds from the steps' sums: every byte of the first epoch is new, and what drop_last left out of it does not count. */
+static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bounds *out)
+{
+    const struct mr_scenario *s = w->scenario;
+    double compute = 0, distinct_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
+    for (uint64_t step = 0; step < w->steps_per_epoch * s->epochs; step++) {
+        double slowest = 0, sum = 0;
+        for (uint32_t node = 0; node < s->nodes; node++) {
+            double mb = w->step_mb[step * s->nodes + node];
+            slowest = fmax(slowest, mb);
+            sum += mb;
+        }
+        compute += slowest / s->system.compute_mbps;
+        distinct_mb += step < w->steps_per_epoch ? sum : 0;
+        lead = fmax(lead, distinct_mb / peak - compute);
+    }
+    *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead};
+}
+
 /* Walks the whole run once. io_aware is kept as the running maximum of "bytes so far / peak rate - compute so far", to
  * which the total compute is added at the end: the maximum over prefixes of delivery time plus remaining compute. */
 int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err)
 {
     const struct mr_scenario *s = w->scenario;
+    if (w->step_mb) {
+        bounds_of_steps(w, out);
+        return 0;
+    }
     unsigned char *seen = calloc(s->samples, 1);
     if (!seen)
         return mr_error_set(err, -ENOMEM, "cannot hold %llu samples", (unsigned long long)s->samples);
@@ -136,4 +169,99 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
     if (!rc)
         *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead};
     return rc;
+}
+
+/* ---- sums of steps ---- */
+
+struct summing { /* one thread's share: epochs first, first + stride, ... with an order of its own */
+    struct mr_sim_workload w;
+    uint32_t first, stride;
+    const atomic_bool *stop;
+    struct mr_error err;
+    int rc;
+};
+
+static void sum_epoch(struct mr_sim_workload *w, uint32_t epoch)
+{
+    const struct mr_scenario *s = w->scenario;
+    float *out = w->step_mb + (uint64_t)epoch * w->steps_per_epoch * s->nodes;
+    const uint32_t *ids = w->stream;
+    for (uint64_t k = 0; k < w->steps_per_epoch * s->nodes; k++, ids += w->per_node) {
+        double mb = 0;
+        for (uint64_t i = 0; i < w->per_node; i++)
+            mb += w->size_mb[ids[i]];
+        out[k] = (float)mb;
+    }
+}
+
+static void *sum_epochs(void *arg)
+{
+    struct summing *t = arg;
+    for (uint32_t e = t->first; e < t->w.scenario->epochs && !t->rc; e += t->stride) {
+        if (t->stop && atomic_load(t->stop))
+            t->rc = mr_error_set(&t->err, MR_E_INTERRUPTED, "stopped in epoch %u", e);
+        if (!t->rc)
+            t->rc = mr_sim_load_epoch(&t->w, e, &t->err);
+        if (!t->rc)
+            sum_epoch(&t->w, e);
+    }
+    return NULL;
+}
+
+#define SUMMING_MAX 16
+
+/* Threads 1 ... n-1 get an order and a stream of their own; thread 0 is the caller, with the workload's. */
+static int sum_in_parallel(struct mr_sim_workload *w, unsigned n, const atomic_bool *stop, struct mr_error *err)
+{
+    struct summing t[SUMMING_MAX] = {0};
+    pthread_t id[SUMMING_MAX];
+    unsigned started = 1;
+    int rc = 0;
+    for (unsigned k = 0; k < n; k++)
+        t[k] = (struct summing){.w = *w, .first = k, .stride = n, .stop = stop};
+    for (unsigned k = 1; k < n; k++) {
+        t[k].w.order = NULL;
+        t[k].w.stream = malloc(w->steps_per_epoch * w->scenario->batch * sizeof(*w->stream));
+        rc = rc ? rc : t[k].w.stream ? create_order(w->scenario, &t[k].w.order, err) : -ENOMEM;
+    }
+    for (; started < n && !rc; started++)
+        if (pthread_create(&id[started], NULL, sum_epochs, &t[started]))
+            rc = mr_error_set(err, MR_E_INTERNAL, "cannot start a thread");
+    if (!rc)
+        sum_epochs(&t[0]);
+    for (unsigned k = 1; k < n; k++) {
+        if (k < started)
+            pthread_join(id[k], NULL);
+        free(t[k].w.stream);
+        mr_order_free(t[k].w.order);
+    }
+    for (unsigned k = 0; k < n && !rc; k++)
+        if ((rc = t[k].rc) && err)
+            *err = t[k].err;
+    return rc;
+}
+
+int mr_sim_load_steps(struct mr_sim_workload *w, unsigned threads, const atomic_bool *stop, struct mr_error *err)
+{
+    const struct mr_scenario *s = w->scenario;
+    unsigned n = MR_MAX(1u, MR_MIN(MR_MIN(threads, SUMMING_MAX), s->epochs));
+    w->step_mb = malloc((uint64_t)s->epochs * w->steps_per_epoch * s->nodes * sizeof(*w->step_mb));
+    int rc = w->step_mb ? sum_in_parallel(w, n, stop, err) : -ENOMEM;
+    if (rc) {
+        free(w->step_mb);
+        w->step_mb = NULL;
+    }
+    return rc == -ENOMEM ? mr_error_set(err, rc, "sums of %.3g steps", (double)s->epochs * (double)w->steps_per_epoch * s->nodes) : rc;
+}
+
+/* One byte in the directory, then four (millrace) or seven (nopfs) while planning; millrace also four per access. */
+double mr_sim_exact_bytes(const struct mr_scenario *s)
+{
+    double cells = (double)s->nodes * (double)s->samples, accesses = (double)s->samples * s->epochs;
+    return 8 * cells + 4 * accesses + 24 * (double)s->samples;
+}
+
+double mr_sim_expected_bytes(const struct mr_scenario *s)
+{
+    return 4 * (double)s->samples / ((double)s->batch / s->nodes) * s->epochs + 60 * (double)s->samples;
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,35 +56,101 @@ static int run_policy(struct mr_sim_workload *w, enum mr_policy_id p, const stru
     return 0;
 }
 
+/* ---- policies of one seed ---- */
+
+struct crew { /* threads that take the next policy until none is left */
+    struct mr_sim_workload *w;
+    const struct mr_study_options *o;
+    const struct mr_sim_bounds *bounds;
+    atomic_int next;
+    struct mr_sim_result results[MR_POLICY_COUNT];
+    struct mr_error errors[MR_POLICY_COUNT];
+    int rc[MR_POLICY_COUNT];
+};
+
+static void *run_policies(void *arg)
+{
+    struct crew *c = arg;
+    for (int p; (p = atomic_fetch_add(&c->next, 1)) < MR_POLICY_COUNT;)
+        if (c->o->policies[p])
+            c->rc[p] = run_policy(c->w, (enum mr_policy_id)p, c->o, c->bounds, &c->results[p], &c->errors[p]);
+    return NULL;
+}
+
+/* The exact engine changes the workload (its stream), so only the expected method has company. */
+static int run_crew(struct crew *c, struct mr_error *err)
+{
+    pthread_t helper[MR_POLICY_COUNT];
+    unsigned helpers = 0, want = c->w->step_mb && c->o->threads > 1 ? MR_MIN(c->o->threads - 1, (unsigned)MR_POLICY_COUNT) : 0;
+    while (helpers < want && pthread_create(&helper[helpers], NULL, run_policies, c) == 0)
+        helpers++;
+    run_policies(c);
+    for (unsigned k = 0; k < helpers; k++)
+        pthread_join(helper[k], NULL);
+    for (int p = 0; p < MR_POLICY_COUNT; p++)
+        if (c->rc[p]) {
+            if (err)
+                *err = c->errors[p];
+            return c->rc[p];
+        }
+    return 0;
+}
+
+static int run_seed(struct mr_sim_workload *w, const struct mr_study_options *o, unsigned seed_index, struct mr_study *st,
+                    struct mr_error *err)
+{
+    struct mr_sim_bounds b;
+    int rc = st->method == MR_SIM_EXPECTED ? mr_sim_load_steps(w, o->threads, o->stop, err) : 0;
+    if (!rc)
+        rc = mr_sim_bounds(w, &b, err);
+    if (rc)
+        return rc;
+    struct crew *c = calloc(1, sizeof(*c));
+    if (!c)
+        return mr_error_set(err, -ENOMEM, "simulating");
+    *c = (struct crew){.w = w, .o = o, .bounds = &b};
+    rc = run_crew(c, err);
+    st->n = 0;
+    for (int p = 0; p < MR_POLICY_COUNT && !rc; p++)
+        if (o->policies[p])
+            accumulate(&st->rows[st->n++], &c->results[p], seed_index, o->seeds);
+    free(c);
+    st->grain = o->thesis ? 1 : st->method == MR_SIM_EXPECTED ? w->per_node : o->grain ? o->grain : mr_sim_grain(w);
+    st->bounds.compute_only_s += b.compute_only_s / o->seeds;
+    st->bounds.io_aware_s += b.io_aware_s / o->seeds;
+    st->dataset_mb += w->total_mb / o->seeds;
+    return rc;
+}
+
+static int choose_method(const struct mr_scenario *s, const struct mr_study_options *o, enum mr_sim_method *out, struct mr_error *err)
+{
+    double limit = o->memory_bytes > 0 ? o->memory_bytes : INFINITY;
+    bool fits = mr_sim_exact_bytes(s) <= limit;
+    enum mr_sim_method m = o->method == MR_SIM_AUTO ? (fits || o->thesis ? MR_SIM_EXACT : MR_SIM_EXPECTED) : o->method;
+    double need = m == MR_SIM_EXACT ? mr_sim_exact_bytes(s) : mr_sim_expected_bytes(s);
+    if (need > limit) {
+        mr_error_set(err, MR_E_CONFIG, "the simulation would take %.1f GB of memory, the limit is %.1f GB", need / 1e9, limit / 1e9);
+        return mr_error_hint(err, m == MR_SIM_EXACT ? "take --method expected, or a higher --memory" : "fewer epochs, or a higher --memory");
+    }
+    *out = m;
+    return 0;
+}
+
 int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out, struct mr_error *err)
 {
     struct mr_study *st = calloc(1, sizeof(*st));
     if (!st)
         return mr_error_set(err, -ENOMEM, "simulating");
     st->scenario = *s;
-    int rc = 0;
+    int rc = choose_method(s, o, &st->method, err);
     for (unsigned k = 0; k < o->seeds && !rc; k++) {
         struct mr_scenario one = *s;
         one.seed = s->seed + k;
         struct mr_sim_workload w;
-        struct mr_sim_bounds b;
         rc = mr_sim_workload_init(&w, &one, err);
         if (rc)
             break;
-        rc = mr_sim_bounds(&w, &b, err);
-        st->n = 0;
-        st->grain = o->thesis ? 1 : o->grain ? o->grain : mr_sim_grain(&w);
-        for (int p = 0; p < MR_POLICY_COUNT && !rc; p++) {
-            struct mr_sim_result r;
-            if (!o->policies[p])
-                continue;
-            rc = run_policy(&w, (enum mr_policy_id)p, o, &b, &r, err);
-            if (!rc)
-                accumulate(&st->rows[st->n++], &r, k, o->seeds);
-        }
-        st->bounds.compute_only_s += b.compute_only_s / o->seeds;
-        st->bounds.io_aware_s += b.io_aware_s / o->seeds;
-        st->dataset_mb += w.total_mb / o->seeds;
+        rc = run_seed(&w, o, k, st, err);
         mr_sim_workload_done(&w);
     }
     if (!rc) {

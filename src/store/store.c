@@ -386,10 +386,9 @@ static bool worth_repeating(int64_t code, unsigned *tries)
 {
     if ((code != -EINTR && code != -EAGAIN) || *tries >= MR_STORE_MAX_RETRIES)
         return false;
+    ++*tries;
     if (code == -EAGAIN)
-        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_MIN(++*tries, 10u) * 100 * MR_NS_PER_US, NULL);
-    else
-        ++*tries;
+        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_MIN(*tries, 10u) * 100 * MR_NS_PER_US, NULL);
     return true;
 }
 

@@ -45,6 +45,29 @@ gen a $args --seed 5 --overwrite >/dev/null
 [ "$(tree a)" != "$want" ] || fail "overwrite changed nothing"
 expect 0 "$MILLRACE" verify a
 
+[ -f a/valid/manifest.mrm ] || fail "the evaluation set is gone"
+gen a ${args/--eval-files 3/} --overwrite --seed 6 >/dev/null
+[ ! -e a/valid ] || fail "an evaluation set that nobody asked for is left behind"
+gen a $args --seed 5 --overwrite >/dev/null
+
+# -q: no progress, not even the last line.
+"$MILLRACE" gen q -q --format npz --files 3 --size 10KB 2>err >/dev/null || fail "gen -q"
+"$MILLRACE" verify -q q 2>>err >/dev/null || fail "verify -q"
+[ ! -s err ] || { cat err; fail "-q is not quiet"; }
+
+# One writer at a time: the lock of a living process is honoured, one that a dead process left behind is not.
+mkdir -p two/train && : >two/train/.millrace-gen.lock
+flock two/train/.millrace-gen.lock sleep 30 &
+holder=$!
+while flock -n two/train/.millrace-gen.lock true; do sleep 0.05; done
+expect 5 "$MILLRACE" gen two $args
+grep -q 'another process is writing' err || { cat err; fail "two writers at once"; }
+kill "$(ps -o pid= --ppid $holder)" "$holder" 2>/dev/null || true
+wait "$holder" 2>/dev/null || true
+while ! flock -n two/train/.millrace-gen.lock true; do sleep 0.05; done
+gen two $args >/dev/null
+[ "$(tree two)" = "$want" ] || fail "the lock file is left behind"
+
 mkdir foreign foreign/train && echo mine >foreign/train/data.txt
 expect 2 "$MILLRACE" gen foreign $args
 grep -q 'data.txt' err || fail "foreign files are not named"

@@ -1,0 +1,107 @@
+/* The page cache before a run: dropped, filled or left, without root, on the data set's own files; and how much of them a
+ * first read would really have to fetch. Files are dealt to the ranks, so a large set is prepared in parallel. */
+#include "base/common.h"
+#include "base/log.h"
+#include "bench/bench.h"
+#include "dataset/dataset_parts.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WARM_BUFFER (1 << 20)
+#define MEASURE_MAX 2048u /* files looked at per rank, spread over the set */
+
+static int warm_file(struct mr_store *s, const char *path, void *buffer, struct mr_error *err)
+{
+    struct mr_object *o;
+    int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);
+    if (rc < 0)
+        return rc;
+    int64_t got = 1;
+    for (uint64_t at = 0; got > 0; at += (uint64_t)got)
+        if ((got = mr_object_read_some(o, buffer, WARM_BUFFER, at, err)) <= 0)
+            break;
+    mr_object_close(o, NULL);
+    return got < 0 ? (int)got : 0;
+}
+
+static int cool_file(struct mr_store *s, const char *path, struct mr_error *err)
+{
+    struct mr_object *o;
+    int rc = mr_object_open(s, path, MR_OBJ_READ, &o, err);
+    if (rc < 0)
+        return rc;
+    struct mr_error first;
+    rc = s->ops->drop_cache(o, &first);
+    if (rc < 0) { /* pages not written back yet cannot be dropped */
+        rc = s->ops->fsync(o, &first);
+        if (rc >= 0)
+            rc = s->ops->drop_cache(o, &first);
+    }
+    if (rc < 0 && err)
+        *err = first;
+    mr_object_close(o, NULL);
+    return rc < 0 ? rc : 0;
+}
+
+static int measure(struct mr_store *s, const struct mr_dataset *ds, uint64_t first, uint64_t files, uint32_t world,
+                   struct mr_bench_cold *cold, struct mr_error *err)
+{
+    char path[2 * MR_NAME_MAX];
+    const char *list[1] = {path};
+    uint64_t mine = (files - first + world - 1) / world, stride = MR_MAX(1u, mine / MEASURE_MAX);
+    for (uint64_t k = 0; k < mine; k += stride) {
+        struct mr_cold c;
+        int rc = mr_dataset_file_path(ds, first + k * world, path, err);
+        if (rc >= 0)
+            rc = mr_store_cold_fraction(s, list, 1, &c, err);
+        if (rc < 0)
+            return rc;
+        cold->cold_bytes += c.cold_bytes;
+        cold->total_bytes += c.total_bytes;
+        cold->unknown_files += c.unknown_files;
+    }
+    return 0;
+}
+
+static int set_files(struct mr_store *s, const struct mr_dataset *ds, enum mr_bench_cache mode, uint64_t first,
+                     uint64_t files, uint32_t world, const _Atomic uint32_t *stop, struct mr_error *err)
+{
+    char path[2 * MR_NAME_MAX];
+    void *buffer = mode == MR_CACHE_WARM ? malloc(WARM_BUFFER) : NULL;
+    int rc = mode == MR_CACHE_WARM && !buffer ? mr_error_set(err, -ENOMEM, "cannot warm the cache") : 0;
+    for (uint64_t f = first; rc >= 0 && f < files && !atomic_load(stop); f += world) {
+        rc = mr_dataset_file_path(ds, f, path, err);
+        if (rc >= 0)
+            rc = mode == MR_CACHE_WARM ? warm_file(s, path, buffer, err) : cool_file(s, path, err);
+    }
+    free(buffer);
+    return rc < 0 ? rc : 0;
+}
+
+int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
+                       const _Atomic uint32_t *stop, struct mr_bench_cold *cold, struct mr_error *err)
+{
+    struct mr_store *s;
+    struct mr_dataset *ds = NULL;
+    struct mr_dataset_info info;
+    int rc = mr_store_open("posix", &s, err);
+    if (rc < 0)
+        return rc;
+    rc = mr_dataset_open_in(dataset, s, &ds, err);
+    if (rc >= 0) {
+        mr_dataset_get_info(ds, &info);
+        if (mode != MR_CACHE_ASIS)
+            rc = set_files(s, ds, mode, rank, info.files, world, stop, err);
+        *cold = (struct mr_bench_cold){0};
+        if (rc >= 0 && rank < info.files)
+            rc = measure(s, ds, rank, info.files, world, cold, err);
+    }
+    mr_dataset_close(ds);
+    mr_store_close(s);
+    return rc < 0 ? rc : 0;
+}

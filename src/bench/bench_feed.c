@@ -1,0 +1,373 @@
+/* Feeds: see bench_feed.h. How a workload's reader keys become loader parameters is decided here and nowhere else:
+ *
+ *   read_threads     engine threads; 0 reads in the trainer's own thread (policy naive)
+ *   prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in parallel)
+ *   shuffle keys     mr_workload_order_name; the window of order buffer is shuffle_size
+ *   transfer_size    reads are split into pieces of it
+ *   odirect          bypasses the page cache
+ *   preprocess_time  spent in the engine threads after decoding, on the CPU unless asked to sleep
+ *   record_length_bytes_resize   bytes of each sample that go to the trainer */
+#include "bench/bench_feed.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+struct transform {
+    struct mr_dist time;
+    uint64_t seed, resize_bytes;
+    bool sleeps;
+    const _Atomic uint32_t *stop;
+};
+
+/* The whole set in memory: rows one behind the other. */
+struct memory_set {
+    uint8_t *data;
+    uint64_t data_bytes, samples;
+    uint64_t *offset; /* samples + 1 */
+    struct mr_order *order;
+    uint64_t n_samples, at; /* of this rank in the epoch; delivered */
+    uint64_t *ids;
+    const void **rows;
+    uint64_t *bytes;
+    uint8_t *slab; /* the batch, copied together */
+    uint64_t slab_bytes;
+};
+
+struct feed {
+    struct mr_loader *loader;
+    struct memory_set *memory;
+    struct transform transform;
+    char dataset[4096], *store;
+    uint32_t batch_size;
+    uint64_t n_batches, delivered; /* synthetic and memory */
+    uint64_t fake_bytes;
+    atomic_bool stopped;
+};
+
+/* ---- emulated preprocessing ---- */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static int64_t preprocess(void *user, uint64_t epoch, uint64_t id, void *row, size_t row_bytes, size_t bytes)
+{
+    const struct transform *t = user;
+    (void)row, (void)row_bytes;
+    if (t->time.kind != MR_DIST_CONSTANT || t->time.a > 0) {
+        double s = mr_bench_draw(&t->time, t->seed, MR_RNG_PREPROCESS, mr_mix64(epoch) + id);
+        uint64_t ns = (uint64_t)(s * 1e9);
+        if (t->sleeps) {
+            mr_bench_compute(MR_COMPUTE_SLEEP, ns, t->stop);
+        } else { /* by this thread's CPU time: a crowded machine takes longer, as it would for real work */
+            uint64_t end = cpu_ns() + ns;
+            while (cpu_ns() < end && !atomic_load_explicit(t->stop, memory_order_relaxed))
+                ;
+        }
+    }
+    return (int64_t)(t->resize_bytes ? MR_MIN(bytes, t->resize_bytes) : bytes);
+}
+
+/* ---- the loader's parameters ---- */
+
+static unsigned look_ahead(const struct mr_bench_params *p)
+{
+    const struct mr_conf_reader *r = &p->workload->reader;
+    int64_t n = p->lookahead >= 0 ? p->lookahead : r->prefetch_size;
+    if (n == 0 && p->lookahead < 0 && r->data_loader == MR_DL_PYTORCH)
+        n = 2;
+    return (unsigned)n;
+}
+
+void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out)
+{
+    const struct mr_workload *w = p->workload;
+    mr_loader_params_init(out);
+    out->order.seed = p->seed;
+    out->order.rank = p->comm->rank;
+    out->order.world = p->comm->world;
+    out->order.drop_last = w->reader.drop_last;
+    out->order.shuffle_each_epoch = w->train.seed_change_epoch;
+    out->order.window = (uint64_t)MR_MAX(w->reader.shuffle_size, 1);
+    mr_order_mode_parse(eval ? "sequential" : mr_workload_order_name(w), &out->order.mode, &out->order.window, NULL);
+    out->order.window = MR_MAX(out->order.window, 1u);
+    out->batch_size = (uint32_t)(eval ? w->reader.batch_size_eval : w->reader.batch_size);
+    out->drop_last_batch = w->reader.drop_last;
+    out->threads = p->threads ? p->threads : (unsigned)w->reader.read_threads;
+    out->policy = out->threads == 0 ? "naive" : "staging";
+    out->lookahead = look_ahead(p);
+    out->io = p->io;
+    out->flags = p->loader_flags | (w->reader.odirect ? MR_LOADER_DIRECT : 0);
+    out->transfer_bytes = w->reader.transfer_size;
+}
+
+/* "{rank}" in a storage stack: every rank its own trace file, for example. */
+static char *expand_rank(const char *spec, uint32_t rank)
+{
+    const char *at = spec ? strstr(spec, "{rank}") : NULL;
+    char *out = NULL;
+    if (!spec || !at)
+        return spec ? strdup(spec) : NULL;
+    char *head = strndup(spec, (size_t)(at - spec)), *tail = expand_rank(at + 6, rank);
+    if (!head || !tail || asprintf(&out, "%s%u%s", head, rank, tail) < 0)
+        out = NULL;
+    free(head);
+    free(tail);
+    return out;
+}
+
+/* ---- a set in memory ---- */
+
+static void memory_free(struct memory_set *m)
+{
+    if (!m)
+        return;
+    if (m->data)
+        munmap(m->data, m->data_bytes);
+    if (m->slab)
+        munmap(m->slab, m->slab_bytes);
+    mr_order_free(m->order);
+    free(m->offset);
+    free(m->ids);
+    free(m->rows);
+    free(m->bytes);
+    free(m);
+}
+
+static void *map(uint64_t bytes)
+{
+    void *p = mmap(NULL, MR_MAX(bytes, 1u), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Appends a batch of the reading pass; the data area grows as needed. */
+static int memory_append(struct memory_set *m, const struct mr_batch *b, struct mr_error *err)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint64_t at = m->offset[m->samples], need = at + b->bytes[i];
+        if (need > m->data_bytes) {
+            uint64_t grown = MR_MAX(need, 2 * m->data_bytes);
+            void *moved = mremap(m->data, m->data_bytes, grown, MREMAP_MAYMOVE);
+            if (moved == MAP_FAILED)
+                return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory (%llu bytes so far)",
+                                    (unsigned long long)at);
+            m->data = moved;
+            m->data_bytes = grown;
+        }
+        memcpy(m->data + at, b->rows[i], b->bytes[i]);
+        m->offset[++m->samples] = need;
+    }
+    return 0;
+}
+
+static int memory_read(struct feed *f, struct memory_set *m, struct mr_error *err)
+{
+    struct mr_batch *b;
+    uint64_t n = mr_loader_samples_per_epoch(f->loader);
+    m->offset = calloc(n + 1, sizeof(*m->offset));
+    m->data_bytes = 16 * MR_MIB;
+    m->data = map(m->data_bytes);
+    if (!m->offset || !m->data)
+        return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
+    int rc = mr_loader_start_epoch(f->loader, 0, err);
+    while (!rc && (rc = mr_loader_next(f->loader, &b, err)) > 0) {
+        rc = atomic_load(f->transform.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted") : memory_append(m, b, err);
+        mr_loader_release(f->loader, b);
+    }
+    return rc;
+}
+
+static int memory_finish(struct feed *f, struct memory_set *m, const struct mr_loader_params *lp, struct mr_error *err)
+{
+    struct mr_order_params o = lp->order;
+    uint64_t largest = 0;
+    o.samples = m->samples;
+    o.samples_per_file = o.samples_per_file ? o.samples_per_file : 1;
+    int rc = mr_order_create(&o, &m->order, err);
+    if (rc)
+        return rc;
+    for (uint64_t i = 0; i < m->samples; i++)
+        largest = MR_MAX(largest, m->offset[i + 1] - m->offset[i]);
+    m->slab_bytes = MR_ALIGN_UP(largest + 1, (uint64_t)64) * lp->batch_size;
+    m->slab = map(m->slab_bytes);
+    m->ids = calloc(lp->batch_size, sizeof(*m->ids));
+    m->rows = calloc(lp->batch_size, sizeof(*m->rows));
+    m->bytes = calloc(lp->batch_size, sizeof(*m->bytes));
+    if (!m->slab || !m->ids || !m->rows || !m->bytes)
+        return mr_error_set(err, -ENOMEM, "cannot make a batch of %llu bytes", (unsigned long long)m->slab_bytes);
+    uint64_t len = mr_order_rank_len(m->order);
+    m->n_samples = lp->drop_last_batch ? len / lp->batch_size * lp->batch_size : len;
+    f->n_batches = (m->n_samples + lp->batch_size - 1) / lp->batch_size;
+    return 0;
+}
+
+/* Every rank reads the whole set once, in file order, with the workload's threads and transfer size. */
+static int memory_open(struct feed *f, const struct mr_loader_params *lp, struct mr_error *err)
+{
+    struct mr_loader_params all = *lp;
+    struct memory_set *m = f->memory = calloc(1, sizeof(*m));
+    if (!m)
+        return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
+    all.order = (struct mr_order_params){.mode = MR_ORDER_SEQUENTIAL, .world = 1};
+    all.drop_last_batch = false;
+    all.lookahead = MR_MAX(all.lookahead, 1u);
+    int rc = mr_loader_open(&all, &f->loader, err);
+    if (!rc)
+        rc = memory_read(f, m, err);
+    if (!rc)
+        rc = memory_finish(f, m, lp, err);
+    if (!rc) {
+        mr_loader_close(f->loader);
+        f->loader = NULL;
+    }
+    return rc;
+}
+
+static int memory_next(struct feed *f, struct feed_batch *out)
+{
+    struct memory_set *m = f->memory;
+    uint32_t n = (uint32_t)MR_MIN((uint64_t)f->batch_size, m->n_samples - m->at);
+    uint8_t *to = m->slab;
+    mr_order_get(m->order, m->at, m->ids, n);
+    *out = (struct feed_batch){.n = n, .rows = m->rows, .bytes = m->bytes};
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = m->offset[m->ids[i]];
+        m->bytes[i] = m->offset[m->ids[i] + 1] - at;
+        memcpy(to, m->data + at, m->bytes[i]);
+        m->rows[i] = to;
+        to += MR_ALIGN_UP(m->bytes[i], (uint64_t)64);
+        out->sample_bytes += m->bytes[i];
+    }
+    m->at += n;
+    return 1;
+}
+
+/* ---- one interface ---- */
+
+static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, struct mr_error *err)
+{
+    const struct mr_workload *w = p->workload;
+    struct mr_loader_params lp;
+    mr_bench_loader_params(p, eval, &lp);
+    f->batch_size = lp.batch_size;
+    if (w->dataset.format == MR_CF_SYNTHETIC) {
+        f->n_batches = eval ? p->plan->eval_steps : p->plan->steps_per_epoch;
+        f->fake_bytes = (uint64_t)(p->plan->record_bytes * lp.batch_size);
+        return 0;
+    }
+    snprintf(f->dataset, sizeof f->dataset, "%s/%s", p->data, eval ? "valid" : "train");
+    f->store = expand_rank(p->store, p->comm->rank);
+    lp.dataset = f->dataset;
+    lp.store = f->store;
+    f->transform = (struct transform){.time = w->reader.preprocess_time, .seed = p->seed, .sleeps = p->preprocess_sleeps,
+                                      .resize_bytes = (uint64_t)w->dataset.record_length_bytes_resize,
+                                      .stop = &p->board->stop};
+    if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
+        lp.transform = preprocess;
+        lp.transform_user = &f->transform;
+    }
+    if (w->reader.read_type == MR_READ_MEMORY && !eval)
+        return memory_open(f, &lp, err);
+    int rc = mr_loader_open(&lp, &f->loader, err);
+    if (!rc)
+        f->n_batches = mr_loader_batches_per_epoch(f->loader);
+    return rc;
+}
+
+int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err)
+{
+    struct feed *f = calloc(1, sizeof(*f));
+    if (!f)
+        return mr_error_set(err, -ENOMEM, "cannot make a feed");
+    int rc = feed_open_kind(f, p, eval, err);
+    if (rc) {
+        mr_feed_close(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+void mr_feed_close(struct feed *f)
+{
+    if (!f)
+        return;
+    mr_loader_close(f->loader);
+    memory_free(f->memory);
+    free(f->store);
+    free(f);
+}
+
+uint64_t mr_feed_batches(const struct feed *f)
+{
+    return f->n_batches;
+}
+
+int mr_feed_start_epoch(struct feed *f, uint64_t epoch, struct mr_error *err)
+{
+    f->delivered = 0;
+    if (f->memory) {
+        f->memory->at = 0;
+        return mr_order_set_epoch(f->memory->order, epoch, err);
+    }
+    return f->loader ? mr_loader_start_epoch(f->loader, epoch, err) : 0;
+}
+
+int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err)
+{
+    *out = (struct feed_batch){0};
+    if (f->loader) {
+        struct mr_batch *b;
+        int rc = mr_loader_next(f->loader, &b, err);
+        if (rc <= 0)
+            return rc;
+        *out = (struct feed_batch){.n = b->n, .rows = b->rows, .bytes = b->bytes, .read_bytes = b->read_bytes,
+                                   .loader_batch = b};
+        for (uint32_t i = 0; i < b->n; i++)
+            out->sample_bytes += b->bytes[i];
+        return 1;
+    }
+    if (atomic_load(&f->stopped))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "the loader was stopped");
+    if (f->delivered == f->n_batches)
+        return 0;
+    f->delivered++;
+    if (f->memory)
+        return memory_next(f, out);
+    out->n = f->batch_size;
+    out->sample_bytes = f->fake_bytes;
+    return 1;
+}
+
+void mr_feed_release(struct feed *f, struct feed_batch *b)
+{
+    if (b->loader_batch)
+        mr_loader_release(f->loader, b->loader_batch);
+    b->loader_batch = NULL;
+}
+
+void mr_feed_stop(struct feed *f)
+{
+    atomic_store(&f->stopped, true);
+    if (f->loader)
+        mr_loader_stop(f->loader);
+}
+
+void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out)
+{
+    if (!f->loader)
+        return;
+    mr_loader_get_stats(f->loader, &out->stats);
+    snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.limiter);
+    out->stats.limiter = NULL;
+}

@@ -1,0 +1,229 @@
+/* The data set of a run: found, made when that is allowed, and taken as it is. */
+#include "base/common.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "cli/run_internal.h"
+#include "dataset/dataset_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const char **grown = mr_arena_alloc(a, (list->n + 1) * sizeof(*grown));
+    const char *copy = mr_arena_strdup(a, text);
+    if (!grown || !copy)
+        return;
+    if (list->n)
+        memcpy(grown, list->item, list->n * sizeof(*grown));
+    grown[list->n++] = copy;
+    list->item = grown;
+}
+
+/* A launcher's variables would make the child think it is one of the job's ranks. */
+static char **own_environment(void)
+{
+    static const char *const launcher[] = {"OMPI_", "PMI_", "PMIX_", "SLURM_", "MPI_", "HYDRA_", NULL};
+    size_t n = 0, kept = 0;
+    while (environ[n])
+        n++;
+    char **env = calloc(n + 1, sizeof(*env));
+    for (size_t i = 0; env && i < n; i++) {
+        bool drop = false;
+        for (const char *const *l = launcher; *l; l++)
+            drop |= strncmp(environ[i], *l, strlen(*l)) == 0;
+        if (!drop)
+            env[kept++] = environ[i];
+    }
+    return env;
+}
+
+static int wait_for(pid_t child, const atomic_bool *stop)
+{
+    int status;
+    bool told = false;
+    for (;;) {
+        pid_t done = waitpid(child, &status, WNOHANG);
+        if (done == child)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (done < 0 && errno != EINTR)
+            return -errno;
+        if (!told && stop && atomic_load(stop)) {
+            kill(child, SIGTERM);
+            told = true;
+        }
+        usleep(5000);
+    }
+}
+
+int mr_run_self(char *const *words, int stdout_fd, const atomic_bool *stop, struct mr_error *err)
+{
+    fflush(NULL);
+    char **env = own_environment();
+    pid_t child = env ? fork() : -1;
+    if (child < 0) {
+        int code = -errno;
+        free(env);
+        return mr_error_set(err, code, "cannot start another 'millrace'");
+    }
+    if (child == 0) {
+        int out = stdout_fd >= 0 ? stdout_fd : open("/dev/null", O_WRONLY);
+        size_t n = 0;
+        while (words[n])
+            n++;
+        char **argv = calloc(n + 2, sizeof(*argv));
+        if (!argv || out < 0 || dup2(out, STDOUT_FILENO) < 0)
+            _exit(1);
+        argv[0] = (char *)(uintptr_t) "millrace";
+        memcpy(argv + 1, words, n * sizeof(*argv));
+        execve("/proc/self/exe", argv, env);
+        _exit(1);
+    }
+    free(env);
+    return wait_for(child, stop);
+}
+
+/* ---- generating ---- */
+
+/* 'gen' with the same workload and overrides, which a reader of the message can type as it is. */
+static char **gen_words(const struct run *r)
+{
+    const struct mr_strings *ov = &r->ctx->overrides;
+    char **words = mr_arena_alloc(r->ctx->arena, (ov->n + 12) * sizeof(*words));
+    size_t n = 0;
+    if (!words)
+        return NULL;
+    words[n++] = (char *)(uintptr_t) "gen";
+    words[n++] = (char *)(uintptr_t)r->data;
+    if (*r->opt->workload) {
+        words[n++] = (char *)(uintptr_t) "--workload";
+        words[n++] = (char *)(uintptr_t)r->opt->workload;
+    }
+    if (*r->opt->config_dir) {
+        words[n++] = (char *)(uintptr_t) "--config-dir";
+        words[n++] = (char *)(uintptr_t)r->opt->config_dir;
+    }
+    if (r->opt->lenient)
+        words[n++] = (char *)(uintptr_t) "--lenient";
+    for (unsigned i = 0; i < ov->n; i++)
+        words[n++] = (char *)(uintptr_t)ov->item[i];
+    words[n] = NULL;
+    return words;
+}
+
+static int generate(struct run *r, struct mr_error *err)
+{
+    char **words = gen_words(r);
+    if (!words)
+        return mr_error_set(err, -ENOMEM, "cannot start the generator");
+    int status = mr_run_self(words, -1, r->ctx->stop, err);
+    if (status < 0)
+        return status;
+    if (atomic_load(r->ctx->stop))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while generating the data set");
+    if (status == 0)
+        return 0;
+    return mr_error_plain(err, status == 2 ? MR_E_CONFIG : -EIO, "the data set could not be generated (exit status %d)", status);
+}
+
+static int missing(const struct run *r, const char *path, struct mr_error *err)
+{
+    struct mr_strbuf s = {0};
+    char **words = gen_words(r);
+    for (size_t i = 0; words && words[i]; i++)
+        mr_strbuf_printf(&s, " %s", words[i]);
+    mr_error_plain(err, -ENOENT, "there is no data set in '%s'", path);
+    mr_error_hint(err, "make it with 'millrace%s', or let the run do it with --generate", s.text ? s.text : " gen");
+    mr_strbuf_done(&s);
+    return -ENOENT;
+}
+
+/* ---- looking ---- */
+
+static int look(const char *path, struct mr_dataset_info *info, struct mr_error *err)
+{
+    struct mr_dataset *ds;
+    int rc = mr_dataset_open(path, NULL, &ds, err);
+    if (rc)
+        return rc;
+    mr_dataset_get_info(ds, info);
+    mr_dataset_close(ds);
+    return 0;
+}
+
+static int find_split(struct run *r, const char *split, struct mr_dataset_info *info, bool *made, struct mr_error *err)
+{
+    char path[8192];
+    struct mr_error first;
+    snprintf(path, sizeof path, "%s/%s", r->data, split);
+    int rc = look(path, info, &first);
+    if (rc == 0)
+        return 0;
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0;
+    if (!absent) {
+        *err = first;
+        return rc;
+    }
+    if (!*made && (r->opt->generate || r->w->workflow.generate_data)) {
+        *made = true;
+        rc = generate(r, err);
+        return rc ? rc : look(path, info, err);
+    }
+    return missing(r, path, err);
+}
+
+/* The set is what is read; where the workload says something else, the result says so. */
+static void fit(struct run *r, bool eval, const struct mr_dataset_info *in)
+{
+    struct mr_conf_dataset *d = &r->w->dataset;
+    int64_t *files = eval ? &d->num_files_eval : &d->num_files_train;
+    uint64_t want = (uint64_t)*files * (uint64_t)d->num_samples_per_file;
+    if (want == in->samples)
+        return;
+    mr_run_note(&r->notes, r->ctx->arena, "the %s set has %llu samples, the workload says %llu; the set counts",
+                eval ? "evaluation" : "training", (unsigned long long)in->samples, (unsigned long long)want);
+    mr_log(MR_LOG_NOTE, "%s", r->notes.item[r->notes.n - 1]);
+    if (in->samples % (uint64_t)d->num_samples_per_file == 0) {
+        *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
+        return;
+    }
+    if (!eval) { /* count single samples */
+        d->num_files_eval *= d->num_samples_per_file;
+        d->num_samples_per_file = 1;
+    }
+    *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
+}
+
+int mr_run_prepare_data(struct run *r, struct mr_error *err)
+{
+    const struct mr_workload *w = r->w;
+    bool made = false;
+    const char *folder = *r->opt->data ? r->opt->data : w->dataset.data_folder;
+    snprintf(r->data, sizeof r->data, "%s", folder);
+    for (size_t n = strlen(r->data); n > 1 && r->data[n - 1] == '/'; n--)
+        r->data[n - 1] = '\0';
+    if (w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
+        return 0;
+    int rc = find_split(r, "train", &r->info, &made, err);
+    if (rc)
+        return rc;
+    fit(r, false, &r->info);
+    struct mr_dataset_info eval;
+    if (!w->workflow.evaluation || w->dataset.num_files_eval == 0)
+        return 0;
+    rc = find_split(r, "valid", &eval, &made, err);
+    if (!rc)
+        fit(r, true, &eval);
+    return rc;
+}

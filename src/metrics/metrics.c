@@ -1,0 +1,432 @@
+/* Our own figures from the step series; definitions in metrics.h and doc/metrics.md. */
+#include "metrics/metrics.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STALL_SHARE 0.05
+#define BOOTSTRAP_ROUNDS 1000u
+#define BOOTSTRAP_BINS 2000u /* long series are resampled in so many runs of neighbouring steps */
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double sorted_quantile(const double *v, size_t n, double q)
+{
+    if (n == 0)
+        return 0;
+    double at = q * (double)(n - 1);
+    size_t low = (size_t)at;
+    return low + 1 < n ? v[low] + (at - (double)low) * (v[low + 1] - v[low]) : v[n - 1];
+}
+
+double mr_quantile(double *values, size_t n, double q)
+{
+    qsort(values, n, sizeof(*values), ascending);
+    return sorted_quantile(values, n, q);
+}
+
+static struct mr_quantiles quantiles(double *v, size_t n)
+{
+    struct mr_quantiles q = {0};
+    if (n == 0)
+        return q;
+    qsort(v, n, sizeof(*v), ascending);
+    for (size_t i = 0; i < n; i++)
+        q.mean += v[i] / (double)n;
+    q.p50 = sorted_quantile(v, n, 0.50);
+    q.p95 = sorted_quantile(v, n, 0.95);
+    q.p99 = sorted_quantile(v, n, 0.99);
+    q.max = v[n - 1];
+    return q;
+}
+
+static double wall_ns(const struct mr_step *s)
+{
+    return (double)(s->end_ns - s->start_ns);
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* ---- accelerator utilisation ---- */
+
+struct au_sum {
+    double compute, wall;
+    uint64_t steps;
+};
+
+/* The first training step of the run is not counted: it waits for an empty pipeline. */
+static struct au_sum sum_au(const struct mr_rank_series *r, uint32_t first_epoch, uint32_t last_epoch)
+{
+    struct au_sum sum = {0};
+    bool first = true;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct mr_step *s = &r->steps[i];
+        if (s->phase != MR_PHASE_TRAIN)
+            continue;
+        if (first) {
+            first = false;
+            continue;
+        }
+        if (s->epoch < first_epoch || s->epoch > last_epoch)
+            continue;
+        sum.compute += (double)s->compute_ns;
+        sum.wall += wall_ns(s);
+        sum.steps++;
+    }
+    return sum;
+}
+
+static double au_of(const struct mr_rank_series *series, size_t n, uint32_t first, uint32_t last, uint64_t *steps)
+{
+    double total = 0;
+    size_t ranks = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct au_sum s = sum_au(&series[i], first, last);
+        if (s.steps == 0)
+            continue;
+        total += ratio(s.compute, s.wall);
+        ranks++;
+        if (steps)
+            *steps = s.steps;
+    }
+    return ranks ? total / (double)ranks : NAN;
+}
+
+/* Sums per bin of neighbouring steps over all ranks, then resampling of bins. */
+static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, uint64_t seed, double *low, double *high)
+{
+    size_t bins = (size_t)MR_MIN(counted, (uint64_t)BOOTSTRAP_BINS);
+    double *compute = calloc(bins + 1, sizeof(*compute)), *wall = calloc(bins + 1, sizeof(*wall));
+    double *result = calloc(BOOTSTRAP_ROUNDS, sizeof(*result));
+    *low = *high = NAN;
+    if (bins && compute && wall && result) {
+        for (size_t r = 0; r < n; r++) {
+            uint64_t k = 0;
+            for (size_t i = 0; i < series[r].n; i++) {
+                const struct mr_step *s = &series[r].steps[i];
+                if (s->phase != MR_PHASE_TRAIN || k++ == 0)
+                    continue;
+                size_t bin = (size_t)MR_MIN((k - 2) * bins / counted, (uint64_t)bins - 1);
+                compute[bin] += (double)s->compute_ns;
+                wall[bin] += wall_ns(s);
+            }
+        }
+        for (uint64_t b = 0; b < BOOTSTRAP_ROUNDS; b++) {
+            double c = 0, w = 0;
+            for (size_t i = 0; i < bins; i++) {
+                size_t pick = (size_t)mr_rng_below(mr_rng_at(seed, MR_RNG_TEST + 1, b * bins + i), bins);
+                c += compute[pick];
+                w += wall[pick];
+            }
+            result[b] = ratio(c, w);
+        }
+        qsort(result, BOOTSTRAP_ROUNDS, sizeof(*result), ascending);
+        *low = sorted_quantile(result, BOOTSTRAP_ROUNDS, 0.025);
+        *high = sorted_quantile(result, BOOTSTRAP_ROUNDS, 0.975);
+    }
+    free(compute);
+    free(wall);
+    free(result);
+}
+
+static void compute_au(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *m)
+{
+    m->au = au_of(series, n, 0, UINT32_MAX, &m->au_steps);
+    m->au_cold = au_of(series, n, 0, 0, NULL);
+    m->au_warm = au_of(series, n, 1, UINT32_MAX, NULL);
+    bootstrap(series, n, m->au_steps, seed, &m->au_low, &m->au_high);
+}
+
+/* ---- where the time went ---- */
+
+static struct mr_split split_of(const struct mr_rank_series *r)
+{
+    double compute = 0, checkpoint = 0, data = 0, barrier = 0, copy = 0;
+    struct mr_split out = {0};
+    if (r->n == 0)
+        return out;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct mr_step *s = &r->steps[i];
+        compute += (double)s->compute_ns;
+        checkpoint += (double)s->checkpoint_ns;
+        data += (double)s->load_ns;
+        barrier += (double)s->barrier_ns;
+        copy += (double)s->copy_ns;
+    }
+    const struct mr_step *last = &r->steps[r->n - 1];
+    double window = (double)(last->end_ns + last->checkpoint_ns - r->steps[0].start_ns);
+    if (window <= 0)
+        return out;
+    out = (struct mr_split){.compute = compute / window, .checkpoint = checkpoint / window, .data = data / window,
+                            .barrier = barrier / window, .copy = copy / window};
+    out.other = fmax(0, 1 - out.compute - out.checkpoint - out.data - out.barrier - out.copy);
+    return out;
+}
+
+static void compute_split(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    size_t ranks = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (series[i].n == 0)
+            continue;
+        struct mr_split s = split_of(&series[i]);
+        ranks++;
+        m->split.compute += s.compute;
+        m->split.checkpoint += s.checkpoint;
+        m->split.data += s.data;
+        m->split.barrier += s.barrier;
+        m->split.copy += s.copy;
+        m->split.other += s.other;
+        if (ranks == 1 || s.data > m->worst_split.data) {
+            m->worst_split = s;
+            m->worst_rank = series[i].rank;
+        }
+    }
+    if (ranks == 0)
+        return;
+    double *parts[] = {&m->split.compute, &m->split.checkpoint, &m->split.data, &m->split.barrier, &m->split.copy,
+                       &m->split.other};
+    for (size_t i = 0; i < MR_ARRAY_LEN(parts); i++)
+        *parts[i] /= (double)ranks;
+    double left = 1 - m->split.data - m->split.checkpoint;
+    m->ceiling = left > 0 ? 1 / left : INFINITY;
+}
+
+/* ---- totals, stalls ---- */
+
+/* Time rank 0 spent in evaluation between training steps. */
+static double eval_between_ns(const struct mr_rank_series *r, uint64_t train_last)
+{
+    double ns = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->steps[i].phase == MR_PHASE_EVAL && r->steps[i].start_ns < train_last)
+            ns += wall_ns(&r->steps[i]) + (double)r->steps[i].checkpoint_ns;
+    return ns;
+}
+
+static void compute_totals(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    uint64_t first = UINT64_MAX, last = 0, train_first = UINT64_MAX, train_last = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n; i++) {
+            const struct mr_step *s = &series[r].steps[i];
+            first = MR_MIN(first, s->start_ns);
+            last = MR_MAX(last, s->end_ns + s->checkpoint_ns);
+            if (s->phase != MR_PHASE_TRAIN)
+                continue;
+            train_first = MR_MIN(train_first, s->start_ns);
+            train_last = MR_MAX(train_last, s->end_ns + s->checkpoint_ns);
+            m->steps++;
+            m->samples += s->samples;
+            m->sample_bytes += s->sample_bytes;
+            m->read_bytes += s->read_bytes;
+        }
+    m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
+    /* The rate of training: time in evaluation does not count, time in checkpoints does. */
+    double train_s = train_last > train_first
+                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0], train_last)) / 1e9 : 0;
+    m->samples_per_s = ratio((double)m->samples, train_s);
+    m->sample_bytes_per_s = ratio((double)m->sample_bytes, train_s);
+    m->read_bytes_per_s = ratio((double)m->read_bytes, train_s);
+}
+
+static void compute_stalls(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    double *load = calloc(m->steps + 1, sizeof(*load)), *step = calloc(m->steps + 1, sizeof(*step));
+    size_t k = 0;
+    double stalled = 0, stalled_bytes = 0, stalled_ns = 0, compute = 0;
+    uint64_t stalled_steps = 0;
+    for (size_t r = 0; load && step && r < n; r++)
+        for (size_t i = 0, first = 1; i < series[r].n; i++) {
+            const struct mr_step *s = &series[r].steps[i];
+            if (s->phase != MR_PHASE_TRAIN)
+                continue;
+            if (first) {
+                m->first_step_load_s = fmax(m->first_step_load_s, (double)s->load_ns / 1e9);
+                first = 0;
+            }
+            load[k] = (double)s->load_ns / 1e9;
+            step[k++] = wall_ns(s) / 1e9;
+            compute += (double)s->compute_ns / 1e9;
+            if ((double)s->load_ns > STALL_SHARE * wall_ns(s)) {
+                stalled += 1;
+                stalled_bytes += (double)s->read_bytes;
+                stalled_ns += wall_ns(s);
+                stalled_steps++;
+            }
+        }
+    m->stall_s = quantiles(load ? load : step, load ? k : 0);
+    m->step_s = quantiles(step ? step : load, step ? k : 0);
+    m->stalled_steps = ratio(stalled, (double)k);
+    m->compute_mean_s = ratio(compute, (double)k);
+    m->demand_bytes_per_s = m->compute_mean_s > 0 ? (double)m->read_bytes / (double)MR_MAX(m->steps, 1u) *
+                                                        (double)n / m->compute_mean_s : INFINITY;
+    m->supply_bytes_per_s = stalled_steps >= 3 ? stalled_bytes / (stalled_ns / 1e9) * (double)n : NAN;
+    m->headroom = m->supply_bytes_per_s / m->demand_bytes_per_s;
+    free(load);
+    free(step);
+}
+
+/* ---- imbalance: the ranks' times before the barrier, step by step ---- */
+
+static void compute_imbalance(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    double *slowest = calloc(n, sizeof(*slowest));
+    size_t steps = n ? series[0].n : 0, counted = 0;
+    for (size_t r = 1; r < n; r++)
+        steps = MR_MIN(steps, series[r].n);
+    m->straggler = -1;
+    if (!slowest || n < 2 || steps == 0) {
+        free(slowest);
+        return;
+    }
+    for (size_t i = 0; i < steps; i++) {
+        double sum = 0, square = 0, most = -1;
+        size_t who = 0;
+        for (size_t r = 0; r < n; r++) {
+            const struct mr_step *s = &series[r].steps[i];
+            double t = (double)(s->load_ns + s->copy_ns + s->compute_wall_ns);
+            sum += t;
+            square += t * t;
+            if (t > most) {
+                most = t;
+                who = r;
+            }
+        }
+        double mean = sum / (double)n;
+        if (mean <= 0)
+            continue;
+        slowest[who] += 1;
+        counted++;
+        m->imbalance += (most - mean) / mean;
+        m->imbalance_cv += sqrt(fmax(0, square / (double)n - mean * mean)) / mean;
+        m->imbalance_cost_s += (most - mean) / 1e9;
+    }
+    m->imbalance = ratio(m->imbalance, (double)counted);
+    m->imbalance_cv = ratio(m->imbalance_cv, (double)counted);
+    for (size_t r = 0; r < n; r++)
+        if (n > 2 && counted >= 10 && slowest[r] > 2.0 * (double)counted / (double)n)
+            m->straggler = series[r].rank;
+    free(slowest);
+}
+
+/* ---- epochs and evaluation ---- */
+
+static void compute_epoch(const struct mr_rank_series *series, size_t n, uint32_t epoch, struct mr_metrics_epoch *e)
+{
+    uint64_t first = UINT64_MAX, last = 0, samples = 0, bytes = 0;
+    double load = 0, wall = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n; i++) {
+            const struct mr_step *s = &series[r].steps[i];
+            if (s->phase != MR_PHASE_TRAIN || s->epoch != epoch)
+                continue;
+            first = MR_MIN(first, s->start_ns);
+            last = MR_MAX(last, s->end_ns + s->checkpoint_ns);
+            samples += s->samples;
+            bytes += s->read_bytes;
+            load += (double)s->load_ns;
+            wall += wall_ns(s);
+            e->steps += r == 0;
+            if (s->step == 0)
+                e->first_step_s = fmax(e->first_step_s, wall_ns(s) / 1e9);
+        }
+    e->epoch = epoch;
+    e->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
+    e->au = au_of(series, n, epoch, epoch, NULL);
+    e->samples_per_s = ratio((double)samples, e->duration_s);
+    e->read_bytes_per_s = ratio((double)bytes, e->duration_s);
+    e->stall_share = ratio(load, wall);
+}
+
+static void compute_epochs(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    uint32_t epochs = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n; i++)
+            if (series[r].steps[i].phase == MR_PHASE_TRAIN)
+                epochs = MR_MAX(epochs, series[r].steps[i].epoch + 1);
+    m->n_epochs = MR_MIN(epochs, MR_METRICS_EPOCHS_MAX);
+    /* Many epochs are only listed when looking at each costs little. */
+    if ((double)m->n_epochs * (double)m->steps > 5e8)
+        m->n_epochs = 0;
+    for (uint32_t e = 0; e < m->n_epochs; e++)
+        compute_epoch(series, n, e, &m->epochs[e]);
+}
+
+static void compute_eval(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    double compute = 0, wall = 0, samples = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n; i++) {
+            const struct mr_step *s = &series[r].steps[i];
+            if (s->phase != MR_PHASE_EVAL)
+                continue;
+            compute += (double)s->compute_ns;
+            wall += wall_ns(s);
+            samples += s->samples;
+        }
+    m->eval_au = wall > 0 ? compute / wall : NAN;
+    m->eval_samples_per_s = wall > 0 ? samples / (wall / 1e9 / (double)n) : NAN;
+}
+
+/* ---- checkpoints: the slowest rank counts ---- */
+
+static void compute_checkpoints(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    size_t events = n ? series[0].n_checkpoints : 0;
+    for (size_t r = 1; r < n; r++)
+        events = MR_MIN(events, series[r].n_checkpoints);
+    double *save = calloc(events + 1, sizeof(*save)), *load = calloc(events + 1, sizeof(*load));
+    double save_ns = 0, load_ns = 0, fsync_ns = 0, busy_ns = 0;
+    for (size_t i = 0; save && load && i < events; i++) {
+        uint64_t slowest = 0, bytes = 0;
+        bool is_load = series[0].checkpoints[i].is_load;
+        for (size_t r = 0; r < n; r++) {
+            const struct mr_checkpoint_event *c = &series[r].checkpoints[i];
+            slowest = MR_MAX(slowest, c->duration_ns);
+            bytes += c->bytes;
+            fsync_ns += is_load ? 0 : (double)c->fsync_ns;
+            busy_ns += is_load ? 0 : (double)(c->fsync_ns + c->write_ns);
+        }
+        if (is_load) {
+            load[m->loads++] = (double)slowest / 1e9;
+            m->load_bytes += bytes;
+            load_ns += (double)slowest;
+        } else {
+            save[m->saves++] = (double)slowest / 1e9;
+            m->save_bytes += bytes;
+            save_ns += (double)slowest;
+        }
+    }
+    m->save_s = quantiles(save, save ? m->saves : 0);
+    m->load_s = quantiles(load, load ? m->loads : 0);
+    m->save_bytes_per_s = ratio((double)m->save_bytes, save_ns / 1e9);
+    m->load_bytes_per_s = ratio((double)m->load_bytes, load_ns / 1e9);
+    m->fsync_share = ratio(fsync_ns, busy_ns);
+    free(save);
+    free(load);
+}
+
+void mr_metrics_compute(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *out)
+{
+    memset(out, 0, sizeof(*out));
+    compute_totals(series, n, out);
+    compute_au(series, n, seed, out);
+    compute_split(series, n, out);
+    compute_stalls(series, n, out);
+    compute_imbalance(series, n, out);
+    compute_epochs(series, n, out);
+    compute_eval(series, n, out);
+    compute_checkpoints(series, n, out);
+}

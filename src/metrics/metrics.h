@@ -1,0 +1,121 @@
+/* Every formula, once: what the steps of a run amount to. Pure arithmetic over per-step series; the live display, the
+ * summary, offline analysis and tests all call this. Two families:
+ *
+ *   mr_metrics_compute   ours: exact times, wall clock, real bytes (definitions in doc/metrics.md)
+ *   mr_dlio_compute      the DLIO benchmark's, by its formulas and under its names, faults included, for comparison
+ *
+ * A step is a row of consecutive times inside one rank:
+ *
+ *   start |-- load --|-- copy --|-- compute --|-- barrier --|.. rest ..| end |-- checkpoint --| next start
+ *
+ * load, copy, compute and barrier are disjoint parts of [start, end); what they leave over is "other" (oversleeping,
+ * bookkeeping, scheduling). A checkpoint follows a step and belongs to it, outside [start, end). Times are nanoseconds
+ * since the start of the run. */
+#ifndef MR_METRICS_METRICS_H
+#define MR_METRICS_METRICS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum mr_phase { MR_PHASE_TRAIN, MR_PHASE_EVAL };
+
+struct mr_step {
+    uint64_t start_ns, end_ns;
+    uint64_t load_ns, copy_ns, compute_ns, barrier_ns, checkpoint_ns;
+    uint64_t compute_wall_ns;        /* compute and oversleeping; DLIO counts all of it as compute */
+    uint64_t sample_bytes, read_bytes; /* given to the trainer; read from the store */
+    uint32_t samples, epoch, block, step; /* step: number within its epoch and phase, from 0; block: DLIO's, from 1 */
+    uint8_t phase;                   /* enum mr_phase */
+};
+
+struct mr_checkpoint_event {
+    uint64_t start_ns, duration_ns, write_ns, fsync_ns, read_ns, bytes, files, step;
+    bool is_load;
+};
+
+/* One rank's part of a run. Steps in time order. */
+struct mr_rank_series {
+    uint32_t rank;
+    const struct mr_step *steps;
+    size_t n;
+    const struct mr_checkpoint_event *checkpoints;
+    size_t n_checkpoints;
+};
+
+struct mr_quantiles {
+    double p50, p95, p99, max, mean;
+};
+
+/* Shares of the window from the first step's start to the last one's end or checkpoint; they add up to 1. */
+struct mr_split {
+    double compute, checkpoint, data, barrier, copy, other;
+};
+
+struct mr_metrics_epoch {
+    uint32_t epoch;
+    uint64_t steps; /* of one rank */
+    double duration_s, au, samples_per_s, read_bytes_per_s, stall_share, first_step_s;
+};
+
+#define MR_METRICS_EPOCHS_MAX 4096
+
+struct mr_metrics {
+    uint64_t steps, samples, sample_bytes, read_bytes; /* over all ranks, training */
+    double duration_s;                       /* first step's start to the last one's end, any rank, training and evaluation */
+    double au, au_low, au_high;              /* mean over ranks; 95 % bootstrap interval over steps */
+    double au_cold, au_warm;                 /* first epoch; later ones; NAN where there is none */
+    uint64_t au_steps;                       /* counted, of one rank */
+    double samples_per_s, sample_bytes_per_s, read_bytes_per_s; /* by the wall clock of training, first step included */
+    struct mr_quantiles stall_s;             /* load per step */
+    double stalled_steps;                    /* share of steps whose load is over 5 % of the step */
+    double first_step_load_s;
+    struct mr_quantiles step_s;
+    struct mr_split split, worst_split;      /* mean over ranks; the rank with the most data stall */
+    uint32_t worst_rank;
+    double ceiling;                          /* speed-up if neither data nor checkpoints ever stalled */
+    double compute_mean_s, demand_bytes_per_s; /* what all ranks together would take if never kept waiting */
+    double supply_bytes_per_s, headroom;     /* while data was the limiter; NAN when it never was */
+    double imbalance, imbalance_cv, imbalance_cost_s; /* of the ranks' step times before the barrier */
+    int64_t straggler;                       /* rank that is slowest too often, or -1 */
+    double eval_au, eval_samples_per_s;      /* NAN without evaluation */
+    uint64_t saves, loads, save_bytes, load_bytes; /* checkpoints; bytes over all ranks */
+    struct mr_quantiles save_s, load_s;      /* slowest rank of each */
+    double save_bytes_per_s, load_bytes_per_s; /* bytes of all ranks over the slowest rank's time */
+    double fsync_share;                      /* of the saving time */
+    uint32_t n_epochs;
+    struct mr_metrics_epoch epochs[MR_METRICS_EPOCHS_MAX];
+};
+
+/* n series, at least one; ranks without steps are left out. `out` is large: not on the stack of a thread. */
+void mr_metrics_compute(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *out);
+
+/* Linear interpolation between the closest ranks (numpy's default); q in [0, 1]. Sorts `values`. 0 for n = 0. */
+double mr_quantile(double *values, size_t n, double q);
+
+/* ---- DLIO ---- */
+
+struct mr_dlio_params {
+    uint32_t batch_size, batch_size_eval;
+    double record_bytes;
+    uint64_t exclude_start, exclude_end;
+    uint64_t steps_per_epoch, eval_steps;
+    double au_target; /* 0.9 */
+};
+
+struct mr_dlio_metrics {
+    uint32_t epochs, evals;
+    double train_au[MR_METRICS_EPOCHS_MAX], train_throughput[MR_METRICS_EPOCHS_MAX]; /* percent; samples per second */
+    double eval_au[MR_METRICS_EPOCHS_MAX], eval_throughput[MR_METRICS_EPOCHS_MAX];
+    double train_au_mean, train_au_stdev, train_throughput_mean, train_throughput_stdev, train_io_mean, train_io_stdev;
+    double eval_au_mean, eval_au_stdev, eval_throughput_mean, eval_throughput_stdev, eval_io_mean, eval_io_stdev;
+    bool train_meets, eval_meets;
+    double save_io_mean, save_io_stdev, save_duration_mean, save_duration_stdev; /* GiB/s and s, rank 0 */
+    double load_io_mean, load_io_stdev, load_duration_mean, load_duration_stdev;
+    double checkpoint_gib; /* of all ranks */
+};
+
+void mr_dlio_compute(const struct mr_rank_series *series, size_t n, const struct mr_dlio_params *p,
+                     struct mr_dlio_metrics *out);
+
+#endif

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Every registered format: gen, show, verify, cat see the same set, whatever the length of its name.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() { echo "FAILED: $1"; exit 1; }
+formats=$("$MILLRACE" gen none --format nothing 2>&1 | sed -n 's/.*must be one of //; s/,//gp')
+[ -n "$formats" ] || fail "no formats"
+for f in $formats; do
+    per_file=3
+    case $f in jpeg | png | raw | npy | npz) per_file=1 ;; esac
+    "$MILLRACE" gen -q "$f" --format "$f" --files 2 --samples-per-file $per_file --size 6000 >/dev/null 2>err || { cat err; fail "gen $f"; }
+    "$MILLRACE" show "$f" --json >out 2>err || { cat err; fail "show $f"; }
+    [ "$(python3 -c 'import json; print(json.load(open("out"))["format"])')" = "$f" ] || { cat out; fail "format of $f"; }
+    "$MILLRACE" verify -q "$f" >out 2>err || { cat out err; fail "verify $f"; }
+    "$MILLRACE" verify -q --by-sample "$f" >out 2>err || { cat out err; fail "verify --by-sample $f"; }
+    "$MILLRACE" cat "$f" 1 >payload 2>err || { cat err; fail "cat $f"; }
+    [ "$(wc -c <payload)" -ge 3000 ] || fail "cat $f gives $(wc -c <payload) bytes"
+done
+echo "passed: $formats"

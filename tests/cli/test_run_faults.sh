@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# A run that is interrupted, loses a rank, meets a read error or a full disk: no hang, a clear message, valid partial results.
+set -eu
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp"
+cat >w.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: npz, num_files_train: 60, record_length_bytes: 20000, data_folder: d}
+reader: {batch_size: 2, read_threads: 2, sample_shuffle: seed}
+train: {epochs: 1000, computation_time: 0.002}
+Y
+"$MILLRACE" -q gen d --workload w.yaml >/dev/null 2>&1
+partial() { # the results of folder $1 are valid and marked incomplete, with at least $2 steps
+    python3 - "$1" "$2" <<'P' || fail "results in $1"
+import csv, json, sys
+s = json.load(open(sys.argv[1] + "/summary.json"))
+m = s["millrace"]
+assert s["complete"] is False and m["incomplete_reason"], s
+n = sum(len(list(csv.DictReader(open(f"{sys.argv[1]}/rank-{r}.steps.csv")))) for r in range(m["ranks"]))
+assert n == m["steps"] >= int(sys.argv[2]), (n, m["steps"])
+P
+}
+# SIGINT at any moment
+for delay in 0.02 0.05 0.1 0.2 0.35 0.6; do
+    rm -rf o
+    "$MILLRACE" -q run w.yaml --ranks 2 --out o >out 2>err & p=$!
+    sleep $delay
+    kill -INT $p
+    rc=0; wait $p || rc=$?
+    [ $rc = 130 ] || fail "SIGINT after $delay s: exit $rc: $(cat err)"
+    if [ -e o/summary.json ]; then partial o 0; fi
+done
+[ -e o/summary.json ] || fail "no results after SIGINT"
+partial o 10
+# one interrupted while it waits for slow storage
+"$MILLRACE" -q run w.yaml --ranks 2 --out o1 --store "throttle(bandwidth=10KB):posix" >out 2>err & p=$!
+sleep 0.5; kill -INT $p; start=$SECONDS
+rc=0; wait $p || rc=$?
+[ $rc = 130 ] && [ $((SECONDS - start)) -lt 9 ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
+# kill -9 of any rank
+for victim in 0 1 2; do
+    rm -rf o2
+    "$MILLRACE" -q run w.yaml --ranks 3 --out o2 >out 2>err & p=$!
+    for _ in $(seq 100); do [ "$(pgrep -P $p | wc -l)" = 2 ] && break; sleep 0.02; done
+    sleep 0.5
+    if [ $victim = 0 ]; then who=$p; else who=$(pgrep -P $p | sed -n ${victim}p); fi
+    kids=$(pgrep -P $p)
+    start=$SECONDS
+    kill -9 "$who"
+    rc=0; wait $p 2>/dev/null || rc=$?
+    for k in $kids; do while kill -0 "$k" 2>/dev/null && [ $((SECONDS - start)) -lt 12 ]; do sleep 0.05; done; done
+    [ $((SECONDS - start)) -lt 10 ] || fail "killing rank $victim: $((SECONDS - start)) s"
+    [ $victim = 0 ] || [ $rc = 5 ] || fail "killing rank $victim: exit $rc"
+    [ "$(grep -c "rank $victim failed: its process died" err)" = 1 ] || fail "killing rank $victim: $(cat err)"
+    partial o2 10
+done
+# EIO in the middle, on one rank of three
+rc=0; "$MILLRACE" -q run w.yaml --ranks 3 --out o3 --store "fault(op=read,path=*img_07*,nth=9,error=EIO):posix" >out 2>err || rc=$?
+[ $rc = 5 ] || fail "EIO: exit $rc: $(cat err)"
+[ "$(grep -c '^millrace: ' err)" = 1 ] && grep -q "img_07" err && grep -q "rank [0-2]" err || fail "EIO: $(cat err)"
+partial o3 1
+# damaged data is found with --verify
+cp -r d bad; printf '\252' | dd of=bad/train/img_07_of_60.npz bs=1 seek=5000 conv=notrunc status=none
+rc=0; "$MILLRACE" -q run w.yaml --data bad --verify train.epochs=1 --out o4 >out 2>err || rc=$?
+[ $rc = 4 ] || fail "damaged sample: exit $rc: $(cat err)"
+# full disk: checkpoints, then results
+rc=0; "$MILLRACE" -q run w.yaml --out o5 workflow.checkpoint=true checkpoint.steps_between_checkpoints=5 --ranks 2 \
+    model.model_size_bytes=1MB --checkpoint-folder "$tmp/c" --checkpoint-store "fault(op=write,nth=2,error=ENOSPC):posix" >out 2>err || rc=$?
+[ $rc = 5 ] && grep -qi "no space left" err || fail "full disk at a checkpoint: exit $rc: $(cat err)"
+partial o5 1
+if [ -w /dev/full ] && mkdir full && mount -t tmpfs -o size=4k none full 2>/dev/null; then
+    rc=0; "$MILLRACE" -q run w.yaml train.epochs=2 --out full/o >out 2>err || rc=$?
+    umount full
+    [ $rc = 5 ] && grep -qi "no space left" err && head -1 out | grep -q '^AU' || fail "full disk for results: exit $rc: $(cat err)"
+fi
+echo "run, faults: ok"

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Every sample exactly once per epoch over all ranks, in every order mode, proven from a trace of file offsets; another order
+# in every epoch where it shuffles; the same sets of samples for any number of ranks.
+set -eu
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp"
+"$MILLRACE" -q gen d --format indexed_binary --files 12 --samples-per-file 7 --size 4096 2>/dev/null >/dev/null
+cat >w.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: indexed_binary, num_files_train: 12, num_samples_per_file: 7, record_length_bytes: 4096, data_folder: d}
+reader: {batch_size: 4, read_threads: 1, shuffle_size: 16, drop_last: false}
+train: {epochs: 2}
+Y
+cat >check.py <<'P'
+import sys, glob, collections
+mode, ranks = sys.argv[1], int(sys.argv[2])
+epochs = [[], []]
+orders = []
+for r in range(ranks):
+    rows = [l.rstrip("\n").split("\t") for l in open(f"t.{r}.tsv")]
+    reads = sorted((int(c[5]), c[1], int(c[2])) for c in rows if c[0] == "read" and c[3] == "4096")
+    assert len(reads) == 2 * 84 // ranks, (mode, ranks, r, len(reads))
+    half = len(reads) // 2
+    first, second = [x[1:] for x in reads[:half]], [x[1:] for x in reads[half:]]
+    epochs[0] += first
+    epochs[1] += second
+    orders.append((first, second))
+for e in epochs:
+    count = collections.Counter(e)
+    assert len(count) == 84 and set(count.values()) == {1}, (mode, ranks, "not every sample once")
+same = all(a == b for a, b in orders)
+assert same == (mode == "sequential"), (mode, ranks, "order of the second epoch")
+P
+for mode in sequential torch cipher shard buffer file; do
+    for ranks in 1 2 3 7; do
+        rm -f t.*.tsv
+        "$MILLRACE" -q run w.yaml reader.order=$mode --ranks $ranks --no-ceiling --out o --store "trace(file=t.{rank}.tsv):posix" \
+            >out 2>err || fail "$mode on $ranks: $(cat err)"
+        python3 check.py $mode $ranks || fail "$mode on $ranks ranks"
+    done
+done
+# several threads and the queue: still exactly once
+for more in "--threads 4 --io threads" "--threads 2 --io queue" "--threads 0 reader.read_threads=0"; do
+    rm -f t.*.tsv
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run w.yaml reader.order=torch train.epochs=1 --ranks 3 $more --no-ceiling --out o \
+        --store "trace(file=t.{rank}.tsv):posix" >out 2>err || fail "$more: $(cat err)"
+    n=$(cat t.*.tsv | awk -F'\t' '($1 == "read" || $1 == "read_path") && $4 == 4096 { print $2, $3 }' | sort | uniq -c | awk '$1 == 1' | wc -l)
+    [ "$n" = 84 ] || fail "$more: $n of 84 samples once"
+done
+echo "run, exactly once: ok"

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# millrace sim: the published tables over four seeds, the default mode's promises, JSON keys, sweeps, and bad scenario files.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() { echo "FAILED: $1"; exit 1; }
+expect() { # status, command...
+    local want=$1 have=0
+    shift
+    "$@" >out 2>err || have=$?
+    [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
+}
+sanitized() { nm -D "$MILLRACE" 2>/dev/null | grep -q __asan_init; }
+
+# The published tables. The large scenario takes one seed in a sanitizer build.
+seeds=4
+sanitized && seeds=1
+"$MILLRACE" sim thesis-1 --compat thesis --seeds 4 --json >one
+"$MILLRACE" sim thesis-2 --compat thesis --seeds $seeds --json >two
+python3 - <<'PY' || fail "published tables"
+import json
+names = "perfect nopfs lbann-dynamic deepio-opportunistic deepio-ordered lbann-preload locality-aware parallel-staging staging naive".split()
+want = {"one": [7.30, 7.78, 7.71, 8.40, 8.41, 8.41, 8.41, 10.11, 10.24, 27.78],
+        "two": [3825.66, 3836.12, 4051.12, 4432.90, 4433.27, 4433.27, 4433.27, 4972.65, 4982.27, 15130.54]}
+for file, tol in (("one", .015), ("two", .003)):
+    d = json.load(open(file))
+    assert d["schema"] == "millrace.sim/1" and d["compat"] == "thesis"
+    have = {p["name"]: p for p in d["policies"]}
+    for name, w in zip(names, want[file]):
+        t = have[name]["time_s"]
+        assert abs(t / w - 1) <= tol, (file, name, t, w)
+    assert not have["millrace"]["possible"] and "published" in have["millrace"]["why"]
+PY
+
+# The default mode: keys, order, bounds.
+"$MILLRACE" sim thesis-1 --json >out
+python3 - <<'PY' || fail "default mode"
+import json
+d = json.load(open("out"))
+assert d["schema"] == "millrace.sim/1" and d["compat"] == "none" and d["method"] == "exact"
+b = d["bounds"]
+assert 0 < b["compute_only_s"] <= b["io_aware_s"]
+times = [p["time_s"] for p in d["policies"] if p["possible"]]
+assert times == sorted(times) and len(times) == 11
+by = {p["name"]: p for p in d["policies"]}
+for p in d["policies"]:
+    for key in "time_s time_min_s time_max_s stall_s stall_first_epoch_s stall_later_s preload_s pfs_bytes peer_bytes consumed_bytes imbalance".split():
+        assert p[key] >= 0, (p["name"], key)
+    assert len(p["class_bytes"]) == 2
+    assert p["name"] == "perfect" or p["time_s"] >= b["io_aware_s"] * (1 - 1e-6) or p["changes_order"], p
+assert by["millrace"]["time_s"] <= 1.01 * b["io_aware_s"]
+assert by["millrace"]["pfs_bytes"] <= 1.01 * d["dataset_bytes"]
+assert by["nopfs"]["pfs_bytes"] >= 3 * by["millrace"]["pfs_bytes"]
+assert by["deepio-opportunistic"]["changes_order"] and by["deepio-opportunistic"]["distinct_samples_per_epoch_ratio"] < 1
+assert by["staging"]["distinct_samples_per_epoch_ratio"] == 1
+PY
+"$MILLRACE" sim thesis-1 -p staging,millrace >out
+grep -q '^millrace ' out && grep -q '^staging ' out && ! grep -q '^naive ' out || { cat out; fail "--policy"; }
+
+# Overrides and sweeps.
+"$MILLRACE" sim thesis-1 nodes=2 epochs=3 -p staging --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["nodes"]==2 and d["epochs"]==3' || fail "overrides"
+"$MILLRACE" sim thesis-1 -p millrace --sweep nodes=1,2,4 --json | python3 -c '
+import json,sys
+d=json.load(sys.stdin)
+assert d["schema"]=="millrace.sim_sweep/1" and d["key"]=="nodes" and [p["value"] for p in d["points"]]==["1","2","4"]
+t=[p["result"]["policies"][0]["time_s"] for p in d["points"]]
+assert t[0]>t[1]>t[2], t' || fail "sweep"
+
+# Bad input: what, where, what to do.
+bad() { # want text, hint or "", file content (printf)
+    printf "$3" >bad.yaml
+    expect 2 "$MILLRACE" sim bad.yaml
+    grep -q -- "$1" err || { cat err; fail "message of: $3"; }
+    [ -z "$2" ] || grep -q -- "$2" err || { cat err; fail "hint or place of: $3"; }
+}
+ok='system: thesis\nnodes: 4\ndataset: {samples: 1000, size: 1MB}\nbatch: 100\nepochs: 2\n'
+printf "$ok" >good.yaml
+expect 0 "$MILLRACE" sim good.yaml -p staging
+bad "unknown key 'batsh'" "did you mean 'batch'" "${ok/batch:/batsh:}"
+bad "unknown key 'sizes'" "bad.yaml:3" "${ok/size:/sizes:}"
+bad "nodes" "bad.yaml:2" "${ok/nodes: 4/nodes: four}"
+bad "nodes" "bad.yaml:2" "${ok/nodes: 4/nodes: 0}"
+bad "nodes" "bad.yaml:2" "${ok/nodes: 4/nodes: -4}"
+bad "size" "bad.yaml:3" "${ok/1MB/1XB}"
+bad "dataset" "" "${ok/dataset: \{samples: 1000, size: 1MB\}/dataset: 5}"
+bad "no 'system'" "" "${ok/system: thesis\\n/}"
+bad "'thesiss'" "sim --list" "${ok/thesis/thesiss}"
+bad "multiple of the nodes" "" "${ok/nodes: 4/nodes: 3}"
+bad "do not fill one" "" "${ok/1000/10}"
+bad "either 'batch'" "" "${ok}local_batch: 5\n"
+bad "drop_last" "" "${ok}drop_last: false\n"
+huge=${ok/samples: 1000/samples: 4294967294}
+bad "GB of memory" "" "$huge"
+bad "accesses" "" "${huge/epochs: 2/epochs: 65535}"
+bad "no class 2" "" "${ok/system: thesis/system: piz-daint}class2: 1GB\n"
+bad "order" "" "${ok}order: shard\n"
+bad "must ascend" "bad.yaml:1" "${ok/system: thesis/system: \{compute: 1MB, pfs: \{bandwidth: \{4: 1MB, 2: 3MB\}\}, classes: [\{capacity: 1GB, read: 1GB\}]\}}"
+bad "rate" "bad.yaml:1" "${ok/system: thesis/system: \{compute: 1MB, pfs: \{bandwidth: \{4: 0\}\}, classes: [\{capacity: 1GB, read: 1GB\}]\}}"
+bad "threads" "" "${ok/system: thesis/system: \{compute: 1MB, pfs: \{bandwidth: 1MB\}, classes: [\{capacity: 1GB, threads: 60, read: 1GB\}, \{capacity: 1GB, threads: 60, read: 1GB\}]\}}"
+bad "not valid YAML" "bad.yaml:" 'system: {a: [1, 2\n'
+: >bad.yaml
+expect 2 "$MILLRACE" sim bad.yaml
+expect 2 "$MILLRACE" sim
+expect 2 "$MILLRACE" sim no-such-scenario
+expect 2 "$MILLRACE" sim thesis-1 --policy nothing
+grep -q "unknown policy 'nothing'" err || fail "policy message"
+expect 2 "$MILLRACE" sim thesis-1 --sweep nodes
+expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=1,x
+expect 2 "$MILLRACE" sim thesis-1 nodez=4
+grep -q "nodes" err || fail "nearest override"
+echo passed
