@@ -583,6 +583,9 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
                 f.bytes += t->sizes->size[i] * t->sizes->count[i];
         }
     }
+    for (size_t p = 0; f.call && p < j->t->processes; p++)
+        if (j->t->process[p].skipped && (j->opt->rank < 0 || j->t->process[p].rank == j->opt->rank))
+            f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
     if (!f.sizes_exact)
         f.bytes = (uint64_t)f.size->sum;

@@ -287,6 +287,14 @@ static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_e
     if (rc == 0 && v->head.payload_bytes >= 32) {
         t->process[index].how = mr_load_le32(v->payload);
         t->process[index].lost = MR_MAX(t->process[index].lost, mr_load_le64(v->payload + 16));
+        for (uint32_t at = 32; at + 12 <= v->head.payload_bytes; at += 12) {
+            uint32_t call = mr_load_le32(v->payload + at);
+            uint64_t **skipped = &t->process[index].skipped;
+            if (!*skipped)
+                *skipped = mr_arena_alloc(&t->arena, MR_CALL_COUNT * sizeof(**skipped));
+            if (*skipped && call < MR_CALL_COUNT)
+                (*skipped)[call] = mr_load_le64(v->payload + at + 4); /* totals: a later end of the same process replaces them */
+        }
     }
     return rc;
 }

@@ -162,6 +162,20 @@ static void lose(struct mr_tls *t)
         atomic_fetch_add(&mr_process.lost, 1);
 }
 
+#define SAMPLE_AFTER 1000 /* calls of a kind that a thread makes before sampling begins */
+
+/* Sampling: counts the call; true if it is not to be stored. */
+static bool left_out(struct mr_slot *s, unsigned call)
+{
+    uint32_t made = atomic_load_explicit(&s->made[call], memory_order_relaxed);
+    atomic_store_explicit(&s->made[call], made + 1, memory_order_relaxed);
+    if (made < SAMPLE_AFTER || made % mr_core.sample == 0)
+        return false;
+    uint64_t skipped = atomic_load_explicit(&s->skipped[call], memory_order_relaxed);
+    atomic_store_explicit(&s->skipped[call], skipped + 1, memory_order_relaxed);
+    return true;
+}
+
 /* A signal handler interrupted the tracer on this thread: park the event. Extras do not fit there and are left out. */
 static void park(struct mr_tls *t, const struct mr_raw *r)
 {
@@ -221,7 +235,10 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     }
     t->busy = 1;
     atomic_signal_fence(memory_order_seq_cst);
-    if (have_room(t))
+    bool room = have_room(t);
+    if (room && mr_core.call_on[call] == 2 && left_out(t->slot, call))
+        ;
+    else if (room)
         store(t, &r, wide, wides, extra, extras);
     else
         lose(t);

@@ -56,7 +56,8 @@ struct mr_core {
     _Atomic uint32_t max_fd;
     uint32_t epoch;            /* counts initialisations: 1, 2 in a forked child ... */
     uint32_t use_tsc;
-    uint8_t call_on[MR_CALL_COUNT];
+    uint32_t sample;           /* keep every n-th of hot calls */
+    uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
 
 extern MR_HIDDEN __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
@@ -112,7 +113,7 @@ static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0, h = t->head;
     const uint64_t half = 1ull << 47; /* fits 48 bits signed: v + half < 2^48 */
-    uint64_t unusual = ((offset + half) | ((uint64_t)result + half)) >> 48 | dur >> 32 | t->busy | !mr_core.call_on[call];
+    uint64_t unusual = ((offset + half) | ((uint64_t)result + half)) >> 48 | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
     if (MR_UNLIKELY(unusual || h >= t->limit)) {
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
         return;

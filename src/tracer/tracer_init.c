@@ -161,6 +161,9 @@ static void read_groups(void)
                              word_in(list, i->name);
     }
     mr_core.call_on[MR_CALL_more] = 1;
+    for (unsigned c = MR_CALL_metadata + 1; c < MR_CALL_COUNT && mr_core.sample > 1; c++)
+        if (mr_core.call_on[c] && mr_call_get(c)->kind != MR_EV_PROCESS)
+            mr_core.call_on[c] = 2;
 }
 
 void mr_config_read(void)
@@ -183,6 +186,8 @@ void mr_config_read(void)
     c->start = !start || (strcmp(start, "false") && strcmp(start, "0") && strcmp(start, "no") && strcmp(start, "off"));
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
     c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
+    int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
+    mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
 }
 

@@ -16,7 +16,6 @@ struct mr_config {
     char include[2048], exclude[2048];
     bool collected, start;
     int signal;
-    uint32_t sample;
 };
 
 struct mr_process {
