@@ -57,6 +57,7 @@ enum mr_ring_state { MR_RING_RUNNING = 1, MR_RING_EXITED, MR_RING_EXEC };
 struct mr_slot {
     _Atomic uint32_t state; /* enum mr_slot_state */
     uint32_t tid;
+    _Atomic uint32_t populated; /* records whose memory is there; see mr_populate */
     _Alignas(MR_RING_LINE) _Atomic uint64_t head;
     _Alignas(MR_RING_LINE) _Atomic uint64_t tail;
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
@@ -75,7 +76,7 @@ struct mr_ring_header {
     _Atomic uint32_t state;    /* enum mr_ring_state */
     _Atomic uint32_t segments; /* segment 0: how many exist */
     uint64_t tick0, mono0, real0;
-    uint32_t tick_is_tsc, pad;
+    uint32_t tick_is_tsc, slots_present; /* slots whose first pages are there */
     _Atomic uint64_t last_tick, last_mono; /* a later pair, refreshed by slow paths */
     _Atomic uint64_t strings_used; /* bytes of the arena, segment 0 */
     _Atomic uint32_t strings;      /* number of strings */

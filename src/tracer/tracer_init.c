@@ -36,6 +36,7 @@ void mr_stop_tracing(const char *why, long error)
 {
     if (!mr_live.alive)
         return;
+    atomic_store(&mr_off, 1);
     mr_live.active = 0;
     mr_live.alive = 0;
     mr_say(why, error);
@@ -75,6 +76,20 @@ void *mr_map(size_t bytes)
 {
     long p = mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p < 0 && p > -4096 ? NULL : (void *)p;
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+bool mr_populate(const void *at, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)at & ~(uintptr_t)4095, to = ((uintptr_t)at + bytes + 4095) & ~(uintptr_t)4095;
+    long rc;
+    do
+        rc = mr_sys3(SYS_madvise, from, to - from, MADV_POPULATE_WRITE);
+    while (rc == -EINTR || rc == -EAGAIN);
+    return rc == 0 || rc == -EINVAL;
 }
 
 void mr_own_path(char out[MR_PATH_BYTES], int segment)
@@ -274,6 +289,11 @@ int mr_segment_open(uint32_t index)
         return (int)p;
     }
     struct mr_ring_header *h = (void *)p;
+    if (!mr_populate(h, index ? 4096 : MR_RING_STRINGS_AT)) {
+        mr_sys2(SYS_munmap, h, bytes);
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+        return -ENOSPC;
+    }
     h->version = MR_RING_VERSION;
     h->segment = index;
     h->key = mr_process.key;
