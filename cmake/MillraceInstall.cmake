@@ -10,3 +10,11 @@ if(TARGET millrace_shared)
 endif()
 install(DIRECTORY include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY workloads DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace)
+
+# Manual pages and shell completion come from the built program itself, which has the option tables; asked at install time,
+# so that they can never be of another version. A new command needs no edit here.
+if(TARGET millrace)
+  install(CODE "set(program $<TARGET_FILE:millrace>)\nset(made ${CMAKE_BINARY_DIR}/generated/help)
+set(man_dir \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\")\nset(data_dir \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")")
+  install(SCRIPT cmake/InstallHelp.cmake)
+endif()

@@ -1,5 +1,6 @@
 /* The emulated trainer: runs a workload's epochs, evaluations and checkpoints over the public loader and checkpoint
- * interfaces and writes down every step. It prints nothing and computes no metric; src/metrics does that from the series.
+ * interfaces and writes down every step. It prints nothing and computes no metric; src/metrics does that from the
+ * series.
  *
  *   board (shared memory of the local ranks)  <── steps, checkpoints, state of every rank ──  mr_bench_run on each rank
  *        └──> live line, summary, results of a job that broke
@@ -22,16 +23,16 @@ enum mr_bench_compute { MR_COMPUTE_SLEEP, MR_COMPUTE_SPIN, MR_COMPUTE_GEMM };
 enum mr_bench_cache { MR_CACHE_ASIS, MR_CACHE_COLD, MR_CACHE_WARM };
 
 /* What a rank is doing now; one list gives the code and the words of "every rank waits for". */
-#define MR_BENCH_STATES(X)                                                                                           \
-    X(MR_BENCH_START, "starting")                                                                                    \
-    X(MR_BENCH_CACHE, "preparing the page cache")                                                                    \
-    X(MR_BENCH_PRELOAD, "reading the data set into memory")                                                          \
-    X(MR_BENCH_LOAD, "waiting for a batch")                                                                          \
-    X(MR_BENCH_COMPUTE, "computing")                                                                                 \
-    X(MR_BENCH_BARRIER, "waiting for the other ranks")                                                               \
-    X(MR_BENCH_SAVE, "writing a checkpoint")                                                                         \
-    X(MR_BENCH_RESTORE, "reading a checkpoint")                                                                      \
-    X(MR_BENCH_PAUSE, "pausing between checkpoints")                                                                 \
+#define MR_BENCH_STATES(X)                                                                                             \
+    X(MR_BENCH_START, "starting")                                                                                      \
+    X(MR_BENCH_CACHE, "preparing the page cache")                                                                      \
+    X(MR_BENCH_PRELOAD, "reading the data set into memory")                                                            \
+    X(MR_BENCH_LOAD, "waiting for a batch")                                                                            \
+    X(MR_BENCH_COMPUTE, "computing")                                                                                   \
+    X(MR_BENCH_BARRIER, "waiting for the other ranks")                                                                 \
+    X(MR_BENCH_SAVE, "writing a checkpoint")                                                                           \
+    X(MR_BENCH_RESTORE, "reading a checkpoint")                                                                        \
+    X(MR_BENCH_PAUSE, "pausing between checkpoints")                                                                   \
     X(MR_BENCH_DONE, "done")
 enum mr_bench_state {
 #define MR_BENCH_STATE_ENUM(name, text) name,
@@ -48,9 +49,9 @@ struct mr_bench_loader_stats {
 /* One rank on the board. Written by that rank only; counters last, so what they cover is complete. */
 struct mr_bench_rank {
     _Atomic uint32_t state;
-    _Atomic uint64_t since_ns;      /* monotonic: when it entered the state */
+    _Atomic uint64_t since_ns; /* monotonic: when it entered the state */
     _Atomic uint64_t n_steps, n_checkpoints;
-    _Atomic uint64_t origin_ns;     /* monotonic time of the series' 0 */
+    _Atomic uint64_t origin_ns;                                /* monotonic time of the series' 0 */
     _Atomic uint64_t compute_ns, wall_ns, samples, read_bytes; /* training so far, for the live line */
     pid_t pid;
     struct mr_bench_loader_stats loader;
@@ -58,7 +59,7 @@ struct mr_bench_rank {
     double preload_s;
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
-    } cold;                         /* of this rank's part of the files, before the first step */
+    } cold; /* of this rank's part of the files, before the first step */
 };
 
 struct mr_bench_board {
@@ -67,8 +68,8 @@ struct mr_bench_board {
     uint64_t step_cap, checkpoint_cap;
     size_t map_bytes;
     struct mr_bench_rank *ranks;
-    struct mr_step *steps;                    /* [world][step_cap] */
-    struct mr_checkpoint_event *checkpoints;  /* [world][checkpoint_cap] */
+    struct mr_step *steps;                   /* [world][step_cap] */
+    struct mr_checkpoint_event *checkpoints; /* [world][checkpoint_cap] */
 };
 
 /* Room for `world` ranks; memory is only used as it is written. */
@@ -83,29 +84,29 @@ struct mr_bench_params {
     const struct mr_plan *plan;
     struct mr_comm *comm;
     struct mr_bench_board *board;
-    const atomic_bool *stop;       /* of this process */
-    const char *data;              /* folder with train/ and valid/ */
-    const char *store;             /* storage stack; "{rank}" in it becomes the rank's number */
+    const atomic_bool *stop; /* of this process */
+    const char *data;        /* folder with train/ and valid/ */
+    const char *store;       /* storage stack; "{rank}" in it becomes the rank's number */
     const char *checkpoint_folder, *checkpoint_store;
-    unsigned threads;              /* 0 = reader.read_threads */
-    int64_t lookahead;             /* batches; -1 = reader.prefetch_size */
+    unsigned threads;  /* 0 = reader.read_threads */
+    int64_t lookahead; /* batches; -1 = reader.prefetch_size */
     enum mr_loader_io io;
     enum mr_bench_compute compute;
-    bool preprocess_sleeps;        /* emulate preprocessing without using the CPU */
-    bool device_copy;              /* copy each batch into a second buffer, as a host-to-device transfer would */
-    unsigned loader_flags;         /* enum mr_loader_flags */
+    bool preprocess_sleeps; /* emulate preprocessing without using the CPU */
+    bool device_copy;       /* copy each batch into a second buffer, as a host-to-device transfer would */
+    unsigned loader_flags;  /* enum mr_loader_flags */
     uint64_t seed;
     enum mr_bench_cache cache;
     bool cache_each_epoch;
     unsigned keep_last;
-    uint64_t checkpoint_every_ns;  /* 0 = not by time */
-    uint64_t max_ns;               /* stop after so long; 0 = run to the end */
-    void (*tick)(void *user);      /* called five times a second by a thread of its own; or NULL */
+    uint64_t checkpoint_every_ns; /* 0 = not by time */
+    uint64_t max_ns;              /* stop after so long; 0 = run to the end */
+    void (*tick)(void *user);     /* called five times a second by a thread of its own; or NULL */
     void *tick_user;
 };
 
-/* Collective. Returns when all is done, or with the job's error: MR_E_INTERRUPTED after a stop, MR_E_PEER when a rank died,
- * the failing rank's own error otherwise. The board holds what was measured until then. */
+/* Collective. Returns when all is done, or with the job's error: MR_E_INTERRUPTED after a stop, MR_E_PEER when a rank
+ * died, the failing rank's own error otherwise. The board holds what was measured until then. */
 int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err);
 /* Collective. Makes rank 0's board complete where ranks have boards of their own. */
 int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_error *err);
@@ -114,14 +115,16 @@ int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_erro
 
 /* Draw `counter` of a distribution, in its unit (seconds); negative draws are folded, as DLIO does. */
 double mr_bench_draw(const struct mr_dist *d, uint64_t seed, uint64_t stream, uint64_t counter);
-/* Keeps the CPU or the clock busy for `ns`; returns early when *stop is set. Returns the time that counts as compute. */
+/* Keeps the CPU or the clock busy for `ns`; returns early when *stop is set. Returns the time that counts as compute.
+ */
 uint64_t mr_bench_compute(enum mr_bench_compute kind, uint64_t ns, const _Atomic uint32_t *stop);
 /* The files rank `rank` of plan->ranks writes at a checkpoint. *out is malloc'ed (NULL for none). */
 int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank,
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err);
 /* The loader's parameters that follow from a workload; strings are borrowed. */
 void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out);
-/* Makes this rank's share of a data set's files cold or warm, and measures how much of them is outside the page cache. */
+/* Makes this rank's share of a data set's files cold or warm, and measures how much of them is outside the page cache.
+ */
 int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
                        const _Atomic uint32_t *stop, struct mr_bench_cold *cold, struct mr_error *err);
 

@@ -21,10 +21,13 @@ int mr_bench_board_create(uint32_t world, uint64_t steps, uint64_t checkpoints, 
                           struct mr_error *err)
 {
     size_t head = MR_ALIGN_UP(sizeof(struct mr_bench_board) + world * sizeof(struct mr_bench_rank), (size_t)4096);
-    unsigned __int128 want = (unsigned __int128)world * (steps * sizeof(struct mr_step) +
-                             (unsigned __int128)checkpoints * sizeof(struct mr_checkpoint_event)) + head + 8192;
+    unsigned __int128 want =
+        (unsigned __int128)world *
+            (steps * sizeof(struct mr_step) + (unsigned __int128)checkpoints * sizeof(struct mr_checkpoint_event)) +
+        head + 8192;
     if (want > (unsigned __int128)1 << 46)
-        return mr_error_plain(err, MR_E_LIMIT, "%llu steps of %u ranks are too many to keep", (unsigned long long)steps, world);
+        return mr_error_plain(err, MR_E_LIMIT, "%llu steps of %u ranks are too many to keep", (unsigned long long)steps,
+                              world);
     size_t bytes = (size_t)want;
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)

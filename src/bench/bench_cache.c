@@ -1,5 +1,5 @@
-/* The page cache before a run: dropped, filled or left, without root, on the data set's own files; and how much of them a
- * first read would really have to fetch. Files are dealt to the ranks, so a large set is prepared in parallel. */
+/* The page cache before a run: dropped, filled or left, without root, on the data set's own files; and how much of them
+ * a first read would really have to fetch. Files are dealt to the ranks, so a large set is prepared in parallel. */
 #include "base/common.h"
 #include "base/log.h"
 #include "bench/bench.h"

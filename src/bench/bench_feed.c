@@ -1,12 +1,11 @@
 /* Feeds: see bench_feed.h. How a workload's reader keys become loader parameters is decided here and nowhere else:
  *
  *   read_threads     engine threads; 0 reads in the trainer's own thread (policy naive)
- *   prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in parallel)
- *   shuffle keys     mr_workload_order_name; the window of order buffer is shuffle_size
- *   transfer_size    reads are split into pieces of it
- *   odirect          bypasses the page cache
- *   preprocess_time  spent in the engine threads after decoding, on the CPU unless asked to sleep
- *   record_length_bytes_resize   bytes of each sample that go to the trainer */
+ *   prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in
+ * parallel) shuffle keys     mr_workload_order_name; the window of order buffer is shuffle_size transfer_size    reads
+ * are split into pieces of it odirect          bypasses the page cache preprocess_time  spent in the engine threads
+ * after decoding, on the CPU unless asked to sleep record_length_bytes_resize   bytes of each sample that go to the
+ * trainer */
 #include "bench/bench_feed.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -181,7 +180,8 @@ static int memory_read(struct feed *f, struct memory_set *m, struct mr_error *er
         return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
     int rc = mr_loader_start_epoch(f->loader, 0, err);
     while (!rc && (rc = mr_loader_next(f->loader, &b, err)) > 0) {
-        rc = atomic_load(f->transform.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted") : memory_append(m, b, err);
+        rc = atomic_load(f->transform.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted")
+                                            : memory_append(m, b, err);
         mr_loader_release(f->loader, b);
     }
     return rc;
@@ -269,7 +269,9 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
     f->store = expand_rank(p->store, p->comm->rank);
     lp.dataset = f->dataset;
     lp.store = f->store;
-    f->transform = (struct transform){.time = w->reader.preprocess_time, .seed = p->seed, .sleeps = p->preprocess_sleeps,
+    f->transform = (struct transform){.time = w->reader.preprocess_time,
+                                      .seed = p->seed,
+                                      .sleeps = p->preprocess_sleeps,
                                       .resize_bytes = (uint64_t)w->dataset.record_length_bytes_resize,
                                       .stop = &p->board->stop};
     if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
@@ -331,8 +333,8 @@ int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err)
         int rc = mr_loader_next(f->loader, &b, err);
         if (rc <= 0)
             return rc;
-        *out = (struct feed_batch){.n = b->n, .rows = b->rows, .bytes = b->bytes, .read_bytes = b->read_bytes,
-                                   .loader_batch = b};
+        *out = (struct feed_batch){
+            .n = b->n, .rows = b->rows, .bytes = b->bytes, .read_bytes = b->read_bytes, .loader_batch = b};
         for (uint32_t i = 0; i < b->n; i++)
             out->sample_bytes += b->bytes[i];
         return 1;

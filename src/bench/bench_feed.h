@@ -1,5 +1,5 @@
-/* Inside the trainer: where batches come from. A feed is a loader, a data set held in memory (reader.read_type memory), or
- * nothing at all (synthetic data). */
+/* Inside the trainer: where batches come from. A feed is a loader, a data set held in memory (reader.read_type memory),
+ * or nothing at all (synthetic data). */
 #ifndef MR_BENCH_BENCH_FEED_H
 #define MR_BENCH_BENCH_FEED_H
 

@@ -59,7 +59,8 @@ static void add_blob(const struct mr_workload *w, const struct mr_plan *p, uint3
     add(l, bytes - meta - index, "model-%05u.data-00000-of-00001", rank);
 }
 
-/* Bytes of layer `k` of a transformer with L layers: 0 is the embedding, 1 ... L the layers, then final norm and head. */
+/* Bytes of layer `k` of a transformer with L layers: 0 is the embedding, 1 ... L the layers, then final norm and head.
+ */
 static uint64_t layer_parameters(const struct mr_workload *w, uint64_t k)
 {
     const struct mr_conf_transformer *t = &w->transformer;
@@ -89,7 +90,8 @@ static void add_layers(const struct mr_workload *w, const struct mr_plan *p, uin
 static void add_model(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank, struct list *l)
 {
     const struct mr_plan_checkpoint *c = &p->checkpoint;
-    uint64_t tp = (uint64_t)w->parallelism.tensor, pp = (uint64_t)w->parallelism.pipeline, group = MR_MIN(tp * pp, p->ranks);
+    uint64_t tp = (uint64_t)w->parallelism.tensor, pp = (uint64_t)w->parallelism.pipeline,
+             group = MR_MIN(tp * pp, p->ranks);
     bool first_replica = rank < tp * pp;
     if (w->parallelism.zero_stage == 3) {
         add(l, part(c->model_bytes, rank, p->ranks), "zero_rank_%05u-model.bin", rank);
@@ -112,7 +114,8 @@ int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan 
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err)
 {
     struct list l = {0};
-    bool blob = strcasecmp(w->model.type, "transformer") && !w->model.layer_parameters.n && !w->model.optimization_groups.n;
+    bool blob =
+        strcasecmp(w->model.type, "transformer") && !w->model.layer_parameters.n && !w->model.optimization_groups.n;
     if (blob)
         add_blob(w, p, rank, &l);
     else

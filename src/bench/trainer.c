@@ -1,13 +1,12 @@
-/* The training loop. One thread per rank runs it; a second one, the watcher, passes a stop on to the loader and the board
- * and calls the display.
+/* The training loop. One thread per rank runs it; a second one, the watcher, passes a stop on to the loader and the
+ * board and calls the display.
  *
  * Invariants
- *  T1 every rank enters the same collectives in the same order: one per step (stop, failure and "checkpoint now" travel with
- *     it, so that all ranks leave the loop at the same step), one agreement per phase border.
- *  T2 a step is written to the board completely before it is counted.
- *  T3 a rank that fails goes on to the step's collective with the bad news; only a rank that died is missed, and the
- *     communicator tells.
- *  T4 board->stop only makes waits end; what it means is decided in the collective. */
+ *  T1 every rank enters the same collectives in the same order: one per step (stop, failure and "checkpoint now" travel
+ * with it, so that all ranks leave the loop at the same step), one agreement per phase border. T2 a step is written to
+ * the board completely before it is counted. T3 a rank that fails goes on to the step's collective with the bad news;
+ * only a rank that died is missed, and the communicator tells. T4 board->stop only makes waits end; what it means is
+ * decided in the collective. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -177,15 +176,22 @@ static int agree(void *user, int code, struct mr_error *err)
     return mr_comm_agree(user, code, err);
 }
 
-static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, const struct mr_checkpoint_result *r, bool load)
+static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, const struct mr_checkpoint_result *r,
+                            bool load)
 {
     uint64_t n = atomic_load(&t->me->n_checkpoints);
     if (n >= t->board->checkpoint_cap)
         return;
     t->board->checkpoints[(uint64_t)t->comm->rank * t->board->checkpoint_cap + n] =
-        (struct mr_checkpoint_event){.start_ns = start, .duration_ns = r->duration_ns, .write_ns = r->write_ns,
-                                     .fsync_ns = r->fsync_ns, .read_ns = r->read_ns, .bytes = r->bytes,
-                                     .files = r->files, .step = step, .is_load = load};
+        (struct mr_checkpoint_event){.start_ns = start,
+                                     .duration_ns = r->duration_ns,
+                                     .write_ns = r->write_ns,
+                                     .fsync_ns = r->fsync_ns,
+                                     .read_ns = r->read_ns,
+                                     .bytes = r->bytes,
+                                     .files = r->files,
+                                     .step = step,
+                                     .is_load = load};
     atomic_store(&t->me->n_checkpoints, n + 1);
 }
 
@@ -424,7 +430,8 @@ static int evaluate(struct trainer *t, uint64_t epoch, struct mr_error *err)
     for (uint64_t i = 0; !rc && i < mr_feed_batches(t->eval) && !t->ended; i++) {
         struct mr_step s = {.epoch = (uint32_t)epoch, .block = 1, .step = (uint32_t)i, .phase = MR_PHASE_EVAL};
         struct verdict v = {0};
-        uint64_t counter = ((uint64_t)1 << 48) + (epoch * mr_feed_batches(t->eval) + i) * t->comm->world + t->comm->rank;
+        uint64_t counter =
+            ((uint64_t)1 << 48) + (epoch * mr_feed_batches(t->eval) + i) * t->comm->world + t->comm->rank;
         rc = step(t, t->eval, &s, &w->evaluation.eval_time, counter, &v, err);
     }
     return rc;
@@ -452,10 +459,16 @@ static int train(struct trainer *t, struct mr_error *err)
 static int open_saver(struct trainer *t, struct mr_error *err)
 {
     const struct mr_workload *w = t->p->workload;
-    struct mr_checkpoint_params p = {
-        .folder = t->p->checkpoint_folder, .store = t->p->checkpoint_store, .rank = t->comm->rank, .world = t->comm->world,
-        .fsync = w->checkpoint.fsync, .keep_last = t->p->keep_last, .random_content = w->checkpoint.randomize_tensor,
-        .seed = t->p->seed, .agree = agree, .user = t->comm};
+    struct mr_checkpoint_params p = {.folder = t->p->checkpoint_folder,
+                                     .store = t->p->checkpoint_store,
+                                     .rank = t->comm->rank,
+                                     .world = t->comm->world,
+                                     .fsync = w->checkpoint.fsync,
+                                     .keep_last = t->p->keep_last,
+                                     .random_content = w->checkpoint.randomize_tensor,
+                                     .seed = t->p->seed,
+                                     .agree = agree,
+                                     .user = t->comm};
     if (!w->workflow.checkpoint)
         return 0;
     int rc = mr_bench_checkpoint_files(w, t->p->plan, t->comm->rank, &t->files, &t->n_files, err);
@@ -499,7 +512,10 @@ static void close_all(struct trainer *t)
 
 int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
 {
-    struct trainer t = {.p = p, .comm = p->comm, .board = p->board, .me = &p->board->ranks[p->comm->rank],
+    struct trainer t = {.p = p,
+                        .comm = p->comm,
+                        .board = p->board,
+                        .me = &p->board->ranks[p->comm->rank],
                         .total_steps = p->plan->total_steps};
     t.me->pid = getpid();
     enter(&t, MR_BENCH_START);

@@ -3,7 +3,8 @@
  *
  *   workload -> plan -> data set -> board -> ranks -> trainer (src/bench) -> metrics -> trust -> results
  *
- * Rank 0 speaks. When it is gone, the lowest rank that is left writes what the board holds: finished steps are never lost. */
+ * Rank 0 speaks. When it is gone, the lowest rank that is left writes what the board holds: finished steps are never
+ * lost. */
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "base/clock.h"
@@ -28,62 +29,199 @@ static const char *const ios[] = {"auto", "threads", "queue", NULL};
 
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct mr_option run_rows[] = {
-    {.key = "workload", .type = MR_OPT_STRING, AT(workload), .def = "", .flags = MR_OPTF_POSITIONAL,
+    {.key = "workload",
+     .type = MR_OPT_STRING,
+     AT(workload),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL,
      .doc = "A preset's name or a workload file; the same as workload=NAME."},
-    {.key = "dry_run", .type = MR_OPT_BOOL, AT(dry_run), .def = "false", .short_flag = 'n',
-     .doc = "Prints the resolved configuration, files, bytes, steps and the expected duration; reads and writes no data."},
-    {.key = "ranks", .type = MR_OPT_INT, AT(ranks), .def = "0", .min = 0, .max = 1e6,
-     .doc = "Ranks of the job (one emulated accelerator each), started on this machine; 0: what mpirun or srun started, else "
+    {.key = "dry_run",
+     .type = MR_OPT_BOOL,
+     AT(dry_run),
+     .def = "false",
+     .short_flag = 'n',
+     .doc =
+         "Prints the resolved configuration, files, bytes, steps and the expected duration; reads and writes no data."},
+    {.key = "ranks",
+     .type = MR_OPT_INT,
+     AT(ranks),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .doc = "Ranks of the job (one emulated accelerator each), started on this machine; 0: what mpirun or srun "
+            "started, else "
             "what the workload was described with, else 1."},
-    {.key = "data", .type = MR_OPT_STRING, AT(data), .def = "", .short_flag = 'd',
+    {.key = "data",
+     .type = MR_OPT_STRING,
+     AT(data),
+     .def = "",
+     .short_flag = 'd',
      .doc = "Folder of the data set; default: the workload's data_folder."},
-    {.key = "out", .type = MR_OPT_STRING, AT(out), .def = "", .short_flag = 'o',
+    {.key = "out",
+     .type = MR_OPT_STRING,
+     AT(out),
+     .def = "",
+     .short_flag = 'o',
      .doc = "Folder of the results; default: the workload's output.folder, else a new one in results/."},
-    {.key = "generate", .type = MR_OPT_BOOL, AT(generate), .def = "false", .short_flag = 'g',
+    {.key = "generate",
+     .type = MR_OPT_BOOL,
+     AT(generate),
+     .def = "false",
+     .short_flag = 'g',
      .doc = "Makes the data set if it is not there; workflow.generate_data=true does the same."},
-    {.key = "threads", .type = MR_OPT_INT, AT(threads), .def = "0", .min = 0, .max = 4096, .short_flag = 't',
+    {.key = "threads",
+     .type = MR_OPT_INT,
+     AT(threads),
+     .def = "0",
+     .min = 0,
+     .max = 4096,
+     .short_flag = 't',
      .doc = "Reading threads per rank; 0: the workload's read_threads."},
-    {.key = "lookahead", .type = MR_OPT_INT, AT(lookahead), .def = "-1", .min = -1, .max = 1e6,
+    {.key = "lookahead",
+     .type = MR_OPT_INT,
+     AT(lookahead),
+     .def = "-1",
+     .min = -1,
+     .max = 1e6,
      .doc = "Batches read ahead of the trainer; -1: the workload's prefetch_size."},
-    {.key = "store", .type = MR_OPT_STRING, AT(store), .def = "posix", .short_flag = 's',
-     .doc = "Storage stack the samples are read through; {rank} in it becomes the rank's number. See 'millrace help store'.",
+    {.key = "store",
+     .type = MR_OPT_STRING,
+     AT(store),
+     .def = "posix",
+     .short_flag = 's',
+     .doc = "Storage stack the samples are read through; {rank} in it becomes the rank's number. See 'millrace help "
+            "store'.",
      .example = "throttle(bandwidth=163MB,latency=8ms):posix"},
-    {.key = "io", .type = MR_OPT_ENUM, AT(io), .def = "auto", .choices = ios,
+    {.key = "io",
+     .type = MR_OPT_ENUM,
+     AT(io),
+     .def = "auto",
+     .choices = ios,
      .doc = "How reads are issued: by threads, or through a queue of many; auto takes the queue for direct reads."},
-    {.key = "checkpoint_store", .type = MR_OPT_STRING, AT(checkpoint_store), .def = "posix",
+    {.key = "checkpoint_store",
+     .type = MR_OPT_STRING,
+     AT(checkpoint_store),
+     .def = "posix",
      .doc = "Storage stack checkpoints are written through."},
-    {.key = "checkpoint_folder", .type = MR_OPT_STRING, AT(checkpoint_folder), .def = "",
+    {.key = "checkpoint_folder",
+     .type = MR_OPT_STRING,
+     AT(checkpoint_folder),
+     .def = "",
      .doc = "Folder of the checkpoints; default: the workload's checkpoint_folder."},
-    {.key = "checkpoint_every", .type = MR_OPT_DURATION, AT(checkpoint_every_ns), .def = "0",
+    {.key = "checkpoint_every",
+     .type = MR_OPT_DURATION,
+     AT(checkpoint_every_ns),
+     .def = "0",
      .doc = "Writes a checkpoint after the first step that ends so long after the last one, in place of the workload's "
-            "schedule; needs workflow.checkpoint.", .example = "--checkpoint-every 30s"},
-    {.key = "keep_last", .type = MR_OPT_INT, AT(keep_last), .def = "0", .min = 0, .max = 1e6,
+            "schedule; needs workflow.checkpoint.",
+     .example = "--checkpoint-every 30s"},
+    {.key = "keep_last",
+     .type = MR_OPT_INT,
+     AT(keep_last),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
      .doc = "Checkpoints kept; older ones are removed after a successful save. 0: all."},
-    {.key = "compute", .type = MR_OPT_ENUM, AT(compute), .def = "sleep", .choices = computes,
+    {.key = "compute",
+     .type = MR_OPT_ENUM,
+     AT(compute),
+     .def = "sleep",
+     .choices = computes,
      .doc = "How compute time is spent: asleep, as on an accelerator; spinning; or multiplying matrices on the CPU."},
-    {.key = "preprocess_sleep", .type = MR_OPT_BOOL, AT(preprocess_sleep), .def = "false",
+    {.key = "preprocess_sleep",
+     .type = MR_OPT_BOOL,
+     AT(preprocess_sleep),
+     .def = "false",
      .doc = "Emulated preprocessing sleeps, as DLIO's does; by default it uses the CPU, as real preprocessing does."},
-    {.key = "copy_to_device", .type = MR_OPT_BOOL, AT(copy_to_device), .def = "false",
+    {.key = "copy_to_device",
+     .type = MR_OPT_BOOL,
+     AT(copy_to_device),
+     .def = "false",
      .doc = "Copies every batch once more, as a transfer to the accelerator would."},
-    {.key = "cache", .type = MR_OPT_ENUM, AT(cache), .def = "asis", .choices = caches,
-     .doc = "Page cache before the run: as it is, cold (the data set's pages dropped, no root needed), or warm (all read)."},
-    {.key = "cache_each_epoch", .type = MR_OPT_BOOL, AT(cache_each_epoch), .def = "false",
+    {.key = "cache",
+     .type = MR_OPT_ENUM,
+     AT(cache),
+     .def = "asis",
+     .choices = caches,
+     .doc = "Page cache before the run: as it is, cold (the data set's pages dropped, no root needed), or warm (all "
+            "read)."},
+    {.key = "cache_each_epoch",
+     .type = MR_OPT_BOOL,
+     AT(cache_each_epoch),
+     .def = "false",
      .doc = "Does the same before every epoch."},
-    {.key = "strict_trust", .type = MR_OPT_BOOL, AT(strict_trust), .def = "false",
-     .doc = "Exit status 6 when the result cannot be trusted: asked cold and was not, the harness was the limit, and so on."},
-    {.key = "ceiling", .type = MR_OPT_BOOL, AT(ceiling), .def = "true",
-     .doc = "Measures after the run what the harness can do without any storage, for the trust block; takes up to 0.2 s."},
-    {.key = "verify", .type = MR_OPT_BOOL, AT(verify), .def = "false",
+    {.key = "strict_trust",
+     .type = MR_OPT_BOOL,
+     AT(strict_trust),
+     .def = "false",
+     .doc = "Exit status 6 when the result cannot be trusted: asked cold and was not, the harness was the limit, and "
+            "so on."},
+    {.key = "ceiling",
+     .type = MR_OPT_BOOL,
+     AT(ceiling),
+     .def = "true",
+     .doc =
+         "Measures after the run what the harness can do without any storage, for the trust block; takes up to 0.2 s."},
+    {.key = "verify",
+     .type = MR_OPT_BOOL,
+     AT(verify),
+     .def = "false",
      .doc = "Checks the checksums and, for generated sets, every byte of every sample."},
-    {.key = "seed", .type = MR_OPT_INT, AT(seed), .def = "-1", .min = -1, .max = 9e15,
+    {.key = "seed",
+     .type = MR_OPT_INT,
+     AT(seed),
+     .def = "-1",
+     .min = -1,
+     .max = 9e15,
      .doc = "Seed of order and compute times; -1: the workload's train.seed, or the time where it shuffles at random."},
-    {.key = "max_time", .type = MR_OPT_DURATION, AT(max_time_ns), .def = "0",
-     .doc = "Ends the run after the first step past this time; 0: when all steps are done.", .example = "--max-time 60s"},
-    {.key = "config_dir", .type = MR_OPT_STRING, AT(config_dir), .def = "",
+    {.key = "max_time",
+     .type = MR_OPT_DURATION,
+     AT(max_time_ns),
+     .def = "0",
+     .doc = "Ends the run after the first step past this time; 0: when all steps are done.",
+     .example = "--max-time 60s"},
+    {.key = "find_max_accelerators",
+     .type = MR_OPT_BOOL,
+     AT(find_max),
+     .def = "false",
+     .doc =
+         "Searches the largest number of ranks on this machine whose AU stays at the workload's metric.au or above."},
+    {.key = "max_ranks",
+     .type = MR_OPT_INT,
+     AT(max_ranks),
+     .def = "64",
+     .min = 1,
+     .max = 4096,
+     .doc = "Where that search ends."},
+    {.key = "sweep",
+     .type = MR_OPT_STRING,
+     AT(sweep),
+     .def = "",
+     .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table.",
+     .example = "--sweep reader.read_threads=1,2,4,8"},
+    {.key = "virtual",
+     .type = MR_OPT_BOOL,
+     AT(is_virtual),
+     .def = "false",
+     .doc = "Predicts the run on the virtual clock with a storage model; reads and writes no data."},
+    {.key = "system",
+     .type = MR_OPT_STRING,
+     AT(system),
+     .def = "",
+     .doc = "Storage model of a virtual run: a name in workloads/systems or a file; default: the workload's."},
+    {.key = "config_dir",
+     .type = MR_OPT_STRING,
+     AT(config_dir),
+     .def = "",
      .doc = "Folder with workload files, searched first; workload/NAME.yaml inside it is found, too.",
      .example = "--config-dir my/configs"},
     {.key = "lenient", .type = MR_OPT_BOOL, AT(lenient), .def = "false", .doc = "Unknown keys are noted and ignored."},
-    {.key = "json", .type = MR_OPT_BOOL, AT(json), .def = "false", .short_flag = 'j', .doc = "Prints the result as JSON."},
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     AT(json),
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Prints the result as JSON."},
     MR_OPTION_END,
 };
 
@@ -99,7 +237,8 @@ static int print_plan_json(const struct mr_workload *w, const struct mr_plan *p,
 
 static void print_plan_text(const struct mr_workload *w, const struct mr_plan *p)
 {
-    printf("workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file, *w->file ? ")" : "");
+    printf("workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file,
+           *w->file ? ")" : "");
     if (*w->extra.source)
         printf("source   %s\n", w->extra.source);
     puts("\nplan");
@@ -175,11 +314,21 @@ static int make_board(struct run *r, struct mr_error *err)
     return r->series && r->metrics && r->dlio ? 0 : mr_error_set(err, -ENOMEM, "cannot start the run");
 }
 
+/* Under a launcher the ranks are there first, and only rank 0 may make the data set; otherwise they are forked when all
+ * is known, so that mistakes are found by one process. */
+static int prepare_data(struct run *r, struct mr_error *err)
+{
+    if (!r->comm)
+        return mr_run_prepare_data(r, err);
+    int rc = mr_comm_agree(r->comm, r->comm->rank == 0 ? mr_run_prepare_data(r, err) : 0, err);
+    return rc ? rc : mr_comm_agree(r->comm, r->comm->rank != 0 ? mr_run_prepare_data(r, err) : 0, err);
+}
+
 static int prepare(struct run *r, struct mr_error *err)
 {
     int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
     if (!rc)
-        rc = mr_run_prepare_data(r, err);
+        rc = prepare_data(r, err);
     if (!rc)
         rc = make_plan(r, err);
     choose_seed(r);
@@ -189,20 +338,22 @@ static int prepare(struct run *r, struct mr_error *err)
 
 /* ---- the ranks ---- */
 
-static int open_ranks(struct run *r, struct mr_error *err)
+static int fork_ranks(struct run *r, struct mr_error *err)
 {
-    const char *launcher;
-    bool launched = mr_comm_detect_launcher(&launcher) > 0;
-    pid_t parent = getpid();
-    r->board->ranks[0].pid = parent;
-    int rc = mr_comm_open(launched ? (uint32_t)r->opt->ranks : r->plan.ranks, 0, &r->comm, err);
+    r->board->ranks[0].pid = getpid();
+    int rc = mr_comm_open(r->plan.ranks, 1, &r->comm, err);
+    if (!rc && r->comm->rank > 0)
+        prctl(PR_SET_PDEATHSIG,
+              SIGTERM); /* sets the stop flag: this rank ends by itself, and may have to write the result */
+    return rc;
+}
+
+static int join_ranks(struct run *r, struct mr_error *err)
+{
+    int rc = r->comm ? 0 : fork_ranks(r, err);
     if (rc < 0)
         return rc;
     r->board->ranks[r->comm->rank].pid = getpid();
-    if (!launched && r->comm->rank > 0)
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* sets the stop flag: this rank ends by itself, and may have to write the result */
-    if (launched && r->comm->rank > 0)
-        r->board->ranks[0].pid = 0;
     return mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err);
 }
 
@@ -211,15 +362,29 @@ static int train(struct run *r, struct mr_error *err)
     const struct run_options *o = r->opt;
     bool null_store = strstr(o->store, "null") && !strstr(o->store, "/");
     struct mr_bench_params p = {
-        .workload = r->w, .plan = &r->plan, .comm = r->comm, .board = r->board, .stop = r->ctx->stop, .data = r->data,
-        .store = o->store, .checkpoint_folder = r->checkpoint_folder, .checkpoint_store = o->checkpoint_store,
-        .threads = (unsigned)o->threads, .lookahead = o->lookahead, .io = (enum mr_loader_io)o->io,
-        .compute = (enum mr_bench_compute)o->compute, .preprocess_sleeps = o->preprocess_sleep,
+        .workload = r->w,
+        .plan = &r->plan,
+        .comm = r->comm,
+        .board = r->board,
+        .stop = r->ctx->stop,
+        .data = r->data,
+        .store = o->store,
+        .checkpoint_folder = r->checkpoint_folder,
+        .checkpoint_store = o->checkpoint_store,
+        .threads = (unsigned)o->threads,
+        .lookahead = o->lookahead,
+        .io = (enum mr_loader_io)o->io,
+        .compute = (enum mr_bench_compute)o->compute,
+        .preprocess_sleeps = o->preprocess_sleep,
         .device_copy = o->copy_to_device,
         .loader_flags = (o->verify ? MR_LOADER_VERIFY | (r->info.generated ? MR_LOADER_VERIFY_CONTENT : 0) : 0) |
                         (null_store ? MR_LOADER_RAW : 0),
-        .seed = r->seed, .cache = (enum mr_bench_cache)o->cache, .cache_each_epoch = o->cache_each_epoch,
-        .keep_last = (unsigned)o->keep_last, .checkpoint_every_ns = o->checkpoint_every_ns, .max_ns = o->max_time_ns,
+        .seed = r->seed,
+        .cache = (enum mr_bench_cache)o->cache,
+        .cache_each_epoch = o->cache_each_epoch,
+        .keep_last = (unsigned)o->keep_last,
+        .checkpoint_every_ns = o->checkpoint_every_ns,
+        .max_ns = o->max_time_ns,
     };
     if (r->comm->rank == 0 && (r->live = mr_run_live_create(r))) {
         p.tick = mr_run_live_tick;
@@ -292,13 +457,20 @@ static int tell(struct run *r, struct mr_error *err)
     return 0;
 }
 
+/* The job is over for this process: who speaks tells the story, the others are silent. */
+static int finish(struct run *r, struct mr_error *err)
+{
+    if (speaks(r))
+        return tell(r, err);
+    *err = r->why;
+    return freopen("/dev/null", "w", stderr) ? r->code : MR_E_INTERNAL;
+}
+
 static int run_ranks(struct run *r, struct mr_error *err)
 {
-    int rc = open_ranks(r, err);
-    if (rc < 0) {
-        mr_comm_close(r->comm);
+    int rc = join_ranks(r, err);
+    if (rc < 0)
         return rc;
-    }
     r->code = train(r, &r->why);
     r->end_wall_ns = mr_wall_ns();
     if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
@@ -308,25 +480,20 @@ static int run_ranks(struct run *r, struct mr_error *err)
             r->why = *err;
         }
     }
-    bool talks = speaks(r);
-    rc = r->code;
-    if (talks) {
-        rc = tell(r, err);
-    } else {
-        if (!freopen("/dev/null", "w", stderr))
-            rc = MR_E_INTERNAL;
-        *err = r->why;
-    }
-    mr_comm_close(r->comm);
-    return rc;
+    return finish(r, err);
 }
 
 static int run_real(struct run *r, struct mr_error *err)
 {
+    int rc = 0;
     r->start_wall_ns = mr_wall_ns();
-    int rc = prepare(r, err);
+    if (mr_comm_detect_launcher(NULL) > 0)
+        rc = mr_comm_open((uint32_t)r->opt->ranks, 0, &r->comm, err);
+    if (!rc && (rc = prepare(r, err)) && r->comm && r->comm->rank > 0 && !freopen("/dev/null", "w", stderr))
+        rc = MR_E_INTERNAL; /* rank 0 says what all agreed on */
     if (!rc)
         rc = run_ranks(r, err);
+    mr_comm_close(r->comm);
     mr_bench_board_free(r->board);
     free(r->series);
     free(r->metrics);
@@ -343,22 +510,33 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_workload_check_supported(r.w, err);
     if (rc)
         return rc;
-    return o->dry_run ? dry_run(&r, err) : run_real(&r, err);
+    if (o->dry_run)
+        return dry_run(&r, err);
+    if (o->is_virtual)
+        return mr_run_virtual(&r, err);
+    if (*o->sweep)
+        return mr_run_sweep(&r, err);
+    return o->find_max ? mr_run_find_max(&r, err) : run_real(&r, err);
 }
 
 const struct mr_command mr_cmd_run = {
     .name = "run",
-    .synopsis = "[WORKLOAD] [KEY=VALUE...] [--ranks N] [--data DIR] [--out DIR] [--generate] [--json]",
+    .synopsis = "[WORKLOAD] [KEY=VALUE...] [--ranks N] [--data DIR] [--out DIR] [--generate]",
     .summary = "run a workload: emulated training, evaluation and checkpoints on real storage",
-    .details = "WORKLOAD is a preset ('millrace workloads list') or a file in DLIO's format. Overrides use Hydra's syntax: "
-               "workload=NAME, ++workload.reader.batch_size=4, +key=value, key=value, ~key; the prefix 'workload.' may be left "
-               "out. Precedence: default < file < environment < override.\n\n"
-               "  millrace run --dry-run unet3d_h100\n"
-               "  millrace run unet3d_h100 dataset.num_files_train=28 train.epochs=2 --data /data/unet3d --generate\n"
-               "  millrace run resnet50_h100 --data /data/resnet --ranks 4 --cache cold --strict-trust\n"
-               "  mpirun -n 8 millrace run cosmoflow_h100 --data /data/cosmoflow --out results/cosmoflow\n\n"
-               "The results folder gets summary.json (DLIO's keys by its formulas, ours beside them), config.json and the "
-               "series of every rank's steps. See 'millrace help config' for all keys.\n",
+    .details =
+        "WORKLOAD is a preset ('millrace workloads list') or a file in DLIO's format. Overrides use Hydra's syntax: "
+        "workload=NAME, ++workload.reader.batch_size=4, +key=value, key=value, ~key; the prefix 'workload.' may be "
+        "left "
+        "out. Precedence: default < file < environment < override.\n\n"
+        "  millrace run --dry-run unet3d_h100\n"
+        "  millrace run unet3d_h100 dataset.num_files_train=28 train.epochs=2 --data /data/unet3d --generate\n"
+        "  millrace run resnet50_h100 --data /data/resnet --ranks 4 --cache cold --strict-trust\n"
+        "  millrace run unet3d_h100 --data /data/unet3d --find-max-accelerators\n"
+        "  millrace run resnet50_h100 --data /data/resnet --sweep reader.read_threads=1,2,4,8\n"
+        "  millrace run unet3d_h100 --virtual --system lassen --ranks 64\n"
+        "  mpirun -n 8 millrace run cosmoflow_h100 --data /data/cosmoflow --out results/cosmoflow\n\n"
+        "The results folder gets summary.json (DLIO's keys by its formulas, ours beside them), config.json and the "
+        "series of every rank's steps. See 'millrace help config' for all keys.\n",
     .table = {.section = "run", .doc = "run", .options = run_rows, .struct_bytes = sizeof(struct run_options)},
     .takes_overrides = true,
     .run = run_run,

@@ -16,6 +16,7 @@
     X(cat)                                                                                                           \
     X(order)                                                                                                         \
     X(sim)                                                                                                           \
+    X(calibrate)                                                                                                     \
     X(doctor)                                                                                                        \
     X(trace)                                                                                                         \
     X(recover)                                                                                                       \

@@ -98,8 +98,10 @@ static void print_facts(FILE *out, const struct mr_option_table *t, const struct
         mr_strbuf_puts(&s, ". ");
     } else if (o->type != MR_OPT_BOOL && o->type != MR_OPT_STRING && o->type != MR_OPT_STRINGS) {
         mr_strbuf_printf(&s, "Value: %s", mr_option_type_name(o));
+        char min[32], max[32];
         if (o->min != 0 || o->max != 0)
-            mr_strbuf_printf(&s, ", %.15g to %.15g%s", o->min, o->max,
+            mr_strbuf_printf(&s, ", %s to %s%s", mr_option_bound_text(o, o->min, min, sizeof min),
+                             mr_option_bound_text(o, o->max, max, sizeof max),
                              o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s"
                              : o->type == MR_OPT_BYTES                            ? " bytes"
                                                                                   : "");
@@ -108,7 +110,7 @@ static void print_facts(FILE *out, const struct mr_option_table *t, const struct
     if (o->flags & MR_OPTF_REQUIRED)
         mr_strbuf_puts(&s, "Required. ");
     else if (*o->def && strcmp(o->def, "[]") != 0 && !(flags && o->type == MR_OPT_BOOL && !strcmp(o->def, "false")))
-        mr_strbuf_printf(&s, "Default: %s. ", o->def);
+        mr_strbuf_printf(&s, strcmp(o->def, ".") ? "Default: %s. " : "Default: '%s'. ", o->def);
     if (flags && (o->flags & MR_OPTF_REPEAT) && !(o->flags & MR_OPTF_POSITIONAL))
         mr_strbuf_puts(&s, "May be repeated. ");
     if (o->alias)

@@ -137,8 +137,10 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
         rc = mr_options_parse_env(&cmd->table, environ, a, ctx.options, err);
     if (!rc)
         rc = mr_options_parse_targets(targets, 2, argc, argv, a, cmd->takes_overrides ? &ctx.overrides : NULL, err);
-    if (rc)
+    if (rc) {
+        mr_error_hint(err, "see 'millrace %s --help'", cmd->name);
         return rc;
+    }
     set_log_level(g);
     warn_of_variables(&cmd->table);
     return cmd->run(&ctx, err);

@@ -134,7 +134,8 @@ static int generate(struct run *r, struct mr_error *err)
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while generating the data set");
     if (status == 0)
         return 0;
-    return mr_error_plain(err, status == 2 ? MR_E_CONFIG : -EIO, "the data set could not be generated (exit status %d)", status);
+    return mr_error_plain(err, status == 2 ? MR_E_CONFIG : -EIO, "the data set could not be generated (exit status %d)",
+                          status);
 }
 
 static int missing(const struct run *r, const char *path, struct mr_error *err)

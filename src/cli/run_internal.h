@@ -1,5 +1,5 @@
-/* Inside `millrace run`: what its files share. cmd_run.c decides, run_data.c provides the data set, run_live.c talks while
- * it runs, run_trust.c says how far the result can be trusted, run_result.c writes and run_text.c prints it,
+/* Inside `millrace run`: what its files share. cmd_run.c decides, run_data.c provides the data set, run_live.c talks
+ * while it runs, run_trust.c says how far the result can be trusted, run_result.c writes and run_text.c prints it,
  * run_search.c repeats runs, run_virtual.c predicts one. */
 #ifndef MR_CLI_RUN_INTERNAL_H
 #define MR_CLI_RUN_INTERNAL_H
@@ -22,14 +22,14 @@ struct run_options {
 /* How far a result can be trusted. Shares are -1 when they could not be measured. */
 struct run_trust {
     enum mr_bench_cache asked;
-    double cold_share;             /* of the data set's bytes outside the page cache before the first step */
-    double ceiling_samples_per_s;  /* of this machine's harness: the same reads on the null store, one rank; 0 unknown */
+    double cold_share;            /* of the data set's bytes outside the page cache before the first step */
+    double ceiling_samples_per_s; /* of this machine's harness: the same reads on the null store, one rank; 0 unknown */
     double ceiling_bytes_per_s;
-    double ceiling_share;          /* samples/s of a rank / ceiling */
-    unsigned cpus, threads;        /* usable; threads of all local ranks */
-    uint64_t clock_step_ns;        /* smallest step of the clock */
-    uint64_t timer_late_ns;        /* median lateness of a 1 ms sleep */
-    struct mr_strings doubts;      /* one line each; empty: nothing found */
+    double ceiling_share;     /* samples/s of a rank / ceiling */
+    unsigned cpus, threads;   /* usable; threads of all local ranks */
+    uint64_t clock_step_ns;   /* smallest step of the clock */
+    uint64_t timer_late_ns;   /* median lateness of a 1 ms sleep */
+    struct mr_strings doubts; /* one line each; empty: nothing found */
 };
 
 struct run {
@@ -47,7 +47,7 @@ struct run {
     struct mr_dlio_metrics *dlio;
     struct run_trust trust;
     struct mr_strings notes;
-    int code;                      /* of the run; 0 or what made it incomplete */
+    int code; /* of the run; 0 or what made it incomplete */
     struct mr_error why;
     struct run_live *live;
 };

@@ -1,5 +1,5 @@
-/* What a run says while it runs: on a terminal one line rewritten five times a second, elsewhere a line every ten seconds.
- * When no rank has finished a step for 30 s, it says what every rank waits for. Reads the board only. */
+/* What a run says while it runs: on a terminal one line rewritten five times a second, elsewhere a line every ten
+ * seconds. When no rank has finished a step for 30 s, it says what every rank waits for. Reads the board only. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -42,12 +42,14 @@ void mr_run_live_free(struct run_live *l)
 static void say_waiting(struct run_live *l, uint64_t now)
 {
     const struct mr_bench_board *b = l->run->board;
-    fprintf(stderr, "%smillrace: no step has ended for %.0f s\n", l->drawn ? "\n" : "", (double)(now - l->moved_ns) / 1e9);
+    fprintf(stderr, "%smillrace: no step has ended for %.0f s\n", l->drawn ? "\n" : "",
+            (double)(now - l->moved_ns) / 1e9);
     for (uint32_t r = 0; r < b->world && r < 64; r++) {
         const struct mr_bench_rank *k = &b->ranks[r];
         if (k->pid == 0)
             continue;
-        fprintf(stderr, "  rank %u: %s for %.0f s\n", r, mr_bench_state_text((enum mr_bench_state)atomic_load(&k->state)),
+        fprintf(stderr, "  rank %u: %s for %.0f s\n", r,
+                mr_bench_state_text((enum mr_bench_state)atomic_load(&k->state)),
                 (double)(now - MR_MIN(now, atomic_load(&k->since_ns))) / 1e9);
     }
 }

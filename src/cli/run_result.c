@@ -1,5 +1,5 @@
-/* The results of a run: summary.json with the DLIO benchmark's keys and ours, config.json, one series of steps per rank and
- * the checkpoints. Every file is written beside its name and renamed, so what is there is whole.
+/* The results of a run: summary.json with the DLIO benchmark's keys and ours, config.json, one series of steps per rank
+ * and the checkpoints. Every file is written beside its name and renamed, so what is there is whole.
  *
  * summary.json: DLIO's own keys at the top and under "metric"; ours under "millrace", with the unit in every key. */
 #include "base/common.h"
@@ -111,8 +111,8 @@ static void put_dlio_top(json_t *root, const struct run *r)
 
 static json_t *quantiles(const struct mr_quantiles *q)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", real(q->mean), "p50", real(q->p50), "p95", real(q->p95), "p99",
-                     real(q->p99), "max", real(q->max));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", real(q->mean), "p50", real(q->p50), "p95", real(q->p95),
+                     "p99", real(q->p99), "max", real(q->max));
 }
 
 static json_t *split(const struct mr_split *s)
@@ -152,13 +152,14 @@ static json_t *ranks(const struct run *r)
         const struct mr_bench_rank *b = &r->board->ranks[k];
         const struct mr_loader_stats *s = &b->loader.stats;
         json_array_append_new(
-            list, json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:o}", "rank", (int)k,
-                            "steps", (json_int_t)r->series[k].n, "threads", (int)s->threads, "read_s",
-                            real((double)s->read_ns / 1e9), "decode_s", real((double)s->decode_ns / 1e9), "transform_s",
-                            real((double)s->transform_ns / 1e9), "idle_s", real((double)s->idle_ns / 1e9), "thread_cpu_s",
-                            real((double)s->cpu_ns / 1e9), "ready_batches_mean", real(s->ready_mean), "queue_empty_share",
-                            real(s->empty_ratio), "limiter", b->loader.limiter, "slab_bytes", (json_int_t)s->slab_bytes,
-                            "peak_rss_bytes", (json_int_t)b->peak_rss_bytes, "preload_s", real(b->preload_s)));
+            list,
+            json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:o}", "rank", (int)k, "steps",
+                      (json_int_t)r->series[k].n, "threads", (int)s->threads, "read_s", real((double)s->read_ns / 1e9),
+                      "decode_s", real((double)s->decode_ns / 1e9), "transform_s", real((double)s->transform_ns / 1e9),
+                      "idle_s", real((double)s->idle_ns / 1e9), "thread_cpu_s", real((double)s->cpu_ns / 1e9),
+                      "ready_batches_mean", real(s->ready_mean), "queue_empty_share", real(s->empty_ratio), "limiter",
+                      b->loader.limiter, "slab_bytes", (json_int_t)s->slab_bytes, "peak_rss_bytes",
+                      (json_int_t)b->peak_rss_bytes, "preload_s", real(b->preload_s)));
     }
     return list;
 }
@@ -167,11 +168,11 @@ static json_t *ours(const struct run *r)
 {
     const struct mr_metrics *m = r->metrics;
     char text[256];
-    json_t *o = json_pack(
-        "{s:s, s:b, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o}", "workload", r->w->name, "complete", !r->code,
-        "incomplete_reason", r->code ? r->why.message : "", "ranks", (int)r->comm->world, "seed", (json_int_t)r->seed,
-        "steps", (json_int_t)m->steps, "samples", (json_int_t)m->samples, "sample_bytes", (json_int_t)m->sample_bytes,
-        "read_bytes", (json_int_t)m->read_bytes, "duration_s", real(m->duration_s));
+    json_t *o = json_pack("{s:s, s:b, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o}", "workload", r->w->name, "complete",
+                          !r->code, "incomplete_reason", r->code ? r->why.message : "", "ranks", (int)r->comm->world,
+                          "seed", (json_int_t)r->seed, "steps", (json_int_t)m->steps, "samples", (json_int_t)m->samples,
+                          "sample_bytes", (json_int_t)m->sample_bytes, "read_bytes", (json_int_t)m->read_bytes,
+                          "duration_s", real(m->duration_s));
     struct {
         const char *key;
         double value;
@@ -227,8 +228,9 @@ json_t *mr_run_summary_json(const struct run *r)
     json_object_set_new(root, "trust", mr_run_trust_json(r));
     json_object_set_new(root, "environment", mr_run_environment_json(r));
     json_object_set_new(root, "config", mr_workload_to_json(r->w));
-    json_t *notes = mr_cli_strings_json(&r->notes);
-    json_array_extend(notes, mr_cli_strings_json(&r->w->notes));
+    json_t *notes = mr_cli_strings_json(&r->notes), *more = mr_cli_strings_json(&r->w->notes);
+    json_array_extend(notes, more);
+    json_decref(more);
     json_object_set_new(root, "notes", notes);
     json_object_set_new(root, "results_folder", json_string(r->out));
     return root;
@@ -273,13 +275,16 @@ static int write_steps(const struct run *r, const struct mr_rank_series *s, stru
     if (!f)
         return err ? err->code : -EIO;
     fputs("epoch,phase,block,step,start_ns,end_ns,load_ns,copy_ns,compute_ns,compute_wall_ns,barrier_ns,checkpoint_ns,"
-          "samples,sample_bytes,read_bytes\n", f);
+          "samples,sample_bytes,read_bytes\n",
+          f);
     for (size_t i = 0; i < s->n; i++) {
         const struct mr_step *x = &s->steps[i];
-        fprintf(f, "%u,%s,%u,%u,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                ",%" PRIu64 ",%u,%" PRIu64 ",%" PRIu64 "\n", x->epoch, x->phase == MR_PHASE_TRAIN ? "train" : "eval",
-                x->block, x->step, x->start_ns, x->end_ns, x->load_ns, x->copy_ns, x->compute_ns, x->compute_wall_ns,
-                x->barrier_ns, x->checkpoint_ns, x->samples, x->sample_bytes, x->read_bytes);
+        fprintf(f,
+                "%u,%s,%u,%u,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                ",%" PRIu64 ",%u,%" PRIu64 ",%" PRIu64 "\n",
+                x->epoch, x->phase == MR_PHASE_TRAIN ? "train" : "eval", x->block, x->step, x->start_ns, x->end_ns,
+                x->load_ns, x->copy_ns, x->compute_ns, x->compute_wall_ns, x->barrier_ns, x->checkpoint_ns, x->samples,
+                x->sample_bytes, x->read_bytes);
     }
     return finish(r, f, name, tmp, err);
 }
@@ -294,8 +299,10 @@ static int write_checkpoints(const struct run *r, struct mr_error *err)
     for (uint32_t k = 0; k < r->board->world; k++)
         for (size_t i = 0; i < r->series[k].n_checkpoints; i++) {
             const struct mr_checkpoint_event *c = &r->series[k].checkpoints[i];
-            fprintf(f, "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                    "\n", k, c->is_load ? "load" : "save", c->step, c->start_ns, c->duration_ns, c->write_ns, c->fsync_ns,
+            fprintf(f,
+                    "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                    "\n",
+                    k, c->is_load ? "load" : "save", c->step, c->start_ns, c->duration_ns, c->write_ns, c->fsync_ns,
                     c->read_ns, c->bytes, c->files);
         }
     return finish(r, f, "checkpoints.csv", tmp, err);

@@ -38,7 +38,8 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
         snprintf(text, cap, "the look-ahead is too short: threads are idle %.0f %% of the time, yet batches come late",
                  100 * l.idle / all);
     else if (l.read >= l.decode + l.transform)
-        snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads", 100 * l.read / all);
+        snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads",
+                 100 * l.read / all);
     else
         snprintf(text, cap, "decoding: %.0f %% of the reading threads' time goes to decoding and preprocessing",
                  100 * (l.decode + l.transform) / all);
@@ -81,36 +82,69 @@ static void print_verdict(FILE *f, const struct run *r)
         return;
     }
     if (m->compute_mean_s <= 0) {
-        fprintf(f, "%.0f samples/s without compute; limited by %s\n", m->samples_per_s, mr_run_limiter(r, why, sizeof why));
+        fprintf(f, "%.0f samples/s without compute; limited by %s\n", m->samples_per_s,
+                mr_run_limiter(r, why, sizeof why));
         return;
     }
     bool fine = m->au >= target && m->split.data < 0.05;
     fprintf(f, "AU %.1f %% (target %.0f %%): %s; %s%s\n", 100 * m->au, 100 * target,
-            r->code ? "no verdict" : m->au >= target ? "PASS" : "FAIL", fine ? "" : "limited by ",
+            r->code           ? "no verdict"
+            : m->au >= target ? "PASS"
+                              : "FAIL",
+            fine              ? ""
+            : m->au >= target ? "next limit: "
+                              : "limited by ",
             fine ? "storage is not the limit" : mr_run_limiter(r, why, sizeof why));
+}
+
+/* How many threads per rank would load a batch in the time one computes, by what a batch cost a thread in this run. */
+static void print_advice(FILE *f, const struct run *r)
+{
+    const struct mr_metrics *m = r->metrics;
+    struct loaders l = add_up(r);
+    double batches = 0, threads = r->board->ranks[0].loader.stats.threads;
+    char cost[MR_HUMAN_LEN], compute[MR_HUMAN_LEN];
+    for (uint32_t k = 0; k < r->board->world; k++)
+        batches += (double)r->board->ranks[k].loader.stats.batches;
+    if (m->split.data < 0.05 || batches <= 0 || threads < 1 || m->compute_mean_s <= 0)
+        return;
+    double batch_s = (l.read + l.decode + l.transform) / batches / 1e9;
+    double needed = ceil(batch_s / m->compute_mean_s * 1.1);
+    fprintf(f, "  advice        a batch costs a thread %s, computing it takes %s: ", mr_human_ns(batch_s * 1e9, cost),
+            mr_human_ns(m->compute_mean_s * 1e9, compute));
+    if (needed > threads)
+        fprintf(f, "try --threads %.0f --lookahead %.0f (if storage and CPUs allow)\n", needed, needed + 1);
+    else
+        fprintf(f, "%.0f threads are enough; try --lookahead %.0f, or faster storage\n", threads,
+                fmax(2, ceil(m->stall_s.p99 / m->compute_mean_s)) + threads);
 }
 
 static void print_rates(FILE *f, const struct run *r)
 {
     const struct mr_metrics *m = r->metrics;
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN], d[MR_HUMAN_LEN];
-    fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low, 100 * m->au_high);
+    fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low,
+            100 * m->au_high);
     if (!isnan(m->au_cold) && !isnan(m->au_warm))
         fprintf(f, "; first epoch %.2f %%, later %.2f %%", 100 * m->au_cold, 100 * m->au_warm);
     fprintf(f, "\n  throughput    %.1f samples/s, %s read, %s to the trainer\n", m->samples_per_s,
             mr_human_rate(m->read_bytes_per_s, a), mr_human_rate(m->sample_bytes_per_s, b));
     fprintf(f, "  stall/step    p50 %s, p95 %s, p99 %s, max %s; %.1f %% of steps stall over 5 %%\n",
-            mr_human_ns(m->stall_s.p50 * 1e9, a), mr_human_ns(m->stall_s.p95 * 1e9, b), mr_human_ns(m->stall_s.p99 * 1e9, c),
-            mr_human_ns(m->stall_s.max * 1e9, d), 100 * m->stalled_steps);
-    fprintf(f, "  time          compute %.1f %%, data %.1f %%, checkpoint %.1f %%, barrier %.1f %%, copy %.1f %%, other %.1f %%\n",
+            mr_human_ns(m->stall_s.p50 * 1e9, a), mr_human_ns(m->stall_s.p95 * 1e9, b),
+            mr_human_ns(m->stall_s.p99 * 1e9, c), mr_human_ns(m->stall_s.max * 1e9, d), 100 * m->stalled_steps);
+    fprintf(f,
+            "  time          compute %.1f %%, data %.1f %%, checkpoint %.1f %%, barrier %.1f %%, copy %.1f %%, other "
+            "%.1f %%\n",
             100 * m->split.compute, 100 * m->split.data, 100 * m->split.checkpoint, 100 * m->split.barrier,
             100 * m->split.copy, 100 * m->split.other);
     if (isfinite(m->demand_bytes_per_s) && m->demand_bytes_per_s > 0) {
         fprintf(f, "  demand        %s", mr_human_rate(m->demand_bytes_per_s, a));
         if (isfinite(m->supply_bytes_per_s))
-            fprintf(f, ", supply %s while it was the limit, headroom %.2f", mr_human_rate(m->supply_bytes_per_s, b), m->headroom);
+            fprintf(f, ", supply %s while it was the limit, headroom %.2f", mr_human_rate(m->supply_bytes_per_s, b),
+                    m->headroom);
         fprintf(f, "; without stalls %.2f times as fast\n", m->ceiling);
     }
+    print_advice(f, r);
     if (r->comm->world > 1)
         fprintf(f, "  imbalance     %.1f %% per step, %.2f s in all%s\n", 100 * m->imbalance, m->imbalance_cost_s,
                 m->straggler >= 0 ? "; one rank is a straggler" : "");
@@ -130,7 +164,8 @@ static void print_epochs(FILE *f, const struct mr_metrics *m)
             continue;
         }
         fprintf(f, "  %5u %10llu %10.2f %10.2f %11.1f %11s %8.2f\n", e + 1, (unsigned long long)x->steps, x->duration_s,
-                100 * (isnan(x->au) ? 0 : x->au), x->samples_per_s, mr_human_rate(x->read_bytes_per_s, rate), 100 * x->stall_share);
+                100 * (isnan(x->au) ? 0 : x->au), x->samples_per_s, mr_human_rate(x->read_bytes_per_s, rate),
+                100 * x->stall_share);
     }
 }
 
@@ -138,13 +173,15 @@ static void print_checkpoints(FILE *f, const struct mr_metrics *m)
 {
     char size[MR_HUMAN_LEN], rate[MR_HUMAN_LEN], slowest[MR_HUMAN_LEN], mean[MR_HUMAN_LEN];
     if (m->saves)
-        fprintf(f, "  saved         %llu x %s at %s; mean %s, slowest %s; fsync %.0f %% of it\n", (unsigned long long)m->saves,
-                mr_human_bytes((double)m->save_bytes / (double)m->saves, size), mr_human_rate(m->save_bytes_per_s, rate),
-                mr_human_ns(m->save_s.mean * 1e9, mean), mr_human_ns(m->save_s.max * 1e9, slowest), 100 * m->fsync_share);
+        fprintf(f, "  saved         %llu x %s at %s; mean %s, slowest %s; fsync %.0f %% of it\n",
+                (unsigned long long)m->saves, mr_human_bytes((double)m->save_bytes / (double)m->saves, size),
+                mr_human_rate(m->save_bytes_per_s, rate), mr_human_ns(m->save_s.mean * 1e9, mean),
+                mr_human_ns(m->save_s.max * 1e9, slowest), 100 * m->fsync_share);
     if (m->loads)
         fprintf(f, "  loaded        %llu x %s at %s; mean %s, slowest %s\n", (unsigned long long)m->loads,
-                mr_human_bytes((double)m->load_bytes / (double)m->loads, size), mr_human_rate(m->load_bytes_per_s, rate),
-                mr_human_ns(m->load_s.mean * 1e9, mean), mr_human_ns(m->load_s.max * 1e9, slowest));
+                mr_human_bytes((double)m->load_bytes / (double)m->loads, size),
+                mr_human_rate(m->load_bytes_per_s, rate), mr_human_ns(m->load_s.mean * 1e9, mean),
+                mr_human_ns(m->load_s.max * 1e9, slowest));
 }
 
 static void print_trust(FILE *f, const struct run *r)
@@ -156,7 +193,8 @@ static void print_trust(FILE *f, const struct run *r)
         fprintf(f, "%.0f %% of the data was cold; ", 100 * t->cold_share);
     if (t->ceiling_samples_per_s > 0)
         fprintf(f, "harness alone %.0f samples/s per rank; ", t->ceiling_samples_per_s);
-    fprintf(f, "%u threads on %u CPUs; timers %s late\n", t->threads, t->cpus, mr_human_ns((double)t->timer_late_ns, lateness));
+    fprintf(f, "%u threads on %u CPUs; timers %s late\n", t->threads, t->cpus,
+            mr_human_ns((double)t->timer_late_ns, lateness));
     for (unsigned i = 0; i < t->doubts.n; i++)
         fprintf(f, "  doubt         %s\n", t->doubts.item[i]);
 }
@@ -165,9 +203,10 @@ void mr_run_print_summary(FILE *f, const struct run *r)
 {
     const struct mr_metrics *m = r->metrics;
     print_verdict(f, r);
-    fprintf(f, "  workload      %s: %u rank%s x batch %lld, %s order, seed %llu; %.2f s\n", *r->w->name ? r->w->name : "(defaults)",
-            r->comm->world, r->comm->world == 1 ? "" : "s", (long long)r->w->reader.batch_size, mr_workload_order_name(r->w),
-            (unsigned long long)r->seed, m->duration_s);
+    fprintf(f, "  workload      %s: %u rank%s x batch %lld, %s order, seed %llu; %.2f s\n",
+            *r->w->name ? r->w->name : "(defaults)", r->comm->world, r->comm->world == 1 ? "" : "s",
+            (long long)r->w->reader.batch_size, mr_workload_order_name(r->w), (unsigned long long)r->seed,
+            m->duration_s);
     if (r->w->workflow.train && m->steps)
         print_rates(f, r);
     if (!isnan(m->eval_au))
@@ -175,7 +214,9 @@ void mr_run_print_summary(FILE *f, const struct run *r)
     print_checkpoints(f, m);
     print_epochs(f, m);
     if (r->w->workflow.train && m->steps)
-        fprintf(f, "  by DLIO       AU %.2f %%, %.1f samples/s, %.2f \"MB\"/s (its formulas; doc/metrics.md says what they miss)\n",
+        fprintf(f,
+                "  by DLIO       AU %.2f %%, %.1f samples/s, %.2f \"MB\"/s (its formulas; doc/metrics.md says what "
+                "they miss)\n",
                 r->dlio->train_au_mean, r->dlio->train_throughput_mean, r->dlio->train_io_mean);
     print_trust(f, r);
     for (unsigned i = 0; i < r->notes.n && i < LISTED_NOTES; i++)

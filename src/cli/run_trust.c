@@ -1,5 +1,5 @@
-/* How far a result can be trusted: what was asked of the page cache against what was measured, how fast the harness itself
- * is (the same reads on the null store), whether threads fit the CPUs, how good the clock is. */
+/* How far a result can be trusted: what was asked of the page cache against what was measured, how fast the harness
+ * itself is (the same reads on the null store), whether threads fit the CPUs, how good the clock is. */
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -40,8 +40,13 @@ static void measure_clock(struct run_trust *t)
 /* Reads batches from a store that does nothing, for a moment. Decoding is left out: there is nothing to decode. */
 static void measure_ceiling(struct run *r)
 {
-    struct mr_bench_params bp = {.workload = r->w, .plan = &r->plan, .comm = r->comm, .board = r->board, .seed = r->seed,
-                                 .threads = (unsigned)r->opt->threads, .lookahead = r->opt->lookahead};
+    struct mr_bench_params bp = {.workload = r->w,
+                                 .plan = &r->plan,
+                                 .comm = r->comm,
+                                 .board = r->board,
+                                 .seed = r->seed,
+                                 .threads = (unsigned)r->opt->threads,
+                                 .lookahead = r->opt->lookahead};
     struct mr_loader_params p;
     char store[96], dataset[4200];
     struct mr_loader *l;
@@ -87,9 +92,11 @@ static void doubt_cache(struct run *r)
     if (t->asked == MR_CACHE_COLD && t->cold_share < 0)
         mr_run_note(&t->doubts, a, "asked for a cold cache; this file system cannot tell whether it was");
     else if (t->asked == MR_CACHE_COLD && t->cold_share < 0.95)
-        mr_run_note(&t->doubts, a, "asked for a cold cache, but %.0f %% of the data was in memory", 100 * (1 - t->cold_share));
+        mr_run_note(&t->doubts, a, "asked for a cold cache, but %.0f %% of the data was in memory",
+                    100 * (1 - t->cold_share));
     else if (t->asked == MR_CACHE_WARM && t->cold_share > 0.05)
-        mr_run_note(&t->doubts, a, "asked for a warm cache, but %.0f %% of the data was not in memory", 100 * t->cold_share);
+        mr_run_note(&t->doubts, a, "asked for a warm cache, but %.0f %% of the data was not in memory",
+                    100 * t->cold_share);
 }
 
 void mr_run_measure_trust(struct run *r)
@@ -106,13 +113,15 @@ void mr_run_measure_trust(struct run *r)
     if (r->info.samples && r->opt->ceiling && r->metrics->steps && !r->code)
         measure_ceiling(r);
     if (t->ceiling_share > 0.5)
-        mr_run_note(&t->doubts, a, "the harness itself may limit: a rank read at %.0f %% of what it can without any storage",
+        mr_run_note(&t->doubts, a,
+                    "the harness itself may limit: a rank read at %.0f %% of what it can without any storage",
                     100 * t->ceiling_share);
     if (t->threads > t->cpus)
         mr_run_note(&t->doubts, a, "%u threads share %u CPU%s: decoding and waiting are mixed up", t->threads, t->cpus,
                     t->cpus == 1 ? "" : "s");
     if (t->timer_late_ns > MR_NS_PER_MS)
-        mr_run_note(&t->doubts, a, "timers fire %.1f ms late: short compute times are not exact", (double)t->timer_late_ns / 1e6);
+        mr_run_note(&t->doubts, a, "timers fire %.1f ms late: short compute times are not exact",
+                    (double)t->timer_late_ns / 1e6);
 }
 
 /* ---- telling ---- */
@@ -126,14 +135,15 @@ json_t *mr_run_trust_json(const struct run *r)
 {
     static const char *const caches[] = {"asis", "cold", "warm"};
     const struct run_trust *t = &r->trust;
-    return json_pack("{s:b, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:i, s:b, s:I, s:I}", "trusted", t->doubts.n == 0 && !r->code,
-                     "doubts", mr_cli_strings_json(&t->doubts), "cache_asked", caches[t->asked], "cold_fraction",
-                     number_or_null(t->cold_share < 0 ? NAN : t->cold_share), "harness_ceiling_samples_per_s",
-                     number_or_null(t->ceiling_samples_per_s > 0 ? t->ceiling_samples_per_s : NAN),
-                     "harness_ceiling_bytes_per_s", number_or_null(t->ceiling_bytes_per_s > 0 ? t->ceiling_bytes_per_s : NAN),
-                     "harness_ceiling_share", number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus",
-                     (int)t->cpus, "threads", (int)t->threads, "overcommitted", t->threads > t->cpus, "clock_step_ns",
-                     (json_int_t)t->clock_step_ns, "timer_lateness_ns", (json_int_t)t->timer_late_ns);
+    return json_pack(
+        "{s:b, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:i, s:b, s:I, s:I}", "trusted", t->doubts.n == 0 && !r->code,
+        "doubts", mr_cli_strings_json(&t->doubts), "cache_asked", caches[t->asked], "cold_fraction",
+        number_or_null(t->cold_share < 0 ? NAN : t->cold_share), "harness_ceiling_samples_per_s",
+        number_or_null(t->ceiling_samples_per_s > 0 ? t->ceiling_samples_per_s : NAN), "harness_ceiling_bytes_per_s",
+        number_or_null(t->ceiling_bytes_per_s > 0 ? t->ceiling_bytes_per_s : NAN), "harness_ceiling_share",
+        number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus", (int)t->cpus, "threads", (int)t->threads,
+        "overcommitted", t->threads > t->cpus, "clock_step_ns", (json_int_t)t->clock_step_ns, "timer_lateness_ns",
+        (json_int_t)t->timer_late_ns);
 }
 
 static void cpu_model(char *out, size_t cap)
@@ -160,6 +170,6 @@ json_t *mr_run_environment_json(const struct run *r)
     cpu_model(cpu, sizeof cpu);
     return json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:s}", "hostname", u.nodename, "kernel", u.release, "machine",
                      u.machine, "cpu", cpu, "cpus", (int)mr_cpus_available(), "memory_bytes",
-                     (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE), "millrace_version", MR_VERSION,
-                     "ranks_by", r->comm->ops->name);
+                     (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE), "millrace_version",
+                     MR_VERSION, "ranks_by", r->comm->ops->name);
 }

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +319,16 @@ static int parse_value(const struct mr_option *o, const char *text, struct mr_ar
     return rc;
 }
 
+const char *mr_option_bound_text(const struct mr_option *o, double bound, char *out, size_t cap)
+{
+    bool whole = o->type == MR_OPT_INT || o->type == MR_OPT_BYTES;
+    if (whole && bound > -9.2e18 && bound < 9.2e18)
+        snprintf(out, cap, "%" PRId64, (int64_t)bound); /* all digits: 4.61168601842739e+18 cannot be typed in */
+    else
+        snprintf(out, cap, "%.15g", bound);
+    return out;
+}
+
 /* "must be between 1 and 8", "must be one of: a, b", "must be a size in bytes". */
 static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
 {
@@ -327,9 +338,13 @@ static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
             at += (size_t)snprintf(out + at, cap - at, "%s %s", i ? "," : ":", o->choices[i]);
         return;
     }
+    char min[32], max[32];
     if (o->min != 0 || o->max != 0)
-        snprintf(out, cap, "must be between %.15g and %.15g%s (%s)", o->min, o->max,
+        snprintf(out, cap, "must be between %s and %s%s (%s)", mr_option_bound_text(o, o->min, min, sizeof min),
+                 mr_option_bound_text(o, o->max, max, sizeof max),
                  o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s" : "", mr_option_type_name(o));
+    else if (o->type == MR_OPT_INT)
+        snprintf(out, cap, "must be between %" PRId64 " and %" PRId64 " (%s)", INT64_MIN, INT64_MAX, mr_option_type_name(o));
     else
         snprintf(out, cap, "must be: %s", mr_option_type_name(o));
 }

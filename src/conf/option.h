@@ -124,6 +124,8 @@ int mr_options_parse_env(const struct mr_option_table *t, char *const *envp, str
 const char *mr_option_env_name(const struct mr_option_table *t, const struct mr_option *o, char *out, size_t cap);
 /* "integer", "size in bytes", ...: for help texts. */
 const char *mr_option_type_name(const struct mr_option *o);
+/* A bound of a row (its min or max) as one would type it; returned. */
+const char *mr_option_bound_text(const struct mr_option *o, double bound, char *out, size_t cap);
 
 /* Edit distance (insert, delete, replace, swap of neighbours); ignores case, takes '-' as '_'. */
 unsigned mr_edit_distance(const char *a, const char *b);

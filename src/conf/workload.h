@@ -165,8 +165,8 @@ enum mr_conf_unit { MR_UNIT_SAMPLE, MR_UNIT_FILE, MR_UNIT_RECORD, MR_UNIT_NONE }
 struct mr_conf_pattern {
     int unit; /* enum mr_conf_unit */
     bool same_offsets;
-    int64_t collective_readers, file_passes, header_reads, step_reads;
-    uint64_t header_bytes;
+    int64_t collective_readers, file_passes, header_reads;
+    uint64_t header_bytes, header_file;
     double header_consecutive, part;
     struct mr_uints pieces, outputs;
     double slowdown;

@@ -36,6 +36,7 @@ struct mr_dataset_reader {
     struct mr_decoder *decoder;
     struct open_file open[OPEN_FILES];
     struct unpacked_file unpacked[UNPACKED_FILES];
+    unsigned last_open; /* slot of the file that was read last: mostly the next one's, too */
     uint64_t tick, unpacked_bytes;
     uint8_t *raw; /* page-aligned */
     size_t raw_cap;
@@ -43,6 +44,7 @@ struct mr_dataset_reader {
     unsigned extent_cap;
     uint64_t cost_layout; /* layout that `cost` is about */
     struct mr_read_cost cost;
+    struct mr_sample_out known; /* what decoding in place said of a sample of that layout; bytes 0: nothing yet */
     uint64_t transfer_bytes; /* 0: a range is one read */
     unsigned open_flags;
     struct mr_reader_times times;
@@ -130,21 +132,36 @@ static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error
     return 0;
 }
 
+static struct open_file *find_open(struct mr_dataset_reader *r, uint64_t file)
+{
+    if (r->open[r->last_open].file == file)
+        return &r->open[r->last_open];
+    for (unsigned i = 0; i < OPEN_FILES; i++)
+        if (r->open[i].file == file)
+            return &r->open[r->last_open = i];
+    return NULL;
+}
+
+static struct open_file *oldest_open(struct mr_dataset_reader *r)
+{
+    struct open_file *oldest = &r->open[0];
+    for (unsigned i = 1; i < OPEN_FILES; i++)
+        if (r->open[i].used < oldest->used)
+            oldest = &r->open[i];
+    return oldest;
+}
+
 /* The file's object. A file with one sample is opened for this read only: *transient says that the caller closes it. */
 static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, bool *transient,
                       struct mr_error *err)
 {
-    struct open_file *oldest = &r->open[0];
     uint64_t first, n;
+    struct open_file *f = find_open(r, file);
     *transient = false;
-    for (unsigned i = 0; i < OPEN_FILES; i++) {
-        if (r->open[i].file == file) {
-            r->open[i].used = ++r->tick;
-            *out = r->open[i].object;
-            return 0;
-        }
-        if (r->open[i].used < oldest->used)
-            oldest = &r->open[i];
+    if (MR_LIKELY(f != NULL)) {
+        f->used = ++r->tick;
+        *out = f->object;
+        return 0;
     }
     int rc = mr_dataset_file_path(r->ds, file, r->path, err);
     if (rc >= 0)
@@ -156,9 +173,10 @@ static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_obje
         *transient = true;
         return 0;
     }
-    if (oldest->object)
-        forget_open(oldest);
-    *oldest = (struct open_file){.file = file, .used = ++r->tick, .object = *out};
+    f = oldest_open(r);
+    if (f->object)
+        forget_open(f);
+    *f = (struct open_file){.file = file, .used = ++r->tick, .object = *out};
     return 0;
 }
 
@@ -244,17 +262,23 @@ static int plan(struct mr_dataset_reader *r, const struct mr_layout *layout, con
     return rc;
 }
 
+static int read_in_pieces(struct mr_dataset_reader *r, struct mr_object *o, struct mr_extent e, uint8_t *dst,
+                          struct mr_error *err)
+{
+    int rc = 0;
+    for (uint64_t at = 0; rc >= 0 && at < e.length; at += r->transfer_bytes)
+        rc = mr_object_read(o, dst + at, MR_MIN(r->transfer_bytes, e.length - at), e.offset + at, err);
+    return rc;
+}
+
 static int read_extents(struct mr_dataset_reader *r, struct mr_object *o, const struct mr_extent *e, unsigned n,
                         uint8_t *dst, struct mr_error *err)
 {
     for (unsigned i = 0; i < n; i++) {
-        uint64_t piece = r->transfer_bytes ? r->transfer_bytes : e[i].length;
-        for (uint64_t at = 0; at < e[i].length; at += piece) {
-            uint64_t len = MR_MIN(piece, e[i].length - at);
-            int rc = mr_object_read(o, dst + at, len, e[i].offset + at, err);
-            if (rc < 0)
-                return rc;
-        }
+        int rc = r->transfer_bytes ? read_in_pieces(r, o, e[i], dst, err)
+                                   : mr_object_read(o, dst, e[i].length, e[i].offset, err);
+        if (rc < 0)
+            return rc;
         dst += e[i].length;
         r->times.read_bytes += e[i].length;
     }
@@ -316,6 +340,7 @@ static int know_cost(struct mr_dataset_reader *r, uint64_t file, const struct mr
     if (MR_LIKELY(id == r->cost_layout))
         return 0;
     r->cost_layout = NO_FILE;
+    r->known.bytes = 0;
     int rc = r->format->cost(layout, &r->cost, err);
     if (rc >= 0)
         r->cost_layout = id;
@@ -349,10 +374,26 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     }
     out->dst = in_place ? NULL : dst;
     out->dst_cap = in_place ? 0 : cap;
+    if (in_place && r->known.bytes == total && total) {
+        *out = r->known;
+        out->data = raw;
+        out->label = pos->ref.label;
+        return 0;
+    }
     rc = r->format->decode(r->decoder, &layout, &pos->ref, format_flags, raw, total, out, err);
-    r->times.decode_ns += mr_now_ns() - fetched;
+    /* Where all samples of a file are alike, what was said of one holds for every one of this layout and size. */
+    if (rc >= 0 && in_place && !(r->format->caps & MR_FMT_VARSIZE) && out->bytes == total)
+        r->known = *out;
+    if (!in_place) /* in place there is nothing to decode, and a look at the clock costs more than the nothing */
+        r->times.decode_ns += mr_now_ns() - fetched;
     return rc;
 }
+
+static const char dtype_name[MR_DTYPE_COUNT][sizeof(((struct mr_sample *)0)->dtype)] = {
+#define DTYPE_NAME(name, numpy, bytes) [name] = numpy,
+    MR_DTYPE_LIST(DTYPE_NAME)
+#undef DTYPE_NAME
+};
 
 /* Decoders may hand out a pointer into the raw bytes; a caller who gave a buffer wants them there. */
 static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct mr_sample *out, struct mr_error *err)
@@ -368,8 +409,7 @@ static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct 
     out->n_dims = o->dims.n;
     for (unsigned d = 0; d < o->dims.n; d++)
         out->dims[d] = o->dims.dim[d];
-    const char *dtype = mr_dtype_numpy(o->dtype);
-    memcpy(out->dtype, dtype, strlen(dtype) + 1);
+    memcpy(out->dtype, dtype_name[o->dtype], sizeof out->dtype);
     return 0;
 }
 

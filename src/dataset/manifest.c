@@ -371,7 +371,7 @@ static int map_file(struct mr_manifest *m, struct mr_store *s, const char *path)
     if (s->ops->is_shim ||
         (strcmp(backend, "posix") != 0 && strcmp(backend, "uring") != 0 && strcmp(backend, "mmap") != 0))
         return 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for a writer */
     struct stat st;
     if (fd < 0)
         return 0;
@@ -485,8 +485,11 @@ int mr_manifest_locate(const struct mr_manifest *m, uint64_t id, struct mr_manif
 {
     if (MR_UNLIKELY(id >= m->info.samples)) {
         mr_error_set(err, MR_E_USAGE, "there is no sample %llu in '%s'", (unsigned long long)id, m->name);
-        return mr_error_hint(err, "samples are numbered 0 to %llu", (unsigned long long)m->info.samples - 1),
-               MR_E_USAGE;
+        if (m->info.samples == 0)
+            mr_error_hint(err, "it has none: were its files empty when they were scanned?");
+        else
+            mr_error_hint(err, "samples are numbered 0 to %llu", (unsigned long long)m->info.samples - 1);
+        return MR_E_USAGE;
     }
     struct mr_manifest_pos p = {.file = file_of(m, id)};
     p.index = id - first_of(m, p.file);

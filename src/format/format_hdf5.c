@@ -425,12 +425,15 @@ static int hdf5_plan(const struct mr_layout *layout, const struct mr_sample_ref 
                      struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
 {
     (void)flags; /* checksums, where there are any, lie inside the chunks */
-    struct mr_h5_layout l;
-    int rc = mr_h5_layout_get(layout, &l, err);
+    enum mr_h5_mode mode;
+    int rc = mr_h5_layout_mode(layout, &mode, err);
     if (rc < 0)
         return rc;
-    if (l.mode == MR_H5_MAP)
-        return plan_map(&l, ref, ext, max, n, err);
+    if (mode == MR_H5_MAP) {
+        struct mr_h5_layout l;
+        rc = mr_h5_layout_get(layout, &l, err);
+        return rc < 0 ? rc : plan_map(&l, ref, ext, max, n, err);
+    }
     *n = ref->raw.length ? 1 : 0;
     if (*n > max)
         return mr_error_plain(err, MR_E_LIMIT, "no room for the sample's range");

@@ -76,48 +76,56 @@ static int bad(const struct mr_layout *layout, struct mr_error *err)
     return mr_error_plain(err, MR_E_FORMAT, "bad hdf5 layout (%zu bytes)", layout->len);
 }
 
-int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *out, struct mr_error *err)
+int mr_h5_layout_mode(const struct mr_layout *layout, enum mr_h5_mode *out, struct mr_error *err)
 {
     const uint8_t *b = layout->data;
-    struct mr_h5_layout l = {0};
+    if (layout->len < LAYOUT_FIXED || b[0] != LAYOUT_VERSION || b[1] > MR_H5_MAP)
+        return bad(layout, err);
+    *out = b[1];
+    return 0;
+}
+
+int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *l, struct mr_error *err)
+{
+    const uint8_t *b = layout->data;
     size_t at = LAYOUT_FIXED, used = 0;
     if (layout->len < LAYOUT_FIXED || b[0] != LAYOUT_VERSION || b[1] > MR_H5_MAP || b[2] > MR_H5_FILTERS ||
         b[3] > MR_H5_AXES)
         return bad(layout, err);
-    l.mode = b[1];
-    l.pipeline.n = b[2];
-    l.chunk_axes = b[3];
-    l.entry_bytes = b[4];
-    memcpy(l.fill, b + 8, sizeof l.fill);
-    if (layout->len - at < 8u * l.pipeline.n + 8u * l.chunk_axes || (l.mode == MR_H5_MAP) != (l.entry_bytes != 0) ||
-        (l.entry_bytes != 0 && l.entry_bytes != 12 && l.entry_bytes != 16))
+    *l = (struct mr_h5_layout){0};
+    l->mode = b[1];
+    l->pipeline.n = b[2];
+    l->chunk_axes = b[3];
+    l->entry_bytes = b[4];
+    memcpy(l->fill, b + 8, sizeof l->fill);
+    if (layout->len - at < 8u * l->pipeline.n + 8u * l->chunk_axes || (l->mode == MR_H5_MAP) != (l->entry_bytes != 0) ||
+        (l->entry_bytes != 0 && l->entry_bytes != 12 && l->entry_bytes != 16))
         return bad(layout, err);
-    for (unsigned i = 0; i < l.pipeline.n; i++, at += 8)
-        l.pipeline.filter[i] = (struct mr_h5_filter){.id = mr_load_le16(b + at), .value = mr_load_le32(b + at + 4)};
-    for (unsigned i = 0; i < l.chunk_axes; i++, at += 8)
-        l.chunk[i] = mr_load_le64(b + at);
-    int rc = mr_h5_pipeline_check(&l.pipeline, err);
-    if (rc < 0 || (rc = mr_array_desc_decode(b + at, layout->len - at, &l.desc, &used, err)) < 0)
+    for (unsigned i = 0; i < l->pipeline.n; i++, at += 8)
+        l->pipeline.filter[i] = (struct mr_h5_filter){.id = mr_load_le16(b + at), .value = mr_load_le32(b + at + 4)};
+    for (unsigned i = 0; i < l->chunk_axes; i++, at += 8)
+        l->chunk[i] = mr_load_le64(b + at);
+    int rc = mr_h5_pipeline_check(&l->pipeline, err);
+    if (rc < 0 || (rc = mr_array_desc_decode(b + at, layout->len - at, &l->desc, &used, err)) < 0)
         return rc;
     at += used;
-    if ((l.desc.flags & ~(unsigned)MR_ARRAY_SWAP) != MR_ARRAY_ROWS ||
-        (l.mode != MR_H5_DIRECT && l.chunk_axes != l.desc.dims.n + 1) || !derive(&l))
+    if ((l->desc.flags & ~(unsigned)MR_ARRAY_SWAP) != MR_ARRAY_ROWS ||
+        (l->mode != MR_H5_DIRECT && l->chunk_axes != l->desc.dims.n + 1) || !derive(l))
         return bad(layout, err);
-    if (l.mode == MR_H5_CHUNK && l.per_sample > 1)
+    if (l->mode == MR_H5_CHUNK && l->per_sample > 1)
         return bad(layout, err);
-    if (l.mode == MR_H5_MAP) {
+    if (l->mode == MR_H5_MAP) {
         uint64_t want, room;
-        if (layout->len - at < 8 || !mr_mul_ok(l.along[0], l.per_sample, &want))
+        if (layout->len - at < 8 || !mr_mul_ok(l->along[0], l->per_sample, &want))
             return bad(layout, err);
-        l.map_count = mr_load_le64(b + at);
+        l->map_count = mr_load_le64(b + at);
         at += 8;
-        l.map = b + at;
-        if (l.map_count != want || !mr_mul_ok(l.map_count, l.entry_bytes, &room) || room != layout->len - at)
+        l->map = b + at;
+        if (l->map_count != want || !mr_mul_ok(l->map_count, l->entry_bytes, &room) || room != layout->len - at)
             return bad(layout, err);
     } else if (at != layout->len) {
         return bad(layout, err);
     }
-    *out = l;
     return 0;
 }
 

@@ -103,7 +103,8 @@ static double au_of(const struct mr_rank_series *series, size_t n, uint32_t firs
 }
 
 /* Sums per bin of neighbouring steps over all ranks, then resampling of bins. */
-static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, uint64_t seed, double *low, double *high)
+static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, uint64_t seed, double *low,
+                      double *high)
 {
     size_t bins = (size_t)MR_MIN(counted, (uint64_t)BOOTSTRAP_BINS);
     double *compute = calloc(bins + 1, sizeof(*compute)), *wall = calloc(bins + 1, sizeof(*wall));
@@ -167,8 +168,11 @@ static struct mr_split split_of(const struct mr_rank_series *r)
     double window = (double)(last->end_ns + last->checkpoint_ns - r->steps[0].start_ns);
     if (window <= 0)
         return out;
-    out = (struct mr_split){.compute = compute / window, .checkpoint = checkpoint / window, .data = data / window,
-                            .barrier = barrier / window, .copy = copy / window};
+    out = (struct mr_split){.compute = compute / window,
+                            .checkpoint = checkpoint / window,
+                            .data = data / window,
+                            .barrier = barrier / window,
+                            .copy = copy / window};
     out.other = fmax(0, 1 - out.compute - out.checkpoint - out.data - out.barrier - out.copy);
     return out;
 }
@@ -194,8 +198,8 @@ static void compute_split(const struct mr_rank_series *series, size_t n, struct 
     }
     if (ranks == 0)
         return;
-    double *parts[] = {&m->split.compute, &m->split.checkpoint, &m->split.data, &m->split.barrier, &m->split.copy,
-                       &m->split.other};
+    double *parts[] = {&m->split.compute, &m->split.checkpoint, &m->split.data,
+                       &m->split.barrier, &m->split.copy,       &m->split.other};
     for (size_t i = 0; i < MR_ARRAY_LEN(parts); i++)
         *parts[i] /= (double)ranks;
     double left = 1 - m->split.data - m->split.checkpoint;
@@ -234,7 +238,8 @@ static void compute_totals(const struct mr_rank_series *series, size_t n, struct
     m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
     /* The rate of training: time in evaluation does not count, time in checkpoints does. */
     double train_s = train_last > train_first
-                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0], train_last)) / 1e9 : 0;
+                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0], train_last)) / 1e9
+                         : 0;
     m->samples_per_s = ratio((double)m->samples, train_s);
     m->sample_bytes_per_s = ratio((double)m->sample_bytes, train_s);
     m->read_bytes_per_s = ratio((double)m->read_bytes, train_s);
@@ -269,8 +274,9 @@ static void compute_stalls(const struct mr_rank_series *series, size_t n, struct
     m->step_s = quantiles(step ? step : load, step ? k : 0);
     m->stalled_steps = ratio(stalled, (double)k);
     m->compute_mean_s = ratio(compute, (double)k);
-    m->demand_bytes_per_s = m->compute_mean_s > 0 ? (double)m->read_bytes / (double)MR_MAX(m->steps, 1u) *
-                                                        (double)n / m->compute_mean_s : INFINITY;
+    m->demand_bytes_per_s = m->compute_mean_s > 0
+                                ? (double)m->read_bytes / (double)MR_MAX(m->steps, 1u) * (double)n / m->compute_mean_s
+                                : INFINITY;
     m->supply_bytes_per_s = stalled_steps >= 3 ? stalled_bytes / (stalled_ns / 1e9) * (double)n : NAN;
     m->headroom = m->supply_bytes_per_s / m->demand_bytes_per_s;
     free(load);

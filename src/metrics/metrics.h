@@ -23,10 +23,10 @@ enum mr_phase { MR_PHASE_TRAIN, MR_PHASE_EVAL };
 struct mr_step {
     uint64_t start_ns, end_ns;
     uint64_t load_ns, copy_ns, compute_ns, barrier_ns, checkpoint_ns;
-    uint64_t compute_wall_ns;        /* compute and oversleeping; DLIO counts all of it as compute */
-    uint64_t sample_bytes, read_bytes; /* given to the trainer; read from the store */
+    uint64_t compute_wall_ns;             /* compute and oversleeping; DLIO counts all of it as compute */
+    uint64_t sample_bytes, read_bytes;    /* given to the trainer; read from the store */
     uint32_t samples, epoch, block, step; /* step: number within its epoch and phase, from 0; block: DLIO's, from 1 */
-    uint8_t phase;                   /* enum mr_phase */
+    uint8_t phase;                        /* enum mr_phase */
 };
 
 struct mr_checkpoint_event {
@@ -62,27 +62,27 @@ struct mr_metrics_epoch {
 
 struct mr_metrics {
     uint64_t steps, samples, sample_bytes, read_bytes; /* over all ranks, training */
-    double duration_s;                       /* first step's start to the last one's end, any rank, training and evaluation */
-    double au, au_low, au_high;              /* mean over ranks; 95 % bootstrap interval over steps */
-    double au_cold, au_warm;                 /* first epoch; later ones; NAN where there is none */
-    uint64_t au_steps;                       /* counted, of one rank */
+    double duration_s;          /* first step's start to the last one's end, any rank, training and evaluation */
+    double au, au_low, au_high; /* mean over ranks; 95 % bootstrap interval over steps */
+    double au_cold, au_warm;    /* first epoch; later ones; NAN where there is none */
+    uint64_t au_steps;          /* counted, of one rank */
     double samples_per_s, sample_bytes_per_s, read_bytes_per_s; /* by the wall clock of training, first step included */
-    struct mr_quantiles stall_s;             /* load per step */
-    double stalled_steps;                    /* share of steps whose load is over 5 % of the step */
+    struct mr_quantiles stall_s;                                /* load per step */
+    double stalled_steps;                                       /* share of steps whose load is over 5 % of the step */
     double first_step_load_s;
     struct mr_quantiles step_s;
-    struct mr_split split, worst_split;      /* mean over ranks; the rank with the most data stall */
+    struct mr_split split, worst_split; /* mean over ranks; the rank with the most data stall */
     uint32_t worst_rank;
-    double ceiling;                          /* speed-up if neither data nor checkpoints ever stalled */
-    double compute_mean_s, demand_bytes_per_s; /* what all ranks together would take if never kept waiting */
-    double supply_bytes_per_s, headroom;     /* while data was the limiter; NAN when it never was */
+    double ceiling;                                   /* speed-up if neither data nor checkpoints ever stalled */
+    double compute_mean_s, demand_bytes_per_s;        /* what all ranks together would take if never kept waiting */
+    double supply_bytes_per_s, headroom;              /* while data was the limiter; NAN when it never was */
     double imbalance, imbalance_cv, imbalance_cost_s; /* of the ranks' step times before the barrier */
-    int64_t straggler;                       /* rank that is slowest too often, or -1 */
-    double eval_au, eval_samples_per_s;      /* NAN without evaluation */
-    uint64_t saves, loads, save_bytes, load_bytes; /* checkpoints; bytes over all ranks */
-    struct mr_quantiles save_s, load_s;      /* slowest rank of each */
-    double save_bytes_per_s, load_bytes_per_s; /* bytes of all ranks over the slowest rank's time */
-    double fsync_share;                      /* of the saving time */
+    int64_t straggler;                                /* rank that is slowest too often, or -1 */
+    double eval_au, eval_samples_per_s;               /* NAN without evaluation */
+    uint64_t saves, loads, save_bytes, load_bytes;    /* checkpoints; bytes over all ranks */
+    struct mr_quantiles save_s, load_s;               /* slowest rank of each */
+    double save_bytes_per_s, load_bytes_per_s;        /* bytes of all ranks over the slowest rank's time */
+    double fsync_share;                               /* of the saving time */
     uint32_t n_epochs;
     struct mr_metrics_epoch epochs[MR_METRICS_EPOCHS_MAX];
 };

@@ -1,11 +1,12 @@
-/* The DLIO benchmark's figures by its own formulas (its statistics counter, 2024-2026), kept apart because several of them
- * are not what their names say; doc/metrics.md lists how they differ from ours. On the same series they equal DLIO's.
+/* The DLIO benchmark's figures by its own formulas (its statistics counter, 2024-2026), kept apart because several of
+ * them are not what their names say; doc/metrics.md lists how they differ from ours. On the same series they equal
+ * DLIO's.
  *
  *   block         steps up to a checkpoint, and its wall clock T
  *   AU(block)     sum of compute[start..end] / (T - sum of load + compute of the steps left out), in percent
  *   rate(block)   (steps - 2) x batch / the same time, whatever was left out
- *   epoch         mean of its blocks weighted by their steps; job: mean (AU) or sum (rate) over ranks, then mean over epochs
- *   MB/s          rate x configured record length / 2^20 */
+ *   epoch         mean of its blocks weighted by their steps; job: mean (AU) or sum (rate) over ranks, then mean over
+ * epochs MB/s          rate x configured record length / 2^20 */
 #include "base/common.h"
 #include "metrics/metrics.h"
 

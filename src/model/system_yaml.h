@@ -14,6 +14,7 @@
 #ifndef MR_MODEL_SYSTEM_YAML_H
 #define MR_MODEL_SYSTEM_YAML_H
 
+#include "base/strbuf.h"
 #include "conf/yaml_map.h"
 #include "model/model.h"
 
@@ -22,6 +23,8 @@ int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *ma
 /* From a file, or by name in the folders of `search`/systems. */
 int mr_system_load(const char *name_or_path, const struct mr_strings *search, struct mr_arena *a, struct mr_system *out,
                    struct mr_error *err);
+/* Writes a system as YAML that mr_system_read takes back. `notes` may be "". */
+void mr_system_write(const struct mr_system *s, const char *notes, struct mr_strbuf *out);
 /* Finds `kind`/NAME.yaml in the search path, or takes an existing path as it is; NULL with err set if there is none. */
 const char *mr_model_find_file(const char *name, const char *kind, const struct mr_strings *search, struct mr_arena *a,
                                struct mr_error *err);

@@ -146,13 +146,16 @@ static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool
     return 0;
 }
 
-static int check_kind(struct mr_posix_object *o, struct mr_error *err)
+/* Asked before opening: opening a pipe for reading waits for a writer, which may never come. */
+static int check_kind(const char *path, struct mr_error *err)
 {
     struct stat st;
-    if (fstat(o->fd, &st) != 0)
-        return mr_store_fail_path(err, -errno, "open", o->base.path);
+    if (stat(path, &st) != 0)
+        return mr_store_fail_path(err, -errno, "open", path);
     if (S_ISDIR(st.st_mode))
-        return mr_store_fail_path(err, -EISDIR, "open", o->base.path);
+        return mr_store_fail_path(err, -EISDIR, "open", path);
+    if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) /* /dev/zero has no end, a pipe no offsets */
+        return mr_error_plain(err, MR_E_FORMAT, "cannot open '%s': it is neither a file nor a block device", path);
     return 0;
 }
 
@@ -165,13 +168,14 @@ int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     memcpy(o->path, path, len);
     o->base = (struct mr_object){.store = base, .path = o->path};
-    o->fd_buffered = -1;
-    do
-        o->fd = open(path, open_flags(flags), 0666);
-    while (o->fd < 0 && errno == EINTR);
-    int rc = o->fd < 0 ? mr_store_fail_path(err, -errno, "open", path) : 0;
-    if (rc == 0 && !(flags & MR_OBJ_WRITE)) /* open(2) itself refuses to write a folder */
-        rc = check_kind(o, err);
+    o->fd = o->fd_buffered = -1;
+    int rc = flags & MR_OBJ_WRITE ? 0 : check_kind(path, err); /* open(2) itself refuses to write a folder */
+    if (rc == 0) {
+        do
+            o->fd = open(path, open_flags(flags), 0666);
+        while (o->fd < 0 && errno == EINTR);
+        rc = o->fd < 0 ? mr_store_fail_path(err, -errno, "open", path) : 0;
+    }
     if (rc == 0 && ((flags & MR_OBJ_DIRECT) || s->direct))
         rc = make_direct(s, o, flags & MR_OBJ_WRITE, err);
     if (rc == 0 && (flags & MR_OBJ_RANDOM))

@@ -1,0 +1,111 @@
+/* `millrace workloads check`: a preset at a small scale against the figures of its source.
+ *
+ *   preset ──scale──> shape ──gen──> data ──┐
+ *                                           ├─> check_pattern: rank threads ──> trace(file):throttle:posix ──> calls
+ *   storage model ──> throttle text ────────┘        └─> steps                                              └─> figures
+ *
+ * Ranks are threads of this process, each with a storage stack of its own; what they share is the emulated storage (a
+ * throttle group), the barrier after every step, and the files. Every figure comes from the calls that the trace shim saw
+ * or from the steps' times, never from the plan that made them, except those of the plan itself (plan.*, checkpoint sizes
+ * of models too large to write). */
+#ifndef MR_CLI_CHECK_H
+#define MR_CLI_CHECK_H
+
+#include "base/arena.h"
+#include "conf/plan.h"
+#include "metrics/io_pattern.h"
+#include "metrics/metrics.h"
+
+#include <stdatomic.h>
+
+/* A preset made small. Ratios are small / full: what counts and bytes are divided by before they meet their target. */
+struct mr_check_shape {
+    struct mr_workload w; /* the scaled one */
+    struct mr_plan full, plan;
+    uint32_t ranks;
+    double factor;        /* asked */
+    double bytes_ratio, files_ratio, ranks_ratio, write_ratio, record_ratio;
+    double data_bytes;    /* of the data set to generate */
+    double step_s;        /* compute of one step */
+    uint64_t file_passes, steps; /* of all ranks; of each rank, at most (0: no limit) */
+    uint64_t checkpoint_bytes[8];
+    unsigned checkpoint_files;
+    bool reads, writes_checkpoints;
+};
+/* factor 0: the preset's own. MR_E_CONFIG when it would be larger than the limit. */
+int mr_check_scale(const struct mr_workload *w, double factor, struct mr_check_shape *out, struct mr_error *err);
+
+struct mr_check_extent {
+    uint32_t file;
+    uint64_t offset, bytes;
+};
+struct mr_check_data {
+    char folder[4096];
+    char **path; /* of each file */
+    uint64_t *file_bytes;
+    uint32_t n_files;
+    struct mr_check_extent *sample;
+    uint64_t n_samples, samples_per_file, bytes;
+};
+/* Generates the training set in folder/data (or takes the one that is there) and looks where its samples lie. */
+int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const atomic_bool *stop, struct mr_arena *a,
+                       struct mr_check_data *out, struct mr_error *err);
+
+/* One execution: on which storage, with how many readers and how much prefetch. */
+struct mr_check_variant {
+    const char *storage;        /* throttle text, or "" for the bare file system */
+    int64_t threads, prefetch;  /* -1: the preset's */
+};
+struct mr_check_run {
+    struct mr_io_calls calls;
+    struct mr_metrics *metrics;
+    uint64_t *file_bytes; /* calls.file_bytes */
+    double runtime_s;     /* first step's start (or first call) to the end */
+    double checkpoint_share, checkpoint_s;
+    uint64_t checkpoints;
+    double repeated_samples, missed_samples; /* loader: over all epochs */
+    uint64_t steps;
+    uint32_t epochs_run;
+};
+int mr_check_execute(const struct mr_check_shape *s, const struct mr_check_data *d, const struct mr_check_variant *v,
+                     const char *folder, const atomic_bool *stop, struct mr_check_run *out, struct mr_error *err);
+void mr_check_run_done(struct mr_check_run *r);
+
+/* Reads the trace shim's file of one rank and appends its calls; paths get the numbers of the data's files + 1, others
+ * share one number behind them per path. */
+struct mr_check_paths {
+    const struct mr_check_data *data;
+    char **other;
+    uint32_t n_other;
+};
+int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events, size_t *n,
+                        size_t *cap, struct mr_error *err);
+
+/* ---- one preset ---- */
+
+enum mr_check_verdict { MR_CHECK_OK, MR_CHECK_FAIL, MR_CHECK_NATIVE, MR_CHECK_SKIPPED };
+struct mr_check_line {
+    const struct mr_expectation *e;
+    double measured, ratio; /* ratio 1: not scaled */
+    enum mr_check_verdict verdict;
+    const char *why;        /* why skipped, "" otherwise */
+};
+struct mr_check_report {
+    const char *name, *skipped; /* reason, or NULL */
+    struct mr_check_shape shape;
+    struct mr_check_line *lines;
+    unsigned n_lines, failed, attempts;
+    double seconds;
+};
+struct mr_check_params {
+    double scale;
+    const char *dir;
+    bool keep;
+    const struct mr_strings *search;
+    const atomic_bool *stop;
+};
+/* Fills the report even when expectations fail; an error means that the check could not be made. */
+int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p, struct mr_arena *a,
+                    struct mr_check_report *out, struct mr_error *err);
+
+#endif

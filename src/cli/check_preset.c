@@ -1,0 +1,342 @@
+/* One preset against its expectations. Metrics are names; besides those of metrics/io_pattern.h:
+ *
+ *   plan (of the preset as it is, nothing measured)
+ *     dataset.samples dataset.bytes dataset.samples_per_file train.need_bytes_per_s
+ *     checkpoint.parameters checkpoint.model_bytes checkpoint.optimizer_bytes
+ *   measured
+ *     dataset.sample_bytes.mean  train.au train.stall_share train.step_s  run.seconds
+ *     checkpoint.count checkpoint.share checkpoint.seconds  samples.repeated samples.missed
+ *   on another storage, with other reader threads or prefetch: VARIANT is SYSTEM[/THREADS[/PREFETCH]], "-" the preset's own
+ *     at VARIANT METRIC          ratio METRIC A B   value at B / value at A
+ *     speedup A B                run time at A / at B
+ *     spread A B C ...           (longest - shortest) / shortest run time
+ *
+ * Executions are kept by variant, so each is made once. Times are noisy on a busy machine: when a shaped line fails, all
+ * executions are made again, ATTEMPTS times at most, and the report says how many it took. Exact lines get one attempt. */
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "cli/check.h"
+#include "cli/check_storage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define VARIANTS_MAX 32
+#define ATTEMPTS 3
+
+struct execution {
+    char variant[64];
+    struct mr_check_run run;
+};
+
+struct check {
+    const struct mr_check_params *p;
+    const struct mr_workload *w;
+    struct mr_arena *arena;
+    struct mr_check_shape shape;
+    struct mr_check_data data;
+    char folder[4096];
+    struct execution executions[VARIANTS_MAX];
+    unsigned n;
+    bool runs; /* there is something to execute */
+};
+
+/* ---- executions ---- */
+
+static int parse_variant(struct check *c, const char *text, struct mr_check_variant *out, struct mr_error *err)
+{
+    char buf[64], *rest = buf, *field[3] = {NULL};
+    snprintf(buf, sizeof buf, "%s", text);
+    for (unsigned i = 0; i < 3; i++)
+        field[i] = strsep(&rest, "/");
+    *out = (struct mr_check_variant){.storage = "", .threads = -1, .prefetch = -1};
+    for (unsigned i = 1; i < 3; i++) {
+        int64_t v = -1;
+        if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v) || v < 0 || v > 1024))
+            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want SYSTEM[/THREADS[/PREFETCH]]", text);
+        *(i == 1 ? &out->threads : &out->prefetch) = v;
+    }
+    const char *model = strcmp(field[0], "-") ? field[0] : c->w->extra.storage_model;
+    return mr_check_storage(model, c->shape.w.pattern.slowdown, c->p->search, c->arena, &out->storage, err);
+}
+
+static int execute(struct check *c, const char *variant, struct mr_check_run **out, struct mr_error *err)
+{
+    struct mr_check_variant v;
+    for (unsigned i = 0; i < c->n; i++)
+        if (!strcmp(c->executions[i].variant, variant)) {
+            *out = &c->executions[i].run;
+            return 0;
+        }
+    if (c->n == VARIANTS_MAX)
+        return mr_error_plain(err, MR_E_LIMIT, "preset '%s' asks for more than %d variants", c->w->name, VARIANTS_MAX);
+    int rc = parse_variant(c, variant, &v, err);
+    if (!rc)
+        rc = mr_check_execute(&c->shape, c->shape.reads ? &c->data : NULL, &v, c->folder, c->p->stop, &c->executions[c->n].run, err);
+    if (rc)
+        return rc;
+    snprintf(c->executions[c->n].variant, sizeof c->executions[c->n].variant, "%s", variant);
+    *out = &c->executions[c->n++].run;
+    return 0;
+}
+
+static void forget(struct check *c)
+{
+    while (c->n)
+        mr_check_run_done(&c->executions[--c->n].run);
+}
+
+/* ---- metrics ---- */
+
+static bool plan_metric(const struct mr_check_shape *s, const char *name, double *out)
+{
+    const struct mr_plan *p = &s->full;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"dataset.samples", (double)p->train_samples},
+        {"dataset.bytes", p->train_bytes},
+        {"dataset.samples_per_file", p->train_files ? (double)p->train_samples / (double)p->train_files : NAN},
+        {"train.need_bytes_per_s", p->need_bytes_per_s},
+        {"checkpoint.parameters", (double)p->checkpoint.parameters},
+        {"checkpoint.model_bytes", p->checkpoint.model_bytes},
+        {"checkpoint.optimizer_bytes", p->checkpoint.optimizer_bytes},
+    };
+    for (size_t i = 0; i < MR_ARRAY_LEN(rows); i++)
+        if (!strcmp(name, rows[i].name)) {
+            *out = rows[i].value;
+            return true;
+        }
+    if (!strcmp(name, "checkpoint.count") && !s->writes_checkpoints) {
+        *out = (double)p->checkpoint.writes;
+        return true;
+    }
+    return false;
+}
+
+static double sample_mean(const struct check *c)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < c->data.n_samples; i++)
+        sum += (double)c->data.sample[i].bytes;
+    return c->data.n_samples ? sum / (double)c->data.n_samples : NAN;
+}
+
+static bool run_metric(const struct check *c, const struct mr_check_run *r, const char *name, double *out)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"dataset.sample_bytes.mean", sample_mean(c)},
+        {"train.au", r->metrics ? r->metrics->au : NAN},
+        {"train.stall_share", r->metrics ? r->metrics->split.data : NAN},
+        {"train.step_s", r->metrics ? r->metrics->step_s.p50 : NAN},
+        {"run.seconds", r->runtime_s},
+        {"checkpoint.count", (double)r->checkpoints},
+        {"checkpoint.share", r->checkpoint_share},
+        {"checkpoint.seconds", r->checkpoint_s},
+        {"samples.repeated", r->repeated_samples},
+        {"samples.missed", r->missed_samples},
+    };
+    for (size_t i = 0; i < MR_ARRAY_LEN(rows); i++)
+        if (!strcmp(name, rows[i].name)) {
+            *out = rows[i].value;
+            return true;
+        }
+    return false;
+}
+
+static bool ends(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && !strcmp(text + a - b, end);
+}
+
+/* What a measured figure is divided by to stand beside its target. */
+static double ratio_of(const struct mr_check_shape *s, const char *name)
+{
+    bool read = !strncmp(name, "posix.read.", 11), write = !strncmp(name, "posix.write.", 12);
+    bool nothing = s->w.pattern.unit == MR_UNIT_NONE;
+    if (!strcmp(name, "dataset.sample_bytes.mean"))
+        return s->record_ratio;
+    if (!strcmp(name, "train.step_s"))
+        return s->full.compute_s > 0 ? s->step_s / s->full.compute_s : 1;
+    if (!read && !write)
+        return !strcmp(name, "posix.open.count") ? s->files_ratio : 1;
+    if (ends(name, ".file_passes") || ends(name, ".files_touched"))
+        return s->files_ratio;
+    if (ends(name, ".sharing_degree"))
+        return s->w.pattern.same_offsets ? s->ranks_ratio : 1;
+    if (strstr(name, ".head"))
+        return 1;
+    bool count = ends(name, ".count"), bytes = ends(name, ".bytes");
+    if (count || bytes)
+        return write ? (bytes ? s->write_ratio : 1) : nothing ? s->ranks_ratio : s->bytes_ratio;
+    if (read && (ends(name, ".count_per_rank") || ends(name, ".bytes_per_rank")))
+        return nothing ? 1 : s->bytes_ratio / s->ranks_ratio;
+    return 1;
+}
+
+static int measure_at(struct check *c, const char *variant, const char *name, double *out, struct mr_error *err)
+{
+    struct mr_check_run *r;
+    if (plan_metric(&c->shape, name, out))
+        return 0;
+    if (!c->runs)
+        return MR_E_UNSUPPORTED;
+    int rc = execute(c, variant, &r, err);
+    if (rc || run_metric(c, r, name, out))
+        return rc;
+    rc = mr_io_pattern_get(&r->calls, name, out);
+    if (rc == -ENOENT)
+        return mr_error_plain(err, MR_E_CONFIG, "unknown metric '%s' in preset '%s'", name, c->w->name);
+    return rc ? mr_error_set(err, rc, "cannot compute '%s'", name) : 0;
+}
+
+/* "speedup A B", "spread A B ...", "ratio METRIC A B", "at A METRIC". */
+static int compound(struct check *c, const char *text, double *out, struct mr_error *err)
+{
+    char buf[512], *rest = buf, *word[16];
+    double v[16] = {0}, low = INFINITY, high = -INFINITY;
+    unsigned n = 0;
+    int rc = 0;
+    snprintf(buf, sizeof buf, "%s", text);
+    while (n < 16 && (word[n] = strsep(&rest, " ")))
+        n += *word[n] != '\0';
+    if (!strcmp(word[0], "at") && n == 3)
+        return measure_at(c, word[1], word[2], out, err);
+    bool ratio = !strcmp(word[0], "ratio") && n == 4, speedup = !strcmp(word[0], "speedup") && n == 3;
+    if (!ratio && !speedup && !(!strcmp(word[0], "spread") && n >= 3))
+        return mr_error_plain(err, MR_E_CONFIG, "unknown metric '%s' in preset '%s'", text, c->w->name);
+    for (unsigned i = ratio ? 2 : 1; i < n && !rc; i++) {
+        rc = measure_at(c, word[i], ratio ? word[1] : "run.seconds", &v[i], err);
+        low = MR_MIN(low, v[i]);
+        high = MR_MAX(high, v[i]);
+    }
+    if (!rc)
+        *out = ratio ? v[3] / v[2] : speedup ? v[1] / v[2] : (high - low) / low;
+    return rc;
+}
+
+/* ---- verdicts ---- */
+
+static bool holds(const struct mr_expectation *e, double v)
+{
+    /* A tolerance is relative to the target; bounds have none unless they say so. */
+    double slack = 1e-9;
+    if (isnan(v))
+        return false;
+    if (!isnan(e->eq) && fabs(v - e->eq) > fabs(e->eq) * (e->tol + slack) + 1e-12)
+        return false;
+    if (!isnan(e->ge) && v < e->ge - fabs(e->ge) * (e->tol + slack))
+        return false;
+    return isnan(e->le) || v <= e->le + fabs(e->le) * (e->tol + slack);
+}
+
+static int check_line(struct check *c, const struct mr_expectation *e, struct mr_check_line *line, struct mr_error *err)
+{
+    bool words = strchr(e->metric, ' ') != NULL;
+    double v = NAN;
+    *line = (struct mr_check_line){.e = e, .ratio = words ? 1 : ratio_of(&c->shape, e->metric), .why = ""};
+    int rc = words ? compound(c, e->metric, &v, err) : measure_at(c, "-", e->metric, &v, err);
+    if (rc == MR_E_UNSUPPORTED) {
+        line->verdict = MR_CHECK_SKIPPED;
+        line->why = "not executed: the plan alone is checked";
+        line->measured = NAN;
+        return 0;
+    }
+    if (rc)
+        return mr_error_context(err, "%s:%u", c->w->file, e->line), rc;
+    line->measured = v / line->ratio;
+    bool ok = holds(e, line->measured);
+    line->verdict = e->cls == MR_EXPECT_NATIVE ? MR_CHECK_NATIVE : ok ? MR_CHECK_OK : MR_CHECK_FAIL;
+    return 0;
+}
+
+static int check_lines(struct check *c, struct mr_check_report *out, struct mr_error *err)
+{
+    bool again = true;
+    int rc = 0;
+    for (out->attempts = 0; again && !rc && out->attempts < ATTEMPTS;) {
+        out->attempts++;
+        out->failed = 0;
+        again = false;
+        bool hard = false;
+        forget(c);
+        for (unsigned i = 0; i < out->n_lines && !rc; i++) {
+            rc = check_line(c, &c->w->extra.expect[i], &out->lines[i], err);
+            bool bad = !rc && out->lines[i].verdict == MR_CHECK_FAIL;
+            out->failed += bad;
+            hard |= bad && out->lines[i].e->cls == MR_EXPECT_EXACT;
+            again |= bad;
+        }
+        again &= !hard;
+    }
+    return rc;
+}
+
+/* ---- folders ---- */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static int make_folder(struct check *c, struct mr_error *err)
+{
+    const char *dir = *c->p->dir ? c->p->dir : getenv("TMPDIR");
+    if (mkdir(*c->p->dir ? c->p->dir : "/tmp", 0777) != 0 && errno != EEXIST)
+        return mr_error_set(err, -errno, "cannot make the folder '%s'", c->p->dir);
+    snprintf(c->folder, sizeof c->folder, "%s/millrace-check-XXXXXX", dir && *dir ? dir : "/tmp");
+    if (!mkdtemp(c->folder))
+        return mr_error_set(err, -errno, "cannot make a folder in '%s'", dir && *dir ? dir : "/tmp");
+    return 0;
+}
+
+int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p, struct mr_arena *a,
+                    struct mr_check_report *out, struct mr_error *err)
+{
+    struct check *c = mr_arena_alloc(a, sizeof(*c));
+    struct mr_error why;
+    uint64_t start = mr_now_ns();
+    memset(out, 0, sizeof(*out));
+    out->name = w->name;
+    out->n_lines = w->extra.n_expect;
+    out->lines = mr_arena_alloc(a, (out->n_lines + 1) * sizeof(*out->lines));
+    if (!c || !out->lines)
+        return mr_error_set(err, -ENOMEM, "cannot check preset '%s'", w->name);
+    *c = (struct check){.p = p, .w = w, .arena = a};
+    int rc = mr_check_scale(w, p->scale, &c->shape, err);
+    if (rc)
+        return rc;
+    if (mr_workload_check_supported(w, &why))
+        out->skipped = mr_arena_strdup(a, why.message);
+    c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
+    if (c->runs)
+        rc = make_folder(c, err);
+    if (!rc && c->runs && c->shape.reads)
+        rc = mr_check_data_make(&c->shape, c->folder, p->stop, a, &c->data, err);
+    if (!rc)
+        rc = check_lines(c, out, err);
+    forget(c);
+    if (*c->folder && !p->keep)
+        nftw(c->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    else if (*c->folder)
+        mr_log(MR_LOG_INFO, "files kept in '%s'", c->folder);
+    out->shape = c->shape;
+    out->seconds = (double)(mr_now_ns() - start) / 1e9;
+    return rc;
+}

@@ -1,0 +1,321 @@
+/* Repeated runs: a sweep over the values of one key, and the search for the largest number of accelerators that stay
+ * busy. Every point is a run of its own, by another process of this program with the same words, so a point is exactly
+ * what the user would get by hand; its results lie in a folder of their own. */
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "cli/commands.h"
+#include "cli/run_internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct point {
+    char value[128], out[4096];
+    double ranks, au, samples_per_s, read_bytes_per_s, stall_p99_s, data_share, duration_s;
+    bool complete, measured;
+    char limiter[192];
+};
+
+/* ---- words of a point ---- */
+
+/* Options that belong to the search, not to its points: with a value or without. */
+static bool is_own_word(const char *word, bool drop_ranks, bool *takes_value)
+{
+    static const struct {
+        const char *name;
+        bool value, ranks;
+    } own[] = {{"--sweep", true, false},     {"--find-max-accelerators", false, false},
+               {"--max-ranks", true, false}, {"--out", true, false},
+               {"-o", true, false},          {"--json", false, false},
+               {"-j", false, false},         {"--ranks", true, true}};
+    for (size_t i = 0; i < MR_ARRAY_LEN(own); i++) {
+        size_t n = strlen(own[i].name);
+        if (strncmp(word, own[i].name, n) != 0 || (own[i].ranks && !drop_ranks))
+            continue;
+        if (word[n] == '\0' || word[n] == '=') {
+            *takes_value = own[i].value && word[n] == '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+static char **point_words(const struct run *r, const struct point *p, const char *extra, bool drop_ranks)
+{
+    const struct mr_command_ctx *ctx = r->ctx;
+    char **words = mr_arena_alloc(ctx->arena, ((size_t)ctx->argc + 8) * sizeof(*words));
+    size_t n = 0;
+    if (!words)
+        return NULL;
+    words[n++] = (char *)(uintptr_t) "-q";
+    words[n++] = (char *)(uintptr_t) "run";
+    for (int i = 0; i < ctx->argc; i++) {
+        bool takes_value;
+        if (is_own_word(ctx->argv[i], drop_ranks, &takes_value))
+            i += takes_value;
+        else
+            words[n++] = ctx->argv[i];
+    }
+    words[n++] = mr_arena_strdup(ctx->arena, extra);
+    words[n++] = (char *)(uintptr_t) "--out";
+    words[n++] = mr_arena_strdup(ctx->arena, p->out);
+    words[n] = NULL;
+    return words;
+}
+
+/* ---- one point ---- */
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static int read_point(struct point *p, struct mr_error *err)
+{
+    char path[4200];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/summary.json", p->out);
+    json_t *root = json_load_file(path, 0, &why);
+    if (!root)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "point '%s' left no result: %s", p->value, why.text);
+    const json_t *m = json_object_get(root, "millrace");
+    p->ranks = number(m, "ranks");
+    p->au = number(m, "au");
+    p->samples_per_s = number(m, "samples_per_s");
+    p->read_bytes_per_s = number(m, "read_bytes_per_s");
+    p->duration_s = number(m, "duration_s");
+    p->stall_p99_s = number(json_object_get(m, "stall_per_step_s"), "p99");
+    p->data_share = number(json_object_get(m, "time_split"), "data_stall");
+    p->complete = json_is_true(json_object_get(root, "complete"));
+    const char *limiter = json_string_value(json_object_get(m, "limiter"));
+    snprintf(p->limiter, sizeof p->limiter, "%s", limiter ? limiter : "");
+    p->measured = true;
+    json_decref(root);
+    return 0;
+}
+
+static int measure(struct run *r, struct point *p, const char *extra, bool drop_ranks, struct mr_error *err)
+{
+    char **words = point_words(r, p, extra, drop_ranks);
+    if (!words)
+        return mr_error_set(err, -ENOMEM, "cannot start a run");
+    int status = mr_run_self(words, -1, r->ctx->stop, err);
+    if (status < 0)
+        return status;
+    if (atomic_load(r->ctx->stop))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+    if (status) {
+        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s ended with exit status %d", extra,
+                       status);
+        return mr_error_context(err, "at point '%s'", p->value);
+    }
+    return read_point(p, err);
+}
+
+/* ---- output ---- */
+
+static json_t *real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *points_json(const struct point *p, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        if (p[i].measured)
+            json_array_append_new(
+                list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s}", "value", p[i].value, "ranks",
+                                real(p[i].ranks), "au", real(p[i].au), "samples_per_s", real(p[i].samples_per_s),
+                                "read_bytes_per_s", real(p[i].read_bytes_per_s), "stall_p99_s", real(p[i].stall_p99_s),
+                                "data_stall_share", real(p[i].data_share), "duration_s", real(p[i].duration_s),
+                                "complete", p[i].complete, "limiter", p[i].limiter, "results_folder", p[i].out));
+    return list;
+}
+
+static void print_points(const char *key, const struct point *p, size_t n, double target)
+{
+    char rate[MR_HUMAN_LEN], stall[MR_HUMAN_LEN];
+    printf("%-20.20s %6s %8s %7s %12s %12s %10s %8s\n", key, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
+           "STALL p99", "DATA %");
+    for (size_t i = 0; i < n; i++)
+        if (p[i].measured)
+            printf("%-20.20s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", p[i].value, p[i].ranks, 100 * p[i].au,
+                   p[i].au >= target ? "pass" : "fail", p[i].samples_per_s, mr_human_rate(p[i].read_bytes_per_s, rate),
+                   mr_human_ns(p[i].stall_p99_s * 1e9, stall), 100 * p[i].data_share);
+}
+
+static void choose_out(const struct run *r, char out[2048])
+{
+    char stamp[64];
+    struct tm tm;
+    time_t now = time(NULL);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
+    if (*r->opt->out)
+        snprintf(out, 2048, "%s", r->opt->out);
+    else
+        snprintf(out, 2048, "results/%s-%s", *r->w->name ? r->w->name : "run", stamp);
+}
+
+/* ---- sweep ---- */
+
+static int split_values(const char *text, struct point **out, size_t *n, struct mr_error *err)
+{
+    size_t count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    struct point *p = calloc(count, sizeof(*p));
+    if (!p)
+        return mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    *n = 0;
+    for (const char *at = text; *at;) {
+        size_t len = strcspn(at, ",");
+        snprintf(p[*n].value, sizeof p[*n].value, "%.*s", (int)len, at);
+        (*n)++;
+        at += len + (at[len] == ',');
+    }
+    *out = p;
+    return 0;
+}
+
+int mr_run_sweep(struct run *r, struct mr_error *err)
+{
+    const char *equals = strchr(r->opt->sweep, '=');
+    char key[128], out[2048], extra[512];
+    struct point *p = NULL;
+    size_t n = 0;
+    if (!equals || equals == r->opt->sweep || !equals[1])
+        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,...", r->opt->sweep);
+    snprintf(key, sizeof key, "%.*s", (int)MR_MIN((size_t)(equals - r->opt->sweep), sizeof key - 1), r->opt->sweep);
+    int rc = split_values(equals + 1, &p, &n, err);
+    bool is_flag = mr_option_find(&mr_cmd_run.table, key) != NULL;
+    choose_out(r, out);
+    for (size_t i = 0; !rc && i < n; i++) {
+        snprintf(p[i].out, sizeof p[i].out, "%s/%.60s=%.100s", out, key, p[i].value);
+        for (char *c = p[i].out + strlen(out) + 1; *c; c++)
+            *c = *c == '/' ? '_' : *c;
+        snprintf(extra, sizeof extra, "%s%s=%s", is_flag ? "--" : "", key, p[i].value);
+        for (char *c = extra; is_flag && *c != '='; c++)
+            *c = *c == '_' ? '-' : *c;
+        rc = measure(r, &p[i], extra, !strcmp(key, "ranks"), err);
+    }
+    if (r->opt->json && n && p[0].measured) {
+        int printed =
+            mr_cli_print_json(stdout,
+                              json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete", !rc,
+                                        "key", key, "au_target", r->w->metric.au, "points", points_json(p, n)),
+                              rc ? NULL : err);
+        rc = rc ? rc : printed;
+    } else if (n && p[0].measured) {
+        print_points(key, p, n, r->w->metric.au);
+        printf("results in %s\n", out);
+    }
+    free(p);
+    return rc;
+}
+
+/* ---- the most accelerators ---- */
+
+#define SEARCH_MAX 32u
+
+struct search {
+    struct run *run;
+    struct point *points;
+    size_t n;
+    char out[2048];
+};
+
+/* 1: busy enough; 0: not; negative: the run failed. */
+static int try_ranks(struct search *s, uint64_t ranks, struct mr_error *err)
+{
+    char extra[64];
+    if (s->n == SEARCH_MAX)
+        return mr_error_plain(err, MR_E_INTERNAL, "the search does not end");
+    struct point *p = &s->points[s->n++];
+    snprintf(p->value, sizeof p->value, "%llu", (unsigned long long)ranks);
+    snprintf(p->out, sizeof p->out, "%s/ranks=%llu", s->out, (unsigned long long)ranks);
+    snprintf(extra, sizeof extra, "--ranks=%llu", (unsigned long long)ranks);
+    int rc = measure(s->run, p, extra, true, err);
+    return rc < 0 ? rc : p->au >= s->run->w->metric.au;
+}
+
+/* Doubles until it fails, then halves the gap. *best is the largest that passed, 0 if none. */
+static int search(struct search *s, uint64_t limit, uint64_t *best, struct mr_error *err)
+{
+    uint64_t good = 0, bad = limit + 1;
+    for (uint64_t n = 1; n < bad; n = MR_MIN(n * 2, limit)) {
+        int rc = try_ranks(s, n, err);
+        if (rc < 0)
+            return rc;
+        if (rc)
+            good = n;
+        else
+            bad = n;
+        if (n == limit)
+            break;
+    }
+    while (bad - good > 1 && good > 0) {
+        uint64_t n = good + (bad - good) / 2;
+        if (n > limit)
+            break;
+        int rc = try_ranks(s, n, err);
+        if (rc < 0)
+            return rc;
+        *(rc ? &good : &bad) = n;
+    }
+    *best = good;
+    return 0;
+}
+
+/* No more ranks than there are full batches for. */
+static uint64_t rank_limit(const struct run *r)
+{
+    uint64_t samples = (uint64_t)r->w->dataset.num_files_train * (uint64_t)r->w->dataset.num_samples_per_file;
+    uint64_t steps_wanted = 3; /* fewer have no utilisation to speak of */
+    uint64_t most = samples / (uint64_t)r->w->reader.batch_size / steps_wanted;
+    return MR_MAX(1u, MR_MIN((uint64_t)r->opt->max_ranks, most));
+}
+
+static int by_ranks(const void *a, const void *b)
+{
+    const struct point *x = a, *y = b;
+    return (x->ranks > y->ranks) - (x->ranks < y->ranks);
+}
+
+int mr_run_find_max(struct run *r, struct mr_error *err)
+{
+    struct search s = {.run = r, .points = calloc(SEARCH_MAX, sizeof(struct point))};
+    uint64_t best = 0, limit;
+    if (!s.points)
+        return mr_error_set(err, -ENOMEM, "cannot start the search");
+    choose_out(r, s.out);
+    int rc = mr_run_prepare_data(r, err);
+    limit = rank_limit(r);
+    if (!rc)
+        rc = search(&s, limit, &best, err);
+    qsort(s.points, s.n, sizeof(*s.points), by_ranks);
+    if (!rc && r->opt->json) {
+        rc = mr_cli_print_json(stdout,
+                               json_pack("{s:s, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1",
+                                         "max_accelerators", (json_int_t)best, "at_limit", best == limit, "au_target",
+                                         r->w->metric.au, "points", points_json(s.points, s.n)),
+                               err);
+    } else if (!rc) {
+        if (best == 0)
+            printf("not even one accelerator stays busy %.0f %% of the time; limited by %s\n", 100 * r->w->metric.au,
+                   s.n ? s.points[0].limiter : "");
+        else
+            printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)best,
+                   best == 1 ? "" : "s", best == 1 ? "s" : "", 100 * r->w->metric.au,
+                   best == limit ? "; this is as far as was searched (--max-ranks, or the size of the data set)" : "");
+        print_points("accelerators", s.points, s.n, r->w->metric.au);
+        printf("results in %s\n", s.out);
+    }
+    free(s.points);
+    return rc;
+}

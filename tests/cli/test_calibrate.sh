@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# millrace calibrate: measures, stays in its budget and space, leaves nothing behind (also when interrupted), and writes a
+# system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() { echo "FAILED: $1"; exit 1; }
+expect() { # status, command...
+    local want=$1 have=0
+    shift
+    "$@" >out 2>err || have=$?
+    [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
+}
+mkdir a b
+small="--budget 3s --file-size 16MiB --max-threads 2"
+
+expect 0 "$MILLRACE" calibrate a b $small --net --json --out here.yaml
+python3 - <<'PY' || fail "json"
+import json
+d = json.load(open("out"))
+assert d["schema"] == "millrace.calibrate/1" and len(d["paths"]) == 2
+assert d["took_s"] < 3 * 2.5, d["took_s"]
+for p in d["paths"]:
+    assert p["file_bytes"] == 16 << 20 and p["free_bytes"] > 0
+    kinds = {(q["operation"], q["pattern"], q["threads"], q["request_bytes"]) for q in p["points"]}
+    for want in (("read", "random", 1, 4096), ("read", "random", 2, 1 << 20), ("read", "sequential", 1, 1 << 20), ("write", "sequential", 2, 1 << 20)):
+        assert want in kinds, (want, kinds)
+    assert p["direct"] is False or {q["direct"] for q in p["points"]} == {True, False}
+    for q in p["points"]:
+        r = q["bytes_per_s"]
+        assert r["n"] == 3 and 0 < r["low"] <= r["median"] <= r["high"], q
+    assert p["opens_per_s"]["median"] > 0 and p["stats_per_s"]["median"] > 0
+assert [m["threads"] for m in d["memory"]] == [1, 2] and d["memory"][0]["bytes_per_s"]["median"] > 1e7
+assert d["network"]["ranks"] == 2 and d["network"]["bytes_per_s"] > 1e6 and d["network"]["latency_s"] > 0
+PY
+[ -z "$(ls -A a b | grep -v :)" ] || { ls -lA a b; fail "something was left behind"; }
+
+# The simulator takes the result, by path, and finds the second folder as a class.
+cat >s.yaml <<'YAML'
+system: here.yaml
+dataset: {samples: 500, size: 1MB}
+batch: 10
+epochs: 2
+step_time: 0.01s
+YAML
+expect 0 "$MILLRACE" sim s.yaml --json -p staging,millrace
+python3 -c 'import json; d=json.load(open("out")); assert len(d["policies"][0]["class_bytes"]) == 2, d' || fail "classes"
+
+expect 0 "$MILLRACE" calibrate a $small
+for word in knee 'random read' 'open+close' 'memory: copying'; do grep -q "$word" out || { cat out; fail "no '$word' in the table"; }; done
+
+# Interrupted: the test file and folder are gone, and so is the process.
+"$MILLRACE" calibrate a --budget 60s --file-size 16MiB --max-threads 1 >out 2>err &
+pid=$!
+sleep 1.5
+kill -INT $pid
+rc=0
+wait $pid || rc=$?
+[ "$rc" = 130 ] || { cat err; fail "interrupted: want 130, have $rc"; }
+[ -z "$(ls -A a)" ] || fail "an interrupted run left something"
+
+expect 5 "$MILLRACE" calibrate nowhere $small
+expect 2 "$MILLRACE" calibrate
+expect 2 "$MILLRACE" calibrate a --file-size 1MiB
+expect 2 "$MILLRACE" calibrate a --request-size 5000
+expect 2 "$MILLRACE" calibrate a --budget 0.1s
+expect 5 "$MILLRACE" calibrate a $small --out nowhere/here.yaml
+if mkdir tiny && mount -t tmpfs -o size=32m none tiny 2>/dev/null; then
+    have=0
+    "$MILLRACE" calibrate tiny $small >out 2>err || have=$?
+    umount tiny
+    [ "$have" = 2 ] && grep -q 'no room' err || { cat err; fail "a nearly full disk: $have"; }
+fi
+echo passed

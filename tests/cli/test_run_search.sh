@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Repeated runs: --sweep prints one table, --find-max-accelerators finds the number the storage was shaped for, --virtual
+# predicts without data.
+set -eu
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp"
+cat >w.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: npz, num_files_train: 96, record_length_bytes: 100000, data_folder: d}
+reader: {batch_size: 2, read_threads: 2, sample_shuffle: seed}
+train: {epochs: 2, computation_time: 0.02}
+Y
+"$MILLRACE" -q gen d --workload w.yaml >/dev/null 2>&1
+"$MILLRACE" -q run w.yaml --sweep reader.batch_size=2,8 --out o --json >s.json 2>err || fail "$(cat err)"
+python3 - <<'P' || fail "sweep"
+import json
+d = json.load(open("s.json"))
+assert d["schema"] == "millrace.sweep/1" and [p["value"] for p in d["points"]] == ["2", "8"] and d["complete"]
+for p in d["points"]:
+    m = json.load(open(p["results_folder"] + "/summary.json"))
+    assert m["config"]["reader.batch_size"]["value"] == int(p["value"]) and abs(m["millrace"]["au"] - p["au"]) < 1e-12
+P
+"$MILLRACE" -q run w.yaml --sweep ranks=1,2 --ranks 3 --out o >out 2>err || fail "sweep over an option: $(cat err)"
+[ "$(grep -cE '^[12] ' out)" = 2 ] || fail "table: $(cat out)"
+rc=0; "$MILLRACE" -q run w.yaml --sweep nonsense --out o >out 2>err || rc=$?
+[ $rc = 2 ] || fail "bad sweep: $rc"
+rc=0; "$MILLRACE" -q run w.yaml --sweep reader.batch_size=0 --out o >out 2>err || rc=$?
+[ $rc = 2 ] && grep -q batch_size err || fail "bad value in a sweep: $rc $(cat err)"
+# 30 MB/s serve three accelerators of 10 MB/s, not six
+"$MILLRACE" -q run w.yaml --find-max-accelerators --max-ranks 6 --out f --json --store "throttle(bandwidth=30MB,group=find$$):posix" \
+    metric.au=0.7 >s.json 2>err || fail "$(cat err)"
+python3 - <<'P' || fail "largest number of accelerators: $(cat s.json)"
+import json
+d = json.load(open("s.json"))
+assert d["schema"] == "millrace.find_max/1" and 2 <= d["max_accelerators"] <= 4, d["max_accelerators"]
+for p in d["points"]:
+    if p["ranks"] == d["max_accelerators"]: assert p["au"] >= 0.7
+    if p["ranks"] == d["max_accelerators"] + 1: assert p["au"] < 0.7
+P
+# prediction: naive is slower than reading ahead, more storage is not slower; no data is needed
+v() { "$MILLRACE" -q run resnet50_h100 dataset.num_files_train=16 --virtual --system lassen --ranks 2 --json "$@" | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["simulated"]; print(d["duration_s"])'; }
+ahead=$(v); naive=$(v reader.read_threads=0)
+python3 -c "assert $naive > 1.2 * $ahead, ($naive, $ahead)" || fail "naive $naive, staging $ahead"
+rc=0; "$MILLRACE" -q run unet3d_a100 --virtual 2>err >out || rc=$?
+[ $rc = 2 ] && grep -q "storage model" err || fail "virtual without a model: $rc"
+echo "run, search: ok"

@@ -1,0 +1,151 @@
+/* The formulas on series small enough to compute by hand. */
+#include "metrics/metrics.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#define MS 1000000ull
+
+/* load, compute, barrier in ms; one after the other without gaps, plus 1 ms of other. */
+static struct mr_step make(uint64_t start_ms, unsigned load, unsigned compute, unsigned barrier)
+{
+    return (struct mr_step){.start_ns = start_ms * MS,
+                            .end_ns = (start_ms + load + compute + barrier + 1) * MS,
+                            .load_ns = load * MS,
+                            .compute_ns = compute * MS,
+                            .compute_wall_ns = compute * MS,
+                            .barrier_ns = barrier * MS,
+                            .samples = 2,
+                            .sample_bytes = 200,
+                            .read_bytes = 300,
+                            .block = 1};
+}
+
+static struct mr_metrics metrics;
+static struct mr_dlio_metrics dlio;
+
+static void utilisation_leaves_the_first_step_out(void **state)
+{
+    (void)state;
+    struct mr_step s[3] = {make(0, 50, 10, 0), make(61, 9, 10, 0), make(81, 4, 10, 0)};
+    for (uint32_t i = 0; i < 3; i++)
+        s[i].step = i;
+    struct mr_rank_series r = {.steps = s, .n = 3};
+    mr_metrics_compute(&r, 1, 1, &metrics);
+    assert_float_equal(metrics.au, 20.0 / (20 + 15), 1e-12);
+    assert_int_equal(metrics.au_steps, 2);
+    assert_true(isnan(metrics.au_warm));
+    assert_true(metrics.au_low >= 10.0 / 20 - 1e-12 && metrics.au_high <= 10.0 / 15 + 1e-12);
+    assert_float_equal(metrics.duration_s, 0.096, 1e-12);
+    assert_float_equal(metrics.samples_per_s, 6 / 0.096, 1e-9);
+    assert_float_equal(metrics.read_bytes_per_s, 900 / 0.096, 1e-6);
+    assert_float_equal(metrics.stalled_steps, 1, 1e-12);
+    assert_float_equal(metrics.stall_s.p50, 0.009, 1e-12);
+    assert_float_equal(metrics.stall_s.max, 0.050, 1e-12);
+    assert_float_equal(metrics.first_step_load_s, 0.050, 1e-12);
+    assert_float_equal(metrics.demand_bytes_per_s, 300 / 0.010, 1e-6);
+    assert_float_equal(metrics.supply_bytes_per_s, 900 / 0.096, 1e-6);
+}
+
+static void time_split_adds_up_and_takes_the_mean_over_ranks(void **state)
+{
+    (void)state;
+    struct mr_step a[2] = {make(0, 4, 10, 5), make(20, 4, 10, 5)}, b[2] = {make(0, 9, 10, 0), make(20, 9, 10, 0)};
+    a[1].checkpoint_ns = b[1].checkpoint_ns = 10 * MS;
+    struct mr_rank_series r[2] = {{.rank = 0, .steps = a, .n = 2}, {.rank = 1, .steps = b, .n = 2}};
+    mr_metrics_compute(r, 2, 1, &metrics);
+    const struct mr_split *s = &metrics.split;
+    assert_float_equal(s->compute + s->data + s->checkpoint + s->barrier + s->copy + s->other, 1, 1e-12);
+    assert_float_equal(s->compute, 0.4, 1e-12);
+    assert_float_equal(s->data, (8 / 50.0 + 18 / 50.0) / 2, 1e-12);
+    assert_float_equal(s->checkpoint, 0.2, 1e-12);
+    assert_float_equal(s->barrier, 0.1, 1e-12);
+    assert_int_equal(metrics.worst_rank, 1);
+    assert_float_equal(metrics.worst_split.data, 18 / 50.0, 1e-12);
+    assert_float_equal(metrics.ceiling, 1 / (1 - s->data - s->checkpoint), 1e-12);
+    assert_float_equal(metrics.imbalance, (19 - 16.5) / 16.5, 1e-12);
+    assert_float_equal(metrics.imbalance_cost_s, 2 * 0.0025, 1e-12);
+}
+
+static void checkpoints_take_the_slowest_rank(void **state)
+{
+    (void)state;
+    struct mr_checkpoint_event a[2] = {{.duration_ns = 100 * MS, .bytes = 1000},
+                                       {.duration_ns = 300 * MS, .bytes = 1000, .is_load = true}};
+    struct mr_checkpoint_event b[2] = {{.duration_ns = 200 * MS, .bytes = 500},
+                                       {.duration_ns = 100 * MS, .bytes = 500, .is_load = true}};
+    struct mr_rank_series r[2] = {{.checkpoints = a, .n_checkpoints = 2},
+                                  {.rank = 1, .checkpoints = b, .n_checkpoints = 2}};
+    mr_metrics_compute(r, 2, 1, &metrics);
+    assert_int_equal(metrics.saves, 1);
+    assert_int_equal(metrics.loads, 1);
+    assert_float_equal(metrics.save_s.max, 0.2, 1e-12);
+    assert_float_equal(metrics.save_bytes_per_s, 7500, 1e-6);
+    assert_float_equal(metrics.load_bytes_per_s, 5000, 1e-6);
+    struct mr_dlio_params p = {.batch_size = 1, .batch_size_eval = 1};
+    mr_dlio_compute(r, 2, &p, &dlio); /* DLIO looks at rank 0 alone */
+    assert_float_equal(dlio.save_duration_mean, 0.1, 1e-12);
+    assert_float_equal(dlio.save_io_mean, 1500 / 1073741824.0 / 0.1, 1e-15);
+}
+
+static void dlio_counts_two_steps_less_and_trims_the_first(void **state)
+{
+    (void)state;
+    struct mr_step s[4] = {make(0, 50, 10, 0), make(61, 9, 10, 0), make(81, 4, 10, 0), make(96, 4, 10, 0)};
+    struct mr_rank_series r = {.steps = s, .n = 4};
+    struct mr_dlio_params p = {
+        .batch_size = 2, .exclude_start = 1, .steps_per_epoch = 4, .record_bytes = 1048576, .au_target = 0.5};
+    mr_dlio_compute(&r, 1, &p, &dlio);
+    double trimmed = 0.111 - 0.060;
+    assert_int_equal(dlio.epochs, 1);
+    assert_float_equal(dlio.train_au_mean, 100 * 0.030 / trimmed, 1e-9);
+    assert_float_equal(dlio.train_throughput_mean, 2 * 2 / trimmed, 1e-9);
+    assert_float_equal(dlio.train_io_mean, 2 * 2 / trimmed, 1e-9);
+    assert_true(dlio.train_meets);
+    /* Two blocks: each loses its first step. */
+    s[2].block = s[3].block = 2;
+    mr_dlio_compute(&r, 1, &p, &dlio);
+    double one = 100 * 0.010 / (0.081 - 0.060), two = 100 * 0.010 / (0.030 - 0.014);
+    assert_float_equal(dlio.train_au_mean, (one + two) / 2, 1e-9);
+    assert_float_equal(dlio.train_throughput_mean, 0, 1e-12);
+}
+
+static void quantiles_interpolate(void **state)
+{
+    (void)state;
+    double v[] = {4, 1, 3, 2};
+    assert_float_equal(mr_quantile(v, 4, 0.5), 2.5, 1e-12);
+    assert_float_equal(mr_quantile(v, 4, 1), 4, 1e-12);
+    assert_float_equal(mr_quantile(v, 0, 0.5), 0, 1e-12);
+}
+
+static void an_empty_series_has_no_figures_and_does_not_crash(void **state)
+{
+    (void)state;
+    struct mr_rank_series r[2] = {{.rank = 0}, {.rank = 1}};
+    struct mr_dlio_params p = {.batch_size = 1, .batch_size_eval = 1};
+    mr_metrics_compute(r, 2, 1, &metrics);
+    mr_dlio_compute(r, 2, &p, &dlio);
+    assert_int_equal(metrics.steps, 0);
+    assert_true(isnan(metrics.au) && isnan(metrics.headroom));
+    assert_int_equal(dlio.epochs, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(utilisation_leaves_the_first_step_out),
+        cmocka_unit_test(time_split_adds_up_and_takes_the_mean_over_ranks),
+        cmocka_unit_test(checkpoints_take_the_slowest_rank),
+        cmocka_unit_test(dlio_counts_two_steps_less_and_trims_the_first),
+        cmocka_unit_test(quantiles_interpolate),
+        cmocka_unit_test(an_empty_series_has_no_figures_and_does_not_crash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
