@@ -14,6 +14,7 @@ struct bench_options {
     const char *only;     /* rows whose name contains it */
     const char *self;     /* this program, for child runs */
     unsigned rounds;
+    bool quick;           /* one round each: does everything run? */
     bool hot;             /* the floor of generation writes from a cached buffer, see floors.h */
 };
 
@@ -40,8 +41,8 @@ void bench_compare(const struct bench_options *o, const char *name, unsigned thr
                    void *user, double divide, const char *unit, double budget);
 /* A row without floor: value against a limit (0 = none). */
 void bench_value(const char *name, double value, const char *unit, bool at_most, double limit);
-/* A row that says that this build lacks a format. */
-void bench_absent(const char *name, const char *format);
+/* A row that says that this build or machine lacks something: a format, O_DIRECT. */
+void bench_absent(const char *name, const char *what);
 /* A row for something that does not work at all; counts as a miss. */
 void bench_failed(const char *name, const char *why);
 /* Runs fn(user, thread) on `threads` threads that start together; the time from then to the last one's end. */
@@ -57,6 +58,7 @@ int bench_child_main(int argc, char **argv);
 
 void bench_generate_all(const struct bench_options *o);
 void bench_read_all(const struct bench_options *o);
+void bench_loader_all(const struct bench_options *o);
 void bench_misc_all(const struct bench_options *o);
 
 #endif

@@ -168,7 +168,7 @@ void bench_compare(const struct bench_options *o, const char *name, unsigned thr
 {
     struct series p = {.n = 0}, f = {.n = 0};
     double ratio = 0;
-    for (unsigned again = 0; again <= MORE_ROUNDS; again++) {
+    for (unsigned again = 0; again <= (o->quick ? 0 : MORE_ROUNDS); again++) {
         for (unsigned i = 0; i < o->rounds; i++) { /* alternate who goes first */
             one(i % 2 ? floor : product, user, threads, i % 2 ? &f : &p);
             one(i % 2 ? product : floor, user, threads, i % 2 ? &p : &f);
@@ -200,9 +200,9 @@ void bench_value(const char *name, double value, const char *unit, bool at_most,
         emit("- | | |\n");
 }
 
-void bench_absent(const char *name, const char *format)
+void bench_absent(const char *name, const char *what)
 {
-    emit("| %s | | this build has no format '%s' | | | | | | | |\n", name, format);
+    emit("| %s | | not here: no %s | | | | | | | |\n", name, what);
 }
 
 void bench_failed(const char *name, const char *why)
@@ -285,7 +285,7 @@ static struct bench_options parse(int argc, char **argv)
 {
     static const struct option options[] = {{"dir", 1, NULL, 'd'},  {"millrace", 1, NULL, 'm'}, {"out", 1, NULL, 'o'},
                                             {"only", 1, NULL, 'y'}, {"rounds", 1, NULL, 'r'},
-                                            {"hot-floor", 0, NULL, 'h'}, {0}};
+                                            {"hot-floor", 0, NULL, 'h'}, {"quick", 0, NULL, 'q'}, {0}};
     struct bench_options o = {.dir = "bench-data", .self = "/proc/self/exe", .rounds = 5};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
@@ -295,10 +295,11 @@ static struct bench_options parse(int argc, char **argv)
         case 'y': o.only = optarg; break;
         case 'r': o.rounds = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'h': o.hot = true; break;
+        case 'q': o.quick = true; o.rounds = 1; break;
         default: exit(2);
         }
     if (optind < argc || o.rounds < 1 || o.rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u] [--hot-floor]\n",
+        fprintf(stderr, "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u] [--quick] [--hot-floor]\n",
                 ROUNDS_MAX);
         exit(2);
     }
@@ -319,6 +320,7 @@ int main(int argc, char **argv)
     bench_misc_all(&o);
     bench_generate_all(&o);
     bench_read_all(&o);
+    bench_loader_all(&o);
     bench_remove_tree(o.dir);
     emit("\n%u rows, %u budgets missed.\n", measured, missed);
     if (table && fclose(table) != 0)

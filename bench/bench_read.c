@@ -2,17 +2,12 @@
  * preads the same ranges (and decodes with the same library where decoding cannot be avoided). Both put samples one after
  * the other into a slab per thread that is larger than the caches, touched beforehand: the destination a batch has. */
 #include "base/common.h"
-#include "base/rng.h"
 #include "bench.h"
-#include "bench_case.h"
-#include "floors.h"
+#include "bench_set.h"
 
-#include <fcntl.h>
 #include <millrace/dataset.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BUDGET 0.85
 #define SLAB_BYTES (32 * MR_MIB)
@@ -50,10 +45,8 @@ static const struct read_case {
 
 struct context {
     const struct read_case *c;
-    char folder[4096];
-    struct mr_dataset *ds;
-    uint64_t n, *order, payload_bytes /* of one sample at most */, raw_bytes, reads;
-    struct floor_sample *samples;
+    struct bench_set set;
+    uint64_t reads;
     struct mr_dataset_reader *reader[THREADS_MAX];
     struct floor_reader *floor[THREADS_MAX];
     uint8_t *slab[THREADS_MAX];
@@ -62,7 +55,7 @@ struct context {
 
 static uint8_t *slot(const struct context *x, unsigned thread, uint64_t k)
 {
-    uint64_t room = MR_ALIGN_UP(x->payload_bytes + FLOOR_SLACK, 4096), slots = MR_MAX(SLAB_BYTES / room, (uint64_t)1);
+    uint64_t room = MR_ALIGN_UP(x->set.payload_bytes + FLOOR_SLACK, 4096), slots = MR_MAX(SLAB_BYTES / room, (uint64_t)1);
     return x->slab[thread] + k % slots * room;
 }
 
@@ -72,8 +65,8 @@ static void product_work(void *user, unsigned thread)
     struct mr_error err = {0};
     struct mr_sample s;
     for (uint64_t k = thread; k < x->reads; k += x->threads) {
-        uint64_t id = x->order[k % x->n];
-        if (mr_dataset_read(x->reader[thread], id, 0, slot(x, thread, k / x->threads), x->payload_bytes, &s, &err) < 0)
+        uint64_t id = x->set.order[k % x->set.n];
+        if (mr_dataset_read(x->reader[thread], id, 0, slot(x, thread, k / x->threads), x->set.payload_bytes, &s, &err) < 0)
             bench_die("%s, sample %llu: %s", x->c->set.name, (unsigned long long)id, err.message);
     }
 }
@@ -82,7 +75,7 @@ static void floor_work(void *user, unsigned thread)
 {
     struct context *x = user;
     for (uint64_t k = thread; k < x->reads; k += x->threads)
-        floor_read_sample(x->floor[thread], &x->samples[x->order[k % x->n]], slot(x, thread, k / x->threads));
+        floor_read_sample(x->floor[thread], &x->set.samples[x->set.order[k % x->set.n]], slot(x, thread, k / x->threads));
 }
 
 static void product(void *user, unsigned threads, struct bench_run *out)
@@ -101,74 +94,27 @@ static void floor_run(void *user, unsigned threads, struct bench_run *out)
     out->units = (double)x->reads;
 }
 
-static void shuffle(struct context *x)
-{
-    for (uint64_t i = 0; i < x->n; i++)
-        x->order[i] = i;
-    for (uint64_t i = x->n; i > 1; i--) {
-        uint64_t j = mr_rng_below(mr_rng_at(1, MR_RNG_TEST, i), i), t = x->order[i - 1];
-        x->order[i - 1] = x->order[j];
-        x->order[j] = t;
-    }
-}
-
-/* Where every sample lies; files of several samples are opened once, as the product keeps them open. */
-static void locate(struct context *x)
-{
-    struct mr_error err = {0};
-    int fd = -1;
-    uint64_t open_file = UINT64_MAX;
-    static struct mr_sample_place place;
-    for (uint64_t id = 0; id < x->n; id++) {
-        struct mr_sample s;
-        if (mr_dataset_locate(x->ds, id, &place, &err) < 0 ||
-            mr_dataset_read(x->reader[0], id, MR_DATASET_VERIFY, NULL, 0, &s, &err) < 0)
-            bench_die("%s: %s", x->c->set.name, err.message);
-        bool shared = x->c->set.samples_per_file > 1;
-        if (shared && place.file != open_file) {
-            open_file = place.file;
-            fd = open(place.path, O_RDONLY | O_CLOEXEC);
-        }
-        x->samples[id] = (struct floor_sample){.path = strdup(place.path), .fd = shared ? fd : -1, .offset = place.offset,
-                                               .bytes = place.bytes, .decoded_bytes = s.bytes};
-        x->payload_bytes = MR_MAX(x->payload_bytes, (uint64_t)s.bytes);
-        x->raw_bytes = MR_MAX(x->raw_bytes, place.bytes);
-    }
-}
-
 static bool prepare(const struct bench_options *o, struct context *x)
 {
-    struct bench_time time;
     struct mr_error err = {0};
     struct bench_run r;
-    snprintf(x->folder, sizeof x->folder, "%s/read", o->dir);
-    bench_remove_tree(x->folder);
-    if (bench_case_try(&x->c->set, x->folder, 2, &time, &err) < 0 || mr_dataset_open(x->folder, NULL, &x->ds, &err) < 0) {
-        bench_failed(x->c->set.name, err.message);
-        bench_remove_tree(x->folder);
+    if (!bench_set_make(o, &x->c->set, &x->set))
         return false;
-    }
-    x->n = mr_dataset_count(x->ds);
-    x->order = calloc(x->n, sizeof(*x->order));
-    x->samples = calloc(x->n, sizeof(*x->samples));
-    for (unsigned t = 0; t < THREADS_MAX; t++)
-        if (mr_dataset_reader_create(x->ds, &x->reader[t], &err) < 0)
-            bench_die("%s", err.message);
-    shuffle(x);
-    locate(x);
     for (unsigned t = 0; t < THREADS_MAX; t++) {
-        size_t bytes = MR_ALIGN_UP(SLAB_BYTES + x->payload_bytes + 2 * FLOOR_SLACK, 4096);
+        size_t bytes = MR_ALIGN_UP(SLAB_BYTES + x->set.payload_bytes + 2 * FLOOR_SLACK, 4096);
+        if (mr_dataset_reader_create(x->set.ds, &x->reader[t], &err) < 0)
+            bench_die("%s", err.message);
         x->slab[t] = aligned_alloc(4096, bytes);
         if (!x->slab[t])
             bench_die("no memory");
         memset(x->slab[t], 1, bytes);
-        x->floor[t] = floor_reader_create(x->c->decoder, x->raw_bytes);
+        x->floor[t] = floor_reader_create(x->c->decoder, x->set.raw_bytes);
     }
-    x->reads = x->n;
+    x->reads = x->set.n;
     floor_run(x, 1, &r); /* warms up, and says how many passes make a run long enough */
     product(x, 1, &r);
     double passes = RUN_SECONDS / r.time.wall_s;
-    x->reads = x->n * (uint64_t)MR_MAX(1.0, passes + 0.5);
+    x->reads = x->set.n * (uint64_t)MR_MAX(1.0, passes + 0.5);
     return true;
 }
 
@@ -178,11 +124,11 @@ static void check_equal(const struct context *x)
     struct mr_error err = {0};
     struct mr_sample s;
     uint8_t *dst = x->slab[0];
-    for (uint64_t id = 0; id < x->n; id += x->n / 7 + 1) {
+    for (uint64_t id = 0; id < x->set.n; id += x->set.n / 7 + 1) {
         if (mr_dataset_read(x->reader[0], id, 0, NULL, 0, &s, &err) < 0)
             bench_die("%s: %s", x->c->set.name, err.message);
-        memset(dst, 0, x->payload_bytes);
-        floor_read_sample(x->floor[0], &x->samples[id], dst);
+        memset(dst, 0, x->set.payload_bytes);
+        floor_read_sample(x->floor[0], &x->set.samples[id], dst);
         size_t skip = x->c->decoder == FLOOR_DEFLATE ? 128 : 0; /* the .npy header inside the deflated member */
         if (memcmp(dst + skip, s.data, s.bytes) != 0)
             bench_die("%s: the floor reads other bytes than the product (sample %llu)", x->c->set.name, (unsigned long long)id);
@@ -191,21 +137,12 @@ static void check_equal(const struct context *x)
 
 static void finish(struct context *x)
 {
-    int last = -1;
     for (unsigned t = 0; t < THREADS_MAX; t++) {
         mr_dataset_reader_free(x->reader[t]);
         floor_reader_free(x->floor[t]);
         free(x->slab[t]);
     }
-    mr_dataset_close(x->ds);
-    for (uint64_t id = 0; id < x->n; id++) {
-        free((char *)(uintptr_t)x->samples[id].path);
-        if (x->samples[id].fd >= 0 && x->samples[id].fd != last)
-            close(last = x->samples[id].fd);
-    }
-    free(x->samples);
-    free(x->order);
-    bench_remove_tree(x->folder);
+    bench_set_remove(&x->set);
 }
 
 void bench_read_all(const struct bench_options *o)

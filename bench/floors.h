@@ -37,4 +37,10 @@ void floor_reader_free(struct floor_reader *r);
 /* Puts the sample to dst, which is large enough. Dies on any error. */
 void floor_read_sample(struct floor_reader *r, const struct floor_sample *s, uint8_t *dst);
 
+/* Direct reads (O_DIRECT) of n samples in the given order with io_uring, `depth` in flight, the blocks of sample k into row
+ * k % rows. Files that are open must be so with O_DIRECT. False: not with this build, kernel or file system. */
+bool floor_can_read_direct(const char *folder);
+struct bench_time floor_read_direct(const struct floor_sample *samples, const uint64_t *order, uint64_t n, uint8_t *slab,
+                                    uint64_t rows, uint64_t row_bytes, unsigned depth);
+
 #endif

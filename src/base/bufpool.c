@@ -102,7 +102,7 @@ static void remove_from_hash(struct mr_bufpool *p, struct buffer *b)
 static void drop_idle(struct mr_bufpool *p, struct buffer **at)
 {
     struct buffer *b = *at;
-    *at = b->next_idle;
+    *at = b->next_idle; /* NOLINT(clang-analyzer-core.NullDereference): callers know that *at is one */
     remove_from_hash(p, b);
     munmap(b->addr, b->cap);
     p->owned -= b->cap;

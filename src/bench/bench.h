@@ -65,6 +65,7 @@ struct mr_bench_rank {
 struct mr_bench_board {
     _Atomic uint32_t stop; /* end soon, whatever the reason */
     uint32_t world;
+    _Atomic bool in_use; /* a thread that could not be ended may still look at it: never unmapped */
     uint64_t step_cap, checkpoint_cap;
     size_t map_bytes;
     struct mr_bench_rank *ranks;

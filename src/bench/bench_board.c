@@ -47,7 +47,7 @@ int mr_bench_board_create(uint32_t world, uint64_t steps, uint64_t checkpoints, 
 
 void mr_bench_board_free(struct mr_bench_board *b)
 {
-    if (b)
+    if (b && !b->in_use)
         munmap(b, b->map_bytes);
 }
 

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define WARM_BUFFER (1 << 20)
-#define MEASURE_MAX 2048u /* files looked at per rank, spread over the set */
+#define MEASURE_MAX 2048u /* files looked at per rank, spread over the set, when the cache was prepared */
+#define GLANCE_MAX 256u   /* when it was not: starting must stay quick */
 
 static int warm_file(struct mr_store *s, const char *path, void *buffer, struct mr_error *err)
 {
@@ -49,11 +50,11 @@ static int cool_file(struct mr_store *s, const char *path, struct mr_error *err)
 }
 
 static int measure(struct mr_store *s, const struct mr_dataset *ds, uint64_t first, uint64_t files, uint32_t world,
-                   struct mr_bench_cold *cold, struct mr_error *err)
+                   uint64_t most, struct mr_bench_cold *cold, struct mr_error *err)
 {
     char path[2 * MR_NAME_MAX];
     const char *list[1] = {path};
-    uint64_t mine = (files - first + world - 1) / world, stride = MR_MAX(1u, mine / MEASURE_MAX);
+    uint64_t mine = (files - first + world - 1) / world, stride = MR_MAX(1u, (mine + most - 1) / most);
     for (uint64_t k = 0; k < mine; k += stride) {
         struct mr_cold c;
         int rc = mr_dataset_file_path(ds, first + k * world, path, err);
@@ -99,7 +100,7 @@ int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t r
             rc = set_files(s, ds, mode, rank, info.files, world, stop, err);
         *cold = (struct mr_bench_cold){0};
         if (rc >= 0 && rank < info.files)
-            rc = measure(s, ds, rank, info.files, world, cold, err);
+            rc = measure(s, ds, rank, info.files, world, mode == MR_CACHE_ASIS ? GLANCE_MAX : MEASURE_MAX, cold, err);
     }
     mr_dataset_close(ds);
     mr_store_close(s);

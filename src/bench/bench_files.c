@@ -49,6 +49,10 @@ static void add_blob(const struct mr_workload *w, const struct mr_plan *p, uint3
     uint64_t bytes = w->model.model_size_bytes;
     if (rank >= p->checkpoint.model_files)
         return;
+    for (unsigned i = 0; i < w->checkpoint.files.n; i++) /* the application's own files, where they are known */
+        add(l, w->checkpoint.files.item[i], "model-%05u-%u.bin", rank, i);
+    if (w->checkpoint.files.n)
+        return;
     if (w->top.framework != MR_FRAMEWORK_TENSORFLOW || bytes < 1000) {
         add(l, bytes, "model-%05u.bin", rank);
         return;

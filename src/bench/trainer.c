@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define WATCH_NS (20 * MR_NS_PER_MS)
+#define LEAVE_NS (3 * MR_NS_PER_S)
 #define TICK_NS (200 * MR_NS_PER_MS)
 
 struct trainer {
@@ -495,13 +496,57 @@ static int open_all(struct trainer *t, struct mr_error *err)
     return mr_comm_agree(t->comm, rc, err);
 }
 
-static void close_all(struct trainer *t)
+/* Closing a loader waits for its threads, and a thread that reads from storage that hangs may never come back. After a
+ * failure or a stop the result matters more: the loader is closed by a thread of its own and left behind if that takes
+ * too long. What it may still touch then stays allocated until the process ends. */
+struct closer {
+    struct feed *feed;
+    atomic_bool done;
+};
+
+static void *close_feed(void *arg)
+{
+    struct closer *c = arg;
+    mr_feed_close(c->feed);
+    atomic_store(&c->done, true);
+    return NULL;
+}
+
+static void close_or_leave(struct feed *f, struct mr_bench_board *b)
+{
+    struct closer *c = f ? calloc(1, sizeof(*c)) : NULL;
+    pthread_t id;
+    if (!c)
+        return;
+    c->feed = f;
+    if (pthread_create(&id, NULL, close_feed, c) != 0) {
+        b->in_use = true;
+        return;
+    }
+    uint64_t until = mr_now_ns() + LEAVE_NS;
+    while (!atomic_load(&c->done) && mr_now_ns() < until)
+        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_NS_PER_MS, NULL);
+    if (!atomic_load(&c->done)) {
+        b->in_use = true;
+        pthread_detach(id);
+        return;
+    }
+    pthread_join(id, NULL);
+    free(c);
+}
+
+static void close_all(struct trainer *t, bool broken)
 {
     struct rusage use;
     if (t->train && t->active == t->train)
         mr_feed_stats(t->train, &t->me->loader);
-    mr_feed_close(t->train);
-    mr_feed_close(t->eval);
+    if (broken) {
+        close_or_leave(t->train, t->board);
+        close_or_leave(t->eval, t->board);
+    } else {
+        mr_feed_close(t->train);
+        mr_feed_close(t->eval);
+    }
     mr_checkpointer_close(t->saver);
     free(t->files);
     free(t->device);
@@ -534,6 +579,6 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     if (rc)
         atomic_store(&p->board->stop, 1);
     stop_watcher(&t);
-    close_all(&t);
+    close_all(&t, rc != 0);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* The synchronous checkpoint engine: see <millrace/checkpoint.h> for the contract and README.md for the invariants C1 to C6
- * that the comments refer to.
+/* The synchronous checkpoint engine: see <millrace/checkpoint.h> for the contract and README.md for the invariants C1
+ * to C6 that the comments refer to.
  *
  *   begin (leader)   clear what a killed save left, make step-N.tmp
  *   write (all)      files through one buffer per thread; a part list per rank
@@ -29,6 +29,7 @@
 #define BUFFER_DEFAULT (4 * MR_MIB)
 #define BUFFER_MAX MR_GIB
 #define THREADS_MAX 1024
+#define HASH_BLOCK (4 * MR_CONTENT_BLOCK)
 #define FILE_PATH (MR_CHECKPOINT_PATH + 256)
 
 struct mr_checkpointer {
@@ -53,12 +54,14 @@ static int check_params(const struct mr_checkpoint_params *p, struct mr_error *e
     if (!p->folder || !*p->folder || p->world == 0 || p->rank >= p->world)
         return mr_error_plain(err, MR_E_USAGE, "a checkpointer needs a folder and a rank below its world");
     if (strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "the checkpoint folder's path has %zu bytes, more than %d", strlen(p->folder),
-                              MR_CHECKPOINT_FOLDER_MAX);
+        return mr_error_plain(err, MR_E_USAGE, "the checkpoint folder's path has %zu bytes, more than %d",
+                              strlen(p->folder), MR_CHECKPOINT_FOLDER_MAX);
     if (p->world > 1 && !p->agree)
         return mr_error_plain(err, MR_E_USAGE, "a checkpointer of %u ranks needs a way to agree", p->world);
     if (p->threads > THREADS_MAX || p->buffer_bytes > BUFFER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "a checkpointer takes up to %d threads and %" PRIu64 " bytes of buffer, not %u and %" PRIu64,
+        return mr_error_plain(err, MR_E_USAGE,
+                              "a checkpointer takes up to %d threads and %" PRIu64
+                              " bytes of buffer, not %u and %" PRIu64,
                               THREADS_MAX, BUFFER_MAX, p->threads, p->buffer_bytes);
     return 0;
 }
@@ -117,19 +120,31 @@ static uint64_t content_key(const struct job *j, const struct mr_checkpoint_entr
     return XXH3_64bits_withSeed(e->name, strlen(e->name), j->list.step);
 }
 
-static int write_pieces(struct job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o, XXH3_state_t *hash,
-                        struct mr_error *err)
+/* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
+ * buffer holds from the start (run_job) and nobody else writes to. */
+static void make_piece(const struct job *j, uint64_t key, uint64_t at, uint8_t *buf, size_t len, XXH3_state_t *hash)
+{
+    const struct mr_content content = {.seed = j->c->p.seed};
+    for (size_t done = 0; done < len;) {
+        size_t n = MR_MIN((size_t)HASH_BLOCK, len - done);
+        if (j->c->p.random_content)
+            mr_content_fill(&content, key, at + done, buf + done, n);
+        XXH3_64bits_update(hash, buf + done, n);
+        done += n;
+    }
+}
+
+static int write_pieces(struct job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
+                        XXH3_state_t *hash, struct mr_error *err)
 {
     const struct mr_checkpoint_params *p = &j->c->p;
-    struct mr_content content = {.seed = p->seed, .compress_percent = p->random_content ? 0 : 100};
     uint64_t key = content_key(j, e);
     for (uint64_t at = 0; at < e->bytes;) {
         size_t n = (size_t)MR_MIN(p->buffer_bytes, e->bytes - at);
         int rc = check_stop(j, err);
         if (rc)
             return rc;
-        mr_content_fill(&content, key, at, buf, n);
-        XXH3_64bits_update(hash, buf, n);
+        make_piece(j, key, at, buf, n, hash);
         uint64_t start = mr_now_ns();
         rc = mr_object_write(o, buf, n, at, err);
         atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
@@ -178,13 +193,14 @@ static int save_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     return rc ? rc : closed;
 }
 
-static int read_pieces(struct job *j, const struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o, XXH3_state_t *hash,
-                       struct mr_error *err)
+static int read_pieces(struct job *j, const struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
+                       XXH3_state_t *hash, struct mr_error *err)
 {
     uint64_t size;
     int rc = mr_object_size(o, &size, err);
     if (!rc && size != e->bytes)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64, o->path, size, e->bytes);
+        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64,
+                            o->path, size, e->bytes);
     for (uint64_t at = 0; !rc && at < e->bytes;) {
         size_t n = (size_t)MR_MIN(j->c->p.buffer_bytes, e->bytes - at);
         rc = check_stop(j, err);
@@ -199,8 +215,9 @@ static int read_pieces(struct job *j, const struct mr_checkpoint_entry *e, uint8
     }
     uint64_t have = XXH3_64bits_digest(hash);
     if (!rc && have != e->hash)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64, o->path, e->hash,
-                            have);
+        rc =
+            mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64,
+                           o->path, e->hash, have);
     if (rc == MR_E_CORRUPT)
         mr_error_hint(err, "load an older checkpoint");
     return rc;
@@ -215,7 +232,8 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
     int rc = mr_object_open(j->c->store, path, MR_OBJ_READ | (j->c->p.direct ? MR_OBJ_DIRECT : 0), &o, err);
     if (rc == -ENOENT) {
-        mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it with %" PRIu64 " bytes", path, e->bytes);
+        mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it with %" PRIu64 " bytes",
+                       path, e->bytes);
         mr_error_hint(err, "load an older checkpoint");
         return MR_E_CORRUPT;
     }
@@ -242,7 +260,9 @@ static int run_job(struct job *j, mr_work_fn *fn, struct mr_error *err)
     j->buffers = calloc(threads, sizeof(*j->buffers));
     int rc = j->buffers ? 0 : -ENOMEM;
     for (unsigned i = 0; i < threads && !rc; i++)
-        if (!(j->buffers[i] = aligned_alloc(4096, j->c->p.buffer_bytes)))
+        if ((j->buffers[i] = aligned_alloc(4096, j->c->p.buffer_bytes)))
+            memset(j->buffers[i], 0, j->c->p.buffer_bytes);
+        else
             rc = -ENOMEM;
     if (rc)
         mr_error_set(err, rc, "cannot get %u buffers of %" PRIu64 " bytes", threads, j->c->p.buffer_bytes);
@@ -257,7 +277,8 @@ static int run_job(struct job *j, mr_work_fn *fn, struct mr_error *err)
 
 /* ---- lists ---- */
 
-static int write_list(struct job *j, const char *path, const struct mr_checkpoint_list *l, bool durable, struct mr_error *err)
+static int write_list(struct job *j, const char *path, const struct mr_checkpoint_list *l, bool durable,
+                      struct mr_error *err)
 {
     char *text;
     struct mr_object *o = NULL;
@@ -411,7 +432,8 @@ static int take_files(struct job *j, const struct mr_checkpoint_file *files, uin
         if (rc)
             return rc;
         if (files[i].bytes > INT64_MAX)
-            return mr_error_plain(err, MR_E_USAGE, "checkpoint file '%s' of %" PRIu64 " bytes is too large", files[i].name, files[i].bytes);
+            return mr_error_plain(err, MR_E_USAGE, "checkpoint file '%s' of %" PRIu64 " bytes is too large",
+                                  files[i].name, files[i].bytes);
         struct mr_checkpoint_entry *e = &j->list.items[j->list.n++];
         *e = (struct mr_checkpoint_entry){.bytes = files[i].bytes, .rank = j->c->p.rank};
         memcpy(e->name, files[i].name, strlen(files[i].name) + 1);
@@ -495,9 +517,12 @@ static int locate(struct mr_checkpointer *c, uint64_t *step, char dir[MR_CHECKPO
         rc = 0;
     } else if (*step == UINT64_MAX) {
         rc = mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'%s", c->folder,
-                            rc == -ENOENT ? ": the folder does not exist" : d.n ? ", only unfinished ones" : "");
+                            rc == -ENOENT ? ": the folder does not exist"
+                            : d.n         ? ", only unfinished ones"
+                                          : "");
     } else {
-        rc = mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", *step, c->folder);
+        rc = mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", *step,
+                            c->folder);
         if (newest != UINT64_MAX)
             mr_error_hint(err, "the newest is of step %" PRIu64, newest);
     }
@@ -515,8 +540,8 @@ int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_er
     return rc;
 }
 
-/* Keeps what this rank reads. With as many ranks as saved that is one rank's share; with fewer or more, every file is still
- * read by exactly one rank (C5). */
+/* Keeps what this rank reads. With as many ranks as saved that is one rank's share; with fewer or more, every file is
+ * still read by exactly one rank (C5). */
 static void keep_share(struct mr_checkpointer *c, uint32_t shift, struct mr_checkpoint_list *l)
 {
     size_t n = 0;
@@ -546,7 +571,8 @@ static int load_share(struct job *j, uint64_t step, uint32_t shift, char dir[MR_
     if (rc)
         return rc;
     if (j->list.step != step)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is of step %" PRIu64 ", its folder's name says %" PRIu64, path, j->list.step, step);
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is of step %" PRIu64 ", its folder's name says %" PRIu64, path,
+                              j->list.step, step);
     keep_share(c, shift, &j->list);
     return run_job(j, load_one, err);
 }

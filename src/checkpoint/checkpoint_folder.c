@@ -16,9 +16,11 @@
 static const char *const suffix_of[] = {
     [MR_CHECKPOINT_COMPLETE] = "", [MR_CHECKPOINT_OLD] = ".old", [MR_CHECKPOINT_TMP] = ".tmp"};
 
-void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind, char out[MR_CHECKPOINT_PATH])
+void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind,
+                            char out[MR_CHECKPOINT_PATH])
 {
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/step-%012" PRIu64 "%s", MR_CHECKPOINT_FOLDER_MAX, folder, step, suffix_of[kind]);
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/step-%012" PRIu64 "%s", MR_CHECKPOINT_FOLDER_MAX, folder, step,
+             suffix_of[kind]);
 }
 
 /* Only names that mr_checkpoint_dir_path makes: sscanf would also take "step- 5" and "step--5". */
@@ -61,7 +63,8 @@ static int by_step(const void *a, const void *b)
     return x->step != y->step ? (x->step > y->step ? 1 : -1) : (int)x->kind - (int)y->kind;
 }
 
-int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out, struct mr_error *err)
+int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out,
+                            struct mr_error *err)
 {
     struct mr_checkpoint_dirs d = {0};
     int rc = s->ops->list(s, folder, collect, &d, err);
@@ -160,7 +163,8 @@ int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct m
             continue;
         mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, path);
         mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE, final);
-        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path, final, err) : mr_checkpoint_dir_remove(s, path, err);
+        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path, final, err)
+                                              : mr_checkpoint_dir_remove(s, path, err);
     }
     mr_checkpoint_dirs_done(&d);
     return rc;

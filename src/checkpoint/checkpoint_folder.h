@@ -29,8 +29,10 @@ struct mr_checkpoint_dirs {
     size_t n, cap;
 };
 
-void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind, char out[MR_CHECKPOINT_PATH]);
-int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out, struct mr_error *err);
+void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind,
+                            char out[MR_CHECKPOINT_PATH]);
+int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out,
+                            struct mr_error *err);
 void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
 /* Whether item i is what a reader should use for its step. */
 bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i);

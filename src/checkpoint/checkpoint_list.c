@@ -1,5 +1,5 @@
-/* Reads and writes the list of a checkpoint. The text comes from disk and is not trusted: a list either passes every check
- * of the header or is refused with the path and the entry. */
+/* Reads and writes the list of a checkpoint. The text comes from disk and is not trusted: a list either passes every
+ * check of the header or is refused with the path and the entry. */
 #include "checkpoint/checkpoint_list.h"
 
 #include "base/common.h"
@@ -34,7 +34,8 @@ int mr_checkpoint_name_check(const char *name, size_t cap, struct mr_error *err)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const struct mr_checkpoint_entry *const *)a)->name, (*(const struct mr_checkpoint_entry *const *)b)->name);
+    return strcmp((*(const struct mr_checkpoint_entry *const *)a)->name,
+                  (*(const struct mr_checkpoint_entry *const *)b)->name);
 }
 
 int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error *err)
@@ -48,8 +49,9 @@ int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error
     int rc = 0;
     for (size_t i = 1; i < l->n && !rc; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            rc = mr_error_plain(err, MR_E_USAGE, "two files of one checkpoint are named '%s' (ranks %u and %u)", sorted[i]->name,
-                                MR_MIN(sorted[i - 1]->rank, sorted[i]->rank), MR_MAX(sorted[i - 1]->rank, sorted[i]->rank));
+            rc = mr_error_plain(err, MR_E_USAGE, "two files of one checkpoint are named '%s' (ranks %u and %u)",
+                                sorted[i]->name, MR_MIN(sorted[i - 1]->rank, sorted[i]->rank),
+                                MR_MAX(sorted[i - 1]->rank, sorted[i]->rank));
     free(sorted);
     return rc;
 }
@@ -62,8 +64,9 @@ int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, s
         const struct mr_checkpoint_entry *e = &l->items[i];
         char hash[HASH_DIGITS + 1];
         snprintf(hash, sizeof hash, "%016" PRIx64, e->hash);
-        ok = json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:I}", "name", e->name, "bytes", (json_int_t)e->bytes, "xxh3",
-                                                    hash, "rank", (json_int_t)e->rank)) == 0;
+        ok = json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:I}", "name", e->name, "bytes",
+                                                    (json_int_t)e->bytes, "xxh3", hash, "rank", (json_int_t)e->rank)) ==
+             0;
     }
     json_t *root = ok ? json_pack("{s:s, s:I, s:I, s:b, s:O}", "schema", SCHEMA, "step", (json_int_t)l->step, "world",
                                   (json_int_t)l->world, "fsync", (int)l->fsync, "files", files)
@@ -86,7 +89,8 @@ static bool parse_hash(const char *text, uint64_t *out)
     return true;
 }
 
-static int parse_entry(json_t *file, size_t i, const char *path, uint32_t world, struct mr_checkpoint_entry *e, struct mr_error *err)
+static int parse_entry(json_t *file, size_t i, const char *path, uint32_t world, struct mr_checkpoint_entry *e,
+                       struct mr_error *err)
 {
     const char *name, *hash;
     size_t len;
@@ -95,11 +99,12 @@ static int parse_entry(json_t *file, size_t i, const char *path, uint32_t world,
     if (json_unpack(file, "{s:s%, s:I, s:s, s:I}", "name", &name, &len, "bytes", &bytes, "xxh3", &hash, "rank", &rank))
         return mr_error_plain(err, MR_E_CORRUPT, "'%s': file %zu of the list lacks name, bytes, xxh3 or rank", path, i);
     if (strlen(name) != len || mr_checkpoint_name_check(name, sizeof e->name, &why))
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s': file %zu of the list has a name that no checkpoint has", path, i);
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s': file %zu of the list has a name that no checkpoint has", path,
+                              i);
     if (bytes < 0 || rank < 0 || rank >= world || !parse_hash(hash, &e->hash))
         return mr_error_plain(err, MR_E_CORRUPT,
-                              "'%s': file '%s' of the list has bad figures: %" JSON_INTEGER_FORMAT " bytes, rank %" JSON_INTEGER_FORMAT
-                              " of %u, xxh3 '%.20s'",
+                              "'%s': file '%s' of the list has bad figures: %" JSON_INTEGER_FORMAT
+                              " bytes, rank %" JSON_INTEGER_FORMAT " of %u, xxh3 '%.20s'",
                               path, name, bytes, rank, world, hash);
     memcpy(e->name, name, len + 1);
     e->bytes = (uint64_t)bytes;
@@ -114,10 +119,11 @@ static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list 
     int fsync;
     json_t *files, *file;
     size_t i;
-    if (json_unpack(root, "{s:s, s:I, s:I, s:b, s:o}", "schema", &schema, "step", &step, "world", &world, "fsync", &fsync, "files",
-                    &files) ||
+    if (json_unpack(root, "{s:s, s:I, s:I, s:b, s:o}", "schema", &schema, "step", &step, "world", &world, "fsync",
+                    &fsync, "files", &files) ||
         !json_is_array(files) || step < 0 || world < 1 || world > UINT32_MAX)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is not the list of a checkpoint: want schema, step, world, fsync, files", path);
+        return mr_error_plain(err, MR_E_CORRUPT,
+                              "'%s' is not the list of a checkpoint: want schema, step, world, fsync, files", path);
     if (strcmp(schema, SCHEMA) != 0) {
         mr_error_plain(err, MR_E_CORRUPT, "'%s' has schema '%.64s', this program reads '" SCHEMA "'", path, schema);
         return mr_error_hint(err, "was it written by another version? see 'millrace --version'");
@@ -126,7 +132,8 @@ static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list 
     l->items = calloc(MR_MAX(json_array_size(files), 1u), sizeof(*l->items));
     if (!l->items)
         return mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
-    json_array_foreach(files, i, file) {
+    json_array_foreach(files, i, file)
+    {
         int rc = parse_entry(file, i, path, l->world, &l->items[l->n++], err);
         if (rc)
             return rc;
@@ -138,14 +145,15 @@ static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list 
                             : 0;
 }
 
-int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, struct mr_checkpoint_list *out, struct mr_error *err)
+int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, struct mr_checkpoint_list *out,
+                             struct mr_error *err)
 {
     json_error_t why;
     struct mr_checkpoint_list l = {0};
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!root) {
-        mr_error_plain(err, MR_E_CORRUPT, "'%s' is not JSON: %s (line %d, offset %d of %zu)", path, why.text, why.line, why.position,
-                       len);
+        mr_error_plain(err, MR_E_CORRUPT, "'%s' is not JSON: %s (line %d, offset %d of %zu)", path, why.text, why.line,
+                       why.position, len);
         return mr_error_hint(err, "use another checkpoint");
     }
     int rc = parse_root(root, path, &l, err);

@@ -1,8 +1,8 @@
-/* The list of a checkpoint: which files it has, how long each is, what each hashes to and which rank wrote it. Kept as JSON
- * (checkpoint.json, and one part per rank while a save is under way); doc/checkpoint.md describes the keys.
+/* The list of a checkpoint: which files it has, how long each is, what each hashes to and which rank wrote it. Kept as
+ * JSON (checkpoint.json, and one part per rank while a save is under way); doc/checkpoint.md describes the keys.
  *
- * A list that was read is safe to use: file names are plain names (no '/', no leading '.', no control characters, none of
- * ours), no name occurs twice, every rank is below the world. */
+ * A list that was read is safe to use: file names are plain names (no '/', no leading '.', no control characters, none
+ * of ours), no name occurs twice, every rank is below the world. */
 #ifndef MR_CHECKPOINT_CHECKPOINT_LIST_H
 #define MR_CHECKPOINT_CHECKPOINT_LIST_H
 
@@ -34,8 +34,10 @@ int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error
 /* malloc'ed text. */
 int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, struct mr_error *err);
 /* MR_E_CORRUPT names `path` and the place. */
-int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, struct mr_checkpoint_list *out, struct mr_error *err);
-int mr_checkpoint_list_append(struct mr_checkpoint_list *l, const struct mr_checkpoint_list *more, struct mr_error *err);
+int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, struct mr_checkpoint_list *out,
+                             struct mr_error *err);
+int mr_checkpoint_list_append(struct mr_checkpoint_list *l, const struct mr_checkpoint_list *more,
+                              struct mr_error *err);
 void mr_checkpoint_list_done(struct mr_checkpoint_list *l);
 
 #endif

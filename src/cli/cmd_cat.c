@@ -106,7 +106,7 @@ static int run_cat(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_dataset *ds;
     int64_t id;
     if (mr_parse_int(o->id, &id) < 0 || id < 0)
-        return mr_error_plain(err, MR_E_USAGE, "bad sample number '%s'", o->id);
+        return mr_error_plain(err, MR_E_USAGE, "bad sample number '%s': want a whole number from 0 up", o->id);
     if (o->raw && o->json)
         return mr_error_plain(err, MR_E_USAGE, "--raw and --json exclude each other");
     int r = mr_dataset_open(o->folder, o->store, &ds, err);

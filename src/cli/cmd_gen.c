@@ -397,14 +397,14 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     struct mr_comm *c = NULL;
     struct mr_store *store = NULL;
     int r = open_ranks(o, &c, err);
-    if (r < 0) {
+    if (r < 0 || !c) {
         mr_comm_close(c);
         return r;
     }
     r = mr_store_open(o->store, &store, err);
-    if (r >= 0 && c->world > 1 && !(store->ops->caps & MR_STORE_CAP_PERSISTENT) && !store->ops->is_shim)
+    if (r >= 0 && c->world > 1 && !(mr_store_caps(store) & MR_STORE_CAP_PERSISTENT))
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
-    if (r >= 0 && !(store->ops->caps & MR_STORE_CAP_CONTENT) && !store->ops->is_shim)
+    if (r >= 0 && !(mr_store_caps(store) & MR_STORE_CAP_CONTENT))
         r = mr_error_plain(err, MR_E_USAGE, "store '%s' keeps nothing: a data set cannot be written to it", o->store);
     r = mr_comm_agree(c, r, err);
     for (unsigned i = 0; r >= 0 && i < n; i++)
@@ -445,11 +445,33 @@ static int dry_run(const struct gen_options *o, struct split *splits, unsigned n
     return r < 0 ? r : report(o, splits, n, err);
 }
 
+/* A flag that only one format obeys is refused with another: it would do nothing. A workload may hold such keys, as DLIO's
+ * files do, so only the words of the command line count. */
+static int refuse_idle_flags(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_error *err)
+{
+    static const struct {
+        const char *flag, *format;
+    } only[] = {{"--chunk", "hdf5"}, {"--quality", "jpeg"}};
+    for (int i = 0; i < ctx->argc && strcmp(ctx->argv[i], "--") != 0; i++)
+        for (size_t k = 0; k < MR_ARRAY_LEN(only); k++) {
+            size_t len = strlen(only[k].flag);
+            bool given = !strncmp(ctx->argv[i], only[k].flag, len) && (ctx->argv[i][len] == '\0' || ctx->argv[i][len] == '=');
+            if (given && strcmp(o->spec.format, only[k].format) != 0) {
+                mr_error_plain(err, MR_E_USAGE, "'%s' has no effect with format '%s'", only[k].flag, o->spec.format);
+                mr_error_hint(err, "leave it out, or give --format %s", only[k].format);
+                return MR_E_USAGE;
+            }
+        }
+    return 0;
+}
+
 static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct gen_options *o = ctx->options;
     struct split splits[2] = {{0}};
     int r = apply_workload(ctx, o, err);
+    if (r >= 0)
+        r = refuse_idle_flags(ctx, o, err);
     if (r < 0)
         return r;
     if (!*o->folder)

@@ -483,6 +483,23 @@ static int run_ranks(struct run *r, struct mr_error *err)
     return finish(r, err);
 }
 
+/* DLIO's first command: generate_data without train. */
+static int generate_only(struct run *r, struct mr_error *err)
+{
+    int rc = mr_run_prepare_data(r, err);
+    if (rc)
+        return rc;
+    if (r->opt->json)
+        return mr_cli_print_json(stdout,
+                                 json_pack("{s:s, s:s, s:b, s:I, s:I}", "schema", "millrace.run_generate/1", "folder",
+                                           r->data, "generated", r->made_data, "train_samples",
+                                           (json_int_t)r->info.samples, "train_bytes", (json_int_t)r->info.file_bytes),
+                                 err);
+    printf("the data set %s in '%s': %llu training samples\n", r->made_data ? "was generated" : "was there already",
+           r->data, (unsigned long long)r->info.samples);
+    return 0;
+}
+
 static int run_real(struct run *r, struct mr_error *err)
 {
     int rc = 0;
@@ -493,7 +510,10 @@ static int run_real(struct run *r, struct mr_error *err)
         rc = MR_E_INTERNAL; /* rank 0 says what all agreed on */
     if (!rc)
         rc = run_ranks(r, err);
+    bool removes = r->made_data && !r->w->dataset.keep_files && (!r->comm || r->comm->rank == 0);
     mr_comm_close(r->comm);
+    if (removes && !rc) /* all ranks have ended */
+        rc = mr_run_remove_data(r, err);
     mr_bench_board_free(r->board);
     free(r->series);
     free(r->metrics);
@@ -514,6 +534,13 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return dry_run(&r, err);
     if (o->is_virtual)
         return mr_run_virtual(&r, err);
+    const struct mr_conf_workflow *flow = &r.w->workflow;
+    if (!flow->train && !flow->checkpoint && (flow->generate_data || o->generate))
+        return generate_only(&r, err);
+    if (!flow->train && !flow->checkpoint) {
+        mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: train, checkpoint and generate_data are off");
+        return mr_error_hint(err, "set 'workflow.train=true'");
+    }
     if (*o->sweep)
         return mr_run_sweep(&r, err);
     return o->find_max ? mr_run_find_max(&r, err) : run_real(&r, err);

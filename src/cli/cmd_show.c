@@ -159,7 +159,7 @@ static int show_sample(const struct show_options *o, const struct mr_dataset *ds
     struct mr_sample_place p;
     char path[4 * MR_NAME_MAX];
     if (mr_parse_int(o->id, &id) < 0 || id < 0)
-        return mr_error_plain(err, MR_E_USAGE, "bad sample number '%s'", o->id);
+        return mr_error_plain(err, MR_E_USAGE, "bad sample number '%s': want a whole number from 0 up", o->id);
     int r = mr_dataset_locate(ds, (uint64_t)id, &p, err);
     if (r < 0)
         return r;

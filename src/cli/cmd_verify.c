@@ -204,7 +204,9 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_verify_result sum = {0}, one;
     struct mr_store *store = NULL;
     char paths[2][2 * MR_NAME_MAX];
-    int r = mr_store_open(o->store, &store, err);
+    int r = o->quick && (o->sample_rate < 1 || o->by_sample)
+                ? mr_error_plain(err, MR_E_USAGE, "--quick reads no data: --sample-rate and --by-sample have no effect with it")
+                : mr_store_open(o->store, &store, err);
     unsigned n = r < 0 ? 0 : splits_of(store, o->folder, paths);
     for (unsigned i = 0; r >= 0 && i < n; i++) {
         r = verify_one(ctx, paths[i], &sink, store, &one, err);

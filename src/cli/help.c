@@ -100,8 +100,8 @@ static void print_facts(FILE *out, const struct mr_option_table *t, const struct
         mr_strbuf_printf(&s, "Value: %s", mr_option_type_name(o));
         char min[32], max[32];
         if (o->min != 0 || o->max != 0)
-            mr_strbuf_printf(&s, ", %s to %s%s", mr_option_bound_text(o, o->min, min, sizeof min),
-                             mr_option_bound_text(o, o->max, max, sizeof max),
+            mr_strbuf_printf(&s, ", %s to %s%s", mr_option_bound_text(o->min, min, sizeof min),
+                             mr_option_bound_text(o->max, max, sizeof max),
                              o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s"
                              : o->type == MR_OPT_BYTES                            ? " bytes"
                                                                                   : "");

@@ -158,6 +158,8 @@ static int dispatch(int argc, char *const *argv, struct mr_arena *a, struct mr_e
 {
     struct mr_globals globals = {0};
     int used = 0;
+    while (argc > 1 && (!strcmp(argv[0], "-q") || !strcmp(argv[0], "-v")) && !strcmp(argv[1], "--version"))
+        argc--, argv++;
     if (argc > 0 && (!strcmp(argv[0], "--version") || !strcmp(argv[0], "version"))) {
         bool json = argc == 2 && !strcmp(argv[1], "--json");
         if (argc > 1 && !json)

@@ -4,6 +4,8 @@
 #include "base/strbuf.h"
 #include "cli/run_internal.h"
 #include "dataset/dataset_parts.h"
+#include "dataset/generate.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -177,7 +179,7 @@ static int find_split(struct run *r, const char *split, struct mr_dataset_info *
         return rc;
     }
     if (!*made && (r->opt->generate || r->w->workflow.generate_data)) {
-        *made = true;
+        *made = r->made_data = true;
         rc = generate(r, err);
         return rc ? rc : look(path, info, err);
     }
@@ -204,6 +206,23 @@ static void fit(struct run *r, bool eval, const struct mr_dataset_info *in)
         d->num_samples_per_file = 1;
     }
     *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
+}
+
+int mr_run_remove_data(const struct run *r, struct mr_error *err)
+{
+    struct mr_store *s;
+    char path[4200];
+    bool removed;
+    int rc = mr_store_open("posix", &s, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; rc >= 0 && i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", r->data, i ? "valid" : "train");
+        if (access(path, F_OK) == 0)
+            rc = mr_gen_remove(s, path, &removed, err);
+    }
+    mr_store_close(s);
+    return rc < 0 ? rc : 0;
 }
 
 int mr_run_prepare_data(struct run *r, struct mr_error *err)

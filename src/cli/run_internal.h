@@ -27,8 +27,9 @@ struct run_trust {
     double ceiling_bytes_per_s;
     double ceiling_share;     /* samples/s of a rank / ceiling */
     unsigned cpus, threads;   /* usable; threads of all local ranks */
+    double cpu_share;         /* of the usable CPUs, taken by the reading threads */
     uint64_t clock_step_ns;   /* smallest step of the clock */
-    uint64_t timer_late_ns;   /* median lateness of a 1 ms sleep */
+    uint64_t timer_late_ns;   /* median lateness of a short sleep */
     struct mr_strings doubts; /* one line each; empty: nothing found */
 };
 
@@ -50,12 +51,15 @@ struct run {
     int code; /* of the run; 0 or what made it incomplete */
     struct mr_error why;
     struct run_live *live;
+    bool made_data; /* the data set was generated for this run */
 };
 
 void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
 
 /* run_data.c: finds the data set, makes it when allowed, fits the plan to it. Before the ranks start. */
 int mr_run_prepare_data(struct run *r, struct mr_error *err);
+/* dataset.keep_files=false: removes what this run generated. */
+int mr_run_remove_data(const struct run *r, struct mr_error *err);
 /* Starts this program again with other words (NULL-terminated, without the program's name) and waits. stdout goes to
  * `stdout_fd` (-1: nowhere). Returns the exit status, or a negative code. */
 int mr_run_self(char *const *words, int stdout_fd, const atomic_bool *stop, struct mr_error *err);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define LINE_EVERY_NS (10 * MR_NS_PER_S)
@@ -80,9 +81,9 @@ static void put_limiter(const struct mr_bench_loader_stats *s, struct mr_strbuf 
     double all = (double)(t->read_ns + t->decode_ns + t->transform_ns + t->idle_ns);
     if (all <= 0 || !s->limiter[0])
         return;
-    mr_strbuf_printf(out, " | %s: workers %.0f %% reading, %.0f %% decoding, %.0f %% idle", s->limiter,
-                     100 * (double)t->read_ns / all, 100 * (double)(t->decode_ns + t->transform_ns) / all,
-                     100 * (double)t->idle_ns / all);
+    mr_strbuf_printf(out, " | %s: workers %.0f %% reading, %.0f %% decoding, %.0f %% idle",
+                     strcmp(s->limiter, "consumer") ? s->limiter : "compute", 100 * (double)t->read_ns / all,
+                     100 * (double)(t->decode_ns + t->transform_ns) / all, 100 * (double)t->idle_ns / all);
 }
 
 static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,10 +86,36 @@ static void put_dlio_checkpoint(json_t *m, const struct mr_dlio_metrics *d, cons
         json_object_set_new(m, "checkpoint_size_GB", real(d->checkpoint_gib));
 }
 
+/* /proc/cpuinfo or /proc/meminfo as {"name": "text"}; of several CPUs the last one's values stay, as DLIO has it. */
+static json_t *proc_json(const char *path)
+{
+    char line[4096];
+    json_t *o = json_object();
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (!colon)
+            continue;
+        char *end = colon;
+        while (end > line && (end[-1] == ' ' || end[-1] == '\t'))
+            end--;
+        *end = '\0';
+        char *value = colon + 1 + strspn(colon + 1, " \t");
+        value[strcspn(value, "\n")] = '\0';
+        if (strcmp(line, "processor") != 0)
+            json_object_set_new(o, line, json_string(value));
+    }
+    if (f)
+        fclose(f);
+    return o;
+}
+
 static void put_dlio_top(json_t *root, const struct run *r)
 {
     uint32_t hosts = MR_MAX(1u, r->comm->world / MR_MAX(r->comm->local_world, 1u));
     char host[256] = "";
+    struct utsname u = {0};
+    uname(&u);
     gethostname(host, sizeof host - 1);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)MR_GIB;
     double data = r->plan.train_bytes / (double)hosts / (double)MR_GIB;
@@ -101,6 +128,9 @@ static void put_dlio_top(json_t *root, const struct run *r)
     json_object_set_new(root, "num_files_eval", json_integer(r->w->dataset.num_files_eval));
     json_object_set_new(root, "num_samples_per_file", json_integer(r->w->dataset.num_samples_per_file));
     json_object_set_new(root, "host_cpu_count", json_pack("[i]", (int)sysconf(_SC_NPROCESSORS_ONLN)));
+    json_object_set_new(root, "host_processor_name", json_string(u.machine));
+    json_object_set_new(root, "host_cpuinfo", proc_json("/proc/cpuinfo"));
+    json_object_set_new(root, "host_meminfo", proc_json("/proc/meminfo"));
     json_object_set_new(root, "host_memory_GB", json_pack("[f]", memory));
     json_object_set_new(root, "data_size_per_host_GB", real(data));
     json_object_set_new(root, "potential_caching", json_pack("[i]", memory <= data ? 0 : 1));

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void add_folder(struct mr_strings *list, const char *folder)
@@ -27,16 +28,32 @@ static void program_folder(char *out, size_t cap)
         *slash = '\0';
 }
 
+/* A folder that was named must be there: going on without it would find another file of the same name. */
+static int add_named(struct mr_strings *list, const char *folder, const char *origin, struct mr_error *err)
+{
+    struct stat st;
+    if (!folder || !*folder)
+        return 0;
+    int code = stat(folder, &st) != 0 || (S_ISDIR(st.st_mode) && access(folder, R_OK | X_OK) != 0) ? errno
+               : S_ISDIR(st.st_mode)                                                            ? 0
+                                                                                                : ENOTDIR;
+    if (code)
+        return mr_error_set(err, MR_E_USAGE, "cannot read the folder '%s' of '%s': %s", folder, origin, strerror(code));
+    add_folder(list, folder);
+    return 0;
+}
+
 int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_strings *out, struct mr_error *err)
 {
     struct mr_strings list = {.item = mr_arena_alloc(a, 8 * sizeof(*list.item))};
     char exe[PATH_MAX];
     if (!list.item)
         return mr_error_set(err, -ENOMEM, "cannot hold the search path");
-    if (config_dir && *config_dir && access(config_dir, R_OK | X_OK) != 0)
-        return mr_error_set(err, MR_E_USAGE, "cannot read the folder '%s' of '--config-dir': %s", config_dir, strerror(errno));
-    add_folder(&list, config_dir);
-    add_folder(&list, getenv("MILLRACE_WORKLOADS"));
+    int rc = add_named(&list, config_dir, "--config-dir", err);
+    if (!rc)
+        rc = add_named(&list, getenv("MILLRACE_WORKLOADS"), "MILLRACE_WORKLOADS", err);
+    if (rc)
+        return rc;
     program_folder(exe, sizeof exe);
     if (*exe) {
         add_folder(&list, mr_arena_printf(a, "%s/../share/millrace/workloads", exe));

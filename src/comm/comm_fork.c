@@ -414,7 +414,7 @@ int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err
     if (ranks < 1 || ranks > RANKS_MAX)
         return mr_error_plain(err, MR_E_USAGE, "%u local ranks: want 1 to %u", ranks, RANKS_MAX);
     struct fork_comm *f = alloc_job(ranks);
-    int *write_end = malloc(ranks * sizeof(*write_end));
+    int *write_end = calloc(ranks, sizeof(*write_end));
     int code = f && write_end ? map_shared(f) : -ENOMEM;
     for (uint32_t r = 0; write_end && r < ranks; r++)
         write_end[r] = -1;

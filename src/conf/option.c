@@ -319,10 +319,9 @@ static int parse_value(const struct mr_option *o, const char *text, struct mr_ar
     return rc;
 }
 
-const char *mr_option_bound_text(const struct mr_option *o, double bound, char *out, size_t cap)
+const char *mr_option_bound_text(double bound, char *out, size_t cap)
 {
-    bool whole = o->type == MR_OPT_INT || o->type == MR_OPT_BYTES;
-    if (whole && bound > -9.2e18 && bound < 9.2e18)
+    if (bound > -9.2e18 && bound < 9.2e18 && bound == trunc(bound))
         snprintf(out, cap, "%" PRId64, (int64_t)bound); /* all digits: 4.61168601842739e+18 cannot be typed in */
     else
         snprintf(out, cap, "%.15g", bound);
@@ -340,8 +339,8 @@ static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
     }
     char min[32], max[32];
     if (o->min != 0 || o->max != 0)
-        snprintf(out, cap, "must be between %s and %s%s (%s)", mr_option_bound_text(o, o->min, min, sizeof min),
-                 mr_option_bound_text(o, o->max, max, sizeof max),
+        snprintf(out, cap, "must be between %s and %s%s (%s)", mr_option_bound_text(o->min, min, sizeof min),
+                 mr_option_bound_text(o->max, max, sizeof max),
                  o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s" : "", mr_option_type_name(o));
     else if (o->type == MR_OPT_INT)
         snprintf(out, cap, "must be between %" PRId64 " and %" PRId64 " (%s)", INT64_MIN, INT64_MAX, mr_option_type_name(o));

@@ -125,7 +125,7 @@ const char *mr_option_env_name(const struct mr_option_table *t, const struct mr_
 /* "integer", "size in bytes", ...: for help texts. */
 const char *mr_option_type_name(const struct mr_option *o);
 /* A bound of a row (its min or max) as one would type it; returned. */
-const char *mr_option_bound_text(const struct mr_option *o, double bound, char *out, size_t cap);
+const char *mr_option_bound_text(double bound, char *out, size_t cap);
 
 /* Edit distance (insert, delete, replace, swap of neighbours); ignores case, takes '-' as '_'. */
 unsigned mr_edit_distance(const char *a, const char *b);

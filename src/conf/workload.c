@@ -363,13 +363,13 @@ static const char *stem(const char *path, struct mr_arena *a)
 /* workload=NAME, the last one wins; otherwise what the caller asked for. */
 static const char *chosen_workload(const struct mr_workload_request *req)
 {
-    const char *name = req->workload;
+    const char *name = req->workload && *req->workload ? req->workload : NULL;
     for (unsigned i = 0; i < req->overrides.n; i++) {
         const char *word = req->overrides.item[i] + strspn(req->overrides.item[i], "+");
         if (!strncmp(word, "workload=", 9))
             name = word + 9;
     }
-    return name && *name ? name : NULL;
+    return name;
 }
 
 static int load_file(struct mr_applier *ap, const char *name, const struct mr_strings *search_path)

@@ -32,7 +32,7 @@ static int resolve_names(struct mr_gen_plan *p, struct mr_error *err)
     struct mr_name_template *t = &p->names;
     uint64_t files = (uint64_t)s->files;
     if (!mr_name_is_safe(s->prefix, strlen(s->prefix)) || strchr(s->prefix, '/') || strlen(s->prefix) > 100 ||
-        s->prefix[0] == '.') {
+        s->prefix[0] == '.' || strpbrk(s->prefix, "\n\r\t\033\177")) {
         mr_error_plain(err, MR_E_USAGE, "bad prefix '%s'", s->prefix);
         return mr_error_hint(err, "use 1 to 100 characters without '/' that do not begin with '.'");
     }

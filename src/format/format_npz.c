@@ -508,7 +508,7 @@ static int scan_numbered(struct npz_scan *s, size_t n, struct npz_layout *l, str
     for (size_t i = 0; i < n; i++) {
         const struct mr_zip_member *m = &s->list.member[i];
         struct npz_layout one = {0};
-        struct mr_npy_header h;
+        struct mr_npy_header h = {0};
         int rc = member_header(s, m, &one.place, &h, err);
         if (rc < 0 || (rc = mr_npy_header_desc(&h, false, false, &one.desc, err)) < 0)
             return rc;

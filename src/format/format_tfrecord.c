@@ -288,7 +288,7 @@ static int report_record(struct tfr_scan *t, uint64_t at, uint64_t len, struct m
 
 static int scan_all(struct tfr_scan *t, struct mr_error *err)
 {
-    for (uint64_t at = 0, len; at < t->in.size; at += TFR_HEAD + len + TFR_TAIL) {
+    for (uint64_t at = 0, len = 0; at < t->in.size; at += TFR_HEAD + len + TFR_TAIL) {
         int rc = record_length(t, at, &len, err);
         if (rc >= 0)
             rc = report_record(t, at, len, err);
@@ -333,7 +333,7 @@ bad:
 
 static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct mr_error *err)
 {
-    uint64_t at = 0, end = 0, number[2], len;
+    uint64_t at = 0, end = 0, number[2] = {0}, len = 0;
     int rc;
     while ((rc = next_index_line(index, &at, t->record + 1, number, err)) > 0) {
         if (number[0] < end || number[0] > t->in.size || number[1] > t->in.size - number[0]) {

@@ -250,9 +250,9 @@ static int dense_record(void *user, const uint8_t *record, size_t len, struct mr
     if (n > sizeof b)
         return mr_error_plain(err, MR_E_LIMIT, "link message of %llu bytes", (unsigned long long)n);
     int rc = heap_address(h, offset, &addr, err);
-    if (rc == 0)
-        rc = mr_h5_read(h->walk->f, addr, b, n, "link", err);
-    return rc < 0 ? rc : follow_link(h->walk, b, n, err);
+    if (rc < 0 || (rc = mr_h5_read(h->walk->f, addr, b, n, "link", err)) < 0)
+        return rc;
+    return follow_link(h->walk, b, n, err);
 }
 
 static int dense_links(struct walk *w, uint64_t heap, uint64_t tree, struct mr_error *err)

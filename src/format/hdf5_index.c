@@ -108,6 +108,7 @@ struct numbering {
 static int number_axes(const struct mr_h5_dataset *d, struct numbering *out, struct mr_error *err)
 {
     unsigned n = 0, unlimited = 0;
+    *out = (struct numbering){0};
     for (unsigned i = 0; i < d->n; i++)
         if (d->max_dim[i] == UINT64_MAX) {
             unlimited++;

@@ -235,6 +235,11 @@ static void compute_totals(const struct mr_rank_series *series, size_t n, struct
             m->sample_bytes += s->sample_bytes;
             m->read_bytes += s->read_bytes;
         }
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n_checkpoints; i++) {
+            first = MR_MIN(first, series[r].checkpoints[i].start_ns);
+            last = MR_MAX(last, series[r].checkpoints[i].start_ns + series[r].checkpoints[i].duration_ns);
+        }
     m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
     /* The rate of training: time in evaluation does not count, time in checkpoints does. */
     double train_s = train_last > train_first

@@ -52,7 +52,7 @@ static uint64_t ceil_sqrt(uint64_t n)
 /* n <= 2^62 keeps a and b below 2^31 + 1, so that a sum of two residues fits in 32 bits. */
 void mr_cipher_init(struct mr_cipher *c, uint64_t n, uint64_t key)
 {
-    uint64_t a = MR_MAX(ceil_sqrt(n), (uint64_t)1);
+    uint64_t root = ceil_sqrt(n), a = root ? root : 1;
     *c = (struct mr_cipher){.n = n, .a = (uint32_t)a, .b = (uint32_t)((n + a - 1) / a)};
     c->rounds = n < SMALL_DOMAIN ? ROUNDS_SMALL : ROUNDS;
     for (unsigned r = 0; r < c->rounds; r++) {

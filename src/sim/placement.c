@@ -187,6 +187,7 @@ int mr_sim_reuse_distance(struct mr_sim_workload *w, uint64_t *hist, unsigned bi
         memset(hist, 0, bins * sizeof(*hist));
         *cold = 0;
         for (uint64_t k = 0; k < n; k++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.ArraySubscript): node_stream fills all n */
             uint32_t before = last[ids[k]];
             if (before == NEVER) {
                 (*cold)++;

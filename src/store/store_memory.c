@@ -541,11 +541,9 @@ static bool is_inside(const struct node *n, const struct node *folder)
 /* Under the tree lock. *gone is the replaced node, for the caller to drop. */
 static int move(struct memory_store *s, const char *from, const char *to, struct node **gone)
 {
-    struct place a, b;
+    struct place a = {0}, b = {0};
     int rc = resolve(s, from, &a);
-    if (rc == 0)
-        rc = resolve(s, to, &b);
-    if (rc < 0)
+    if (rc < 0 || (rc = resolve(s, to, &b)) < 0)
         return rc;
     if (!a.node)
         return -ENOENT;
@@ -586,7 +584,7 @@ static int memory_rename(struct mr_store *base, const char *from, const char *to
 
 static int memory_sync_dir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    struct mr_store_stat st;
+    struct mr_store_stat st = {0};
     int rc = memory_stat(s, path, &st, err);
     return rc < 0 || st.is_dir ? rc : mr_store_fail_path(err, -ENOTDIR, "sync folder", path);
 }

@@ -516,7 +516,7 @@ static int null_rename(struct mr_store *base, const char *from, const char *to, 
 
 static int null_sync_dir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    struct mr_store_stat st;
+    struct mr_store_stat st = {0};
     int rc = null_stat(s, path, &st, err);
     return rc < 0 || st.is_dir ? rc : mr_store_fail_path(err, -ENOTDIR, "sync folder", path);
 }

@@ -85,7 +85,15 @@ head -1 out | grep -qE '^AU [0-9.]+ % \(target 90 %\): (PASS|FAIL); ' || fail "v
 [ "$(wc -l <out)" -le 40 ] || fail "long summary"
 # a set that is not what the workload says: the set counts, and that is said
 run dataset.num_files_train=30; want "m['samples'] == 48 and any('24 samples' in n for n in d['notes'])"
+# generating only, as DLIO's first command; a set made for one run may go with it
+"$MILLRACE" -q run w.yaml workflow.generate_data=true workflow.train=false --data g >out 2>err || fail "generate only: $(cat err)"
+grep -q "was generated in 'g': 24 training samples" out || fail "generate only: $(cat out)"
+"$MILLRACE" -q run w.yaml workflow.generate_data=true dataset.keep_files=false --data g2 --out o >out 2>err || fail "$(cat err)"
+[ ! -e g2/train/manifest.mrm ] || fail "keep_files=false keeps"
+"$MILLRACE" -q run w.yaml workflow.generate_data=true dataset.keep_files=false --data g --out o >out 2>err || fail "$(cat err)"
+[ -e g/train/manifest.mrm ] || fail "keep_files=false removed a set that was there before"
 # errors
+rc=0; run workflow.train=false || rc=$?; [ $rc = 2 ] || fail "nothing to do: $rc"
 rc=0; run --threads 2 reader.batch_size=100 || rc=$?; [ $rc = 2 ] || fail "no full batch: $rc"
 rc=0; out=/proc/none run || rc=$?; [ $rc = 5 ] && grep -q "cannot" err && want "d['complete']" || fail "unwritable results: $rc $(cat err)"
 echo "run: ok"

@@ -1,5 +1,5 @@
-/* The list of a checkpoint: any bytes give a list that is safe to use, or an error. A list that was read can be written, and
- * reads back the same. */
+/* The list of a checkpoint: any bytes give a list that is safe to use, or an error. A list that was read can be
+ * written, and reads back the same. */
 #include "checkpoint/checkpoint_list.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Checkpoints of several ranks, forked: one folder holds all shares, any rank's failure fails all with its message, another
- * number of ranks still reads every file once. */
+/* Checkpoints of several ranks, forked: one folder holds all shares, any rank's failure fails all with its message,
+ * another number of ranks still reads every file once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,8 +29,16 @@ static struct mr_checkpointer *open_on(struct mr_comm *c, const char *store)
 {
     struct mr_checkpointer *k;
     struct mr_error e;
-    struct mr_checkpoint_params p = {.folder = ct_dir, .store = store, .rank = c->rank, .world = c->world, .fsync = true, .threads = 2,
-                                     .buffer_bytes = 4096, .random_content = true, .agree = agree, .user = c};
+    struct mr_checkpoint_params p = {.folder = ct_dir,
+                                     .store = store,
+                                     .rank = c->rank,
+                                     .world = c->world,
+                                     .fsync = true,
+                                     .threads = 2,
+                                     .buffer_bytes = 4096,
+                                     .random_content = true,
+                                     .agree = agree,
+                                     .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     return k;
 }

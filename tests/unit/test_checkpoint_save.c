@@ -1,5 +1,5 @@
-/* Checkpoints of one rank: what was saved loads, verified; damage of any kind is found and named; what is kept and removed.
- * test-label: concurrent */
+/* Checkpoints of one rank: what was saved loads, verified; damage of any kind is found and named; what is kept and
+ * removed. test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,15 +36,20 @@ static const struct mr_checkpoint_file small[] = {{"model.bin", 10000}, {"optimi
 static void checkpoint_loads_what_was_saved_in_every_way(void **state)
 {
     (void)state;
-    struct mr_checkpoint_file files[] = {{"empty", 0},         {"one", 1},
-                                         {"odd", 4097},        {"a buffer", 8192},
+    struct mr_checkpoint_file files[] = {{"empty", 0},           {"one", 1},
+                                         {"odd", 4097},          {"a buffer", 8192},
                                          {"many", 8192 * 5 + 3}, {"snow-\xe2\x9d\x84.bin", 100000}};
     uint64_t bytes = 0;
     for (unsigned i = 0; i < MR_ARRAY_LEN(files); i++)
         bytes += files[i].bytes;
     for (unsigned way = 0; way < 24; way++) {
-        struct mr_checkpoint_params p = {.threads = way % 3 + 1, .buffer_bytes = 8192, .direct = way / 3 & 1, .fsync = way / 6 & 1,
-                                         .random_content = way / 12 & 1, .seed = way, .store = way % 2 ? "posix" : "uring"};
+        struct mr_checkpoint_params p = {.threads = way % 3 + 1,
+                                         .buffer_bytes = 8192,
+                                         .direct = way / 3 & 1,
+                                         .fsync = way / 6 & 1,
+                                         .random_content = way / 12 & 1,
+                                         .seed = way,
+                                         .store = way % 2 ? "posix" : "uring"};
         struct mr_checkpointer *c = open_with(p);
         struct mr_checkpoint_result r;
         struct mr_error e = {0};
@@ -101,8 +106,8 @@ static void checkpoint_keep_last_keeps_the_newest_and_the_one_just_saved(void **
     for (unsigned i = 0; i < MR_ARRAY_LEN(steps); i++)
         save(c, steps[i], small, 2);
     assert_int_equal(mr_checkpoint_newest(c, &step, &e), 0);
-    assert_int_equal(step, 1000000000000ull); /* by number: by name it would sort before 999999999999 */
-    assert_int_equal(ct_count(ct_dir, ""), 4);  /* 7 (just saved), the two newest, and the note, which is not ours */
+    assert_int_equal(step, 1000000000000ull);  /* by number: by name it would sort before 999999999999 */
+    assert_int_equal(ct_count(ct_dir, ""), 4); /* 7 (just saved), the two newest, and the note, which is not ours */
     assert_int_equal(mr_checkpoint_load(c, 7, 0, &r, &e), 0);
     assert_int_equal(mr_checkpoint_load(c, 999999999999ull, 0, &r, &e), 0);
     assert_int_equal(mr_checkpoint_load(c, 5, 0, &r, &e), MR_E_INCOMPLETE);
@@ -167,8 +172,10 @@ static void checkpoint_none_is_incomplete_with_the_reason(void **state)
     assert_int_equal(mr_checkpoint_newest(c, &step, &e), MR_E_INCOMPLETE);
     assert_int_equal(step, 77);
     /* None of these is a complete checkpoint. */
-    const char *others[] = {"step-000000000001.tmp", "step-1", "step- 00000000001", "step--00000000001", "step-000000000001x",
-                            "step-0000000000001",    "step-99999999999999999999"};
+    const char *others[] = {"step-000000000001.tmp",    "step-1",
+                            "step- 00000000001",        "step--00000000001",
+                            "step-000000000001x",       "step-0000000000001",
+                            "step-99999999999999999999"};
     for (unsigned i = 0; i < MR_ARRAY_LEN(others); i++) {
         char path[400];
         snprintf(path, sizeof path, "%s/%s", missing, others[i]);
@@ -225,7 +232,7 @@ static void checkpoint_every_flipped_byte_and_length_is_found(void **state)
 }
 
 #define HEAD "{\"schema\":\"millrace.checkpoint/1\",\"step\":1,\"world\":1,\"fsync\":false,\"files\":["
-#define ENTRY(name, bytes, hash, rank)                                                                                               \
+#define ENTRY(name, bytes, hash, rank)                                                                                 \
     "{\"name\":\"" name "\",\"bytes\":" bytes ",\"xxh3\":\"" hash "\",\"rank\":" rank "}"
 #define H "0123456789abcdef"
 
@@ -235,7 +242,13 @@ static void checkpoint_hostile_list_is_refused(void **state)
     struct mr_checkpointer *c = open_with((struct mr_checkpoint_params){0});
     char list[512], secret[512];
     static const char *const texts[] = {
-        "", "{", "[]", "null", "{}", "\xff\xfe", "{\"files\":[]}",
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        "\xff\xfe",
+        "{\"files\":[]}",
         "{\"schema\":\"millrace.checkpoint/2\",\"step\":1,\"world\":1,\"fsync\":false,\"files\":[]}",
         "{\"schema\":\"millrace.checkpoint/1\",\"step\":2,\"world\":1,\"fsync\":false,\"files\":[]}",
         "{\"schema\":\"millrace.checkpoint/1\",\"step\":1,\"world\":0,\"fsync\":false,\"files\":[]}",
@@ -314,7 +327,9 @@ static void checkpoint_bad_calls_are_refused_and_remove_nothing(void **state)
                                          {.folder = ct_dir, .world = 1, .buffer_bytes = UINT64_MAX}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(bad); i++)
         assert_int_equal(mr_checkpointer_open(&bad[i], &none, &e), MR_E_USAGE);
-    assert_int_equal(mr_checkpointer_open(&(struct mr_checkpoint_params){.folder = ct_dir, .world = 1, .store = "posx"}, &none, &e), MR_E_CONFIG);
+    assert_int_equal(
+        mr_checkpointer_open(&(struct mr_checkpoint_params){.folder = ct_dir, .world = 1, .store = "posx"}, &none, &e),
+        MR_E_CONFIG);
 }
 
 static unsigned questions;
@@ -343,7 +358,8 @@ static void checkpoint_on_stores_of_one_process(void **state)
     (void)state;
     struct mr_checkpoint_result r;
     struct mr_error e;
-    struct mr_checkpointer *c = open_with((struct mr_checkpoint_params){.store = "memory", .folder = "/ckpt", .fsync = true, .keep_last = 1});
+    struct mr_checkpointer *c =
+        open_with((struct mr_checkpoint_params){.store = "memory", .folder = "/ckpt", .fsync = true, .keep_last = 1});
     save(c, 1, small, 2);
     save(c, 2, small, 2);
     save(c, 2, small, 2);

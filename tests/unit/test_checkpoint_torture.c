@@ -1,5 +1,5 @@
-/* Checkpoints when things go wrong: every storage call fails once in turn; the process is killed at any moment; memory stays
- * bounded. Whatever happens, a complete checkpoint loads afterwards. */
+/* Checkpoints when things go wrong: every storage call fails once in turn; the process is killed at any moment; memory
+ * stays bounded. Whatever happens, a complete checkpoint loads afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +22,13 @@ static struct mr_checkpointer *open_on(const char *store, unsigned keep)
 {
     struct mr_checkpointer *c;
     struct mr_error e = {0};
-    struct mr_checkpoint_params p = {.folder = ct_dir, .store = store, .world = 1, .fsync = true, .buffer_bytes = 4096,
-                                     .random_content = true, .keep_last = keep};
+    struct mr_checkpoint_params p = {.folder = ct_dir,
+                                     .store = store,
+                                     .world = 1,
+                                     .fsync = true,
+                                     .buffer_bytes = 4096,
+                                     .random_content = true,
+                                     .keep_last = keep};
     if (mr_checkpointer_open(&p, &c, &e))
         fail_msg("%s", e.message);
     return c;
@@ -44,7 +49,8 @@ static void expect_sound(uint64_t at_least, const char *after)
     assert_int_equal(ct_count(ct_dir, ".tmp") + ct_count(ct_dir, ".old"), 0);
 }
 
-/* Fails the n-th call of this kind for n = 1, 2, ... until several saves in a row met no fault. `again`: the step exists. */
+/* Fails the n-th call of this kind for n = 1, 2, ... until several saves in a row met no fault. `again`: the step
+ * exists. */
 static unsigned sweep(const char *op, const char *what, bool again)
 {
     unsigned failed = 0, calm = 0;
@@ -80,9 +86,10 @@ static void checkpoint_survives_any_call_failing(void **state)
     const struct {
         const char *op, *what;
         unsigned at_least; /* so many calls of a save can fail: a sweep that meets none tests nothing */
-    } cases[] = {{"open", "error=EIO", 4},     {"write", "error=ENOSPC", 6}, {"write", "error=EIO", 6}, {"fsync", "error=EIO", 6},
-                 {"close", "error=ENOSPC", 4}, {"rename", "error=EIO", 1},   {"mkdir", "error=ENOSPC", 1}, {"allocate", "error=ENOSPC", 2},
-                 {"unlink", "error=EACCES", 1}, {"list", "error=EIO", 1}};
+    } cases[] = {{"open", "error=EIO", 4},     {"write", "error=ENOSPC", 6},    {"write", "error=EIO", 6},
+                 {"fsync", "error=EIO", 6},    {"close", "error=ENOSPC", 4},    {"rename", "error=EIO", 1},
+                 {"mkdir", "error=ENOSPC", 1}, {"allocate", "error=ENOSPC", 2}, {"unlink", "error=EACCES", 1},
+                 {"list", "error=EIO", 1}};
     for (unsigned again = 0; again < 2; again++)
         for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++) {
             unsigned failed = sweep(cases[i].op, cases[i].what, again);

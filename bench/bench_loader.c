@@ -1,0 +1,198 @@
+/* Loader rows. Warm: batches through <millrace/loader.h> against threads that only read (and decode) the same samples into
+ * rows of a slab of the same size. Cold: the loader with direct reads through a queue against a floor that keeps as many
+ * direct reads in flight with io_uring. Ceiling: no storage at all (null store), small samples. */
+#include "base/common.h"
+#include "bench.h"
+#include "bench_set.h"
+
+#include <fcntl.h>
+#include <millrace/loader.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LOOKAHEAD 3u
+#define RUN_SECONDS 0.3
+#define THREADS_MAX 2u
+#define QUEUE_DEPTH 32u
+
+static const struct loader_case {
+    struct bench_case set;
+    enum floor_decoder decoder;
+    uint32_t batch;
+    bool cold;
+} cases[] = {
+    {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false},
+    {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false},
+    {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false},
+    {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false},
+    {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, false},
+    {{"cold loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, true},
+    {{"cold loader npz 1 MiB", "npz", 192, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true},
+};
+
+struct context {
+    const struct loader_case *c;
+    struct bench_set set;
+    unsigned epochs;
+    struct mr_loader *loader[THREADS_MAX + 1]; /* by number of threads */
+    uint64_t next_epoch;
+    uint8_t *slab;
+    uint64_t rows, row_bytes;
+    struct floor_reader *floor[THREADS_MAX];
+    _Atomic uint64_t ticket;
+};
+
+static struct mr_loader *open_loader(const char *folder, const char *store, uint32_t batch, unsigned threads, bool cold)
+{
+    struct mr_loader_params p;
+    struct mr_loader *l;
+    struct mr_error err = {0};
+    mr_loader_params_init(&p);
+    p.dataset = folder;
+    p.store = store;
+    p.batch_size = batch;
+    p.threads = threads;
+    p.lookahead = LOOKAHEAD;
+    if (cold) {
+        p.flags = MR_LOADER_DIRECT;
+        p.io = MR_LOADER_IO_QUEUE;
+        p.queue_depth = QUEUE_DEPTH;
+    }
+    if (mr_loader_open(&p, &l, &err) < 0)
+        bench_die("loader of '%s': %s", folder, err.message);
+    return l;
+}
+
+/* One epoch; returns its samples. */
+static uint64_t consume(struct mr_loader *l, uint64_t epoch)
+{
+    struct mr_error err = {0};
+    struct mr_batch *b;
+    uint64_t samples = 0;
+    int rc = mr_loader_start_epoch(l, epoch, &err);
+    while (rc >= 0 && (rc = mr_loader_next(l, &b, &err)) > 0) {
+        samples += b->n;
+        mr_loader_release(l, b);
+    }
+    if (rc < 0)
+        bench_die("loader: %s", err.message);
+    return samples;
+}
+
+static void product(void *user, unsigned threads, struct bench_run *out)
+{
+    struct context *x = user;
+    if (x->c->cold)
+        bench_set_drop_cache(&x->set);
+    struct bench_time start = bench_clock();
+    for (unsigned e = 0; e < x->epochs; e++)
+        out->units += (double)consume(x->loader[threads], x->next_epoch++);
+    out->time = bench_since(start);
+    if (out->units != (double)(x->epochs * x->set.n))
+        bench_die("%s: the loader delivered %.0f samples, want %llu", x->c->set.name, out->units,
+                  (unsigned long long)(x->epochs * x->set.n));
+}
+
+static void floor_work(void *user, unsigned thread)
+{
+    struct context *x = user;
+    for (uint64_t k; (k = atomic_fetch_add(&x->ticket, 1)) < x->epochs * x->set.n;)
+        floor_read_sample(x->floor[thread], &x->set.samples[x->set.order[k % x->set.n]],
+                          x->slab + k % x->rows * x->row_bytes);
+}
+
+static void floor_run(void *user, unsigned threads, struct bench_run *out)
+{
+    struct context *x = user;
+    atomic_store(&x->ticket, 0);
+    if (x->c->cold) {
+        bench_set_drop_cache(&x->set);
+        out->time = floor_read_direct(x->set.samples, x->set.order, x->set.n, x->slab, x->rows, x->row_bytes, QUEUE_DEPTH);
+    } else {
+        out->time = bench_threads(threads, floor_work, x);
+    }
+    out->units = (double)(x->epochs * x->set.n);
+}
+
+static void prepare(struct context *x)
+{
+    struct bench_run r = {0};
+    x->epochs = 1;
+    x->row_bytes = MR_ALIGN_UP(MR_MAX(x->set.payload_bytes, x->set.raw_bytes) + 2 * FLOOR_SLACK, 4096);
+    x->rows = (uint64_t)(LOOKAHEAD + 1) * x->c->batch;
+    x->slab = mmap(NULL, x->rows * x->row_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (x->slab == MAP_FAILED)
+        bench_die("no memory");
+    madvise(x->slab, x->rows * x->row_bytes, MADV_HUGEPAGE); /* as the loader does */
+    memset(x->slab, 1, x->rows * x->row_bytes);
+    for (unsigned t = 1; t <= (x->c->cold ? 1 : THREADS_MAX); t++) {
+        x->floor[t - 1] = floor_reader_create(x->c->decoder, x->set.raw_bytes);
+        x->loader[t] = open_loader(x->set.folder, x->c->cold ? "uring" : "posix", x->c->batch, t, x->c->cold);
+    }
+    if (x->c->cold) {
+        bench_set_reopen(&x->set, O_DIRECT);
+        return;
+    }
+    product(x, 1, &r); /* warms up, and says how many epochs make a run long enough */
+    x->epochs = (unsigned)MR_MAX(1.0, RUN_SECONDS / r.time.wall_s + 0.5);
+}
+
+static void finish(struct context *x)
+{
+    for (unsigned t = 1; t <= THREADS_MAX; t++) {
+        mr_loader_close(x->loader[t]);
+        if (x->floor[t - 1])
+            floor_reader_free(x->floor[t - 1]);
+    }
+    munmap(x->slab, x->rows * x->row_bytes);
+    bench_set_remove(&x->set);
+}
+
+static void one_case(const struct bench_options *o, const struct loader_case *c)
+{
+    struct context x = {.c = c};
+    if (c->cold && !floor_can_read_direct(o->dir)) {
+        bench_absent(c->set.name, "O_DIRECT with io_uring");
+        return;
+    }
+    if (!bench_set_make(o, &c->set, &x.set))
+        return;
+    prepare(&x);
+    for (unsigned threads = 1; threads <= (c->cold ? 1 : THREADS_MAX); threads++)
+        bench_compare(o, c->set.name, threads, product, floor_run, &x, 1, "samples/s", c->cold ? 0.8 : 0.9);
+    finish(&x);
+}
+
+/* What the loader itself can do: nothing is read, samples are small. */
+static void ceiling(const struct bench_options *o)
+{
+    static const struct bench_case c = {.name = "loader ceiling, null store", .format = "indexed_binary", .files = 4,
+                                        .samples_per_file = 65536, .size_bytes = 64};
+    char folder[4096];
+    double best = 0;
+    if (!bench_wanted(o, c.name))
+        return;
+    snprintf(folder, sizeof folder, "%s/null", o->dir);
+    bench_case_generate(&c, folder, 2);
+    struct mr_loader *l = open_loader(folder, "null(size=1GiB,fill=none)", 1024, THREADS_MAX, false);
+    consume(l, 0);
+    for (unsigned i = 0; i < 2 * o->rounds; i++) {
+        struct bench_time start = bench_clock();
+        uint64_t n = consume(l, 1 + i) + consume(l, 1000 + i);
+        best = MR_MAX(best, (double)n / bench_since(start).wall_s);
+    }
+    mr_loader_close(l);
+    bench_remove_tree(folder);
+    bench_value(c.name, best / 1e6, "M samples/s", false, 2);
+}
+
+void bench_loader_all(const struct bench_options *o)
+{
+    ceiling(o);
+    for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++)
+        if (bench_wanted(o, cases[i].set.name) && bench_case_possible(&cases[i].set))
+            one_case(o, &cases[i]);
+}
