@@ -1,13 +1,17 @@
-/* `millrace sim`: how long would this training run take, under which policy? Prints one sorted table per point, or a table
- * over the points of a sweep. */
+/* `millrace sim`: how long would this training run take, under which policy? Prints one sorted table, a table over the points
+ * of a sweep, or how much storage a node needs. The scenario is a file, or a workload and a machine put together. */
 #include "cli/commands.h"
 #include "cli/workload_args.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/strbuf.h"
+#include "cli/sim_output.h"
+#include "model/system_yaml.h"
 #include "sim/scenario_yaml.h"
 #include "sim/study.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,20 +19,20 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *sweep, *config_dir;
+    const char *scenario, *policy, *sweep, *svg, *config_dir;
     int compat, method;
     int64_t seeds, grain, threads;
     uint64_t memory;
-    bool json;
+    double max_stall;
+    bool plan, list, json;
 };
 
 static const char *const compat_names[] = {"none", "thesis", NULL};
-static const char *const method_names[] = {"auto", "exact", "expected", NULL}; /* enum mr_sim_method */
 
 #define FIELD(f) .offset = offsetof(struct sim_options, f)
 static const struct mr_option sim_rows[] = {
-    {.key = "scenario", FIELD(scenario), .type = MR_OPT_STRING, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "A scenario file, or the name of a shipped one.", .example = "millrace sim thesis-2"},
+    {.key = "scenario", FIELD(scenario), .type = MR_OPT_STRING, .def = "", .flags = MR_OPTF_POSITIONAL,
+     .doc = "A scenario file, or the name of a shipped one; or give workload=NAME system=NAME.", .example = "millrace sim thesis-2"},
     {.key = "policy", FIELD(policy), .type = MR_OPT_STRING, .def = "all", .short_flag = 'p',
      .doc = "Policies, separated by commas, or all.", .example = "--policy nopfs,millrace"},
     {.key = "compat", FIELD(compat), .type = MR_OPT_ENUM, .def = "none", .choices = compat_names,
@@ -37,9 +41,15 @@ static const struct mr_option sim_rows[] = {
      .doc = "Runs with so many seeds and prints means and spread."},
     {.key = "sweep", FIELD(sweep), .type = MR_OPT_STRING, .def = "",
      .doc = "Runs once for every value of a key.", .example = "--sweep nodes=1,2,4,8"},
+    {.key = "svg", FIELD(svg), .type = MR_OPT_STRING, .def = "", .doc = "With --sweep: also writes a plot.", .example = "--svg nodes.svg"},
+    {.key = "plan", FIELD(plan), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
+    {.key = "max_stall", FIELD(max_stall), .type = MR_OPT_DOUBLE, .def = "0.01", .min = 0, .max = 1,
+     .doc = "With --plan: the stall allowed, as a share of the run time."},
+    {.key = "list", FIELD(list), .type = MR_OPT_BOOL, .def = "false", .doc = "Lists the scenarios and systems that can be named."},
     {.key = "grain", FIELD(grain), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e6,
      .doc = "Samples moved together: 1 is exact, larger is faster; 0 chooses by the length of the run."},
-    {.key = "method", FIELD(method), .type = MR_OPT_ENUM, .def = "auto", .choices = method_names,
+    {.key = "method", FIELD(method), .type = MR_OPT_ENUM, .def = "auto", .choices = mr_cli_sim_methods,
      .doc = "exact: every sample's place is known. expected: whole steps, sources by the policy's expected behaviour; for very "
             "large runs. auto: exact, unless its tables exceed --memory."},
     {.key = "memory", FIELD(memory), .type = MR_OPT_BYTES, .def = "4GiB", .doc = "The most memory the simulation may take."},
@@ -71,102 +81,151 @@ static int parse_policies(const char *text, bool chosen[MR_POLICY_COUNT], struct
     return 0;
 }
 
-/* ---- text ---- */
+/* ---- the scenario ---- */
 
-static void print_bar(double share)
+static bool has_key(const char *word, const char *key)
 {
-    int n = (int)lround(fmin(1, share) * 24);
-    for (int i = 0; i < n; i++)
-        fputs("█", stdout);
+    size_t n = strlen(key);
+    return strncmp(word, key, n) == 0 && word[n] == '=';
 }
 
-static void print_row(const struct mr_study *st, const struct mr_study_row *row, double slowest)
+/* Words for the workload are those with a dot (reader.batch_size=4) or Hydra's signs; the others set keys of the scenario. */
+static bool for_workload(const char *word)
 {
-    const struct mr_sim_result *r = &row->mean;
-    char pfs[MR_HUMAN_LEN], peer[MR_HUMAN_LEN];
-    if (!r->possible) {
-        printf("%-21s  cannot run: %s\n", mr_policy_name(r->policy), r->why);
-        return;
-    }
-    printf("%-21s %11.2f %8.3f %9.2f %11s %11s  ", mr_policy_name(r->policy), r->time_s, r->time_s / st->bounds.io_aware_s,
-           r->stall_s, mr_human_bytes(r->pfs_mb * 1e6, pfs), mr_human_bytes(r->peer_mb * 1e6, peer));
-    print_bar(r->time_s / slowest);
-    if (mr_policy_reorders(r->policy))
-        printf(" reorders: %.0f %% of the samples per epoch", 100 * r->randomness);
-    putchar('\n');
+    return strchr("+~", word[0]) || memchr(word, '.', strcspn(word, "="));
 }
 
-static void print_study(const struct mr_study *st, const struct sim_options *o)
-{
-    char size[MR_HUMAN_LEN];
-    const struct mr_scenario *s = &st->scenario;
-    printf("%s on %s: %u nodes, %u epochs, %llu samples, %s%s\n", s->name, s->system.name, s->nodes, s->epochs,
-           (unsigned long long)s->samples, mr_human_bytes(st->dataset_mb * 1e6, size),
-           o->compat ? ", rules of the published simulator" : "");
-    printf("lower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n", st->bounds.compute_only_s,
-           st->bounds.io_aware_s);
-    printf("%-21s %11s %8s %9s %11s %11s\n", "POLICY", "TIME s", "x BOUND", "STALL s", "FROM PFS", "FROM PEERS");
-    double slowest = 0;
-    for (unsigned i = 0; i < st->n; i++)
-        slowest = fmax(slowest, st->rows[i].mean.time_s);
-    for (unsigned i = 0; i < st->n; i++)
-        print_row(st, &st->rows[i], slowest);
-    if (st->method == MR_SIM_EXPECTED)
-        printf("\nexpected behaviour on whole steps instead of every sample's place (exact tables: %.0f GB); see doc/simulator.md\n",
-               mr_sim_exact_bytes(s) / 1e9);
-    else if (st->grain > 1)
-        printf("\n%llu samples are moved together; --grain 1 is exact\n", (unsigned long long)st->grain);
-}
-
-/* ---- JSON ---- */
-
-static json_t *row_json(const struct mr_study *st, const struct mr_study_row *row)
-{
-    const struct mr_sim_result *r = &row->mean;
-    if (!r->possible)
-        return json_pack("{s:s, s:b, s:s}", "name", mr_policy_name(r->policy), "possible", 0, "why", r->why);
-    json_t *classes = json_array();
-    double local = 0;
-    for (unsigned j = 1; j < st->scenario.system.n_classes; j++) {
-        local += r->class_mb[j];
-        json_array_append_new(classes, json_real(r->class_mb[j] * 1e6));
-    }
-    double moved = local + r->pfs_mb + r->peer_mb;
-    return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:b, s:f}",
-                     "name", mr_policy_name(r->policy), "possible", 1, "time_s", r->time_s, "time_min_s", row->time_min_s,
-                     "time_max_s", row->time_max_s, "ratio_to_bound", r->time_s / st->bounds.io_aware_s, "stall_s",
-                     r->stall_s, "stall_first_epoch_s", r->stall_first_epoch_s, "stall_later_s",
-                     fmax(0, r->stall_s - r->stall_first_epoch_s), "preload_s", r->preload_s, "pfs_bytes", r->pfs_mb * 1e6,
-                     "peer_bytes", r->peer_mb * 1e6, "class_bytes", classes, "local_hit_ratio", moved > 0 ? local / moved : 0.0,
-                     "peer_hit_ratio", moved > 0 ? r->peer_mb / moved : 0.0, "consumed_bytes", r->consumed_mb * 1e6,
-                     "imbalance", r->imbalance, "changes_order", (int)mr_policy_reorders(r->policy),
-                     "distinct_samples_per_epoch_ratio", r->randomness);
-}
-
-static json_t *study_json(const struct mr_study *st, const struct sim_options *o)
-{
-    json_t *rows = json_array();
-    for (unsigned i = 0; i < st->n; i++)
-        json_array_append_new(rows, row_json(st, &st->rows[i]));
-    const struct mr_scenario *s = &st->scenario;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:{s:f, s:f}, s:o}", "schema",
-                     "millrace.sim/1", "scenario", s->name, "system", s->system.name, "compat", compat_names[o->compat],
-                     "method", method_names[st->method], "nodes", (json_int_t)s->nodes, "epochs", (json_int_t)s->epochs, "samples", (json_int_t)s->samples,
-                     "batch", (json_int_t)s->batch, "seed", (json_int_t)s->seed, "seeds", (json_int_t)o->seeds,
-                     "dataset_bytes", st->dataset_mb * 1e6, "grain_samples", (json_int_t)st->grain, "bounds",
-                     "compute_only_s", st->bounds.compute_only_s, "io_aware_s", st->bounds.io_aware_s, "policies", rows);
-}
-
-/* ---- sweep ---- */
-
-struct sweep {
-    char key[64];
-    unsigned n;
-    char value[64][32];
-    struct mr_study *studies;
+struct request { /* what is to be simulated, as words */
+    const char *workload; /* or NULL: the scenario option says it */
+    struct mr_strings workload_words, scenario_words;
 };
 
-static int parse_sweep(const char *text, struct sweep *sw, struct mr_error *err)
+static int sort_words(struct mr_command_ctx *ctx, const char *extra, struct request *out, struct mr_error *err)
+{
+    *out = (struct request){0};
+    out->workload_words.item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 1) * sizeof(char *));
+    out->scenario_words.item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 2) * sizeof(char *));
+    if (!out->workload_words.item || !out->scenario_words.item)
+        return mr_error_set(err, -ENOMEM, "overrides");
+    for (unsigned i = 0; i < ctx->overrides.n; i++) {
+        const char *word = ctx->overrides.item[i];
+        if (has_key(word, "workload"))
+            out->workload = word + strlen("workload=");
+        else if (for_workload(word))
+            out->workload_words.item[out->workload_words.n++] = word;
+        else
+            out->scenario_words.item[out->scenario_words.n++] = word;
+    }
+    if (extra)
+        out->scenario_words.item[out->scenario_words.n++] = extra;
+    return 0;
+}
+
+/* A workload as a scenario text; the machine is the workload's storage model, or comes as system=NAME. */
+static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search, struct mr_scenario *out,
+                                struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct mr_workload *w;
+    struct mr_plan plan;
+    int rc = mr_cli_workload(q->workload, o->config_dir, &q->workload_words, false, ctx->arena, &w, err);
+    if (!rc)
+        rc = mr_plan_make(w, 0, &plan, err);
+    if (rc)
+        return rc;
+    if (plan.train_samples == 0 || plan.record_bytes < 1)
+        return mr_error_plain(err, MR_E_CONFIG, "workload '%s' reads no samples; there is nothing to simulate", w->name);
+    if (plan.total_steps % MR_MAX(plan.steps_per_epoch, 1u))
+        mr_log(MR_LOG_NOTE, "'%s' stops in the middle of an epoch; whole epochs are simulated", w->name);
+    uint64_t epochs = plan.steps_per_epoch ? (plan.total_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch : 1;
+    struct mr_strbuf text = {0};
+    mr_strbuf_printf(&text, "nodes: %u\ndataset: {samples: %llu, size: %.0f, size_stdev: %.0f}\nlocal_batch: %lld\nepochs: %llu\nseed: %lld\n",
+                     plan.ranks, (unsigned long long)plan.train_samples, plan.record_bytes, w->dataset.record_length_bytes_stdev,
+                     (long long)w->reader.batch_size, (unsigned long long)MR_MAX(epochs, 1u), (long long)w->train.seed);
+    if (*w->extra.storage_model && !strchr(w->extra.storage_model, '(')) /* a machine, not a store; system=NAME overrides it */
+        mr_strbuf_printf(&text, "system: %s\n", w->extra.storage_model);
+    if (plan.compute_s > 0)
+        mr_strbuf_printf(&text, "step_time: %.9fs\n", plan.compute_s);
+    if (text.failed)
+        rc = mr_error_set(err, -ENOMEM, "workload '%s'", w->name);
+    else
+        rc = mr_scenario_parse(text.text, text.len, q->workload, search, &q->scenario_words, ctx->arena, out, err);
+    mr_strbuf_done(&text);
+    if (!rc)
+        snprintf(out->name, sizeof out->name, "%s", w->name);
+    return rc;
+}
+
+/* `extra` is one more key=value, or NULL. */
+static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra, struct mr_scenario *out,
+                         struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct request q;
+    int rc = sort_words(ctx, extra, &q, err);
+    if (rc)
+        return rc;
+    if ((q.workload != NULL) == (*o->scenario != '\0')) {
+        mr_error_plain(err, MR_E_USAGE, q.workload ? "give a scenario or a workload, not both" : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
+        return mr_error_hint(err, "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads");
+    }
+    if (q.workload)
+        return scenario_of_workload(ctx, &q, search, out, err);
+    if (q.workload_words.n)
+        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but '%s' is a scenario", q.workload_words.item[0], o->scenario);
+    return mr_scenario_load(o->scenario, search, &q.scenario_words, ctx->arena, out, err);
+}
+
+/* ---- list ---- */
+
+static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct mr_strings scenarios, systems, none = {0};
+    int rc = mr_model_list_files("scenarios", search, ctx->arena, &scenarios, err);
+    if (!rc)
+        rc = mr_model_list_files("systems", search, ctx->arena, &systems, err);
+    json_t *a = json_array(), *b = json_array();
+    if (!rc && !o->json)
+        puts("scenarios");
+    for (unsigned i = 0; i < scenarios.n && !rc; i++) {
+        struct mr_scenario s;
+        rc = mr_scenario_load(scenarios.item[i], search, &none, ctx->arena, &s, err);
+        if (!rc && !o->json)
+            printf("  %-22s %5u nodes, %8llu samples, %3u epochs on %s\n", scenarios.item[i], s.nodes, (unsigned long long)s.samples, s.epochs, s.system.name);
+        if (!rc)
+            json_array_append_new(a, json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", scenarios.item[i], "system", s.system.name, "nodes",
+                                               (json_int_t)s.nodes, "samples", (json_int_t)s.samples, "epochs", (json_int_t)s.epochs));
+    }
+    if (!rc && !o->json)
+        puts("systems");
+    for (unsigned i = 0; i < systems.n && !rc; i++) {
+        struct mr_system s;
+        rc = mr_system_load(systems.item[i], search, ctx->arena, &s, err);
+        if (!rc && !o->json)
+            printf("  %-22s %s\n", systems.item[i], s.source);
+        if (!rc)
+            json_array_append_new(b, json_pack("{s:s, s:s, s:i}", "name", systems.item[i], "source", s.source, "classes", (int)s.n_classes));
+    }
+    if (rc || !o->json) {
+        json_decref(a);
+        json_decref(b);
+        return rc;
+    }
+    return mr_cli_print_json(stdout, json_pack("{s:s, s:o, s:o}", "schema", "millrace.sim_list/1", "scenarios", a, "systems", b), err);
+}
+
+/* ---- run ---- */
+
+static int run_one(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra, const struct mr_study_options *so,
+                   struct mr_study *out, struct mr_error *err)
+{
+    struct mr_scenario s;
+    int rc = load_scenario(ctx, search, extra, &s, err);
+    return rc ? rc : mr_study_run(&s, so, out, err);
+}
+
+static int parse_sweep(const char *text, struct mr_cli_sweep *sw, struct mr_error *err)
 {
     const char *eq = strchr(text, '=');
     if (!eq || eq == text || !eq[1])
@@ -175,7 +234,8 @@ static int parse_sweep(const char *text, struct sweep *sw, struct mr_error *err)
     for (const char *at = eq + 1; *at;) {
         size_t n = strcspn(at, ",");
         if (n == 0 || n >= sizeof sw->value[0] || sw->n == MR_ARRAY_LEN(sw->value))
-            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': at most %zu values", text, MR_ARRAY_LEN(sw->value));
+            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': 1 to %zu values of at most %zu characters", text,
+                                  MR_ARRAY_LEN(sw->value), sizeof sw->value[0] - 1);
         memcpy(sw->value[sw->n++], at, n);
         at += n + (at[n] == ',');
     }
@@ -183,74 +243,68 @@ static int parse_sweep(const char *text, struct sweep *sw, struct mr_error *err)
     return sw->studies ? 0 : mr_error_set(err, -ENOMEM, "sweep");
 }
 
-static const struct mr_sim_result *find_policy(const struct mr_study *st, enum mr_policy_id p)
+static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_error *err)
 {
-    for (unsigned i = 0; i < st->n; i++)
-        if (st->rows[i].mean.policy == p)
-            return &st->rows[i].mean;
-    return NULL;
-}
-
-static void print_sweep(const struct sweep *sw, const bool *chosen)
-{
-    printf("run time in seconds\n%-21s", sw->key);
-    for (unsigned i = 0; i < sw->n; i++)
-        printf(" %11s", sw->value[i]);
-    printf("\n%-21s", "(bound)");
-    for (unsigned i = 0; i < sw->n; i++)
-        printf(" %11.2f", sw->studies[i].bounds.io_aware_s);
-    putchar('\n');
-    for (int p = 0; p < MR_POLICY_COUNT; p++) {
-        if (!chosen[p])
-            continue;
-        printf("%-21s", mr_policy_name((enum mr_policy_id)p));
-        for (unsigned i = 0; i < sw->n; i++) {
-            const struct mr_sim_result *r = find_policy(&sw->studies[i], (enum mr_policy_id)p);
-            if (r && r->possible)
-                printf(" %11.2f", r->time_s);
-            else
-                printf(" %11s", "-");
-        }
-        putchar('\n');
-    }
-}
-
-/* ---- run ---- */
-
-static int load_and_run(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra,
-                        const struct mr_study_options *so, struct mr_study *out, struct mr_error *err)
-{
-    const struct sim_options *o = ctx->options;
-    struct mr_strings overrides = {.n = ctx->overrides.n + (extra != NULL)};
-    overrides.item = mr_arena_alloc(ctx->arena, (overrides.n + 1) * sizeof(*overrides.item));
-    if (!overrides.item)
-        return mr_error_set(err, -ENOMEM, "overrides");
-    for (unsigned i = 0; i < ctx->overrides.n; i++)
-        overrides.item[i] = ctx->overrides.item[i];
-    if (extra)
-        overrides.item[ctx->overrides.n] = extra;
-    struct mr_scenario s;
-    int rc = mr_scenario_load(o->scenario, search, &overrides, ctx->arena, &s, err);
-    return rc ? rc : mr_study_run(&s, so, out, err);
+    struct mr_strbuf svg = {0};
+    mr_cli_sweep_svg(sw, &svg);
+    FILE *f = svg.failed ? NULL : fopen(path, "we");
+    bool ok = f && fwrite(svg.text, 1, svg.len, f) == svg.len;
+    if (f && fclose(f))
+        ok = false;
+    int rc = svg.failed ? mr_error_set(err, -ENOMEM, "plot") : ok ? 0 : mr_error_set(err, -errno, "cannot write '%s'", path);
+    mr_strbuf_done(&svg);
+    return rc;
 }
 
 static int run_sweep(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
                      struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct sweep sw = {0};
+    struct mr_cli_sweep sw = {0};
     int rc = parse_sweep(o->sweep, &sw, err);
     for (unsigned i = 0; i < sw.n && !rc; i++)
-        rc = load_and_run(ctx, search, mr_arena_printf(ctx->arena, "%s=%s", sw.key, sw.value[i]), so, &sw.studies[i], err);
-    if (!rc && o->json) {
-        json_t *points = json_array();
-        for (unsigned i = 0; i < sw.n; i++)
-            json_array_append_new(points, json_pack("{s:s, s:o}", "value", sw.value[i], "result", study_json(&sw.studies[i], o)));
-        rc = mr_cli_print_json(stdout, json_pack("{s:s, s:s, s:o}", "schema", "millrace.sim_sweep/1", "key", sw.key, "points", points), err);
-    } else if (!rc) {
-        print_sweep(&sw, so->policies);
-    }
+        rc = run_one(ctx, search, mr_arena_printf(ctx->arena, "%s=%s", sw.key, sw.value[i]), so, &sw.studies[i], err);
+    if (!rc && *o->svg)
+        rc = write_svg(&sw, o->svg, err);
+    if (!rc && o->json)
+        rc = mr_cli_print_json(stdout, mr_cli_sweep_json(&sw, so->thesis, so->seeds), err);
+    else if (!rc)
+        mr_cli_print_sweep(&sw);
     free(sw.studies);
+    return rc;
+}
+
+static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so, struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    enum mr_policy_id policy = MR_POLICY_MILLRACE;
+    struct mr_scenario s;
+    int rc = strcmp(o->policy, "all") ? mr_policy_parse(o->policy, &policy, err) : 0;
+    if (!rc)
+        rc = load_scenario(ctx, search, NULL, &s, err);
+    struct mr_storage_plan *plan = rc ? NULL : calloc(1, sizeof(*plan));
+    if (!rc)
+        rc = plan ? mr_study_plan(&s, policy, o->max_stall, so, plan, err) : mr_error_set(err, -ENOMEM, "planning");
+    if (!rc && o->json)
+        rc = mr_cli_print_json(stdout, mr_cli_plan_study_json(plan, &s), err);
+    else if (!rc)
+        mr_cli_print_plan_study(plan, &s);
+    free(plan);
+    return rc;
+}
+
+static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so, struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct mr_study *st = calloc(1, sizeof(*st));
+    if (!st)
+        return mr_error_set(err, -ENOMEM, "simulating");
+    int rc = run_one(ctx, search, NULL, so, st, err);
+    if (!rc && o->json)
+        rc = mr_cli_print_json(stdout, mr_cli_study_json(st, so->thesis, so->seeds), err);
+    else if (!rc)
+        mr_cli_print_study(st, so->thesis);
+    free(st);
     return rc;
 }
 
@@ -262,38 +316,38 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
                                   .threads = o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN), .stop = ctx->stop};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
+    if (!rc && *o->svg && !*o->sweep)
+        rc = mr_error_plain(err, MR_E_USAGE, "--svg plots a sweep; give --sweep KEY=VALUES, too");
+    if (!rc && o->plan && *o->sweep)
+        rc = mr_error_plain(err, MR_E_USAGE, "--plan and --sweep exclude each other");
     if (!rc)
         rc = mr_cli_search_path(o->config_dir, ctx->arena, &search, err);
     if (rc)
         return rc;
-    if (*o->sweep)
-        return run_sweep(ctx, &search, &so, err);
-    struct mr_study *st = calloc(1, sizeof(*st));
-    if (!st)
-        return mr_error_set(err, -ENOMEM, "simulating");
-    rc = load_and_run(ctx, &search, NULL, &so, st, err);
-    if (!rc && o->json)
-        rc = mr_cli_print_json(stdout, study_json(st, o), err);
-    else if (!rc)
-        print_study(st, o);
-    free(st);
-    return rc;
+    if (o->list)
+        return list_all(ctx, &search, err);
+    if (o->plan)
+        return run_plan(ctx, &search, &so, err);
+    return *o->sweep ? run_sweep(ctx, &search, &so, err) : run_study(ctx, &search, &so, err);
 }
 
 const struct mr_command mr_cmd_sim = {
     .name = "sim",
-    .synopsis = "SCENARIO [key=value ...] [options]",
+    .synopsis = "(SCENARIO | workload=NAME system=NAME) [key=value ...] [options]",
     .summary = "simulate a training run under prefetching policies",
     .details = "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for every\n"
                "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared truly\n"
                "among all transfers. Two lower bounds are printed: compute only, and with the first read of every sample.\n"
                "\n"
-               "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2.\n"
+               "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2 system=lassen.\n"
+               "Sweeps over staging, class1 and class2 show what storage of a node is worth; --plan finds how much it needs.\n"
                "\n"
                "Examples:\n"
                "  millrace sim thesis-2\n"
                "  millrace sim thesis-2 --compat thesis --seeds 4\n"
-               "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8\n",
+               "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
+               "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
+               "  millrace sim thesis-2 --plan --max-stall 0.05\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},
     .takes_overrides = true,
     .run = sim_run,

@@ -221,8 +221,8 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
         r = mr_error_plain(err, MR_E_CORRUPT,
                            "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra",
                            o->folder, sum.bad_files, sum.extra);
-        mr_error_hint(err,
-                      "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again");
+        mr_error_hint(err, sum.bad_files ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
+                                         : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
     }
     return r;
 }

@@ -17,12 +17,6 @@ struct mr_dataset {
     char *root;
 };
 
-static bool is_file(struct mr_store *s, const char *path)
-{
-    struct mr_store_stat st;
-    return mr_store_stat(s, path, &st, NULL) >= 0 && !st.is_dir;
-}
-
 int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err)
 {
     static const char *const places[] = {"", "train/"};
@@ -38,8 +32,15 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
     }
     for (unsigned i = 0; i < MR_ARRAY_LEN(places); i++) {
         snprintf(out, 2 * MR_NAME_MAX, "%s/%s" MR_MANIFEST_NAME, path, places[i]);
-        if (is_file(s, out))
+        struct mr_error why;
+        r = mr_store_stat(s, out, &st, &why);
+        if (r >= 0 && !st.is_dir)
             return 0;
+        if (r < 0 && r != -ENOENT && r != -ENOTDIR) { /* it may well be there */
+            if (err)
+                *err = why;
+            return r;
+        }
     }
     mr_error_plain(err, MR_E_FORMAT,
                    "'%s' has no manifest: neither '" MR_MANIFEST_NAME "' nor 'train/" MR_MANIFEST_NAME "'", path);

@@ -36,11 +36,12 @@ static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const 
         size_t n = (size_t)MR_MIN(info->bytes - at, MR_GEN_PIECE);
         if (stop && atomic_load_explicit(stop, memory_order_relaxed))
             return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+        void *room = p->format->sample_room ? p->format->sample_room(w, n) : NULL, *to = room ? room : t->piece;
         bool timed = n >= TIMED_BYTES || info->id % TIMED_EVERY == 0;
         uint64_t t0 = timed ? mr_now_ns() : 0;
-        p->format->synth(&p->writer, &p->content, info, at, t->piece, n);
+        p->format->synth(&p->writer, &p->content, info, at, to, n);
         uint64_t t1 = timed ? mr_now_ns() : 0;
-        r = p->format->sample_data(w, t->piece, n, err);
+        r = p->format->sample_data(w, to, n, err);
         t->synth_ns += t1 - t0;
         t->write_ns += timed ? mr_now_ns() - t1 : 0;
         at += n;

@@ -173,6 +173,9 @@ struct mr_format_ops {
     int (*sample_begin)(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
     int (*sample_data)(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
     int (*sample_end)(struct mr_writer *w, struct mr_sample_ref *ref, struct mr_error *err);
+    /* Optional: where the next `len` bytes of the sample may be made in place, to be handed to sample_data at once; NULL:
+     * not now, use a buffer of your own. Saves a copy of small samples. */
+    void *(*sample_room)(struct mr_writer *w, size_t len);
     /* Frees w in any case. ref of earlier samples stay valid. The file is complete, not yet fsynced. */
     int (*writer_close)(struct mr_writer *w, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err);
     void (*writer_abort)(struct mr_writer *w); /* frees w and leaves whatever is there; accepts NULL */

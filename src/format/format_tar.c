@@ -181,6 +181,11 @@ static int tar_sample_begin(struct mr_writer *base, const struct mr_sample_info 
     return rc;
 }
 
+static void *tar_sample_room(struct mr_writer *base, size_t len)
+{
+    return mr_stream_out_here(((struct tar_writer *)base)->out, len);
+}
+
 static int tar_sample_data(struct mr_writer *base, const void *data, size_t len, struct mr_error *err)
 {
     struct tar_writer *w = (struct tar_writer *)base;
@@ -661,6 +666,7 @@ const struct mr_format_ops mr_format_tar = {
     .writer_open = tar_writer_open,
     .sample_begin = tar_sample_begin,
     .sample_data = tar_sample_data,
+    .sample_room = tar_sample_room,
     .sample_end = tar_sample_end,
     .writer_close = tar_writer_close,
     .writer_abort = tar_writer_abort,

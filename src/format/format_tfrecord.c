@@ -110,6 +110,11 @@ static int tfr_sample_begin(struct mr_writer *base, const struct mr_sample_info 
     return mr_stream_out_put(w->out, head, w->prefix, err);
 }
 
+static void *tfr_sample_room(struct mr_writer *base, size_t len)
+{
+    return mr_stream_out_here(((struct tfr_writer *)base)->out, len);
+}
+
 static int tfr_sample_data(struct mr_writer *base, const void *data, size_t len, struct mr_error *err)
 {
     struct tfr_writer *w = (struct tfr_writer *)base;
@@ -488,6 +493,7 @@ const struct mr_format_ops mr_format_tfrecord = {
     .writer_open = tfr_writer_open,
     .sample_begin = tfr_sample_begin,
     .sample_data = tfr_sample_data,
+    .sample_room = tfr_sample_room,
     .sample_end = tfr_sample_end,
     .writer_close = tfr_writer_close,
     .writer_abort = tfr_writer_abort,

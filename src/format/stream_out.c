@@ -155,7 +155,8 @@ int mr_stream_out_put(struct mr_stream_out *o, const void *data, size_t len, str
     }
     while (len) {
         size_t n = MR_MIN(len, o->buf_cap - o->buf_len);
-        memcpy(o->buf + o->buf_len, p, n);
+        if (p != o->buf + o->buf_len) /* it was made in place: mr_stream_out_here */
+            memcpy(o->buf + o->buf_len, p, n);
         o->buf_len += n;
         p += n;
         len -= n;
@@ -193,6 +194,11 @@ char *mr_stream_out_room(struct mr_stream_out *o, size_t len, struct mr_error *e
         return NULL;
     }
     return o->buf + o->buf_len;
+}
+
+void *mr_stream_out_here(struct mr_stream_out *o, size_t len)
+{
+    return len < MR_STREAM_DIRECT && len <= o->buf_cap - o->buf_len ? o->buf + o->buf_len : NULL;
 }
 
 void mr_stream_out_advance(struct mr_stream_out *o, size_t len)

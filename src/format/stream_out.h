@@ -18,6 +18,9 @@ int mr_stream_out_zeros(struct mr_stream_out *o, size_t len, struct mr_error *er
 /* Room for `len` bytes (at most half the buffer) to print into; mr_stream_out_advance tells how many were used. */
 char *mr_stream_out_room(struct mr_stream_out *o, size_t len, struct mr_error *err);
 void mr_stream_out_advance(struct mr_stream_out *o, size_t len);
+/* The place where the next put of `len` bytes would be copied to, or NULL when it does not fit there as a whole. What is made
+ * there and then put is not copied. */
+void *mr_stream_out_here(struct mr_stream_out *o, size_t len);
 /* Bytes put so far: the position in the file, or in the unpacked stream of a gzip file. */
 uint64_t mr_stream_out_position(const struct mr_stream_out *o);
 /* Flushes, closes, frees. *file_bytes (may be NULL) is the size on storage. */

@@ -216,6 +216,7 @@ void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_p
     for (unsigned i = 0; i < by_threads.n; i++)
         best = fmax(best, by_threads.y[i]);
     mr_curve_add(&out->pfs_mbps, 1, best, NULL);
+    out->pfs_stream_mbps = mr_curve_at(&by_threads, 1);
     out->pfs_metadata_per_s = paths[0].opens_per_s.median;
     memory_class(memory, "staging", (double)MR_MIN(memory_bytes / 16, 4 * MR_GIB), &out->classes[out->n_classes++]);
     memory_class(memory, "ram", (double)memory_bytes / 2, &out->classes[out->n_classes++]);

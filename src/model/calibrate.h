@@ -5,7 +5,7 @@
 #define MR_MODEL_CALIBRATE_H
 
 #include "model/model.h"
-#include "model/probe.h"
+#include "model/machine_probe.h"
 
 #define MR_CALIBRATE_POINTS_MAX 64
 #define MR_CALIBRATE_PATHS_MAX (MR_CLASS_MAX - 1)

@@ -40,6 +40,7 @@ struct mr_system {
     double preprocess_mbps;  /* beta */
     double network_mbps;     /* b_c */
     double pfs_link_mbps;    /* b_fs */
+    double pfs_stream_mbps;  /* what one request stream (thread) gets at most, 0 = no limit, as in the published model */
     double pfs_latency_s;    /* per request, 0 in the published model */
     double pfs_metadata_per_s; /* opens per second over all clients, 0 = unlimited */
     struct mr_curve pfs_mbps;  /* t(gamma) */

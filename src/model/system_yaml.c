@@ -2,8 +2,10 @@
 #include "model/system_yaml.h"
 #include "base/common.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +21,7 @@ struct raw_class {
 struct raw_system {
     const char *name, *source, *notes;
     uint64_t compute, preprocess, network;
-    uint64_t link, latency_ns;
+    uint64_t link, stream, latency_ns;
     double metadata_rate;
     struct mr_curve pfs;
     struct raw_class classes[MR_CLASS_MAX];
@@ -84,6 +86,7 @@ static const struct mr_yaml_nested class_nested[] = {{"read", read_read}, {"writ
 #define SYSTEM_FIELD(f) .offset = offsetof(struct raw_system, f)
 static const struct mr_option pfs_rows[] = {
     {.key = "link", SYSTEM_FIELD(link), .type = MR_OPT_BYTES, .def = "1000000MB", .min = 1, .max = 1e18, .doc = "Rate between a node and the PFS."},
+    {.key = "stream", SYSTEM_FIELD(stream), .type = MR_OPT_BYTES, .def = "0", .doc = "What one thread gets from the PFS at most; 0 = no limit of its own."},
     {.key = "latency", SYSTEM_FIELD(latency_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Latency of a request."},
     {.key = "metadata_rate", SYSTEM_FIELD(metadata_rate), .type = MR_OPT_DOUBLE, .def = "0", .min = 0, .max = 1e12, .doc = "Opens per second over all clients; 0 = unlimited."},
     {.key = "bandwidth", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates by clients."},
@@ -131,7 +134,7 @@ static const struct mr_yaml_nested system_nested[] = {{"pfs", read_pfs}, {"class
 static void convert(const struct raw_system *raw, struct mr_system *out)
 {
     *out = (struct mr_system){.compute_mbps = (double)raw->compute / MB, .preprocess_mbps = (double)raw->preprocess / MB,
-                              .network_mbps = (double)raw->network / MB, .pfs_link_mbps = (double)raw->link / MB,
+                              .network_mbps = (double)raw->network / MB, .pfs_link_mbps = (double)raw->link / MB, .pfs_stream_mbps = (double)raw->stream / MB,
                               .pfs_latency_s = (double)raw->latency_ns / 1e9, .pfs_metadata_per_s = raw->metadata_rate,
                               .pfs_mbps = raw->pfs, .n_classes = raw->n_classes};
     snprintf(out->name, sizeof out->name, "%s", raw->name);
@@ -179,6 +182,54 @@ const char *mr_model_find_file(const char *name, const char *kind, const struct 
     mr_error_plain(err, MR_E_CONFIG, "no file and no shipped one of '%s' is called '%s'", kind, name);
     mr_error_hint(err, "'millrace sim --list' shows the shipped ones");
     return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int add_folder(const char *path, struct mr_arena *a, struct mr_strings *names, size_t cap, struct mr_error *err)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && names->n < cap && (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        if (len <= 5 || strcmp(e->d_name + len - 5, ".yaml") != 0)
+            continue;
+        const char *name = mr_arena_printf(a, "%.*s", (int)(len - 5), e->d_name);
+        if (!name) {
+            closedir(d);
+            return mr_error_set(err, -ENOMEM, "listing '%s'", path);
+        }
+        names->item[names->n++] = name;
+    }
+    if (d)
+        closedir(d);
+    return 0;
+}
+
+#define LIST_MAX 1024
+
+int mr_model_list_files(const char *kind, const struct mr_strings *search, struct mr_arena *a, struct mr_strings *names,
+                        struct mr_error *err)
+{
+    struct mr_strings found = {.item = mr_arena_alloc(a, LIST_MAX * sizeof(char *))};
+    int rc = found.item ? 0 : mr_error_set(err, -ENOMEM, "listing");
+    for (unsigned i = 0; i < search->n && !rc; i++) {
+        const char *path = mr_arena_printf(a, "%s/%s", search->item[i], kind);
+        rc = path ? add_folder(path, a, &found, LIST_MAX, err) : mr_error_set(err, -ENOMEM, "listing");
+    }
+    if (rc)
+        return rc;
+    if (found.n)
+        qsort(found.item, found.n, sizeof(*found.item), by_name);
+    unsigned n = 0;
+    for (unsigned i = 0; i < found.n; i++)
+        if (n == 0 || strcmp(found.item[n - 1], found.item[i]) != 0)
+            found.item[n++] = found.item[i];
+    found.n = n;
+    *names = found;
+    return 0;
 }
 
 int mr_system_load(const char *name_or_path, const struct mr_strings *search, struct mr_arena *a, struct mr_system *out,

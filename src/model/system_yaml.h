@@ -5,7 +5,7 @@
  *     compute: 64MB              # per second; may be left out where the scenario gives seconds per step
  *     preprocess: 200MB
  *     network: 24000MB           # between nodes
- *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, latency: 0s, metadata_rate: 0}
+ *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, stream: 0, latency: 0s, metadata_rate: 0}
  *     classes:                   # the first is the staging buffer
  *       - {name: staging, capacity: 5GiB, threads: 8, read: {8: 111GB}}
  *       - {name: ram, capacity: 25GiB, threads: 4, read: {4: 85GB}, write: {4: 60GB}}
@@ -28,5 +28,8 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
 /* Finds `kind`/NAME.yaml in the search path, or takes an existing path as it is; NULL with err set if there is none. */
 const char *mr_model_find_file(const char *name, const char *kind, const struct mr_strings *search, struct mr_arena *a,
                                struct mr_error *err);
+/* Names of all YAML files in the `kind` folders of the search path, sorted, without duplicates. */
+int mr_model_list_files(const char *kind, const struct mr_strings *search, struct mr_arena *a, struct mr_strings *names,
+                        struct mr_error *err);
 
 #endif

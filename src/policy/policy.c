@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 #include "policy/policy_internal.h"
 #include "base/common.h"
+#include "base/rng.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -92,9 +93,9 @@ int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, 
     *d = (struct mr_directory){.nodes = nodes, .samples = samples, .size_mb = size_mb};
     d->held = malloc(nodes * samples);
     d->holders = calloc(samples, sizeof(*d->holders));
-    d->last_holder = malloc(samples * sizeof(*d->last_holder));
+    d->asked = malloc(samples * sizeof(*d->asked));
     d->used_mb = calloc((uint64_t)nodes * MR_CLASS_MAX, sizeof(*d->used_mb));
-    if (!d->held || !d->holders || !d->last_holder || !d->used_mb) {
+    if (!d->held || !d->holders || !d->asked || !d->used_mb) {
         mr_directory_done(d);
         return mr_error_set(err, -ENOMEM, "directory of %u nodes x %llu samples", nodes, (unsigned long long)samples);
     }
@@ -106,7 +107,7 @@ void mr_directory_done(struct mr_directory *d)
 {
     free(d->held);
     free(d->holders);
-    free(d->last_holder);
+    free(d->asked);
     free(d->used_mb);
     *d = (struct mr_directory){0};
 }
@@ -117,7 +118,9 @@ void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsign
     mr_directory_drop(d, node, id);
     *slot = (uint8_t)class;
     d->holders[id]++;
-    d->last_holder[id] = node;
+    /* Each of k holders is the one that others ask with equal probability: always the latest would make a convoy of readers. */
+    if (d->holders[id] == 1 || mr_rng_below(mr_mix64((uint64_t)node << 32 | id), d->holders[id]) == 0)
+        d->asked[id] = node;
     d->used_mb[node * MR_CLASS_MAX + class] += d->size_mb[id];
 }
 
@@ -143,9 +146,9 @@ uint32_t mr_directory_peer(const struct mr_directory *d, uint32_t node, uint32_t
 {
     if (d->holders[id] == 0)
         return MR_NO_SAMPLE;
-    uint32_t last = d->last_holder[id];
-    if (last != node && d->held[last * d->samples + id] < MR_INCOMING)
-        return last;
+    uint32_t asked = d->asked[id];
+    if (asked != node && d->held[asked * d->samples + id] < MR_INCOMING)
+        return asked;
     for (uint32_t step = 1; step < d->nodes; step++) {
         uint32_t peer = (node + step) % d->nodes;
         if (d->held[peer * d->samples + id] < MR_INCOMING)

@@ -29,7 +29,7 @@ struct mr_directory {
     const float *size_mb;
     uint8_t *held;        /* [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
     uint16_t *holders;    /* per sample: how many nodes hold it */
-    uint32_t *last_holder;/* per sample: a node that holds it, when holders > 0 */
+    uint32_t *asked;      /* per sample: the holder that others ask first; may have dropped it since */
     double *used_mb;      /* [node * MR_CLASS_MAX + class] */
 };
 int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb, struct mr_error *err);

@@ -76,8 +76,10 @@ static const struct mr_yaml_nested scenario_nested[] = {{"dataset", read_dataset
 
 static int convert(const struct raw_scenario *raw, struct mr_scenario *out, struct mr_error *err)
 {
-    if (!raw->have_system)
-        return mr_error_plain(err, MR_E_CONFIG, "the scenario names no 'system'");
+    if (!raw->have_system) {
+        mr_error_plain(err, MR_E_CONFIG, "the scenario names no 'system'");
+        return mr_error_hint(err, "give system=NAME; 'millrace sim --list' shows the shipped ones");
+    }
     if (raw->samples == 0 || raw->size == 0)
         return mr_error_plain(err, MR_E_CONFIG, "the scenario needs 'dataset: {samples: N, size: BYTES}'");
     if ((raw->batch > 0) == (raw->local_batch > 0))
@@ -122,7 +124,11 @@ static int override(struct raw_scenario *raw, const char *text, struct mr_arena 
     snprintf(key, sizeof key, "%.*s", eq ? (int)MR_MIN(eq - text, 60) : 60, text);
     const struct mr_option_table *t = mr_option_find(&dataset_table, key) ? &dataset_table : &scenario_table;
     const struct mr_option *o = mr_option_find(t, key);
-    if (!eq || !o || strcmp(key, "dataset") == 0 || strcmp(key, "system") == 0) {
+    if (eq && strcmp(key, "system") == 0) {
+        raw->have_system = true;
+        return mr_system_load(eq + 1, raw->search, a, &raw->system, err);
+    }
+    if (!eq || !o || strcmp(key, "dataset") == 0) {
         mr_error_plain(err, MR_E_USAGE, "cannot set '%.100s'", text);
         const char *near = mr_option_nearest(&scenario_table, key);
         return near ? mr_error_hint(err, "did you mean '%s=...'?", near) : MR_E_USAGE;

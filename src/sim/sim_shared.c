@@ -114,9 +114,12 @@ static uint32_t pool_class(uint32_t node, unsigned class)
 static void update_pfs_rate(struct shared *x)
 {
     const struct mr_system *m = &x->s->system;
-    if (x->pfs_clients)
-        mr_pool_set_rate(&x->clock, POOL_PFS, x->now,
-                         fmin(mr_curve_at(&m->pfs_mbps, x->pfs_clients), x->pfs_clients * m->pfs_link_mbps));
+    if (x->pfs_clients == 0)
+        return;
+    double rate = fmin(mr_curve_at(&m->pfs_mbps, x->pfs_clients), x->pfs_clients * m->pfs_link_mbps);
+    if (m->pfs_stream_mbps > 0) /* all flows are equal, so a limit for each is one for their sum */
+        rate = fmin(rate, x->clock.pools[POOL_PFS].n * m->pfs_stream_mbps);
+    mr_pool_set_rate(&x->clock, POOL_PFS, x->now, rate);
 }
 
 static void add_flow(struct shared *x, uint32_t pool, double mb, uint32_t thread)
@@ -135,19 +138,19 @@ static void add_pfs_flow(struct shared *x, uint32_t thread, double mb, double re
     x->threads[thread].write_s += requests * x->s->system.pfs_latency_s; /* a thread's requests come one by one */
     x->clock.pools[POOL_PFS].rate = fmax(x->clock.pools[POOL_PFS].rate, 1e-9);
     add_flow(x, POOL_PFS, mb, thread);
-    if (n->pfs_flows++ == 0) {
-        x->pfs_clients++;
+    bool new_client = n->pfs_flows++ == 0;
+    x->pfs_clients += new_client;
+    if (new_client || x->s->system.pfs_stream_mbps > 0)
         update_pfs_rate(x);
-    }
 }
 
 static void end_pfs_flow(struct shared *x, uint32_t thread)
 {
     struct sim_node *n = &x->nodes[x->threads[thread].node];
-    if (--n->pfs_flows == 0) {
-        x->pfs_clients--;
+    bool gone = --n->pfs_flows == 0;
+    x->pfs_clients -= gone;
+    if (gone || x->s->system.pfs_stream_mbps > 0)
         update_pfs_rate(x);
-    }
 }
 
 /* ---- timers ---- */

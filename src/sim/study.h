@@ -40,4 +40,32 @@ struct mr_study_options {
 /* Rows come out by ascending time, impossible ones last. */
 int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out, struct mr_error *err);
 
+/* ---- how much storage ---- */
+
+#define MR_STORAGE_CURVE_MAX 32
+
+struct mr_storage_answer {
+    unsigned class;
+    char class_name[32];
+    double capacity_mb; /* the least that keeps the stall within the limit */
+    unsigned n;
+    struct {
+        double capacity_mb, time_s, stall;
+    } curve[MR_STORAGE_CURVE_MAX]; /* what was tried, by ascending capacity */
+};
+
+/* stall: share of the run time. Class 1 is planned without any further class, each further class with those before it as the
+ * scenario has them. Where even room for everything stalls more (the first read of the data set does not hide), `reachable` is
+ * false and the answers are the least capacities that come within max_stall of that run time. */
+struct mr_storage_plan {
+    enum mr_policy_id policy;
+    double max_stall, best_stall;
+    bool reachable;
+    unsigned n_answers;
+    struct mr_storage_answer answers[MR_CLASS_MAX];
+};
+/* `o` gives seeds, grain and method; its policies are ignored. MR_E_UNSUPPORTED when the system has no class to plan. */
+int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double max_stall, const struct mr_study_options *o,
+                  struct mr_storage_plan *out, struct mr_error *err);
+
 #endif

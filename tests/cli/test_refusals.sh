@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What would be ignored is refused: flags that do nothing, names of nothing, stores that keep nothing, file names that break lists.
+# What would be ignored or misunderstood is refused: flags that do nothing, names of nothing, stores that keep nothing, file names that break lists.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -38,3 +38,16 @@ MILLRACE_WORKLOADS=$work/none refused "MILLRACE_WORKLOADS" workloads list
 touch file
 MILLRACE_WORKLOADS=$work/file refused "MILLRACE_WORKLOADS" run --dry-run workload=unet3d_h100
 refused "Not a directory" workloads list --config-dir file
+
+# A folder that cannot be looked into is an I/O error, not a set without a manifest; extra files are not for --repair.
+touch e/train/extra.npz
+"$MILLRACE" -q verify e >out 2>err && fail "an extra file passes"
+grep -q 'move the extra files' err || fail "the hint for an extra file does not help: $(cat err)"
+chmod 755 "$work"
+if [ "$(id -u)" = 0 ] && setpriv --reuid=65534 --regid=65534 --clear-groups "$MILLRACE" --version >/dev/null 2>&1; then
+    chmod 000 e/train
+    status=0
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$MILLRACE" -q show e >out 2>err || status=$?
+    chmod 755 e/train
+    [ $status = 5 ] && grep -q 'Permission denied' err || fail "want status 5 and the reason, have $status: $(cat err)"
+fi

@@ -67,6 +67,61 @@ assert d["schema"]=="millrace.sim_sweep/1" and d["key"]=="nodes" and [p["value"]
 t=[p["result"]["policies"][0]["time_s"] for p in d["points"]]
 assert t[0]>t[1]>t[2], t' || fail "sweep"
 
+# A plot of a sweep is well-formed and has one line per policy and the bound.
+"$MILLRACE" sim thesis-1 -p staging,millrace --sweep class1=10MB,50MB,300MB --svg plot.svg >out
+python3 - <<'PY' || fail "plot"
+import xml.dom.minidom
+d = xml.dom.minidom.parse("plot.svg")
+assert d.documentElement.tagName == "svg"
+texts = [t.firstChild.data for t in d.getElementsByTagName("text")]
+for want in ("staging", "millrace", "lower bound", "300MB", "class1 (logarithmic)"):
+    assert want in texts, (want, texts)
+assert len(d.getElementsByTagName("circle")) == 6
+PY
+
+# Storage: the answer keeps the stall within the limit, a little less does not.
+"$MILLRACE" sim thesis-1 pfs_factor=1.2 --plan --max-stall 0.15 --json >out
+python3 - <<'PY' || fail "plan"
+import json
+d = json.load(open("out"))
+assert d["schema"] == "millrace.sim_plan/1" and d["policy"] == "millrace" and d["reachable"], d
+a = d["answers"][0]
+assert a["class"] == 1 and 0 < a["capacity_bytes"] < 271e6
+good = {c["capacity_bytes"]: c["stall_ratio"] for c in a["curve"]}
+assert good[a["capacity_bytes"]] <= 0.15
+assert max(c for c, stall in good.items() if stall > 0.15) < a["capacity_bytes"]
+PY
+"$MILLRACE" sim thesis-1 --plan | grep -q 'not reachable' || fail "plan that is not reachable"
+
+# Workloads on machines; the shipped ones all load.
+"$MILLRACE" sim --list >out
+for name in thesis-2 imagenet-22k-lassen hdd ssd optane lustre theta-lustre cori-lustre lassen piz-daint nopfs-paper; do
+    grep -q "^  $name " out || { cat out; fail "$name is not listed"; }
+done
+"$MILLRACE" sim --list --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert all(s["source"] for s in d["systems"]) and len(d["scenarios"]) >= 9' || fail "list --json"
+"$MILLRACE" sim workload=unet3d_h100 reader.batch_size=4 system=cori-lustre nodes=2 epochs=2 -p staging,millrace --json 2>err >out || { cat err; fail "workload"; }
+python3 - <<'PY' || fail "workload"
+import json
+d = json.load(open("out"))
+assert (d["scenario"], d["system"], d["nodes"], d["batch"], d["epochs"], d["samples"]) == ("unet3d_h100", "cori-lustre", 2, 8, 2, 168), d
+# 4 samples take 0.323 s of compute on each of 2 nodes, so that 21 full steps take at least 2 x 21 x 0.323 s.
+assert 2 * 21 * 0.323 * 0.9 < d["bounds"]["compute_only_s"] < 2 * 21 * 0.323 * 1.8, d["bounds"]
+PY
+expect 2 "$MILLRACE" sim workload=unet3d_h100
+grep -q 'system=NAME' err || fail "no hint at the system"
+expect 2 "$MILLRACE" sim thesis-1 workload=unet3d_h100
+expect 2 "$MILLRACE" sim workload=llama3_8b system=lassen
+expect 2 "$MILLRACE" sim thesis-1 reader.batch_size=3
+expect 2 "$MILLRACE" sim thesis-1 --svg x.svg
+expect 2 "$MILLRACE" sim thesis-1 --plan --sweep nodes=1,2
+expect 5 "$MILLRACE" sim thesis-1 -p staging --sweep nodes=1,2 --svg nowhere/x.svg
+
+# One stream's limit: the study's hard disk gives one reader 1/2.3 of what eight get, its Lustre 1/7.8.
+for want in hdd:2.3 lustre:7.8; do
+    "$MILLRACE" sim thesis-1 system=${want%:*} nodes=1 epochs=2 compute=1TB -p naive,staging --json >out
+    python3 -c 'import json,sys; t={p["name"]: p["time_s"] for p in json.load(open("out"))["policies"]}; r=t["naive"]/t["staging"]; assert abs(r/float(sys.argv[1])-1)<0.03, r' ${want#*:} || fail "threads on ${want%:*}"
+done
+
 # Bad input: what, where, what to do.
 bad() { # want text, hint or "", file content (printf)
     printf "$3" >bad.yaml

@@ -202,6 +202,27 @@ static void doubling_a_resource_does_not_slow_down(void **state)
     }
 }
 
+/* Always asking the latest holder made all nodes queue up behind one: preloading took nine times as long on 100 nodes. */
+static void peers_are_asked_evenly(void **state)
+{
+    (void)state;
+    double seconds[2];
+    for (int k = 0; k < 2; k++) {
+        struct mr_scenario s = thesis_scenario(1);
+        s.samples = 2000;
+        s.epochs = 1;
+        s.nodes = k ? 100 : 25;
+        struct mr_sim_workload w;
+        struct mr_sim_result r;
+        struct mr_error err;
+        assert_int_equal(mr_sim_workload_init(&w, &s, &err), 0);
+        assert_int_equal(mr_sim_shared(&w, MR_POLICY_PARALLEL_STAGING, 1, NULL, &r, &err), 0);
+        seconds[k] = r.preload_s;
+        mr_sim_workload_done(&w);
+    }
+    assert_true(seconds[1] < 1.5 * seconds[0]);
+}
+
 static void coarse_grain_agrees_with_the_exact_engine(void **state)
 {
     (void)state;
@@ -264,6 +285,7 @@ int main(void)
         cmocka_unit_test(shared_engine_orders_the_policies_as_idealised),
         cmocka_unit_test(nothing_beats_the_bound_and_bytes_are_conserved),
         cmocka_unit_test(doubling_a_resource_does_not_slow_down),
+        cmocka_unit_test(peers_are_asked_evenly),
         cmocka_unit_test(coarse_grain_agrees_with_the_exact_engine),
         cmocka_unit_test(hot_samples_match_the_published_vectors),
         cmocka_unit_test(placements_match_the_known_figures),

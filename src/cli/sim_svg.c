@@ -1,0 +1,188 @@
+/* The plot of a sweep as a self-contained SVG: run time over the key's values. The x axis is logarithmic when the values span
+ * more than a factor of eight, and evenly spaced when they are no numbers; the y axis is logarithmic when the times span more
+ * than a factor of twenty. */
+#include "cli/sim_output.h"
+#include "base/common.h"
+#include "conf/option.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WIDTH = 860, HEIGHT = 480, LEFT = 80, RIGHT = 620, TOP = 50, BOTTOM = 420 };
+
+struct axis {
+    bool log;
+    double low, high;
+    double from, to; /* pixels */
+};
+
+static double place(const struct axis *a, double v)
+{
+    double low = a->log ? log(a->low) : a->low, high = a->log ? log(a->high) : a->high;
+    double share = high > low ? ((a->log ? log(v) : v) - low) / (high - low) : 0.5;
+    return a->from + share * (a->to - a->from);
+}
+
+static void put_text(struct mr_strbuf *out, const char *text)
+{
+    for (; *text; text++)
+        switch (*text) {
+        case '&': mr_strbuf_puts(out, "&amp;"); break;
+        case '<': mr_strbuf_puts(out, "&lt;"); break;
+        case '>': mr_strbuf_puts(out, "&gt;"); break;
+        default: mr_strbuf_putc(out, (unsigned char)*text < ' ' ? ' ' : *text);
+        }
+}
+
+/* Eleven colours that stay apart for most colour-blind readers (Okabe-Ito and darker variants). */
+static const char *const colours[] = {"#999999", "#000000", "#56b4e9", "#8c510a", "#e69f00", "#f0c030",
+                                      "#cc79a7", "#882255", "#44aa99", "#d55e00", "#0072b2"};
+
+static bool numbers(const struct mr_cli_sweep *sw, double *x)
+{
+    for (unsigned i = 0; i < sw->n; i++) {
+        uint64_t bytes;
+        if (mr_parse_double(sw->value[i], &x[i])) {
+            if (mr_parse_bytes(sw->value[i], &bytes))
+                return false;
+            x[i] = (double)bytes;
+        }
+        if (!(x[i] > 0))
+            return false;
+    }
+    return true;
+}
+
+static struct axis x_axis(const struct mr_cli_sweep *sw, double *x)
+{
+    struct axis a = {.from = LEFT + 15, .to = RIGHT - 15, .low = INFINITY};
+    if (!numbers(sw, x))
+        for (unsigned i = 0; i < sw->n; i++)
+            x[i] = i + 1;
+    for (unsigned i = 0; i < sw->n; i++) {
+        a.low = fmin(a.low, x[i]);
+        a.high = fmax(a.high, x[i]);
+    }
+    a.log = a.high > 8 * a.low;
+    return a;
+}
+
+static struct axis y_axis(const struct mr_cli_sweep *sw)
+{
+    struct axis a = {.from = BOTTOM, .to = TOP, .low = INFINITY};
+    for (unsigned i = 0; i < sw->n; i++) {
+        const struct mr_study *st = &sw->studies[i];
+        a.low = fmin(a.low, st->bounds.io_aware_s);
+        a.high = fmax(a.high, st->bounds.io_aware_s);
+        for (unsigned k = 0; k < st->n; k++)
+            if (st->rows[k].mean.possible && st->rows[k].mean.time_s > 0) {
+                a.low = fmin(a.low, st->rows[k].mean.time_s);
+                a.high = fmax(a.high, st->rows[k].mean.time_s);
+            }
+    }
+    a.log = a.high > 20 * a.low;
+    a.low = a.log ? pow(10, floor(log10(a.low))) : 0;
+    a.high = a.log ? pow(10, ceil(log10(a.high))) : a.high * 1.05;
+    return a;
+}
+
+/* 1, 2 or 5 times a power of ten, about `n` to the axis. */
+static double tick_step(double high, double n)
+{
+    double raw = high / n, base = pow(10, floor(log10(raw)));
+    return base * (raw <= base ? 1 : raw <= 2 * base ? 2 : raw <= 5 * base ? 5 : 10);
+}
+
+static void put_tick(struct mr_strbuf *out, const struct axis *y, double v)
+{
+    double at = place(y, v);
+    mr_strbuf_printf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, at, RIGHT, at);
+    mr_strbuf_printf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT - 8, at + 4, v);
+}
+
+static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const struct axis *ax, const struct axis *ay, const double *x)
+{
+    if (ay->log)
+        for (double v = ay->low; v <= ay->high * 1.001; v *= 10)
+            put_tick(out, ay, v);
+    else
+        for (double step = tick_step(ay->high, 6), v = 0; v <= ay->high * 1.001; v += step)
+            put_tick(out, ay, v);
+    double last = -INFINITY;
+    for (unsigned i = 0; i < sw->n; i++) {
+        double at = place(ax, x[i]);
+        mr_strbuf_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#333\"/>\n", at, BOTTOM, at, BOTTOM + 5);
+        if (fabs(at - last) < 8.0 * (double)strlen(sw->value[i]) + 4)
+            continue; /* would overlap the label before */
+        last = at;
+        mr_strbuf_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", at, BOTTOM + 20);
+        put_text(out, sw->value[i]);
+        mr_strbuf_puts(out, "</text>\n");
+    }
+    mr_strbuf_printf(out, "<path d=\"M%d %d V%d H%d\" fill=\"none\" stroke=\"#333\"/>\n", LEFT, TOP, BOTTOM, RIGHT);
+    mr_strbuf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + RIGHT) / 2, BOTTOM + 42);
+    put_text(out, sw->key);
+    mr_strbuf_puts(out, ax->log ? " (logarithmic)</text>\n" : "</text>\n");
+    mr_strbuf_printf(out, "<text x=\"22\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 22 %d)\">run time, s%s</text>\n",
+                     (TOP + BOTTOM) / 2, (TOP + BOTTOM) / 2, ay->log ? " (logarithmic)" : "");
+}
+
+/* Policy -1 is the bound. Points that cannot run interrupt the line. */
+static void put_line(struct mr_strbuf *out, const struct mr_cli_sweep *sw, int policy, const struct axis *ax, const struct axis *ay,
+                     const double *x)
+{
+    const char *colour = policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)];
+    bool pen = false;
+    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour, policy < 0 ? " stroke-dasharray=\"6 4\"" : "");
+    for (unsigned i = 0; i < sw->n; i++) {
+        const struct mr_sim_result *r = policy < 0 ? NULL : mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
+        double t = policy < 0 ? sw->studies[i].bounds.io_aware_s : r && r->possible ? r->time_s : 0;
+        if (!(t > 0)) {
+            pen = false;
+            continue;
+        }
+        mr_strbuf_printf(out, "%s%.1f %.1f", pen ? " L" : " M", place(ax, x[i]), place(ay, t));
+        pen = true;
+    }
+    mr_strbuf_puts(out, "\"/>\n");
+    for (unsigned i = 0; policy >= 0 && i < sw->n; i++) {
+        const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
+        if (r && r->possible && r->time_s > 0)
+            mr_strbuf_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f s</title></circle>\n", place(ax, x[i]),
+                             place(ay, r->time_s), colour, mr_policy_name((enum mr_policy_id)policy), r->time_s);
+    }
+}
+
+static void put_legend(struct mr_strbuf *out, int policy, unsigned row)
+{
+    int y = TOP + 10 + (int)row * 22;
+    mr_strbuf_printf(out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" y=\"%d\">%s</text>\n",
+                     RIGHT + 20, y, RIGHT + 48, y, policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)],
+                     policy < 0 ? " stroke-dasharray=\"6 4\"" : "", RIGHT + 56, y + 4,
+                     policy < 0 ? "lower bound" : mr_policy_name((enum mr_policy_id)policy));
+}
+
+void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out)
+{
+    double x[MR_ARRAY_LEN(sw->value)];
+    struct axis ax = x_axis(sw, x), ay = y_axis(sw);
+    const struct mr_scenario *s = &sw->studies[0].scenario;
+    mr_strbuf_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+                     "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                     WIDTH, HEIGHT, WIDTH, HEIGHT);
+    mr_strbuf_printf(out, "<text x=\"%d\" y=\"28\" font-size=\"16\">", LEFT);
+    put_text(out, s->name);
+    mr_strbuf_puts(out, " on ");
+    put_text(out, s->system.name);
+    mr_strbuf_puts(out, ": run time by policy</text>\n");
+    put_axes(out, sw, &ax, &ay, x);
+    put_line(out, sw, -1, &ax, &ay, x);
+    put_legend(out, -1, 0);
+    unsigned row = 1;
+    for (int p = 0; p < MR_POLICY_COUNT; p++)
+        if (mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p)) {
+            put_line(out, sw, p, &ax, &ay, x);
+            put_legend(out, p, row++);
+        }
+    mr_strbuf_puts(out, "</svg>\n");
+}
