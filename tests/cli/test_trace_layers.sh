@@ -33,6 +33,9 @@ runner=
 libs=
 layer annotations ${CC:-cc} -O2
 libs="-luring" layer io_uring ${CC:-cc} -DLAYER_URING
+case "$checked" in *io_uring*) # every one with its file, offset and size
+    [ "$(grep -cE "uring_read,$dir/data,[0-9]+,512,512,[0-9]+" "$dir/t.csv")" = 3000 ] || { echo "FAIL io_uring: files or sizes are wrong"; exit 1; } ;;
+esac
 libs="$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)"
 layer hdf5 ${CC:-cc} -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true)
 libs=
