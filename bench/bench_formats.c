@@ -232,8 +232,9 @@ void bench_spawn(char *const *argv, struct bench_child *out)
     }
     close(fds[1]);
     size_t len = 0;
-    for (ssize_t n; len < sizeof text - 1 && (n = read(fds[0], text + len, sizeof text - 1 - len)) > 0;)
-        len += (size_t)n;
+    char more[4096]; /* read to the end, or a talkative child would be killed by its pipe */
+    for (ssize_t n; (n = len < sizeof text - 1 ? read(fds[0], text + len, sizeof text - 1 - len) : read(fds[0], more, sizeof more)) > 0;)
+        len = MR_MIN(len + (size_t)n, sizeof text - 1);
     close(fds[0]);
     if (pid < 0 || wait4(pid, &status, 0, &usage) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         bench_die("child '%s %s %s' failed", argv[0], argv[1] ? argv[1] : "", argv[1] && argv[2] ? argv[2] : "");

@@ -72,7 +72,7 @@ static int collect_array(struct mr_comm *c, void *base, size_t row, uint64_t cap
     for (uint64_t at = 0; !rc && at < most; at += RUN) {
         uint64_t n = MR_MIN((uint64_t)RUN, most - at);
         rc = mr_comm_gather(c, own + at * row, n * row, got, 0, err);
-        for (uint32_t r = 1; !rc && c->rank == 0 && r < c->world; r++)
+        for (uint32_t r = 1; !rc && got && r < c->world; r++)
             memcpy((uint8_t *)base + ((size_t)r * cap + at) * row, got + (size_t)r * n * row, n * row);
     }
     free(got);
@@ -95,7 +95,7 @@ int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_erro
     rc = mr_comm_agree(c, c->rank == 0 && !all ? mr_error_set(err, -ENOMEM, "cannot collect the series") : 0, err);
     if (!rc)
         rc = mr_comm_gather(c, &b->ranks[c->rank], sizeof(*all), all, 0, err);
-    for (uint32_t r = 1; !rc && c->rank == 0 && r < c->world; r++)
+    for (uint32_t r = 1; !rc && all && r < c->world; r++)
         memcpy(&b->ranks[r], &all[r], sizeof(*all));
     free(all);
     if (!rc)

@@ -50,9 +50,11 @@ static double poisson_draw(struct uniforms *u, double mean)
 {
     if (mean > 1000)
         return floor(fmax(0, mean + sqrt(mean) * normal(u) + 0.5));
-    double k = 0;
-    for (double left = mean - -log(uniform(u)); left > 0; left -= -log(uniform(u)))
+    double k = 0, left = mean + log(uniform(u));
+    while (left > 0) {
         k += 1;
+        left += log(uniform(u));
+    }
     return k;
 }
 
@@ -116,5 +118,6 @@ uint64_t mr_bench_compute(enum mr_bench_compute kind, uint64_t ns, const _Atomic
     else
         while (mr_now_ns() < deadline && !atomic_load_explicit(stop, memory_order_relaxed))
             ;
-    return MR_MIN(mr_now_ns() - start, ns); /* what came on top is not compute */
+    uint64_t took = mr_now_ns() - start;
+    return MR_MIN(took, ns); /* what came on top is not compute */
 }

@@ -118,8 +118,8 @@ int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan 
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err)
 {
     struct list l = {0};
-    bool blob =
-        strcasecmp(w->model.type, "transformer") && !w->model.layer_parameters.n && !w->model.optimization_groups.n;
+    bool blob = strcasecmp(w->model.type, "transformer") != 0 && !w->model.layer_parameters.n &&
+                !w->model.optimization_groups.n;
     if (blob)
         add_blob(w, p, rank, &l);
     else

@@ -174,7 +174,15 @@ static int settle(struct trainer *t, int my_code, const struct verdict *v, struc
 
 static int agree(void *user, int code, struct mr_error *err)
 {
-    return mr_comm_agree(user, code, err);
+    struct trainer *t = user;
+    return mr_comm_agree(t->comm, code, err);
+}
+
+/* Asked by the writing threads before every piece. */
+static bool save_stopped(void *user)
+{
+    const struct trainer *t = user;
+    return atomic_load(&t->board->stop) != 0;
 }
 
 static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, const struct mr_checkpoint_result *r,
@@ -469,7 +477,8 @@ static int open_saver(struct trainer *t, struct mr_error *err)
                                      .random_content = w->checkpoint.randomize_tensor,
                                      .seed = t->p->seed,
                                      .agree = agree,
-                                     .user = t->comm};
+                                     .stopped = save_stopped,
+                                     .user = t};
     if (!w->workflow.checkpoint)
         return 0;
     int rc = mr_bench_checkpoint_files(w, t->p->plan, t->comm->rank, &t->files, &t->n_files, err);

@@ -534,6 +534,10 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return dry_run(&r, err);
     if (o->is_virtual)
         return mr_run_virtual(&r, err);
+    if (r.w->storage.storage_type != MR_CS_LOCAL_FS) {
+        mr_error_plain(err, MR_E_UNSUPPORTED, "storage.storage_type: only local_fs can be run in this version");
+        return mr_error_hint(err, "to run it on files: storage.storage_type=local_fs --data FOLDER");
+    }
     const struct mr_conf_workflow *flow = &r.w->workflow;
     if (!flow->train && !flow->checkpoint && (flow->generate_data || o->generate))
         return generate_only(&r, err);

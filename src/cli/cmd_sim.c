@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *sweep, *svg, *config_dir;
+    const char *scenario, *policy, *sweep, *svg, *from, *config_dir;
     int compat, method;
     int64_t seeds, grain, threads;
     uint64_t memory;
@@ -41,6 +41,8 @@ static const struct mr_option sim_rows[] = {
      .doc = "Runs with so many seeds and prints means and spread."},
     {.key = "sweep", FIELD(sweep), .type = MR_OPT_STRING, .def = "",
      .doc = "Runs once for every value of a key.", .example = "--sweep nodes=1,2,4,8"},
+    {.key = "from", FIELD(from), .type = MR_OPT_STRING, .def = "",
+     .doc = "Takes data set, compute and rates from the results folder of a finished run.", .example = "--from results/unet3d nodes=8"},
     {.key = "svg", FIELD(svg), .type = MR_OPT_STRING, .def = "", .doc = "With --sweep: also writes a plot.", .example = "--svg nodes.svg"},
     {.key = "plan", FIELD(plan), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
@@ -156,6 +158,23 @@ static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request
     return rc;
 }
 
+static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search, struct mr_scenario *out,
+                           struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct mr_strbuf text = {0};
+    char name[64];
+    int rc = mr_cli_scenario_of_run(o->from, name, &text, err);
+    if (!rc && text.failed)
+        rc = mr_error_set(err, -ENOMEM, "run '%s'", o->from);
+    if (!rc)
+        rc = mr_scenario_parse(text.text, text.len, o->from, search, &q->scenario_words, ctx->arena, out, err);
+    mr_strbuf_done(&text);
+    if (!rc)
+        snprintf(out->name, sizeof out->name, "%s", name);
+    return rc;
+}
+
 /* `extra` is one more key=value, or NULL. */
 static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra, struct mr_scenario *out,
                          struct mr_error *err)
@@ -165,14 +184,17 @@ static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *se
     int rc = sort_words(ctx, extra, &q, err);
     if (rc)
         return rc;
-    if ((q.workload != NULL) == (*o->scenario != '\0')) {
-        mr_error_plain(err, MR_E_USAGE, q.workload ? "give a scenario or a workload, not both" : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
+    int sources = (q.workload != NULL) + (*o->scenario != '\0') + (*o->from != '\0');
+    if (sources != 1) {
+        mr_error_plain(err, MR_E_USAGE, sources ? "give one of a scenario, a workload and --from" : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
         return mr_error_hint(err, "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads");
     }
     if (q.workload)
         return scenario_of_workload(ctx, &q, search, out, err);
     if (q.workload_words.n)
-        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but '%s' is a scenario", q.workload_words.item[0], o->scenario);
+        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but there is none", q.workload_words.item[0]);
+    if (*o->from)
+        return scenario_of_run(ctx, &q, search, out, err);
     return mr_scenario_load(o->scenario, search, &q.scenario_words, ctx->arena, out, err);
 }
 
@@ -333,7 +355,7 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
 
 const struct mr_command mr_cmd_sim = {
     .name = "sim",
-    .synopsis = "(SCENARIO | workload=NAME system=NAME) [key=value ...] [options]",
+    .synopsis = "(SCENARIO | workload=NAME system=NAME | --from RUN) [key=value ...] [options]",
     .summary = "simulate a training run under prefetching policies",
     .details = "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for every\n"
                "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared truly\n"

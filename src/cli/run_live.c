@@ -49,9 +49,10 @@ static void say_waiting(struct run_live *l, uint64_t now)
         const struct mr_bench_rank *k = &b->ranks[r];
         if (k->pid == 0)
             continue;
+        uint64_t since = atomic_load(&k->since_ns); /* once: the rank goes on meanwhile */
         fprintf(stderr, "  rank %u: %s for %.0f s\n", r,
                 mr_bench_state_text((enum mr_bench_state)atomic_load(&k->state)),
-                (double)(now - MR_MIN(now, atomic_load(&k->since_ns))) / 1e9);
+                (double)(now - MR_MIN(now, since)) / 1e9);
     }
 }
 

@@ -217,6 +217,7 @@ static json_t *ours(const struct run *r)
                 {"read_bytes_per_s", m->read_bytes_per_s},
                 {"stalled_steps_share", m->stalled_steps},
                 {"first_step_load_s", m->first_step_load_s},
+                {"epoch_start_stall_share", m->epoch_start_share},
                 {"ceiling_speedup", m->ceiling},
                 {"compute_mean_s", m->compute_mean_s},
                 {"demand_bytes_per_s", m->demand_bytes_per_s},

@@ -1,6 +1,7 @@
 /* The summary on the terminal: verdict first, at most 40 lines. */
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "base/workers.h"
 #include "cli/run_internal.h"
 
 #include <math.h>
@@ -34,6 +35,9 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
     double busy = l.read + l.decode + l.transform, all = busy + l.idle;
     if (all <= 0)
         snprintf(text, cap, "data loading");
+    else if (r->metrics->epoch_start_share > 0.5 && l.idle > busy)
+        snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
+                 100 * r->metrics->epoch_start_share);
     else if (l.idle > busy)
         snprintf(text, cap, "the look-ahead is too short: threads are idle %.0f %% of the time, yet batches come late",
                  100 * l.idle / all);
@@ -49,10 +53,9 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
 const char *mr_run_limiter(const struct run *r, char *text, size_t cap)
 {
     const struct mr_split *s = &r->metrics->split;
-    double most = fmax(fmax(s->data, s->checkpoint), fmax(s->barrier, s->other));
     if (r->metrics->steps == 0)
         snprintf(text, cap, "nothing was trained");
-    else if (s->compute >= most && s->data < 0.05)
+    else if (r->metrics->au >= r->w->metric.au && s->data < 0.05 && s->checkpoint < 0.05)
         snprintf(text, cap, "compute: storage is not the limit");
     else if (s->data >= fmax(s->checkpoint, fmax(s->barrier, s->other)))
         return why_data(r, text, cap);
@@ -61,7 +64,9 @@ const char *mr_run_limiter(const struct run *r, char *text, size_t cap)
     else if (s->barrier >= s->other)
         snprintf(text, cap, "waiting for the slowest rank (imbalance %.0f %%)", 100 * r->metrics->imbalance);
     else
-        snprintf(text, cap, "overhead outside loading, compute and barriers");
+        snprintf(text, cap, "late wake-ups and overhead (%.0f %%), not by storage: %u rank%s on %u CPU%s",
+                 100 * s->other, r->comm->local_world, r->comm->local_world == 1 ? "" : "s", mr_cpus_available(),
+                 mr_cpus_available() == 1 ? "" : "s");
     return text;
 }
 
@@ -86,7 +91,7 @@ static void print_verdict(FILE *f, const struct run *r)
                 mr_run_limiter(r, why, sizeof why));
         return;
     }
-    bool fine = m->au >= target && m->split.data < 0.05;
+    bool fine = m->au >= target && m->split.data < 0.05 && m->split.checkpoint < 0.05;
     fprintf(f, "AU %.1f %% (target %.0f %%): %s; %s%s\n", 100 * m->au, 100 * target,
             r->code           ? "no verdict"
             : m->au >= target ? "PASS"

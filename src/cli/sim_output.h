@@ -30,5 +30,7 @@ json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned s
 json_t *mr_cli_plan_study_json(const struct mr_storage_plan *p, const struct mr_scenario *s);
 /* A self-contained SVG: run time over the key's values, one line per policy, the bound dashed. */
 void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out);
+/* The scenario text of a finished run (its results folder or summary.json), machine included, and its name. */
+int mr_cli_scenario_of_run(const char *folder, char name[64], struct mr_strbuf *out, struct mr_error *err);
 
 #endif

@@ -123,7 +123,8 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
 static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error *err)
 {
     struct mr_ring_header *h = r->segment[0];
-    uint64_t used = MR_MIN(atomic_load_explicit(&h->strings_used, memory_order_acquire), MR_RING_STRING_BYTES);
+    uint64_t said = atomic_load_explicit(&h->strings_used, memory_order_acquire); /* once: it grows while we look */
+    uint64_t used = MR_MIN(said, MR_RING_STRING_BYTES);
     int rc = describe(c, r, err);
     while (rc == 0 && r->strings_bytes < used) {
         uint64_t bytes;
@@ -173,7 +174,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
 
 static int drain_ring(struct mr_collector *c, struct ring *r, bool all, bool *busy, struct mr_error *err)
 {
-    uint32_t segments = MR_MIN(atomic_load(&r->segment[0]->segments), (uint32_t)MAX_SEGMENTS);
+    uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, (uint32_t)MAX_SEGMENTS);
     int rc = 0;
     for (uint32_t g = 0; g < segments && rc == 0; g++) {
         if (!r->segment[g])

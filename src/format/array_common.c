@@ -257,9 +257,17 @@ int mr_array_output_add(struct mr_array_output *o, const void *data, size_t len,
         o->start += len;
         return 0;
     }
-    memcpy(o->buf + o->len, data, len);
+    if (data != o->buf + o->len) /* it was made in place: mr_array_output_here */
+        memcpy(o->buf + o->len, data, len);
     o->len += len;
     return 0;
+}
+
+void *mr_array_output_here(struct mr_array_output *o, size_t len)
+{
+    if (len >= OUTPUT_BUFFER_BYTES || (len > OUTPUT_BUFFER_BYTES - o->len && output_flush(o, NULL) < 0))
+        return NULL; /* what failed here fails again, and is told, when the bytes are added */
+    return o->buf + o->len;
 }
 
 int mr_array_output_zeros(struct mr_array_output *o, uint64_t len, struct mr_error *err)

@@ -77,6 +77,8 @@ struct mr_array_output {
 };
 int mr_array_output_open(struct mr_array_output *o, struct mr_store *s, const char *path, struct mr_error *err);
 int mr_array_output_add(struct mr_array_output *o, const void *data, size_t len, struct mr_error *err);
+/* Where the next `len` bytes may be made in place, to be added at once; NULL when they are too many for the buffer. */
+void *mr_array_output_here(struct mr_array_output *o, size_t len);
 int mr_array_output_zeros(struct mr_array_output *o, uint64_t len, struct mr_error *err);
 int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void *data, size_t len,
                           struct mr_error *err);

@@ -603,6 +603,7 @@ const struct mr_format_ops mr_format_hdf5 = {
     .writer_open = mr_h5_writer_open,
     .sample_begin = mr_h5_sample_begin,
     .sample_data = mr_h5_sample_data,
+    .sample_room = mr_h5_sample_room,
     .sample_end = mr_h5_sample_end,
     .writer_close = mr_h5_writer_close,
     .writer_abort = mr_h5_writer_abort,

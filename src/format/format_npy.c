@@ -83,6 +83,11 @@ static int npy_sample_begin(struct mr_writer *base, const struct mr_sample_info 
     return rc == 0 && w->a.begun == 1 ? npy_write_header(w, err) : rc;
 }
 
+static void *npy_sample_room(struct mr_writer *base, size_t len)
+{
+    return mr_array_output_here(&((struct npy_writer *)base)->a.out, len);
+}
+
 static int npy_sample_data(struct mr_writer *base, const void *data, size_t len, struct mr_error *err)
 {
     struct npy_writer *w = (struct npy_writer *)base;
@@ -290,6 +295,7 @@ const struct mr_format_ops mr_format_npy = {
     .writer_open = npy_writer_open,
     .sample_begin = npy_sample_begin,
     .sample_data = npy_sample_data,
+    .sample_room = npy_sample_room,
     .sample_end = npy_sample_end,
     .writer_close = npy_writer_close,
     .writer_abort = npy_writer_abort,

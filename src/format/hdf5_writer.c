@@ -266,6 +266,12 @@ static int stream_data(struct h5_writer *w, const uint8_t *data, size_t len, str
     return rc;
 }
 
+void *mr_h5_sample_room(struct mr_writer *base, size_t len)
+{
+    struct h5_writer *w = (struct h5_writer *)base;
+    return w->d.storage == MR_H5_CONTIGUOUS ? mr_array_output_here(&w->a.out, len) : NULL;
+}
+
 int mr_h5_sample_data(struct mr_writer *base, const void *data, size_t len, struct mr_error *err)
 {
     struct h5_writer *w = (struct h5_writer *)base;

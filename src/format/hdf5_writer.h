@@ -7,6 +7,7 @@
 int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
                       struct mr_error *err);
 int mr_h5_sample_begin(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
+void *mr_h5_sample_room(struct mr_writer *base, size_t len);
 int mr_h5_sample_data(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
 int mr_h5_sample_end(struct mr_writer *w, struct mr_sample_ref *ref, struct mr_error *err);
 int mr_h5_writer_close(struct mr_writer *w, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err);

@@ -254,7 +254,7 @@ static void compute_stalls(const struct mr_rank_series *series, size_t n, struct
 {
     double *load = calloc(m->steps + 1, sizeof(*load)), *step = calloc(m->steps + 1, sizeof(*step));
     size_t k = 0;
-    double stalled = 0, stalled_bytes = 0, stalled_ns = 0, compute = 0;
+    double load_ns = 0, start_ns = 0, stalled = 0, stalled_bytes = 0, stalled_ns = 0, compute = 0;
     uint64_t stalled_steps = 0;
     for (size_t r = 0; load && step && r < n; r++)
         for (size_t i = 0, first = 1; i < series[r].n; i++) {
@@ -266,6 +266,8 @@ static void compute_stalls(const struct mr_rank_series *series, size_t n, struct
                 first = 0;
             }
             load[k] = (double)s->load_ns / 1e9;
+            load_ns += (double)s->load_ns;
+            start_ns += s->step == 0 ? (double)s->load_ns : 0;
             step[k++] = wall_ns(s) / 1e9;
             compute += (double)s->compute_ns / 1e9;
             if ((double)s->load_ns > STALL_SHARE * wall_ns(s)) {
@@ -278,6 +280,7 @@ static void compute_stalls(const struct mr_rank_series *series, size_t n, struct
     m->stall_s = quantiles(load ? load : step, load ? k : 0);
     m->step_s = quantiles(step ? step : load, step ? k : 0);
     m->stalled_steps = ratio(stalled, (double)k);
+    m->epoch_start_share = ratio(start_ns, load_ns);
     m->compute_mean_s = ratio(compute, (double)k);
     m->demand_bytes_per_s = m->compute_mean_s > 0
                                 ? (double)m->read_bytes / (double)MR_MAX(m->steps, 1u) * (double)n / m->compute_mean_s

@@ -70,6 +70,7 @@ struct mr_metrics {
     struct mr_quantiles stall_s;                                /* load per step */
     double stalled_steps;                                       /* share of steps whose load is over 5 % of the step */
     double first_step_load_s;
+    double epoch_start_share; /* of all waiting: in the first steps of epochs, when the pipeline is empty */
     struct mr_quantiles step_s;
     struct mr_split split, worst_split; /* mean over ranks; the rank with the most data stall */
     uint32_t worst_rank;

@@ -260,7 +260,7 @@ void mr_file_dup(int from, int to)
 
 void mr_file_forget_range(unsigned first, unsigned last)
 {
-    unsigned top = MR_MIN(last, atomic_load(&mr_core.max_fd));
+    unsigned most = atomic_load(&mr_core.max_fd), top = MR_MIN(last, most);
     for (unsigned fd = first; fd <= top && fd < mr_core.files && !mr_tls.vforked; fd++)
         atomic_store_explicit(&mr_core.file_of[fd], 0, memory_order_relaxed);
 }

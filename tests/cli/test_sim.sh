@@ -116,6 +116,22 @@ expect 2 "$MILLRACE" sim thesis-1 --svg x.svg
 expect 2 "$MILLRACE" sim thesis-1 --plan --sweep nodes=1,2
 expect 5 "$MILLRACE" sim thesis-1 -p staging --sweep nodes=1,2 --svg nowhere/x.svg
 
+# What-if on a finished run: the scenario is the run's, keys can be changed.
+"$MILLRACE" run unet3d_h100 dataset.num_files_train=14 dataset.record_length_bytes=200000 dataset.record_length_bytes_stdev=0 \
+    train.epochs=2 train.computation_time=0.02 --data data --generate --out res >out 2>&1 || { cat out; fail "the run"; }
+"$MILLRACE" sim --from res -p staging --json >out
+python3 -c 'import json; d=json.load(open("out")); assert (d["scenario"], d["nodes"], d["samples"], d["epochs"], d["batch"]) == ("unet3d_h100", 1, 14, 2, 7), d
+assert abs(d["bounds"]["compute_only_s"] / 0.08 - 1) < 0.1, d["bounds"]' || fail "--from"
+expect 0 "$MILLRACE" sim --from res/summary.json nodes=2 -p millrace
+expect 5 "$MILLRACE" sim --from nowhere
+echo '{"schema": "other/1"}' >other.json
+expect 4 "$MILLRACE" sim --from other.json
+echo '{"schema": "millrace.run/1"' >other.json
+expect 4 "$MILLRACE" sim --from other.json
+echo '{"schema": "millrace.run/1", "millrace": {"per_rank": 5, "samples": "x"}, "config": []}' >other.json
+expect 6 "$MILLRACE" sim --from other.json
+expect 2 "$MILLRACE" sim thesis-1 --from res
+
 # One stream's limit: the study's hard disk gives one reader 1/2.3 of what eight get, its Lustre 1/7.8.
 for want in hdd:2.3 lustre:7.8; do
     "$MILLRACE" sim thesis-1 system=${want%:*} nodes=1 epochs=2 compute=1TB -p naive,staging --json >out
