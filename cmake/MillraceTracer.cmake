@@ -17,3 +17,43 @@ target_compile_options(millrace_trace PRIVATE -U_FILE_OFFSET_BITS -O2 -U_FORTIFY
 target_link_options(millrace_trace PRIVATE -fno-sanitize=all -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,-z,now)
 target_link_libraries(millrace_trace PRIVATE ${MR_ZSTD_STATIC} dl pthread)
 install(TARGETS millrace_trace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/millrace)
+
+# The Python package: sources are copied next to the extension, so that build/python works as it stands. The extension
+# keeps to the limited API: one file for every Python from 3.10 on. Without Python headers annotations pass through.
+option(MR_WITH_PYTHON "Build the Python extension for trace annotations" ON)
+file(GLOB_RECURSE python_sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/python ${CMAKE_SOURCE_DIR}/python/*.py)
+set(python_copies)
+foreach(source ${python_sources})
+  set(copy ${CMAKE_BINARY_DIR}/python/${source})
+  add_custom_command(OUTPUT ${copy} DEPENDS ${CMAKE_SOURCE_DIR}/python/${source}
+                     COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/python/${source} ${copy})
+  list(APPEND python_copies ${copy})
+endforeach()
+add_custom_target(millrace_python ALL DEPENDS ${python_copies})
+if(MR_WITH_PYTHON)
+  find_package(Python3 3.10 COMPONENTS Interpreter QUIET)
+  if(Python3_Interpreter_FOUND)
+    execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sysconfig;print(sysconfig.get_paths()['include'])"
+                    OUTPUT_VARIABLE python_include OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(EXISTS "${python_include}/Python.h")
+      add_library(millrace_python_trace MODULE ${CMAKE_SOURCE_DIR}/python/millrace/trace/_trace.c)
+      set_target_properties(millrace_python_trace PROPERTIES PREFIX "" OUTPUT_NAME "_trace" SUFFIX ".abi3.so"
+                            LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/millrace/trace)
+      target_include_directories(millrace_python_trace PRIVATE ${CMAKE_SOURCE_DIR}/include)
+      target_include_directories(millrace_python_trace SYSTEM PRIVATE ${python_include})
+      target_compile_options(millrace_python_trace PRIVATE -O2 -fno-sanitize=all)
+      target_link_options(millrace_python_trace PRIVATE -fno-sanitize=all)
+      add_dependencies(millrace_python millrace_python_trace)
+      install(TARGETS millrace_python_trace LIBRARY DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/python/millrace/trace)
+    endif()
+  endif()
+endif()
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/python FILES_MATCHING PATTERN "*.py")
+
+# Benchmarks of the tracer: bench/run_trace.
+add_executable(bench_trace EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/bench_trace.c)
+target_link_libraries(bench_trace PRIVATE mr_event)
+add_library(trace_floor MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/trace_floor.c)
+set_target_properties(trace_floor PROPERTIES PREFIX "")
+target_compile_options(trace_floor PRIVATE -O2 -fno-sanitize=all -Wno-missing-prototypes)
+target_link_options(trace_floor PRIVATE -fno-sanitize=all)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_EVENTS (1u << 21)
+#define SLICE_EVENTS (1u << 20)
 #define DISTINCT 512 /* different sizes counted exactly per function and worker */
 
 enum set { SET_P, SET_A, SET_C, SETS };
@@ -24,10 +24,12 @@ struct size_counts {
     bool overflow;
 };
 
-/* Counters of one function in one worker. */
+/* Counters of one function in one worker. Totals that follow from others (bytes, sizes, reads and writes of all functions) are
+ * computed at the end, so that an event costs few additions. */
 struct tally {
-    uint64_t count, errors, bytes, dur_ns;
-    struct mr_histogram *dur, *size;
+    uint64_t count, errors, dur_ns, dur_min, dur_max;
+    struct mr_histogram *dur;  /* only its buckets are counted here */
+    struct mr_histogram *size; /* sizes beyond the exact ones */
     struct size_counts *sizes;
 };
 
@@ -37,7 +39,7 @@ struct worker {
     struct mr_file_row *file;
     struct mr_intervals set[SETS], lane[SETS], scratch;
     uint64_t length[SETS], a_and_c, p_and_c;
-    uint64_t events, first_ns, last_ns, read_bytes, written_bytes, read_calls, write_calls, data_ns, metadata_ns;
+    uint64_t first_ns, last_ns;
     uint8_t *did_io, *did_compute; /* by lane */
 };
 
@@ -64,6 +66,7 @@ struct job {
     struct mr_intervals steps;
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
+    uint8_t call_kind[MR_CALL_COUNT];
 };
 
 /* ---- names ---- */
@@ -211,6 +214,7 @@ static int gather_names(struct job *j)
     for (unsigned c = 0; c < MR_CALL_COUNT && rc == 0; c++) {
         const struct mr_call_info *i = mr_call_get(c);
         const char *layer = mr_layer_name(i->layer);
+        j->call_kind[c] = i->kind;
         rc = add_function(j, layer, strlen(layer), i->name, strlen(i->name), c, call_class(c), &index);
     }
     j->site_of = calloc(j->t->processes + 1, sizeof(*j->site_of));
@@ -297,61 +301,43 @@ static int make_slices(struct job *j)
 
 /* ---- counting ---- */
 
-static struct tally *tally_get(struct job *j, struct worker *w, uint32_t function)
+static struct tally *tally_get(struct worker *w, uint32_t function)
 {
     struct tally *f = &w->tally[function];
     if (!f->dur) {
+        f->dur_min = UINT64_MAX;
         f->dur = calloc(1, sizeof(*f->dur));
         f->size = calloc(1, sizeof(*f->size));
         f->sizes = calloc(1, sizeof(*f->sizes));
     }
-    (void)j;
     return f->dur && f->size && f->sizes ? f : NULL;
 }
 
-static void count_size(struct size_counts *s, uint64_t size, uint64_t n)
+/* False when there is no room for another size. */
+static bool count_other_size(struct size_counts *s, uint64_t size)
 {
-    if (s->n && s->size[s->last] == size) {
-        s->count[s->last] += n;
-        return;
-    }
     for (unsigned i = 0; i < s->n; i++)
         if (s->size[i] == size) {
-            s->count[i] += n;
+            s->count[i]++;
             s->last = i;
-            return;
+            return true;
         }
     if (s->n == DISTINCT) {
         s->overflow = true;
-        return;
+        return false;
     }
     s->size[s->n] = size;
-    s->count[s->n] = n;
+    s->count[s->n] = 1;
     s->last = s->n++;
+    return true;
 }
 
-static void count_sizes(struct tally *f, uint64_t bytes)
+static unsigned bucket_of(uint64_t v)
 {
-    f->bytes += bytes;
-    if (!f->sizes->overflow)
-        count_size(f->sizes, bytes, 1);
-    mr_histogram_add(f->size, bytes);
-}
-
-static void count_data(struct worker *w, struct mr_file_row *row, unsigned kind, uint64_t bytes)
-{
-    if (kind != MR_EV_WRITE) {
-        w->read_bytes += bytes;
-        w->read_calls++;
-        if (row)
-            row->read_bytes += bytes;
-    }
-    if (kind != MR_EV_READ) {
-        w->written_bytes += bytes;
-        w->write_calls++;
-        if (row)
-            row->written_bytes += bytes;
-    }
+    if (v < (1u << MR_HIST_SUB_BITS))
+        return (unsigned)v;
+    unsigned shift = 63 - (unsigned)__builtin_clzll(v) - MR_HIST_SUB_BITS;
+    return ((shift + 1) << MR_HIST_SUB_BITS) + (unsigned)(v >> shift & ((1u << MR_HIST_SUB_BITS) - 1));
 }
 
 static bool wanted(const struct job *j, uint32_t file, uint64_t start)
@@ -360,46 +346,39 @@ static bool wanted(const struct job *j, uint32_t file, uint64_t start)
 }
 
 /* One event that starts in the slice. */
-static int count_event(struct job *j, struct worker *w, uint32_t function, unsigned call, uint32_t file, uint64_t start, uint64_t end, int64_t result)
+static void count_event(struct tally *f, struct mr_file_row *row, unsigned kind, uint64_t dur, int64_t result)
 {
-    struct tally *f = tally_get(j, w, function);
-    const struct mr_call_info *i = mr_call_get(call);
-    struct mr_file_row *row = file ? &w->file[file - 1] : NULL;
-    uint64_t dur = end - start;
-    if (!f)
-        return -ENOMEM;
     f->count++;
     f->dur_ns += dur;
-    mr_histogram_add(f->dur, dur);
-    w->events++;
-    w->first_ns = MR_MIN(w->first_ns, start);
-    w->last_ns = MR_MAX(w->last_ns, end);
+    f->dur_min = MR_MIN(f->dur_min, dur);
+    f->dur_max = MR_MAX(f->dur_max, dur);
+    f->dur->bucket[bucket_of(dur)]++;
     if (row) {
         row->calls++;
         row->dur_ns += dur;
-        row->opens += i->kind == MR_EV_OPEN && result >= 0;
+        row->opens += kind == MR_EV_OPEN && result >= 0;
     }
-    if (result < 0)
+    if (result < 0) {
         f->errors++;
-    bool moves = mr_kind_moves_data(i->kind);
-    bool io = j->function_class[function] & CLASS_P;
-    if (io && moves)
-        w->data_ns += dur;
-    else if (io)
-        w->metadata_ns += dur;
-    /* Totals are those of POSIX: layers above it would count the same bytes again. */
-    if (moves && result >= 0 && io)
-        count_data(w, row, i->kind, (uint64_t)result);
-    if (moves && result >= 0)
-        count_sizes(f, (uint64_t)result);
-    return 0;
+    } else if (kind == MR_EV_READ || kind == MR_EV_WRITE || kind == MR_EV_COPY) {
+        struct size_counts *s = f->sizes;
+        uint64_t size = (uint64_t)result;
+        if (MR_LIKELY(s->n && s->size[s->last] == size))
+            s->count[s->last]++;
+        else if (!count_other_size(s, size))
+            mr_histogram_add(f->size, size);
+        if (row) {
+            row->read_bytes += kind != MR_EV_WRITE ? size : 0;
+            row->written_bytes += kind != MR_EV_READ ? size : 0;
+        }
+    }
 }
 
 static uint32_t function_of(const struct job *j, uint32_t process, unsigned call, uint32_t id)
 {
     const struct mr_trace_process *p = &j->t->process[process];
-    if (mr_call_get(call)->layer != MR_LAYER_APP || !id || id >= p->strings)
-        return call;
+    if (MR_LIKELY(call > MR_CALL_metadata) || !id || id >= p->strings)
+        return call; /* calls of the program itself come first in the table */
     return j->site_of[process][id] ? j->site_of[process][id] : call;
 }
 
@@ -407,28 +386,43 @@ static int work_chunk(struct job *j, struct worker *w, size_t chunk, uint64_t fr
 {
     const struct mr_trace_chunk *c = &j->t->chunk[chunk];
     struct mr_batch *b = &w->batch;
+    uint64_t first = w->first_ns, last = w->last_ns;
+    uint8_t seen = 0;
     int rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT, b, err);
+    bool filtered = j->file_wanted || j->opt->step_from >= 0;
+    const uint32_t *file_of = j->file_of[c->process];
+    uint32_t strings = j->t->process[c->process].strings;
     for (uint32_t i = 0; i < b->count && rc == 0; i++) {
         uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
         if (start >= to || (end <= from && start < from))
             continue;
-        uint32_t id = b->c.file[i], strings = b->process->strings;
+        uint32_t id = b->c.file[i];
         unsigned call = b->c.call[i];
         if (call == MR_CALL_metadata || call == MR_CALL_counter)
             continue;
-        uint32_t file = id < strings ? j->file_of[c->process][id] : 0;
-        if (!wanted(j, file, start))
+        uint32_t file = id < strings ? file_of[id] : 0;
+        if (filtered && !wanted(j, file, start))
             continue;
         uint32_t function = function_of(j, c->process, call, id);
         uint8_t klass = j->function_class[function];
-        for (unsigned s = 0; s < SETS; s++)
+        for (unsigned s = 0; klass >> s; s++)
             if (klass & 1u << s && mr_intervals_add(&w->lane[s], MR_MAX(start, from), MR_MIN(end, to)) < 0)
                 rc = -ENOMEM;
-        if (start >= from && rc == 0)
-            rc = count_event(j, w, function, call, file, start, end, b->c.result[i]);
-        w->did_io[j->lane_of[chunk]] |= klass & CLASS_P;
-        w->did_compute[j->lane_of[chunk]] |= (klass & CLASS_C) != 0;
+        seen |= klass;
+        if (start < from || rc < 0)
+            continue;
+        struct tally *f = tally_get(w, function);
+        if (!f)
+            rc = -ENOMEM;
+        else /* layers above POSIX would count a file's bytes again */
+            count_event(f, file && !(klass & CLASS_A) ? &w->file[file - 1] : NULL, j->call_kind[call], end - start, b->c.result[i]);
+        first = MR_MIN(first, start);
+        last = MR_MAX(last, end);
     }
+    w->first_ns = first;
+    w->last_ns = last;
+    w->did_io[j->lane_of[chunk]] |= seen & CLASS_P;
+    w->did_compute[j->lane_of[chunk]] |= (seen & CLASS_C) != 0;
     return rc == -ENOMEM ? mr_error_set(err, rc, "cannot summarise") : rc;
 }
 
@@ -553,9 +547,22 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
     return 0;
 }
 
+/* Puts the exact counts beside the buckets, as if every value had been added. */
+static void finish_histogram(struct tally *t)
+{
+    t->dur->count = t->count;
+    t->dur->min = t->dur_min;
+    t->dur->max = t->dur_max;
+    t->dur->sum = (double)t->dur_ns;
+    for (unsigned i = 0; i < t->sizes->n; i++)
+        mr_histogram_add_n(t->size, t->sizes->size[i], t->sizes->count[i]);
+}
+
 static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
 {
     struct mr_function f = j->function[index];
+    uint8_t kind = j->call_kind[f.call];
+    bool io = j->function_class[index] & CLASS_P;
     for (unsigned k = 0; k < j->workers; k++)
         f.count += j->worker[k].tally[index].count;
     if (!f.count)
@@ -565,18 +572,33 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
     if (!f.dur || !f.size)
         return -ENOMEM;
     for (unsigned k = 0; k < j->workers; k++) {
-        const struct tally *t = &j->worker[k].tally[index];
+        struct tally *t = &j->worker[k].tally[index];
         f.errors += t->errors;
-        f.bytes += t->bytes;
         f.dur_ns += t->dur_ns;
-        if (t->dur) {
+        if (t->count) {
+            finish_histogram(t);
             mr_histogram_merge(f.dur, t->dur);
             mr_histogram_merge(f.size, t->size);
+            for (unsigned i = 0; i < t->sizes->n; i++)
+                f.bytes += t->sizes->size[i] * t->sizes->count[i];
         }
     }
-    if (j->function_class[index] & CLASS_P)
-        mr_histogram_merge(&s->size, f.size);
+    for (size_t p = 0; f.call && p < j->t->processes; p++)
+        if (j->t->process[p].skipped && (j->opt->rank < 0 || j->t->process[p].rank == j->opt->rank))
+            f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
+    if (!f.sizes_exact)
+        f.bytes = (uint64_t)f.size->sum;
+    s->events += f.count;
+    if (io && f.sizes) { /* totals are those of POSIX: layers above it would count the same bytes again */
+        mr_histogram_merge(&s->size, f.size);
+        s->read_bytes += kind != MR_EV_WRITE ? f.bytes : 0;
+        s->read_calls += kind != MR_EV_WRITE ? f.sizes : 0;
+        s->written_bytes += kind != MR_EV_READ ? f.bytes : 0;
+        s->write_calls += kind != MR_EV_READ ? f.sizes : 0;
+    }
+    if (io)
+        *(mr_kind_moves_data(kind) ? &s->data_ns : &s->metadata_ns) += f.dur_ns;
     s->function[s->functions++] = f;
     return rc;
 }
@@ -679,13 +701,6 @@ static int finish_all(struct job *j, struct mr_summary *s)
     bin_sizes(j, s);
     for (unsigned k = 0; k < j->workers; k++) {
         const struct worker *w = &j->worker[k];
-        s->events += w->events;
-        s->read_bytes += w->read_bytes;
-        s->written_bytes += w->written_bytes;
-        s->read_calls += w->read_calls;
-        s->write_calls += w->write_calls;
-        s->data_ns += w->data_ns;
-        s->metadata_ns += w->metadata_ns;
         first = MR_MIN(first, w->first_ns);
         last = MR_MAX(last, w->last_ns);
         a_and_c += w->a_and_c;

@@ -27,6 +27,7 @@ struct mr_function {
     const char *category, *name; /* NUL-terminated, arena */
     unsigned call;               /* 0 for regions */
     uint64_t count, errors, bytes, dur_ns;
+    uint64_t skipped;            /* calls that sampling left out: count + skipped were made */
     struct mr_histogram *dur;    /* ns */
     struct mr_histogram *size;   /* bytes of calls that moved data */
     uint64_t size_min, size_max, sizes;

@@ -104,6 +104,8 @@ static void print_functions(const struct mr_summary *s)
             printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]), mr_human_bytes((double)f->size_min, b[1]),
                    mr_human_bytes(f->size_25, b[2]), mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
                    mr_human_bytes(f->size_75, b[5]), mr_human_bytes((double)f->size_max, b[6]));
+        if (f->skipped)
+            printf("  + %llu sampled out", (unsigned long long)f->skipped);
         if (f->errors)
             printf("  %llu failed", (unsigned long long)f->errors);
         printf("\n");
@@ -170,6 +172,8 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
                   (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns, (unsigned long long)f->bytes,
                   (unsigned long long)mr_histogram_quantile(f->dur, 0.5), (unsigned long long)mr_histogram_quantile(f->dur, 0.99),
                   (unsigned long long)f->dur->min, (unsigned long long)f->dur->max);
+    if (f->skipped)
+        mr_out_format(o, ",\"sampled_out\":%llu", (unsigned long long)f->skipped);
     if (f->sizes)
         mr_out_format(o, ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.0f,\"size_mean_bytes\":%.3f,\"size_median_bytes\":%.0f,"
                       "\"size_75_bytes\":%.0f,\"size_max_bytes\":%llu,\"size_exact\":%s",

@@ -21,7 +21,7 @@ struct trace_options {
     const char *out;
     struct mr_strings include, exclude, groups, program;
     uint64_t max_size, linger;
-    int64_t signal;
+    int64_t signal, sample;
     bool start, python;
 };
 
@@ -43,6 +43,9 @@ static const struct mr_option trace_options[] = {
      .doc = "Records from the start; --no-start waits for the signal or for millrace_trace_start() in the program."},
     {FIELD(signal), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 64,
      .doc = "A signal (number) that switches recording on and off; 0 installs no handler.", .example = "--signal 12"},
+    {FIELD(sample), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9,
+     .doc = "Of a call that a thread makes more than 1000 times keep every N-th; how many were left out is counted exactly. 0 keeps all.",
+     .example = "--sample 100"},
     {FIELD(python), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models and images."},
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
@@ -144,7 +147,7 @@ static void prepend(const char *name, const char *value, char separator)
 /* In the child: the environment that the library and its descendants read. */
 static void set_environment(const struct trace_options *o, const char *library, const char *spool)
 {
-    static const char *const python_places[] = {"../share/millrace/python", "../../python", "../../../python", NULL};
+    static const char *const python_places[] = {"../share/millrace/python", "../python", NULL};
     char number[24], folder[PATH_MAX], site[PATH_MAX];
     setenv("MILLRACE_SPOOL", spool, 1);
     set_list("MILLRACE_TRACE_INCLUDE", &o->include);
@@ -154,6 +157,10 @@ static void set_environment(const struct trace_options *o, const char *library, 
     if (o->signal) {
         snprintf(number, sizeof(number), "%d", (int)o->signal);
         setenv("MILLRACE_TRACE_SIGNAL", number, 1);
+    }
+    if (o->sample) {
+        snprintf(number, sizeof(number), "%d", (int)o->sample);
+        setenv("MILLRACE_TRACE_SAMPLE", number, 1);
     }
     prepend("LD_PRELOAD", library, ':');
     /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */

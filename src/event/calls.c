@@ -48,7 +48,7 @@ int mr_kind_moves_data(unsigned kind)
 static unsigned find_exact(const char *name, size_t len)
 {
     for (unsigned i = MR_CALL_metadata + 1; i < MR_CALL_COUNT; i++)
-        if (!strncmp(infos[i].name, name, len) && !infos[i].name[len])
+        if (strlen(infos[i].name) == len && !memcmp(infos[i].name, name, len))
             return i;
     return MR_CALL_none;
 }

@@ -226,15 +226,18 @@ static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files
     }
 }
 
-static uint64_t count_lost(const struct ring *r, uint32_t *threads)
+static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *skipped)
 {
     uint64_t lost = 0;
     *threads = 0;
+    memset(skipped, 0, MR_SLOT_CALLS * sizeof(*skipped));
     for (uint32_t g = 0; g < r->segments; g++)
         for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS; i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
             *threads += s->tid != 0;
             lost += atomic_load(&s->lost);
+            for (unsigned c = 0; s->tid && c < MR_SLOT_CALLS; c++)
+                skipped[c] += atomic_load_explicit(&s->skipped[c], memory_order_relaxed);
         }
     return lost;
 }
@@ -248,12 +251,13 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     rc = rc ? rc : drain_strings(c, r, err);
     if (rc < 0)
         return rc;
-    uint64_t lost = count_lost(r, &threads);
+    uint64_t skipped[MR_SLOT_CALLS];
+    uint64_t lost = count_lost(r, &threads, skipped);
     c->stats.lost += lost;
     c->stats.events += r->events;
     c->stats.unnamed += atomic_load(&r->segment[0]->strings_full);
     c->stats.killed += how == MR_HOW_KILLED;
-    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), c->buffer), err);
+    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer), err);
     r->finished = true;
     if (rc == 0)
         unmap_ring(c, r, how != MR_HOW_RUNNING);

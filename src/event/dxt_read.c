@@ -43,6 +43,12 @@ static const char *after(const char *line, size_t len, const char *name, size_t 
     return p;
 }
 
+static uint64_t seconds_to_ns(const char *text)
+{
+    double s = strtod(text, NULL);
+    return s > 0 && s < 9e9 ? (uint64_t)(s * 1e9 + 0.5) : 0;
+}
+
 static void heading(struct dxt *d, const char *line, size_t len)
 {
     static const char *const names[FIELDS] = {"Module", "Rank", "Wt/Rd", "Offset", "Length", "Start(s)", "End(s)", "Thread"};
@@ -127,7 +133,7 @@ static int comment(struct dxt *d, const char *line, size_t len, struct mr_error 
     int rc = 0;
     if ((v = after(line, len, "start_time:", &n)) || (v = after(line, len, "start_time(s):", &n))) {
         if (!d->job_ns)
-            d->job_ns = (uint64_t)(strtod(v, NULL) * 1e9);
+            d->job_ns = seconds_to_ns(v);
     } else if ((v = after(line, len, "file_name:", &n))) {
         rc = flush_segments(d, err);
         d->file_len = MR_MIN(n, sizeof(d->file) - 1);
@@ -186,13 +192,11 @@ static int segment(struct dxt *d, const char *line, size_t len)
             return -ENOMEM;
         d->cap = cap;
     }
-    double from = strtod(start, NULL), to = strtod(end, NULL);
-    from = from >= 0 && from < 1e9 ? from : 0;
-    to = to >= from && to < 1e9 ? to : from;
+    uint64_t from = seconds_to_ns(start), to = seconds_to_ns(end);
     uint32_t i = d->n++;
     bool mpi = strstr(module, "MPIIO") != NULL, writes = op[0] == 'w' || op[0] == 'W';
-    d->c.start_ns[i] = d->job_ns + (uint64_t)(from * 1e9 + 0.5);
-    d->c.end_ns[i] = d->job_ns + (uint64_t)(to * 1e9 + 0.5);
+    d->c.start_ns[i] = d->job_ns + from;
+    d->c.end_ns[i] = d->job_ns + MR_MAX(from, to);
     d->c.offset[i] = (uint64_t)strtoll(offset, NULL, 10);
     d->c.result[i] = strtoll(length, NULL, 10);
     d->c.file[i] = 0;

@@ -78,8 +78,9 @@ size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, u
 size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size_t cap);
 /* Wraps a payload that already lies at out + 64 into a block. Returns its bytes with padding. */
 size_t mr_mrt_seal(uint8_t *out, const struct mr_mrt_block *b);
+/* `skipped` (may be NULL) has MR_SLOT_CALLS counts of calls that sampling left out. */
 size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost, uint64_t end_ns,
-                         uint8_t *out);
+                         const uint64_t *skipped, uint8_t *out);
 void mr_mrt_file_header(uint64_t real_ns, const uint8_t id[16], uint8_t out[MR_MRT_HEADER]);
 
 /* ns of a tick value. */

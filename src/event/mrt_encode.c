@@ -442,17 +442,26 @@ size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size
     return (size_t)(q + 4 + cmd - out);
 }
 
+_Static_assert(MR_CALL_COUNT <= MR_SLOT_CALLS, "slots have room for every call");
+
 size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost, uint64_t end_ns,
-                         uint8_t *out)
+                         const uint64_t *skipped, uint8_t *out)
 {
     uint8_t *p = out + MR_MRT_HEADER;
+    uint32_t at = 32;
+    for (uint32_t c = 0; skipped && c < MR_CALL_COUNT; c++)
+        if (skipped[c]) {
+            mr_store_le32(p + at, c);
+            mr_store_le64(p + at + 4, skipped[c]);
+            at += 12;
+        }
     mr_store_le32(p, how);
     mr_store_le32(p + 4, threads);
     mr_store_le64(p + 8, events);
     mr_store_le64(p + 16, lost);
     mr_store_le64(p + 24, end_ns);
     const struct mr_mrt_block b = {.type = MR_MRT_END, .key = key, .count = 1, .first_ns = end_ns, .last_ns = end_ns,
-                                   .lost = lost, .payload_bytes = 32};
+                                   .lost = lost, .payload_bytes = at};
     return mr_mrt_seal(out, &b);
 }
 

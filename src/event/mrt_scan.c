@@ -178,11 +178,13 @@ struct column {
 static int decode_column(const struct mr_mrt_view *v, const struct column *c, ZSTD_DCtx *ctx, uint32_t n, uint8_t *plane, uint64_t *value,
                          struct mr_error *err)
 {
-    const uint8_t *p = c->data, *end = c->data + c->bytes;
-    if (!c->planes || !c->there)
+    if (!c->planes || !c->there) {
         for (uint32_t i = 0; i < n; i++)
             value[i] = c->base;
-    for (unsigned k = 0; k < c->planes && c->there; k++) {
+        return 0;
+    }
+    const uint8_t *p = c->data, *end = c->data + c->bytes;
+    for (unsigned k = 0; k < c->planes; k++) {
         if (end - p < 4)
             return bad(err, v, "column is cut");
         uint32_t head = mr_load_le32(p), len = head & 0x3fffffffu, method = head >> 30;

@@ -10,6 +10,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 struct text {
     const char *p;
@@ -41,6 +44,7 @@ struct import {
     struct mr_trace_string *string;
     uint32_t strings, string_cap;
     uint32_t no_host;
+    double unit_ns; /* of ts and dur, from the first event */
     uint64_t salt; /* names are per file, so a process is, too */
     struct mr_error *err;
 };
@@ -115,20 +119,31 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
+/* The closing quote. Most strings are shorter than 16 bytes or are paths of some dozens: one or two steps. */
 static const char *string_end(const char *p, const char *end)
 {
-    while (p < end) {
-        const char *q = memchr(p, '"', (size_t)(end - p));
-        if (!q)
+    for (;;) {
+#if defined(__SSE2__)
+        while (end - p >= 16) {
+            __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+            int hits = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
+            if (hits) {
+                p += __builtin_ctz((unsigned)hits);
+                break;
+            }
+            p += 16;
+        }
+#endif
+        while (p < end && *p != '"' && *p != '\\')
+            p++;
+        if (p >= end)
             return NULL;
-        const char *b = q;
-        while (b > p && b[-1] == '\\')
-            b--;
-        if (((q - b) & 1) == 0)
-            return q;
-        p = q + 1;
+        if (*p == '"')
+            return p;
+        p += 2; /* the escaped byte */
+        if (p >= end)
+            return NULL;
     }
-    return NULL;
 }
 
 /* A value: string without its quotes, object or array with its brackets, or a bare word. Returns the end or NULL. */
@@ -167,8 +182,8 @@ static const char *take_value(const char *p, const char *end, struct text *out)
     return p > start ? p : NULL;
 }
 
-/* Next "key": value of an object; NULL at its end, *bad set if it is broken. */
-static const char *take_pair(const char *p, const char *end, struct text *key, struct text *value, bool *bad)
+/* Next "key": of an object; returns the place of its value, NULL at the end, *bad set if it is broken. */
+static const char *take_key(const char *p, const char *end, struct text *key, bool *bad)
 {
     p = skip_space(p, end);
     if (p < end && *p == '}')
@@ -176,17 +191,29 @@ static const char *take_pair(const char *p, const char *end, struct text *key, s
     *bad = true;
     if (p >= end || *p != '"')
         return NULL;
-    p = take_value(p, end, key);
-    p = p ? skip_space(p, end) : NULL;
-    if (!p || p == end || *p != ':')
+    const char *q = string_end(p + 1, end);
+    if (!q)
         return NULL;
-    p = take_value(p + 1, end, value);
-    if (p)
-        *bad = false;
+    *key = (struct text){p + 1, (size_t)(q - p - 1), true};
+    p = skip_space(q + 1, end);
+    if (p >= end || *p != ':')
+        return NULL;
+    *bad = false;
+    return skip_space(p + 1, end);
+}
+
+/* Next "key": value of an object; NULL at its end, *bad set if it is broken. */
+static const char *take_pair(const char *p, const char *end, struct text *key, struct text *value, bool *bad)
+{
+    p = take_key(p, end, key, bad);
+    if (!p)
+        return NULL;
+    p = take_value(p, end, value);
+    *bad = !p;
     return p;
 }
 
-static bool is(const struct text *t, const char *word)
+static inline bool is(const struct text *t, const char *word)
 {
     size_t n = strlen(word);
     return t->n == n && !memcmp(t->p, word, n);
@@ -194,8 +221,10 @@ static bool is(const struct text *t, const char *word)
 
 static bool to_int(const struct text *t, int64_t *out)
 {
+    if (!t->n)
+        return false;
     const char *p = t->p, *end = p + t->n;
-    bool minus = p < end && *p == '-';
+    bool minus = *p == '-';
     uint64_t v = 0;
     p += minus;
     if (p == end || end - p > 19)
@@ -205,7 +234,7 @@ static bool to_int(const struct text *t, int64_t *out)
             return false;
         v = v * 10 + (uint64_t)(*p - '0');
     }
-    *out = minus ? -(int64_t)v : (int64_t)v;
+    *out = (int64_t)(minus ? -v : v);
     return true;
 }
 
@@ -227,13 +256,16 @@ static uint64_t to_ns(const struct text *t, double unit_ns)
     double d;
     if (to_int(t, &v))
         return v > 0 ? (uint64_t)v * (uint64_t)unit_ns : 0;
-    return to_double(t, &d) && d > 0 ? (uint64_t)(d * unit_ns + 0.5) : 0;
+    return to_double(t, &d) && d > 0 && d * unit_ns < 0x1p63 ? (uint64_t)(d * unit_ns + 0.5) : 0;
 }
 
 static double unit_of(const struct text *ts)
 {
+    int64_t whole;
     double d;
-    if (!to_double(ts, &d))
+    if (to_int(ts, &whole))
+        d = (double)whole;
+    else if (!to_double(ts, &d))
         return 1000;
     return d > 1e17 ? 1 : d > 1e14 || d < 1e8 ? 1000 : d > 1e11 ? 1e6 : 1e9;
 }
@@ -262,6 +294,20 @@ static unsigned hex4(const char *p)
     return v;
 }
 
+/* A code point as UTF-8, at most 4 bytes; U+DC80 to U+DCFF stand for single bytes that are no UTF-8. */
+static size_t put_utf8(char *out, uint32_t v)
+{
+    if (v < 0x80 || (v >= 0xdc80 && v <= 0xdcff)) {
+        out[0] = (char)v;
+        return 1;
+    }
+    size_t n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i; i--, v >>= 6)
+        out[i] = (char)(0x80 | (v & 63));
+    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | v);
+    return n;
+}
+
 /* Undoes JSON escapes, in the arena. Text without a backslash stays where it is. */
 static struct text unescape(struct import *im, struct text t)
 {
@@ -277,19 +323,17 @@ static struct text unescape(struct import *im, struct text t)
             continue;
         }
         char ch = t.p[++i];
-        if (ch == 'u' && i + 4 < t.n + 0 + 1 && t.n - i > 4) {
-            unsigned v = hex4(t.p + i + 1);
+        if (ch == 'u' && t.n - i > 4) {
+            uint32_t v = hex4(t.p + i + 1);
             i += 4;
-            if (v < 0x80) {
-                out[n++] = (char)v;
-            } else if (v < 0x800) {
-                out[n++] = (char)(0xc0 | v >> 6);
-                out[n++] = (char)(0x80 | (v & 63));
-            } else {
-                out[n++] = (char)(0xe0 | v >> 12);
-                out[n++] = (char)(0x80 | (v >> 6 & 63));
-                out[n++] = (char)(0x80 | (v & 63));
+            if (v >= 0xd800 && v < 0xdc00 && t.n - i > 6 && t.p[i + 1] == '\\' && t.p[i + 2] == 'u') {
+                uint32_t low = hex4(t.p + i + 3);
+                if (low >= 0xdc00 && low < 0xe000) {
+                    v = 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00);
+                    i += 6;
+                }
             }
+            n += put_utf8(out + n, v);
         } else {
             out[n++] = ch == 'n' ? '\n' : ch == 't' ? '\t' : ch == 'r' ? '\r' : ch == 'b' ? '\b' : ch == 'f' ? '\f' : ch;
         }
@@ -349,23 +393,100 @@ static uint32_t file_by_hash(struct import *im, const struct text *h)
 
 /* ---- events ---- */
 
-struct line {
-    struct text name, cat, pid, tid, ts, dur, ph, args;
+/* The arguments of a line, taken apart once. */
+#define PAIRS 64
+struct facts {
+    struct text host, hhash, file, fhash, ret, offset, count, fd;
+    struct text key[PAIRS], value[PAIRS]; /* the others, and those above again for regions */
+    bool meant[PAIRS];                    /* has a field above */
+    unsigned n;
 };
+
+/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. */
+static struct text *known_fact(struct facts *f, const struct text *key)
+{
+    switch (key->n) {
+    case 2: return is(key, "fd") ? &f->fd : NULL;
+    case 3: return is(key, "ret") ? &f->ret : NULL;
+    case 5:
+        switch (key->p[1]) {
+        case 'n': return is(key, "fname") ? &f->file : NULL;
+        case 'h': return is(key, "fhash") ? &f->fhash : is(key, "hhash") ? &f->hhash : NULL;
+        case 'o': return is(key, "count") ? &f->count : NULL;
+        default: return NULL;
+        }
+    case 6: return is(key, "offset") ? &f->offset : NULL;
+    case 8: return is(key, "hostname") ? &f->host : NULL;
+    default: return NULL;
+    }
+}
+
+/* Takes the object at p apart; returns the place after it, NULL if it is broken. */
+static const char *read_facts(const char *p, const char *end, struct facts *f)
+{
+    struct text key, value;
+    bool broken = false;
+    const char *at = ++p;
+    for (; (p = take_pair(p, end, &key, &value, &broken)); at = p) {
+        struct text *to = known_fact(f, &key);
+        if (to)
+            *to = value;
+        if (f->n < PAIRS && to != &f->host && to != &f->hhash) {
+            f->key[f->n] = key;
+            f->value[f->n] = value;
+            f->meant[f->n++] = to != NULL;
+        }
+    }
+    if (broken)
+        return NULL;
+    at = skip_space(at, end); /* the closing brace */
+    return at < end ? at + 1 : NULL;
+}
+
+struct line {
+    struct text name, cat, pid, tid, ts, dur, ph;
+    struct facts f;
+};
+
+/* Where a member of the line goes; told by length and first letter, then checked. */
+static struct text *line_member(struct line *l, const struct text *key)
+{
+    switch (key->n) {
+    case 2: return key->p[0] == 't' && key->p[1] == 's' ? &l->ts : key->p[0] == 'p' && key->p[1] == 'h' ? &l->ph : NULL;
+    case 3:
+        switch (key->p[0]) {
+        case 'c': return is(key, "cat") ? &l->cat : NULL;
+        case 'p': return is(key, "pid") ? &l->pid : NULL;
+        case 't': return is(key, "tid") ? &l->tid : NULL;
+        case 'd': return is(key, "dur") ? &l->dur : NULL;
+        default: return NULL;
+        }
+    case 4: return is(key, "name") ? &l->name : NULL;
+    default: return NULL;
+    }
+}
 
 static bool parse_line(const char *p, const char *end, struct line *l)
 {
     struct text key, value;
     bool broken = false;
-    memset(l, 0, sizeof(*l));
+    memset(l, 0, offsetof(struct line, f));
+    memset(&l->f, 0, offsetof(struct facts, key));
+    l->f.n = 0;
     p++;
-    while ((p = take_pair(p, end, &key, &value, &broken))) {
-        struct text *to = is(&key, "name") ? &l->name : is(&key, "cat") ? &l->cat : is(&key, "pid") ? &l->pid
-                        : is(&key, "tid") ? &l->tid : is(&key, "ts") ? &l->ts : is(&key, "dur") ? &l->dur
-                        : is(&key, "ph") ? &l->ph : is(&key, "args") ? &l->args : NULL;
+    while ((p = take_key(p, end, &key, &broken))) {
+        struct text *to = line_member(l, &key);
+        if (!to && is(&key, "args") && p < end && *p == '{')
+            p = read_facts(p, end, &l->f);
+        else
+            p = take_value(p, end, &value);
+        if (!p)
+            return false;
         if (to)
             *to = value;
     }
+    if (!l->cat.p)
+        l->cat = (struct text){"", 0, true};
     return !broken && l->name.p;
 }
 
@@ -450,50 +571,14 @@ static int add_typed(struct import *im, struct lane *l, struct text key, struct 
     return add_arg(l, k, MR_MORE_TEXT, text_id(im, MR_STR_TEXT, value));
 }
 
-struct facts {
-    struct text host, hhash, file, fhash, ret, offset, count, fd;
-};
-
-/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. */
-static struct text *known_fact(struct facts *f, const struct text *key)
+static int keep_args(struct import *im, struct lane *l, const struct facts *f, bool is_call)
 {
-    switch (key->n) {
-    case 2: return is(key, "fd") ? &f->fd : NULL;
-    case 3: return is(key, "ret") ? &f->ret : NULL;
-    case 5: return is(key, "fname") ? &f->file : is(key, "fhash") ? &f->fhash : is(key, "hhash") ? &f->hhash : is(key, "count") ? &f->count : NULL;
-    case 6: return is(key, "offset") ? &f->offset : NULL;
-    case 8: return is(key, "hostname") ? &f->host : NULL;
-    default: return NULL;
-    }
-}
-
-static void read_facts(const struct text *args, struct facts *f)
-{
-    struct text key, value;
-    bool broken = false;
-    memset(f, 0, sizeof(*f));
-    if (!args->n || args->p[0] != '{')
-        return;
-    for (const char *p = args->p + 1, *end = args->p + args->n; (p = take_pair(p, end, &key, &value, &broken));) {
-        struct text *to = known_fact(f, &key);
-        if (to)
-            *to = value;
-    }
-}
-
-static int keep_args(struct import *im, struct lane *l, const struct text *args, bool is_call)
-{
-    struct facts f;
-    struct text key, value;
-    bool broken = false;
     int rc = 0;
-    if (!args->n || args->p[0] != '{')
-        return 0;
-    for (const char *p = args->p + 1, *end = args->p + args->n; rc == 0 && (p = take_pair(p, end, &key, &value, &broken));) {
-        struct text *to = known_fact(&f, &key);
-        if (to == &f.host || to == &f.hhash || (to && is_call) || is(&key, "p_idx") || is(&key, "level") || (is_call && is(&key, "whence")))
+    for (unsigned i = 0; i < f->n && rc == 0; i++) {
+        const struct text *key = &f->key[i];
+        if ((f->meant[i] && is_call) || is(key, "p_idx") || is(key, "level") || (is_call && is(key, "whence")))
             continue;
-        rc = add_typed(im, l, key, value);
+        rc = add_typed(im, l, *key, f->value[i]);
     }
     return rc;
 }
@@ -533,10 +618,9 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
 
 static int add_event(struct import *im, const struct line *l, unsigned app_call)
 {
-    struct facts f;
-    read_facts(&l->args, &f);
+    const struct facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
-    uint64_t host = host_key(&f);
+    uint64_t host = host_key(f);
     struct lane *lane = lane_get(im, mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed), (uint32_t)tid);
     if (!lane || lane_room(lane) < 0)
         return -ENOMEM;
@@ -545,27 +629,28 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
         uint32_t *at = table_at(&im->host_of, lane->key);
         if (!at)
             return -ENOMEM;
-        *at = f.host.p ? text_id(im, MR_STR_TEXT, f.host) : f.hhash.p ? file_by_hash(im, &f.hhash) : im->no_host;
+        *at = f->host.p ? text_id(im, MR_STR_TEXT, f->host) : f->hhash.p ? file_by_hash(im, &f->hhash) : im->no_host;
     }
-    double unit = unit_of(&l->ts);
-    uint64_t start = to_ns(&l->ts, unit), dur = to_ns(&l->dur, unit);
+    if (im->unit_ns == 0)
+        im->unit_ns = unit_of(&l->ts);
+    uint64_t start = to_ns(&l->ts, im->unit_ns), dur = to_ns(&l->dur, im->unit_ns);
     unsigned call = app_call ? app_call : call_of(l);
     struct mr_columns *c = &lane->c;
     uint32_t i = lane->n;
-    int64_t fd = fact_int(&f.fd, -1);
+    int64_t fd = fact_int(&f->fd, -1);
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
-    c->result[i] = call ? fact_int(&f.ret, 0) : 0;
-    c->offset[i] = call ? (uint64_t)fact_int(&f.offset, -1) : MR_NO_OFFSET;
+    c->result[i] = call ? fact_int(&f->ret, 0) : 0;
+    c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
-    c->file[i] = !is_io ? site_string(im, l->cat, l->name) : f.file.p ? text_id(im, MR_STR_PATH, f.file) : f.fhash.p ? file_by_hash(im, &f.fhash) : 0;
+    c->file[i] = !is_io ? site_string(im, l->cat, l->name) : f->file.p ? text_id(im, MR_STR_PATH, f->file) : f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
     int rc = 0;
-    if (is_io && f.count.p && fact_int(&f.count, -1) != c->result[i])
-        rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f.count, 0));
+    if (is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
+        rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
     if (rc == 0)
-        rc = keep_args(im, lane, &l->args, is_io);
+        rc = keep_args(im, lane, f, is_io);
     lane->first = MR_MIN(lane->first, start);
     lane->last = MR_MAX(lane->last, start + dur);
     lane->n++;
@@ -575,17 +660,14 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
 /* FH, HH, SH lines name what a hash stands for. */
 static int add_metadata(struct import *im, const struct line *l)
 {
-    struct text key, value, name = {0}, hash = {0};
-    bool broken = false;
+    struct text name = {0}, hash = {0};
     if (!is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
         return 0;
-    if (!l->args.n || l->args.p[0] != '{')
-        return 0;
-    for (const char *p = l->args.p + 1, *end = l->args.p + l->args.n; (p = take_pair(p, end, &key, &value, &broken));) {
-        if (is(&key, "name"))
-            name = value;
-        else if (is(&key, "value") || is(&key, "hash"))
-            hash = value;
+    for (unsigned i = 0; i < l->f.n; i++) {
+        if (is(&l->f.key[i], "name"))
+            name = l->f.value[i];
+        else if (is(&l->f.key[i], "value") || is(&l->f.key[i], "hash"))
+            hash = l->f.value[i];
     }
     if (!name.p || !hash.p)
         return 0;

@@ -44,6 +44,7 @@ enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 #define MR_RING_PROCESS_BYTES (60u << 10)
 #define MR_RING_STRING_BYTES (256ull << 20)
 #define MR_RING_LINE 64
+#define MR_SLOT_CALLS 512u /* room for every number in calls.h */
 
 enum mr_slot_state { MR_SLOT_FREE, MR_SLOT_LIVE, MR_SLOT_DONE };
 enum mr_ring_state { MR_RING_RUNNING = 1, MR_RING_EXITED, MR_RING_EXEC };
@@ -56,11 +57,14 @@ enum mr_ring_state { MR_RING_RUNNING = 1, MR_RING_EXITED, MR_RING_EXEC };
 struct mr_slot {
     _Atomic uint32_t state; /* enum mr_slot_state */
     uint32_t tid;
+    _Atomic uint32_t populated; /* records whose memory is there; see mr_populate */
     _Alignas(MR_RING_LINE) _Atomic uint64_t head;
     _Alignas(MR_RING_LINE) _Atomic uint64_t tail;
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
-    _Atomic uint64_t sampled_out; /* calls that sampling skipped, counted exactly */
+    /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
+    _Atomic uint32_t made[MR_SLOT_CALLS];
+    _Atomic uint64_t skipped[MR_SLOT_CALLS];
     _Alignas(4096) struct mr_raw record[MR_RING_RECORDS];
 };
 
@@ -72,7 +76,7 @@ struct mr_ring_header {
     _Atomic uint32_t state;    /* enum mr_ring_state */
     _Atomic uint32_t segments; /* segment 0: how many exist */
     uint64_t tick0, mono0, real0;
-    uint32_t tick_is_tsc, pad;
+    uint32_t tick_is_tsc, slots_present; /* slots whose first pages are there */
     _Atomic uint64_t last_tick, last_mono; /* a later pair, refreshed by slow paths */
     _Atomic uint64_t strings_used; /* bytes of the arena, segment 0 */
     _Atomic uint32_t strings;      /* number of strings */

@@ -29,6 +29,7 @@ struct mr_trace_process {
     uint32_t strings, string_cap;
     uint32_t how;          /* enum mr_mrt_how, 0 unknown */
     uint64_t lost;
+    uint64_t *skipped;     /* by call: left out by sampling; NULL if none; arena */
     bool known;            /* a process block was there */
     bool borrowed;         /* the names belong to the trace */
 };

@@ -18,21 +18,9 @@ static int reserve(struct mr_intervals *v, size_t n)
     return 0;
 }
 
-int mr_intervals_add(struct mr_intervals *v, uint64_t start, uint64_t end)
+int mr_intervals_grow(struct mr_intervals *v)
 {
-    if (start >= end)
-        return 0;
-    if (v->n) {
-        struct mr_interval *last = &v->item[v->n - 1];
-        if (start >= last->start && start <= last->end) {
-            last->end = MR_MAX(last->end, end);
-            return 0;
-        }
-    }
-    if (v->n == v->cap && reserve(v, v->n + 1) < 0)
-        return -ENOMEM;
-    v->item[v->n++] = (struct mr_interval){start, end};
-    return 0;
+    return reserve(v, v->n + 1);
 }
 
 static int by_start(const void *a, const void *b)

@@ -16,9 +16,28 @@ struct mr_intervals {
     size_t n, cap;
 };
 
+int mr_intervals_grow(struct mr_intervals *v);
 /* Adds one; empty ones are ignored. Joins it with the last one if they touch, so lists added in order stay normal.
  * Returns 0 or -ENOMEM. */
-int mr_intervals_add(struct mr_intervals *v, uint64_t start, uint64_t end);
+static inline int mr_intervals_add(struct mr_intervals *v, uint64_t start, uint64_t end)
+{
+    if (start >= end)
+        return 0;
+    if (v->n) {
+        struct mr_interval *last = &v->item[v->n - 1];
+        if (start >= last->start && start <= last->end) {
+            last->end = last->end > end ? last->end : end;
+            return 0;
+        }
+    }
+    if (v->n == v->cap) {
+        int rc = mr_intervals_grow(v);
+        if (rc < 0)
+            return rc;
+    }
+    v->item[v->n++] = (struct mr_interval){start, end};
+    return 0;
+}
 /* Makes any list normal. */
 void mr_intervals_normalise(struct mr_intervals *v);
 /* Union of two normal lists into `a`; `b` is emptied. `scratch` is a list whose memory is reused. */

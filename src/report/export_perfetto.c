@@ -95,7 +95,7 @@ struct writer {
     const struct mr_trace_process *process;
     uint32_t sequence;
     bool fresh;                     /* the next packet starts the sequence's state */
-    uint8_t *name_known, *text_known, *category_known, *key_known; /* by string id + calls */
+    uint8_t *name_known, *text_known, *category_known, *key_known, *counter_known; /* bitmaps by string id + calls */
     struct buf packet, event, interned, sub;
 };
 
@@ -267,6 +267,44 @@ static void put_event(struct writer *w, const struct mr_batch *b, uint32_t i, ui
     send(w);
 }
 
+/* A counter has a track of its own, under the process. */
+static void put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
+{
+    const struct mr_columns *c = &b->c;
+    uint32_t id = c->file[i] < w->process->strings ? c->file[i] : 0;
+    uint64_t track = mr_mix64(w->process->key ^ mr_mix64((uint64_t)id + 0xc0)) | 1;
+    if (!(w->counter_known[id >> 3] & 1u << (id & 7))) {
+        struct mr_trace_string category, name;
+        struct buf d = {0};
+        mr_trace_label(w->process, c->call[i], id, &category, &name);
+        put_uint(&d, 1, track);
+        put_string(&d, 2, name.text, name.len);
+        put_uint(&d, 5, mr_mix64(w->process->key) | 1);
+        put_data(&d, 8, "", 0);
+        begin_packet(w, 0);
+        put_data(&w->packet, 60, d.p, d.n);
+        send(w);
+        free(d.p);
+        w->counter_known[id >> 3] |= (uint8_t)(1u << (id & 7));
+    }
+    for (uint32_t a = arg; a < arg_end; a++) {
+        double value = (double)(int64_t)c->arg_value[a];
+        uint64_t bits = c->arg_value[a];
+        if (c->arg_type[a] == MR_MORE_TEXT)
+            continue;
+        if (c->arg_type[a] != MR_MORE_DOUBLE)
+            memcpy(&bits, &value, 8);
+        w->event.n = 0;
+        put_uint(&w->event, 9, 4);
+        put_uint(&w->event, 11, track);
+        put_double(&w->event, 44, bits);
+        begin_packet(w, c->start_ns[i]);
+        put_data(&w->packet, 11, w->event.p, w->event.n);
+        send(w);
+        return;
+    }
+}
+
 struct order {
     uint64_t start, end;
     uint32_t i;
@@ -325,7 +363,11 @@ static int export_chunk(struct writer *w, const struct mr_batch *b)
         unsigned call = b->c.call[i], at = 0;
         if (call == MR_CALL_metadata)
             continue;
-        if (call == MR_CALL_instant || call == MR_CALL_counter) {
+        if (call == MR_CALL_counter) {
+            put_counter(w, b, i, first_arg[i], first_arg[i + 1]);
+            continue;
+        }
+        if (call == MR_CALL_instant) {
             put_event(w, b, i, first_arg[i], first_arg[i + 1], 3, o[k].start, 0);
             continue;
         }
@@ -360,12 +402,13 @@ static int start_process(struct writer *w, uint32_t index)
     w->process = &w->t->process[index];
     w->sequence = index + 1;
     w->fresh = true;
-    w->name_known = calloc(4, bytes);
+    w->name_known = calloc(5, bytes);
     if (!w->name_known)
         return -ENOMEM;
     w->text_known = w->name_known + bytes;
     w->category_known = w->text_known + bytes;
     w->key_known = w->category_known + bytes;
+    w->counter_known = w->key_known + bytes;
     describe_process(w);
     return 0;
 }

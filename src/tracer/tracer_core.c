@@ -13,6 +13,7 @@ __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
 _Alignas(4096) struct mr_live mr_live;
 struct mr_core mr_core;
 struct mr_process mr_process;
+_Atomic uint32_t mr_off;
 static pthread_key_t end_key;
 static bool end_key_made;
 
@@ -31,10 +32,33 @@ unsigned mr_slot_index(const struct mr_slot *slot)
     return 0;
 }
 
+#define POPULATE 2048u /* records made present at a time: 64 KiB */
+
+/* Makes the next records of a slot's first lap present. */
+static bool populate_more(struct mr_slot *s)
+{
+    uint32_t have = atomic_load_explicit(&s->populated, memory_order_relaxed);
+    if (have >= MR_RING_RECORDS)
+        return true;
+    if (!mr_populate(&s->record[have], POPULATE * sizeof(s->record[0]))) {
+        mr_stop_tracing("no space left for the rings", -ENOSPC);
+        return false;
+    }
+    atomic_store_explicit(&s->populated, have + POPULATE, memory_order_relaxed);
+    return true;
+}
+
 static struct mr_slot *claim_in(struct mr_ring_header *h)
 {
     for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
         struct mr_slot *s = mr_ring_slot(h, i);
+        if (i >= h->slots_present) { /* under claim_lock */
+            if (!mr_populate(s, offsetof(struct mr_slot, record))) {
+                mr_stop_tracing("no space left for the rings", -ENOSPC);
+                return NULL;
+            }
+            h->slots_present = i + 1;
+        }
         uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
         if (state == MR_SLOT_FREE && atomic_compare_exchange_strong(&s->state, &state, MR_SLOT_LIVE))
             return s;
@@ -78,6 +102,15 @@ static uint64_t ring_capacity(void)
     return mr_mode() == MR_MODE_SELF ? MR_BLOCK_EVENTS : MR_RING_RECORDS - MR_ROOM;
 }
 
+/* Up to where the thread may write without looking again. */
+static uint64_t limit_for(const struct mr_slot *s, uint64_t tail)
+{
+    uint64_t limit = tail + ring_capacity(), present = atomic_load_explicit(&s->populated, memory_order_relaxed);
+    if (present < MR_RING_RECORDS)
+        limit = MR_MIN(limit, present > MR_ROOM ? present - MR_ROOM : 0);
+    return limit;
+}
+
 static bool thread_begin(struct mr_tls *t)
 {
     t->slot = mr_slot_claim();
@@ -87,7 +120,7 @@ static bool thread_begin(struct mr_tls *t)
     }
     t->epoch = mr_core.epoch;
     t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
-    t->limit = atomic_load_explicit(&t->slot->tail, memory_order_acquire) + ring_capacity();
+    t->limit = limit_for(t->slot, atomic_load_explicit(&t->slot->tail, memory_order_acquire));
     if (!end_key_made)
         end_key_made = pthread_key_create(&end_key, thread_end) == 0;
     if (end_key_made)
@@ -103,10 +136,15 @@ static bool make_room(struct mr_tls *t)
     for (unsigned tries = 0; tries < 20000; tries++) {
         uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
         if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
+            atomic_store(&mr_off, 1);
             mr_live.active = mr_live.alive = 0;
             return false;
         }
-        t->limit = mr_process.late ? 0 : tail + ring_capacity();
+        while (atomic_load_explicit(&s->populated, memory_order_relaxed) < MR_RING_RECORDS &&
+               t->head + MR_ROOM >= atomic_load_explicit(&s->populated, memory_order_relaxed))
+            if (!populate_more(s))
+                return false;
+        t->limit = mr_process.late ? 0 : limit_for(s, tail);
         if (t->head - tail < (mr_process.late ? MR_BLOCK_EVENTS : ring_capacity()))
             return true;
         mr_slot_drain(s, mr_slot_index(s), true);
@@ -160,6 +198,20 @@ static void lose(struct mr_tls *t)
         atomic_fetch_add(&t->slot->lost, 1);
     else
         atomic_fetch_add(&mr_process.lost, 1);
+}
+
+#define SAMPLE_AFTER 1000 /* calls of a kind that a thread makes before sampling begins */
+
+/* Sampling: counts the call; true if it is not to be stored. */
+static bool left_out(struct mr_slot *s, unsigned call)
+{
+    uint32_t made = atomic_load_explicit(&s->made[call], memory_order_relaxed);
+    atomic_store_explicit(&s->made[call], made + 1, memory_order_relaxed);
+    if (made < SAMPLE_AFTER || made % mr_core.sample == 0)
+        return false;
+    uint64_t skipped = atomic_load_explicit(&s->skipped[call], memory_order_relaxed);
+    atomic_store_explicit(&s->skipped[call], skipped + 1, memory_order_relaxed);
+    return true;
 }
 
 /* A signal handler interrupted the tracer on this thread: park the event. Extras do not fit there and are left out. */
@@ -221,7 +273,10 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     }
     t->busy = 1;
     atomic_signal_fence(memory_order_seq_cst);
-    if (have_room(t))
+    bool room = have_room(t);
+    if (room && mr_core.call_on[call] == 2 && left_out(t->slot, call))
+        ;
+    else if (room)
         store(t, &r, wide, wides, extra, extras);
     else
         lose(t);
@@ -235,27 +290,27 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
 
 bool mr_enter_slow(void)
 {
-    static _Atomic uint32_t off, lock;
+    static _Atomic uint32_t lock;
     struct mr_tls *t = &mr_tls;
     if (!environ)
         return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
-    if (mr_live.alive || atomic_load_explicit(&off, memory_order_relaxed) || t->mute || (t->busy && !mr_core.epoch))
+    if (mr_live.alive || atomic_load_explicit(&mr_off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
     int keep = errno;
     bool forked = mr_core.epoch != 0;
     if (!forked)
         mr_spin_lock(&lock);
-    if (!mr_live.alive && !atomic_load(&off)) {
+    if (!mr_live.alive && !atomic_load(&mr_off)) {
         uint32_t vforked = t->vforked;
         *t = (struct mr_tls){.busy = 1, .vforked = vforked};
         if (!mr_process_begin(forked))
-            atomic_store(&off, 1);
+            atomic_store(&mr_off, 1);
         t->busy = 0;
     }
     if (!forked)
         mr_spin_unlock(&lock);
     errno = keep;
-    return mr_live.active && !t->mute;
+    return mr_live.active;
 }
 
 static void __attribute__((constructor)) begin(void)

@@ -39,7 +39,6 @@ struct mr_tls {
     uint32_t vforked;  /* a vfork child is running on this thread */
     uint32_t epoch;    /* mr_core.epoch this state belongs to */
     uint32_t pendings;
-    uint32_t mute;     /* wrappers pass through: the tracer called something that calls back */
     struct mr_raw pending[MR_PENDING];
 };
 
@@ -57,7 +56,8 @@ struct mr_core {
     _Atomic uint32_t max_fd;
     uint32_t epoch;            /* counts initialisations: 1, 2 in a forked child ... */
     uint32_t use_tsc;
-    uint8_t call_on[MR_CALL_COUNT];
+    uint32_t sample;           /* keep every n-th of hot calls */
+    uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
 
 extern MR_HIDDEN __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
@@ -84,7 +84,7 @@ static inline uint64_t mr_stamp(void)
 MR_COLD bool mr_enter_slow(void);
 static inline bool mr_enter(void)
 {
-    return MR_LIKELY(mr_live.active) ? !mr_tls.mute : mr_enter_slow();
+    return MR_LIKELY(mr_live.active) || mr_enter_slow();
 }
 
 /* What goes with an event beyond its fixed fields. */
@@ -112,16 +112,19 @@ static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0, h = t->head;
-    if (MR_UNLIKELY(h >= t->limit || t->busy || dur >> 32 || !MR_RAW_FITS48(offset) || !MR_RAW_FITS48(result) ||
-                    !mr_core.call_on[call])) {
+    const uint64_t half = 1ull << 47; /* fits 48 bits signed: v + half < 2^48 */
+    uint64_t unusual = ((offset + half) | ((uint64_t)result + half)) >> 48 | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
+    if (MR_UNLIKELY(unusual || h >= t->limit)) {
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
         return;
     }
     t->busy = 1;
     atomic_signal_fence(memory_order_seq_cst);
     h = t->head;
-    mr_raw_fill(&t->slot->record[h & (MR_RING_RECORDS - 1)], t0, dur, call, file, fd1, offset, result);
-    atomic_store_explicit(&t->slot->head, h + 1, memory_order_release);
+    struct mr_slot *slot = t->slot;
+    mr_raw_fill(&slot->record[h & (MR_RING_RECORDS - 1)], t0, dur, call, file, fd1, offset, result);
+    __builtin_prefetch(&slot->record[(h + 8) & (MR_RING_RECORDS - 1)], 1);
+    atomic_store_explicit(&slot->head, h + 1, memory_order_release);
     t->head = h + 1;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;

@@ -115,13 +115,13 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
     return ok;
 }
 
-static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost)
+static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, const uint64_t *skipped)
 {
     mr_spin_lock(&mr_process.encode_lock);
     long fd = get_buffers() ? open_own() : -1;
     if (fd >= 0) {
         bool ok = write_header(fd);
-        size_t n = mr_mrt_encode_end(mr_process.key, how, threads, mr_process.events, lost, mr_clock_stamp(), mr_process.out);
+        size_t n = mr_mrt_encode_end(mr_process.key, how, threads, mr_process.events, lost, mr_clock_stamp(), skipped, mr_process.out);
         if (ok)
             write_all(fd, mr_process.out, n);
         mr_sys1(SYS_close, fd);
@@ -131,7 +131,9 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost)
 
 void mr_drain_all(enum mr_mrt_how how)
 {
+    static uint64_t skipped[MR_SLOT_CALLS]; /* one thread ends a process */
     uint64_t lost = atomic_load(&mr_process.lost);
+    memset(skipped, 0, sizeof(skipped));
     uint32_t threads = 0;
     bool ok = true;
     for (uint32_t g = 0; g < mr_process.segments; g++)
@@ -141,12 +143,14 @@ void mr_drain_all(enum mr_mrt_how how)
                 break; /* slots are claimed from the front */
             threads++;
             lost += atomic_load(&s->lost);
+            for (unsigned c = 0; mr_core.sample && c < MR_SLOT_CALLS; c++)
+                skipped[c] += atomic_load_explicit(&s->skipped[c], memory_order_relaxed);
             if (atomic_load(&s->head) != atomic_load(&s->tail))
                 ok = mr_slot_drain(s, g * MR_RING_SLOTS + i, false) && ok;
         }
     if (!ok)
         return; /* the ring file stays for `millrace recover` */
-    write_end(how, threads, lost);
+    write_end(how, threads, lost, skipped);
     for (uint32_t g = 0; g < mr_process.segments; g++) {
         char path[MR_PATH_BYTES];
         mr_own_path(path, (int)g);

@@ -36,6 +36,7 @@ void mr_stop_tracing(const char *why, long error)
 {
     if (!mr_live.alive)
         return;
+    atomic_store(&mr_off, 1);
     mr_live.active = 0;
     mr_live.alive = 0;
     mr_say(why, error);
@@ -75,6 +76,20 @@ void *mr_map(size_t bytes)
 {
     long p = mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p < 0 && p > -4096 ? NULL : (void *)p;
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+bool mr_populate(const void *at, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)at & ~(uintptr_t)4095, to = ((uintptr_t)at + bytes + 4095) & ~(uintptr_t)4095;
+    long rc;
+    do
+        rc = mr_sys3(SYS_madvise, from, to - from, MADV_POPULATE_WRITE);
+    while (rc == -EINTR || rc == -EAGAIN);
+    return rc == 0 || rc == -EINVAL;
 }
 
 void mr_own_path(char out[MR_PATH_BYTES], int segment)
@@ -161,6 +176,9 @@ static void read_groups(void)
                              word_in(list, i->name);
     }
     mr_core.call_on[MR_CALL_more] = 1;
+    for (unsigned c = MR_CALL_metadata + 1; c < MR_CALL_COUNT && mr_core.sample > 1; c++)
+        if (mr_core.call_on[c] && mr_call_get(c)->kind != MR_EV_PROCESS)
+            mr_core.call_on[c] = 2;
 }
 
 void mr_config_read(void)
@@ -183,6 +201,8 @@ void mr_config_read(void)
     c->start = !start || (strcmp(start, "false") && strcmp(start, "0") && strcmp(start, "no") && strcmp(start, "off"));
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
     c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
+    int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
+    mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
 }
 
@@ -253,6 +273,10 @@ int mr_segment_open(uint32_t index)
 {
     char path[MR_PATH_BYTES];
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+        return -EFBIG; /* growing the file would end the program by SIGXFSZ */
     mr_own_path(path, (int)index);
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
@@ -265,6 +289,11 @@ int mr_segment_open(uint32_t index)
         return (int)p;
     }
     struct mr_ring_header *h = (void *)p;
+    if (!mr_populate(h, index ? 4096 : MR_RING_STRINGS_AT)) {
+        mr_sys2(SYS_munmap, h, bytes);
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+        return -ENOSPC;
+    }
     h->version = MR_RING_VERSION;
     h->segment = index;
     h->key = mr_process.key;

@@ -16,7 +16,6 @@ struct mr_config {
     char include[2048], exclude[2048];
     bool collected, start;
     int signal;
-    uint32_t sample;
 };
 
 struct mr_process {
@@ -39,6 +38,7 @@ struct mr_process {
 
 extern MR_HIDDEN struct mr_config mr_config;
 extern MR_HIDDEN struct mr_process mr_process;
+extern MR_HIDDEN _Atomic uint32_t mr_off; /* tracing has ended for good in this process and its children */
 
 MR_HIDDEN void mr_yield(void);
 static inline void mr_spin_lock(_Atomic uint32_t *lock)
@@ -54,6 +54,9 @@ static inline void mr_spin_unlock(_Atomic uint32_t *lock)
 MR_HIDDEN enum mr_trace_mode mr_mode(void);
 MR_HIDDEN void mr_stop_tracing(const char *why, long error);
 MR_HIDDEN void *mr_map(size_t bytes);
+/* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the program by
+ * SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
+MR_HIDDEN bool mr_populate(const void *at, size_t bytes);
 MR_HIDDEN size_t mr_copy_text(char *to, size_t cap, const char *from);
 MR_HIDDEN size_t mr_hex(char *to, uint64_t v);
 MR_HIDDEN size_t mr_decimal(char *to, uint64_t v);

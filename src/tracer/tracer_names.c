@@ -41,6 +41,21 @@ static uint8_t *arena(void)
     return (uint8_t *)mr_process.segment[0] + MR_RING_STRINGS_AT;
 }
 
+static uint64_t arena_present; /* bytes whose memory is there */
+
+static bool arena_grow(uint64_t need)
+{
+    uint64_t more = MR_ALIGN_UP(need - arena_present, 64 * MR_KIB);
+    if (arena_present + more > MR_RING_STRING_BYTES)
+        return true; /* the caller finds it full */
+    if (!mr_populate(arena() + arena_present, more)) {
+        mr_stop_tracing("no space left for names", -ENOSPC);
+        return false;
+    }
+    arena_present += more;
+    return true;
+}
+
 static void table_insert(struct entry *t, uint32_t slots, struct entry e)
 {
     uint32_t i = e.hash & (slots - 1);
@@ -81,6 +96,8 @@ static uint32_t append(uint32_t hash, uint32_t kind, const char *text, size_t le
 {
     struct mr_ring_header *h = mr_process.segment[0];
     uint64_t at = atomic_load_explicit(&h->strings_used, memory_order_relaxed), bytes = MR_ARENA_STRING_BYTES(len);
+    if (at + bytes > arena_present && !arena_grow(at + bytes))
+        return 0;
     if (at + bytes > MR_RING_STRING_BYTES || (table_used * 2 >= table_slots && !table_grow())) {
         atomic_fetch_add(&h->strings_full, 1);
         return 0;
@@ -254,6 +271,7 @@ void mr_names_reset(void)
         mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
     table = NULL;
     table_slots = table_used = 0;
+    arena_present = 0;
     atomic_store(&cwd_known, false);
     atomic_store(&mr_process.name_lock, 0);
 }

@@ -138,12 +138,12 @@ static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_
     if (!oldest)
         return;
     unsigned call = call_of(oldest->opcode);
+    struct operation o = *oldest; /* before the table may be cleared */
     if (!(c->flags & IORING_CQE_F_MORE)) {
         oldest->used = 2; /* a gap that searches pass over */
         if (--s->in_flight == 0)
             memset(s->op, 0, PENDING * sizeof(*s->op));
     }
-    struct operation o = *oldest;
     if (call == CALL(uring_open) && c->res >= 0)
         mr_file_set(c->res, o.file);
     if (call == CALL(uring_close) && c->res >= 0 && o.fd >= 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Captured = truth: the number of calls of programs that fork, use threads, are killed, close everything; the same with the
-# library alone; and every kind of call of tests/tracer/probe.c, built plainly, fortified and with 64-bit names.
+# library alone; and every kind of call of tests/tracer/call_probe.c, built plainly, fortified and with 64-bit names.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -34,7 +34,7 @@ done
 [ -z "$(ls "$dir" | grep spool || true)" ] || { echo "FAIL: spool left behind"; exit 1; }
 
 for flags in "" "-D_FORTIFY_SOURCE=2" "-D_FILE_OFFSET_BITS=64"; do
-    $cc -O2 -w -D_GNU_SOURCE $flags -o "$dir/probe" "$src/probe.c"
+    $cc -O2 -w -D_GNU_SOURCE $flags -o "$dir/probe" "$src/call_probe.c"
     rm -rf "$dir/work"
     mkdir "$dir/work"
     "$MILLRACE" trace --quiet -o "$dir/p.mrt" -- "$dir/probe" "$dir/work" >"$dir/names"

@@ -1,0 +1,43 @@
+/* The floor of tracing: a preloaded pread with two time stamps and one 32-byte store into a ring that is used again and again;
+ * nothing is kept. What any preload tracer must pay. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define RECORDS 32768
+
+struct record {
+    uint64_t start;
+    uint32_t dur;
+    uint16_t call, fd;
+    uint64_t offset;
+    int64_t result;
+};
+
+static __thread struct record ring[RECORDS] __attribute__((tls_model("initial-exec")));
+static __thread uint32_t next __attribute__((tls_model("initial-exec")));
+
+static inline uint64_t stamp(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+__attribute__((visibility("default"))) ssize_t pread(int fd, void *buf, size_t len, off_t offset)
+{
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    if (__builtin_expect(!real, 0))
+        *(void **)&real = dlsym(RTLD_NEXT, "pread");
+    uint64_t t0 = stamp();
+    ssize_t r = real(fd, buf, len, offset);
+    uint64_t t1 = stamp();
+    ring[next++ & (RECORDS - 1)] = (struct record){t0, (uint32_t)(t1 - t0), 1, (uint16_t)fd, (uint64_t)offset, r};
+    return r;
+}
+__attribute__((visibility("default"))) ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));

@@ -1,0 +1,73 @@
+// Annotations for C++: a span is a scope.
+//
+//   #include <millrace/trace.hpp>
+//   void train_step(int epoch, int step) {
+//       MILLRACE_FUNCTION("train");
+//       MILLRACE_SCOPE(read, "reader", "read");
+//       read.arg("step", step);
+//       ...
+//   }
+#ifndef MILLRACE_TRACE_HPP
+#define MILLRACE_TRACE_HPP
+
+#include <millrace/trace.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace millrace {
+
+// A span from construction to destruction. Not copyable; begins and ends on one thread.
+class scope {
+public:
+    explicit scope(millrace_site &site) : site_(&site), begin_(millrace_trace_now ? millrace_trace_now() : 0) {}
+    ~scope()
+    {
+        if (begin_)
+            millrace_trace_span(site_, begin_, args_, n_);
+    }
+    scope(const scope &) = delete;
+    scope &operator=(const scope &) = delete;
+
+    // Integers, floating-point numbers and C strings; a string must live until the scope ends.
+    template <class T> scope &arg(const char *key, T value)
+    {
+        if (begin_ && n_ < MILLRACE_ARGS_MAX) {
+            args_[n_].key = key;
+            set(args_[n_], value);
+            n_++;
+        }
+        return *this;
+    }
+
+private:
+    template <class T> static typename std::enable_if<std::is_integral<T>::value>::type set(millrace_arg &a, T v)
+    {
+        a.type = MILLRACE_INT;
+        a.value.i = static_cast<std::int64_t>(v);
+    }
+    template <class T> static typename std::enable_if<std::is_floating_point<T>::value>::type set(millrace_arg &a, T v)
+    {
+        a.type = MILLRACE_DOUBLE;
+        a.value.d = static_cast<double>(v);
+    }
+    static void set(millrace_arg &a, const char *v)
+    {
+        a.type = MILLRACE_TEXT;
+        a.value.s = v;
+    }
+
+    millrace_site *site_;
+    std::uint64_t begin_;
+    unsigned n_ = 0;
+    millrace_arg args_[MILLRACE_ARGS_MAX];
+};
+
+} // namespace millrace
+
+#define MILLRACE_SCOPE(id, category, name)                                                                           \
+    static millrace_site millrace_site_##id = {category, name, 0, 0};                                                \
+    millrace::scope id(millrace_site_##id)
+#define MILLRACE_FUNCTION(category) MILLRACE_SCOPE(millrace_function_, category, __func__)
+
+#endif

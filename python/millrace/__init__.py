@@ -1,0 +1,1 @@
+"""Millrace: measure, explain, predict and fix the I/O of deep-learning training."""

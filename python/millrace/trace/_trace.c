@@ -1,0 +1,454 @@
+/* The fast part of millrace.trace: a callable that times a function and a context manager that times a block. Limited API of
+ * Python 3.10, so one file serves every later version. The tracer's functions are weak references: without the tracer in the
+ * process, calls pass straight through. Everything runs under the interpreter's lock. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+#include <structmember.h>
+
+#include <millrace/trace.h>
+#include <string.h>
+
+/* A site that owns its names. */
+typedef struct {
+    struct millrace_site site;
+    PyObject *category, *name;
+} named_site;
+
+static int site_init(named_site *s, PyObject *category, PyObject *name)
+{
+    const char *c = PyUnicode_AsUTF8AndSize(category, NULL), *n = PyUnicode_AsUTF8AndSize(name, NULL);
+    if (!c || !n)
+        return -1;
+    Py_INCREF(category);
+    Py_INCREF(name);
+    s->category = category;
+    s->name = name;
+    s->site = (struct millrace_site){.category = c, .name = n};
+    return 0;
+}
+
+static void site_clear(named_site *s)
+{
+    Py_CLEAR(s->category);
+    Py_CLEAR(s->name);
+}
+
+static uint64_t now(void)
+{
+    return millrace_trace_now ? millrace_trace_now() : 0;
+}
+
+/* Keyword arguments as arguments of a span. Texts live as long as `hold`. */
+static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyObject *hold)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    *n = 0;
+    while (dict && *n < MILLRACE_ARGS_MAX && PyDict_Next(dict, &at, &key, &value)) {
+        struct millrace_arg *a = &out[*n];
+        if (value == Py_None)
+            continue;
+        a->key = PyUnicode_AsUTF8AndSize(key, NULL);
+        if (!a->key)
+            return -1;
+        if (PyLong_Check(value)) {
+            int overflow;
+            a->type = MILLRACE_INT;
+            a->value.i = PyLong_AsLongLongAndOverflow(value, &overflow);
+        } else if (PyFloat_Check(value)) {
+            a->type = MILLRACE_DOUBLE;
+            a->value.d = PyFloat_AsDouble(value);
+        } else {
+            PyObject *text = PyObject_Str(value);
+            a->type = MILLRACE_TEXT;
+            a->value.s = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+            if (!a->value.s) { /* not UTF-8: leave it out rather than disturb the program */
+                PyErr_Clear();
+                Py_XDECREF(text);
+                continue;
+            }
+            int rc = PyList_Append(hold, text);
+            Py_DECREF(text);
+            if (rc < 0)
+                return -1;
+        }
+        ++*n;
+    }
+    return 0;
+}
+
+static int emit(named_site *s, uint64_t begin, PyObject *dict)
+{
+    struct millrace_arg args[MILLRACE_ARGS_MAX];
+    unsigned n = 0;
+    if (!begin)
+        return 0;
+    if (!dict || PyDict_Size(dict) == 0) {
+        millrace_trace_span(&s->site, begin, NULL, 0);
+        return 0;
+    }
+    PyObject *hold = PyList_New(0);
+    int rc = hold ? fill_args(dict, args, &n, hold) : -1;
+    if (rc == 0)
+        millrace_trace_span(&s->site, begin, args, n);
+    Py_XDECREF(hold);
+    return rc;
+}
+
+/* ---- Region: with Region(category, name, args) ---- */
+
+typedef struct {
+    PyObject_HEAD
+    named_site site;
+    PyObject *args; /* dict or NULL */
+    uint64_t begin;
+} Region;
+
+static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"category", "name", "args", NULL};
+    PyObject *category, *name, *dict = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UU|O", words, &category, &name, &dict))
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Region *r = (Region *)alloc(type, 0);
+    if (!r)
+        return NULL;
+    if (site_init(&r->site, category, name) < 0) {
+        Py_DECREF(r);
+        return NULL;
+    }
+    if (dict && dict != Py_None) {
+        Py_INCREF(dict);
+        r->args = dict;
+    }
+    return (PyObject *)r;
+}
+
+static void region_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    Region *r = (Region *)o;
+    site_clear(&r->site);
+    Py_CLEAR(r->args);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(o);
+    Py_DECREF(type);
+}
+
+static PyObject *region_enter(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    ((Region *)o)->begin = now();
+    Py_INCREF(o);
+    return o;
+}
+
+static PyObject *region_exit(PyObject *o, PyObject *args)
+{
+    Region *r = (Region *)o;
+    uint64_t begin = r->begin;
+    (void)args;
+    r->begin = 0;
+    if (emit(&r->site, begin, r->args) < 0)
+        return NULL;
+    Py_RETURN_FALSE;
+}
+
+static PyObject *region_update(PyObject *o, PyObject *args, PyObject *kwargs)
+{
+    Region *r = (Region *)o;
+    if (args && PyTuple_Size(args))
+        return PyErr_Format(PyExc_TypeError, "update() takes keyword arguments only");
+    if (!r->args && !(r->args = PyDict_New()))
+        return NULL;
+    if (kwargs && PyDict_Update(r->args, kwargs) < 0)
+        return NULL;
+    Py_INCREF(o);
+    return o;
+}
+
+static PyMethodDef region_methods[] = {
+    {"__enter__", region_enter, METH_NOARGS, "Starts the span."},
+    {"__exit__", region_exit, METH_VARARGS, "Ends the span."},
+    {"update", (PyCFunction)(void (*)(void))region_update, METH_VARARGS | METH_KEYWORDS, "Adds arguments to the span."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot region_slots[] = {
+    {Py_tp_new, region_new}, {Py_tp_dealloc, region_dealloc}, {Py_tp_methods, region_methods},
+    {Py_tp_doc, "A span of the program: with Region(category, name, args): ..."}, {0, NULL},
+};
+static PyType_Spec region_spec = {"millrace.trace._trace.Region", sizeof(Region), 0, Py_TPFLAGS_DEFAULT, region_slots};
+
+/* ---- Traced: a function whose calls are spans ---- */
+
+typedef struct {
+    PyObject_HEAD
+    named_site site;
+    PyObject *function, *self, *args, *dict, *weak;
+} Traced;
+
+static PyTypeObject *traced_type;
+
+static PyObject *traced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"function", "category", "name", "args", NULL};
+    PyObject *function, *category, *name, *dict = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUU|O", words, &function, &category, &name, &dict))
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Traced *t = (Traced *)alloc(type, 0);
+    if (!t)
+        return NULL;
+    if (site_init(&t->site, category, name) < 0) {
+        Py_DECREF(t);
+        return NULL;
+    }
+    Py_INCREF(function);
+    t->function = function;
+    if (dict && dict != Py_None) {
+        Py_INCREF(dict);
+        t->args = dict;
+    }
+    return (PyObject *)t;
+}
+
+static int traced_clear(PyObject *o)
+{
+    Traced *t = (Traced *)o;
+    site_clear(&t->site);
+    Py_CLEAR(t->function);
+    Py_CLEAR(t->self);
+    Py_CLEAR(t->args);
+    Py_CLEAR(t->dict);
+    return 0;
+}
+
+static int traced_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    Traced *t = (Traced *)o;
+    Py_VISIT(t->function);
+    Py_VISIT(t->self);
+    Py_VISIT(t->args);
+    Py_VISIT(t->dict);
+    return 0;
+}
+
+static void traced_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    PyObject_GC_UnTrack(o);
+    if (((Traced *)o)->weak)
+        PyObject_ClearWeakRefs(o);
+    traced_clear(o);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(o);
+    Py_DECREF(type);
+}
+
+static PyObject *with_self(PyObject *self, PyObject *args)
+{
+    Py_ssize_t n = PyTuple_Size(args);
+    PyObject *all = PyTuple_New(n + 1);
+    if (!all)
+        return NULL;
+    Py_INCREF(self);
+    PyTuple_SetItem(all, 0, self);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PyTuple_GetItem(args, i);
+        Py_INCREF(item);
+        PyTuple_SetItem(all, i + 1, item);
+    }
+    return all;
+}
+
+static PyObject *traced_call(PyObject *o, PyObject *args, PyObject *kwargs)
+{
+    Traced *t = (Traced *)o;
+    PyObject *all = args;
+    if (t->self && !(all = with_self(t->self, args)))
+        return NULL;
+    uint64_t begin = now();
+    PyObject *result = PyObject_Call(t->function, all, kwargs);
+    if (begin) {
+        PyObject *type, *value, *trace;
+        if (result) {
+            if (emit(&t->site, begin, t->args) < 0)
+                Py_CLEAR(result);
+        } else {
+            PyErr_Fetch(&type, &value, &trace);
+            emit(&t->site, begin, t->args);
+            PyErr_Restore(type, value, trace);
+        }
+    }
+    if (t->self)
+        Py_DECREF(all);
+    return result;
+}
+
+/* As a method: a copy that remembers the object. */
+static PyObject *traced_get(PyObject *o, PyObject *object, PyObject *owner)
+{
+    Traced *t = (Traced *)o;
+    (void)owner;
+    if (!object || object == Py_None) {
+        Py_INCREF(o);
+        return o;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(traced_type, Py_tp_alloc);
+    Traced *b = (Traced *)alloc(traced_type, 0);
+    if (!b)
+        return NULL;
+    b->site = t->site;
+    Py_XINCREF(b->site.category);
+    Py_XINCREF(b->site.name);
+    Py_INCREF(t->function);
+    b->function = t->function;
+    Py_INCREF(object);
+    b->self = object;
+    Py_XINCREF(t->args);
+    b->args = t->args;
+    Py_XINCREF(t->dict);
+    b->dict = t->dict;
+    return (PyObject *)b;
+}
+
+static PyMemberDef traced_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Traced, function), READONLY, NULL},
+    {"__self__", T_OBJECT, offsetof(Traced, self), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Traced, weak), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot traced_slots[] = {
+    {Py_tp_new, traced_new}, {Py_tp_dealloc, traced_dealloc}, {Py_tp_traverse, traced_traverse}, {Py_tp_clear, traced_clear},
+    {Py_tp_call, traced_call}, {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members},
+    {Py_tp_doc, "A function whose calls are spans."}, {0, NULL},
+};
+static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, traced_slots};
+
+/* ---- module ---- */
+
+static PyObject *py_active(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    return PyBool_FromLong(millrace_trace_active && millrace_trace_active());
+}
+static PyObject *py_start(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    if (millrace_trace_start)
+        millrace_trace_start();
+    Py_RETURN_NONE;
+}
+static PyObject *py_stop(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    if (millrace_trace_stop)
+        millrace_trace_stop();
+    Py_RETURN_NONE;
+}
+static PyObject *py_now(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    return PyLong_FromUnsignedLongLong(now());
+}
+
+static PyObject *py_span(PyObject *m, PyObject *args)
+{
+    const char *category, *name;
+    unsigned long long begin;
+    PyObject *dict = NULL, *hold;
+    struct millrace_arg a[MILLRACE_ARGS_MAX];
+    unsigned n = 0;
+    (void)m;
+    if (!PyArg_ParseTuple(args, "ssK|O", &category, &name, &begin, &dict))
+        return NULL;
+    if (!begin || !millrace_trace_span_named)
+        Py_RETURN_NONE;
+    hold = PyList_New(0);
+    if (!hold || fill_args(dict == Py_None ? NULL : dict, a, &n, hold) < 0) {
+        Py_XDECREF(hold);
+        return NULL;
+    }
+    millrace_trace_span_named(category, name, begin, a, n);
+    Py_DECREF(hold);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_instant(PyObject *m, PyObject *args)
+{
+    const char *category, *name;
+    PyObject *dict = NULL, *hold;
+    struct millrace_arg a[MILLRACE_ARGS_MAX];
+    unsigned n = 0;
+    (void)m;
+    if (!PyArg_ParseTuple(args, "ss|O", &category, &name, &dict))
+        return NULL;
+    if (!millrace_trace_instant)
+        Py_RETURN_NONE;
+    hold = PyList_New(0);
+    if (!hold || fill_args(dict == Py_None ? NULL : dict, a, &n, hold) < 0) {
+        Py_XDECREF(hold);
+        return NULL;
+    }
+    struct millrace_site site = {category, name, 0, 0};
+    millrace_trace_instant(&site, a, n);
+    Py_DECREF(hold);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_counter(PyObject *m, PyObject *args)
+{
+    const char *category, *name;
+    double value;
+    (void)m;
+    if (!PyArg_ParseTuple(args, "ssd", &category, &name, &value))
+        return NULL;
+    struct millrace_site site = {category, name, 0, 0};
+    if (millrace_trace_counter)
+        millrace_trace_counter(&site, value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_metadata(PyObject *m, PyObject *args, PyObject *kwargs)
+{
+    struct millrace_arg a[MILLRACE_ARGS_MAX];
+    unsigned n = 0;
+    PyObject *hold;
+    (void)m, (void)args;
+    if (!millrace_trace_metadata)
+        Py_RETURN_NONE;
+    hold = PyList_New(0);
+    if (!hold || fill_args(kwargs, a, &n, hold) < 0) {
+        Py_XDECREF(hold);
+        return NULL;
+    }
+    millrace_trace_metadata(a, n);
+    Py_DECREF(hold);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"active", py_active, METH_NOARGS, "True while the tracer records."},
+    {"start", py_start, METH_NOARGS, "Switches recording on."},
+    {"stop", py_stop, METH_NOARGS, "Switches recording off."},
+    {"now", py_now, METH_NOARGS, "A time stamp for span(); 0 without the tracer."},
+    {"span", py_span, METH_VARARGS, "span(category, name, begin, args=None): a span from `begin` to now."},
+    {"instant", py_instant, METH_VARARGS, "instant(category, name, args=None)."},
+    {"counter", py_counter, METH_VARARGS, "counter(category, name, value)."},
+    {"metadata", (PyCFunction)(void (*)(void))py_metadata, METH_VARARGS | METH_KEYWORDS, "metadata(**facts): facts about this process."},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_trace", "The fast part of millrace.trace.", -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__trace(void);
+PyMODINIT_FUNC PyInit__trace(void)
+{
+    PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec), *traced = PyType_FromSpec(&traced_spec);
+    if (!m || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0)
+        return NULL;
+    traced_type = (PyTypeObject *)traced;
+    return m;
+}

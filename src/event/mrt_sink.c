@@ -1,0 +1,307 @@
+/* Events of this process into a .mrt file. Lanes: one buffer of raw records per thread that emits, in the ring's record format, so that the
+ * encoder is the tracer's. All under one lock. */
+#include "event/mrt_sink.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "event/calls.h"
+#include "event/mrt_file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LANE_RECORDS (MR_BLOCK_EVENTS * 2) /* a power of two, with room for continuations */
+
+struct lane {
+    uint32_t tid;
+    uint64_t head, tail;
+    struct mr_raw *record;
+};
+
+struct name {
+    uint64_t hash;
+    uint32_t id;
+};
+
+struct mr_mrt_sink {
+    struct mr_event_sink sink; /* first: the sink's functions get this */
+    pthread_mutex_t lock;
+    struct mr_mrt_writer *writer;
+    struct lane *lane;
+    size_t lanes;
+    struct name *name; /* hash table */
+    size_t slots;
+    uint8_t *arena;
+    size_t arena_used, arena_cap, arena_written;
+    uint32_t strings, strings_written;
+    void *workspace;
+    uint8_t *out;
+    struct mr_calibration cal; /* ticks are ns */
+    uint64_t key, events, lost;
+    int failed;
+    struct mr_error error;
+};
+
+/* A call for events that only say what they do. */
+static uint16_t call_for(uint16_t kind)
+{
+    static const uint16_t calls[MR_EV_KINDS] = {
+        [MR_EV_OPEN] = MR_CALL_open, [MR_EV_CLOSE] = MR_CALL_close, [MR_EV_READ] = MR_CALL_pread, [MR_EV_WRITE] = MR_CALL_pwrite,
+        [MR_EV_FSYNC] = MR_CALL_fsync, [MR_EV_STAT] = MR_CALL_stat, [MR_EV_UNLINK] = MR_CALL_unlink, [MR_EV_RENAME] = MR_CALL_rename,
+        [MR_EV_LIST] = MR_CALL_readdir, [MR_EV_MKDIR] = MR_CALL_mkdir, [MR_EV_SEEK] = MR_CALL_lseek, [MR_EV_COPY] = MR_CALL_copy_file_range,
+        [MR_EV_MAP] = MR_CALL_mmap, [MR_EV_ADVISE] = MR_CALL_posix_fadvise, [MR_EV_RESIZE] = MR_CALL_ftruncate, [MR_EV_HANDLE] = MR_CALL_fcntl,
+        [MR_EV_LINK] = MR_CALL_link, [MR_EV_ATTR] = MR_CALL_chmod, [MR_EV_SUBMIT] = MR_CALL_io_uring_submit, [MR_EV_PROCESS] = MR_CALL_fork,
+        [MR_EV_REGION] = MR_CALL_region, [MR_EV_INSTANT] = MR_CALL_instant, [MR_EV_COUNTER] = MR_CALL_counter, [MR_EV_METADATA] = MR_CALL_metadata,
+    };
+    return kind < MR_EV_KINDS && calls[kind] ? calls[kind] : MR_CALL_fcntl;
+}
+
+static void fail(struct mr_mrt_sink *s, int code)
+{
+    if (!s->failed)
+        s->failed = code;
+}
+
+static void append(struct mr_mrt_sink *s, size_t bytes)
+{
+    if (!s->failed && bytes)
+        fail(s, mr_mrt_writer_append(s->writer, s->out, bytes, &s->error));
+}
+
+static void write_names(struct mr_mrt_sink *s)
+{
+    while (s->arena_written < s->arena_used && !s->failed) {
+        uint64_t bytes;
+        uint32_t count;
+        size_t n = mr_mrt_encode_strings(s->arena + s->arena_written, s->arena_used - s->arena_written, s->key, s->strings_written + 1, s->out,
+                                         MR_MRT_EVENTS_MAX, &bytes, &count);
+        if (!count)
+            break;
+        append(s, n);
+        s->arena_written += bytes;
+        s->strings_written += count;
+    }
+}
+
+static void flush_lane(struct mr_mrt_sink *s, size_t index)
+{
+    struct lane *l = &s->lane[index];
+    write_names(s);
+    while (l->tail != l->head && !s->failed) {
+        struct mr_mrt_block b;
+        uint64_t next;
+        size_t n = mr_mrt_encode_events(s->workspace, l->record, LANE_RECORDS - 1, l->tail, l->head, &s->cal, s->key, l->tid,
+                                        (uint64_t)index << 48 | l->tail, s->lost, s->out, &next, &b);
+        append(s, n);
+        s->events += b.count;
+        l->tail = next;
+    }
+    l->tail = l->head;
+}
+
+static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t tid)
+{
+    for (size_t i = 0; i < s->lanes; i++)
+        if (s->lane[i].tid == tid)
+            return &s->lane[i];
+    struct lane *bigger = realloc(s->lane, (s->lanes + 1) * sizeof(*bigger));
+    if (!bigger)
+        return NULL;
+    s->lane = bigger;
+    struct mr_raw *record = calloc(LANE_RECORDS, sizeof(*record));
+    if (!record)
+        return NULL;
+    s->lane[s->lanes] = (struct lane){.tid = tid, .record = record};
+    return &s->lane[s->lanes++];
+}
+
+static void put_more(struct lane *l, uint32_t type, uint64_t value)
+{
+    l->record[l->head++ & (LANE_RECORDS - 1)] = (struct mr_raw){{value, type, MR_CALL_more, 0}};
+}
+
+static void sink_emit(struct mr_event_sink *sink, const struct mr_event *e)
+{
+    struct mr_mrt_sink *s = (struct mr_mrt_sink *)sink;
+    pthread_mutex_lock(&s->lock);
+    struct lane *l = s->failed ? NULL : lane_of(s, e->tid);
+    if (!l) {
+        s->lost++;
+        pthread_mutex_unlock(&s->lock);
+        return;
+    }
+    uint16_t call = e->call ? e->call : call_for(e->kind);
+    struct mr_raw *r = &l->record[l->head++ & (LANE_RECORDS - 1)];
+    r->word[0] = e->start_ns;
+    r->word[1] = (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns;
+    r->word[2] = e->offset << 16 | call;
+    r->word[3] = (uint64_t)e->result << 16 | e->fd;
+    if (e->dur_ns >> 32)
+        put_more(l, MR_MORE_DURATION, e->dur_ns);
+    if (!MR_RAW_FITS48(e->offset))
+        put_more(l, MR_MORE_OFFSET, e->offset);
+    if (!MR_RAW_FITS48(e->result))
+        put_more(l, MR_MORE_RESULT, (uint64_t)e->result);
+    if (l->head - l->tail >= MR_BLOCK_EVENTS)
+        flush_lane(s, (size_t)(l - s->lane));
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int grow_names(struct mr_mrt_sink *s)
+{
+    size_t slots = s->slots ? s->slots * 2 : 1024;
+    struct name *bigger = calloc(slots, sizeof(*bigger));
+    if (!bigger)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->slots; i++)
+        if (s->name[i].id) {
+            size_t k = s->name[i].hash & (slots - 1);
+            while (bigger[k].id)
+                k = (k + 1) & (slots - 1);
+            bigger[k] = s->name[i];
+        }
+    free(s->name);
+    s->name = bigger;
+    s->slots = slots;
+    return 0;
+}
+
+static uint64_t hash_text(const char *p, size_t n, uint64_t h)
+{
+    for (; n >= 8; p += 8, n -= 8)
+        h = mr_mix64(h ^ mr_load_le64(p));
+    uint64_t v = n;
+    for (size_t i = 0; i < n; i++)
+        v = v << 8 | (uint8_t)p[i];
+    return mr_mix64(h ^ v ^ 0x77);
+}
+
+/* Names are told apart by a 64-bit hash. */
+static uint32_t add_name(struct mr_mrt_sink *s, enum mr_string_kind kind, const char *text, size_t len)
+{
+    uint64_t hash = hash_text(text, len, kind + 1);
+    size_t bytes = MR_ARENA_STRING_BYTES(len);
+    if ((size_t)s->strings * 2 >= s->slots && grow_names(s) < 0)
+        return 0;
+    size_t i = hash & (s->slots - 1);
+    for (; s->name[i].id; i = (i + 1) & (s->slots - 1))
+        if (s->name[i].hash == hash)
+            return s->name[i].id;
+    if (s->arena_used + bytes > s->arena_cap) {
+        size_t cap = (s->arena_cap + bytes) * 2;
+        uint8_t *bigger = realloc(s->arena, cap);
+        if (!bigger)
+            return 0;
+        s->arena = bigger;
+        s->arena_cap = cap;
+    }
+    struct mr_arena_string *a = (void *)(s->arena + s->arena_used);
+    memset(a, 0, bytes);
+    a->len = (uint32_t)len;
+    a->kind = (uint8_t)kind;
+    memcpy(a->text, text, len);
+    s->arena_used += bytes;
+    s->name[i] = (struct name){.hash = hash, .id = ++s->strings};
+    return s->strings;
+}
+
+static uint32_t sink_intern(struct mr_event_sink *sink, const char *path)
+{
+    struct mr_mrt_sink *s = (struct mr_mrt_sink *)sink;
+    pthread_mutex_lock(&s->lock);
+    uint32_t id = add_name(s, MR_STR_PATH, path, strlen(path));
+    pthread_mutex_unlock(&s->lock);
+    return id;
+}
+
+uint32_t mr_mrt_sink_site(struct mr_mrt_sink *s, const char *category, const char *name)
+{
+    char text[1024];
+    size_t c = strnlen(category, 400), n = strnlen(name, 600);
+    memcpy(text, category, c);
+    text[c] = 0;
+    memcpy(text + c + 1, name, n);
+    pthread_mutex_lock(&s->lock);
+    uint32_t id = add_name(s, MR_STR_SITE, text, c + 1 + n);
+    pthread_mutex_unlock(&s->lock);
+    return id;
+}
+
+static void describe(struct mr_mrt_sink *s, int32_t rank, int32_t world)
+{
+    char host[256] = "unknown", exe[512];
+    gethostname(host, sizeof(host) - 1);
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe));
+    const struct mr_process_info p = {.key = s->key, .pid = (uint32_t)getpid(), .ppid = (uint32_t)getppid(), .start_ns = s->cal.mono0,
+                                      .start_real_ns = s->cal.real0, .rank = rank, .world = world, .local_rank = -1, .local_world = -1,
+                                      .uid = (uint32_t)getuid(), .host = host, .host_len = (uint32_t)strlen(host), .exe = exe,
+                                      .exe_len = n > 0 ? (uint32_t)n : 0, .cmdline = exe, .cmdline_len = n > 0 ? (uint32_t)n : 0};
+    struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = s->key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
+    b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, s->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
+    append(s, mr_mrt_seal(s->out, &b));
+}
+
+static void sink_free(struct mr_mrt_sink *s)
+{
+    for (size_t i = 0; i < s->lanes; i++)
+        free(s->lane[i].record);
+    pthread_mutex_destroy(&s->lock);
+    free(s->lane);
+    free(s->name);
+    free(s->arena);
+    free(s->workspace);
+    free(s->out);
+    free(s);
+}
+
+int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mrt_sink **out, struct mr_error *err)
+{
+    struct mr_mrt_sink *s = calloc(1, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
+    pthread_mutex_init(&s->lock, NULL);
+    s->sink = (struct mr_event_sink){.intern = sink_intern, .emit = sink_emit};
+    s->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
+    s->out = aligned_alloc(64, MR_MRT_EVENTS_MAX);
+    s->cal.mono0 = s->cal.tick0 = mr_now_ns();
+    s->cal.real0 = mr_wall_ns();
+    s->cal.tick1 = s->cal.tick0 + MR_NS_PER_S; /* one tick is one ns */
+    s->cal.mono1 = s->cal.mono0 + MR_NS_PER_S;
+    s->key = mr_mix64(s->cal.real0 ^ mr_mix64((uint64_t)getpid()));
+    int rc = s->workspace && s->out ? 0 : mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
+    if (rc == 0) {
+        memset(s->workspace, 0, mr_mrt_workspace_bytes());
+        rc = mr_mrt_writer_open(path, false, &s->writer, err);
+    }
+    if (rc < 0) {
+        sink_free(s);
+        return rc;
+    }
+    describe(s, rank, world);
+    *out = s;
+    return 0;
+}
+
+struct mr_event_sink *mr_mrt_sink_get(struct mr_mrt_sink *s)
+{
+    return &s->sink;
+}
+
+int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
+{
+    if (!s)
+        return 0;
+    for (size_t i = 0; i < s->lanes; i++)
+        flush_lane(s, i);
+    append(s, mr_mrt_encode_end(s->key, MR_HOW_EXIT, (uint32_t)s->lanes, s->events, s->lost, mr_now_ns(), NULL, s->out));
+    int rc = s->failed;
+    if (rc < 0 && err)
+        *err = s->error;
+    struct mr_error second;
+    int closed = mr_mrt_writer_close(s->writer, rc ? &second : err);
+    sink_free(s);
+    return rc ? rc : closed;
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# What is recorded can be chosen: by path, by group, by signal and from inside, by size; several traces are reported together; errors say what
+# to do.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+mkdir "$dir/data" "$dir/other"
+for i in 1 2 3; do echo $i >"$dir/data/f$i.npz"; echo $i >"$dir/other/g$i"; done
+fail() { echo "FAIL: $*"; exit 1; }
+rows() { "$MILLRACE" export -f csv -o - "$1" | tail -n +2; }
+run() { "$MILLRACE" trace --quiet -o "$dir/t.mrt" "$@"; }
+
+run --include "$dir/data/*" -- cat "$dir"/data/* "$dir"/other/* >/dev/null
+rows "$dir/t.mrt" | grep -q "$dir/other" && fail "--include let another folder in"
+[ "$(rows "$dir/t.mrt" | grep -c 'npz')" -ge 6 ] || fail "--include lost what it should keep"
+run --exclude '*.npz' -- cat "$dir"/data/* "$dir"/other/* >/dev/null
+rows "$dir/t.mrt" | grep -q 'npz' && fail "--exclude did not exclude"
+rows "$dir/t.mrt" | grep -q "$dir/other/g2" || fail "--exclude excluded too much"
+run --groups open,close -- cat "$dir"/data/f1.npz >/dev/null
+[ -z "$(rows "$dir/t.mrt" | cut -d, -f8 | grep -vE '^(open|openat|close|fopen|fclose|opendir|closedir|close_range)$' || true)" ] || fail "--groups let another kind in"
+
+# Off at the start, on by signal in the middle.
+cat >"$dir/s.sh" <<'S'
+read -r a <"$1/f1.npz"
+kill -USR2 $$
+read -r a <"$1/f2.npz"
+kill -USR2 $$
+read -r a <"$1/f3.npz"
+S
+run --no-start --signal 12 -- bash "$dir/s.sh" "$dir/data"
+rows "$dir/t.mrt" | grep -q 'f2.npz' || fail "the signal did not start recording"
+rows "$dir/t.mrt" | grep -qE 'f1.npz|f3.npz' && fail "recorded while switched off"
+
+# A size limit keeps the newest events.
+run --max-size 40KB -- bash -c "for i in {1..3000}; do echo \$i >'$dir/ring'; done; echo >'$dir/last'"
+[ "$(stat -c %s "$dir/t.mrt")" -lt 200000 ] || fail "--max-size was exceeded"
+rows "$dir/t.mrt" | grep -q "$dir/last" || fail "--max-size lost the newest events"
+
+# Several traces together, filters, JSON.
+run -- cat "$dir/data/f1.npz" >/dev/null
+cp "$dir/t.mrt" "$dir/a.mrt"
+run -- cat "$dir/data/f2.npz" >/dev/null
+"$MILLRACE" report --json "$dir/a.mrt" "$dir/t.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+assert r["schema"] == "millrace.report/1" and r["processes"] == 2, r["processes"]'
+"$MILLRACE" report --json --path '*/f2.npz' "$dir/a.mrt" "$dir/t.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+assert r["files"] == 1 and r["top_files"][0]["path"].endswith("/f2.npz"), r'
+
+# Errors.
+set +e
+"$MILLRACE" trace 2>"$dir/err"; [ $? = 2 ] && grep -q 'hint' "$dir/err" || fail "no program: status or hint"
+"$MILLRACE" report "$dir/data/f1.npz" 2>"$dir/err"; [ $? = 4 ] && grep -q 'not a trace' "$dir/err" || fail "not a trace: status or text"
+"$MILLRACE" report "$dir/none.mrt" 2>"$dir/err"; [ $? = 5 ] || fail "missing trace: status"
+"$MILLRACE" report --time x "$dir/t.mrt" 2>"$dir/err"; [ $? = 2 ] || fail "bad --time: status"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>/dev/null; [ $? = 127 ] || fail "missing program: status"
+head -c 700 "$dir/a.mrt" >"$dir/cut.mrt"
+"$MILLRACE" report "$dir/cut.mrt" >/dev/null || fail "a cut trace is still readable"
+# A full disk ends the trace with one line, not the program. Needs the right to mount.
+mkdir "$dir/small"
+if mount -t tmpfs -o size=64k none "$dir/small" 2>/dev/null; then
+    "$MILLRACE" trace --quiet -o "$dir/small/t.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; echo fine; exit 3" >"$dir/out" 2>"$dir/err"
+    status=$?
+    spool=$(readlink "$dir/small/t.mrt.spool") # what could not be written waits there for 'millrace recover'
+    [ -z "$spool" ] || rm -rf "$spool"
+    umount "$dir/small"
+    [ $status = 3 ] && [ "$(cat "$dir/out")" = fine ] || fail "a full disk changed the program: status $status"
+    [ "$(grep -c 'No space left' "$dir/err")" = 1 ] || fail "a full disk was not said once: $(cat "$dir/err")"
+fi
+# A program with a limit on file sizes runs on, untraced.
+(ulimit -f 1000; "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'echo fine' >"$dir/out" 2>/dev/null)
+[ "$(cat "$dir/out")" = fine ] || fail "a file size limit stopped the program"
+echo "control works"

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Layers above POSIX: annotations in C and C++, liburing, HDF5, MPI-IO (where they can be built), and Python's three ways to start workers.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+src=$MR_SOURCE_DIR/tests/tracer
+inc=$MR_SOURCE_DIR/include
+head -c 65536 /dev/zero >"$dir/data"
+checked=
+
+expect() { # name, trace; the program's own list is in $dir/names
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$2"
+    python3 "$src/csv_count.py" "$dir/t.csv" >"$dir/seen"
+    while read -r name count; do
+        grep -qx "$name $count" "$dir/seen" || { echo "FAIL $1: want '$name $count', have: $(grep "^$name " "$dir/seen" || echo none)"; exit 1; }
+    done <"$dir/names"
+    checked="$checked $1"
+}
+
+layer() { # name, compiler command..., with {} for the sources
+    local name=$1
+    shift
+    "$@" -w -D_GNU_SOURCE -I"$inc" -o "$dir/layer" "$src/layers.c" $libs 2>/dev/null || return 0
+    local status=0
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- $runner "$dir/layer" "$dir/data" >"$dir/names" || status=$?
+    [ $status = 77 ] && return 0
+    [ $status = 0 ] || { echo "FAIL $name: status $status"; exit 1; }
+    expect "$name" "$dir/t.mrt"
+}
+runner=
+libs=
+layer annotations ${CC:-cc} -O2
+libs="-luring" layer io_uring ${CC:-cc} -DLAYER_URING
+case "$checked" in *io_uring*) # every one with its file, offset and size
+    [ "$(grep -cE "uring_read,$dir/data,[0-9]+,512,512,[0-9]+" "$dir/t.csv")" = 3000 ] || { echo "FAIL io_uring: files or sizes are wrong"; exit 1; } ;;
+esac
+libs="$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)"
+layer hdf5 ${CC:-cc} -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true)
+libs=
+if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    runner="mpirun --oversubscribe -n 2" layer mpi mpicc -DLAYER_MPI
+fi
+
+# Steps filter: 3 of the 7 steps.
+runner=
+layer annotations ${CC:-cc} -O2
+"$MILLRACE" report --json --steps 2:4 "$dir/t.mrt" | python3 -c '
+import json, sys
+f = {x["name"]: x["count"] for x in json.load(sys.stdin)["functions"]}
+assert f["step"] == 3 and f["access"] == 3, f'
+
+cat >"$dir/s.cpp" <<'S'
+#include <millrace/dftracer.h>
+#include <cstdio>
+int main()
+{
+    DFTRACER_CPP_FUNCTION();
+    for (int i = 0; i < 3; i++) {
+        MILLRACE_SCOPE(one, "cpp", "scope");
+        one.arg("i", i).arg("d", 1.5).arg("s", "text");
+    }
+    std::puts("scope 3\nmain 1");
+}
+S
+if ${CXX:-c++} -std=c++11 -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s.cpp"; then
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/layer" >"$dir/names"
+    expect c++ "$dir/t.mrt"
+fi
+
+cat >"$dir/w.py" <<'S'
+import multiprocessing, os, sys
+def work(n):
+    for _ in range(100):
+        fd = os.open(sys.argv[2], os.O_RDONLY); os.read(fd, 10); os.close(fd)
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[1])
+    workers = [multiprocessing.Process(target=work, args=(i,)) for i in range(4)]
+    for w in workers: w.start()
+    for w in workers: w.join()
+S
+for way in fork forkserver spawn; do
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- python3 "$dir/w.py" $way "$dir/data"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 "$src/csv_count.py" "$dir/t.csv" --file "$dir/data" >"$dir/seen"
+    grep -qx 'read 400' "$dir/seen" && grep -qx 'pids 4' "$dir/seen" || { echo "FAIL: Python $way:" $(cat "$dir/seen"); exit 1; }
+    checked="$checked python-$way"
+done
+echo "captured:$checked"

@@ -1,0 +1,172 @@
+"""Exports of a trace with hostile file names: every name survives, the Chrome JSON is strict JSON, the .pfw.gz comes back event for event,
+and the Perfetto protobuf keeps the rules of its trace processor (interned ids defined before use, stacks that balance on every track)."""
+import collections
+import csv
+import gzip
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+MILLRACE = os.environ["MILLRACE"]
+NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'"]
+
+SCRIPT = r"""
+import os, sys
+d = os.fsencode(sys.argv[1])
+for name in %r:
+    fd = os.open(os.path.join(d, name), os.O_CREAT | os.O_RDWR, 0o600)
+    os.write(fd, b"x" * 100)
+    os.pread(fd, 50, 10)
+    os.close(fd)
+""" % (NAMES,)
+
+
+def export(trace, kind, to):
+    subprocess.run([MILLRACE, "export", "-f", kind, "-o", to, trace], check=True)
+    assert os.stat(to).st_mode & 0o777 == 0o600
+    return to
+
+
+def csv_rows(path):
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as f:
+        return list(csv.DictReader(f))
+
+
+# ---- a small protobuf reader ----
+def varint(b, i):
+    v = s = 0
+    while True:
+        c = b[i]
+        i += 1
+        v |= (c & 127) << s
+        s += 7
+        if c < 128:
+            return v, i
+
+
+def fields(b):
+    i = 0
+    while i < len(b):
+        key, i = varint(b, i)
+        kind = key & 7
+        if kind == 0:
+            v, i = varint(b, i)
+        elif kind == 1:
+            v, i = b[i:i + 8], i + 8
+        elif kind == 2:
+            n, i = varint(b, i)
+            v, i = b[i:i + n], i + n
+            assert len(v) == n
+        else:
+            raise AssertionError("wire type %d" % kind)
+        yield key >> 3, v
+
+
+def signed(v):
+    return v - (1 << 64) if v >= 1 << 63 else v
+
+
+def check_perfetto(data, want_slices, want_counters):
+    interned, described = collections.defaultdict(dict), set()
+    events, texts, counters = collections.defaultdict(list), set(), 0
+    for number, packet in fields(data):
+        assert number == 1
+        f = collections.defaultdict(list)
+        for k, v in fields(packet):
+            f[k].append(v)
+        seq = f[10][0]
+        if f[13][0] & 1:
+            interned[seq] = {}
+        table = interned[seq]
+        for d in f[60]:
+            t = dict(fields(d))
+            described.add(t[1])
+            assert t.get(5, t[1]) in described, "parent track unknown"
+        for d in f[12]:
+            for kind, entry in fields(d):
+                e = dict(fields(entry))
+                assert (kind, e[1]) not in table, "interned twice"
+                table[kind, e[1]] = e[2]
+                if kind != 29:
+                    e[2].decode()  # strings must be UTF-8
+        for d in f[11]:
+            e = collections.defaultdict(list)
+            for k, v in fields(d):
+                e[k].append(v)
+            kind, track = e[9][0], e[11][0]
+            assert track in described and f[8], "event without track or time"
+            if kind == 4:
+                counters += 1
+                assert struct.unpack("<d", e[44][0])
+                continue
+            if kind != 2:
+                assert table[1, e[3][0]] and (2, e[10][0]) in table
+                for a in e[4]:
+                    note = dict(fields(a))
+                    assert (3, note[1]) in table
+                    if 17 in note:
+                        texts.add(table[29, note[17]])
+            events[track].append((f[8][0], len(events[track]), kind))
+    slices = 0
+    for list_of in events.values():
+        depth = 0
+        for _, _, kind in sorted(list_of):
+            if kind == 1:
+                depth, slices = depth + 1, slices + 1
+            elif kind == 2:
+                depth -= 1
+            assert depth >= 0, "an end without a begin"
+        assert depth == 0, "an open slice"
+    assert slices == want_slices, (slices, want_slices)
+    assert counters == want_counters
+    return texts
+
+
+with tempfile.TemporaryDirectory() as folder:
+    work = os.path.join(folder, "work")
+    os.mkdir(work)
+    trace = os.path.join(folder, "t.mrt")
+    subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--include", work + "/*", "--", sys.executable, "-c", SCRIPT, work], check=True)
+    rows = csv_rows(export(trace, "csv", os.path.join(folder, "t.csv")))
+    paths = {os.fsencode(r["file"]) for r in rows}
+    for name in NAMES:
+        assert os.path.join(os.fsencode(work), name) in paths, name
+    reads = [r for r in rows if r["name"] == "pread"]
+    assert len(reads) == len(NAMES) and all(r["offset_bytes"] == "10" and r["result"] == "50" for r in reads)
+
+    with open(export(trace, "chrome", os.path.join(folder, "t.json")), encoding="utf-8") as f:
+        chrome = json.load(f)["traceEvents"]  # strict: control characters or bad escapes would fail
+    spans = [e for e in chrome if e["ph"] == "X"]
+    assert len(spans) == len(rows)
+    assert min(e["ts"] for e in spans) >= 0 and any("\\xff" in e["args"].get("fname", "") for e in spans)
+
+    pfw = export(trace, "pfw", os.path.join(folder, "t.pfw.gz"))
+    lines = [json.loads(s) for s in gzip.open(pfw, "rt") if s.startswith("{")]
+    assert len(lines) == len(rows)
+    back = csv_rows(export(pfw, "csv", os.path.join(folder, "back.csv")))
+
+    def content(r):
+        return (r["host"], r["pid"], r["tid"], int(r["start_unix_ns"]) // 1000, r["category"], r["name"], r["file"], r["offset_bytes"], r["result"],
+                r["requested_bytes"], r["fd"])
+
+    assert sorted(map(content, rows)) == sorted(map(content, back)), "round trip through .pfw.gz"
+
+    with open(export(trace, "perfetto", os.path.join(folder, "t.pftrace")), "rb") as f:
+        texts = check_perfetto(f.read(), len(rows), 0)
+    for name in NAMES:
+        assert os.path.join(os.fsencode(work), name) in texts, name
+
+    # Nested and overlapping spans, counters: an imported trace has them all.
+    made = os.path.join(folder, "n.pfw")
+    with open(made, "w") as f:
+        f.write("[\n")
+        for i, (start, dur) in enumerate([(0, 100), (10, 20), (10, 20), (40, 100), (50, 10), (130, 0), (130, 50)]):
+            f.write(json.dumps({"name": "s%d" % i, "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + start, "dur": dur, "ph": "X", "args": {"k": 1.5, "t": "x"}}) + "\n")
+        for i in range(3):
+            f.write(json.dumps({"name": "q", "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + i, "ph": "C", "args": {"value": i}}) + "\n")
+    with open(export(made, "perfetto", os.path.join(folder, "n.pftrace")), "rb") as f:
+        check_perfetto(f.read(), 7, 3)
+print("exports are well-formed")

@@ -1,0 +1,114 @@
+"""The report on a .pfw agrees with a straightforward recount in Python: counts, bytes, times, and the exact unions. The trace is made here
+in the flavours DFTracer has written; MR_EXAMPLE_PFW names a real one to check as well."""
+import collections
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+MILLRACE = os.environ["MILLRACE"]
+SAME = {"lseek64": "lseek", "open64": "open", "__fxstat64": "fstat", "__xstat64": "stat"}
+
+
+def union(intervals):
+    out = []
+    for start, end in sorted(i for i in intervals if i[0] < i[1]):
+        if out and start <= out[-1][1]:
+            out[-1][1] = max(out[-1][1], end)
+        else:
+            out.append([start, end])
+    return out
+
+
+def length(v):
+    return sum(e - s for s, e in v)
+
+
+def common(a, b):
+    i = k = total = 0
+    while i < len(a) and k < len(b):
+        total += max(0, min(a[i][1], b[k][1]) - max(a[i][0], b[k][0]))
+        if a[i][1] < b[k][1]:
+            i += 1
+        else:
+            k += 1
+    return total
+
+
+def recount(path):
+    counts, times, files = collections.Counter(), collections.Counter(), set()
+    io, compute, read, first, last = [], [], 0, 1 << 62, 0
+    names = {}
+    lines = [json.loads(s) for s in (line.strip().rstrip(",") for line in gzip.open(path, "rt")) if s.startswith("{") and s.endswith("}")]
+    for o in lines:
+        if o["name"] == "FH":
+            names[str(o["args"]["value"])] = o["args"]["name"]
+    for o in lines:
+        if str(o.get("ph")) not in ("X", "1"):
+            continue
+        name = SAME.get(o["name"], o["name"]) if o["cat"] == "POSIX" else o["name"]
+        start, dur, args = int(o["ts"]), int(o["dur"]), o.get("args", {})
+        counts[o["cat"], name] += 1
+        times[o["cat"], name] += dur
+        first, last = min(first, start), max(last, start + dur)
+        if o["cat"] == "POSIX":
+            io.append((start, start + dur))
+            read += int(args["ret"]) if name in ("read", "pread") and int(args["ret"]) >= 0 else 0
+            file = args.get("fname") or names.get(str(args.get("fhash")))
+            if file:
+                files.add(file)
+        if "compute" in o["name"]:
+            compute.append((start, start + dur))
+    io, compute = union(io), union(compute)
+    return {"functions": {k: (counts[k], times[k] * 1000) for k in counts}, "read_bytes": read, "events": sum(counts.values()),
+            "files": len(files), "total_time_ns": (last - first) * 1000, "io_ns": length(io) * 1000, "compute_ns": length(compute) * 1000,
+            "unoverlapped_io_ns": (length(io) - common(io, compute)) * 1000,
+            "unoverlapped_compute_ns": (length(compute) - common(io, compute)) * 1000}
+
+
+def make(path, quoted, numeric, hashes):
+    rng = random.Random(7)
+    word = (lambda v: str(v)) if quoted else (lambda v: v)
+    with gzip.open(path, "wt") as f:
+        f.write("" if numeric else "[\n")
+        t = 1700000000000000
+        for i in range(3000):
+            t += rng.randrange(40)
+            pid, tid = rng.choice([(1, 1), (1, 2), (9, 9)])
+            kind = rng.randrange(10)
+            name = "x%d" % rng.randrange(30)
+            where = {"fhash": "ab%s" % name} if hashes else {"fname": "/d/" + name}
+            common_part = {"id": word(i), "pid": word(pid), "tid": word(tid), "ts": word(t), "dur": word(rng.randrange(90)), "ph": 1 if numeric else "X"}
+            if kind < 6:
+                o = dict(common_part, name=rng.choice(["read", "pread"]), cat="POSIX", args=dict(where, hostname="h", ret=word(rng.choice([-1, 0, 4096, 100])), count=word(4096), fd=4))
+            elif kind < 8:
+                o = dict(common_part, name=rng.choice(["lseek64", "open64", "__xstat64", "close"]), cat="POSIX", args=dict(where, hostname="h", ret=word(3)))
+            else:
+                o = dict(common_part, name=rng.choice(["Torch.compute", "Reader.get", 'odd "name"\\']), cat="app", args={"hostname": "h", "epoch": 3})
+            f.write(json.dumps(o) + ("," if i % 3 == 0 else "") + "\n")
+        for i in range(30):
+            f.write(json.dumps({"name": "FH", "cat": "dftracer", "pid": 1, "tid": 1, "ph": 4 if numeric else "M", "args": {"name": "/d/x%d" % i, "value": "abx%d" % i}}) + "\n")
+        f.write('{"id":1,"name":"cut of')
+
+
+def check(path):
+    want = recount(path)
+    out = subprocess.run([MILLRACE, "report", "--json", path], check=True, stdout=subprocess.PIPE).stdout
+    have = json.loads(out)
+    functions = {(f["category"], f["name"]): (f["count"], f["time_ns"]) for f in have["functions"]}
+    assert functions == want.pop("functions"), set(functions.items())
+    for key, value in want.items():
+        assert have[key] == value, (path, key, have[key], value)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    for flavour in range(8):
+        name = os.path.join(folder, "f%d.pfw.gz" % flavour)
+        make(name, flavour & 1, flavour & 2, flavour & 4)
+        check(name)
+if os.environ.get("MR_EXAMPLE_PFW"):
+    check(os.environ["MR_EXAMPLE_PFW"])
+print("recount agrees")

@@ -1,0 +1,104 @@
+/* The .mrt sink: events of several threads come back complete, in order, with their names.
+ *
+ * test-label: concurrent */
+#include "event/mrt_sink.h"
+#include "event/trace_read.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define THREADS 3
+#define EVENTS 40000u
+
+struct job {
+    struct mr_mrt_sink *sink;
+    uint32_t tid;
+};
+
+static void *emit(void *arg)
+{
+    struct job *j = arg;
+    struct mr_event_sink *s = mr_mrt_sink_get(j->sink);
+    uint32_t site = mr_mrt_sink_site(j->sink, "train", "step");
+    for (uint64_t i = 0; i < EVENTS; i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "/data/%u", (unsigned)(i / 100));
+        struct mr_event e = {.start_ns = 1000 + i * 10, .dur_ns = 5, .offset = i, .result = (int64_t)i, .kind = MR_EV_READ, .tid = j->tid};
+        if (i % 1000 == 999) {
+            e.kind = MR_EV_REGION;
+            e.path_id = site;
+            e.dur_ns = 1ull << 40;
+        } else {
+            e.path_id = s->intern(s, path);
+        }
+        s->emit(s, &e);
+    }
+    return NULL;
+}
+
+static void sink_keeps_every_event_of_every_thread(void **state)
+{
+    char path[] = "/tmp/mr-sink-XXXXXX";
+    struct mr_mrt_sink *sink;
+    struct mr_error err;
+    pthread_t thread[THREADS];
+    struct job job[THREADS];
+    struct mr_trace *t;
+    struct mr_batch b = {0};
+    uint64_t seen[THREADS] = {0};
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(mr_mrt_sink_open(path, 2, 4, &sink, &err), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        job[i] = (struct job){.sink = sink, .tid = 10 + i};
+        assert_int_equal(pthread_create(&thread[i], NULL, emit, &job[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(mr_mrt_sink_close(sink, &err), 0);
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add(t, path, &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    assert_int_equal(t->events, THREADS * EVENTS);
+    assert_int_equal(t->process[0].rank, 2);
+    for (size_t c = 0; c < t->chunks; c++) {
+        assert_int_equal(mr_trace_read(t, c, MR_WANT_ALL, &b, &err), 0);
+        for (uint32_t i = 0; i < b.count; i++) {
+            uint64_t n = seen[b.tid - 10]++;
+            struct mr_trace_string category, name;
+            char want[32];
+            assert_int_equal(b.c.offset[i], n);
+            assert_int_equal(b.c.result[i], n);
+            mr_trace_label(b.process, b.c.call[i], b.c.file[i], &category, &name);
+            if (n % 1000 == 999) {
+                assert_memory_equal(name.text, "step", 4);
+                assert_true(b.c.end_ns[i] - b.c.start_ns[i] == 1ull << 40);
+                continue;
+            }
+            assert_int_equal(b.c.call[i], MR_CALL_pread);
+            const struct mr_trace_string *s = mr_trace_string(b.process, b.c.file[i]);
+            snprintf(want, sizeof(want), "/data/%u", (unsigned)(n / 100));
+            assert_int_equal(s->len, strlen(want));
+            assert_memory_equal(s->text, want, s->len);
+        }
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(seen[i], EVENTS);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sink_keeps_every_event_of_every_thread)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,172 @@
+/* The collector against live writers: every record of two threads that fill their rings as fast as they can is drained once, in order, names
+ * before use.
+ *
+ * test-label: concurrent */
+#include "base/common.h"
+#include "event/collect.h"
+#include "event/trace_read.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define EVENTS 150000u
+
+struct writer {
+    struct mr_ring_header *ring;
+    unsigned slot;
+    _Atomic int *names_lock;
+};
+
+static uint32_t add_name(struct writer *w, uint32_t number)
+{
+    struct mr_ring_header *h = w->ring;
+    while (atomic_exchange(w->names_lock, 1))
+        sched_yield();
+    uint64_t at = atomic_load(&h->strings_used);
+    struct mr_arena_string *s = (void *)((char *)h + MR_RING_STRINGS_AT + at);
+    s->len = (uint32_t)snprintf(s->text, 32, "/w%u/f%u", w->slot, number);
+    s->kind = MR_STR_PATH;
+    uint32_t id = atomic_load(&h->strings) + 1;
+    atomic_store(&h->strings, id);
+    atomic_store_explicit(&h->strings_used, at + MR_ARENA_STRING_BYTES(s->len), memory_order_release);
+    atomic_store(w->names_lock, 0);
+    return id;
+}
+
+/* Writes as a traced thread does; waits where a real one would encode its own page. */
+static void *write_events(void *arg)
+{
+    struct writer *w = arg;
+    struct mr_slot *s = mr_ring_slot(w->ring, w->slot);
+    uint32_t file = 0;
+    for (uint64_t i = 0; i < EVENTS; i++) {
+        if (i % 1000 == 0)
+            file = add_name(w, (uint32_t)(i / 1000));
+        while (i - atomic_load_explicit(&s->tail, memory_order_acquire) >= MR_RING_RECORDS - 8)
+            sched_yield();
+        struct mr_raw *r = &s->record[i & (MR_RING_RECORDS - 1)];
+        r->word[0] = 1000 + i * 10;
+        r->word[1] = (uint64_t)file << 32 | 5;
+        r->word[2] = i << 16 | MR_CALL_pread;
+        r->word[3] = (uint64_t)w->slot << 16 | 1;
+        atomic_store_explicit(&s->head, i + 1, memory_order_release);
+    }
+    atomic_store_explicit(&s->state, MR_SLOT_DONE, memory_order_release);
+    return NULL;
+}
+
+static struct mr_ring_header *make_ring(const char *spool)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)MR_RING_SEGMENT_BYTES(0)), 0);
+    struct mr_ring_header *h = mmap(NULL, MR_RING_SEGMENT_BYTES(0), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    assert_true(h != MAP_FAILED);
+    h->version = MR_RING_VERSION;
+    h->key = 0xaa;
+    h->pid = (uint32_t)getpid();
+    h->tick0 = h->mono0 = 1;
+    h->real0 = 1700000000000000000ull;
+    const struct mr_process_info p = {.pid = h->pid, .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .start_ns = 1,
+                                      .start_real_ns = h->real0, .host = "h", .host_len = 1, .exe = "e", .exe_len = 1, .cmdline = "c", .cmdline_len = 1};
+    h->process_bytes = (uint32_t)mr_mrt_encode_process(&p, (uint8_t *)h + MR_RING_PROCESS_AT, MR_RING_PROCESS_BYTES);
+    atomic_store(&h->state, MR_RING_RUNNING);
+    atomic_store(&h->segments, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        mr_ring_slot(h, i)->tid = 100 + i;
+        atomic_store(&mr_ring_slot(h, i)->state, MR_SLOT_LIVE);
+    }
+    __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
+    return h;
+}
+
+static void check_trace(const char *path)
+{
+    struct mr_trace *t;
+    struct mr_error err;
+    struct mr_batch b = {0};
+    uint64_t seen[2] = {0};
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add(t, path, &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    assert_int_equal(t->events, 2 * EVENTS);
+    for (size_t c = 0; c < t->chunks; c++) {
+        assert_int_equal(mr_trace_read(t, c, MR_WANT_ALL, &b, &err), 0);
+        unsigned k = b.tid - 100;
+        assert_true(k < 2);
+        for (uint32_t i = 0; i < b.count; i++) {
+            char want[32];
+            uint64_t n = seen[k]++;
+            assert_int_equal(b.c.offset[i], n);
+            assert_int_equal(b.c.result[i], k);
+            snprintf(want, sizeof(want), "/w%u/f%u", k, (unsigned)(n / 1000));
+            const struct mr_trace_string *s = mr_trace_string(b.process, b.c.file[i]);
+            assert_int_equal(s->len, strlen(want));
+            assert_memory_equal(s->text, want, s->len);
+        }
+    }
+    assert_int_equal(seen[0], EVENTS);
+    assert_int_equal(seen[1], EVENTS);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+static void collector_drains_live_writers_exactly_once_in_order(void **state)
+{
+    char dir[] = "/tmp/mr-collect-XXXXXX", out[64], spool[64];
+    struct mr_collector *c;
+    struct mr_collect_stats stats;
+    struct mr_error err;
+    pthread_t thread[2];
+    struct writer writer[2];
+    _Atomic int names_lock = 0;
+    bool busy;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(spool, sizeof(spool), "%s/spool", dir);
+    snprintf(out, sizeof(out), "%s/t.mrt", dir);
+    assert_int_equal(mkdir(spool, 0700), 0);
+    assert_int_equal(mr_collector_open(spool, out, true, false, 0, &c, &err), 0);
+    struct mr_ring_header *ring = make_ring(spool);
+    for (unsigned i = 0; i < 2; i++) {
+        writer[i] = (struct writer){.ring = ring, .slot = i, .names_lock = &names_lock};
+        assert_int_equal(pthread_create(&thread[i], NULL, write_events, &writer[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        while (pthread_tryjoin_np(thread[i], NULL) != 0)
+            assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
+    assert_int_equal(mr_collector_close(c, &stats, &err), 0);
+    assert_int_equal(stats.events, 2 * EVENTS);
+    assert_int_equal(stats.lost, 0);
+    munmap(ring, MR_RING_SEGMENT_BYTES(0));
+    check_trace(out);
+    char command[128];
+    snprintf(command, sizeof(command), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
+    unlink(command);
+    snprintf(command, sizeof(command), "%s/session", spool);
+    unlink(command);
+    rmdir(spool);
+    unlink(out);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(collector_drains_live_writers_exactly_once_in_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
