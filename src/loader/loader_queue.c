@@ -45,7 +45,8 @@ struct queue_reader {
     struct mr_store *store;
     struct mr_ioq *ioq;
     struct mr_decoder *decoder;
-    unsigned depth, in_flight;
+    unsigned depth, in_flight, n_pending;
+    struct mr_io **pending; /* prepared, not submitted yet: one submission for several requests */
     struct request *requests, *free_list;
     struct mr_io **batch_ios;
     struct cached_object objects[OBJECTS];
@@ -66,7 +67,8 @@ int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue
     q->decoder = mr_decoder_create();
     q->requests = calloc(depth, sizeof(*q->requests));
     q->batch_ios = calloc(depth, sizeof(*q->batch_ios));
-    if (!q->decoder || !q->requests || !q->batch_ios) {
+    q->pending = calloc(depth, sizeof(*q->pending));
+    if (!q->decoder || !q->requests || !q->batch_ios || !q->pending) {
         mr_queue_reader_free(q);
         return mr_error_set(err, -ENOMEM, "cannot make a queue of %u requests", depth);
     }
@@ -89,6 +91,7 @@ void mr_queue_reader_free(struct queue_reader *q)
     mr_decoder_free(q->decoder);
     free(q->requests);
     free(q->batch_ios);
+    free(q->pending);
     free(q);
 }
 
@@ -273,7 +276,7 @@ static bool start_one(struct queue_reader *q, struct ticket *t)
 {
     struct mr_loader *l = q->thread->loader;
     uint64_t batch = t->k / l->p.batch_size;
-    if (batch >= atomic_load(&l->slot_limit) && q->in_flight)
+    if (batch >= atomic_load(&l->slot_limit) && (q->in_flight || q->n_pending))
         return false;
     if (!mr_loader_wait_slot(q->thread, batch))
         return false;
@@ -291,18 +294,31 @@ static bool start_one(struct queue_reader *q, struct ticket *t)
         mr_loader_read_row(q->thread, r->batch, r->row, r->id);
         return true;
     }
-    struct mr_io *io = &r->io;
-    if (rc == PREPARED)
-        rc = q->store->ops->ioq_submit(q->ioq, &io, 1, &err);
     if (rc < 0) {
-        if (r->object)
-            r->object->in_flight--;
         mr_loader_row_failed(l, s, batch, rc, &err);
         return true;
     }
     q->free_list = r->next_free;
-    q->in_flight++;
+    q->pending[q->n_pending++] = &r->io;
     return true;
+}
+
+/* Submits what is prepared; if the queue refuses, the samples fail with its reason. */
+static void submit_pending(struct queue_reader *q)
+{
+    struct mr_error err;
+    int rc = q->n_pending ? q->store->ops->ioq_submit(q->ioq, q->pending, q->n_pending, &err) : 0;
+    for (unsigned i = 0; rc < 0 && i < q->n_pending; i++) {
+        struct request *r = q->pending[i]->user;
+        if (r->object)
+            r->object->in_flight--;
+        mr_loader_row_failed(q->thread->loader, slot_of(q->thread->loader, r->batch), r->batch, rc, &err);
+        r->next_free = q->free_list;
+        q->free_list = r;
+    }
+    if (rc >= 0)
+        q->in_flight += q->n_pending;
+    q->n_pending = 0;
 }
 
 /* The queue belongs to the thread that makes it, so it lives for one epoch. */
@@ -322,13 +338,22 @@ void mr_queue_reader_run(struct queue_reader *q)
             mr_loader_row_failed(l, slot_of(l, batch), batch, rc, &err);
             continue;
         }
-        if (more && q->free_list && start_one(q, &t))
+        bool blocked = !more || !q->free_list;
+        if (!blocked && q->n_pending < MR_MAX(q->depth / 4, 1u)) {
+            if (start_one(q, &t))
+                continue;
+            blocked = true;
+        }
+        submit_pending(q);
+        if (!blocked)
             continue;
         if (!more && q->in_flight == 0)
             break;
         if (q->in_flight)
             reap(q);
     }
+    if (rc >= 0)
+        submit_pending(q);
     while (q->in_flight) /* Q3 */
         reap(q);
     if (rc >= 0)
