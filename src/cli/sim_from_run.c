@@ -94,7 +94,7 @@ int mr_cli_scenario_of_run(const char *folder, char name[64], struct mr_strbuf *
         mr_error_plain(err, access(path, R_OK) ? -errno : MR_E_FORMAT, "cannot read the run's summary '%s': %s", path, where.text);
         return mr_error_hint(err, "give the results folder of a 'millrace run'");
     }
-    struct run_facts f;
+    struct run_facts f = {0};
     int rc = facts_of(root, path, &f, err);
     if (!rc) {
         write_scenario(&f, out);
