@@ -140,5 +140,8 @@ function(mr_test source)
   if("concurrent" IN_LIST words)
     set_property(TEST ${name} APPEND PROPERTY LABELS concurrent)
   endif()
+  if("timing" IN_LIST words) # what measures time gets the machine for itself
+    set_property(TEST ${name} PROPERTY RUN_SERIAL TRUE)
+  endif()
   set_property(TEST ${name} APPEND PROPERTY LABELS unit)
 endfunction()

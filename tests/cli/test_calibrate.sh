@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # millrace calibrate: measures, stays in its budget and space, leaves nothing behind (also when interrupted), and writes a
 # system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
+# test-label: timing
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

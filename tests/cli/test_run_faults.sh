@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A run that is interrupted, loses a rank, meets a read error or a full disk: no hang, a clear message, valid partial results.
+# test-label: timing
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Repeated runs: --sweep prints one table, --find-max-accelerators finds the number the storage was shaped for, --virtual
 # predicts without data.
+# test-label: timing
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

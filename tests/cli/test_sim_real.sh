@@ -2,6 +2,7 @@
 # Simulated against real: the emulated trainer on a throttled store and the simulator with the same parameters agree within 5 % in
 # run time, reading on demand (naive) and ahead (staging). A disturbed machine can only make the run slower, so the fastest of up to
 # three runs counts.
+# test-label: timing
 set -eu
 [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: it times real runs, which a busy machine disturbs; 'make test-full' runs it"; exit 77; }
 dir=$(mktemp -d)

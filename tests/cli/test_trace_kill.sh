@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SIGKILL at random moments, of the program and of the collector: every read that was done is in the recovered trace.
 # MR_TEST_FULL=1 does 100 rounds.
+# test-label: timing
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

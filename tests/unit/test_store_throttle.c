@@ -2,7 +2,7 @@
  * many, for one process and several, and with the two published shapes (a hard disk flat after 4 threads, a parallel file
  * system that scales). Timing on a shared machine: every attempt must respect the limit, one of several must reach it.
  *
- * test-label: concurrent */
+ * test-label: concurrent timing */
 #include "base/common.h"
 #include "store/store.h"
 
