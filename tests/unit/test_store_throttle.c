@@ -1,6 +1,10 @@
 /* The throttle shim against its promise: never faster than asked, on the average within 5 % of it, for one thread and
  * many, for one process and several, and with the two published shapes (a hard disk flat after 4 threads, a parallel file
- * system that scales). Timing on a shared machine: every attempt must respect the limit, one of several must reach it.
+ * system that scales).
+ *
+ * The shapes and costs are checked exactly on a virtual clock. On the real clock every attempt must respect the limit,
+ * which a busy machine cannot break; that one attempt also reaches it says as much about the machine as about us, so it
+ * is asked for with MR_TEST_FULL=1 only.
  *
  * test-label: concurrent timing */
 #include "base/common.h"
@@ -23,6 +27,13 @@
 // clang-format on
 
 enum { REQUEST = 256 << 10, FILE_BYTES = 4 << 20, ATTEMPTS = 5 };
+
+/* Whether this run may blame the shim for being slow. */
+static bool machine_is_ours(void)
+{
+    const char *full = getenv("MR_TEST_FULL");
+    return full && *full && strcmp(full, "0") != 0;
+}
 
 static struct mr_store *open_store(const char *spec)
 {
@@ -83,7 +94,8 @@ static double run_threads(struct mr_store *s, unsigned threads, unsigned request
 static double best_rate(const char *spec, unsigned threads, unsigned requests, double limit, double enough)
 {
     double best = 0;
-    for (unsigned i = 0; i < ATTEMPTS && best < enough; i++) {
+    unsigned attempts = machine_is_ours() ? ATTEMPTS : 1;
+    for (unsigned i = 0; i < attempts && best < enough; i++) {
         struct mr_store *s = open_store(spec);
         put_file(s);
         double rate = (double)requests * REQUEST / run_threads(s, threads, requests);
@@ -101,7 +113,7 @@ static void shared_bandwidth_is_kept_by_1_4_and_8_threads(void **state)
     static const unsigned threads[] = {1, 4, 8};
     for (size_t i = 0; i < 3; i++) {
         double rate = best_rate("throttle(bandwidth=40MB):memory", threads[i], 48, 40e6, 0.95 * 40e6);
-        if (rate < 0.95 * 40e6)
+        if (machine_is_ours() && rate < 0.95 * 40e6)
             fail_msg("%u threads: %.1f MB/s of 40", threads[i], rate / 1e6);
     }
 }
@@ -115,10 +127,11 @@ static void hard_disk_shape_is_flat_after_four_threads(void **state)
     double got[4];
     for (unsigned i = 0; i < 4; i++) {
         got[i] = best_rate(spec, threads[i], 32, 32.6e6, 0.93 * want[i]);
-        if (got[i] < 0.93 * want[i] || got[i] > 1.07 * want[i])
+        if (machine_is_ours() && (got[i] < 0.93 * want[i] || got[i] > 1.07 * want[i]))
             fail_msg("%u threads: %.1f MB/s, want %.1f", threads[i], got[i] / 1e6, want[i] / 1e6);
     }
-    assert_true(got[3] / got[0] > 2.1 && got[3] / got[0] < 2.5);
+    if (machine_is_ours())
+        assert_true(got[3] / got[0] > 2.1 && got[3] / got[0] < 2.5);
 }
 
 static void parallel_file_system_shape_scales_with_streams(void **state)
@@ -127,48 +140,55 @@ static void parallel_file_system_shape_scales_with_streams(void **state)
     const char *spec = "throttle(stream_bandwidth=5.04MB,bandwidth=39.36MB):memory";
     double one = best_rate(spec, 1, 8, 5.04e6, 0.97 * 5.04e6);
     double eight = best_rate(spec, 8, 64, 39.36e6, 0.97 * 39.36e6);
-    if (eight / one < 7.3 || eight / one > 8.0)
+    if (machine_is_ours() && (eight / one < 7.3 || eight / one > 8.0))
         fail_msg("8 threads: %.2f times one (%.1f and %.1f MB/s)", eight / one, eight / 1e6, one / 1e6);
+}
+
+/* Keeps `depth` reads in flight until `total` have ended; returns bytes per second by `clock`. */
+static double run_queue(struct mr_store *s, struct mr_clock *clock, unsigned depth, unsigned total)
+{
+    struct mr_ioq *q;
+    struct mr_io io[16], *done[16];
+    struct mr_object *o;
+    char *buf = malloc((size_t)depth * REQUEST);
+    assert_non_null(buf);
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+    assert_int_equal(s->ops->ioq_create(s, depth, &q, NULL), 0);
+    unsigned submitted = 0, finished = 0;
+    uint64_t start = mr_clock_now_ns(clock);
+    for (; submitted < depth; submitted++) {
+        io[submitted] = (struct mr_io){.op = MR_IO_READ, .object = o, .buf = buf + submitted * REQUEST, .len = REQUEST};
+        done[0] = &io[submitted];
+        assert_int_equal(s->ops->ioq_submit(q, done, 1, NULL), 0);
+    }
+    while (finished < total) {
+        int n = s->ops->ioq_reap(q, 1, depth, done, NULL);
+        assert_true(n >= 1);
+        finished += (unsigned)n;
+        unsigned again = MR_MIN((unsigned)n, total - submitted);
+        assert_int_equal(s->ops->ioq_submit(q, done, again, NULL), 0);
+        submitted += again;
+    }
+    double rate = (double)total * REQUEST / ((double)(mr_clock_now_ns(clock) - start) * 1e-9);
+    s->ops->ioq_free(q);
+    mr_object_close(o, NULL);
+    free(buf);
+    return rate;
 }
 
 static void a_queue_fills_the_device_as_threads_do(void **state)
 {
     (void)state;
-    enum { DEPTH = 8, TOTAL = 64 };
     double best = 0;
-    for (unsigned attempt = 0; attempt < ATTEMPTS && best < 0.95 * 32e6; attempt++) {
+    for (unsigned attempt = 0; attempt < (machine_is_ours() ? ATTEMPTS : 1) && best < 0.95 * 32e6; attempt++) {
         struct mr_store *s = open_store("throttle(stream_bandwidth=5MB,bandwidth=32MB):memory");
-        struct mr_ioq *q;
-        struct mr_io io[DEPTH], *done[DEPTH];
-        char *buf = malloc((size_t)DEPTH * REQUEST);
-        struct mr_object *o;
         put_file(s);
-        assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
-        assert_int_equal(s->ops->ioq_create(s, DEPTH, &q, NULL), 0);
-        unsigned submitted = 0, finished = 0;
-        uint64_t start = mr_now_ns();
-        for (; submitted < DEPTH; submitted++) {
-            io[submitted] = (struct mr_io){.op = MR_IO_READ, .object = o, .buf = buf + submitted * REQUEST, .len = REQUEST};
-            done[0] = &io[submitted];
-            assert_int_equal(s->ops->ioq_submit(q, done, 1, NULL), 0);
-        }
-        while (finished < TOTAL) {
-            int n = s->ops->ioq_reap(q, 1, DEPTH, done, NULL);
-            assert_true(n >= 1);
-            finished += (unsigned)n;
-            unsigned again = MR_MIN((unsigned)n, TOTAL - submitted);
-            assert_int_equal(s->ops->ioq_submit(q, done, again, NULL), 0);
-            submitted += again;
-        }
-        double rate = (double)TOTAL * REQUEST / ((double)(mr_now_ns() - start) * 1e-9);
+        double rate = run_queue(s, mr_clock_real(), 8, 64);
         assert_true(rate <= 32e6 * 1.001);
         best = MR_MAX(best, rate);
-        s->ops->ioq_free(q);
-        mr_object_close(o, NULL);
         mr_store_close(s);
-        free(buf);
     }
-    if (best < 0.95 * 32e6)
+    if (machine_is_ours() && best < 0.95 * 32e6)
         fail_msg("%.1f MB/s of 32", best / 1e6);
 }
 
@@ -253,6 +273,36 @@ static void each_limit_costs_exactly_its_time(void **state)
     near(elapsed("throttle(bandwidth=100MB):memory", write_one_million), 10 * ms);
     near(elapsed("throttle(metadata_rate=1000):memory", stat_ten_times), 10 * ms);
     near(elapsed("throttle(open_latency=3ms,latency=2ms,bandwidth=100MB):memory", read_path_queued), 15 * ms);
+}
+
+static void virtual_rate_is(const char *spec, unsigned depth, double want)
+{
+    struct mr_store *s = open_store(spec);
+    struct mr_clock clock;
+    mr_clock_init_virtual(&clock, 1000000);
+    put_file(s);
+    assert_int_equal(mr_store_set_clock(s, &clock, NULL), 0);
+    double rate = run_queue(s, &clock, depth, 512);
+    mr_store_close(s);
+    if (rate < 0.98 * want || rate > 1.001 * want)
+        fail_msg("'%s' with %u in flight: %.2f MB/s, want %.2f", spec, depth, rate / 1e6, want / 1e6);
+}
+
+static void published_shapes_come_out_exactly_on_the_virtual_clock(void **state)
+{
+    (void)state;
+    const char *disk = "throttle(aggregate=1:71MB/2:120MB/4:163MB):memory";
+    virtual_rate_is(disk, 1, 71e6);
+    virtual_rate_is(disk, 2, 120e6);
+    virtual_rate_is(disk, 3, 141.5e6);
+    virtual_rate_is(disk, 4, 163e6);
+    virtual_rate_is(disk, 8, 163e6); /* flat: 2.3 times one */
+    const char *lustre = "throttle(stream_bandwidth=252MB,bandwidth=1968MB):memory";
+    for (unsigned streams = 1; streams <= 7; streams++)
+        virtual_rate_is(lustre, streams, streams * 252e6);
+    virtual_rate_is(lustre, 8, 1968e6); /* 7.8 times one */
+    virtual_rate_is("throttle(bandwidth=2GB):memory", 1, 2e9);
+    virtual_rate_is("throttle(bandwidth=2GB):memory", 8, 2e9);
 }
 
 static void bad_options_are_refused(void **state)
@@ -355,20 +405,27 @@ static double run_processes(const char *spec, unsigned processes, unsigned reque
     return taken;
 }
 
+/* The best rate of several attempts; each must respect the limit, which two that do not share would exceed. */
+static double best_of_two_processes(const char *spec, double limit, double enough)
+{
+    double best = 0;
+    for (unsigned i = 0; i == 0 || (i < ATTEMPTS && best < enough); i++) {
+        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
+        if (rate > limit * 1.001)
+            fail_msg("'%s': %.1f MB/s, faster than %.1f", spec, rate / 1e6, limit / 1e6);
+        best = MR_MAX(best, rate);
+        assert_int_equal(group_files(), 0); /* the last one removed it */
+    }
+    return best;
+}
+
 static void two_processes_share_one_device(void **state)
 {
     (void)state;
     char spec[256];
-    double best = 0;
     group_spec(spec, sizeof(spec), "bandwidth=40MB", "share");
-    for (unsigned i = 0; i < ATTEMPTS && best < 0.95 * 40e6; i++) {
-        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
-        if (rate > 40e6 * 1.001)
-            fail_msg("%.1f MB/s, faster than 40", rate / 1e6);
-        best = MR_MAX(best, rate);
-        assert_int_equal(group_files(), 0); /* the last one removed it */
-    }
-    if (best < 0.95 * 40e6)
+    double best = best_of_two_processes(spec, 40e6, machine_is_ours() ? 0.95 * 40e6 : 0);
+    if (machine_is_ours() && best < 0.95 * 40e6)
         fail_msg("%.1f MB/s of 40", best / 1e6);
 }
 
@@ -376,14 +433,10 @@ static void a_table_may_count_processes(void **state)
 {
     (void)state;
     char spec[256];
-    double best = 0;
-    group_spec(spec, sizeof(spec), "aggregate=1:10MB/2:30MB,active=processes", "count");
-    for (unsigned i = 0; i < ATTEMPTS && best < 0.93 * 30e6; i++) {
-        double rate = 48.0 * REQUEST / run_processes(spec, 2, 48);
-        assert_true(rate <= 30e6 * 1.001);
-        best = MR_MAX(best, rate);
-    }
-    if (best < 0.93 * 30e6)
+    group_spec(spec, sizeof(spec), "aggregate=1:1MB/2:30MB,active=processes", "count");
+    /* Counted as one they would get 1 MB/s, so a tenth of the rate is proof on a machine of any speed. */
+    double enough = (machine_is_ours() ? 0.93 : 0.1) * 30e6, best = best_of_two_processes(spec, 30e6, enough);
+    if (best < enough)
         fail_msg("%.1f MB/s of 30", best / 1e6);
 }
 
@@ -449,6 +502,7 @@ int main(void)
         cmocka_unit_test(parallel_file_system_shape_scales_with_streams),
         cmocka_unit_test(a_queue_fills_the_device_as_threads_do),
         cmocka_unit_test(each_limit_costs_exactly_its_time),
+        cmocka_unit_test(published_shapes_come_out_exactly_on_the_virtual_clock),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(two_processes_share_one_device),
         cmocka_unit_test(a_table_may_count_processes),
