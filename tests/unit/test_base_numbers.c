@@ -246,7 +246,7 @@ static void clock_virtual_moves_only_by_sleeping_or_advancing(void **state)
     assert_int_equal(mr_clock_now_ns(&c), 100);
     uint64_t before = mr_now_ns();
     mr_clock_sleep_until(&c, 3600 * MR_NS_PER_S, NULL);
-    assert_true(mr_now_ns() - before < MR_NS_PER_S);
+    assert_true(mr_now_ns() - before < 60 * MR_NS_PER_S);
     assert_int_equal(mr_clock_now_ns(&c), 3600 * MR_NS_PER_S);
     mr_clock_advance(&c, 5); /* never backwards */
     assert_int_equal(mr_clock_now_ns(&c), 3600 * MR_NS_PER_S);
@@ -262,7 +262,7 @@ static void clock_real_sleeps_to_the_deadline(void **state)
     uint64_t before = mr_now_ns();
     mr_clock_sleep_until(c, 1, NULL); /* the past: at once */
     mr_clock_advance(c, UINT64_MAX);  /* no effect */
-    assert_true(mr_now_ns() - before < MR_NS_PER_S);
+    assert_true(mr_now_ns() - before < 60 * MR_NS_PER_S);
     assert_true(mr_wall_ns() > 1600000000ull * MR_NS_PER_S);
 }
 

@@ -168,14 +168,7 @@ static void manifest_costs_at_most_24_bytes_per_sample(void **state)
     mr_store_close(s);
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void manifest_of_1e9_regular_samples_is_tiny_and_opens_at_once(void **state)
+static void manifest_of_1e9_regular_samples_is_tiny(void **state)
 {
     (void)state;
     const uint64_t files = 1000, each = 1000000;
@@ -186,18 +179,14 @@ static void manifest_of_1e9_regular_samples_is_tiny_and_opens_at_once(void **sta
         f.column[k] = (struct mr_column){.encoding = MR_COL_CONST, .count = each};
     f.column[MR_SC_OFFSET] = (struct mr_column){.encoding = MR_COL_AFFINE, .count = each, .base = 128, .step = 2048};
     f.column[MR_SC_LENGTH].base = 2048;
-    double t0 = seconds();
     for (uint64_t i = 0; i < files; i++)
         assert_int_equal(mr_manifest_builder_add(b, &f, NULL), 0);
     struct mr_manifest *m = write_and_open(b, s);
-    assert_true(seconds() - t0 < 1);
     assert_true(mr_manifest_bytes(m) < 4096);
     assert_int_equal(mr_manifest_get_info(m)->samples, files * each);
     assert_int_equal(mr_manifest_get_info(m)->sample_bytes, files * each * 2048);
     mr_manifest_close(m);
-    t0 = seconds();
     assert_int_equal(mr_manifest_open(s, "m", &m, NULL), 0);
-    assert_true(seconds() - t0 < 0.1);
     for (uint64_t i = 0; i < 1000; i++) {
         uint64_t id = mr_rng_below(mr_rng_at(9, MR_RNG_TEST, i), files * each);
         struct mr_sample_ref want = {.raw = {128 + 2048 * (id % each), 2048},
@@ -342,7 +331,7 @@ int main(void)
         cmocka_unit_test(column_returns_what_was_added),
         cmocka_unit_test(manifest_irregular_samples_come_back),
         cmocka_unit_test(manifest_costs_at_most_24_bytes_per_sample),
-        cmocka_unit_test(manifest_of_1e9_regular_samples_is_tiny_and_opens_at_once),
+        cmocka_unit_test(manifest_of_1e9_regular_samples_is_tiny),
         cmocka_unit_test(manifest_cut_at_any_byte_is_refused),
         cmocka_unit_test(manifest_with_any_flipped_bit_is_refused_or_equal),
         cmocka_unit_test(manifest_refuses_names_that_leave_the_folder),
