@@ -55,9 +55,11 @@ struct mr_process_info {
     uint32_t uid, flags;
     const char *host, *exe, *cmdline; /* not NUL-terminated */
     uint32_t host_len, exe_len, cmdline_len;
+    uint64_t names_key; /* with MR_PROCESS_SHARES_NAMES: the process whose strings this one uses */
 };
 #define MR_PROCESS_FORKED 1u
 #define MR_PROCESS_TSC 2u
+#define MR_PROCESS_SHARES_NAMES 4u
 
 /* Bytes of scratch memory an encoder needs, 64-byte aligned, zeroed before the first use (fresh mmap is). */
 size_t mr_mrt_workspace_bytes(void);

@@ -419,7 +419,7 @@ size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, u
 size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size_t cap)
 {
     size_t host = MR_MIN(p->host_len, 255u), exe = MR_MIN(p->exe_len, 4096u);
-    size_t cmd = MR_MIN((size_t)p->cmdline_len, cap - 48 - 8 - host - exe);
+    size_t cmd = MR_MIN((size_t)p->cmdline_len, cap - 48 - 16 - host - exe);
     mr_store_le32(out, p->pid);
     mr_store_le32(out + 4, p->ppid);
     mr_store_le64(out + 8, p->start_ns);
@@ -439,7 +439,12 @@ size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size
     q += 2 + exe;
     mr_store_le32(q, (uint32_t)cmd);
     memcpy(q + 4, p->cmdline, cmd);
-    return (size_t)(q + 4 + cmd - out);
+    q += 4 + cmd;
+    if (p->flags & MR_PROCESS_SHARES_NAMES) {
+        mr_store_le64(q, p->names_key);
+        q += 8;
+    }
+    return (size_t)(q - out);
 }
 
 _Static_assert(MR_CALL_COUNT <= MR_SLOT_CALLS, "slots have room for every call");

@@ -1,5 +1,6 @@
-/* Events of this process into a .mrt file. Lanes: one buffer of raw records per thread that emits, in the ring's record format, so that the
- * encoder is the tracer's. All under one lock. */
+/* Events of this process, or of a simulated world, into a .mrt file. Lanes: one growing buffer of raw records per rank and thread that emits, in
+ * the ring's record format, so that the encoder is the tracer's. Ranks: a process each, written when its first event comes; they share
+ * the names of the first one. All under one lock. */
 #include "event/mrt_sink.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -9,15 +10,18 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LANE_RECORDS (MR_BLOCK_EVENTS * 2) /* a power of two, with room for continuations */
+#define LANE_ROOM (MR_MRT_ARGS + 4)    /* records one event may need */
+#define ALL_RECORDS (8u << 20)         /* then everything is written */
 
 struct lane {
-    uint32_t tid;
-    uint64_t head, tail;
+    uint32_t tid, rank;
+    uint64_t written; /* records written before, for the sequence */
+    uint32_t n, cap;
     struct mr_raw *record;
 };
 
@@ -26,13 +30,22 @@ struct name {
     uint32_t id;
 };
 
+struct rank {
+    uint64_t events;
+    uint32_t threads;
+    bool described;
+};
+
 struct mr_mrt_sink {
     struct mr_event_sink sink; /* first: the sink's functions get this */
     pthread_mutex_t lock;
     struct mr_mrt_writer *writer;
     struct lane *lane;
-    size_t lanes;
-    struct name *name; /* hash table */
+    size_t lanes, lane_cap, last_lane;
+    uint32_t *lane_slot; /* hash table: index + 1 */
+    size_t lane_slots;
+    uint64_t records;    /* in all lanes */
+    struct name *name;   /* hash table */
     size_t slots;
     uint8_t *arena;
     size_t arena_used, arena_cap, arena_written;
@@ -40,7 +53,12 @@ struct mr_mrt_sink {
     void *workspace;
     uint8_t *out;
     struct mr_calibration cal; /* ticks are ns */
-    uint64_t key, events, lost;
+    struct rank *rank;         /* one, or one per simulated rank */
+    uint32_t ranks, ranks_per_node;
+    int32_t own_rank, own_world;
+    char program[128];
+    bool simulated;
+    uint64_t key, lost, last_ns;
     int failed;
     struct mr_error error;
 };
@@ -86,68 +104,156 @@ static void write_names(struct mr_mrt_sink *s)
     }
 }
 
+/* Keys of simulated ranks; rank 0 has the key that the names belong to. */
+static uint64_t key_of(const struct mr_mrt_sink *s, uint32_t rank)
+{
+    return rank ? mr_mix64(s->key + rank) : s->key;
+}
+
+static void describe(struct mr_mrt_sink *s, uint32_t rank)
+{
+    char host[256] = "unknown", exe[512];
+    ssize_t n;
+    if (s->simulated) {
+        snprintf(host, sizeof(host), "%s-%u", s->program, s->ranks_per_node ? rank / s->ranks_per_node : 0);
+        n = snprintf(exe, sizeof(exe), "%s", s->program);
+    } else {
+        gethostname(host, sizeof(host) - 1);
+        n = readlink("/proc/self/exe", exe, sizeof(exe));
+    }
+    uint32_t exe_len = n > 0 ? (uint32_t)n : 0;
+    struct mr_process_info p = {.key = key_of(s, rank), .pid = rank + 1, .start_ns = s->cal.mono0, .start_real_ns = s->cal.real0,
+                                .rank = s->own_rank, .world = s->own_world, .local_rank = -1, .local_world = -1, .uid = (uint32_t)getuid(),
+                                .host = host, .host_len = (uint32_t)strlen(host), .exe = exe, .exe_len = exe_len, .cmdline = exe,
+                                .cmdline_len = exe_len, .names_key = s->key};
+    if (s->simulated) {
+        p.rank = (int32_t)rank;
+        p.flags = rank ? MR_PROCESS_SHARES_NAMES : 0;
+    } else {
+        p.pid = (uint32_t)getpid();
+        p.ppid = (uint32_t)getppid();
+    }
+    struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = p.key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
+    b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, s->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
+    append(s, mr_mrt_seal(s->out, &b));
+    s->rank[rank].described = true;
+}
+
 static void flush_lane(struct mr_mrt_sink *s, size_t index)
 {
     struct lane *l = &s->lane[index];
+    if (l->n && !s->rank[l->rank].described)
+        describe(s, l->rank);
     write_names(s);
-    while (l->tail != l->head && !s->failed) {
+    for (uint64_t at = 0; at < l->n && !s->failed;) {
         struct mr_mrt_block b;
         uint64_t next;
-        size_t n = mr_mrt_encode_events(s->workspace, l->record, LANE_RECORDS - 1, l->tail, l->head, &s->cal, s->key, l->tid,
-                                        (uint64_t)index << 48 | l->tail, s->lost, s->out, &next, &b);
+        size_t n = mr_mrt_encode_events(s->workspace, l->record, UINT64_MAX, at, l->n, &s->cal, key_of(s, l->rank), l->tid,
+                                        ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost, s->out, &next, &b);
         append(s, n);
-        s->events += b.count;
-        l->tail = next;
+        s->rank[l->rank].events += b.count;
+        s->last_ns = MR_MAX(s->last_ns, b.last_ns);
+        at = next;
     }
-    l->tail = l->head;
+    l->written += l->n;
+    s->records -= l->n;
+    l->n = 0;
 }
 
-static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t tid)
+static int grow_lanes(struct mr_mrt_sink *s)
 {
-    for (size_t i = 0; i < s->lanes; i++)
-        if (s->lane[i].tid == tid)
-            return &s->lane[i];
-    struct lane *bigger = realloc(s->lane, (s->lanes + 1) * sizeof(*bigger));
-    if (!bigger)
-        return NULL;
-    s->lane = bigger;
-    struct mr_raw *record = calloc(LANE_RECORDS, sizeof(*record));
-    if (!record)
-        return NULL;
-    s->lane[s->lanes] = (struct lane){.tid = tid, .record = record};
-    return &s->lane[s->lanes++];
+    size_t cap = s->lane_cap ? s->lane_cap * 2 : 16, slots = cap * 2;
+    struct lane *bigger = realloc(s->lane, cap * sizeof(*bigger));
+    if (bigger)
+        s->lane = bigger;
+    uint32_t *slot = bigger ? calloc(slots, sizeof(*slot)) : NULL;
+    if (!slot)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->lanes; i++) {
+        size_t k = mr_mix64((uint64_t)s->lane[i].rank << 32 | s->lane[i].tid) & (slots - 1);
+        while (slot[k])
+            k = (k + 1) & (slots - 1);
+        slot[k] = (uint32_t)i + 1;
+    }
+    free(s->lane_slot);
+    s->lane_slot = slot;
+    s->lane_slots = slots;
+    s->lane_cap = cap;
+    return 0;
 }
 
-static void put_more(struct lane *l, uint32_t type, uint64_t value)
+/* The lane of a rank and thread, with room for one event. */
+static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t rank, uint32_t tid)
 {
-    l->record[l->head++ & (LANE_RECORDS - 1)] = (struct mr_raw){{value, type, MR_CALL_more, 0}};
+    struct lane *l = s->lanes ? &s->lane[s->last_lane] : NULL;
+    if (!l || l->rank != rank || l->tid != tid) {
+        if (s->lanes == s->lane_cap && grow_lanes(s) < 0)
+            return NULL;
+        size_t k = mr_mix64((uint64_t)rank << 32 | tid) & (s->lane_slots - 1);
+        while (s->lane_slot[k] && (s->lane[s->lane_slot[k] - 1].rank != rank || s->lane[s->lane_slot[k] - 1].tid != tid))
+            k = (k + 1) & (s->lane_slots - 1);
+        if (!s->lane_slot[k]) {
+            s->lane[s->lanes++] = (struct lane){.tid = tid, .rank = rank};
+            s->lane_slot[k] = (uint32_t)s->lanes;
+            s->rank[rank].threads++;
+        }
+        s->last_lane = s->lane_slot[k] - 1;
+        l = &s->lane[s->last_lane];
+    }
+    if (l->n + LANE_ROOM > l->cap) {
+        uint32_t cap = l->cap ? MR_MIN(l->cap * 2, MR_BLOCK_EVENTS + LANE_ROOM) : 256;
+        struct mr_raw *bigger = realloc(l->record, cap * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        l->record = bigger;
+        l->cap = cap;
+    }
+    return l;
 }
 
-static void sink_emit(struct mr_event_sink *sink, const struct mr_event *e)
+static void put_more(struct lane *l, uint32_t type, uint32_t key, uint64_t value)
 {
-    struct mr_mrt_sink *s = (struct mr_mrt_sink *)sink;
+    l->record[l->n++] = (struct mr_raw){{value, (uint64_t)key << 32 | type, MR_CALL_more, 0}};
+}
+
+static void put_event(struct lane *l, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
+{
+    uint16_t call = e->call ? e->call : call_for(e->kind);
+    l->record[l->n++] = (struct mr_raw){{e->start_ns, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns, e->offset << 16 | call,
+                                         (uint64_t)e->result << 16 | e->fd}};
+    if (e->dur_ns >> 32)
+        put_more(l, MR_MORE_DURATION, 0, e->dur_ns);
+    if (!MR_RAW_FITS48(e->offset))
+        put_more(l, MR_MORE_OFFSET, 0, e->offset);
+    if (!MR_RAW_FITS48(e->result))
+        put_more(l, MR_MORE_RESULT, 0, (uint64_t)e->result);
+    for (unsigned i = 0; i < MR_MIN(args, (unsigned)MR_MRT_ARGS); i++)
+        put_more(l, MR_MORE_INT, arg[i].key, (uint64_t)arg[i].value);
+}
+
+void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
+{
+    uint32_t rank = s->simulated ? e->rank : 0;
     pthread_mutex_lock(&s->lock);
-    struct lane *l = s->failed ? NULL : lane_of(s, e->tid);
+    struct lane *l = s->failed || rank >= s->ranks ? NULL : lane_of(s, rank, e->tid);
     if (!l) {
         s->lost++;
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    uint16_t call = e->call ? e->call : call_for(e->kind);
-    struct mr_raw *r = &l->record[l->head++ & (LANE_RECORDS - 1)];
-    r->word[0] = e->start_ns;
-    r->word[1] = (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns;
-    r->word[2] = e->offset << 16 | call;
-    r->word[3] = (uint64_t)e->result << 16 | e->fd;
-    if (e->dur_ns >> 32)
-        put_more(l, MR_MORE_DURATION, e->dur_ns);
-    if (!MR_RAW_FITS48(e->offset))
-        put_more(l, MR_MORE_OFFSET, e->offset);
-    if (!MR_RAW_FITS48(e->result))
-        put_more(l, MR_MORE_RESULT, (uint64_t)e->result);
-    if (l->head - l->tail >= MR_BLOCK_EVENTS)
+    uint32_t before = l->n;
+    put_event(l, e, arg, args);
+    s->records += l->n - before;
+    if (l->n >= MR_BLOCK_EVENTS)
         flush_lane(s, (size_t)(l - s->lane));
+    for (size_t i = 0; s->records > ALL_RECORDS && i < s->lanes; i++)
+        flush_lane(s, i);
     pthread_mutex_unlock(&s->lock);
+}
+
+static void sink_emit(struct mr_event_sink *sink, const struct mr_event *e)
+{
+    mr_mrt_sink_emit_args((struct mr_mrt_sink *)sink, e, NULL, 0);
 }
 
 static int grow_names(struct mr_mrt_sink *s)
@@ -230,18 +336,12 @@ uint32_t mr_mrt_sink_site(struct mr_mrt_sink *s, const char *category, const cha
     return id;
 }
 
-static void describe(struct mr_mrt_sink *s, int32_t rank, int32_t world)
+uint32_t mr_mrt_sink_key(struct mr_mrt_sink *s, const char *name)
 {
-    char host[256] = "unknown", exe[512];
-    gethostname(host, sizeof(host) - 1);
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe));
-    const struct mr_process_info p = {.key = s->key, .pid = (uint32_t)getpid(), .ppid = (uint32_t)getppid(), .start_ns = s->cal.mono0,
-                                      .start_real_ns = s->cal.real0, .rank = rank, .world = world, .local_rank = -1, .local_world = -1,
-                                      .uid = (uint32_t)getuid(), .host = host, .host_len = (uint32_t)strlen(host), .exe = exe,
-                                      .exe_len = n > 0 ? (uint32_t)n : 0, .cmdline = exe, .cmdline_len = n > 0 ? (uint32_t)n : 0};
-    struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = s->key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
-    b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, s->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
-    append(s, mr_mrt_seal(s->out, &b));
+    pthread_mutex_lock(&s->lock);
+    uint32_t id = add_name(s, MR_STR_KEY, name, strlen(name));
+    pthread_mutex_unlock(&s->lock);
+    return id;
 }
 
 static void sink_free(struct mr_mrt_sink *s)
@@ -250,6 +350,8 @@ static void sink_free(struct mr_mrt_sink *s)
         free(s->lane[i].record);
     pthread_mutex_destroy(&s->lock);
     free(s->lane);
+    free(s->lane_slot);
+    free(s->rank);
     free(s->name);
     free(s->arena);
     free(s->workspace);
@@ -257,21 +359,21 @@ static void sink_free(struct mr_mrt_sink *s)
     free(s);
 }
 
-int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mrt_sink **out, struct mr_error *err)
+static int sink_open(const char *path, const struct mr_mrt_sink *what, struct mr_mrt_sink **out, struct mr_error *err)
 {
     struct mr_mrt_sink *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
+    *s = *what;
     pthread_mutex_init(&s->lock, NULL);
     s->sink = (struct mr_event_sink){.intern = sink_intern, .emit = sink_emit};
     s->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
     s->out = aligned_alloc(64, MR_MRT_EVENTS_MAX);
-    s->cal.mono0 = s->cal.tick0 = mr_now_ns();
-    s->cal.real0 = mr_wall_ns();
+    s->rank = calloc(s->ranks, sizeof(*s->rank));
     s->cal.tick1 = s->cal.tick0 + MR_NS_PER_S; /* one tick is one ns */
     s->cal.mono1 = s->cal.mono0 + MR_NS_PER_S;
-    s->key = mr_mix64(s->cal.real0 ^ mr_mix64((uint64_t)getpid()));
-    int rc = s->workspace && s->out ? 0 : mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
+    s->key = mr_mix64(mr_wall_ns() ^ mr_mix64((uint64_t)getpid()));
+    int rc = s->workspace && s->out && s->rank ? 0 : mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     if (rc == 0) {
         memset(s->workspace, 0, mr_mrt_workspace_bytes());
         rc = mr_mrt_writer_open(path, false, &s->writer, err);
@@ -280,9 +382,24 @@ int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mr
         sink_free(s);
         return rc;
     }
-    describe(s, rank, world);
+    describe(s, 0);
     *out = s;
     return 0;
+}
+
+int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mrt_sink **out, struct mr_error *err)
+{
+    struct mr_mrt_sink what = {.ranks = 1, .own_rank = rank, .own_world = world};
+    what.cal.mono0 = what.cal.tick0 = mr_now_ns();
+    what.cal.real0 = mr_wall_ns();
+    return sink_open(path, &what, out, err);
+}
+
+int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out, struct mr_error *err)
+{
+    struct mr_mrt_sink what = {.ranks = MR_MAX(sim->world, 1u), .own_world = (int32_t)sim->world, .ranks_per_node = sim->ranks_per_node, .simulated = true};
+    snprintf(what.program, sizeof(what.program), "%s", sim->program ? sim->program : "sim");
+    return sink_open(path, &what, out, err);
 }
 
 struct mr_event_sink *mr_mrt_sink_get(struct mr_mrt_sink *s)
@@ -296,7 +413,11 @@ int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
         return 0;
     for (size_t i = 0; i < s->lanes; i++)
         flush_lane(s, i);
-    append(s, mr_mrt_encode_end(s->key, MR_HOW_EXIT, (uint32_t)s->lanes, s->events, s->lost, mr_now_ns(), NULL, s->out));
+    write_names(s);
+    for (uint32_t r = 0; r < s->ranks; r++)
+        if (s->rank[r].described)
+            append(s, mr_mrt_encode_end(key_of(s, r), MR_HOW_EXIT, s->rank[r].threads, s->rank[r].events, r ? 0 : s->lost,
+                                        s->simulated ? s->last_ns : mr_now_ns(), NULL, s->out));
     int rc = s->failed;
     if (rc < 0 && err)
         *err = s->error;

@@ -95,14 +95,22 @@ static void key_put(struct mr_trace *t, uint64_t key, size_t index)
     t->key_slot[i] = index + 1;
 }
 
-int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err)
+static struct mr_trace_process *find_process(struct mr_trace *t, uint64_t key)
 {
     if (t->key_slots)
         for (size_t i = mr_mix64(key) & (t->key_slots - 1); t->key_slot[i]; i = (i + 1) & (t->key_slots - 1))
-            if (t->process[t->key_slot[i] - 1].key == key) {
-                *index = (uint32_t)(t->key_slot[i] - 1);
-                return 0;
-            }
+            if (t->process[t->key_slot[i] - 1].key == key)
+                return &t->process[t->key_slot[i] - 1];
+    return NULL;
+}
+
+int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err)
+{
+    const struct mr_trace_process *there = find_process(t, key);
+    if (there) {
+        *index = (uint32_t)(there - t->process);
+        return 0;
+    }
     int rc = grow((void **)&t->process, &t->process_cap, t->processes + 1, sizeof(*t->process), err);
     if (rc < 0)
         return rc;
@@ -233,6 +241,9 @@ static int read_process(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     r->flags = mr_load_le32(p + 44);
     r->node = node;
     r->known = true;
+    q += 4 + r->cmdline.len;
+    if (r->flags & MR_PROCESS_SHARES_NAMES && end - q >= 8)
+        r->names_key = mr_load_le64(q);
     /* All processes of a machine share one offset, so that clock corrections do not shift them against each other. */
     int64_t offset = (int64_t)(mr_load_le64(p + 16) - mr_load_le64(p + 8));
     struct mr_trace_node *n = &t->node[node];
@@ -301,7 +312,7 @@ static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_e
 
 static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
 {
-    struct mr_trace_chunk *c;
+    struct mr_trace_chunk *c = NULL;
     uint32_t index;
     if (v->head.count > MR_MRT_MAX_COUNT)
         return mr_error_plain(err, MR_E_CORRUPT, "events block at %llu claims %u events", (unsigned long long)v->offset, v->head.count);
@@ -543,10 +554,26 @@ static int by_place(const void *a, const void *b)
     return x->view.offset < y->view.offset ? -1 : x->view.offset > y->view.offset;
 }
 
+/* Lets processes use the strings of the one they name. One level: that one must have strings of its own. */
+static void share_names(struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->processes; i++) {
+        struct mr_trace_process *p = &t->process[i];
+        const struct mr_trace_process *owner = p->names_key && !p->borrowed ? find_process(t, p->names_key) : NULL;
+        if (!owner || owner->names_key)
+            continue;
+        free(p->string);
+        p->string = owner->string;
+        p->strings = owner->strings;
+        p->borrowed = true;
+    }
+}
+
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
     (void)err;
+    share_names(t);
     if (t->chunks)
         qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);
     t->first_ns = UINT64_MAX;

@@ -97,8 +97,69 @@ static void sink_keeps_every_event_of_every_thread(void **state)
     unlink(path);
 }
 
+#define WORLD 300u
+
+/* What a simulator does: ranks interleaved on a virtual clock, names shared, arguments on regions. */
+static void sink_keeps_simulated_ranks_apart_with_shared_names(void **state)
+{
+    char path[] = "/tmp/mr-sink-XXXXXX";
+    struct mr_mrt_sink *sink;
+    struct mr_error err;
+    struct mr_trace *t;
+    struct mr_batch b = {0};
+    uint64_t args = 0;
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = WORLD, .ranks_per_node = 4, .program = "sim"}, &sink, &err), 0);
+    struct mr_event_sink *s = mr_mrt_sink_get(sink);
+    uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), step = mr_mrt_sink_key(sink, "step"), file = s->intern(s, "/data/a");
+    assert_int_equal(file, s->intern(s, "/data/a"));
+    for (uint64_t i = 0; i < 50; i++)
+        for (uint32_t r = 0; r < WORLD; r++) {
+            s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = r, .tid = 1 + (uint32_t)(i & 1), .start_ns = i * 100, .dur_ns = 60, .path_id = file,
+                                          .offset = i, .result = 4096 + r});
+            mr_mrt_sink_emit_args(sink, &(struct mr_event){.kind = MR_EV_REGION, .rank = r, .start_ns = i * 100 + 50, .dur_ns = 50, .path_id = compute},
+                                  &(struct mr_mrt_arg){step, (int64_t)i}, 1);
+        }
+    s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = WORLD, .start_ns = 1});
+    assert_int_equal(mr_mrt_sink_close(sink, &err), 0);
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add(t, path, &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    assert_int_equal(t->events, 2 * 50 * WORLD);
+    assert_int_equal(t->lost, 1);
+    assert_int_equal(t->processes, WORLD);
+    assert_int_equal(t->nodes, WORLD / 4);
+    assert_int_equal(t->first_ns, 0);
+    assert_int_equal(t->last_ns, 5000);
+    for (size_t c = 0; c < t->chunks; c++) {
+        assert_int_equal(mr_trace_read(t, c, MR_WANT_ALL, &b, &err), 0);
+        for (uint32_t i = 0; i < b.count; i++) {
+            struct mr_trace_string category, name;
+            mr_trace_label(b.process, b.c.call[i], b.c.file[i], &category, &name);
+            if (b.c.call[i] == MR_CALL_region) {
+                assert_int_equal(name.len, 7);
+                assert_memory_equal(name.text, "forward", 7);
+                continue;
+            }
+            assert_int_equal(b.c.result[i], 4096 + b.process->rank);
+            assert_int_equal(b.c.start_ns[i], b.c.offset[i] * 100);
+            assert_memory_equal(mr_trace_string(b.process, b.c.file[i])->text, "/data/a", 7);
+        }
+        for (uint32_t a = 0; a < b.args; a++, args++) {
+            assert_memory_equal(mr_trace_string(b.process, b.c.arg_key[a])->text, "step", 4);
+            assert_int_equal(b.c.arg_value[a] * 100 + 50, b.c.start_ns[b.c.arg_event[a]]);
+        }
+    }
+    assert_int_equal(args, 50 * WORLD);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+    unlink(path);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sink_keeps_every_event_of_every_thread)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sink_keeps_every_event_of_every_thread),
+                                       cmocka_unit_test(sink_keeps_simulated_ranks_apart_with_shared_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
