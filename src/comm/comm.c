@@ -38,6 +38,19 @@ static int self_gather(struct mr_comm *c, const void *send, size_t len, void *re
     return 0;
 }
 
+/* There is no other rank; mr_comm_send and mr_comm_recv have refused before. */
+static int self_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err)
+{
+    (void)c, (void)buf, (void)len, (void)to;
+    return mr_error_plain(err, MR_E_USAGE, "a job of one rank has nobody to send to");
+}
+
+static int self_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err)
+{
+    (void)c, (void)buf, (void)len, (void)from;
+    return mr_error_plain(err, MR_E_USAGE, "a job of one rank has nobody to receive from");
+}
+
 static void self_fail(struct mr_comm *c, const struct mr_error *why)
 {
     (void)c, (void)why; /* nobody to tell */
@@ -58,7 +71,9 @@ static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
                                             .bcast = self_bcast,
                                             .gather = self_gather,
                                             .fail = self_fail,
-                                            .close = self_close};
+                                            .close = self_close,
+                                            .send = self_send,
+                                            .recv = self_recv};
 
 static int self_open(struct mr_comm **out, struct mr_error *err)
 {
@@ -144,6 +159,25 @@ int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, 
 {
     int code = check_root(c, root, err);
     return code ? code : c->ops->gather(c, send, len, recv, root, err);
+}
+
+static int check_peer(const struct mr_comm *c, uint32_t peer, struct mr_error *err)
+{
+    if (peer < c->world && peer != c->rank)
+        return 0;
+    return mr_error_plain(err, MR_E_USAGE, "rank %u cannot exchange with rank %u in a job of %u", c->rank, peer, c->world);
+}
+
+int mr_comm_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err)
+{
+    int code = check_peer(c, to, err);
+    return code ? code : c->ops->send(c, buf, len, to, err);
+}
+
+int mr_comm_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err)
+{
+    int code = check_peer(c, from, err);
+    return code ? code : c->ops->recv(c, buf, len, from, err);
 }
 
 void mr_comm_fail(struct mr_comm *c, const struct mr_error *why)

@@ -27,6 +27,8 @@ struct mr_comm_ops {
     int (*gather)(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
     void (*fail)(struct mr_comm *c, const struct mr_error *why); /* tell the others this rank is out */
     void (*close)(struct mr_comm *c);
+    int (*send)(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err);
+    int (*recv)(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err);
 };
 
 struct mr_comm {
@@ -51,6 +53,10 @@ int mr_comm_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm
 int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
 int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err);
 int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
+/* Point to point: one rank sends to another that receives from it with the same length; from the thread of the collectives.
+ * A send may wait for its receive, so two ranks that want to exchange must not both send first. To oneself: MR_E_USAGE. */
+int mr_comm_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err);
+int mr_comm_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err);
 /* Phase border: every rank passes its own result; all return 0 only if all passed 0. Otherwise all return the lowest
  * failing rank's code, with its message in err and "rank R" in the context. */
 int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err);
@@ -63,7 +69,7 @@ void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
 uint32_t mr_comm_detect_launcher(const char **name);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
-#define MR_COMM_ABI 1
+#define MR_COMM_ABI 2
 #define MR_COMM_MODULE_SYMBOL "mr_comm_module_open"
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);

@@ -14,6 +14,8 @@
  *   3. A rank leaves (hangs up) only after its last collective has advanced the generation. So a waiter that sees a
  *      hang-up and then still finds its generation unchanged knows that the peer will never arrive.
  *   4. Slot r is written only by rank r, between two barriers in which nobody reads it.
+ *   5. Outbox r is a ring that rank r alone writes (`head`) and, while a message is on its way, rank `to` alone reads
+ *      (`tail`). A send ends when tail has reached head, so a rank never leaves with something unread in its outbox.
  * No locks: a killed process could take one with it. */
 #include "comm/comm.h"
 #include "base/clock.h"
@@ -34,6 +36,9 @@
 #include <unistd.h>
 
 #define SLOT_BYTES ((size_t)64 << 10)
+#define OUTBOX_BYTES ((size_t)128 << 10)
+#define PIECE_BYTES ((size_t)32 << 10) /* the reader is woken after each, and copies while the writer goes on */
+#define SPINS 2000
 #define LOOK_NS (50 * MR_NS_PER_MS)
 #define GRACE_NS (10 * MR_NS_PER_S)
 #define RANKS_MAX 4096u
@@ -51,13 +56,17 @@ struct shared {
         _Atomic uint32_t left; /* said goodbye, as opposed to died */
         uint32_t call;         /* what this rank is calling: a mismatch is a bug worth naming */
         uint64_t len;
+        /* Outbox, invariant 5. */
+        _Atomic uint32_t to;       /* receiver + 1; 0: no message */
+        _Atomic uint32_t progress; /* futex word: changes with head and tail */
+        _Atomic uint64_t head, tail, message;
     } rank[];
 };
 
 struct fork_comm {
     struct mr_comm base;
     struct shared *shared;
-    uint8_t *slots;
+    uint8_t *slots, *outboxes;
     size_t map_bytes;
     struct pollfd *life; /* read end for each rank; own: -1 */
     int own_life;        /* write end */
@@ -267,6 +276,117 @@ static int fork_gather(struct mr_comm *c, const void *send, size_t len, void *re
     return code;
 }
 
+/* ---- point to point ---- */
+
+static uint8_t *outbox(const struct fork_comm *f, uint32_t rank)
+{
+    return f->outboxes + rank * OUTBOX_BYTES;
+}
+
+static void report_progress(struct shared *s, uint32_t owner)
+{
+    atomic_fetch_add(&s->rank[owner].progress, 1);
+    futex_wake_all(&s->rank[owner].progress);
+}
+
+typedef bool ready_fn(const struct shared *s, uint32_t owner, uint32_t me);
+
+static bool has_room(const struct shared *s, uint32_t owner, uint32_t me)
+{
+    (void)me;
+    return atomic_load(&s->rank[owner].head) - atomic_load(&s->rank[owner].tail) < OUTBOX_BYTES;
+}
+
+static bool is_read(const struct shared *s, uint32_t owner, uint32_t me)
+{
+    (void)me;
+    return atomic_load(&s->rank[owner].head) == atomic_load(&s->rank[owner].tail);
+}
+
+static bool has_data(const struct shared *s, uint32_t owner, uint32_t me)
+{
+    return atomic_load(&s->rank[owner].to) == me + 1 && !is_read(s, owner, me);
+}
+
+/* Waits until `ready` of the outbox of `owner`. The peer's end counts only if it is still not ready afterwards. */
+static int wait_for_outbox(struct fork_comm *f, uint32_t owner, uint32_t peer, ready_fn *ready, struct mr_error *err)
+{
+    struct shared *s = f->shared;
+    for (unsigned k = 0; k < SPINS; k++)
+        if (ready(s, owner, f->base.rank))
+            return 0;
+    for (;;) {
+        uint32_t seen = atomic_load(&s->rank[owner].progress);
+        if (ready(s, owner, f->base.rank))
+            return 0;
+        if (atomic_load(&s->failed) == FAILED_SET)
+            return peer_error(s, err);
+        struct pollfd life = f->life[peer];
+        bool gone = poll(&life, 1, 0) > 0 && (life.revents & (POLLHUP | POLLERR | POLLNVAL));
+        if (gone && !ready(s, owner, f->base.rank)) {
+            struct mr_error why = {0};
+            mr_error_plain(&why, MR_E_PEER, atomic_load(&s->rank[peer].left) ? "it left the job before the others"
+                                                                             : "its process died without a word");
+            set_failure(s, peer, &why);
+            continue;
+        }
+        if (!gone)
+            futex_wait(&s->rank[owner].progress, seen);
+    }
+}
+
+static int fork_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err)
+{
+    struct fork_comm *f = of(c);
+    struct shared *s = f->shared;
+    uint32_t me = c->rank;
+    atomic_store(&s->rank[me].message, len);
+    atomic_store(&s->rank[me].to, to + 1);
+    int code = 0;
+    for (size_t at = 0; at < len && !code;) {
+        code = wait_for_outbox(f, me, to, has_room, err);
+        if (code)
+            break;
+        uint64_t head = atomic_load(&s->rank[me].head), room = OUTBOX_BYTES - (head - atomic_load(&s->rank[me].tail));
+        size_t run = MR_MIN(MR_MIN(len - at, PIECE_BYTES), MR_MIN(room, OUTBOX_BYTES - head % OUTBOX_BYTES));
+        memcpy(outbox(f, me) + head % OUTBOX_BYTES, (const uint8_t *)buf + at, run);
+        atomic_store(&s->rank[me].head, head + run);
+        report_progress(s, me);
+        at += run;
+    }
+    if (!code)
+        code = wait_for_outbox(f, me, to, is_read, err);
+    atomic_store(&s->rank[me].to, 0);
+    return code;
+}
+
+static int fork_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err)
+{
+    struct fork_comm *f = of(c);
+    struct shared *s = f->shared;
+    int code = 0;
+    for (size_t at = 0; at < len && !code;) {
+        code = wait_for_outbox(f, from, from, has_data, err);
+        if (!code && at == 0 && atomic_load(&s->rank[from].message) != len) {
+            struct mr_error why;
+            code = mr_error_plain(&why, MR_E_INTERNAL, "rank %u receives %zu bytes while rank %u sends %llu", c->rank, len, from,
+                                  (unsigned long long)atomic_load(&s->rank[from].message));
+            set_failure(s, c->rank, &why);
+            if (err)
+                *err = why;
+        }
+        if (code)
+            break;
+        uint64_t tail = atomic_load(&s->rank[from].tail), there = atomic_load(&s->rank[from].head) - tail;
+        size_t run = MR_MIN(MR_MIN(len - at, there), MR_MIN(PIECE_BYTES, OUTBOX_BYTES - tail % OUTBOX_BYTES));
+        memcpy((uint8_t *)buf + at, outbox(f, from) + tail % OUTBOX_BYTES, run);
+        atomic_store(&s->rank[from].tail, tail + run);
+        report_progress(s, from);
+        at += run;
+    }
+    return code;
+}
+
 static void fork_fail(struct mr_comm *c, const struct mr_error *why)
 {
     set_failure(of(c)->shared, c->rank, why);
@@ -329,18 +449,21 @@ static const struct mr_comm_ops fork_ops = {.abi = MR_COMM_ABI,
                                             .bcast = fork_bcast,
                                             .gather = fork_gather,
                                             .fail = fork_fail,
-                                            .close = fork_close};
+                                            .close = fork_close,
+                                            .send = fork_send,
+                                            .recv = fork_recv};
 
 static int map_shared(struct fork_comm *f)
 {
     uint32_t world = f->base.world;
     size_t head = MR_ALIGN_UP(sizeof(struct shared) + world * sizeof(f->shared->rank[0]), (size_t)4096);
-    f->map_bytes = head + world * SLOT_BYTES;
+    f->map_bytes = head + world * (SLOT_BYTES + OUTBOX_BYTES);
     void *map = mmap(NULL, f->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return -errno;
     f->shared = map;
     f->slots = (uint8_t *)map + head;
+    f->outboxes = f->slots + world * SLOT_BYTES;
     return 0;
 }
 

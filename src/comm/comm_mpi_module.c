@@ -20,6 +20,7 @@
 #include <time.h>
 
 #define FAIL_TAG 7001
+#define PAIR_TAG 7002
 #define ELEMENTS_MAX (1 << 24) /* counts are int in MPI */
 #define LEAVE_LIMIT_S 5.0
 
@@ -178,6 +179,34 @@ static int mpi_gather(struct mr_comm *c, const void *send, size_t len, void *rec
                     err);
 }
 
+static int mpi_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err)
+{
+    struct mpi_comm *m = of(c);
+    int code = m->failed ? peer_error(m, err) : 0;
+    for (size_t at = 0; at < len && !code; at += ELEMENTS_MAX) {
+        MPI_Request request;
+        int count = (int)(len - at < ELEMENTS_MAX ? len - at : ELEMENTS_MAX);
+        /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): wait_for waits for it */
+        code = wait_for(m, &request, "send",
+                        MPI_Isend((const char *)buf + at, count, MPI_BYTE, (int)to, PAIR_TAG, m->world, &request), 0, err);
+    }
+    return code;
+}
+
+static int mpi_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err)
+{
+    struct mpi_comm *m = of(c);
+    int code = m->failed ? peer_error(m, err) : 0;
+    for (size_t at = 0; at < len && !code; at += ELEMENTS_MAX) {
+        MPI_Request request;
+        int count = (int)(len - at < ELEMENTS_MAX ? len - at : ELEMENTS_MAX);
+        /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): wait_for waits for it */
+        code = wait_for(m, &request, "recv",
+                        MPI_Irecv((char *)buf + at, count, MPI_BYTE, (int)from, PAIR_TAG, m->world, &request), 0, err);
+    }
+    return code;
+}
+
 static void mpi_fail(struct mr_comm *c, const struct mr_error *why)
 {
     struct mpi_comm *m = of(c);
@@ -221,7 +250,9 @@ static const struct mr_comm_ops mpi_ops = {.abi = MR_COMM_ABI,
                                            .bcast = mpi_bcast,
                                            .gather = mpi_gather,
                                            .fail = mpi_fail,
-                                           .close = mpi_close};
+                                           .close = mpi_close,
+                                           .send = mpi_send,
+                                           .recv = mpi_recv};
 
 static void find_place(struct mpi_comm *m)
 {

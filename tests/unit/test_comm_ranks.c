@@ -79,6 +79,44 @@ static void check_collectives(struct mr_comm *c)
     free(d);
 }
 
+/* Every ordered pair exchanges messages of several lengths, also through a ring of outboxes; the content arrives whole. */
+static void check_pairs(struct mr_comm *c)
+{
+    static const size_t lengths[] = {0, 1, 8, 32768, 131072, 1000003};
+    struct mr_error e = {0};
+    uint8_t *buf = malloc(1000003);
+    CHECK(c, mr_comm_send(c, buf, 8, c->rank, &e) == MR_E_USAGE && mr_comm_recv(c, buf, 8, c->world, &e) == MR_E_USAGE);
+    for (uint32_t from = 0; from < c->world; from++)
+        for (uint32_t to = 0; to < c->world; to++)
+            for (size_t k = 0; k < MR_ARRAY_LEN(lengths) && from != to; k++) {
+                if (c->rank == from) {
+                    for (size_t i = 0; i < lengths[k]; i++)
+                        buf[i] = (uint8_t)(i * 7 + i / 251 + from * 31 + to + k);
+                    CHECK(c, mr_comm_send(c, buf, lengths[k], to, &e) == 0);
+                } else if (c->rank == to) {
+                    memset(buf, 0, 1000003);
+                    CHECK(c, mr_comm_recv(c, buf, lengths[k], from, &e) == 0);
+                    for (size_t i = 0; i < lengths[k]; i++)
+                        CHECK(c, buf[i] == (uint8_t)(i * 7 + i / 251 + from * 31 + to + k));
+                }
+            }
+    CHECK(c, mr_comm_barrier(c, &e) == 0); /* and collectives go on working */
+    free(buf);
+}
+
+/* A receiver whose sender is gone hears of it. */
+static void check_lost_sender(struct mr_comm *c)
+{
+    struct mr_error e = {0};
+    char buf[8];
+    if (c->world == 1)
+        return;
+    if (c->rank == 1)
+        _exit(0);
+    CHECK(c, mr_comm_recv(c, buf, sizeof buf, 1, &e) == MR_E_PEER && strstr(e.message, "rank 1"));
+    CHECK(c, mr_comm_send(c, buf, sizeof buf, 1, &e) == MR_E_PEER);
+}
+
 static void check_agreement(struct mr_comm *c)
 {
     struct mr_error e = {.code = 1, .message = "untouched"};
@@ -153,6 +191,7 @@ static void all_worlds(void (*body)(struct mr_comm *c))
 static void check_children_too(struct mr_comm *c)
 {
     check_collectives(c);
+    check_pairs(c);
     check_agreement(c);
     uint64_t fine = 1;
     struct mr_error e;
@@ -163,6 +202,12 @@ static void comm_collectives_and_agreement_at_1_2_3_7_ranks(void **state)
 {
     (void)state;
     all_worlds(check_children_too);
+}
+
+static void comm_receiver_hears_that_its_sender_is_gone(void **state)
+{
+    (void)state;
+    all_worlds(check_lost_sender);
 }
 
 static void comm_failing_rank_stops_the_others(void **state)
@@ -305,6 +350,7 @@ int main(int argc, char **argv)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comm_collectives_and_agreement_at_1_2_3_7_ranks),
+        cmocka_unit_test(comm_receiver_hears_that_its_sender_is_gone),
         cmocka_unit_test(comm_failing_rank_stops_the_others),
         cmocka_unit_test(comm_killed_rank_is_noticed_within_ten_seconds),
         cmocka_unit_test(comm_rank_that_leaves_or_calls_something_else_is_named),
