@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *sweep, *svg, *from, *config_dir;
+    const char *scenario, *policy, *sweep, *svg, *trace, *from, *config_dir;
     int compat, method;
     int64_t seeds, grain, threads;
     uint64_t memory;
@@ -44,6 +44,9 @@ static const struct mr_option sim_rows[] = {
     {.key = "from", FIELD(from), .type = MR_OPT_STRING, .def = "",
      .doc = "Takes data set, compute and rates from the results folder of a finished run.", .example = "--from results/unet3d nodes=8"},
     {.key = "svg", FIELD(svg), .type = MR_OPT_STRING, .def = "", .doc = "With --sweep: also writes a plot.", .example = "--svg nodes.svg"},
+    {.key = "trace", FIELD(trace), .type = MR_OPT_STRING, .def = "",
+     .doc = "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one file each, named FILE-POLICY.mrt.",
+     .example = "--trace sim.mrt"},
     {.key = "plan", FIELD(plan), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
     {.key = "max_stall", FIELD(max_stall), .type = MR_OPT_DOUBLE, .def = "0.01", .min = 0, .max = 1,
@@ -335,13 +338,16 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
     const struct sim_options *o = ctx->options;
     struct mr_study_options so = {.thesis = o->compat == 1, .seeds = (unsigned)o->seeds, .grain = (uint64_t)o->grain,
                                   .method = (enum mr_sim_method)o->method, .memory_bytes = (double)o->memory,
-                                  .threads = o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN), .stop = ctx->stop};
+                                  .threads = o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN), .stop = ctx->stop,
+                                  .trace = *o->trace ? o->trace : NULL};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
     if (!rc && *o->svg && !*o->sweep)
         rc = mr_error_plain(err, MR_E_USAGE, "--svg plots a sweep; give --sweep KEY=VALUES, too");
     if (!rc && o->plan && *o->sweep)
         rc = mr_error_plain(err, MR_E_USAGE, "--plan and --sweep exclude each other");
+    if (!rc && *o->trace && (o->plan || *o->sweep))
+        rc = mr_error_plain(err, MR_E_USAGE, "--trace writes one run; it does not go with --plan or --sweep");
     if (!rc)
         rc = mr_cli_search_path(o->config_dir, ctx->arena, &search, err);
     if (rc)
@@ -369,7 +375,8 @@ const struct mr_command mr_cmd_sim = {
                "  millrace sim thesis-2 --compat thesis --seeds 4\n"
                "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
                "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
-               "  millrace sim thesis-2 --plan --max-stall 0.05\n",
+               "  millrace sim thesis-2 --plan --max-stall 0.05\n"
+               "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},
     .takes_overrides = true,
     .run = sim_run,

@@ -50,6 +50,7 @@ struct mr_sim_result {
 struct mr_sim_bounds {
     double compute_only_s; /* sum over steps of the slowest node's compute */
     double io_aware_s;     /* and no faster than the PFS can deliver what is needed for the first time */
+    double consumed_mb;    /* over the whole run */
 };
 
 /* What both engines need and is computed once per scenario: sizes and the access stream. */
@@ -61,6 +62,7 @@ struct mr_sim_workload {
     uint32_t *stream; /* ids of one epoch, step by step, node by node: [step][node][per_node]; see mr_sim_load_epoch */
     float *step_mb;   /* MB of one node's step, [epoch][step][node], or NULL; see mr_sim_load_steps */
     struct mr_order *order;
+    struct mr_sim_trace *trace; /* or NULL: where mr_sim_shared puts its events; borrowed, see sim_trace.h */
 };
 int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err);
 int mr_sim_load_epoch(struct mr_sim_workload *w, uint32_t epoch, struct mr_error *err);

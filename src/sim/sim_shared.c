@@ -16,6 +16,7 @@
  * S2 items of a node start in stream order. S3 the stager is at most one epoch ahead of the consumer. */
 #include "sim/sim.h"
 #include "sim/fair_pool.h"
+#include "sim/sim_trace.h"
 #include "policy/expected.h"
 #include "policy/policy.h"
 #include "base/common.h"
@@ -53,6 +54,9 @@ struct thread {
     uint32_t n_ids;
     uint32_t *ids;   /* fillers: what is being fetched */
     uint64_t waiters; /* fillers: staging threads of the node that wait for it, by bit */
+    /* For the trace: when the item was started, and what is being moved now. */
+    double started_s, part_start_s, part_mb, item_mb;
+    uint8_t part; /* MR_SIM_TRACE_PFS, a class or MR_SIM_TRACE_PEER */
 };
 
 struct sim_node {
@@ -62,6 +66,7 @@ struct sim_node {
     double staged_mb, step_mb;
     uint32_t pfs_flows;
     bool waiting_at_barrier;
+    double busy_since;      /* for the trace: computing without a gap from here to t */
 };
 
 struct shared {
@@ -88,7 +93,7 @@ struct shared {
     bool training, out_of_memory;
     int failed;            /* the code in err, when an epoch could not be loaded in the middle of the run */
     struct mr_sim_result *out;
-    double step_start;
+    double step_start, epoch_start;
     struct mr_error *err;
 };
 
@@ -305,18 +310,41 @@ static void wait_for(struct shared *x, uint32_t thread, uint32_t id)
     }
 }
 
+static uint32_t lane(const struct shared *x, uint32_t thread)
+{
+    return MR_SIM_LANE_THREADS + thread % x->threads_per_node;
+}
+
+static void begin_part(struct shared *x, struct thread *t, unsigned part, double mb)
+{
+    t->part = (uint8_t)part;
+    t->part_mb = mb;
+    t->part_start_s = x->now;
+}
+
+static void end_part(struct shared *x, uint32_t thread)
+{
+    struct thread *t = &x->threads[thread];
+    if (t->part_mb > 0)
+        mr_sim_trace_read(x->w->trace, t->node, lane(x, thread), t->part, t->part_start_s, x->now, t->part_mb);
+    t->part_mb = 0;
+}
+
 /* Starts the next part of an item, or its write when everything has been moved. */
 static void advance_item(struct shared *x, uint32_t thread)
 {
     struct thread *t = &x->threads[thread];
     struct demand *d = &t->todo;
+    end_part(x, thread);
     if (d->pfs > 0) {
+        begin_part(x, t, MR_SIM_TRACE_PFS, d->pfs);
         add_pfs_flow(x, thread, d->pfs, d->pfs_requests);
         x->out->pfs_mb += d->pfs;
         d->pfs = 0;
         return;
     }
     if (d->peer > 0) {
+        begin_part(x, t, MR_SIM_TRACE_PEER, d->peer);
         add_flow(x, pool_class(d->peer_at.node, d->peer_at.class), d->peer, thread);
         add_flow(x, pool_out(d->peer_at.node), d->peer, thread);
         add_flow(x, pool_in(t->node), d->peer, thread);
@@ -326,6 +354,7 @@ static void advance_item(struct shared *x, uint32_t thread)
     }
     for (unsigned j = 1; j < x->s->system.n_classes; j++)
         if (d->class[j] > 0) {
+            begin_part(x, t, j, d->class[j]);
             add_flow(x, pool_class(t->node, j), d->class[j], thread);
             x->out->class_mb[j] += d->class[j];
             d->class[j] = 0;
@@ -337,6 +366,7 @@ static void advance_item(struct shared *x, uint32_t thread)
 static void launch(struct shared *x, uint32_t thread, const struct demand *d)
 {
     x->threads[thread].busy = true;
+    x->threads[thread].started_s = x->now;
     x->threads[thread].todo = *d;
     if (x->threads[thread].flows == 0) /* else it waits for another thread first */
         advance_item(x, thread);
@@ -468,6 +498,7 @@ static bool fill_next(struct shared *x, uint32_t thread)
         return false;
     const struct mr_storage_class *k = &x->s->system.classes[t->class];
     t->write_s = mb * k->threads / mr_class_write_mbps(k);
+    t->item_mb = mb;
     launch(x, thread, &d);
     return true;
 }
@@ -488,6 +519,13 @@ static float *item_done(struct shared *x, uint32_t node, uint64_t item)
     return &x->done_at[item / x->items_per_epoch % 2][node * x->items_per_epoch + item % x->items_per_epoch];
 }
 
+static void trace_compute(struct shared *x, uint32_t node)
+{
+    const struct sim_node *n = &x->nodes[node];
+    if (n->t > n->busy_since)
+        mr_sim_trace_span(x->w->trace, MR_SPAN_COMPUTE, node, MR_SIM_LANE_TRAIN, n->busy_since, n->t);
+}
+
 /* Computes as far as items of the current step are there. */
 static void consume(struct shared *x, uint32_t node)
 {
@@ -499,13 +537,20 @@ static void consume(struct shared *x, uint32_t node)
             return;
         double mb = item_mb(x, node, n->consumed);
         double at = x->base_s[n->consumed / x->items_per_epoch % 2] + (double)done;
-        n->t = fmax(n->t, at) + mb / x->s->system.compute_mbps;
+        if (at > n->t) {
+            trace_compute(x, node);
+            mr_sim_trace_span(x->w->trace, MR_SPAN_WAIT, node, MR_SIM_LANE_TRAIN, n->t, at);
+            n->busy_since = n->t = at;
+        }
+        n->t += mb / x->s->system.compute_mbps;
         n->step_mb += mb;
         x->out->consumed_mb += mb;
         n->consumed++;
     }
-    if (!n->waiting_at_barrier)
+    if (!n->waiting_at_barrier) {
+        trace_compute(x, node);
         finish_step(x, node);
+    }
 }
 
 /* naive: the consumer reads by itself, one item after the other. */
@@ -523,7 +568,7 @@ static void start_step(struct shared *x)
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         struct sim_node *n = &x->nodes[i];
         n->waiting_at_barrier = false;
-        n->t = x->now;
+        n->t = n->busy_since = x->now;
         n->staged_mb -= n->step_mb;
         n->step_mb = 0;
     }
@@ -542,7 +587,9 @@ static void item_arrived(struct shared *x, uint32_t thread)
 {
     struct thread *t = &x->threads[thread];
     t->busy = false;
+    mr_sim_trace_span(x->w->trace, t->class > 0 ? MR_SPAN_FILL : MR_SPAN_STAGE, t->node, lane(x, thread), t->started_s, x->now);
     if (t->class > 0) {
+        mr_sim_trace_write(x->w->trace, t->node, lane(x, thread), t->class, x->now - t->write_s, x->now, t->item_mb);
         for (uint32_t k = 0; k < t->n_ids && !x->expected; k++)
             if (x->dir.held[t->node * x->dir.samples + t->ids[k]] >= MR_INCOMING)
                 mr_directory_put(&x->dir, t->node, t->ids[k], t->class);
@@ -579,6 +626,24 @@ static void flow_ended(struct shared *x, uint32_t pool)
         advance_item(x, thread);
 }
 
+/* The step that has just ended: the nodes' waiting for each other, and what it took beyond the compute of its slowest node. */
+static void trace_step(struct shared *x)
+{
+    double compute_s = 0;
+    uint32_t epoch = (uint32_t)((x->step - 1) / x->w->steps_per_epoch);
+    for (uint32_t i = 0; i < x->s->nodes; i++) {
+        const struct sim_node *n = &x->nodes[i];
+        compute_s = fmax(compute_s, n->step_mb / x->s->system.compute_mbps);
+        if (n->t < x->now)
+            mr_sim_trace_span(x->w->trace, MR_SPAN_BARRIER, i, MR_SIM_LANE_TRAIN, n->t, x->now);
+    }
+    mr_sim_trace_step(x->w->trace, x->step - 1, epoch, x->step_start, x->now, x->now - x->step_start - compute_s);
+    if (x->step % x->w->steps_per_epoch == 0) {
+        mr_sim_trace_epoch(x->w->trace, epoch, x->epoch_start, x->now);
+        x->epoch_start = x->now;
+    }
+}
+
 static void account_step(struct shared *x)
 {
     double sum = 0;
@@ -589,6 +654,8 @@ static void account_step(struct shared *x)
         x->out->imbalance += (x->now - x->step_start - mean) / mean / steps;
     if (x->step == x->w->steps_per_epoch)
         x->out->first_epoch_s = x->now;
+    if (x->w->trace)
+        trace_step(x);
 }
 
 static void timer_fired(struct shared *x, struct timer t)
@@ -668,6 +735,9 @@ static void policy_moved(void *user, uint32_t from, uint32_t to, uint32_t id)
     add_flow(x, pool_out(from), x->w->size_mb[id], NO_THREAD);
     add_flow(x, pool_in(to), x->w->size_mb[id], NO_THREAD);
     x->out->peer_mb += x->w->size_mb[id];
+    /* Nobody waits for it, so its end is not followed: the trace has the time without other traffic. */
+    mr_sim_trace_read(x->w->trace, to, MR_SIM_LANE_MOVED, MR_SIM_TRACE_PEER, x->now,
+                      x->now + x->w->size_mb[id] / x->s->system.network_mbps, x->w->size_mb[id]);
 }
 
 static int init_items(struct shared *x, uint64_t grain)
@@ -744,7 +814,8 @@ static int run(struct shared *x, const atomic_bool *stop)
     if (x->policy.ops->preloads) {
         while (x->idle_fillers < x->n_fillers && run_event(x)) {
         }
-        x->out->preload_s = x->now;
+        x->out->preload_s = x->epoch_start = x->now;
+        mr_sim_trace_preload(x->w->trace, x->now);
     }
     x->training = true;
     int rc = load_epoch(x, 0);
@@ -785,6 +856,38 @@ static double randomness_of(const struct shared *x)
     return (double)distinct / (double)x->s->samples;
 }
 
+/* Every request is immediate: compute and barriers are all there is. */
+static int trace_perfect(struct mr_sim_workload *w, struct mr_error *err)
+{
+    const struct mr_scenario *s = w->scenario;
+    double now = 0;
+    int rc = 0;
+    for (uint32_t e = 0; e < s->epochs && !rc; e++) {
+        double begin = now;
+        rc = mr_sim_load_epoch(w, e, err);
+        for (uint64_t step = 0; step < w->steps_per_epoch && !rc; step++) {
+            double end[2] = {now, now}; /* of a node, of the slowest */
+            for (int pass = 0; pass < 2; pass++)
+                for (uint32_t i = 0; i < s->nodes; i++) {
+                    const uint32_t *ids = w->stream + step * s->batch + i * w->per_node;
+                    double mb = 0;
+                    for (uint64_t k = 0; k < w->per_node; k++)
+                        mb += w->size_mb[ids[k]];
+                    end[0] = now + mb / s->system.compute_mbps;
+                    end[1] = fmax(end[1], end[0]);
+                    if (pass == 0)
+                        mr_sim_trace_span(w->trace, MR_SPAN_COMPUTE, i, MR_SIM_LANE_TRAIN, now, end[0]);
+                    else if (end[1] > end[0])
+                        mr_sim_trace_span(w->trace, MR_SPAN_BARRIER, i, MR_SIM_LANE_TRAIN, end[0], end[1]);
+                }
+            mr_sim_trace_step(w->trace, e * w->steps_per_epoch + step, e, now, end[1], 0);
+            now = end[1];
+        }
+        mr_sim_trace_epoch(w->trace, e, begin, now);
+    }
+    return rc;
+}
+
 int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t grain, const atomic_bool *stop,
                   struct mr_sim_result *out, struct mr_error *err)
 {
@@ -793,6 +896,9 @@ int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t 
         struct mr_sim_bounds b;
         int rc = mr_sim_bounds(w, &b, err);
         r.time_s = b.compute_only_s;
+        r.consumed_mb = b.consumed_mb;
+        if (!rc && w->trace && !w->step_mb)
+            rc = trace_perfect(w, err);
         if (!rc)
             *out = r;
         return rc;

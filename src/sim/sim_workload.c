@@ -116,7 +116,7 @@ static double pfs_peak_mbps(const struct mr_scenario *s)
 static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bounds *out)
 {
     const struct mr_scenario *s = w->scenario;
-    double compute = 0, distinct_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
+    double compute = 0, distinct_mb = 0, consumed_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
     for (uint64_t step = 0; step < w->steps_per_epoch * s->epochs; step++) {
         double slowest = 0, sum = 0;
         for (uint32_t node = 0; node < s->nodes; node++) {
@@ -126,9 +126,10 @@ static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bound
         }
         compute += slowest / s->system.compute_mbps;
         distinct_mb += step < w->steps_per_epoch ? sum : 0;
+        consumed_mb += sum;
         lead = fmax(lead, distinct_mb / peak - compute);
     }
-    *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead};
+    *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead, .consumed_mb = consumed_mb};
 }
 
 /* Walks the whole run once. io_aware is kept as the running maximum of "bytes so far / peak rate - compute so far", to
@@ -143,7 +144,7 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
     unsigned char *seen = calloc(s->samples, 1);
     if (!seen)
         return mr_error_set(err, -ENOMEM, "cannot hold %llu samples", (unsigned long long)s->samples);
-    double compute = 0, distinct_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
+    double compute = 0, distinct_mb = 0, consumed_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
     int rc = 0;
     for (uint32_t e = 0; e < s->epochs && !rc; e++) {
         rc = mr_sim_load_epoch(w, e, err);
@@ -160,6 +161,7 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
                     }
                 }
                 slowest = fmax(slowest, mb / s->system.compute_mbps);
+                consumed_mb += mb;
             }
             compute += slowest;
             lead = fmax(lead, distinct_mb / peak - compute);
@@ -167,7 +169,7 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
     }
     free(seen);
     if (!rc)
-        *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead};
+        *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead, .consumed_mb = consumed_mb};
     return rc;
 }
 

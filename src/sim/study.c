@@ -1,12 +1,15 @@
 /* Runs a scenario under several policies and seeds. */
 #include "sim/study.h"
+#include "sim/sim_trace.h"
 #include "base/common.h"
 
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void accumulate(struct mr_study_row *row, const struct mr_sim_result *r, unsigned seed_index, unsigned seeds)
 {
@@ -45,10 +48,43 @@ static int by_time(const void *a, const void *b)
     return x->mean.time_s < y->mean.time_s ? -1 : x->mean.time_s > y->mean.time_s;
 }
 
+int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096], struct mr_error *err)
+{
+    unsigned chosen = 0;
+    for (int p = 0; p < MR_POLICY_COUNT; p++)
+        chosen += o->policies[p];
+    const char *slash = strrchr(o->trace, '/'), *dot = strrchr(slash ? slash : o->trace, '.');
+    size_t stem = dot && dot[1] ? (size_t)(dot - o->trace) : strlen(o->trace);
+    int n = chosen > 1 ? snprintf(out, 4096, "%.*s-%s%s", (int)MR_MIN(stem, (size_t)4096), o->trace, mr_policy_name(policy), o->trace + stem)
+                       : snprintf(out, 4096, "%s", o->trace);
+    return n < 4096 ? 0 : mr_error_plain(err, MR_E_USAGE, "the name of the trace is longer than 4095 bytes");
+}
+
+/* The exact engine, with its events in a file. */
+static int run_traced(struct mr_sim_workload *w, enum mr_policy_id p, const struct mr_study_options *o, struct mr_sim_result *r,
+                      struct mr_error *err)
+{
+    char path[4096];
+    int rc = mr_study_trace_path(o, p, path, err);
+    if (!rc)
+        rc = mr_sim_trace_open(path, w->scenario, &w->trace, err);
+    if (rc)
+        return rc;
+    rc = mr_sim_shared(w, p, o->grain, o->stop, r, err);
+    struct mr_error second;
+    int closed = mr_sim_trace_close(w->trace, rc ? &second : err);
+    w->trace = NULL;
+    if (!rc && !r->possible)
+        (void)unlink(path); /* nothing ran */
+    return rc ? rc : closed;
+}
+
 static int run_policy(struct mr_sim_workload *w, enum mr_policy_id p, const struct mr_study_options *o,
                       const struct mr_sim_bounds *b, struct mr_sim_result *r, struct mr_error *err)
 {
-    int rc = o->thesis ? mr_sim_thesis(w, p, o->stop, r, err) : mr_sim_shared(w, p, o->grain, o->stop, r, err);
+    int rc = o->thesis  ? mr_sim_thesis(w, p, o->stop, r, err)
+             : o->trace ? run_traced(w, p, o, r, err)
+                        : mr_sim_shared(w, p, o->grain, o->stop, r, err);
     if (rc)
         return rc;
     r->stall_s = fmax(0, r->time_s - b->compute_only_s);
@@ -143,6 +179,11 @@ int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, 
         return mr_error_set(err, -ENOMEM, "simulating");
     st->scenario = *s;
     int rc = choose_method(s, o, &st->method, err);
+    if (!rc && o->trace && (o->thesis || o->seeds != 1 || st->method != MR_SIM_EXACT)) {
+        mr_error_plain(err, MR_E_USAGE, "a trace takes the exact method and one seed");
+        rc = mr_error_hint(err, st->method != MR_SIM_EXACT ? "a smaller scenario, or a higher --memory and --method exact"
+                                                           : "leave out --seeds and --compat");
+    }
     for (unsigned k = 0; k < o->seeds && !rc; k++) {
         struct mr_scenario one = *s;
         one.seed = s->seed + k;

@@ -35,7 +35,10 @@ struct mr_study_options {
     double memory_bytes; /* for MR_SIM_AUTO, and the most the expected method may take */
     unsigned threads;    /* the expected method runs policies side by side */
     const atomic_bool *stop;
+    const char *trace;   /* or NULL: a .mrt file; with several policies their names come before its ending. The exact engine only, one seed */
 };
+/* The trace of a policy: o->trace, or with the policy's name in it where several are chosen. MR_E_USAGE when it is too long. */
+int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096], struct mr_error *err);
 
 /* Rows come out by ascending time, impossible ones last. */
 int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out, struct mr_error *err);
