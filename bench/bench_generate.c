@@ -22,7 +22,7 @@ static const struct bench_case cases[] = {
     {.name = "gen tfrecord", .format = "tfrecord", .files = 8, .samples_per_file = 400, .size_bytes = 114660, .budget = 0.8},
     {.name = "gen hdf5", .format = "hdf5", .files = 8, .samples_per_file = 384, .size_bytes = 131072, .budget = 0.8},
     {.name = "gen indexed_binary 4 KiB", .format = "indexed_binary", .files = 8, .samples_per_file = 8192, .size_bytes = 4096, .budget = 0.8},
-    {.name = "gen tfrecord 4 KiB", .format = "tfrecord", .files = 8, .samples_per_file = 8192, .size_bytes = 4096},
+    {.name = "gen tfrecord 4 KiB", .format = "tfrecord", .files = 8, .samples_per_file = 8192, .size_bytes = 4096, .budget = 0.8},
     {.name = "gen csv", .format = "csv", .files = 16, .samples_per_file = 16, .size_bytes = 65536},
 };
 

@@ -10,15 +10,36 @@ typedef uint64_t lanes __attribute__((vector_size(64)));
 
 #define LINE 64u
 
-static void seed_block(const struct mr_content *c, uint64_t sample, uint64_t block, lanes s[4])
+#define GOLDEN 0x9e3779b97f4a7c15ull
+
+struct generator {
+    lanes a, b, d, e;
+};
+
+/* mr_mix64 of eight numbers. Forced inline, as all that is given vectors, so that it is compiled for the instruction set of
+ * its caller; by address, since how vectors are passed depends on that set. */
+__attribute__((always_inline)) static inline void mix_lanes(lanes *v)
 {
+    const uint64_t by = 0xd6e8feb86659fd93ull;
+    lanes x = *v ^ *v >> 32;
+    x *= by;
+    x ^= x >> 32;
+    x *= by;
+    *v = x ^ x >> 32;
+}
+
+/* The states are mr_mix64 of z + 1..32 times the golden ratio, eight for each of the four words. */
+__attribute__((always_inline)) static inline void seed_block(const struct mr_content *c, uint64_t sample, uint64_t block,
+                                                             struct generator *g)
+{
+    const lanes steps = {GOLDEN * 1, GOLDEN * 2, GOLDEN * 3, GOLDEN * 4, GOLDEN * 5, GOLDEN * 6, GOLDEN * 7, GOLDEN * 8};
     uint64_t key = mr_rng_at(c->seed, MR_RNG_CONTENT, sample);
-    uint64_t z = mr_mix64(key ^ mr_mix64(block + 0x9e3779b97f4a7c15ull));
-    for (int w = 0; w < 4; w++)
-        for (int l = 0; l < 8; l++) {
-            z += 0x9e3779b97f4a7c15ull;
-            s[w][l] = mr_mix64(z);
-        }
+    lanes z = steps + mr_mix64(key ^ mr_mix64(block + GOLDEN));
+    *g = (struct generator){z, z + GOLDEN * 8, z + GOLDEN * 16, z + GOLDEN * 24};
+    mix_lanes(&g->a);
+    mix_lanes(&g->b);
+    mix_lanes(&g->d);
+    mix_lanes(&g->e);
 }
 
 /* Zero lines are spread evenly: line i is zero when the running share crosses an integer there. */
@@ -27,42 +48,11 @@ static bool line_is_zero(unsigned percent, unsigned line)
     return (line + 1) * percent / 100 != line * percent / 100;
 }
 
-/* The first `len` bytes of a block. Small samples pay only for the lines they have. */
-MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst,
-                                      size_t len)
+/* The next line; steps. */
+__attribute__((always_inline)) static inline void next_line(struct generator *g, lanes *out)
 {
-    lanes s[4];
-    seed_block(c, sample, block, s);
-    lanes a = s[0], b = s[1], d = s[2], e = s[3];
-    size_t lines = len / LINE, tail = len % LINE;
-    for (size_t line = 0; line <= lines; line++) {
-        lanes out = a + e;
-        lanes t = b << 17;
-        if (c->compress_percent && line_is_zero(c->compress_percent, (unsigned)line))
-            out ^= out;
-        d ^= a;
-        e ^= b;
-        b ^= d;
-        a ^= e;
-        d ^= t;
-        e = (e << 45) | (e >> 19);
-        if (MR_LIKELY(line < lines))
-            memcpy(dst + line * LINE, &out, LINE);
-        else if (tail)
-            memcpy(dst + line * LINE, &out, tail);
-    }
-}
-
-struct generator {
-    lanes a, b, d, e;
-};
-
-/* Writes a line and steps. Forced inline, so that it is compiled for the instruction set of its caller. */
-__attribute__((always_inline)) static inline void put_line(struct generator *g, uint8_t *dst)
-{
-    lanes out = g->a + g->e;
+    *out = g->a + g->e;
     lanes t = g->b << 17;
-    memcpy(dst, &out, LINE);
     g->d ^= g->a;
     g->e ^= g->b;
     g->b ^= g->d;
@@ -71,16 +61,58 @@ __attribute__((always_inline)) static inline void put_line(struct generator *g, 
     g->e = (g->e << 45) | (g->e >> 19);
 }
 
+/* The first `len` bytes of a block. Small samples pay only for the lines they have. */
+MR_SIMD_CLONES static void fill_block(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst,
+                                      size_t len)
+{
+    struct generator g;
+    lanes out;
+    seed_block(c, sample, block, &g);
+    for (size_t n = len / LINE; n; n--, dst += LINE) {
+        next_line(&g, &out);
+        memcpy(dst, &out, LINE);
+    }
+    if (len % LINE) {
+        next_line(&g, &out);
+        memcpy(dst, &out, len % LINE);
+    }
+}
+
+/* The same with a share of zero lines. */
+MR_SIMD_CLONES static void fill_sparse_block(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst,
+                                             size_t len)
+{
+    struct generator g;
+    lanes out;
+    seed_block(c, sample, block, &g);
+    for (unsigned line = 0; line * LINE < len; line++) {
+        next_line(&g, &out);
+        if (line_is_zero(c->compress_percent, line))
+            out ^= out;
+        memcpy(dst + line * LINE, &out, MR_MIN((size_t)LINE, len - line * LINE));
+    }
+}
+
+static void make_block(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst, size_t len)
+{
+    if (c->compress_percent)
+        fill_sparse_block(c, sample, block, dst, len);
+    else
+        fill_block(c, sample, block, dst, len);
+}
+
 /* Two whole blocks at once: the steps of a generator depend on each other, those of two do not, so the second is nearly free. */
 MR_SIMD_CLONES static void fill_two_blocks(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst)
 {
-    lanes s[4], t[4];
-    seed_block(c, sample, block, s);
-    seed_block(c, sample, block + 1, t);
-    struct generator g = {s[0], s[1], s[2], s[3]}, h = {t[0], t[1], t[2], t[3]};
+    struct generator g, h;
+    lanes first, second;
+    seed_block(c, sample, block, &g);
+    seed_block(c, sample, block + 1, &h);
     for (size_t at = 0; at < MR_CONTENT_BLOCK; at += LINE) {
-        put_line(&g, dst + at);
-        put_line(&h, dst + MR_CONTENT_BLOCK + at);
+        next_line(&g, &first);
+        next_line(&h, &second);
+        memcpy(dst + at, &first, LINE);
+        memcpy(dst + MR_CONTENT_BLOCK + at, &second, LINE);
     }
 }
 
@@ -96,9 +128,9 @@ void mr_content_fill(const struct mr_content *c, uint64_t sample, uint64_t offse
             n = 2 * MR_CONTENT_BLOCK;
             fill_two_blocks(c, sample, block, out);
         } else if (at == 0) {
-            fill_block(c, sample, block, out, n);
+            make_block(c, sample, block, out, n);
         } else {
-            fill_block(c, sample, block, edge, at + n);
+            make_block(c, sample, block, edge, at + n);
             memcpy(out, edge + at, n);
         }
         out += n;
@@ -115,7 +147,7 @@ size_t mr_content_verify(const struct mr_content *c, uint64_t sample, uint64_t o
     while (done < len) {
         size_t at = (size_t)((offset + done) % MR_CONTENT_BLOCK);
         size_t n = MR_MIN((size_t)MR_CONTENT_BLOCK - at, len - done);
-        fill_block(c, sample, (offset + done) / MR_CONTENT_BLOCK, want, at + n);
+        make_block(c, sample, (offset + done) / MR_CONTENT_BLOCK, want, at + n);
         if (memcmp(in + done, want + at, n) != 0) {
             while (in[done] == want[at]) {
                 done++;

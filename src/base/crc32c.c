@@ -1,10 +1,14 @@
-/* CRC-32C: hardware three-way interleave with a table-driven join, or slicing-by-8 in plain C. The tables are filled
- * once, on first use. Three streams hide the 3-cycle latency of the crc32 instruction; joining shifts a CRC over a
- * fixed distance by table look-up (the shift is linear over GF(2)). */
+/* CRC-32C in three ways, chosen by what the CPU has; the tables and constants are filled once, on first use.
+ *   folding    carry-less multiplication on 512-bit registers: 256 bytes at a time are multiplied by x^2048 and the next ones
+ *              added; what is left in the end is 16 bytes with the same remainder
+ *   three-way  the crc32 instruction on three streams, which hides its latency of 3 cycles; joining shifts a CRC over a
+ *              fixed distance by table look-up (the shift is linear over GF(2))
+ *   plain      slicing-by-8 */
 #include "base/crc32c.h"
 #include "base/common.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define POLY 0x82f63b78u
@@ -13,6 +17,7 @@
 #define SHORT_RUN 256u
 
 static uint32_t slice[8][256];
+static bool can_fold, has_crc32; /* of this CPU */
 static uint32_t long_shift[4][256], page_shift[4][256], short_shift[4][256];
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
@@ -39,6 +44,8 @@ static void fill_shift(uint32_t table[4][256], size_t run)
         }
 }
 
+static void fill_fold_constants(void);
+
 static void fill_tables(void)
 {
     for (unsigned v = 0; v < 256; v++) {
@@ -53,6 +60,7 @@ static void fill_tables(void)
     fill_shift(long_shift, LONG_RUN);
     fill_shift(page_shift, PAGE_RUN);
     fill_shift(short_shift, SHORT_RUN);
+    fill_fold_constants();
 }
 
 static uint32_t crc_plain(uint32_t crc, const uint8_t *p, size_t len)
@@ -70,7 +78,7 @@ static uint32_t crc_plain(uint32_t crc, const uint8_t *p, size_t len)
 }
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 
 static uint32_t shift(uint32_t table[4][256], uint32_t crc)
 {
@@ -110,15 +118,101 @@ __attribute__((target("sse4.2"))) static uint32_t crc_hardware(uint32_t crc, con
         crc = _mm_crc32_u8(crc, *p++);
     return crc;
 }
+
+/* ---- folding ----
+ * Bit-reflected: bit 0 of a load is the highest power. A carry-less product of two reflected 64-bit words, read as a
+ * reflected 128-bit word, is their product times x; so x^(n - 1) mod P, in the upper half of a word, multiplies by x^n. */
+
+#define FOLD_BYTES 256u /* four registers */
+
+/* Multipliers of the two halves of each 128-bit lane: over 2048 bits (the loop), then those that bring the four registers
+ * together (over 1536, 1024, 512 bits), then the four lanes (over 384, 256, 128 bits; the last stays). */
+static uint64_t fold_loop[8], fold_register[3][8], fold_lane[8];
+
+static uint64_t power_of_x(unsigned n)
+{
+    uint32_t r = 0x80000000u;
+    while (n--)
+        r = r & 1 ? (r >> 1) ^ POLY : r >> 1;
+    return (uint64_t)r << 32;
+}
+
+static void fold_pair(uint64_t *pair, unsigned bits)
+{
+    pair[0] = power_of_x(bits + 63);
+    pair[1] = power_of_x(bits - 1);
+}
+
+static void fill_fold_constants(void)
+{
+    for (unsigned lane = 0; lane < 4; lane++) {
+        fold_pair(&fold_loop[2 * lane], 2048);
+        for (unsigned k = 0; k < 3; k++)
+            fold_pair(&fold_register[k][2 * lane], 512 * (3 - k));
+        if (lane < 3)
+            fold_pair(&fold_lane[2 * lane], 128 * (3 - lane));
+    }
+    has_crc32 = __builtin_cpu_supports("sse4.2");
+    can_fold = has_crc32 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") &&
+               __builtin_cpu_supports("pclmul");
+}
+
+#define FOLD_TARGET __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2")))
+
+FOLD_TARGET static inline __m512i fold(__m512i v, __m512i by, __m512i next)
+{
+    __m512i low = _mm512_clmulepi64_epi128(v, by, 0x00), high = _mm512_clmulepi64_epi128(v, by, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96); /* xor of the three */
+}
+
+/* `len` is at least FOLD_BYTES. */
+FOLD_TARGET static uint32_t crc_fold(uint32_t crc, const uint8_t *p, size_t len)
+{
+    __m512i v[4], by = _mm512_loadu_si512(fold_loop);
+    for (unsigned i = 0; i < 4; i++)
+        v[i] = _mm512_loadu_si512(p + 64 * i);
+    v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    for (p += FOLD_BYTES, len -= FOLD_BYTES; len >= FOLD_BYTES; p += FOLD_BYTES, len -= FOLD_BYTES)
+        for (unsigned i = 0; i < 4; i++)
+            v[i] = fold(v[i], by, _mm512_loadu_si512(p + 64 * i));
+    for (unsigned k = 0; k < 3; k++)
+        v[3] = fold(v[k], _mm512_loadu_si512(fold_register[k]), v[3]);
+    uint64_t lanes[8];
+    _mm512_storeu_si512(lanes, fold(v[3], _mm512_loadu_si512(fold_lane), _mm512_setzero_si512()));
+    __m128i last = _mm512_extracti32x4_epi32(v[3], 3);
+    uint64_t low = lanes[0] ^ lanes[2] ^ lanes[4] ^ (uint64_t)_mm_cvtsi128_si64(last);
+    uint64_t high = lanes[1] ^ lanes[3] ^ lanes[5] ^ (uint64_t)_mm_extract_epi64(last, 1);
+    return crc_hardware((uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, low), high), p, len);
+}
+#else
+static void fill_fold_constants(void)
+{
+}
 #endif
+
+static enum mr_crc32c_way best_way(size_t len)
+{
+    return can_fold && len >= 256 ? MR_CRC32C_FOLDING : has_crc32 ? MR_CRC32C_THREE_WAY : MR_CRC32C_PLAIN;
+}
+
+bool mr_crc32c_by(enum mr_crc32c_way way, uint32_t *crc, const void *data, size_t len)
+{
+    pthread_once(&tables_once, fill_tables);
+    if (way > best_way(len))
+        return false;
+#if defined(__x86_64__)
+    if (way == MR_CRC32C_FOLDING)
+        return *crc = ~crc_fold(~*crc, data, len), true;
+    if (way == MR_CRC32C_THREE_WAY)
+        return *crc = ~crc_hardware(~*crc, data, len), true;
+#endif
+    *crc = ~crc_plain(~*crc, data, len);
+    return true;
+}
 
 uint32_t mr_crc32c(uint32_t crc, const void *data, size_t len)
 {
     pthread_once(&tables_once, fill_tables);
-    crc = ~crc;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2"))
-        return ~crc_hardware(crc, data, len);
-#endif
-    return ~crc_plain(crc, data, len);
+    mr_crc32c_by(best_way(len), &crc, data, len);
+    return crc;
 }
