@@ -1,5 +1,6 @@
 /* Writing zip archives; see zip_write.h. Deflated members use zlib, because a member arrives in pieces and may be
  * larger than memory; libdeflate, which reads them back, compresses only whole buffers. */
+#include "base/crc32c.h"
 #include "format/zip_write.h"
 #include "format/zip_read.h"
 
@@ -107,7 +108,8 @@ int mr_zip_member_data(struct mr_zip_writer *z, const void *data, size_t len, st
     struct mr_zip_written *m = &z->member[z->n - 1];
     if (len == 0)
         return 0;
-    m->crc = libdeflate_crc32(m->crc, data, len);
+    size_t folded = mr_crc32_fold(&m->crc, data, len);
+    m->crc = libdeflate_crc32(m->crc, (const uint8_t *)data + folded, len - folded);
     m->bytes += len;
     return z->deflater ? run_deflate(z, data, len, 0, err) : mr_array_output_add(z->out, data, len, err);
 }
