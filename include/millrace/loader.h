@@ -45,6 +45,8 @@ enum mr_loader_flags {
     MR_LOADER_VERIFY_CONTENT = 2, /* generated sets: compare every byte with (seed, sample) */
     MR_LOADER_RAW = 4,            /* do not decode: rows hold the sample's bytes as stored (JPEG files, records) */
     MR_LOADER_DIRECT = 8,         /* bypass the page cache */
+    MR_LOADER_IN_PLACE = 16,      /* rows may start at any byte: a sample read directly into a row by a queue stays where its blocks put
+                                     it, which saves moving it to an aligned place. You lose alignment and `data` */
 };
 
 /* Called by an engine thread for each decoded sample; may change the row in place or write to it. `row` has row_bytes bytes, of
@@ -69,14 +71,18 @@ struct mr_loader_params {
     mr_loader_transform_fn *transform; /* or NULL */
     void *transform_user;
     uint64_t max_samples;       /* of this rank per epoch; 0 = all */
+    uint64_t last_epoch;        /* the caller will read the epochs up to this one in turn: the look-ahead goes on from the end of an
+                                   epoch into the next, which short epochs need. 0: each epoch is read when it is started, e.g. because
+                                   the page cache is dropped in between. A caller that does something else all the same only
+                                   loses what was read in vain */
 };
 void mr_loader_params_init(struct mr_loader_params *p);
 
 struct mr_batch {
     uint64_t epoch, index;   /* index-th batch of the epoch, from 0 (also after a resume) */
     uint32_t n;              /* rows */
-    const void *const *rows; /* where each row lies, 64-byte aligned */
-    const void *data;        /* the first row when rows lie row_bytes apart; NULL when sizes differ and rows are packed */
+    const void *const *rows; /* where each row lies, 64-byte aligned (any byte with MR_LOADER_IN_PLACE) */
+    const void *data;        /* the first row when rows lie row_bytes apart; NULL when sizes differ and rows are packed, or IN_PLACE */
     size_t row_bytes;
     const uint64_t *ids;
     const int64_t *labels;   /* MR_SAMPLE_NO_LABEL where there is none */

@@ -10,7 +10,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 #define ROW_ALIGN 64u
+#define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
 #define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
 
 void mr_loader_params_init(struct mr_loader_params *p)
@@ -23,11 +28,14 @@ void mr_loader_params_init(struct mr_loader_params *p)
 
 static void *map_slab(uint64_t bytes)
 {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (bytes <= PREFAULT_MAX ? MAP_POPULATE : 0);
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE); /* fewer faults; refused where the kernel has none */
+    /* Huge pages first, faults second: memory that is there already stays in small pages, and a direct read has to pin each of
+     * them. Both are refused by kernels that lack them, and then only cost time. */
+    madvise(p, bytes, MADV_HUGEPAGE);
+    if (bytes <= PREFAULT_MAX)
+        madvise(p, bytes, MADV_POPULATE_WRITE);
     return p;
 }
 
@@ -64,20 +72,20 @@ static void free_slot(struct mr_loader *l, struct slot *s)
     free(s->overflow);
 }
 
-void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need)
+void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack)
 {
     if (l->p.row_bytes && need > l->p.row_bytes)
         return NULL;
-    if (!l->packed && need <= l->row_bytes)
+    uint64_t room = MR_ALIGN_UP(MR_MAX(need + slack, 1u), (uint64_t)l->row_align);
+    if (!l->packed && room <= l->row_bytes)
         return s->slab + (uint64_t)row * l->row_bytes;
     if (l->packed) {
-        uint64_t room = MR_ALIGN_UP(need, (uint64_t)ROW_ALIGN);
         uint64_t at = atomic_fetch_add(&s->slab_used, room);
         if (at + room <= s->slab_bytes)
             return s->slab + at;
     }
     free(s->overflow[row]);
-    s->overflow[row] = aligned_alloc(ROW_ALIGN, MR_ALIGN_UP(MR_MAX(need, 1u), (uint64_t)ROW_ALIGN));
+    s->overflow[row] = aligned_alloc(l->row_align, room);
     return s->overflow[row];
 }
 
@@ -106,19 +114,24 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
     const struct mr_dataset_info *in = &l->info;
     uint64_t row = l->p.row_bytes;
     bool stored = (cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW);
+    bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
+    uint64_t slack = blocks ? BLOCK : 0;
+    l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
+    l->row_align = blocks ? BLOCK : ROW_ALIGN;
     if (!row && stored && in->sample_min_bytes != in->sample_max_bytes) {
         l->packed = true;
-        uint64_t mean = in->sample_bytes / in->samples + ROW_ALIGN;
+        uint64_t mean = in->sample_bytes / in->samples + slack + l->row_align;
         /* Room for an ordinary batch and one long sample; more goes into buffers of its own. */
-        *slab_bytes = MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes, 4096u);
+        *slab_bytes = MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes + slack, BLOCK);
         return 0;
     }
     if (!row && stored)
         row = in->sample_max_bytes;
     else if (!row && (rc = probe_decoded(l, &row, err)) < 0)
         return rc;
-    l->row_bytes = MR_ALIGN_UP(MR_MAX(row, 1u), (uint64_t)ROW_ALIGN);
-    *slab_bytes = MR_ALIGN_UP(l->row_bytes * l->p.batch_size, 4096u);
+    l->row_bytes = MR_ALIGN_UP(MR_MAX(row + slack, 1u), (uint64_t)l->row_align);
+    l->row_room = l->p.row_bytes ? l->p.row_bytes : l->row_bytes;
+    *slab_bytes = MR_ALIGN_UP(l->row_bytes * l->p.batch_size, BLOCK);
     return 0;
 }
 
@@ -166,6 +179,8 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
         return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others");
     }
     l->read_ahead = ops->prefetches;
+    /* A queue pays where reads are cold: many requests in flight from few threads. */
+    l->queued = l->read_ahead && (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
     return 0;
 }
 
@@ -195,8 +210,15 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
     return 0;
 }
 
-int mr_engine_start(struct mr_loader *l, struct mr_error *err);
-void mr_engine_stop(struct mr_loader *l);
+/* What this rank reads in the epoch, or the rest of it, that the order is in. */
+static void count_epoch(const struct mr_loader *l, uint64_t *samples, uint64_t *batches)
+{
+    uint64_t left = mr_order_rank_len(l->order);
+    if (l->p.max_samples)
+        left = MR_MIN(left, l->p.max_samples);
+    *samples = l->p.drop_last_batch ? left / l->p.batch_size * l->p.batch_size : left;
+    *batches = (*samples + l->p.batch_size - 1) / l->p.batch_size;
+}
 
 static int open_all(struct mr_loader *l, struct mr_error *err)
 {
@@ -210,11 +232,7 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
         return mr_error_plain(err, MR_E_FORMAT, "data set '%s' has no samples", l->dataset_path);
     if ((rc = open_order(l, err)) || (rc = open_threads(l, err)) || (rc = alloc_slots(l, err)))
         return rc;
-    uint64_t left = mr_order_rank_len(l->order);
-    if (l->p.max_samples)
-        left = MR_MIN(left, l->p.max_samples);
-    l->n_samples = l->p.drop_last_batch ? left / l->p.batch_size * l->p.batch_size : left;
-    l->n_batches = (l->n_samples + l->p.batch_size - 1) / l->p.batch_size;
+    count_epoch(l, &l->n_samples, &l->n_batches);
     return l->read_ahead ? mr_engine_start(l, err) : 0;
 }
 
@@ -278,8 +296,8 @@ uint64_t mr_loader_samples_per_epoch(const struct mr_loader *l)
 
 /* ---- epochs ---- */
 
-/* Ends the epoch the engine is in and waits until no thread works on it (L5). */
-static void end_epoch(struct mr_loader *l)
+/* Ends the stream the engine is in and waits until no thread works on it (L5). */
+static void end_stream(struct mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->cancel, true);
@@ -290,20 +308,82 @@ static void end_epoch(struct mr_loader *l)
     l->in_epoch = false;
 }
 
-static void prepare_slot(struct mr_loader *l, uint64_t batch)
+/* Epoch of a batch of the stream, and its number there. */
+static uint64_t epoch_of(const struct stream *s, uint64_t batch, uint64_t *in_epoch)
+{
+    *in_epoch = batch;
+    if (batch < s->head_batches)
+        return s->epoch;
+    batch -= s->head_batches;
+    *in_epoch = batch % s->epoch_batches;
+    return s->epoch + 1 + batch / s->epoch_batches;
+}
+
+/* Makes the batch's slot ready to be filled. Batches come in ascending order, so the order goes from epoch to epoch once. On
+ * failure the batch has no slot, and starting its epoch says why. */
+static int prepare_slot(struct mr_loader *l, uint64_t batch)
 {
     struct slot *s = slot_of(l, batch);
-    uint64_t first = batch * l->p.batch_size;
-    uint32_t n = (uint32_t)MR_MIN((uint64_t)l->p.batch_size, l->n_samples - first);
+    uint64_t index, epoch = epoch_of(&l->stream, batch, &index), first = index * l->p.batch_size;
+    bool head = epoch == l->stream.epoch;
+    if (epoch != l->order_epoch) {
+        int rc = mr_order_set_epoch(l->order, epoch, NULL);
+        if (rc < 0)
+            return rc;
+        l->order_epoch = epoch;
+    }
+    s->n = (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
     forget_overflow(l, s);
-    s->batch = (struct mr_batch){.epoch = l->epoch, .index = l->first_batch + batch, .n = n, .rows = s->rows,
-                                 .data = l->packed ? NULL : s->slab, .row_bytes = l->row_bytes, .ids = s->ids,
+    s->batch = (struct mr_batch){.epoch = epoch, .index = (head ? l->first_batch : 0) + index, .n = s->n, .rows = s->rows,
+                                 .data = l->packed || l->in_place ? NULL : s->slab, .row_bytes = l->row_bytes, .ids = s->ids,
                                  .labels = s->labels, .bytes = s->bytes};
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
-    mr_order_get(l->order, first, s->ids, n);
-    atomic_store(&s->left, n);
+    mr_order_get(l->order, first, s->ids, s->n);
+    atomic_store(&s->left, s->n);
+    return 0;
+}
+
+/* The stream that starts with the order's epoch and position. */
+static void plan_stream(struct mr_loader *l, uint64_t epoch, uint64_t epoch_samples, uint64_t epoch_batches)
+{
+    struct stream *s = &l->stream;
+    uint64_t more = l->read_ahead && epoch < l->p.last_epoch && epoch_batches ? l->p.last_epoch - epoch : 0, tail;
+    *s = (struct stream){.epoch = epoch, .epoch_samples = epoch_samples, .epoch_batches = epoch_batches};
+    count_epoch(l, &s->head_samples, &s->head_batches);
+    s->samples = s->head_samples;
+    s->batches = s->head_batches;
+    if (more && !__builtin_mul_overflow(more, epoch_samples, &tail) && tail < UINT64_MAX / 2) { /* beyond: nobody lives to see it */
+        s->samples += tail;
+        s->batches += more * epoch_batches;
+    }
+}
+
+/* Hands the stream to the engine. */
+static void start_stream(struct mr_loader *l)
+{
+    uint64_t slots = MR_MIN((uint64_t)l->n_slots, l->stream.batches), ready = 0;
+    l->delivered = l->released = l->base = 0;
+    pthread_mutex_lock(&l->lock);
+    while (l->read_ahead && ready < slots && prepare_slot(l, ready) == 0)
+        ready++;
+    atomic_store(&l->next_ticket, 0);
+    atomic_store(&l->slot_limit, ready);
+    atomic_store(&l->cancel, false);
+    l->ready_count = 0;
+    l->ready_seen_ns = mr_now_ns();
+    l->generation++;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* The engine is in this epoch already: it was announced, the one before is read to its end, and nothing else was asked for. */
+static bool goes_on(const struct mr_loader *l, uint64_t epoch)
+{
+    return l->in_epoch && !l->failed && !l->resume_position && epoch == l->epoch + 1 &&
+           l->delivered - l->base == l->n_batches && l->delivered < l->stream.batches &&
+           l->delivered < atomic_load(&l->slot_limit);
 }
 
 int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *err)
@@ -311,36 +391,33 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     if (l->delivered != l->released)
         return mr_error_plain(err, MR_E_USAGE, "%llu batches of the last epoch have not been released",
                               (unsigned long long)(l->delivered - l->released));
-    end_epoch(l);
+    if (goes_on(l, epoch)) {
+        l->base = l->delivered;
+        l->epoch = epoch;
+        l->first_batch = l->first_position = 0;
+        l->n_samples = l->stream.epoch_samples;
+        l->n_batches = l->stream.epoch_batches;
+        return 0;
+    }
+    end_stream(l);
+    uint64_t epoch_samples, epoch_batches;
     int rc = mr_order_set_epoch(l->order, epoch, err);
-    l->first_position = l->resume_position && l->resume_epoch == epoch ? l->resume_position : 0;
-    if (!rc && l->first_position)
-        rc = mr_order_seek(l->order, l->first_position, err);
     if (rc)
+        return rc;
+    count_epoch(l, &epoch_samples, &epoch_batches);
+    l->order_epoch = epoch;
+    l->first_position = l->resume_position && l->resume_epoch == epoch ? l->resume_position : 0;
+    if (l->first_position && (rc = mr_order_seek(l->order, l->first_position, err)))
         return rc;
     l->resume_position = 0;
     l->epoch = epoch;
     l->first_batch = l->first_position / ((uint64_t)l->p.batch_size * l->p.order.world);
-    uint64_t left = mr_order_rank_len(l->order);
-    if (l->p.max_samples)
-        left = MR_MIN(left, l->p.max_samples);
-    l->n_samples = l->p.drop_last_batch ? left / l->p.batch_size * l->p.batch_size : left;
-    l->n_batches = (l->n_samples + l->p.batch_size - 1) / l->p.batch_size;
-    l->delivered = l->released = 0;
+    plan_stream(l, epoch, epoch_samples, epoch_batches);
+    l->n_samples = l->stream.head_samples;
+    l->n_batches = l->stream.head_batches;
     l->failed = false;
-    pthread_mutex_lock(&l->lock);
-    uint64_t slots = MR_MIN((uint64_t)l->n_slots, l->n_batches);
-    for (uint64_t b = 0; b < slots; b++)
-        prepare_slot(l, b);
-    atomic_store(&l->next_ticket, 0);
-    atomic_store(&l->slot_limit, slots);
-    atomic_store(&l->cancel, false);
-    l->ready_count = 0;
-    l->ready_seen_ns = mr_now_ns();
     l->in_epoch = true;
-    l->generation++;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
+    start_stream(l);
     return 0;
 }
 
@@ -383,7 +460,7 @@ void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, i
 static void read_batch_here(struct mr_loader *l, uint64_t batch)
 {
     struct slot *s = slot_of(l, batch);
-    prepare_slot(l, batch);
+    prepare_slot(l, batch); /* cannot fail: the order is in this epoch */
     for (uint32_t row = 0; row < s->batch.n && !atomic_load(&l->stop); row++)
         mr_loader_read_row(&l->threads[0], batch, row, s->ids[row]);
 }
@@ -406,7 +483,7 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
         return mr_error_plain(err, MR_E_USAGE, "no epoch has been started");
     if (l->failed)
         return mr_error_plain(err, MR_E_USAGE, "a batch of this epoch failed; start the epoch again");
-    if (l->delivered == l->n_batches)
+    if (l->delivered - l->base == l->n_batches)
         return 0;
     struct slot *s = slot_of(l, l->delivered);
     if (l->delivered - l->released >= l->n_slots)
@@ -439,17 +516,14 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
 /* Batches may be given back in any order, but a slot is reused only when all before it are back, so that slots follow batches. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 {
+    uint64_t limit = atomic_load(&l->slot_limit), before = limit;
     b->n = 0; /* marks it */
-    uint64_t limit = atomic_load(&l->slot_limit);
     while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0) {
         l->released++;
-        uint64_t next = l->released + l->n_slots - 1;
-        if (l->read_ahead && next < l->n_batches) {
-            prepare_slot(l, next);
-            limit = next + 1;
-        }
+        if (l->read_ahead && limit == l->released + l->n_slots - 1 && limit < l->stream.batches && prepare_slot(l, limit) == 0)
+            limit++;
     }
-    if (limit == atomic_load(&l->slot_limit))
+    if (limit == before)
         return;
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->slot_limit, limit);
@@ -461,7 +535,7 @@ void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 
 void mr_loader_get_state(const struct mr_loader *l, struct mr_loader_state *out)
 {
-    uint64_t samples = MR_MIN(l->delivered * l->p.batch_size, l->n_samples);
+    uint64_t samples = MR_MIN((l->delivered - l->base) * l->p.batch_size, l->n_samples);
     *out = (struct mr_loader_state){.epoch = l->epoch, .position = l->first_position + samples * l->p.order.world,
                                     .seed = l->p.order.seed, .samples = l->info.samples, .order_version = MR_ORDER_VERSION};
 }

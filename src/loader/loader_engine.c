@@ -1,4 +1,4 @@
-/* The loader's engine threads: each takes the next sample of the epoch (a ticket), waits until its batch has a slot, reads and
+/* The loader's engine threads: each takes the next sample of the stream (a ticket), waits until its batch has a slot, reads and
  * decodes it into its row. Tickets are given out in order by one atomic counter, in small runs when samples are small, so the
  * counter is not a bottleneck and no batch waits behind a later one (L2).
  *
@@ -10,9 +10,6 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
-
-int mr_engine_start(struct mr_loader *l, struct mr_error *err);
-void mr_engine_stop(struct mr_loader *l);
 
 bool mr_loader_ended(const struct mr_loader *l)
 {
@@ -54,7 +51,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     }
     if (l->p.transform) {
         uint64_t start = mr_now_ns();
-        bytes = l->p.transform(l->p.transform_user, l->epoch, id, at, cap, sample->bytes);
+        bytes = l->p.transform(l->p.transform_user, s->batch.epoch, id, at, cap, sample->bytes);
         atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
         if (bytes < 0)
             return mr_error_plain(err, (int)bytes, "the transform refused sample %llu", (unsigned long long)id);
@@ -71,7 +68,7 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
 {
     struct mr_loader *l = t->loader;
     unsigned flags = l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
-    uint64_t need = l->row_bytes;
+    uint64_t need = l->row_room;
     if (l->packed) {
         struct mr_manifest_pos pos;
         int rc = mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, err);
@@ -80,7 +77,7 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
         need = pos.ref.raw.length;
     }
     for (int attempt = 0;; attempt++) {
-        *at = mr_loader_row(l, s, row, need);
+        *at = mr_loader_row(l, s, row, need, 0);
         *cap = need;
         if (!*at && l->p.row_bytes)
             return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
@@ -138,19 +135,19 @@ static uint64_t ticket_run(const struct mr_loader *l)
     return MR_MAX(1u, MR_MIN(by_size, l->p.batch_size / (2u * l->n_threads)));
 }
 
-static void run_epoch(struct engine_thread *t)
+static void run_stream(struct engine_thread *t)
 {
     struct mr_loader *l = t->loader;
     uint64_t run = ticket_run(l);
     for (;;) {
         uint64_t first = atomic_fetch_add(&l->next_ticket, run);
-        if (first >= l->n_samples)
+        if (first >= l->stream.samples)
             return;
-        for (uint64_t k = first; k < MR_MIN(first + run, l->n_samples); k++) {
-            uint64_t batch = k / l->p.batch_size;
+        for (uint64_t k = first; k < MR_MIN(first + run, l->stream.samples); k++) {
+            uint32_t row;
+            uint64_t batch = stream_batch(l, k, &row);
             if (!mr_loader_wait_slot(t, batch))
                 return;
-            uint32_t row = (uint32_t)(k % l->p.batch_size);
             mr_loader_read_row(t, batch, row, slot_of(l, batch)->ids[row]);
         }
     }
@@ -163,7 +160,7 @@ static void *engine_main(void *arg)
     uint64_t seen = 0;
     pthread_mutex_lock(&l->lock);
     while (!atomic_load(&l->stop)) {
-        if (l->generation == seen || atomic_load(&l->cancel)) { /* between epochs the order may be changing (L5) */
+        if (l->generation == seen || atomic_load(&l->cancel)) { /* between streams the order may be changing (L5) */
             pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
@@ -173,22 +170,16 @@ static void *engine_main(void *arg)
         if (t->queue)
             mr_queue_reader_run(t->queue);
         else
-            run_epoch(t);
+            run_stream(t);
         atomic_store(&t->cpu_ns, thread_cpu_ns());
         pthread_mutex_lock(&l->lock);
         if (--l->busy_threads == 0)
             pthread_cond_broadcast(&l->quiet);
     }
     pthread_mutex_unlock(&l->lock);
+    if (t->queue)
+        mr_queue_reader_leave(t->queue);
     return NULL;
-}
-
-/* Queued reading pays where reads are cold: many requests in flight from few threads. */
-static bool wants_queue(const struct mr_loader *l)
-{
-    if (l->p.io == MR_LOADER_IO_AUTO)
-        return (l->p.flags & MR_LOADER_DIRECT) != 0;
-    return l->p.io == MR_LOADER_IO_QUEUE;
 }
 
 int mr_engine_start(struct mr_loader *l, struct mr_error *err)
@@ -196,7 +187,7 @@ int mr_engine_start(struct mr_loader *l, struct mr_error *err)
     unsigned depth = l->p.queue_depth ? l->p.queue_depth : 32;
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
-        if (wants_queue(l)) {
+        if (l->queued) {
             int rc = mr_queue_reader_create(t, MR_MAX(1u, (depth + l->n_threads - 1) / l->n_threads), &t->queue, err);
             if (rc)
                 return rc;

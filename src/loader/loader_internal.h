@@ -9,12 +9,22 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Epochs are read as one stream: what is left of the first, then whole ones up to the last that the caller announced. Batches
+ * and samples (tickets) are numbered through, so the look-ahead crosses the border like any other place. */
+struct stream {
+    uint64_t epoch;                         /* the first one's number */
+    uint64_t head_samples, head_batches;    /* of this rank in the first epoch */
+    uint64_t epoch_samples, epoch_batches;  /* in every later one */
+    uint64_t samples, batches;              /* in all of it; saturated */
+};
+
 /* One batch in the making or in the consumer's hands. */
 struct slot {
     struct mr_batch batch; /* what next() hands out; first member */
     uint8_t *slab;
     uint64_t slab_bytes;
     _Atomic uint64_t slab_used; /* packed rows: bump pointer */
+    uint32_t n;                 /* rows of the batch in it (batch.n is the consumer's mark) */
     const void **rows;
     uint64_t *ids, *bytes;
     int64_t *labels;
@@ -42,8 +52,12 @@ struct mr_loader {
     struct mr_dataset_info info;
     struct mr_order *order;
     bool read_ahead;
+    bool queued;           /* engine threads read through queues */
     bool packed;           /* rows of differing sizes one behind the other */
     uint64_t row_bytes;    /* stride when not packed */
+    uint64_t row_room;     /* bytes offered to a sample whose size is not known beforehand */
+    unsigned row_align;    /* of the place of a row: a block when direct reads go there */
+    bool in_place;         /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     struct slot *slots;
     struct engine_thread *threads; /* threads[0] also serves the consumer's own reads (naive) */
@@ -51,18 +65,22 @@ struct mr_loader {
     pthread_mutex_t lock;
     pthread_cond_t work, ready, quiet;
     atomic_bool stop;           /* ends everything */
-    atomic_bool cancel;         /* ends the epoch */
-    uint64_t generation;        /* lock: epochs started */
-    unsigned busy_threads;      /* lock: threads inside the current epoch */
+    atomic_bool cancel;         /* ends the stream */
+    uint64_t generation;        /* lock: streams started */
+    unsigned busy_threads;      /* lock: threads inside the current stream */
 
+    struct stream stream;          /* changes only between streams (L5) */
+    _Atomic uint64_t next_ticket;  /* next sample of the stream to be given out */
+    _Atomic uint64_t slot_limit;   /* batches [0, slot_limit) have a slot; raised by release */
+
+    /* The consumer's alone. */
     uint64_t epoch, resume_epoch, resume_position;
     uint64_t first_batch;       /* index of the first batch after a resume */
     uint64_t first_position;    /* global position where this epoch started */
-    uint64_t n_batches, n_samples; /* of this rank in the rest of the epoch */
-    _Atomic uint64_t next_ticket;  /* next sample of the epoch to be given out */
-    _Atomic uint64_t slot_limit;   /* batches [0, slot_limit) have a slot; raised by release */
-    uint64_t delivered;         /* batches handed out in this epoch */
-    uint64_t released;
+    uint64_t base;              /* batch of the stream with which this epoch starts */
+    uint64_t n_batches, n_samples; /* of this rank in (the rest of) the epoch */
+    uint64_t order_epoch;       /* the epoch the order is in: that of the last batch prepared */
+    uint64_t delivered, released; /* batches of the stream */
     bool in_epoch, failed;
 
     /* Statistics of the consumer's side. */
@@ -77,9 +95,23 @@ static inline struct slot *slot_of(struct mr_loader *l, uint64_t batch)
     return &l->slots[batch % l->n_slots];
 }
 
-/* Where a sample of `need` bytes goes: the row's place, or a buffer of its own when it does not fit. NULL: out of memory
- * or beyond row_bytes. */
-void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need);
+/* Which batch and row of the stream sample k is. */
+static inline uint64_t stream_batch(const struct mr_loader *l, uint64_t k, uint32_t *row)
+{
+    const struct stream *s = &l->stream;
+    uint64_t batch = 0;
+    if (k >= s->head_samples) {
+        k -= s->head_samples;
+        batch = s->head_batches + k / s->epoch_samples * s->epoch_batches;
+        k %= s->epoch_samples;
+    }
+    *row = (uint32_t)(k % l->p.batch_size);
+    return batch + k / l->p.batch_size;
+}
+
+/* Where a sample of `need` bytes goes, with `slack` bytes around it for the blocks that a direct read takes: the row's place, or
+ * a buffer of its own when it does not fit. NULL: out of memory or beyond row_bytes. */
+void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack);
 /* The row is there: counts it and wakes the consumer when it was the last. */
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch);
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err);
@@ -88,15 +120,21 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
 /* Everything after the payload is in memory: verify, transform, label. */
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
                          const struct mr_sample *sample, struct mr_error *err);
-/* Waits until `batch` has a slot; false when the epoch ends first. */
+/* Waits until `batch` has a slot; false when the stream ends first. */
 bool mr_loader_wait_slot(struct engine_thread *t, uint64_t batch);
 bool mr_loader_ended(const struct mr_loader *l);
+
+/* Engine threads (loader_engine.c). */
+int mr_engine_start(struct mr_loader *l, struct mr_error *err);
+void mr_engine_stop(struct mr_loader *l);
 
 /* Queued reading (loader_queue.c): keeps many requests in flight from one thread. */
 struct queue_reader;
 int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue_reader **out, struct mr_error *err);
 void mr_queue_reader_free(struct queue_reader *q);
-/* Works through tickets until the epoch ends. */
+/* Works through tickets until the stream ends. */
 void mr_queue_reader_run(struct queue_reader *q);
+/* Gives the store's queue back; by the thread that ran. */
+void mr_queue_reader_leave(struct queue_reader *q);
 
 #endif

@@ -1,15 +1,21 @@
-/* Queued reading: one thread keeps `depth` samples in flight through the store's queue and decodes what comes back. This is what
- * cold storage needs: queue depth, not threads.
+/* Queued reading: one thread keeps `depth` requests in flight through the store's queue and finishes the samples that come
+ * back. This is what cold storage needs: queue depth, not threads.
  *
- *   take ticket ──> plan ──> submit ┐
- *        ^                          ├── store queue (io_uring or worker threads)
- *        └── decode into row <── reap┘
+ *   take ticket ──> plan ──> pieces ──> submit ┐
+ *        ^                                     ├── store queue (io_uring or worker threads)
+ *        └── finish the row <── last piece <── reap
  *
- * A sample of one range is read in one request, aligned so that direct I/O needs no second copy in the store; a sample of
- * several ranges, or of a file that must be unpacked as a whole, is read with direct calls in between.
+ * A sample that needs no decoding is read straight into its row. Direct reads take whole blocks, so the row has room for the
+ * blocks around the sample; it is moved to the row's start afterwards, or stays where it is (MR_LOADER_IN_PLACE). Others are read
+ * into a buffer and decoded from there. A sample of several ranges, or of a file that must be unpacked as a whole, is
+ * read with direct calls in between.
  *
- * Invariants: Q1 a request's buffer and path stay put while it is in flight. Q2 an object is closed only when no request uses it.
- * Q3 on return nothing is in flight. */
+ * Nothing here waits for a batch: pieces of the next batches are in flight while the last rows of this one arrive, and all
+ * that is ready goes to the store in one submission.
+ *
+ * Invariants: Q1 a request's place and path stay put while a piece of it is in flight. Q2 an object is closed only when no request
+ * uses it. Q3 on return nothing is in flight. Q4 a request is in one place: free list, current (not yet issued to its end), or in
+ * flight with pieces > 0. */
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 
@@ -20,24 +26,39 @@
 #define ALIGN 4096u
 #define OBJECTS 64u
 #define NO_FILE UINT64_MAX
+#define PIECE_MAX ((uint64_t)1 << 30)
 
 struct cached_object {
     struct mr_object *object;
     uint64_t file, used;
-    unsigned in_flight;
+    unsigned users;
 };
 
+/* One sample. */
 struct request {
-    struct mr_io io;
     uint64_t batch, id;
     uint32_t row;
     struct mr_manifest_pos pos;
     struct mr_extent extent;
+    uint64_t from, to;  /* what is read of the file: the extent, in blocks when direct */
+    uint64_t issued;    /* [from, issued) has been given to pieces */
+    uint64_t end;       /* the file ends here, as far as short reads have told */
+    unsigned pieces;    /* in flight or pending */
+    int code;           /* first failure */
+    struct mr_error error;
+    uint8_t *at;        /* where `from` goes: the row's place or buf */
+    bool in_row;
     uint8_t *buf;
     size_t cap;
     struct cached_object *object; /* or NULL: READ_PATH */
     char path[2 * MR_NAME_MAX];
     struct request *next_free;
+};
+
+struct piece {
+    struct mr_io io; /* its user is the piece */
+    struct request *request;
+    struct piece *next_free;
 };
 
 struct queue_reader {
@@ -46,12 +67,16 @@ struct queue_reader {
     struct mr_ioq *ioq;
     struct mr_decoder *decoder;
     unsigned depth, in_flight, n_pending;
-    struct mr_io **pending; /* prepared, not submitted yet: one submission for several requests */
-    struct request *requests, *free_list;
-    struct mr_io **batch_ios;
+    struct mr_io **pending; /* prepared, not submitted yet: one submission for several */
+    struct mr_io **reaped;
+    struct request *requests, *free_requests, *current;
+    struct piece *pieces, *free_pieces;
     struct cached_object objects[OBJECTS];
     uint64_t tick, read_ns, decode_ns;
+    uint64_t n_files, cost_layout; /* layout that `cost` is about */
+    struct mr_read_cost cost;
     unsigned plan_flags, open_flags;
+    bool scattered; /* neighbours in the order lie in different files */
 };
 
 int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue_reader **out, struct mr_error *err)
@@ -59,22 +84,30 @@ int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue
     struct queue_reader *q = calloc(1, sizeof(*q));
     if (!q)
         return mr_error_set(err, -ENOMEM, "cannot make a queue");
+    const struct mr_loader *l = t->loader;
+    enum mr_order_mode mode = mr_order_mode_of(l->order);
     q->thread = t;
     q->depth = depth;
-    q->store = mr_dataset_store(t->loader->dataset);
-    q->open_flags = t->loader->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0;
-    q->plan_flags = t->loader->p.flags & MR_LOADER_VERIFY ? MR_READ_VERIFY : 0;
+    q->store = mr_dataset_store(l->dataset);
+    q->n_files = l->info.files;
+    q->cost_layout = NO_FILE;
+    q->scattered = mode != MR_ORDER_SEQUENTIAL && mode != MR_ORDER_FILE;
+    q->open_flags = l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0;
+    q->plan_flags = l->p.flags & MR_LOADER_VERIFY && !(l->p.flags & MR_LOADER_RAW) ? MR_READ_VERIFY : 0;
     q->decoder = mr_decoder_create();
     q->requests = calloc(depth, sizeof(*q->requests));
-    q->batch_ios = calloc(depth, sizeof(*q->batch_ios));
-    q->pending = calloc(depth, sizeof(*q->pending));
-    if (!q->decoder || !q->requests || !q->batch_ios || !q->pending) {
+    q->pieces = calloc(depth, sizeof(*q->pieces));
+    q->pending = calloc(depth, sizeof(struct mr_io *));
+    q->reaped = calloc(depth, sizeof(struct mr_io *));
+    if (!q->decoder || !q->requests || !q->pieces || !q->pending || !q->reaped) {
         mr_queue_reader_free(q);
         return mr_error_set(err, -ENOMEM, "cannot make a queue of %u requests", depth);
     }
     for (unsigned i = 0; i < depth; i++) {
-        q->requests[i].next_free = q->free_list;
-        q->free_list = &q->requests[i];
+        q->requests[i].next_free = q->free_requests;
+        q->free_requests = &q->requests[i];
+        q->pieces[i].next_free = q->free_pieces;
+        q->free_pieces = &q->pieces[i];
     }
     *out = q;
     return 0;
@@ -90,39 +123,46 @@ void mr_queue_reader_free(struct queue_reader *q)
         free(q->requests[i].buf);
     mr_decoder_free(q->decoder);
     free(q->requests);
-    free(q->batch_ios);
+    free(q->pieces);
     free(q->pending);
+    free(q->reaped);
     free(q);
 }
 
-/* An open object for a file of several samples; NULL with *rc = 0 when all are in use and the caller must reap first. */
-static struct cached_object *get_object(struct queue_reader *q, uint64_t file, int *rc, struct mr_error *err)
+void mr_queue_reader_leave(struct queue_reader *q)
 {
-    struct cached_object *oldest = NULL;
-    *rc = 0;
+    if (q->ioq)
+        q->store->ops->ioq_free(q->ioq);
+    q->ioq = NULL;
+}
+
+/* ---- planning ---- */
+
+/* The file's object when it is open; else NULL, and in *oldest the entry that may be replaced, if any. */
+static struct cached_object *find_object(struct queue_reader *q, uint64_t file, struct cached_object **oldest)
+{
+    *oldest = NULL;
     for (unsigned i = 0; i < OBJECTS; i++) {
         struct cached_object *o = &q->objects[i];
-        if (o->object && o->file == file) {
-            o->used = ++q->tick;
+        if (o->object && o->file == file)
             return o;
-        }
-        if (o->in_flight == 0 && (!oldest || o->used < oldest->used))
-            oldest = o;
+        if (o->users == 0 && (!*oldest || o->used < (*oldest)->used))
+            *oldest = o;
     }
-    if (!oldest)
-        return NULL;
-    mr_object_close(oldest->object, NULL); /* read only: nothing can be lost */
-    *oldest = (struct cached_object){.file = NO_FILE};
+    return NULL;
+}
+
+static int open_object(struct queue_reader *q, struct cached_object *o, uint64_t file, struct mr_error *err)
+{
     char path[2 * MR_NAME_MAX];
-    *rc = mr_dataset_file_path(q->thread->loader->dataset, file, path, err);
-    if (*rc >= 0)
-        *rc = mr_object_open(q->store, path, MR_OBJ_READ | q->open_flags, &oldest->object, err);
-    if (*rc < 0)
-        return NULL;
-    *rc = 0;
-    oldest->file = file;
-    oldest->used = ++q->tick;
-    return oldest;
+    mr_object_close(o->object, NULL); /* read only: nothing can be lost */
+    *o = (struct cached_object){.file = NO_FILE};
+    int rc = mr_dataset_file_path(q->thread->loader->dataset, file, path, err);
+    if (rc >= 0)
+        rc = mr_object_open(q->store, path, MR_OBJ_READ | q->open_flags, &o->object, err);
+    if (rc >= 0)
+        o->file = file;
+    return rc < 0 ? rc : 0;
 }
 
 static int grow(struct request *r, uint64_t bytes, struct mr_error *err)
@@ -139,71 +179,152 @@ static int grow(struct request *r, uint64_t bytes, struct mr_error *err)
     return 0;
 }
 
-enum prepared { PREPARED, PREPARED_DIRECT, PREPARED_LATER }; /* queued; read with direct calls; reap first */
+static int know_cost(struct queue_reader *q, uint64_t file, struct mr_error *err)
+{
+    const struct mr_dataset *ds = q->thread->loader->dataset;
+    uint64_t id = mr_manifest_file_layout_id(mr_dataset_manifest(ds), file);
+    if (MR_LIKELY(id == q->cost_layout))
+        return 0;
+    q->cost_layout = NO_FILE;
+    int rc = mr_dataset_file_cost(ds, file, &q->cost, err);
+    if (rc >= 0)
+        q->cost_layout = id;
+    return rc < 0 ? rc : 0;
+}
+
+enum planned { PLANNED, PLANNED_DIRECT, PLANNED_LATER }; /* to be queued; read with direct calls; reap first */
+
+/* How a request gets at its file: through an open object, or by path, which the store opens and closes in the queue, too. */
+static int choose_object(struct queue_reader *q, struct request *r, bool one_piece, struct mr_error *err)
+{
+    struct cached_object *oldest, *o = find_object(q, r->pos.file, &oldest);
+    uint64_t first, in_file;
+    r->object = NULL;
+    if (!o && one_piece) {
+        mr_manifest_file_samples(mr_dataset_manifest(q->thread->loader->dataset), r->pos.file, &first, &in_file);
+        if (in_file == 1 || (q->n_files > OBJECTS && q->scattered)) {
+            int rc = mr_dataset_file_path(q->thread->loader->dataset, r->pos.file, r->path, err);
+            return rc < 0 ? rc : PLANNED;
+        }
+    }
+    if (!o && !oldest)
+        return PLANNED_LATER;
+    if (!o) {
+        int rc = open_object(q, oldest, r->pos.file, err);
+        if (rc < 0)
+            return rc;
+        o = oldest;
+    }
+    o->used = ++q->tick;
+    o->users++;
+    r->object = o;
+    return PLANNED;
+}
+
+static uint64_t piece_bytes(const struct queue_reader *q)
+{
+    uint64_t t = q->thread->loader->p.transfer_bytes;
+    if (!t)
+        return PIECE_MAX;
+    return MR_MIN(q->open_flags & MR_OBJ_DIRECT ? MR_MAX(t / ALIGN * ALIGN, ALIGN) : t, PIECE_MAX);
+}
+
+static int no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err)
+{
+    if (l->p.row_bytes && need > l->p.row_bytes)
+        return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
+                              (unsigned long long)need, (unsigned long long)l->p.row_bytes);
+    return mr_error_set(err, -ENOMEM, "no memory for a sample of %llu bytes", (unsigned long long)need);
+}
+
+/* Where the bytes go. */
+static int choose_place(struct queue_reader *q, struct request *r, struct mr_error *err)
+{
+    struct mr_loader *l = q->thread->loader;
+    uint64_t length = r->extent.length, blocks = r->to - r->from;
+    r->in_row = (q->cost.verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags;
+    if (r->in_row) {
+        r->at = mr_loader_row(l, slot_of(l, r->batch), r->row, length, blocks - length);
+        return r->at ? 0 : no_row(l, r->id, length, err);
+    }
+    int rc = grow(r, blocks, err);
+    r->at = r->buf;
+    return rc;
+}
 
 /* Plans the request's sample; negative on error. */
-static int prepare(struct queue_reader *q, struct request *r, struct mr_error *err)
+static int plan(struct queue_reader *q, struct request *r, struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
     const struct mr_manifest *m = mr_dataset_manifest(l->dataset);
     struct mr_layout layout;
-    struct mr_read_cost cost;
     unsigned n = 0;
     int rc = mr_manifest_locate(m, r->id, &r->pos, err);
-    if (rc < 0 || (rc = mr_dataset_file_cost(l->dataset, r->pos.file, &cost, err)) < 0)
+    if (rc < 0 || (rc = know_cost(q, r->pos.file, err)) < 0)
         return rc;
-    if (cost.access != MR_ACCESS_RANGE || l->p.transfer_bytes || (l->p.flags & MR_LOADER_RAW))
-        return PREPARED_DIRECT;
+    if (q->cost.access != MR_ACCESS_RANGE)
+        return PLANNED_DIRECT;
     mr_manifest_file_layout(m, r->pos.file, &layout);
     rc = mr_dataset_format(l->dataset)->plan(&layout, &r->pos.ref, q->plan_flags, &r->extent, 1, &n, err);
-    if (rc == MR_E_LIMIT || n != 1 || r->extent.length == 0)
-        return PREPARED_DIRECT;
+    if (rc == MR_E_LIMIT || (rc >= 0 && (n != 1 || r->extent.length == 0)))
+        return PLANNED_DIRECT;
     if (rc < 0)
         return rc;
-    uint64_t from = r->extent.offset / ALIGN * ALIGN, to = MR_ALIGN_UP(r->extent.offset + r->extent.length, (uint64_t)ALIGN);
-    if ((rc = grow(r, to - from, err)) < 0)
+    const uint64_t align = q->open_flags & MR_OBJ_DIRECT ? ALIGN : 1;
+    r->from = r->extent.offset / align * align;
+    r->to = MR_ALIGN_UP(r->extent.offset + r->extent.length, align);
+    r->issued = r->from;
+    r->end = UINT64_MAX;
+    r->code = 0;
+    r->pieces = 0;
+    rc = choose_object(q, r, r->to - r->from <= piece_bytes(q), err);
+    if (rc != PLANNED)
         return rc;
-    uint64_t first, in_file;
-    mr_manifest_file_samples(m, r->pos.file, &first, &in_file);
-    r->object = NULL;
-    r->io = (struct mr_io){.op = MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->buf, .len = to - from, .offset = from, .user = r};
-    if (in_file == 1) {
-        if ((rc = mr_dataset_file_path(l->dataset, r->pos.file, r->path, err)) < 0)
-            return rc;
-        r->io.path = r->path;
-        return PREPARED;
-    }
-    r->object = get_object(q, r->pos.file, &rc, err);
-    if (!r->object)
-        return rc < 0 ? rc : PREPARED_LATER;
-    r->object->in_flight++;
-    r->io.op = MR_IO_READ;
-    r->io.object = r->object->object;
-    return PREPARED;
+    rc = choose_place(q, r, err);
+    if (rc < 0 && r->object)
+        r->object->users--;
+    return rc < 0 ? rc : PLANNED;
 }
 
-static int decode(struct queue_reader *q, struct request *r, struct mr_error *err)
+/* ---- finishing ---- */
+
+/* The sample lies in its row's place, behind the part of its first block that belongs to something else. */
+static int finish_in_row(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
+                         struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
-    struct slot *s = slot_of(l, r->batch);
-    uint64_t skip = r->extent.offset - r->io.offset;
-    if (r->io.result < 0)
-        return mr_io_error(&r->io, err);
-    if ((uint64_t)r->io.result < skip + r->extent.length)
-        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, have %lld)",
-                              (unsigned long long)r->extent.length, (unsigned long long)r->extent.offset,
-                              (long long)r->io.result - (long long)skip);
-    struct mr_layout layout;
-    mr_manifest_file_layout(mr_dataset_manifest(l->dataset), r->pos.file, &layout);
-    uint64_t need = l->packed ? r->pos.ref.raw.length : l->row_bytes;
+    uint64_t skip = r->extent.offset - r->from, room = r->to - r->from;
+    uint8_t *raw = r->at + skip;
+    struct mr_sample_out out = {.data = raw, .bytes = r->extent.length, .label = r->pos.ref.label};
+    if (!(l->p.flags & MR_LOADER_RAW)) {
+        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, 0, raw, r->extent.length, &out, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (!l->packed && room < l->row_bytes)
+        room = l->row_bytes;
+    if (!l->in_place || out.data != raw) { /* a decoder may leave out bytes, or have made others */
+        memmove(r->at, out.data, out.bytes);
+        raw = r->at;
+    }
+    int64_t label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
+    struct mr_sample sample = {.data = raw, .bytes = out.bytes, .label = label};
+    return mr_loader_finish_row(q->thread, s, r->row, r->id, raw, room - (uint64_t)(raw - r->at), &sample, err);
+}
+
+static int finish_decoded(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
+                          struct mr_error *err)
+{
+    struct mr_loader *l = q->thread->loader;
+    uint64_t need = l->packed ? r->pos.ref.raw.length : l->row_room;
     for (int attempt = 0;; attempt++) {
-        void *at = mr_loader_row(l, s, r->row, need);
+        void *at = mr_loader_row(l, s, r->row, need, 0);
         if (!at)
-            return mr_error_plain(err, MR_E_LIMIT, "no row for a sample of %llu bytes", (unsigned long long)need);
+            return no_row(l, r->id, need, err);
         struct mr_sample_out out = {.dst = at, .dst_cap = need, .label = r->pos.ref.label};
-        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, &layout, &r->pos.ref, q->plan_flags, r->buf + skip,
-                                                       r->extent.length, &out, err);
-        if (((rc == MR_E_LIMIT) || (rc >= 0 && out.bytes > need)) && out.bytes > need && attempt == 0) {
+        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, q->plan_flags,
+                                                       r->at + (r->extent.offset - r->from), r->extent.length, &out, err);
+        if ((rc == MR_E_LIMIT || rc >= 0) && out.bytes > need && attempt == 0) {
             need = out.bytes;
             continue;
         }
@@ -217,45 +338,137 @@ static int decode(struct queue_reader *q, struct request *r, struct mr_error *er
     }
 }
 
-static void complete(struct queue_reader *q, struct request *r)
+static int finish_sample(struct queue_reader *q, struct request *r, struct slot *s, struct mr_error *err)
+{
+    struct mr_layout layout;
+    if (r->code < 0) {
+        *err = r->error;
+        return r->code;
+    }
+    mr_manifest_file_layout(mr_dataset_manifest(q->thread->loader->dataset), r->pos.file, &layout);
+    return r->in_row ? finish_in_row(q, r, s, &layout, err) : finish_decoded(q, r, s, &layout, err);
+}
+
+/* Interrupted, or shorter than it must be: direct calls try again, and say what is wrong if something is. */
+static bool came_short(const struct request *r)
+{
+    return r->code == -EINTR || r->code == -EAGAIN || (r->code == 0 && r->end < r->extent.offset + r->extent.length);
+}
+
+static void finish_row(struct queue_reader *q, struct request *r)
 {
     struct mr_loader *l = q->thread->loader;
     struct slot *s = slot_of(l, r->batch);
     struct mr_error err;
-    if (r->object)
-        r->object->in_flight--;
-    int rc = 0;
-    if (!mr_loader_ended(l)) {
-        uint64_t start = mr_now_ns();
-        rc = decode(q, r, &err);
-        q->decode_ns += mr_now_ns() - start;
-        atomic_store_explicit(&q->thread->decode_ns, q->decode_ns, memory_order_relaxed);
-        if (r->io.result > 0)
-            atomic_fetch_add(&s->read_bytes, (uint64_t)r->io.result);
-    }
-    if (rc < 0) {
-        mr_error_context(&err, "in sample %llu", (unsigned long long)r->id);
-        mr_loader_row_failed(l, s, r->batch, rc, &err);
-    } else {
+    uint64_t start = mr_now_ns();
+    int rc = finish_sample(q, r, s, &err);
+    q->decode_ns += mr_now_ns() - start;
+    atomic_store_explicit(&q->thread->decode_ns, q->decode_ns, memory_order_relaxed);
+    atomic_fetch_add(&s->read_bytes, MR_MIN(r->to, r->end) - r->from);
+    if (rc >= 0) {
         mr_loader_row_done(l, s, r->batch);
+        return;
     }
-    r->next_free = q->free_list;
-    q->free_list = r;
+    char path[2 * MR_NAME_MAX];
+    if (mr_dataset_file_path(l->dataset, r->pos.file, path, NULL) >= 0)
+        mr_error_context(&err, "in sample %llu of '%s'", (unsigned long long)r->id, path);
+    mr_loader_row_failed(l, s, r->batch, rc, &err);
 }
 
-/* Waits for at least one completion when something is in flight. */
+/* All pieces are back. */
+static void finish(struct queue_reader *q, struct request *r)
+{
+    struct mr_loader *l = q->thread->loader;
+    if (r->object)
+        r->object->users--;
+    if (mr_loader_ended(l))
+        mr_loader_row_done(l, slot_of(l, r->batch), r->batch);
+    else if (MR_UNLIKELY(came_short(r)))
+        mr_loader_read_row(q->thread, r->batch, r->row, r->id);
+    else
+        finish_row(q, r);
+    r->next_free = q->free_requests;
+    q->free_requests = r;
+}
+
+/* ---- moving ---- */
+
+/* A piece has ended, or could not be submitted. */
+static void end_piece(struct queue_reader *q, struct piece *p)
+{
+    struct request *r = p->request;
+    if (p->io.result < 0 && r->code == 0) {
+        r->code = mr_io_error(&p->io, &r->error);
+        r->issued = r->to; /* the rest need not be read */
+        q->current = q->current == r ? NULL : q->current;
+    } else if (p->io.result >= 0 && (uint64_t)p->io.result < p->io.len) {
+        r->end = MR_MIN(r->end, p->io.offset + (uint64_t)p->io.result);
+    }
+    p->next_free = q->free_pieces;
+    q->free_pieces = p;
+    if (--r->pieces == 0 && r->issued == r->to)
+        finish(q, r);
+}
+
+/* Waits for at least one completion when something is in flight. No more than a quarter at once, so that the queue is filled up
+ * before the samples of all of it have been dealt with. */
 static void reap(struct queue_reader *q)
 {
     struct mr_error err;
     uint64_t start = mr_now_ns();
-    int n = q->in_flight ? q->store->ops->ioq_reap(q->ioq, 1, q->depth, q->batch_ios, &err) : 0;
+    int n = q->in_flight ? q->store->ops->ioq_reap(q->ioq, 1, MR_MAX(q->depth / 4, 1u), q->reaped, &err) : 0;
     q->read_ns += mr_now_ns() - start;
     atomic_store_explicit(&q->thread->read_ns, q->read_ns, memory_order_relaxed);
     for (int i = 0; i < n; i++) {
         q->in_flight--;
-        complete(q, q->batch_ios[i]->user);
+        end_piece(q, q->reaped[i]->user);
     }
 }
+
+/* Submits what is prepared; if the queue refuses, the samples fail with its reason. */
+static void submit_pending(struct queue_reader *q)
+{
+    struct mr_error err;
+    unsigned n = q->n_pending;
+    int rc = n ? q->store->ops->ioq_submit(q->ioq, q->pending, n, &err) : 0;
+    q->n_pending = 0;
+    if (rc >= 0)
+        q->in_flight += n;
+    for (unsigned i = 0; rc < 0 && i < n; i++) {
+        struct piece *p = q->pending[i]->user;
+        if (p->request->code == 0) {
+            p->request->code = rc;
+            p->request->error = err;
+        }
+        p->request->issued = p->request->to;
+        q->current = q->current == p->request ? NULL : q->current;
+        p->io.result = (int64_t)p->io.len;
+        end_piece(q, p);
+    }
+}
+
+/* Gives the current request's next range to a piece. */
+static void issue_piece(struct queue_reader *q)
+{
+    struct request *r = q->current;
+    struct piece *p = q->free_pieces;
+    uint64_t len = MR_MIN(r->to - r->issued, piece_bytes(q));
+    q->free_pieces = p->next_free;
+    p->request = r;
+    p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->at + (r->issued - r->from),
+                           .len = len, .offset = r->issued, .user = p};
+    if (r->object)
+        p->io.object = r->object->object;
+    else
+        p->io.path = r->path;
+    r->issued += len;
+    r->pieces++;
+    q->pending[q->n_pending++] = &p->io;
+    if (r->issued == r->to)
+        q->current = NULL;
+}
+
+/* ---- the stream ---- */
 
 struct ticket {
     bool have;
@@ -266,97 +479,96 @@ static bool take_ticket(struct queue_reader *q, struct ticket *t)
 {
     if (!t->have) {
         t->k = atomic_fetch_add(&q->thread->loader->next_ticket, 1);
-        t->have = t->k < q->thread->loader->n_samples;
+        t->have = t->k < q->thread->loader->stream.samples;
     }
     return t->have;
 }
 
-/* Starts one sample; false when something must be reaped first. */
-static bool start_one(struct queue_reader *q, struct ticket *t)
+/* Starts the ticket's sample; false when something must be reaped first, or the stream has ended. */
+static bool start_sample(struct queue_reader *q, struct ticket *t)
 {
     struct mr_loader *l = q->thread->loader;
-    uint64_t batch = t->k / l->p.batch_size;
+    struct request *r = q->free_requests;
+    uint32_t row;
+    uint64_t batch = stream_batch(l, t->k, &row);
     if (batch >= atomic_load(&l->slot_limit) && (q->in_flight || q->n_pending))
         return false;
-    if (!mr_loader_wait_slot(q->thread, batch))
+    if (!r || !mr_loader_wait_slot(q->thread, batch))
         return false;
     struct slot *s = slot_of(l, batch);
-    struct request *r = q->free_list;
     struct mr_error err;
     r->batch = batch;
-    r->row = (uint32_t)(t->k % l->p.batch_size);
-    r->id = s->ids[r->row];
-    int rc = prepare(q, r, &err);
-    if (rc == PREPARED_LATER)
+    r->row = row;
+    r->id = s->ids[row];
+    int rc = plan(q, r, &err);
+    if (rc == PLANNED_LATER)
         return false;
     t->have = false;
-    if (rc == PREPARED_DIRECT) {
-        mr_loader_read_row(q->thread, r->batch, r->row, r->id);
-        return true;
-    }
-    if (rc < 0) {
+    if (rc == PLANNED_DIRECT) {
+        submit_pending(q); /* what is planned need not wait for it */
+        mr_loader_read_row(q->thread, batch, row, r->id);
+    } else if (rc < 0) {
+        mr_error_context(&err, "in sample %llu", (unsigned long long)r->id);
         mr_loader_row_failed(l, s, batch, rc, &err);
-        return true;
+    } else {
+        q->free_requests = r->next_free;
+        q->current = r;
     }
-    q->free_list = r->next_free;
-    q->pending[q->n_pending++] = &r->io;
     return true;
 }
 
-/* Submits what is prepared; if the queue refuses, the samples fail with its reason. */
-static void submit_pending(struct queue_reader *q)
+/* No queue can be made: every sample of ours fails with the reason. */
+static void fail_all(struct queue_reader *q, int code, const struct mr_error *err)
 {
-    struct mr_error err;
-    int rc = q->n_pending ? q->store->ops->ioq_submit(q->ioq, q->pending, q->n_pending, &err) : 0;
-    for (unsigned i = 0; rc < 0 && i < q->n_pending; i++) {
-        struct request *r = q->pending[i]->user;
-        if (r->object)
-            r->object->in_flight--;
-        mr_loader_row_failed(q->thread->loader, slot_of(q->thread->loader, r->batch), r->batch, rc, &err);
-        r->next_free = q->free_list;
-        q->free_list = r;
+    struct mr_loader *l = q->thread->loader;
+    struct ticket t = {0};
+    uint32_t row;
+    for (; take_ticket(q, &t); t.have = false) {
+        uint64_t batch = stream_batch(l, t.k, &row);
+        if (!mr_loader_wait_slot(q->thread, batch))
+            return;
+        mr_loader_row_failed(l, slot_of(l, batch), batch, code, err);
     }
-    if (rc >= 0)
-        q->in_flight += q->n_pending;
-    q->n_pending = 0;
 }
 
-/* The queue belongs to the thread that makes it, so it lives for one epoch. */
+/* Prepares pieces until the queue is full, the tickets are out or something has to come back first. */
+static bool fill(struct queue_reader *q, struct ticket *t)
+{
+    while (q->free_pieces && !mr_loader_ended(q->thread->loader)) {
+        if (q->current) {
+            issue_piece(q);
+            continue;
+        }
+        if (!take_ticket(q, t))
+            return false;
+        if (!start_sample(q, t))
+            break;
+    }
+    return true;
+}
+
+/* The queue belongs to the thread that makes it, and is kept from stream to stream. */
 void mr_queue_reader_run(struct queue_reader *q)
 {
     struct mr_loader *l = q->thread->loader;
-    struct mr_error err;
     struct ticket t = {0};
-    int rc = q->store->ops->ioq_create(q->store, q->depth, &q->ioq, &err);
-    while (!mr_loader_ended(l)) {
-        bool more = take_ticket(q, &t);
-        if (rc < 0 && more) { /* no queue: every sample of ours fails with the reason */
-            uint64_t batch = t.k / l->p.batch_size;
-            if (!mr_loader_wait_slot(q->thread, batch))
-                break;
-            t.have = false;
-            mr_loader_row_failed(l, slot_of(l, batch), batch, rc, &err);
-            continue;
-        }
-        bool blocked = !more || !q->free_list;
-        if (!blocked && q->n_pending < MR_MAX(q->depth / 4, 1u)) {
-            if (start_one(q, &t))
-                continue;
-            blocked = true;
-        }
-        submit_pending(q);
-        if (!blocked)
-            continue;
-        if (!more && q->in_flight == 0)
-            break;
-        if (q->in_flight)
-            reap(q);
+    struct mr_error err;
+    int rc = q->ioq ? 0 : q->store->ops->ioq_create(q->store, q->depth, &q->ioq, &err);
+    if (rc < 0) {
+        fail_all(q, rc, &err);
+        return;
     }
-    if (rc >= 0)
+    for (bool more = true; !mr_loader_ended(l) && (more || q->in_flight);) {
+        more = fill(q, &t);
         submit_pending(q);
+        reap(q);
+    }
+    submit_pending(q);
     while (q->in_flight) /* Q3 */
         reap(q);
-    if (rc >= 0)
-        q->store->ops->ioq_free(q->ioq);
-    q->ioq = NULL;
+    if (q->current) { /* ended between two pieces */
+        q->current->issued = q->current->to;
+        finish(q, q->current);
+        q->current = NULL;
+    }
 }

@@ -6,120 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/common.h"
-#include "base/strbuf.h"
-#include "dataset/generate.h"
+#include "loader_fixture.h"
 
-#include <millrace/dataset.h>
-#include <millrace/loader.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static char root[256];
-
-static void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev)
-{
-    struct mr_arena arena = {0};
-    struct mr_error err;
-    struct mr_gen_spec spec;
-    struct mr_gen_plan plan;
-    struct mr_store *store;
-    struct mr_gen *g;
-    char folder[512];
-    snprintf(folder, sizeof folder, "%s/%s/train", root, name);
-    assert_int_equal(mr_options_defaults(&mr_gen_spec_table, &arena, &spec, &err), 0);
-    spec.format = format;
-    spec.files = files;
-    spec.samples_per_file = per_file;
-    spec.size_bytes = size;
-    spec.size_stdev_bytes = stdev;
-    spec.labels = 10;
-    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, &err), 0);
-    assert_int_equal(mr_store_open("posix", &store, &err), 0);
-    struct mr_gen_options o = {.store = store, .folder = folder, .plan = &plan, .world = 1, .threads = 2};
-    int rc = mr_gen_open(&o, &g, &err);
-    if (!rc)
-        rc = mr_gen_prepare(g, &err);
-    if (!rc)
-        rc = mr_gen_run(g, &err);
-    if (!rc)
-        rc = mr_gen_finish(g, &err);
-    if (rc)
-        fail_msg("%s", err.message);
-    mr_gen_close(g);
-    mr_store_close(store);
-    mr_arena_done(&arena);
-}
-
-static struct mr_loader_params params(const char *name, char path[512])
-{
-    struct mr_loader_params p;
-    snprintf(path, 512, "%s/%s", root, name);
-    mr_loader_params_init(&p);
-    p.dataset = path;
-    p.batch_size = 7;
-    p.threads = 3;
-    p.lookahead = 3;
-    p.order.mode = MR_ORDER_TORCH;
-    p.order.seed = 5;
-    p.flags = MR_LOADER_VERIFY_CONTENT;
-    return p;
-}
-
-static struct mr_loader *must_open(const struct mr_loader_params *p)
-{
-    struct mr_loader *l = NULL;
-    struct mr_error err = {0};
-    if (mr_loader_open(p, &l, &err))
-        fail_msg("%s / %s", err.message, err.context);
-    return l;
-}
-
-/* Reads an epoch; appends the ids to `ids` and returns how many. */
-static uint64_t read_epoch(struct mr_loader *l, uint64_t epoch, uint64_t *ids, uint64_t stop_after)
-{
-    struct mr_error err = {0};
-    struct mr_batch *b;
-    uint64_t n = 0, batches = 0;
-    int rc = mr_loader_start_epoch(l, epoch, &err);
-    while (!rc && batches < stop_after) {
-        rc = mr_loader_next(l, &b, &err);
-        if (rc <= 0)
-            break;
-        assert_true(b->n > 0 && b->epoch == epoch);
-        for (uint32_t i = 0; i < b->n; i++) {
-            ids[n++] = b->ids[i];
-            assert_true(b->bytes[i] > 0 && b->rows[i]);
-            assert_true(b->labels[i] >= 0 && b->labels[i] < 10);
-        }
-        mr_loader_release(l, b);
-        batches++;
-        rc = 0;
-    }
-    if (rc < 0)
-        fail_msg("%s / %s", err.message, err.context);
-    return n;
-}
-
-static void check_against_order(const struct mr_loader_params *p, uint64_t samples, uint64_t epoch, const uint64_t *ids, uint64_t n)
-{
-    struct mr_order_params op = p->order;
-    struct mr_order *o;
-    struct mr_error err;
-    op.samples = samples;
-    assert_int_equal(mr_order_create(&op, &o, &err), 0);
-    assert_int_equal(mr_order_set_epoch(o, epoch, &err), 0);
-    assert_int_equal(n, mr_order_rank_len(o));
-    for (uint64_t k = 0; k < n; k++) {
-        uint64_t want;
-        mr_order_get(o, k, &want, 1);
-        assert_int_equal(ids[k], want);
-    }
-    mr_order_free(o);
-}
 
 static const struct {
     const char *name, *format;
@@ -348,14 +237,10 @@ int main(void)
         cmocka_unit_test(stop_wakes_a_waiting_consumer),
         cmocka_unit_test(transform_changes_the_row),
     };
-    snprintf(root, sizeof root, "%s/loader-test-%d", MR_BINARY_DIR, (int)getpid());
+    open_root("loader");
     for (unsigned i = 0; i < MR_ARRAY_LEN(sets); i++)
         make_set(sets[i].name, sets[i].format, sets[i].files, sets[i].per_file, sets[i].size, sets[i].stdev);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    FILE *f = popen(command, "r");
-    if (f)
-        pclose(f);
+    remove_root();
     return rc;
 }
