@@ -51,9 +51,9 @@ static void decode_jpeg(struct floor_reader *r, size_t len, uint8_t *dst)
     struct jpeg_decompress_struct *z = &r->jpeg;
     jpeg_mem_src(z, r->raw, len);
     jpeg_read_header(z, TRUE);
-    z->out_color_space = JCS_RGB;
+    z->out_color_space = z->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_start_decompress(z);
-    size_t row = (size_t)z->output_width * 3;
+    size_t row = (size_t)z->output_width * (size_t)z->output_components;
     while (z->output_scanline < z->output_height) {
         JSAMPROW rows[16];
         for (unsigned i = 0; i < 16; i++)
