@@ -22,6 +22,21 @@ void mr_yield(void)
     mr_sys0(SYS_sched_yield);
 }
 
+uint64_t mr_signals_block(void)
+{
+    /* Not the ones that the program's own instructions raise: blocked, they would end it; nor SIGSYS, by which stray calls come. */
+    const uint64_t keep_out = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGFPE - 1) |
+                              1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
+    uint64_t all = ~keep_out, before = 0;
+    mr_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(all));
+    return before;
+}
+
+void mr_signals_restore(uint64_t before)
+{
+    mr_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
+}
+
 unsigned mr_slot_index(const struct mr_slot *slot)
 {
     for (uint32_t s = 0; s < mr_process.segments; s++) {
@@ -87,6 +102,7 @@ static void thread_end(void *arg)
     (void)arg;
     if (!t->slot || t->epoch != mr_core.epoch || !mr_live.alive)
         return;
+    mr_names_abandon(); /* a thread may be cancelled anywhere */
     t->busy = 1;
     struct mr_slot *s = t->slot;
     t->slot = NULL;
@@ -113,7 +129,9 @@ static uint64_t limit_for(const struct mr_slot *s, uint64_t tail)
 
 static bool thread_begin(struct mr_tls *t)
 {
+    uint64_t signals = mr_signals_block();
     t->slot = mr_slot_claim();
+    mr_signals_restore(signals);
     if (!t->slot) {
         t->limit = 0;
         return false;
@@ -236,11 +254,48 @@ static bool have_room(struct mr_tls *t)
     return t->head < t->limit || make_room(t);
 }
 
+/* The kernel's signal frame is larger than this on every machine; the frames of our own functions are smaller. */
+#define SIGNAL_FRAME_BYTES 512
+
+static void put_in_order(struct mr_tls *t)
+{
+    if (t->slot && t->epoch == mr_core.epoch)
+        t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
+    mr_names_abandon();
+    t->busy = 0;
+}
+
+bool mr_abandoned(const void *frame)
+{
+    struct mr_tls *t = &mr_tls;
+    stack_t alternate = {.ss_flags = 0};
+    int32_t below = (int32_t)(t->busy - ((uint32_t)(uintptr_t)frame | 1)); /* how far we are below the frame that entered */
+    if (t->busy == 1 || below >= SIGNAL_FRAME_BYTES)
+        return false;
+    if (mr_sys2(SYS_sigaltstack, NULL, &alternate) == 0 && alternate.ss_flags & SS_ONSTACK)
+        return false; /* a handler on another stack: the addresses say nothing */
+    put_in_order(t);
+    return true;
+}
+
+/* A jump to a frame above the one that entered leaves the tracer for good. */
+void mr_before_jump(uintptr_t stack_pointer)
+{
+    struct mr_tls *t = &mr_tls;
+    stack_t alternate = {.ss_flags = 0};
+    if (t->busy <= 1 || !mr_live.alive)
+        return;
+    bool onstack = mr_sys2(SYS_sigaltstack, NULL, &alternate) == 0 && alternate.ss_flags & SS_ONSTACK;
+    bool within = onstack && stack_pointer - (uintptr_t)alternate.ss_sp < alternate.ss_size;
+    if (!within && (int32_t)((uint32_t)stack_pointer - t->busy) >= 0)
+        put_in_order(t);
+}
+
 void mr_flush_pending(void)
 {
     struct mr_tls *t = &mr_tls;
     while (t->pendings && !t->busy) {
-        t->busy = 1;
+        t->busy = mr_mark();
         atomic_signal_fence(memory_order_seq_cst);
         struct mr_raw r = t->pending[0];
         t->pendings--;
@@ -267,11 +322,11 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
         extras = MR_ROOM - 4;
     unsigned wides = gather_wide(t1 - t0, offset, result, wide);
     mr_raw_fill(&r, t0, t1 - t0, call, file, fd1, offset, result);
-    if (t->busy) {
+    if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {
         park(t, &r);
         return;
     }
-    t->busy = 1;
+    t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
     bool room = have_room(t);
     if (room && mr_core.call_on[call] == 2 && left_out(t->slot, call))
@@ -298,6 +353,7 @@ bool mr_enter_slow(void)
         return false;
     int keep = errno;
     bool forked = mr_core.epoch != 0;
+    uint64_t signals = mr_signals_block();
     if (!forked)
         mr_spin_lock(&lock);
     if (!mr_live.alive && !atomic_load(&mr_off)) {
@@ -309,6 +365,7 @@ bool mr_enter_slow(void)
     }
     if (!forked)
         mr_spin_unlock(&lock);
+    mr_signals_restore(signals);
     errno = keep;
     return mr_live.active;
 }

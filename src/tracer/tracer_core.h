@@ -6,7 +6,8 @@
  *  T1. A wrapper behaves as the function it wraps: same result, same errno; the program's pointers are read only after the real call
  *      has accepted them.
  *  T2. A ring slot is written by its thread only. `busy` is set around every write; a signal handler that interrupts it
- *      parks its events in `pending`, and the interrupted code stores them.
+ *      parks its events in `pending`, and the interrupted code stores them. A handler may also leave by longjmp: then the
+ *      interrupted code never goes on, and mr_abandoned() finds that out by the stack pointer kept in `busy`.
  *  T3. After any kind of fork the page `mr_live` reads as zero (MADV_WIPEONFORK), so a child never writes the parent's rings:
  *      it finds active == 0 and starts afresh. A vfork child runs in its parent's memory and is marked by `vforked`.
  *  T4. The library keeps no descriptor open, starts no thread, installs no signal handler unless asked to.
@@ -35,7 +36,7 @@ struct mr_tls {
     struct mr_slot *slot;
     uint64_t head;     /* next position to write */
     uint64_t limit;    /* go to the slow path at this position */
-    uint32_t busy;     /* inside the tracer */
+    uint32_t busy;     /* inside the tracer: mr_mark() of the frame that entered, or 1 */
     uint32_t vforked;  /* a vfork child is running on this thread */
     uint32_t epoch;    /* mr_core.epoch this state belongs to */
     uint32_t pendings;
@@ -80,6 +81,28 @@ static inline uint64_t mr_stamp(void)
     return mr_clock_stamp();
 }
 
+/* What `busy` holds: the low half of the stack pointer. */
+static inline uint32_t mr_mark(void)
+{
+    uintptr_t sp;
+#if defined(__x86_64__)
+    __asm__("mov %%rsp, %0" : "=r"(sp));
+#else
+    __asm__("mov %0, sp" : "=r"(sp));
+#endif
+    return (uint32_t)sp | 1;
+}
+
+/* With `busy` set: true if the frame that set it is gone, because a signal handler left by longjmp. The tracer's state of
+ * this thread is then put in order and `busy` is 0. `frame` is the caller's __builtin_frame_address(0). */
+MR_COLD bool mr_abandoned(const void *frame);
+/* The program jumps to a frame with this stack pointer. */
+MR_COLD void mr_before_jump(uintptr_t stack_pointer);
+MR_HIDDEN void mr_names_abandon(void);
+/* Around code that takes locks, so that no handler can leave it by longjmp. */
+MR_HIDDEN uint64_t mr_signals_block(void);
+MR_HIDDEN void mr_signals_restore(uint64_t before);
+
 /* True if the call is to be recorded. The slow form initialises, or re-initialises after a fork. */
 MR_COLD bool mr_enter_slow(void);
 static inline bool mr_enter(void)
@@ -118,7 +141,7 @@ static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
         return;
     }
-    t->busy = 1;
+    t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
     h = t->head;
     struct mr_slot *slot = t->slot;

@@ -93,8 +93,11 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
 {
     uint32_t free_lock = 0;
     bool ok = false;
-    if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1))
+    uint64_t signals = mr_signals_block();
+    if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1)) {
+        mr_signals_restore(signals);
         return false;
+    }
     mr_spin_lock(&mr_process.encode_lock);
     long fd = get_buffers() ? open_own() : -1;
     if (fd >= 0) {
@@ -112,11 +115,13 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
     }
     mr_spin_unlock(&mr_process.encode_lock);
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
+    mr_signals_restore(signals);
     return ok;
 }
 
 static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, const uint64_t *skipped)
 {
+    uint64_t signals = mr_signals_block();
     mr_spin_lock(&mr_process.encode_lock);
     long fd = get_buffers() ? open_own() : -1;
     if (fd >= 0) {
@@ -127,6 +132,7 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, cons
         mr_sys1(SYS_close, fd);
     }
     mr_spin_unlock(&mr_process.encode_lock);
+    mr_signals_restore(signals);
 }
 
 void mr_drain_all(enum mr_mrt_how how)

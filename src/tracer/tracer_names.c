@@ -124,20 +124,50 @@ static uint32_t intern_locked(uint32_t kind, const char *text, size_t len)
     return append(hash, kind, text, len);
 }
 
+static _Atomic uintptr_t owner; /* of the lock: the thread's &mr_tls, so that an abandoned one is known */
+
 /* Runs one step with busy set and the lock held; 0 when a signal handler interrupted the tracer on this thread. */
-static bool names_lock(void)
+static bool names_lock(const void *frame)
 {
-    if (mr_tls.busy)
+    uintptr_t none = 0;
+    if (mr_tls.busy && !mr_abandoned(frame))
         return false;
-    mr_tls.busy = 1;
+    mr_tls.busy = (uint32_t)(uintptr_t)frame | 1;
     atomic_signal_fence(memory_order_seq_cst);
-    mr_spin_lock(&mr_process.name_lock);
+    for (; !atomic_compare_exchange_weak_explicit(&owner, &none, (uintptr_t)&mr_tls, memory_order_acquire, memory_order_relaxed); none = 0)
+        mr_yield();
     return true;
+}
+
+/* The thread left by longjmp or cancellation while it held the lock: what was being changed is made anew from the arena. */
+void mr_names_abandon(void)
+{
+    if (atomic_load_explicit(&owner, memory_order_relaxed) != (uintptr_t)&mr_tls)
+        return;
+    struct mr_ring_header *h = mr_process.segment[0];
+    uint64_t used = atomic_load_explicit(&h->strings_used, memory_order_relaxed), at = 0;
+    uint32_t id = 0;
+    atomic_store(&cwd_known, false);
+    table = NULL; /* it may be half moved: left to the process's end */
+    table_slots = table_used = 0;
+    while (at < used) {
+        const struct mr_arena_string *s = (const void *)(arena() + at);
+        uint32_t hash = hash_text(s->text, s->len, s->kind);
+        if (table_used * 2 >= table_slots && !table_grow())
+            break; /* the names that are missing get a second id */
+        table_insert(table, table_slots, (struct entry){.hash = hash, .id = ++id, .at = at});
+        table_used++;
+        at += MR_ARENA_STRING_BYTES(s->len);
+    }
+    for (; at < used; at += MR_ARENA_STRING_BYTES(((const struct mr_arena_string *)(const void *)(arena() + at))->len))
+        id++;
+    atomic_store_explicit(&h->strings, id, memory_order_relaxed);
+    atomic_store_explicit(&owner, 0, memory_order_release);
 }
 
 static void names_unlock(void)
 {
-    mr_spin_unlock(&mr_process.name_lock);
+    atomic_store_explicit(&owner, 0, memory_order_release);
     atomic_signal_fence(memory_order_seq_cst);
     mr_tls.busy = 0;
     if (mr_tls.pendings)
@@ -146,7 +176,7 @@ static void names_unlock(void)
 
 uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
 {
-    if (!mr_live.alive || !names_lock())
+    if (!mr_live.alive || !names_lock(__builtin_frame_address(0)))
         return 0;
     uint32_t id = intern_locked(kind, text, MR_MIN(len, (size_t)65535));
     names_unlock();
@@ -201,7 +231,7 @@ uint32_t mr_path_id(int dirfd, const char *path)
     if (!path || !mr_live.alive)
         return 0;
     size_t len = strnlen(path, MR_PATH_BYTES);
-    if (!names_lock())
+    if (!names_lock(__builtin_frame_address(0)))
         return 0;
     uint32_t id;
     if (tidy(path, len) && len < MR_PATH_BYTES) {
@@ -234,7 +264,7 @@ uint32_t mr_file_resolve(int fd)
     if (n <= 0)
         return 0;
     target[n] = 0;
-    if (!names_lock())
+    if (!names_lock(__builtin_frame_address(0)))
         return 0;
     uint32_t id = intern_locked(MR_STR_PATH, target, (size_t)n);
     names_unlock();
@@ -273,7 +303,7 @@ void mr_names_reset(void)
     table_slots = table_used = 0;
     arena_present = 0;
     atomic_store(&cwd_known, false);
-    atomic_store(&mr_process.name_lock, 0);
+    atomic_store(&owner, 0);
 }
 
 /* After a fork the child has a table of strings of its own; its inherited descriptors are looked up again when used. */
