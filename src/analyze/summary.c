@@ -1,46 +1,52 @@
-/* Summary of traces. Names are made global once (functions, files); then slices of time are worked on in parallel, each worker with
- * its own counters, which are added up at the end. */
+/* Summary of traces. Names are made global once (functions, files). Then chunks are taken in the order of time, a few million events at once:
+ * first they are counted and their intervals listed, in parallel over chunks; then the intervals are united, in parallel over slices
+ * of time. Lists that reach beyond these events stay for the next round, so nothing is decoded twice. Each worker has its own
+ * counters, which are added up at the end. */
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "metrics/intervals.h"
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_EVENTS (1u << 20)
-#define DISTINCT 512 /* different sizes counted exactly per function and worker */
+#define ROUND_EVENTS (4u << 20)
+#define SLICE_EVENTS 50000u /* fewer are not worth a slice of their own */
+#define DISTINCT 4096u      /* different sizes counted exactly per function */
 
-enum set { SET_P, SET_A, SET_C, SETS };
-enum { CLASS_NONE = 0, CLASS_P = 1 << SET_P, CLASS_A = 1 << SET_A, CLASS_C = 1 << SET_C };
+enum { CLASS_NONE = 0, CLASS_P = 1 << MR_SET_P, CLASS_A = 1 << MR_SET_A, CLASS_C = 1 << MR_SET_C };
 
-struct size_counts {
-    uint64_t size[DISTINCT];
-    uint64_t count[DISTINCT];
-    unsigned n, last;
-    bool overflow;
+struct size_count {
+    uint64_t size, count; /* count 0: free */
 };
 
-/* Counters of one function in one worker. Totals that follow from others (bytes, sizes, reads and writes of all functions) are
- * computed at the end, so that an event costs few additions. */
+/* Counters of one function in one worker. */
 struct tally {
-    uint64_t count, errors, dur_ns, dur_min, dur_max;
-    struct mr_histogram *dur;  /* only its buckets are counted here */
-    struct mr_histogram *size; /* sizes beyond the exact ones */
-    struct size_counts *sizes;
+    uint64_t count, errors, bytes, dur_ns, dur_min, dur_max;
+    struct mr_histogram *dur;   /* only its buckets are counted here */
+    struct mr_histogram *size;  /* sizes that are not counted one by one */
+    uint64_t bin[MR_TALLY_BINS];
+    struct size_count *sizes;   /* hash table */
+    uint32_t slots, used, last;
+    bool spilled;               /* some sizes are in the histogram only */
 };
 
 struct worker {
     struct mr_batch batch;
     struct tally *tally; /* by function */
     struct mr_file_row *file;
-    struct mr_intervals set[SETS], lane[SETS], scratch;
-    uint64_t length[SETS], a_and_c, p_and_c;
-    uint64_t first_ns, last_ns;
+    struct mr_timeline timeline;
+    struct mr_time_split all, *group;
+    uint64_t *group_events, *group_first, *group_last;
     uint8_t *did_io, *did_compute; /* by lane */
+    /* The block being visited. */
+    struct tally *now;
+    uint32_t process;
+    uint8_t classes, mixed; /* sets its functions belong to; some belong to none */
+    bool odd, failed;       /* has events that are not counted; no memory */
 };
 
 struct job {
@@ -49,6 +55,7 @@ struct job {
     struct mr_function *function;
     uint8_t *function_class;
     size_t functions, function_cap;
+    uint32_t *owner;     /* by process: whose tables it uses */
     uint32_t **site_of;  /* by process, string id: function of a site */
     uint32_t **file_of;  /* by process, string id: global file + 1 */
     struct mr_file_row *file;
@@ -59,10 +66,20 @@ struct job {
     size_t slots, used;
     struct worker *worker;
     unsigned workers;
-    uint64_t *slice;     /* slices + 1 borders */
-    size_t slices;
     uint32_t *lane_of;   /* by chunk: number of its thread */
     uint32_t lanes;
+    uint32_t *group_of;  /* by process */
+    int32_t *group_rank;
+    uint32_t groups;
+    uint32_t *order;     /* wanted chunks by time */
+    size_t ordered;
+    struct mr_run *run;  /* of the chunks at hand */
+    size_t runs, run_cap, first_run, first_chunk;
+    uint64_t slice_from, slice_to;
+    unsigned slices;
+    pthread_mutex_t lock;
+    struct mr_intervals spare[64]; /* memory of lists to be used again; under lock */
+    unsigned spares;
     struct mr_intervals steps;
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
@@ -206,6 +223,36 @@ static int path_file(struct job *j, const struct mr_trace_string *s, uint32_t *o
     return 0;
 }
 
+struct owner {
+    const struct mr_trace_string *string;
+    uint32_t process;
+};
+
+static int by_strings(const void *a, const void *b)
+{
+    const struct owner *x = a, *y = b;
+    return x->string != y->string ? (x->string < y->string ? -1 : 1) : x->process < y->process ? -1 : x->process > y->process;
+}
+
+/* Processes can share one list of strings (ranks of a simulation, imported files): the first of them makes the tables for all. */
+static int find_owners(struct job *j)
+{
+    size_t n = j->t->processes;
+    struct owner *o = malloc((n + 1) * sizeof(*o));
+    j->owner = malloc((n + 1) * sizeof(*j->owner));
+    if (!o || !j->owner) {
+        free(o);
+        return -ENOMEM;
+    }
+    for (size_t p = 0; p < n; p++)
+        o[p] = (struct owner){j->t->process[p].string, (uint32_t)p};
+    qsort(o, n, sizeof(*o), by_strings);
+    for (size_t i = 0; i < n; i++)
+        j->owner[o[i].process] = i && o[i].string && o[i].string == o[i - 1].string ? j->owner[o[i - 1].process] : o[i].process;
+    free(o);
+    return 0;
+}
+
 /* Functions of all calls first: their index is their number; then sites and files of every process. */
 static int gather_names(struct job *j)
 {
@@ -219,10 +266,15 @@ static int gather_names(struct job *j)
     }
     j->site_of = calloc(j->t->processes + 1, sizeof(*j->site_of));
     j->file_of = calloc(j->t->processes + 1, sizeof(*j->file_of));
-    if (!j->site_of || !j->file_of)
+    if (!j->site_of || !j->file_of || find_owners(j) < 0)
         return -ENOMEM;
     for (size_t p = 0; p < j->t->processes && rc == 0; p++) {
         const struct mr_trace_process *r = &j->t->process[p];
+        if (j->owner[p] != p) {
+            j->site_of[p] = j->site_of[j->owner[p]];
+            j->file_of[p] = j->file_of[j->owner[p]];
+            continue;
+        }
         j->site_of[p] = calloc((size_t)r->strings + 1, sizeof(uint32_t));
         j->file_of[p] = calloc((size_t)r->strings + 1, sizeof(uint32_t));
         if (!j->site_of[p] || !j->file_of[p])
@@ -256,46 +308,75 @@ static int choose_files(struct job *j)
     return 0;
 }
 
-/* ---- slices ---- */
+/* ---- what is to be looked at ---- */
 
-struct span {
-    uint64_t first, count;
+static bool rank_wanted(const struct job *j, const struct mr_trace_process *p)
+{
+    return j->opt->rank < 0 || p->rank == j->opt->rank;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Groups are ranks, numbered in their order. */
+static int make_groups(struct job *j)
+{
+    const struct mr_trace *t = j->t;
+    j->group_of = calloc(t->processes + 1, sizeof(*j->group_of));
+    j->group_rank = calloc(t->processes + 1, sizeof(*j->group_rank));
+    if (!j->group_of || !j->group_rank)
+        return -ENOMEM;
+    for (size_t i = 0; i < t->processes; i++)
+        j->group_rank[i] = t->process[i].rank;
+    qsort(j->group_rank, t->processes, sizeof(*j->group_rank), by_rank);
+    for (size_t i = 0; i < t->processes; i++)
+        if (!j->groups || j->group_rank[j->groups - 1] != j->group_rank[i])
+            j->group_rank[j->groups++] = j->group_rank[i];
+    for (size_t i = 0; i < t->processes; i++) {
+        const int32_t *at = bsearch(&t->process[i].rank, j->group_rank, j->groups, sizeof(*at), by_rank);
+        j->group_of[i] = (uint32_t)(at - j->group_rank);
+    }
+    return 0;
+}
+
+struct place {
+    uint64_t first;
+    uint32_t chunk;
 };
 
 static int by_first(const void *a, const void *b)
 {
-    const struct span *x = a, *y = b;
+    const struct place *x = a, *y = b;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static int make_slices(struct job *j)
+/* Numbers the threads, and lists the chunks that filters leave in the order of time. */
+static int order_chunks(struct job *j)
 {
     const struct mr_trace *t = j->t;
-    struct span *s = malloc((t->chunks + 1) * sizeof(*s));
-    uint64_t each = MR_MAX(MR_MIN(t->events / (j->workers * 2) + 1, (uint64_t)SLICE_EVENTS), (uint64_t)200000), sum = 0;
-    j->slice = malloc((t->chunks + 2) * sizeof(*j->slice));
+    struct place *p = malloc((t->chunks + 1) * sizeof(*p));
+    j->order = malloc((t->chunks + 1) * sizeof(*j->order));
     j->lane_of = calloc(t->chunks + 1, sizeof(*j->lane_of));
-    if (!s || !j->slice || !j->lane_of) {
-        free(s);
+    if (!p || !j->order || !j->lane_of) {
+        free(p);
         return -ENOMEM;
     }
     for (size_t i = 0; i < t->chunks; i++) {
-        s[i] = (struct span){t->chunk[i].first_ns, t->chunk[i].count};
-        bool same = i && t->chunk[i].process == t->chunk[i - 1].process && t->chunk[i].tid == t->chunk[i - 1].tid;
+        const struct mr_trace_chunk *c = &t->chunk[i];
+        if (!rank_wanted(j, &t->process[c->process]))
+            continue;
+        bool same = i && j->lanes && c->process == t->chunk[i - 1].process && c->tid == t->chunk[i - 1].tid;
         j->lane_of[i] = same ? j->lanes - 1 : j->lanes++;
+        if (c->count && c->first_ns < j->to_ns && c->last_ns >= j->from_ns)
+            p[j->ordered++] = (struct place){c->first_ns, (uint32_t)i};
     }
-    qsort(s, t->chunks, sizeof(*s), by_first);
-    j->slice[0] = j->from_ns;
-    j->slices = 1;
-    for (size_t i = 0; i < t->chunks; i++) {
-        sum += s[i].count;
-        if (sum > each && s[i].first > j->slice[j->slices - 1] && s[i].first < j->to_ns) {
-            j->slice[j->slices++] = s[i].first;
-            sum = 0;
-        }
-    }
-    j->slice[j->slices] = j->to_ns;
-    free(s);
+    qsort(p, j->ordered, sizeof(*p), by_first);
+    for (size_t i = 0; i < j->ordered; i++)
+        j->order[i] = p[i].chunk;
+    free(p);
     return 0;
 }
 
@@ -308,36 +389,56 @@ static struct tally *tally_get(struct worker *w, uint32_t function)
         f->dur_min = UINT64_MAX;
         f->dur = calloc(1, sizeof(*f->dur));
         f->size = calloc(1, sizeof(*f->size));
-        f->sizes = calloc(1, sizeof(*f->sizes));
+        if (f->size)
+            mr_histogram_init(f->size);
     }
-    return f->dur && f->size && f->sizes ? f : NULL;
+    return f->dur && f->size ? f : NULL;
 }
 
-/* False when there is no room for another size. */
-static bool count_other_size(struct size_counts *s, uint64_t size)
+static uint32_t size_slot(const struct size_count *table, uint32_t slots, uint64_t size)
 {
-    for (unsigned i = 0; i < s->n; i++)
-        if (s->size[i] == size) {
-            s->count[i]++;
-            s->last = i;
-            return true;
-        }
-    if (s->n == DISTINCT) {
-        s->overflow = true;
+    uint32_t k = (uint32_t)(mr_mix64(size) & (slots - 1));
+    while (table[k].count && table[k].size != size)
+        k = (k + 1) & (slots - 1);
+    return k;
+}
+
+static bool grow_sizes(struct tally *f)
+{
+    uint32_t slots = f->slots ? f->slots * 2 : 64;
+    struct size_count *bigger = calloc(slots, sizeof(*bigger));
+    if (!bigger)
         return false;
-    }
-    s->size[s->n] = size;
-    s->count[s->n] = 1;
-    s->last = s->n++;
+    for (uint32_t i = 0; i < f->slots; i++)
+        if (f->sizes[i].count)
+            bigger[size_slot(bigger, slots, f->sizes[i].size)] = f->sizes[i];
+    free(f->sizes);
+    f->sizes = bigger;
+    f->slots = slots;
+    f->last = 0;
     return true;
 }
 
-static unsigned bucket_of(uint64_t v)
+/* Counts a size exactly while there are few different ones, in the histogram beyond. */
+static void count_size(struct tally *f, uint64_t size, uint64_t n)
 {
-    if (v < (1u << MR_HIST_SUB_BITS))
-        return (unsigned)v;
-    unsigned shift = 63 - (unsigned)__builtin_clzll(v) - MR_HIST_SUB_BITS;
-    return ((shift + 1) << MR_HIST_SUB_BITS) + (unsigned)(v >> shift & ((1u << MR_HIST_SUB_BITS) - 1));
+    if (f->used * 2 >= f->slots && f->used < DISTINCT && !grow_sizes(f)) {
+        f->spilled = true;
+        mr_histogram_add_n(f->size, size, n);
+        f->bin[mr_tally_bin(size)] += n;
+        return;
+    }
+    uint32_t k = size_slot(f->sizes, f->slots, size);
+    if (!f->sizes[k].count && f->used >= DISTINCT) {
+        f->spilled = true;
+        mr_histogram_add_n(f->size, size, n);
+        f->bin[mr_tally_bin(size)] += n;
+        return;
+    }
+    f->used += !f->sizes[k].count;
+    f->sizes[k].size = size;
+    f->sizes[k].count += n;
+    f->last = k;
 }
 
 static bool wanted(const struct job *j, uint32_t file, uint64_t start)
@@ -345,32 +446,33 @@ static bool wanted(const struct job *j, uint32_t file, uint64_t start)
     return (!j->file_wanted || j->file_wanted[file]) && (j->opt->step_from < 0 || mr_intervals_has(&j->steps, start));
 }
 
-/* One event that starts in the slice. */
-static void count_event(struct tally *f, struct mr_file_row *row, unsigned kind, uint64_t dur, int64_t result)
+static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int64_t result)
+{
+    row->calls++;
+    row->dur_ns += dur;
+    row->opens += kind == MR_EV_OPEN && result >= 0;
+    if (result > 0) {
+        row->read_bytes += kind == MR_EV_READ || kind == MR_EV_COPY ? (uint64_t)result : 0;
+        row->written_bytes += kind == MR_EV_WRITE || kind == MR_EV_COPY ? (uint64_t)result : 0;
+    }
+}
+
+static void count_event(struct tally *f, unsigned kind, uint64_t dur, int64_t result)
 {
     f->count++;
     f->dur_ns += dur;
     f->dur_min = MR_MIN(f->dur_min, dur);
     f->dur_max = MR_MAX(f->dur_max, dur);
-    f->dur->bucket[bucket_of(dur)]++;
-    if (row) {
-        row->calls++;
-        row->dur_ns += dur;
-        row->opens += kind == MR_EV_OPEN && result >= 0;
-    }
+    f->dur->bucket[mr_tally_bucket(dur)]++;
     if (result < 0) {
         f->errors++;
-    } else if (kind == MR_EV_READ || kind == MR_EV_WRITE || kind == MR_EV_COPY) {
-        struct size_counts *s = f->sizes;
+    } else if (mr_kind_moves_data(kind)) {
         uint64_t size = (uint64_t)result;
-        if (MR_LIKELY(s->n && s->size[s->last] == size))
-            s->count[s->last]++;
-        else if (!count_other_size(s, size))
-            mr_histogram_add(f->size, size);
-        if (row) {
-            row->read_bytes += kind != MR_EV_WRITE ? size : 0;
-            row->written_bytes += kind != MR_EV_READ ? size : 0;
-        }
+        f->bytes += size;
+        if (MR_LIKELY(f->slots && f->sizes[f->last].count && f->sizes[f->last].size == size))
+            f->sizes[f->last].count++;
+        else
+            count_size(f, size, 1);
     }
 }
 
@@ -382,86 +484,332 @@ static uint32_t function_of(const struct job *j, uint32_t process, unsigned call
     return j->site_of[process][id] ? j->site_of[process][id] : call;
 }
 
-static int work_chunk(struct job *j, struct worker *w, size_t chunk, uint64_t from, uint64_t to, struct mr_error *err)
+/* ---- whole blocks, by what they say themselves ---- */
+
+struct visit {
+    struct job *j;
+    struct worker *w;
+};
+
+static void visit_function(void *user, const struct mr_mrt_aggregate *a)
 {
-    const struct mr_trace_chunk *c = &j->t->chunk[chunk];
-    struct mr_batch *b = &w->batch;
-    uint64_t first = w->first_ns, last = w->last_ns;
-    uint8_t seen = 0;
-    int rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT, b, err);
-    bool filtered = j->file_wanted || j->opt->step_from >= 0;
+    struct visit *v = user;
+    struct worker *w = v->w;
+    uint32_t function = function_of(v->j, w->process, a->call, a->site);
+    uint8_t klass = v->j->function_class[function];
+    w->classes |= klass;
+    w->mixed |= !klass;
+    w->now = a->call == MR_CALL_metadata || a->call == MR_CALL_counter ? NULL : tally_get(w, function);
+    if (!w->now) {
+        w->odd |= a->call == MR_CALL_metadata || a->call == MR_CALL_counter;
+        w->failed |= !w->odd;
+        return;
+    }
+    w->now->count += a->count;
+    w->now->errors += a->errors;
+    w->now->bytes += a->bytes;
+    w->now->dur_ns += a->dur_sum;
+    w->now->dur_min = MR_MIN(w->now->dur_min, a->dur_min);
+    w->now->dur_max = MR_MAX(w->now->dur_max, a->dur_max);
+}
+
+static void visit_duration(void *user, unsigned bucket, uint64_t count)
+{
+    struct visit *v = user;
+    if (v->w->now)
+        v->w->now->dur->bucket[bucket] += count;
+}
+
+static void visit_size(void *user, uint64_t size, uint64_t count)
+{
+    struct visit *v = user;
+    if (v->w->now && count)
+        count_size(v->w->now, size, count);
+}
+
+static void visit_sizes(void *user, const struct mr_mrt_sizes *s)
+{
+    struct visit *v = user;
+    struct tally *f = v->w->now;
+    if (!f)
+        return;
+    f->spilled = true;
+    f->size->min = MR_MIN(f->size->min, s->min);
+    f->size->max = MR_MAX(f->size->max, s->max);
+    for (unsigned b = 0; b < MR_TALLY_BINS; b++)
+        f->bin[b] += s->bin[b];
+}
+
+static void visit_size_bucket(void *user, unsigned bucket, uint64_t count)
+{
+    struct visit *v = user;
+    if (!v->w->now)
+        return;
+    v->w->now->size->bucket[bucket] += count;
+    v->w->now->size->count += count;
+}
+
+static void visit_file(void *user, const struct mr_tally_file *row)
+{
+    struct visit *v = user;
+    uint32_t file = row->id < v->j->t->process[v->w->process].strings ? v->j->file_of[v->w->process][row->id] : 0;
+    if (!file)
+        return;
+    struct mr_file_row *r = &v->w->file[file - 1];
+    r->calls += row->calls;
+    r->opens += row->opens;
+    r->read_bytes += row->read_bytes;
+    r->written_bytes += row->written_bytes;
+    r->dur_ns += row->dur_ns;
+}
+
+static const struct mr_mrt_visitor visitor = {.function = visit_function, .duration = visit_duration, .size = visit_size, .sizes = visit_sizes,
+                                              .size_bucket = visit_size_bucket, .file = visit_file};
+
+/* ---- chunks ---- */
+
+/* Lists the events of a block that all belong to one set. */
+static bool list_all(const struct mr_batch *b, struct mr_intervals *list)
+{
+    struct mr_interval *item = list->item;
+    const uint64_t *start = b->c.start_ns, *end = b->c.end_ns;
+    size_t n = 0;
+    bool normal = true;
+    for (uint32_t i = 0; i < b->count; i++) {
+        /* Almost always one call after the other. */
+        if (MR_LIKELY(n && start[i] > item[n - 1].end && end[i] > start[i]))
+            item[n++] = (struct mr_interval){start[i], end[i]};
+        else
+            normal &= mr_run_append(item, &n, start[i], end[i]);
+    }
+    list->n = n;
+    return normal;
+}
+
+/* What is to be done with the events of a chunk one by one. */
+struct task {
+    bool count, rows, list, filtered;
+};
+
+/* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
+static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, const struct task *todo, struct mr_run *run, uint8_t *seen,
+                      bool *normal)
+{
+    const struct mr_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
-    uint32_t strings = j->t->process[c->process].strings;
-    for (uint32_t i = 0; i < b->count && rc == 0; i++) {
+    uint32_t strings = j->t->process[c->process].strings, group = j->group_of[c->process];
+    uint64_t first = w->group_first[group], last = w->group_last[group];
+    for (uint32_t i = 0; i < b->count; i++) {
         uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
-        if (start >= to || (end <= from && start < from))
-            continue;
         uint32_t id = b->c.file[i];
         unsigned call = b->c.call[i];
-        if (call == MR_CALL_metadata || call == MR_CALL_counter)
+        if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns) || call == MR_CALL_metadata || call == MR_CALL_counter)
             continue;
         uint32_t file = id < strings ? file_of[id] : 0;
-        if (filtered && !wanted(j, file, start))
+        if (todo->filtered && !wanted(j, file, start))
             continue;
         uint32_t function = function_of(j, c->process, call, id);
         uint8_t klass = j->function_class[function];
-        for (unsigned s = 0; klass >> s; s++)
-            if (klass & 1u << s && mr_intervals_add(&w->lane[s], MR_MAX(start, from), MR_MIN(end, to)) < 0)
-                rc = -ENOMEM;
-        seen |= klass;
-        if (start < from || rc < 0)
+        for (unsigned s = 0; todo->list && klass >> s; s++)
+            if (klass & 1u << s)
+                *normal &= mr_run_append(run->set[s].item, &run->set[s].n, start, end);
+        *seen |= klass;
+        if (start < j->from_ns)
+            continue;
+        if (todo->rows && file && mr_call_on_file(call))
+            count_row(&w->file[file - 1], j->call_kind[call], end - start, b->c.result[i]);
+        if (!todo->count)
             continue;
         struct tally *f = tally_get(w, function);
         if (!f)
-            rc = -ENOMEM;
-        else /* layers above POSIX would count a file's bytes again */
-            count_event(f, file && !(klass & CLASS_A) ? &w->file[file - 1] : NULL, j->call_kind[call], end - start, b->c.result[i]);
+            return -ENOMEM;
+        count_event(f, j->call_kind[call], end - start, b->c.result[i]);
+        w->group_events[group]++;
         first = MR_MIN(first, start);
         last = MR_MAX(last, end);
     }
-    w->first_ns = first;
-    w->last_ns = last;
-    w->did_io[j->lane_of[chunk]] |= seen & CLASS_P;
-    w->did_compute[j->lane_of[chunk]] |= (seen & CLASS_C) != 0;
-    return rc == -ENOMEM ? mr_error_set(err, rc, "cannot summarise") : rc;
+    w->group_first[group] = first;
+    w->group_last[group] = last;
+    return 0;
 }
 
-static int end_lane(struct worker *w)
+static int take_list(struct job *j, struct mr_intervals *v, size_t n)
 {
+    pthread_mutex_lock(&j->lock);
+    if (j->spares)
+        *v = j->spare[--j->spares];
+    pthread_mutex_unlock(&j->lock);
+    v->n = 0;
+    if (v->cap >= n)
+        return 0;
+    free(v->item);
+    v->cap = MR_MAX(n, (size_t)MR_BLOCK_EVENTS);
+    v->item = malloc(v->cap * sizeof(*v->item));
+    if (!v->item)
+        v->cap = 0;
+    return v->item ? 0 : -ENOMEM;
+}
+
+static void drop_list(struct job *j, struct mr_intervals *v)
+{
+    if (v->item && j->spares < MR_ARRAY_LEN(j->spare))
+        j->spare[j->spares++] = *v;
+    else
+        free(v->item);
+    *v = (struct mr_intervals){0};
+}
+
+/* Gives back what a list does not need, once it is complete: sparse lists would otherwise hold far more than they have. */
+static void trim_list(struct job *j, struct mr_intervals *v)
+{
+    if (v->n * 4 > v->cap || !v->item)
+        return;
+    struct mr_intervals small = {.n = v->n, .cap = v->n, .item = v->n ? malloc(v->n * sizeof(*small.item)) : NULL};
+    if (v->n && !small.item)
+        return;
+    if (v->n)
+        memcpy(small.item, v->item, v->n * sizeof(*small.item));
+    pthread_mutex_lock(&j->lock);
+    drop_list(j, v);
+    pthread_mutex_unlock(&j->lock);
+    *v = small;
+}
+
+/* Counts a whole block by its aggregates, if it has them. Says what is left to do. */
+static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, struct task *todo, struct mr_error *err)
+{
+    struct visit v = {j, w};
+    uint32_t group = j->group_of[c->process];
+    int covers = mr_mrt_aggregates(&c->view, &visitor, &v, err);
+    if (covers < 0)
+        return covers;
+    if (w->failed)
+        return mr_error_set(err, -ENOMEM, "cannot summarise");
+    if (!covers)
+        return 0;
+    todo->count = false;
+    todo->rows = !(covers & MR_COVERS_FILES);
+    todo->list = w->mixed || w->odd || (w->classes & (w->classes - 1));
+    w->group_events[group] += c->count;
+    w->group_first[group] = MR_MIN(w->group_first[group], c->first_ns);
+    w->group_last[group] = MR_MAX(w->group_last[group], c->last_ns);
+    return 0;
+}
+
+static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct job *j = ctx->user;
+    struct worker *w = &j->worker[ctx->thread];
+    size_t chunk = j->order[j->first_chunk + index];
+    const struct mr_trace_chunk *c = &j->t->chunk[chunk];
+    struct mr_run *run = &j->run[j->first_run + index];
+    struct task todo = {.count = true, .rows = true, .list = true, .filtered = j->file_wanted || j->opt->step_from >= 0};
+    bool whole = !c->imported && !todo.filtered && c->first_ns >= j->from_ns && c->last_ns < j->to_ns, normal = true;
+    uint8_t seen = 0;
     int rc = 0;
-    for (unsigned s = 0; s < SETS; s++) {
-        mr_intervals_normalise(&w->lane[s]);
-        if (mr_intervals_merge(&w->set[s], &w->lane[s], &w->scratch) < 0)
-            rc = -ENOMEM;
-        w->lane[s].n = 0;
+    w->classes = w->mixed = 0;
+    w->odd = w->failed = false;
+    w->process = c->process;
+    if (whole && !mr_mrt_verify(&c->view))
+        return mr_error_plain(err, MR_E_CORRUPT, "damaged events block at %llu (checksum)", (unsigned long long)c->view.offset);
+    if (whole)
+        rc = by_aggregates(j, w, c, &todo, err);
+    bool one_by_one = todo.count || todo.rows || todo.list;
+    if (rc == 0 && (one_by_one || w->classes))
+        rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0) |
+                           (whole ? MR_WANT_UNCHECKED : 0), &w->batch, err);
+    if (rc < 0)
+        return rc;
+    for (unsigned s = 0; s < MR_SETS && rc == 0; s++)
+        if (todo.list || w->classes & 1u << s)
+            rc = take_list(j, &run->set[s], c->count);
+    if (rc == 0 && one_by_one)
+        rc = go_through(j, w, c, &todo, run, &seen, &normal);
+    for (unsigned s = 0; s < MR_SETS && rc == 0 && !todo.list; s++)
+        if (w->classes & 1u << s)
+            normal &= list_all(&w->batch, &run->set[s]);
+    for (unsigned s = 0; s < MR_SETS && rc == 0; s++) {
+        if (!normal)
+            mr_intervals_normalise(&run->set[s]);
+        trim_list(j, &run->set[s]);
     }
-    return rc;
+    seen |= w->classes;
+    w->did_io[j->lane_of[chunk]] |= seen & CLASS_P;
+    w->did_compute[j->lane_of[chunk]] |= (seen & CLASS_C) != 0;
+    return rc < 0 ? mr_error_set(err, rc, "cannot summarise") : 0;
 }
 
 static int work_slice(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct job *j = ctx->user;
     struct worker *w = &j->worker[ctx->thread];
-    uint64_t from = j->slice[index], to = j->slice[index + 1];
-    int rc = 0;
-    for (unsigned s = 0; s < SETS; s++)
-        w->set[s].n = w->lane[s].n = 0;
-    for (size_t i = 0; i < j->t->chunks && rc == 0; i++) {
-        const struct mr_trace_chunk *c = &j->t->chunk[i];
-        if (i && j->lane_of[i] != j->lane_of[i - 1] && end_lane(w) < 0)
-            rc = mr_error_set(err, -ENOMEM, "cannot summarise");
-        if (rc == 0 && c->count && c->first_ns < to && c->last_ns >= from && (j->opt->rank < 0 || j->t->process[c->process].rank == j->opt->rank))
-            rc = work_chunk(j, w, i, from, to, err);
+    uint64_t span = j->slice_to - j->slice_from;
+    uint64_t from = j->slice_from + (uint64_t)((unsigned __int128)span * index / j->slices);
+    uint64_t to = j->slice_from + (uint64_t)((unsigned __int128)span * (index + 1) / j->slices);
+    int rc = mr_timeline_slice(&w->timeline, j->run, j->runs, from, to, &w->all, w->group);
+    return rc < 0 ? mr_error_set(err, rc, "cannot summarise") : 0;
+}
+
+static int by_group(const void *a, const void *b)
+{
+    const struct mr_run *x = a, *y = b;
+    return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->last_ns < y->last_ns ? -1 : x->last_ns > y->last_ns;
+}
+
+static void drop_runs(struct job *j, uint64_t before)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->runs; i++) {
+        if (j->run[i].last_ns > before) {
+            j->run[n++] = j->run[i];
+            continue;
+        }
+        for (unsigned s = 0; s < MR_SETS; s++)
+            drop_list(j, &j->run[i].set[s]);
     }
+    j->runs = n;
+}
+
+/* The next chunks in time: counts them and measures up to where the ones after them start. */
+static int work_round(struct job *j, const atomic_bool *stop, struct mr_error *err)
+{
+    uint64_t events = 0, begin = MR_MAX(j->t->chunk[j->order[j->first_chunk]].first_ns, j->from_ns);
+    size_t n = 0;
+    while (j->first_chunk + n < j->ordered && events < ROUND_EVENTS)
+        events += j->t->chunk[j->order[j->first_chunk + n++]].count;
+    if (j->runs + n > j->run_cap) {
+        size_t cap = j->runs + n + 64;
+        struct mr_run *bigger = realloc(j->run, cap * sizeof(*bigger));
+        if (!bigger)
+            return mr_error_set(err, -ENOMEM, "cannot summarise");
+        j->run = bigger;
+        j->run_cap = cap;
+    }
+    j->first_run = j->runs;
+    for (size_t i = 0; i < n; i++) {
+        const struct mr_trace_chunk *c = &j->t->chunk[j->order[j->first_chunk + i]];
+        j->run[j->runs++] = (struct mr_run){.group = j->group_of[c->process], .last_ns = c->last_ns};
+    }
+    int rc = mr_workers_run(j->workers, n, 1, work_chunk, j, stop, err);
     if (rc < 0)
         return rc;
-    if (end_lane(w) < 0)
-        return mr_error_set(err, -ENOMEM, "cannot summarise");
-    for (unsigned s = 0; s < SETS; s++)
-        w->length[s] += mr_intervals_length(&w->set[s]);
-    w->a_and_c += mr_intervals_common(&w->set[SET_A], &w->set[SET_C]);
-    w->p_and_c += mr_intervals_common(&w->set[SET_P], &w->set[SET_C]);
-    return 0;
+    j->first_chunk += n;
+    uint64_t end = j->first_chunk < j->ordered ? j->t->chunk[j->order[j->first_chunk]].first_ns : j->to_ns;
+    qsort(j->run, j->runs, sizeof(*j->run), by_group);
+    j->slice_from = MR_MIN(begin, end);
+    j->slice_to = MR_MIN(MR_MAX(end, begin), j->to_ns);
+    j->slices = (unsigned)MR_MIN(events / SLICE_EVENTS + 1, (uint64_t)j->workers * 4);
+    rc = mr_workers_run(j->workers, j->slices, 1, work_slice, j, stop, err);
+    drop_runs(j, end);
+    return rc;
+}
+
+static int work_all(struct job *j, const atomic_bool *stop, struct mr_error *err)
+{
+    int rc = 0;
+    while (rc == 0 && j->first_chunk < j->ordered)
+        rc = work_round(j, stop, err);
+    return rc;
 }
 
 /* ---- steps ---- */
@@ -494,9 +842,6 @@ static int gather_steps(struct job *j, struct mr_error *err)
 
 /* ---- adding up ---- */
 
-struct size_count {
-    uint64_t size, count;
-};
 
 static int by_size(const void *a, const void *b)
 {
@@ -518,16 +863,19 @@ static double exact_quantile(const struct size_count *s, size_t n, uint64_t tota
 /* Exact quantiles while the different sizes are few; from the histogram (within 3.2 %) otherwise. */
 static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
 {
-    struct size_count *s = malloc(j->workers * DISTINCT * sizeof(*s));
-    size_t n = 0, m = 0;
-    bool overflow = false;
+    size_t n = 0, m = 0, room = 1;
+    bool spilled = false;
+    for (unsigned k = 0; k < j->workers; k++)
+        room += j->worker[k].tally[index].used;
+    struct size_count *s = malloc(room * sizeof(*s));
     if (!s)
         return -ENOMEM;
     for (unsigned k = 0; k < j->workers; k++) {
-        const struct size_counts *c = j->worker[k].tally[index].sizes;
-        for (unsigned i = 0; c && i < c->n; i++)
-            s[n++] = (struct size_count){c->size[i], c->count[i]};
-        overflow |= c && c->overflow;
+        const struct tally *t = &j->worker[k].tally[index];
+        for (uint32_t i = 0; i < t->slots; i++)
+            if (t->sizes[i].count)
+                s[n++] = t->sizes[i];
+        spilled |= t->spilled;
     }
     qsort(s, n, sizeof(*s), by_size);
     for (size_t i = 0; i < n; i++) {
@@ -539,23 +887,27 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
     f->sizes = f->size->count;
     f->size_min = f->size->min;
     f->size_max = f->size->max;
-    f->sizes_exact = !overflow;
-    f->size_25 = overflow ? (double)mr_histogram_quantile(f->size, 0.25) : f->sizes ? exact_quantile(s, m, f->sizes, 0.25) : 0;
-    f->size_median = overflow ? (double)mr_histogram_quantile(f->size, 0.5) : f->sizes ? exact_quantile(s, m, f->sizes, 0.5) : 0;
-    f->size_75 = overflow ? (double)mr_histogram_quantile(f->size, 0.75) : f->sizes ? exact_quantile(s, m, f->sizes, 0.75) : 0;
+    f->sizes_exact = !spilled;
+    double *const to[] = {&f->size_25, &f->size_median, &f->size_75};
+    for (unsigned q = 0; q < 3 && f->sizes; q++)
+        *to[q] = spilled ? (double)mr_histogram_quantile(f->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
     free(s);
     return 0;
 }
 
 /* Puts the exact counts beside the buckets, as if every value had been added. */
-static void finish_histogram(struct tally *t)
+static void finish_tally(struct tally *t)
 {
     t->dur->count = t->count;
     t->dur->min = t->dur_min;
     t->dur->max = t->dur_max;
     t->dur->sum = (double)t->dur_ns;
-    for (unsigned i = 0; i < t->sizes->n; i++)
-        mr_histogram_add_n(t->size, t->sizes->size[i], t->sizes->count[i]);
+    for (uint32_t i = 0; i < t->slots; i++)
+        if (t->sizes[i].count) {
+            mr_histogram_add_n(t->size, t->sizes[i].size, t->sizes[i].count);
+            t->bin[mr_tally_bin(t->sizes[i].size)] += t->sizes[i].count;
+        }
+    t->size->sum = (double)t->bytes;
 }
 
 static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
@@ -571,27 +923,27 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
     f.size = mr_arena_alloc(&s->arena, sizeof(*f.size));
     if (!f.dur || !f.size)
         return -ENOMEM;
+    mr_histogram_init(f.dur);
+    mr_histogram_init(f.size);
     for (unsigned k = 0; k < j->workers; k++) {
         struct tally *t = &j->worker[k].tally[index];
         f.errors += t->errors;
         f.dur_ns += t->dur_ns;
+        f.bytes += t->bytes;
         if (t->count) {
-            finish_histogram(t);
+            finish_tally(t);
             mr_histogram_merge(f.dur, t->dur);
             mr_histogram_merge(f.size, t->size);
-            for (unsigned i = 0; i < t->sizes->n; i++)
-                f.bytes += t->sizes->size[i] * t->sizes->count[i];
         }
+        for (unsigned b = 0; b < MR_TALLY_BINS && io; b++)
+            s->size_bins[b] += t->bin[b];
     }
     for (size_t p = 0; f.call && p < j->t->processes; p++)
-        if (j->t->process[p].skipped && (j->opt->rank < 0 || j->t->process[p].rank == j->opt->rank))
+        if (j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]))
             f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
-    if (!f.sizes_exact)
-        f.bytes = (uint64_t)f.size->sum;
     s->events += f.count;
     if (io && f.sizes) { /* totals are those of POSIX: layers above it would count the same bytes again */
-        mr_histogram_merge(&s->size, f.size);
         s->read_bytes += kind != MR_EV_WRITE ? f.bytes : 0;
         s->read_calls += kind != MR_EV_WRITE ? f.sizes : 0;
         s->written_bytes += kind != MR_EV_READ ? f.bytes : 0;
@@ -643,21 +995,6 @@ static int finish_files(struct job *j, struct mr_summary *s)
     return 0;
 }
 
-static void bin_sizes(struct job *j, struct mr_summary *s)
-{
-    static const uint64_t top[9] = {100, 1024, 10240, 102400, 1u << 20, 4u << 20, 10u << 20, 100u << 20, 1u << 30};
-    for (uint32_t i = 0; i < j->functions; i++)
-        for (unsigned k = 0; k < j->workers && j->function_class[i] & CLASS_P; k++) {
-            const struct size_counts *c = j->worker[k].tally[i].sizes;
-            for (unsigned n = 0; c && n < c->n; n++) {
-                unsigned b = 0;
-                while (b < 9 && c->size[n] > top[b])
-                    b++;
-                s->size_bins[b] += c->count[n];
-            }
-        }
-}
-
 struct pair {
     uint32_t node, pid;
 };
@@ -676,7 +1013,7 @@ static int count_processes(struct job *j, struct mr_summary *s)
     if (!p)
         return -ENOMEM;
     for (size_t i = 0; i < j->t->processes; i++)
-        if (j->opt->rank < 0 || j->t->process[i].rank == j->opt->rank)
+        if (rank_wanted(j, &j->t->process[i]))
             p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid};
     qsort(p, n, sizeof(*p), by_pair);
     for (size_t i = 0; i < n; i++) {
@@ -687,27 +1024,62 @@ static int count_processes(struct job *j, struct mr_summary *s)
     return 0;
 }
 
+static void add_split(struct mr_time_split *to, const struct mr_time_split *from)
+{
+    for (unsigned n = 0; n < MR_SETS; n++)
+        to->ns[n] += from->ns[n];
+    to->a_and_c += from->a_and_c;
+    to->p_and_c += from->p_and_c;
+}
+
+/* Rows of ranks, and the whole. */
+static int finish_times(struct job *j, struct mr_summary *s)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    struct mr_time_split all = {0};
+    s->rank = mr_arena_alloc(&s->arena, (j->groups + 1) * sizeof(*s->rank));
+    if (!s->rank)
+        return -ENOMEM;
+    for (uint32_t g = 0; g < j->groups; g++) {
+        struct mr_rank_row *r = &s->rank[s->ranks];
+        uint64_t from = UINT64_MAX, to = 0;
+        *r = (struct mr_rank_row){.rank = j->group_rank[g]};
+        for (unsigned k = 0; k < j->workers; k++) {
+            const struct worker *w = &j->worker[k];
+            r->events += w->group_events[g];
+            from = MR_MIN(from, w->group_first[g]);
+            to = MR_MAX(to, w->group_last[g]);
+            add_split(&r->time, &w->group[g]);
+        }
+        r->total_ns = to > from ? to - from : 0;
+        first = MR_MIN(first, from);
+        last = MR_MAX(last, to);
+        s->ranks += r->events != 0;
+    }
+    for (unsigned k = 0; k < j->workers; k++)
+        add_split(&all, &j->worker[k].all);
+    s->total_ns = last > first ? last - first : 0;
+    s->app_io_ns = all.ns[MR_SET_A];
+    s->compute_ns = all.ns[MR_SET_C];
+    s->io_ns = all.ns[MR_SET_P];
+    s->app_io_only_ns = s->app_io_ns - all.a_and_c;
+    s->compute_only_app_ns = s->compute_ns - all.a_and_c;
+    s->io_only_ns = s->io_ns - all.p_and_c;
+    s->compute_only_ns = s->compute_ns - all.p_and_c;
+    return 0;
+}
+
 static int finish_all(struct job *j, struct mr_summary *s)
 {
-    uint64_t first = UINT64_MAX, last = 0, a_and_c = 0, p_and_c = 0, length[SETS] = {0};
     s->function = mr_arena_alloc(&s->arena, (j->functions + 1) * sizeof(*s->function));
     int rc = s->function ? count_processes(j, s) : -ENOMEM;
     for (uint32_t i = 0; i < j->functions && rc == 0; i++)
         rc = finish_function(j, s, i);
     rc = rc ? rc : finish_files(j, s);
+    rc = rc ? rc : finish_times(j, s);
     if (rc < 0)
         return rc;
     qsort(s->function, s->functions, sizeof(*s->function), by_time);
-    bin_sizes(j, s);
-    for (unsigned k = 0; k < j->workers; k++) {
-        const struct worker *w = &j->worker[k];
-        first = MR_MIN(first, w->first_ns);
-        last = MR_MAX(last, w->last_ns);
-        a_and_c += w->a_and_c;
-        p_and_c += w->p_and_c;
-        for (unsigned n = 0; n < SETS; n++)
-            length[n] += w->length[n];
-    }
     for (uint32_t l = 0; l < j->lanes; l++) {
         bool io = false, compute = false;
         for (unsigned k = 0; k < j->workers; k++) {
@@ -718,14 +1090,6 @@ static int finish_all(struct job *j, struct mr_summary *s)
         s->compute_threads += compute;
     }
     s->threads = j->lanes;
-    s->total_ns = last > first ? last - first : 0;
-    s->app_io_ns = length[SET_A];
-    s->compute_ns = length[SET_C];
-    s->io_ns = length[SET_P];
-    s->app_io_only_ns = length[SET_A] - a_and_c;
-    s->compute_only_app_ns = length[SET_C] - a_and_c;
-    s->io_only_ns = length[SET_P] - p_and_c;
-    s->compute_only_ns = length[SET_C] - p_and_c;
     s->lost = j->t->lost;
     s->skipped_bytes = j->t->skipped_bytes;
     s->skipped_lines = j->t->skipped_lines;
@@ -737,44 +1101,56 @@ static int make_workers(struct job *j)
     j->worker = calloc(j->workers, sizeof(*j->worker));
     for (unsigned k = 0; j->worker && k < j->workers; k++) {
         struct worker *w = &j->worker[k];
-        w->first_ns = UINT64_MAX;
         w->tally = calloc(j->functions + 1, sizeof(*w->tally));
         w->file = calloc(j->files + 1, sizeof(*w->file));
+        w->group = calloc(j->groups + 1, sizeof(*w->group));
+        w->group_events = calloc(j->groups + 1, sizeof(*w->group_events));
+        w->group_first = malloc((j->groups + 1) * sizeof(*w->group_first));
+        w->group_last = calloc(j->groups + 1, sizeof(*w->group_last));
         w->did_io = calloc(j->lanes + 1, 1);
         w->did_compute = calloc(j->lanes + 1, 1);
-        if (!w->tally || !w->file || !w->did_io || !w->did_compute)
+        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute)
             return -ENOMEM;
+        for (uint32_t g = 0; g < j->groups; g++)
+            w->group_first[g] = UINT64_MAX;
     }
     return j->worker ? 0 : -ENOMEM;
 }
 
+static void worker_done(struct job *j, struct worker *w)
+{
+    for (size_t i = 0; w->tally && i < j->functions; i++) {
+        free(w->tally[i].dur);
+        free(w->tally[i].size);
+        free(w->tally[i].sizes);
+    }
+    mr_timeline_done(&w->timeline);
+    mr_batch_done(&w->batch);
+    free(w->tally);
+    free(w->file);
+    free(w->group);
+    free(w->group_events);
+    free(w->group_first);
+    free(w->group_last);
+    free(w->did_io);
+    free(w->did_compute);
+}
+
 static void job_done(struct job *j)
 {
-    for (unsigned k = 0; j->worker && k < j->workers; k++) {
-        struct worker *w = &j->worker[k];
-        for (size_t i = 0; w->tally && i < j->functions; i++) {
-            free(w->tally[i].dur);
-            free(w->tally[i].size);
-            free(w->tally[i].sizes);
-        }
-        for (unsigned s = 0; s < SETS; s++) {
-            mr_intervals_done(&w->set[s]);
-            mr_intervals_done(&w->lane[s]);
-        }
-        mr_intervals_done(&w->scratch);
-        mr_batch_done(&w->batch);
-        free(w->tally);
-        free(w->file);
-        free(w->did_io);
-        free(w->did_compute);
-    }
-    for (size_t p = 0; p < j->t->processes; p++) {
-        if (j->site_of)
+    for (unsigned k = 0; j->worker && k < j->workers; k++)
+        worker_done(j, &j->worker[k]);
+    drop_runs(j, UINT64_MAX);
+    while (j->spares)
+        free(j->spare[--j->spares].item);
+    for (size_t p = 0; j->owner && p < j->t->processes; p++)
+        if (j->owner[p] == p) {
             free(j->site_of[p]);
-        if (j->file_of)
             free(j->file_of[p]);
-    }
+        }
+    free(j->owner);
     mr_intervals_done(&j->steps);
+    pthread_mutex_destroy(&j->lock);
     free(j->worker);
     free(j->site_of);
     free(j->file_of);
@@ -784,7 +1160,10 @@ static void job_done(struct job *j)
     free(j->file_wanted);
     free(j->key);
     free(j->value);
-    free(j->slice);
+    free(j->run);
+    free(j->order);
+    free(j->group_of);
+    free(j->group_rank);
     free(j->lane_of);
 }
 
@@ -797,16 +1176,17 @@ int mr_summarise(const struct mr_trace *t, const struct mr_summary_options *opt,
     j.workers = opt->threads ? opt->threads : mr_cpus_available();
     j.from_ns = t->first_ns + opt->from_ns;
     j.to_ns = opt->to_ns ? MR_MIN(t->last_ns + 1, t->first_ns + opt->to_ns) : t->last_ns + 1;
-    mr_histogram_init(&s->size);
+    pthread_mutex_init(&j.lock, NULL);
     int rc = gather_names(&j);
     rc = rc ? rc : choose_files(&j);
-    rc = rc ? rc : make_slices(&j);
+    rc = rc ? rc : make_groups(&j);
+    rc = rc ? rc : order_chunks(&j);
     rc = rc ? rc : make_workers(&j);
     if (rc < 0)
         rc = mr_error_set(err, rc, "cannot summarise");
     rc = rc ? rc : gather_steps(&j, err);
     if (rc == 0 && j.from_ns < j.to_ns)
-        rc = mr_workers_run(j.workers, j.slices, 1, work_slice, &j, stop, err);
+        rc = work_all(&j, stop, err);
     if (rc == 0 && finish_all(&j, s) < 0)
         rc = mr_error_set(err, -ENOMEM, "cannot summarise");
     job_done(&j);

@@ -1,13 +1,13 @@
 /* The summary of a trace: who ran, what was called, how long, on which files, and how time splits between I/O and
- * compute, by exact interval unions over all threads and processes. Works on any trace mr_trace reads, in parallel over slices
- * of time; each event is counted in the slice where it starts, each interval is cut at the slice's ends, so the sums are
- * exact.
+ * compute, by exact interval unions over all threads and processes, and for every rank. Works on any trace mr_trace reads, in parallel.
  *
- * Sets: P calls that move data or metadata (POSIX, STDIO, io_uring); A spans of reader and loader functions, HDF5 and MPI-IO;
- * C spans of compute. */
+ * Own traces tell counts, bytes, sizes and times per block; where no filter cuts through a block, only its times are decoded, for the
+ * unions. Exact: counts, bytes, sums, minima and maxima, unions; sizes while a function has at most 256 different ones per block and
+ * 4096 in all. Otherwise quantiles are those of log-linear histograms, within 1/32 (3.2 %). */
 #ifndef MR_ANALYZE_SUMMARY_H
 #define MR_ANALYZE_SUMMARY_H
 
+#include "analyze/timeline.h"
 #include "base/histogram.h"
 #include "event/trace_read.h"
 
@@ -21,7 +21,6 @@ struct mr_summary_options {
     const char *path;              /* glob or "" */
 };
 
-#define MR_SIZES 64
 /* One function: a call, or a region of the program. */
 struct mr_function {
     const char *category, *name; /* NUL-terminated, arena */
@@ -41,6 +40,12 @@ struct mr_file_row {
     uint64_t calls, read_bytes, written_bytes, dur_ns, opens;
 };
 
+struct mr_rank_row {
+    int32_t rank; /* -1: processes that belong to none */
+    uint64_t events, total_ns;
+    struct mr_time_split time;
+};
+
 struct mr_summary {
     struct mr_arena arena;
     uint64_t events, processes, threads, io_threads, compute_threads, nodes, files, lost;
@@ -51,8 +56,9 @@ struct mr_summary {
     size_t functions;
     struct mr_file_row *file;                /* by bytes, then calls */
     size_t file_rows;
-    struct mr_histogram size;                /* all data calls */
-    uint64_t size_bins[10];                  /* Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G, more */
+    struct mr_rank_row *rank;                /* by rank; those with events */
+    size_t ranks;
+    uint64_t size_bins[MR_TALLY_BINS];       /* of all data calls; Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G, more */
     uint64_t skipped_bytes, skipped_lines;
 };
 

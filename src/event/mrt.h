@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define MR_MRT_HEADER 64u
-#define MR_MRT_MAJOR 1u
+#define MR_MRT_MAJOR 2u
 #define MR_MRT_BLOCK_MAGIC 0x3142524du
 #define MR_MRT_MAGIC "\x89MRT\r\n\x1a\n"
 #define MR_MRT_FOOT_MAGIC "MRTFOOT1"
@@ -60,6 +60,25 @@ struct mr_process_info {
 #define MR_PROCESS_FORKED 1u
 #define MR_PROCESS_TSC 2u
 #define MR_PROCESS_SHARES_NAMES 4u
+
+/* LEB128 and zigzag, as everywhere in the container. */
+static inline uint8_t *mr_put_varint(uint8_t *p, uint64_t v)
+{
+    while (v >= 0x80) {
+        *p++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+static inline uint64_t mr_zigzag(int64_t v)
+{
+    return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
+}
+static inline int64_t mr_unzigzag(uint64_t v)
+{
+    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+}
 
 /* Bytes of scratch memory an encoder needs, 64-byte aligned, zeroed before the first use (fresh mmap is). */
 size_t mr_mrt_workspace_bytes(void);

@@ -1,58 +1,38 @@
-/* Encoder of blocks: ring records become columns, columns become byte planes, planes go through zstd. One column is built
- * at a time in a scratch array, so the scratch memory stays in the cache and the ring is read a few times while it is
- * warm. Also used inside traced programs, hence no allocation and no libc beyond memcpy and memset.
+/* Encoder of blocks: ring records become columns, columns become byte planes, planes go through zstd. Records are unpacked once into one array
+ * per column while they are tallied; then column after column is cut into planes, in loops of a fixed length that compilers turn into
+ * vector code. Also used inside traced programs, hence no allocation and no libc beyond memcpy and memset.
  *
  * What must stay true: the output depends only on the arguments; events keep their order; every value survives exactly. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "event/mrt.h"
 #include "base/common.h"
 #include "base/crc32c.h"
-#include "base/histogram.h"
 #include "event/calls.h"
+#include "event/mrt_tally.h"
 
 #include <string.h>
 #include <zstd.h>
 
 #define LEVEL 1
+#define STRIDE 64u /* values handled at a time; arrays have room up to the next multiple */
 #define MAX_EVENTS (MR_BLOCK_EVENTS + 64)
-#define MAX_CALLS 48 /* different calls in one block; a block ends before the next one */
 #define ZSTD_BYTES (1u << 20)
 
-struct agg {
-    uint16_t call;
-    uint8_t moves;
-    uint32_t count, errors;
-    uint64_t bytes, dur_sum, dur_min, dur_max, size_min, size_max;
-    uint32_t dur[MR_HIST_BUCKETS], size[MR_HIST_BUCKETS];
-};
-
 struct workspace {
-    uint64_t value[MAX_EVENTS];
-    uint64_t start[MAX_EVENTS]; /* ns */
-    uint64_t end[MAX_EVENTS];
-    uint64_t offset[MAX_EVENTS];
-    int64_t result[MAX_EVENTS];
-    uint32_t file[MAX_EVENTS];
-    uint16_t call[MAX_EVENTS], fd[MAX_EVENTS];
-    uint32_t arg_event[MAX_EVENTS], arg_key[MAX_EVENTS];
-    uint8_t arg_type[MAX_EVENTS];
-    uint64_t arg_value[MAX_EVENTS];
-    uint32_t events, args;
-    uint32_t aggs;
-    uint8_t agg_of[MR_CALL_COUNT]; /* 1 + index */
-    struct agg agg[MAX_CALLS];
+    uint64_t gap[MAX_EVENTS], dur[MAX_EVENTS], offset[MAX_EVENTS], result[MAX_EVENTS]; /* gap and result as zigzag */
+    uint64_t call[MAX_EVENTS], fd[MAX_EVENTS], file[MAX_EVENTS];
+    uint64_t arg_event[MAX_EVENTS], arg_key[MAX_EVENTS], arg_type[MAX_EVENTS], arg_value[MAX_EVENTS];
+    uint64_t guess[MAX_EVENTS];
+    uint32_t events, args, last_arg_event;
+    uint64_t first_ns, last_ns;
     uint8_t plane[MAX_EVENTS];
+    struct mr_tally tally;
     _Alignas(64) uint8_t zstd[ZSTD_BYTES];
 };
 
 size_t mr_mrt_workspace_bytes(void)
 {
     return sizeof(struct workspace);
-}
-
-static uint64_t zigzag(int64_t v)
-{
-    return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
 }
 
 static uint64_t tick_scale(const struct mr_calibration *cal)
@@ -76,62 +56,8 @@ uint64_t mr_ticks_to_ns(const struct mr_calibration *cal, uint64_t tick)
     return scaled(cal->mono0, cal->tick0, tick_scale(cal), tick);
 }
 
-static uint8_t *put_varint(uint8_t *p, uint64_t v)
-{
-    while (v >= 0x80) {
-        *p++ = (uint8_t)(v | 0x80);
-        v >>= 7;
-    }
-    *p++ = (uint8_t)v;
-    return p;
-}
-
-static unsigned hist_bucket(uint64_t v)
-{
-    if (v < (1u << MR_HIST_SUB_BITS))
-        return (unsigned)v;
-    unsigned top = 63 - (unsigned)__builtin_clzll(v);
-    unsigned shift = top - MR_HIST_SUB_BITS;
-    return ((shift + 1) << MR_HIST_SUB_BITS) + (unsigned)((v >> shift) & ((1u << MR_HIST_SUB_BITS) - 1));
-}
-
-static struct agg *agg_get(struct workspace *w, unsigned call)
-{
-    unsigned row = call < MR_CALL_COUNT ? call : MR_CALL_none;
-    if (w->agg_of[row])
-        return &w->agg[w->agg_of[row] - 1];
-    if (w->aggs == MAX_CALLS)
-        return NULL;
-    struct agg *a = &w->agg[w->aggs++];
-    memset(a, 0, sizeof(*a));
-    a->call = (uint16_t)row;
-    a->moves = (uint8_t)mr_kind_moves_data(mr_call_get(row)->kind);
-    a->dur_min = a->size_min = UINT64_MAX;
-    w->agg_of[row] = (uint8_t)w->aggs;
-    return a;
-}
-
-static void agg_add(struct agg *a, uint64_t dur, int64_t result)
-{
-    a->count++;
-    a->dur_sum += dur;
-    a->dur_min = MR_MIN(a->dur_min, dur);
-    a->dur_max = MR_MAX(a->dur_max, dur);
-    a->dur[hist_bucket(dur)]++;
-    if (result < 0) {
-        a->errors++;
-    } else if (a->moves) {
-        uint64_t size = (uint64_t)result;
-        a->bytes += size;
-        a->size_min = MR_MIN(a->size_min, size);
-        a->size_max = MR_MAX(a->size_max, size);
-        a->size[hist_bucket(size)]++;
-    }
-}
-
 /* Takes the continuation records after an event; they may replace its fields. Returns the position after them. */
-static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t at, uint64_t to,
-                          uint64_t *dur_ticks)
+static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t at, uint64_t to, uint64_t *dur_ticks, int64_t *result)
 {
     uint32_t i = w->events;
     for (; at < to; at++) {
@@ -142,52 +68,119 @@ static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64
         if (type == MR_MORE_OFFSET) {
             w->offset[i] = r->word[0];
         } else if (type == MR_MORE_RESULT) {
-            w->result[i] = (int64_t)r->word[0];
+            *result = (int64_t)r->word[0];
         } else if (type == MR_MORE_DURATION) {
             *dur_ticks = r->word[0];
         } else if (type <= MR_MORE_LAST_STORED && w->args < MAX_EVENTS) {
             uint32_t k = w->args++;
-            w->arg_event[k] = i;
-            w->arg_key[k] = (uint32_t)(r->word[1] >> 32);
-            w->arg_type[k] = (uint8_t)type;
+            w->arg_event[k] = i - w->last_arg_event;
+            w->arg_key[k] = r->word[1] >> 32;
+            w->arg_type[k] = type;
             w->arg_value[k] = r->word[0];
+            w->last_arg_event = i;
         }
     }
     return at;
 }
 
-/* Unpacks records into the arrays; returns the position after the last one taken. */
+/* Unpacks records into the columns; returns the position after the last one taken. */
 static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
                        const struct mr_calibration *cal)
 {
-    uint64_t scale = tick_scale(cal), at = from;
-    w->events = w->args = w->aggs = 0;
-    memset(w->agg_of, 0, sizeof(w->agg_of));
-    while (at < to && at - from < MR_BLOCK_EVENTS) {
-        const struct mr_raw *r = &ring[at & mask];
+    const uint64_t scale = tick_scale(cal), mono0 = cal->mono0, tick0 = cal->tick0;
+    uint64_t at = from, first = UINT64_MAX, last = 0, previous = 0;
+    w->events = w->args = w->last_arg_event = 0;
+    const uint64_t limit = MR_MIN(to, from + MR_BLOCK_EVENTS); /* of events; their continuations come along */
+    while (at < limit) {
+        const struct mr_raw *r = &ring[at++ & mask];
         unsigned call = mr_raw_call(r);
-        if (call == MR_CALL_more) { /* its event was cut off by a damaged ring */
-            at++;
+        if (call == MR_CALL_more) /* its event was cut off by a damaged ring */
             continue;
-        }
-        struct agg *a = agg_get(w, call);
-        if (!a)
-            break;
         uint32_t i = w->events;
-        uint64_t dur = (uint32_t)r->word[1];
-        w->call[i] = (uint16_t)call;
-        w->file[i] = (uint32_t)(r->word[1] >> 32);
+        uint64_t ticks = (uint32_t)r->word[1], file = r->word[1] >> 32;
+        int64_t result = (int64_t)r->word[3] >> 16;
         w->offset[i] = (uint64_t)((int64_t)r->word[2] >> 16);
+        if (at < to && mr_raw_call(&ring[at & mask]) == MR_CALL_more)
+            at = take_more(w, ring, mask, at, to, &ticks, &result);
+        uint64_t start = scaled(mono0, tick0, scale, r->word[0]), end = scaled(mono0, tick0, scale, r->word[0] + ticks);
+        w->gap[i] = mr_zigzag((int64_t)(start - previous));
+        w->dur[i] = end - start;
+        w->call[i] = call;
+        w->file[i] = file;
         w->fd[i] = (uint16_t)r->word[3];
-        w->result[i] = (int64_t)r->word[3] >> 16;
-        uint64_t start = r->word[0];
-        at = take_more(w, ring, mask, at + 1, to, &dur);
-        w->start[i] = scaled(cal->mono0, cal->tick0, scale, start);
-        w->end[i] = scaled(cal->mono0, cal->tick0, scale, start + dur);
-        agg_add(a, w->end[i] - w->start[i], w->result[i]);
+        w->result[i] = mr_zigzag(result);
+        previous = end;
+        first = MR_MIN(first, start);
+        last = MR_MAX(last, end);
+        mr_tally_add(&w->tally, call, (uint32_t)file, end - start, result);
         w->events++;
     }
+    w->first_ns = w->events ? first : 0;
+    w->last_ns = last;
+    if (w->events) /* the first gap counts from the block's start */
+        w->gap[0] = mr_zigzag((int64_t)((uint64_t)mr_unzigzag(w->gap[0]) - first));
     return at;
+}
+
+/* ---- columns ---- */
+
+/* The loops below, once per instruction set: they are compiled into functions with the target attribute. */
+static inline __attribute__((always_inline)) void span_body(const uint64_t *restrict value, uint32_t n, uint64_t *low, uint64_t *high)
+{
+    uint64_t a = value[0], b = value[0];
+    for (size_t i = 0; i < n; i++) {
+        a = MR_MIN(a, value[i]);
+        b = MR_MAX(b, value[i]);
+    }
+    *low = a;
+    *high = b;
+}
+
+static inline __attribute__((always_inline)) void plane_body(const uint64_t *restrict value, uint32_t n, uint64_t base, unsigned shift, uint8_t *restrict plane)
+{
+    for (size_t i = 0; i < n; i++)
+        plane[i] = (uint8_t)((value[i] - base) >> shift);
+}
+
+typedef void span_fn(const uint64_t *value, uint32_t n, uint64_t *low, uint64_t *high);
+typedef void plane_fn(const uint64_t *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane);
+
+#define VARIANT(name, attribute)                                                                                                     \
+    attribute static void span_##name(const uint64_t *value, uint32_t n, uint64_t *low, uint64_t *high)                              \
+    {                                                                                                                                \
+        span_body(value, n, low, high);                                                                                              \
+    }                                                                                                                                \
+    attribute static void plane_##name(const uint64_t *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane)             \
+    {                                                                                                                                \
+        plane_body(value, n, base, shift, plane);                                                                                    \
+    }
+/* The compilers' usual level does not vectorise loops whose length it cannot see. */
+#if defined(__clang__)
+#define VECTORISE
+#else
+#define VECTORISE __attribute__((optimize("O3")))
+#endif
+VARIANT(plain, VECTORISE)
+#if defined(__x86_64__)
+VARIANT(avx2, VECTORISE __attribute__((target("avx2"))))
+VARIANT(avx512, VECTORISE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
+#endif
+
+struct loops {
+    span_fn *span;
+    plane_fn *plane;
+};
+
+static struct loops best_loops(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return (struct loops){span_avx512, plane_avx512};
+    if (__builtin_cpu_supports("avx2"))
+        return (struct loops){span_avx2, plane_avx2};
+#endif
+    return (struct loops){span_plain, plane_plain};
 }
 
 /* Writes one plane; returns the end of the output. */
@@ -203,21 +196,21 @@ static uint8_t *put_plane(struct workspace *w, ZSTD_CCtx *ctx, uint32_t n, uint8
     return out + 4 + got;
 }
 
-/* Writes w->value[0..n) as one column and its directory row. */
-static uint8_t *put_column(struct workspace *w, ZSTD_CCtx *ctx, enum mr_mrt_column id, uint8_t mode, uint32_t n, uint8_t *row,
-                           uint8_t *out)
+/* Writes value[0..n) as one column and its directory row. The array has room to the next multiple of STRIDE. */
+static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_CCtx *ctx, enum mr_mrt_column id, uint8_t mode, uint64_t *value,
+                           uint32_t n, uint8_t *row, uint8_t *out)
 {
-    uint64_t base = n ? UINT64_MAX : 0, top = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        base = MR_MIN(base, w->value[i]);
-        top = MR_MAX(top, w->value[i]);
-    }
+    uint64_t base = 0, top = 0;
+    uint32_t padded = MR_ALIGN_UP(n, STRIDE);
+    for (uint32_t i = n; i < padded; i++)
+        value[i] = value[0];
+    if (n)
+        loops->span(value, padded, &base, &top);
     uint64_t span = top - base;
-    unsigned planes = n && span ? (64 - (unsigned)__builtin_clzll(span) + 7) / 8 : 0;
+    unsigned planes = span ? (64 - (unsigned)__builtin_clzll(span) + 7) / 8 : 0;
     uint8_t *begin = out;
     for (unsigned p = 0; p < planes; p++) {
-        for (uint32_t i = 0; i < n; i++)
-            w->plane[i] = (uint8_t)((w->value[i] - base) >> (8 * p));
+        loops->plane(value, padded, base, 8 * p, w->plane);
         out = put_plane(w, ctx, n, out);
     }
     row[0] = (uint8_t)id;
@@ -229,103 +222,25 @@ static uint8_t *put_column(struct workspace *w, ZSTD_CCtx *ctx, enum mr_mrt_colu
     return out;
 }
 
-/* Sequential access leaves zeros after prediction; random access is smaller as it is. */
-static uint8_t fill_offsets(struct workspace *w)
+/* Sequential access leaves zeros after prediction; random access is smaller as it is. Returns the mode and the values to store. */
+static uint8_t fill_offsets(struct workspace *w, uint64_t **value)
 {
     uint32_t hits = 0;
     uint64_t expect = 0;
     for (uint32_t i = 0; i < w->events; i++) {
+        int64_t result = mr_unzigzag(w->result[i]);
         hits += w->offset[i] == expect;
-        w->value[i] = zigzag((int64_t)(w->offset[i] - expect));
-        expect = w->offset[i] + (w->result[i] > 0 ? (uint64_t)w->result[i] : 0);
+        w->guess[i] = mr_zigzag((int64_t)(w->offset[i] - expect));
+        expect = w->offset[i] + (result > 0 ? (uint64_t)result : 0);
     }
-    if (hits * 4 >= w->events)
+    if (hits * 4 >= w->events) {
+        *value = w->guess;
         return 1;
+    }
     for (uint32_t i = 0; i < w->events; i++)
-        w->value[i] = w->offset[i] + 1;
+        w->offset[i]++;
+    *value = w->offset;
     return 0;
-}
-
-static uint8_t fill_column(struct workspace *w, enum mr_mrt_column id, uint64_t first_ns)
-{
-    uint64_t previous = first_ns;
-    uint32_t before = 0;
-    switch (id) {
-    case MR_COL_GAP:
-        for (uint32_t i = 0; i < w->events; i++) {
-            w->value[i] = zigzag((int64_t)(w->start[i] - previous));
-            previous = w->end[i];
-        }
-        return 0;
-    case MR_COL_DURATION:
-        for (uint32_t i = 0; i < w->events; i++)
-            w->value[i] = w->end[i] - w->start[i];
-        return 0;
-    case MR_COL_CALL:
-        for (uint32_t i = 0; i < w->events; i++)
-            w->value[i] = w->call[i];
-        return 0;
-    case MR_COL_FILE:
-        for (uint32_t i = 0; i < w->events; i++)
-            w->value[i] = w->file[i];
-        return 0;
-    case MR_COL_FD:
-        for (uint32_t i = 0; i < w->events; i++)
-            w->value[i] = w->fd[i];
-        return 0;
-    case MR_COL_OFFSET: return fill_offsets(w);
-    case MR_COL_RESULT:
-        for (uint32_t i = 0; i < w->events; i++)
-            w->value[i] = zigzag(w->result[i]);
-        return 0;
-    case MR_COL_ARG_EVENT:
-        for (uint32_t i = 0; i < w->args; i++) {
-            w->value[i] = w->arg_event[i] - before;
-            before = w->arg_event[i];
-        }
-        return 0;
-    case MR_COL_ARG_KEY:
-        for (uint32_t i = 0; i < w->args; i++)
-            w->value[i] = w->arg_key[i];
-        return 0;
-    case MR_COL_ARG_TYPE:
-        for (uint32_t i = 0; i < w->args; i++)
-            w->value[i] = w->arg_type[i];
-        return 0;
-    default:
-        for (uint32_t i = 0; i < w->args; i++)
-            w->value[i] = w->arg_value[i];
-        return 0;
-    }
-}
-
-static uint8_t *put_histogram(uint8_t *p, const uint32_t *bucket)
-{
-    uint32_t pairs = 0, before = 0;
-    for (unsigned b = 0; b < MR_HIST_BUCKETS; b++)
-        pairs += bucket[b] != 0;
-    p = put_varint(p, pairs);
-    for (unsigned b = 0; b < MR_HIST_BUCKETS; b++)
-        if (bucket[b]) {
-            p = put_varint(p, b - before);
-            p = put_varint(p, bucket[b]);
-            before = b;
-        }
-    return p;
-}
-
-static uint8_t *put_aggregates(const struct workspace *w, uint8_t *p)
-{
-    for (uint32_t i = 0; i < w->aggs; i++) {
-        const struct agg *a = &w->agg[i];
-        uint64_t size_min = a->size_min == UINT64_MAX ? 0 : a->size_min;
-        const uint64_t field[] = {a->call, a->count, a->errors, a->bytes, a->dur_sum, a->dur_min, a->dur_max, size_min, a->size_max};
-        for (size_t k = 0; k < MR_ARRAY_LEN(field); k++)
-            p = put_varint(p, field[k]);
-        p = put_histogram(p, a->dur);
-        p = put_histogram(p, a->size);
-    }
-    return p;
 }
 
 size_t mr_mrt_seal(uint8_t *out, const struct mr_mrt_block *b)
@@ -361,29 +276,32 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
                             uint8_t *out, uint64_t *next, struct mr_mrt_block *block)
 {
     struct workspace *w = workspace;
-    *next = unpack(w, ring, mask, from, to, cal);
-    struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = key, .tid = tid, .count = w->events, .sequence = sequence, .lost = lost};
+    const struct loops loops = best_loops();
+    uint64_t *const column[MR_COLS] = {
+        [MR_COL_GAP] = w->gap, [MR_COL_DURATION] = w->dur, [MR_COL_CALL] = w->call, [MR_COL_FILE] = w->file, [MR_COL_FD] = w->fd,
+        [MR_COL_OFFSET] = w->offset, [MR_COL_RESULT] = w->result, [MR_COL_ARG_EVENT] = w->arg_event, [MR_COL_ARG_KEY] = w->arg_key,
+        [MR_COL_ARG_TYPE] = w->arg_type, [MR_COL_ARG_VALUE] = w->arg_value,
+    };
     if (from == to)
         return 0;
-    b.first_ns = w->events ? UINT64_MAX : 0;
-    for (uint32_t i = 0; i < w->events; i++) {
-        b.first_ns = MR_MIN(b.first_ns, w->start[i]);
-        b.last_ns = MR_MAX(b.last_ns, w->end[i]);
-    }
+    *next = unpack(w, ring, mask, from, to, cal);
+    struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = key, .tid = tid, .count = w->events, .sequence = sequence, .lost = lost,
+                             .first_ns = w->first_ns, .last_ns = w->last_ns};
     unsigned columns = w->args ? MR_COLS - 1 : MR_COL_RESULT;
+    uint16_t aggregates;
     uint8_t *payload = out + MR_MRT_HEADER, *row = payload + MR_MRT_EVENTS_FIXED;
-    uint8_t *agg = row + columns * MR_MRT_COLUMN_ROW, *p = put_aggregates(w, agg);
+    uint8_t *agg = row + columns * MR_MRT_COLUMN_ROW, *p = mr_tally_put(&w->tally, agg, &aggregates);
     put_calibration(payload, cal);
     mr_store_le16(payload + 40, (uint16_t)columns);
-    mr_store_le16(payload + 42, (uint16_t)w->aggs);
+    mr_store_le16(payload + 42, aggregates);
     mr_store_le32(payload + 44, w->args);
     mr_store_le32(payload + 48, (uint32_t)(p - agg));
     mr_store_le32(payload + 52, 0);
     ZSTD_CCtx *ctx = ZSTD_initStaticCCtx(w->zstd, sizeof(w->zstd));
-    for (unsigned c = 0; c < columns; c++, row += MR_MRT_COLUMN_ROW) {
-        enum mr_mrt_column id = (enum mr_mrt_column)(c + 1);
-        uint8_t mode = fill_column(w, id, b.first_ns);
-        p = put_column(w, ctx, id, mode, id >= MR_COL_ARG_EVENT ? w->args : w->events, row, p);
+    for (unsigned id = 1; id <= columns; id++, row += MR_MRT_COLUMN_ROW) {
+        uint64_t *value = column[id];
+        uint8_t mode = id == MR_COL_OFFSET ? fill_offsets(w, &value) : 0;
+        p = put_column(w, &loops, ctx, (enum mr_mrt_column)id, mode, value, id >= MR_COL_ARG_EVENT ? w->args : w->events, row, p);
     }
     b.payload_bytes = (uint32_t)(p - payload);
     *block = b;
@@ -401,7 +319,7 @@ size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, u
         if (s->len > len - at - 8 || (size_t)(limit - p) < (size_t)s->len + 8)
             break;
         *p++ = s->kind;
-        p = put_varint(p, s->len);
+        p = mr_put_varint(p, s->len);
         memcpy(p, s->text, s->len);
         p += s->len;
         at += MR_ARENA_STRING_BYTES(s->len);

@@ -5,6 +5,7 @@
 #define MR_EVENT_MRT_FILE_H
 
 #include "event/mrt.h"
+#include "event/mrt_tally.h"
 
 #include <millrace/error.h>
 #include <stdbool.h>
@@ -56,23 +57,42 @@ struct mr_columns {
 #define MR_WANT_FD 32u
 #define MR_WANT_ARGS 64u
 #define MR_WANT_ALL 127u
+#define MR_WANT_UNCHECKED 128u /* mr_trace_read: the caller has verified the block's checksum (mr_mrt_verify) */
 
 uint32_t mr_mrt_args(const struct mr_mrt_view *v);
+bool mr_mrt_verify(const struct mr_mrt_view *v);
 /* real ns = ns + this. */
 int64_t mr_mrt_real_offset(const struct mr_mrt_view *v);
-/* Decodes the wanted columns. `zstd` is a ZSTD_DCtx; `scratch` has MR_MRT_SCRATCH bytes for the larger of events and
- * arguments. */
-int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, void *zstd, void *scratch, const struct mr_columns *out, struct mr_error *err);
-#define MR_MRT_SCRATCH(count) ((size_t)(count) * 9 + 128)
+/* Decodes the wanted columns; `shift_ns` is added to times. `zstd` is a ZSTD_DCtx; `scratch` has MR_MRT_SCRATCH bytes for the larger of events
+ * and arguments. */
+int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch, const struct mr_columns *out,
+                  struct mr_error *err);
+#define MR_MRT_SCRATCH(count) ((size_t)(count) * 16 + 128)
 /* Largest number of events a well-formed block can hold. */
 #define MR_MRT_MAX_COUNT (1u << 20)
 
+/* What a block says about its events without decoding them. A function is a call or, for events of the program, a call and a site. */
 struct mr_mrt_aggregate {
-    uint32_t call;
-    uint64_t count, errors, bytes, dur_sum, dur_min, dur_max, size_min, size_max;
+    uint32_t call, site;
+    uint64_t count, errors, bytes, dur_sum, dur_min, dur_max;
 };
-typedef void mr_aggregate_fn(void *user, const struct mr_mrt_aggregate *a, bool of_size, unsigned bucket, uint64_t count);
-/* Calls fn once per histogram bucket, and once with count 0 for the aggregate itself. */
-int mr_mrt_aggregates(const struct mr_mrt_view *v, mr_aggregate_fn *fn, void *user, struct mr_error *err);
+/* Sizes of a function that has too many different ones to list them. */
+struct mr_mrt_sizes {
+    uint64_t min, max, bin[10]; /* bins as in mr_tally_bin */
+};
+struct mr_mrt_visitor {
+    void (*function)(void *user, const struct mr_mrt_aggregate *a);
+    /* Of the function before: its durations by bucket (< MR_HIST_BUCKETS); its sizes one by one, or a summary and buckets. */
+    void (*duration)(void *user, unsigned bucket, uint64_t count);
+    void (*size)(void *user, uint64_t size, uint64_t count);
+    void (*sizes)(void *user, const struct mr_mrt_sizes *s);
+    void (*size_bucket)(void *user, unsigned bucket, uint64_t count);
+    void (*file)(void *user, const struct mr_tally_file *row);
+};
+/* Visits the aggregates of a block. Returns what they cover: 0 nothing, MR_COVERS_FUNCTIONS all events by function, and with
+ * MR_COVERS_FILES also by file; negative on damage. */
+int mr_mrt_aggregates(const struct mr_mrt_view *v, const struct mr_mrt_visitor *how, void *user, struct mr_error *err);
+#define MR_COVERS_FUNCTIONS 1
+#define MR_COVERS_FILES 2
 
 #endif

@@ -143,6 +143,11 @@ static int bad(struct mr_error *err, const struct mr_mrt_view *v, const char *wh
     return mr_error_plain(err, MR_E_CORRUPT, "bad events block at %llu: %s", (unsigned long long)v->offset, what);
 }
 
+bool mr_mrt_verify(const struct mr_mrt_view *v)
+{
+    return mr_crc32c(0, v->payload - 48, 48 + (size_t)v->head.payload_bytes) == v->head.crc;
+}
+
 uint32_t mr_mrt_args(const struct mr_mrt_view *v)
 {
     if (v->head.payload_bytes < MR_MRT_EVENTS_FIXED)
@@ -155,16 +160,28 @@ int64_t mr_mrt_real_offset(const struct mr_mrt_view *v)
     return v->head.payload_bytes < MR_MRT_EVENTS_FIXED ? 0 : (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
 }
 
-MR_SIMD_CLONES static void plane_first(uint64_t *value, const uint8_t *plane, uint32_t n, uint64_t base)
+/* Values from their planes, one, two or up to eight at a time. */
+#if defined(__clang__)
+#define VECTORISE
+#else
+#define VECTORISE __attribute__((optimize("O3")))
+#endif
+MR_SIMD_CLONES VECTORISE static void join_one(uint64_t *restrict value, const uint8_t *restrict p, size_t n, uint64_t base)
 {
-    for (uint32_t i = 0; i < n; i++)
-        value[i] = base + plane[i];
+    for (size_t i = 0; i < n; i++)
+        value[i] = base + p[i];
 }
 
-MR_SIMD_CLONES static void plane_more(uint64_t *value, const uint8_t *plane, uint32_t n, unsigned shift)
+MR_SIMD_CLONES VECTORISE static void join_two(uint64_t *restrict value, const uint8_t *restrict p, const uint8_t *restrict q, size_t n, uint64_t base)
 {
-    for (uint32_t i = 0; i < n; i++)
-        value[i] += (uint64_t)plane[i] << shift;
+    for (size_t i = 0; i < n; i++)
+        value[i] = base + ((uint32_t)q[i] << 8 | p[i]);
+}
+
+MR_SIMD_CLONES VECTORISE static void join_more(uint64_t *restrict value, const uint8_t *restrict p, size_t n, unsigned shift)
+{
+    for (size_t i = 0; i < n; i++)
+        value[i] += (uint64_t)p[i] << shift;
 }
 
 struct column {
@@ -175,6 +192,36 @@ struct column {
     bool there;
 };
 
+/* The bytes of the next plane: where they lie, or decompressed into `room`. */
+static const uint8_t *take_plane(const struct mr_mrt_view *v, const uint8_t **at, const uint8_t *end, ZSTD_DCtx *ctx, uint32_t n, uint8_t *room,
+                                 struct mr_error *err)
+{
+    const uint8_t *p = *at;
+    if (end - p < 4) {
+        bad(err, v, "column is cut");
+        return NULL;
+    }
+    uint32_t head = mr_load_le32(p), len = head & 0x3fffffffu, method = head >> 30;
+    p += 4;
+    if (len > (size_t)(end - p) || method > 1) {
+        bad(err, v, "plane is cut");
+        return NULL;
+    }
+    *at = p + len;
+    if (method == 0) {
+        if (len != n)
+            bad(err, v, "plane has a wrong length");
+        return len == n ? p : NULL;
+    }
+    size_t got = ZSTD_decompressDCtx(ctx, room, n, p, len);
+    if (ZSTD_isError(got) || got != n) {
+        bad(err, v, "plane does not decompress");
+        return NULL;
+    }
+    return room;
+}
+
+/* `plane` has room for two planes. */
 static int decode_column(const struct mr_mrt_view *v, const struct column *c, ZSTD_DCtx *ctx, uint32_t n, uint8_t *plane, uint64_t *value,
                          struct mr_error *err)
 {
@@ -183,28 +230,20 @@ static int decode_column(const struct mr_mrt_view *v, const struct column *c, ZS
             value[i] = c->base;
         return 0;
     }
-    const uint8_t *p = c->data, *end = c->data + c->bytes;
-    for (unsigned k = 0; k < c->planes; k++) {
-        if (end - p < 4)
-            return bad(err, v, "column is cut");
-        uint32_t head = mr_load_le32(p), len = head & 0x3fffffffu, method = head >> 30;
-        p += 4;
-        if (len > (size_t)(end - p) || method > 1)
-            return bad(err, v, "plane is cut");
-        const uint8_t *bytes = p;
-        if (method == 1) {
-            size_t got = ZSTD_decompressDCtx(ctx, plane, n, p, len);
-            if (ZSTD_isError(got) || got != n)
-                return bad(err, v, "plane does not decompress");
-            bytes = plane;
-        } else if (len != n) {
-            return bad(err, v, "plane has a wrong length");
-        }
-        if (k == 0)
-            plane_first(value, bytes, n, c->base);
-        else
-            plane_more(value, bytes, n, 8 * k);
-        p += len;
+    const uint8_t *at = c->data, *end = c->data + c->bytes;
+    const uint8_t *low = take_plane(v, &at, end, ctx, n, plane, err);
+    const uint8_t *high = low && c->planes > 1 ? take_plane(v, &at, end, ctx, n, plane + n, err) : NULL;
+    if (!low || (c->planes > 1 && !high))
+        return MR_E_CORRUPT;
+    if (high)
+        join_two(value, low, high, n, c->base);
+    else
+        join_one(value, low, n, c->base);
+    for (unsigned k = 2; k < c->planes; k++) {
+        const uint8_t *more = take_plane(v, &at, end, ctx, n, plane, err);
+        if (!more)
+            return MR_E_CORRUPT;
+        join_more(value, more, n, 8 * k);
     }
     return 0;
 }
@@ -234,16 +273,11 @@ static int read_directory(const struct mr_mrt_view *v, struct column col[MR_COLS
     return 0;
 }
 
-static int64_t unzigzag(uint64_t v)
-{
-    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
-}
-
 static void fill_times(uint64_t first, uint32_t n, const uint64_t *gap, const uint64_t *dur, uint64_t *start, uint64_t *end)
 {
     uint64_t previous = first;
     for (uint32_t i = 0; i < n; i++) {
-        start[i] = previous + (uint64_t)unzigzag(gap[i]);
+        start[i] = previous + (uint64_t)mr_unzigzag(gap[i]);
         previous = end[i] = start[i] + dur[i];
     }
 }
@@ -252,7 +286,7 @@ static void fill_offset(const struct column *c, uint32_t n, const uint64_t *valu
 {
     uint64_t expect = 0;
     for (uint32_t i = 0; i < n; i++) {
-        offset[i] = c->mode ? expect + (uint64_t)unzigzag(value[i]) : value[i] - 1;
+        offset[i] = c->mode ? expect + (uint64_t)mr_unzigzag(value[i]) : value[i] - 1;
         expect = offset[i] + (result[i] > 0 ? (uint64_t)result[i] : 0);
     }
 }
@@ -282,7 +316,7 @@ static int decode_args(const struct mr_mrt_view *v, const struct column *col, ZS
     return rc ? rc : decode_column(v, &col[MR_COL_ARG_VALUE], ctx, n, plane, out->arg_value, err);
 }
 
-static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, unsigned want, ZSTD_DCtx *ctx, uint64_t *value, uint8_t *plane,
+static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, unsigned want, int64_t shift_ns, ZSTD_DCtx *ctx, uint64_t *value, uint8_t *plane,
                          const struct mr_columns *out, struct mr_error *err)
 {
     uint32_t n = v->head.count;
@@ -291,7 +325,7 @@ static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, 
         rc = decode_column(v, &col[MR_COL_GAP], ctx, n, plane, value, err);
         rc = rc ? rc : decode_column(v, &col[MR_COL_DURATION], ctx, n, plane, out->end_ns, err);
         if (rc == 0)
-            fill_times(v->head.first_ns, n, value, out->end_ns, out->start_ns, out->end_ns);
+            fill_times(v->head.first_ns + (uint64_t)shift_ns, n, value, out->end_ns, out->start_ns, out->end_ns);
     }
     if (rc == 0 && want & MR_WANT_CALL) {
         rc = decode_column(v, &col[MR_COL_CALL], ctx, n, plane, value, err);
@@ -311,7 +345,7 @@ static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, 
     if (rc == 0 && want & (MR_WANT_RESULT | MR_WANT_OFFSET)) {
         rc = decode_column(v, &col[MR_COL_RESULT], ctx, n, plane, value, err);
         for (uint32_t i = 0; i < n && rc == 0; i++)
-            out->result[i] = unzigzag(value[i]);
+            out->result[i] = mr_unzigzag(value[i]);
     }
     if (rc == 0 && want & MR_WANT_OFFSET) {
         rc = decode_column(v, &col[MR_COL_OFFSET], ctx, n, plane, value, err);
@@ -321,7 +355,8 @@ static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, 
     return rc;
 }
 
-int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, void *zstd, void *scratch, const struct mr_columns *out, struct mr_error *err)
+int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch, const struct mr_columns *out,
+                  struct mr_error *err)
 {
     struct column col[MR_COLS] = {{0}};
     uint64_t *value = scratch;
@@ -329,7 +364,7 @@ int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, void *zstd, void *
     if (rc < 0)
         return rc;
     uint8_t *plane = (uint8_t *)scratch + (size_t)MR_MAX(v->head.count, mr_mrt_args(v)) * 8;
-    rc = decode_wanted(v, col, want, zstd, value, plane, out, err);
+    rc = decode_wanted(v, col, want, shift_ns, zstd, value, plane, out, err);
     return rc == 0 && want & MR_WANT_ARGS ? decode_args(v, col, zstd, plane, out, err) : rc;
 }
 
@@ -347,33 +382,89 @@ static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
-int mr_mrt_aggregates(const struct mr_mrt_view *v, mr_aggregate_fn *fn, void *user, struct mr_error *err)
+struct cursor {
+    const uint8_t *p, *end;
+    bool cut;
+};
+
+static uint64_t next_varint(struct cursor *c)
+{
+    uint64_t v = 0;
+    c->cut |= !get_varint(&c->p, c->end, &v);
+    return v;
+}
+
+typedef void bucket_fn(void *user, unsigned bucket, uint64_t count);
+
+static void visit_histogram(struct cursor *c, bucket_fn *fn, void *user)
+{
+    uint64_t bucket = 0;
+    for (uint64_t pairs = next_varint(c); pairs && !c->cut; pairs--) {
+        uint64_t step = next_varint(c), count = next_varint(c);
+        c->cut |= step >= MR_HIST_BUCKETS || (bucket += step) >= MR_HIST_BUCKETS;
+        if (!c->cut)
+            fn(user, (unsigned)bucket, count);
+    }
+}
+
+static void visit_function(struct cursor *c, const struct mr_mrt_visitor *how, void *user)
+{
+    uint64_t f[8];
+    for (int k = 0; k < 8; k++)
+        f[k] = next_varint(c);
+    const struct mr_mrt_aggregate a = {.call = f[0] < MR_CALL_COUNT ? (uint32_t)f[0] : MR_CALL_none, .site = (uint32_t)f[1], .count = f[2], .errors = f[3],
+                                       .bytes = f[4], .dur_sum = f[5], .dur_min = f[6], .dur_max = f[7]};
+    if (c->cut)
+        return;
+    how->function(user, &a);
+    visit_histogram(c, how->duration, user);
+    uint64_t listed = next_varint(c), size = 0;
+    for (uint64_t i = 1; i < listed && !c->cut; i++) {
+        size += next_varint(c);
+        uint64_t count = next_varint(c);
+        if (!c->cut)
+            how->size(user, size, count);
+    }
+    if (listed || c->cut)
+        return;
+    struct mr_mrt_sizes s = {.min = next_varint(c)};
+    s.max = next_varint(c);
+    for (int b = 0; b < MR_TALLY_BINS; b++)
+        s.bin[b] = next_varint(c);
+    if (!c->cut)
+        how->sizes(user, &s);
+    visit_histogram(c, how->size_bucket, user);
+}
+
+/* True if the block lists its files. */
+static bool visit_files(struct cursor *c, const struct mr_mrt_visitor *how, void *user)
+{
+    uint64_t listed = next_varint(c), id = 0;
+    for (uint64_t i = 1; i < listed && !c->cut; i++) {
+        id += (uint64_t)mr_unzigzag(next_varint(c));
+        struct mr_tally_file r = {.id = (uint32_t)id};
+        r.calls = (uint32_t)next_varint(c);
+        r.opens = (uint32_t)next_varint(c);
+        r.read_bytes = next_varint(c);
+        r.written_bytes = next_varint(c);
+        r.dur_ns = next_varint(c);
+        if (!c->cut)
+            how->file(user, &r);
+    }
+    return listed;
+}
+
+int mr_mrt_aggregates(const struct mr_mrt_view *v, const struct mr_mrt_visitor *how, void *user, struct mr_error *err)
 {
     struct column col[MR_COLS];
     int rc = read_directory(v, col, err);
-    if (rc < 0)
+    uint32_t n = rc < 0 ? 0 : mr_load_le16(v->payload + 42);
+    if (rc < 0 || n == MR_TALLY_NONE)
         return rc;
-    uint32_t n = mr_load_le16(v->payload + 42);
-    const uint8_t *p = v->payload + MR_MRT_EVENTS_FIXED + mr_load_le16(v->payload + 40) * MR_MRT_COLUMN_ROW;
-    const uint8_t *end = p + mr_load_le32(v->payload + 48);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t f[9], pairs, step, count, bucket;
-        for (int k = 0; k < 9; k++)
-            if (!get_varint(&p, end, &f[k]))
-                return bad(err, v, "aggregate is cut");
-        const struct mr_mrt_aggregate a = {.call = f[0] < MR_CALL_COUNT ? (uint32_t)f[0] : 0, .count = f[1], .errors = f[2], .bytes = f[3], .dur_sum = f[4],
-                                           .dur_min = f[5], .dur_max = f[6], .size_min = f[7], .size_max = f[8]};
-        fn(user, &a, false, 0, 0);
-        for (int of_size = 0; of_size < 2; of_size++) {
-            bucket = 0;
-            if (!get_varint(&p, end, &pairs))
-                return bad(err, v, "histogram is cut");
-            for (; pairs; pairs--) {
-                if (!get_varint(&p, end, &step) || !get_varint(&p, end, &count) || (bucket += step) > 4096)
-                    return bad(err, v, "histogram is cut");
-                fn(user, &a, of_size, (unsigned)bucket, count);
-            }
-        }
-    }
-    return 0;
+    struct cursor c = {.p = v->payload + MR_MRT_EVENTS_FIXED + mr_load_le16(v->payload + 40) * MR_MRT_COLUMN_ROW};
+    c.end = c.p + mr_load_le32(v->payload + 48);
+    for (uint32_t i = 0; i < n && !c.cut; i++)
+        visit_function(&c, how, user);
+    bool files = !c.cut && visit_files(&c, how, user);
+    return c.cut ? bad(err, v, "aggregate is cut") : files ? MR_COVERS_FUNCTIONS | MR_COVERS_FILES : MR_COVERS_FUNCTIONS;
 }

@@ -1,7 +1,6 @@
 /* Loading traces: mapping files, reading process and string blocks, listing the events blocks. */
 #include "event/trace_read.h"
 #include "base/common.h"
-#include "base/crc32c.h"
 #include "base/rng.h"
 
 #include <dirent.h>
@@ -610,11 +609,11 @@ static int batch_room(struct mr_batch *b, size_t n, struct mr_error *err)
 {
     if (n <= b->cap)
         return 0;
-    n = MR_MAX(n, (size_t)40000);
+    n = MR_MAX(n, (size_t)33024);
     free(b->memory);
     b->cap = 0;
-    /* 4 arrays of 8 bytes, 1 of 4, 2 of 2; arguments 8+4+4+1; scratch 9 */
-    uint8_t *m = b->memory = aligned_alloc(64, MR_ALIGN_UP(n * (32 + 4 + 4 + 17 + 9) + 4096, 64));
+    /* 4 arrays of 8 bytes, 1 of 4, 2 of 2; arguments 8+4+4+1; scratch 16 */
+    uint8_t *m = b->memory = aligned_alloc(64, MR_ALIGN_UP(n * (32 + 4 + 4 + 17 + 16) + 4096, 64));
     if (!m)
         return mr_error_set(err, -ENOMEM, "cannot decode events");
     struct mr_columns *c = &b->c;
@@ -652,19 +651,10 @@ int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct 
     int rc = batch_room(b, MR_MAX(c->count, c->args), err);
     if (rc < 0)
         return rc;
-    if (mr_crc32c(0, c->view.payload - 48, 48 + (size_t)c->view.head.payload_bytes) != c->view.head.crc)
+    if (!(want & MR_WANT_UNCHECKED) && !mr_mrt_verify(&c->view))
         return mr_error_plain(err, MR_E_CORRUPT, "damaged events block at %llu (checksum)", (unsigned long long)c->view.offset);
     uint8_t *scratch = (uint8_t *)b->memory + MR_ALIGN_UP(b->cap * 57, 64);
-    rc = mr_mrt_decode(&c->view, want, b->zstd, scratch, &b->c, err);
-    if (rc < 0)
-        return rc;
-    int64_t shift = b->process->real_offset;
-    if (want & MR_WANT_TIME)
-        for (uint32_t i = 0; i < c->count; i++) {
-            b->c.start_ns[i] += (uint64_t)shift;
-            b->c.end_ns[i] += (uint64_t)shift;
-        }
-    return 0;
+    return mr_mrt_decode(&c->view, want, b->process->real_offset, b->zstd, scratch, &b->c, err);
 }
 
 void mr_batch_done(struct mr_batch *b)

@@ -7,10 +7,35 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void on_aggregate(void *user, const struct mr_mrt_aggregate *a, bool of_size, unsigned bucket, uint64_t count)
+static void on_function(void *user, const struct mr_mrt_aggregate *a)
 {
-    (void)user, (void)a, (void)of_size, (void)bucket, (void)count;
+    (void)user, (void)a;
 }
+
+/* Readers index arrays with these. */
+static void on_bucket(void *user, unsigned bucket, uint64_t count)
+{
+    (void)user, (void)count;
+    if (bucket >= MR_HIST_BUCKETS)
+        abort();
+}
+
+static void on_size(void *user, uint64_t size, uint64_t count)
+{
+    (void)user, (void)size, (void)count;
+}
+
+static void on_sizes(void *user, const struct mr_mrt_sizes *s)
+{
+    (void)user, (void)s;
+}
+
+static void on_file(void *user, const struct mr_tally_file *row)
+{
+    (void)user, (void)row;
+}
+
+static const struct mr_mrt_visitor visitor = {on_function, on_bucket, on_size, on_sizes, on_bucket, on_file};
 
 static int decode_payload(const uint8_t *data, size_t size)
 {
@@ -29,8 +54,8 @@ static int decode_payload(const uint8_t *data, size_t size)
     if (words && halves && shorts && bytes && scratch && zstd) {
         const struct mr_columns c = {.start_ns = words, .end_ns = words + n, .offset = words + 2 * n, .result = (int64_t *)(words + 3 * n), .arg_value = words + 4 * n,
                                      .file = halves, .arg_event = halves + n, .arg_key = halves + 2 * n, .call = shorts, .fd = shorts + n, .arg_type = bytes};
-        (void)mr_mrt_decode(&v, MR_WANT_ALL, zstd, scratch, &c, &err);
-        (void)mr_mrt_aggregates(&v, on_aggregate, NULL, &err);
+        (void)mr_mrt_decode(&v, MR_WANT_ALL, 0, zstd, scratch, &c, &err);
+        (void)mr_mrt_aggregates(&v, &visitor, NULL, &err);
     }
     ZSTD_freeDCtx(zstd);
     free(words);
@@ -54,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t c = 0; c < t->chunks; c++) {
             (void)mr_trace_read(t, c, MR_WANT_ALL, &b, &err);
             if (!t->chunk[c].imported)
-                (void)mr_mrt_aggregates(&t->chunk[c].view, on_aggregate, NULL, &err);
+                (void)mr_mrt_aggregates(&t->chunk[c].view, &visitor, NULL, &err);
         }
     mr_batch_done(&b);
     mr_trace_free(t);

@@ -253,39 +253,77 @@ static void mrt_damage_costs_only_the_damaged_block(void **state)
 }
 
 struct sums {
-    uint64_t count, dur_pairs, bytes;
+    uint64_t count, durations, bytes, sizes, listed_bytes, files, file_calls;
 };
-static void add_up(void *user, const struct mr_mrt_aggregate *a, bool of_size, unsigned bucket, uint64_t count)
+
+static void sum_function(void *user, const struct mr_mrt_aggregate *a)
 {
     struct sums *s = user;
-    (void)bucket;
-    if (!count) {
-        s->count += a->count;
-        s->bytes += a->bytes;
-    } else if (!of_size) {
-        s->dur_pairs += count;
-    }
+    s->count += a->count;
+    s->bytes += a->bytes;
+}
+
+static void sum_duration(void *user, unsigned bucket, uint64_t count)
+{
+    struct sums *s = user;
+    assert_true(bucket < MR_HIST_BUCKETS);
+    s->durations += count;
+}
+
+static void sum_size(void *user, uint64_t size, uint64_t count)
+{
+    struct sums *s = user;
+    s->sizes += count;
+    s->listed_bytes += size * count;
+}
+
+static void sum_sizes(void *user, const struct mr_mrt_sizes *z)
+{
+    struct sums *s = user;
+    assert_true(z->min <= z->max);
+    for (unsigned b = 0; b < MR_TALLY_BINS; b++)
+        s->sizes += z->bin[b];
+}
+
+static void sum_nothing(void *user, unsigned bucket, uint64_t count)
+{
+    (void)user, (void)bucket, (void)count;
+}
+
+static void sum_file(void *user, const struct mr_tally_file *row)
+{
+    struct sums *s = user;
+    s->files++;
+    s->file_calls += row->calls;
 }
 
 static void mrt_aggregates_agree_with_events(void **state)
 {
+    static const struct mr_mrt_visitor how = {sum_function, sum_duration, sum_size, sum_sizes, sum_nothing, sum_file};
     struct fixture f;
     struct sums s = {0};
-    uint64_t seed = 11, next, bytes = 0;
+    uint64_t seed = 11, next, bytes = 0, sizes = 0;
     struct mr_mrt_view v = {0};
     (void)state;
     setup(&f);
     uint64_t to = fill(f.ring, f.e, 2000, &seed, 0);
-    encode(&f, 0, to, &next);
+    for (int round = 0; round < 2; round++) { /* the workspace is as good as new after each block */
+        memset(&s, 0, sizeof(s));
+        encode(&f, 0, to, &next);
+    }
     v.payload = f.out + 64;
     v.head.payload_bytes = mr_load_le32(f.out + 8);
     v.head.count = mr_load_le32(f.out + 28);
-    assert_int_equal(mr_mrt_aggregates(&v, add_up, &s, NULL), 0);
+    int covers = mr_mrt_aggregates(&v, &how, &s, NULL);
     for (int i = 0; i < 2000; i++)
-        if (f.e[i].result >= 0 && mr_kind_moves_data(mr_call_get(f.e[i].call)->kind))
+        if (f.e[i].result >= 0 && mr_kind_moves_data(mr_call_get(f.e[i].call)->kind)) {
             bytes += (uint64_t)f.e[i].result;
+            sizes++;
+        }
+    assert_true(covers & MR_COVERS_FUNCTIONS);
     assert_int_equal(s.count, 2000);
-    assert_int_equal(s.dur_pairs, 2000);
+    assert_int_equal(s.durations, 2000);
+    assert_int_equal(s.sizes, sizes);
     assert_true(s.bytes == bytes);
     teardown(&f);
 }
