@@ -239,9 +239,10 @@ static int run_with_progress(struct mr_gen *g, const struct gen_options *o, stru
                              struct mr_error *err)
 {
     struct mr_progress *progress = NULL;
+    uint64_t items = (uint64_t)s->plan.spec.files * s->plan.parts;
     struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating",
-                                     .unit = "files",
-                                     .total = ((uint64_t)s->plan.spec.files + c->world - 1) / c->world,
+                                     .unit = s->plan.parts > 1 ? "parts" : "files",
+                                     .total = (items + c->world - 1) / c->world,
                                      .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
                                      .stream = c->rank == 0 && mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
                                      .force_tty = -1};

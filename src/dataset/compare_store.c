@@ -26,6 +26,7 @@ struct compare_object {
     struct mr_object base;
     struct mr_object *real; /* NULL: the file is missing */
     uint64_t end;           /* size the writer made */
+    bool sized;             /* and it is the size of the file, not the end of a part */
     struct pending pending[MAX_PENDING];
     unsigned n;
     char path[1024];
@@ -42,10 +43,10 @@ static int cmp_object_open(struct mr_store *s, const char *path, unsigned flags,
 {
     struct mr_compare *c = (struct mr_compare *)s;
     struct compare_object *o = calloc(1, sizeof(*o));
-    (void)flags;
     if (!o)
         return mr_error_set(err, -ENOMEM, "cannot compare '%s'", path);
     snprintf(o->path, sizeof o->path, "%s", path);
+    o->sized = flags & MR_OBJ_TRUNCATE;
     o->base.store = s;
     o->base.path = o->path;
     int r = mr_object_open(c->real, path, MR_OBJ_READ, &o->real, err);
@@ -72,7 +73,7 @@ static int cmp_object_close(struct mr_object *base, struct mr_error *err)
         struct mr_file_diff d = {.kind = MR_DIFF_NONE};
         memcpy(d.path, o->path, sizeof d.path);
         r = mr_object_size(o->real, &size, err);
-        if (r >= 0 && size != o->end) {
+        if (r >= 0 && o->sized && size != o->end) {
             d.kind = MR_DIFF_SIZE;
             d.want = o->end;
             d.have = size;
@@ -147,8 +148,10 @@ static int64_t cmp_write(struct mr_object *base, const void *buf, size_t len, ui
 
 static int cmp_truncate(struct mr_object *base, uint64_t bytes, struct mr_error *err)
 {
+    struct compare_object *o = (struct compare_object *)base;
     (void)err;
-    ((struct compare_object *)base)->end = bytes;
+    o->end = bytes;
+    o->sized = true;
     return 0;
 }
 

@@ -61,20 +61,18 @@ static uint64_t untold(uint64_t bytes)
     return bytes % MR_GEN_PIECE;
 }
 
-int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file,
-                      struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
-                      struct mr_manifest_file *out, struct mr_error *err)
+/* Samples [id, id + n) go to the writer, which is used up. */
+static int write_samples(const struct mr_gen_plan *p, struct mr_writer *w, uint64_t id, uint64_t n,
+                         struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                         struct mr_manifest_file *out, struct mr_error *err)
 {
-    struct mr_writer *w = NULL;
-    uint64_t k = p->writer.samples, tell = 0;
+    uint64_t tell = 0;
+    int r = 0;
     mr_sample_columns_done(&t->columns);
-    int r = p->format->writer_open(s, path, &p->writer, &w, err);
-    if (r < 0)
-        return r;
     w->ops = p->format;
     struct mr_sample_info info = {0};
-    for (uint64_t j = 0; r >= 0 && j < k; j++) {
-        r = mr_gen_plan_sample(p, file * k + j, &info, err);
+    for (uint64_t j = 0; r >= 0 && j < n; j++) {
+        r = mr_gen_plan_sample(p, id + j, &info, err);
         if (r >= 0)
             r = write_sample(p, w, &info, t, stop, progress, err);
         tell += untold(info.bytes);
@@ -98,6 +96,29 @@ int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const cha
     mr_sample_columns_finish(&t->columns, f.column);
     *out = f;
     return 0;
+}
+
+int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file,
+                      struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                      struct mr_manifest_file *out, struct mr_error *err)
+{
+    struct mr_writer *w = NULL;
+    uint64_t k = p->writer.samples;
+    int r = p->format->writer_open(s, path, &p->writer, &w, err);
+    return r < 0 ? r : write_samples(p, w, file * k, k, t, stop, progress, out, err);
+}
+
+int mr_gen_write_part(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file, uint64_t part,
+                      struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                      struct mr_manifest_file *out, struct mr_error *err)
+{
+    struct mr_writer *w = NULL;
+    uint64_t k = p->writer.samples, first = part * p->part_samples, n = MR_MIN(p->part_samples, k - first);
+    struct mr_sample_info one;
+    int r = mr_gen_plan_sample(p, file * k + first, &one, err);
+    if (r >= 0)
+        r = p->format->part_open(s, path, &p->writer, &one, first, n, &w, err);
+    return r < 0 ? r : write_samples(p, w, file * k + first, n, t, stop, progress, out, err);
 }
 
 void mr_gen_path(const char *folder, const char *name, char *out)

@@ -26,6 +26,12 @@ int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const cha
                       struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
                       struct mr_manifest_file *out, struct mr_error *err);
 
+/* The same for part number `part` of the file, for plans with parts > 1; out->bytes is where the part ends in the file. Several
+ * threads and processes may write parts of one file at once. */
+int mr_gen_write_part(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file, uint64_t part,
+                      struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
+                      struct mr_manifest_file *out, struct mr_error *err);
+
 /* folder/name and folder/.../.name.tmp for a file of the plan. `out` holds 2 * MR_NAME_MAX. */
 void mr_gen_path(const char *folder, const char *name, char *out);
 void mr_gen_temporary_path(const char *folder, const char *name, char *out);

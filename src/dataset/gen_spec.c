@@ -89,6 +89,27 @@ static int resolve_fixed(struct mr_gen_plan *p, struct mr_error *err)
     return 0;
 }
 
+#define SPLIT_FILES_MAX 64u /* more than these keep the threads busy as they are */
+#define PART_BYTES (64 * MR_MIB)
+
+void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes)
+{
+    struct mr_sample_info one = p->fixed;
+    uint64_t each = 0, k = p->writer.samples;
+    one.label = p->spec.labels ? p->spec.labels - 1 : MR_LABEL_NONE;
+    if (p->writer.fixed_size && p->format->part_bytes && (uint64_t)p->spec.files < SPLIT_FILES_MAX)
+        each = p->format->part_bytes(&p->writer, &one);
+    p->parts = 1;
+    p->part_samples = k;
+    if (!each || k < 4 || (double)each * (double)k < 2.0 * (double)part_bytes)
+        return;
+    p->record_bytes = each;
+    p->part_samples = MR_MAX(part_bytes / each, 2u);
+    while (k % p->part_samples == 1)
+        p->part_samples++; /* no part of one sample: it could not tell the distance between two */
+    p->parts = (k + p->part_samples - 1) / p->part_samples;
+}
+
 int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out,
                         struct mr_error *err)
 {
@@ -132,6 +153,7 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
             return r;
         p.want_bytes = (double)p.samples * (double)spec->size_bytes;
     }
+    mr_gen_plan_split(&p, PART_BYTES);
     *out = p;
     return 0;
 }

@@ -150,11 +150,17 @@ struct mr_gen_plan {
     struct mr_name_template names;
     uint64_t samples;
     double want_bytes; /* of all samples together, as asked */
+    /* Few large files of equal records are written in parts, by all threads and ranks. A function of the spec alone, so that
+     * an interrupted set can be continued by any number of them. */
+    uint64_t parts, part_samples; /* of each file; parts = 1: files are written as a whole */
+    uint64_t record_bytes;        /* what a sample takes in the file, when parts > 1 */
 };
 
 /* Checks the spec as a whole against what the format can do. MR_E_USAGE or MR_E_UNSUPPORTED with what to change. */
 int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out,
                         struct mr_error *err);
+/* Sets parts and part_samples, for parts of about so many bytes; mr_gen_plan_resolve has done it for 64 MiB. */
+void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes);
 /* Shape, size and label of a sample. */
 int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sample_info *out, struct mr_error *err);
 /* JSON text for the manifest. */

@@ -4,7 +4,10 @@
  *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and
  * its side-cars are there (with `repair`: if every byte is what the spec makes).
  *   4. The manifest is written last, when every file has a record; journals go after it is durable.
- *   5. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
+ *   5. A file in parts is written under its temporary name by whoever has a part of it. A part's journal record is written after
+ * its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish joins the records of the
+ * parts to that of the file, then 2 and 1 apply.
+ *   6. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate.h"
 #include "base/common.h"
@@ -13,6 +16,7 @@
 #include "dataset/compare_store.h"
 #include "dataset/gen_file.h"
 #include "dataset/gen_lock.h"
+#include "dataset/gen_parts.h"
 #include "dataset/journal.h"
 
 #include <errno.h>
@@ -33,6 +37,7 @@ struct mr_gen {
     struct mr_gen_scratch *scratch;
     struct mr_compare **compare;
     unsigned threads;
+    uint64_t parts; /* while running: work items per file */
     _Atomic uint64_t files_written, bytes_written, files_kept, bytes_kept, synth_ns, write_ns;
     bool was_complete, had_manifest;
 };
@@ -239,16 +244,21 @@ static int settle_journals(struct mr_gen *g, uint64_t *done_bytes, struct mr_err
 {
     struct mr_journals *js = NULL;
     uint64_t bytes;
-    int r = mr_journals_open(g->o.store, g->o.folder, (uint64_t)g->p->spec.files, &js, err);
+    int r = mr_journals_open(g->o.store, g->o.folder, mr_gen_records(g->p), &js, err);
     if (r < 0 || !js)
         return r;
     r = settle(g, mr_journals_spec(js), err);
+    int sound = r == 1 ? mr_gen_parts_settle(g->p, g->o.store, g->o.folder, js, done_bytes, err) : 1;
     if (r == 1)
         for (uint64_t f = 0; f < (uint64_t)g->p->spec.files; f++)
             if (mr_journals_has(js, f, &bytes))
                 *done_bytes += bytes;
     mr_journals_close(js);
-    if (r == 0)
+    if (sound < 0)
+        return sound;
+    if (sound == 0)
+        *done_bytes = 0;
+    if (r == 0 || sound == 0)
         mr_journals_remove(g->o.store, g->o.folder);
     return r;
 }
@@ -552,10 +562,38 @@ static bool someone_stopped(struct mr_gen *g)
     return atomic_load_explicit(g->o.all_stop, memory_order_relaxed);
 }
 
-static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+/* Invariant 5. */
+static int put_part(struct mr_gen *g, unsigned thread, uint64_t file, uint64_t part, const char *name,
+                    struct mr_error *err)
+{
+    char temporary[2 * MR_NAME_MAX];
+    struct mr_manifest_file f = {0};
+    uint64_t number = mr_gen_part_record(g->p, file, part), bytes = mr_gen_part_bytes(g->p, part), end;
+    if (mr_journals_has(g->done, number, &end)) {
+        atomic_fetch_add(&g->bytes_kept, bytes);
+        if (g->o.progress)
+            mr_progress_add(g->o.progress, 0, bytes);
+        return 0;
+    }
+    mr_gen_temporary_path(g->o.folder, name, temporary);
+    int r = mr_gen_write_part(g->p, g->o.store, temporary, file, part, &g->scratch[thread], g->o.stop, g->o.progress,
+                              &f, err);
+    if (r >= 0 && g->o.fsync)
+        r = make_durable(g, temporary, err);
+    if (r >= 0)
+        r = mr_journal_add(g->journal, number, &f, err);
+    free(f.layout.data);
+    if (r >= 0)
+        atomic_fetch_add(&g->bytes_written, bytes);
+    return r;
+}
+
+/* A file, or a part of one. */
+static int one_item(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct mr_gen *g = ctx->user;
-    uint64_t file = g->o.rank + index * g->o.world, bytes = 0;
+    uint64_t item = g->o.rank + index * g->o.world, bytes = 0;
+    uint64_t file = item / g->parts, part = item % g->parts;
     char name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
     if (someone_stopped(g))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
@@ -563,18 +601,20 @@ static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     mr_gen_path(g->o.folder, name, path);
     int r = is_finished(g, ctx->thread, file, path, &bytes, err);
     if (r == 1) {
-        atomic_fetch_add(&g->files_kept, 1);
-        atomic_fetch_add(&g->bytes_kept, bytes);
+        atomic_fetch_add(&g->files_kept, part == 0);
+        atomic_fetch_add(&g->bytes_kept, part == 0 ? bytes : 0);
         if (g->o.progress)
-            mr_progress_add(g->o.progress, 1, bytes);
+            mr_progress_add(g->o.progress, g->p->parts / g->parts, part == 0 ? bytes : 0);
         return 0;
     }
-    if (r == 0)
+    if (r == 0 && g->parts > 1)
+        r = put_part(g, ctx->thread, file, part, name, err);
+    else if (r == 0)
         r = put_file(g, ctx->thread, file, name, path, err);
     if (r < 0)
         return mr_error_context(err, "in file '%s'", path), r;
     if (g->o.progress)
-        mr_progress_add(g->o.progress, 1, 0);
+        mr_progress_add(g->o.progress, g->p->parts / g->parts, 0);
     tell_limiter(g, &g->scratch[ctx->thread]);
     return 0;
 }
@@ -583,6 +623,7 @@ static int one_file(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
 static int start_run(struct mr_gen *g, struct mr_error *err)
 {
     int r = 0;
+    g->parts = 1; /* what is there is held against the spec file by file */
     g->scratch = calloc(g->threads, sizeof(*g->scratch));
     g->compare = calloc(g->threads, sizeof(struct mr_compare *));
     if (!g->scratch || !g->compare)
@@ -603,7 +644,9 @@ static int start_run(struct mr_gen *g, struct mr_error *err)
         g->was_complete = r >= 0;
         return r;
     }
-    if ((r = mr_journals_open(g->o.store, g->o.folder, (uint64_t)g->p->spec.files, &g->done, err)) < 0)
+    if (!g->o.repair)
+        g->parts = g->p->parts;
+    if ((r = mr_journals_open(g->o.store, g->o.folder, mr_gen_records(g->p), &g->done, err)) < 0)
         return r;
     return mr_journal_create(g->o.store, g->o.folder, g->o.rank, g->spec, &g->journal, err);
 }
@@ -611,10 +654,10 @@ static int start_run(struct mr_gen *g, struct mr_error *err)
 int mr_gen_run(struct mr_gen *g, struct mr_error *err)
 {
     int r = start_run(g, err);
-    uint64_t files = (uint64_t)g->p->spec.files;
-    uint64_t mine = files > g->o.rank ? (files - g->o.rank + g->o.world - 1) / g->o.world : 0;
+    uint64_t items = (uint64_t)g->p->spec.files * g->parts;
+    uint64_t mine = items > g->o.rank ? (items - g->o.rank + g->o.world - 1) / g->o.world : 0;
     if (r >= 0)
-        r = mr_workers_run(g->threads, mine, 1, one_file, g, g->o.stop, err);
+        r = mr_workers_run(g->threads, mine, 1, one_item, g, g->o.stop, err);
     if (r == MR_E_INTERRUPTED && g->o.all_stop)
         atomic_store(g->o.all_stop, true);
     if (r >= 0 && g->journal && g->o.fsync)
@@ -631,6 +674,46 @@ int mr_gen_run(struct mr_gen *g, struct mr_error *err)
 }
 
 /* ---- after writing ---- */
+
+/* A file whose parts are all there gets its record and its name. */
+static int join_file(struct mr_gen *g, struct mr_journals *js, struct mr_journal *to, uint64_t file,
+                     struct mr_error *err)
+{
+    char name[MR_NAME_MAX], path[2 * MR_NAME_MAX], temporary[2 * MR_NAME_MAX];
+    struct mr_manifest_file f = {0};
+    struct mr_store_stat st;
+    uint64_t bytes;
+    mr_name_from_template(&g->p->names, file, name);
+    mr_gen_path(g->o.folder, name, path);
+    mr_gen_temporary_path(g->o.folder, name, temporary);
+    if (mr_journals_has(js, file, &bytes) && mr_store_stat(g->o.store, path, &st, NULL) >= 0 && st.bytes == bytes)
+        return 0;
+    int r = mr_gen_parts_join(g->p, js, file, &f, err);
+    if (r >= 0)
+        r = mr_journal_add(to, file, &f, err);
+    if (r >= 0)
+        r = each_path(g, temporary, path, err);
+    free(f.layout.data);
+    if (r < 0)
+        return mr_error_context(err, "in file '%s'", path), r;
+    atomic_fetch_add(&g->files_written, 1);
+    return 0;
+}
+
+static int join_files(struct mr_gen *g, struct mr_error *err)
+{
+    struct mr_journals *js = NULL;
+    struct mr_journal *to = NULL;
+    int r = mr_journals_open(g->o.store, g->o.folder, mr_gen_records(g->p), &js, err);
+    if (r < 0 || !js)
+        return r;
+    r = mr_journal_create(g->o.store, g->o.folder, g->o.rank, g->spec, &to, err);
+    for (uint64_t f = 0; r >= 0 && f < (uint64_t)g->p->spec.files; f++)
+        r = join_file(g, js, to, f, err);
+    int closed = mr_journal_close(to, r < 0 ? NULL : err);
+    mr_journals_close(js);
+    return r < 0 ? r : closed;
+}
 
 static int merge(struct mr_gen *g, struct mr_journals *js, struct mr_manifest_builder *b, struct mr_error *err)
 {
@@ -685,13 +768,15 @@ static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_er
 int mr_gen_finish(struct mr_gen *g, struct mr_error *err)
 {
     struct mr_journals *js = NULL;
-    int r = 0;
-    if (g->o.fsync && (r = sync_folders(g, err)) < 0)
+    int there = exists(g->o.store, g->manifest_path, err), r = there;
+    if (r == 0 && g->p->parts > 1)
+        r = join_files(g, err);
+    if (r >= 0 && g->o.fsync)
+        r = sync_folders(g, err);
+    if (r < 0)
         return r;
-    if ((r = exists(g->o.store, g->manifest_path, err)) < 0)
-        return r;
-    if (!r) {
-        if ((r = mr_journals_open(g->o.store, g->o.folder, (uint64_t)g->p->spec.files, &js, err)) < 0)
+    if (!there) {
+        if ((r = mr_journals_open(g->o.store, g->o.folder, mr_gen_records(g->p), &js, err)) < 0)
             return r;
         if (!js)
             return mr_error_plain(err, MR_E_INCOMPLETE, "no journal in '%s'", g->o.folder);

@@ -1,4 +1,4 @@
-/* Verifying: see verify.h. One work item is one file. Each thread has its own reader, scratch and comparing store;
+/* Verifying: see verify.h. One work item is one file or, in sets of few files, a range of the samples of one. Each thread has its own reader, scratch and comparing store;
  * findings and counters are shared, findings under a lock so that the callback needs none. */
 #include "dataset/verify.h"
 #include "base/common.h"
@@ -30,6 +30,8 @@ struct verify {
     bool byte_exact; /* and so can whole files */
     struct mr_arena arena;
     struct thread_state *thread;
+    uint64_t parts;            /* work items per file */
+    _Atomic uint64_t bad_mask; /* parts > 1: files with something bad, which are fewer than 64 */
     pthread_mutex_t lock; /* guards calls of o->found */
     _Atomic uint64_t files, samples, bytes, bad_files, bad_samples, missing, extra;
 };
@@ -64,13 +66,16 @@ static uint64_t sample_at(struct verify *v, uint64_t file, uint64_t offset)
     return MR_NO_SAMPLE;
 }
 
-static bool check_stat(struct verify *v, uint64_t file, const char *path)
+/* `tells`: a file in several parts is reported once. */
+static bool check_stat(struct verify *v, uint64_t file, const char *path, bool tells)
 {
     struct mr_store_stat st;
     struct mr_error err = {0};
     uint64_t want = mr_manifest_file_bytes(v->m, file), mtime = mr_manifest_file_mtime_ns(v->m, file);
     char text[256];
     int r = mr_store_stat(mr_dataset_store(v->ds), path, &st, &err);
+    if (!tells)
+        return r >= 0 && st.bytes == want && (!mtime || st.mtime_ns == mtime);
     if (r < 0) {
         bool gone = r == -ENOENT || r == -ENOTDIR;
         tell(v, &(struct mr_finding){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE,
@@ -139,12 +144,15 @@ static void tell_diff(struct verify *v, uint64_t file, const char *path, const s
 }
 
 /* Computes the file again and compares. 1 good, 0 bad, negative: the check failed. */
-static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, const char *path, struct mr_error *err)
+static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, uint64_t part, const char *path,
+                       struct mr_error *err)
 {
     struct mr_manifest_file f = {0};
     struct mr_file_diff diff;
-    int r = mr_gen_write_file(&v->plan, mr_compare_store(t->compare), path, file, &t->scratch, v->o->stop,
-                              v->o->progress, &f, err);
+    struct mr_store *s = mr_compare_store(t->compare);
+    int r = v->parts > 1 ? mr_gen_write_part(&v->plan, s, path, file, part, &t->scratch, v->o->stop, v->o->progress, &f, err)
+                         : mr_gen_write_file(&v->plan, s, path, file, &t->scratch, v->o->stop, v->o->progress, &f, err);
+    uint64_t samples = f.column[0].count;
     free(f.layout.data);
     mr_compare_take(t->compare, &diff);
     if (r == MR_E_INTERRUPTED)
@@ -154,7 +162,7 @@ static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, 
                     .kind = MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE, .text = err->message});
         return 0;
     }
-    atomic_fetch_add(&v->samples, v->plan.writer.samples);
+    atomic_fetch_add(&v->samples, samples);
     if (diff.kind == MR_DIFF_NONE)
         return 1;
     tell_diff(v, file, path, &diff);
@@ -191,13 +199,14 @@ static int check_sample(struct verify *v, struct thread_state *t, uint64_t id, s
     return v->plan.format->check(&v->plan.writer, &v->plan.content, &info, &have, err);
 }
 
-/* Reads the file's chosen samples. 1 good, 0 bad, negative: stopped. */
-static int check_samples(struct verify *v, struct thread_state *t, uint64_t file, const char *path,
+/* Reads the chosen samples of the file, or of the part. 1 good, 0 bad, negative: stopped. */
+static int check_samples(struct verify *v, struct thread_state *t, uint64_t file, uint64_t part, const char *path,
                          struct mr_error *err)
 {
     uint64_t first, n, bad = 0;
     mr_manifest_file_samples(v->m, file, &first, &n);
-    for (uint64_t id = first; id < first + n; id++) {
+    uint64_t each = (n + v->parts - 1) / v->parts, from = MR_MIN(part * each, n), to = MR_MIN(from + each, n);
+    for (uint64_t id = first + from; id < first + to; id++) {
         if (!chosen(v, id))
             continue;
         if (v->o->stop && atomic_load_explicit(v->o->stop, memory_order_relaxed))
@@ -224,25 +233,64 @@ static int check_samples(struct verify *v, struct thread_state *t, uint64_t file
     return bad == 0;
 }
 
-static int one_file(struct mr_worker_ctx *ctx, uint64_t file, struct mr_error *err)
+/* Only the first bad part of a file counts the file. */
+static void count_bad(struct verify *v, uint64_t file)
+{
+    uint64_t bit = v->parts > 1 ? (uint64_t)1 << file : 0;
+    if (!bit || !(atomic_fetch_or(&v->bad_mask, bit) & bit))
+        atomic_fetch_add(&v->bad_files, 1);
+}
+
+/* The part's share of the file's bytes. */
+static uint64_t share(const struct verify *v, uint64_t file, uint64_t part)
+{
+    uint64_t bytes = mr_manifest_file_bytes(v->m, file);
+    return part + 1 < v->parts ? bytes / v->parts : bytes - bytes / v->parts * (v->parts - 1);
+}
+
+static int one_item(struct mr_worker_ctx *ctx, uint64_t item, struct mr_error *err)
 {
     struct verify *v = ctx->user;
     struct thread_state *t = &v->thread[ctx->thread];
+    uint64_t file = item / v->parts, part = item % v->parts;
     char path[2 * MR_NAME_MAX];
     int r = mr_dataset_file_path(v->ds, file, path, err);
     if (r < 0)
         return r;
-    int good = check_stat(v, file, path);
+    int good = check_stat(v, file, path, part == 0);
     if (good && !v->o->quick)
-        good = v->byte_exact ? check_bytes(v, t, file, path, err) : check_samples(v, t, file, path, err);
+        good = v->byte_exact ? check_bytes(v, t, file, part, path, err) : check_samples(v, t, file, part, path, err);
     if (good < 0)
         return good;
-    atomic_fetch_add(&v->files, 1);
-    atomic_fetch_add(&v->bytes, good ? mr_manifest_file_bytes(v->m, file) : 0);
-    atomic_fetch_add(&v->bad_files, !good);
+    atomic_fetch_add(&v->files, part == 0);
+    atomic_fetch_add(&v->bytes, good ? share(v, file, part) : 0);
+    if (!good)
+        count_bad(v, file);
     if (v->o->progress)
-        mr_progress_add(v->o->progress, 1, 0);
+        mr_progress_add(v->o->progress, part == 0, 0);
     return 0;
+}
+
+#define SAMPLE_PARTS 64u
+#define SAMPLE_PARTS_BYTES (128 * MR_MIB)
+
+/* Generated files that can be written in parts are compared in those; others that can be read by range are read in ranges of
+ * their samples. A compressed file would be unpacked by every thread. */
+static uint64_t parts_of_files(const struct verify *v)
+{
+    const struct mr_manifest_info *i = mr_manifest_get_info(v->m);
+    struct mr_layout layout;
+    struct mr_read_cost cost;
+    if (v->o->quick || i->files >= 64)
+        return 1;
+    if (v->byte_exact)
+        return v->plan.parts;
+    for (uint64_t f = 0; f < i->files; f++) {
+        mr_manifest_file_layout(v->m, f, &layout);
+        if (mr_dataset_format(v->ds)->cost(&layout, &cost, NULL) < 0 || cost.access != MR_ACCESS_RANGE)
+            return 1;
+    }
+    return i->file_bytes >= SAMPLE_PARTS_BYTES ? SAMPLE_PARTS : 1;
 }
 
 /* ---- files that nobody knows ---- */
@@ -321,9 +369,10 @@ int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct m
     unsigned threads = MR_MAX(o->threads, 1u);
     pthread_mutex_init(&v.lock, NULL);
     find_plan(&v);
+    v.parts = parts_of_files(&v);
     int r = make_threads(&v, threads, err);
     if (r >= 0)
-        r = mr_workers_run(threads, mr_manifest_get_info(v.m)->files, 1, one_file, &v, o->stop, err);
+        r = mr_workers_run(threads, mr_manifest_get_info(v.m)->files * v.parts, 1, one_item, &v, o->stop, err);
     if (r >= 0)
         r = mr_walk(mr_dataset_store(ds), mr_dataset_root(ds), threads, o->stop, visit, &v, err);
     for (unsigned i = 0; v.thread && i < threads; i++) {

@@ -218,16 +218,31 @@ int mr_array_layout_make(const void *data, size_t len, struct mr_layout *out, st
     return 0;
 }
 
-int mr_array_output_open(struct mr_array_output *o, struct mr_store *s, const char *path, struct mr_error *err)
+static int output_open(struct mr_array_output *o, struct mr_store *s, const char *path, unsigned flags,
+                       struct mr_error *err)
 {
     *o = (struct mr_array_output){.buf = malloc(OUTPUT_BUFFER_BYTES)};
     if (!o->buf)
         return mr_error_set(err, -ENOMEM, "cannot get a write buffer for '%s'", path);
-    int rc = mr_object_open(s, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o->object, err);
+    int rc = mr_object_open(s, path, MR_OBJ_WRITE | MR_OBJ_CREATE | flags, &o->object, err);
     if (rc < 0) {
         free(o->buf);
         *o = (struct mr_array_output){0};
     }
+    return rc;
+}
+
+int mr_array_output_open(struct mr_array_output *o, struct mr_store *s, const char *path, struct mr_error *err)
+{
+    return output_open(o, s, path, MR_OBJ_TRUNCATE, err);
+}
+
+int mr_array_output_open_part(struct mr_array_output *o, struct mr_store *s, const char *path, uint64_t offset,
+                              struct mr_error *err)
+{
+    int rc = output_open(o, s, path, 0, err);
+    if (rc >= 0)
+        o->start = offset;
     return rc;
 }
 
@@ -314,24 +329,47 @@ void mr_array_output_abort(struct mr_array_output *o)
     *o = (struct mr_array_output){0};
 }
 
-int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
-                         const char *path, const struct mr_writer_spec *spec, struct mr_error *err)
+/* All but the output. */
+static int prepare_writer(struct mr_array_writer *w, const struct mr_format_ops *ops, const char *path,
+                          const struct mr_writer_spec *spec, struct mr_error *err)
 {
     w->base.ops = ops;
     w->samples = spec->samples;
     w->info.dtype = spec->dtype;
     w->info.dims = spec->dims;
-    uint64_t label_bytes;
-    if (!mr_mul_ok(spec->samples, sizeof(*w->labels), &label_bytes))
+    uint64_t label_bytes = 0;
+    bool keeps = ops->caps & MR_FMT_LABEL;
+    if (keeps && !mr_mul_ok(spec->samples, sizeof(*w->labels), &label_bytes))
         return mr_error_plain(err, MR_E_LIMIT, "too many samples for '%s'", path);
     w->path = strdup(path);
-    w->labels = malloc(MR_MAX(label_bytes, 1));
-    if (!w->path || !w->labels) {
+    w->labels = keeps ? malloc(MR_MAX(label_bytes, 1)) : NULL;
+    if (!w->path || (keeps && !w->labels)) {
         mr_array_writer_done(w);
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     }
-    int rc = mr_array_output_open(&w->out, s, path, err);
+    return 0;
+}
+
+int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
+                         const char *path, const struct mr_writer_spec *spec, struct mr_error *err)
+{
+    int rc = prepare_writer(w, ops, path, spec, err);
     if (rc < 0)
+        return rc;
+    if ((rc = mr_array_output_open(&w->out, s, path, err)) < 0)
+        mr_array_writer_done(w);
+    return rc;
+}
+
+int mr_array_writer_init_part(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
+                              const char *path, const struct mr_writer_spec *spec, uint64_t offset, uint64_t n,
+                              struct mr_error *err)
+{
+    int rc = prepare_writer(w, ops, path, spec, err);
+    if (rc < 0)
+        return rc;
+    w->samples = n;
+    if ((rc = mr_array_output_open_part(&w->out, s, path, offset, err)) < 0)
         mr_array_writer_done(w);
     return rc;
 }
@@ -361,7 +399,9 @@ int mr_array_writer_begin(struct mr_array_writer *w, const struct mr_sample_info
     }
     w->info = *info;
     w->got = 0;
-    w->labels[w->begun++] = info->label;
+    if (w->labels)
+        w->labels[w->begun] = info->label;
+    w->begun++;
     w->any_label |= info->label != MR_LABEL_NONE;
     return 0;
 }

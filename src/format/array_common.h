@@ -76,6 +76,9 @@ struct mr_array_output {
     uint64_t start; /* file offset of buf[0] */
 };
 int mr_array_output_open(struct mr_array_output *o, struct mr_store *s, const char *path, struct mr_error *err);
+/* A part of a file that others write as well: from `offset` on, what else is there stays. */
+int mr_array_output_open_part(struct mr_array_output *o, struct mr_store *s, const char *path, uint64_t offset,
+                              struct mr_error *err);
 int mr_array_output_add(struct mr_array_output *o, const void *data, size_t len, struct mr_error *err);
 /* Where the next `len` bytes may be made in place, to be added at once; NULL when they are too many for the buffer. */
 void *mr_array_output_here(struct mr_array_output *o, size_t len);
@@ -101,10 +104,14 @@ struct mr_array_writer {
     uint64_t got; /* payload bytes of the current sample so far */
     bool vary;
     struct mr_sample_info info; /* current, or the first one to come */
-    int64_t *labels;
+    int64_t *labels; /* NULL: the format keeps none */
     bool any_label;
 };
 /* Opens the file and allocates the label array; on failure nothing is left to undo. */
+/* For the n samples that lie from `offset` on in a file that others write as well. */
+int mr_array_writer_init_part(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
+                              const char *path, const struct mr_writer_spec *spec, uint64_t offset, uint64_t n,
+                              struct mr_error *err);
 int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
                          const char *path, const struct mr_writer_spec *spec, struct mr_error *err);
 int mr_array_writer_begin(struct mr_array_writer *w, const struct mr_sample_info *info, struct mr_error *err);

@@ -179,6 +179,14 @@ struct mr_format_ops {
     /* Frees w in any case. ref of earlier samples stay valid. The file is complete, not yet fsynced. */
     int (*writer_close)(struct mr_writer *w, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err);
     void (*writer_abort)(struct mr_writer *w); /* frees w and leaves whatever is there; accepts NULL */
+    /* Optional, both or none: one file written by several writers at once, each its range of samples, where samples take
+     * equally many bytes. part_bytes: how many that is; 0: not with this spec. `one` is any sample of the file; its label is
+     * the largest of all. part_open: a writer of samples [first, first + n), n > 1, which leaves the rest of the file as it
+     * is; the one with the last sample sets the file's size. Its writer_close gives the layout of the whole file, and as
+     * file_bytes where the part ends. */
+    uint64_t (*part_bytes)(const struct mr_writer_spec *spec, const struct mr_sample_info *one);
+    int (*part_open)(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                     const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out, struct mr_error *err);
     /* Other files that belong to `path` (index side-cars), "" terminated list of suffixes, e.g. ".off.idx\0.sz.idx\0" */
     const char *side_suffixes;
 

@@ -74,6 +74,38 @@ static int idx_writer_open(struct mr_store *s, const char *path, const struct mr
     return 0;
 }
 
+static uint64_t idx_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
+{
+    return spec->compression == MR_COMP_NONE && spec->fixed_size ? one->bytes : 0;
+}
+
+static int idx_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                         const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                         struct mr_error *err)
+{
+    char off[PATH_MAX_BYTES], sz[PATH_MAX_BYTES];
+    (void)n;
+    int rc = side_path(path, ".off.idx", off, err);
+    if (rc >= 0)
+        rc = side_path(path, ".sz.idx", sz, err);
+    if (rc < 0)
+        return rc;
+    struct idx_writer *w = calloc(1, sizeof(*w));
+    if (!w)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    rc = mr_stream_out_open_part(s, path, 0, first * one->bytes, spec->samples * one->bytes, &w->data, err);
+    if (rc >= 0)
+        rc = mr_stream_out_open_part(s, off, IDX_BUFFER, 8 * first, 8 * spec->samples, &w->offsets, err);
+    if (rc >= 0)
+        rc = mr_stream_out_open_part(s, sz, IDX_BUFFER, 8 * first, 8 * spec->samples, &w->sizes, err);
+    if (rc < 0) {
+        idx_writer_abort(&w->base);
+        return rc;
+    }
+    *out = &w->base;
+    return 0;
+}
+
 static int idx_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)
 {
     struct idx_writer *w = (struct idx_writer *)base;
@@ -245,7 +277,8 @@ static int idx_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
         .synth = mr_format_synth_content, .check = mr_format_check_equal, .writer_open = idx_writer_open,              \
         .sample_begin = idx_sample_begin, .sample_data = idx_sample_data, .sample_end = idx_sample_end,                \
         .sample_room = idx_sample_room,                                                                                \
-        .writer_close = idx_writer_close, .writer_abort = idx_writer_abort, .side_suffixes = ".off.idx\0.sz.idx\0",    \
+        .writer_close = idx_writer_close, .writer_abort = idx_writer_abort, .part_bytes = idx_part_bytes,              \
+        .part_open = idx_part_open, .side_suffixes = ".off.idx\0.sz.idx\0",                                            \
         .scan = idx_scan, .cost = idx_cost, .unpack = mr_format_no_unpack, .plan = mr_format_plan_single,              \
         .decode = mr_format_decode_bytes,                                                                              \
     }

@@ -15,7 +15,9 @@
 
 struct npy_writer {
     struct mr_array_writer a;
-    uint64_t payload_offset;
+    uint64_t rows;       /* samples of the whole file */
+    uint64_t end;        /* part with the last sample: size of the file; else 0 */
+    bool without_header; /* a part other than the first */
 };
 
 static int npy_layout(const struct mr_array_desc *a, struct mr_layout *out, struct mr_error *err)
@@ -54,6 +56,7 @@ static int npy_writer_open(struct mr_store *s, const char *path, const struct mr
     struct npy_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    w->rows = spec->samples;
     int rc = mr_array_writer_init(&w->a, &mr_format_npy, s, path, spec, err);
     if (rc < 0) {
         free(w);
@@ -63,24 +66,57 @@ static int npy_writer_open(struct mr_store *s, const char *path, const struct mr
     return 0;
 }
 
-static int npy_write_header(struct npy_writer *w, struct mr_error *err)
+static size_t build_header(uint64_t rows, enum mr_dtype dtype, const struct mr_dims *dims,
+                           uint8_t header[MR_NPY_BUILD_MAX])
 {
     uint64_t shape[MR_NPY_AXES];
-    uint8_t header[MR_NPY_BUILD_MAX];
     unsigned n = 0;
-    if (w->a.samples != 1)
-        shape[n++] = w->a.samples;
-    for (unsigned i = 0; i < w->a.info.dims.n; i++)
-        shape[n++] = w->a.info.dims.dim[i];
-    w->payload_offset = mr_npy_header_build(w->a.info.dtype, shape, n, header);
-    return mr_array_output_add(&w->a.out, header, w->payload_offset, err);
+    if (rows != 1)
+        shape[n++] = rows;
+    for (unsigned i = 0; i < dims->n; i++)
+        shape[n++] = dims->dim[i];
+    return mr_npy_header_build(dtype, shape, n, header);
+}
+
+static int npy_write_header(struct npy_writer *w, struct mr_error *err)
+{
+    uint8_t header[MR_NPY_BUILD_MAX];
+    size_t len = build_header(w->rows, w->a.info.dtype, &w->a.info.dims, header);
+    return mr_array_output_add(&w->a.out, header, len, err);
+}
+
+static uint64_t npy_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
+{
+    return spec->compression == MR_COMP_NONE && spec->fixed_size && one->dims.n < MR_DIMS_MAX ? one->bytes : 0;
+}
+
+static int npy_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                         const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                         struct mr_error *err)
+{
+    uint8_t header[MR_NPY_BUILD_MAX];
+    uint64_t payload = build_header(spec->samples, one->dtype, &one->dims, header);
+    struct npy_writer *w = calloc(1, sizeof(*w));
+    if (!w)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    w->rows = spec->samples;
+    w->without_header = first > 0;
+    w->end = first + n == spec->samples ? payload + spec->samples * one->bytes : 0;
+    uint64_t at = first ? payload + first * one->bytes : 0;
+    int rc = mr_array_writer_init_part(&w->a, &mr_format_npy, s, path, spec, at, n, err);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    *out = &w->a.base;
+    return 0;
 }
 
 static int npy_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)
 {
     struct npy_writer *w = (struct npy_writer *)base;
     int rc = mr_array_writer_begin(&w->a, info, err);
-    return rc == 0 && w->a.begun == 1 ? npy_write_header(w, err) : rc;
+    return rc == 0 && w->a.begun == 1 && !w->without_header ? npy_write_header(w, err) : rc;
 }
 
 static void *npy_sample_room(struct mr_writer *base, size_t len)
@@ -121,14 +157,16 @@ static int npy_writer_close(struct mr_writer *base, struct mr_layout *layout, ui
     int rc = mr_array_writer_complete(&w->a, err);
     if (rc == 0 && w->a.samples == 0)
         rc = npy_write_header(w, err);
-    bool rows = w->a.samples != 1;
+    bool rows = w->rows != 1;
     if (rows)
-        h.shape[h.n++] = w->a.samples;
+        h.shape[h.n++] = w->rows;
     for (unsigned i = 0; i < w->a.info.dims.n; i++)
         h.shape[h.n++] = w->a.info.dims.dim[i];
     if (rc == 0)
         rc = mr_npy_header_desc(&h, rows, false, &desc, err);
     uint64_t size = mr_array_output_pos(&w->a.out);
+    if (rc == 0 && w->end)
+        rc = w->a.out.object->store->ops->truncate(w->a.out.object, w->end, err);
     if (rc == 0)
         rc = mr_array_output_close(&w->a.out, err);
     if (rc == 0)
@@ -299,6 +337,8 @@ const struct mr_format_ops mr_format_npy = {
     .sample_end = npy_sample_end,
     .writer_close = npy_writer_close,
     .writer_abort = npy_writer_abort,
+    .part_bytes = npy_part_bytes,
+    .part_open = npy_part_open,
     .side_suffixes = "",
     .scan = npy_scan,
     .scan_rows = npy_scan_rows,

@@ -39,6 +39,28 @@ static int raw_writer_open(struct mr_store *s, const char *path, const struct mr
     return 0;
 }
 
+static uint64_t raw_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
+{
+    return spec->compression == MR_COMP_NONE && spec->fixed_size ? one->bytes : 0;
+}
+
+static int raw_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                         const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                         struct mr_error *err)
+{
+    struct raw_writer *w = calloc(1, sizeof(*w));
+    (void)n;
+    if (!w)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    int rc = mr_stream_out_open_part(s, path, 0, first * one->bytes, spec->samples * one->bytes, &w->out, err);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    *out = &w->base;
+    return 0;
+}
+
 static int raw_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)
 {
     struct raw_writer *w = (struct raw_writer *)base;
@@ -145,6 +167,8 @@ const struct mr_format_ops mr_format_raw = {
     .sample_end = raw_sample_end,
     .writer_close = raw_writer_close,
     .writer_abort = raw_writer_abort,
+    .part_bytes = raw_part_bytes,
+    .part_open = raw_part_open,
     .side_suffixes = "",
     .scan = raw_scan,
     .cost = raw_cost,

@@ -92,6 +92,61 @@ static int tfr_writer_open(struct mr_store *s, const char *path, const struct mr
     return 0;
 }
 
+/* Labels of one byte (below 128) keep all records of one length. */
+static uint64_t tfr_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
+{
+    uint8_t prefix[MR_TF_PREFIX_MAX];
+    if (spec->compression != MR_COMP_NONE || !spec->fixed_size || one->label > 127)
+        return 0;
+    return TFR_HEAD + mr_tf_example_prefix(one->bytes, one->label, prefix) + one->bytes + TFR_TAIL;
+}
+
+static unsigned digits(uint64_t v)
+{
+    unsigned n = 1;
+    while (v /= 10)
+        n++;
+    return n;
+}
+
+/* Bytes of the index of the first n records: two numbers, a space and an end of line each. Offsets of at least 10^d have
+ * more than d digits. */
+static uint64_t index_bytes(uint64_t n, uint64_t record_bytes)
+{
+    uint64_t bytes = n * (1 + 1 + digits(record_bytes) + 1);
+    for (uint64_t power = 10;; power *= 10) {
+        uint64_t shorter = (power + record_bytes - 1) / record_bytes;
+        bytes += n > shorter ? n - shorter : 0;
+        if (n <= shorter || power > UINT64_MAX / 100)
+            return bytes;
+    }
+}
+
+static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                         const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                         struct mr_error *err)
+{
+    char side[PATH_MAX_BYTES];
+    uint64_t each = tfr_part_bytes(spec, one);
+    (void)n;
+    int rc = index_path(path, side, err);
+    if (rc < 0)
+        return rc;
+    struct tfr_writer *w = calloc(1, sizeof(*w));
+    if (!w)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    rc = mr_stream_out_open_part(s, path, 0, first * each, spec->samples * each, &w->out, err);
+    if (rc >= 0)
+        rc = mr_stream_out_open_part(s, side, INDEX_BUFFER, index_bytes(first, each), index_bytes(spec->samples, each),
+                                     &w->index, err);
+    if (rc < 0) {
+        tfr_writer_abort(&w->base);
+        return rc;
+    }
+    *out = &w->base;
+    return 0;
+}
+
 static int tfr_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)
 {
     struct tfr_writer *w = (struct tfr_writer *)base;
@@ -497,6 +552,8 @@ const struct mr_format_ops mr_format_tfrecord = {
     .sample_end = tfr_sample_end,
     .writer_close = tfr_writer_close,
     .writer_abort = tfr_writer_abort,
+    .part_bytes = tfr_part_bytes,
+    .part_open = tfr_part_open,
     .side_suffixes = INDEX_SUFFIX "\0",
     .scan = tfr_scan,
     .cost = tfr_cost,

@@ -4,7 +4,7 @@
  *    └────large (buf flushed)──┘   or deflate ─> zbuf ──full──> store
  *
  * Invariants: 1. position = bytes handed to emit + buf_len. 2. file_at = bytes the store has taken; writes are
- * contiguous from 0. 3. Once `failed` is set nothing is written any more. */
+ * contiguous from 0 (a part: from its offset). 3. Once `failed` is set nothing is written any more. */
 #include "format/stream_out.h"
 
 #include <errno.h>
@@ -23,6 +23,7 @@ struct mr_stream_out {
     char *buf;
     z_stream *z;
     unsigned char *zbuf;
+    uint64_t whole_bytes; /* of the file this is a part of; 0: this is the whole */
     int failed; /* the first error's code */
 };
 
@@ -51,8 +52,8 @@ static int start_gzip(struct mr_stream_out *o, int level, struct mr_error *err)
     return 0;
 }
 
-int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression compression, int level,
-                       size_t buffer_bytes, struct mr_stream_out **out, struct mr_error *err)
+static int stream_open(struct mr_store *s, const char *path, enum mr_compression compression, int level,
+                       size_t buffer_bytes, unsigned flags, struct mr_stream_out **out, struct mr_error *err)
 {
     struct mr_stream_out *o = calloc(1, sizeof(*o));
     if (!o)
@@ -67,12 +68,29 @@ int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression
     if (rc >= 0 && compression == MR_COMP_GZIP)
         rc = start_gzip(o, level, err);
     if (rc >= 0)
-        rc = mr_object_open(s, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o->object, err);
+        rc = mr_object_open(s, path, MR_OBJ_WRITE | MR_OBJ_CREATE | flags, &o->object, err);
     if (rc < 0) {
         stream_free(o);
         return rc;
     }
     *out = o;
+    return 0;
+}
+
+int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression compression, int level,
+                       size_t buffer_bytes, struct mr_stream_out **out, struct mr_error *err)
+{
+    return stream_open(s, path, compression, level, buffer_bytes, MR_OBJ_TRUNCATE, out, err);
+}
+
+int mr_stream_out_open_part(struct mr_store *s, const char *path, size_t buffer_bytes, uint64_t offset,
+                            uint64_t whole_bytes, struct mr_stream_out **out, struct mr_error *err)
+{
+    int rc = stream_open(s, path, MR_COMP_NONE, 0, buffer_bytes, 0, out, err);
+    if (rc < 0)
+        return rc;
+    (*out)->emitted = (*out)->file_at = offset;
+    (*out)->whole_bytes = whole_bytes;
     return 0;
 }
 
@@ -216,6 +234,8 @@ int mr_stream_out_close(struct mr_stream_out *o, uint64_t *file_bytes, struct mr
     int rc = o->failed ? refuse(o, err) : flush_buffer(o, err);
     if (rc >= 0 && o->z)
         rc = deflate_some(o, NULL, 0, Z_FINISH, err);
+    if (rc >= 0 && o->whole_bytes && o->file_at == o->whole_bytes)
+        rc = o->object->store->ops->truncate(o->object, o->whole_bytes, err);
     int close_rc = mr_object_close(o->object, rc < 0 ? NULL : err);
     if (rc >= 0)
         rc = close_rc;

@@ -2,6 +2,7 @@
  * failures; sizes come out as asked; damage is found and repaired. test-label: concurrent */
 #include "base/common.h"
 #include "base/rng.h"
+#include "dataset/gen_file.h"
 #include "dataset/generate.h"
 #include "dataset/verify.h"
 
@@ -20,6 +21,7 @@
 #define GOLDEN_LABELS 1942717928116356011u
 
 static struct mr_arena arena;
+static uint64_t part_bytes; /* of the sets made by generate(); 0: as the plan says, which is whole files here */
 
 static struct mr_gen_spec base_spec(const char *format)
 {
@@ -50,6 +52,10 @@ static int generate(struct mr_store *s, const char *folder, const struct mr_gen_
     struct mr_gen_result sum = {0};
     int r = mr_gen_plan_resolve(spec, "train", &plan, err);
     struct mr_gen *g[16] = {0};
+    if (r >= 0 && part_bytes) {
+        mr_gen_plan_split(&plan, part_bytes);
+        assert_true(plan.parts > 2);
+    }
     for (uint32_t rank = 0; r >= 0 && rank < world; rank++) {
         struct mr_gen_options o = {.store = s,
                                    .folder = folder,
@@ -101,7 +107,7 @@ static uint64_t hash_file(struct mr_store *s, const char *path, uint64_t seed)
     return h;
 }
 
-/* Of all files in order and the manifest. */
+/* Of all files in order, side-cars included, and the manifest. */
 static uint64_t hash_set(struct mr_store *s, const char *folder, const struct mr_gen_spec *spec)
 {
     struct mr_gen_plan plan;
@@ -112,6 +118,10 @@ static uint64_t hash_set(struct mr_store *s, const char *folder, const struct mr
         mr_name_from_template(&plan.names, f, name);
         snprintf(path, sizeof path, "%s/%s", folder, name);
         h = hash_file(s, path, h);
+        for (const char *x = plan.format->side_suffixes; x && *x; x += strlen(x) + 1) {
+            snprintf(path, sizeof path, "%s/%s%s", folder, name, x);
+            h = hash_file(s, path, h);
+        }
     }
     snprintf(path, sizeof path, "%s/" MR_MANIFEST_NAME, folder);
     return hash_file(s, path, h);
@@ -172,6 +182,102 @@ static void bytes_do_not_depend_on_threads_or_ranks(void **state)
         must_generate(s, "set", &spec, 2, 1, false, NULL);
         assert_true(hash_set(s, "set", &spec) != want);
         mr_store_close(s);
+    }
+}
+
+static const char *const split_formats[] = {"raw", "npy", "tfrecord", "indexed_binary"};
+
+static struct mr_gen_spec split_spec(const char *format)
+{
+    struct mr_gen_spec spec = base_spec(format);
+    spec.files = 2;
+    spec.samples_per_file = 41;
+    spec.size_bytes = 300;
+    spec.labels = 100;
+    return spec;
+}
+
+static void files_in_parts_have_the_bytes_of_whole_ones(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {1, 2, 3, 7};
+    for (unsigned f = 0; f < MR_ARRAY_LEN(split_formats); f++) {
+        struct mr_gen_spec spec = split_spec(split_formats[f]);
+        struct mr_store *s = open_store("memory");
+        must_generate(s, "whole", &spec, 2, 1, false, NULL);
+        uint64_t want = hash_set(s, "whole", &spec);
+        for (unsigned w = 0; w < MR_ARRAY_LEN(worlds); w++) {
+            struct mr_gen_result result;
+            char folder[16];
+            snprintf(folder, sizeof folder, "set%u", w);
+            part_bytes = 700 + 1100 * w;
+            must_generate(s, folder, &spec, worlds[3 - w], worlds[w], false, &result);
+            part_bytes = 0;
+            assert_int_equal(result.files_written, 2);
+            assert_int_equal(hash_set(s, folder, &spec), want);
+            must_be_good(s, folder);
+            must_generate(s, folder, &spec, 1, 1, false, &result);
+            assert_int_equal(result.files_written, 0);
+        }
+        mr_store_close(s);
+    }
+}
+
+/* What files in parts need does not hold everywhere: there they are written as a whole. */
+static void only_equal_records_are_split(void **state)
+{
+    (void)state;
+    struct mr_gen_plan plan;
+    struct mr_gen_spec spec = split_spec("tfrecord");
+    spec.labels = 129; /* labels of one and of two bytes */
+    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, NULL), 0);
+    mr_gen_plan_split(&plan, 1000);
+    assert_int_equal(plan.parts, 1);
+    spec.labels = 128;
+    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, NULL), 0);
+    assert_int_equal(plan.parts, 1); /* small files */
+    mr_gen_plan_split(&plan, 1000);
+    assert_true(plan.parts > 10);
+    spec.size_stdev_bytes = 50;
+    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, NULL), 0);
+    mr_gen_plan_split(&plan, 1000);
+    assert_int_equal(plan.parts, 1);
+}
+
+/* As failing_call_at_any_point_is_survived, for files in parts, continued by other ranks and threads. Then the unfinished
+ * file is cut or removed behind the generator's back: parts that are recorded, but gone, are written again. */
+static void interrupted_parts_are_continued(void **state)
+{
+    (void)state;
+    for (unsigned f = 0; f < MR_ARRAY_LEN(split_formats); f++) {
+        struct mr_gen_spec spec = split_spec(split_formats[f]);
+        struct mr_store *plain = open_store("memory");
+        must_generate(plain, "want", &spec, 1, 1, false, NULL);
+        uint64_t want = hash_set(plain, "want", &spec);
+        mr_store_close(plain);
+        for (unsigned nth = 1; nth < 120; nth += 1 + f % 2) {
+            struct mr_error err = {0};
+            char text[64], name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
+            struct mr_gen_plan plan;
+            snprintf(text, sizeof text, "fault(nth=%u,error=EIO):memory", nth);
+            struct mr_store *faulty = open_store(text), *below = faulty->lower;
+            part_bytes = 2500;
+            (void)generate(faulty, "set", &spec, 1, 1 + nth % 2, false, false, NULL, &err);
+            assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, NULL), 0);
+            mr_name_from_template(&plan.names, nth % 2, name);
+            mr_gen_temporary_path("set", name, path);
+            struct mr_object *o;
+            if (nth % 3 == 1)
+                below->ops->unlink(below, path, NULL);
+            else if (nth % 3 == 2 && mr_object_open(below, path, MR_OBJ_WRITE, &o, NULL) >= 0) {
+                assert_int_equal(below->ops->truncate(o, 1000, &err), 0);
+                mr_object_close(o, NULL);
+            }
+            must_generate(below, "set", &spec, 2, 3 - nth % 2, false, NULL);
+            part_bytes = 0;
+            assert_int_equal(hash_set(below, "set", &spec), want);
+            mr_store_close(faulty);
+        }
     }
 }
 
@@ -521,6 +627,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_do_not_depend_on_threads_or_ranks),
+        cmocka_unit_test(files_in_parts_have_the_bytes_of_whole_ones),
+        cmocka_unit_test(only_equal_records_are_split),
+        cmocka_unit_test(interrupted_parts_are_continued),
         cmocka_unit_test(samples_read_back_are_the_content_of_their_number),
         cmocka_unit_test(complete_set_is_left_alone_and_another_spec_is_refused),
         cmocka_unit_test(foreign_files_are_not_overwritten),
