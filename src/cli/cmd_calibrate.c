@@ -25,8 +25,11 @@ struct calibrate_options {
     const char *out;
     uint64_t budget_ns, file_size, request_size;
     int64_t max_threads;
+    int only;
     bool net, json;
 };
+
+static const char *const only_names[] = MR_CALIBRATE_ONLY_NAMES;
 
 #define FIELD(f) .offset = offsetof(struct calibrate_options, f)
 static const struct mr_option calibrate_rows[] = {
@@ -41,6 +44,9 @@ static const struct mr_option calibrate_rows[] = {
      .doc = "Size of the requests that the system's tables are made of: that of your samples; a power of two."},
     {.key = "max_threads", FIELD(max_threads), .type = MR_OPT_INT, .def = "8", .min = 1, .max = 64,
      .doc = "Measures 1, 2, 4 ... up to so many threads."},
+    {.key = "only", FIELD(only), .type = MR_OPT_ENUM, .def = "all", .choices = only_names,
+     .doc = "Measures one kind of request at --request-size, or memory, and nothing else: quick, or exact.",
+     .example = "--only random-read --request-size 64KiB"},
     {.key = "net", FIELD(net), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also measures the network, point to point: between the ranks of mpirun or srun, else between two local processes."},
     {.key = "out", FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
@@ -193,17 +199,20 @@ static void print_path(const struct mr_path_calibration *c)
     for (unsigned i = 0; i < c->n; i++)
         if (c->points[i].spec.threads == 1)
             print_kind(c, &c->points[i].spec, best_mbps(c));
-    printf("  open+close %.0f/s, stat %.0f/s with %u threads\n\n", c->opens_per_s.median, c->stats_per_s.median, c->meta_threads);
+    if (c->opens_per_s.n)
+        printf("  open+close %.0f/s, stat %.0f/s with %u threads\n", c->opens_per_s.median, c->stats_per_s.median, c->meta_threads);
+    putchar('\n');
 }
 
 static void print_text(const struct calibration *c)
 {
     for (unsigned i = 0; i < c->n_paths; i++)
         print_path(&c->paths[i]);
-    printf("memory: copying, MB/s by threads:");
+    char block[MR_HUMAN_LEN];
+    if (c->memory.n)
+        printf("memory: copying blocks of %s, MB/s by threads:", mr_human_bytes((double)c->memory.points[0].block_bytes, block));
     for (unsigned i = 0; i < c->memory.n; i++)
-        printf("  %u: %.0f", c->memory.points[i].threads, c->memory.points[i].bytes_per_s.median / 1e6);
-    putchar('\n');
+        printf("  %u: %.0f%s", c->memory.points[i].threads, c->memory.points[i].bytes_per_s.median / 1e6, i + 1 < c->memory.n ? "" : "\n");
     if (c->net.ranks)
         printf("network: %.0f MB/s, %.1f us one way, point to point from rank 0%s\n", c->net.bytes_per_s / 1e6, c->net.latency_s * 1e6,
                c->net.ranks == 2 ? "" : ", the slowest of the other ranks");
@@ -239,7 +248,8 @@ static json_t *calibration_json(const struct calibration *c)
     for (unsigned i = 0; i < c->n_paths; i++)
         json_array_append_new(paths, path_json(&c->paths[i]));
     for (unsigned i = 0; i < c->memory.n; i++)
-        json_array_append_new(memory, json_pack("{s:i, s:o?}", "threads", (int)c->memory.points[i].threads, "bytes_per_s",
+        json_array_append_new(memory, json_pack("{s:i, s:I, s:o?}", "threads", (int)c->memory.points[i].threads, "block_bytes",
+                                                (json_int_t)c->memory.points[i].block_bytes, "bytes_per_s",
                                                 rate_json(&c->memory.points[i].bytes_per_s)));
     json_t *root = json_pack("{s:s, s:o, s:o, s:I, s:f}", "schema", "millrace.calibrate/1", "paths", paths, "memory", memory,
                              "memory_bytes", (json_int_t)c->memory_bytes, "took_s", c->seconds);
@@ -295,19 +305,21 @@ static uint64_t usable_memory(void)
 
 static int measure_all(const struct calibrate_options *o, const atomic_bool *stop, struct calibration *c, struct mr_error *err)
 {
-    double budget = (double)o->budget_ns / 1e9;
-    struct mr_calibrate_options one = {.budget_s = 0.9 * budget / o->paths.n, .file_bytes = o->file_size, .request_bytes = o->request_size,
-                                       .max_threads = (unsigned)o->max_threads, .stop = stop};
+    double budget = (double)o->budget_ns / 1e9, files = o->only == MR_CALIBRATE_MEMORY ? 0 : o->only == MR_CALIBRATE_ALL ? 0.9 : 1;
+    struct mr_calibrate_options one = {.only = (enum mr_calibrate_only)o->only, .budget_s = files * budget / o->paths.n,
+                                       .file_bytes = o->file_size, .request_bytes = o->request_size,
+                                       .copy_bytes = c->memory_bytes / 16, .max_threads = (unsigned)o->max_threads, .stop = stop};
     int rc = 0;
-    for (unsigned i = 0; i < o->paths.n && !rc; i++) {
+    for (unsigned i = 0; i < o->paths.n && !rc && files > 0; i++) {
         mr_log(MR_LOG_INFO, "measuring '%s' for %.0f s", o->paths.item[i], one.budget_s);
         rc = mr_calibrate_path(o->paths.item[i], &one, &c->paths[i], err);
     }
-    c->n_paths = o->paths.n;
-    struct mr_calibrate_options memory = one;
-    memory.budget_s = 0.08 * budget;
-    memory.max_threads = MR_MIN(one.max_threads, 2 * mr_cpus_affinity());
-    return rc ? rc : mr_calibrate_memory(&memory, &c->memory, err);
+    c->n_paths = files > 0 ? o->paths.n : 0;
+    if (rc || files == 1)
+        return rc;
+    one.budget_s = (files > 0 ? 0.08 : 1) * budget;
+    one.max_threads = MR_MIN(one.max_threads, 2 * mr_cpus_affinity());
+    return mr_calibrate_memory(&one, &c->memory, err);
 }
 
 static int check_options(const struct calibrate_options *o, struct mr_error *err)
@@ -316,6 +328,8 @@ static int check_options(const struct calibrate_options *o, struct mr_error *err
         return mr_error_plain(err, MR_E_USAGE, "at most %d folders", MR_CALIBRATE_PATHS_MAX);
     if (o->request_size & (o->request_size - 1))
         return mr_error_plain(err, MR_E_USAGE, "--request-size must be a power of two");
+    if (*o->out && o->only != MR_CALIBRATE_ALL)
+        return mr_error_plain(err, MR_E_USAGE, "--out needs everything measured; leave out --only");
     return 0;
 }
 

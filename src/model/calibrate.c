@@ -12,6 +12,10 @@
 #define REPEATS 3
 #define LEAST_PROBE_S 0.02
 #define LEAST_FILE (16 * MR_MIB)
+/* Blocks that caches do not hold. Also, memcpy of the C library takes stores that bypass the cache from some size on, which
+ * is half as fast again; with blocks around that size figures jump. */
+#define MOST_COPY (128 * MR_MIB)
+#define LEAST_COPY (4 * MR_MIB)
 
 static int by_value(const void *a, const void *b)
 {
@@ -52,13 +56,19 @@ static void add_threads(struct mr_path_calibration *c, const struct mr_calibrate
 static void list_points(struct mr_path_calibration *c, const struct mr_calibrate_options *o)
 {
     static const uint64_t sizes[] = {4 * MR_KIB, 64 * MR_KIB, MR_MIB};
-    add_threads(c, o, false, true, c->direct, o->request_bytes);
-    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes); i++)
+    bool all = o->only == MR_CALIBRATE_ALL;
+    if (all || o->only == MR_CALIBRATE_RANDOM_READ)
+        add_threads(c, o, false, true, c->direct, o->request_bytes);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes) && all; i++)
         add_threads(c, o, false, true, c->direct, sizes[i]);
-    add_threads(c, o, false, false, c->direct, o->request_bytes);
-    add_threads(c, o, true, false, c->direct, o->request_bytes);
-    add_threads(c, o, false, false, false, o->request_bytes);
-    add_threads(c, o, true, false, false, o->request_bytes);
+    if (all || o->only == MR_CALIBRATE_SEQUENTIAL_READ)
+        add_threads(c, o, false, false, c->direct, o->request_bytes);
+    if (all || o->only == MR_CALIBRATE_SEQUENTIAL_WRITE)
+        add_threads(c, o, true, false, c->direct, o->request_bytes);
+    if (all || o->only == MR_CALIBRATE_BUFFERED_READ)
+        add_threads(c, o, false, false, false, o->request_bytes);
+    if (all || o->only == MR_CALIBRATE_BUFFERED_WRITE)
+        add_threads(c, o, true, false, false, o->request_bytes);
 }
 
 /* 10 % of what is free, less when asked for less; rounds down, never up. */
@@ -128,7 +138,8 @@ int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, 
         c->direct = f.fd_direct >= 0;
         c->in_memory = f.in_memory;
         list_points(c, o);
-        rc = probe_opens(folder, o, 0.05 * o->budget_s, c, err);
+        if (o->only == MR_CALIBRATE_ALL)
+            rc = probe_opens(folder, o, 0.05 * o->budget_s, c, err);
     }
     if (!rc)
         rc = probe_points(&f, o, fmax(0, 0.97 * o->budget_s - (double)(mr_now_ns() - begin) / 1e9), c, err);
@@ -143,24 +154,44 @@ int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, 
 
 /* ---- memory ---- */
 
-int mr_calibrate_memory(const struct mr_calibrate_options *o, struct mr_memory_calibration *out, struct mr_error *err)
+static int probe_copies(const struct mr_probe_copy *copy, const struct mr_calibrate_options *o, double seconds, struct mr_memory_calibration *m,
+                        struct mr_error *err)
 {
-    struct mr_memory_calibration m = {0};
     unsigned counts = 0;
-    for (unsigned t = 1; t <= o->max_threads && counts < MR_ARRAY_LEN(m.points); t *= 2)
+    for (unsigned t = 1; t <= copy->threads; t *= 2)
         counts++;
-    for (unsigned t = 1; m.n < counts; t *= 2) {
+    for (unsigned t = 1; t <= copy->threads; t *= 2) {
         double v[REPEATS];
         for (unsigned k = 0; k < REPEATS; k++) {
-            int rc = mr_probe_memory(t, o->budget_s / counts / REPEATS, o->stop, &v[k], err);
+            int rc = mr_probe_copy_run(copy, t, seconds / counts / REPEATS, o->stop, &v[k], err);
             if (rc)
                 return rc;
         }
-        m.points[m.n].threads = t;
-        m.points[m.n++].bytes_per_s = summary(v, REPEATS);
+        m->points[m->n].threads = t;
+        m->points[m->n].block_bytes = copy->block_bytes;
+        m->points[m->n++].bytes_per_s = summary(v, REPEATS);
     }
-    *out = m;
     return 0;
+}
+
+int mr_calibrate_memory(const struct mr_calibrate_options *o, struct mr_memory_calibration *out, struct mr_error *err)
+{
+    uint64_t begin = mr_now_ns();
+    struct mr_memory_calibration m = {0};
+    struct mr_probe_copy copy;
+    unsigned threads = MR_MAX(1u, MR_MIN(o->max_threads, 1u << (MR_ARRAY_LEN(m.points) - 1)));
+    uint64_t block = MR_MIN(MR_MAX(LEAST_COPY, o->copy_bytes / threads / 4096 * 4096), MOST_COPY);
+    int rc = mr_probe_copy_open(threads, block, &copy, err);
+    if (rc)
+        return rc;
+    double left = o->budget_s - (double)(mr_now_ns() - begin) / 1e9;
+    rc = probe_copies(&copy, o, fmax(left, 0.2 * o->budget_s), &m, err);
+    mr_probe_copy_close(&copy);
+    if (!rc && o->stop && atomic_load(o->stop))
+        rc = mr_error_set(err, MR_E_INTERRUPTED, "stopped");
+    if (!rc)
+        *out = m;
+    return rc;
 }
 
 /* ---- results ---- */

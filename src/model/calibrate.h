@@ -10,10 +10,25 @@
 #define MR_CALIBRATE_POINTS_MAX 64
 #define MR_CALIBRATE_PATHS_MAX (MR_CLASS_MAX - 1)
 
+/* What is measured: everything, or one kind at request_bytes, for which the whole time is then there. */
+enum mr_calibrate_only {
+    MR_CALIBRATE_ALL,
+    MR_CALIBRATE_RANDOM_READ,
+    MR_CALIBRATE_SEQUENTIAL_READ,
+    MR_CALIBRATE_SEQUENTIAL_WRITE,
+    MR_CALIBRATE_BUFFERED_READ,
+    MR_CALIBRATE_BUFFERED_WRITE,
+    MR_CALIBRATE_MEMORY,
+};
+#define MR_CALIBRATE_ONLY_NAMES                                                                                        \
+    {"all", "random-read", "sequential-read", "sequential-write", "buffered-read", "buffered-write", "memory", NULL}
+
 struct mr_calibrate_options {
+    enum mr_calibrate_only only;
     double budget_s;        /* for everything */
     uint64_t file_bytes;    /* of the test file, at most; 10 % of the free space is the other limit */
     uint64_t request_bytes; /* the one that the system's tables are made of */
+    uint64_t copy_bytes;    /* memory: the most a thread copies at a time; twice as much is allocated */
     unsigned max_threads;
     const atomic_bool *stop;
 };
@@ -44,11 +59,12 @@ struct mr_memory_calibration {
     unsigned n;
     struct {
         unsigned threads;
+        uint64_t block_bytes; /* copied at a time by each */
         struct mr_rate bytes_per_s;
     } points[8];
 };
 
-/* Measures one folder in budget_s seconds. MR_E_CONFIG when there is no room for a test file. */
+/* Measures one folder in budget_s seconds (not for MR_CALIBRATE_MEMORY). MR_E_CONFIG when there is no room for a test file. */
 int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out, struct mr_error *err);
 int mr_calibrate_memory(const struct mr_calibrate_options *o, struct mr_memory_calibration *out, struct mr_error *err);
 

@@ -31,10 +31,10 @@ struct probe {
     const struct mr_probe_spec *spec;
     int folder; /* open probe */
     bool stat_only;
-    uint64_t seed, deadline_ns;
+    uint64_t seed, counted_ns, deadline_ns; /* requests begun before counted_ns do not count */
     unsigned threads;
     uint64_t buffer_bytes; /* per thread; 0: none */
-    bool two_buffers;
+    const struct mr_probe_copy *copy;
     const atomic_bool *stop;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -44,10 +44,10 @@ struct probe {
 struct worker {
     struct probe *p;
     unsigned index;
-    char *buffer, *target;
+    char *buffer;
     uint64_t k; /* requests so far */
     int64_t done;
-    uint64_t end_ns;
+    uint64_t begin_ns, end_ns; /* of what is in done */
     pthread_t thread;
 };
 
@@ -66,17 +66,24 @@ static void *work(void *arg)
     struct worker *w = arg;
     struct probe *p = w->p;
     bool go = wait_at_gate(p);
-    /* At least one request, however late the thread came to run. */
-    while (go && (w->k == 0 || mr_now_ns() < p->deadline_ns) && !(p->stop && atomic_load(p->stop))) {
+    uint64_t now = mr_now_ns();
+    w->begin_ns = w->end_ns = now;
+    /* At least one request that counts, however late the thread came to run. */
+    while (go && (w->done == 0 || now < p->deadline_ns) && !(p->stop && atomic_load(p->stop))) {
         int64_t n = p->job(w);
         if (n <= 0) {
             w->done = n < 0 ? n : w->done;
             break;
         }
-        w->done += n;
+        now = mr_now_ns();
         w->k++;
+        if (w->begin_ns >= p->counted_ns) {
+            w->done += n;
+            w->end_ns = now;
+        } else { /* the start, or the request that began in it */
+            w->begin_ns = w->end_ns = now;
+        }
     }
-    w->end_ns = mr_now_ns();
     return NULL;
 }
 
@@ -89,16 +96,20 @@ static int prepare(struct probe *p, struct worker *w)
         if (posix_memalign((void **)&w[i].buffer, 4096, p->buffer_bytes))
             return -ENOMEM;
         memset(w[i].buffer, (int)(i + 1), p->buffer_bytes);
-        if (!p->two_buffers)
-            continue;
-        if (posix_memalign((void **)&w[i].target, 4096, p->buffer_bytes))
-            return -ENOMEM;
-        memset(w[i].target, 0, p->buffer_bytes);
     }
     return 0;
 }
 
-/* Starts all threads behind a gate, opens it, and takes the time until the last one ends. */
+#define START_SHARE 0.05
+
+/* Buffered writes count when they have reached the device, all threads' together. */
+static bool flushes(const struct probe *p)
+{
+    return p->file && p->spec->write && !p->spec->direct;
+}
+
+/* Starts all threads behind a gate and opens it. The threads' rates are added: each ends with a request of its own, and the time in
+ * which only the last one is still busy tells nothing about all of them together. */
 static int run_workers(struct probe *p, struct worker *w, double seconds, double *per_s)
 {
     unsigned started = 0;
@@ -107,27 +118,29 @@ static int run_workers(struct probe *p, struct worker *w, double seconds, double
     while (started < p->threads && pthread_create(&w[started].thread, NULL, work, &w[started]) == 0)
         started++;
     int rc = started == p->threads ? 0 : -EAGAIN;
-    uint64_t begin = mr_now_ns(), end = begin;
+    uint64_t begin = mr_now_ns();
     pthread_mutex_lock(&p->lock);
     p->deadline_ns = begin + (uint64_t)(seconds * 1e9);
+    p->counted_ns = p->file && !p->spec->direct ? 0 : begin + (uint64_t)(seconds * 1e9 * START_SHARE);
     p->gate = rc ? GATE_CANCELLED : GATE_OPEN;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    int64_t sum = 0;
+    double sum = 0, rates = 0;
     for (unsigned i = 0; i < started; i++) {
         pthread_join(w[i].thread, NULL);
-        sum += MR_MAX(w[i].done, (int64_t)0);
         rc = rc ? rc : w[i].done < 0 ? (int)w[i].done : 0;
-        end = MR_MAX(end, w[i].end_ns);
+        sum += (double)MR_MAX(w[i].done, (int64_t)0);
+        if (w[i].end_ns > w[i].begin_ns)
+            rates += (double)w[i].done / ((double)(w[i].end_ns - w[i].begin_ns) / 1e9);
     }
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
-    if (!rc && p->file && p->spec->write && !p->spec->direct) {
+    if (!rc && flushes(p)) {
         rc = fdatasync(p->file->fd) ? -errno : 0;
-        end = mr_now_ns();
+        rates = sum / ((double)(mr_now_ns() - begin) / 1e9);
     }
     if (!rc)
-        *per_s = end > begin ? (double)sum / ((double)(end - begin) / 1e9) : 0;
+        *per_s = rates;
     return rc;
 }
 
@@ -137,10 +150,8 @@ static int measure(struct probe *p, double seconds, double *per_s)
     int rc = w ? prepare(p, w) : -ENOMEM;
     if (!rc)
         rc = run_workers(p, w, seconds, per_s);
-    for (unsigned i = 0; w && i < p->threads; i++) {
+    for (unsigned i = 0; w && i < p->threads; i++)
         free(w[i].buffer);
-        free(w[i].target);
-    }
     free(w);
     return rc;
 }
@@ -329,21 +340,36 @@ int mr_probe_opens(const char *folder, unsigned threads, double seconds, const a
     return 0;
 }
 
-#define COPY_BYTES (32 * MR_MIB)
-
 static int64_t copy_block(struct worker *w)
 {
     /* Through volatile pointers, so that a copy nobody looks at is not left out. */
-    char *volatile to = w->target;
-    const char *volatile from = w->buffer;
-    memcpy(to, from, COPY_BYTES);
-    return (int64_t)COPY_BYTES;
+    const struct mr_probe_copy *c = w->p->copy;
+    char *volatile to = c->blocks + 2 * w->index * c->block_bytes;
+    const char *volatile from = c->blocks + (2 * w->index + 1) * c->block_bytes;
+    memcpy(to, from, c->block_bytes);
+    return (int64_t)c->block_bytes;
 }
 
-int mr_probe_memory(unsigned threads, double seconds, const atomic_bool *stop, double *bytes_per_s, struct mr_error *err)
+int mr_probe_copy_open(unsigned threads, uint64_t block_bytes, struct mr_probe_copy *out, struct mr_error *err)
 {
-    struct probe p = {.job = copy_block, .folder = -1, .threads = threads, .buffer_bytes = COPY_BYTES, .two_buffers = true,
-                      .stop = stop};
+    struct mr_probe_copy c = {.threads = threads, .block_bytes = block_bytes};
+    if (posix_memalign((void **)&c.blocks, 4096, 2 * threads * block_bytes))
+        return mr_error_set(err, -ENOMEM, "measuring memory with %u threads", threads);
+    memset(c.blocks, 1, 2 * threads * block_bytes);
+    *out = c;
+    return 0;
+}
+
+int mr_probe_copy_run(const struct mr_probe_copy *c, unsigned threads, double seconds, const atomic_bool *stop, double *bytes_per_s,
+                      struct mr_error *err)
+{
+    struct probe p = {.job = copy_block, .folder = -1, .threads = MR_MIN(threads, c->threads), .copy = c, .stop = stop};
     int rc = measure(&p, seconds, bytes_per_s);
     return rc ? mr_error_set(err, rc, "measuring memory with %u threads", threads) : 0;
+}
+
+void mr_probe_copy_close(struct mr_probe_copy *c)
+{
+    free(c->blocks);
+    c->blocks = NULL;
 }

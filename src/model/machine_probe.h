@@ -31,14 +31,25 @@ struct mr_probe_spec {
     uint64_t request_bytes; /* a power of two, 4 KiB ... 4 MiB */
 };
 
-/* Bytes per second over all threads. Buffered writes include the time to reach the device. Every thread has a part of the file
- * of its own when sequential. */
+/* Bytes per second: the sum of the threads' own rates, each over the time from its first to its last request after a start of 5 % of the
+ * time that is not counted. Buffered requests count from the start, because a second pass over the file would be warm; buffered writes
+ * include the time to reach the device. Every
+ * thread has a part of the file of its own when sequential. */
 int mr_probe_run(const struct mr_probe_file *f, const struct mr_probe_spec *s, double seconds, uint64_t seed, const atomic_bool *stop,
                  double *bytes_per_s, struct mr_error *err);
 /* open + close and stat of small files, per second over all threads. */
 int mr_probe_opens(const char *folder, unsigned threads, double seconds, const atomic_bool *stop, double *opens_per_s,
                    double *stats_per_s, struct mr_error *err);
-/* memcpy of blocks larger than any cache: bytes copied per second over all threads. */
-int mr_probe_memory(unsigned threads, double seconds, const atomic_bool *stop, double *bytes_per_s, struct mr_error *err);
+/* memcpy, over and over, from one block to another of the thread's own: bytes copied (not read plus written) per second over all threads.
+ * The blocks are made and touched once, for up to `threads` threads. */
+struct mr_probe_copy {
+    unsigned threads;
+    uint64_t block_bytes;
+    char *blocks; /* 2 * threads of them */
+};
+int mr_probe_copy_open(unsigned threads, uint64_t block_bytes, struct mr_probe_copy *out, struct mr_error *err);
+int mr_probe_copy_run(const struct mr_probe_copy *c, unsigned threads, double seconds, const atomic_bool *stop, double *bytes_per_s,
+                      struct mr_error *err);
+void mr_probe_copy_close(struct mr_probe_copy *c);
 
 #endif

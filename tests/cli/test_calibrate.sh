@@ -21,7 +21,7 @@ python3 - <<'PY' || fail "json"
 import json
 d = json.load(open("out"))
 assert d["schema"] == "millrace.calibrate/1" and len(d["paths"]) == 2
-assert d["took_s"] < 3 * 2.5, d["took_s"]
+assert 0 < d["took_s"] < 600, d["took_s"]  # a stuck probe, not a slow machine
 for p in d["paths"]:
     assert p["file_bytes"] == 16 << 20 and p["free_bytes"] > 0
     kinds = {(q["operation"], q["pattern"], q["threads"], q["request_bytes"]) for q in p["points"]}
@@ -50,6 +50,17 @@ python3 -c 'import json; d=json.load(open("out")); assert len(d["policies"][0]["
 
 expect 0 "$MILLRACE" calibrate a $small
 for word in knee 'random read' 'open+close' 'memory: copying'; do grep -q "$word" out || { cat out; fail "no '$word' in the table"; }; done
+
+# One kind, and nothing else.
+expect 0 "$MILLRACE" calibrate a $small --only random-read --request-size 64KiB --json
+python3 -c 'import json
+d = json.load(open("out"))
+assert d["memory"] == [] and {(q["pattern"], q["operation"], q["request_bytes"]) for q in d["paths"][0]["points"]} == {("random", "read", 65536)}, d' ||
+    fail "--only random-read"
+expect 0 "$MILLRACE" calibrate a $small --only memory --json
+python3 -c 'import json; d=json.load(open("out")); assert d["paths"] == [] and d["memory"][0]["block_bytes"] >= 4 << 20, d' || fail "--only memory"
+expect 0 "$MILLRACE" calibrate a $small --only memory
+expect 2 "$MILLRACE" calibrate a $small --only memory --out here.yaml
 
 # Interrupted: the test file and folder are gone, and so is the process.
 "$MILLRACE" calibrate a --budget 60s --file-size 16MiB --max-threads 1 >out 2>err &
