@@ -278,8 +278,10 @@ int mr_doctor_storage(struct mr_doctor *d, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot examine '%s'", real);
     if (find_mount(real, &m))
         check_mount(d, &m);
-    else
-        mr_doctor_add(d, "file system", MR_DOCTOR_NOTE, "Its properties are unknown.", "not in /proc/self/mountinfo");
+    else /* as in a chroot that is not a mount point */
+        for (unsigned i = 0; i < 2; i++)
+            mr_doctor_add(d, i ? "mount options" : "file system", MR_DOCTOR_NOTE, "Its properties are unknown.",
+                          "not in /proc/self/mountinfo");
     int code = check_space(d, err);
     if (code)
         return code;
