@@ -43,6 +43,12 @@ struct feed {
     struct mr_loader *loader;
     struct memory_set *memory;
     struct transform transform;
+    struct mr_pattern *pattern;
+    struct mr_dataset *set; /* pattern: where samples lie */
+    struct mr_store *pattern_store;
+    uint64_t row_max; /* pattern: bytes of a sample that the trainer gets */
+    uint64_t *row_bytes;
+    struct share *share;
     char dataset[4096], *store;
     uint32_t batch_size;
     uint64_t n_batches, delivered; /* synthetic and memory */
@@ -97,9 +103,11 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     out->order.world = p->comm->world;
     out->order.drop_last = w->reader.drop_last;
     out->order.shuffle_each_epoch = w->train.seed_change_epoch;
-    out->order.window = (uint64_t)MR_MAX(w->reader.shuffle_size, 1);
-    mr_order_mode_parse(eval ? "sequential" : mr_workload_order_name(w), &out->order.mode, &out->order.window, NULL);
-    out->order.window = MR_MAX(out->order.window, 1u);
+    out->order.window = 1;
+    if (eval)
+        out->order.mode = MR_ORDER_SEQUENTIAL;
+    else
+        mr_pattern_order(w, &out->order);
     out->batch_size = (uint32_t)(eval ? w->reader.batch_size_eval : w->reader.batch_size);
     out->drop_last_batch = w->reader.drop_last;
     out->threads = p->threads ? p->threads : (unsigned)w->reader.read_threads;
@@ -110,15 +118,17 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     out->transfer_bytes = w->reader.transfer_size;
 }
 
-/* "{rank}" in a storage stack: every rank its own trace file, for example. */
-static char *expand_rank(const char *spec, uint32_t rank)
+/* "{rank}" in a storage stack: every rank its own trace file, for example. A rank that reads for others has one more for
+ * each of them. */
+static char *expand_rank(const char *spec, uint32_t rank, uint32_t reads_for)
 {
     const char *at = spec ? strstr(spec, "{rank}") : NULL;
-    char *out = NULL;
+    char *out = NULL, name[32];
     if (!spec || !at)
         return spec ? strdup(spec) : NULL;
-    char *head = strndup(spec, (size_t)(at - spec)), *tail = expand_rank(at + 6, rank);
-    if (!head || !tail || asprintf(&out, "%s%u%s", head, rank, tail) < 0)
+    char *head = strndup(spec, (size_t)(at - spec)), *tail = expand_rank(at + 6, rank, reads_for);
+    snprintf(name, sizeof name, rank == reads_for ? "%u" : "%u-for-%u", rank, reads_for);
+    if (!head || !tail || asprintf(&out, "%s%s%s", head, name, tail) < 0)
         out = NULL;
     free(head);
     free(tail);
@@ -252,21 +262,111 @@ static int memory_next(struct feed *f, struct feed_batch *out)
     return 1;
 }
 
+/* ---- an access pattern ---- */
+
+static void pattern_prepare(void *user, uint64_t epoch, uint64_t first, uint64_t n)
+{
+    struct feed *f = user;
+    for (uint64_t i = 0; i < n && !atomic_load_explicit(f->transform.stop, memory_order_relaxed); i++)
+        preprocess(&f->transform, epoch, first + i, NULL, 0, 0);
+}
+
+static int read_header(struct feed *f, const struct mr_bench_params *p, struct mr_error *err)
+{
+    const struct mr_conf_pattern *c = &p->workload->pattern;
+    struct mr_store_stat st;
+    char path[2 * MR_NAME_MAX];
+    if (!c->header_reads)
+        return 0;
+    int rc = 0;
+    if (c->header_file)
+        snprintf(path, sizeof path, "%s/header", p->data);
+    else
+        rc = mr_dataset_file_path(f->set, 0, path, err);
+    if (!rc)
+        rc = mr_store_stat(f->pattern_store, path, &st, err);
+    return rc ? rc : mr_pattern_read_header(c, f->pattern_store, path, st.bytes, err);
+}
+
+/* What belongs to a pattern but is no batch: the header. */
+static int pattern_start(struct feed *f, const struct mr_bench_params *p, struct mr_error *err)
+{
+    const struct mr_conf_pattern *c = &p->workload->pattern;
+    bool needs_set = c->unit != MR_UNIT_NONE || (c->header_reads && !c->header_file);
+    int rc = mr_store_open(f->store && *f->store ? f->store : "posix", &f->pattern_store, err);
+    if (!rc && needs_set)
+        rc = mr_dataset_open(f->dataset, NULL, &f->set, err);
+    return rc ? rc : read_header(f, p, err);
+}
+
+static int pattern_open(struct feed *f, const struct mr_bench_params *p, const struct mr_loader_params *lp,
+                        const struct mr_pattern_io *io, struct mr_error *err)
+{
+    bool prepares = f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0;
+    const struct mr_pattern_params pp = {.workload = p->workload,
+                                         .dataset = f->set,
+                                         .store = f->pattern_store,
+                                         .rank = lp->order.rank,
+                                         .world = lp->order.world,
+                                         .seed = p->seed,
+                                         .readers = lp->threads,
+                                         .prefetch = lp->lookahead,
+                                         .file_passes = (uint64_t)p->workload->pattern.file_passes,
+                                         .max_steps = p->plan->total_steps,
+                                         .drop_last = p->workload->reader.drop_last,
+                                         .keep = true,
+                                         .verify = (lp->flags & MR_LOADER_VERIFY_CONTENT) != 0,
+                                         .io = io,
+                                         .prepare = prepares ? pattern_prepare : NULL,
+                                         .user = f};
+    int rc = mr_pattern_open(&pp, &f->pattern, err);
+    if (rc)
+        return rc;
+    f->n_batches = pp.file_passes ? p->plan->steps_per_epoch : mr_pattern_batches(f->pattern);
+    f->row_max = f->transform.resize_bytes ? f->transform.resize_bytes : UINT64_MAX;
+    f->row_bytes = calloc(lp->batch_size, sizeof(*f->row_bytes));
+    if (!f->row_bytes)
+        return mr_error_set(err, -ENOMEM, "cannot make a batch");
+    return p->workload->reader.read_type == MR_READ_MEMORY ? mr_pattern_preload(f->pattern, err) : 0;
+}
+
+static int pattern_next(struct feed *f, struct feed_batch *out, struct mr_error *err)
+{
+    struct mr_pattern_batch b;
+    int rc = mr_pattern_next(f->pattern, &b, err);
+    if (rc <= 0)
+        return rc;
+    *out = (struct feed_batch){.n = b.n, .rows = b.rows, .bytes = f->row_bytes, .read_bytes = b.read_bytes};
+    for (uint32_t i = 0; i < b.n; i++) {
+        f->row_bytes[i] = MR_MIN(b.bytes[i], f->row_max);
+        out->sample_bytes += f->row_bytes[i];
+    }
+    return 1;
+}
+
 /* ---- one interface ---- */
 
-static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, struct mr_error *err)
+static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, uint32_t rank,
+                          const struct mr_pattern_io *io, struct mr_error *err)
 {
     const struct mr_workload *w = p->workload;
     struct mr_loader_params lp;
+    int unit = eval ? MR_UNIT_SAMPLE : w->pattern.unit;
     mr_bench_loader_params(p, eval, &lp);
+    lp.order.rank = rank;
     f->batch_size = lp.batch_size;
-    if (w->dataset.format == MR_CF_SYNTHETIC) {
+    snprintf(f->dataset, sizeof f->dataset, "%s/%s", p->data ? p->data : "", eval ? "valid" : "train");
+    f->store = expand_rank(p->store, p->comm->rank, rank);
+    if (!eval && (unit != MR_UNIT_SAMPLE || w->pattern.header_reads)) {
+        int rc = pattern_start(f, p, err);
+        if (rc)
+            return rc;
+    }
+    if (w->dataset.format == MR_CF_SYNTHETIC || unit == MR_UNIT_NONE) {
         f->n_batches = eval ? p->plan->eval_steps : p->plan->steps_per_epoch;
         f->fake_bytes = (uint64_t)(p->plan->record_bytes * lp.batch_size);
         return 0;
     }
-    snprintf(f->dataset, sizeof f->dataset, "%s/%s", p->data, eval ? "valid" : "train");
-    f->store = expand_rank(p->store, p->comm->rank);
     lp.dataset = f->dataset;
     lp.store = f->store;
     f->transform = (struct transform){.time = w->reader.preprocess_time,
@@ -274,6 +374,8 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
                                       .sleeps = p->preprocess_sleeps,
                                       .resize_bytes = (uint64_t)w->dataset.record_length_bytes_resize,
                                       .stop = &p->board->stop};
+    if (unit != MR_UNIT_SAMPLE)
+        return pattern_open(f, p, &lp, io, err);
     if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
         lp.transform = preprocess;
         lp.transform_user = &f->transform;
@@ -286,28 +388,53 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
     return rc;
 }
 
-int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err)
+static int finish_open(struct feed *f, int rc, struct feed **out)
+{
+    if (rc)
+        mr_feed_close(f);
+    else
+        *out = f;
+    return rc;
+}
+
+int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, const struct mr_pattern_io *io,
+                     struct feed **out, struct mr_error *err)
 {
     struct feed *f = calloc(1, sizeof(*f));
     if (!f)
         return mr_error_set(err, -ENOMEM, "cannot make a feed");
-    int rc = feed_open_kind(f, p, eval, err);
-    if (rc) {
-        mr_feed_close(f);
-        return rc;
-    }
-    *out = f;
-    return 0;
+    return finish_open(f, feed_open_kind(f, p, eval, rank, io, err), out);
+}
+
+int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err)
+{
+    if (eval || !mr_share_wanted(p))
+        return mr_feed_open_for(p, eval, p->comm->rank, NULL, out, err);
+    struct feed *f = calloc(1, sizeof(*f));
+    if (!f)
+        return mr_error_set(err, -ENOMEM, "cannot make a feed");
+    return finish_open(f, mr_share_open(p, &f->share, &f->n_batches, err), out);
 }
 
 void mr_feed_close(struct feed *f)
 {
     if (!f)
         return;
+    mr_share_close(f->share);
     mr_loader_close(f->loader);
     memory_free(f->memory);
+    mr_pattern_close(f->pattern);
+    mr_dataset_close(f->set);
+    mr_store_close(f->pattern_store);
+    free(f->row_bytes);
     free(f->store);
     free(f);
+}
+
+void mr_feed_detach(struct feed *f)
+{
+    if (f && f->share)
+        mr_share_detach(f->share);
 }
 
 uint64_t mr_feed_batches(const struct feed *f)
@@ -318,6 +445,10 @@ uint64_t mr_feed_batches(const struct feed *f)
 int mr_feed_start_epoch(struct feed *f, uint64_t epoch, struct mr_error *err)
 {
     f->delivered = 0;
+    if (f->share)
+        return mr_share_start_epoch(f->share, epoch, err);
+    if (f->pattern) /* its items go on from epoch to epoch */
+        return epoch ? 0 : mr_pattern_preload(f->pattern, err);
     if (f->memory) {
         f->memory->at = 0;
         return mr_order_set_epoch(f->memory->order, epoch, err);
@@ -328,6 +459,10 @@ int mr_feed_start_epoch(struct feed *f, uint64_t epoch, struct mr_error *err)
 int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err)
 {
     *out = (struct feed_batch){0};
+    if (f->share)
+        return mr_share_next(f->share, out, err);
+    if (f->pattern)
+        return pattern_next(f, out, err);
     if (f->loader) {
         struct mr_batch *b;
         int rc = mr_loader_next(f->loader, &b, err);
@@ -356,6 +491,20 @@ void mr_feed_release(struct feed *f, struct feed_batch *b)
     if (b->loader_batch)
         mr_loader_release(f->loader, b->loader_batch);
     b->loader_batch = NULL;
+    if (f->pattern)
+        mr_pattern_release(f->pattern);
+}
+
+uint64_t mr_feed_pieces(struct feed *f)
+{
+    return f->pattern ? mr_pattern_pieces(f->pattern) : 0;
+}
+
+int mr_feed_finish(struct feed *f, struct mr_error *err)
+{
+    if (f->share)
+        return mr_share_finish(f->share, err);
+    return f->pattern ? mr_pattern_finish(f->pattern, err) : 0;
 }
 
 void mr_feed_stop(struct feed *f)
@@ -363,13 +512,22 @@ void mr_feed_stop(struct feed *f)
     atomic_store(&f->stopped, true);
     if (f->loader)
         mr_loader_stop(f->loader);
+    if (f->pattern)
+        mr_pattern_stop(f->pattern);
+    if (f->share)
+        mr_share_stop(f->share);
 }
 
 void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out)
 {
-    if (!f->loader)
+    if (f->share)
+        mr_share_stats(f->share, out);
+    if (!f->loader && !f->pattern)
         return;
-    mr_loader_get_stats(f->loader, &out->stats);
+    if (f->loader)
+        mr_loader_get_stats(f->loader, &out->stats);
+    else
+        mr_pattern_get_stats(f->pattern, &out->stats);
     snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.limiter);
     out->stats.limiter = NULL;
 }

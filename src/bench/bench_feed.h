@@ -1,8 +1,11 @@
 /* Inside the trainer: where batches come from. A feed is a loader, a data set held in memory (reader.read_type memory),
- * or nothing at all (synthetic data). */
+ * an access pattern (pattern.unit file or record), nothing at all (synthetic data), or what another rank read
+ * (file_access collective; bench_share.c): then some ranks have a feed for each rank they read for, and next is a collective
+ * call. */
 #ifndef MR_BENCH_BENCH_FEED_H
 #define MR_BENCH_BENCH_FEED_H
 
+#include "bench/pattern.h"
 #include "bench/trainer.h"
 
 struct feed;
@@ -15,15 +18,38 @@ struct feed_batch {
     struct mr_batch *loader_batch; /* the loader's, or NULL */
 };
 
-/* Opens; the caller agrees with the other ranks afterwards. */
+/* Opens; the caller agrees with the other ranks afterwards. The training feed of a collective workload is opened by all
+ * ranks together. */
 int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err);
+/* The feed of rank `rank`, read here. */
+int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, const struct mr_pattern_io *io,
+                     struct feed **out, struct mr_error *err);
 void mr_feed_close(struct feed *f);
+/* Gives back what must go in the thread of the collectives; close may then run in another. */
+void mr_feed_detach(struct feed *f);
 uint64_t mr_feed_batches(const struct feed *f); /* per epoch */
 int mr_feed_start_epoch(struct feed *f, uint64_t epoch, struct mr_error *err);
 int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err);
 void mr_feed_release(struct feed *f, struct feed_batch *b);
+/* Calls the next batch of a pattern takes; 0 for other feeds. */
+uint64_t mr_feed_pieces(struct feed *f);
+/* After the last step: what a pattern reads beyond it. */
+int mr_feed_finish(struct feed *f, struct mr_error *err);
 /* Wakes a waiting next; any thread. */
 void mr_feed_stop(struct feed *f);
 void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out);
+
+/* bench_share.c: batches that few ranks read and all get. */
+struct share;
+bool mr_share_wanted(const struct mr_bench_params *p);
+/* Collective. `*batches`: per epoch, the same on all ranks. */
+int mr_share_open(const struct mr_bench_params *p, struct share **out, uint64_t *batches, struct mr_error *err);
+void mr_share_close(struct share *s);
+void mr_share_detach(struct share *s);
+int mr_share_start_epoch(struct share *s, uint64_t epoch, struct mr_error *err);
+int mr_share_next(struct share *s, struct feed_batch *out, struct mr_error *err);
+int mr_share_finish(struct share *s, struct mr_error *err);
+void mr_share_stop(struct share *s);
+void mr_share_stats(struct share *s, struct mr_bench_loader_stats *out);
 
 #endif

@@ -9,6 +9,7 @@
  * decided in the collective. */
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/crc32c.h"
 #include "base/rng.h"
 #include "bench/trainer.h"
 #include "bench/bench_feed.h"
@@ -312,6 +313,13 @@ static int copy_to_device(struct trainer *t, const struct feed_batch *b, struct 
     return 0;
 }
 
+/* What this rank really got, whoever read it: the same for any order of the same rows. */
+static void sum_rows(struct trainer *t, const struct feed_batch *b)
+{
+    for (uint32_t i = 0; b->rows && i < b->n; i++)
+        t->me->rows_crc += mr_crc32c(0, b->rows[i], b->bytes[i]);
+}
+
 static void record(struct trainer *t, const struct mr_step *s)
 {
     uint64_t n = atomic_load_explicit(&t->me->n_steps, memory_order_relaxed);
@@ -344,6 +352,8 @@ static int work(struct trainer *t, struct feed *f, const struct mr_dist *time, u
     s->samples = b.n;
     s->sample_bytes = b.sample_bytes;
     s->read_bytes = b.read_bytes;
+    if (t->p->loader_flags & MR_LOADER_VERIFY)
+        sum_rows(t, &b);
     if (t->p->device_copy) {
         rc = copy_to_device(t, &b, err);
         copied = since_start(t);
@@ -463,6 +473,25 @@ static int train(struct trainer *t, struct mr_error *err)
     return rc;
 }
 
+/* The end of a pattern: files it reads beyond the last step, and what every rank writes. */
+static int finish_pattern(struct trainer *t, struct mr_error *err)
+{
+    const struct mr_conf_pattern *c = &t->p->workload->pattern;
+    struct mr_store *store = NULL;
+    int rc = t->train && !t->ended ? mr_feed_finish(t->train, err) : 0;
+    if (!rc && c->outputs.n && t->p->output_folder) {
+        enter(t, MR_BENCH_OUTPUT);
+        rc = mr_store_open(t->p->checkpoint_store ? t->p->checkpoint_store : "posix", &store, err);
+        if (!rc)
+            rc = mr_store_mkdirs(store, t->p->output_folder, err);
+        if (!rc)
+            rc = mr_pattern_write_files(store, t->p->output_folder, "output", t->comm->rank, c->outputs.item, c->outputs.n,
+                                        t->p->workload->checkpoint.fsync, err);
+        mr_store_close(store);
+    }
+    return mr_comm_agree(t->comm, rc, err);
+}
+
 /* ---- opening and closing ---- */
 
 static int open_saver(struct trainer *t, struct mr_error *err)
@@ -500,9 +529,11 @@ static int open_all(struct trainer *t, struct mr_error *err)
     rc = mr_feed_open(t->p, false, &t->train, err);
     if (w->reader.read_type == MR_READ_MEMORY)
         t->me->preload_s = (double)(mr_now_ns() - start) / 1e9;
-    if (!rc && w->workflow.evaluation && t->p->plan->eval_samples)
-        rc = mr_feed_open(t->p, true, &t->eval, err);
-    return mr_comm_agree(t->comm, rc, err);
+    if (!mr_share_wanted(t->p)) /* what is opened together was agreed on */
+        rc = mr_comm_agree(t->comm, rc, err);
+    if (rc || !w->workflow.evaluation || !t->p->plan->eval_samples)
+        return rc;
+    return mr_comm_agree(t->comm, mr_feed_open(t->p, true, &t->eval, err), err);
 }
 
 /* Closing a loader waits for its threads, and a thread that reads from storage that hangs may never come back. After a
@@ -549,6 +580,7 @@ static void close_all(struct trainer *t, bool broken)
     struct rusage use;
     if (t->train && t->active == t->train)
         mr_feed_stats(t->train, &t->me->loader);
+    mr_feed_detach(t->train);
     if (broken) {
         close_or_leave(t->train, t->board);
         close_or_leave(t->eval, t->board);
@@ -583,6 +615,8 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     atomic_store(&t.me->origin_ns, t.origin_ns);
     if (!rc)
         rc = p->workload->workflow.train ? train(&t, err) : checkpoints_only(&t, err);
+    if (!rc && p->workload->workflow.train)
+        rc = finish_pattern(&t, err);
     if (!rc)
         rc = mr_comm_barrier(p->comm, err); /* the board is complete when any rank returns */
     if (rc)

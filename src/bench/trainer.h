@@ -33,6 +33,9 @@ enum mr_bench_cache { MR_CACHE_ASIS, MR_CACHE_COLD, MR_CACHE_WARM };
     X(MR_BENCH_SAVE, "writing a checkpoint")                                                                           \
     X(MR_BENCH_RESTORE, "reading a checkpoint")                                                                        \
     X(MR_BENCH_PAUSE, "pausing between checkpoints")                                                                   \
+    X(MR_BENCH_OPEN, "opening the data set")                                                                           \
+    X(MR_BENCH_REDUCE, "summing gradients over the ranks")                                                             \
+    X(MR_BENCH_OUTPUT, "writing its output files")                                                                   \
     X(MR_BENCH_DONE, "done")
 enum mr_bench_state {
 #define MR_BENCH_STATE_ENUM(name, text) name,
@@ -56,6 +59,7 @@ struct mr_bench_rank {
     pid_t pid;
     struct mr_bench_loader_stats loader;
     uint64_t peak_rss_bytes;
+    uint64_t rows_crc; /* with MR_LOADER_VERIFY: sum of the CRC-32C of every row the trainer got */
     double preload_s;
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
@@ -89,6 +93,7 @@ struct mr_bench_params {
     const char *data;        /* folder with train/ and valid/ */
     const char *store;       /* storage stack; "{rank}" in it becomes the rank's number */
     const char *checkpoint_folder, *checkpoint_store;
+    const char *output_folder; /* of pattern.outputs; written through checkpoint_store */
     unsigned threads;  /* 0 = reader.read_threads */
     int64_t lookahead; /* batches; -1 = reader.prefetch_size */
     enum mr_loader_io io;

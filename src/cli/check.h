@@ -1,7 +1,7 @@
 /* `millrace workloads check`: a preset at a small scale against the figures of its source.
  *
  *   preset ──scale──> shape ──gen──> data ──┐
- *                                           ├─> check_pattern: rank threads ──> trace(file):throttle:posix ──> calls
+ *                                           ├─> check_execute: rank threads ──> trace(file):throttle:posix ──> calls
  *   storage model ──> throttle text ────────┘        └─> steps                                              └─> figures
  *
  * Ranks are threads of this process, each with a storage stack of its own; what they share is the emulated storage (a
@@ -15,6 +15,9 @@
 #include "conf/plan.h"
 #include "metrics/io_pattern.h"
 #include "metrics/metrics.h"
+#include "store/store.h"
+
+#include <millrace/dataset.h>
 
 #include <stdatomic.h>
 
@@ -41,6 +44,8 @@ struct mr_check_extent {
     uint64_t offset, bytes;
 };
 struct mr_check_data {
+    struct mr_store *store; /* bare: what looks places up does not show in the trace */
+    struct mr_dataset *set; /* NULL for a single header file */
     char folder[4096];
     char **path; /* of each file */
     uint64_t *file_bytes;
@@ -51,6 +56,7 @@ struct mr_check_data {
 /* Generates the training set in folder/data (or takes the one that is there) and looks where its samples lie. */
 int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const atomic_bool *stop, struct mr_arena *a,
                        struct mr_check_data *out, struct mr_error *err);
+void mr_check_data_done(struct mr_check_data *d);
 
 /* One execution: on which storage, with how many readers and how much prefetch. */
 struct mr_check_variant {

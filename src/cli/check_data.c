@@ -100,25 +100,24 @@ static int make_header_file(struct mr_store *store, const char *folder, uint64_t
 int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const atomic_bool *stop, struct mr_arena *a,
                        struct mr_check_data *out, struct mr_error *err)
 {
-    struct mr_store *store = NULL;
-    struct mr_dataset *ds = NULL;
     memset(out, 0, sizeof(*out));
     snprintf(out->folder, sizeof out->folder, "%s/data/train", folder);
-    int rc = mr_store_open("posix", &store, err);
+    int rc = mr_store_open("posix", &out->store, err);
     if (!rc)
-        rc = mr_store_mkdirs(store, out->folder, err);
-    if (!rc && s->w.pattern.header_file) {
-        rc = make_header_file(store, out->folder, s->w.pattern.header_file, a, out, err);
-        mr_store_close(store);
-        return rc;
-    }
+        rc = mr_store_mkdirs(out->store, out->folder, err);
+    if (!rc && s->w.pattern.header_file)
+        return make_header_file(out->store, out->folder, s->w.pattern.header_file, a, out, err);
     if (!rc)
-        rc = generate(s, store, out->folder, stop, a, err);
+        rc = generate(s, out->store, out->folder, stop, a, err);
     if (!rc)
-        rc = mr_dataset_open_in(out->folder, store, &ds, err);
-    if (!rc)
-        rc = look_up(ds, a, out, err);
-    mr_dataset_close(ds);
-    mr_store_close(store);
-    return rc;
+        rc = mr_dataset_open_in(out->folder, out->store, &out->set, err);
+    return rc ? rc : look_up(out->set, a, out, err);
+}
+
+void mr_check_data_done(struct mr_check_data *d)
+{
+    mr_dataset_close(d->set);
+    mr_store_close(d->store);
+    d->set = NULL;
+    d->store = NULL;
 }

@@ -343,6 +343,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     if (!rc)
         rc = check_lines(c, out, err);
     forget(c);
+    mr_check_data_done(&c->data);
     if (*c->folder && !p->keep)
         nftw(c->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     else if (*c->folder)

@@ -371,6 +371,7 @@ static int train(struct run *r, struct mr_error *err)
         .store = o->store,
         .checkpoint_folder = r->checkpoint_folder,
         .checkpoint_store = o->checkpoint_store,
+        .output_folder = r->out,
         .threads = (unsigned)o->threads,
         .lookahead = o->lookahead,
         .io = (enum mr_loader_io)o->io,

@@ -225,6 +225,30 @@ int mr_run_remove_data(const struct run *r, struct mr_error *err)
     return rc < 0 ? rc : 0;
 }
 
+/* pattern.header_file: a file apart, of which only the size matters. */
+static int find_header(struct run *r, struct mr_error *err)
+{
+    const struct mr_conf_pattern *c = &r->w->pattern;
+    struct mr_store *s = NULL;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/header", r->data);
+    if (!r->w->workflow.train || !c->header_file || !c->header_reads || access(path, F_OK) == 0)
+        return 0;
+    if (!r->opt->generate && !r->w->workflow.generate_data) {
+        mr_error_plain(err, -ENOENT, "there is no header file '%s'", path);
+        return mr_error_hint(err, "let the run make it with --generate"), -ENOENT;
+    }
+    void *content = calloc(1, c->header_file);
+    int rc = content ? mr_store_open("posix", &s, err) : mr_error_set(err, -ENOMEM, "cannot make '%s'", path);
+    if (!rc)
+        rc = mr_store_mkdirs(s, r->data, err);
+    if (!rc)
+        rc = mr_store_write_file(s, path, content, c->header_file, err);
+    mr_store_close(s);
+    free(content);
+    return rc;
+}
+
 int mr_run_prepare_data(struct run *r, struct mr_error *err)
 {
     const struct mr_workload *w = r->w;
@@ -233,9 +257,10 @@ int mr_run_prepare_data(struct run *r, struct mr_error *err)
     snprintf(r->data, sizeof r->data, "%s", folder);
     for (size_t n = strlen(r->data); n > 1 && r->data[n - 1] == '/'; n--)
         r->data[n - 1] = '\0';
-    if (w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
-        return 0;
-    int rc = find_split(r, "train", &r->info, &made, err);
+    int rc = find_header(r, err);
+    if (rc || w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
+        return rc;
+    rc = find_split(r, "train", &r->info, &made, err);
     if (rc)
         return rc;
     fit(r, false, &r->info);

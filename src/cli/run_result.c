@@ -183,13 +183,13 @@ static json_t *ranks(const struct run *r)
         const struct mr_loader_stats *s = &b->loader.stats;
         json_array_append_new(
             list,
-            json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:o}", "rank", (int)k, "steps",
+            json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o}", "rank", (int)k, "steps",
                       (json_int_t)r->series[k].n, "threads", (int)s->threads, "read_s", real((double)s->read_ns / 1e9),
                       "decode_s", real((double)s->decode_ns / 1e9), "transform_s", real((double)s->transform_ns / 1e9),
                       "idle_s", real((double)s->idle_ns / 1e9), "thread_cpu_s", real((double)s->cpu_ns / 1e9),
                       "ready_batches_mean", real(s->ready_mean), "queue_empty_share", real(s->empty_ratio), "limiter",
                       b->loader.limiter, "slab_bytes", (json_int_t)s->slab_bytes, "peak_rss_bytes",
-                      (json_int_t)b->peak_rss_bytes, "preload_s", real(b->preload_s)));
+                      (json_int_t)b->peak_rss_bytes, "rows_crc32c_sum", (json_int_t)b->rows_crc, "preload_s", real(b->preload_s)));
     }
     return list;
 }

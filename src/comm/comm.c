@@ -73,7 +73,28 @@ static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
                                             .fail = self_fail,
                                             .close = self_close,
                                             .send = self_send,
-                                            .recv = self_recv};
+                                            .recv = self_recv,
+                                            .file_open = mr_comm_no_file_open,
+                                            .file_read = mr_comm_no_file_read,
+                                            .file_close = mr_comm_no_file_close};
+
+int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+{
+    (void)readers, (void)out;
+    mr_error_plain(err, MR_E_UNSUPPORTED, "cannot read '%s' through MPI-IO in a job without MPI (%s)", path, c->ops->doc);
+    return mr_error_hint(err, "start it with mpirun");
+}
+
+int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    (void)c, (void)f, (void)buf, (void)len, (void)offset;
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "there is no MPI-IO without MPI");
+}
+
+void mr_comm_no_file_close(struct mr_comm *c, struct mr_comm_file *f)
+{
+    (void)c, (void)f; /* never opened */
+}
 
 static int self_open(struct mr_comm **out, struct mr_error *err)
 {
@@ -178,6 +199,28 @@ int mr_comm_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct
 {
     int code = check_peer(c, from, err);
     return code ? code : c->ops->recv(c, buf, len, from, err);
+}
+
+int mr_comm_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+{
+    if (readers && (readers > c->world || c->rank >= readers))
+        return mr_error_plain(err, MR_E_USAGE, "rank %u is none of %u readers", c->rank, readers);
+    return c->ops->file_open(c, path, readers, out, err);
+}
+
+int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    if (len > MR_COMM_FILE_READ_MAX) {
+        mr_error_plain(err, MR_E_LIMIT, "%zu bytes are too many for one read through MPI-IO", len);
+        return mr_error_hint(err, "set reader.transfer_size to 1GiB or less");
+    }
+    return c->ops->file_read(c, f, buf, len, offset, err);
+}
+
+void mr_comm_file_close(struct mr_comm *c, struct mr_comm_file *f)
+{
+    if (f)
+        c->ops->file_close(c, f);
 }
 
 void mr_comm_fail(struct mr_comm *c, const struct mr_error *why)

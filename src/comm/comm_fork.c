@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOT_BYTES ((size_t)64 << 10)
+#define SLOT_BYTES ((size_t)256 << 10) /* touched as far as it is used */
 #define OUTBOX_BYTES ((size_t)128 << 10)
 #define PIECE_BYTES ((size_t)32 << 10) /* the reader is woken after each, and copies while the writer goes on */
 #define SPINS 2000
@@ -451,7 +451,10 @@ static const struct mr_comm_ops fork_ops = {.abi = MR_COMM_ABI,
                                             .fail = fork_fail,
                                             .close = fork_close,
                                             .send = fork_send,
-                                            .recv = fork_recv};
+                                            .recv = fork_recv,
+                                            .file_open = mr_comm_no_file_open,
+                                            .file_read = mr_comm_no_file_read,
+                                            .file_close = mr_comm_no_file_close};
 
 static int map_shared(struct fork_comm *f)
 {

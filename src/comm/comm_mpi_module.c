@@ -21,12 +21,15 @@
 
 #define FAIL_TAG 7001
 #define PAIR_TAG 7002
+#define READERS_TAG 7003
 #define ELEMENTS_MAX (1 << 24) /* counts are int in MPI */
 #define LEAVE_LIMIT_S 5.0
 
 struct mpi_comm {
     struct mr_comm base;
     MPI_Comm world, control; /* collectives; failure notices and leaving */
+    MPI_Comm reading;        /* of the first n_reading ranks, for MPI-IO; made when needed */
+    uint32_t n_reading;
     bool failed;
     struct mr_error why;
     MPI_Request *notices;
@@ -207,6 +210,100 @@ static int mpi_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, str
     return code;
 }
 
+/* ---- MPI-IO ---- */
+
+struct mr_comm_file {
+    MPI_File handle;
+    bool together;
+    char name[512];
+};
+
+static int file_error(struct mr_error *err, const char *name, int mpi_code)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "", what[640];
+    int len = 0;
+    MPI_Error_string(mpi_code, text, &len);
+    text[len] = '\0';
+    snprintf(what, sizeof what, "cannot read '%s' through MPI-IO", name);
+    return set_error(err, -5, what, text); /* EIO */
+}
+
+/* The readers' own communicator; made once, by the readers alone. */
+static int readers_of(struct mpi_comm *m, uint32_t readers, MPI_Comm *out)
+{
+    MPI_Group all, some;
+    int range[1][3] = {{0, (int)readers - 1, 1}};
+    *out = m->reading;
+    if (m->n_reading == readers)
+        return MPI_SUCCESS;
+    int code = MPI_Comm_group(m->world, &all);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = MPI_Group_range_incl(all, 1, range, &some);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_create_group(m->world, some, READERS_TAG, out);
+        MPI_Group_free(&some);
+    }
+    MPI_Group_free(&all);
+    if (code != MPI_SUCCESS)
+        return code;
+    MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN);
+    m->reading = *out;
+    m->n_reading = readers;
+    return MPI_SUCCESS;
+}
+
+static int mpi_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+{
+    struct mpi_comm *m = of(c);
+    MPI_Comm who = MPI_COMM_SELF;
+    struct mr_comm_file *f = calloc(1, sizeof(*f));
+    if (m->failed || !f) {
+        free(f);
+        return m->failed ? peer_error(m, err) : set_error(err, -12, "cannot open a file through MPI-IO", "out of memory");
+    }
+    f->together = readers > 0;
+    snprintf(f->name, sizeof f->name, "%s", path);
+    int code = readers ? readers_of(m, readers, &who) : MPI_SUCCESS;
+    if (code == MPI_SUCCESS)
+        code = MPI_File_open(who, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &f->handle); /* files return their errors by default */
+    if (code != MPI_SUCCESS) {
+        file_error(err, f->name, code);
+        free(f);
+        return -5;
+    }
+    *out = f;
+    return 0;
+}
+
+static int mpi_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+{
+    MPI_Status status;
+    int got = 0;
+    (void)c;
+    int code = f->together ? MPI_File_read_at_all(f->handle, (MPI_Offset)offset, buf, (int)len, MPI_BYTE, &status)
+                           : MPI_File_read_at(f->handle, (MPI_Offset)offset, buf, (int)len, MPI_BYTE, &status);
+    if (code != MPI_SUCCESS)
+        return file_error(err, f->name, code);
+    if (len == 0)
+        return 0;
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    if (got == (int)len)
+        return 0;
+    char what[700];
+    snprintf(what, sizeof what, "unexpected end of file '%s' (want %zu bytes at %llu, have %d)", f->name, len,
+             (unsigned long long)offset, got);
+    return set_error(err, MR_E_FORMAT, what, "");
+}
+
+/* Closing waits for the other readers; after a failure they may be gone, and the process ends soon. */
+static void mpi_file_close(struct mr_comm *c, struct mr_comm_file *f)
+{
+    if (!of(c)->failed)
+        MPI_File_close(&f->handle);
+    free(f);
+}
+
 static void mpi_fail(struct mr_comm *c, const struct mr_error *why)
 {
     struct mpi_comm *m = of(c);
@@ -231,6 +328,8 @@ static void mpi_close(struct mr_comm *c)
     int started = MPI_Ibarrier(m->control, &request);
     bool together = wait_for(m, &request, "leaving", started, m->failed ? LEAVE_LIMIT_S : 600, NULL) == 0;
     if (together && !m->failed) {
+        if (m->n_reading)
+            MPI_Comm_free(&m->reading);
         MPI_Comm_free(&m->world);
         MPI_Comm_free(&m->control);
     }
@@ -252,7 +351,10 @@ static const struct mr_comm_ops mpi_ops = {.abi = MR_COMM_ABI,
                                            .fail = mpi_fail,
                                            .close = mpi_close,
                                            .send = mpi_send,
-                                           .recv = mpi_recv};
+                                           .recv = mpi_recv,
+                                           .file_open = mpi_file_open,
+                                           .file_read = mpi_file_read,
+                                           .file_close = mpi_file_close};
 
 static void find_place(struct mpi_comm *m)
 {

@@ -154,12 +154,23 @@ static uint64_t steps(uint64_t samples, uint64_t ranks, uint64_t batch, bool dro
     return (per_rank + batch - 1) / batch;
 }
 
+/* Ranks deal single samples, or with a pattern whole files or runs of samples; with same_offsets each reads all of them. */
+static uint64_t training_steps(const struct mr_workload *w, const struct mr_plan *p)
+{
+    bool files = w->pattern.unit == MR_UNIT_FILE, records = w->pattern.unit == MR_UNIT_RECORD;
+    uint64_t unit = files ? (uint64_t)w->dataset.num_samples_per_file : records ? (uint64_t)w->pattern.sequential_samples : 1;
+    uint64_t ranks = (files || records) && w->pattern.same_offsets ? 1 : p->ranks, units = p->train_samples / unit;
+    uint64_t per_rank = w->reader.drop_last ? units / ranks : (units + ranks - 1) / ranks;
+    return steps(per_rank * unit, 1, (uint64_t)w->reader.batch_size, w->reader.drop_last);
+}
+
 static void plan_training(const struct mr_workload *w, struct mr_plan *p)
 {
     uint64_t batch = (uint64_t)w->reader.batch_size, epochs = (uint64_t)w->train.epochs;
-    p->steps_per_epoch = steps(p->train_samples, p->ranks, batch, w->reader.drop_last);
+    p->steps_per_epoch = training_steps(w, p);
+    uint64_t read = p->steps_per_epoch * batch * p->ranks;
     if (w->reader.drop_last)
-        p->samples_left_out = p->train_samples - p->steps_per_epoch * batch * p->ranks;
+        p->samples_left_out = p->train_samples - MR_MIN(p->train_samples, read);
     if (__builtin_mul_overflow(p->steps_per_epoch, epochs, &p->total_steps))
         p->total_steps = UINT64_MAX; /* refused by check_bounds */
     if (w->train.total_training_steps >= 0)

@@ -91,7 +91,7 @@ struct mr_conf_reader {
     int data_loader; /* enum mr_conf_loader */
     int64_t batch_size, batch_size_eval, read_threads, computation_threads, prefetch_size;
     int read_type;   /* enum mr_conf_read_type */
-    int file_access;
+    int file_access; /* enum mr_conf_access */
     int file_shuffle, sample_shuffle; /* enum mr_conf_shuffle */
     int64_t shuffle_size;
     uint64_t transfer_size; /* 0: the reader chooses */
@@ -112,6 +112,7 @@ struct mr_conf_train {
     int64_t total_training_steps; /* of the whole run; -1: no limit */
     int64_t seed;
     bool seed_change_epoch;
+    uint64_t allreduce_bytes; /* summed over the ranks after every step */
 };
 struct mr_conf_evaluation {
     struct mr_dist eval_time;
@@ -160,12 +161,13 @@ struct mr_conf_metric {
     double au;
 };
 
+enum mr_conf_access { MR_FA_MULTI, MR_FA_SHARED, MR_FA_COLLECTIVE, MR_FA_MPIO, MR_FA_POSIX };
 enum mr_conf_unit { MR_UNIT_SAMPLE, MR_UNIT_FILE, MR_UNIT_RECORD, MR_UNIT_NONE };
-/* What an application did to its files that no key of DLIO says; replayed by 'millrace workloads check'. */
+/* What an application did to its files that no key of DLIO says; done by 'millrace run' and 'millrace workloads check'. */
 struct mr_conf_pattern {
     int unit; /* enum mr_conf_unit */
     bool same_offsets;
-    int64_t collective_readers, file_passes, header_reads;
+    int64_t collective_readers, file_passes, header_reads, sequential_samples;
     uint64_t header_bytes, header_file;
     double header_consecutive, part;
     struct mr_uints pieces, outputs;
@@ -227,6 +229,9 @@ struct mr_workload {
     struct mr_strings notes;/* one line each; printed as notes, and part of every result */
     struct mr_value_origin *origins[MR_WORKLOAD_SECTIONS_MAX]; /* by section index, then row index */
 };
+
+/* Whether a file, the environment or an override gave this key. */
+bool mr_workload_is_set(const struct mr_workload *w, const char *section, const char *key);
 
 /* The sections in file order. `table->section` is the dotted path ("model.parallelism"; "" is the top level). */
 struct mr_workload_section {

@@ -19,7 +19,6 @@ struct mr_applier {
 int mr_workload_section_index(const char *path);
 /* The origin of a value; section and key must exist. */
 struct mr_value_origin *mr_workload_origin(const struct mr_workload *w, const char *section, const char *key);
-bool mr_workload_is_set(const struct mr_workload *w, const char *section, const char *key);
 
 int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root);
 int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_node *node);

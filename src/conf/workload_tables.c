@@ -160,8 +160,9 @@ static const struct mr_option reader_rows[] = {
     OPT(mr_conf_reader, prefetch_size, INT, "2", .min = 0, .max = 1e6, .doc = "Batches kept ready ahead of the trainer."),
     OPT(mr_conf_reader, read_type, ENUM, "on_demand", .choices = read_types,
         .doc = "'memory' keeps what was read for the next epochs."),
-    OPT(mr_conf_reader, file_access, ENUM, "multi", .choices = accesses, .flags = MR_OPTF_NO_EFFECT,
-        .doc = "DLIO never uses it; the number of files follows from the data set."),
+    OPT(mr_conf_reader, file_access, ENUM, "multi", .choices = accesses,
+        .doc = "Which rank reads what, when given. multi: files of its own. shared: a contiguous part of all samples. collective: "
+               "pattern.collective_readers ranks read and broadcast. mpio: the same through MPI-IO. posix: as the order says."),
     OPT(mr_conf_reader, file_shuffle, ENUM, "off", .choices = shuffles,
         .doc = "Order of the files: off, seed (the same each run) or random (another each run)."),
     OPT(mr_conf_reader, sample_shuffle, ENUM, "off", .choices = shuffles,
@@ -201,6 +202,8 @@ static const struct mr_option train_rows[] = {
     OPT(mr_conf_train, total_training_steps, INT, "-1", .min = -1, .max = BIG, .doc = "Steps of the whole run; -1: no limit."),
     OPT(mr_conf_train, seed, INT, "123", .min = 0, .max = BIG, .doc = "Seed of the access order."),
     OPT(mr_conf_train, seed_change_epoch, BOOL, "true", .doc = "Another order in every epoch."),
+    OPT(mr_conf_train, allreduce_bytes, BYTES, "0", .max = 1e12,
+        .doc = "Millrace: bytes summed over all ranks after every step, as gradients are; 0: the ranks only meet.", .example = "102MB"),
     MR_OPTION_END,
 };
 TABLE(train, "train", mr_conf_train, "The training phase");
@@ -311,7 +314,9 @@ static const struct mr_option pattern_rows[] = {
                "it lies, in pieces. none: no data is read."),
     OPT(mr_conf_pattern, same_offsets, BOOL, "false", .doc = "Every rank reads what rank 0 reads (no sharding)."),
     OPT(mr_conf_pattern, collective_readers, INT, "1", .min = 1, .max = 1e6,
-        .doc = "With reader.file_access collective: ranks that read for all others."),
+        .doc = "With reader.file_access collective or mpio: ranks that read for all others."),
+    OPT(mr_conf_pattern, sequential_samples, INT, "1", .min = 1, .max = BIG,
+        .doc = "record: samples read in sequence before the next jump; a shuffle moves runs of so many."),
     OPT(mr_conf_pattern, file_passes, INT, "0", .min = 0, .max = BIG,
         .doc = "Files read by all ranks together, each pass counted; 0: every file once per epoch."),
     OPT(mr_conf_pattern, header_reads, INT, "0", .min = 0, .max = 1e9, .doc = "Reads at the front of the file before anything else."),
@@ -324,11 +329,11 @@ static const struct mr_option pattern_rows[] = {
     OPT(mr_conf_pattern, pieces, UINTS, "[]", .doc = "Sizes of the reads inside a file or record, in turn; empty: transfer_size."),
     OPT(mr_conf_pattern, outputs, UINTS, "[]", .doc = "Files each rank writes at the end, one write each."),
     OPT(mr_conf_pattern, slowdown, DOUBLE, "1", .min = 1, .max = 1e6,
-        .doc = "Runs the emulated storage and the compute time this much slower and divides the measured times by it, so that a "
+        .doc = "'millrace workloads check' runs the emulated storage and the compute time this much slower and divides the measured times by it, so that a "
                "fast device can be emulated on a busy machine."),
     MR_OPTION_END,
 };
-TABLE(pattern, "pattern", mr_conf_pattern, "Access pattern of the original, replayed by 'millrace workloads check' (Millrace)");
+TABLE(pattern, "pattern", mr_conf_pattern, "Access pattern of the original (Millrace)");
 
 const struct mr_workload_section mr_workload_sections[] = {
     {&top_table, offsetof(struct mr_workload, top)},

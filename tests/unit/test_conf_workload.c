@@ -184,8 +184,8 @@ static void dlio_traps_mean_what_their_authors_meant(void **state)
     assert_true(w->storage.storage_type == MR_CS_LOCAL_FS && has_note(w, "parallel_fs"));
     assert_int_equal(parse("storage: {storage_type: direct_fs}\n", &a, &w), 0);
     assert_true(w->reader.odirect && has_note(w, "direct_fs"));
-    assert_int_equal(parse("reader: {read_type: on_demand, file_access: shared, dont_use_mmap: True}\n", &a, &w), 0);
-    assert_true(has_note(w, "read_type") && has_note(w, "reader.file_access changes nothing") && has_note(w, "dont_use_mmap"));
+    assert_int_equal(parse("reader: {read_type: on_demand, pin_memory: False, dont_use_mmap: True}\n", &a, &w), 0);
+    assert_true(has_note(w, "read_type") && has_note(w, "reader.pin_memory changes nothing") && has_note(w, "dont_use_mmap"));
     assert_int_equal(parse("workflow: {checkpoint: True}\ncheckpoint: {fsync: True, type: all_ranks, recovery_rank_shift: True, "
                            "time_between_checkpoints: -1}\n", &a, &w), 0);
     assert_true(has_note(w, "fsync") && has_note(w, "checkpoint.type") && has_note(w, "recovery_rank_shift") &&

@@ -1,0 +1,242 @@
+/* Reading one item: the calls a pattern makes for a file or a record. */
+#include "bench/pattern_internal.h"
+#include "base/clock.h"
+#include "base/content.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_BYTES 4096u /* so that direct reads need no second buffer */
+
+bool mr_pattern_over(const struct mr_pattern *s)
+{
+    return atomic_load(&s->stopped) || (s->p.over && s->p.over(s->p.user));
+}
+
+static int grow(struct mr_pattern *s, struct pattern_slot *slot, size_t bytes, struct mr_error *err)
+{
+    if (slot->cap >= bytes)
+        return 0;
+    size_t cap = MR_ALIGN_UP(bytes, (size_t)ALIGN_BYTES);
+    uint8_t *b = aligned_alloc(ALIGN_BYTES, cap);
+    if (!b)
+        return mr_error_set(err, -ENOMEM, "no memory for a read of %zu bytes", bytes);
+    atomic_fetch_add(&s->held_bytes, cap - slot->cap);
+    free(slot->buf);
+    slot->buf = b;
+    slot->cap = cap;
+    return 0;
+}
+
+static uint64_t piece_bytes(const struct mr_workload *w, uint64_t k, uint64_t left)
+{
+    const struct mr_uints *p = &w->pattern.pieces;
+    uint64_t piece = p->n ? p->item[k % p->n] : w->reader.transfer_size ? w->reader.transfer_size : left;
+    return MR_MIN(MR_MAX(piece, 1u), left);
+}
+
+uint64_t mr_pattern_count_pieces(const struct mr_workload *w, uint64_t bytes)
+{
+    uint64_t k = 0;
+    for (uint64_t at = 0; at < bytes; k++)
+        at += piece_bytes(w, k, bytes - at);
+    return k;
+}
+
+static int read_piece(struct pattern_hand *h, const char *path, void *to, size_t n, uint64_t at, struct mr_error *err)
+{
+    const struct mr_pattern_io *io = h->s->p.io;
+    return io ? io->read(io->user, path, to, n, at, err) : mr_object_read(h->object, to, n, at, err);
+}
+
+/* Kept items lie in one piece; of others each read overwrites the last. */
+static int read_pieces(struct pattern_hand *h, struct pattern_slot *slot, const char *path, struct mr_error *err)
+{
+    struct mr_pattern *s = h->s;
+    const struct mr_workload *w = s->p.workload;
+    struct pattern_slot *to = s->p.keep && !s->drain ? slot : &h->scratch;
+    bool kept = to == slot;
+    int rc = kept ? grow(s, slot, MR_MAX(slot->bytes, 1u), err) : 0;
+    uint64_t at = 0;
+    for (uint64_t k = 0; !rc && at < slot->bytes && !mr_pattern_over(s); k++) {
+        uint64_t n = piece_bytes(w, k, slot->bytes - at);
+        if (!kept)
+            rc = grow(s, to, n, err);
+        uint64_t start = mr_now_ns();
+        if (!rc)
+            rc = read_piece(h, path, to->buf + (kept ? at : 0), n, slot->offset + at, err);
+        atomic_fetch_add_explicit(&s->read_ns, mr_now_ns() - start, memory_order_relaxed);
+        at += n;
+    }
+    if (!rc)
+        atomic_fetch_add_explicit(&s->read_bytes, at, memory_order_relaxed);
+    return rc;
+}
+
+/* ---- checking ---- */
+
+/* The planned ranges out of the item's bytes, one behind the other; NULL when they reach beyond. */
+static const void *gather(struct pattern_hand *h, const struct pattern_slot *slot, const struct mr_extent *e, unsigned n,
+                          size_t *len)
+{
+    *len = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (e[i].offset < slot->offset || e[i].offset + e[i].length > slot->offset + slot->bytes)
+            return NULL;
+        *len += e[i].length;
+    }
+    if (n == 1)
+        return slot->buf + (e[0].offset - slot->offset);
+    uint8_t *out = mr_decoder_scratch(h->decoder, 3, *len), *to = out;
+    for (unsigned i = 0; out && i < n; i++) {
+        memcpy(to, slot->buf + (e[i].offset - slot->offset), e[i].length);
+        to += e[i].length;
+    }
+    return out;
+}
+
+static int verify_sample(struct pattern_hand *h, const struct pattern_slot *slot, uint64_t id, struct mr_error *err)
+{
+    const struct mr_manifest *m = mr_dataset_manifest(h->s->p.dataset);
+    const struct mr_manifest_info *in = mr_manifest_get_info(m);
+    const struct mr_format_ops *f = mr_dataset_format(h->s->p.dataset);
+    struct mr_manifest_pos pos;
+    struct mr_layout layout;
+    struct mr_extent e[16];
+    struct mr_sample_out out = {0};
+    unsigned n;
+    size_t len;
+    int rc = mr_manifest_locate(m, id, &pos, err);
+    if (rc)
+        return rc;
+    mr_manifest_file_layout(m, pos.file, &layout);
+    rc = f->plan(&layout, &pos.ref, 0, e, MR_ARRAY_LEN(e), &n, err);
+    const void *raw = rc ? NULL : gather(h, slot, e, n, &len);
+    if (rc || !raw)
+        return rc; /* not all of it was read: nothing to compare */
+    rc = f->decode(h->decoder, &layout, &pos.ref, 0, raw, len, &out, err);
+    struct mr_content c = {.seed = in->seed, .compress_percent = in->compress_percent};
+    size_t same = rc ? 0 : mr_content_verify(&c, id, 0, out.data, out.bytes);
+    if (rc || same == out.bytes)
+        return rc;
+    mr_error_plain(err, MR_E_CORRUPT, "sample %llu differs from its content at byte %zu of %zu", (unsigned long long)id,
+                   same, out.bytes);
+    return mr_error_hint(err, "repair it with 'millrace gen --repair'");
+}
+
+static int verify_item(struct pattern_hand *h, const struct pattern_slot *slot, struct mr_error *err)
+{
+    const struct mr_format_ops *f = mr_dataset_format(h->s->p.dataset);
+    int rc = 0;
+    if (!h->decoder && !(h->decoder = mr_decoder_create()))
+        return mr_error_set(err, -ENOMEM, "cannot check samples");
+    for (uint64_t i = 0; !rc && i < h->s->rows_per_item && !(f->caps & MR_FMT_LOSSY); i++)
+        rc = verify_sample(h, slot, slot->first_id + i, err);
+    return rc;
+}
+
+/* ---- an item ---- */
+
+static int close_file(struct pattern_hand *h, struct mr_error *err)
+{
+    int rc = mr_object_close(h->object, err);
+    h->object = NULL;
+    return rc;
+}
+
+/* Whole files are opened for each pass; a file of records stays open until another one is needed. */
+int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err)
+{
+    struct mr_pattern *s = h->s;
+    char path[2 * MR_NAME_MAX];
+    unsigned flags = MR_OBJ_READ | (s->p.workload->reader.odirect ? MR_OBJ_DIRECT : 0);
+    int rc = mr_dataset_file_path(s->p.dataset, slot->file, path, err);
+    if (!rc && h->object && (s->files || h->file != slot->file))
+        rc = close_file(h, err);
+    if (!rc && !h->object && !s->p.io) {
+        rc = mr_object_open(s->p.store, path, flags, &h->object, err);
+        h->file = slot->file;
+    }
+    if (!rc)
+        rc = read_pieces(h, slot, path, err);
+    if (!rc && s->files)
+        rc = close_file(h, err);
+    if (!rc && s->p.verify && s->p.keep && !s->drain && !mr_pattern_over(s))
+        rc = verify_item(h, slot, err);
+    uint64_t start = mr_now_ns();
+    if (!rc && s->p.prepare)
+        s->p.prepare(s->p.user, slot->epoch, slot->first_id, s->rows_per_item);
+    atomic_fetch_add_explicit(&s->prepare_ns, mr_now_ns() - start, memory_order_relaxed);
+    return rc;
+}
+
+void mr_pattern_drop_hand(struct pattern_hand *h)
+{
+    mr_object_close(h->object, NULL);
+    mr_decoder_free(h->decoder);
+    free(h->scratch.buf);
+    *h = (struct pattern_hand){.s = h->s};
+}
+
+/* ---- the rest of a pattern ---- */
+
+/* Consecutive as often as the source saw it, else back to a place before. */
+int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path, uint64_t file_bytes,
+                           struct mr_error *err)
+{
+    uint64_t at = 0, n = MR_MIN(p->header_bytes, file_bytes), jump = 0;
+    double consecutive = 0;
+    struct mr_object *o = NULL;
+    uint8_t *buf = malloc(n + 1);
+    int rc = buf ? mr_object_open(store, path, MR_OBJ_READ, &o, err)
+                 : mr_error_set(err, -ENOMEM, "no memory for a read of %llu bytes", (unsigned long long)n);
+    for (int64_t i = 0; i < p->header_reads && !rc; i++) {
+        consecutive += i ? p->header_consecutive : 0;
+        if (i && consecutive >= 1 - 1e-9 && at + n <= file_bytes) {
+            consecutive -= 1;
+        } else if (i) {
+            jump = (jump * 7 + 64) % (file_bytes - n + 1);
+            at = jump == at ? jump / 2 : jump;
+        }
+        rc = mr_object_read(o, buf, n, at, err);
+        at += n;
+    }
+    mr_object_close(o, NULL);
+    free(buf);
+    return rc;
+}
+
+static int write_one(struct mr_store *store, const char *path, const void *content, uint64_t bytes, bool fsync,
+                     struct mr_error *err)
+{
+    struct mr_object *o = NULL;
+    int rc = mr_object_open(store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
+    if (rc)
+        return rc;
+    rc = mr_object_write(o, content, bytes, 0, err);
+    if (!rc && fsync)
+        rc = o->store->ops->fsync(o, err);
+    int closed = mr_object_close(o, rc ? NULL : err);
+    return rc ? rc : closed;
+}
+
+int mr_pattern_write_files(struct mr_store *store, const char *folder, const char *stem, uint32_t rank,
+                           const uint64_t *bytes, unsigned n, bool fsync, struct mr_error *err)
+{
+    uint64_t most = 0;
+    char path[4500];
+    for (unsigned i = 0; i < n; i++)
+        most = MR_MAX(most, bytes[i]);
+    uint8_t *content = malloc(most + 1);
+    int rc = content ? 0 : mr_error_set(err, -ENOMEM, "cannot write %llu bytes at once", (unsigned long long)most);
+    if (content)
+        memset(content, 0x5a, most);
+    for (unsigned i = 0; i < n && !rc; i++) {
+        snprintf(path, sizeof path, "%s/%s-%u-%u", folder, stem, rank, i);
+        rc = write_one(store, path, content, bytes[i], fsync, err);
+    }
+    free(content);
+    return rc;
+}
