@@ -6,12 +6,13 @@
 
 static const struct mr_call_info infos[MR_CALL_COUNT] = {
     [MR_CALL_none] = {.name = "unknown", .layer = MR_LAYER_POSIX, .kind = MR_EV_HANDLE},
-#define MR_CALL_ROW(n, l, k) [MR_CALL_##n] = {.name = #n, .layer = MR_LAYER_##l, .kind = MR_EV_##k},
+#define MR_CALL_ROW(n, l, k)                                                                                         \
+    [MR_CALL_##n] = {.name = #n + (MR_LAYER_##l == MR_LAYER_SYSCALL ? 4 : 0), .layer = MR_LAYER_##l, .kind = MR_EV_##k},
     MR_CALLS(MR_CALL_ROW)
 #undef MR_CALL_ROW
 };
 
-static const char *const layer_names[MR_LAYERS] = {"APP", "POSIX", "STDIO", "URING", "MPIIO", "HDF5"};
+static const char *const layer_names[MR_LAYERS] = {"APP", "POSIX", "STDIO", "URING", "MPIIO", "HDF5", "SYSCALL", "MMAP"};
 static const char *const kind_names[MR_EV_KINDS] = {
     "none", "open",   "close", "read",   "write", "fsync", "stat",   "unlink", "rename",  "list",    "mkdir",   "seek",    "copy",
     "map",  "advise", "resize", "handle", "link",  "attr",  "submit", "process", "region", "instant", "counter", "metadata"};
@@ -48,7 +49,15 @@ int mr_kind_moves_data(unsigned kind)
 static unsigned find_exact(const char *name, size_t len)
 {
     for (unsigned i = MR_CALL_metadata + 1; i < MR_CALL_COUNT; i++)
-        if (strlen(infos[i].name) == len && !memcmp(infos[i].name, name, len))
+        if (infos[i].layer != MR_LAYER_SYSCALL && strlen(infos[i].name) == len && !memcmp(infos[i].name, name, len))
+            return i;
+    return MR_CALL_none;
+}
+
+unsigned mr_call_find_raw(const char *name, size_t len)
+{
+    for (unsigned i = MR_CALL_sys_read; i < MR_CALL_COUNT; i++)
+        if (infos[i].layer == MR_LAYER_SYSCALL && strlen(infos[i].name) == len && !memcmp(infos[i].name, name, len))
             return i;
     return MR_CALL_none;
 }

@@ -1,8 +1,9 @@
 /* Every function the tracer knows, once: its name, its layer and what it does. The position of a row is its number in trace
  * files, so rows are only ever added at the end. The 64-bit, fortified (_chk, _2) and old (__xstat) spellings of a
- * function share its row.
+ * function share its row. SYSCALL rows are system calls made by instruction, named as the kernel names them, without the `sys_`
+ * that tells them apart here.
  *
- * To add one: add a row at the end here, and its wrapper row in src/tracer/wrap_table.h. */
+ * To add one: add a row at the end here, and its wrapper row in the fitting src/tracer/wrap_*.c. */
 #ifndef MR_EVENT_CALLS_H
 #define MR_EVENT_CALLS_H
 
@@ -10,7 +11,7 @@
 
 #include <stddef.h>
 
-enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR_LAYER_MPIIO, MR_LAYER_HDF5, MR_LAYERS };
+enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR_LAYER_MPIIO, MR_LAYER_HDF5, MR_LAYER_SYSCALL, MR_LAYER_MMAP, MR_LAYERS };
 
 #define MR_CALLS(X) \
     X(more, APP, METADATA)                                   \
@@ -328,7 +329,120 @@ enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR
     X(H5Dread, HDF5, READ)                                   \
     X(H5Dwrite, HDF5, WRITE)                                 \
     X(H5Fflush, HDF5, FSYNC)                                 \
-    X(H5Dflush, HDF5, FSYNC)
+    X(H5Dflush, HDF5, FSYNC)                                 \
+    X(sys_read, SYSCALL, READ)                               \
+    X(sys_pread64, SYSCALL, READ)                            \
+    X(sys_readv, SYSCALL, READ)                              \
+    X(sys_preadv, SYSCALL, READ)                             \
+    X(sys_preadv2, SYSCALL, READ)                            \
+    X(sys_write, SYSCALL, WRITE)                             \
+    X(sys_pwrite64, SYSCALL, WRITE)                          \
+    X(sys_writev, SYSCALL, WRITE)                            \
+    X(sys_pwritev, SYSCALL, WRITE)                           \
+    X(sys_pwritev2, SYSCALL, WRITE)                          \
+    X(sys_open, SYSCALL, OPEN)                               \
+    X(sys_openat, SYSCALL, OPEN)                             \
+    X(sys_openat2, SYSCALL, OPEN)                            \
+    X(sys_creat, SYSCALL, OPEN)                              \
+    X(sys_memfd_create, SYSCALL, OPEN)                       \
+    X(sys_open_by_handle_at, SYSCALL, OPEN)                  \
+    X(sys_close, SYSCALL, CLOSE)                             \
+    X(sys_close_range, SYSCALL, CLOSE)                       \
+    X(sys_lseek, SYSCALL, SEEK)                              \
+    X(sys_fsync, SYSCALL, FSYNC)                             \
+    X(sys_fdatasync, SYSCALL, FSYNC)                         \
+    X(sys_sync, SYSCALL, FSYNC)                              \
+    X(sys_syncfs, SYSCALL, FSYNC)                            \
+    X(sys_sync_file_range, SYSCALL, FSYNC)                   \
+    X(sys_msync, SYSCALL, FSYNC)                             \
+    X(sys_stat, SYSCALL, STAT)                               \
+    X(sys_lstat, SYSCALL, STAT)                              \
+    X(sys_fstat, SYSCALL, STAT)                              \
+    X(sys_newfstatat, SYSCALL, STAT)                         \
+    X(sys_statx, SYSCALL, STAT)                              \
+    X(sys_statfs, SYSCALL, STAT)                             \
+    X(sys_fstatfs, SYSCALL, STAT)                            \
+    X(sys_access, SYSCALL, STAT)                             \
+    X(sys_faccessat, SYSCALL, STAT)                          \
+    X(sys_faccessat2, SYSCALL, STAT)                         \
+    X(sys_truncate, SYSCALL, RESIZE)                         \
+    X(sys_ftruncate, SYSCALL, RESIZE)                        \
+    X(sys_fallocate, SYSCALL, RESIZE)                        \
+    X(sys_fadvise64, SYSCALL, ADVISE)                        \
+    X(sys_readahead, SYSCALL, ADVISE)                        \
+    X(sys_madvise, SYSCALL, ADVISE)                          \
+    X(sys_mmap, SYSCALL, MAP)                                \
+    X(sys_munmap, SYSCALL, MAP)                              \
+    X(sys_mremap, SYSCALL, MAP)                              \
+    X(sys_sendfile, SYSCALL, COPY)                           \
+    X(sys_splice, SYSCALL, COPY)                             \
+    X(sys_tee, SYSCALL, COPY)                                \
+    X(sys_copy_file_range, SYSCALL, COPY)                    \
+    X(sys_vmsplice, SYSCALL, COPY)                           \
+    X(sys_dup, SYSCALL, HANDLE)                              \
+    X(sys_dup2, SYSCALL, HANDLE)                             \
+    X(sys_dup3, SYSCALL, HANDLE)                             \
+    X(sys_fcntl, SYSCALL, HANDLE)                            \
+    X(sys_flock, SYSCALL, HANDLE)                            \
+    X(sys_pipe, SYSCALL, HANDLE)                             \
+    X(sys_pipe2, SYSCALL, HANDLE)                            \
+    X(sys_getdents, SYSCALL, LIST)                           \
+    X(sys_getdents64, SYSCALL, LIST)                         \
+    X(sys_mkdir, SYSCALL, MKDIR)                             \
+    X(sys_mkdirat, SYSCALL, MKDIR)                           \
+    X(sys_rmdir, SYSCALL, MKDIR)                             \
+    X(sys_mknod, SYSCALL, MKDIR)                             \
+    X(sys_mknodat, SYSCALL, MKDIR)                           \
+    X(sys_unlink, SYSCALL, UNLINK)                           \
+    X(sys_unlinkat, SYSCALL, UNLINK)                         \
+    X(sys_rename, SYSCALL, RENAME)                           \
+    X(sys_renameat, SYSCALL, RENAME)                         \
+    X(sys_renameat2, SYSCALL, RENAME)                        \
+    X(sys_link, SYSCALL, LINK)                               \
+    X(sys_linkat, SYSCALL, LINK)                             \
+    X(sys_symlink, SYSCALL, LINK)                            \
+    X(sys_symlinkat, SYSCALL, LINK)                          \
+    X(sys_readlink, SYSCALL, LINK)                           \
+    X(sys_readlinkat, SYSCALL, LINK)                         \
+    X(sys_chmod, SYSCALL, ATTR)                              \
+    X(sys_fchmod, SYSCALL, ATTR)                             \
+    X(sys_fchmodat, SYSCALL, ATTR)                           \
+    X(sys_chown, SYSCALL, ATTR)                              \
+    X(sys_fchown, SYSCALL, ATTR)                             \
+    X(sys_lchown, SYSCALL, ATTR)                             \
+    X(sys_fchownat, SYSCALL, ATTR)                           \
+    X(sys_utime, SYSCALL, ATTR)                              \
+    X(sys_utimes, SYSCALL, ATTR)                             \
+    X(sys_futimesat, SYSCALL, ATTR)                          \
+    X(sys_utimensat, SYSCALL, ATTR)                          \
+    X(sys_chdir, SYSCALL, ATTR)                              \
+    X(sys_fchdir, SYSCALL, ATTR)                             \
+    X(sys_chroot, SYSCALL, ATTR)                             \
+    X(sys_getcwd, SYSCALL, ATTR)                             \
+    X(sys_umask, SYSCALL, ATTR)                              \
+    X(sys_getxattr, SYSCALL, ATTR)                           \
+    X(sys_lgetxattr, SYSCALL, ATTR)                          \
+    X(sys_fgetxattr, SYSCALL, ATTR)                          \
+    X(sys_setxattr, SYSCALL, ATTR)                           \
+    X(sys_lsetxattr, SYSCALL, ATTR)                          \
+    X(sys_fsetxattr, SYSCALL, ATTR)                          \
+    X(sys_listxattr, SYSCALL, ATTR)                          \
+    X(sys_llistxattr, SYSCALL, ATTR)                         \
+    X(sys_flistxattr, SYSCALL, ATTR)                         \
+    X(sys_removexattr, SYSCALL, ATTR)                        \
+    X(sys_lremovexattr, SYSCALL, ATTR)                       \
+    X(sys_fremovexattr, SYSCALL, ATTR)                       \
+    X(sys_io_setup, SYSCALL, SUBMIT)                         \
+    X(sys_io_submit, SYSCALL, SUBMIT)                        \
+    X(sys_io_getevents, SYSCALL, SUBMIT)                     \
+    X(sys_io_uring_setup, SYSCALL, SUBMIT)                   \
+    X(sys_io_uring_enter, SYSCALL, SUBMIT)                   \
+    X(sys_fork, SYSCALL, PROCESS)                            \
+    X(sys_clone, SYSCALL, PROCESS)                           \
+    X(sys_execve, SYSCALL, PROCESS)                          \
+    X(sys_execveat, SYSCALL, PROCESS)                        \
+    X(minor_fault, MMAP, READ)                               \
+    X(major_fault, MMAP, READ)
 
 enum mr_call {
     MR_CALL_none,
@@ -348,6 +462,8 @@ struct mr_call_info {
 const struct mr_call_info *mr_call_get(unsigned call);
 /* By name, also under its other spellings (open64, __xstat64, fopen64); MR_CALL_none if there is none. */
 unsigned mr_call_find(const char *name, size_t len);
+/* A system call of the layer SYSCALL by the kernel's name. */
+unsigned mr_call_find_raw(const char *name, size_t len);
 /* "POSIX", "STDIO" ...; the category in exports. */
 const char *mr_layer_name(unsigned layer);
 /* Lower-case name of a kind: "open", "read" ... */

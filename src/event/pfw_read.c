@@ -2,7 +2,11 @@
  * letters or numbers; numbers plain or quoted; hashes decimal or hex; file names inline (fname) or by hash (FH lines).
  * A line that is no whole object is skipped and counted. Unescaped control bytes, which DFTracer writes, are accepted.
  *
- * POSIX and STDIO names become calls; everything else becomes a region named by category and name, with its arguments. */
+ * POSIX and STDIO names become calls; everything else becomes a region named by category and name, with its arguments.
+ *
+ * Lines repeat the same members in the same order. The bytes between their values, once seen, are a shape; a line that has the
+ * shape of an earlier one is read by comparing these bytes and taking what lies between. Any other line is parsed member by member,
+ * with the same result. */
 #include "event/trace_read.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -16,8 +20,10 @@
 
 struct text {
     const char *p;
-    size_t n;
+    uint32_t n;
     bool quoted;
+    bool whole; /* `number` is its value */
+    int64_t number;
 };
 
 /* One growing set of columns: the events of a thread. */
@@ -36,6 +42,17 @@ struct table {
     size_t slots, used;
 };
 
+/* What a text meant the last time. */
+struct memo {
+    const char *p, *q;
+    size_t n, m;
+    uint64_t value;
+};
+
+#define SHAPES 8
+#define LEARN_MAX 256 /* shapes made per file: beyond, its lines are too different for this */
+struct shape;
+
 struct import {
     struct mr_trace *t;
     struct lane *lane;
@@ -46,6 +63,9 @@ struct import {
     uint32_t no_host;
     double unit_ns; /* of ts and dur, from the first event */
     uint64_t salt; /* names are per file, so a process is, too */
+    struct shape *shape[SHAPES]; /* the one used last comes first */
+    unsigned shapes, learned;
+    struct memo last_host, last_file, last_site;
     struct mr_error *err;
 };
 
@@ -156,7 +176,7 @@ static const char *take_value(const char *p, const char *end, struct text *out)
         const char *q = string_end(p + 1, end);
         if (!q)
             return NULL;
-        *out = (struct text){p + 1, (size_t)(q - p - 1), true};
+        *out = (struct text){.p = p + 1, .n = (uint32_t)(q - p - 1), .quoted = true};
         return q + 1;
     }
     const char *start = p;
@@ -170,7 +190,7 @@ static const char *take_value(const char *p, const char *end, struct text *out)
             } else if (*p == '{' || *p == '[') {
                 depth++;
             } else if ((*p == '}' || *p == ']') && --depth == 0) {
-                *out = (struct text){start, (size_t)(p + 1 - start), false};
+                *out = (struct text){.p = start, .n = (uint32_t)(p + 1 - start)};
                 return p + 1;
             }
         }
@@ -178,7 +198,7 @@ static const char *take_value(const char *p, const char *end, struct text *out)
     }
     while (p < end && *p != ',' && *p != '}' && *p != ']' && *p != ' ')
         p++;
-    *out = (struct text){start, (size_t)(p - start), false};
+    *out = (struct text){.p = start, .n = (uint32_t)(p - start)};
     return p > start ? p : NULL;
 }
 
@@ -194,7 +214,7 @@ static const char *take_key(const char *p, const char *end, struct text *key, bo
     const char *q = string_end(p + 1, end);
     if (!q)
         return NULL;
-    *key = (struct text){p + 1, (size_t)(q - p - 1), true};
+    *key = (struct text){.p = p + 1, .n = (uint32_t)(q - p - 1), .quoted = true};
     p = skip_space(q + 1, end);
     if (p >= end || *p != ':')
         return NULL;
@@ -221,6 +241,10 @@ static inline bool is(const struct text *t, const char *word)
 
 static bool to_int(const struct text *t, int64_t *out)
 {
+    if (t->whole) {
+        *out = t->number;
+        return true;
+    }
     if (!t->n)
         return false;
     const char *p = t->p, *end = p + t->n;
@@ -338,7 +362,7 @@ static struct text unescape(struct import *im, struct text t)
             out[n++] = ch == 'n' ? '\n' : ch == 't' ? '\t' : ch == 'r' ? '\r' : ch == 'b' ? '\b' : ch == 'f' ? '\f' : ch;
         }
     }
-    return (struct text){out, n, true};
+    return (struct text){.p = out, .n = (uint32_t)n, .quoted = true};
 }
 
 static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
@@ -377,7 +401,7 @@ static uint32_t site_string(struct import *im, struct text category, struct text
             return 0;
         memcpy(s, category.p, category.n);
         memcpy(s + category.n + 1, name.p, name.n);
-        *at = new_string(im, MR_STR_SITE, (struct text){s, category.n + 1 + name.n, true});
+        *at = new_string(im, MR_STR_SITE, (struct text){.p = s, .n = category.n + 1 + name.n, .quoted = true});
     }
     return at ? *at : 0;
 }
@@ -387,7 +411,7 @@ static uint32_t file_by_hash(struct import *im, const struct text *h)
 {
     uint32_t *at = table_at(&im->hash_string, hash_value(h));
     if (at && !*at)
-        *at = new_string(im, MR_STR_PATH, (struct text){h->p, h->n, true});
+        *at = new_string(im, MR_STR_PATH, (struct text){.p = h->p, .n = h->n, .quoted = true});
     return at ? *at : 0;
 }
 
@@ -486,9 +510,212 @@ static bool parse_line(const char *p, const char *end, struct line *l)
             *to = value;
     }
     if (!l->cat.p)
-        l->cat = (struct text){"", 0, true};
+        l->cat = (struct text){.p = "", .quoted = true};
     return !broken && l->name.p;
 }
+
+/* ---- shapes ---- */
+
+#define STEPS 40
+#define BETWEEN 48
+#define NOWHERE UINT16_MAX
+
+/* A value: the bytes before it (from the end of the value before), and where it goes. */
+struct step {
+    char before[BETWEEN];
+    uint8_t len;
+    bool quoted, pair, meant; /* pair: it is also one of the arguments kept in order */
+    uint16_t to;              /* offset in struct line, or NOWHERE */
+    struct text key;
+};
+
+struct shape {
+    struct step step[STEPS];
+    unsigned steps;
+    char tail[BETWEEN];
+    uint8_t tail_len;
+};
+
+static bool add_step(struct shape *s, const char *from, const struct text *value, const struct line *l, const struct text *to, const char **next)
+{
+    if (s->steps == STEPS || value->p - from > BETWEEN || (!value->quoted && (*value->p == '{' || *value->p == '[')))
+        return false;
+    struct step *step = &s->step[s->steps++];
+    *step = (struct step){.len = (uint8_t)(value->p - from), .quoted = value->quoted, .to = NOWHERE};
+    if (to)
+        step->to = (uint16_t)((const char *)to - (const char *)l);
+    memcpy(step->before, from, step->len);
+    *next = value->p + value->n;
+    return true;
+}
+
+/* Makes a shape of a line that was parsed; false if it has values that shapes do not have. */
+static bool learn(const char *p, const char *stop, struct shape *s)
+{
+    struct text key, value;
+    struct line l;
+    const char *from = p;
+    bool broken = false, in_args = false;
+    unsigned pairs = 0;
+    s->steps = 0;
+    for (p++;;) {
+        const char *at = take_key(p, stop, &key, &broken);
+        if (broken)
+            return false;
+        if (!at) { /* a closing brace */
+            if (!in_args)
+                break;
+            in_args = false;
+            p = skip_space(p, stop) + 1;
+            continue;
+        }
+        if (!in_args && is(&key, "args") && *at == '{') {
+            in_args = true;
+            p = at + 1;
+            continue;
+        }
+        struct text *to = in_args ? known_fact(&l.f, &key) : line_member(&l, &key);
+        p = take_value(at, stop, &value);
+        if (!p || !add_step(s, from, &value, &l, to, &from))
+            return false;
+        if (in_args && to != &l.f.host && to != &l.f.hhash && pairs++ < PAIRS) {
+            s->step[s->steps - 1].pair = true;
+            s->step[s->steps - 1].meant = to != NULL;
+            s->step[s->steps - 1].key = key;
+        }
+    }
+    if (stop - from > BETWEEN)
+        return false;
+    s->tail_len = (uint8_t)(stop - from);
+    memcpy(s->tail, from, s->tail_len);
+    return s->steps > 0;
+}
+
+#if defined(__SSE2__)
+#define SLACK 64 /* bytes that may be looked at behind a line */
+
+static inline bool same(const char *a, const char *b, unsigned n)
+{
+    for (unsigned at = 0; at < n; at += 16) {
+        unsigned equal = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(a + at)),
+                                                                    _mm_loadu_si128((const __m128i *)(const void *)(b + at))));
+        unsigned wanted = n - at >= 16 ? 0xffff : (1u << (n - at)) - 1;
+        if ((equal & wanted) != wanted)
+            return false;
+    }
+    return true;
+}
+
+/* The closing quote before `stop`, or NULL. */
+static inline const char *quote_end(const char *p, const char *stop)
+{
+    while (p < stop) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+        unsigned hits = (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
+        if (!hits) {
+            p += 16;
+            continue;
+        }
+        p += __builtin_ctz(hits);
+        if (p >= stop || *p == '"')
+            break;
+        p += 2;
+    }
+    return p < stop ? p : NULL;
+}
+
+static inline bool take_bare(const char *p, const char *stop, struct text *out)
+{
+    const char *start = p;
+    uint64_t v = 0;
+    bool minus = p < stop && *p == '-';
+    p += minus;
+    const char *digits = p;
+    while (p < stop && *p >= '0' && *p <= '9')
+        v = v * 10 + (uint64_t)(*p++ - '0');
+    bool whole = p > digits && p - digits <= 18;
+    for (; p < stop && *p != ',' && *p != '}' && *p != ']' && *p != ' '; p++) {
+        whole = false;
+        if (*p == '{' || *p == '[' || *p == '"')
+            return false;
+    }
+    *out = (struct text){.p = start, .n = (uint32_t)(p - start), .whole = whole, .number = (int64_t)(minus ? -v : v)};
+    return p > start;
+}
+
+/* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
+static bool by_shape(const struct shape *s, const char *p, const char *stop, struct line *l)
+{
+    memset(l, 0, offsetof(struct line, f));
+    memset(&l->f, 0, offsetof(struct facts, key));
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->steps; i++) {
+        const struct step *step = &s->step[i];
+        struct text value;
+        if (stop - p < step->len || !same(p, step->before, step->len))
+            return false;
+        p += step->len;
+        if (step->quoted) {
+            const char *q = quote_end(p, stop);
+            if (!q)
+                return false;
+            value = (struct text){.p = p, .n = (uint32_t)(q - p), .quoted = true};
+        } else if (!take_bare(p, stop, &value)) {
+            return false;
+        }
+        p += value.n;
+        if (step->to != NOWHERE)
+            *(struct text *)(void *)((char *)l + step->to) = value;
+        if (step->pair) {
+            l->f.key[n] = step->key;
+            l->f.value[n] = value;
+            l->f.meant[n++] = step->meant;
+        }
+    }
+    l->f.n = n;
+    if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))
+        return false;
+    if (!l->cat.p)
+        l->cat = (struct text){.p = "", .quoted = true};
+    return l->name.p != NULL;
+}
+
+static bool by_any_shape(struct import *im, const char *p, const char *stop, struct line *l)
+{
+    for (unsigned i = 0; i < im->shapes; i++)
+        if (by_shape(im->shape[i], p, stop, l)) {
+            struct shape *s = im->shape[i];
+            for (; i; i--)
+                im->shape[i] = im->shape[i - 1];
+            im->shape[0] = s;
+            return true;
+        }
+    return false;
+}
+
+/* Remembers the shape of a line, in the place of the one not used for longest. */
+static void keep_shape(struct import *im, const char *p, const char *stop)
+{
+    if (im->learned >= LEARN_MAX)
+        return;
+    im->learned++;
+    struct shape *s = im->shapes == SHAPES ? im->shape[SHAPES - 1] : calloc(1, sizeof(*s));
+    if (!s)
+        return;
+    if (im->shapes < SHAPES)
+        im->shape[im->shapes++] = s;
+    if (!learn(p, stop, s)) {
+        im->shapes--;
+        free(s);
+        return;
+    }
+    for (unsigned i = im->shapes - 1; i; i--)
+        im->shape[i] = im->shape[i - 1];
+    im->shape[0] = s;
+}
+#else
+#define SLACK SIZE_MAX
+#endif
 
 static struct lane *lane_get(struct import *im, uint64_t process_key, uint32_t tid)
 {
@@ -583,14 +810,44 @@ static int keep_args(struct import *im, struct lane *l, const struct facts *f, b
     return rc;
 }
 
-static uint64_t host_key(const struct facts *f)
+/* True if this is what was asked the last time. */
+static inline bool memo_is(const struct memo *m, const struct text *a, const struct text *b)
 {
-    return f->host.p ? hash_bytes(f->host.p, f->host.n, 3) : f->hhash.p ? hash_value(&f->hhash) : 0;
+    return m->n == a->n && m->p && !memcmp(m->p, a->p, a->n) && (!b || (m->m == b->n && !memcmp(m->q, b->p, b->n)));
+}
+
+static uint64_t memo_set(struct memo *m, const struct text *a, const struct text *b, uint64_t value)
+{
+    *m = (struct memo){.p = a->p, .n = a->n, .q = b ? b->p : NULL, .m = b ? b->n : 0, .value = value};
+    return value;
+}
+
+static uint64_t host_key(struct import *im, const struct facts *f)
+{
+    if (!f->host.p)
+        return f->hhash.p ? hash_value(&f->hhash) : 0;
+    return memo_is(&im->last_host, &f->host, NULL) ? im->last_host.value : memo_set(&im->last_host, &f->host, NULL, hash_bytes(f->host.p, f->host.n, 3));
+}
+
+static uint32_t file_id(struct import *im, const struct facts *f)
+{
+    if (!f->file.p)
+        return f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
+    return (uint32_t)(memo_is(&im->last_file, &f->file, NULL) ? im->last_file.value : memo_set(&im->last_file, &f->file, NULL, text_id(im, MR_STR_PATH, f->file)));
+}
+
+static uint32_t site_id(struct import *im, const struct line *l)
+{
+    return (uint32_t)(memo_is(&im->last_site, &l->name, &l->cat) ? im->last_site.value
+                                                                 : memo_set(&im->last_site, &l->name, &l->cat, site_string(im, l->cat, l->name)));
 }
 
 static unsigned call_of(const struct line *l)
 {
-    if (!is(&l->cat, "POSIX") && !is(&l->cat, "STDIO") && !is(&l->cat, "URING") && !is(&l->cat, "MPIIO") && !is(&l->cat, "HDF5"))
+    if (is(&l->cat, "SYSCALL"))
+        return mr_call_find_raw(l->name.p, l->name.n);
+    if (!is(&l->cat, "POSIX") && !is(&l->cat, "STDIO") && !is(&l->cat, "URING") && !is(&l->cat, "MPIIO") && !is(&l->cat, "HDF5") &&
+        !is(&l->cat, "MMAP"))
         return MR_CALL_none;
     /* Names repeat: remember the last few look-ups by content. */
     static __thread struct {
@@ -620,7 +877,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
 {
     const struct facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
-    uint64_t host = host_key(f);
+    uint64_t host = host_key(im, f);
     struct lane *lane = lane_get(im, mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed), (uint32_t)tid);
     if (!lane || lane_room(lane) < 0)
         return -ENOMEM;
@@ -645,7 +902,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
-    c->file[i] = !is_io ? site_string(im, l->cat, l->name) : f->file.p ? text_id(im, MR_STR_PATH, f->file) : f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
+    c->file[i] = is_io ? file_id(im, f) : site_id(im, l);
     int rc = 0;
     if (is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
         rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
@@ -744,6 +1001,8 @@ static void import_done(struct import *im)
     table_done(&im->hash_string);
     table_done(&im->text_string);
     table_done(&im->host_of);
+    for (unsigned i = 0; i < im->shapes; i++)
+        free(im->shape[i]);
     free(im->lane);
 }
 
@@ -760,7 +1019,7 @@ int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *
     struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1)};
     struct line l;
     int rc = 0;
-    im.no_host = new_string(&im, MR_STR_TEXT, (struct text){"unknown", 7, true});
+    im.no_host = new_string(&im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
     for (const char *p = data, *end = data + len; p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         const char *stop = eol ? eol : end;
@@ -768,10 +1027,16 @@ int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *
         while (p < stop && (*p == '[' || *p == ']' || *p == ' ' || *p == ','))
             p++;
         if (p < stop) {
-            if (*p == '{' && parse_line(p, stop, &l))
+            bool room = (size_t)(end - stop) >= SLACK; /* to look a little behind the line */
+            if (room && by_any_shape(&im, p, stop, &l)) {
                 rc = add_line(&im, &l);
-            else
+            } else if (*p == '{' && parse_line(p, stop, &l)) {
+                rc = add_line(&im, &l);
+                if (room)
+                    keep_shape(&im, p, stop);
+            } else {
                 t->skipped_lines++;
+            }
         }
         p = stop + 1;
     }

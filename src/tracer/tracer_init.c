@@ -1,6 +1,7 @@
 /* The life of a traced process: reading the settings, creating the ring file, describing the process, starting again in a
  * forked child, ending. */
 #include "tracer/tracer_internal.h"
+#include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
 
 #include <fcntl.h>
@@ -29,6 +30,15 @@ void mr_say(const char *what, long error)
         n += mr_copy_text(line + n, sizeof(line) - n, number);
     }
     n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
+    mr_sys3(SYS_write, 2, line, n);
+}
+
+void mr_say_plain(const char *what)
+{
+    char line[512];
+    size_t n = mr_copy_text(line, sizeof(line) - 2, "millrace trace: ");
+    n += mr_copy_text(line + n, sizeof(line) - 2 - n, what);
+    line[n++] = '\n';
     mr_sys3(SYS_write, 2, line, n);
 }
 
@@ -153,6 +163,11 @@ static int64_t env_number(const char *name)
     return n;
 }
 
+static bool is_off(const char *v)
+{
+    return !strcmp(v, "false") || !strcmp(v, "0") || !strcmp(v, "no") || !strcmp(v, "off");
+}
+
 static bool word_in(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -198,7 +213,9 @@ void mr_config_read(void)
     env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
     env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
     const char *start = getenv("MILLRACE_TRACE_START");
-    c->start = !start || (strcmp(start, "false") && strcmp(start, "0") && strcmp(start, "no") && strcmp(start, "off"));
+    const char *strays = getenv("MILLRACE_TRACE_STRAYS");
+    c->start = !start || !is_off(start);
+    c->strays = strays && *strays && !is_off(strays);
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
     c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
@@ -409,6 +426,8 @@ static void first_begin(void)
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);
+    if (mr_config.strays)
+        mr_strays_begin();
 }
 
 bool mr_process_begin(bool forked)

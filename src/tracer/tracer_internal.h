@@ -14,7 +14,7 @@ enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 struct mr_config {
     char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
     char include[2048], exclude[2048];
-    bool collected, start;
+    bool collected, start, strays;
     int signal;
 };
 
@@ -53,6 +53,7 @@ static inline void mr_spin_unlock(_Atomic uint32_t *lock)
 
 MR_HIDDEN enum mr_trace_mode mr_mode(void);
 MR_HIDDEN void mr_stop_tracing(const char *why, long error);
+MR_HIDDEN void mr_say_plain(const char *what); /* one line on stderr */
 MR_HIDDEN void *mr_map(size_t bytes);
 /* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the program by
  * SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */

@@ -1,4 +1,5 @@
-/* System calls by instruction, for the tracer's own work: they touch neither errno nor any wrapped function. */
+/* System calls by instruction, for the tracer's own work: they touch neither errno nor any wrapped function. The instruction lies behind a
+ * pointer, because stray calls (tracer_strays.c) are told from ours by the address of the instruction. */
 #ifndef MR_TRACER_SYS_H
 #define MR_TRACER_SYS_H
 
@@ -6,13 +7,18 @@
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
+/* `syscall; ret`. */
+extern __attribute__((visibility("hidden"))) const void *mr_gate;
+
 static inline long mr_sys6(long n, long a, long b, long c, long d, long e, long f)
 {
     long r;
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
     register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+    /* The call must not write into the red zone. */
+    __asm__ volatile("lea -128(%%rsp), %%rsp\n\tcall *%[gate]\n\tlea 128(%%rsp), %%rsp"
+                     : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [gate] "r"(mr_gate) : "rcx", "r11", "memory", "cc");
     return r;
 }
 #elif defined(__aarch64__)

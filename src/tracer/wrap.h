@@ -86,6 +86,10 @@ static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, 
                 (int64_t)count == result ? 1 : 2);
 }
 
+/* Mappings of files, and calls on them (wrap_posix.c). */
+MR_HIDDEN void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at);
+MR_HIDDEN void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result);
+
 #define CALL(c) MR_CALL_##c
 #define FD(c, fd, offset, count) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(count), (int64_t)r)
 /* Calls on a descriptor that move nothing: no count. */

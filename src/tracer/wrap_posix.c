@@ -229,25 +229,25 @@ MR_ALIAS(fts64_close, fts_close)
 
 /* Mapped files. Anonymous memory is not I/O; unmapping is recorded once something was mapped from a file. */
 static _Atomic uint32_t mapped_files;
-static void put_map(uint64_t t0, uint64_t t1, int fd, int flags, uint64_t offset, uint64_t len, void *at)
+void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at)
 {
     if (fd < 0 || flags & MAP_ANONYMOUS)
         return;
     atomic_store_explicit(&mapped_files, 1, memory_order_relaxed);
-    mr_put_fd(t0, t1, CALL(mmap), fd, offset, len, at == MAP_FAILED ? -errno : (int64_t)(uintptr_t)at);
+    mr_put_fd(t0, t1, call, fd, offset, len, at == MAP_FAILED ? -errno : (int64_t)(uintptr_t)at);
 }
-static void put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result)
+void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result)
 {
     const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = len};
     if (atomic_load_explicit(&mapped_files, memory_order_relaxed))
         mr_put_slow(t0, t1, call, 0, 0, (uintptr_t)at, result, &extra, 1);
 }
-MR_WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), put_map(t0, t1, fd, f, (uint64_t)o, n, r))
+MR_WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), mr_put_map(t0, t1, CALL(mmap), fd, f, (uint64_t)o, n, r))
 MR_ALIAS(mmap64, mmap)
-MR_WRAP(int, munmap, (void *a, size_t n), (a, n), put_memory(t0, t1, CALL(munmap), a, n, r ? -errno : 0))
-MR_WRAP(int, msync, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(msync), a, n, r ? -errno : 0))
-MR_WRAP(int, madvise, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(madvise), a, n, r ? -errno : 0))
-MR_WRAP(int, posix_madvise, (void *a, size_t n, int f), (a, n, f), put_memory(t0, t1, CALL(posix_madvise), a, n, -(int64_t)r))
+MR_WRAP(int, munmap, (void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(munmap), a, n, r ? -errno : 0))
+MR_WRAP(int, msync, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(msync), a, n, r ? -errno : 0))
+MR_WRAP(int, madvise, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(madvise), a, n, r ? -errno : 0))
+MR_WRAP(int, posix_madvise, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(posix_madvise), a, n, -(int64_t)r))
 
 /* Asynchronous I/O: the submission, and at aio_return what was moved. */
 static void put_aio(uint64_t t0, uint64_t t1, unsigned call, const struct aiocb *a, int64_t result)
@@ -414,6 +414,6 @@ void *w_mremap(void *a, size_t n, size_t m, int f, ...)
     void *r = real_mremap(a, n, m, f, b);
     uint64_t t1 = mr_stamp();
     if (on)
-        put_memory(t0, t1, CALL(mremap), a, m, r == MAP_FAILED ? -errno : 0);
+        mr_put_memory(t0, t1, CALL(mremap), a, m, r == MAP_FAILED ? -errno : 0);
     return r;
 }

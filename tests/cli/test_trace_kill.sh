@@ -11,6 +11,14 @@ ${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$MR_SOURCE_DIR/tests/tr
 echo 0123456789abcdef >"$dir/data"
 rounds=12
 [ -z "${MR_TEST_FULL:-}" ] || rounds=100
+begun() { # the program is at work; a busy machine may take its time
+    for _ in $(seq 300); do
+        [ ! -e "$dir/data.progress" ] || return 0
+        sleep 0.05
+    done
+    echo "FAIL: the program did not start in 15 s"
+    exit 1
+}
 for i in $(seq $rounds); do
     rm -rf "$dir/t.mrt" "$dir/data.progress" "$dir/alone"
     # The moments are spread by the round's number, so a failure can be repeated.
@@ -22,6 +30,7 @@ for i in $(seq $rounds); do
     1) # the collector dies first, then the program; the rest comes by recover
         "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/workload" kill "$dir/data" 1 &
         collector=$!
+        begun
         sleep "$nap"
         child=$(pgrep -P $collector || true)
         kill -9 $collector
@@ -34,6 +43,7 @@ for i in $(seq $rounds); do
     2) # the library alone
         LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/workload" kill "$dir/data" 1 &
         child=$!
+        begun
         sleep "$nap"
         kill -9 $child
         sleep 0.05

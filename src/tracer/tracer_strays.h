@@ -1,0 +1,42 @@
+/* Stray system calls: those made by an instruction outside the C library. What the rest of the tracer needs of them; the how is in
+ * tracer_strays.c. Nothing here does anything unless MILLRACE_TRACE_STRAYS asks for it. */
+#ifndef MR_TRACER_STRAYS_H
+#define MR_TRACER_STRAYS_H
+
+#include "tracer/tracer_core.h"
+
+#include <signal.h>
+
+struct row;
+/* A system call in progress; see wrap_syscall.c. */
+struct mr_syscall {
+    const struct row *row;
+    const long *arg;
+    uint32_t file;
+    uint64_t t0, t1;
+};
+/* Before the call: false if it is not one that is recorded. */
+MR_HIDDEN bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg);
+/* After it, with t1 set: `r` is -1 with errno set on failure. `raw`: it did not come through the C library. */
+MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
+
+/* Once per image, before the program's main; arms the calling thread. */
+MR_HIDDEN void mr_strays_begin(void);
+/* A thread of this process that has just started. */
+MR_HIDDEN void mr_strays_thread(void);
+/* In a child made by the system call `number`; arms it if it has its own memory. */
+MR_HIDDEN void mr_strays_after_fork(long number, const long *arg);
+/* True while this thread's stray calls are seen, and its SIGSYS is therefore ours. */
+MR_HIDDEN bool mr_strays_on(void);
+/* True if some thread of this process is. */
+MR_HIDDEN bool mr_strays_used(void);
+/* The kernel's SIGSYS is ours: what the program believes of it. */
+MR_HIDDEN int mr_strays_action(const struct sigaction *act, struct sigaction *old);
+/* The SIGSYS bit of the thread's mask, as the program sees it; returns the bit before. */
+MR_HIDDEN bool mr_strays_block(bool blocked);
+MR_HIDDEN bool mr_strays_blocked(void);
+/* Which signals' handlers were given a mask with SIGSYS. */
+MR_HIDDEN bool mr_strays_masked(int signal, int set); /* set -1: only ask */
+MR_HIDDEN void mr_strays_disowned(void); /* the thread took the mechanism for itself */
+
+#endif

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# --strays: system calls made by instruction are captured, as many as strace sees, in threads, forked children and after exec; programs that
+# block signals, have their own SIGSYS handler, run on tiny stacks or are interrupted behave as without it; calls through the C library are
+# not recorded twice; a static program runs unchanged and is reported as not seen. MR_TEST_FULL=1 also tries a Go program.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+[ "$(uname -m)" = x86_64 ] || { echo "SKIP: stray calls are recorded on x86-64 only"; exit 77; }
+fail() { echo "FAIL: $*"; exit 1; }
+cc=${CC:-cc}
+src=$MR_SOURCE_DIR/tests/tracer
+$cc -O2 -D_GNU_SOURCE -pthread -o "$dir/raw" "$src/raw_calls.c"
+echo "some content of a file" >"$dir/data"
+counts() { # of the layer $2 on the file, "name count" lines
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$1"
+    grep ",$2," "$dir/t.csv" >"$dir/layer.csv" || true
+    (head -n 1 "$dir/t.csv"; cat "$dir/layer.csv") >"$dir/l.csv"
+    python3 "$src/csv_count.py" "$dir/l.csv" --file "$dir/data" | grep -v '^pids' || true
+}
+"$MILLRACE" trace --strays -o "$dir/t.mrt" -- "$dir/raw" single "$dir/data" 1 2>"$dir/err"
+if grep -q 'not recorded' "$dir/err"; then echo "SKIP: $(cat "$dir/err")"; exit 77; fi
+
+truth() { # calls on the file by strace, "name count" lines
+    strace -f -qq -y -e trace=openat,read,pread64,write,close -o "$dir/s.txt" "$@"
+    # A call that another process interrupts is two lines: count where it begins.
+    grep -F "$dir/data" "$dir/s.txt" | grep -v 'resumed>' | sed -E 's/^[0-9]+ +([a-z0-9]+)\(.*/\1/' | sort | uniq -c | awk '{print $2, $1}'
+}
+for spec in single:1 threads:4 forks:5 exec:1 blocked:3 own:2; do
+    mode=${spec%:*}
+    n=$((${spec#*:} * 30))
+    want=$(printf 'close %d\nopenat %d\npread64 %d\nread %d\nwrite %d\n' $n $n $n $n $n)
+    "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" "$mode" "$dir/data" 30 || fail "$mode: status $?"
+    have=$(counts "$dir/t.mrt" SYSCALL)
+    [ "$have" = "$want" ] || fail "$mode: want $want, have $have"
+    rm -rf "$dir/alone"
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_STRAYS=1 "$dir/raw" "$mode" "$dir/data" 30 || fail "$mode alone: status $?"
+    "$MILLRACE" recover "$dir/alone" >/dev/null
+    have=$(counts "$dir/alone" SYSCALL)
+    [ "$have" = "$want" ] || fail "$mode alone: want $want, have $have"
+done
+if command -v strace >/dev/null && strace -qq true 2>/dev/null; then
+    for mode in single blocked; do
+        "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" $mode "$dir/data" 7
+        [ "$(counts "$dir/t.mrt" SYSCALL)" = "$(truth "$dir/raw" $mode "$dir/data" 7)" ] || fail "$mode: strace saw $(truth "$dir/raw" $mode "$dir/data" 7)"
+    done
+else
+    echo "note: no strace here; only the known counts were compared"
+fi
+for mode in interrupted small registers thread; do
+    "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" $mode "$dir/data" 20 || fail "$mode: status $?"
+done
+
+# Not twice: a program that uses the C library has the same POSIX events, and none of the layer SYSCALL on its files.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- cat "$dir/data" >/dev/null
+plain=$(counts "$dir/t.mrt" POSIX)
+"$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- cat "$dir/data" >/dev/null
+[ -n "$plain" ] && [ "$(counts "$dir/t.mrt" POSIX)" = "$plain" ] || fail "calls through the C library changed"
+[ -z "$(counts "$dir/t.mrt" SYSCALL)" ] || fail "calls through the C library were recorded as strays"
+
+# The default action of SIGSYS is the program's.
+set +e
+"$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- bash -c 'kill -SYS $$' 2>/dev/null
+[ $? = 159 ] || fail "SIGSYS no longer ends a program"
+set -e
+
+# The report marks them, and exports carry them.
+"$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" single "$dir/data" 30
+"$MILLRACE" report "$dir/t.mrt" | grep -q 'SYSCALL.pread64 *30 ' || fail "the report does not show stray calls"
+"$MILLRACE" export -f pfw -o "$dir/t.pfw.gz" "$dir/t.mrt"
+[ "$(counts "$dir/t.pfw.gz" SYSCALL)" = "$(counts "$dir/t.mrt" SYSCALL)" ] || fail "the .pfw export lost the layer"
+
+# Static programs cannot be seen, and that is said.
+printf '#include <unistd.h>\nint main(void) { return write(1, "fine\\n", 5) == 5 ? 4 : 1; }\n' >"$dir/static.c"
+if $cc -static -o "$dir/static" "$dir/static.c" 2>/dev/null; then
+    set +e
+    "$MILLRACE" trace --strays -o "$dir/t.mrt" -- "$dir/static" >"$dir/out" 2>"$dir/err"
+    [ $? = 4 ] && [ "$(cat "$dir/out")" = fine ] || fail "a static program changed"
+    grep -q 'linked statically' "$dir/err" || fail "a static program was not reported as unseen: $(cat "$dir/err")"
+    "$MILLRACE" trace --strays -o "$dir/t.mrt" -- bash -c "'$dir/static'; '$dir/static'; true" >/dev/null 2>"$dir/err" || fail "a static child changed the program"
+    set -e
+else
+    echo "note: no static C library here; static programs were not tried"
+fi
+
+if [ -n "${MR_TEST_FULL:-}" ] && command -v go >/dev/null; then
+    (cd "$dir" && cp "$src/go_files.go" . && CGO_ENABLED=1 go build -o "$dir/gofiles" go_files.go)
+    for i in 1 2 3; do
+        "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/gofiles" "$dir/data" 100 || fail "Go: status $?"
+        counts "$dir/t.mrt" SYSCALL | grep -q '^openat 800$' || fail "Go: $(counts "$dir/t.mrt" SYSCALL)"
+    done
+else
+    echo "note: the Go program was not tried (MR_TEST_FULL=1 with go)"
+fi
+echo "strays are seen"
