@@ -3,7 +3,8 @@
 The rule, the same for every row: samples of an epoch / its wall clock; the figure of a side is its best epoch over all its
 runs, its first epoch left out (DLIO starts its workers in it); sides run in turn. The wall clock of an epoch is, for DLIO, from
 "start" to "end" of per_epoch_stats.json; for Millrace, from the last step's end of the epoch before to the last step's end in
-the series of steps, so that everything between epochs counts against it; for the floor, of one pass over all samples.
+the series of steps, so that everything between epochs counts against it; for the floor, of one pass over all samples. CPU time per sample is the least of a side's runs, without what a job of one step
+costs; it hardly depends on what else the machine does.
 
 Both get the same workload file. Nothing is shuffled, compute takes no time, the page cache is warm. DLIO throws the bytes it
 read away and hands a constant array on; Millrace puts the bytes read into the batch, and so does the floor.
@@ -20,7 +21,6 @@ import subprocess
 import sys
 import time
 
-WORKERS_FLOOR_MAX = 16
 GIB, MIB = 1 << 30, 1 << 20
 
 # name, format, files, samples per file, bytes, batch, workers, workers for DLIO as shipped (its cost per sample grows with the
@@ -44,7 +44,7 @@ def say(text):
 
 
 def run(argv, env=None, limit=1800):
-    """Wall seconds and peak resident bytes of the largest process; output goes to a string."""
+    """Wall seconds, peak resident bytes of the largest process, output, CPU seconds of the process and its children."""
     start = time.monotonic()
     with open(os.path.join(A.home, "last.log"), "w+b") as log:
         p = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, env=env)
@@ -64,8 +64,9 @@ def run(argv, env=None, limit=1800):
     p.returncode = os.waitstatus_to_exitcode(status)
     if p.returncode != 0:
         lines = [x for x in text.splitlines() if x.strip()]
-        raise Failed(f"'{os.path.basename(argv[0])}' ended with {p.returncode}: {lines[-1] if lines else 'no output'}")
-    return wall, usage.ru_maxrss * 1024, text
+        why = [x for x in lines if "Error" in x or "Exception" in x] or lines or ["no output"]
+        raise Failed(f"'{os.path.basename(argv[0])}' ended with {p.returncode}: {why[-1]}")
+    return wall, usage.ru_maxrss * 1024, text, usage.ru_utime + usage.ru_stime
 
 
 def workload(name, fmt, files, per_file, size, batch, workers, **sections):
@@ -100,8 +101,8 @@ def dlio(variant, *overrides, limit=1800):
         env["PYTHONPATH"] = os.path.join(A.home, "patched")
     argv = [os.path.join(A.dlio, "bin", "dlio_benchmark"), f"--config-dir={os.path.join(A.home, 'cfg')}", "workload=compare",
             f"hydra.run.dir={out}", f"++workload.output.folder={out}"] + ["++workload." + o for o in overrides]
-    wall, rss, text = run(argv, env, limit)
-    return {"wall_s": wall, "rss_bytes": rss, "out": out, "text": text}
+    wall, rss, text, cpu = run(argv, env, limit)
+    return {"wall_s": wall, "rss_bytes": rss, "out": out, "text": text, "cpu_s": cpu}
 
 
 def stamp(text):
@@ -120,13 +121,13 @@ def dlio_epochs(variant, samples, epochs):
         if steps != samples // A.batch:
             raise Failed(f"DLIO did {steps} steps in epoch {e}, want {samples // A.batch}")
         rates.append(samples / (stamp(stats[str(e)]["end"]) - stamp(stats[str(e)]["start"])))
-    return rates, r["rss_bytes"]
+    return rates, r["rss_bytes"], max(0, r["cpu_s"] - A.dlio_start_cpu_s) / (epochs * samples)
 
 
 def millrace(path, samples, epochs, *args):
     out = os.path.join(A.home, "out-millrace")
     shutil.rmtree(out, ignore_errors=True)
-    wall, rss, _ = run([A.millrace, "-q", "run", path, f"train.epochs={epochs}", "dataset.record_length_bytes_resize=0", "--out", out, *args])
+    wall, rss, _, cpu = run([A.millrace, "-q", "run", path, f"train.epochs={epochs}", "dataset.record_length_bytes_resize=0", "--out", out, *args])
     end = {}
     given = {}
     with open(os.path.join(out, "rank-0.steps.csv")) as f:
@@ -141,19 +142,21 @@ def millrace(path, samples, epochs, *args):
         if n != samples:
             raise Failed(f"millrace did {n} samples in epoch {e}, want {samples}")
     rates = [samples / ((end[e] - end[e - 1]) / 1e9) for e in range(1, epochs)]
-    return rates, rss, s["per_rank"][0]["slab_bytes"], given[0][1] / samples
+    cpu = max(0, cpu - A.millrace_start_cpu_s) / (epochs * samples)
+    return rates, rss, s["per_rank"][0]["slab_bytes"], given[0][1] / samples, cpu
 
 
 def floor(samples, workers, passes):
     slabs = 3 if workers else 1  # prefetch_size 2 and the batch in the trainer's hands
-    _, _, text = run([A.floor, A.data, str(max(1, workers)), str(A.batch), str(slabs), str(passes)])
-    rates = []
+    text = run([A.floor, A.data, str(max(1, workers)), str(A.batch), str(slabs), str(passes)])[2]
+    rates, cpu = [], []
     for line in text.splitlines():
-        n, wall, _ = line.split()
+        n, wall, took = line.split()
         if int(n) != samples:
             raise Failed(f"the floor read {n} samples, want {samples}")
         rates.append(int(n) / float(wall))
-    return rates[1:]
+        cpu.append(float(took) / int(n))
+    return rates[1:], min(cpu[1:])
 
 
 def data_bytes(folder, fmt):
@@ -170,6 +173,11 @@ def scaled(files, per_file, batch):
     return max(1, -(-samples // per_file))
 
 
+def need_valid():
+    """DLIO wants the folder of the evaluation set even when it does not evaluate."""
+    os.makedirs(os.path.join(A.data, "valid"), exist_ok=True)
+
+
 def make_data(fmt, files, per_file, size):
     """DLIO's own files where it can write them in reasonable time, else Millrace's in DLIO's layout."""
     clear(A.data)
@@ -182,8 +190,14 @@ def make_data(fmt, files, per_file, size):
         side = int(size ** 0.5)
         run([A.millrace, "-q", "gen", A.data, "--format", fmt, "--files", str(files), "--samples-per-file", str(per_file), "--size", str(side * side)])
         made_by = "millrace"
+        need_valid()
     subprocess.run(["sync"], check=False)
     return made_by
+
+
+def least(row, who, cpu_s):
+    key = who + "_cpu_s_per_sample"
+    row[key] = min(row.get(key, cpu_s), cpu_s)
 
 
 def guarded(row, key, fn):
@@ -211,14 +225,19 @@ def one_row(name, fmt, files, per_file, size, batch, workers, shipped):
             if r:
                 rates["P"] += r[0]
                 row["dlio_rss_bytes"] = max(row.get("dlio_rss_bytes", 0), r[1])
+                least(row, "P", r[2])
         for who in ("millrace", "floor") if k % 2 == 0 else ("floor", "millrace"):
             if who == "floor":
-                rates["floor"] += guarded(row, "floor", lambda: floor(samples, workers, passes)) or []
+                r = guarded(row, "floor", lambda: floor(samples, workers, passes))
+                if r:
+                    rates["floor"] += r[0]
+                    least(row, "floor", r[1])
             else:
                 r = guarded(row, "millrace", lambda: millrace(path, samples, passes))
                 if r:
                     rates["millrace"] += r[0]
                     row["millrace_rss_bytes"], row["millrace_slab_bytes"], row["sample_bytes"] = r[1], r[2], r[3]
+                    least(row, "millrace", r[4])
     for k, v in rates.items():
         if v:
             row[k + "_samples_per_s"] = max(v)
@@ -270,7 +289,8 @@ def fmt_row(r):
     cells += [fmt_rate(mb), get("over_S"), get("over_P"), get("of_floor", "{:.2f}"), r["verdict"]]
     spread = " / ".join(f"{100 * (1 - r[k + '_median_samples_per_s'] / r[k + '_samples_per_s']):.0f}" if r.get(k + "_samples_per_s") else "-"
                         for k in ("S", "P", "millrace", "floor"))
-    return "| " + " | ".join(cells + [spread + " %"]) + " |"
+    cpu = " / ".join(f"{1e6 * r[k + '_cpu_s_per_sample']:.4g}" if r.get(k + "_cpu_s_per_sample") else "-" for k in ("P", "millrace", "floor"))
+    return "| " + " | ".join(cells + [cpu, spread + " %"]) + " |"
 
 
 def wanted(name):
@@ -288,8 +308,8 @@ class Output:
 
 
 def reading(out):
-    out.line("| workload | workers | DLIO as shipped | DLIO without its debug line | millrace | floor | millrace MB/s | x shipped | x without | of floor | budgets: 10 x, 5 x, 0.90 | median below best: S / P / millrace / floor |")
-    out.line("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    out.line("| workload | workers | DLIO as shipped | DLIO without its debug line | millrace | floor | millrace MB/s | x shipped | x without | of floor | budgets: 10 x, 5 x, 0.90 | CPU us per sample: DLIO without / millrace / floor | median below best: S / P / millrace / floor |")
+    out.line("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name, fmt, files, per_file, size, batch, workers, shipped in WORKLOADS:
         if not wanted(name):
             continue
@@ -322,20 +342,31 @@ def other(out, what, unit, theirs, ours, budget="", met=True, note=""):
     out.line(f"| {what} | {unit} | {cell(theirs)} | {cell(ours)} | {budget} | {'' if not budget else 'ok' if met else 'MISS'} | {note} |")
 
 
-def start_up(out):
-    """A job of one step over four small files, start to end, best of several."""
+def start_up():
+    """A job of one step over four small files, start to end. Its CPU time is what a run costs before and after the samples."""
     A.batch = 4
     path = workload("start", "npz", 4, 1, 4096, 4, 0, train={"epochs": 1})
-    clear(A.data)
-    run([A.millrace, "-q", "gen", A.data, "--format", "npz", "--files", "4", "--size", "4096"])
+    small_set()
     theirs = [dlio("S") for _ in range(3)] if A.dlio else []
     folder = os.path.join(A.home, "out-millrace")
     ours = [run([A.millrace, "-q", "run", path, "--out", folder]) for _ in range(20)]
     dry = min(run([A.millrace, "run", "--dry-run", path])[0] for _ in range(20))
+    A.dlio_start_cpu_s = min((x["cpu_s"] for x in theirs), default=0)
+    A.millrace_start_cpu_s = min(x[3] for x in ours)
+    return theirs, ours, dry
+
+
+def small_set():
+    clear(A.data)
+    run([A.millrace, "-q", "gen", A.data, "--format", "npz", "--files", "4", "--size", "4096"])
+    need_valid()
+
+
+def start_up_rows(out, theirs, ours, dry):
     best = lambda v, k: min(x[k] for x in v) if v else None
-    other(out, "start-up: a job of one step, start to end", "s", best(theirs, "wall_s"), min(x[0] for x in ours),
-          "at most 0.03", min(x[0] for x in ours) <= 0.03, f"best of {len(theirs)} / {len(ours)}; dry run {dry:.3f} s")
-    rss = min(x[1] for x in ours)
+    took, rss = min(x[0] for x in ours), min(x[1] for x in ours)
+    other(out, "start-up: a job of one step, start to end", "s", best(theirs, "wall_s"), took, "at most 0.03", took <= 0.03,
+          f"best of {len(theirs)} / {len(ours)}; dry run {dry:.3f} s; CPU {A.dlio_start_cpu_s:.3f} / {A.millrace_start_cpu_s:.3f} s")
     other(out, "start-up: peak resident memory", "MB", (best(theirs, "rss_bytes") or 0) / 1e6 or None, rss / 1e6, "at most 64", rss <= 64e6)
 
 
@@ -371,7 +402,7 @@ def generation(out):
         clear(A.data)
         side = int(size ** 0.5)
         dims = ["--dims", f"{side}x{side}"] if fmt == "jpeg" else ["--size", str(side * side)]
-        wall, mine, _ = run([A.millrace, "-q", "gen", A.data, "--format", fmt, "--files", str(n), "--samples-per-file", str(per_file), *dims, "--threads", "1"])
+        wall, mine, _, _ = run([A.millrace, "-q", "gen", A.data, "--format", fmt, "--files", str(n), "--samples-per-file", str(per_file), *dims, "--threads", "1"])
         note = f"{n} files; peak memory {(rss or 0) / 1e6:.0f} / {mine / 1e6:.0f} MB"
         other(out, f"generate {name}, one thread", "MB/s", theirs, data_bytes(A.data, fmt) / wall / 1e6, note=note)
     clear(A.data)
@@ -382,8 +413,7 @@ def checkpoint(out):
     size = int(min(1.0, 4 * A.scale) * GIB) // MIB * MIB
     folder = os.path.join(A.home, "checkpoints")
     A.batch = 4
-    clear(A.data)
-    run([A.millrace, "-q", "gen", A.data, "--format", "npz", "--files", "4", "--size", "4096"])
+    small_set()
     common = {"workflow": {"checkpoint": True}, "train": {"epochs": 3}}
     theirs = rss = None
     clear(folder)
@@ -402,7 +432,7 @@ def checkpoint(out):
     clear(folder)
     path = workload("checkpoint", "npz", 4, 1, 4096, 4, 0)
     done = os.path.join(A.home, "out-millrace")
-    _, mine, _ = run([A.millrace, "-q", "run", path, "workflow.train=false", "workflow.checkpoint=true", "checkpoint.num_checkpoints_write=3",
+    _, mine, _, _ = run([A.millrace, "-q", "run", path, "workflow.train=false", "workflow.checkpoint=true", "checkpoint.num_checkpoints_write=3",
                       "checkpoint.num_checkpoints_read=3", f"model.model_size_bytes={size}", "checkpoint.fsync=false",
                       "checkpoint.time_between_checkpoints=0", "--checkpoint-folder", folder, "--out", done])
     with open(os.path.join(done, "checkpoints.csv")) as f:
@@ -460,11 +490,14 @@ def main():
     out.line("Samples/s by the wall clock of the best epoch but a run's first; warm page cache, no compute. " + ", ".join(f"{k} {x}" for k, x in v.items()) + "\n")
     if not A.dlio:
         out.line("DLIO could not be installed here: its columns are empty.\n")
+    started = start_up()
     if any(wanted(w[0]) for w in WORKLOADS):
         reading(out)
     out.line("\n| what | unit | DLIO | millrace | budget | | |\n|---|---|---|---|---|---|---|")
     memory(out)
-    for name, fn in (("start-up", start_up), ("generate", generation), ("checkpoint", checkpoint)):
+    if wanted("start-up"):
+        start_up_rows(out, *started)
+    for name, fn in (("generate", generation), ("checkpoint", checkpoint)):
         if wanted(name):
             say(name)
             try:
