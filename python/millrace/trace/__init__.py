@@ -14,7 +14,9 @@
 
 Without the tracer in the process (see `millrace trace`) all of this costs next to nothing and records nothing.
 """
+import copyreg as _copyreg
 import functools as _functools
+import sys as _sys
 
 try:
     from . import _trace
@@ -48,6 +50,22 @@ def fn(function=None, *, category=None, name=None, **args):
     except (AttributeError, TypeError):
         pass
     return traced
+
+
+def _reduce(traced):
+    """Pickles a traced function as Python pickles functions: by name; one without a name of its own is made again."""
+    if traced.__self__ is not None:
+        return getattr, (traced.__self__, traced.__name__)
+    found = _sys.modules.get(traced.__module__)
+    for part in traced.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is traced:
+        return traced.__qualname__
+    return _trace.Traced, (traced.__wrapped__, traced._category, traced._label, traced._args)
+
+
+if isinstance(_trace.Traced, type):
+    _copyreg.pickle(_trace.Traced, _reduce)
 
 
 def iterate(iterable, name="iterate", category="app", **args):

@@ -39,6 +39,36 @@ static uint64_t now(void)
     return millrace_trace_now ? millrace_trace_now() : 0;
 }
 
+/* Integers and floats of any library (NumPy's and PyTorch's scalars have __index__ or __float__); false: it is a text. */
+static int number_arg(PyObject *value, struct millrace_arg *a)
+{
+    int overflow = 0;
+    if (PyFloat_Check(value)) {
+        a->type = MILLRACE_DOUBLE;
+        a->value.d = PyFloat_AsDouble(value);
+        return 1;
+    }
+    if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value))
+        return 0;
+    PyObject *number = PyLong_Check(value) ? Py_NewRef(value) : PyIndex_Check(value) ? PyNumber_Index(value) : NULL;
+    if (number) {
+        a->type = MILLRACE_INT;
+        a->value.i = PyLong_AsLongLongAndOverflow(number, &overflow);
+        Py_DECREF(number);
+        return !overflow;
+    }
+    PyErr_Clear();
+    number = PyNumber_Float(value);
+    if (!number) {
+        PyErr_Clear();
+        return 0;
+    }
+    a->type = MILLRACE_DOUBLE;
+    a->value.d = PyFloat_AsDouble(number);
+    Py_DECREF(number);
+    return 1;
+}
+
 /* Keyword arguments as arguments of a span. Texts live as long as `hold`. */
 static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyObject *hold)
 {
@@ -50,16 +80,11 @@ static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyOb
         if (value == Py_None)
             continue;
         a->key = PyUnicode_AsUTF8AndSize(key, NULL);
-        if (!a->key)
-            return -1;
-        if (PyLong_Check(value)) {
-            int overflow;
-            a->type = MILLRACE_INT;
-            a->value.i = PyLong_AsLongLongAndOverflow(value, &overflow);
-        } else if (PyFloat_Check(value)) {
-            a->type = MILLRACE_DOUBLE;
-            a->value.d = PyFloat_AsDouble(value);
-        } else {
+        if (!a->key) { /* not a text, or not UTF-8: as with values below */
+            PyErr_Clear();
+            continue;
+        }
+        if (!number_arg(value, a)) {
             PyObject *text = PyObject_Str(value);
             a->type = MILLRACE_TEXT;
             a->value.s = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
@@ -314,7 +339,44 @@ static PyObject *traced_get(PyObject *o, PyObject *object, PyObject *owner)
     return (PyObject *)b;
 }
 
+/* What a function has and we have not (__code__, __defaults__, a library's own attributes) is the function's. */
+static PyObject *traced_getattr(PyObject *o, PyObject *name)
+{
+    PyObject *found = PyObject_GenericGetAttr(o, name);
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(((Traced *)o)->function, name);
+}
+
+/* Two look-ups of the same method are equal, as Python's own are. */
+static PyObject *traced_compare(PyObject *o, PyObject *other, int op)
+{
+    const Traced *a = (const Traced *)o, *b = (const Traced *)other;
+    if ((op != Py_EQ && op != Py_NE) || Py_TYPE(other) != traced_type)
+        Py_RETURN_NOTIMPLEMENTED;
+    int same = o == other || (a->self && a->self == b->self && a->function == b->function);
+    return PyBool_FromLong(op == Py_EQ ? same : !same);
+}
+
+static Py_hash_t traced_hash(PyObject *o)
+{
+    const Traced *t = (const Traced *)o;
+    uintptr_t h = t->self ? (uintptr_t)t->self ^ (uintptr_t)t->function * 31 : (uintptr_t)o;
+    Py_hash_t r = (Py_hash_t)(h >> 4);
+    return r == -1 ? -2 : r;
+}
+
+static PyObject *traced_repr(PyObject *o)
+{
+    const Traced *t = (const Traced *)o;
+    return t->self ? PyUnicode_FromFormat("<traced method %R of %R>", t->function, t->self) : PyUnicode_FromFormat("<traced %R>", t->function);
+}
+
 static PyMemberDef traced_members[] = {
+    {"_category", T_OBJECT, offsetof(Traced, site.category), READONLY, NULL},
+    {"_label", T_OBJECT, offsetof(Traced, site.name), READONLY, NULL},
+    {"_args", T_OBJECT, offsetof(Traced, args), READONLY, NULL},
     {"__wrapped__", T_OBJECT, offsetof(Traced, function), READONLY, NULL},
     {"__self__", T_OBJECT, offsetof(Traced, self), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
@@ -323,7 +385,8 @@ static PyMemberDef traced_members[] = {
 };
 static PyType_Slot traced_slots[] = {
     {Py_tp_new, traced_new}, {Py_tp_dealloc, traced_dealloc}, {Py_tp_traverse, traced_traverse}, {Py_tp_clear, traced_clear},
-    {Py_tp_call, traced_call}, {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members},
+    {Py_tp_call, traced_call}, {Py_tp_getattro, traced_getattr}, {Py_tp_richcompare, traced_compare}, {Py_tp_hash, traced_hash}, {Py_tp_repr, traced_repr},
+    {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members},
     {Py_tp_doc, "A function whose calls are spans."}, {0, NULL},
 };
 static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, traced_slots};

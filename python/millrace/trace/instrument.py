@@ -1,9 +1,10 @@
 """Spans for what training scripts call most, without touching them: PyTorch's DataLoader (iteration, __getitem__, collate),
-torch.save and load, NumPy load and save, h5py reads, PIL opens, tf.data and Grain iterators.
+torch.save and load, NumPy load and save, h5py reads, PIL opens, tf.data and Grain iterators, checkpoints of TensorFlow.
 
 A row of PATCHES names a module and a function that changes it once it has been imported. Names that a version does not have
 are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, separated by commas.
 """
+import functools
 import os
 import sys
 
@@ -17,10 +18,14 @@ def _wrap(owner, name, category, label=None):
         return
     label = label or (owner.__name__ + "." + name)
     try:
-        if isinstance(original, staticmethod):
+        if isinstance(original, type):  # programs ask isinstance(x, numpy.memmap): the class stays, making one is traced
+            _wrap(original, "__new__", category, label)
+        elif isinstance(original, staticmethod):
             setattr(owner, name, staticmethod(fn(original.__func__, category=category, name=label)))
         elif isinstance(original, classmethod):
             setattr(owner, name, classmethod(fn(original.__func__, category=category, name=label)))
+        elif name == "__new__":
+            setattr(owner, name, staticmethod(fn(original, category=category, name=label)))
         elif callable(original):
             setattr(owner, name, fn(original, category=category, name=label))
     except (AttributeError, TypeError):
@@ -49,7 +54,9 @@ def _torch_fetch(module):
             if active() and not getattr(self, "_millrace", False):
                 self._millrace = True
                 self.collate_fn = fn(self.collate_fn, category="data_loader", name="collate")
-                if hasattr(self, "dataset") and not hasattr(self, "dataset_iter"):
+                if hasattr(self, "dataset_iter"):
+                    self.dataset_iter = _Items(self.dataset_iter, type(self.dataset).__name__ + ".__next__")
+                elif hasattr(self, "dataset"):
                     self.dataset = _Dataset(self.dataset)
             begin = now()
             try:
@@ -76,16 +83,36 @@ class _Dataset:
         try:
             return self._inner[index]
         finally:
-            span("data_loader", self._label, begin, {"image_idx": index} if isinstance(index, int) else None)
+            span("data_loader", self._label, begin, {"image_idx": index} if hasattr(index, "__index__") else None)
 
     def __len__(self):
         return len(self._inner)
 
     def __getattr__(self, name):
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        if name == "__getitems__" and callable(found):  # a whole batch at once, since PyTorch 2.0
+            return fn(found, category="data_loader", name=type(self._inner).__name__ + ".__getitems__")
+        return found
 
     def __setattr__(self, name, value):
         setattr(self._inner, name, value)
+
+
+class _Items:
+    """An iterator whose items are spans."""
+
+    def __init__(self, inner, label):
+        self._inner, self._label = inner, label
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        begin = now()
+        try:
+            return next(self._inner)
+        finally:
+            span("data_loader", self._label, begin, None)
 
 
 def _names(category, *names):
@@ -96,17 +123,54 @@ def _names(category, *names):
     return patch
 
 
-def _h5py(module):
-    for owner, names in (("Dataset", ("__getitem__", "__setitem__", "read_direct")), ("File", ("__init__", "close"))):
-        if hasattr(module, owner):
-            for name in names:
-                _wrap(getattr(module, owner), name, "reader", "h5py.%s.%s" % (owner, name))
+def _h5py_dataset(module):
+    for name in ("__getitem__", "__setitem__", "read_direct", "write_direct"):
+        _wrap(module.Dataset, name, "reader", "h5py.Dataset." + name)
 
 
-def _iterator(owner, category):
+def _h5py_file(module):
+    """Opening and closing. h5py also makes a File around an open one whenever an object is asked for its file: not a span."""
+    original = module.File.__init__
+    opening = fn(original, category="reader", name="h5py.File.__init__")
+
+    @functools.wraps(original)
+    def __init__(self, name, *args, **kwargs):
+        wraps = type(name).__module__.startswith("h5py.")
+        (original if wraps else opening)(self, name, *args, **kwargs)
+
+    module.File.__init__ = __init__
+    _wrap(module.File, "close", "reader", "h5py.File.close")
+
+
+def _methods(owner, category, names, label=None):
+    """Methods of a class; `label` stands for the class's name."""
+
     def patch(module):
-        if hasattr(module, owner):
-            _wrap(getattr(module, owner), "__next__", category, owner + ".next")
+        for name in names if hasattr(module, owner) else ():
+            _wrap(getattr(module, owner), name, category, (label or owner) + "." + name.strip("_"))
+
+    return patch
+
+
+def _grain_dataset(module):
+    """Grain's iterators are subclasses, one per stage: each is changed when it is defined."""
+    base = getattr(module, "DatasetIterator", None)
+    if base is None:
+        return
+    _wrap(base, "__next__", "data_loader", "DatasetIterator.next")
+
+    def __init_subclass__(cls, **kwargs):
+        super(base, cls).__init_subclass__(**kwargs)
+        _wrap(cls, "__next__", "data_loader", cls.__name__.lstrip("_") + ".next")
+
+    if "__init_subclass__" not in base.__dict__:
+        base.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _all(*patches):
+    def patch(module):
+        for one in patches:
+            one(module)
 
     return patch
 
@@ -115,13 +179,19 @@ PATCHES = {
     "torch.utils.data.dataloader": _torch_loader,
     "torch.utils.data._utils.fetch": _torch_fetch,
     "torch.serialization": _names("checkpoint", "save", "load"),
+    "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
+    "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
+    "safetensors.torch": _names("checkpoint", "save_file", "load_file"),
     "numpy": _names("reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap"),
-    "h5py._hl.dataset": _h5py,
-    "h5py._hl.files": _h5py,
+    "h5py._hl.dataset": _h5py_dataset,
+    "h5py._hl.files": _h5py_file,
     "PIL.Image": _names("reader", "open"),
-    "tensorflow.python.data.ops.iterator_ops": _iterator("OwnedIterator", "data_loader"),
-    "grain._src.python.data_loader": _iterator("PyGrainDatasetIterator", "data_loader"),
-    "grain._src.python.dataset.dataset": _iterator("DatasetIterator", "data_loader"),
+    "tensorflow.python.data.ops.iterator_ops": _methods("OwnedIterator", "data_loader", ("__next__", "get_next")),
+    "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
+    "grain._src.python.data_loader": _all(_methods("DataLoaderIterator", "data_loader", ("__next__",), "grain.DataLoader"),
+                                          _methods("PyGrainDatasetIterator", "data_loader", ("__next__",), "grain.DataLoader")),
+    "grain._src.python.dataset.dataset": _grain_dataset,
+    "grain._src.python.dataset.transformations.source": _methods("SourceMapDataset", "data_loader", ("__getitem__",), "grain.source"),
 }
 
 
@@ -132,7 +202,7 @@ class _Finder:
         self._waiting = {k: v for k, v in PATCHES.items() if k.split(".")[0] not in skip}
 
     def find_spec(self, name, path=None, target=None):
-        patch = self._waiting.pop(name, None)
+        patch = self._waiting.get(name)
         if patch is None:
             return None
         for finder in sys.meta_path:
@@ -149,6 +219,7 @@ class _Finder:
 
         def exec_module(module):
             run(module)
+            self._waiting.pop(name, None)  # only now: programs also look for modules without importing them
             try:
                 patch(module)
             except Exception as error:
