@@ -30,13 +30,7 @@ if(MR_WITH_URING)
   endif()
 endif()
 
-set(MR_HAVE_MPI 0)
-if(MR_WITH_MPI)
-  find_package(MPI COMPONENTS C QUIET)
-  if(MPI_C_FOUND)
-    set(MR_HAVE_MPI 1)
-  endif()
-endif()
+include(MillraceMpi) # MR_HAVE_MPI, mr_mpi_modules()
 
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 

@@ -120,7 +120,8 @@ static int module_open(uint32_t expected, const char *launcher, struct mr_comm *
         mr_error_plain(err, MR_E_UNSUPPORTED, "%s started %u processes, but MPI sees a job of %u", launcher, expected,
                        world);
         mr_error_hint(err,
-                      "start with the mpirun of the MPI that millrace_mpi.so was built with, or 'srun --mpi=pmix'");
+                      "start with the mpirun of an MPI that millrace was built with ('millrace doctor' names the module), or "
+                      "try 'srun --mpi=pmix' or 'srun --mpi=pmi2'");
         return MR_E_UNSUPPORTED;
     }
     *out = c;

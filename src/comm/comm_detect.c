@@ -40,14 +40,32 @@ uint32_t mr_comm_detect_launcher(const char **name)
     return 0;
 }
 
+/* ---- which module ---- */
+
+static bool is_set(const char *variable)
+{
+    return getenv(variable) != NULL;
+}
+
+/* The implementations in the order in which they may fit. What the launcher itself set decides; under srun the process
+ * manager interface tells: PMI-1 and PMI-2 are MPICH's, PMIx is Open MPI's. Both may be configured otherwise, so the other
+ * one is tried when the first is not there; that the ranks found each other is checked after joining. */
+static void rank_kinds(const char *kinds[2])
+{
+    bool mpich = !is_set("OMPI_COMM_WORLD_SIZE") &&
+                 (is_set("PMI_SIZE") || is_set("MV2_COMM_WORLD_SIZE") || is_set("PMI_FD") || is_set("PMI_RANK"));
+    kinds[0] = mpich ? "mpich" : "openmpi";
+    kinds[1] = mpich ? "openmpi" : "mpich";
+}
+
 /* Next to the program in a build or an installed tree. */
-static const char *const places[] = {
-    "../lib/millrace_mpi.so", "../lib/millrace/millrace_mpi.so", "../lib64/millrace/millrace_mpi.so",
-    "../lib/x86_64-linux-gnu/millrace/millrace_mpi.so", "../lib/aarch64-linux-gnu/millrace/millrace_mpi.so"};
+static const char *const places[] = {"../lib", "../lib/millrace", "../lib64/millrace", "../lib/x86_64-linux-gnu/millrace",
+                                     "../lib/aarch64-linux-gnu/millrace"};
 
 bool mr_comm_module_find(char *path, size_t cap)
 {
     char exe[3072];
+    const char *kinds[2];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     if (n <= 0)
         return false;
@@ -55,11 +73,13 @@ bool mr_comm_module_find(char *path, size_t cap)
     char *slash = strrchr(exe, '/');
     if (slash)
         *slash = '\0';
-    for (unsigned i = 0; i < MR_ARRAY_LEN(places); i++) {
-        snprintf(path, cap, "%s/%s", exe, places[i]);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
+    rank_kinds(kinds);
+    for (unsigned k = 0; k < 2; k++)
+        for (unsigned i = 0; i < MR_ARRAY_LEN(places); i++) {
+            snprintf(path, cap, "%s/%s/millrace_mpi_%s.so", exe, places[i], kinds[k]);
+            if (access(path, R_OK) == 0)
+                return true;
+        }
     return false;
 }
 
@@ -68,7 +88,8 @@ int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
     char path[4096];
     if (!mr_comm_module_find(path, sizeof path)) {
         mr_error_plain(err, MR_E_UNSUPPORTED,
-                       "started by an MPI launcher, but millrace_mpi.so is not next to this program");
+                       "started by an MPI launcher, but no MPI module (millrace_mpi_openmpi.so, millrace_mpi_mpich.so) is next "
+                       "to this program");
         mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
         return MR_E_UNSUPPORTED;
     }

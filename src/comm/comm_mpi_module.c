@@ -378,7 +378,7 @@ __attribute__((visibility("default"))) mr_comm_module_open_fn mr_comm_module_ope
 int mr_comm_module_open(uint32_t abi, struct mr_comm **out, struct mr_error *err)
 {
     if (abi != MR_COMM_ABI)
-        return set_error(err, MR_E_UNSUPPORTED, "millrace_mpi.so", "built for another version of millrace");
+        return set_error(err, MR_E_UNSUPPORTED, "the MPI module", "built for another version of millrace");
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_error(err, "cannot initialise MPI", code);

@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
-# `mpirun -n 4 millrace run` reads the same samples on the same ranks, in the same order, as `millrace run --ranks 4`, and its
-# summary holds all ranks' steps. Data generation, checkpoints and errors work under mpirun, too.
+# `mpirun -n 4 millrace run`, with every MPI implementation found, reads the same samples on the same ranks, in the same order,
+# as `millrace run --ranks 4`, and its summary holds all ranks' steps. Data generation, checkpoints and errors work under
+# mpirun, too, and a launcher that is only known by its process manager interface is recognised.
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
-skip() { echo "SKIP: $*"; exit 77; }
-command -v mpirun >/dev/null || skip "there is no mpirun"
-[ -f "$MR_BINARY_DIR/lib/millrace_mpi.so" ] || skip "this build has no MPI module"
-flags=
-if mpirun --version 2>/dev/null | grep -q "Open MPI"; then
-    flags="--allow-run-as-root --oversubscribe --mca btl_vader_single_copy_mechanism none"
-fi
-export ASAN_OPTIONS=detect_leaks=0 # MPI libraries leak at exit
+. "$(dirname "$0")/launchers.sh"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
@@ -22,15 +16,17 @@ reader: {batch_size: 4, read_threads: 1, sample_shuffle: seed}
 train: {epochs: 2, computation_time: 0.002}
 checkpoint: {type: all_ranks, checkpoint_folder: c}
 Y
-# shellcheck disable=SC2086
-timeout 100 mpirun $flags -n 4 "$MILLRACE" -q run w.yaml --generate --out m --no-ceiling --store "trace(file=m.{rank}.tsv):posix" >out 2>err || fail "mpirun: $(cat err)"
-"$MILLRACE" -q run w.yaml --ranks 4 --out f --no-ceiling --checkpoint-folder c2 --store "trace(file=f.{rank}.tsv):posix" >/dev/null 2>err || fail "$(cat err)"
-for r in 0 1 2 3; do
-    for k in m f; do awk -F'\t' '$1 == "read" && $4 == 4096 { print $6, $2, $3 }' $k.$r.tsv | sort -n | cut -d' ' -f2- >$k.$r.list; done
-    [ "$(wc -l <m.$r.list)" = 48 ] || fail "rank $r read $(wc -l <m.$r.list) samples"
-    cmp m.$r.list f.$r.list || fail "rank $r read other samples"
-done
-python3 - <<'P' || fail "summary under mpirun"
+list() { awk -F'\t' '$1 == "read" && $4 == 4096 { print $6, $2, $3 }' "$1" | sort -n | cut -d' ' -f2-; }
+for kind in $launchers; do
+    rm -rf d m f c c2 ./*.tsv
+    start $kind 4 "$MILLRACE" -q run w.yaml --generate --out m --no-ceiling --store "trace(file=m.{rank}.tsv):posix" >out 2>err || fail "$kind: $(cat err)"
+    "$MILLRACE" -q run w.yaml --ranks 4 --out f --no-ceiling --checkpoint-folder c2 --store "trace(file=f.{rank}.tsv):posix" >/dev/null 2>err || fail "$(cat err)"
+    for r in 0 1 2 3; do
+        for k in m f; do list $k.$r.tsv >$k.$r.list; done
+        [ "$(wc -l <m.$r.list)" = 48 ] || fail "$kind: rank $r read $(wc -l <m.$r.list) samples"
+        cmp m.$r.list f.$r.list || fail "$kind: rank $r read other samples"
+    done
+    python3 - <<'P' || fail "$kind: summary under mpirun"
 import csv, json
 a, b = (json.load(open(k + "/summary.json"))["millrace"] for k in "mf")
 for k in ("ranks", "steps", "samples", "sample_bytes", "read_bytes"): assert a[k] == b[k], (k, a[k], b[k])
@@ -38,9 +34,13 @@ assert a["ranks"] == 4 and [r["steps"] for r in a["per_rank"]] == [12] * 4
 assert a["checkpoint"]["saves"] == b["checkpoint"]["saves"] == 2 and a["checkpoint"]["saved_bytes"] == 800000
 for r in range(4): assert len(list(csv.DictReader(open(f"m/rank-{r}.steps.csv")))) == 12
 P
-[ "$(grep -c '^AU' out)" = 1 ] || fail "more than one rank speaks"
-rc=0
-# shellcheck disable=SC2086
-timeout 100 mpirun $flags -n 2 "$MILLRACE" -q run w.yaml --data none >out 2>err || rc=$?
-[ $rc != 0 ] && [ "$(grep -c "there is no data set" err)" = 1 ] || fail "missing data under mpirun: $rc $(cat err)"
-echo "run under mpirun: ok"
+    [ "$(grep -c '^AU' out)" = 1 ] || fail "$kind: more than one rank speaks"
+    rc=0
+    start $kind 2 "$MILLRACE" -q run w.yaml --data none >out 2>err || rc=$?
+    [ $rc != 0 ] && [ "$(grep -c "there is no data set" err)" = 1 ] || fail "$kind: missing data: $rc $(cat err)"
+    # as under srun: Slurm's own variable and the process manager's, nothing of this mpirun
+    start $kind 3 env -u OMPI_COMM_WORLD_SIZE SLURM_STEP_NUM_TASKS=3 "$MILLRACE" -q run w.yaml workflow.checkpoint=false --out s --no-ceiling >out 2>err ||
+        fail "$kind as under srun: $(cat err)"
+    grep -q '"ranks": 3' s/summary.json || fail "$kind as under srun: $(grep '"ranks"' s/summary.json)"
+done
+echo "run under mpirun:$launchers: ok"
