@@ -49,8 +49,8 @@ struct memo {
     uint64_t value;
 };
 
-#define SHAPES 8
-#define LEARN_MAX 256 /* shapes made per file: beyond, its lines are too different for this */
+#define SHAPES 24
+#define LEARN_MAX 1024 /* shapes made per file: beyond, its lines are too different for this */
 struct shape;
 
 struct import {
@@ -624,7 +624,8 @@ static inline const char *quote_end(const char *p, const char *stop)
     return p < stop ? p : NULL;
 }
 
-static inline bool take_bare(const char *p, const char *stop, struct text *out)
+/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. */
+static inline const char *bare_end(const char *p, const char *stop, bool *whole, int64_t *number)
 {
     const char *start = p;
     uint64_t v = 0;
@@ -633,14 +634,24 @@ static inline bool take_bare(const char *p, const char *stop, struct text *out)
     const char *digits = p;
     while (p < stop && *p >= '0' && *p <= '9')
         v = v * 10 + (uint64_t)(*p++ - '0');
-    bool whole = p > digits && p - digits <= 18;
+    *whole = p > digits && p - digits <= 18;
     for (; p < stop && *p != ',' && *p != '}' && *p != ']' && *p != ' '; p++) {
-        whole = false;
+        *whole = false;
         if (*p == '{' || *p == '[' || *p == '"')
-            return false;
+            return NULL;
     }
-    *out = (struct text){.p = start, .n = (uint32_t)(p - start), .whole = whole, .number = (int64_t)(minus ? -v : v)};
-    return p > start;
+    *number = (int64_t)(minus ? -v : v);
+    return p > start ? p : NULL;
+}
+
+/* Member by member: copying a struct that was just written in parts would wait for the parts. */
+static inline void put_text(struct text *to, const char *p, const char *end, bool quoted, bool whole, int64_t number)
+{
+    to->p = p;
+    to->n = (uint32_t)(end - p);
+    to->quoted = quoted;
+    to->whole = whole;
+    to->number = number;
 }
 
 /* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
@@ -651,26 +662,22 @@ static bool by_shape(const struct shape *s, const char *p, const char *stop, str
     unsigned n = 0;
     for (unsigned i = 0; i < s->steps; i++) {
         const struct step *step = &s->step[i];
-        struct text value;
+        bool whole = false;
+        int64_t number = 0;
         if (stop - p < step->len || !same(p, step->before, step->len))
             return false;
         p += step->len;
-        if (step->quoted) {
-            const char *q = quote_end(p, stop);
-            if (!q)
-                return false;
-            value = (struct text){.p = p, .n = (uint32_t)(q - p), .quoted = true};
-        } else if (!take_bare(p, stop, &value)) {
+        const char *q = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
+        if (!q)
             return false;
-        }
-        p += value.n;
         if (step->to != NOWHERE)
-            *(struct text *)(void *)((char *)l + step->to) = value;
+            put_text((struct text *)(void *)((char *)l + step->to), p, q, step->quoted, whole, number);
         if (step->pair) {
             l->f.key[n] = step->key;
-            l->f.value[n] = value;
+            put_text(&l->f.value[n], p, q, step->quoted, whole, number);
             l->f.meant[n++] = step->meant;
         }
+        p = q;
     }
     l->f.n = n;
     if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))

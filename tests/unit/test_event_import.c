@@ -1,4 +1,6 @@
 /* Readers of other tools' traces: every flavour of .pfw, and Darshan DXT text. */
+#include "base/rng.h"
+#include "base/strbuf.h"
 #include "event/trace_read.h"
 
 #include <setjmp.h>
@@ -77,6 +79,74 @@ static void pfw_new_layout_with_numbers_and_hex(void **state)
     mr_trace_free(t);
 }
 
+/* One line of some flavour. With `odd` it carries a member that no reader knows and no other line has, so that it cannot have the shape
+ * of an earlier line. */
+static void add_pfw_line(struct mr_strbuf *s, uint64_t i, bool odd)
+{
+    static const char *const values[] = {"4096", "-5", "\"77\"", "0.25", "1e3", "1234567890123456789", "99999999999999999999", "\"\"", "\"a\\\"b\\\\\"",
+                                         "-", "true", "{\"x\":[1,2]}", "\"\\u00e9\\n\""};
+    uint64_t r = mr_rng_at(9, MR_RNG_TEST, i);
+    mr_strbuf_printf(s, "%s{", r & 1 ? "" : " ");
+    if (odd)
+        mr_strbuf_printf(s, "\"odd%llu\":0,", (unsigned long long)i);
+    mr_strbuf_printf(s, "\"name\":\"%s\",\"cat\":\"%s\",", r >> 1 & 1 ? "pread" : "step\\t1", r >> 2 & 1 ? "POSIX" : "ai");
+    mr_strbuf_printf(s, r >> 3 & 1 ? "\"pid\":%u,\"tid\":%u," : "\"pid\":\"%u\",\"tid\":\"%u\",", (unsigned)(r >> 4 & 1), (unsigned)(r >> 5 & 3));
+    mr_strbuf_printf(s, "\"ts\":%llu%s,\"dur\":%u,", 1700000000000000ull + i * 7, r >> 7 & 7 ? "" : ".5", (unsigned)(r >> 10 & 1023));
+    mr_strbuf_printf(s, r >> 20 & 1 ? "\"ph\":\"X\",\"args\":{" : "\"ph\": 1 , \"args\" : {");
+    mr_strbuf_printf(s, "\"hostname\":\"n%u\",\"ret\":%s,\"fname\":\"/d/%u\",", (unsigned)(r >> 21 & 1), values[(r >> 22) % 13], (unsigned)(r >> 30 & 7));
+    mr_strbuf_printf(s, "\"count\":%s,\"%s\":%s}", values[(r >> 33) % 13], r >> 40 & 1 ? "step" : "tag", values[(r >> 44) % 13]);
+    mr_strbuf_printf(s, "%s\n", r >> 50 & 7 ? "}" : r >> 53 & 1 ? "}," : r >> 54 & 1 ? "" : "}\r");
+}
+
+static void same_columns(const struct mr_batch *a, const struct mr_batch *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->args, b->args);
+    for (uint32_t i = 0; i < a->count; i++) {
+        const struct mr_trace_string *x = mr_trace_string(a->process, a->c.file[i]), *y = mr_trace_string(b->process, b->c.file[i]);
+        assert_int_equal(a->c.start_ns[i], b->c.start_ns[i]);
+        assert_int_equal(a->c.end_ns[i], b->c.end_ns[i]);
+        assert_int_equal(a->c.call[i], b->c.call[i]);
+        assert_int_equal(a->c.result[i], b->c.result[i]);
+        assert_int_equal(x->len, y->len);
+        assert_memory_equal(x->text, y->text, x->len);
+    }
+    for (uint32_t i = 0; i < a->args; i++) {
+        assert_int_equal(a->c.arg_event[i], b->c.arg_event[i]);
+        assert_int_equal(a->c.arg_type[i], b->c.arg_type[i]);
+        if (a->c.arg_type[i] != MR_MORE_TEXT)
+            assert_int_equal(a->c.arg_value[i], b->c.arg_value[i]);
+    }
+}
+
+static void pfw_lines_of_known_shapes_read_as_lines_of_new_ones(void **state)
+{
+    struct mr_strbuf even = {0}, odd = {0};
+    struct mr_batch a = {0}, b = {0};
+    (void)state;
+    for (uint64_t i = 0; i < 20000; i++) {
+        add_pfw_line(&even, i, false);
+        add_pfw_line(&odd, i, true);
+    }
+    struct mr_trace *x = import(even.text, mr_pfw_import), *y = import(odd.text, mr_pfw_import);
+    assert_int_equal(x->events, y->events);
+    assert_true(x->events > 15000);
+    assert_int_equal(x->skipped_lines, y->skipped_lines);
+    assert_true(x->skipped_lines > 100);
+    assert_int_equal(x->chunks, y->chunks);
+    for (size_t c = 0; c < x->chunks; c++) {
+        assert_int_equal(mr_trace_read(x, c, MR_WANT_ALL, &a, NULL), 0);
+        assert_int_equal(mr_trace_read(y, c, MR_WANT_ALL, &b, NULL), 0);
+        same_columns(&a, &b);
+    }
+    mr_batch_done(&a);
+    mr_batch_done(&b);
+    mr_trace_free(x);
+    mr_trace_free(y);
+    mr_strbuf_done(&even);
+    mr_strbuf_done(&odd);
+}
+
 static void dxt_text_of_two_ranks(void **state)
 {
     struct mr_batch b = {0};
@@ -114,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pfw_classic_with_hashes_and_late_names),
         cmocka_unit_test(pfw_new_layout_with_numbers_and_hex),
+        cmocka_unit_test(pfw_lines_of_known_shapes_read_as_lines_of_new_ones),
         cmocka_unit_test(dxt_text_of_two_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
