@@ -14,12 +14,7 @@ struct cat_options {
 
 #define AT(field) offsetof(struct cat_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder",
-     .type = MR_OPT_STRING,
-     .offset = AT(folder),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "Folder of the data set, or a manifest."},
+    MR_ROW_FOLDER(AT(folder), MR_DOC_FOLDER),
     {.key = "id",
      .type = MR_OPT_STRING,
      .offset = AT(id),
@@ -31,17 +26,8 @@ static const struct mr_option rows[] = {
      .offset = AT(raw),
      .def = "false",
      .doc = "The bytes as they lie in the file (a JPEG stays a JPEG) instead of the decoded payload."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = AT(json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Print shape, type, label and size of the sample as JSON instead of its bytes."},
-    {.key = "store",
-     .type = MR_OPT_STRING,
-     .offset = AT(store),
-     .def = "posix",
-     .doc = "Storage stack to read through."},
+    MR_ROW_JSON(AT(json), "Print shape, type, label and size of the sample as JSON instead of its bytes."),
+    MR_ROW_STORE(AT(store), MR_DOC_STORE),
     MR_OPTION_END,
 };
 
@@ -52,11 +38,26 @@ static int put(const void *data, size_t len, struct mr_error *err)
     return 0;
 }
 
+/* Positions in a file that is compressed as a whole count in its unpacked form. */
+static int refuse_packed(struct mr_dataset *ds, uint64_t file, const char *path, struct mr_error *err)
+{
+    struct mr_layout layout;
+    struct mr_read_cost cost;
+    mr_manifest_file_layout(mr_dataset_manifest(ds), file, &layout);
+    int r = mr_dataset_format(ds)->cost(&layout, &cost, err);
+    if (r < 0 || cost.access == MR_ACCESS_RANGE)
+        return r;
+    mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' is compressed as a whole: no bytes of it are the sample's alone", path);
+    return mr_error_hint(err, "leave --raw away"), MR_E_UNSUPPORTED;
+}
+
 static int cat_raw(struct mr_dataset *ds, uint64_t id, struct mr_error *err)
 {
     struct mr_sample_place p;
     struct mr_object *o;
     int r = mr_dataset_locate(ds, id, &p, err);
+    if (r >= 0)
+        r = refuse_packed(ds, p.file, p.path, err);
     if (r < 0)
         return r;
     uint8_t *buf = malloc(p.bytes ? p.bytes : 1);

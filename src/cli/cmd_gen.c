@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "base/workers.h"
 #include "cli/commands.h"
+#include "cli/dataset_args.h"
 #include "cli/globals.h"
 #include "cli/workload_args.h"
 #include "comm/comm.h"
@@ -69,14 +70,7 @@ static const struct mr_option rows[] = {
      .offset = AT(lenient),
      .def = "false",
      .doc = "Unknown keys of the workload are noted and ignored."},
-    {.key = "threads",
-     .type = MR_OPT_INT,
-     .offset = AT(threads),
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .short_flag = 't',
-     .doc = "Threads per rank; 0 = one per CPU. The bytes do not depend on it."},
+    MR_ROW_THREADS(AT(threads), "Threads per rank; 0 = one per CPU. The bytes do not depend on it."),
     {.key = "ranks",
      .type = MR_OPT_INT,
      .offset = AT(ranks),
@@ -84,12 +78,7 @@ static const struct mr_option rows[] = {
      .min = 1,
      .max = 1024,
      .doc = "Local processes that share the work. Under mpirun or srun leave it at 1. The bytes do not depend on it."},
-    {.key = "store",
-     .type = MR_OPT_STRING,
-     .offset = AT(store),
-     .def = "posix",
-     .doc = "Storage stack to write through; 'millrace help store' lists the parts.",
-     .example = "uring"},
+    MR_ROW_STORE(AT(store), "Storage stack to write through; 'millrace help store' lists the parts."),
     {.key = "fsync",
      .type = MR_OPT_BOOL,
      .offset = AT(fsync),
@@ -110,12 +99,7 @@ static const struct mr_option rows[] = {
      .offset = AT(dry_run),
      .def = "false",
      .doc = "Say what would be written and whether it fits; write nothing."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = AT(json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Print the result as JSON."},
+    MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 

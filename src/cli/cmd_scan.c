@@ -49,25 +49,9 @@ static const struct mr_option rows[] = {
      .offset = AT(skip_bad),
      .def = "false",
      .doc = "Leave broken files out and say how many; without it they are listed and no manifest is written."},
-    {.key = "threads",
-     .type = MR_OPT_INT,
-     .offset = AT(threads),
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .short_flag = 't',
-     .doc = "Threads; 0 = one per CPU."},
-    {.key = "store",
-     .type = MR_OPT_STRING,
-     .offset = AT(store),
-     .def = "posix",
-     .doc = "Storage stack to read through."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = AT(json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Print the result as JSON."},
+    MR_ROW_THREADS(AT(threads), MR_DOC_THREADS),
+    MR_ROW_STORE(AT(store), MR_DOC_STORE),
+    MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -80,19 +64,28 @@ static void bad_file(void *user, const char *path, const struct mr_error *why)
         list, json_pack("{s:o, s:o}", "path", mr_cli_name_json(path), "error", mr_cli_name_json(why->message)));
 }
 
+/* `why`: the scan failed, there is no manifest; NULL: it did not. */
+static int print_json(const struct mr_scan_result *r, json_t *bad, const struct mr_error *why, struct mr_error *err)
+{
+    json_t *j = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
+                          why ? json_null() : mr_cli_name_json(r->manifest), "format", r->format, "files",
+                          (json_int_t)r->files, "samples", (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes",
+                          (json_int_t)r->classes, "bad_files", (json_int_t)r->bad_files, "other_files",
+                          (json_int_t)r->other_files, "bad", bad);
+    if (j && why)
+        json_object_set_new(j, "error", mr_cli_name_json(why->message));
+    return mr_cli_print_json(stdout, j, err);
+}
+
 static int report(const struct scan_options *o, const struct mr_scan_result *r, json_t *bad, struct mr_error *err)
 {
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], name[4 * MR_NAME_MAX];
     if (o->json)
-        return mr_cli_print_json(
-            stdout,
-            json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
-                      mr_cli_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files, "samples",
-                      (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes", (json_int_t)r->classes,
-                      "bad_files", (json_int_t)r->bad_files, "other_files", (json_int_t)r->other_files, "bad", bad),
-            err);
-    printf("%s: %s %s files, ", mr_name_escape(r->manifest, name, sizeof name), mr_human_count(r->files, a), r->format);
-    printf("%s samples, %s", mr_human_count(r->samples, a), mr_human_bytes((double)r->bytes, b));
+        return print_json(r, bad, NULL, err);
+    printf("%s: %s %s file%s, ", mr_name_escape(r->manifest, name, sizeof name), mr_human_count(r->files, a), r->format,
+           r->files == 1 ? "" : "s");
+    printf("%s sample%s, %s", mr_human_count(r->samples, a), r->samples == 1 ? "" : "s",
+           mr_human_bytes((double)r->bytes, b));
     if (r->classes)
         printf(", %s classes", mr_human_count(r->classes, a));
     putchar('\n');
@@ -113,7 +106,7 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     if (r < 0)
         return r;
     json_t *bad = json_array();
-    struct mr_scan_result result;
+    struct mr_scan_result result = {0};
     r = mr_progress_start(&po, &progress, err);
     struct mr_scan_options so = {
         .store = store,
@@ -134,6 +127,8 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     mr_store_close(store);
     if (r >= 0)
         r = report(o, &result, bad, err);
+    else if (o->json && r != MR_E_INTERRUPTED)
+        (void)print_json(&result, bad, err, NULL); /* the scan's own error is the one to tell */
     json_decref(bad);
     return r;
 }

@@ -21,29 +21,15 @@ struct show_options {
 
 #define AT(field) offsetof(struct show_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder",
-     .type = MR_OPT_STRING,
-     .offset = AT(folder),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "Folder of the data set, or a manifest."},
+    MR_ROW_FOLDER(AT(folder), MR_DOC_FOLDER),
     {.key = "id",
      .type = MR_OPT_STRING,
      .offset = AT(id),
      .def = "",
      .flags = MR_OPTF_POSITIONAL,
      .doc = "Number of a sample: shows where it lies."},
-    {.key = "store",
-     .type = MR_OPT_STRING,
-     .offset = AT(store),
-     .def = "posix",
-     .doc = "Storage stack to read through."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = AT(json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Print the result as JSON."},
+    MR_ROW_STORE(AT(store), MR_DOC_STORE),
+    MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 

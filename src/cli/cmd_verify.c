@@ -23,12 +23,7 @@ struct verify_options {
 
 #define AT(field) offsetof(struct verify_options, field)
 static const struct mr_option rows[] = {
-    {.key = "folder",
-     .type = MR_OPT_STRING,
-     .offset = AT(folder),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "Folder of the data set (train and valid are both checked) or a manifest."},
+    MR_ROW_FOLDER(AT(folder), "Folder of the data set (train and valid are both checked) or a manifest."),
     {.key = "quick",
      .type = MR_OPT_BOOL,
      .offset = AT(quick),
@@ -49,25 +44,9 @@ static const struct mr_option rows[] = {
      .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with "
             "another version of "
             "an encoder library, whose bytes differ though the content is right."},
-    {.key = "threads",
-     .type = MR_OPT_INT,
-     .offset = AT(threads),
-     .def = "0",
-     .min = 0,
-     .max = 1024,
-     .short_flag = 't',
-     .doc = "Threads; 0 = one per CPU."},
-    {.key = "store",
-     .type = MR_OPT_STRING,
-     .offset = AT(store),
-     .def = "posix",
-     .doc = "Storage stack to read through."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = AT(json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Print the result as JSON."},
+    MR_ROW_THREADS(AT(threads), MR_DOC_THREADS),
+    MR_ROW_STORE(AT(store), MR_DOC_STORE),
+    MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -135,6 +114,8 @@ static void add(struct mr_verify_result *sum, const struct mr_verify_result *r, 
     sum->bad_samples += r->bad_samples;
     sum->missing += r->missing;
     sum->extra += r->extra;
+    sum->unreadable += r->unreadable;
+    sum->wrong += r->wrong;
     sum->byte_exact = r->byte_exact && (first || sum->byte_exact);
 }
 
@@ -143,14 +124,14 @@ static void print_summary(const struct verify_options *o, const struct mr_verify
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN];
     const char *how = o->quick ? "sizes" : r->byte_exact ? "every byte" : "samples";
     if (r->bad_files || r->extra) {
-        printf("%s: %s of ", "bad", mr_human_count(r->bad_files, a));
+        printf("bad: %s of ", mr_human_count(r->bad_files, a));
         printf("%s files are wrong (%" PRIu64 " missing), %" PRIu64 " files are not in the manifest\n",
                mr_human_count(r->files, a), r->missing, r->extra);
         return;
     }
-    printf("good: %s files, ", mr_human_count(r->files, a));
+    printf("good: %s file%s, ", mr_human_count(r->files, a), r->files == 1 ? "" : "s");
     if (!o->quick)
-        printf("%s samples, ", mr_human_count(r->samples, a));
+        printf("%s sample%s, ", mr_human_count(r->samples, a), r->samples == 1 ? "" : "s");
     printf("%s; checked %s\n", mr_human_bytes((double)r->bytes, b), how);
 }
 
@@ -162,14 +143,15 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
         return 0;
     }
     json_t *j =
-        json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1", "path",
+        json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1", "path",
                   mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
                   o->quick        ? "sizes"
                   : r->byte_exact ? "bytes"
                                   : "samples",
                   "files", (json_int_t)r->files, "samples", (json_int_t)r->samples, "good_bytes", (json_int_t)r->bytes,
                   "bad_files", (json_int_t)r->bad_files, "bad_samples", (json_int_t)r->bad_samples, "missing_files",
-                  (json_int_t)r->missing, "extra_files", (json_int_t)r->extra, "findings", s->findings);
+                  (json_int_t)r->missing, "extra_files", (json_int_t)r->extra, "unreadable", (json_int_t)r->unreadable, "findings",
+                  s->findings);
     return mr_cli_print_json(stdout, j, err);
 }
 
@@ -218,10 +200,14 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
         r = report(o, &sum, &sink, err);
     json_decref(sink.findings);
     if (r >= 0 && (sum.bad_files || sum.extra)) {
-        r = mr_error_plain(err, MR_E_CORRUPT,
-                           "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra",
+        /* Where the storage failed and nothing else was found, the data set is not known to be bad. */
+        r = mr_error_plain(err, sum.unreadable && !sum.wrong ? -EIO : MR_E_CORRUPT,
+                           sum.unreadable && !sum.wrong
+                               ? "data set '%s' cannot be read: %" PRIu64 " files failed, %" PRIu64 " are extra"
+                               : "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra",
                            o->folder, sum.bad_files, sum.extra);
-        mr_error_hint(err, sum.bad_files ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
+        mr_error_hint(err, sum.unreadable && !sum.wrong ? "look at permissions and at the storage; the lines above say what failed where"
+                      : sum.bad_files ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
                                          : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
     }
     return r;
@@ -233,7 +219,7 @@ const struct mr_command mr_cmd_verify = {
     .summary = "check a data set: sizes, checksums, content",
     .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its "
                "stored checksum. "
-               "Names every bad file and sample with offset, wanted and found value, and exits with 4.\n\n"
+               "Names every bad file and sample with offset, wanted and found value, and exits with 4; with 5 if files cannot be read and nothing is known to be wrong.\n\n"
                "  millrace verify /data/unet3d\n"
                "  millrace verify /data/imagenet --quick\n"
                "  millrace verify /data/unet3d --sample-rate 0.01 --json\n",

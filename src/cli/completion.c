@@ -1,8 +1,10 @@
-/* Shell completion for bash, zsh and fish from the tables of commands and options. */
+/* Shell completion for bash, zsh and fish from the tables of commands and options. Names of presets are asked from the program
+ * when they are completed, because they depend on where it looks for them. */
 #include "cli/help.h"
 
 #include "cli/commands.h"
 #include "cli/globals.h"
+#include "format/format.h"
 
 #include <string.h>
 
@@ -18,6 +20,33 @@ static void put_quoted(FILE *out, const char *text)
     for (; *text; text++)
         if (!strchr("'[]:\\`$", *text))
             fputc(*text, out);
+}
+
+/* Prints the names of presets, one per line. */
+#define LIST_PRESETS "workloads list 2>/dev/null | sed -n '2,$s/ .*//p'"
+
+static bool takes_preset(const struct mr_command *c)
+{
+    return !strcmp(c->name, "run") || !strcmp(c->name, "workloads");
+}
+
+static bool is_format(const struct mr_command *c, const struct mr_option *o)
+{
+    return !strcmp(o->key, "format") && (!strcmp(c->name, "gen") || !strcmp(c->name, "scan"));
+}
+
+/* The words an option takes, with spaces between; false: it takes others. */
+static bool put_choices(FILE *out, const struct mr_command *c, const struct mr_option *o, const char *before)
+{
+    bool formats = c && is_format(c, o);
+    if (!formats && o->type != MR_OPT_ENUM)
+        return false;
+    fputs(before, out);
+    for (int i = 0; formats && mr_format_registry()[i]; i++)
+        fprintf(out, "%s%s", i ? " " : "", mr_format_registry()[i]->name);
+    for (int i = 0; !formats && o->choices[i]; i++)
+        fprintf(out, "%s%s", i ? " " : "", o->choices[i]);
+    return true;
 }
 
 static bool is_flag(const struct mr_option *o)
@@ -37,15 +66,29 @@ static void bash_flags(FILE *out, const struct mr_option_table *t)
 static void bash_choices(FILE *out, const struct mr_command *cmd)
 {
     for (const struct mr_option *o = cmd->table.options; o && o->key; o++) {
-        if (!is_flag(o) || o->type != MR_OPT_ENUM)
+        if (!is_flag(o) || (o->type != MR_OPT_ENUM && !is_format(cmd, o)))
             continue;
         fprintf(out, "    '%s --", cmd->name);
         put_flag_name(out, o->key);
-        fputs("') words='", out);
-        for (int i = 0; o->choices[i]; i++)
-            fprintf(out, "%s%s", i ? " " : "", o->choices[i]);
+        if (o->short_flag)
+            fprintf(out, "'|'%s -%c", cmd->name, o->short_flag);
+        put_choices(out, cmd, o, "') words='");
         fputs("' ;;\n", out);
     }
+}
+
+/* '=' breaks words in bash: workload=NAME arrives as three. */
+static void bash_presets(FILE *out)
+{
+    fputs("  case \"${COMP_WORDS[*]:0:$((COMP_CWORD+1))}|\" in\n"
+          "    *\" --workload $cur|\"|*\" -w $cur|\"|*\"workload = $cur|\"|*'workload =|') cur=${cur#=} words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n"
+          "  esac\n"
+          "  case \"$cmd $cur\" in *' -'*) ;;\n",
+          out);
+    for (int i = 0; mr_commands[i]; i++)
+        if (takes_preset(mr_commands[i]))
+            fprintf(out, "    %s\\ *) [ -n \"$words\" ] || words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n", mr_commands[i]->name);
+    fputs("  esac\n", out);
 }
 
 static void bash(FILE *out)
@@ -60,7 +103,9 @@ static void bash(FILE *out)
     fputs("--version' -- \"$cur\"))\n    return\n  fi\n  case \"$cmd $prev\" in\n", out);
     for (int i = 0; mr_commands[i]; i++)
         bash_choices(out, mr_commands[i]);
-    fputs("  esac\n  if [ -z \"$words\" ]; then\n    case \"$cmd\" in\n", out);
+    fputs("  esac\n", out);
+    bash_presets(out);
+    fputs("  if [ -z \"$words\" ]; then\n    case \"$cmd\" in\n", out);
     for (int i = 0; mr_commands[i]; i++) {
         fprintf(out, "    %s) words='", mr_commands[i]->name);
         bash_flags(out, &mr_commands[i]->table);
@@ -74,7 +119,7 @@ static void bash(FILE *out)
           out);
 }
 
-static void zsh_options(FILE *out, const struct mr_option_table *t)
+static void zsh_options(FILE *out, const struct mr_command *cmd, const struct mr_option_table *t)
 {
     for (const struct mr_option *o = t->options; o && o->key; o++) {
         if (!is_flag(o))
@@ -84,10 +129,7 @@ static void zsh_options(FILE *out, const struct mr_option_table *t)
         fputs(o->type == MR_OPT_BOOL ? "[" : "=[", out);
         put_quoted(out, o->doc);
         fputc(']', out);
-        if (o->type == MR_OPT_ENUM) {
-            fputs(":word:(", out);
-            for (int i = 0; o->choices[i]; i++)
-                fprintf(out, "%s%s", i ? " " : "", o->choices[i]);
+        if (put_choices(out, cmd, o, ":word:(")) {
             fputc(')', out);
         } else if (o->type != MR_OPT_BOOL) {
             fputs(":value:_files", out);
@@ -98,7 +140,9 @@ static void zsh_options(FILE *out, const struct mr_option_table *t)
 
 static void zsh(FILE *out)
 {
-    fputs("#compdef millrace\n# zsh completion of millrace; save as _millrace in a folder of $fpath\n_millrace() {\n"
+    fputs("#compdef millrace\n# zsh completion of millrace; save as _millrace in a folder of $fpath\n"
+          "_millrace_presets() {\n  local -a presets\n  presets=(${(f)\"$(millrace " LIST_PRESETS ")\"})\n"
+          "  compadd -a presets\n  _files\n}\n_millrace() {\n"
           "  local -a commands\n  commands=(\n",
           out);
     for (int i = 0; mr_commands[i]; i++) {
@@ -111,30 +155,26 @@ static void zsh(FILE *out)
           out);
     for (int i = 0; mr_commands[i]; i++) {
         fprintf(out, "    %s) _arguments \\\n", mr_commands[i]->name);
-        zsh_options(out, &mr_commands[i]->table);
-        zsh_options(out, &mr_globals_table);
-        fputs("      '*:file:_files' ;;\n", out);
+        zsh_options(out, mr_commands[i], &mr_commands[i]->table);
+        zsh_options(out, NULL, &mr_globals_table);
+        fprintf(out, "      '*:file:%s' ;;\n", takes_preset(mr_commands[i]) ? "_millrace_presets" : "_files");
     }
     fputs("  esac\n}\n_millrace \"$@\"\n", out);
 }
 
-static void fish_options(FILE *out, const char *cmd, const struct mr_option_table *t)
+static void fish_options(FILE *out, const struct mr_command *cmd, const struct mr_option_table *t)
 {
     for (const struct mr_option *o = t->options; o && o->key; o++) {
         if (!is_flag(o))
             continue;
-        fprintf(out, "complete -c millrace -n '__fish_seen_subcommand_from %s' -l ", cmd);
+        fprintf(out, "complete -c millrace -n '__fish_seen_subcommand_from %s' -l ", cmd->name);
         put_flag_name(out, o->key);
         if (o->short_flag)
             fprintf(out, " -s %c", o->short_flag);
         if (o->type != MR_OPT_BOOL)
             fputs(" -r", out);
-        if (o->type == MR_OPT_ENUM) {
-            fputs(" -a '", out);
-            for (int i = 0; o->choices[i]; i++)
-                fprintf(out, "%s%s", i ? " " : "", o->choices[i]);
+        if (put_choices(out, cmd, o, " -a '"))
             fputs("'", out);
-        }
         fputs(" -d '", out);
         put_quoted(out, o->doc);
         fputs("'\n", out);
@@ -148,8 +188,11 @@ static void fish(FILE *out)
         fprintf(out, "complete -c millrace -n __fish_use_subcommand -f -a %s -d '", mr_commands[i]->name);
         put_quoted(out, mr_commands[i]->summary);
         fputs("'\n", out);
-        fish_options(out, mr_commands[i]->name, &mr_commands[i]->table);
-        fish_options(out, mr_commands[i]->name, &mr_globals_table);
+        fish_options(out, mr_commands[i], &mr_commands[i]->table);
+        fish_options(out, mr_commands[i], &mr_globals_table);
+        if (takes_preset(mr_commands[i]))
+            fprintf(out, "complete -c millrace -n '__fish_seen_subcommand_from %s' -a \"(millrace " LIST_PRESETS ")\"\n",
+                    mr_commands[i]->name);
     }
 }
 

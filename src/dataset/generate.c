@@ -126,8 +126,11 @@ static int bytes_per_wanted_byte(const struct mr_gen_plan *p, double *out, struc
         r = mr_store_open("memory", &memory, err);
     if (r >= 0)
         r = mr_gen_scratch_init(&t, err);
+    char name[MR_NAME_MAX]; /* errors name the file that would be written first */
+    mr_name_from_template(&p->names, 0, name);
+    const char *slash = strrchr(name, '/');
     if (r >= 0)
-        r = mr_gen_write_file(&q, memory, "probe", 0, &t, NULL, NULL, &f, err);
+        r = mr_gen_write_file(&q, memory, slash ? slash + 1 : name, 0, &t, NULL, NULL, &f, err);
     if (r >= 0)
         *out = (double)f.bytes / q.want_bytes;
     free(f.layout.data);

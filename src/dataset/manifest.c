@@ -318,6 +318,33 @@ static int load_classes(struct mr_manifest *m, struct mr_error *err)
     return 0;
 }
 
+static int check_zero(struct mr_manifest *m, uint64_t from, uint64_t to, struct mr_error *err)
+{
+    for (uint64_t i = from; i < to; i++)
+        if (m->data[i])
+            return bad(m, err, MR_E_CORRUPT, i, "padding between sections", 0, m->data[i]);
+    return 0;
+}
+
+/* No checksum covers what lies between the sections, so it must be zero; and their data lie in the order of their ids. */
+static int check_padding(struct mr_manifest *m, uint32_t sections, struct mr_error *err)
+{
+    uint64_t at = MRM_HEADER_BYTES + (uint64_t)sections * MRM_ENTRY_BYTES;
+    for (uint32_t s = 0; s < sections; s++) {
+        uint64_t entry = MRM_HEADER_BYTES + (uint64_t)s * MRM_ENTRY_BYTES;
+        uint64_t offset = mr_load_le64(m->data + entry + MRM_E_OFFSET), bytes = mr_load_le64(m->data + entry + MRM_E_BYTES);
+        if (!bytes)
+            continue;
+        if (offset < at)
+            return bad(m, err, MR_E_FORMAT, entry + MRM_E_OFFSET, "a section overlaps the one before", at, offset);
+        int r = check_zero(m, at, offset, err);
+        if (r < 0)
+            return r;
+        at = offset + bytes;
+    }
+    return check_zero(m, at, m->len, err);
+}
+
 static int parse(struct mr_manifest *m, struct mr_error *err)
 {
     int r;
@@ -327,6 +354,8 @@ static int parse(struct mr_manifest *m, struct mr_error *err)
     for (uint32_t s = 0; s < sections; s++)
         if ((r = load_section(m, MRM_HEADER_BYTES + (uint64_t)s * MRM_ENTRY_BYTES, &last_id, err)) < 0)
             return r;
+    if ((r = check_padding(m, sections, err)) < 0)
+        return r;
     if ((r = check_columns(m, err)) < 0 || (r = load_names(m, err)) < 0 || (r = load_classes(m, err)) < 0)
         return r;
     m->spec = strndup((const char *)m->col[MRM_SPEC].data, m->col[MRM_SPEC].count);

@@ -38,6 +38,7 @@ struct scan {
     bool label_by_folder;
     struct mr_manifest_builder *builder;
     struct mr_scan_result result;
+    int io_error; /* of a file that could not be read at all */
 };
 
 static int keep_name(void *user, unsigned thread, const char *name, struct mr_error *err)
@@ -216,6 +217,8 @@ static int add_batch(struct scan *s, uint64_t n, struct mr_error *err)
         snprintf(path, sizeof path, "%s/%s", s->root, name);
         if (s->batch[i].error) {
             s->result.bad_files++;
+            if (mr_is_storage_error(s->batch[i].error->code))
+                s->io_error = s->batch[i].error->code;
             if (s->o->bad)
                 s->o->bad(s->o->user, path, s->batch[i].error);
         } else if (r >= 0) {
@@ -238,8 +241,9 @@ static int scan_all(struct scan *s, struct mr_error *err)
     for (unsigned i = 0; i < BATCH; i++)
         forget(&s->batch[i]);
     if (r >= 0 && s->result.bad_files && !s->o->skip_bad) {
-        r = mr_error_plain(err, MR_E_FORMAT, "%llu of %llu files are broken", (unsigned long long)s->result.bad_files,
-                           (unsigned long long)s->n);
+        r = mr_error_plain(err, s->io_error ? s->io_error : MR_E_FORMAT, "%llu of %llu files %s",
+                           (unsigned long long)s->result.bad_files, (unsigned long long)s->n,
+                           s->io_error ? "are broken or cannot be read" : "are broken");
         mr_error_hint(err, "leave them out with --skip-bad");
     }
     return r;
@@ -326,6 +330,10 @@ static int build(struct scan *s, struct mr_error *err)
     if (r >= 0 && s->result.files == 0) {
         r = mr_error_plain(err, MR_E_FORMAT, "'%s' holds no readable file of format '%s'", s->o->path, s->format->name);
         mr_error_hint(err, "name another format with --format");
+    } else if (r >= 0 && s->result.samples == 0) {
+        r = mr_error_plain(err, MR_E_FORMAT, "'%s' holds no samples (%llu file%s of format '%s')", s->o->path,
+                           (unsigned long long)s->result.files, s->result.files == 1 ? "" : "s", s->format->name);
+        mr_error_hint(err, "name another format with --format, or look at them: 'ls -l'");
     }
     s->result.classes = s->classes;
     snprintf(s->result.format, sizeof s->result.format, "%s", s->format->name);

@@ -33,7 +33,7 @@ struct verify {
     uint64_t parts;            /* work items per file */
     _Atomic uint64_t bad_mask; /* parts > 1: files with something bad, which are fewer than 64 */
     pthread_mutex_t lock; /* guards calls of o->found */
-    _Atomic uint64_t files, samples, bytes, bad_files, bad_samples, missing, extra;
+    _Atomic uint64_t files, samples, bytes, bad_files, bad_samples, missing, extra, unreadable, wrong;
 };
 
 const char *mr_finding_kind_name(enum mr_finding_kind kind)
@@ -47,6 +47,7 @@ const char *mr_finding_kind_name(enum mr_finding_kind kind)
 
 static void tell(struct verify *v, const struct mr_finding *f)
 {
+    atomic_fetch_add(f->kind == MR_FIND_UNREADABLE ? &v->unreadable : &v->wrong, 1);
     pthread_mutex_lock(&v->lock);
     if (v->o->found)
         v->o->found(v->o->user, f);
@@ -158,8 +159,10 @@ static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, 
     if (r == MR_E_INTERRUPTED)
         return r;
     if (r < 0) {
-        tell(v, &(struct mr_finding){
-                    .kind = MR_FIND_UNREADABLE, .path = path, .sample = MR_NO_SAMPLE, .text = err->message});
+        tell(v, &(struct mr_finding){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_CONTENT,
+                                     .path = path,
+                                     .sample = MR_NO_SAMPLE,
+                                     .text = err->message});
         return 0;
     }
     atomic_fetch_add(&v->samples, samples);
@@ -221,7 +224,7 @@ static int check_samples(struct verify *v, struct thread_state *t, uint64_t file
         if (r >= 0)
             continue;
         bad++;
-        tell(v, &(struct mr_finding){.kind = r == -EIO ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
+        tell(v, &(struct mr_finding){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
                                      .path = path,
                                      .sample = id,
                                      .has_offset = true,
@@ -392,6 +395,8 @@ int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct m
                                      .bad_samples = v.bad_samples,
                                      .missing = v.missing,
                                      .extra = v.extra,
+                                     .unreadable = v.unreadable,
+                                     .wrong = v.wrong,
                                      .byte_exact = v.byte_exact && !o->quick};
     return 0;
 }

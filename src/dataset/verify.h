@@ -51,6 +51,8 @@ struct mr_verify_options {
 struct mr_verify_result {
     uint64_t files, samples, bytes; /* checked */
     uint64_t bad_files, bad_samples, missing, extra;
+    uint64_t unreadable; /* findings of kind MR_FIND_UNREADABLE: the storage failed, so nothing is known */
+    uint64_t wrong;      /* findings of other kinds */
     bool byte_exact; /* every byte was compared with what the seed makes */
 };
 

@@ -174,3 +174,8 @@ const char *mr_name_escape(const char *name, char *out, size_t cap)
     out[o] = '\0';
     return out;
 }
+
+bool mr_is_storage_error(int code)
+{
+    return mr_error_exit_status(code) == 5 && code != -ENOENT && code != -ENOTDIR;
+}

@@ -13,6 +13,9 @@ typedef int mr_walk_fn(void *user, unsigned thread, const char *name, struct mr_
 int mr_walk(struct mr_store *s, const char *root, unsigned threads, const atomic_bool *stop, mr_walk_fn *fn, void *user,
             struct mr_error *err);
 
+/* An error of the storage (no permission, a bad disk), not of what lies on it: then nothing is known about a file. */
+bool mr_is_storage_error(int code);
+
 /* A name for people: bytes that are not printable UTF-8 become \xNN, a backslash \\. Returned. */
 const char *mr_name_escape(const char *name, char *out, size_t cap);
 

@@ -9,6 +9,7 @@
 #include "base/strbuf.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -40,6 +41,20 @@ const struct mr_format_ops *const *mr_format_registry(void)
     return present;
 }
 
+/* The format that somebody who wrote `name` may have meant: its files end like that ("jpg"), or it is spelt nearly so. */
+static const struct mr_format_ops *nearest(const char *name)
+{
+    char file[64];
+    snprintf(file, sizeof file, "x.%.60s", name[0] == '.' ? name + 1 : name);
+    const struct mr_format_ops *best = mr_format_for_path(file);
+    unsigned best_d = ~0u;
+    for (const struct mr_format_ops *const *f = present; !best && *f; f++)
+        best_d = MR_MIN(best_d, mr_edit_distance(name, (*f)->name));
+    for (const struct mr_format_ops *const *f = present; !best && *f && mr_edit_is_near(name, best_d); f++)
+        best = mr_edit_distance(name, (*f)->name) == best_d ? *f : NULL;
+    return best;
+}
+
 const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *err)
 {
     for (const struct mr_format_ops *const *f = present; *f; f++)
@@ -50,6 +65,9 @@ const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *er
         mr_strbuf_printf(&names, "%s%s", f == present ? "" : ", ", (*f)->name);
     mr_error_plain(err, MR_E_USAGE, "unknown format '%s': must be one of %s", name, names.text ? names.text : "(none)");
     mr_strbuf_done(&names);
+    const struct mr_format_ops *near = nearest(name);
+    if (near)
+        mr_error_hint(err, "did you mean '%s'?", near->name);
     return NULL;
 }
 

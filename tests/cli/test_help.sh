@@ -43,6 +43,19 @@ if command -v zsh >/dev/null; then $MILLRACE help --completion zsh | zsh -n || f
 # completion works: the shell function offers commands and flags
 bash -c 'source <($0 help --completion bash); COMP_WORDS=(millrace ru); COMP_CWORD=1; _millrace; [ "${COMPREPLY[*]}" = run ] || exit 1
   COMP_WORDS=(millrace run --dry); COMP_CWORD=2; _millrace; [ "${COMPREPLY[*]}" = --dry-run ]' "$MILLRACE" || fail "completion offers nothing"
+# presets and formats are offered, too, also behind the '=' that breaks words
+offers() { # want, words...
+    local want=$1
+    shift
+    bash -c 'source <("$0" help --completion bash); shift; COMP_WORDS=("$0" "$@"); COMP_CWORD=$#; _millrace; echo " ${COMPREPLY[*]} "' \
+        "$MILLRACE" x "$@" | grep -qF " $want " || fail "completion of '$*' does not offer '$want'"
+}
+offers unet3d_h100 run unet3d_h
+offers unet3d_h100 workloads show unet3d_h
+offers unet3d_h100 gen folder workload = unet3d_h
+offers unet3d_h100 gen folder workload =
+offers tfrecord gen folder --format tf
+offers jpeg scan folder -f jp
 
 for t in $($MILLRACE help topics | awk '/^  /{print $1}'); do
     [ "$($MILLRACE help "$t" | wc -c)" -gt 100 ] || fail "topic $t is empty"

@@ -61,7 +61,32 @@ grep -q '3 tar files, 21 samples' out || { cat out; fail "tar"; }
 "$MILLRACE" cat many 17 | cmp - want || fail "tar sample"
 
 expect 0 "$MILLRACE" scan many/train/img_1_of_3.tar
-grep -q '1 tar files, 7 samples' out || fail "single file"
+grep -q '1 tar file, 7 samples' out || fail "single file"
+# JSON also when nothing comes of it
+echo broken >many/train/img_9_of_3.tar
+expect 4 "$MILLRACE" scan many/train --json
+grep -q '"manifest": null' out && grep -q '"bad_files": 1' out && grep -q '"error": "1 of 4 files are broken"' out || { cat out; fail "JSON of broken files"; }
+expect 5 "$MILLRACE" scan nowhere --json
+grep -q '"error"' out || fail "JSON of nothing"
+expect 5 "$MILLRACE" scan many/train --store 'fault(op=read,path=*_1_of_3.tar,every=1,error=EIO):posix'
+# files without samples, names of formats
+mkdir void
+: >void/a.tfrecord
+expect 4 "$MILLRACE" scan void
+grep -q "'void' holds no samples (1 file of format 'tfrecord')" err || { cat err; fail "no samples"; }
+[ ! -e void/manifest.mrm ] || fail "a manifest of nothing"
+expect 2 "$MILLRACE" scan tree --format jpg
+grep -q "did you mean 'jpeg'" err || fail "jpg is not recognised"
+expect 2 "$MILLRACE" gen x --format tfrecrod
+grep -q "did you mean 'tfrecord'" err || fail "misspelt format"
+# bytes of a sample in a file that is compressed as a whole
+"$MILLRACE" gen gz --format tfrecord --files 1 --samples-per-file 3 --compression gzip --size 900 >/dev/null 2>&1
+expect 2 "$MILLRACE" cat gz 1 --raw
+grep -q 'compressed as a whole' err || fail "raw bytes of a compressed file"
+expect 0 "$MILLRACE" cat gz 1
+[ "$(wc -c <out)" = 900 ] || fail "sample of a compressed file"
+expect 2 "$MILLRACE" gen packed --format raw --compression gzip
+grep -q 'probe' err && { cat err; fail "an error names a file that nobody knows"; }
 mkdir empty
 expect 4 "$MILLRACE" scan empty
 expect 5 "$MILLRACE" scan nowhere

@@ -11,6 +11,7 @@ expect() {
     "$@" >out 2>err || have=$?
     [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
 }
+"$MILLRACE" gen u --format tfrecord --files 6 --samples-per-file 10 --size 2000 >/dev/null 2>&1
 "$MILLRACE" gen set --format tfrecord --files 6 --samples-per-file 10 --size 2000 >/dev/null 2>&1
 expect 0 "$MILLRACE" verify set
 grep -q 'good: 6 files, 60 samples' out || fail "summary"
@@ -62,4 +63,14 @@ expect 4 "$MILLRACE" verify s
 grep -q 'damaged' err || fail "a damaged manifest is not told"
 expect 4 "$MILLRACE" verify "$dir"
 expect 5 "$MILLRACE" verify nowhere
+# Storage that fails tells nothing about the data: 5, not 4; something known to be wrong outweighs it.
+for how in '' --by-sample; do
+    expect 5 "$MILLRACE" verify u $how --store 'fault(op=read,path=*_2_of_6*,every=1,error=EIO):posix'
+    grep -q '_2_of_6' out || { cat out; fail "the unreadable file is not named"; }
+    grep -q 'cannot be read' err || { cat err; fail "unreadable is not told"; }
+done
+expect 5 "$MILLRACE" verify u --json --store 'fault(op=open,path=*_2_of_6*,every=1,error=EACCES):posix'
+grep -q '"kind": "unreadable"' out || { cat out; fail "kind of an unreadable file"; }
+printf 'x' | dd of=u/train/img_1_of_6.tfrecord bs=1 seek=100 conv=notrunc status=none
+expect 4 "$MILLRACE" verify u --store 'fault(op=read,path=*_2_of_6*,every=1,error=EIO):posix'
 echo passed

@@ -233,32 +233,22 @@ static void manifest_cut_at_any_byte_is_refused(void **state)
     free(data);
 }
 
-/* Every bit is covered by a checksum or is padding that nothing reads. */
-static void manifest_with_any_flipped_bit_is_refused_or_equal(void **state)
+/* Every bit is covered by a checksum or must be zero. */
+static void manifest_with_any_flipped_bit_is_refused(void **state)
 {
     (void)state;
     size_t len;
     uint8_t *data = manifest_bytes_of(true, &len);
-    struct mr_manifest *good;
-    assert_int_equal(mr_manifest_parse(data, len, "good", &good, NULL), 0);
-    unsigned accepted = 0;
+    struct mr_manifest *m = NULL;
+    assert_int_equal(mr_manifest_parse(data, len, "good", &m, NULL), 0);
+    mr_manifest_close(m);
     for (size_t i = 0; i < len; i++) {
-        uint8_t *copy = malloc(len);
-        memcpy(copy, data, len);
-        copy[i] ^= (uint8_t)(1u << (i % 8));
-        struct mr_manifest *m = NULL;
-        if (mr_manifest_parse(copy, len, "flipped", &m, NULL) >= 0) {
-            accepted++;
-            for (uint64_t id = 0; id < 60; id++) {
-                struct mr_sample_ref want = random_ref(id);
-                expect_ref(m, id, &want);
-            }
-            mr_manifest_close(m);
-        }
-        free(copy);
+        struct mr_error err = {0};
+        data[i] ^= (uint8_t)(1u << (i % 8));
+        assert_true(mr_manifest_parse(data, len, "flipped", &m, &err) < 0);
+        assert_true(err.message[0] != 0);
+        data[i] ^= (uint8_t)(1u << (i % 8));
     }
-    assert_true(accepted < 64 * 20); /* padding between sections and unused table entries only */
-    mr_manifest_close(good);
     free(data);
 }
 
@@ -332,7 +322,7 @@ int main(void)
         cmocka_unit_test(manifest_costs_at_most_24_bytes_per_sample),
         cmocka_unit_test(manifest_of_1e9_regular_samples_is_tiny),
         cmocka_unit_test(manifest_cut_at_any_byte_is_refused),
-        cmocka_unit_test(manifest_with_any_flipped_bit_is_refused_or_equal),
+        cmocka_unit_test(manifest_with_any_flipped_bit_is_refused),
         cmocka_unit_test(manifest_refuses_names_that_leave_the_folder),
         cmocka_unit_test(manifest_refuses_values_beyond_its_widths),
     };
