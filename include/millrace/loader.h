@@ -1,7 +1,7 @@
 /* The loader: batches of samples in an exact order, ahead of time, in bounded memory. The benchmark, the Python front ends and
  * a user's own C program all use this interface and nothing below it.
  *
- *   order cursor ──> look-ahead of K batches ──> store ──> format decode ──> [transform] ──> row of a batch slab ──> next()
+ *   order cursor ──> look-ahead of K batches ──> store ──> format decode ──> [preprocess, transform] ──> row of a batch slab ──> next()
  *
  * The unit of work is a sample: any engine thread completes any sample of the next K batches, so one slow sample delays only
  * itself; batches are delivered in order. Slabs are allocated and faulted once and reused; a batch is leased by mr_loader_next and
@@ -25,6 +25,7 @@
 
 #include <millrace/error.h>
 #include <millrace/order.h>
+#include <millrace/preprocess.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,7 +69,9 @@ struct mr_loader_params {
     unsigned flags;
     uint64_t row_bytes;         /* bytes per row of a batch; a longer sample is an error. 0 = as large as each sample needs */
     uint64_t transfer_bytes;    /* split reads into pieces of at most this; 0 = one read per sample */
-    mr_loader_transform_fn *transform; /* or NULL */
+    const struct mr_preprocess_params *preprocess; /* crop, resize, flip, normalise every sample; or NULL. Copied. Not with RAW or
+                                                      VERIFY_CONTENT */
+    mr_loader_transform_fn *transform; /* after that; or NULL */
     void *transform_user;
     uint64_t max_samples;       /* of this rank per epoch; 0 = all */
     uint64_t last_epoch;        /* the caller will read the epochs up to this one in turn: the look-ahead goes on from the end of an
@@ -94,7 +97,7 @@ struct mr_batch {
 struct mr_loader_stats {
     uint64_t batches, samples, sample_bytes, read_bytes;
     uint64_t wait_ns;                 /* consumer waiting in next() */
-    uint64_t read_ns, decode_ns, transform_ns; /* summed over engine threads */
+    uint64_t read_ns, decode_ns, transform_ns; /* summed over engine threads; transform: preprocessing and transform */
     uint64_t idle_ns;                 /* engine threads with nothing to do (look-ahead full) */
     uint64_t cpu_ns;                  /* CPU time of the engine threads */
     double ready_mean;                /* time-weighted number of batches ready */

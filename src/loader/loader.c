@@ -99,7 +99,10 @@ static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *
         int rc = mr_dataset_read(l->threads[0].reader, n * i / 8, 0, NULL, 0, &s, err);
         if (rc < 0)
             return rc;
-        largest = MR_MAX(largest, (uint64_t)s.bytes);
+        uint64_t need = s.bytes;
+        if (l->p.preprocess && (s.n_dims == 2 || s.n_dims == 3)) /* other shapes fail when they are read */
+            need = mr_preprocess_bytes(&l->preprocess, s.dims[0], s.dims[1], s.n_dims == 3 ? s.dims[2] : 1);
+        largest = MR_MAX(largest, need);
     }
     *bytes = largest;
     return 0;
@@ -113,7 +116,7 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
         return rc;
     const struct mr_dataset_info *in = &l->info;
     uint64_t row = l->p.row_bytes;
-    bool stored = (cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW);
+    bool stored = ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
     bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
     uint64_t slack = blocks ? BLOCK : 0;
     l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
@@ -164,6 +167,8 @@ static int check_params(const struct mr_loader_params *p, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "the loader needs a data set");
     if (p->batch_size == 0)
         return mr_error_plain(err, MR_E_USAGE, "the batch size must be at least 1");
+    if (p->preprocess && (p->flags & (MR_LOADER_RAW | MR_LOADER_VERIFY_CONTENT)))
+        return mr_error_plain(err, MR_E_USAGE, "a preprocessed sample has neither its stored bytes nor its generated content");
     return 0;
 }
 
@@ -205,6 +210,8 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
         int rc = mr_dataset_reader_create(l->dataset, &t->reader, err);
         if (rc)
             return rc;
+        if (l->p.preprocess && (rc = mr_preprocess_create(&l->preprocess, &t->preprocess, err)))
+            return rc;
         mr_dataset_reader_tune(t->reader, l->p.transfer_bytes, l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0);
     }
     return 0;
@@ -245,6 +252,10 @@ int mr_loader_open(const struct mr_loader_params *p, struct mr_loader **out, str
     if (!l)
         return mr_error_set(err, -ENOMEM, "cannot make a loader");
     l->p = *p;
+    if (p->preprocess) {
+        l->preprocess = *p->preprocess;
+        l->p.preprocess = &l->preprocess;
+    }
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
@@ -268,6 +279,7 @@ void mr_loader_close(struct mr_loader *l)
     for (unsigned i = 0; l->threads && i < l->n_threads; i++) {
         mr_queue_reader_free(l->threads[i].queue);
         mr_dataset_reader_free(l->threads[i].reader);
+        mr_preprocess_free(l->threads[i].preprocess);
     }
     for (unsigned i = 0; l->slots && i < l->n_slots; i++)
         free_slot(l, &l->slots[i]);

@@ -62,12 +62,42 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     return 0;
 }
 
+static unsigned read_flags(const struct mr_loader *l)
+{
+    return l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
+}
+
+int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, const struct mr_sample *sample,
+                             struct mr_error *err)
+{
+    struct mr_loader *l = t->loader;
+    uint64_t start = mr_now_ns(), channels = sample->n_dims == 3 ? sample->dims[2] : 1;
+    bool shaped = sample->n_dims == 2 || sample->n_dims == 3; /* else run says what is wrong */
+    uint64_t need = shaped ? mr_preprocess_bytes(&l->preprocess, sample->dims[0], sample->dims[1], channels) : 0;
+    void *at = mr_loader_row(l, s, row, need, 0);
+    if (!at)
+        return mr_loader_no_row(l, id, need, err);
+    struct mr_sample made = *sample;
+    int rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
+    atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
+    made.data = at;
+    return rc < 0 ? rc : mr_loader_finish_row(t, s, row, id, at, need, &made, err);
+}
+
+int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err)
+{
+    if (l->p.row_bytes && need > l->p.row_bytes)
+        return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
+                              (unsigned long long)need, (unsigned long long)l->p.row_bytes);
+    return mr_error_set(err, -ENOMEM, "no memory for a sample of %llu bytes", (unsigned long long)need);
+}
+
 /* Reads into a row whose size is a guess; asks again with what the sample needs. */
 static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_sample *sample,
                          void **at, uint64_t *cap, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
-    unsigned flags = l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
+    unsigned flags = read_flags(l);
     uint64_t need = l->row_room;
     if (l->packed) {
         struct mr_manifest_pos pos;
@@ -79,11 +109,8 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     for (int attempt = 0;; attempt++) {
         *at = mr_loader_row(l, s, row, need, 0);
         *cap = need;
-        if (!*at && l->p.row_bytes)
-            return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
-                                  (unsigned long long)need, (unsigned long long)l->p.row_bytes);
         if (!*at)
-            return mr_error_set(err, -ENOMEM, "no memory for a sample of %llu bytes", (unsigned long long)need);
+            return mr_loader_no_row(l, id, need, err);
         sample->bytes = 0;
         int rc = mr_dataset_read(t->reader, id, flags, *at, need, sample, err);
         if (rc != MR_E_LIMIT || sample->bytes <= need || attempt)
@@ -99,9 +126,16 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     struct mr_error err;
     void *at;
     uint64_t cap, before = mr_dataset_reader_times(t->reader)->read_bytes;
-    int rc = read_into_row(t, s, row, id, &sample, &at, &cap, &err);
-    if (!rc)
-        rc = mr_loader_finish_row(t, s, row, id, at, cap, &sample, &err);
+    int rc;
+    if (t->preprocess) {
+        rc = mr_dataset_read(t->reader, id, read_flags(t->loader), NULL, 0, &sample, &err);
+        if (!rc)
+            rc = mr_loader_preprocess_row(t, s, row, id, &sample, &err);
+    } else {
+        rc = read_into_row(t, s, row, id, &sample, &at, &cap, &err);
+        if (!rc)
+            rc = mr_loader_finish_row(t, s, row, id, at, cap, &sample, &err);
+    }
     const struct mr_reader_times *times = mr_dataset_reader_times(t->reader);
     atomic_fetch_add(&s->read_bytes, times->read_bytes - before);
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);

@@ -41,12 +41,14 @@ struct engine_thread {
     bool started;
     struct mr_dataset_reader *reader;
     struct queue_reader *queue; /* or NULL: direct reads */
+    struct mr_preprocess *preprocess; /* or NULL */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
     _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
 };
 
 struct mr_loader {
     struct mr_loader_params p;
+    struct mr_preprocess_params preprocess;
     char *dataset_path, *store_spec;
     struct mr_dataset *dataset;
     struct mr_dataset_info info;
@@ -112,11 +114,16 @@ static inline uint64_t stream_batch(const struct mr_loader *l, uint64_t k, uint3
 /* Where a sample of `need` bytes goes, with `slack` bytes around it for the blocks that a direct read takes: the row's place, or
  * a buffer of its own when it does not fit. NULL: out of memory or beyond row_bytes. */
 void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack);
+/* Says why there is none. */
+int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err);
 /* The row is there: counts it and wakes the consumer when it was the last. */
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch);
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err);
 /* Reads one sample into its row with direct calls. */
 void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, uint64_t id);
+/* Makes the row from a decoded sample that lies elsewhere: preprocess, then finish. */
+int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, const struct mr_sample *sample,
+                             struct mr_error *err);
 /* Everything after the payload is in memory: verify, transform, label. */
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
                          const struct mr_sample *sample, struct mr_error *err);

@@ -229,23 +229,15 @@ static uint64_t piece_bytes(const struct queue_reader *q)
     return MR_MIN(q->open_flags & MR_OBJ_DIRECT ? MR_MAX(t / ALIGN * ALIGN, ALIGN) : t, PIECE_MAX);
 }
 
-static int no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err)
-{
-    if (l->p.row_bytes && need > l->p.row_bytes)
-        return mr_error_plain(err, MR_E_LIMIT, "sample %llu has %llu bytes, a row %llu", (unsigned long long)id,
-                              (unsigned long long)need, (unsigned long long)l->p.row_bytes);
-    return mr_error_set(err, -ENOMEM, "no memory for a sample of %llu bytes", (unsigned long long)need);
-}
-
 /* Where the bytes go. */
 static int choose_place(struct queue_reader *q, struct request *r, struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
     uint64_t length = r->extent.length, blocks = r->to - r->from;
-    r->in_row = (q->cost.verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags;
+    r->in_row = (q->cost.verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags && !q->thread->preprocess;
     if (r->in_row) {
         r->at = mr_loader_row(l, slot_of(l, r->batch), r->row, length, blocks - length);
-        return r->at ? 0 : no_row(l, r->id, length, err);
+        return r->at ? 0 : mr_loader_no_row(l, r->id, length, err);
     }
     int rc = grow(r, blocks, err);
     r->at = r->buf;
@@ -312,6 +304,23 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
     return mr_loader_finish_row(q->thread, s, r->row, r->id, raw, room - (uint64_t)(raw - r->at), &sample, err);
 }
 
+/* The decoded sample stays in the decoder's scratch memory; what is made of it goes to the row. */
+static int finish_preprocessed(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
+                               struct mr_error *err)
+{
+    struct mr_sample_out out = {.label = r->pos.ref.label};
+    int rc = mr_dataset_format(q->thread->loader->dataset)
+                 ->decode(q->decoder, layout, &r->pos.ref, q->plan_flags, r->at + (r->extent.offset - r->from), r->extent.length, &out, err);
+    if (rc < 0)
+        return rc;
+    struct mr_sample sample = {.data = out.data, .bytes = out.bytes, .n_dims = out.dims.n};
+    sample.label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
+    memcpy(sample.dtype, mr_dtype_numpy(out.dtype), strlen(mr_dtype_numpy(out.dtype)) + 1);
+    for (unsigned d = 0; d < out.dims.n; d++)
+        sample.dims[d] = out.dims.dim[d];
+    return mr_loader_preprocess_row(q->thread, s, r->row, r->id, &sample, err);
+}
+
 static int finish_decoded(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
                           struct mr_error *err)
 {
@@ -320,7 +329,7 @@ static int finish_decoded(struct queue_reader *q, struct request *r, struct slot
     for (int attempt = 0;; attempt++) {
         void *at = mr_loader_row(l, s, r->row, need, 0);
         if (!at)
-            return no_row(l, r->id, need, err);
+            return mr_loader_no_row(l, r->id, need, err);
         struct mr_sample_out out = {.dst = at, .dst_cap = need, .label = r->pos.ref.label};
         int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, q->plan_flags,
                                                        r->at + (r->extent.offset - r->from), r->extent.length, &out, err);
@@ -346,6 +355,8 @@ static int finish_sample(struct queue_reader *q, struct request *r, struct slot 
         return r->code;
     }
     mr_manifest_file_layout(mr_dataset_manifest(q->thread->loader->dataset), r->pos.file, &layout);
+    if (q->thread->preprocess)
+        return finish_preprocessed(q, r, s, &layout, err);
     return r->in_row ? finish_in_row(q, r, s, &layout, err) : finish_decoded(q, r, s, &layout, err);
 }
 
@@ -360,9 +371,10 @@ static void finish_row(struct queue_reader *q, struct request *r)
     struct mr_loader *l = q->thread->loader;
     struct slot *s = slot_of(l, r->batch);
     struct mr_error err;
-    uint64_t start = mr_now_ns();
+    uint64_t start = mr_now_ns(), transformed = atomic_load_explicit(&q->thread->transform_ns, memory_order_relaxed);
     int rc = finish_sample(q, r, s, &err);
-    q->decode_ns += mr_now_ns() - start;
+    transformed = atomic_load_explicit(&q->thread->transform_ns, memory_order_relaxed) - transformed;
+    q->decode_ns += mr_now_ns() - start - transformed;
     atomic_store_explicit(&q->thread->decode_ns, q->decode_ns, memory_order_relaxed);
     atomic_fetch_add(&s->read_bytes, MR_MIN(r->to, r->end) - r->from);
     if (rc >= 0) {

@@ -224,6 +224,83 @@ static void transform_changes_the_row(void **state)
     mr_loader_close(l);
 }
 
+/* Rows of preprocessed pictures are what preprocessing makes of each sample, whoever reads it and in whatever epoch. */
+static void preprocessing_is_done_by_the_engine(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_error err;
+    struct mr_preprocess_params pp;
+    struct mr_preprocess *x;
+    struct mr_dataset *ds;
+    struct mr_dataset_reader *r;
+    static uint8_t want[3 * 24 * 20 * 4];
+    mr_preprocess_params_init(&pp);
+    pp.crop = MR_CROP_RANDOM_RESIZED;
+    pp.height = 24;
+    pp.width = 20;
+    pp.flip = 0.5;
+    pp.to_float = pp.planar = true;
+    assert_int_equal(mr_preprocess_create(&pp, &x, &err), 0);
+    for (unsigned variant = 0; variant < 4; variant++) {
+        struct mr_loader_params p = params("jpeg", path);
+        struct mr_batch *b;
+        uint64_t samples = 0;
+        p.flags = variant & 1 ? MR_LOADER_DIRECT : 0;
+        p.policy = variant == 2 ? "naive" : "staging";
+        p.io = variant == 3 ? MR_LOADER_IO_QUEUE : MR_LOADER_IO_AUTO;
+        p.preprocess = &pp;
+        p.last_epoch = 2;
+        struct mr_loader *l = must_open(&p);
+        assert_int_equal(mr_dataset_open(path, NULL, &ds, &err), 0);
+        assert_int_equal(mr_dataset_reader_create(ds, &r, &err), 0);
+        for (uint64_t epoch = 0; epoch < 3; epoch++) {
+            assert_int_equal(mr_loader_start_epoch(l, epoch, &err), 0);
+            while (mr_loader_next(l, &b, &err) == 1) {
+                for (uint32_t i = 0; i < b->n; i++, samples++) {
+                    struct mr_sample s;
+                    size_t bytes;
+                    assert_int_equal(mr_dataset_read(r, b->ids[i], 0, NULL, 0, &s, &err), 0);
+                    assert_int_equal(mr_preprocess_run(x, epoch, b->ids[i], &s, want, sizeof want, &bytes, &err), 0);
+                    assert_int_equal(bytes, b->bytes[i]);
+                    assert_memory_equal(want, b->rows[i], bytes);
+                    assert_int_equal(b->labels[i], s.label);
+                }
+                mr_loader_release(l, b);
+            }
+        }
+        struct mr_loader_stats st;
+        mr_loader_get_stats(l, &st);
+        assert_int_equal(samples, 3 * 30);
+        assert_true(st.transform_ns > 0);
+        mr_dataset_reader_free(r);
+        mr_dataset_close(ds);
+        mr_loader_close(l);
+    }
+    mr_preprocess_free(x);
+}
+
+static void samples_that_are_no_pictures_fail_with_a_reason(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_error err;
+    struct mr_batch *b;
+    struct mr_preprocess_params pp;
+    mr_preprocess_params_init(&pp);
+    pp.height = pp.width = 10;
+    struct mr_loader *l;
+    struct mr_loader_params p = params("npz", path);
+    p.preprocess = &pp;
+    assert_int_equal(mr_loader_open(&p, &l, &err), MR_E_USAGE); /* VERIFY_CONTENT */
+    p.flags = 0;
+    l = must_open(&p);
+    assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
+    assert_int_equal(mr_loader_next(l, &b, &err), MR_E_USAGE);
+    assert_non_null(strstr(err.message, "no picture"));
+    mr_loader_close(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +313,8 @@ int main(void)
         cmocka_unit_test(limits_are_errors_with_numbers),
         cmocka_unit_test(stop_wakes_a_waiting_consumer),
         cmocka_unit_test(transform_changes_the_row),
+        cmocka_unit_test(preprocessing_is_done_by_the_engine),
+        cmocka_unit_test(samples_that_are_no_pictures_fail_with_a_reason),
     };
     open_root("loader");
     for (unsigned i = 0; i < MR_ARRAY_LEN(sets); i++)
