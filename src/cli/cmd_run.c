@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SERIES_WAIT_NS (300 * MR_NS_PER_MS) /* for the other ranks to write their last lines when a job broke */
 #define CHECKPOINTS_BY_TIME 100000u /* room on the board when nobody can say how many there will be */
 
 static const char *const computes[] = {"sleep", "spin", "gemm", NULL};
@@ -354,7 +355,20 @@ static int join_ranks(struct run *r, struct mr_error *err)
     if (rc < 0)
         return rc;
     r->board->ranks[r->comm->rank].pid = getpid();
-    return mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err);
+    if (!(rc = mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err)))
+        rc = mr_comm_bcast(r->comm, r->out, sizeof r->out, 0, err); /* its name may hold the second of the start */
+    bool over_mpi = strcmp(r->comm->ops->name, "mpi") == 0;
+    return rc || !over_mpi ? rc : mr_comm_agree(r->comm, mr_run_stream_open(r, &r->stream, err), err);
+}
+
+/* Five times a second, in a thread of its own. */
+static void tick(void *user)
+{
+    struct run *r = user;
+    if (r->stream)
+        mr_run_stream_tick(r->stream);
+    if (r->live)
+        mr_run_live_tick(r->live);
 }
 
 static int train(struct run *r, struct mr_error *err)
@@ -387,12 +401,17 @@ static int train(struct run *r, struct mr_error *err)
         .checkpoint_every_ns = o->checkpoint_every_ns,
         .max_ns = o->max_time_ns,
     };
-    if (r->comm->rank == 0 && (r->live = mr_run_live_create(r))) {
-        p.tick = mr_run_live_tick;
-        p.tick_user = r->live;
+    if (r->comm->rank == 0)
+        r->live = mr_run_live_create(r);
+    if (r->live || r->stream) {
+        p.tick = tick;
+        p.tick_user = r;
     }
     int rc = mr_bench_run(&p, err);
     mr_run_live_free(r->live);
+    r->live = NULL;
+    mr_run_stream_close(r->stream);
+    r->stream = NULL;
     return rc;
 }
 
@@ -411,7 +430,7 @@ static bool speaks(const struct run *r)
 
 /* ---- after ---- */
 
-static void compute_figures(struct run *r)
+void mr_run_compute_figures(struct run *r)
 {
     const struct mr_workload *w = r->w;
     struct mr_dlio_params p = {.batch_size = (uint32_t)w->reader.batch_size,
@@ -430,7 +449,7 @@ static void compute_figures(struct run *r)
 /* Prints even when the files cannot be written; the run's own error comes first, then theirs, then distrust. */
 static int tell(struct run *r, struct mr_error *err)
 {
-    compute_figures(r);
+    mr_run_compute_figures(r);
     mr_run_measure_trust(r);
     struct mr_error files;
     int rc = mr_run_write_results(r, &files);
@@ -474,7 +493,10 @@ static int run_ranks(struct run *r, struct mr_error *err)
         return rc;
     r->code = train(r, &r->why);
     r->end_wall_ns = mr_wall_ns();
-    if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
+    if (strcmp(r->comm->ops->name, "mpi") == 0 && r->code == MR_E_PEER && r->comm->rank == 0) {
+        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + SERIES_WAIT_NS, NULL);
+        mr_run_load_streams(r);
+    } else if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
         rc = mr_bench_collect(r->comm, r->board, err);
         if (rc < 0 && !r->code) {
             r->code = rc;

@@ -1,5 +1,5 @@
 /* Inside `millrace run`: what its files share. cmd_run.c decides, run_data.c provides the data set, run_live.c talks
- * while it runs, run_trust.c says how far the result can be trusted, run_result.c writes and run_text.c prints it,
+ * while it runs, run_stream.c saves what is measured under MPI, run_trust.c says how far the result can be trusted, run_result.c writes and run_text.c prints it,
  * run_search.c repeats runs, run_virtual.c predicts one. */
 #ifndef MR_CLI_RUN_INTERNAL_H
 #define MR_CLI_RUN_INTERNAL_H
@@ -51,6 +51,7 @@ struct run {
     int code; /* of the run; 0 or what made it incomplete */
     struct mr_error why;
     struct run_live *live;
+    struct run_stream *stream; /* MPI */
     bool made_data; /* the data set was generated for this run */
 };
 
@@ -69,6 +70,17 @@ struct run_live *mr_run_live_create(struct run *r);
 void mr_run_live_tick(void *live);
 void mr_run_live_free(struct run_live *l);
 
+/* run_stream.c: the series of MPI ranks, written while they run. */
+struct run_stream;
+int mr_run_stream_open(struct run *r, struct run_stream **out, struct mr_error *err);
+void mr_run_stream_tick(struct run_stream *st);
+void mr_run_stream_close(struct run_stream *st);
+void mr_run_load_streams(struct run *r);
+void mr_run_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n); /* with a header before number 0 */
+
+/* cmd_run.c: metrics of what the board holds. */
+void mr_run_compute_figures(struct run *r);
+
 /* run_trust.c */
 void mr_run_measure_trust(struct run *r);
 json_t *mr_run_trust_json(const struct run *r);
@@ -77,6 +89,7 @@ json_t *mr_run_environment_json(const struct run *r);
 /* run_result.c */
 json_t *mr_run_summary_json(const struct run *r);
 int mr_run_write_results(const struct run *r, struct mr_error *err);
+int mr_run_write_summary(const struct run *r, struct mr_error *err);
 
 /* run_text.c */
 void mr_run_print_summary(FILE *out, const struct run *r);

@@ -305,18 +305,7 @@ static int write_steps(const struct run *r, const struct mr_rank_series *s, stru
     FILE *f = begin(r, name, tmp, err);
     if (!f)
         return err ? err->code : -EIO;
-    fputs("epoch,phase,block,step,start_ns,end_ns,load_ns,copy_ns,compute_ns,compute_wall_ns,barrier_ns,checkpoint_ns,"
-          "samples,sample_bytes,read_bytes\n",
-          f);
-    for (size_t i = 0; i < s->n; i++) {
-        const struct mr_step *x = &s->steps[i];
-        fprintf(f,
-                "%u,%s,%u,%u,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                ",%" PRIu64 ",%u,%" PRIu64 ",%" PRIu64 "\n",
-                x->epoch, x->phase == MR_PHASE_TRAIN ? "train" : "eval", x->block, x->step, x->start_ns, x->end_ns,
-                x->load_ns, x->copy_ns, x->compute_ns, x->compute_wall_ns, x->barrier_ns, x->checkpoint_ns, x->samples,
-                x->sample_bytes, x->read_bytes);
-    }
+    mr_run_put_steps(f, s->steps, 0, s->n);
     return finish(r, f, name, tmp, err);
 }
 
@@ -354,6 +343,11 @@ static int write_json(const struct run *r, const char *name, json_t *value, stru
     return finish(r, f, name, tmp, err);
 }
 
+int mr_run_write_summary(const struct run *r, struct mr_error *err)
+{
+    return write_json(r, "summary.json", mr_run_summary_json(r), err);
+}
+
 int mr_run_write_results(const struct run *r, struct mr_error *err)
 {
     struct mr_store *s;
@@ -363,7 +357,7 @@ int mr_run_write_results(const struct run *r, struct mr_error *err)
     rc = mr_store_mkdirs(s, r->out, err);
     mr_store_close(s);
     if (rc >= 0)
-        rc = write_json(r, "summary.json", mr_run_summary_json(r), err); /* first: the most valuable */
+        rc = mr_run_write_summary(r, err); /* first: the most valuable */
     if (rc >= 0)
         rc = write_json(r, "config.json", mr_workload_to_json(r->w), err);
     for (uint32_t k = 0; rc >= 0 && k < r->board->world; k++)
