@@ -65,7 +65,8 @@ struct mr_loader_params {
     uint64_t memory_bytes;      /* limit on slabs and I/O buffers; 0 = what lookahead needs. Too small is an error with numbers */
     const char *policy;         /* "staging": read ahead in access order; "naive": read when asked, in the consumer's thread */
     enum mr_loader_io io;
-    unsigned queue_depth;       /* 0 = 32 */
+    unsigned queue_depth;       /* of all threads together; 0 = 32. Where look-ahead has too few rows for so many requests, up to
+                                   32 MiB of batches are added (within memory_bytes) */
     unsigned flags;
     uint64_t row_bytes;         /* bytes per row of a batch; a longer sample is an error. 0 = as large as each sample needs */
     uint64_t transfer_bytes;    /* split reads into pieces of at most this; 0 = one read per sample */

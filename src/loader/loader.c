@@ -16,6 +16,7 @@
 
 #define ROW_ALIGN 64u
 #define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
+#define QUEUE_ROOM (32 * MR_MIB)
 #define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
 
 void mr_loader_params_init(struct mr_loader_params *p)
@@ -138,6 +139,19 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
     return 0;
 }
 
+/* A queue stays full only if its requests find rows while the consumer holds a batch and the next one waits for its last rows. Where
+ * batches are small, the look-ahead has too few of them; what is lacking is added as long as it is little memory. */
+static unsigned slots_for_queue(const struct mr_loader *l, uint64_t slab_bytes)
+{
+    uint64_t batch = l->p.batch_size, want = (l->queue_depth + batch - 1) / batch + 2;
+    if (!l->queued || want <= l->n_slots)
+        return 0;
+    uint64_t room = QUEUE_ROOM, used = slab_bytes * l->n_slots;
+    if (l->p.memory_bytes)
+        room = MR_MIN(room, l->p.memory_bytes - MR_MIN(used, l->p.memory_bytes));
+    return (unsigned)MR_MIN(want - l->n_slots, room / slab_bytes);
+}
+
 static int alloc_slots(struct mr_loader *l, struct mr_error *err)
 {
     uint64_t slab_bytes;
@@ -145,6 +159,7 @@ static int alloc_slots(struct mr_loader *l, struct mr_error *err)
     if (rc < 0)
         return rc;
     l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
+    l->n_slots += slots_for_queue(l, slab_bytes);
     if (l->p.memory_bytes && slab_bytes * l->n_slots > l->p.memory_bytes) {
         mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu", l->n_slots,
                        l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots), (unsigned long long)l->p.memory_bytes);
@@ -184,6 +199,7 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
         return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others");
     }
     l->read_ahead = ops->prefetches;
+    l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;
     /* A queue pays where reads are cold: many requests in flight from few threads. */
     l->queued = l->read_ahead && (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
     return 0;

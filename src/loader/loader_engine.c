@@ -218,11 +218,10 @@ static void *engine_main(void *arg)
 
 int mr_engine_start(struct mr_loader *l, struct mr_error *err)
 {
-    unsigned depth = l->p.queue_depth ? l->p.queue_depth : 32;
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
         if (l->queued) {
-            int rc = mr_queue_reader_create(t, MR_MAX(1u, (depth + l->n_threads - 1) / l->n_threads), &t->queue, err);
+            int rc = mr_queue_reader_create(t, MR_MAX(1u, (l->queue_depth + l->n_threads - 1) / l->n_threads), &t->queue, err);
             if (rc)
                 return rc;
         }

@@ -55,6 +55,7 @@ struct mr_loader {
     struct mr_order *order;
     bool read_ahead;
     bool queued;           /* engine threads read through queues */
+    unsigned queue_depth;  /* of all threads together */
     bool packed;           /* rows of differing sizes one behind the other */
     uint64_t row_bytes;    /* stride when not packed */
     uint64_t row_room;     /* bytes offered to a sample whose size is not known beforehand */
