@@ -1069,6 +1069,54 @@ static int finish_times(struct job *j, struct mr_summary *s)
     return 0;
 }
 
+struct thread {
+    uint32_t node, pid, tid;
+    bool io, compute;
+};
+
+static int by_thread(const void *a, const void *b)
+{
+    const struct thread *x = a, *y = b;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+/* Threads are counted by machine, pid and tid: a process may have several images, by exec or because its page faults were watched. */
+static int count_threads(const struct job *j, struct mr_summary *s)
+{
+    struct thread *t = calloc((size_t)j->lanes + 1, sizeof(*t));
+    if (!t)
+        return -ENOMEM;
+    for (size_t i = 0; i < j->t->chunks; i++) {
+        const struct mr_trace_process *p = &j->t->process[j->t->chunk[i].process];
+        uint32_t l = j->lane_of[i];
+        if (!rank_wanted(j, p))
+            continue;
+        t[l] = (struct thread){.node = p->node, .pid = p->pid, .tid = j->t->chunk[i].tid};
+        for (unsigned k = 0; k < j->workers; k++) {
+            t[l].io |= j->worker[k].did_io[l] != 0;
+            t[l].compute |= j->worker[k].did_compute[l] != 0;
+        }
+    }
+    qsort(t, j->lanes, sizeof(*t), by_thread);
+    for (uint32_t i = 0; i < j->lanes; i++) {
+        bool next = i + 1 < j->lanes && by_thread(&t[i], &t[i + 1]) == 0;
+        if (next) { /* one thread: what it did is passed on */
+            t[i + 1].io |= t[i].io;
+            t[i + 1].compute |= t[i].compute;
+            continue;
+        }
+        s->threads++;
+        s->io_threads += t[i].io;
+        s->compute_threads += t[i].compute;
+    }
+    free(t);
+    return 0;
+}
+
 static int finish_all(struct job *j, struct mr_summary *s)
 {
     s->function = mr_arena_alloc(&s->arena, (j->functions + 1) * sizeof(*s->function));
@@ -1080,16 +1128,8 @@ static int finish_all(struct job *j, struct mr_summary *s)
     if (rc < 0)
         return rc;
     qsort(s->function, s->functions, sizeof(*s->function), by_time);
-    for (uint32_t l = 0; l < j->lanes; l++) {
-        bool io = false, compute = false;
-        for (unsigned k = 0; k < j->workers; k++) {
-            io |= j->worker[k].did_io[l];
-            compute |= j->worker[k].did_compute[l];
-        }
-        s->io_threads += io;
-        s->compute_threads += compute;
-    }
-    s->threads = j->lanes;
+    if (count_threads(j, s) < 0)
+        return -ENOMEM;
     s->lost = j->t->lost;
     s->skipped_bytes = j->t->skipped_bytes;
     s->skipped_lines = j->t->skipped_lines;

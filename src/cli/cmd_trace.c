@@ -1,12 +1,14 @@
 /* `millrace trace`: runs a program with the preload library and drains its rings beside it. The program's standard
  * streams, exit status and signals are its own; ours is one line on stderr at the end. */
 #include "cli/commands.h"
+#include "cli/cmd_trace_faults.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "event/collect.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ struct trace_options {
     struct mr_strings include, exclude, groups, program;
     uint64_t max_size, linger;
     int64_t signal, sample;
-    bool start, python, strays;
+    bool start, python, strays, mmap;
 };
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct trace_options, name)
@@ -52,6 +54,9 @@ static const struct mr_option trace_options[] = {
     {FIELD(strays), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also records system calls that are made by instruction, outside the C library (inline assembler, Go, other run-time systems). "
             "They cost some microseconds each, all other calls some ten nanoseconds. Needs Linux 5.11 on x86-64."},
+    {FIELD(mmap), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Also records page faults on mapped files, by the kernel's perf events: which page was touched, when, and whether it had to be read. "
+            "Also sees statically linked programs."},
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
      .doc = "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
     {.key = "program", .type = MR_OPT_STRINGS, .offset = offsetof(struct trace_options, program), .def = "",
@@ -192,8 +197,12 @@ static void set_environment(const struct trace_options *o, const char *library, 
     }
 }
 
-static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, struct mr_arena *a)
+static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, struct mr_arena *a)
 {
+    char byte;
+    while (read(go, &byte, 1) < 0 && errno == EINTR) {
+    }
+    close(go);
     char **argv = mr_arena_alloc(a, (o->program.n + 1) * sizeof(*argv));
     for (unsigned i = 0; argv && i < o->program.n; i++)
         argv[i] = (char *)o->program.item[i];
@@ -214,7 +223,7 @@ static void nap(unsigned idle)
 }
 
 /* Drains until the program has ended and, within the linger time, its descendants. */
-static int drain(struct mr_collector *c, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
+static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
 {
     bool ended = false, forwarded = false, busy, failed = false;
     uint64_t end_ns = 0;
@@ -230,6 +239,8 @@ static int drain(struct mr_collector *c, pid_t child, uint64_t linger_ns, const 
             kill(child, SIGTERM);
             forwarded = true;
         }
+        if (faults)
+            mr_faults_poll(faults);
         if (!failed && (rc = mr_collector_poll(c, &busy, err)) < 0) {
             fprintf(stderr, "millrace: %s; tracing ends, the program goes on\n", err->message);
             failed = true;
@@ -256,9 +267,54 @@ static void talk(const char *out, const struct mr_collect_stats *s, const char *
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
     if (!s->processes)
-        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, or changes its user (setuid)");
+        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, or changes its user (setuid)%s",
+               s->events ? "; only its page faults were seen" : "");
     if (s->running)
         mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, out, spool);
+}
+
+/* Page faults are an extra: where they cannot be had, one line says so. */
+static struct mr_faults *watch_faults(const struct trace_options *o, pid_t child, const char *spool)
+{
+    const struct mr_faults_options opt = {.spool = spool, .include = &o->include, .exclude = &o->exclude};
+    struct mr_faults *f = NULL;
+    struct mr_error err;
+    char paranoid[16] = "unknown";
+    int rc = o->mmap ? mr_faults_open(child, &opt, &f, &err) : 0;
+    if (rc == 0)
+        return f;
+    if (rc != -EACCES && rc != -EPERM) {
+        mr_log(MR_LOG_WARN, "page faults are not recorded: %s", err.message);
+        return NULL;
+    }
+    FILE *p = fopen("/proc/sys/kernel/perf_event_paranoid", "re");
+    if (p) {
+        if (fgets(paranoid, sizeof(paranoid), p))
+            paranoid[strcspn(paranoid, "\n")] = 0;
+        fclose(p);
+    }
+    mr_log(MR_LOG_WARN, "page faults are not recorded: %s (kernel.perf_event_paranoid is %s; 2 or less is needed)", err.message, paranoid);
+    return NULL;
+}
+
+/* Forks the program; it waits until we let it go. */
+static pid_t start_program(const struct trace_options *o, const char *library, const char *spool, struct mr_arena *a, struct mr_faults **faults,
+                           struct mr_error *err)
+{
+    int go[2];
+    if (pipe2(go, O_CLOEXEC) < 0)
+        return mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        run_program(o, library, spool, go[0], a);
+    }
+    int rc = child < 0 ? mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]) : 0;
+    close(go[0]);
+    if (child > 0)
+        *faults = watch_faults(o, child, spool);
+    close(go[1]);
+    return rc ? rc : child;
 }
 
 static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
@@ -266,7 +322,9 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     const struct trace_options *o = ctx->options;
     char library[PATH_MAX], spool[PATH_MAX], link[PATH_MAX];
     struct mr_collector *c = NULL;
+    struct mr_faults *faults = NULL;
     struct mr_collect_stats stats = {0};
+    uint64_t lost = 0;
     int status = 0;
     if (!o->program.n) {
         mr_error_plain(err, MR_E_USAGE, "no program given");
@@ -288,18 +346,17 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         unlink(link);
         return rc;
     }
-    pid_t child = fork();
-    if (child == 0)
-        run_program(o, library, spool, ctx->arena);
-    if (child < 0)
-        rc = mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]);
+    pid_t child = start_program(o, library, spool, ctx->arena, &faults, err);
+    rc = child < 0 ? child : drain(c, faults, child, o->linger, ctx->stop, &status, err);
     struct mr_error second;
-    rc = rc ? rc : drain(c, child, o->linger, ctx->stop, &status, err);
+    int watched = mr_faults_close(faults, &lost, rc ? &second : err);
+    rc = rc ? rc : watched;
     int closed = mr_collector_close(c, &stats, rc ? &second : err);
+    stats.lost += lost;
     if (access(spool, F_OK) != 0)
         unlink(link);
     if (child < 0 || (rc == 0 && closed < 0))
-        return child < 0 ? rc : closed;
+        return child < 0 ? child : closed;
     talk(o->out, &stats, spool);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

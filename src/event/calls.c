@@ -7,7 +7,7 @@
 static const struct mr_call_info infos[MR_CALL_COUNT] = {
     [MR_CALL_none] = {.name = "unknown", .layer = MR_LAYER_POSIX, .kind = MR_EV_HANDLE},
 #define MR_CALL_ROW(n, l, k)                                                                                         \
-    [MR_CALL_##n] = {.name = #n + (MR_LAYER_##l == MR_LAYER_SYSCALL ? 4 : 0), .layer = MR_LAYER_##l, .kind = MR_EV_##k},
+    [MR_CALL_##n] = {.name = &#n[MR_LAYER_##l == MR_LAYER_SYSCALL ? 4 : 0], .layer = MR_LAYER_##l, .kind = MR_EV_##k},
     MR_CALLS(MR_CALL_ROW)
 #undef MR_CALL_ROW
 };
