@@ -399,9 +399,11 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     mr_store_close(store);
     bool speaks = c->rank == 0;
     mr_comm_close(c);
+    if (r == MR_E_PEER)
+        mr_error_hint(err, "what is finished stays: run the same command again");
     if (speaks)
         return r < 0 ? r : report(o, splits, n, err);
-    if (r != MR_E_PEER && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
+    if ((r != MR_E_PEER || o->ranks > 1) && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
         r = MR_E_INTERNAL;
     return r;
 }

@@ -60,6 +60,8 @@ static void bad_file(void *user, const char *path, const struct mr_error *why)
     char name[4 * MR_NAME_MAX];
     json_t *list = user;
     fprintf(stderr, "millrace: broken file '%s': %s\n", mr_name_escape(path, name, sizeof name), why->message);
+    if (why->hint[0])
+        fprintf(stderr, "  hint: %s\n", why->hint);
     json_array_append_new(
         list, json_pack("{s:o, s:o}", "path", mr_cli_name_json(path), "error", mr_cli_name_json(why->message)));
 }

@@ -3,6 +3,8 @@
  *
  * Signals: the first SIGINT or SIGTERM sets the stop flag, and the command returns MR_E_INTERRUPTED when it has cleaned
  * up; a second SIGINT ends the process at once. SIGPIPE sets the flag, too, so that `millrace order | head` ends.
+ * SIGXFSZ does nothing: the write that went over the limit (ulimit -f) fails, and its error tells where. They are handled, not
+ * ignored, since programs that we start would inherit that.
  * Standard output is checked at the end: a result that could not be written is an error. */
 #include "cli/commands.h"
 #include "cli/globals.h"
@@ -28,6 +30,11 @@ static void on_signal(int number)
     atomic_store(&stop_requested, true);
 }
 
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
 static void install_signals(void)
 {
     struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -35,6 +42,8 @@ static void install_signals(void)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGPIPE, &sa, NULL);
+    sa.sa_handler = do_nothing;
+    sigaction(SIGXFSZ, &sa, NULL);
 }
 
 static void log_to_stderr(void *user, enum mr_log_level level, const char *text)

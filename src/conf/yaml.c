@@ -48,8 +48,14 @@ static int next_event(struct loader *l, yaml_event_t *e)
     const char *problem = p->problem ? p->problem : "unreadable";
     unsigned line = (unsigned)(p->problem_mark.line + 1);
     bool tab = strstr(problem, "character that cannot start any token") != NULL;
-    mr_error_plain(l->err, MR_E_CONFIG, "not valid YAML: %.200s%s", problem,
-                   p->error == YAML_READER_ERROR ? " (the file must be UTF-8)" : tab ? " (a tab?)" : "");
+    if (p->error == YAML_READER_ERROR) { /* not even text: a bad file, not a wrong setting */
+        mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: %.200s at offset %zu (want UTF-8, have byte 0x%02x)", problem,
+                       p->problem_offset, (unsigned)p->problem_value & 0xff);
+        mr_error_context(l->err, "in %s:%u", l->name, line);
+        mr_error_hint(l->err, "write the file as UTF-8: 'iconv -f LATIN1 -t UTF-8'");
+        return MR_E_FORMAT;
+    }
+    mr_error_plain(l->err, MR_E_CONFIG, "not valid YAML: %.200s%s", problem, tab ? " (a tab?)" : "");
     mr_error_context(l->err, "in %s:%u", l->name, line);
     return MR_E_CONFIG;
 }
@@ -101,7 +107,7 @@ static int use_alias(struct loader *l, const yaml_event_t *e, struct mr_yaml_nod
         if (strcmp(a->name, name) != 0)
             continue;
         if (!a->node)
-            return fail(l, MR_E_CONFIG, line, "an anchor contains itself:", name);
+            return fail(l, MR_E_FORMAT, line, "an anchor contains itself:", name);
         int rc = count(l, a->node->weight, line);
         if (!rc)
             *out = a->node;

@@ -54,7 +54,7 @@ enum {
 };
 
 /* The checksum counts its own field as blanks. Old writers summed signed bytes. */
-static bool checksum_fits(const uint8_t h[BLOCK])
+static bool checksum_fits(const uint8_t h[BLOCK], unsigned *want_out, unsigned *have_out)
 {
     unsigned sum = 0, want = 0;
     int signed_sum = 0;
@@ -68,6 +68,8 @@ static bool checksum_fits(const uint8_t h[BLOCK])
         i++;
     for (; i < SUM_AT + SUM_LEN && h[i] >= '0' && h[i] <= '7'; i++)
         want = want * 8 + (h[i] - '0');
+    *want_out = want;
+    *have_out = sum;
     return want == sum || (int)want == signed_sum;
 }
 
@@ -529,8 +531,10 @@ static int scan_member(struct tar_scan *t, const uint8_t *h)
     uint64_t at = t->at, size = 0;
     char type = (char)h[TYPE_AT];
     bool extended = type == 'x' || type == 'g' || type == 'L' || type == 'K';
-    if (!checksum_fits(h)) {
-        mr_error_plain(t->err, MR_E_CORRUPT, "header at offset %llu of '%s': checksum differs", (ull)at, t->in.path);
+    unsigned want, have;
+    if (!checksum_fits(h, &want, &have)) {
+        mr_error_plain(t->err, MR_E_CORRUPT, "header at offset %llu of '%s': checksum differs (want %u, have %u)", (ull)at,
+                       t->in.path, want, have);
         return mr_error_hint(t->err, "the file is damaged there or is no tar archive");
     }
     bool sized = parse_size(h + SIZE_AT, &size);

@@ -44,4 +44,8 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=3m,nr_inodes=200 none small 2>/d
 else
     echo "note: small file system not tested: cannot mount a tmpfs here"
 fi
+# A limit on the size of files is an error like a full disk, not the end of the process; then the same command continues.
+(ulimit -f 400 && expect 5 "$MILLRACE" gen limited --files 2 --size 1MiB --format npy)
+grep -q 'File too large' err && grep -q 'limited/train' err || { cat err; fail "a limit on file sizes"; }
+expect 0 "$MILLRACE" gen limited --files 2 --size 1MiB --format npy
 echo passed

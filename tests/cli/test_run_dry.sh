@@ -53,7 +53,7 @@ bad 2 "in $tmp/f.yaml:3" "$tmp/f.yaml"
 printf 'reader:\n\tbatch_size: 2\n' >"$tmp/f.yaml"
 bad 2 "a tab" "$tmp/f.yaml"
 printf 'reader: {batch_size: "\xff"}\n' >"$tmp/f.yaml"
-bad 2 "UTF-8" "$tmp/f.yaml"
+bad 4 "UTF-8" "$tmp/f.yaml"
 { echo 'a: &a [x, x, x, x, x, x, x, x, x, x]'; p=a
   for n in b c d e f g h; do echo "$n: &$n [*$p, *$p, *$p, *$p, *$p, *$p, *$p, *$p, *$p, *$p]"; p=$n; done; } >"$tmp/f.yaml"
 bad 4 "too many nodes" "$tmp/f.yaml"

@@ -54,9 +54,9 @@ static void bad_documents_are_refused_with_their_line(void **state)
     (void)state;
     expect("a: 1\nb: 2\na: 3\n", MR_E_CONFIG, "duplicate key 'a'", "f.yaml:3");
     expect("a:\n\tb: 1\n", MR_E_CONFIG, "tab", "f.yaml:2");
-    expect("a: \xff\xfe\n", MR_E_CONFIG, "UTF-8", "f.yaml:");
+    expect("a: \xff\xfe\n", MR_E_FORMAT, "UTF-8", "f.yaml:");
     expect("a: [1, 2\n", MR_E_CONFIG, "not valid YAML", "f.yaml:");
-    expect("a: &x\n  b: *x\n", MR_E_CONFIG, "contains itself", "f.yaml:2");
+    expect("a: &x\n  b: *x\n", MR_E_FORMAT, "contains itself", "f.yaml:2");
     expect("a: *nope\n", MR_E_CONFIG, "unknown anchor 'nope'", "f.yaml:1");
     expect("--- {a: 1}\n--- {b: 2}\n", MR_E_CONFIG, "more than one document", "f.yaml:2");
     expect("? [1, 2]\n: x\n", MR_E_CONFIG, "a key must be a word", "f.yaml:1");
