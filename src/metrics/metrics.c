@@ -208,13 +208,18 @@ static void compute_split(const struct mr_rank_series *series, size_t n, struct 
 
 /* ---- totals, stalls ---- */
 
-/* Time rank 0 spent in evaluation between training steps. */
-static double eval_between_ns(const struct mr_rank_series *r, uint64_t train_last)
+/* Time this rank spent in evaluation between training steps. What follows its last training step is outside the window,
+ * even where another rank is still training when it begins. */
+static double eval_between_ns(const struct mr_rank_series *r)
 {
-    double ns = 0;
+    double ns = 0, pending = 0;
     for (size_t i = 0; i < r->n; i++)
-        if (r->steps[i].phase == MR_PHASE_EVAL && r->steps[i].start_ns < train_last)
-            ns += wall_ns(&r->steps[i]) + (double)r->steps[i].checkpoint_ns;
+        if (r->steps[i].phase == MR_PHASE_EVAL) {
+            pending += wall_ns(&r->steps[i]) + (double)r->steps[i].checkpoint_ns;
+        } else {
+            ns += pending;
+            pending = 0;
+        }
     return ns;
 }
 
@@ -243,7 +248,7 @@ static void compute_totals(const struct mr_rank_series *series, size_t n, struct
     m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
     /* The rate of training: time in evaluation does not count, time in checkpoints does. */
     double train_s = train_last > train_first
-                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0], train_last)) / 1e9
+                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0])) / 1e9
                          : 0;
     m->samples_per_s = ratio((double)m->samples, train_s);
     m->sample_bytes_per_s = ratio((double)m->sample_bytes, train_s);

@@ -51,12 +51,13 @@ for i in $(seq $rounds); do
         "$MILLRACE" recover "$dir/alone" >/dev/null
         trace=$dir/alone ;;
     esac
-    [ -e "$dir/data.progress" ] || continue
+    [ "$(stat -c %s "$dir/data.progress" 2>/dev/null || echo 0)" -ge 8 ] || continue # killed before it began
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$trace"
     python3 - "$dir/t.csv" "$dir/data.progress" <<'P'
 import csv, struct, sys
 reads = sum(1 for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread")
-done = struct.unpack("<Q", open(sys.argv[2], "rb").read(8))[0]
+counter = open(sys.argv[2], "rb").read(8)
+done = struct.unpack("<Q", counter)[0] if len(counter) == 8 else 0  # killed before the counter had its size
 # The counter is stored after the read returns: the trace may hold one more.
 assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
 P

@@ -120,7 +120,7 @@ def check_training(r):
     r.near(m["steps"], len(r.flat), "steps")
     last = max(x["end_ns"] + x["checkpoint_ns"] for x in r.flat)
     window = last - min(x["start_ns"] for x in r.flat)
-    window -= sum(wall(x) + x["checkpoint_ns"] for x in r.eval[0] if x["start_ns"] < last)
+    window -= sum(wall(x) + x["checkpoint_ns"] for x in r.eval[0] if x["start_ns"] < max(y["start_ns"] for y in r.train[0]))
     for key in ("samples", "sample_bytes", "read_bytes"):
         r.near(m[key + "_per_s"], m[key] / (window / 1e9), key + " per second")
     check_quantiles(r, m["stall_per_step_s"], [x["load_ns"] / 1e9 for x in r.flat], "stall")
