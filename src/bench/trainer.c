@@ -38,6 +38,8 @@ struct trainer {
     uint64_t n_files;
     void *device; /* where batches are copied to, and how much room there is */
     uint64_t device_bytes;
+    double *gradients; /* train.allreduce_bytes of them, or NULL */
+    uint64_t n_gradients;
     uint64_t origin_ns, last_save_ns;
     uint64_t total_steps, trained; /* to do, done */
     bool ended;                    /* by a stop, a time limit or the number of steps */
@@ -367,7 +369,22 @@ static int work(struct trainer *t, struct feed *f, const struct mr_dist *time, u
     return rc < 0 ? rc : 0;
 }
 
-/* One step with its barrier and, if due, its checkpoint. */
+/* As many bytes as the model has gradients, summed over the ranks. All of them are 0 but the first, which counts the
+ * ranks: that they all took part is checked. */
+static int reduce(struct trainer *t, struct mr_error *err)
+{
+    if (!t->n_gradients)
+        return 0;
+    enter(t, MR_BENCH_REDUCE);
+    t->gradients[0] = 1;
+    int rc = mr_comm_allreduce_f64(t->comm, t->gradients, t->n_gradients, MR_COMM_SUM, err);
+    if (!rc && t->gradients[0] != (double)t->comm->world)
+        rc = mr_error_plain(err, MR_E_INTERNAL, "the sum over %u ranks counts %g", t->comm->world, t->gradients[0]);
+    return rc;
+}
+
+/* One step with its barrier and, if due, its checkpoint. The gradients are summed after the ranks have agreed to go on:
+ * a rank that failed must not be waited for there. */
 static int step(struct trainer *t, struct feed *f, struct mr_step *s, const struct mr_dist *time, uint64_t counter,
                 struct verdict *v, struct mr_error *err)
 {
@@ -376,9 +393,12 @@ static int step(struct trainer *t, struct feed *f, struct mr_step *s, const stru
     uint64_t before = since_start(t);
     enter(t, MR_BENCH_BARRIER);
     int rc = meet(t, mine, training && save_after_step(t), v, err);
+    bool whole = !mine && !rc && !v->stop && !v->failed;
+    if (whole && training)
+        rc = reduce(t, err);
     s->end_ns = since_start(t);
     s->barrier_ns = s->end_ns - before;
-    bool whole = !mine && !rc && !v->stop && !v->failed;
+    whole = whole && !rc;
     if (whole && training && v->save) {
         rc = save(t, t->trained + 1, err);
         s->checkpoint_ns = since_start(t) - s->end_ns;
@@ -514,11 +534,100 @@ static int open_saver(struct trainer *t, struct mr_error *err)
     return rc ? rc : mr_checkpointer_open(&p, &t->saver, err);
 }
 
+/* Opening reads the manifest (and with read_type memory everything), from storage that may hang. So that a stop is heard,
+ * it runs in a thread of its own and is left behind when it does not come back soon after one; what it may still touch
+ * then stays allocated until the process ends. A feed that all ranks open together is opened here: it needs the thread of
+ * the collectives. */
+struct opener {
+    struct mr_bench_params p;
+    bool eval;
+    struct feed *feed;
+    struct mr_error err;
+    int rc;
+    atomic_bool done;
+};
+
+static void *open_one(void *arg)
+{
+    struct opener *o = arg;
+    o->rc = mr_feed_open(&o->p, o->eval, &o->feed, &o->err);
+    atomic_store(&o->done, true);
+    return NULL;
+}
+
+static bool wait_for_opener(struct trainer *t, struct opener *o)
+{
+    uint64_t stopped_ns = 0, nap = 20 * MR_NS_PER_US;
+    while (!atomic_load(&o->done)) {
+        uint64_t now = mr_now_ns();
+        if (t->p->stop && atomic_load(t->p->stop))
+            atomic_store(&t->board->stop, 1);
+        if (atomic_load(&t->board->stop) && !stopped_ns)
+            stopped_ns = now;
+        if (stopped_ns && now - stopped_ns > LEAVE_NS)
+            return false;
+        mr_clock_sleep_until(mr_clock_real(), now + nap, NULL);
+        nap = MR_MIN(2 * nap, MR_NS_PER_MS);
+    }
+    return true;
+}
+
+static int open_feed(struct trainer *t, bool eval, struct feed **out, struct mr_error *err)
+{
+    if (!eval && mr_share_wanted(t->p))
+        return mr_feed_open(t->p, eval, out, err);
+    struct opener *o = calloc(1, sizeof(*o));
+    pthread_t id;
+    if (!o)
+        return mr_error_set(err, -ENOMEM, "cannot open the data set");
+    o->p = *t->p;
+    o->eval = eval;
+    if (t->p->workload->reader.read_type != MR_READ_MEMORY)
+        enter(t, MR_BENCH_OPEN);
+    int rc = pthread_create(&id, NULL, open_one, o);
+    if (rc) {
+        free(o);
+        return mr_error_set(err, -rc, "cannot open the data set");
+    }
+    if (!wait_for_opener(t, o)) {
+        t->board->in_use = true;
+        pthread_detach(id);
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while opening the data set");
+    }
+    pthread_join(id, NULL);
+    rc = o->rc;
+    if (rc)
+        *err = o->err;
+    else
+        *out = o->feed;
+    free(o);
+    return rc;
+}
+
+static int open_gradients(struct trainer *t, struct mr_error *err)
+{
+    t->n_gradients = (t->p->workload->train.allreduce_bytes + sizeof(double) - 1) / sizeof(double);
+    if (!t->n_gradients || !t->p->workload->workflow.train)
+        return 0;
+    t->gradients = calloc(t->n_gradients, sizeof(*t->gradients));
+    if (t->gradients)
+        return 0;
+    mr_error_set(err, -ENOMEM, "no memory for %llu bytes of gradients",
+                 (unsigned long long)t->p->workload->train.allreduce_bytes);
+    return mr_error_hint(err, "lower train.allreduce_bytes"), -ENOMEM;
+}
+
+static int open_parts(struct trainer *t, struct mr_error *err)
+{
+    int rc = open_gradients(t, err);
+    return rc ? rc : open_saver(t, err);
+}
+
 static int open_all(struct trainer *t, struct mr_error *err)
 {
     const struct mr_workload *w = t->p->workload;
     bool reads = w->workflow.train && w->dataset.format != MR_CF_SYNTHETIC;
-    int rc = mr_comm_agree(t->comm, open_saver(t, err), err);
+    int rc = mr_comm_agree(t->comm, open_parts(t, err), err);
     if (!rc && reads)
         rc = prepare_cache(t, false, err);
     if (rc || !w->workflow.train)
@@ -526,14 +635,14 @@ static int open_all(struct trainer *t, struct mr_error *err)
     uint64_t start = mr_now_ns();
     if (w->reader.read_type == MR_READ_MEMORY)
         enter(t, MR_BENCH_PRELOAD);
-    rc = mr_feed_open(t->p, false, &t->train, err);
+    rc = open_feed(t, false, &t->train, err);
     if (w->reader.read_type == MR_READ_MEMORY)
         t->me->preload_s = (double)(mr_now_ns() - start) / 1e9;
     if (!mr_share_wanted(t->p)) /* what is opened together was agreed on */
         rc = mr_comm_agree(t->comm, rc, err);
     if (rc || !w->workflow.evaluation || !t->p->plan->eval_samples)
         return rc;
-    return mr_comm_agree(t->comm, mr_feed_open(t->p, true, &t->eval, err), err);
+    return mr_comm_agree(t->comm, open_feed(t, true, &t->eval, err), err);
 }
 
 /* Closing a loader waits for its threads, and a thread that reads from storage that hangs may never come back. After a
@@ -591,6 +700,7 @@ static void close_all(struct trainer *t, bool broken)
     mr_checkpointer_close(t->saver);
     free(t->files);
     free(t->device);
+    free(t->gradients);
     if (getrusage(RUSAGE_SELF, &use) == 0)
         t->me->peak_rss_bytes = (uint64_t)use.ru_maxrss * 1024;
     enter(t, MR_BENCH_DONE);

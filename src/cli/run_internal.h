@@ -16,7 +16,7 @@ struct run_options {
     bool find_max, is_virtual, ceiling;
     int compute, cache, io; /* enums of bench.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last, max_ranks;
-    uint64_t checkpoint_every_ns, max_time_ns;
+    uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
 };
 
 /* How far a result can be trusted. Shares are -1 when they could not be measured. */

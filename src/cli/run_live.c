@@ -1,5 +1,5 @@
 /* What a run says while it runs: on a terminal one line rewritten five times a second, elsewhere a line every ten
- * seconds. When no rank has finished a step for 30 s, it says what every rank waits for. Reads the board only. */
+ * seconds. When no rank has finished a step for --stall-after (30 s), it says what every rank waits for. Reads the board only. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define LINE_EVERY_NS (10 * MR_NS_PER_S)
-#define STALL_NS (30 * MR_NS_PER_S)
 
 struct run_live {
     struct run *run;
@@ -68,9 +67,9 @@ static void watch_progress(struct run_live *l, uint64_t now)
         l->seen_steps = steps;
         l->seen_checkpoints = checkpoints;
         l->moved_ns = now;
-    } else if (now - l->moved_ns >= STALL_NS) {
+    } else if (now - l->moved_ns >= l->run->opt->stall_after_ns) {
         say_waiting(l, now);
-        l->moved_ns = now; /* again in 30 s */
+        l->moved_ns = now; /* and again after as long */
         l->drawn = false;
     }
 }
