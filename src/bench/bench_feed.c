@@ -4,7 +4,8 @@
  *   prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in
  * parallel) shuffle keys     mr_workload_order_name; the window of order buffer is shuffle_size transfer_size    reads
  * are split into pieces of it odirect          bypasses the page cache preprocess_time  spent in the engine threads
- * after decoding, on the CPU unless asked to sleep record_length_bytes_resize   bytes of each sample that go to the
+ * after decoding, on the CPU unless asked to sleep preprocess.*     real preprocessing, before that
+ * record_length_bytes_resize   bytes of each sample that go to the
  * trainer */
 #include "bench/bench_feed.h"
 #include "base/clock.h"
@@ -43,6 +44,7 @@ struct feed {
     struct mr_loader *loader;
     struct memory_set *memory;
     struct transform transform;
+    struct mr_preprocess_params preprocess;
     struct mr_pattern *pattern;
     struct mr_dataset *set; /* pattern: where samples lie */
     struct mr_store *pattern_store;
@@ -114,7 +116,10 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     out->policy = out->threads == 0 ? "naive" : "staging";
     out->lookahead = look_ahead(p);
     out->io = p->io;
-    out->flags = p->loader_flags | (w->reader.odirect ? MR_LOADER_DIRECT : 0);
+    out->flags = p->loader_flags | (w->reader.odirect ? MR_LOADER_DIRECT : 0) | MR_LOADER_IN_PLACE;
+    /* Across the border of epochs, unless the page cache changes there. Evaluations come when they come. */
+    if (!eval && !(p->cache_each_epoch && p->cache != MR_CACHE_ASIS) && p->plan->steps_per_epoch)
+        out->last_epoch = (MR_MAX(p->plan->total_steps, 1u) - 1) / p->plan->steps_per_epoch;
     out->transfer_bytes = w->reader.transfer_size;
 }
 
@@ -230,6 +235,7 @@ static int memory_open(struct feed *f, const struct mr_loader_params *lp, struct
         return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
     all.order = (struct mr_order_params){.mode = MR_ORDER_SEQUENTIAL, .world = 1};
     all.drop_last_batch = false;
+    all.last_epoch = 0;
     all.lookahead = MR_MAX(all.lookahead, 1u);
     int rc = mr_loader_open(&all, &f->loader, err);
     if (!rc)
@@ -376,13 +382,18 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
                                       .stop = &p->board->stop};
     if (unit != MR_UNIT_SAMPLE)
         return pattern_open(f, p, &lp, io, err);
+    int rc = mr_bench_preprocess_params(w, eval, p->seed, &f->preprocess, err);
+    if (rc < 0)
+        return rc;
+    if (rc > 0)
+        lp.preprocess = &f->preprocess;
     if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
         lp.transform = preprocess;
         lp.transform_user = &f->transform;
     }
     if (w->reader.read_type == MR_READ_MEMORY && !eval)
         return memory_open(f, &lp, err);
-    int rc = mr_loader_open(&lp, &f->loader, err);
+    rc = mr_loader_open(&lp, &f->loader, err);
     if (!rc)
         f->n_batches = mr_loader_batches_per_epoch(f->loader);
     return rc;

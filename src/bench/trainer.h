@@ -129,6 +129,10 @@ int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan 
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err);
 /* The loader's parameters that follow from a workload; strings are borrowed. */
 void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out);
+/* What reader.preprocess asks for: 1 and the parameters, 0 when nothing, MR_E_CONFIG for what makes no sense. An evaluation draws
+ * nothing at random: crops come from the middle, parts of random size are the whole picture, nothing is flipped. */
+int mr_bench_preprocess_params(const struct mr_workload *w, bool eval, uint64_t seed, struct mr_preprocess_params *out,
+                               struct mr_error *err);
 /* Makes this rank's share of a data set's files cold or warm, and measures how much of them is outside the page cache.
  */
 int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t rank, uint32_t world,

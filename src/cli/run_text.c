@@ -45,8 +45,8 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
         snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads",
                  100 * l.read / all);
     else
-        snprintf(text, cap, "decoding: %.0f %% of the reading threads' time goes to decoding and preprocessing",
-                 100 * (l.decode + l.transform) / all);
+        snprintf(text, cap, "%s: %.0f %% of the reading threads' time goes to decoding and preprocessing",
+                 l.transform > l.decode ? "preprocessing" : "decoding", 100 * (l.decode + l.transform) / all);
     return text;
 }
 
@@ -142,6 +142,11 @@ static void print_rates(FILE *f, const struct run *r)
             "%.1f %%\n",
             100 * m->split.compute, 100 * m->split.data, 100 * m->split.checkpoint, 100 * m->split.barrier,
             100 * m->split.copy, 100 * m->split.other);
+    struct loaders l = add_up(r);
+    double all = l.read + l.decode + l.transform + l.idle;
+    if (all > 0)
+        fprintf(f, "  readers       read %.1f %%, decode %.1f %%, preprocess %.1f %%, idle %.1f %% of the reading threads' time\n",
+                100 * l.read / all, 100 * l.decode / all, 100 * l.transform / all, 100 * l.idle / all);
     if (isfinite(m->demand_bytes_per_s) && m->demand_bytes_per_s > 0) {
         fprintf(f, "  demand        %s", mr_human_rate(m->demand_bytes_per_s, a));
         if (isfinite(m->supply_bytes_per_s))

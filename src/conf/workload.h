@@ -105,6 +105,14 @@ struct mr_conf_reader {
     int order; /* enum mr_conf_order */
     bool drop_last;
 };
+enum mr_conf_crop { MR_CONF_CROP_NONE, MR_CONF_CROP_CENTER, MR_CONF_CROP_RANDOM, MR_CONF_CROP_RANDOM_RESIZED };
+struct mr_conf_preprocess {
+    int crop; /* enum mr_conf_crop */
+    struct mr_dims crop_size, size; /* height, width */
+    double scale_min, scale_max, ratio_min, ratio_max, flip;
+    int dtype, layout; /* uint8 float32; hwc chw */
+    struct mr_strings mean, stdev; /* one number per channel */
+};
 struct mr_conf_train {
     int64_t epochs;
     struct mr_dist computation_time;
@@ -211,6 +219,7 @@ struct mr_workload {
     struct mr_conf_hdf5 hdf5;
     struct mr_conf_parquet parquet;
     struct mr_conf_reader reader;
+    struct mr_conf_preprocess preprocess;
     struct mr_conf_train train;
     struct mr_conf_evaluation evaluation;
     struct mr_conf_checkpoint checkpoint;

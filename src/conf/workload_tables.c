@@ -27,6 +27,10 @@ static const char *const storages[] = {"local_fs", "s3", "aistore", NULL};
 static const char *const units[] = {"sample", "file", "record", "none", NULL};
 static const char *const profilers[] = {"iostat", "none", "darshan", "tensorboard", NULL};
 
+static const char *const crops[] = {"none", "center", "random", "random_resized", NULL};
+static const char *const preprocess_dtypes[] = {"uint8", "float32", NULL};
+static const char *const layouts[] = {"hwc", "chw", NULL};
+
 static const struct mr_option top_rows[] = {
     OPT(mr_conf_top, framework, ENUM, "tensorflow", .choices = frameworks, .flags = MR_OPTF_NO_EFFECT,
         .doc = "Framework the job is written in. A label here: one reader and one checkpoint writer serve all."),
@@ -194,6 +198,29 @@ static const struct mr_option reader_rows[] = {
 };
 TABLE(reader, "reader", mr_conf_reader, "How samples are read (also written data_reader)");
 
+static const struct mr_option preprocess_rows[] = {
+    OPT(mr_conf_preprocess, crop, ENUM, "none", .choices = crops,
+        .doc = "Part of the picture that is taken: all, crop_size from the middle or from anywhere, or a random part that is then resized "
+               "to size."),
+    OPT(mr_conf_preprocess, crop_size, DIMS, "[]", .doc = "Height and width of the part for center and random.", .example = "[224, 224]"),
+    OPT(mr_conf_preprocess, scale_min, DOUBLE, "0.08", .min = 0.000001, .max = 1, .doc = "random_resized: smallest share of the area."),
+    OPT(mr_conf_preprocess, scale_max, DOUBLE, "1", .min = 0.000001, .max = 1, .doc = "random_resized: largest share of the area."),
+    OPT(mr_conf_preprocess, ratio_min, DOUBLE, "0.75", .min = 0.001, .max = 1000, .doc = "random_resized: smallest width over height."),
+    OPT(mr_conf_preprocess, ratio_max, DOUBLE, "1.3333333333333333", .min = 0.001, .max = 1000,
+        .doc = "random_resized: largest width over height."),
+    OPT(mr_conf_preprocess, size, DIMS, "[]", .doc = "Height and width to which the part is resized (bilinear); empty: as it is.",
+        .example = "[224, 224]"),
+    OPT(mr_conf_preprocess, flip, DOUBLE, "0", .min = 0, .max = 1, .doc = "Probability that left and right change places."),
+    OPT(mr_conf_preprocess, dtype, ENUM, "uint8", .choices = preprocess_dtypes,
+        .doc = "Elements of the result: bytes, or (value / 255 - mean) / stdev."),
+    OPT(mr_conf_preprocess, mean, STRINGS, "[]", .doc = "Mean of each channel, of values from 0 to 1; empty: 0.",
+        .example = "[0.485, 0.456, 0.406]"),
+    OPT(mr_conf_preprocess, stdev, STRINGS, "[]", .doc = "Standard deviation of each channel; empty: 1.", .example = "[0.229, 0.224, 0.225]"),
+    OPT(mr_conf_preprocess, layout, ENUM, "hwc", .choices = layouts, .doc = "Rows of pixels (hwc) or one plane per channel (chw)."),
+    MR_OPTION_END,
+};
+TABLE(preprocess, "reader.preprocess", mr_conf_preprocess, "Real preprocessing of pictures (Millrace)");
+
 static const struct mr_option train_rows[] = {
     OPT(mr_conf_train, epochs, INT, "1", .min = 1, .max = 1e9, .doc = "Passes over the data set."),
     OPT(mr_conf_train, computation_time, DIST, "0", .max = 1e6, .doc = "Compute time of one step.", .example = "0.323"),
@@ -345,6 +372,7 @@ const struct mr_workload_section mr_workload_sections[] = {
     {&hdf5_table, offsetof(struct mr_workload, hdf5)},
     {&parquet_table, offsetof(struct mr_workload, parquet)},
     {&reader_table, offsetof(struct mr_workload, reader)},
+    {&preprocess_table, offsetof(struct mr_workload, preprocess)},
     {&train_table, offsetof(struct mr_workload, train)},
     {&evaluation_table, offsetof(struct mr_workload, evaluation)},
     {&checkpoint_table, offsetof(struct mr_workload, checkpoint)},
