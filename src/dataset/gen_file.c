@@ -15,7 +15,7 @@
 
 int mr_gen_scratch_init(struct mr_gen_scratch *t, struct mr_error *err)
 {
-    *t = (struct mr_gen_scratch){0};
+    *t = (struct mr_gen_scratch){.scale = 1};
     t->piece = aligned_alloc(4096, MR_GEN_PIECE);
     return t->piece ? 0 : mr_error_set(err, -ENOMEM, "cannot get a buffer of %u bytes", MR_GEN_PIECE);
 }
@@ -25,6 +25,14 @@ void mr_gen_scratch_done(struct mr_gen_scratch *t)
     mr_sample_columns_done(&t->columns);
     free(t->piece);
     t->piece = NULL;
+}
+
+double mr_gen_scale(const struct mr_gen_plan *p)
+{
+    struct mr_sample_info first;
+    if (mr_gen_plan_sample(p, 0, &first, NULL) < 0 || !first.bytes || !first.file_bytes)
+        return 1;
+    return (double)first.file_bytes / (double)first.bytes;
 }
 
 static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const struct mr_sample_info *info,
@@ -46,7 +54,7 @@ static int write_sample(const struct mr_gen_plan *p, struct mr_writer *w, const 
         t->write_ns += timed ? mr_now_ns() - t1 : 0;
         at += n;
         if (progress && n == MR_GEN_PIECE)
-            mr_progress_add(progress, 0, n);
+            mr_progress_add(progress, 0, (uint64_t)((double)n * t->scale));
     }
     struct mr_sample_ref ref = {0};
     if (r >= 0)
@@ -77,7 +85,7 @@ static int write_samples(const struct mr_gen_plan *p, struct mr_writer *w, uint6
             r = write_sample(p, w, &info, t, stop, progress, err);
         tell += untold(info.bytes);
         if (progress && tell >= 16 * MR_GEN_PIECE) {
-            mr_progress_add(progress, 0, tell);
+            mr_progress_add(progress, 0, (uint64_t)((double)tell * t->scale));
             tell = 0;
         }
     }
@@ -92,7 +100,7 @@ static int write_samples(const struct mr_gen_plan *p, struct mr_writer *w, uint6
     if (r < 0)
         return r;
     if (progress)
-        mr_progress_add(progress, 0, tell);
+        mr_progress_add(progress, 0, (uint64_t)((double)tell * t->scale));
     mr_sample_columns_finish(&t->columns, f.column);
     *out = f;
     return 0;

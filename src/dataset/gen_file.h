@@ -15,10 +15,14 @@ struct mr_gen_scratch {
     uint8_t *piece;
     struct mr_sample_columns columns;
     uint64_t synth_ns, write_ns;
+    double scale; /* bytes that the progress display is told per byte of content; 1 unless set */
 };
 
 int mr_gen_scratch_init(struct mr_gen_scratch *t, struct mr_error *err);
 void mr_gen_scratch_done(struct mr_gen_scratch *t);
+
+/* Bytes as asked (want_bytes of the plan) per byte of content: below 1 for images, whose encoded size is what was asked. */
+double mr_gen_scale(const struct mr_gen_plan *p);
 
 /* Writes file number `file` to `path`. On success out->layout is malloc'ed (the caller frees it) and out->column points
  * into the scratch until its next use. On failure whatever was written stays. MR_E_INTERRUPTED when *stop gets set. */

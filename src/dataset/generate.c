@@ -633,6 +633,7 @@ static int start_run(struct mr_gen *g, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot generate '%s'", g->o.folder);
     for (unsigned i = 0; r >= 0 && i < g->threads; i++) {
         r = mr_gen_scratch_init(&g->scratch[i], err);
+        g->scratch[i].scale = mr_gen_scale(g->p);
         if (r >= 0 && g->o.repair)
             r = mr_compare_create(g->o.store, &g->compare[i], err);
     }

@@ -359,6 +359,8 @@ static int make_threads(struct verify *v, unsigned n, struct mr_error *err)
         r = mr_dataset_reader_create(v->ds, &v->thread[i].reader, err);
         if (r >= 0)
             r = mr_gen_scratch_init(&v->thread[i].scratch, err);
+        if (v->has_plan) /* the display counts bytes of files */
+            v->thread[i].scratch.scale = (double)mr_manifest_get_info(v->m)->file_bytes * mr_gen_scale(&v->plan) / v->plan.want_bytes;
         if (r >= 0)
             r = mr_compare_create(mr_dataset_store(v->ds), &v->thread[i].compare, err);
     }

@@ -46,13 +46,11 @@ static void idx_writer_abort(struct mr_writer *base)
     free(w);
 }
 
-static int idx_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
-                           struct mr_writer **out, struct mr_error *err)
+/* The file and its side-cars, as a whole, or (whole > 0) from sample `first` of `whole` on, each of `each` bytes. */
+static int idx_open(struct mr_store *s, const char *path, uint64_t first, uint64_t whole, uint64_t each,
+                    struct mr_writer **out, struct mr_error *err)
 {
     char off[PATH_MAX_BYTES], sz[PATH_MAX_BYTES];
-    if (spec->compression != MR_COMP_NONE)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': indexed binary files are not compressed",
-                              path);
     int rc = side_path(path, ".off.idx", off, err);
     if (rc >= 0)
         rc = side_path(path, ".sz.idx", sz, err);
@@ -61,17 +59,26 @@ static int idx_writer_open(struct mr_store *s, const char *path, const struct mr
     struct idx_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
-    rc = mr_stream_out_open(s, path, MR_COMP_NONE, 0, 0, &w->data, err);
+    rc = mr_stream_out_open_part(s, path, 0, first * each, whole * each, &w->data, err);
     if (rc >= 0)
-        rc = mr_stream_out_open(s, off, MR_COMP_NONE, 0, IDX_BUFFER, &w->offsets, err);
+        rc = mr_stream_out_open_part(s, off, IDX_BUFFER, 8 * first, 8 * whole, &w->offsets, err);
     if (rc >= 0)
-        rc = mr_stream_out_open(s, sz, MR_COMP_NONE, 0, IDX_BUFFER, &w->sizes, err);
+        rc = mr_stream_out_open_part(s, sz, IDX_BUFFER, 8 * first, 8 * whole, &w->sizes, err);
     if (rc < 0) {
         idx_writer_abort(&w->base);
         return rc;
     }
     *out = &w->base;
     return 0;
+}
+
+static int idx_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                           struct mr_writer **out, struct mr_error *err)
+{
+    if (spec->compression != MR_COMP_NONE)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "cannot write '%s': indexed binary files are not compressed",
+                              path);
+    return idx_open(s, path, 0, 0, 0, out, err);
 }
 
 static uint64_t idx_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
@@ -83,27 +90,8 @@ static int idx_part_open(struct mr_store *s, const char *path, const struct mr_w
                          const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
                          struct mr_error *err)
 {
-    char off[PATH_MAX_BYTES], sz[PATH_MAX_BYTES];
     (void)n;
-    int rc = side_path(path, ".off.idx", off, err);
-    if (rc >= 0)
-        rc = side_path(path, ".sz.idx", sz, err);
-    if (rc < 0)
-        return rc;
-    struct idx_writer *w = calloc(1, sizeof(*w));
-    if (!w)
-        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
-    rc = mr_stream_out_open_part(s, path, 0, first * one->bytes, spec->samples * one->bytes, &w->data, err);
-    if (rc >= 0)
-        rc = mr_stream_out_open_part(s, off, IDX_BUFFER, 8 * first, 8 * spec->samples, &w->offsets, err);
-    if (rc >= 0)
-        rc = mr_stream_out_open_part(s, sz, IDX_BUFFER, 8 * first, 8 * spec->samples, &w->sizes, err);
-    if (rc < 0) {
-        idx_writer_abort(&w->base);
-        return rc;
-    }
-    *out = &w->base;
-    return 0;
+    return idx_open(s, path, first, spec->samples, one->bytes, out, err);
 }
 
 static int idx_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)

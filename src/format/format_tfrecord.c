@@ -129,6 +129,8 @@ static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_w
     char side[PATH_MAX_BYTES];
     uint64_t each = tfr_part_bytes(spec, one);
     (void)n;
+    if (!each)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "records of '%s' differ in length: it cannot be written in parts", path);
     int rc = index_path(path, side, err);
     if (rc < 0)
         return rc;

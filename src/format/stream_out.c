@@ -86,7 +86,7 @@ int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression
 int mr_stream_out_open_part(struct mr_store *s, const char *path, size_t buffer_bytes, uint64_t offset,
                             uint64_t whole_bytes, struct mr_stream_out **out, struct mr_error *err)
 {
-    int rc = stream_open(s, path, MR_COMP_NONE, 0, buffer_bytes, 0, out, err);
+    int rc = stream_open(s, path, MR_COMP_NONE, 0, buffer_bytes, whole_bytes ? 0 : MR_OBJ_TRUNCATE, out, err);
     if (rc < 0)
         return rc;
     (*out)->emitted = (*out)->file_at = offset;

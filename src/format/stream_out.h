@@ -14,7 +14,7 @@ struct mr_stream_out;
 int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression compression, int level,
                        size_t buffer_bytes, struct mr_stream_out **out, struct mr_error *err);
 /* A part of a file that others write as well: from `offset` on, what else is there stays. The part that ends at `whole_bytes`
- * sets the file's size. */
+ * sets the file's size. whole_bytes = 0: a file of its own, as with mr_stream_out_open. */
 int mr_stream_out_open_part(struct mr_store *s, const char *path, size_t buffer_bytes, uint64_t offset,
                             uint64_t whole_bytes, struct mr_stream_out **out, struct mr_error *err);
 int mr_stream_out_put(struct mr_stream_out *o, const void *data, size_t len, struct mr_error *err);
