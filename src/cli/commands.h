@@ -17,6 +17,7 @@
     X(order)                                                                                                         \
     X(sim)                                                                                                           \
     X(calibrate)                                                                                                     \
+    X(demo)                                                                                                          \
     X(doctor)                                                                                                        \
     X(trace)                                                                                                         \
     X(recover)                                                                                                       \
