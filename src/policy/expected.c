@@ -131,6 +131,8 @@ static void stage_millrace(const struct mr_expected *x, uint32_t epoch, double d
         return;
     }
     double own = fmin(1, x->own[epoch]), shares[MR_CLASS_MAX] = {0};
+    if (x->lost > 0) /* one copy of each sample that is held, wherever it was read first */
+        own = (1 - x->lost) / x->nodes;
     spread(x, x->held_mb[epoch - 1], 1, shares);
     for (unsigned j = 1; j < x->system->n_classes; j++)
         out->class[j] = own * shares[j];

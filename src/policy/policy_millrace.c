@@ -3,12 +3,17 @@
  *   1. a sample is read from the PFS only when no node holds it: its first user fetches it and keeps it;
  *   2. everybody else takes it from a peer;
  *   3. when a node's storage is full, it keeps what it will use soonest (Belady) and does not admit a sample whose next
- *      use lies behind that of everything held (bypass);
- *   4. the last copy in the job is not lost while anybody has room for it: a sample that its holder gives up goes to the
- *      node that will use it next, which would have fetched it from a peer later anyway.
+ *      use lies behind that of everything it could give up (bypass);
+ *   4. the last copy in the job is given up only when there is nothing else to give up anywhere: another copy costs a peer read when it is
+ *      missed, the last one a read from the PFS. It stays with its reader; where that has nothing to give up, it goes to the node that will
+ *      use it next, which would have fetched it from a peer later anyway, or else to any that has room. A node that will use
+ *      a sample more often than its only holder takes it over when it reads it;
+ *   5. so when the job cannot hold the set, the first that came stay. Evicting last copies by next use would read a few per cent less
+ *      from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out: runs take longer.
  *
- * Invariants: I1 next[node][id] is the node's next access number of id that has not been staged yet, or NEVER. I2 every
- * held sample of a node is in its heap at least once with its current key; stale entries are skipped when popped. */
+ * Invariants: I1 next[node][id] is the node's next access number of id that has not been staged yet, or NEVER; anywhere[id] the same over
+ * all nodes. I2 every held sample that others hold too, or that nobody will use, is in its node's heap `spare` at least once with
+ * its current key. Stale entries are skipped when popped. */
 #include "policy/policy_internal.h"
 #include "base/common.h"
 
@@ -29,12 +34,15 @@ struct heap { /* largest `next` on top */
 };
 
 struct millrace {
-    uint32_t *next_of_access; /* [node][epochs * epoch_len]: access number of the following use of the same sample */
-    uint32_t *next;           /* [node * samples + id], I1 */
-    struct heap *heaps;       /* per node, I2 */
-    double *room_mb;          /* per node and class, what is left: [node * MR_CLASS_MAX + class] */
-    uint64_t run_len;         /* accesses of a node over all epochs */
-    bool scarce;              /* without it nothing is ever evicted and the heaps stay empty */
+    uint32_t *next_of_access;     /* [node][epochs * epoch_len]: access number of the node's following use of the same sample */
+    uint32_t *anywhere_of_access; /* the same of any node's following use */
+    uint32_t *next;               /* [node * samples + id], I1 */
+    uint32_t *anywhere;           /* [id], I1 */
+    uint16_t *uses;               /* [node * samples + id]: how often the node will still use it */
+    struct heap *spare;           /* per node, I2; by next use there */
+    double *room_mb;              /* per node and class, what is left: [node * MR_CLASS_MAX + class] */
+    uint64_t run_len;             /* accesses of a node over all epochs */
+    bool scarce;                  /* without it nothing is ever evicted and the heaps stay empty */
 };
 
 static void sift_up(struct heap *h, uint64_t i)
@@ -75,19 +83,46 @@ static void heap_pop(struct heap *h)
         h->e[i] = x;
 }
 
-/* The held sample with the farthest next use, or NULL. Drops stale entries on the way (I2). */
-static const struct heap_entry *farthest(struct mr_policy *p, uint32_t node)
+static bool is_held(const struct mr_policy *p, uint32_t node, uint32_t id)
+{
+    return p->world.dir->held[(uint64_t)node * p->world.samples + id] < MR_INCOMING;
+}
+
+static bool is_spare(const struct mr_policy *p, uint32_t id)
+{
+    const struct millrace *s = p->state;
+    return p->world.dir->holders[id] > 1 || s->anywhere[id] == NEVER;
+}
+
+/* The spare sample with the farthest next use here, or NULL. Drops stale entries on the way (I2). */
+static const struct heap_entry *farthest_spare(struct mr_policy *p, uint32_t node)
 {
     struct millrace *s = p->state;
-    struct heap *h = &s->heaps[node];
+    struct heap *h = &s->spare[node];
     uint64_t base = (uint64_t)node * p->world.samples;
     while (h->n) {
         const struct heap_entry *top = &h->e[0];
-        if (p->world.dir->held[base + top->id] < MR_INCOMING && s->next[base + top->id] == top->next)
+        if (is_held(p, node, top->id) && s->next[base + top->id] == top->next && is_spare(p, top->id))
             return top;
         heap_pop(h);
     }
     return NULL;
+}
+
+/* Enters a held sample into the heap, if it is spare now (I2). */
+static void enter(struct mr_policy *p, uint32_t node, uint32_t id)
+{
+    struct millrace *s = p->state;
+    if (is_spare(p, id))
+        heap_push(&s->spare[node], (struct heap_entry){s->next[(uint64_t)node * p->world.samples + id], id});
+}
+
+/* The same where it is held beside `node`, when it has become spare. */
+static void enter_elsewhere(struct mr_policy *p, uint32_t node, uint32_t id)
+{
+    uint32_t holder = mr_directory_peer(p->world.dir, node, id);
+    if (holder != MR_NO_SAMPLE)
+        enter(p, holder, id);
 }
 
 static int class_with_room(struct mr_policy *p, uint32_t node, double mb)
@@ -102,10 +137,14 @@ static int class_with_room(struct mr_policy *p, uint32_t node, double mb)
 static void put(struct mr_policy *p, uint32_t node, uint32_t id, unsigned class)
 {
     struct millrace *s = p->state;
+    bool was_last = p->world.dir->holders[id] == 1;
     s->room_mb[node * MR_CLASS_MAX + class] -= p->world.size_mb[id];
     mr_directory_put(p->world.dir, node, id, class);
-    if (s->scarce)
-        heap_push(&s->heaps[node], (struct heap_entry){s->next[(uint64_t)node * p->world.samples + id], id});
+    if (!s->scarce)
+        return;
+    enter(p, node, id);
+    if (was_last)
+        enter_elsewhere(p, node, id);
 }
 
 static void drop(struct mr_policy *p, uint32_t node, uint32_t id)
@@ -116,19 +155,14 @@ static void drop(struct mr_policy *p, uint32_t node, uint32_t id)
     mr_directory_drop(p->world.dir, node, id);
 }
 
-/* Makes room for a sample whose next use is `next` by giving up farther ones; false when it should be bypassed. Victims
- * that were last copies are listed in `orphans` (up to 8; more are simply lost and read again). */
-static bool make_room(struct mr_policy *p, uint32_t node, double mb, uint32_t next, uint32_t *orphans, unsigned *n_orphans)
+/* Makes room by giving up spare samples whose next use lies behind `next`; false when those do not suffice. */
+static bool give_up_spare(struct mr_policy *p, uint32_t node, double mb, uint64_t next)
 {
     while (class_with_room(p, node, mb) < 0) {
-        const struct heap_entry *top = farthest(p, node);
+        const struct heap_entry *top = farthest_spare(p, node);
         if (!top || top->next <= next)
             return false;
-        uint32_t victim = top->id;
-        drop(p, node, victim);
-        heap_pop(&((struct millrace *)p->state)->heaps[node]);
-        if (p->world.dir->holders[victim] == 0 && *n_orphans < 8)
-            orphans[(*n_orphans)++] = victim;
+        drop(p, node, top->id);
     }
     return true;
 }
@@ -148,52 +182,84 @@ static uint32_t next_user(const struct mr_policy *p, uint32_t id)
     return best;
 }
 
-static void hand_over(struct mr_policy *p, uint32_t from, uint32_t to, uint32_t id)
+/* Stores a sample that must not be lost on `to`, for any spare samples; false when those do not suffice. */
+static bool store_last(struct mr_policy *p, uint32_t from, uint32_t to, uint32_t id)
 {
-    put(p, to, id, (unsigned)class_with_room(p, to, p->world.size_mb[id]));
-    p->world.moved(p->world.user, from, to, id);
+    double mb = p->world.size_mb[id];
+    for (const struct heap_entry *top; class_with_room(p, to, mb) < 0; drop(p, to, top->id))
+        if (!(top = farthest_spare(p, to)))
+            return false;
+    put(p, to, id, (unsigned)class_with_room(p, to, mb));
+    if (from != to)
+        p->world.moved(p->world.user, from, to, id);
+    return true;
 }
 
-/* Rule 4, one generation deep: what this displaces in turn is not passed on again. */
-static void rescue(struct mr_policy *p, uint32_t from, uint32_t id)
+static uint16_t uses_left(const struct mr_policy *p, uint32_t node, uint32_t id)
 {
-    uint32_t user = next_user(p, id);
+    const struct millrace *s = p->state;
+    return s->uses[(uint64_t)node * p->world.samples + id];
+}
+
+/* Rule 4: a sample that nobody holds has been read by `node`. */
+static void keep_last_copy(struct mr_policy *p, uint32_t node, uint32_t id)
+{
+    uint32_t user = next_user(p, id), nodes = p->world.nodes;
     if (user == MR_NO_SAMPLE)
         return;
+    if (store_last(p, node, node, id) || store_last(p, node, user, id))
+        return;
+    for (uint32_t k = 1; k < nodes; k++)
+        if (store_last(p, node, (user + k) % nodes, id))
+            return;
+}
+
+/* A sample that others hold has been read by `node`. The only holder's copy moves here when this node will use it more often: the
+ * read is made anyway, and the copy left behind is spare. */
+static void keep_copy(struct mr_policy *p, uint32_t node, uint32_t id)
+{
     const struct millrace *s = p->state;
-    uint32_t lost[8];
-    unsigned n_lost = 8; /* full: displaced samples are not collected */
-    if (make_room(p, user, p->world.size_mb[id], s->next[(uint64_t)user * p->world.samples + id], lost, &n_lost))
-        hand_over(p, from, user, id);
+    const struct mr_directory *d = p->world.dir;
+    uint32_t next = s->next[(uint64_t)node * p->world.samples + id];
+    if (next == NEVER)
+        return;
+    uint32_t holder = d->holders[id] == 1 ? mr_directory_peer(d, node, id) : MR_NO_SAMPLE;
+    if (give_up_spare(p, node, p->world.size_mb[id], next))
+        put(p, node, id, (unsigned)class_with_room(p, node, p->world.size_mb[id]));
+    else if (holder != MR_NO_SAMPLE && uses_left(p, node, id) > uses_left(p, holder, id) + 1)
+        (void)store_last(p, node, node, id);
 }
 
 static void keep(struct mr_policy *p, uint32_t node, uint32_t id, uint64_t k)
 {
     struct millrace *s = p->state;
     uint64_t cell = (uint64_t)node * p->world.samples + id;
-    s->next[cell] = s->next_of_access ? s->next_of_access[node * s->run_len + k] : NEVER;
-    bool held = p->world.dir->held[cell] < MR_INCOMING;
+    double mb = p->world.size_mb[id];
     if (!s->scarce) {
-        int class = held ? -1 : class_with_room(p, node, p->world.size_mb[id]);
+        int class = is_held(p, node, id) ? -1 : class_with_room(p, node, mb);
         if (class > 0)
             put(p, node, id, (unsigned)class);
         return;
     }
-    if (held) {
-        heap_push(&s->heaps[node], (struct heap_entry){s->next[cell], id});
+    s->next[cell] = s->next_of_access[node * s->run_len + k];
+    s->uses[cell]--;
+    uint32_t anywhere = s->anywhere_of_access[node * s->run_len + k];
+    if (s->anywhere[id] < anywhere)
+        s->anywhere[id] = anywhere; /* staging runs ahead, not quite alike on all nodes */
+    bool held = is_held(p, node, id);
+    if (held)
+        enter(p, node, id);
+    if (p->world.dir->holders[id] > held && s->anywhere[id] == NEVER)
+        enter_elsewhere(p, node, id);
+    if (held || s->anywhere[id] == NEVER)
         return;
-    }
-    uint32_t orphans[8];
-    unsigned n_orphans = 0;
-    if (s->next[cell] != NEVER && make_room(p, node, p->world.size_mb[id], s->next[cell], orphans, &n_orphans))
-        put(p, node, id, (unsigned)class_with_room(p, node, p->world.size_mb[id]));
-    else if (p->world.dir->holders[id] == 0)
-        orphans[n_orphans < 8 ? n_orphans++ : 7] = id;
-    for (unsigned i = 0; i < n_orphans; i++)
-        rescue(p, node, orphans[i]);
+    if (p->world.dir->holders[id] == 0)
+        keep_last_copy(p, node, id);
+    else
+        keep_copy(p, node, id);
 }
 
-/* Fills next_of_access and next by walking the run backwards. */
+/* Fills next_of_access, anywhere_of_access and next by walking the run backwards. */
 static int look_ahead(struct mr_policy *p, struct mr_error *err)
 {
     const struct mr_policy_world *w = &p->world;
@@ -202,6 +268,7 @@ static int look_ahead(struct mr_policy *p, struct mr_error *err)
     uint32_t *ids = malloc(epoch_len * sizeof(*ids));
     int rc = ids ? 0 : -ENOMEM;
     memset(s->next, 0xff, w->nodes * w->samples * sizeof(*s->next));
+    memset(s->anywhere, 0xff, w->samples * sizeof(*s->anywhere));
     for (uint32_t e = w->epochs; e-- > 0 && !rc;)
         for (uint32_t i = 0; i < w->nodes && !rc; i++) {
             rc = w->stream(w->user, e, i, ids, err);
@@ -209,9 +276,12 @@ static int look_ahead(struct mr_policy *p, struct mr_error *err)
             for (uint64_t k = epoch_len; k-- > 0 && !rc;) {
                 uint64_t access = e * epoch_len + k;
                 s->next_of_access[i * s->run_len + access] = next[ids[k]];
-                next[ids[k]] = (uint32_t)access;
+                s->anywhere_of_access[i * s->run_len + access] = s->anywhere[ids[k]];
+                next[ids[k]] = s->anywhere[ids[k]] = (uint32_t)access; /* an epoch uses a sample once */
+                s->uses[(uint64_t)i * w->samples + ids[k]]++;
             }
         }
+    memset(s->anywhere, 0, w->samples * sizeof(*s->anywhere));
     free(ids);
     return rc;
 }
@@ -225,7 +295,8 @@ static int create(struct mr_policy *p, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "planning millrace");
     s->run_len = w->steps_per_epoch * w->per_node * w->epochs;
     s->next = malloc(w->nodes * w->samples * sizeof(*s->next));
-    s->heaps = calloc(w->nodes, sizeof(*s->heaps));
+    s->anywhere = malloc(w->samples * sizeof(*s->anywhere));
+    s->spare = calloc(w->nodes, sizeof(*s->spare));
     s->room_mb = calloc((uint64_t)w->nodes * MR_CLASS_MAX, sizeof(*s->room_mb));
     double node_mb = 0;
     for (unsigned j = 1; j < w->system->n_classes; j++)
@@ -233,9 +304,12 @@ static int create(struct mr_policy *p, struct mr_error *err)
     /* What a node reads in the whole run, with a margin for unequal sizes, is all it could ever keep. */
     double most_mb = w->total_mb * fmin(1.001, 1.1 * w->epochs / w->nodes);
     s->scarce = node_mb < most_mb && w->system->n_classes > 1;
-    if (s->scarce)
+    if (s->scarce) {
         s->next_of_access = malloc(w->nodes * s->run_len * sizeof(*s->next_of_access));
-    if (!s->next || !s->heaps || !s->room_mb || (s->scarce && !s->next_of_access))
+        s->anywhere_of_access = malloc(w->nodes * s->run_len * sizeof(*s->anywhere_of_access));
+        s->uses = calloc(w->nodes * w->samples, sizeof(*s->uses));
+    }
+    if (!s->next || !s->anywhere || !s->spare || !s->room_mb || (s->scarce && !(s->next_of_access && s->anywhere_of_access && s->uses)))
         return mr_error_set(err, -ENOMEM, "planning millrace");
     for (uint32_t i = 0; i < w->nodes; i++)
         for (unsigned j = 1; j < w->system->n_classes; j++)
@@ -248,9 +322,12 @@ static void free_state(struct mr_policy *p)
     struct millrace *s = p->state;
     if (!s)
         return;
-    for (uint32_t i = 0; s->heaps && i < p->world.nodes; i++)
-        free(s->heaps[i].e);
-    free(s->heaps);
+    for (uint32_t i = 0; s->spare && i < p->world.nodes; i++)
+        free(s->spare[i].e);
+    free(s->spare);
+    free(s->anywhere);
+    free(s->anywhere_of_access);
+    free(s->uses);
     free(s->next_of_access);
     free(s->next);
     free(s->room_mb);

@@ -256,11 +256,11 @@ int mr_sim_load_steps(struct mr_sim_workload *w, unsigned threads, const atomic_
     return rc == -ENOMEM ? mr_error_set(err, rc, "sums of %.3g steps", (double)s->epochs * (double)w->steps_per_epoch * s->nodes) : rc;
 }
 
-/* One byte in the directory, then four (millrace) or seven (nopfs) while planning; millrace also four per access. */
+/* One byte in the directory, then six (millrace) or seven (nopfs) while planning; millrace also eight per access. */
 double mr_sim_exact_bytes(const struct mr_scenario *s)
 {
     double cells = (double)s->nodes * (double)s->samples, accesses = (double)s->samples * s->epochs;
-    return 8 * cells + 4 * accesses + 24 * (double)s->samples;
+    return 8 * cells + 8 * accesses + 24 * (double)s->samples;
 }
 
 double mr_sim_expected_bytes(const struct mr_scenario *s)
