@@ -211,7 +211,7 @@ static int loader_rank(struct check_rank *r, struct mr_error *err)
     struct check_job *j = r->job;
     struct mr_loader_params p;
     struct mr_loader *l = NULL;
-    char store[6000];
+    char store[8192];
     loader_params(r, store, sizeof store, &p);
     int rc = mr_loader_open(&p, &l, err);
     r->opened_ns = mr_now_ns();
@@ -315,7 +315,7 @@ static int open_ranks(struct check_job *j, struct mr_error *err)
     bool collective = w->reader.file_access == MR_FA_COLLECTIVE || w->reader.file_access == MR_FA_MPIO;
     uint32_t readers = collective ? (uint32_t)MR_MIN(w->pattern.collective_readers, (int64_t)j->world) : j->world;
     int rc = 0;
-    char text[6000];
+    char text[8192];
     j->ranks = calloc(j->world, sizeof(*j->ranks));
     if (!j->ranks)
         return mr_error_set(err, -ENOMEM, "cannot start the ranks");

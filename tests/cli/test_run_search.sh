@@ -46,4 +46,15 @@ ahead=$(v); naive=$(v reader.read_threads=0)
 python3 -c "assert $naive > 1.2 * $ahead, ($naive, $ahead)" || fail "naive $naive, staging $ahead"
 rc=0; "$MILLRACE" -q run unet3d_a100 --virtual 2>err >out || rc=$?
 [ $rc = 2 ] && grep -q "storage model" err || fail "virtual without a model: $rc"
+# checkpoints: training and writing add up, by the model's bandwidth for as many writers; 15 % of the run for the study's hard disk
+"$MILLRACE" -q run tf-ckpt --virtual --system hdd --json >out 2>err || fail "virtual checkpoints: $(cat err)"
+python3 - <<'P' || fail "virtual checkpoints: $(cat out)"
+import json
+d = json.load(open("out")); c = d["checkpoint"]
+assert c["saves"] == 2 and c["bytes"] == 600e6 and c["writers"] == 1
+assert abs(c["duration_s"] - 600 / 70.9) < 0.01 and abs(d["duration_s"] - d["training_s"] - 2 * c["duration_s"]) < 1e-6
+assert 0.14 < c["total_s"] / d["duration_s"] < 0.16 and d["read_bytes"] < 1e3
+P
+"$MILLRACE" -q run llama3_8b --virtual --system theta-lustre --json >out 2>err || fail "checkpoints only: $(cat err)"
+python3 -c 'import json; d = json.load(open("out")); c = d["checkpoint"]; assert c["writers"] == 8 and abs(d["duration_s"] - 20 * c["duration_s"] - 90) < 1e-6 * d["duration_s"], d' || fail "checkpoints only: $(cat out)"
 echo "run, search: ok"
