@@ -539,8 +539,11 @@ static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err
         if (!is_trace_name(e->d_name))
             continue;
         snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
-        rc = add_file(t, file, err);
+        struct stat st;
         n++;
+        if (stat(file, &st) == 0 && st.st_size == 0)
+            continue; /* its process was killed between making the file and writing to it */
+        rc = add_file(t, file, err);
     }
     closedir(d);
     if (rc == 0 && !n)

@@ -62,4 +62,10 @@ done = struct.unpack("<Q", counter)[0] if len(counter) == 8 else 0  # killed bef
 assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
 P
 done
+
+# Killed between making its file and writing to it: the other traces of the folder are read.
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null
+: >"$dir/folder/1.0123456789abcdef.mrt"
+"$MILLRACE" recover "$dir/folder" >/dev/null
+"$MILLRACE" export -f csv -o - "$dir/folder" | grep -q "$dir/data" || { echo "FAIL: an empty file hides the others"; exit 1; }
 echo "$rounds kills, nothing lost"
