@@ -186,9 +186,9 @@ static void print_text(const struct mr_summary *s, int64_t top)
 static void json_function(struct mr_out *o, const struct mr_function *f, bool first)
 {
     mr_out_text(o, first ? "\n{\"category\":" : ",\n{\"category\":");
-    mr_out_json(o, f->category, strlen(f->category), MR_JSON_SURROGATE);
+    mr_out_json(o, f->category, strlen(f->category), MR_JSON_PRIVATE);
     mr_out_text(o, ",\"name\":");
-    mr_out_json(o, f->name, strlen(f->name), MR_JSON_SURROGATE);
+    mr_out_json(o, f->name, strlen(f->name), MR_JSON_PRIVATE);
     mr_out_format(o, ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,\"mean_ns\":%.1f,"
                   "\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
                   (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns, (unsigned long long)f->bytes,
@@ -246,7 +246,7 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
         const struct mr_file_row *f = &s->file[i];
         mr_out_text(&o, i ? ",\n{\"path\":" : "\n{\"path\":");
-        mr_out_json(&o, f->path, f->path_len, MR_JSON_SURROGATE);
+        mr_out_json(&o, f->path, f->path_len, MR_JSON_PRIVATE);
         mr_out_format(&o, ",\"calls\":%llu,\"opens\":%llu,\"read_bytes\":%llu,\"written_bytes\":%llu,\"time_ns\":%llu}", (unsigned long long)f->calls,
                       (unsigned long long)f->opens, (unsigned long long)f->read_bytes, (unsigned long long)f->written_bytes, (unsigned long long)f->dur_ns);
     }

@@ -318,10 +318,11 @@ static unsigned hex4(const char *p)
     return v;
 }
 
-/* A code point as UTF-8, at most 4 bytes; U+DC80 to U+DCFF stand for single bytes that are no UTF-8. */
+/* An escaped code point as UTF-8, at most 4 bytes. The escapes of U+EF80 to U+EFFF (our export) and U+DC80 to U+DCFF (Python's
+ * surrogateescape) stand for single bytes that are no UTF-8. */
 static size_t put_utf8(char *out, uint32_t v)
 {
-    if (v < 0x80 || (v >= 0xdc80 && v <= 0xdcff)) {
+    if (v < 0x80 || (v >= 0xdc80 && v <= 0xdcff) || (v >= 0xef80 && v <= 0xefff)) {
         out[0] = (char)v;
         return 1;
     }

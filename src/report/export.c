@@ -179,7 +179,7 @@ static void pfw_row(struct mr_out *o, const struct row *r)
     mr_out_text(o, "{\"id\":");
     mr_out_number(o, r->id);
     mr_out_text(o, ",");
-    put_label(o, r, MR_JSON_SURROGATE);
+    put_label(o, r, MR_JSON_PRIVATE);
     mr_out_text(o, ",\"pid\":");
     mr_out_number(o, r->b->process->pid);
     mr_out_text(o, ",\"tid\":");
@@ -190,19 +190,19 @@ static void pfw_row(struct mr_out *o, const struct row *r)
     mr_out_number(o, end - start);
     mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\",\"args\":{" : call == MR_CALL_instant ? ",\"ph\":\"i\",\"args\":{" : ",\"ph\":\"X\",\"args\":{");
     mr_out_text(o, "\"hostname\":");
-    mr_out_json(o, host, strlen(host), MR_JSON_SURROGATE);
+    mr_out_json(o, host, strlen(host), MR_JSON_PRIVATE);
     if (!is_app(r)) {
         bool has_count = false;
         for (uint32_t a = r->arg; a < r->arg_end; a++)
             has_count |= c->arg_type[a] == MR_MORE_COUNT;
         mr_out_text(o, ",");
-        put_io_args(o, r, MR_JSON_SURROGATE);
+        put_io_args(o, r, MR_JSON_PRIVATE);
         if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind)) {
             mr_out_text(o, ",\"count\":");
             mr_out_signed(o, c->result[r->i]);
         }
     }
-    put_args(o, r, MR_JSON_SURROGATE);
+    put_args(o, r, MR_JSON_PRIVATE);
     mr_out_text(o, "}}\n");
 }
 

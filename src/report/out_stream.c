@@ -133,7 +133,7 @@ void mr_out_json(struct mr_out *o, const char *text, size_t n, enum mr_json_mode
     for (size_t i = 0; i < n;) {
         size_t len = mr_utf8_length(p + i, n - i);
         if (!len) {
-            mr_out_format(o, mode == MR_JSON_HEX ? "\\\\x%02x" : "\\udc%02x", p[i]);
+            mr_out_format(o, mode == MR_JSON_HEX ? "\\\\x%02x" : "\\uef%02x", p[i]);
             i++;
         } else if (len > 1) {
             mr_out_bytes(o, p + i, len);

@@ -24,8 +24,8 @@ void mr_out_signed(struct mr_out *o, int64_t v);
 void mr_out_format(struct mr_out *o, const char *fmt, ...) MR_PRINTF(2, 3);
 /* How bytes that are not UTF-8 appear in a JSON string. */
 enum mr_json_mode {
-    MR_JSON_SURROGATE, /* \udcXX, as Python's surrogateescape; our importer turns it back */
-    MR_JSON_HEX,       /* \\xXX in the text: valid for strict parsers */
+    MR_JSON_PRIVATE,   /* the escape \uefXX, of the private use area: valid for strict parsers, and our importer turns it back */
+    MR_JSON_HEX,       /* \\xXX in the text: for people */
 };
 /* A JSON string with its quotes. */
 void mr_out_json(struct mr_out *o, const char *p, size_t n, enum mr_json_mode mode);
