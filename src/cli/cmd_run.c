@@ -457,6 +457,10 @@ void mr_run_compute_figures(struct run *r)
 static int tell(struct run *r, struct mr_error *err)
 {
     mr_run_compute_figures(r);
+    if (r->code && mr_error_exit_status(r->code) == 2 && r->metrics->steps == 0) {
+        *err = r->why; /* a mistake in the command line that only the ranks could find, as in --store: there is no result */
+        return r->code;
+    }
     mr_run_measure_trust(r);
     struct mr_error files;
     int rc = mr_run_write_results(r, &files);
@@ -551,11 +555,29 @@ static int run_real(struct run *r, struct mr_error *err)
     return rc;
 }
 
+/* Of the ways to run only one can be meant. */
+static int check_modes(const struct run_options *o, struct mr_error *err)
+{
+    const char *given[4];
+    unsigned n = 0;
+    if (o->dry_run)
+        given[n++] = "--dry-run";
+    if (o->is_virtual)
+        given[n++] = "--virtual";
+    if (*o->sweep)
+        given[n++] = "--sweep";
+    if (o->find_max)
+        given[n++] = "--find-max-accelerators";
+    return n < 2 ? 0 : mr_error_plain(err, MR_E_USAGE, "%s and %s exclude each other", given[0], given[1]);
+}
+
 static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct run r = {.ctx = ctx, .opt = ctx->options};
     const struct run_options *o = r.opt;
-    int rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
+    int rc = check_modes(o, err);
+    if (!rc)
+        rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
     if (!rc)
         rc = mr_workload_check_supported(r.w, err);
     if (rc)

@@ -2,6 +2,7 @@
  * seconds. When no rank has finished a step for --stall-after (30 s), it says what every rank waits for. Reads the board only. */
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "cli/run_internal.h"
 
@@ -126,8 +127,8 @@ void mr_run_live_tick(void *live)
     uint64_t now = mr_now_ns();
     struct mr_strbuf line = {0};
     watch_progress(l, now);
-    if (!l->tty && now < l->next_line_ns)
-        return;
+    if (!mr_log_shows(MR_LOG_NOTE) || (!l->tty && now < l->next_line_ns))
+        return; /* quiet, or not yet */
     l->next_line_ns = now + LINE_EVERY_NS;
     put_line(l, now, &line);
     if (line.text && l->tty)

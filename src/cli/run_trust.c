@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define CEILING_NS (200 * MR_NS_PER_MS)
+#define LATE_SHARE 0.10 /* of the compute time, overslept: more is a doubt */
 
 /* ---- measuring ---- */
 
@@ -99,6 +100,23 @@ static void doubt_cache(struct run *r)
                     100 * t->cold_share);
 }
 
+/* A host that wakes the trainer late makes accelerators look idle, whatever the storage does. */
+static void doubt_wakeups(struct run *r)
+{
+    double asked = 0, took = 0;
+    if (r->opt->compute != MR_COMPUTE_SLEEP)
+        return;
+    for (uint32_t k = 0; k < r->board->world; k++)
+        for (size_t i = 0; i < r->series[k].n; i++) {
+            asked += (double)r->series[k].steps[i].compute_ns;
+            took += (double)r->series[k].steps[i].compute_wall_ns;
+        }
+    if (asked > 0 && took > (1 + LATE_SHARE) * asked)
+        mr_run_note(&r->trust.doubts, r->ctx->arena,
+                    "this machine is too busy for these compute times: %.0f %% more passed than was asked for",
+                    100 * (took / asked - 1));
+}
+
 void mr_run_measure_trust(struct run *r)
 {
     struct run_trust *t = &r->trust;
@@ -124,6 +142,7 @@ void mr_run_measure_trust(struct run *r)
     if (t->threads > t->cpus && t->cpu_share > 0.7)
         mr_run_note(&t->doubts, a, "%u threads keep %u CPU%s %.0f %% busy: decoding and waiting are mixed up",
                     t->threads, t->cpus, t->cpus == 1 ? "" : "s", 100 * t->cpu_share);
+    doubt_wakeups(r);
     if (t->timer_late_ns > MR_NS_PER_MS)
         mr_run_note(&t->doubts, a, "timers fire %.1f ms late: short compute times are not exact",
                     (double)t->timer_late_ns / 1e6);

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Ways to run that exclude each other are refused; a mistake that only the ranks find leaves no result; -q means quiet; a machine
+# that wakes the trainer late is a doubt.
+set -eu
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp"
+cat >w.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: npz, num_files_train: 8, record_length_bytes: 4000, data_folder: d}
+reader: {batch_size: 2, read_threads: 1}
+train: {epochs: 2, computation_time: 0.001}
+Y
+refused() { rc=0; "$MILLRACE" run w.yaml "$@" >out 2>err || rc=$?; [ $rc = 2 ] && [ ! -s out ] || fail "$*: $rc $(cat out err)"; }
+refused --sweep reader.read_threads=1,2 --find-max-accelerators
+grep -q -- "--sweep and --find-max-accelerators exclude each other" err || fail "$(cat err)"
+refused --dry-run --find-max-accelerators
+refused --virtual --sweep reader.read_threads=1,2
+"$MILLRACE" -q gen d --workload w.yaml >/dev/null
+refused --store 'throtle(bandwidth=1MB):posix' --out o
+grep -q "did you mean 'throttle'" err && [ ! -e o/summary.json ] || fail "mistyped store: $(cat err)"
+# a terminal gets the live line, unless it asked for quiet; script gives one
+if command -v script >/dev/null; then
+    live() { script -qec "'$MILLRACE' $1 run w.yaml --out o train.computation_time=0.1 --json >/dev/null" /dev/null </dev/null >typed 2>&1 || fail "$(cat typed)"; }
+    live ""; grep -q "ETA" typed || fail "no live line: $(cat typed)"
+    live -q; ! grep -q "ETA" typed || fail "-q draws: $(cat typed)"
+fi
+# sleeping that takes a tenth longer than asked is a doubt, told in the result, and exit status 6 on demand
+"$MILLRACE" -q run w.yaml --out o train.computation_time=0.00001 >/dev/null 2>err || fail "$(cat err)"
+rc=0; "$MILLRACE" -q run w.yaml --out o2 train.computation_time=0.00001 --strict-trust >/dev/null 2>err || rc=$?
+python3 - $rc <<'P' || fail "late wake-ups: $rc $(cat err)"
+import csv, json, sys
+for folder in ("o", "o2"):
+    t = json.load(open(f"{folder}/summary.json"))["trust"]
+    rows = list(csv.DictReader(open(f"{folder}/rank-0.steps.csv")))
+    asked, took = (sum(int(x[k]) for x in rows) for k in ("compute_ns", "compute_wall_ns"))
+    said = any("too busy for these compute times" in d for d in t["doubts"])
+    assert said == (took > 1.1 * asked), (folder, asked, took, t)
+    assert t["trusted"] == (not t["doubts"]), t
+assert (sys.argv[1] == "6") == bool(t["doubts"]), (sys.argv, t)
+P
+echo "run, modes: ok"
