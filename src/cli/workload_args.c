@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,11 +20,15 @@ static void add_folder(struct mr_strings *list, const char *folder)
         list->item[list->n++] = folder;
 }
 
-/* Where the program lies, without its name; "" if unknown. */
-static void program_folder(char *out, size_t cap)
+/* Where the program lies, without its name; "" if unknown. Bare environments (chroot) have no /proc; the kernel has then still
+ * told by which name the program was started. `out` holds PATH_MAX. */
+static void program_folder(char out[PATH_MAX])
 {
-    ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    const char *started = (const char *)(uintptr_t)getauxval(AT_EXECFN);
     out[n > 0 ? n : 0] = '\0';
+    if (n <= 0 && (!started || !realpath(started, out)))
+        out[0] = '\0';
     char *slash = strrchr(out, '/');
     if (slash)
         *slash = '\0';
@@ -54,7 +60,7 @@ int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_str
         rc = add_named(&list, getenv("MILLRACE_WORKLOADS"), "MILLRACE_WORKLOADS", err);
     if (rc)
         return rc;
-    program_folder(exe, sizeof exe);
+    program_folder(exe);
     if (*exe) {
         add_folder(&list, mr_arena_printf(a, "%s/../share/millrace/workloads", exe));
         add_folder(&list, mr_arena_printf(a, "%s/../../workloads", exe));

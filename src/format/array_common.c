@@ -329,17 +329,17 @@ void mr_array_output_abort(struct mr_array_output *o)
     *o = (struct mr_array_output){0};
 }
 
-/* All but the output. */
+/* All but the output, for n samples. */
 static int prepare_writer(struct mr_array_writer *w, const struct mr_format_ops *ops, const char *path,
-                          const struct mr_writer_spec *spec, struct mr_error *err)
+                          const struct mr_writer_spec *spec, uint64_t n, struct mr_error *err)
 {
     w->base.ops = ops;
-    w->samples = spec->samples;
+    w->samples = n;
     w->info.dtype = spec->dtype;
     w->info.dims = spec->dims;
     uint64_t label_bytes = 0;
     bool keeps = ops->caps & MR_FMT_LABEL;
-    if (keeps && !mr_mul_ok(spec->samples, sizeof(*w->labels), &label_bytes))
+    if (keeps && !mr_mul_ok(n, sizeof(*w->labels), &label_bytes))
         return mr_error_plain(err, MR_E_LIMIT, "too many samples for '%s'", path);
     w->path = strdup(path);
     w->labels = keeps ? malloc(MR_MAX(label_bytes, 1)) : NULL;
@@ -353,7 +353,7 @@ static int prepare_writer(struct mr_array_writer *w, const struct mr_format_ops 
 int mr_array_writer_init(struct mr_array_writer *w, const struct mr_format_ops *ops, struct mr_store *s,
                          const char *path, const struct mr_writer_spec *spec, struct mr_error *err)
 {
-    int rc = prepare_writer(w, ops, path, spec, err);
+    int rc = prepare_writer(w, ops, path, spec, spec->samples, err);
     if (rc < 0)
         return rc;
     if ((rc = mr_array_output_open(&w->out, s, path, err)) < 0)
@@ -365,10 +365,9 @@ int mr_array_writer_init_part(struct mr_array_writer *w, const struct mr_format_
                               const char *path, const struct mr_writer_spec *spec, uint64_t offset, uint64_t n,
                               struct mr_error *err)
 {
-    int rc = prepare_writer(w, ops, path, spec, err);
+    int rc = prepare_writer(w, ops, path, spec, n, err);
     if (rc < 0)
         return rc;
-    w->samples = n;
     if ((rc = mr_array_output_open_part(&w->out, s, path, offset, err)) < 0)
         mr_array_writer_done(w);
     return rc;

@@ -25,6 +25,8 @@ struct h5_writer {
     struct mr_dims chunk_dims;
     int level; /* 0 = no deflate */
     bool streamed;
+    uint64_t rows, first; /* of the whole file; number of our first sample in it */
+    bool part;            /* others write the rest */
     /* chunked */
     unsigned axis;                           /* the banded one */
     uint64_t row_bytes;                      /* of one index of that axis */
@@ -114,11 +116,11 @@ static int start_file(struct h5_writer *w, struct mr_error *err)
     struct mr_h5_dataset *d = &w->d;
     d->dtype = w->a.info.dtype;
     d->n = w->a.info.dims.n + 1;
-    d->dim[0] = w->a.samples;
+    d->dim[0] = w->rows;
     for (unsigned i = 1; i < d->n; i++)
         d->dim[i] = w->a.info.dims.dim[i - 1];
     d->addr = MR_H5_META_BYTES;
-    int rc = mr_array_output_zeros(&w->a.out, MR_H5_META_BYTES, err);
+    int rc = w->first ? 0 : mr_array_output_zeros(&w->a.out, MR_H5_META_BYTES, err);
     d->storage = w->level || w->chunk_dims.n ? MR_H5_CHUNKED : MR_H5_CONTIGUOUS;
     if (w->level) {
         d->filters = 1;
@@ -143,8 +145,34 @@ int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writ
         free(w);
         return rc;
     }
+    w->rows = spec->samples;
     w->chunk_dims = spec->chunk_dims;
     w->level = spec->compression == MR_COMP_NONE ? 0 : mr_array_deflate_level(spec->compression_level);
+    *out = &w->a.base;
+    return 0;
+}
+
+uint64_t mr_h5_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one)
+{
+    return spec->compression == MR_COMP_NONE && !spec->chunk_dims.n && spec->fixed_size ? one->bytes : 0;
+}
+
+int mr_h5_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                    const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                    struct mr_error *err)
+{
+    struct h5_writer *w = calloc(1, sizeof(*w));
+    if (!w)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    uint64_t at = first ? MR_H5_META_BYTES + first * one->bytes : 0;
+    int rc = mr_array_writer_init_part(&w->a, &mr_format_hdf5, s, path, spec, at, n, err);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    w->rows = spec->samples;
+    w->first = first;
+    w->part = true;
     *out = &w->a.base;
     return 0;
 }
@@ -362,6 +390,35 @@ static int make_layout(struct h5_writer *w, struct mr_layout *layout, struct mr_
     return mr_h5_layout_make(&l, w->map, l.mode == MR_H5_MAP ? w->chunks : 0, layout, err);
 }
 
+static void labels_to_le(struct h5_writer *w)
+{
+    for (uint64_t i = 0; i < w->a.samples; i++) /* as little-endian, on any machine */
+        mr_store_le64(&w->a.labels[i], (uint64_t)w->a.labels[i]);
+}
+
+/* A part: its labels go to their place behind all records; the first one has the metadata, the last one sets the size. */
+static int finish_part(struct h5_writer *w, uint64_t *file_bytes, struct mr_error *err)
+{
+    struct mr_array_output *o = &w->a.out;
+    uint8_t meta[MR_H5_META_BYTES];
+    struct mr_h5_dataset labels = {.dtype = MR_I64, .n = 1, .dim = {w->rows}, .storage = MR_H5_CONTIGUOUS, .bytes = 8 * w->rows};
+    uint64_t end = mr_array_output_pos(o), last = w->first + w->a.samples;
+    w->d.bytes = w->rows * w->a.info.bytes;
+    labels.addr = MR_ALIGN_UP(MR_H5_META_BYTES + w->d.bytes, 8);
+    uint64_t size = labels.addr + (w->a.any_label ? labels.bytes : 0);
+    int rc = 0;
+    if (last == w->rows && (rc = o->object->store->ops->truncate(o->object, size, err)) >= 0)
+        rc = mr_array_output_zeros(o, labels.addr - end, err);
+    labels_to_le(w);
+    if (rc >= 0 && w->a.any_label)
+        rc = mr_object_write(o->object, w->a.labels, 8 * w->a.samples, labels.addr + 8 * w->first, err);
+    mr_h5_metadata(&w->d, w->a.any_label ? &labels : NULL, size, meta);
+    if (rc >= 0 && !w->first)
+        rc = mr_array_output_patch(o, 0, meta, sizeof meta, err);
+    *file_bytes = last == w->rows ? size : w->a.any_label ? labels.addr + 8 * last : end;
+    return rc < 0 ? rc : 0;
+}
+
 /* Labels, chunk index, then the metadata in front. */
 static int finish_file(struct h5_writer *w, uint64_t *file_bytes, struct mr_error *err)
 {
@@ -373,8 +430,7 @@ static int finish_file(struct h5_writer *w, uint64_t *file_bytes, struct mr_erro
     w->d.bytes = size - MR_H5_META_BYTES;
     int rc = mr_array_output_zeros(o, MR_ALIGN_UP(size, 8) - size, err);
     labels.addr = mr_array_output_pos(o);
-    for (uint64_t i = 0; i < w->a.samples; i++) /* as little-endian, on any machine */
-        mr_store_le64(&w->a.labels[i], (uint64_t)w->a.labels[i]);
+    labels_to_le(w);
     if (rc == 0 && w->a.any_label)
         rc = mr_array_output_add(o, w->a.labels, labels.bytes, err);
     if (rc == 0 && w->d.storage == MR_H5_CHUNKED)
@@ -397,7 +453,7 @@ int mr_h5_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_
     if (rc == 0 && w->a.samples == 0)
         rc = start_file(w, err);
     if (rc == 0)
-        rc = finish_file(w, &size, err);
+        rc = w->part ? finish_part(w, &size, err) : finish_file(w, &size, err);
     if (rc == 0)
         rc = make_layout(w, &made, err);
     if (rc == 0)

@@ -6,6 +6,11 @@
 
 int mr_h5_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec, struct mr_writer **out,
                       struct mr_error *err);
+/* Contiguous files only. */
+uint64_t mr_h5_part_bytes(const struct mr_writer_spec *spec, const struct mr_sample_info *one);
+int mr_h5_part_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                    const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                    struct mr_error *err);
 int mr_h5_sample_begin(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
 void *mr_h5_sample_room(struct mr_writer *base, size_t len);
 int mr_h5_sample_data(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);

@@ -173,6 +173,81 @@ static void round_trip(const struct mr_format_ops *f, const char *store_spec, co
 
 /* ---- the properties ---- */
 
+static void assert_same_file(struct mr_store *s, const char *a, const char *b, const char *suffix)
+{
+    struct mr_error err;
+    char path[2][64];
+    void *data[2];
+    size_t len[2];
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s%s", i ? b : a, suffix);
+        assert_ok(mr_store_read_file(s, path[i], 1 << 20, &data[i], &len[i], &err), err);
+    }
+    assert_int_equal(len[0], len[1]);
+    assert_memory_equal(data[0], data[1], len[0]);
+    free(data[0]);
+    free(data[1]);
+}
+
+/* Writes samples [first, last) of t->info by a writer that is open, and closes it. */
+static void write_range(struct test_file *t, struct mr_writer *w, unsigned first, unsigned last)
+{
+    struct mr_error err;
+    w->ops = t->f;
+    for (unsigned i = first; i < last; i++)
+        assert_ok(test_write_one(t, w, i, 100, &err), err);
+    assert_ok(t->f->writer_close(w, &t->layout, &t->bytes, &err), err);
+}
+
+static void files_in_parts_equal_whole_files(void **state)
+{
+    (void)state;
+    static const unsigned cut[] = {0, 2, 9, 15, 20};
+    static struct test_file t, p;
+    struct mr_error err;
+    unsigned formats = 0;
+    FOR_EACH_FORMAT(f) {
+        assert_true(!f->part_bytes == !f->part_open);
+        if (!f->part_bytes)
+            continue;
+        struct mr_store *s = test_store("memory");
+        struct mr_writer *w = NULL;
+        t = (struct test_file){.f = f, .spec = plain_spec(MR_U8, true), .n = 20};
+        t.spec.samples = t.n;
+        for (unsigned i = 0; i < t.n; i++) {
+            t.info[i] = (struct mr_sample_info){.id = i, .label = i * 5};
+            assert_ok(f->shape(&t.spec, 777, &t.info[i], &err), err);
+        }
+        t.spec.dims = t.info[0].dims;
+        p = t;
+        struct mr_sample_info one = t.info[3];
+        one.label = 95;
+        assert_true(f->part_bytes(&t.spec, &one) >= 777);
+        assert_ok(f->writer_open(s, "whole", &t.spec, &w, &err), err);
+        write_range(&t, w, 0, t.n);
+        for (unsigned k = 4; k-- > 0;) { /* the last one first, so the others must leave its bytes and the size alone */
+            assert_ok(f->part_open(s, "parts", &t.spec, &one, cut[k], cut[k + 1] - cut[k], &w, &err), err);
+            write_range(&p, w, cut[k], cut[k + 1]);
+            assert_true(k < 3 || p.bytes == t.bytes);
+            assert_int_equal(p.layout.len, t.layout.len);
+            assert_memory_equal(p.layout.data, t.layout.data, t.layout.len);
+            test_file_done(&p);
+        }
+        for (unsigned i = 0; i < t.n; i++)
+            assert_true(t.ref[i].raw.offset == p.ref[i].raw.offset && t.ref[i].raw.length == p.ref[i].raw.length &&
+                        t.ref[i].aux == p.ref[i].aux);
+        assert_same_file(s, "whole", "parts", "");
+        for (const char *side = f->side_suffixes; *side; side += strlen(side) + 1)
+            assert_same_file(s, "whole", "parts", side);
+        test_file_done(&t);
+        t.spec.fixed_size = false;
+        assert_int_equal(f->part_bytes(&t.spec, &one), 0);
+        mr_store_close(s);
+        formats++;
+    }
+    assert_true(formats >= 4);
+}
+
 static void every_format_declares_itself(void **state)
 {
     (void)state;
@@ -641,6 +716,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_declares_itself),
+        cmocka_unit_test(files_in_parts_equal_whole_files),
         cmocka_unit_test(samples_of_one_size_read_back),
         cmocka_unit_test(samples_of_varying_size_read_back),
         cmocka_unit_test(large_samples_in_odd_pieces_read_back),

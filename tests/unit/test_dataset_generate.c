@@ -185,7 +185,7 @@ static void bytes_do_not_depend_on_threads_or_ranks(void **state)
     }
 }
 
-static const char *const split_formats[] = {"raw", "npy", "tfrecord", "indexed_binary"};
+static const char *const split_formats[] = {"raw", "npy", "tfrecord", "indexed_binary", "hdf5"};
 
 static struct mr_gen_spec split_spec(const char *format)
 {
