@@ -569,21 +569,19 @@ static const struct mr_mrt_visitor visitor = {.function = visit_function, .durat
 /* ---- chunks ---- */
 
 /* Lists the events of a block that all belong to one set. */
-static bool list_all(const struct mr_batch *b, struct mr_intervals *list)
+static void list_all(const struct mr_batch *b, struct mr_intervals *list, bool *normal)
 {
     struct mr_interval *item = list->item;
     const uint64_t *start = b->c.start_ns, *end = b->c.end_ns;
     size_t n = 0;
-    bool normal = true;
     for (uint32_t i = 0; i < b->count; i++) {
         /* Almost always one call after the other. */
         if (MR_LIKELY(n && start[i] > item[n - 1].end && end[i] > start[i]))
             item[n++] = (struct mr_interval){start[i], end[i]};
         else
-            normal &= mr_run_append(item, &n, start[i], end[i]);
+            mr_run_append(item, &n, start[i], end[i], normal);
     }
     list->n = n;
-    return normal;
 }
 
 /* What is to be done with the events of a chunk one by one. */
@@ -593,7 +591,7 @@ struct task {
 
 /* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
 static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, const struct task *todo, struct mr_run *run, uint8_t *seen,
-                      bool *normal)
+                      bool normal[MR_SETS])
 {
     const struct mr_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
@@ -612,7 +610,7 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint8_t klass = j->function_class[function];
         for (unsigned s = 0; todo->list && klass >> s; s++)
             if (klass & 1u << s)
-                *normal &= mr_run_append(run->set[s].item, &run->set[s].n, start, end);
+                mr_run_append(run->set[s].item, &run->set[s].n, start, end, &normal[s]);
         *seen |= klass;
         if (start < j->from_ns)
             continue;
@@ -704,7 +702,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     const struct mr_trace_chunk *c = &j->t->chunk[chunk];
     struct mr_run *run = &j->run[j->first_run + index];
     struct task todo = {.count = true, .rows = true, .list = true, .filtered = j->file_wanted || j->opt->step_from >= 0};
-    bool whole = !c->imported && !todo.filtered && c->first_ns >= j->from_ns && c->last_ns < j->to_ns, normal = true;
+    bool whole = !c->imported && !todo.filtered && c->first_ns >= j->from_ns && c->last_ns < j->to_ns, normal[MR_SETS] = {true, true, true};
     uint8_t seen = 0;
     int rc = 0;
     w->classes = w->mixed = 0;
@@ -724,12 +722,12 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
         if (todo.list || w->classes & 1u << s)
             rc = take_list(j, &run->set[s], c->count);
     if (rc == 0 && one_by_one)
-        rc = go_through(j, w, c, &todo, run, &seen, &normal);
+        rc = go_through(j, w, c, &todo, run, &seen, normal);
     for (unsigned s = 0; s < MR_SETS && rc == 0 && !todo.list; s++)
         if (w->classes & 1u << s)
-            normal &= list_all(&w->batch, &run->set[s]);
+            list_all(&w->batch, &run->set[s], &normal[s]);
     for (unsigned s = 0; s < MR_SETS && rc == 0; s++) {
-        if (!normal)
+        if (!normal[s])
             mr_intervals_normalise(&run->set[s]);
         trim_list(j, &run->set[s]);
     }

@@ -41,21 +41,21 @@ int mr_timeline_slice(struct mr_timeline *t, const struct mr_run *run, size_t ru
                       struct mr_time_split *group);
 void mr_timeline_done(struct mr_timeline *t);
 
-/* Adds an interval to a list while it is being made from events in the order of their ends: the list stays normal. Returns false if the
- * order is another one; the list must then be made normal at the end. Room is the caller's business. */
-static inline bool mr_run_append(struct mr_interval *item, size_t *n, uint64_t start, uint64_t end)
+/* Adds an interval to a list that is being made from events. While they come in the order of their ends the list stays normal; from the first
+ * one that does not on, *normal is false, intervals are only collected, and the list must be made normal at the end. Room is the
+ * caller's business. */
+static inline void mr_run_append(struct mr_interval *item, size_t *n, uint64_t start, uint64_t end, bool *normal)
 {
     size_t k = *n;
-    bool in_order = !k || end >= item[k - 1].end;
     if (start >= end)
-        return true;
-    while (in_order && k && start <= item[k - 1].end) {
+        return;
+    *normal = *normal && (!k || end >= item[k - 1].end);
+    while (*normal && k && start <= item[k - 1].end) {
         start = start < item[k - 1].start ? start : item[k - 1].start;
         k--;
     }
     item[k] = (struct mr_interval){start, end};
     *n = k + 1;
-    return in_order;
 }
 
 #endif

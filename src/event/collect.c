@@ -28,6 +28,7 @@ struct ring {
     char *name; /* file name of segment 0 without "0.ring" */
     uint64_t key, strings_bytes, events, lost, mono0;
     uint32_t pid, strings, segments;
+    uint64_t heads; /* records made so far, when last looked */
     bool described, gone, finished;
 };
 
@@ -40,8 +41,8 @@ struct mr_collector {
     void *workspace;
     uint8_t *buffer;
     uint64_t max_bytes;
-    bool live;
-    uint64_t scanned_ns;
+    bool live, closing, catch_up;
+    uint64_t scanned_ns, caught_up_ns;
     struct mr_collect_stats stats;
 };
 
@@ -140,13 +141,13 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
     return rc;
 }
 
-/* Drains a slot; `all` also takes what is less than a block. */
-static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, bool all, bool *busy, struct mr_error *err)
+/* Drains a slot in whole blocks until less than `keep` records are left; keep 0 takes everything. */
+static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, uint64_t keep, bool *busy, struct mr_error *err)
 {
     uint32_t expected = 0;
     int rc = 0;
     uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), tail = atomic_load_explicit(&s->tail, memory_order_acquire);
-    if (head == tail || (!all && head - tail < MR_BLOCK_EVENTS))
+    if (head == tail || head - tail < keep)
         return 0;
     if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
         if (!r->gone)
@@ -155,7 +156,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (tail = atomic_load(&s->tail); rc == 0 && head - tail <= MR_RING_RECORDS && head != tail && (all || head - tail >= MR_BLOCK_EVENTS);) {
+    for (tail = atomic_load(&s->tail); rc == 0 && head - tail <= MR_RING_RECORDS && head != tail && head - tail >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
         struct mr_mrt_block b;
         uint64_t next;
@@ -175,6 +176,8 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
 static int drain_ring(struct mr_collector *c, struct ring *r, bool all, bool *busy, struct mr_error *err)
 {
     uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, (uint32_t)MAX_SEGMENTS);
+    /* Encoding takes time from a program that has all CPUs busy, so it is put off; once a second the file catches up. */
+    uint64_t keep = all ? 0 : c->catch_up ? MR_BLOCK_EVENTS : MR_RING_DRAIN;
     int rc = 0;
     for (uint32_t g = 0; g < segments && rc == 0; g++) {
         if (!r->segment[g])
@@ -187,7 +190,7 @@ static int drain_ring(struct mr_collector *c, struct ring *r, bool all, bool *bu
             uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
             if (!s->tid && state == MR_SLOT_FREE)
                 break; /* slots are claimed from the front */
-            rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, all || state == MR_SLOT_DONE, busy, err);
+            rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, state == MR_SLOT_DONE ? 0 : keep, busy, err);
             if (rc == 0 && state == MR_SLOT_DONE && atomic_load(&s->head) == atomic_load(&s->tail))
                 atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
         }
@@ -210,6 +213,22 @@ static bool process_gone(const struct ring *r)
     text[n] = 0;
     const char *state = strrchr(text, ')');
     return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+}
+
+/* A process that has recorded since we looked last was alive a moment ago: no need to ask the kernel yet. */
+static bool has_recorded(struct ring *r)
+{
+    uint64_t heads = 0;
+    for (uint32_t g = 0; g < r->segments; g++)
+        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS; i++) {
+            struct mr_slot *s = mr_ring_slot(r->segment[g], i);
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            heads += atomic_load_explicit(&s->head, memory_order_relaxed);
+        }
+    bool more = heads != r->heads;
+    r->heads = heads;
+    return more;
 }
 
 static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files)
@@ -349,6 +368,9 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
     bool look = now - c->scanned_ns > 5 * MR_NS_PER_MS;
     int rc = look ? look_for_rings(c, err) : 0;
     *busy = false;
+    c->catch_up = now - c->caught_up_ns > MR_NS_PER_S;
+    if (c->catch_up)
+        c->caught_up_ns = now;
     if (look)
         c->scanned_ns = now;
     for (size_t i = 0; i < c->rings && rc == 0; i++) {
@@ -356,7 +378,7 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
         if (r->finished)
             continue;
         /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
-        if (look && !r->gone)
+        if (look && !r->gone && (c->closing || !has_recorded(r)))
             r->gone = process_gone(r);
         rc = r->gone ? finish_ring(c, r, how_ended(r), err) : drain_ring(c, r, false, busy, err);
     }
@@ -491,6 +513,7 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
     if (!c)
         return 0;
     c->scanned_ns = 0;
+    c->closing = true;
     int rc = mr_collector_poll(c, &busy, err);
     atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */
     for (size_t i = 0; i < c->rings && rc == 0; i++)

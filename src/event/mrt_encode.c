@@ -19,10 +19,10 @@
 #define ZSTD_BYTES (1u << 20)
 
 struct workspace {
-    uint64_t gap[MAX_EVENTS], dur[MAX_EVENTS], offset[MAX_EVENTS], result[MAX_EVENTS]; /* gap and result as zigzag */
-    uint64_t call[MAX_EVENTS], fd[MAX_EVENTS], file[MAX_EVENTS];
-    uint64_t arg_event[MAX_EVENTS], arg_key[MAX_EVENTS], arg_type[MAX_EVENTS], arg_value[MAX_EVENTS];
-    uint64_t guess[MAX_EVENTS];
+    /* As they are stored: gap and result as zigzag, the offset as its mode says. Narrow where values are, so that all stay in the cache. */
+    uint64_t gap[MAX_EVENTS], dur[MAX_EVENTS], offset[MAX_EVENTS], result[MAX_EVENTS], arg_value[MAX_EVENTS];
+    uint32_t file[MAX_EVENTS], arg_event[MAX_EVENTS], arg_key[MAX_EVENTS];
+    uint16_t call[MAX_EVENTS], fd[MAX_EVENTS], arg_type[MAX_EVENTS];
     uint32_t events, args, last_arg_event;
     uint64_t first_ns, last_ns;
     uint8_t plane[MAX_EVENTS];
@@ -57,7 +57,8 @@ uint64_t mr_ticks_to_ns(const struct mr_calibration *cal, uint64_t tick)
 }
 
 /* Takes the continuation records after an event; they may replace its fields. Returns the position after them. */
-static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t at, uint64_t to, uint64_t *dur_ticks, int64_t *result)
+static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t at, uint64_t to, uint64_t *dur_ticks, uint64_t *offset,
+                          int64_t *result)
 {
     uint32_t i = w->events;
     for (; at < to; at++) {
@@ -66,7 +67,7 @@ static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64
             break;
         uint32_t type = (uint32_t)r->word[1];
         if (type == MR_MORE_OFFSET) {
-            w->offset[i] = r->word[0];
+            *offset = r->word[0];
         } else if (type == MR_MORE_RESULT) {
             *result = (int64_t)r->word[0];
         } else if (type == MR_MORE_DURATION) {
@@ -74,8 +75,8 @@ static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64
         } else if (type <= MR_MORE_LAST_STORED && w->args < MAX_EVENTS) {
             uint32_t k = w->args++;
             w->arg_event[k] = i - w->last_arg_event;
-            w->arg_key[k] = r->word[1] >> 32;
-            w->arg_type[k] = type;
+            w->arg_key[k] = (uint32_t)(r->word[1] >> 32);
+            w->arg_type[k] = (uint16_t)type;
             w->arg_value[k] = r->word[0];
             w->last_arg_event = i;
         }
@@ -83,12 +84,28 @@ static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64
     return at;
 }
 
+/* Offsets are stored as differences from where the access before ended if that makes many of them 0: sequential access. Random access is
+ * smaller as it is. The first events of a block tell which. */
+static bool is_sequential(const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to)
+{
+    uint64_t expect = 0, n = MR_MIN(to - from, (uint64_t)2048), hits = 0;
+    for (uint64_t at = from; at < from + n; at++) {
+        const struct mr_raw *r = &ring[at & mask];
+        uint64_t offset = (uint64_t)((int64_t)r->word[2] >> 16);
+        int64_t result = (int64_t)r->word[3] >> 16;
+        hits += offset == expect;
+        expect = offset + (result > 0 ? (uint64_t)result : 0);
+    }
+    return hits * 4 >= n;
+}
+
 /* Unpacks records into the columns; returns the position after the last one taken. */
 static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
-                       const struct mr_calibration *cal)
+                       const struct mr_calibration *cal, bool sequential)
 {
     const uint64_t scale = tick_scale(cal), mono0 = cal->mono0, tick0 = cal->tick0;
-    uint64_t at = from, first = UINT64_MAX, last = 0, previous = 0;
+    uint64_t at = from, first = UINT64_MAX, last = 0, previous = 0, expect = 0;
+    struct mr_tally_streak streak = {0};
     w->events = w->args = w->last_arg_event = 0;
     const uint64_t limit = MR_MIN(to, from + MR_BLOCK_EVENTS); /* of events; their continuations come along */
     while (at < limit) {
@@ -97,24 +114,27 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
         if (call == MR_CALL_more) /* its event was cut off by a damaged ring */
             continue;
         uint32_t i = w->events;
-        uint64_t ticks = (uint32_t)r->word[1], file = r->word[1] >> 32;
+        uint32_t file = (uint32_t)(r->word[1] >> 32);
+        uint64_t ticks = (uint32_t)r->word[1], offset = (uint64_t)((int64_t)r->word[2] >> 16);
         int64_t result = (int64_t)r->word[3] >> 16;
-        w->offset[i] = (uint64_t)((int64_t)r->word[2] >> 16);
         if (at < to && mr_raw_call(&ring[at & mask]) == MR_CALL_more)
-            at = take_more(w, ring, mask, at, to, &ticks, &result);
+            at = take_more(w, ring, mask, at, to, &ticks, &offset, &result);
         uint64_t start = scaled(mono0, tick0, scale, r->word[0]), end = scaled(mono0, tick0, scale, r->word[0] + ticks);
         w->gap[i] = mr_zigzag((int64_t)(start - previous));
         w->dur[i] = end - start;
-        w->call[i] = call;
+        w->offset[i] = sequential ? mr_zigzag((int64_t)(offset - expect)) : offset + 1;
+        w->call[i] = (uint16_t)call;
         w->file[i] = file;
         w->fd[i] = (uint16_t)r->word[3];
         w->result[i] = mr_zigzag(result);
         previous = end;
+        expect = offset + (result > 0 ? (uint64_t)result : 0);
         first = MR_MIN(first, start);
         last = MR_MAX(last, end);
-        mr_tally_add(&w->tally, call, (uint32_t)file, end - start, result);
+        mr_tally_add(&w->tally, &streak, call, file, end - start, result);
         w->events++;
     }
+    mr_tally_end(&w->tally, &streak);
     w->first_ns = w->events ? first : 0;
     w->last_ns = last;
     if (w->events) /* the first gap counts from the block's start */
@@ -124,63 +144,77 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
 
 /* ---- columns ---- */
 
-/* The loops below, once per instruction set: they are compiled into functions with the target attribute. */
-static inline __attribute__((always_inline)) void span_body(const uint64_t *restrict value, uint32_t n, uint64_t *low, uint64_t *high)
-{
-    uint64_t a = value[0], b = value[0];
-    for (size_t i = 0; i < n; i++) {
-        a = MR_MIN(a, value[i]);
-        b = MR_MAX(b, value[i]);
-    }
-    *low = a;
-    *high = b;
-}
+/* The loops below, once per width of values and instruction set: they are compiled into functions with the target attribute. */
+typedef void span_fn(const void *value, uint32_t n, uint64_t *low, uint64_t *high);
+typedef void plane_fn(const void *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane);
 
-static inline __attribute__((always_inline)) void plane_body(const uint64_t *restrict value, uint32_t n, uint64_t base, unsigned shift, uint8_t *restrict plane)
-{
-    for (size_t i = 0; i < n; i++)
-        plane[i] = (uint8_t)((value[i] - base) >> shift);
-}
-
-typedef void span_fn(const uint64_t *value, uint32_t n, uint64_t *low, uint64_t *high);
-typedef void plane_fn(const uint64_t *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane);
-
-#define VARIANT(name, attribute)                                                                                                     \
-    attribute static void span_##name(const uint64_t *value, uint32_t n, uint64_t *low, uint64_t *high)                              \
+#define LOOPS(name, attribute, type)                                                                                                 \
+    attribute static void span_##name(const void *values, uint32_t n, uint64_t *low, uint64_t *high)                                 \
     {                                                                                                                                \
-        span_body(value, n, low, high);                                                                                              \
+        const type *value = values;                                                                                                  \
+        type a = value[0], b = value[0];                                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                                                             \
+            a = MR_MIN(a, value[i]);                                                                                                 \
+            b = MR_MAX(b, value[i]);                                                                                                 \
+        }                                                                                                                            \
+        *low = a;                                                                                                                    \
+        *high = b;                                                                                                                   \
     }                                                                                                                                \
-    attribute static void plane_##name(const uint64_t *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane)             \
+    attribute static void plane_##name(const void *values, uint32_t n, uint64_t base, unsigned shift, uint8_t *restrict plane)       \
     {                                                                                                                                \
-        plane_body(value, n, base, shift, plane);                                                                                    \
+        const type *restrict value = values, least = (type)base;                                                                     \
+        for (size_t i = 0; i < n; i++)                                                                                               \
+            plane[i] = (uint8_t)((type)(value[i] - least) >> shift);                                                                 \
     }
+#define WIDTHS(name, attribute)                                                                                                      \
+    LOOPS(name##2, attribute, uint16_t)                                                                                              \
+    LOOPS(name##4, attribute, uint32_t)                                                                                              \
+    LOOPS(name##8, attribute, uint64_t)
 /* The compilers' usual level does not vectorise loops whose length it cannot see. */
 #if defined(__clang__)
 #define VECTORISE
 #else
 #define VECTORISE __attribute__((optimize("O3")))
 #endif
-VARIANT(plain, VECTORISE)
+WIDTHS(plain, VECTORISE)
 #if defined(__x86_64__)
-VARIANT(avx2, VECTORISE __attribute__((target("avx2"))))
-VARIANT(avx512, VECTORISE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
+WIDTHS(avx2_, VECTORISE __attribute__((target("avx2"))))
+WIDTHS(avx512_, VECTORISE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
 #endif
 
+/* By width of values: 2, 4 and 8 bytes. */
 struct loops {
-    span_fn *span;
-    plane_fn *plane;
+    span_fn *span[3];
+    plane_fn *plane[3];
 };
+#define ALL(name) {{span_##name##2, span_##name##4, span_##name##8}, {plane_##name##2, plane_##name##4, plane_##name##8}}
 
-static struct loops best_loops(void)
+static const struct loops *best_loops(void)
 {
+    static const struct loops plain = ALL(plain);
 #if defined(__x86_64__)
+    static const struct loops avx2 = ALL(avx2_), avx512 = ALL(avx512_);
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return (struct loops){span_avx512, plane_avx512};
+        return &avx512;
     if (__builtin_cpu_supports("avx2"))
-        return (struct loops){span_avx2, plane_avx2};
+        return &avx2;
 #endif
-    return (struct loops){span_plain, plane_plain};
+    return &plain;
+}
+
+/* Where the values of a column lie, and the binary logarithm of half their width. */
+struct values {
+    void *at;
+    unsigned width;
+};
+
+static void repeat_first(const struct values *v, uint32_t from, uint32_t to)
+{
+    uint8_t *p = v->at;
+    size_t each = (size_t)2 << v->width;
+    for (uint32_t i = from; i < to; i++)
+        memcpy(p + i * each, p, each);
 }
 
 /* Writes one plane; returns the end of the output. */
@@ -196,21 +230,20 @@ static uint8_t *put_plane(struct workspace *w, ZSTD_CCtx *ctx, uint32_t n, uint8
     return out + 4 + got;
 }
 
-/* Writes value[0..n) as one column and its directory row. The array has room to the next multiple of STRIDE. */
-static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_CCtx *ctx, enum mr_mrt_column id, uint8_t mode, uint64_t *value,
+/* Writes the first n values as one column and its directory row. The array has room to the next multiple of STRIDE. */
+static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_CCtx *ctx, enum mr_mrt_column id, uint8_t mode, const struct values *v,
                            uint32_t n, uint8_t *row, uint8_t *out)
 {
     uint64_t base = 0, top = 0;
     uint32_t padded = MR_ALIGN_UP(n, STRIDE);
-    for (uint32_t i = n; i < padded; i++)
-        value[i] = value[0];
+    repeat_first(v, n, padded);
     if (n)
-        loops->span(value, padded, &base, &top);
+        loops->span[v->width](v->at, padded, &base, &top);
     uint64_t span = top - base;
     unsigned planes = span ? (64 - (unsigned)__builtin_clzll(span) + 7) / 8 : 0;
     uint8_t *begin = out;
     for (unsigned p = 0; p < planes; p++) {
-        loops->plane(value, padded, base, 8 * p, w->plane);
+        loops->plane[v->width](v->at, padded, base, 8 * p, w->plane);
         out = put_plane(w, ctx, n, out);
     }
     row[0] = (uint8_t)id;
@@ -220,27 +253,6 @@ static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_
     mr_store_le32(row + 4, (uint32_t)(out - begin));
     mr_store_le64(row + 8, base);
     return out;
-}
-
-/* Sequential access leaves zeros after prediction; random access is smaller as it is. Returns the mode and the values to store. */
-static uint8_t fill_offsets(struct workspace *w, uint64_t **value)
-{
-    uint32_t hits = 0;
-    uint64_t expect = 0;
-    for (uint32_t i = 0; i < w->events; i++) {
-        int64_t result = mr_unzigzag(w->result[i]);
-        hits += w->offset[i] == expect;
-        w->guess[i] = mr_zigzag((int64_t)(w->offset[i] - expect));
-        expect = w->offset[i] + (result > 0 ? (uint64_t)result : 0);
-    }
-    if (hits * 4 >= w->events) {
-        *value = w->guess;
-        return 1;
-    }
-    for (uint32_t i = 0; i < w->events; i++)
-        w->offset[i]++;
-    *value = w->offset;
-    return 0;
 }
 
 size_t mr_mrt_seal(uint8_t *out, const struct mr_mrt_block *b)
@@ -276,15 +288,16 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
                             uint8_t *out, uint64_t *next, struct mr_mrt_block *block)
 {
     struct workspace *w = workspace;
-    const struct loops loops = best_loops();
-    uint64_t *const column[MR_COLS] = {
-        [MR_COL_GAP] = w->gap, [MR_COL_DURATION] = w->dur, [MR_COL_CALL] = w->call, [MR_COL_FILE] = w->file, [MR_COL_FD] = w->fd,
-        [MR_COL_OFFSET] = w->offset, [MR_COL_RESULT] = w->result, [MR_COL_ARG_EVENT] = w->arg_event, [MR_COL_ARG_KEY] = w->arg_key,
-        [MR_COL_ARG_TYPE] = w->arg_type, [MR_COL_ARG_VALUE] = w->arg_value,
+    const struct loops *loops = best_loops();
+    const struct values column[MR_COLS] = {
+        [MR_COL_GAP] = {w->gap, 2}, [MR_COL_DURATION] = {w->dur, 2}, [MR_COL_CALL] = {w->call, 0}, [MR_COL_FILE] = {w->file, 1},
+        [MR_COL_FD] = {w->fd, 0}, [MR_COL_OFFSET] = {w->offset, 2}, [MR_COL_RESULT] = {w->result, 2}, [MR_COL_ARG_EVENT] = {w->arg_event, 1},
+        [MR_COL_ARG_KEY] = {w->arg_key, 1}, [MR_COL_ARG_TYPE] = {w->arg_type, 0}, [MR_COL_ARG_VALUE] = {w->arg_value, 2},
     };
     if (from == to)
         return 0;
-    *next = unpack(w, ring, mask, from, to, cal);
+    bool sequential = is_sequential(ring, mask, from, to);
+    *next = unpack(w, ring, mask, from, to, cal, sequential);
     struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = key, .tid = tid, .count = w->events, .sequence = sequence, .lost = lost,
                              .first_ns = w->first_ns, .last_ns = w->last_ns};
     unsigned columns = w->args ? MR_COLS - 1 : MR_COL_RESULT;
@@ -298,11 +311,9 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
     mr_store_le32(payload + 48, (uint32_t)(p - agg));
     mr_store_le32(payload + 52, 0);
     ZSTD_CCtx *ctx = ZSTD_initStaticCCtx(w->zstd, sizeof(w->zstd));
-    for (unsigned id = 1; id <= columns; id++, row += MR_MRT_COLUMN_ROW) {
-        uint64_t *value = column[id];
-        uint8_t mode = id == MR_COL_OFFSET ? fill_offsets(w, &value) : 0;
-        p = put_column(w, &loops, ctx, (enum mr_mrt_column)id, mode, value, id >= MR_COL_ARG_EVENT ? w->args : w->events, row, p);
-    }
+    for (unsigned id = 1; id <= columns; id++, row += MR_MRT_COLUMN_ROW)
+        p = put_column(w, loops, ctx, (enum mr_mrt_column)id, id == MR_COL_OFFSET && sequential, &column[id], id >= MR_COL_ARG_EVENT ? w->args : w->events,
+                       row, p);
     b.payload_bytes = (uint32_t)(p - payload);
     *block = b;
     return mr_mrt_seal(out, &b);

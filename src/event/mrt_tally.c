@@ -34,7 +34,6 @@ static struct mr_tally_function *new_function(struct mr_tally *t, unsigned call,
     f->opens = kind == MR_EV_OPEN;
     f->on_file = mr_call_on_file(call);
     f->dur_min = f->size_min = UINT64_MAX;
-    f->last = &f->none;
     return f;
 }
 
@@ -73,17 +72,32 @@ static struct mr_tally_file *row_get(struct mr_tally *t, uint32_t id)
     return &t->row_of[t->files - 1];
 }
 
-/* Makes the function and file of the next event current; false if the block is to have no aggregates. */
-bool mr_tally_turn(struct mr_tally *t, unsigned call, uint32_t file)
+void mr_tally_begin(struct mr_tally *t, struct mr_tally_streak *s, unsigned call, uint32_t file)
 {
     unsigned known = call < MR_CALL_COUNT ? call : MR_CALL_none;
-    t->now = t->too_many_functions ? NULL : function_get(t, known, file);
-    if (!t->now)
-        return false;
-    t->row = t->now->on_file && file && !t->too_many_files ? row_get(t, file) : &t->nowhere;
-    t->call = call;
-    t->file = file;
-    return true;
+    *s = (struct mr_tally_streak){.call = call, .file = file, .dur_min = UINT64_MAX};
+    s->f = t->too_many_functions ? NULL : function_get(t, known, file);
+    s->moves = s->f && s->f->moves;
+    t->row = s->f && s->f->on_file && file && !t->too_many_files ? row_get(t, file) : &t->nowhere;
+}
+
+void mr_tally_end(struct mr_tally *t, const struct mr_tally_streak *s)
+{
+    struct mr_tally_function *f = s->f;
+    if (!f || !s->count)
+        return;
+    f->count += s->count;
+    f->errors += s->errors;
+    f->bytes += s->bytes;
+    f->dur_sum += s->dur_sum;
+    f->dur_min = MR_MIN(f->dur_min, s->dur_min);
+    f->dur_max = MR_MAX(f->dur_max, s->dur_max);
+    t->row->calls += s->count;
+    t->row->dur_ns += s->dur_sum;
+    t->row->opens += f->opens ? s->count - s->errors : 0;
+    t->row->read_bytes += f->reads ? s->bytes : 0;
+    t->row->written_bytes += f->writes ? s->bytes : 0;
+    mr_tally_add_size(f, s->size, s->same);
 }
 
 static void spill(struct mr_tally_function *f, uint64_t size, uint32_t count)
@@ -94,10 +108,11 @@ static void spill(struct mr_tally_function *f, uint64_t size, uint32_t count)
     f->size_max = MR_MAX(f->size_max, size);
 }
 
-void mr_tally_add_size(struct mr_tally_function *f, uint64_t size)
+void mr_tally_add_size(struct mr_tally_function *f, uint64_t size, uint32_t n)
 {
-    if (f->spilled) {
-        spill(f, size, 1);
+    if (!n || f->spilled) {
+        if (n)
+            spill(f, size, n);
         return;
     }
     uint32_t k = slot_hash(size) % MR_ARRAY_LEN(f->slot);
@@ -106,8 +121,7 @@ void mr_tally_add_size(struct mr_tally_function *f, uint64_t size)
     if (f->slot[k].count || f->listed < MR_TALLY_SIZES) {
         f->listed += !f->slot[k].count;
         f->slot[k].size = size;
-        f->slot[k].count++;
-        f->last = &f->slot[k];
+        f->slot[k].count += n;
         return;
     }
     for (k = 0; k < MR_ARRAY_LEN(f->slot); k++)
@@ -116,8 +130,7 @@ void mr_tally_add_size(struct mr_tally_function *f, uint64_t size)
             f->slot[k].count = 0;
         }
     f->spilled = true;
-    f->last = &f->none;
-    spill(f, size, 1);
+    spill(f, size, n);
 }
 
 /* ---- writing ---- */

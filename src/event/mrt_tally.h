@@ -32,15 +32,12 @@ struct mr_tally_function {
     uint8_t moves, reads, writes, opens, on_file;
     bool spilled; /* sizes are in the histogram */
     uint64_t bytes, dur_sum, dur_min, dur_max, size_min, size_max;
-    struct mr_tally_size *last, none; /* none stays free */
     uint32_t dur[MR_HIST_BUCKETS], size[MR_HIST_BUCKETS], bin[MR_TALLY_BINS];
     struct mr_tally_size slot[MR_TALLY_SIZES * 2];
 };
 
 struct mr_tally {
-    struct mr_tally_function *now; /* of the last event, NULL before the first */
-    struct mr_tally_file *row;
-    uint32_t call, file;           /* of the last event */
+    struct mr_tally_file *row; /* of the streak */
     uint32_t functions, files;
     bool too_many_functions, too_many_files;
     uint8_t function_of[MR_CALL_COUNT]; /* 1 + index; calls that are no regions */
@@ -69,35 +66,42 @@ static inline bool mr_call_on_file(unsigned call)
     return layer != MR_LAYER_APP && layer != MR_LAYER_HDF5 && layer != MR_LAYER_MPIIO;
 }
 
-bool mr_tally_turn(struct mr_tally *t, unsigned call, uint32_t file);
-void mr_tally_add_size(struct mr_tally_function *f, uint64_t size);
+/* Events of one function on one file in a row. It is kept in registers; mr_tally_end adds it to the tally. */
+struct mr_tally_streak {
+    unsigned call;
+    uint32_t file, count, errors, same; /* same: events of size `size` */
+    uint64_t dur_sum, dur_min, dur_max, bytes, size;
+    struct mr_tally_function *f; /* NULL: the block is to have no aggregates */
+    bool moves;
+};
 
-static inline void mr_tally_add(struct mr_tally *t, unsigned call, uint32_t file, uint64_t dur, int64_t result)
+void mr_tally_begin(struct mr_tally *t, struct mr_tally_streak *s, unsigned call, uint32_t file);
+void mr_tally_end(struct mr_tally *t, const struct mr_tally_streak *s);
+/* `n` events of a size. */
+void mr_tally_add_size(struct mr_tally_function *f, uint64_t size, uint32_t n);
+
+static inline __attribute__((always_inline)) void mr_tally_add(struct mr_tally *t, struct mr_tally_streak *s, unsigned call, uint32_t file, uint64_t dur, int64_t result)
 {
-    if (MR_UNLIKELY(call != t->call || file != t->file || !t->now) && !mr_tally_turn(t, call, file))
-        return;
-    struct mr_tally_function *f = t->now;
-    struct mr_tally_file *row = t->row;
-    f->count++;
-    f->dur_sum += dur;
-    f->dur_min = MR_MIN(f->dur_min, dur);
-    f->dur_max = MR_MAX(f->dur_max, dur);
-    f->dur[mr_tally_bucket(dur)]++;
-    row->calls++;
-    row->dur_ns += dur;
+    if (MR_UNLIKELY(call != s->call || file != s->file || !s->count)) {
+        mr_tally_end(t, s);
+        mr_tally_begin(t, s, call, file);
+    }
+    s->count++;
+    s->dur_sum += dur;
+    s->dur_min = MR_MIN(s->dur_min, dur);
+    s->dur_max = MR_MAX(s->dur_max, dur);
+    if (MR_LIKELY(s->f != NULL))
+        s->f->dur[mr_tally_bucket(dur)]++;
     if (MR_UNLIKELY(result < 0)) {
-        f->errors++;
-    } else if (f->moves) {
-        uint64_t size = (uint64_t)result;
-        f->bytes += size;
-        row->read_bytes += f->reads ? size : 0;
-        row->written_bytes += f->writes ? size : 0;
-        if (MR_LIKELY(f->last->size == size && f->last->count))
-            f->last->count++;
-        else
-            mr_tally_add_size(f, size);
-    } else {
-        row->opens += f->opens;
+        s->errors++;
+    } else if (s->moves) {
+        s->bytes += (uint64_t)result;
+        if (MR_UNLIKELY((uint64_t)result != s->size)) {
+            mr_tally_add_size(s->f, s->size, s->same);
+            s->size = (uint64_t)result;
+            s->same = 0;
+        }
+        s->same++;
     }
 }
 

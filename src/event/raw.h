@@ -37,9 +37,10 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 1u
-#define MR_RING_RECORDS 65536u
-#define MR_BLOCK_EVENTS 32768u /* records per block: half a ring, so writer and drainer work on different halves */
+#define MR_RING_VERSION 2u
+#define MR_RING_RECORDS 131072u
+#define MR_BLOCK_EVENTS 32768u /* records per block */
+#define MR_RING_DRAIN (MR_RING_RECORDS / 4 * 3) /* the collector waits until this much is there: what a short program recorded is encoded after it */
 #define MR_RING_SLOTS 64u
 #define MR_RING_PROCESS_BYTES (60u << 10)
 #define MR_RING_STRING_BYTES (256ull << 20)

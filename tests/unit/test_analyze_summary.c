@@ -56,7 +56,19 @@ static void make_events(struct one *e, bool varied)
     }
 }
 
-static void setup(struct world *w, bool varied)
+/* What a simulator may do: events in any order. */
+static void shuffle(struct one *e)
+{
+    uint64_t seed = 77;
+    for (uint32_t i = EVENTS - 1; i; i--) {
+        uint32_t k = (uint32_t)draw(&seed, i + 1);
+        struct one t = e[i];
+        e[i] = e[k];
+        e[k] = t;
+    }
+}
+
+static void setup(struct world *w, bool varied, bool shuffled)
 {
     static const uint16_t kind[WHATS] = {MR_EV_READ, MR_EV_WRITE, MR_EV_OPEN, MR_EV_REGION, MR_EV_REGION, MR_EV_REGION};
     struct mr_mrt_sink *sink;
@@ -65,6 +77,8 @@ static void setup(struct world *w, bool varied)
     snprintf(w->path, sizeof(w->path), "/tmp/mr-summary-XXXXXX");
     close(mkstemp(w->path));
     make_events(w->e, varied);
+    if (shuffled)
+        shuffle(w->e);
     assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = WORLD, .program = "test"}, &sink, &err), 0);
     struct mr_event_sink *s = mr_mrt_sink_get(sink);
     uint32_t key = mr_mrt_sink_key(sink, "step");
@@ -275,7 +289,7 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
     free(r.sizes);
 }
 
-static void check_world(bool varied)
+static void check_world(bool varied, bool shuffled)
 {
     static const struct mr_summary_options filters[] = {
         {.threads = 1, .rank = -1, .step_from = -1}, {.threads = 3, .rank = -1, .step_from = -1},
@@ -283,7 +297,7 @@ static void check_world(bool varied)
         {.threads = 2, .rank = -1, .step_from = 20, .step_to = 31}, {.threads = 2, .rank = -1, .step_from = -1, .path = "/data/7"},
     };
     struct world w;
-    setup(&w, varied);
+    setup(&w, varied, shuffled);
     for (size_t i = 0; i < MR_ARRAY_LEN(filters); i++)
         check(&w, filters[i], varied);
     teardown(&w);
@@ -292,18 +306,25 @@ static void check_world(bool varied)
 static void summary_of_blocks_that_tell_all_equals_recount(void **state)
 {
     (void)state;
-    check_world(false);
+    check_world(false, false);
 }
 
 static void summary_of_blocks_that_must_be_decoded_equals_recount(void **state)
 {
     (void)state;
-    check_world(true);
+    check_world(true, false);
+}
+
+static void summary_of_events_in_any_order_equals_recount(void **state)
+{
+    (void)state;
+    check_world(false, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(summary_of_blocks_that_tell_all_equals_recount),
-                                       cmocka_unit_test(summary_of_blocks_that_must_be_decoded_equals_recount)};
+                                       cmocka_unit_test(summary_of_blocks_that_must_be_decoded_equals_recount),
+                                       cmocka_unit_test(summary_of_events_in_any_order_equals_recount)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
