@@ -76,6 +76,8 @@ MR_HIDDEN void mr_config_read(void);
 MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
+/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
+MR_HIDDEN void mr_note_program(const char *path, bool search);
 MR_HIDDEN unsigned mr_slot_index(const struct mr_slot *slot);
 
 #endif

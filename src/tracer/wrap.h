@@ -38,12 +38,15 @@
 #define MR_ALIAS(name, other)                                                                                        \
     extern MR_EXPORT __typeof__(w_##other) a_##name __asm__(#name) __attribute__((alias(#other)));
 
+/* The path of a call that failed: 0 if the kernel may not have looked at it and it cannot be read (T1). */
+MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);
+
 /* An event that names a path. */
 static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result)
 {
     if (result == -1)
         result = -errno;
-    uint32_t file = result == -EFAULT ? 0 : mr_path_id(dirfd, path);
+    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_path_id(dirfd, path);
     if (file != MR_FILE_EXCLUDED)
         mr_put(t0, t1, call, file, 0, offset, result);
 }
@@ -52,7 +55,7 @@ static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirf
 static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd)
 {
     int64_t result = fd == -1 ? -errno : fd;
-    uint32_t file = result == -EFAULT ? 0 : mr_path_id(dirfd, path);
+    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_path_id(dirfd, path);
     if (fd >= 0)
         mr_file_set(fd, file);
     if (file != MR_FILE_EXCLUDED)
@@ -65,7 +68,8 @@ static inline void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir
 {
     if (result == -1)
         result = -errno;
-    uint32_t one = result == -EFAULT ? 0 : mr_path_id(dir1, path1), two = result == -EFAULT ? 0 : mr_path_id(dir2, path2);
+    uint32_t one = result < 0 ? mr_path_failed(result, dir1, path1) : mr_path_id(dir1, path1);
+    uint32_t two = result < 0 ? mr_path_failed(result, dir2, path2) : mr_path_id(dir2, path2);
     if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
         return;
     const struct mr_extra extra = {.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two};

@@ -1,11 +1,13 @@
 /* POSIX and Linux calls. Most are one row each: result, name, parameters, arguments, what to record. The few that need
  * a look before the call, or variable arguments, are written out below the rows. */
 #undef _FILE_OFFSET_BITS
+#include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
 #include <aio.h>
 #include <dirent.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -14,12 +16,20 @@
 typedef int64_t off;
 typedef const char *path;
 
+uint32_t mr_path_failed(int64_t result, int dirfd, const char *p)
+{
+    bool sure = result == -ENOENT || result == -EEXIST || result == -EACCES || result == -ENOTDIR || result == -EISDIR || result == -ELOOP;
+    if (result == -EFAULT || !p || (!sure && mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT))
+        return 0;
+    return mr_path_id(dirfd, p);
+}
+
 /* Bytes an iovec asks for; called only after the kernel has read it. */
 static uint64_t iov_bytes(const struct iovec *v, int n, int64_t result)
 {
     uint64_t sum = 0;
-    if (result == -1 && (errno == EFAULT || errno == EINVAL))
-        return 0;
+    if (result == -1 && errno != EAGAIN && errno != EINTR && errno != ENOSPC && errno != EIO && errno != EPIPE && errno != EFBIG)
+        return 0; /* it may have failed before the kernel looked at the vector */
     for (int i = 0; i < n; i++)
         sum += v[i].iov_len;
     return sum;
@@ -33,6 +43,11 @@ MR_WRAP(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), FD(pr
 MR_WRAP(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), FD(pwrite, fd, o, n))
 MR_ALIAS(pread64, pread)
 MR_ALIAS(pwrite64, pwrite)
+/* The C library's public second names, which some old libraries use. */
+MR_ALIAS(__read, read)
+MR_ALIAS(__write, write)
+MR_ALIAS(__pread64, pread)
+MR_ALIAS(__pwrite64, pwrite)
 MR_WRAP(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n), FD(readv, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n), FD(writev, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, preadv, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(preadv, fd, o, IOV(v, n)))
@@ -48,6 +63,8 @@ MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd,
 MR_ALIAS(__pread64_chk, __pread_chk)
 MR_WRAP(off, lseek, (int fd, off o, int w), (fd, o, w), FD0(lseek, fd, o))
 MR_ALIAS(lseek64, lseek)
+MR_ALIAS(llseek, lseek)
+MR_ALIAS(__lseek, lseek)
 
 /* Between descriptors. */
 MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, p && r >= 0 ? *p - r : (off)NONE, n))
@@ -61,6 +78,7 @@ MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsig
 /* Making descriptors. */
 MR_WRAP(int, creat, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))
 MR_ALIAS(creat64, creat)
+MR_WRAP(int, openat2, (int d, path p, void *how, size_t n), (d, p, how, n), OPENED(openat2, d, p, NONE))
 MR_WRAP(int, __open_2, (path p, int f), (p, f), OPENED(open, CWD, p, f))
 MR_ALIAS(__open64_2, __open_2)
 MR_WRAP(int, __openat_2, (int d, path p, int f), (d, p, f), OPENED(openat, d, p, f))
@@ -74,9 +92,24 @@ MR_ALIAS(mkstemps64, mkstemps)
 MR_WRAP(int, mkostemps, (char *p, int s, int f), (p, s, f), OPENED(mkostemps, CWD, p, O_CREAT | O_RDWR | f))
 MR_ALIAS(mkostemps64, mkostemps)
 MR_WRAP(int, shm_open, (path p, int f, mode_t m), (p, f, m), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(shm_open), r, (uint64_t)f, (uint64_t)r, r))
+static void put_shm_unlink(uint64_t t0, uint64_t t1, path p, int64_t result)
+{
+    char full[300] = "/dev/shm/";
+    if (result < 0 && mr_path_failed(result, CWD, p) == 0)
+        return;
+    while (*p == '/')
+        p++;
+    size_t n = strnlen(p, sizeof(full) - 10);
+    memcpy(full + 9, p, n);
+    full[9 + n] = 0;
+    mr_put_path(t0, t1, CALL(unlink), CWD, full, NONE, result);
+}
+MR_WRAP(int, shm_unlink, (path p), (p), put_shm_unlink(t0, t1, p, r ? -errno : 0))
+MR_WRAP(int, open_by_handle_at, (int d, void *h, int f), (d, h, f), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(open_by_handle_at), r, (uint64_t)f, (uint64_t)r, r))
 MR_WRAP(int, memfd_create, (path p, unsigned f), (p, f), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(memfd_create), r, f, (uint64_t)r, r))
 MR_WRAP(int, dup, (int fd), (fd), if (r >= 0) mr_file_dup(fd, r); FD0(dup, fd, NONE))
 MR_WRAP(int, dup2, (int fd, int to), (fd, to), if (r >= 0) mr_file_dup(fd, r); FD0(dup2, fd, NONE))
+MR_ALIAS(__dup2, dup2)
 MR_WRAP(int, dup3, (int fd, int to, int f), (fd, to, f), if (r >= 0) mr_file_dup(fd, r); FD0(dup3, fd, NONE))
 MR_WRAP(int, pipe, (int p[2]), (p), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe, CWD, NULL, NONE))
 MR_WRAP(int, pipe2, (int p[2], int f), (p, f), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe2, CWD, NULL, f))
@@ -96,6 +129,8 @@ MR_WRAP(int, lockf, (int fd, int op, off n), (fd, op, n), FD0(lockf, fd, op))
 MR_ALIAS(lockf64, lockf)
 MR_WRAP(ssize_t, readahead, (int fd, off o, size_t n), (fd, o, n), FD(readahead, fd, o, n))
 MR_WRAP(ssize_t, getdents64, (int fd, void *b, size_t n), (fd, b, n), FD0(getdents64, fd, NONE))
+MR_WRAP(ssize_t, getdirentries, (int fd, char *b, size_t n, off *p), (fd, b, n, p), FD0(getdents64, fd, NONE))
+MR_ALIAS(getdirentries64, getdirentries)
 MR_WRAP(int, fstat, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
 MR_ALIAS(fstat64, fstat)
 MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE))
@@ -130,6 +165,7 @@ MR_ALIAS(__fxstatat64, __fxstatat)
 MR_WRAP(int, statx, (int d, path p, int f, unsigned m, void *s), (d, p, f, m, s), PATH(statx, d, p, NONE))
 MR_WRAP(int, statfs, (path p, void *s), (p, s), PATH(statfs, CWD, p, NONE))
 MR_ALIAS(statfs64, statfs)
+MR_ALIAS(__statfs, statfs)
 MR_WRAP(int, statvfs, (path p, void *s), (p, s), PATH(statvfs, CWD, p, NONE))
 MR_ALIAS(statvfs64, statvfs)
 MR_WRAP(int, access, (path p, int m), (p, m), PATH(access, CWD, p, m))
@@ -151,6 +187,7 @@ MR_WRAP(int, __xmknodat, (int v, int d, path p, mode_t m, dev_t *n), (v, d, p, m
 MR_WRAP(int, mkfifo, (path p, mode_t m), (p, m), PATH(mkfifo, CWD, p, m))
 MR_WRAP(int, mkfifoat, (int d, path p, mode_t m), (d, p, m), PATH(mkfifoat, d, p, m))
 MR_WRAP(int, chmod, (path p, mode_t m), (p, m), PATH(chmod, CWD, p, m))
+MR_WRAP(int, lchmod, (path p, mode_t m), (p, m), PATH(chmod, CWD, p, m))
 MR_WRAP(int, fchmodat, (int d, path p, mode_t m, int f), (d, p, m, f), PATH(fchmodat, d, p, m))
 MR_WRAP(int, chown, (path p, uid_t u, gid_t g), (p, u, g), PATH(chown, CWD, p, NONE))
 MR_WRAP(int, lchown, (path p, uid_t u, gid_t g), (p, u, g), PATH(lchown, CWD, p, NONE))
@@ -186,9 +223,13 @@ MR_WRAP(int, lremovexattr, (path p, path k), (p, k), PATH(lremovexattr, CWD, p, 
 #define NULL_FAILS(p) ((p) ? 0 : -(int64_t)errno)
 MR_WRAP(char *, realpath, (path p, char *o), (p, o), mr_put_path(t0, t1, CALL(realpath), CWD, p, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, __realpath_chk, (path p, char *o, size_t n), (p, o, n), mr_put_path(t0, t1, CALL(realpath), CWD, p, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, canonicalize_file_name, (path p), (p), mr_put_path(t0, t1, CALL(realpath), CWD, p, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, mkdtemp, (char *p), (p), mr_put_path(t0, t1, CALL(mkdtemp), CWD, p, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, getcwd, (char *b, size_t n), (b, n), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, __getcwd_chk, (char *b, size_t n, size_t c), (b, n, c), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, getwd, (char *b), (b), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, __getwd_chk, (char *b, size_t c), (b, c), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
+MR_WRAP(char *, get_current_dir_name, (void), (), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
 MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, t1, CALL(posix_fallocate), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_ALIAS(posix_fallocate64, posix_fallocate)
 MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
@@ -273,6 +314,8 @@ MR_WRAP(int, aio_write, (struct aiocb * a), (a), put_aio(t0, t1, CALL(aio_write)
 MR_ALIAS(aio_write64, aio_write)
 MR_WRAP(int, aio_fsync, (int op, struct aiocb *a), (op, a), put_aio(t0, t1, CALL(aio_fsync), a, r))
 MR_ALIAS(aio_fsync64, aio_fsync)
+MR_WRAP(int, aio_error, (const struct aiocb *a), (a), put_aio(t0, t1, CALL(aio_error), a, -(int64_t)r))
+MR_ALIAS(aio_error64, aio_error)
 MR_WRAP(ssize_t, aio_return, (struct aiocb * a), (a), put_aio(t0, t1, aio_returned(a), a, r))
 MR_ALIAS(aio_return64, aio_return)
 MR_WRAP(int, aio_suspend, (const struct aiocb *const *l, int n, const void *t), (l, n, t), mr_put(t0, t1, CALL(aio_suspend), 0, 0, (uint64_t)n, r ? -errno : 0))
@@ -300,6 +343,8 @@ MR_SYMBOL(int, close, (int fd))
         mr_put(t0, t1, CALL(close), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r == -1 ? -errno : r);
     return r;
 }
+
+MR_ALIAS(__close, close)
 
 MR_REAL(int, closedir, (DIR *d), (d))
 MR_SYMBOL(int, closedir, (DIR *d))
@@ -358,6 +403,8 @@ int w_open(path p, int f, ...)
     return r;
 }
 MR_ALIAS(open64, open)
+MR_ALIAS(__open, open)
+MR_ALIAS(__open64, open)
 
 MR_REAL(int, openat, (int d, path p, int f, mode_t m), (d, p, f, m))
 MR_EXPORT int w_openat(int d, path p, int f, ...) __asm__("openat");
@@ -400,6 +447,24 @@ int w_fcntl(int fd, int cmd, ...)
     return r;
 }
 MR_ALIAS(fcntl64, fcntl)
+MR_ALIAS(__fcntl, fcntl)
+
+MR_REAL(int, ioctl, (int fd, unsigned long op, void *arg), (fd, op, arg))
+MR_EXPORT int w_ioctl(int fd, unsigned long op, ...) __asm__("ioctl");
+int w_ioctl(int fd, unsigned long op, ...)
+{
+    va_list ap;
+    va_start(ap, op);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    if (!mr_enter())
+        return real_ioctl(fd, op, arg);
+    uint64_t t0 = mr_stamp();
+    int r = real_ioctl(fd, op, arg);
+    uint64_t t1 = mr_stamp();
+    FD0(ioctl, fd, op);
+    return r;
+}
 
 MR_REAL(void *, mremap, (void *a, size_t n, size_t m, int f, void *b), (a, n, m, f, b))
 MR_EXPORT void *w_mremap(void *a, size_t n, size_t m, int f, ...) __asm__("mremap");

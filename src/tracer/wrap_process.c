@@ -159,6 +159,9 @@ static void put_exec(unsigned call, path p, int64_t result)
 
 typedef int exec_fn(path p, char *const *argv, char *const *env);
 
+MR_REAL(int, execve, (path p, char *const *argv, char *const *env), (p, argv, env))
+MR_REAL(int, execvpe, (path p, char *const *argv, char *const *env), (p, argv, env))
+
 /* All exec calls end here. The event is recorded before, because nobody comes back after a success. */
 static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, char *const *env)
 {
@@ -166,6 +169,7 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     struct injected i = inject(env);
     if (on && !mr_tls.vforked)
         put_exec(call, mr_sys4(SYS_faccessat, AT_FDCWD, p, 0, 0) == -EFAULT ? NULL : p, 0);
+    mr_note_program(p, real != real_execve);
     mr_before_exec();
     int r = real(p, argv, i.env);
     int keep = errno;
@@ -174,9 +178,6 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     errno = keep;
     return r;
 }
-
-MR_REAL(int, execve, (path p, char *const *argv, char *const *env), (p, argv, env))
-MR_REAL(int, execvpe, (path p, char *const *argv, char *const *env), (p, argv, env))
 
 MR_SYMBOL(int, execve, (path p, char *const *argv, char *const *env))
 {
@@ -199,6 +200,10 @@ MR_REAL(int, fexecve, (int fd, char *const *argv, char *const *env), (fd, argv, 
 MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 {
     struct injected i = inject(env);
+    if (mr_enter() && !mr_tls.vforked) {
+        uint64_t now = mr_stamp();
+        mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
+    }
     mr_before_exec();
     int r = real_fexecve(fd, argv, i.env), keep = errno;
     mr_after_exec();
@@ -211,6 +216,10 @@ MR_REAL(int, execveat, (int d, path p, char *const *argv, char *const *env, int 
 MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f))
 {
     struct injected i = inject(env);
+    if (mr_enter() && !mr_tls.vforked) {
+        uint64_t now = mr_stamp();
+        mr_put(now, now, CALL(execveat), mr_path_failed(-EINVAL, d, p), 0, NONE, 0);
+    }
     mr_before_exec();
     int r = real_execveat(d, p, argv, i.env, f), keep = errno;
     mr_after_exec();
@@ -267,6 +276,7 @@ MR_EXECL(execle, execve, true)
         bool on = mr_enter();                                                                                        \
         struct injected i = inject(env);                                                                             \
         pid_t child = 0;                                                                                             \
+        mr_note_program(p, sizeof(#name) == sizeof("posix_spawnp"));                                                 \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
         uint64_t t1 = mr_stamp();                                                                                    \
@@ -302,6 +312,8 @@ MR_SYMBOL(FILE *, popen, (path c, path m))
     errno = keep;
     return r;
 }
+
+MR_ALIAS(_IO_popen, popen)
 
 MR_REAL(int, pclose, (FILE * f), (f))
 MR_SYMBOL(int, pclose, (FILE * f))
@@ -341,25 +353,34 @@ MR_SYMBOL(int, system, (path c))
 /* ---- fork ---- */
 
 MR_WRAP(pid_t, fork, (void), (), if (r) mr_put(t0, t1, CALL(fork), 0, 0, NONE, r == -1 ? -errno : r))
+MR_ALIAS(__fork, fork)
 
 #if defined(__x86_64__)
 /* A C function cannot wrap vfork: the child would return through the parent's frame. The return address is kept in a
  * register over the system call, as the C library does, and the child is marked in the thread's state, which parent and
  * child share; the parent runs again only after the child has gone, and unmarks. */
 MR_HIDDEN void mr_vfork_child(void);
-MR_HIDDEN void mr_vfork_parent(void);
+MR_HIDDEN void mr_vfork_parent(int pid);
+static __thread uint64_t vfork_start __attribute__((tls_model("initial-exec")));
 void mr_vfork_child(void)
 {
+    vfork_start = mr_stamp();
     mr_tls.vforked++;
 }
-void mr_vfork_parent(void)
+void mr_vfork_parent(int pid)
 {
+    int keep = errno;
     if (mr_tls.vforked)
         mr_tls.vforked--;
+    if (mr_enter() && !mr_tls.vforked)
+        mr_put(vfork_start, mr_stamp(), CALL(vfork), 0, 0, NONE, pid);
+    errno = keep;
 }
 __asm__(".text\n"
-        ".globl vfork\n"
+        ".globl vfork, __vfork\n"
         ".type vfork, @function\n"
+        ".type __vfork, @function\n"
+        "__vfork:\n"
         "vfork:\n"
         "    popq %rdi\n"
         "    movl $58, %eax\n" /* SYS_vfork */
@@ -373,7 +394,8 @@ __asm__(".text\n"
         "    call mr_vfork_child\n"
         "    popq %rax\n"
         "    ret\n"
-        "1:  call mr_vfork_parent\n"
+        "1:  movl %eax, %edi\n"
+        "    call mr_vfork_parent\n"
         "    popq %rax\n"
         "    ret\n"
         "2:  pushq %rax\n"

@@ -41,25 +41,33 @@ static void put_fopen(uint64_t t0, uint64_t t1, unsigned call, path p, FILE *f)
 
 MR_WRAP(FILE *, fopen, (path p, path m), (p, m), put_fopen(t0, t1, CALL(fopen), p, r))
 MR_ALIAS(fopen64, fopen)
+MR_ALIAS(_IO_fopen, fopen)
 MR_WRAP(FILE *, fdopen, (int fd, path m), (fd, m), mr_put_fd(t0, t1, CALL(fdopen), fd, NONE, (uint64_t)(r ? fd : -1), r ? fd : -errno))
+MR_ALIAS(_IO_fdopen, fdopen)
 MR_WRAP(FILE *, tmpfile, (void), (), mr_file_set(r ? fileno(r) : -1, 0); ST0(tmpfile, r, r ? fileno(r) : -1))
 MR_ALIAS(tmpfile64, tmpfile)
 MR_WRAP(FILE *, fmemopen, (void *b, size_t n, path m), (b, n, m), mr_put(t0, t1, CALL(fmemopen), 0, 0, NONE, r ? 0 : -errno))
 MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), mr_put(t0, t1, CALL(open_memstream), 0, 0, NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, open_wmemstream, (wchar_t **b, size_t *n), (b, n), mr_put(t0, t1, CALL(open_memstream), 0, 0, NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, fopencookie, (void *c, path m, cookie_io_functions_t f), (c, m, f), mr_put(t0, t1, CALL(fopencookie), 0, 0, NONE, r ? 0 : -errno))
 
 MR_WRAP(size_t, fread, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
+MR_ALIAS(_IO_fread, fread)
 MR_WRAP(size_t, fread_unlocked, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
 MR_WRAP(size_t, __fread_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
 MR_WRAP(size_t, __fread_unlocked_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
 MR_WRAP(size_t, fwrite, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
+MR_ALIAS(_IO_fwrite, fwrite)
 MR_WRAP(size_t, fwrite_unlocked, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
 
 #define GETS(f) got(f, r != NULL, r ? (int64_t)strlen(r) : 0)
 MR_WRAP(char *, fgets, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
+MR_ALIAS(_IO_fgets, fgets)
 MR_WRAP(char *, fgets_unlocked, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
 MR_WRAP(char *, __fgets_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
 MR_WRAP(char *, __fgets_unlocked_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
 MR_WRAP(char *, gets, (char *b), (b), ST0(gets, stdin, GETS(stdin)))
+MR_ALIAS(_IO_gets, gets)
 MR_WRAP(char *, __gets_chk, (char *b, size_t c), (b, c), ST0(gets, stdin, GETS(stdin)))
 #define GETC(f) got(f, r != EOF, 1)
 MR_WRAP(int, fgetc, (FILE * f), (f), ST0(fgetc, f, GETC(f)))
@@ -71,6 +79,7 @@ MR_WRAP(int, getchar, (void), (), ST0(getchar, stdin, GETC(stdin)))
 MR_WRAP(int, getchar_unlocked, (void), (), ST0(getchar, stdin, GETC(stdin)))
 MR_WRAP(int, getw, (FILE * f), (f), ST0(getw, f, got(f, !feof(f), 4)))
 MR_WRAP(int, ungetc, (int c, FILE *f), (c, f), ST0(ungetc, f, 0))
+MR_ALIAS(_IO_ungetc, ungetc)
 MR_WRAP(ssize_t, getline, (char **b, size_t *n, FILE *f), (b, n, f), ST0(getline, f, got(f, r >= 0, r)))
 MR_WRAP(ssize_t, getdelim, (char **b, size_t *n, int d, FILE *f), (b, n, d, f), put_stream(t0, t1, d == 10 ? CALL(getline) : CALL(getdelim), f, NONE, (uint64_t)got(f, r >= 0, r), got(f, r >= 0, r)))
 MR_ALIAS(__getdelim, getdelim)
@@ -85,20 +94,32 @@ MR_WRAP(int, putchar, (int c), (c), ST0(putchar, stdout, PUTC))
 MR_WRAP(int, putchar_unlocked, (int c), (c), ST0(putchar, stdout, PUTC))
 MR_WRAP(int, putw, (int v, FILE *f), (v, f), ST0(putw, f, r == EOF ? -1 : 4))
 MR_WRAP(int, fputs, (path s, FILE *f), (s, f), ST0(fputs, f, r == EOF ? -1 : (int64_t)strlen(s)))
+MR_ALIAS(_IO_fputs, fputs)
 MR_WRAP(int, fputs_unlocked, (path s, FILE *f), (s, f), ST0(fputs, f, r == EOF ? -1 : (int64_t)strlen(s)))
 MR_WRAP(int, puts, (path s), (s), ST0(puts, stdout, r == EOF ? -1 : (int64_t)strlen(s) + 1))
+MR_ALIAS(_IO_puts, puts)
 
 #define WGETC(f) got(f, r != WEOF, 1)
 #define WPUTC (r == WEOF ? -1 : 1)
 MR_WRAP(wint_t, fgetwc, (FILE * f), (f), ST0(fgetwc, f, WGETC(f)))
+MR_WRAP(wint_t, fgetwc_unlocked, (FILE * f), (f), ST0(fgetwc, f, WGETC(f)))
 MR_WRAP(wint_t, getwc, (FILE * f), (f), ST0(getwc, f, WGETC(f)))
+MR_WRAP(wint_t, getwc_unlocked, (FILE * f), (f), ST0(getwc, f, WGETC(f)))
 MR_WRAP(wint_t, getwchar, (void), (), ST0(getwchar, stdin, WGETC(stdin)))
+MR_WRAP(wint_t, getwchar_unlocked, (void), (), ST0(getwchar, stdin, WGETC(stdin)))
 MR_WRAP(wchar_t *, fgetws, (wchar_t * b, int n, FILE *f), (b, n, f), ST0(fgetws, f, got(f, r != NULL, r ? (int64_t)wcslen(r) : 0)))
+MR_WRAP(wchar_t *, fgetws_unlocked, (wchar_t * b, int n, FILE *f), (b, n, f), ST0(fgetws, f, got(f, r != NULL, r ? (int64_t)wcslen(r) : 0)))
+MR_WRAP(wchar_t *, __fgetws_chk, (wchar_t * b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgetws, f, got(f, r != NULL, r ? (int64_t)wcslen(r) : 0)))
+MR_WRAP(wchar_t *, __fgetws_unlocked_chk, (wchar_t * b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgetws, f, got(f, r != NULL, r ? (int64_t)wcslen(r) : 0)))
 MR_WRAP(wint_t, ungetwc, (wint_t c, FILE *f), (c, f), ST0(ungetwc, f, 0))
 MR_WRAP(wint_t, fputwc, (wchar_t c, FILE *f), (c, f), ST0(fputwc, f, WPUTC))
+MR_WRAP(wint_t, fputwc_unlocked, (wchar_t c, FILE *f), (c, f), ST0(fputwc, f, WPUTC))
 MR_WRAP(wint_t, putwc, (wchar_t c, FILE *f), (c, f), ST0(putwc, f, WPUTC))
+MR_WRAP(wint_t, putwc_unlocked, (wchar_t c, FILE *f), (c, f), ST0(putwc, f, WPUTC))
 MR_WRAP(wint_t, putwchar, (wchar_t c), (c), ST0(putwchar, stdout, WPUTC))
+MR_WRAP(wint_t, putwchar_unlocked, (wchar_t c), (c), ST0(putwchar, stdout, WPUTC))
 MR_WRAP(int, fputws, (const wchar_t *s, FILE *f), (s, f), ST0(fputws, f, r == EOF ? -1 : (int64_t)wcslen(s)))
+MR_WRAP(int, fputws_unlocked, (const wchar_t *s, FILE *f), (s, f), ST0(fputws, f, r == EOF ? -1 : (int64_t)wcslen(s)))
 
 MR_WRAP(int, fflush, (FILE * f), (f), ST0(fflush, f, r))
 MR_WRAP(int, fflush_unlocked, (FILE * f), (f), ST0(fflush, f, r))
@@ -127,14 +148,59 @@ MR_WRAP(int, vfwprintf, (FILE * f, wide s, va_list a), (f, s, a), ST0(vfwprintf,
 MR_WRAP(int, vwprintf, (wide s, va_list a), (s, a), ST0(vwprintf, stdout, r))
 MR_WRAP(int, __vfwprintf_chk, (FILE * f, int g, wide s, va_list a), (f, g, s, a), ST0(vfwprintf, f, r))
 MR_WRAP(int, __vwprintf_chk, (int g, wide s, va_list a), (g, s, a), ST0(vwprintf, stdout, r))
-/* How many bytes formatted input took from the stream is not known here: 0. */
-#define SCANNED(c, f) ST0(c, f, got(f, r != EOF, 0))
-MR_WRAP(int, vfscanf, (FILE * f, path s, va_list a), (f, s, a), SCANNED(vfscanf, f))
-MR_WRAP(int, vscanf, (path s, va_list a), (s, a), SCANNED(vscanf, stdin))
-MR_WRAP(int, __isoc99_vfscanf, (FILE * f, path s, va_list a), (f, s, a), SCANNED(vfscanf, f))
-MR_WRAP(int, __isoc99_vscanf, (path s, va_list a), (s, a), SCANNED(vscanf, stdin))
-MR_WRAP(int, vfwscanf, (FILE * f, wide s, va_list a), (f, s, a), SCANNED(vfwscanf, f))
-MR_WRAP(int, __isoc99_vfwscanf, (FILE * f, wide s, va_list a), (f, s, a), SCANNED(vfwscanf, f))
+/* Formatted input does not say how many bytes it took; the read pointers of the stream do: exactly as long as one call takes less than a whole
+ * buffer after the first refill. */
+struct place {
+    const char *at, *end;
+};
+
+static struct place place_of(FILE *f)
+{
+    return (struct place){f->_IO_read_ptr, f->_IO_read_end};
+}
+
+static int64_t taken(FILE *f, struct place before, int result)
+{
+    int64_t left = before.end - before.at;
+    bool same = f->_IO_read_end == before.end && f->_IO_read_ptr >= before.at;
+    int64_t n = same ? f->_IO_read_ptr - before.at : left + (f->_IO_read_ptr - f->_IO_read_base);
+    return result == EOF && ferror(f) ? -1 : n;
+}
+
+/* Wide streams count characters elsewhere: 0. */
+static int64_t taken_wide(FILE *f, struct place before, int result)
+{
+    (void)before;
+    return got(f, result != EOF, 0);
+}
+
+#define MR_SCAN(name, as, stream, params, args, count)                                                         \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        struct place before = place_of(stream);                                                                      \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        ST0(as, stream, count(stream, before, r));                                                                   \
+        return r;                                                                                                    \
+    }
+MR_SCAN(vfscanf, vfscanf, f, (FILE * f, path s, va_list a), (f, s, a), taken)
+MR_SCAN(vscanf, vscanf, stdin, (path s, va_list a), (s, a), taken)
+MR_SCAN(__isoc99_vfscanf, vfscanf, f, (FILE * f, path s, va_list a), (f, s, a), taken)
+MR_SCAN(__isoc99_vscanf, vscanf, stdin, (path s, va_list a), (s, a), taken)
+MR_SCAN(__isoc23_vfscanf, vfscanf, f, (FILE * f, path s, va_list a), (f, s, a), taken)
+MR_SCAN(__isoc23_vscanf, vscanf, stdin, (path s, va_list a), (s, a), taken)
+MR_SCAN(vfwscanf, vfwscanf, f, (FILE * f, wide s, va_list a), (f, s, a), taken_wide)
+MR_SCAN(vwscanf, vfwscanf, stdin, (wide s, va_list a), (s, a), taken_wide)
+MR_SCAN(__isoc99_vfwscanf, vfwscanf, f, (FILE * f, wide s, va_list a), (f, s, a), taken_wide)
+MR_SCAN(__isoc99_vwscanf, vfwscanf, stdin, (wide s, va_list a), (s, a), taken_wide)
+MR_SCAN(__isoc23_vfwscanf, vfwscanf, f, (FILE * f, wide s, va_list a), (f, s, a), taken_wide)
+MR_SCAN(__isoc23_vwscanf, vfwscanf, stdin, (wide s, va_list a), (s, a), taken_wide)
+MR_ALIAS(__vfscanf, vfscanf)
+MR_ALIAS(_IO_vfprintf, vfprintf)
 
 /* name(first parameters, ...) recorded as `name`, done by `by`. */
 #define MR_VARIADIC(name, last, params, by, args, ...)                                                               \
@@ -163,12 +229,38 @@ MR_VARIADIC(fwprintf, s, (FILE * f, wide s, ...), vfwprintf, (f, s, a), ST0(fwpr
 MR_VARIADIC(wprintf, s, (wide s, ...), vwprintf, (s, a), ST0(wprintf, stdout, r))
 MR_VARIADIC(__fwprintf_chk, s, (FILE * f, int g, wide s, ...), __vfwprintf_chk, (f, g, s, a), ST0(fwprintf, f, r))
 MR_VARIADIC(__wprintf_chk, s, (int g, wide s, ...), __vwprintf_chk, (g, s, a), ST0(wprintf, stdout, r))
-MR_VARIADIC(fscanf, s, (FILE * f, path s, ...), vfscanf, (f, s, a), SCANNED(fscanf, f))
-MR_VARIADIC(scanf, s, (path s, ...), vscanf, (s, a), SCANNED(scanf, stdin))
-MR_VARIADIC(__isoc99_fscanf, s, (FILE * f, path s, ...), __isoc99_vfscanf, (f, s, a), SCANNED(fscanf, f))
-MR_VARIADIC(__isoc99_scanf, s, (path s, ...), __isoc99_vscanf, (s, a), SCANNED(scanf, stdin))
-MR_VARIADIC(fwscanf, s, (FILE * f, wide s, ...), vfwscanf, (f, s, a), SCANNED(fwscanf, f))
-MR_VARIADIC(__isoc99_fwscanf, s, (FILE * f, wide s, ...), __isoc99_vfwscanf, (f, s, a), SCANNED(fwscanf, f))
+#define MR_VSCAN(name, as, stream, params, by, args, count)                                                          \
+    MR_EXPORT int w_##name params __asm__(#name);                                                                    \
+    int w_##name params                                                                                              \
+    {                                                                                                                \
+        va_list a;                                                                                                   \
+        va_start(a, s);                                                                                              \
+        bool on = mr_enter();                                                                                        \
+        struct place before = place_of(stream);                                                                      \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##by args;                                                                                      \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        va_end(a);                                                                                                   \
+        if (on)                                                                                                      \
+            ST0(as, stream, count(stream, before, r));                                                               \
+        return r;                                                                                                    \
+    }
+MR_VSCAN(fscanf, fscanf, f, (FILE * f, path s, ...), vfscanf, (f, s, a), taken)
+MR_VSCAN(scanf, scanf, stdin, (path s, ...), vscanf, (s, a), taken)
+MR_VSCAN(__isoc99_fscanf, fscanf, f, (FILE * f, path s, ...), __isoc99_vfscanf, (f, s, a), taken)
+MR_VSCAN(__isoc99_scanf, scanf, stdin, (path s, ...), __isoc99_vscanf, (s, a), taken)
+MR_VSCAN(__isoc23_fscanf, fscanf, f, (FILE * f, path s, ...), __isoc23_vfscanf, (f, s, a), taken)
+MR_VSCAN(__isoc23_scanf, scanf, stdin, (path s, ...), __isoc23_vscanf, (s, a), taken)
+MR_VSCAN(fwscanf, fwscanf, f, (FILE * f, wide s, ...), vfwscanf, (f, s, a), taken_wide)
+MR_VSCAN(wscanf, fwscanf, stdin, (wide s, ...), vwscanf, (s, a), taken_wide)
+MR_VSCAN(__isoc99_fwscanf, fwscanf, f, (FILE * f, wide s, ...), __isoc99_vfwscanf, (f, s, a), taken_wide)
+MR_VSCAN(__isoc99_wscanf, fwscanf, stdin, (wide s, ...), __isoc99_vwscanf, (s, a), taken_wide)
+MR_VSCAN(__isoc23_fwscanf, fwscanf, f, (FILE * f, wide s, ...), __isoc23_vfwscanf, (f, s, a), taken_wide)
+MR_VSCAN(__isoc23_wscanf, fwscanf, stdin, (wide s, ...), __isoc23_vwscanf, (s, a), taken_wide)
+MR_ALIAS(_IO_printf, printf)
+MR_ALIAS(_IO_fprintf, fprintf)
+
+MR_WRAP(int, fcloseall, (void), (), mr_put(t0, t1, CALL(fcloseall), 0, 0, NONE, r ? -errno : 0))
 
 /* ---- closing: the descriptor is known only before ---- */
 
@@ -189,6 +281,7 @@ MR_SYMBOL(int, fclose, (FILE * f))
         mr_put(t0, t1, CALL(fclose), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r ? -errno : 0);
     return r;
 }
+MR_ALIAS(_IO_fclose, fclose)
 
 MR_REAL(FILE *, freopen, (path p, path m, FILE *f), (p, m, f))
 MR_SYMBOL(FILE *, freopen, (path p, path m, FILE *f))

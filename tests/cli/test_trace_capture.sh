@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Captured = truth: the number of calls of programs that fork, use threads, are killed, close everything; the same with the
-# library alone; and every kind of call of tests/tracer/call_probe.c, built plainly, fortified and with 64-bit names.
+# library alone; every kind of call of tests/tracer/call_probe.c, built plainly, fortified and with 64-bit names; and every other spelling of a
+# call that the library exports.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -44,6 +45,37 @@ for flags in "" "-D_FORTIFY_SOURCE=2" "-D_FILE_OFFSET_BITS=64"; do
     missing=$(comm -23 "$dir/wanted" "$dir/seen")
     [ -z "$missing" ] || { echo "FAIL: not captured ($flags):" $missing; exit 1; }
 done
+
+# Every other spelling, as often as it was called; what the probe sees does not change.
+$cc -O1 -w -D_GNU_SOURCE -o "$dir/spell" "$src/call_spellings.c" -ldl
+mkdir "$dir/w1" "$dir/w2"
+"$dir/spell" "$dir/w1" >"$dir/names1" || { echo "FAIL: the probe of spellings fails without a tracer"; exit 1; }
+"$MILLRACE" trace --quiet -o "$dir/p.mrt" -- "$dir/spell" "$dir/w2" >"$dir/names" || { echo "FAIL: the probe of spellings fails under the tracer"; exit 1; }
+cmp "$dir/names1" "$dir/names" || { echo "FAIL: the probe of spellings goes another way under the tracer"; exit 1; }
+"$MILLRACE" export -f csv -o "$dir/p.csv" "$dir/p.mrt"
+python3 "$src/csv_count.py" "$dir/p.csv" >"$dir/seen"
+sort "$dir/names" | uniq -c | while read -r want name; do
+    have=$(awk -v n="$name" '$1 == n {print $2}' "$dir/seen")
+    [ "${have:-0}" -ge "$want" ] || { echo "FAIL: $name: want $want, have ${have:-0}"; exit 1; }
+done
+
+# No wrapper without a probe: every function the library exports is named in one of the test programs.
+if command -v nm >/dev/null; then
+    cat "$src"/*.c | grep -oE '[A-Za-z_][A-Za-z_0-9]*' | sort -u >"$dir/words"
+    nm -D --defined-only "$lib" | awk '$2 == "T" || $2 == "W" || $2 == "i" {print $3}' | grep -vE '^(P?MPI_|mpi_|H5|io_uring|__io_uring|millrace_)' | sort -u >"$dir/exported"
+    bare=$(comm -23 "$dir/exported" "$dir/words" | tr '\n' ' ')
+    [ -z "$bare" ] || { echo "FAIL: exported, but no test calls: $bare"; exit 1; }
+fi
+
+# Formatted input: the bytes it took add up to the file.
+seq 1 20000 >"$dir/numbers"
+printf '#include <stdio.h>\nint main(int c, char **v) { FILE *f = fopen(v[c - 1], "r"); int n; while (fscanf(f, "%%d", &n) == 1) {} return fclose(f); }\n' >"$dir/scan.c"
+$cc -o "$dir/scan" "$dir/scan.c"
+"$MILLRACE" trace --quiet -o "$dir/p.mrt" -- "$dir/scan" "$dir/numbers"
+"$MILLRACE" report --json "$dir/p.mrt" | python3 -c '
+import json, sys
+f = [f for f in json.load(sys.stdin)["functions"] if f["name"] == "fscanf"][0]
+assert f["count"] == 20001 and f["bytes"] == int(sys.argv[1]), f' "$(stat -c %s "$dir/numbers")" || { echo "FAIL: bytes of fscanf"; exit 1; }
 
 # Exit status and output are the program's own.
 set +e

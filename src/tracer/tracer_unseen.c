@@ -1,0 +1,81 @@
+/* Programs that the tracer will not be in: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD then). Their
+ * names go to the file `unseen` in the spool folder, so that `millrace trace` can say what is missing. System calls only: this
+ * also runs in a child of vfork. */
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A program without an interpreter has no loader. */
+static bool is_static(long fd)
+{
+    Elf64_Ehdr e;
+    if (mr_sys4(SYS_pread64, fd, &e, sizeof(e), 0) != sizeof(e) || memcmp(e.e_ident, ELFMAG, SELFMAG) || e.e_ident[EI_CLASS] != ELFCLASS64)
+        return false; /* scripts are run by a program of their own */
+    for (unsigned i = 0; i < e.e_phnum && i < 64; i++) {
+        Elf64_Phdr h;
+        if (mr_sys4(SYS_pread64, fd, &h, sizeof(h), e.e_phoff + i * sizeof(h)) != sizeof(h) || h.p_type == PT_INTERP)
+            return false;
+    }
+    return e.e_type == ET_EXEC || e.e_type == ET_DYN;
+}
+
+static bool has_more_rights(long fd)
+{
+    struct stat s;
+    if (mr_sys2(SYS_fstat, fd, &s) < 0)
+        return false;
+    return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
+}
+
+static void note(const char *path)
+{
+    char file[MR_PATH_BYTES];
+    size_t n = mr_copy_text(file, sizeof(file) - 16, mr_config.dir);
+    mr_copy_text(file + n, 16, "/unseen");
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    mr_sys3(SYS_write, fd, path, strnlen(path, MR_PATH_BYTES) + 1);
+    mr_sys1(SYS_close, fd);
+}
+
+/* False if there is no such program. */
+static bool look_at(const char *path)
+{
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd == -EACCES) /* it may be run, but not read */
+        return true;
+    if (fd < 0)
+        return false;
+    if (is_static(fd) || has_more_rights(fd))
+        note(path);
+    mr_sys1(SYS_close, fd);
+    return true;
+}
+
+void mr_note_program(const char *path, bool search)
+{
+    char full[MR_PATH_BYTES];
+    if (!mr_config.collected || !mr_live.alive || mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
+        return;
+    if (!search || strchr(path, '/')) {
+        look_at(path);
+        return;
+    }
+    const char *p = getenv("PATH");
+    for (bool found = false; p && *p && !found; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
+        size_t n = strcspn(p, ":"), m = strnlen(path, sizeof(full));
+        if (n + m + 2 > sizeof(full))
+            continue;
+        memcpy(full, p, n);
+        full[n] = '/';
+        memcpy(full + n + 1, path, m);
+        full[n + 1 + m] = 0;
+        found = look_at(full);
+    }
+}
