@@ -247,7 +247,12 @@ static int run_one(struct mr_command_ctx *ctx, const struct mr_strings *search, 
 {
     struct mr_scenario s;
     int rc = load_scenario(ctx, search, extra, &s, err);
-    return rc ? rc : mr_study_run(&s, so, out, err);
+    if (rc)
+        return rc;
+    if (s.batch_asked != s.batch)
+        mr_log(MR_LOG_NOTE, "a batch of %llu does not divide among %u nodes; steps of %llu are simulated", (unsigned long long)s.batch_asked,
+               s.nodes, (unsigned long long)s.batch);
+    return mr_study_run(&s, so, out, err);
 }
 
 static int parse_sweep(const char *text, struct mr_cli_sweep *sw, struct mr_error *err)

@@ -89,7 +89,8 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
     struct mr_scenario s = {.system = raw->system, .nodes = (uint32_t)raw->nodes, .samples = (uint64_t)raw->samples,
                             .epochs = (uint32_t)raw->epochs, .drop_last = true, .size_mean_mb = (double)raw->size / MB,
                             .size_stdev_mb = (double)raw->size_stdev / MB, .seed = (uint64_t)raw->seed};
-    s.batch = raw->batch > 0 ? (uint64_t)raw->batch : (uint64_t)(raw->local_batch * raw->nodes);
+    s.batch_asked = s.batch = raw->batch > 0 ? (uint64_t)raw->batch : (uint64_t)(raw->local_batch * raw->nodes);
+    s.batch -= s.batch >= s.nodes ? s.batch % s.nodes : 0; /* an even split; the rest goes to the next step */
     snprintf(s.name, sizeof s.name, "%s", raw->name);
     uint64_t window = 0;
     int rc = mr_order_mode_parse(raw->order, &s.order_mode, &window, err);

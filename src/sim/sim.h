@@ -24,7 +24,8 @@ struct mr_scenario {
     struct mr_system system;
     uint32_t nodes;          /* N */
     uint64_t samples;        /* F */
-    uint64_t batch;          /* B, over all nodes */
+    uint64_t batch;          /* B, over all nodes; a multiple of them */
+    uint64_t batch_asked;    /* what the scenario says, for messages; 0: the same */
     uint32_t epochs;         /* E */
     bool drop_last;
     double size_mean_mb, size_stdev_mb; /* normal, truncated at 0 */

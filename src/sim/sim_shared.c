@@ -651,7 +651,7 @@ static void account_step(struct shared *x)
         sum += x->nodes[i].t - x->step_start;
     double mean = sum / x->s->nodes, steps = (double)(x->w->steps_per_epoch * x->s->epochs);
     if (mean > 0)
-        x->out->imbalance += (x->now - x->step_start - mean) / mean / steps;
+        x->out->imbalance += fmax(0, x->now - x->step_start - mean) / mean / steps;
     if (x->step == x->w->steps_per_epoch)
         x->out->first_epoch_s = x->now;
     if (x->w->trace)

@@ -157,7 +157,11 @@ bad "size" "bad.yaml:3" "${ok/1MB/1XB}"
 bad "dataset" "" "${ok/dataset: \{samples: 1000, size: 1MB\}/dataset: 5}"
 bad "no 'system'" "" "${ok/system: thesis\\n/}"
 bad "'thesiss'" "sim --list" "${ok/thesis/thesiss}"
-bad "multiple of the nodes" "" "${ok/nodes: 4/nodes: 3}"
+bad "same number of at least one" "" "${ok/nodes: 4/nodes: 101}"
+# A batch that does not divide is rounded down, and that is said.
+printf "${ok/nodes: 4/nodes: 3}" >odd.yaml
+expect 0 "$MILLRACE" sim odd.yaml -p staging --json
+python3 -c 'import json; d=json.load(open("out")); assert d["batch"] == 99, d' && grep -q 'steps of 99' err || { cat err; fail "odd batch"; }
 bad "do not fill one" "" "${ok/1000/10}"
 bad "either 'batch'" "" "${ok}local_batch: 5\n"
 bad "drop_last" "" "${ok}drop_last: false\n"

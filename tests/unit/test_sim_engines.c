@@ -163,6 +163,37 @@ static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
     }
 }
 
+/* The published rules on scenarios that nobody published: every figure is a number, nobody who keeps the order is faster than the compute,
+ * bytes are conserved where they are counted, and reading ahead or caching is not slower than reading on demand. */
+static void thesis_engine_is_sane_on_random_scenarios(void **state)
+{
+    (void)state;
+    for (uint64_t k = 0; k < 60; k++) {
+        struct mr_scenario s = random_scenario(k + 1000);
+        if (k % 5 == 0)
+            s.system.n_classes = 1;
+        struct mr_study *st = study(&s, true, 1, 0);
+        double naive = row(st, MR_POLICY_NAIVE)->time_s;
+        for (unsigned i = 0; i < st->n; i++) {
+            const struct mr_sim_result *r = &st->rows[i].mean;
+            const char *name = mr_policy_name(r->policy);
+            if (!r->possible) {
+                assert_true(r->why[0] != 0 && (s.system.n_classes < 2 || r->policy == MR_POLICY_MILLRACE || r->policy == MR_POLICY_LBANN_PRELOAD));
+                continue;
+            }
+            if (!isfinite(r->time_s) || !isfinite(r->imbalance) || r->imbalance < 0 || !(r->pfs_mb >= 0) || !(r->consumed_mb > 0))
+                fail_msg("scenario %d: %s has %g s, %g MB", (int)k, name, r->time_s, r->pfs_mb);
+            if (!mr_policy_reorders(r->policy) && r->time_s < st->bounds.compute_only_s * (1 - 1e-9))
+                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, name, r->time_s, st->bounds.compute_only_s);
+            if (r->policy == MR_POLICY_NAIVE && fabs(r->pfs_mb / r->consumed_mb - 1) > 1e-6)
+                fail_msg("scenario %d: naive read %.3f of %.3f MB", (int)k, r->pfs_mb, r->consumed_mb);
+            if ((r->policy == MR_POLICY_STAGING || r->policy == MR_POLICY_NOPFS) && r->time_s > naive * 1.05)
+                fail_msg("scenario %d: %s takes %.4f s, naive %.4f s", (int)k, name, r->time_s, naive);
+        }
+        free(st);
+    }
+}
+
 static void double_pfs(struct mr_system *m)
 {
     for (unsigned i = 0; i < m->pfs_mbps.n; i++)
@@ -281,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thesis_engine_reproduces_the_published_table),
+        cmocka_unit_test(thesis_engine_is_sane_on_random_scenarios),
         cmocka_unit_test(shared_engine_orders_the_policies_as_idealised),
         cmocka_unit_test(nothing_beats_the_bound_and_bytes_are_conserved),
         cmocka_unit_test(doubling_a_resource_does_not_slow_down),
