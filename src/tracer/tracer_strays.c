@@ -16,8 +16,8 @@
  *      handler strip it and remember what the program believes), and its real action is always ours.
  *  S3. The handler runs with the mask of the interrupted code, on the program's alternate stack where there is one (goroutine stacks
  *      are too small for a signal frame): a signal interrupts the call it makes as it would have interrupted the original.
- *  S4. Recording needs more stack than a signal stack may have left: it runs on a stack of our own per thread. Signals are blocked then if
- *      the handler is on an alternate stack, because the kernel would take that for free.
+ *  S4. Recording needs more stack than a signal stack may have left: it runs on a stack of our own per thread. Signals are blocked then: the
+ *      kernel would take an alternate stack for free, and a handler could leave ours by longjmp.
  *  S5. Threads are armed that have the C library's thread-local storage: made by pthread_create, thrd_create or as the
  *      first thread of a process. Others, made by a raw clone, are left alone. */
 #include "tracer/tracer_strays.h"
@@ -556,23 +556,18 @@ static void on_own_stack(void (*f)(void *), void *arg)
                        "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
 }
 
-static void with_stack(const ucontext_t *uc, void (*f)(void *), void *arg)
+static void with_stack(void (*f)(void *), void *arg)
 {
-    const uint64_t all = ~0ull;
-    uint64_t before;
-    uintptr_t here = (uintptr_t)&before, low = (uintptr_t)uc->uc_stack.ss_sp;
-    if (st.on_stack) { /* a signal interrupted us there */
+    /* Where a signal interrupted the tracer, addresses on the stack tell whether it was left by longjmp: stay on it. */
+    if (st.on_stack || mr_tls.busy) {
         f(arg);
         return;
     }
-    bool alternate = here - low < uc->uc_stack.ss_size;
-    if (alternate)
-        mr_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, 8);
+    uint64_t before = mr_signals_block();
     st.on_stack = true;
     on_own_stack(f, arg);
     st.on_stack = false;
-    if (alternate)
-        mr_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, 8);
+    mr_signals_restore(before);
 }
 
 static void enter(void *arg)
@@ -634,17 +629,17 @@ static bool special(struct trapped *t)
         if (t->result == 0)
             in_child();
         else
-            with_stack(t->uc, put_process, t);
+            with_stack(put_process, t);
         return true;
     }
     case SYS_execve: case SYS_execveat:
         t->call.t0 = mr_stamp();
-        with_stack(t->uc, before_exec, t);
+        with_stack(before_exec, t);
         *reg(t, REG_RAX) = issue(t);
-        with_stack(t->uc, after_exec, NULL);
+        with_stack(after_exec, NULL);
         return true;
     case SYS_exit_group:
-        with_stack(t->uc, before_exit, NULL);
+        with_stack(before_exit, NULL);
         return false;
     case SYS_prctl:
         if (t->arg[0] == PR_SET_SYSCALL_USER_DISPATCH)
@@ -682,12 +677,12 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
         if (mr_live.active)
             on = true;
         else
-            with_stack(uc, enter, &on);
+            with_stack(enter, &on);
         if (on && !mr_tls.vforked && mr_syscall_begin(&t.call, t.number, t.arg)) {
             t.result = issue(&t);
             t.call.t1 = mr_stamp();
             uc->uc_mcontext.gregs[REG_RAX] = t.result;
-            with_stack(uc, record, &t);
+            with_stack(record, &t);
         } else {
             in_place(&t, false);
         }
