@@ -71,6 +71,17 @@ for victim in 0 1 2; do
     [ "$(grep -c "rank $victim failed: its process died" err)" = 1 ] || fail "killing rank $victim: $(cat err)"
     partial o2 10
 done
+# the same when a rank waits for what another reads
+for victim in 1 2; do
+    rm -rf o2
+    "$MILLRACE" -q run w.yaml --ranks 3 --out o2 reader.file_access=collective pattern.collective_readers=2 >out 2>err & p=$!
+    for _ in $(seq 100); do [ "$(pgrep -P $p | wc -l)" = 2 ] && break; sleep 0.02; done
+    sleep 0.3
+    kill -9 "$(pgrep -P $p | sed -n ${victim}p)"
+    rc=0; wait $p 2>/dev/null || rc=$?
+    [ $rc = 5 ] && [ "$(grep -c "rank $victim failed: its process died" err)" = 1 ] || fail "collective, killing rank $victim: $rc $(cat err)"
+    partial o2 0
+done
 # EIO in the middle, on one rank of three
 rc=0; "$MILLRACE" -q run w.yaml --ranks 3 --out o3 --store "fault(op=read,path=*img_07*,nth=9,error=EIO):posix" >out 2>err || rc=$?
 [ $rc = 5 ] || fail "EIO: exit $rc: $(cat err)"
