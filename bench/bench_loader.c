@@ -6,6 +6,7 @@
 #include "bench_set.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <millrace/loader.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #define RUN_SECONDS 0.3
 #define THREADS_MAX 2u
 #define QUEUE_DEPTH 32u
+#define CROP 360u /* of preprocessing */
+#define SIDE 224u
 
 static const struct loader_case {
     struct bench_case set;
@@ -24,20 +27,22 @@ static const struct loader_case {
     uint32_t batch;
     bool cold;
     unsigned lookahead; /* 0: LOOKAHEAD */
+    bool preprocess;    /* the middle of the picture, resized to SIDE x SIDE, float32, in planes */
     bool aligned;       /* cold: samples are moved to the aligned start of their row, which the floor does not do: no budget */
 } cases[] = {
-    {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false},
-    {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, false},
-    {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false},
-    {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false},
-    {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, false, 0, false},
-    {{"loader unet3d, npz 155 MB", "npz", 8, 1, 155700000, {{0}}, 0}, FLOOR_COPY, 2, false, 1, false},
-    {{"cold loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false},
-    {{"cold loader npz 1 MiB", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false},
-    {{"cold loader npz 1 MiB, aligned rows", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, true},
-    {{"cold loader npz 112 KiB", "npz", 1536, 1, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false},
-    {{"cold loader hdf5 x16", "hdf5", 96, 16, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false},
-    {{"cold loader tfrecord", "tfrecord", 8, 192, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false},
+    {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
+    {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, false, false},
+    {{"loader jpeg, cropped and resized", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, true, false},
+    {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
+    {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
+    {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, false, 0, false, false},
+    {{"loader unet3d, npz 155 MB", "npz", 8, 1, 155700000, {{0}}, 0}, FLOOR_COPY, 2, false, 1, false, false},
+    {{"cold loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
+    {{"cold loader npz 1 MiB", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false, false},
+    {{"cold loader npz 1 MiB, aligned rows", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false, true},
+    {{"cold loader npz 112 KiB", "npz", 1536, 1, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
+    {{"cold loader hdf5 x16", "hdf5", 96, 16, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
+    {{"cold loader tfrecord", "tfrecord", 8, 192, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
 };
 
 struct context {
@@ -49,31 +54,38 @@ struct context {
     uint8_t *slab;
     uint64_t rows, row_bytes;
     struct floor_reader *floor[THREADS_MAX];
+    struct mr_preprocess_params preprocess;
+    struct floor_preprocess *floor_preprocess[THREADS_MAX];
+    uint8_t *picture[THREADS_MAX]; /* the floor's, decoded */
     _Atomic uint64_t ticket;
 };
 
-static struct mr_loader *open_loader(const char *folder, const char *store, uint32_t batch, unsigned lookahead, unsigned threads,
-                                     bool cold, bool aligned)
+static struct mr_loader *open_with(const struct mr_loader_params *p)
 {
-    struct mr_loader_params p;
     struct mr_loader *l;
     struct mr_error err = {0};
+    if (mr_loader_open(p, &l, &err) < 0)
+        bench_die("loader of '%s': %s", p->dataset, err.message);
+    return l;
+}
+
+static struct mr_loader *open_loader(const struct context *x, unsigned threads)
+{
+    struct mr_loader_params p;
     mr_loader_params_init(&p);
-    p.dataset = folder;
-    p.store = store;
-    p.batch_size = batch;
+    p.dataset = x->set.folder;
+    p.store = x->c->cold ? "uring" : "posix";
+    p.batch_size = x->c->batch;
     p.threads = threads;
-    p.lookahead = lookahead;
-    p.last_epoch = UINT64_MAX; /* a run of several epochs does not stop between them */
-    if (cold) {
-        p.last_epoch = 0; /* the page cache is dropped in between */
-        p.flags = MR_LOADER_DIRECT | (aligned ? 0 : MR_LOADER_IN_PLACE);
+    p.lookahead = x->c->lookahead ? x->c->lookahead : LOOKAHEAD;
+    p.last_epoch = x->c->cold ? 0 : UINT64_MAX; /* cold: the page cache is dropped in between */
+    p.preprocess = x->c->preprocess ? &x->preprocess : NULL;
+    if (x->c->cold) {
+        p.flags = MR_LOADER_DIRECT | (x->c->aligned ? 0 : MR_LOADER_IN_PLACE);
         p.io = MR_LOADER_IO_QUEUE;
         p.queue_depth = QUEUE_DEPTH;
     }
-    if (mr_loader_open(&p, &l, &err) < 0)
-        bench_die("loader of '%s': %s", folder, err.message);
-    return l;
+    return open_with(&p);
 }
 
 /* One epoch; returns its samples. */
@@ -109,9 +121,13 @@ static void product(void *user, unsigned threads, struct bench_run *out)
 static void floor_work(void *user, unsigned thread)
 {
     struct context *x = user;
-    for (uint64_t k; (k = atomic_fetch_add(&x->ticket, 1)) < x->epochs * x->set.n;)
-        floor_read_sample(x->floor[thread], &x->set.samples[x->set.order[k % x->set.n]],
-                          x->slab + k % x->rows * x->row_bytes);
+    for (uint64_t k; (k = atomic_fetch_add(&x->ticket, 1)) < x->epochs * x->set.n;) {
+        uint8_t *row = x->slab + k % x->rows * x->row_bytes;
+        const struct floor_sample *s = &x->set.samples[x->set.order[k % x->set.n]];
+        floor_read_sample(x->floor[thread], s, x->c->preprocess ? x->picture[thread] : row);
+        if (x->c->preprocess)
+            floor_preprocess(x->floor_preprocess[thread], x->picture[thread], (float *)row);
+    }
 }
 
 static void floor_run(void *user, unsigned threads, struct bench_run *out)
@@ -127,12 +143,47 @@ static void floor_run(void *user, unsigned threads, struct bench_run *out)
     out->units = (double)(x->epochs * x->set.n);
 }
 
+/* Both sides of preprocessing, and a look whether they make the same picture. */
+static void prepare_preprocessing(struct context *x)
+{
+    struct mr_error err = {0};
+    struct mr_dataset_reader *r;
+    struct mr_preprocess *ours;
+    struct mr_sample s;
+    size_t bytes;
+    static float a[3 * SIDE * SIDE], b[3 * SIDE * SIDE];
+    mr_preprocess_params_init(&x->preprocess);
+    x->preprocess.crop = MR_CROP_CENTER;
+    x->preprocess.crop_height = x->preprocess.crop_width = CROP;
+    x->preprocess.height = x->preprocess.width = SIDE;
+    x->preprocess.to_float = x->preprocess.planar = true;
+    if (mr_dataset_reader_create(x->set.ds, &r, &err) < 0 || mr_dataset_read(r, 0, 0, NULL, 0, &s, &err) < 0 ||
+        mr_preprocess_create(&x->preprocess, &ours, &err) < 0 || mr_preprocess_run(ours, 0, 0, &s, a, sizeof a, &bytes, &err) < 0)
+        bench_die("%s: %s", x->c->set.name, err.message);
+    for (unsigned t = 0; t < THREADS_MAX; t++) {
+        x->floor_preprocess[t] = floor_preprocess_create((unsigned)s.dims[0], (unsigned)s.dims[1], CROP, SIDE);
+        x->picture[t] = calloc(1, x->set.payload_bytes + FLOOR_SLACK);
+        if (!x->picture[t])
+            bench_die("no memory");
+    }
+    floor_preprocess(x->floor_preprocess[0], s.data, b);
+    for (size_t i = 0; i < MR_ARRAY_LEN(a); i++)
+        if (!(fabsf(a[i] - b[i]) < 1e-4f))
+            bench_die("%s: the floor makes another picture: %g, want %g", x->c->set.name, (double)b[i], (double)a[i]);
+    mr_preprocess_free(ours);
+    mr_dataset_reader_free(r);
+}
+
 static void prepare(struct context *x)
 {
     struct bench_run r = {0};
     unsigned lookahead = x->c->lookahead ? x->c->lookahead : LOOKAHEAD;
     x->epochs = 1;
     x->row_bytes = MR_ALIGN_UP(MR_MAX(x->set.payload_bytes, x->set.raw_bytes) + 2 * FLOOR_SLACK, 4096);
+    if (x->c->preprocess) {
+        prepare_preprocessing(x);
+        x->row_bytes = MR_ALIGN_UP(3 * SIDE * SIDE * sizeof(float), 4096);
+    }
     x->rows = (uint64_t)(lookahead + 1) * x->c->batch;
     x->slab = mmap(NULL, x->rows * x->row_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (x->slab == MAP_FAILED)
@@ -141,8 +192,7 @@ static void prepare(struct context *x)
     memset(x->slab, 1, x->rows * x->row_bytes);
     for (unsigned t = 1; t <= (x->c->cold ? 1 : THREADS_MAX); t++) {
         x->floor[t - 1] = floor_reader_create(x->c->decoder, x->set.raw_bytes);
-        x->loader[t] = open_loader(x->set.folder, x->c->cold ? "uring" : "posix", x->c->batch, lookahead, t, x->c->cold,
-                                   x->c->aligned);
+        x->loader[t] = open_loader(x, t);
     }
     if (x->c->cold) {
         bench_set_reopen(&x->set, O_DIRECT);
@@ -158,6 +208,10 @@ static void finish(struct context *x)
         mr_loader_close(x->loader[t]);
         if (x->floor[t - 1])
             floor_reader_free(x->floor[t - 1]);
+    }
+    for (unsigned t = 0; t < THREADS_MAX; t++) {
+        floor_preprocess_free(x->floor_preprocess[t]);
+        free(x->picture[t]);
     }
     munmap(x->slab, x->rows * x->row_bytes);
     bench_set_remove(&x->set);
@@ -189,8 +243,14 @@ static void ceiling(const struct bench_options *o)
         return;
     snprintf(folder, sizeof folder, "%s/null", o->dir);
     bench_case_generate(&c, folder, 2);
-    struct mr_loader *l = open_loader(folder, "null(size=1GiB,fill=none)", 1024, LOOKAHEAD, THREADS_MAX, false,
-                                       true);
+    struct mr_loader_params p;
+    mr_loader_params_init(&p);
+    p.dataset = folder;
+    p.store = "null(size=1GiB,fill=none)";
+    p.batch_size = 1024;
+    p.threads = THREADS_MAX;
+    p.lookahead = LOOKAHEAD;
+    struct mr_loader *l = open_with(&p);
     consume(l, 0);
     for (unsigned i = 0; i < 2 * o->rounds; i++) {
         struct bench_time start = bench_clock();

@@ -37,6 +37,13 @@ void floor_reader_free(struct floor_reader *r);
 /* Puts the sample to dst, which is large enough. Dies on any error. */
 void floor_read_sample(struct floor_reader *r, const struct floor_sample *s, uint8_t *dst);
 
+/* The middle crop x crop pixels of a picture of height x width x 3 bytes, resized to out x out (bilinear, as wide as the reduction), as
+ * floats from 0 to 1 in planes. Per thread. */
+struct floor_preprocess;
+struct floor_preprocess *floor_preprocess_create(unsigned height, unsigned width, unsigned crop, unsigned out);
+void floor_preprocess_free(struct floor_preprocess *f); /* accepts NULL */
+void floor_preprocess(struct floor_preprocess *f, const uint8_t *pixels, float *dst);
+
 /* Direct reads (O_DIRECT) of n samples in the given order with io_uring, `depth` in flight, the blocks of sample k into row
  * k % rows. Files that are open must be so with O_DIRECT. False: not with this build, kernel or file system. */
 bool floor_can_read_direct(const char *folder);
