@@ -76,6 +76,8 @@ int mr_run_stream_open(struct run *r, struct run_stream **out, struct mr_error *
 void mr_run_stream_tick(struct run_stream *st);
 void mr_run_stream_close(struct run_stream *st);
 void mr_run_load_streams(struct run *r);
+/* What another rank said it waits for, and for how long; false: it moves. */
+bool mr_run_read_state(const struct run *r, uint32_t rank, enum mr_bench_state *state, double *age_s);
 void mr_run_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n); /* with a header before number 0 */
 
 /* cmd_run.c: metrics of what the board holds. */

@@ -47,12 +47,11 @@ static void say_waiting(struct run_live *l, uint64_t now)
             (double)(now - l->moved_ns) / 1e9);
     for (uint32_t r = 0; r < b->world && r < 64; r++) {
         const struct mr_bench_rank *k = &b->ranks[r];
-        if (k->pid == 0)
-            continue;
         uint64_t since = atomic_load(&k->since_ns); /* once: the rank goes on meanwhile */
-        fprintf(stderr, "  rank %u: %s for %.0f s\n", r,
-                mr_bench_state_text((enum mr_bench_state)atomic_load(&k->state)),
-                (double)(now - MR_MIN(now, since)) / 1e9);
+        enum mr_bench_state state = (enum mr_bench_state)atomic_load(&k->state);
+        double age_s = (double)(now - MR_MIN(now, since)) / 1e9;
+        if (k->pid || mr_run_read_state(l->run, r, &state, &age_s)) /* a rank of MPI has no place on this board */
+            fprintf(stderr, "  rank %u: %s for %.0f s\n", r, mr_bench_state_text(state), age_s);
     }
 }
 

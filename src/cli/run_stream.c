@@ -1,8 +1,11 @@
 /* Series that outlive the job. Forked ranks share a board, so whoever survives writes everybody's steps; under MPI each
  * process has its own, and when a rank dies the launcher ends the others at once or a second later. Therefore every MPI
- * rank appends its steps to rank-R.steps.csv while it runs (five times a second), rank 0 leaves a summary marked
- * incomplete at the start, and, when it is told to stop, at once one with everybody's steps as far as they are in the
- * files. A job that ends well replaces all of it.
+ * rank appends its steps to rank-R.steps.csv while it runs (five times a second), and rank 0 keeps a summary marked
+ * incomplete beside them, with everybody's steps as far as they are in the files: soon after the start, every few seconds,
+ * and at once when it is told to stop. A job that ends well replaces all of it.
+ *
+ * A rank that has been in one state for a while says so in rank-R.state, where rank 0 finds it when nothing moves: MPI
+ * calls belong to the trainer's thread, which may be the one that waits.
  *
  * Runs in the watcher's thread; the files are opened before and closed after it. */
 #include "base/clock.h"
@@ -15,14 +18,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SETTLE_NS (150 * MR_NS_PER_MS) /* the other ranks' last lines are on their way */
+
+#define SAVE_FIRST_NS MR_NS_PER_S
+#define SAVE_EVERY_NS (5 * MR_NS_PER_S)
+#define SAVE_SHARE 50 /* at most a fiftieth of the time of one thread */
 
 struct run_stream {
     struct run *run;
     FILE *file;
-    uint64_t written, stop_ns;
-    bool saved;
+    uint64_t written, stop_ns, save_ns; /* steps in the file; when the stop was seen; when to save next */
+    bool saved;                         /* after the stop */
+    long *read_to;                      /* rank 0: how far every other rank's file has been read */
+    uint64_t told_ns;                   /* since_ns of the state that is in the state file; 0: none */
 };
 
 static const char header[] = "epoch,phase,block,step,start_ns,end_ns,load_ns,copy_ns,compute_ns,compute_wall_ns,barrier_ns,"
@@ -58,24 +68,89 @@ static bool parse_step(const char *line, struct mr_step *x)
     return got == 15 && end > 0 && line[end - 1] == '\n'; /* a last line that was cut does not count */
 }
 
-/* The other ranks' steps, as far as they have written them, onto this rank's board. */
-void mr_run_load_streams(struct run *r)
+/* Appends what rank k has written behind *at. */
+static void load_stream(struct run *r, uint32_t k, long *at)
 {
     struct mr_bench_board *b = r->board;
+    uint64_t n = atomic_load(&b->ranks[k].n_steps);
     char path[4200], line[512];
-    for (uint32_t k = 0; k < b->world; k++) {
-        uint64_t n = 0;
-        snprintf(path, sizeof path, "%s/rank-%u.steps.csv", r->out, k);
-        FILE *f = k == r->comm->rank ? NULL : fopen(path, "re");
-        if (!f)
+    snprintf(path, sizeof path, "%s/rank-%u.steps.csv", r->out, k);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fseek(f, *at, SEEK_SET) == 0)
+        while (n < b->step_cap && fgets(line, sizeof line, f) && line[strlen(line) - 1] == '\n') {
+            n += parse_step(line, &b->steps[(uint64_t)k * b->step_cap + n]); /* the header is none */
+            *at = ftell(f);
+        }
+    fclose(f);
+    atomic_store(&b->ranks[k].n_steps, n);
+}
+
+/* The other ranks' steps, as far as they have written them, onto this rank's board. */
+static void load_streams(struct run_stream *st)
+{
+    for (uint32_t k = 0; k < st->run->board->world; k++)
+        if (k != st->run->comm->rank)
+            load_stream(st->run, k, &st->read_to[k]);
+}
+
+void mr_run_load_streams(struct run *r)
+{
+    for (uint32_t k = 0; k < r->board->world; k++) {
+        long start = 0;
+        if (k == r->comm->rank)
             continue;
-        while (n < b->step_cap && fgets(line, sizeof line, f))
-            n += parse_step(line, &b->steps[(uint64_t)k * b->step_cap + n]);
-        fclose(f);
-        if (n > atomic_load(&b->ranks[k].n_steps))
-            atomic_store(&b->ranks[k].n_steps, n);
+        atomic_store(&r->board->ranks[k].n_steps, 0); /* from the beginning */
+        load_stream(r, k, &start);
     }
 }
+
+/* ---- what a rank waits for ---- */
+
+static void state_path(const struct run *r, uint32_t rank, char path[4200])
+{
+    snprintf(path, 4200, "%s/rank-%u.state", r->out, rank);
+}
+
+/* When the state has lasted half of the time after which rank 0 will ask. By wall clock: each node has its own
+ * monotonic one. */
+static void tell_state(struct run_stream *st, uint64_t now)
+{
+    const struct run *r = st->run;
+    const struct mr_bench_rank *me = &r->board->ranks[r->comm->rank];
+    uint64_t since = atomic_load(&me->since_ns);
+    char path[4200];
+    if (now - MR_MIN(now, since) < r->opt->stall_after_ns / 2 || st->told_ns == since)
+        return;
+    state_path(r, r->comm->rank, path);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return;
+    fprintf(f, "%u %llu\n", atomic_load(&me->state), (unsigned long long)mr_wall_ns() - (now - since));
+    fclose(f);
+    st->told_ns = since;
+}
+
+bool mr_run_read_state(const struct run *r, uint32_t rank, enum mr_bench_state *state, double *age_s)
+{
+    char path[4200];
+    unsigned s;
+    unsigned long long since;
+    state_path(r, rank, path);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    bool got = fscanf(f, "%u %llu", &s, &since) == 2;
+    fclose(f);
+    if (!got)
+        return false;
+    *state = (enum mr_bench_state)s;
+    *age_s = ((double)mr_wall_ns() - (double)since) / 1e9;
+    return true;
+}
+
+/* ---- saving ---- */
 
 static void save_incomplete(struct run *r, const char *why)
 {
@@ -99,16 +174,23 @@ int mr_run_stream_open(struct run *r, struct run_stream **out, struct mr_error *
         rc = mr_store_mkdirs(s, r->out, err);
     mr_store_close(s);
     struct run_stream *st = rc < 0 ? NULL : calloc(1, sizeof(*st));
-    if (rc >= 0 && !st)
+    long *read_to = rc < 0 ? NULL : calloc(r->board->world, sizeof(*read_to));
+    if (rc >= 0 && (!st || !read_to))
         rc = mr_error_set(err, -ENOMEM, "cannot keep the series of this rank");
-    if (rc < 0)
+    if (rc < 0) {
+        free(st);
+        free(read_to);
         return rc;
+    }
     st->run = r;
+    st->read_to = read_to;
+    st->save_ns = mr_now_ns() + SAVE_FIRST_NS;
     snprintf(path, sizeof path, "%s/rank-%u.steps.csv", r->out, r->comm->rank);
     st->file = fopen(path, "we");
     if (!st->file) {
         rc = mr_error_set(err, -errno, "cannot write '%s'", path);
         mr_error_hint(err, "choose another folder with --out");
+        free(read_to);
         free(st);
         return rc;
     }
@@ -129,18 +211,32 @@ static void append(struct run_stream *st)
     st->written = n;
 }
 
+/* Everybody's steps so far. The other ranks' files of an earlier run in the same folder are gone: all ranks have opened
+ * theirs before the first tick. */
+static void save_so_far(struct run_stream *st, const char *why)
+{
+    uint64_t start = mr_now_ns();
+    load_streams(st);
+    save_incomplete(st->run, why);
+    uint64_t end = mr_now_ns();
+    st->save_ns = end + MR_MAX(SAVE_EVERY_NS, SAVE_SHARE * (end - start));
+}
+
 void mr_run_stream_tick(struct run_stream *st)
 {
     struct run *r = st->run;
-    append(st);
-    if (st->saved || r->comm->rank != 0 || !atomic_load(&r->board->stop))
-        return;
     uint64_t now = mr_now_ns();
-    if (!st->stop_ns) {
+    append(st);
+    tell_state(st, now);
+    if (st->saved || r->comm->rank != 0)
+        return;
+    if (!atomic_load(&r->board->stop)) {
+        if (now >= st->save_ns)
+            save_so_far(st, "the job ended before it could write its summary; this is how far it had come");
+    } else if (!st->stop_ns) {
         st->stop_ns = now;
     } else if (now - st->stop_ns >= SETTLE_NS) {
-        mr_run_load_streams(r);
-        save_incomplete(r, "the job was told to stop, and ended before it could agree on why");
+        save_so_far(st, "the job was told to stop, and ended before it could agree on why");
         st->saved = true;
     }
 }
@@ -149,7 +245,12 @@ void mr_run_stream_close(struct run_stream *st)
 {
     if (!st)
         return;
+    char path[4200];
     append(st);
     fclose(st->file);
+    state_path(st->run, st->run->comm->rank, path);
+    if (st->told_ns)
+        unlink(path);
+    free(st->read_to);
     free(st);
 }

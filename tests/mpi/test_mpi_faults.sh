@@ -16,7 +16,7 @@ train: {epochs: 100000, computation_time: 0.002}
 Y
 "$MILLRACE" -q gen d --workload w.yaml >/dev/null 2>&1
 pid_of() { # folder, rank
-    for p in $(pgrep -f "run w.yaml --out $1\$"); do
+    for p in $(pgrep -f "run w.yaml .*--out $1\$"); do
         [ "$(readlink /proc/$p/exe)" = "$(readlink -f "$MILLRACE")" ] || continue
         tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qE "^(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2$" && echo "$p" && return
     done
@@ -60,6 +60,15 @@ for kind in $launchers; do
         grep -qiE "signal 9|killed|BAD TERMINATION" out err || fail "$kind, killing rank $victim: no word of it: $(cat err)"
         series o 4 any
     done
+    # a rank that waits for storage: everybody's state is told
+    rm -rf o
+    start $kind 3 "$MILLRACE" -q run w.yaml --stall-after 500ms reader.sample_shuffle=off reader.prefetch_size=0 \
+        --store "fault(op=read,path=*img_05*,every=1,slow=20s):posix" --out o >out 2>err & job=$!
+    for _ in $(seq 1500); do grep -q "rank 2: waiting for a batch" err && grep -q "rank 1: waiting for the other ranks" err && break; sleep 0.02; done
+    kill -9 "$(pid_of o 2)"
+    wait $job || true
+    grep -q "no step has ended for" err && grep -q "rank 0: waiting for the other ranks" err && grep -q "rank 2: waiting for a batch" err &&
+        grep -q "rank 1: waiting for the other ranks" err || fail "$kind, stalled: $(cat err)"
     # EIO in the middle, on one rank
     rm -rf o; rc=0
     start $kind 3 "$MILLRACE" -q run w.yaml --store "fault(op=read,path=*img_07*,nth=9,error=EIO):posix" --out o >out 2>err || rc=$?
