@@ -53,7 +53,7 @@ static const struct mr_option trace_options[] = {
      .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models and images."},
     {FIELD(strays), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also records system calls that are made by instruction, outside the C library (inline assembler, Go, other run-time systems). "
-            "They cost some microseconds each, all other calls some ten nanoseconds. Needs Linux 5.11 on x86-64."},
+            "They cost some microseconds each. Needs Linux 5.11 on x86-64."},
     {FIELD(mmap), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also records page faults on mapped files, by the kernel's perf events: which page was touched, when, and whether it had to be read. "
             "Also sees statically linked programs."},

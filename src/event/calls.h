@@ -442,7 +442,16 @@ enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR
     X(sys_execve, SYSCALL, PROCESS)                          \
     X(sys_execveat, SYSCALL, PROCESS)                        \
     X(minor_fault, MMAP, READ)                               \
-    X(major_fault, MMAP, READ)
+    X(major_fault, MMAP, READ)                               \
+    X(io_setup, POSIX, SUBMIT)                               \
+    X(io_destroy, POSIX, SUBMIT)                             \
+    X(io_submit, POSIX, SUBMIT)                              \
+    X(io_getevents, POSIX, SUBMIT)                           \
+    X(io_cancel, POSIX, SUBMIT)                              \
+    X(io_read, POSIX, READ)                                  \
+    X(io_write, POSIX, WRITE)                                \
+    X(io_fsync, POSIX, FSYNC)                                \
+    X(io_other, POSIX, HANDLE)
 
 enum mr_call {
     MR_CALL_none,

@@ -24,6 +24,8 @@
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
+__thread int mr_strays_silent __attribute__((tls_model("initial-exec")));
+
 #if defined(__x86_64__)
 
 #include <dlfcn.h>
@@ -678,7 +680,7 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
             on = true;
         else
             with_stack(enter, &on);
-        if (on && !mr_tls.vforked && mr_syscall_begin(&t.call, t.number, t.arg)) {
+        if (on && !mr_tls.vforked && !mr_strays_silent && mr_syscall_begin(&t.call, t.number, t.arg)) {
             t.result = issue(&t);
             t.call.t1 = mr_stamp();
             uc->uc_mcontext.gregs[REG_RAX] = t.result;

@@ -20,6 +20,19 @@ MR_HIDDEN bool mr_syscall_begin(struct mr_syscall *s, long number, const long *a
 /* After it, with t1 set: `r` is -1 with errno set on failure. `raw`: it did not come through the C library. */
 MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
 
+/* Linux's asynchronous I/O (wrap_libaio.c): operations that are about to be handed over, and completions that were seen. */
+struct iocb;
+struct io_event;
+MR_HIDDEN void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0);
+MR_HIDDEN void mr_libaio_completed(const struct io_event *e, long n, uint64_t now);
+
+/* Strays of this thread are not recorded while the sum is not 0: a wrapped library makes them, whose calls are events already. */
+extern MR_HIDDEN __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));
+static inline void mr_strays_quiet(int more)
+{
+    mr_strays_silent += more;
+}
+
 /* Once per image, before the program's main; arms the calling thread. */
 MR_HIDDEN void mr_strays_begin(void);
 /* A thread of this process that has just started. */

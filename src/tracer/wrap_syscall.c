@@ -25,6 +25,8 @@ enum shape {
     MAPS,
     ON_MEMORY,
     MOVES,      /* changes the working directory by path */
+    SUBMITS,    /* io_submit, io_getevents */
+    COMPLETES,
     PLAIN,
 };
 
@@ -118,9 +120,9 @@ static const struct row rows[] = {
     ROW(sync, sync, PLAIN, -1, -1, -1, -1)
     ROW(getcwd, getcwd, PLAIN, -1, -1, -1, -1)
     ROW(umask, umask, PLAIN, -1, -1, -1, 0)
-    ROW(io_setup, none, PLAIN, -1, -1, -1, -1)
-    ROW(io_submit, none, PLAIN, -1, -1, -1, -1)
-    ROW(io_getevents, none, PLAIN, -1, -1, -1, -1)
+    ROW(io_setup, io_setup, PLAIN, -1, -1, -1, -1)
+    ROW(io_submit, io_submit, SUBMITS, -1, -1, -1, -1)
+    ROW(io_getevents, io_getevents, COMPLETES, -1, -1, -1, -1)
     ROW(io_uring_setup, none, NAMELESS, -1, -1, -1, -1)
     ROW(io_uring_enter, none, ON_FD, 0, -1, -1, -1)
 #ifdef SYS_open
@@ -167,6 +169,8 @@ bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
             mr_file_set((int)fd, 0);
     }
     s->t0 = mr_stamp();
+    if (w->shape == SUBMITS && arg[1] > 0 && arg[2])
+        mr_libaio_submitting((void *)arg[2], arg[1], s->t0);
     return true;
 }
 
@@ -210,6 +214,11 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         if (r >= 0)
             mr_file_set((int)r, 0);
         mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
+        break;
+    case COMPLETES:
+        if (r > 0)
+            mr_libaio_completed((const void *)a[3], r, t1);
+        mr_put(s->t0, t1, call, 0, 0, MR_NO_OFFSET, r == -1 ? -errno : r);
         break;
     case PIPES:
         if (!r)
@@ -284,7 +293,7 @@ long w_syscall(long n, ...)
     for (int i = 0; i < 6; i++)
         a[i] = va_arg(ap, long);
     va_end(ap);
-    if (!mr_enter() || !mr_syscall_begin(&s, n, a)) {
+    if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, n, a)) {
         long r = real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);
         if (r == 0)
             mr_strays_after_fork(n, a);

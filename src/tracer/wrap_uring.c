@@ -2,8 +2,9 @@
  * next call into the library; both are matched by user_data. An operation is one event, from its submission to the moment its
  * completion was seen. A program that polls the rings by itself, without calling liburing, is seen at its next call. */
 #undef _FILE_OFFSET_BITS
-#include "tracer/wrap.h"
+#include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
+#include "tracer/wrap.h"
 
 #include <liburing.h>
 #include <string.h>
@@ -211,9 +212,11 @@ static void after(struct io_uring *ring)
         if (!mr_enter())                                                                                             \
             return real_##name args;                                                                                 \
         before(ring, submits);                                                                                       \
+        mr_strays_quiet(1); /* io_uring_enter of the library itself */                                               \
         uint64_t t0 = mr_stamp();                                                                                    \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
+        mr_strays_quiet(-1);                                                                                         \
         after(ring);                                                                                                 \
         mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, (int64_t)r);                                                  \
         return r;                                                                                                    \

@@ -49,6 +49,19 @@ if command -v strace >/dev/null && strace -qq true 2>/dev/null; then
 else
     echo "note: no strace here; only the known counts were compared"
 fi
+# Linux's asynchronous I/O, by library, by syscall(2) and by instruction: each operation once.
+$cc -O1 -D_GNU_SOURCE -o "$dir/kaio" "$src/kernel_aio.c" -ldl
+head -c 8192 /dev/zero >"$dir/data.aio"
+for way in libaio syscall raw; do
+    "$dir/kaio" $way "$dir/data.aio" || { echo "note: asynchronous I/O by $way is not to be had here"; continue; }
+    "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/kaio" $way "$dir/data.aio" || fail "asynchronous I/O by $way: status $?"
+    "$MILLRACE" report --json "$dir/t.mrt" | python3 -c '
+import json, sys
+f = {x["name"]: x for x in json.load(sys.stdin)["functions"]}
+assert f["io_read"]["count"] == 32 and f["io_read"]["bytes"] == 28 * 512, f["io_read"]
+assert f["io_write"]["count"] == 8 and f["io_write"]["bytes"] == 800, f["io_write"]
+assert f["io_submit"]["count"] == 4, f["io_submit"]' || fail "asynchronous I/O by $way: operations"
+done
 for mode in interrupted small registers thread; do
     "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" $mode "$dir/data" 20 || fail "$mode: status $?"
 done
