@@ -9,13 +9,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <millrace/dataset.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define THREADS_MAX 16u
 
@@ -107,6 +107,21 @@ static void prepare(struct mr_dataset *ds, enum floor_decoder decoder, unsigned 
     compare(ds, w);
 }
 
+static void finish(struct mr_dataset *ds, unsigned threads, struct work *w)
+{
+    for (uint64_t id = w->n; id-- > 0;) /* backwards: a path must outlive the question whose it is */
+        if (id == 0 || w->samples[id].path != w->samples[id - 1].path) {
+            if (w->samples[id].fd >= 0)
+                close(w->samples[id].fd);
+            free((char *)(uintptr_t)w->samples[id].path);
+        }
+    for (unsigned t = 0; t < threads; t++)
+        floor_reader_free(w->reader[t]);
+    munmap(w->slab, w->rows * w->row_bytes);
+    free(w->samples);
+    mr_dataset_close(ds);
+}
+
 int main(int argc, char **argv)
 {
     struct mr_error err = {0};
@@ -136,5 +151,6 @@ int main(int argc, char **argv)
         struct bench_time t = bench_threads(threads, pass, &w);
         printf("%llu %.9f %.9f\n", (unsigned long long)w.n, t.wall_s, t.cpu_s);
     }
+    finish(ds, threads, &w);
     return fflush(stdout) == 0 ? 0 : 1;
 }
