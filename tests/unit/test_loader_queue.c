@@ -124,6 +124,33 @@ static int run(struct mr_loader *l, uint64_t *samples, struct mr_error *err)
     return rc;
 }
 
+/* The n-th open fails: the same. */
+static void a_file_that_cannot_be_opened_is_reported_once(void **state)
+{
+    (void)state;
+    for (unsigned set = 0; set < MR_ARRAY_LEN(sets); set++)
+        for (int nth = 1; nth < 12; nth++) {
+            char path[512], store[128];
+            struct mr_error err = {0};
+            struct mr_loader *l = NULL;
+            uint64_t n;
+            snprintf(store, sizeof store, "fault(op=open,nth=%d,error=EACCES):uring", nth);
+            struct mr_loader_params p = queued(set, MR_LOADER_DIRECT, store, path);
+            p.threads = 1;
+            int rc = mr_loader_open(&p, &l, &err);
+            if (rc) {
+                assert_int_equal(rc, -EACCES);
+                continue;
+            }
+            rc = run(l, &n, &err);
+            assert_true(rc == -EACCES || (rc == 0 && n == samples_of(set))); /* a set of few files has few opens */
+            assert_true(rc == 0 || strstr(err.context, "sample"));
+            assert_int_equal(run(l, &n, &err), 0);
+            assert_int_equal(n, samples_of(set));
+            mr_loader_close(l);
+        }
+}
+
 /* The n-th request fails for good, for every n: one next() reports it with sample and file, and the next epoch is whole. */
 static void a_request_that_fails_is_reported_once(void **state)
 {
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(rows_lie_where_the_batch_says),
         cmocka_unit_test(raw_reading_gives_the_stored_bytes),
         cmocka_unit_test(a_request_that_fails_is_reported_once),
+        cmocka_unit_test(a_file_that_cannot_be_opened_is_reported_once),
         cmocka_unit_test(interruptions_and_short_reads_are_made_good),
         cmocka_unit_test(a_file_that_shrank_is_an_error_with_numbers),
         cmocka_unit_test(the_memory_is_the_slabs_that_were_asked_for),
