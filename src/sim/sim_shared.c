@@ -444,6 +444,10 @@ static bool stage_next(struct shared *x, uint32_t thread)
         find_sources(x, thread, n->next_item, &d);
     t->item = n->next_item++;
     t->write_s = staging_write_s(x, mb);
+    /* Threads that start alike and move equal sizes would read all at once and write all at once for ever, and leave the PFS idle in
+     * between; real ones drift apart. The first write takes up to twice as long. */
+    if (t->item < x->s->system.classes[0].threads && x->policy.ops->prefetches)
+        t->write_s *= 1 + mr_rng_unit(mr_rng_at(x->s->seed, MR_RNG_ORDER, UINT64_MAX - thread));
     n->staged_mb += mb;
     launch(x, thread, &d);
     return true;
