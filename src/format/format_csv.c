@@ -537,7 +537,7 @@ static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *
 
 static int csv_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
-    struct csv_layout l;
+    struct csv_layout l = {0};
     int rc = unpack_layout(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -556,7 +556,7 @@ static int csv_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
 static int csv_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                       struct mr_error *err)
 {
-    struct csv_layout l;
+    struct csv_layout l = {0};
     int rc = unpack_layout(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -639,7 +639,7 @@ static int parse_record(const struct csv_layout *l, struct csv_cursor *c, const 
 static int csv_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    struct csv_layout l;
+    struct csv_layout l = {0};
     struct mr_text_sink sink;
     int rc = unpack_layout(layout, &l, err);
     if (rc < 0)

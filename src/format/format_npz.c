@@ -599,7 +599,7 @@ static int npz_scan_rows(struct mr_store *s, const char *path, mr_scan_fn *fn, v
 
 static int npz_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
-    struct npz_layout l;
+    struct npz_layout l = {0};
     int rc = layout_get(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -633,7 +633,7 @@ static bool checkable(const struct npz_layout *l)
 static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
                     struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
 {
-    struct npz_layout l;
+    struct npz_layout l = {0};
     int rc = layout_get(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -752,8 +752,8 @@ static int decode_stored(struct mr_decoder *d, struct npz_layout *l, unsigned fl
 static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    struct npz_layout l;
-    struct mr_extent want;
+    struct npz_layout l = {0};
+    struct mr_extent want = {0};
     unsigned n;
     int rc;
     if ((rc = layout_get(layout, &l, err)) < 0 || (rc = npz_plan(layout, ref, flags, &want, 1, &n, err)) < 0)
@@ -818,7 +818,7 @@ static bool same_rows(const struct mr_array_desc *a, const struct mr_array_desc 
 static int npz_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                       struct mr_error *err)
 {
-    struct npz_layout l;
+    struct npz_layout l = {0};
     uint8_t *owned = NULL;
     const uint8_t *data = NULL;
     uint64_t bytes = 0;

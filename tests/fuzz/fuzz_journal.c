@@ -38,6 +38,7 @@ static void read_all(struct mr_store *s)
                 sink ^= mr_column_get(&file.column[k], file.column[k].count - 1, 0);
         for (size_t i = 0; i < file.layout.len; i++)
             sink ^= ((const uint8_t *)file.layout.data)[i];
+        (void)sink;
     }
     mr_journals_close(js);
 }

@@ -22,8 +22,8 @@ static int make_data(void **state)
 {
     (void)state;
     struct mr_error err;
-    struct mr_store *s;
-    struct mr_gen *g;
+    struct mr_store *s = NULL;
+    struct mr_gen *g = NULL;
     struct mr_gen_plan plan;
     char folder[128];
     struct mr_gen_spec spec = {.format = "npz",

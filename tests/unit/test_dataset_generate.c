@@ -137,7 +137,7 @@ static struct mr_verify_result verify(struct mr_store *s, const char *folder, do
 {
     struct mr_dataset *ds;
     struct mr_error err = {0};
-    struct mr_verify_result r;
+    struct mr_verify_result r = {0};
     struct mr_verify_options o = {.threads = 3, .sample_rate = rate, .found = count_finding, .user = kinds};
     if (mr_dataset_open_in(folder, s, &ds, &err) < 0 || mr_verify(ds, &o, &r, &err) < 0)
         fail_msg("%s / %s", err.message, err.context);

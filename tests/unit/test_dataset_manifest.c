@@ -68,7 +68,7 @@ static void add_random(struct mr_manifest_builder *b, const char *name, uint64_t
 
 static struct mr_manifest *write_and_open(struct mr_manifest_builder *b, struct mr_store *s)
 {
-    struct mr_manifest *m;
+    struct mr_manifest *m = NULL;
     struct mr_error err;
     if (mr_manifest_builder_write(b, s, "m", &err) < 0 || mr_manifest_open(s, "m", &m, &err) < 0)
         fail_msg("%s", err.message);

@@ -61,8 +61,8 @@ static void line_ends_and_quotes_of_numbers_do_not_matter(void **state)
                                         "1,2\r\n3,4\r",
                                         "\"1\",\"2\"\n3,\"4\"\r\n",
                                         "\n\n1,2\n\r\n3,4\n\n",
-                                        "\xef\xbb\xbf"
-                                        "1,2\n3,4\n",
+                                        ("\xef\xbb\xbf"
+                                         "1,2\n3,4\n"),
                                         " 1 ,2\n3,\t4 \n",
                                         "a,b\n1,2\n3,4\n"};
     for (size_t i = 0; i < MR_ARRAY_LEN(texts); i++) {
