@@ -406,6 +406,10 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < (off_t)MR_MRT_HEADER) {
         if (fd >= 0)
             close(fd);
+        /* Killed between making the file and writing to it. A process that is alive may be about to write. */
+        const char *name = strrchr(path, '/');
+        if (fd >= 0 && name && kill((pid_t)strtol(name + 1, NULL, 10), 0) < 0 && errno == ESRCH)
+            unlink(path);
         return 0;
     }
     size_t len = (size_t)st.st_size;
