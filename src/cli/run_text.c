@@ -5,6 +5,7 @@
 #include "cli/run_internal.h"
 
 #include <math.h>
+#include <millrace/order.h>
 #include <string.h>
 
 #define LISTED_EPOCHS 6u
@@ -209,13 +210,22 @@ static void print_trust(FILE *f, const struct run *r)
         fprintf(f, "  doubt         %s\n", t->doubts.item[i]);
 }
 
+/* The order that was read in: "auto" is told as what it became. */
+static const char *order_name(const struct run *r)
+{
+    const char *name = mr_workload_order_name(r->w);
+    if (strcmp(name, "auto") != 0)
+        return name;
+    return r->info.samples <= MR_ORDER_AUTO_TORCH_MAX ? "torch" : "cipher";
+}
+
 void mr_run_print_summary(FILE *f, const struct run *r)
 {
     const struct mr_metrics *m = r->metrics;
     print_verdict(f, r);
     fprintf(f, "  workload      %s: %u rank%s x batch %lld, %s order, seed %llu; %.2f s\n",
             *r->w->name ? r->w->name : "(defaults)", r->comm->world, r->comm->world == 1 ? "" : "s",
-            (long long)r->w->reader.batch_size, mr_workload_order_name(r->w), (unsigned long long)r->seed,
+            (long long)r->w->reader.batch_size, order_name(r), (unsigned long long)r->seed,
             m->duration_s);
     if (r->w->workflow.train && m->steps)
         print_rates(f, r);

@@ -26,6 +26,9 @@ if command -v script >/dev/null; then
     live ""; grep -q "ETA" typed || fail "no live line: $(cat typed)"
     live -q; ! grep -q "ETA" typed || fail "-q draws: $(cat typed)"
 fi
+# the order that was read in has a name
+"$MILLRACE" -q run w.yaml --out o reader.sample_shuffle=seed >out 2>err || fail "$(cat err)"
+grep -q "torch order" out || fail "order: $(cat out)"
 # sleeping that takes a tenth longer than asked is a doubt, told in the result, and exit status 6 on demand
 "$MILLRACE" -q run w.yaml --out o train.computation_time=0.00001 >/dev/null 2>err || fail "$(cat err)"
 rc=0; "$MILLRACE" -q run w.yaml --out o2 train.computation_time=0.00001 --strict-trust >/dev/null 2>err || rc=$?
