@@ -63,9 +63,34 @@ assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
 P
 done
 
+# Everything at once, as the OOM killer does to a group: the collector and four programs.
+rm -rf "$dir"/t.mrt* "$dir"/data.progress
+for n in 1 2 3 4; do echo 0123456789abcdef >"$dir/g$n"; done
+setsid "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c "for n in 1 2 3 4; do \"$dir/workload\" kill \"$dir/g\$n\" 1 & done; wait" &
+group=$!
+for _ in $(seq 300); do # all four at work
+    [ "$(find "$dir" -name 'g?.progress' -size +0 | wc -l)" -lt 4 ] || break
+    sleep 0.05
+done
+sleep 0.1
+kill -9 -- -$group
+wait $group 2>/dev/null || true
+sleep 0.1
+"$MILLRACE" recover "$dir/t.mrt" >/dev/null
+[ ! -L "$dir/t.mrt.spool" ] || { echo "FAIL: the spool stays after recovery"; exit 1; }
+"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+python3 - "$dir/t.csv" "$dir" <<'P'
+import collections, csv, os, struct, sys
+reads = collections.Counter(r["file"] for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread")
+for n in "1234":
+    file = os.path.join(sys.argv[2], "g" + n)
+    done = struct.unpack("<Q", open(file + ".progress", "rb").read(8))[0]
+    assert done <= reads[file] <= done + 1, f"{done} reads of '{file}' done, {reads[file]} in the trace"
+P
+
 # Killed between making its file and writing to it: the other traces of the folder are read.
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null
-: >"$dir/folder/1.0123456789abcdef.mrt"
+: >"$dir/folder/$$.0123456789abcdef.mrt"
 "$MILLRACE" recover "$dir/folder" >/dev/null
 "$MILLRACE" export -f csv -o - "$dir/folder" | grep -q "$dir/data" || { echo "FAIL: an empty file hides the others"; exit 1; }
 echo "$rounds kills, nothing lost"
