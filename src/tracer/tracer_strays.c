@@ -577,6 +577,21 @@ static void enter(void *arg)
     *(bool *)arg = mr_enter();
 }
 
+static void begin_call(void *arg)
+{
+    struct trapped *t = arg;
+    mr_syscall_begin(&t->call, t->number, t->arg);
+}
+
+/* True if the call is one that is recorded. */
+static bool begins(struct trapped *t)
+{
+    if (!mr_syscall_is_deep(t->number))
+        return mr_syscall_begin(&t->call, t->number, t->arg);
+    with_stack(begin_call, t);
+    return true;
+}
+
 static void put_process(void *arg)
 {
     const struct trapped *t = arg;
@@ -680,7 +695,7 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
             on = true;
         else
             with_stack(enter, &on);
-        if (on && !mr_tls.vforked && !mr_strays_silent && mr_syscall_begin(&t.call, t.number, t.arg)) {
+        if (on && !mr_tls.vforked && !mr_strays_silent && begins(&t)) {
             t.result = issue(&t);
             t.call.t1 = mr_stamp();
             uc->uc_mcontext.gregs[REG_RAX] = t.result;

@@ -16,6 +16,7 @@ struct mr_syscall {
     uint64_t t0, t1;
 };
 /* Before the call: false if it is not one that is recorded. */
+MR_HIDDEN bool mr_syscall_is_deep(long number); /* begin needs more than a page of stack */
 MR_HIDDEN bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg);
 /* After it, with t1 set: `r` is -1 with errno set on failure. `raw`: it did not come through the C library. */
 MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
@@ -25,6 +26,14 @@ struct iocb;
 struct io_event;
 MR_HIDDEN void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0);
 MR_HIDDEN void mr_libaio_completed(const struct io_event *e, long n, uint64_t now);
+
+/* Rings of io_uring that are used without liburing (wrap_uring.c; not there if the library was built without it). */
+#define MR_MAYBE __attribute__((weak, visibility("hidden")))
+extern MR_MAYBE void mr_ring_made(int fd, const void *params);
+extern MR_MAYBE void mr_ring_mapped(int fd, uint64_t offset, void *at);
+extern MR_MAYBE void mr_ring_unmapped(const void *at, uint64_t len);
+extern MR_MAYBE void mr_ring_look(int fd, bool submits);
+extern MR_MAYBE void mr_ring_forget(int fd);
 
 /* Strays of this thread are not recorded while the sum is not 0: a wrapped library makes them, whose calls are events already. */
 extern MR_HIDDEN __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));

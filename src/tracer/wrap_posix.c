@@ -1,6 +1,7 @@
 /* POSIX and Linux calls. Most are one row each: result, name, parameters, arguments, what to record. The few that need
  * a look before the call, or variable arguments, are written out below the rows. */
 #undef _FILE_OFFSET_BITS
+#include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
@@ -275,11 +276,15 @@ void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint
     if (fd < 0 || flags & MAP_ANONYMOUS)
         return;
     atomic_store_explicit(&mapped_files, 1, memory_order_relaxed);
+    if (mr_ring_mapped && at != MAP_FAILED)
+        mr_ring_mapped(fd, offset, (void *)at);
     mr_put_fd(t0, t1, call, fd, offset, len, at == MAP_FAILED ? -errno : (int64_t)(uintptr_t)at);
 }
 void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result)
 {
     const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = len};
+    if (mr_ring_unmapped && result == 0 && mr_call_get(call)->kind == MR_EV_MAP)
+        mr_ring_unmapped(at, len);
     if (atomic_load_explicit(&mapped_files, memory_order_relaxed))
         mr_put_slow(t0, t1, call, 0, 0, (uintptr_t)at, result, &extra, 1);
 }

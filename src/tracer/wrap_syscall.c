@@ -27,6 +27,8 @@ enum shape {
     MOVES,      /* changes the working directory by path */
     SUBMITS,    /* io_submit, io_getevents */
     COMPLETES,
+    RING_SETUP, /* io_uring_setup, io_uring_enter */
+    RING_ENTER,
     PLAIN,
 };
 
@@ -123,8 +125,8 @@ static const struct row rows[] = {
     ROW(io_setup, io_setup, PLAIN, -1, -1, -1, -1)
     ROW(io_submit, io_submit, SUBMITS, -1, -1, -1, -1)
     ROW(io_getevents, io_getevents, COMPLETES, -1, -1, -1, -1)
-    ROW(io_uring_setup, none, NAMELESS, -1, -1, -1, -1)
-    ROW(io_uring_enter, none, ON_FD, 0, -1, -1, -1)
+    ROW(io_uring_setup, none, RING_SETUP, -1, -1, -1, -1)
+    ROW(io_uring_enter, none, RING_ENTER, 0, -1, -1, -1)
 #ifdef SYS_open
     ROW(open, open, OPENS, -1, 0, -1, 1)
     ROW(creat, creat, OPENS, -1, 0, -1, -1)
@@ -156,6 +158,12 @@ static const struct row *find(long number)
     return number >= 0 && (size_t)number < MR_ARRAY_LEN(rows) && rows[number].shape ? &rows[number] : NULL;
 }
 
+bool mr_syscall_is_deep(long number)
+{
+    const struct row *w = find(number);
+    return w && (w->shape == SUBMITS || w->shape == RING_ENTER);
+}
+
 bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
 {
     const struct row *w = find(number);
@@ -171,6 +179,8 @@ bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
     s->t0 = mr_stamp();
     if (w->shape == SUBMITS && arg[1] > 0 && arg[2])
         mr_libaio_submitting((void *)arg[2], arg[1], s->t0);
+    if (w->shape == RING_ENTER && mr_ring_look)
+        mr_ring_look((int)arg[0], true);
     return true;
 }
 
@@ -214,6 +224,19 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         if (r >= 0)
             mr_file_set((int)r, 0);
         mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
+        break;
+    case RING_SETUP:
+        if (r >= 0) {
+            mr_file_set((int)r, 0);
+            if (mr_ring_made)
+                mr_ring_made((int)r, (const void *)a[1]);
+        }
+        mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
+        break;
+    case RING_ENTER:
+        if (mr_ring_look)
+            mr_ring_look(fd, false);
+        mr_put_fd(s->t0, t1, call, fd, MR_NO_OFFSET, (uint64_t)(r == -1 ? -errno : r), r);
         break;
     case COMPLETES:
         if (r > 0)

@@ -1,6 +1,9 @@
 /* liburing: submissions are read from the ring's memory when they are handed over, completions when they become visible at the
  * next call into the library; both are matched by user_data. An operation is one event, from its submission to the moment its
- * completion was seen. A program that polls the rings by itself, without calling liburing, is seen at its next call. */
+ * completion was seen. A program that polls the rings by itself, without calling liburing, is seen at its next call.
+ *
+ * Programs without liburing (fio, Rust's io-uring) are followed by their system calls: io_uring_setup, the mappings of its descriptor, and
+ * io_uring_enter, through syscall(2) or, with --strays, by instruction. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
@@ -57,7 +60,7 @@ static struct ring_state *state_of(struct io_uring *ring, bool create)
             free_slot->op = (void *)p;
             memset(free_slot->op, 0, PENDING * sizeof(struct operation));
             free_slot->in_flight = 0;
-            free_slot->sq_seen = *ring->sq.ktail;
+            free_slot->sq_seen = *ring->sq.khead;
             free_slot->cq_seen = *ring->cq.khead;
             free_slot->ring = ring;
             found = free_slot;
@@ -183,8 +186,138 @@ static void read_completions(struct ring_state *s)
         complete(s, &cq->cqes[(s->cq_seen & mask) << shift], now);
 }
 
+/* ---- rings without the library ---- */
+
+#define RAW_RINGS 32u
+
+static struct raw_ring {
+    int fd;         /* 0: free; a ring never has descriptor 0 in a program with standard input */
+    uint32_t epoch; /* a forked child may not have the memory */
+    struct io_uring_params p;
+    uint8_t *sq, *cq;
+    struct io_uring ring; /* as the library would have it */
+} raw_rings[RAW_RINGS];
+static _Atomic uint32_t raw_used;
+
+static struct raw_ring *raw_find(int fd)
+{
+    for (unsigned i = 0; i < RAW_RINGS && atomic_load_explicit(&raw_used, memory_order_relaxed); i++)
+        if (raw_rings[i].fd == fd && fd > 0 && raw_rings[i].epoch == mr_core.epoch)
+            return &raw_rings[i];
+    return NULL;
+}
+
+static void forget(struct io_uring *ring)
+{
+    lock(&rings_lock);
+    for (unsigned i = 0; i < RINGS; i++)
+        if (rings[i].ring == ring)
+            rings[i].ring = NULL;
+    unlock(&rings_lock);
+}
+
+void mr_ring_made(int fd, const void *params)
+{
+    lock(&rings_lock);
+    struct raw_ring *r = raw_find(fd);
+    for (unsigned i = 0; i < RAW_RINGS && !r; i++)
+        if (!raw_rings[i].fd || raw_rings[i].epoch != mr_core.epoch)
+            r = &raw_rings[i];
+    unlock(&rings_lock);
+    if (!r || fd <= 0)
+        return;
+    forget(&r->ring);
+    *r = (struct raw_ring){.fd = fd, .epoch = mr_core.epoch};
+    memcpy(&r->p, params, sizeof(r->p));
+    atomic_store(&raw_used, 1);
+}
+
+void mr_ring_forget(int fd)
+{
+    struct raw_ring *r = raw_find(fd);
+    if (r) {
+        forget(&r->ring);
+        r->fd = 0;
+    }
+}
+
+void mr_ring_unmapped(const void *at, uint64_t len)
+{
+    for (unsigned i = 0; i < RAW_RINGS && atomic_load_explicit(&raw_used, memory_order_relaxed); i++) {
+        struct raw_ring *r = &raw_rings[i];
+        uintptr_t from = (uintptr_t)at;
+        if (r->fd && ((uintptr_t)r->sq - from < len || (uintptr_t)r->cq - from < len || (uintptr_t)r->ring.sq.sqes - from < len))
+            mr_ring_forget(r->fd);
+    }
+}
+
+void mr_ring_mapped(int fd, uint64_t offset, void *at)
+{
+    struct raw_ring *r = raw_find(fd);
+    if (!r)
+        return;
+    if (offset == IORING_OFF_SQES)
+        r->ring.sq.sqes = at;
+    else if (offset == IORING_OFF_CQ_RING)
+        r->cq = at;
+    else if (offset == IORING_OFF_SQ_RING)
+        r->sq = at;
+    if (r->p.features & IORING_FEAT_SINGLE_MMAP)
+        r->cq = r->sq;
+    if (!r->sq || !r->cq || !r->ring.sq.sqes)
+        return;
+    const struct io_sqring_offsets *q = &r->p.sq_off;
+    const struct io_cqring_offsets *c = &r->p.cq_off;
+    r->ring.ring_fd = fd;
+    r->ring.flags = r->p.flags;
+    r->ring.sq.khead = (unsigned *)(void *)(r->sq + q->head);
+    r->ring.sq.ktail = (unsigned *)(void *)(r->sq + q->tail);
+    r->ring.sq.kring_mask = (unsigned *)(void *)(r->sq + q->ring_mask);
+    r->ring.sq.kring_entries = (unsigned *)(void *)(r->sq + q->ring_entries);
+    r->ring.sq.array = q->array ? (unsigned *)(void *)(r->sq + q->array) : NULL;
+    r->ring.cq.khead = (unsigned *)(void *)(r->cq + c->head);
+    r->ring.cq.ktail = (unsigned *)(void *)(r->cq + c->tail);
+    r->ring.cq.kring_mask = (unsigned *)(void *)(r->cq + c->ring_mask);
+    r->ring.cq.kring_entries = (unsigned *)(void *)(r->cq + c->ring_entries);
+    r->ring.cq.cqes = (struct io_uring_cqe *)(void *)(r->cq + c->cqes);
+}
+
+/* Entries up to the tail that the kernel sees, through the ring's table of indices. */
+static void read_raw_submissions(struct ring_state *s)
+{
+    struct io_uring_sq *sq = &s->ring->sq;
+    unsigned mask = *sq->kring_mask, shift = s->ring->flags & IORING_SETUP_SQE128 ? 1 : 0;
+    unsigned tail = __atomic_load_n(sq->ktail, __ATOMIC_ACQUIRE);
+    uint64_t now = mr_stamp();
+    if (tail - s->sq_seen > *sq->kring_entries)
+        s->sq_seen = tail - *sq->kring_entries;
+    for (; s->sq_seen != tail; s->sq_seen++) {
+        unsigned at = sq->array ? sq->array[s->sq_seen & mask] : s->sq_seen & mask;
+        if (at <= mask)
+            remember(s, &sq->sqes[at << shift], now);
+    }
+}
+
+void mr_ring_look(int fd, bool submits)
+{
+    struct raw_ring *r = raw_find(fd);
+    if (!r || !r->ring.cq.cqes)
+        return;
+    struct ring_state *s = state_of(&r->ring, true);
+    if (!s)
+        return;
+    lock(&s->lock);
+    if (submits)
+        read_raw_submissions(s);
+    read_completions(s);
+    unlock(&s->lock);
+}
+
+/* ---- the library ---- */
+
 static void before(struct io_uring *ring, bool submits)
 {
+    mr_ring_forget(ring->ring_fd); /* seen by its system calls as well: once is enough */
     struct ring_state *s = state_of(ring, true);
     if (!s)
         return;

@@ -62,6 +62,18 @@ assert f["io_read"]["count"] == 32 and f["io_read"]["bytes"] == 28 * 512, f["io_
 assert f["io_write"]["count"] == 8 and f["io_write"]["bytes"] == 800, f["io_write"]
 assert f["io_submit"]["count"] == 4, f["io_submit"]' || fail "asynchronous I/O by $way: operations"
 done
+# io_uring without liburing.
+$cc -O1 -D_GNU_SOURCE -o "$dir/ring" "$src/bare_ring.c"
+for way in syscall raw; do
+    "$dir/ring" $way "$dir/data.aio" || { echo "note: io_uring is not to be had here"; break; }
+    "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/ring" $way "$dir/data.aio" || fail "io_uring by $way: status $?"
+    "$MILLRACE" report --json "$dir/t.mrt" | python3 -c '
+import json, sys
+f = {x["name"]: x for x in json.load(sys.stdin)["functions"]}
+if "uring_read" not in f and sys.argv[1] == "syscall": sys.exit(0 if f["io_uring_enter"]["count"] == 12 else 1) # built without liburing
+assert f["uring_read"]["count"] == 40 and f["uring_read"]["bytes"] == 40 * 512, f["uring_read"]
+assert f["uring_write"]["count"] == 10 and f["uring_write"]["bytes"] == 1000, f["uring_write"]' $way || fail "io_uring by $way: operations"
+done
 for mode in interrupted small registers thread; do
     "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" $mode "$dir/data" 20 || fail "$mode: status $?"
 done
