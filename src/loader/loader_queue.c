@@ -262,6 +262,8 @@ static int plan(struct queue_reader *q, struct request *r, struct mr_error *err)
         return PLANNED_DIRECT;
     if (rc < 0)
         return rc;
+    if (r->extent.length > MR_LIMIT_SAMPLE_BYTES || r->extent.offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
+        return PLANNED_DIRECT; /* no file has that; direct calls say what is wrong */
     const uint64_t align = q->open_flags & MR_OBJ_DIRECT ? ALIGN : 1;
     r->from = r->extent.offset / align * align;
     r->to = MR_ALIGN_UP(r->extent.offset + r->extent.length, align);
@@ -296,7 +298,8 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
     if (!l->packed && room < l->row_bytes)
         room = l->row_bytes;
     if (!l->in_place || out.data != raw) { /* a decoder may leave out bytes, or have made others */
-        memmove(r->at, out.data, out.bytes);
+        if (out.data != r->at)
+            memmove(r->at, out.data, out.bytes);
         raw = r->at;
     }
     int64_t label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
