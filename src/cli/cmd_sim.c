@@ -72,6 +72,10 @@ static int parse_policies(const char *text, bool chosen[MR_POLICY_COUNT], struct
             chosen[p] = true;
         return 0;
     }
+    if (!*text) {
+        mr_error_plain(err, MR_E_USAGE, "--policy is empty");
+        return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one");
+    }
     for (const char *at = text; *at;) {
         size_t n = strcspn(at, ",");
         char name[64];

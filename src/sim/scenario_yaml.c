@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MB 1e6
+#define AS_SYSTEM UINT64_MAX
 
 struct raw_scenario {
     const char *name, *source, *notes, *order;
@@ -17,7 +18,7 @@ struct raw_scenario {
     bool drop_last;
     bool have_system;
     struct mr_system system;
-    uint64_t capacity[MR_CLASS_MAX]; /* overrides of class capacities; 0 = as the system says */
+    uint64_t capacity[MR_CLASS_MAX]; /* instead of the system's; AS_SYSTEM: not given */
     double pfs_factor;               /* scales the PFS table */
     const struct mr_strings *search;
 };
@@ -63,9 +64,9 @@ static const struct mr_option scenario_rows[] = {
     {.key = "drop_last", FIELD(drop_last), .type = MR_OPT_BOOL, .def = "true", .doc = "Leaves out the samples that do not fill a step; always so in the simulator."},
     {.key = "compute", FIELD(compute), .type = MR_OPT_BYTES, .def = "0", .doc = "How fast a node consumes samples, per second; overrides the system's."},
     {.key = "step_time", FIELD(step_time_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Compute per step; overrides compute."},
-    {.key = "staging", FIELD(capacity[0]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of the staging buffer, instead of the system's."},
-    {.key = "class1", FIELD(capacity[1]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 1 (usually RAM), instead of the system's."},
-    {.key = "class2", FIELD(capacity[2]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 2 (usually SSD), instead of the system's."},
+    {.key = "staging", FIELD(capacity[0]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of the staging buffer; without it the system's."},
+    {.key = "class1", FIELD(capacity[1]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 1 (usually RAM); without it the system's."},
+    {.key = "class2", FIELD(capacity[2]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 2 (usually SSD); without it the system's."},
     {.key = "pfs_factor", FIELD(pfs_factor), .type = MR_OPT_DOUBLE, .def = "1", .min = 1e-6, .max = 1e6, .doc = "Makes the PFS this much faster."},
     {.key = "dataset", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The data set."},
     {.key = "system", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The machine."},
@@ -103,7 +104,7 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
     if (raw->step_time_ns)
         s.system.compute_mbps = s.size_mean_mb * (double)s.batch / s.nodes / ((double)raw->step_time_ns / 1e9);
     for (unsigned j = 0; j < MR_CLASS_MAX; j++) {
-        if (raw->capacity[j] == 0)
+        if (raw->capacity[j] == AS_SYSTEM)
             continue;
         if (j >= s.system.n_classes)
             return mr_error_plain(err, MR_E_CONFIG, "system '%s' has no class %u", s.system.name, j);
@@ -132,7 +133,9 @@ static int override(struct raw_scenario *raw, const char *text, struct mr_arena 
     if (!eq || !o || strcmp(key, "dataset") == 0) {
         mr_error_plain(err, MR_E_USAGE, "cannot set '%.100s'", text);
         const char *near = mr_option_nearest(&scenario_table, key);
-        return near ? mr_error_hint(err, "did you mean '%s=...'?", near) : MR_E_USAGE;
+        return near ? mr_error_hint(err, "did you mean '%s=...'?", near)
+                    : mr_error_hint(err, "keys: nodes, epochs, batch, local_batch, samples, size, size_stdev, seed, order, compute, step_time, staging, "
+                                         "class1, class2, pfs_factor, system");
     }
     if (strcmp(key, "batch") == 0)
         raw->local_batch = 0;
@@ -147,6 +150,8 @@ static int from_tree(const struct mr_yaml_reader *r, const struct mr_yaml_node *
     struct raw_scenario raw;
     int rc = mr_options_defaults(&scenario_table, r->arena, &raw, err);
     raw.search = search;
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++)
+        raw.capacity[j] = AS_SYSTEM; /* no default in the table says that: 0 is a size */
     if (!rc)
         rc = mr_yaml_read_map(r, root, &scenario_table, scenario_nested, &raw, err);
     for (unsigned i = 0; overrides && i < overrides->n && !rc; i++)

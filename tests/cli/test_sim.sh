@@ -67,6 +67,10 @@ assert d["schema"]=="millrace.sim_sweep/1" and d["key"]=="nodes" and [p["value"]
 t=[p["result"]["policies"][0]["time_s"] for p in d["points"]]
 assert t[0]>t[1]>t[2], t' || fail "sweep"
 
+# No storage at all is a size like any other: millrace is then staging.
+"$MILLRACE" sim thesis-1 epochs=2 class1=0 class2=0 -p staging,millrace --json >out
+python3 -c 'import json; p={q["name"]: q for q in json.load(open("out"))["policies"]}; assert p["millrace"]["peer_bytes"] == 0 and p["millrace"]["pfs_bytes"] == p["staging"]["pfs_bytes"], p' || fail "class1=0"
+
 # A plot of a sweep is well-formed and has one line per policy and the bound.
 "$MILLRACE" sim thesis-1 -p staging,millrace --sweep class1=10MB,50MB,300MB --svg plot.svg >out
 python3 - <<'PY' || fail "plot"
@@ -178,6 +182,7 @@ bad "not valid YAML" "bad.yaml:" 'system: {a: [1, 2\n'
 expect 2 "$MILLRACE" sim bad.yaml
 expect 2 "$MILLRACE" sim
 expect 2 "$MILLRACE" sim no-such-scenario
+expect 2 "$MILLRACE" sim thesis-1 --policy ''
 expect 2 "$MILLRACE" sim thesis-1 --policy nothing
 grep -q "unknown policy 'nothing'" err || fail "policy message"
 expect 2 "$MILLRACE" sim thesis-1 --sweep nodes

@@ -168,7 +168,7 @@ static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
 static void thesis_engine_is_sane_on_random_scenarios(void **state)
 {
     (void)state;
-    for (uint64_t k = 0; k < 60; k++) {
+    for (uint64_t k = 0; k < 30; k++) {
         struct mr_scenario s = random_scenario(k + 1000);
         if (k % 5 == 0)
             s.system.n_classes = 1;

@@ -102,14 +102,14 @@ static void millrace_over_a_grid_of_storage(void **state)
 {
     (void)state;
     static const double holds[] = {.2, .5, .8, .95, 1.03, 1.1, 1.3, 2, 3};
-    for (uint32_t nodes = 4; nodes <= 16; nodes *= 2)
-        for (uint32_t epochs = 3; epochs <= 12; epochs += 9)
+    for (uint32_t nodes = 4; nodes <= 16; nodes *= 4)
+        for (uint32_t epochs = 3; epochs <= 10; epochs += 7)
             for (unsigned i = 0; i < MR_ARRAY_LEN(holds); i++) {
                 struct mr_scenario s = small_scenario(1, 1, .2);
                 double total;
                 s.nodes = nodes;
                 s.epochs = epochs;
-                s.samples = nodes * 400;
+                s.samples = nodes * 300;
                 s.batch = nodes * 10;
                 s.system.classes[0].capacity_mb = 10;
                 (void)run_millrace(&s, MR_SIM_EXPECTED, &total);
