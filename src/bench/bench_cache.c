@@ -106,3 +106,59 @@ int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t r
     mr_store_close(s);
     return rc < 0 ? rc : 0;
 }
+
+/* ---- checkpoints ---- */
+
+struct checkpoint_files {
+    struct mr_store *store;
+    const char *folder;
+    char step[2 * MR_NAME_MAX]; /* the checkpoint being looked at */
+    bool cool;
+    uint32_t rank, world, n;
+    struct mr_bench_cold *cold;
+};
+
+static int checkpoint_file(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    struct checkpoint_files *c = user;
+    char path[4 * MR_NAME_MAX];
+    const char *list[1] = {path};
+    struct mr_cold cold;
+    if (is_dir || c->n++ % c->world != c->rank)
+        return 0;
+    snprintf(path, sizeof path, "%s/%s", c->step, name);
+    int rc = c->cool ? cool_file(c->store, path, err) : 0;
+    if (rc >= 0)
+        rc = mr_store_cold_fraction(c->store, list, 1, &cold, err);
+    if (rc < 0)
+        return rc;
+    c->cold->cold_bytes += cold.cold_bytes;
+    c->cold->total_bytes += cold.total_bytes;
+    c->cold->unknown_files += cold.unknown_files;
+    return 0;
+}
+
+static int checkpoint_step(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    struct checkpoint_files *c = user;
+    if (!is_dir || strncmp(name, "step-", 5) != 0)
+        return 0;
+    snprintf(c->step, sizeof c->step, "%s/%s", c->folder, name);
+    return c->store->ops->list(c->store, c->step, checkpoint_file, c, err);
+}
+
+int mr_bench_checkpoint_cache(const char *folder, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
+                              struct mr_bench_cold *cold, struct mr_error *err)
+{
+    struct checkpoint_files c = {.folder = folder, .cool = mode == MR_CACHE_COLD, .rank = rank, .world = world, .cold = cold};
+    int rc = mr_store_open("posix", &c.store, err);
+    if (rc < 0)
+        return rc;
+    rc = c.store->ops->list(c.store, folder, checkpoint_step, &c, err);
+    mr_store_close(c.store);
+    if (rc == -ENOENT) { /* checkpoints on another store than files: nobody can tell */
+        cold->unknown_files++;
+        return 0;
+    }
+    return rc < 0 ? rc : 0;
+}

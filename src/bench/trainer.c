@@ -229,9 +229,13 @@ static int restore(struct trainer *t, uint64_t step, struct mr_error *err)
     struct mr_checkpoint_result r = {0};
     /* Another node's share: what the neighbour's ranks wrote; on one node, the next rank's. */
     uint32_t shift = !c->recovery_rank_shift ? 0 : t->comm->local_world < t->comm->world ? t->comm->local_world : 1;
-    uint64_t start = since_start(t);
     enter(t, MR_BENCH_RESTORE);
-    int rc = mr_checkpoint_load(t->saver, step, shift % t->comm->world, &r, err);
+    int rc = mr_bench_checkpoint_cache(t->p->checkpoint_folder, t->p->cache, t->comm->rank, t->comm->world,
+                                       &t->me->cold, err);
+    if ((rc = mr_comm_agree(t->comm, rc, err)) != 0)
+        return rc;
+    uint64_t start = since_start(t);
+    rc = mr_checkpoint_load(t->saver, step, shift % t->comm->world, &r, err);
     if (!rc)
         note_checkpoint(t, start, step, &r, true);
     return rc;

@@ -63,7 +63,7 @@ struct mr_bench_rank {
     double preload_s;
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
-    } cold; /* of this rank's part of the files, before the first step */
+    } cold; /* of this rank's part of the files, before the first step; where checkpoints are read back, before each */
 };
 
 struct mr_bench_board {
@@ -137,5 +137,9 @@ int mr_bench_preprocess_params(const struct mr_workload *w, bool eval, uint64_t 
  */
 int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
                        const _Atomic uint32_t *stop, struct mr_bench_cold *cold, struct mr_error *err);
+/* The same before a checkpoint is read back: COLD drops the pages of all checkpoints in the folder, this rank's share of
+ * the files; what was cold is added to *cold. Every rank must be done before one reads. */
+int mr_bench_checkpoint_cache(const char *folder, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
+                              struct mr_bench_cold *cold, struct mr_error *err);
 
 #endif

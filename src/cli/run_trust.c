@@ -126,7 +126,7 @@ void mr_run_measure_trust(struct run *r)
     unsigned each = r->board->ranks[r->comm->rank].loader.stats.threads;
     t->threads = r->comm->local_world * (each + (r->opt->compute != MR_COMPUTE_SLEEP ? 1 : 0));
     t->cold_share = -1;
-    if (r->info.samples)
+    if (r->info.samples || r->metrics->loads)
         doubt_cache(r);
     if (r->info.samples && r->opt->ceiling && r->metrics->steps && !r->code)
         measure_ceiling(r);

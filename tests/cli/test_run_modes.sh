@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ways to run that exclude each other are refused; a mistake that only the ranks find leaves no result; -q means quiet; a machine
-# that wakes the trainer late is a doubt.
+# that wakes the trainer late is a doubt, and so are checkpoints that were to be read cold and were not.
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
@@ -43,4 +43,20 @@ for folder in ("o", "o2"):
     assert t["trusted"] == (not t["doubts"]), t
 assert (sys.argv[1] == "6") == bool(t["doubts"]), (sys.argv, t)
 P
+# checkpoints are read back cold when asked, and it is said whether they were
+restore() {
+    rc=0
+    "$MILLRACE" -q run w.yaml --out o3 --ranks "${ranks:-2}" workflow.train=false workflow.checkpoint=true checkpoint.type=all_ranks checkpoint.num_checkpoints_write=2 \
+        checkpoint.num_checkpoints_read=3 checkpoint.time_between_checkpoints=0 model.model_size_bytes=3000000 --checkpoint-folder "$tmp/c" "$@" >out 2>err || rc=$?
+}
+cold() { python3 -c "import json; t=json.load(open('o3/summary.json'))['trust']; f=t['cold_fraction']; assert $1, t" || fail "checkpoints, $1: $(cat err)"; }
+restore; [ $rc = 0 ] || fail "$(cat err)"; cold "f is not None and f <= 1"
+restore --cache cold --strict-trust
+if [ $rc = 6 ]; then # a file system in memory
+    grep -q "asked for a cold cache" err || fail "$(cat err)"; cold "f is None or f < 0.95"
+else
+    [ $rc = 0 ] || fail "$(cat err)"; cold "f >= 0.95"
+fi
+rm -rf c; ranks=1 restore --checkpoint-store memory; [ $rc = 0 ] || fail "checkpoints in memory: $(cat err)"
+cold "f is None"
 echo "run, modes: ok"
