@@ -31,12 +31,20 @@ static int verify_content(const struct mr_loader *l, uint64_t id, const struct m
     if (mr_dataset_format(l->dataset)->caps & MR_FMT_LOSSY)
         return 0; /* the format's own check needs the picture's parameters; `millrace verify` does it */
     struct mr_content c = {.seed = in->seed, .compress_percent = in->compress_percent};
-    size_t same = mr_content_verify(&c, id, 0, sample->data, sample->bytes);
-    if (same == sample->bytes)
+    if (mr_content_verify(&c, id, 0, sample->data, sample->bytes) == sample->bytes)
         return 0;
-    mr_error_plain(err, MR_E_CORRUPT, "sample %llu differs from its content at byte %zu of %zu", (unsigned long long)id, same,
-                   sample->bytes);
-    return mr_error_hint(err, "repair it with 'millrace gen --repair'");
+    /* Text cannot hold every float that the content would be: the format knows what it wrote. */
+    struct mr_sample_out have = {.data = sample->data, .bytes = sample->bytes, .label = sample->label};
+    bool swap;
+    int rc = mr_dtype_parse(sample->dtype, &have.dtype, &swap, err);
+    if (rc)
+        return rc;
+    const struct mr_writer_spec spec = {.dtype = have.dtype};
+    const struct mr_sample_info info = {.id = id, .dtype = have.dtype, .bytes = sample->bytes, .label = sample->label};
+    rc = mr_dataset_format(l->dataset)->check(&spec, &c, &info, &have, err);
+    if (rc)
+        mr_error_hint(err, "repair it with 'millrace gen --repair'");
+    return rc;
 }
 
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,

@@ -188,4 +188,23 @@ rc=0
     --store "trace(file=h.{rank}.tsv):posix" --no-ceiling >out 2>err || fail "climateseg: $(cat err)"
 [ "$(grep -c '^read.*header' h.0.tsv)" = 50 ] && [ "$(grep -c '^read.*header' h.1.tsv)" = 50 ] || fail "header reads"
 [ "$(find o8 -name 'output-*' -size 4000000c | wc -l)" = 6 ] || fail "outputs: $(ls o8)"
+# text: floats as the format writes them count as intact, a changed digit does not; through the loader and a pattern
+csv="dataset.format=csv dataset.num_files_train=2 dataset.num_samples_per_file=8 dataset.record_dims=[12,12] dataset.record_element_type=float32 --data csv"
+for how in pattern.unit=sample "pattern.unit=file reader.read_type=memory"; do
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run w.yaml $csv $how --generate --verify --no-ceiling --out o9 >out 2>err || fail "CSV, $how: $(cat err)"
+    cp -r csv csv.good
+    f=$(ls csv/train/*.csv | head -1)
+    python3 - "$f" <<'P'
+import re, sys
+t = open(sys.argv[1]).read()
+m = [x for x in re.finditer(r"(?<=\.)[1-8](?=[0-9]{2})", t)][-3] # the first digit behind a point of the last row
+open(sys.argv[1], "w").write(t[:m.start()] + str(int(m[0]) + 1) + t[m.end():])
+P
+    rc=0
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run w.yaml $csv $how --verify --no-ceiling --out o9 >out 2>err || rc=$?
+    [ $rc = 4 ] && grep -q "differs" err || fail "CSV, $how, changed: $rc $(cat err)"
+    rm -rf csv; mv csv.good csv
+done
 echo "run, patterns: ok"
