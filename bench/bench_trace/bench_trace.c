@@ -1,25 +1,31 @@
 /* What tracing costs. bench_trace MODE ...:
  *   prepare DIR FILES          files of 256 KiB to read
- *   single|thread|fork DIR FILES CALLS
+ *   single|thread|fork DIR FILES [CALLS]
  *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2, forks: 8.
- *                              Prints the least CPU time per call over rounds of one file: what other users of the machine
- *                              do does not enter, and half a ring's worth of draining does.
+ *                              Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
+ *                              program (not of a collector beside it).
  *   region                     ns per empty C region
- *   generate FILE EVENTS       a trace of that many events, for measuring readers
+ *   generate FILE EVENTS [samples]
+ *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4 threads, or, with
+ *                              `samples`, 8 ranks that open, read and close a million small files of all sizes and compute
+ *   inflate FILE               the floor of reading a .pfw.gz: ns of CPU time to decompress it and find its lines, and their number
  *   encode                     ns and bytes per event of the encoder alone */
 #include "base/common.h"
 #include "base/rng.h"
 #include "event/calls.h"
 #include "event/mrt_file.h"
+#include "event/mrt_sink.h"
 
 #include <millrace/trace.h>
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -59,71 +65,81 @@ static int prepare(void)
     return 0;
 }
 
-/* Reads the files [lo, hi); returns the least CPU time of one file, ns per call. */
-static double read_files(int lo, int hi)
+/* Reads the files [lo, hi). */
+static void read_files(int lo, int hi)
 {
     char path[4096], block[BLOCK];
-    double best = 1e18;
+    uint64_t x = (uint64_t)lo * 2654435761u + 1;
     for (int i = lo; i < hi; i++) {
         snprintf(path, sizeof(path), "%s/sample_%06d.bin", dir, i);
-        uint64_t t0 = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         int fd = open(path, O_RDONLY);
         if (fd < 0)
             die(path);
         for (int c = 0; c < calls; c++) {
-            uint64_t at = mr_rng_at(7, MR_RNG_TEST, (uint64_t)i * 100003 + (uint64_t)c) % BLOCKS;
-            if (pread(fd, block, BLOCK, (off_t)(at * BLOCK)) != BLOCK)
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            if (pread(fd, block, BLOCK, (off_t)(x % BLOCKS * BLOCK)) != BLOCK)
                 die("pread");
         }
         close(fd);
-        double ns = (double)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - t0) / (calls + 2);
-        best = MR_MIN(best, ns);
     }
-    return best;
 }
 
 struct share {
     int lo, hi;
-    double best;
 };
 
 static void *thread_main(void *arg)
 {
     struct share *s = arg;
-    s->best = read_files(s->lo, s->hi);
+    read_files(s->lo, s->hi);
     return NULL;
 }
 
-static double in_threads(int n)
+static void in_threads(int n)
 {
     pthread_t t[16];
     struct share s[16];
-    double sum = 0;
     for (int i = 0; i < n; i++) {
-        s[i] = (struct share){files * i / n, files * (i + 1) / n, 0};
+        s[i] = (struct share){files * i / n, files * (i + 1) / n};
         if (pthread_create(&t[i], NULL, thread_main, &s[i]))
             die("pthread_create");
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         pthread_join(t[i], NULL);
-        sum += s[i].best;
-    }
-    return sum / n;
 }
 
-static double in_forks(int n)
+static void in_forks(int n)
 {
-    double *best = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = 0;
     for (int i = 0; i < n; i++)
         if (fork() == 0) {
-            best[i] = read_files(files * i / n, files * (i + 1) / n);
+            read_files(files * i / n, files * (i + 1) / n);
             _exit(0);
         }
     while (wait(NULL) > 0) {
     }
-    for (int i = 0; i < n; i++)
-        sum += best[i];
-    return sum / n;
+}
+
+static uint64_t cpu_ns(int who)
+{
+    struct rusage u;
+    getrusage(who, &u);
+    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * MR_NS_PER_S + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * MR_NS_PER_US;
+}
+
+static int work(const char *mode)
+{
+    double events = (double)files * (calls + 2);
+    uint64_t cpu = cpu_ns(RUSAGE_SELF) + cpu_ns(RUSAGE_CHILDREN), t0 = clock_ns(CLOCK_MONOTONIC);
+    if (!strcmp(mode, "single"))
+        read_files(0, files);
+    else if (!strcmp(mode, "thread"))
+        in_threads(2);
+    else
+        in_forks(8);
+    double wall = (double)(clock_ns(CLOCK_MONOTONIC) - t0);
+    cpu = cpu_ns(RUSAGE_SELF) + cpu_ns(RUSAGE_CHILDREN) - cpu;
+    fprintf(stderr, "%.2f %.2f\n", wall / events, (double)cpu / events);
+    return 0;
 }
 
 static int region(void)
@@ -242,6 +258,75 @@ static int generate(const char *path, uint64_t events)
     return mr_mrt_writer_close(w, &err) < 0 ? 5 : 0;
 }
 
+/* A training run as its ranks record it: sample after sample is opened, read whole and closed by two loader threads, the trainer computes. */
+static int generate_samples(const char *path, uint64_t events)
+{
+    struct mr_mrt_sink *sink;
+    struct mr_error err = {0};
+    uint64_t clock[8][3] = {{0}}, made = 0, seed = 0;
+    uint32_t *file = malloc(1000000 * sizeof(*file));
+    if (!file || mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = 8, .ranks_per_node = 4, .program = "bench"}, &sink, &err) < 0) {
+        fprintf(stderr, "bench_trace: %s\n", err.message);
+        return 5;
+    }
+    struct mr_event_sink *s = mr_mrt_sink_get(sink);
+    uint32_t compute = mr_mrt_sink_site(sink, "compute", "step"), fetch = mr_mrt_sink_site(sink, "loader", "fetch");
+    for (uint32_t i = 0; i < 1000000; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "/data/train/%03u/img_%06u.jpeg", i % 1000, i);
+        file[i] = s->intern(s, name);
+    }
+    while (made < events) {
+        uint64_t r = mr_rng_at(5, MR_RNG_TEST, seed++);
+        uint32_t rank = (uint32_t)(r & 7), tid = 1 + (uint32_t)(r >> 3 & 1);
+        uint64_t *t = &clock[rank][tid], begin = *t;
+        static const uint16_t kind[4] = {MR_EV_OPEN, MR_EV_STAT, MR_EV_READ, MR_EV_CLOSE};
+        for (unsigned k = 0; k < 4; k++) {
+            uint64_t dur = (k == 2 ? 20000 : 700) + (r >> (8 + 4 * k) & 511);
+            s->emit(s, &(struct mr_event){.kind = kind[k], .rank = rank, .tid = tid, .start_ns = *t, .dur_ns = dur, .path_id = file[(r >> 24) % 1000000],
+                                          .offset = UINT64_MAX, .result = k == 2 ? (int64_t)(60000 + (r >> 40 & 0x1ffff)) : 0});
+            *t += dur + 300 + (r >> 50 & 63);
+        }
+        s->emit(s, &(struct mr_event){.kind = MR_EV_REGION, .rank = rank, .tid = tid, .start_ns = begin, .dur_ns = *t - begin, .path_id = fetch});
+        made += 5;
+        if (seed % 32 == 0) {
+            s->emit(s, &(struct mr_event){.kind = MR_EV_REGION, .rank = rank, .tid = 3, .start_ns = clock[rank][0], .dur_ns = 300000, .path_id = compute});
+            clock[rank][0] += 400000;
+            made++;
+        }
+    }
+    free(file);
+    return mr_mrt_sink_close(sink, &err) < 0 ? 5 : 0;
+}
+
+static int inflate_floor(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    off_t len = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    if (len < 18)
+        die(path);
+    const uint8_t *data = mmap(NULL, (size_t)len, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    size_t cap = (size_t)len * 64, best = SIZE_MAX, lines = 0;
+    char *text = malloc(cap);
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    if (data == MAP_FAILED || !text || !d)
+        die("memory");
+    for (int round = 0; round < 5; round++) {
+        uint64_t t0 = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        size_t used = 0, n = 0, in, got;
+        while (used < (size_t)len && libdeflate_gzip_decompress_ex(d, data + used, (size_t)len - used, text + n, cap - n, &in, &got) == LIBDEFLATE_SUCCESS) {
+            used += in;
+            n += got;
+        }
+        lines = 0;
+        for (const char *p = text, *end = text + n; p < end && (p = memchr(p, '\n', (size_t)(end - p))); p++)
+            lines++;
+        best = MR_MIN(best, (size_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - t0));
+    }
+    printf("%zu %zu\n", best, lines);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -249,8 +334,10 @@ int main(int argc, char **argv)
         return region();
     if (!strcmp(mode, "encode"))
         return encode();
-    if (!strcmp(mode, "generate") && argc == 4)
-        return generate(argv[2], strtoull(argv[3], NULL, 10));
+    if (!strcmp(mode, "inflate") && argc == 3)
+        return inflate_floor(argv[2]);
+    if (!strcmp(mode, "generate") && argc >= 4)
+        return (argc > 4 ? generate_samples : generate)(argv[2], strtoull(argv[3], NULL, 10));
     if (argc < 4)
         return 2;
     dir = argv[2];
@@ -258,7 +345,5 @@ int main(int argc, char **argv)
     calls = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 998;
     if (!strcmp(mode, "prepare"))
         return prepare();
-    double ns = !strcmp(mode, "single") ? read_files(0, files) : !strcmp(mode, "thread") ? in_threads(2) : in_forks(8);
-    fprintf(stderr, "%.1f\n", ns);
-    return 0;
+    return work(mode);
 }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define ROUND_EVENTS (4u << 20)
 #define SLICE_EVENTS 50000u /* fewer are not worth a slice of their own */
@@ -84,6 +85,7 @@ struct job {
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
     uint8_t call_kind[MR_CALL_COUNT];
+    bool call_on_file[MR_CALL_COUNT];
 };
 
 /* ---- names ---- */
@@ -262,6 +264,7 @@ static int gather_names(struct job *j)
         const struct mr_call_info *i = mr_call_get(c);
         const char *layer = mr_layer_name(i->layer);
         j->call_kind[c] = i->kind;
+        j->call_on_file[c] = mr_call_on_file(c);
         rc = add_function(j, layer, strlen(layer), i->name, strlen(i->name), c, call_class(c), &index);
     }
     j->site_of = calloc(j->t->processes + 1, sizeof(*j->site_of));
@@ -534,7 +537,7 @@ static void visit_sizes(void *user, const struct mr_mrt_sizes *s)
     if (!f)
         return;
     f->spilled = true;
-    f->size->min = MR_MIN(f->size->min, s->min);
+    f->size->min = f->size->count ? MR_MIN(f->size->min, s->min) : s->min;
     f->size->max = MR_MAX(f->size->max, s->max);
     for (unsigned b = 0; b < MR_TALLY_BINS; b++)
         f->bin[b] += s->bin[b];
@@ -601,6 +604,10 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
         uint32_t id = b->c.file[i];
         unsigned call = b->c.call[i];
+        /* Rows of many files do not stay in the cache. */
+        uint32_t soon = todo->rows && i + 24 < b->count && b->c.file[i + 24] < strings ? file_of[b->c.file[i + 24]] : 0;
+        if (soon)
+            __builtin_prefetch(&w->file[soon - 1], 1);
         if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns) || call == MR_CALL_metadata || call == MR_CALL_counter)
             continue;
         uint32_t file = id < strings ? file_of[id] : 0;
@@ -614,7 +621,7 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         *seen |= klass;
         if (start < j->from_ns)
             continue;
-        if (todo->rows && file && mr_call_on_file(call))
+        if (todo->rows && file && j->call_on_file[call])
             count_row(&w->file[file - 1], j->call_kind[call], end - start, b->c.result[i]);
         if (!todo->count)
             continue;
@@ -1134,13 +1141,28 @@ static int finish_all(struct job *j, struct mr_summary *s)
     return 0;
 }
 
+/* Zeroed memory that is looked at in no order: large pages spare most of the address translation. */
+static void *table_alloc(size_t n)
+{
+    const size_t large = 2 * MR_MIB;
+    if (n < 4 * large)
+        return calloc(1, n);
+    n = MR_ALIGN_UP(n, large);
+    void *p = aligned_alloc(large, n);
+    if (p) {
+        madvise(p, n, MADV_HUGEPAGE);
+        memset(p, 0, n);
+    }
+    return p;
+}
+
 static int make_workers(struct job *j)
 {
     j->worker = calloc(j->workers, sizeof(*j->worker));
     for (unsigned k = 0; j->worker && k < j->workers; k++) {
         struct worker *w = &j->worker[k];
         w->tally = calloc(j->functions + 1, sizeof(*w->tally));
-        w->file = calloc(j->files + 1, sizeof(*w->file));
+        w->file = table_alloc((j->files + 1) * sizeof(*w->file));
         w->group = calloc(j->groups + 1, sizeof(*w->group));
         w->group_events = calloc(j->groups + 1, sizeof(*w->group_events));
         w->group_first = malloc((j->groups + 1) * sizeof(*w->group_first));

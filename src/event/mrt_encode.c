@@ -179,7 +179,7 @@ typedef void plane_fn(const void *value, uint32_t n, uint64_t base, unsigned shi
 WIDTHS(plain, VECTORISE)
 #if defined(__x86_64__)
 WIDTHS(avx2_, VECTORISE __attribute__((target("avx2"))))
-WIDTHS(avx512_, VECTORISE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
+WIDTHS(avx512_, VECTORISE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))))
 #endif
 
 /* By width of values: 2, 4 and 8 bytes. */

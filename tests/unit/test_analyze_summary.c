@@ -50,7 +50,7 @@ static void make_events(struct one *e, bool varied)
         uint64_t end = clock[rank][tid] + 1 + draw(&seed, 10), dur = draw(&seed, 30);
         e[i] = (struct one){.rank = rank, .tid = tid, .what = (enum what)draw(&seed, WHATS), .end = end, .start = end > dur ? end - dur : 0,
                             .file = (uint32_t)draw(&seed, varied ? 400 : 20), .step = (uint32_t)(end / 1000)};
-        e[i].result = draw(&seed, 50) ? (int64_t)(varied ? draw(&seed, 6000) : 4096 * draw(&seed, 3)) : -5;
+        e[i].result = draw(&seed, 50) ? (int64_t)(varied ? 50 + draw(&seed, 6000) : 4096 * draw(&seed, 3)) : -5;
         clock[rank][tid] = end;
         assert_true(end < SPAN);
     }
