@@ -7,8 +7,8 @@
  *
  * A sample that needs no decoding is read straight into its row. Direct reads take whole blocks, so the row has room for the
  * blocks around the sample; it is moved to the row's start afterwards, or stays where it is (MR_LOADER_IN_PLACE). Others are read
- * into a buffer and decoded from there. A sample of several ranges, or of a file that must be unpacked as a whole, is
- * read with direct calls in between.
+ * into a buffer and decoded from there, several ranges (HDF5 chunks) one behind the other. A sample of very many ranges, or of a
+ * file that must be unpacked as a whole, is read with direct calls in between.
  *
  * Nothing here waits for a batch: pieces of the next batches are in flight while the last rows of this one arrive, and all
  * that is ready goes to the store in one submission.
@@ -27,6 +27,7 @@
 #define OBJECTS 64u
 #define NO_FILE UINT64_MAX
 #define PIECE_MAX ((uint64_t)1 << 30)
+#define SEGMENTS 32u /* ranges of a sample that go through the queue */
 
 struct cached_object {
     struct mr_object *object;
@@ -34,19 +35,29 @@ struct cached_object {
     unsigned users;
 };
 
+/* One range of a sample, and what is read for it: the range itself, in blocks when direct. */
+struct segment {
+    struct mr_extent extent;
+    uint64_t from, to;
+    uint64_t at; /* where `from` goes, from the request's place on */
+};
+
 /* One sample. */
 struct request {
     uint64_t batch, id;
     uint32_t row;
     struct mr_manifest_pos pos;
-    struct mr_extent extent;
-    uint64_t from, to;  /* what is read of the file: the extent, in blocks when direct */
-    uint64_t issued;    /* [from, issued) has been given to pieces */
-    uint64_t end;       /* the file ends here, as far as short reads have told */
+    struct segment segment[SEGMENTS];
+    unsigned n_segments;
+    unsigned now;       /* segment whose [from, issued) has been given to pieces; those before it entirely */
+    uint64_t issued;
+    uint64_t length, blocks; /* of all segments: wanted, read */
+    uint64_t got;       /* bytes that came */
+    bool is_short;      /* some wanted ones did not */
     unsigned pieces;    /* in flight or pending */
     int code;           /* first failure */
     struct mr_error error;
-    uint8_t *at;        /* where `from` goes: the row's place or buf */
+    uint8_t *at;        /* where it goes: the row's place or buf */
     bool in_row;
     uint8_t *buf;
     size_t cap;
@@ -58,6 +69,7 @@ struct request {
 struct piece {
     struct mr_io io; /* its user is the piece */
     struct request *request;
+    const struct segment *segment;
     struct piece *next_free;
 };
 
@@ -233,15 +245,36 @@ static uint64_t piece_bytes(const struct queue_reader *q)
 static int choose_place(struct queue_reader *q, struct request *r, struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
-    uint64_t length = r->extent.length, blocks = r->to - r->from;
-    r->in_row = (q->cost.verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags && !q->thread->preprocess;
+    bool joined = r->n_segments == 1 || r->blocks == r->length; /* nothing in between */
+    r->in_row = joined && (q->cost.verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags && !q->thread->preprocess;
     if (r->in_row) {
-        r->at = mr_loader_row(l, slot_of(l, r->batch), r->row, length, blocks - length);
-        return r->at ? 0 : mr_loader_no_row(l, r->id, length, err);
+        r->at = mr_loader_row(l, slot_of(l, r->batch), r->row, r->length, r->blocks - r->length);
+        return r->at ? 0 : mr_loader_no_row(l, r->id, r->length, err);
     }
-    int rc = grow(r, blocks, err);
+    int rc = grow(r, r->blocks, err);
     r->at = r->buf;
     return rc;
+}
+
+/* Lays the ranges out. False: no file has such ranges, and direct calls say what is wrong. */
+static bool lay_out(struct request *r, const struct mr_extent *e, unsigned n, uint64_t align)
+{
+    r->n_segments = n;
+    r->length = r->blocks = r->got = 0;
+    r->now = r->pieces = 0;
+    r->is_short = false;
+    r->code = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (e[i].length == 0 || e[i].length > MR_LIMIT_SAMPLE_BYTES || e[i].offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
+            return false;
+        struct segment *s = &r->segment[i];
+        *s = (struct segment){.extent = e[i], .from = e[i].offset / align * align,
+                              .to = MR_ALIGN_UP(e[i].offset + e[i].length, align), .at = r->blocks};
+        r->length += e[i].length;
+        r->blocks += s->to - s->from;
+    }
+    r->issued = r->segment[0].from;
+    return n > 0 && r->length <= MR_LIMIT_SAMPLE_BYTES;
 }
 
 /* Plans the request's sample; negative on error. */
@@ -250,6 +283,7 @@ static int plan(struct queue_reader *q, struct request *r, struct mr_error *err)
     struct mr_loader *l = q->thread->loader;
     const struct mr_manifest *m = mr_dataset_manifest(l->dataset);
     struct mr_layout layout;
+    struct mr_extent extent[SEGMENTS];
     unsigned n = 0;
     int rc = mr_manifest_locate(m, r->id, &r->pos, err);
     if (rc < 0 || (rc = know_cost(q, r->pos.file, err)) < 0)
@@ -257,21 +291,12 @@ static int plan(struct queue_reader *q, struct request *r, struct mr_error *err)
     if (q->cost.access != MR_ACCESS_RANGE)
         return PLANNED_DIRECT;
     mr_manifest_file_layout(m, r->pos.file, &layout);
-    rc = mr_dataset_format(l->dataset)->plan(&layout, &r->pos.ref, q->plan_flags, &r->extent, 1, &n, err);
-    if (rc == MR_E_LIMIT || (rc >= 0 && (n != 1 || r->extent.length == 0)))
-        return PLANNED_DIRECT;
-    if (rc < 0)
+    rc = mr_dataset_format(l->dataset)->plan(&layout, &r->pos.ref, q->plan_flags, extent, SEGMENTS, &n, err);
+    if (rc < 0 && rc != MR_E_LIMIT)
         return rc;
-    if (r->extent.length > MR_LIMIT_SAMPLE_BYTES || r->extent.offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
-        return PLANNED_DIRECT; /* no file has that; direct calls say what is wrong */
-    const uint64_t align = q->open_flags & MR_OBJ_DIRECT ? ALIGN : 1;
-    r->from = r->extent.offset / align * align;
-    r->to = MR_ALIGN_UP(r->extent.offset + r->extent.length, align);
-    r->issued = r->from;
-    r->end = UINT64_MAX;
-    r->code = 0;
-    r->pieces = 0;
-    rc = choose_object(q, r, r->to - r->from <= piece_bytes(q), err);
+    if (rc == MR_E_LIMIT || n == 0 || !lay_out(r, extent, n, q->open_flags & MR_OBJ_DIRECT ? ALIGN : 1))
+        return PLANNED_DIRECT;
+    rc = choose_object(q, r, n == 1 && r->blocks <= piece_bytes(q), err);
     if (rc != PLANNED)
         return rc;
     rc = choose_place(q, r, err);
@@ -282,16 +307,32 @@ static int plan(struct queue_reader *q, struct request *r, struct mr_error *err)
 
 /* ---- finishing ---- */
 
+/* The wanted bytes, one range behind the other: what lies between them is closed up. */
+static uint8_t *collect(struct request *r)
+{
+    uint64_t to = 0;
+    if (r->n_segments == 1)
+        return r->at + (r->segment[0].extent.offset - r->segment[0].from);
+    for (unsigned i = 0; i < r->n_segments; i++) {
+        const struct segment *s = &r->segment[i];
+        uint8_t *from = r->at + s->at + (s->extent.offset - s->from);
+        if (from != r->at + to)
+            memmove(r->at + to, from, s->extent.length);
+        to += s->extent.length;
+    }
+    return r->at;
+}
+
 /* The sample lies in its row's place, behind the part of its first block that belongs to something else. */
 static int finish_in_row(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
                          struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
-    uint64_t skip = r->extent.offset - r->from, room = r->to - r->from;
-    uint8_t *raw = r->at + skip;
-    struct mr_sample_out out = {.data = raw, .bytes = r->extent.length, .label = r->pos.ref.label};
+    uint64_t room = r->blocks;
+    uint8_t *raw = collect(r);
+    struct mr_sample_out out = {.data = raw, .bytes = r->length, .label = r->pos.ref.label};
     if (!(l->p.flags & MR_LOADER_RAW)) {
-        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, 0, raw, r->extent.length, &out, err);
+        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, 0, raw, r->length, &out, err);
         if (rc < 0)
             return rc;
     }
@@ -313,7 +354,7 @@ static int finish_preprocessed(struct queue_reader *q, struct request *r, struct
 {
     struct mr_sample_out out = {.label = r->pos.ref.label};
     int rc = mr_dataset_format(q->thread->loader->dataset)
-                 ->decode(q->decoder, layout, &r->pos.ref, q->plan_flags, r->at + (r->extent.offset - r->from), r->extent.length, &out, err);
+                 ->decode(q->decoder, layout, &r->pos.ref, q->plan_flags, collect(r), r->length, &out, err);
     if (rc < 0)
         return rc;
     struct mr_sample sample = {.data = out.data, .bytes = out.bytes, .n_dims = out.dims.n};
@@ -329,13 +370,14 @@ static int finish_decoded(struct queue_reader *q, struct request *r, struct slot
 {
     struct mr_loader *l = q->thread->loader;
     uint64_t need = l->packed ? r->pos.ref.raw.length : l->row_room;
+    const uint8_t *raw = collect(r);
     for (int attempt = 0;; attempt++) {
         void *at = mr_loader_row(l, s, r->row, need, 0);
         if (!at)
             return mr_loader_no_row(l, r->id, need, err);
         struct mr_sample_out out = {.dst = at, .dst_cap = need, .label = r->pos.ref.label};
         int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, q->plan_flags,
-                                                       r->at + (r->extent.offset - r->from), r->extent.length, &out, err);
+                                                       raw, r->length, &out, err);
         if ((rc == MR_E_LIMIT || rc >= 0) && out.bytes > need && attempt == 0) {
             need = out.bytes;
             continue;
@@ -366,7 +408,7 @@ static int finish_sample(struct queue_reader *q, struct request *r, struct slot 
 /* Interrupted, or shorter than it must be: direct calls try again, and say what is wrong if something is. */
 static bool came_short(const struct request *r)
 {
-    return r->code == -EINTR || r->code == -EAGAIN || (r->code == 0 && r->end < r->extent.offset + r->extent.length);
+    return r->code == -EINTR || r->code == -EAGAIN || (r->code == 0 && r->is_short);
 }
 
 static void finish_row(struct queue_reader *q, struct request *r)
@@ -379,7 +421,7 @@ static void finish_row(struct queue_reader *q, struct request *r)
     transformed = atomic_load_explicit(&q->thread->transform_ns, memory_order_relaxed) - transformed;
     q->decode_ns += mr_now_ns() - start - transformed;
     atomic_store_explicit(&q->thread->decode_ns, q->decode_ns, memory_order_relaxed);
-    atomic_fetch_add(&s->read_bytes, MR_MIN(r->to, r->end) - r->from);
+    atomic_fetch_add(&s->read_bytes, r->got);
     if (rc >= 0) {
         mr_loader_row_done(l, s, r->batch);
         return;
@@ -414,14 +456,17 @@ static void end_piece(struct queue_reader *q, struct piece *p)
     struct request *r = p->request;
     if (p->io.result < 0 && r->code == 0) {
         r->code = mr_io_error(&p->io, &r->error);
-        r->issued = r->to; /* the rest need not be read */
+        r->now = r->n_segments; /* the rest need not be read */
         q->current = q->current == r ? NULL : q->current;
-    } else if (p->io.result >= 0 && (uint64_t)p->io.result < p->io.len) {
-        r->end = MR_MIN(r->end, p->io.offset + (uint64_t)p->io.result);
+    } else if (p->io.result >= 0) {
+        const struct mr_extent *e = &p->segment->extent;
+        r->got += (uint64_t)p->io.result;
+        if ((uint64_t)p->io.result < p->io.len && p->io.offset + (uint64_t)p->io.result < e->offset + e->length)
+            r->is_short = true;
     }
     p->next_free = q->free_pieces;
     q->free_pieces = p;
-    if (--r->pieces == 0 && r->issued == r->to)
+    if (--r->pieces == 0 && r->now == r->n_segments)
         finish(q, r);
 }
 
@@ -455,22 +500,24 @@ static void submit_pending(struct queue_reader *q)
             p->request->code = rc;
             p->request->error = err;
         }
-        p->request->issued = p->request->to;
+        p->request->now = p->request->n_segments;
         q->current = q->current == p->request ? NULL : q->current;
         p->io.result = (int64_t)p->io.len;
         end_piece(q, p);
     }
 }
 
-/* Gives the current request's next range to a piece. */
+/* Gives the next part of the current request to a piece. */
 static void issue_piece(struct queue_reader *q)
 {
     struct request *r = q->current;
     struct piece *p = q->free_pieces;
-    uint64_t len = MR_MIN(r->to - r->issued, piece_bytes(q));
+    const struct segment *s = &r->segment[r->now];
+    uint64_t len = MR_MIN(s->to - r->issued, piece_bytes(q));
     q->free_pieces = p->next_free;
     p->request = r;
-    p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->at + (r->issued - r->from),
+    p->segment = s;
+    p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->at + s->at + (r->issued - s->from),
                            .len = len, .offset = r->issued, .user = p};
     if (r->object)
         p->io.object = r->object->object;
@@ -479,7 +526,11 @@ static void issue_piece(struct queue_reader *q)
     r->issued += len;
     r->pieces++;
     q->pending[q->n_pending++] = &p->io;
-    if (r->issued == r->to)
+    if (r->issued < s->to)
+        return;
+    if (++r->now < r->n_segments)
+        r->issued = r->segment[r->now].from;
+    else
         q->current = NULL;
 }
 
@@ -582,7 +633,7 @@ void mr_queue_reader_run(struct queue_reader *q)
     while (q->in_flight) /* Q3 */
         reap(q);
     if (q->current) { /* ended between two pieces */
-        q->current->issued = q->current->to;
+        q->current->now = q->current->n_segments;
         finish(q, q->current);
         q->current = NULL;
     }

@@ -29,7 +29,9 @@ static inline void remove_root(void)
         pclose(f);
 }
 
-static inline void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev)
+/* With `chunk`: samples of chunk.dim[0] x 7 rows and as many columns as a chunk has, in chunks of that many rows. */
+static inline void make_chunked_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev,
+                                    struct mr_dims chunk)
 {
     struct mr_arena arena = {0};
     struct mr_error err;
@@ -46,10 +48,17 @@ static inline void make_set(const char *name, const char *format, int64_t files,
     spec.size_bytes = size;
     spec.size_stdev_bytes = stdev;
     spec.labels = 10;
-    assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, &err), 0);
-    assert_int_equal(mr_store_open("posix", &store, &err), 0);
+    if (chunk.n) {
+        spec.dims = (struct mr_dims){2, {chunk.dim[0] * 7, chunk.dim[1]}};
+        spec.chunk = chunk;
+    }
+    int rc = mr_gen_plan_resolve(&spec, "train", &plan, &err);
+    if (!rc)
+        rc = mr_store_open("posix", &store, &err);
+    if (rc)
+        fail_msg("%s", err.message);
     struct mr_gen_options o = {.store = store, .folder = folder, .plan = &plan, .world = 1, .threads = 2};
-    int rc = mr_gen_open(&o, &g, &err);
+    rc = mr_gen_open(&o, &g, &err);
     if (!rc)
         rc = mr_gen_prepare(g, &err);
     if (!rc)
@@ -61,6 +70,11 @@ static inline void make_set(const char *name, const char *format, int64_t files,
     mr_gen_close(g);
     mr_store_close(store);
     mr_arena_done(&arena);
+}
+
+static inline void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev)
+{
+    make_chunked_set(name, format, files, per_file, size, stdev, (struct mr_dims){0});
 }
 
 static inline struct mr_loader_params params(const char *name, char path[512])

@@ -19,7 +19,8 @@ static const struct {
             {"npzvar", "npz", 30, 1, 30000, 9000},
             {"tfrecord", "tfrecord", 3, 20, 20003, 5000},
             {"hdf5", "hdf5", 3, 15, 16411, 0},
-            {"indexed", "indexed_binary", 80, 2, 5003, 0}}; /* more files than are kept open */
+            {"indexed", "indexed_binary", 80, 2, 5003, 0}, /* more files than are kept open */
+            {"chunked", "hdf5", 3, 10, 0, 0}};             /* seven ranges per sample */
 
 static struct mr_loader_params queued(unsigned set, unsigned flags, const char *store, char path[512])
 {
@@ -78,7 +79,7 @@ static void rows_lie_where_the_batch_says(void **state)
         l = must_open(&p);
         assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
         assert_int_equal(mr_loader_next(l, &b, &err), 1);
-        assert_null(b->data);
+        assert_int_equal(b->data == NULL, sets[set].size > 0); /* what is decoded is made where it belongs */
         mr_loader_release(l, b);
         mr_loader_close(l);
     }
@@ -248,7 +249,8 @@ int main(void)
     };
     open_root("loader-queue");
     for (unsigned i = 0; i < MR_ARRAY_LEN(sets); i++)
-        make_set(sets[i].name, sets[i].format, sets[i].files, sets[i].per_file, sets[i].size, sets[i].stdev);
+        make_chunked_set(sets[i].name, sets[i].format, sets[i].files, sets[i].per_file, sets[i].size, sets[i].stdev,
+                         sets[i].size ? (struct mr_dims){0} : (struct mr_dims){2, {5, 311}});
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     remove_root();
     return rc;
