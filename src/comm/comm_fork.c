@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOT_BYTES ((size_t)256 << 10) /* touched as far as it is used */
+#define SLOT_BYTES ((size_t)1 << 20) /* touched as far as it is used; every round costs two barriers */
 #define OUTBOX_BYTES ((size_t)128 << 10)
 #define PIECE_BYTES ((size_t)32 << 10) /* the reader is woken after each, and copies while the writer goes on */
 #define SPINS 2000
@@ -461,7 +461,7 @@ static int map_shared(struct fork_comm *f)
     uint32_t world = f->base.world;
     size_t head = MR_ALIGN_UP(sizeof(struct shared) + world * sizeof(f->shared->rank[0]), (size_t)4096);
     f->map_bytes = head + world * (SLOT_BYTES + OUTBOX_BYTES);
-    void *map = mmap(NULL, f->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *map = mmap(NULL, f->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -errno;
     f->shared = map;
