@@ -24,7 +24,7 @@ struct sim_options {
     int64_t seeds, grain, threads;
     uint64_t memory;
     double max_stall;
-    bool plan, list, json;
+    bool plan, list, access, json;
 };
 
 static const char *const compat_names[] = {"none", "thesis", NULL};
@@ -51,6 +51,9 @@ static const struct mr_option sim_rows[] = {
      .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
     {.key = "max_stall", FIELD(max_stall), .type = MR_OPT_DOUBLE, .def = "0.01", .min = 0, .max = 1,
      .doc = "With --plan: the stall allowed, as a share of the run time."},
+    {.key = "access", FIELD(access), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Instead of policies: how often a node reads a sample, how far apart, and the reads that leave it for a cache of any size under "
+            "random, frequency and next-use placement."},
     {.key = "list", FIELD(list), .type = MR_OPT_BOOL, .def = "false", .doc = "Lists the scenarios and systems that can be named."},
     {.key = "grain", FIELD(grain), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e6,
      .doc = "Samples moved together: 1 is exact, larger is faster; 0 chooses by the length of the run."},
@@ -355,14 +358,21 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_error_plain(err, MR_E_USAGE, "--svg plots a sweep; give --sweep KEY=VALUES, too");
     if (!rc && o->plan && *o->sweep)
         rc = mr_error_plain(err, MR_E_USAGE, "--plan and --sweep exclude each other");
-    if (!rc && *o->trace && (o->plan || *o->sweep))
-        rc = mr_error_plain(err, MR_E_USAGE, "--trace writes one run; it does not go with --plan or --sweep");
+    if (!rc && *o->trace && (o->plan || *o->sweep || o->access))
+        rc = mr_error_plain(err, MR_E_USAGE, "--trace writes one run; it does not go with --plan, --sweep or --access");
+    if (!rc && o->access && (o->plan || *o->sweep))
+        rc = mr_error_plain(err, MR_E_USAGE, "--access looks at one order; it does not go with --plan or --sweep");
     if (!rc)
         rc = mr_cli_search_path(o->config_dir, ctx->arena, &search, err);
     if (rc)
         return rc;
     if (o->list)
         return list_all(ctx, &search, err);
+    if (o->access) {
+        struct mr_scenario s;
+        rc = load_scenario(ctx, &search, NULL, &s, err);
+        return rc ? rc : mr_cli_sim_access(&s, o->json, err);
+    }
     if (o->plan)
         return run_plan(ctx, &search, &so, err);
     return *o->sweep ? run_sweep(ctx, &search, &so, err) : run_study(ctx, &search, &so, err);

@@ -24,6 +24,8 @@ const struct mr_sim_result *mr_cli_find_policy(const struct mr_study *st, enum m
 void mr_cli_print_study(const struct mr_study *st, bool thesis);
 void mr_cli_print_sweep(const struct mr_cli_sweep *sw);
 void mr_cli_print_plan_study(const struct mr_storage_plan *p, const struct mr_scenario *s);
+/* Prints what the scenario's order asks of a cache. */
+int mr_cli_sim_access(const struct mr_scenario *s, bool json, struct mr_error *err);
 /* NULL when out of memory. */
 json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds);
 json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned seeds);

@@ -67,6 +67,22 @@ assert d["schema"]=="millrace.sim_sweep/1" and d["key"]=="nodes" and [p["value"]
 t=[p["result"]["policies"][0]["time_s"] for p in d["points"]]
 assert t[0]>t[1]>t[2], t' || fail "sweep"
 
+# What the order asks of a cache: the known figures of three placements, and the binomial distribution.
+"$MILLRACE" sim thesis-1 samples=2400 batch=20 epochs=10 --access --json >out
+python3 - <<'PY' || fail "access study"
+import json
+d = json.load(open("out"))
+assert d["schema"] == "millrace.sim_access/1"
+assert sum(f["samples"] for f in d["frequency"]) == 2400 and abs(sum(f["expected_samples"] for f in d["frequency"]) - 2400) < 5
+assert sum(f["uses"] * f["samples"] for f in d["frequency"]) == 6000 == sum(r["accesses"] for r in d["reuse_distance"]) + d["first_accesses"]
+third = {round(o["cache_ratio"], 2): o for o in d["outside_reads_per_access"]}[.33]
+for place, want in ("random", .79), ("frequency", .61), ("next_use", .48):
+    assert abs(third[place] / want - 1) < .05, third
+PY
+"$MILLRACE" sim thesis-1 --access | grep -q 'next use' || fail "access study as text"
+expect 2 "$MILLRACE" sim imagenet-22k-lassen --access
+expect 2 "$MILLRACE" sim thesis-1 --access --plan
+
 # No storage at all is a size like any other: millrace is then staging.
 "$MILLRACE" sim thesis-1 epochs=2 class1=0 class2=0 -p staging,millrace --json >out
 python3 -c 'import json; p={q["name"]: q for q in json.load(open("out"))["policies"]}; assert p["millrace"]["peer_bytes"] == 0 and p["millrace"]["pfs_bytes"] == p["staging"]["pfs_bytes"], p' || fail "class1=0"
