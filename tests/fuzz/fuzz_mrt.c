@@ -98,7 +98,7 @@ static void summarise_payload(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 64 && data[0] != 0x89) {
-        if (data[2] % 64 == 0)
+        if (data[2] % 64 == 63)
             summarise_payload(data, size);
         return decode_payload(data, size);
     }
