@@ -332,6 +332,19 @@ static int prepare_data(struct run *r, struct mr_error *err)
     return rc ? rc : mr_comm_agree(r->comm, r->comm->rank != 0 ? mr_run_prepare_data(r, err) : 0, err);
 }
 
+/* Through the loader ranks get equally many samples, so files that do not divide evenly have two readers. */
+static void note_access(struct run *r)
+{
+    const struct mr_workload *w = r->w;
+    uint64_t files = r->plan.train_files;
+    if (mr_workload_is_set(w, "reader", "file_access") && w->reader.file_access == MR_FA_MULTI &&
+        w->pattern.unit == MR_UNIT_SAMPLE && w->dataset.num_samples_per_file > 1 && files % r->plan.ranks)
+        mr_run_note(&r->notes, r->ctx->arena,
+                    "reader.file_access multi: %llu files do not divide by %u ranks, so some are read by two; pattern.unit=file "
+                    "deals whole files",
+                    (unsigned long long)files, r->plan.ranks);
+}
+
 static int prepare(struct run *r, struct mr_error *err)
 {
     int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
@@ -339,6 +352,8 @@ static int prepare(struct run *r, struct mr_error *err)
         rc = prepare_data(r, err);
     if (!rc)
         rc = make_plan(r, err);
+    if (!rc)
+        note_access(r);
     choose_seed(r);
     choose_folders(r);
     return rc ? rc : make_board(r, err);

@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOT_BYTES ((size_t)256 << 10) /* fits the cache: 1 MiB took more CPU time and longer, 64 KiB more barriers */
+#define SLOT_BYTES ((size_t)256 << 10) /* fits the cache: 1 MiB took more CPU time */
 #define OUTBOX_BYTES ((size_t)128 << 10)
 #define PIECE_BYTES ((size_t)32 << 10) /* the reader is woken after each, and copies while the writer goes on */
 #define SPINS 2000

@@ -75,6 +75,16 @@ files = [set(f for _, f, _, _ in r) for r in c]
 assert all(not (files[i] & files[j]) for i in range(3) for j in range(i)) and all(len(f) == 4 for f in files), files
 assert {l for *_, l in flat} == {2000}
 assert sum(s) == 2 * whole_sum('many/train'), s" "many files"
+# the same through the loader, shuffled inside the rank's own files; where files do not divide evenly the result says so
+# shellcheck disable=SC2086
+run $many reader.file_access=multi reader.sample_shuffle=seed reader.transfer_size=2000 --ranks 3
+check 3 "$all_once
+files = [set(f for _, f, _, _ in r) for r in c]
+assert all(not (files[i] & files[j]) for i in range(3) for j in range(i)) and all(len(f) == 4 for f in files), files
+assert 'do not divide' not in open('o/summary.json').read()" "many files, loader"
+# shellcheck disable=SC2086
+run $many reader.file_access=multi reader.drop_last=false --ranks 5
+grep -q "12 files do not divide by 5 ranks" o/summary.json || fail "no word of files with two readers"
 # one shared file, sharded by rank: contiguous parts that do not overlap; fully consecutive
 run reader.file_access=shared pattern.unit=record reader.read_threads=1 --ranks 4
 check 4 "$all_once
