@@ -139,6 +139,23 @@ def dftracer_names(folder):
         ai.comm.disable()
         with ai.comm.barrier:
             pass
+        from dftracer.python import DFTRACER_ENABLE, compute, pipeline
+        assert compute is ai.compute and DFTRACER_ENABLE
+
+        @d.log
+        def train(x, step=0, epoch=None):
+            return x
+
+        assert train(3, 4, epoch=2) == 3
+        def unnamed():
+            whole = dft_fn("whole")
+            whole.update(args={"k": 1})
+            whole.flush()
+        unnamed()
+        pipeline.epoch.start()
+        pipeline.epoch.stop()
+        pipeline.test.start(metadata=True)
+        log.log_event("logged", "c", 1, 2, int_args={"n": (0, 7)})
         log.log_metadata_event("k", "v")
         log.finalize()
         """,
@@ -153,6 +170,11 @@ def dftracer_names(folder):
     assert count(rows, "dataloader", "fetch.iter") == 4 and count(rows, "dataloader", "fetch.block") == 4
     assert next(e for e in events if e["name"] == "read" and e["cat"] == "io")["args"]["epoch"] == 9
     assert count(rows, "comm", "barrier") == 0
+    train = next(e for e in events if e["name"].endswith("train") and e["cat"] == "cat")
+    assert train["args"]["step"] == 4 and train["args"]["epoch"] == 2, train
+    assert count(rows, "whole", "unnamed") == 1, "without a name it is the function's"
+    assert count(rows, "pipeline", "epoch") == 1 and count(rows, "pipeline", "test.start") == 1
+    assert next(e for e in events if e["name"] == "logged")["args"]["n"] == 7
 
 
 FAKE_TORCH = {

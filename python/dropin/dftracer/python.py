@@ -1,2 +1,2 @@
 """DFTracer's names, from Millrace; see millrace.trace.dftracer."""
-from millrace.trace.dftracer import ai, dft_fn, dftracer  # noqa: F401
+from millrace.trace.dftracer import *  # noqa: F401,F403
