@@ -517,6 +517,57 @@ static void t_stdio(void)
     printf("%s", fgets(l, 100, f));
     printf("pclose %x\n", pclose(f));
 }
+
+/* More threads at a time than a ring file has slots, then many short ones; and threads cancelled anywhere. */
+static pthread_barrier_t all_here;
+static char thread_file[PATH_MAX];
+static void *reader(void *together)
+{
+    char b[16];
+    int f = open(thread_file, O_RDONLY);
+    if (together)
+        pthread_barrier_wait(&all_here);
+    for (int i = 0; i < 20; i++)
+        if (pread(f, b, 16, 0) != 10)
+            abort();
+    close(f);
+    return NULL;
+}
+static void *endless(void *v)
+{
+    (void)v;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    for (;;)
+        close(open("/dev/null", O_RDONLY));
+    return NULL;
+}
+static void t_threads(void)
+{
+    static pthread_t t[600];
+    pthread_attr_t small;
+    put("threads", 10);
+    snprintf(thread_file, sizeof(thread_file), "%s", at("threads"));
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    pthread_barrier_init(&all_here, NULL, 600);
+    for (int i = 0; i < 600; i++)
+        pthread_create(&t[i], &small, reader, t);
+    for (int i = 0; i < 600; i++)
+        pthread_join(t[i], NULL);
+    for (int i = 0; i < 1000; i++) {
+        pthread_create(&t[0], &small, reader, NULL);
+        pthread_join(t[0], NULL);
+    }
+    for (int i = 0; i < 50; i++) {
+        pthread_create(&t[0], NULL, endless, NULL);
+        usleep(500);
+        pthread_cancel(t[0]);
+        pthread_join(t[0], NULL);
+        close(open(at("threads"), O_RDONLY));
+    }
+    printf("threads\n");
+}
+
 int main(int argc, char **argv)
 {
     if (!realpath(argv[1], dir))
@@ -535,7 +586,8 @@ int main(int argc, char **argv)
              {"rlimit", t_rlimit},   {"ns", t_ns},
              {"clone", t_clone},     {"vfork", t_vfork},
              {"mmap", t_mmap},       {"dir", t_dir},
-             {"std", t_std},         {"stdio", t_stdio}};
+             {"std", t_std},         {"stdio", t_stdio},
+             {"threads", t_threads}};
     for (unsigned i = 0; i < sizeof t / sizeof *t; i++)
         if (argc < 3 || !strcmp(argv[2], t[i].n)) {
             printf("== %s\n", t[i].n);
