@@ -52,11 +52,9 @@ restore() {
 cold() { python3 -c "import json; t=json.load(open('o3/summary.json'))['trust']; f=t['cold_fraction']; assert $1, t" || fail "checkpoints, $1: $(cat err)"; }
 restore; [ $rc = 0 ] || fail "$(cat err)"; cold "f is not None and f <= 1"
 restore --cache cold --strict-trust
-if [ $rc = 6 ]; then # a file system in memory
-    grep -q "asked for a cold cache" err || fail "$(cat err)"; cold "f is None or f < 0.95"
-else
-    [ $rc = 0 ] || fail "$(cat err)"; cold "f >= 0.95"
-fi
+# a file system in memory cannot be cold, and says so; a busy machine may have other doubts
+cold "(f is not None and f >= 0.95) or any('asked for a cold cache' in d for d in t['doubts'])"
+cold "$rc == (6 if t['doubts'] else 0)"
 rm -rf c; ranks=1 restore --checkpoint-store memory; [ $rc = 0 ] || fail "checkpoints in memory: $(cat err)"
 cold "f is None"
 echo "run, modes: ok"
