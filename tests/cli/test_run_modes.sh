@@ -21,7 +21,7 @@ refused --virtual --sweep reader.read_threads=1,2
 refused --store 'throtle(bandwidth=1MB):posix' --out o
 grep -q "did you mean 'throttle'" err && [ ! -e o/summary.json ] || fail "mistyped store: $(cat err)"
 # a terminal gets the live line, unless it asked for quiet; script gives one
-if command -v script >/dev/null; then
+if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     live() { script -qec "'$MILLRACE' $1 run w.yaml --out o train.computation_time=0.1 --json >/dev/null" /dev/null </dev/null >typed 2>&1 || fail "$(cat typed)"; }
     live ""; grep -q "ETA" typed || fail "no live line: $(cat typed)"
     live -q; ! grep -q "ETA" typed || fail "-q draws: $(cat typed)"
