@@ -398,9 +398,11 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
         r = drop_valid(o, store, err);
     mr_store_close(store);
     bool speaks = c->rank == 0;
-    mr_comm_close(c);
     if (r == MR_E_PEER)
         mr_error_hint(err, "what is finished stays: run the same command again");
+    if (r < 0 && speaks && strcmp(c->ops->name, "mpi") == 0)
+        mr_cli_tell_error(r, err);
+    mr_comm_close(c);
     if (speaks)
         return r < 0 ? r : report(o, splits, n, err);
     if ((r != MR_E_PEER || o->ranks > 1) && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */

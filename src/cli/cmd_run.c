@@ -560,6 +560,8 @@ static int run_real(struct run *r, struct mr_error *err)
     if (!rc)
         rc = run_ranks(r, err);
     bool removes = r->made_data && !r->w->dataset.keep_files && (!r->comm || r->comm->rank == 0);
+    if (rc < 0 && r->comm && r->comm->rank == 0 && strcmp(r->comm->ops->name, "mpi") == 0)
+        mr_cli_tell_error(rc, err);
     mr_comm_close(r->comm);
     if (removes && !rc) /* all ranks have ended */
         rc = mr_run_remove_data(r, err);

@@ -36,4 +36,8 @@ struct mr_command {
     int (*run)(struct mr_command_ctx *ctx, struct mr_error *err);
 };
 
+/* Prints an error and returns its exit status. main calls it; whoever has to speak earlier calls it first, and main's call
+ * then prints nothing. */
+int mr_cli_tell_error(int code, const struct mr_error *err);
+
 #endif

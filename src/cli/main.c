@@ -62,19 +62,6 @@ static void set_log_level(const struct mr_globals *g)
                                  : MR_LOG_NOTE);
 }
 
-/* Three lines: the fact, where, what to do. */
-static int print_error(int code, const struct mr_error *err)
-{
-    fflush(stdout);
-    fprintf(stderr, "millrace: %s\n", err->message[0] ? err->message : mr_error_name(code));
-    bool says_where = strncmp(err->context, "in ", 3) == 0 || strncmp(err->context, "at ", 3) == 0;
-    if (err->context[0])
-        fprintf(stderr, "  %s%s\n", says_where ? "" : "in ", err->context);
-    if (err->hint[0])
-        fprintf(stderr, "  hint: %s\n", err->hint);
-    return mr_error_exit_status(code);
-}
-
 /* Closes standard output and says whether everything reached it. */
 static int finish(int status)
 {
@@ -208,7 +195,7 @@ int main(int argc, char **argv)
     int rc = dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0), &arena, &err);
     if (rc == 0 && atomic_load(&stop_requested) && !broken_pipe)
         rc = mr_error_plain(&err, MR_E_INTERRUPTED, "interrupted");
-    int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : print_error(rc, &err)) : rc;
+    int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : mr_cli_tell_error(rc, &err)) : rc;
     mr_arena_done(&arena);
     return finish(status);
 }
