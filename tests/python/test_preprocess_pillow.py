@@ -74,7 +74,7 @@ def resize(image, height, width):
         middle = (np.arange(n_out) + 0.5)[:, None] * scale
         w = np.maximum(0, 1 - np.abs((np.arange(n_in) + 0.5)[None, :] - middle) / support)
         return w / w.sum(1, keepdims=True)
-    return np.einsum("yi,xj,ijc->yxc", weights(image.shape[0], height), weights(image.shape[1], width), image.astype(float))
+    return np.einsum("yi,xj,ijc->yxc", weights(image.shape[0], height), weights(image.shape[1], width), image.astype(float), optimize=True)
 
 
 def picture(height, width, channels, seed):
