@@ -20,10 +20,10 @@
 #include "base/strbuf.h"
 #include "cli/check.h"
 #include "cli/check_storage.h"
+#include "cli/temp_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,27 +288,6 @@ static int check_lines(struct check *c, struct mr_check_report *out, struct mr_e
     return rc;
 }
 
-/* ---- folders ---- */
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-static int make_folder(struct check *c, struct mr_error *err)
-{
-    const char *dir = *c->p->dir ? c->p->dir : getenv("TMPDIR");
-    if (mkdir(*c->p->dir ? c->p->dir : "/tmp", 0777) != 0 && errno != EEXIST)
-        return mr_error_set(err, -errno, "cannot make the folder '%s'", c->p->dir);
-    snprintf(c->folder, sizeof c->folder, "%s/millrace-check-XXXXXX", dir && *dir ? dir : "/tmp");
-    if (!mkdtemp(c->folder))
-        return mr_error_set(err, -errno, "cannot make a folder in '%s'", dir && *dir ? dir : "/tmp");
-    return 0;
-}
-
 int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p, struct mr_arena *a,
                     struct mr_check_report *out, struct mr_error *err)
 {
@@ -337,7 +316,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     }
     c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
     if (c->runs)
-        rc = make_folder(c, err);
+        rc = mr_cli_temp_folder(p->dir, "check", c->folder, sizeof c->folder, err);
     if (!rc && c->runs && c->shape.reads)
         rc = mr_check_data_make(&c->shape, c->folder, p->stop, a, &c->data, err);
     if (!rc)
@@ -345,7 +324,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     forget(c);
     mr_check_data_done(&c->data);
     if (*c->folder && !p->keep)
-        nftw(c->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        mr_cli_remove_folder(c->folder, NULL);
     else if (*c->folder)
         mr_log(MR_LOG_INFO, "files kept in '%s'", c->folder);
     out->shape = c->shape;

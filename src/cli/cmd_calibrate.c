@@ -364,11 +364,11 @@ const struct mr_command mr_cmd_calibrate = {
     .name = "calibrate",
     .synopsis = "PATH... [--net] [--budget 60s] [--out SYSTEM.yaml] [--json]",
     .summary = "measure storage, memory and network; write a system file for sim",
-    .details = "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, and how\n"
-               "many files can be opened per second; then memory and, with --net, the network. Every figure is the median of three\n"
+    .details = "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, and how "
+               "many files can be opened per second; then memory and, with --net, the network. Every figure is the median of three "
                "probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
                "\n"
-               "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind.\n"
+               "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind. "
                "Direct requests bypass the page cache; buffered reads start after the file's pages were dropped.\n"
                "\n"
                "Examples:\n"

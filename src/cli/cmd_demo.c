@@ -7,9 +7,9 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/run_internal.h"
+#include "cli/temp_folder.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const struct mr_option rows[] = {
      .offset = AT(folder),
      .def = "",
      .flags = MR_OPTF_POSITIONAL,
-     .doc = "Where to work; it must not exist yet. Default: a new folder in /tmp."},
+     .doc = "Where to work; it must not exist yet. Default: a new folder in $TMPDIR or /tmp."},
     {.key = "keep", .type = MR_OPT_BOOL, .offset = AT(keep), .def = "false", .doc = "Leaves data set and results where they are."},
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
@@ -177,18 +177,13 @@ static int finish(const struct demo *d, const struct outcome *before, const stru
 static int make_folder(struct demo *d, struct mr_error *err)
 {
     const char *given = d->opt->folder;
-    snprintf(d->folder, sizeof d->folder, "%s", *given ? given : "/tmp/millrace-demo-XXXXXX");
-    bool made = *given ? mkdir(d->folder, 0777) == 0 : mkdtemp(d->folder) != NULL;
-    if (!made)
-        return mr_error_set(err, -errno, "cannot create '%s'", d->folder);
+    int rc = 0;
+    if (!*given)
+        rc = mr_cli_temp_folder("", "demo", d->folder, sizeof d->folder, err);
+    else if (snprintf(d->folder, sizeof d->folder, "%s", given), mkdir(given, 0777) != 0)
+        rc = mr_error_set(err, -errno, "cannot create '%s'", given);
     snprintf(d->data, sizeof d->data, "%s/data", d->folder);
-    return 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
+    return rc;
 }
 
 static int play(struct demo *d, struct mr_error *err)
@@ -224,9 +219,8 @@ static int demo(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = play(&d, err);
     if (d.talk && d.talk != stdout)
         fclose(d.talk);
-    if (!d.opt->keep && nftw(d.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && !rc)
-        rc = mr_error_set(err, -errno, "cannot remove '%s'", d.folder);
-    return rc;
+    int removed = d.opt->keep ? 0 : mr_cli_remove_folder(d.folder, rc ? NULL : err);
+    return rc ? rc : removed;
 }
 
 const struct mr_command mr_cmd_demo = {

@@ -382,11 +382,11 @@ const struct mr_command mr_cmd_sim = {
     .name = "sim",
     .synopsis = "(SCENARIO | workload=NAME system=NAME | --from RUN) [key=value ...] [options]",
     .summary = "simulate a training run under prefetching policies",
-    .details = "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for every\n"
-               "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared truly\n"
+    .details = "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for every "
+               "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared truly "
                "among all transfers. Two lower bounds are printed: compute only, and with the first read of every sample.\n"
                "\n"
-               "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2 system=lassen.\n"
+               "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2 system=lassen. "
                "Sweeps over staging, class1 and class2 show what storage of a node is worth; --plan finds how much it needs.\n"
                "\n"
                "Examples:\n"

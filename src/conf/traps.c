@@ -222,6 +222,16 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
     return 0;
 }
 
+/* storage.storage_root is where relative folders begin. */
+static int below_root(const struct mr_workload *w, struct mr_arena *a, const char **folder)
+{
+    const char *root = w->storage.storage_root;
+    if (w->storage.storage_type != MR_CS_LOCAL_FS || !*root || !strcmp(root, ".") || !strcmp(root, "./") || !**folder || **folder == '/')
+        return 0;
+    *folder = mr_arena_printf(a, "%s%s%s", root, root[strlen(root) - 1] == '/' ? "" : "/", *folder);
+    return *folder ? 0 : -ENOMEM;
+}
+
 int mr_trap_finish(struct mr_workload *w, struct mr_arena *a, struct mr_error *err)
 {
     widen(&w->train.computation_time, w->train.computation_time_stdev);
@@ -235,5 +245,7 @@ int mr_trap_finish(struct mr_workload *w, struct mr_arena *a, struct mr_error *e
     rc = rc ? rc : note_checkpoint(w, a);
     rc = rc ? rc : derive_chunks(w, a);
     rc = rc ? rc : note_no_effect(w, a);
+    rc = rc ? rc : below_root(w, a, &w->dataset.data_folder);
+    rc = rc ? rc : below_root(w, a, &w->checkpoint.checkpoint_folder);
     return rc ? mr_error_set(err, rc, "cannot keep the notes") : 0;
 }

@@ -140,8 +140,10 @@ TABLE(dataset, "dataset", mr_conf_dataset, "The data set");
 
 static const struct mr_option hdf5_rows[] = {
     OPT(mr_conf_hdf5, chunk_dims, DIMS, "[]", .doc = "Shape of an HDF5 chunk inside a sample; empty: contiguous."),
-    OPT(mr_conf_hdf5, num_dset_per_record, INT, "1", .min = 1, .max = 65536, .doc = "HDF5 data sets one sample is split into."),
-    OPT(mr_conf_hdf5, max_shape, DIMS, "[]", .doc = "Maximal shape of the HDF5 data set; empty: its shape."),
+    OPT(mr_conf_hdf5, num_dset_per_record, INT, "1", .min = 1, .max = 65536, .flags = MR_OPTF_NO_EFFECT,
+        .doc = "A sample is never split: it is one row of one HDF5 data set."),
+    OPT(mr_conf_hdf5, max_shape, DIMS, "[]", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "HDF5 data sets are written with the shape they have and cannot grow."),
     MR_OPTION_END,
 };
 TABLE(hdf5, "dataset.hdf5", mr_conf_hdf5, "Layout of HDF5 files");
@@ -160,7 +162,8 @@ static const struct mr_option reader_rows[] = {
     OPT(mr_conf_reader, batch_size, INT, "1", .min = 1, .max = 1073741824, .doc = "Samples per step and rank."),
     OPT(mr_conf_reader, batch_size_eval, INT, "1", .min = 1, .max = 1073741824, .doc = "Samples per evaluation step and rank."),
     OPT(mr_conf_reader, read_threads, INT, "1", .min = 0, .max = 4096, .doc = "Parallel readers per rank; 0: the trainer reads itself."),
-    OPT(mr_conf_reader, computation_threads, INT, "1", .min = 0, .max = 4096, .doc = "Threads that decode and preprocess, per rank."),
+    OPT(mr_conf_reader, computation_threads, INT, "1", .min = 0, .max = 4096, .flags = MR_OPTF_NO_EFFECT,
+        .doc = "Whoever reads a sample decodes and preprocesses it, too; reader.read_threads counts them."),
     OPT(mr_conf_reader, prefetch_size, INT, "2", .min = 0, .max = 1e6, .doc = "Batches kept ready ahead of the trainer."),
     OPT(mr_conf_reader, read_type, ENUM, "on_demand", .choices = read_types,
         .doc = "'memory' keeps what was read for the next epochs."),
@@ -188,8 +191,10 @@ static const struct mr_option reader_rows[] = {
         .doc = "Names a Python class of DLIO; such plug-ins are not loaded."),
     OPT(mr_conf_reader, data_loader_sampler, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "DLIO's iterative or index sampler; reader.order says what is read when."),
-    OPT(mr_conf_reader, transformed_record_dims, DIMS, "[]", .doc = "Shape of the sample handed to the trainer."),
-    OPT(mr_conf_reader, transformed_record_element_type, STRING, "uint8", .doc = "Element type of the sample handed to the trainer."),
+    OPT(mr_conf_reader, transformed_record_dims, DIMS, "[]", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "DLIO hands a constant array of this shape on; here the trainer gets what was read (see reader.preprocess)."),
+    OPT(mr_conf_reader, transformed_record_element_type, STRING, "uint8", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "DLIO hands a constant array of this type on; here the trainer gets what was read (see reader.preprocess)."),
     OPT(mr_conf_reader, order, ENUM, "auto", .choices = orders,
         .doc = "Millrace: access order; auto follows from the shuffle keys and the loader. The window of buffer is shuffle_size."),
     OPT(mr_conf_reader, drop_last, BOOL, "true",
@@ -299,7 +304,8 @@ TABLE(output_metric, "output.metric", mr_conf_output_metric, "What counts as war
 
 static const struct mr_option storage_rows[] = {
     OPT(mr_conf_storage_section, storage_type, ENUM, "local_fs", .choices = storages, .doc = "Kind of storage."),
-    OPT(mr_conf_storage_section, storage_root, STRING, "./", .doc = "Folder or bucket that paths are relative to."),
+    OPT(mr_conf_storage_section, storage_root, STRING, "./",
+        .doc = "Folder that dataset.data_folder and checkpoint.checkpoint_folder are relative to, unless they begin with '/'."),
     MR_OPTION_END,
 };
 TABLE(storage, "storage", mr_conf_storage_section, "Where the data lies");

@@ -180,5 +180,8 @@ int mr_scenario_load(const char *name_or_path, const struct mr_strings *search, 
     struct mr_yaml_node *root;
     int rc = mr_yaml_load(path, a, &root, err);
     struct mr_yaml_reader r = {path, a};
-    return rc ? rc : from_tree(&r, root, search, overrides, out, err);
+    rc = rc ? rc : from_tree(&r, root, search, overrides, out, err);
+    if (!rc && !*out->name) /* the file is its name */
+        snprintf(out->name, sizeof out->name, "%s", name_or_path);
+    return rc;
 }

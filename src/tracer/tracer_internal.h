@@ -25,7 +25,7 @@ struct mr_process {
     uint64_t key;
     uint32_t pid;
     _Atomic uint64_t lost; /* events without a slot */
-    _Atomic uint32_t claim_lock, name_lock, encode_lock;
+    _Atomic uint32_t claim_lock, encode_lock;
     bool late;             /* the program's exit handlers are running: write each event at once */
     /* Own output, when nobody drains. */
     void *workspace;

@@ -3,16 +3,7 @@
 # system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
 # test-label: timing
 set -eu
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() { echo "FAILED: $1"; exit 1; }
-expect() { # status, command...
-    local want=$1 have=0
-    shift
-    "$@" >out 2>err || have=$?
-    [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
-}
+. "$(dirname "$0")/expect.sh"
 mkdir a b
 small="--budget 3s --file-size 16MiB --max-threads 2"
 

@@ -65,6 +65,11 @@ $MILLRACE run --dry-run --lenient "$tmp/f.yaml" 2>"$tmp/err" >/dev/null || fail 
 grep -q "unknown key 'reader.qqq'.*ignored" "$tmp/err" || fail "--lenient says nothing"
 $MILLRACE run --dry-run storage.storage_options.secret_access_key=hunter2 --json 2>&1 | grep -q hunter2 && fail "a secret is shown"
 
+# relative folders begin at storage_root; what changes nothing is said
+$MILLRACE run --dry-run storage.storage_root=/mnt/x dataset.data_folder=d checkpoint.checkpoint_folder=/c reader.computation_threads=3 >"$tmp/out" 2>"$tmp/err" || fail "storage_root"
+grep -qE "dataset.data_folder += /mnt/x/d " "$tmp/out" && grep -qE "checkpoint.checkpoint_folder += /c " "$tmp/out" || fail "storage_root: $(grep folder "$tmp/out")"
+cat "$tmp/out" "$tmp/err" | grep -q "reader.computation_threads changes nothing here" || fail "a key without effect is not named"
+
 shared=$MR_SOURCE_DIR/../shared/data
 n=0
 for f in "$shared"/dlio-workloads/*.yaml "$shared"/mlperf-workloads/*.yaml; do

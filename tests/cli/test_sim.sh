@@ -1,16 +1,7 @@
 #!/usr/bin/env bash
 # millrace sim: the published tables over four seeds, the default mode's promises, JSON keys, sweeps, and bad scenario files.
 set -eu
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() { echo "FAILED: $1"; exit 1; }
-expect() { # status, command...
-    local want=$1 have=0
-    shift
-    "$@" >out 2>err || have=$?
-    [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
-}
+. "$(dirname "$0")/expect.sh"
 sanitized() { nm -D "$MILLRACE" 2>/dev/null | grep -q __asan_init; }
 
 # The published tables. The large scenario takes one seed in a sanitizer build.

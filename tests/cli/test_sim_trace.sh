@@ -2,16 +2,7 @@
 # The trace of a simulated run: what `millrace report` counts in it is what the simulator says: bytes by source, stall, run time, compute,
 # steps. One file per policy.
 set -eu
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() { echo "FAILED: $1"; exit 1; }
-expect() { # status, command...
-    local want=$1 have=0
-    shift
-    "$@" >out 2>err || have=$?
-    [ "$have" = "$want" ] || { cat out err; fail "exit status of '$*': want $want, have $have"; }
-}
+. "$(dirname "$0")/expect.sh"
 # Storage for a part of the set, so that samples move between nodes, too.
 for grain in 1 5; do
     "$MILLRACE" sim thesis-1 epochs=3 class1=30MB class2=30MB --grain $grain --trace t.mrt --json >sim.json
