@@ -426,8 +426,11 @@ static int prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
     enter(t, MR_BENCH_CACHE);
     snprintf(path, sizeof path, "%s/%s", t->p->data, eval ? "valid" : "train");
     int rc = mr_bench_set_cache(path, t->p->cache, t->comm->rank, t->comm->world, &t->board->stop, &cold, err);
-    if (rc == 0 && !eval && atomic_load(&t->me->n_steps) == 0)
-        t->me->cold = cold;
+    if (rc == 0 && atomic_load(&t->me->n_steps) == 0) { /* both sets, before the first step */
+        t->me->cold.cold_bytes += cold.cold_bytes;
+        t->me->cold.total_bytes += cold.total_bytes;
+        t->me->cold.unknown_files += cold.unknown_files;
+    }
     return mr_comm_agree(t->comm, rc, err);
 }
 
@@ -462,14 +465,22 @@ static int finish_epoch(struct trainer *t, uint64_t epoch, struct mr_error *err)
     return rc;
 }
 
+static bool cache_changes(const struct trainer *t)
+{
+    return t->p->cache_each_epoch && t->p->cache != MR_CACHE_ASIS && t->p->workload->dataset.format != MR_CF_SYNTHETIC;
+}
+
 static int evaluate(struct trainer *t, uint64_t epoch, struct mr_error *err)
 {
     const struct mr_workload *w = t->p->workload;
     if (!t->eval || t->ended ||
         !epoch_schedule(epoch, w->evaluation.eval_after_epoch, w->evaluation.epochs_between_evals))
         return 0;
+    int rc = epoch > 0 && cache_changes(t) ? prepare_cache(t, true, err) : 0;
+    if (rc)
+        return rc;
     set_active(t, t->eval);
-    int rc = mr_comm_agree(t->comm, mr_feed_start_epoch(t->eval, epoch, err), err);
+    rc = mr_comm_agree(t->comm, mr_feed_start_epoch(t->eval, epoch, err), err);
     for (uint64_t i = 0; !rc && i < mr_feed_batches(t->eval) && !t->ended; i++) {
         struct mr_step s = {.epoch = (uint32_t)epoch, .block = 1, .step = (uint32_t)i, .phase = MR_PHASE_EVAL};
         struct verdict v = {0};
@@ -485,7 +496,7 @@ static int train(struct trainer *t, struct mr_error *err)
     uint64_t epochs = (uint64_t)t->p->workload->train.epochs;
     int rc = 0;
     for (uint64_t e = 0; !rc && e < epochs && t->trained < t->total_steps && !t->ended; e++) {
-        if (e > 0 && t->p->cache_each_epoch && t->p->cache != MR_CACHE_ASIS)
+        if (e > 0 && cache_changes(t))
             rc = prepare_cache(t, false, err);
         if (!rc)
             rc = train_epoch(t, e, err);
@@ -631,9 +642,12 @@ static int open_all(struct trainer *t, struct mr_error *err)
 {
     const struct mr_workload *w = t->p->workload;
     bool reads = w->workflow.train && w->dataset.format != MR_CF_SYNTHETIC;
+    bool evaluates = w->workflow.evaluation && t->p->plan->eval_samples;
     int rc = mr_comm_agree(t->comm, open_parts(t, err), err);
     if (!rc && reads)
         rc = prepare_cache(t, false, err);
+    if (!rc && reads && evaluates)
+        rc = prepare_cache(t, true, err);
     if (rc || !w->workflow.train)
         return rc;
     uint64_t start = mr_now_ns();
@@ -644,7 +658,7 @@ static int open_all(struct trainer *t, struct mr_error *err)
         t->me->preload_s = (double)(mr_now_ns() - start) / 1e9;
     if (!mr_share_wanted(t->p)) /* what is opened together was agreed on */
         rc = mr_comm_agree(t->comm, rc, err);
-    if (rc || !w->workflow.evaluation || !t->p->plan->eval_samples)
+    if (rc || !evaluates)
         return rc;
     return mr_comm_agree(t->comm, open_feed(t, true, &t->eval, err), err);
 }

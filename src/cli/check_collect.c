@@ -115,7 +115,7 @@ static int collect(struct check_job *j, struct mr_check_run *out, struct mr_erro
                                             .checkpoints = j->ranks[i].checkpoints, .n_checkpoints = j->ranks[i].n_checkpoints};
     out->metrics = rc ? NULL : calloc(1, sizeof(*out->metrics));
     if (out->metrics)
-        mr_metrics_compute(series, j->world, 1, out->metrics);
+        mr_metrics_compute(series, j->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, out->metrics);
     free(series);
     return rc;
 }

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SERIES_WAIT_NS (300 * MR_NS_PER_MS) /* for the other ranks to write their last lines when a job broke */
@@ -202,11 +201,13 @@ static const struct mr_option run_rows[] = {
      .max = 4096,
      .doc = "Where that search ends."},
     {.key = "sweep",
-     .type = MR_OPT_STRING,
+     .type = MR_OPT_STRINGS,
      AT(sweep),
-     .def = "",
-     .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table.",
-     .example = "--sweep reader.read_threads=1,2,4,8"},
+     .def = "[]",
+     .flags = MR_OPTF_REPEAT,
+     .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table. Given "
+            "several times: once for every combination.",
+     .example = "--sweep reader.read_threads=1,2,4,8 --sweep reader.batch_size=4,8"},
     {.key = "virtual",
      .type = MR_OPT_BOOL,
      AT(is_virtual),
@@ -282,15 +283,7 @@ static void choose_seed(struct run *r)
 static void choose_folders(struct run *r)
 {
     const struct mr_workload *w = r->w;
-    char stamp[64];
-    struct tm tm;
-    time_t now = (time_t)(r->start_wall_ns / MR_NS_PER_S);
-    gmtime_r(&now, &tm);
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
-    if (*r->opt->out || *w->output.folder)
-        snprintf(r->out, sizeof r->out, "%s", *r->opt->out ? r->opt->out : w->output.folder);
-    else
-        snprintf(r->out, sizeof r->out, "results/%s-%s", *w->name ? w->name : "run", stamp);
+    mr_run_choose_out(r, r->out, sizeof r->out);
     snprintf(r->checkpoint_folder, sizeof r->checkpoint_folder, "%s",
              *r->opt->checkpoint_folder ? r->opt->checkpoint_folder : w->checkpoint.checkpoint_folder);
 }
@@ -345,9 +338,20 @@ static void note_access(struct run *r)
                     (unsigned long long)files, r->plan.ranks);
 }
 
+/* Before hours are spent on results that nobody could keep. */
+static int prepare_out(struct run *r, struct mr_error *err)
+{
+    choose_folders(r);
+    if (!r->comm)
+        return mr_run_make_out(r, err);
+    return mr_comm_agree(r->comm, r->comm->rank == 0 ? mr_run_make_out(r, err) : 0, err);
+}
+
 static int prepare(struct run *r, struct mr_error *err)
 {
     int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
+    if (!rc)
+        rc = prepare_out(r, err);
     if (!rc)
         rc = prepare_data(r, err);
     if (!rc)
@@ -355,7 +359,6 @@ static int prepare(struct run *r, struct mr_error *err)
     if (!rc)
         note_access(r);
     choose_seed(r);
-    choose_folders(r);
     return rc ? rc : make_board(r, err);
 }
 
@@ -460,11 +463,12 @@ void mr_run_compute_figures(struct run *r)
                                .record_bytes = r->plan.record_bytes,
                                .exclude_start = (uint64_t)w->output_metric.exclude_start_steps,
                                .exclude_end = (uint64_t)w->output_metric.exclude_end_steps,
-                               .steps_per_epoch = r->plan.steps_per_epoch,
+                               .steps_per_epoch = MR_MIN(r->plan.steps_per_epoch, r->plan.total_steps),
                                .eval_steps = r->plan.eval_steps,
                                .au_target = w->metric.au};
     mr_bench_board_series(r->board, r->series);
-    mr_metrics_compute(r->series, r->board->world, r->seed, r->metrics);
+    const struct mr_metrics_params own = {.seed = r->seed, .exclude_start = p.exclude_start, .exclude_end = p.exclude_end};
+    mr_metrics_compute(r->series, r->board->world, &own, r->metrics);
     mr_dlio_compute(r->series, r->board->world, &p, r->dlio);
 }
 
@@ -562,6 +566,8 @@ static int run_real(struct run *r, struct mr_error *err)
     bool removes = r->made_data && !r->w->dataset.keep_files && (!r->comm || r->comm->rank == 0);
     if (rc < 0 && r->comm && r->comm->rank == 0 && strcmp(r->comm->ops->name, "mpi") == 0)
         mr_cli_tell_error(rc, err);
+    if (rc < 0 && r->made_out && (!r->comm || r->comm->rank == 0))
+        rmdir(r->out); /* stays when there is a result in it */
     mr_comm_close(r->comm);
     if (removes && !rc) /* all ranks have ended */
         rc = mr_run_remove_data(r, err);
@@ -570,6 +576,19 @@ static int run_real(struct run *r, struct mr_error *err)
     free(r->metrics);
     free(r->dlio);
     return rc;
+}
+
+/* An option that would change nothing is a mistake of whoever gave it. */
+static int check_idle(const struct run *r, struct mr_error *err)
+{
+    const struct run_options *o = r->opt;
+    const char *what = *o->system && !o->is_virtual                                     ? "--system needs --virtual"
+                       : o->cache_each_epoch && o->cache == MR_CACHE_ASIS               ? "--cache-each-epoch needs --cache cold or warm"
+                       : o->checkpoint_every_ns && !r->w->workflow.checkpoint           ? "--checkpoint-every needs workflow.checkpoint=true"
+                       : o->checkpoint_every_ns && !r->w->workflow.train                ? "--checkpoint-every needs workflow.train=true"
+                       : o->keep_last && !r->w->workflow.checkpoint                     ? "--keep-last needs workflow.checkpoint=true"
+                                                                                        : NULL;
+    return what ? mr_error_plain(err, MR_E_USAGE, "%s, without which it has no effect", what) : 0;
 }
 
 /* Of the ways to run only one can be meant. */
@@ -581,7 +600,7 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
         given[n++] = "--dry-run";
     if (o->is_virtual)
         given[n++] = "--virtual";
-    if (*o->sweep)
+    if (o->sweep.n)
         given[n++] = "--sweep";
     if (o->find_max)
         given[n++] = "--find-max-accelerators";
@@ -597,6 +616,8 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
     if (!rc)
         rc = mr_workload_check_supported(r.w, err);
+    if (!rc)
+        rc = check_idle(&r, err);
     if (rc)
         return rc;
     if (o->dry_run)
@@ -614,7 +635,7 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: train, checkpoint and generate_data are off");
         return mr_error_hint(err, "set 'workflow.train=true'");
     }
-    if (*o->sweep)
+    if (o->sweep.n)
         return mr_run_sweep(&r, err);
     return o->find_max ? mr_run_find_max(&r, err) : run_real(&r, err);
 }

@@ -33,21 +33,25 @@ void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, .
     list->item = grown;
 }
 
-/* A launcher's variables would make the child think it is one of the job's ranks. */
+/* A launcher's variables would make the child think it is one of the job's ranks, and those that ask for a search would
+ * make it search, too; the notes on the workload were told by this process. */
 static char **own_environment(void)
 {
-    static const char *const launcher[] = {"OMPI_", "PMI_", "PMIX_", "SLURM_", "MPI_", "HYDRA_", NULL};
+    static const char *const not_for_it[] = {"OMPI_", "PMI_", "PMIX_", "SLURM_", "MPI_", "HYDRA_", "MILLRACE_RUN_SWEEP=",
+                                             "MILLRACE_RUN_FIND_MAX_ACCELERATORS=", "MILLRACE_RUN_JSON=", NULL};
     size_t n = 0, kept = 0;
     while (environ[n])
         n++;
-    char **env = calloc(n + 1, sizeof(*env));
+    char **env = calloc(n + 2, sizeof(*env));
     for (size_t i = 0; env && i < n; i++) {
         bool drop = false;
-        for (const char *const *l = launcher; *l; l++)
+        for (const char *const *l = not_for_it; *l; l++)
             drop |= strncmp(environ[i], *l, strlen(*l)) == 0;
         if (!drop)
             env[kept++] = environ[i];
     }
+    if (env)
+        env[kept] = (char *)(uintptr_t)(MR_CLI_NOTES_TOLD "=1");
     return env;
 }
 

@@ -11,7 +11,8 @@
 #include <millrace/dataset.h>
 
 struct run_options {
-    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *sweep, *system;
+    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *system;
+    struct mr_strings sweep;
     bool dry_run, json, lenient, verify, generate, strict_trust, copy_to_device, preprocess_sleep, cache_each_epoch;
     bool find_max, is_virtual, ceiling;
     int compute, cache, io; /* enums of bench.h and loader.h */
@@ -53,6 +54,7 @@ struct run {
     struct run_live *live;
     struct run_stream *stream; /* MPI */
     bool made_data; /* the data set was generated for this run */
+    bool made_out;  /* and so was the results folder */
 };
 
 void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
@@ -89,6 +91,9 @@ json_t *mr_run_trust_json(const struct run *r);
 json_t *mr_run_environment_json(const struct run *r);
 
 /* run_result.c */
+/* --out, the workload's output.folder, or a name of its own that no folder has yet. */
+void mr_run_choose_out(const struct run *r, char *out, size_t cap);
+int mr_run_make_out(struct run *r, struct mr_error *err);
 json_t *mr_run_summary_json(const struct run *r);
 int mr_run_write_results(const struct run *r, struct mr_error *err);
 int mr_run_write_summary(const struct run *r, struct mr_error *err);

@@ -9,9 +9,18 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define LINE_EVERY_NS (10 * MR_NS_PER_S)
+#define SHARES_NS MR_NS_PER_S /* shares are those of the last second or so */
+
+/* What shares are differences of. */
+struct sums {
+    uint64_t at_ns, cpu_ns, read_ns, all_ns, disk_ms;
+};
 
 struct run_live {
     struct run *run;
@@ -19,7 +28,31 @@ struct run_live {
     uint64_t start_ns, next_line_ns;
     uint64_t seen_steps, seen_checkpoints, moved_ns; /* progress of all ranks together */
     uint64_t last_ns, last_samples, last_bytes;
+    char disk[64];        /* the file in /sys that tells how long the data's disk was busy; "": there is none */
+    struct sums before, now; /* about a second apart */
 };
+
+/* Network file systems, memory and layers over others have no disk of their own. */
+static void find_disk(struct run_live *l)
+{
+    struct stat st;
+    if (stat(l->run->data, &st) == 0 && major(st.st_dev))
+        snprintf(l->disk, sizeof l->disk, "/sys/dev/block/%u:%u/stat", major(st.st_dev), minor(st.st_dev));
+    if (*l->disk && access(l->disk, R_OK) != 0)
+        l->disk[0] = '\0';
+}
+
+/* Milliseconds in which requests were on their way: the tenth number. */
+static uint64_t disk_busy_ms(const struct run_live *l)
+{
+    unsigned long long ms = 0;
+    FILE *f = *l->disk ? fopen(l->disk, "re") : NULL;
+    if (f && fscanf(f, "%*u %*u %*u %*u %*u %*u %*u %*u %*u %llu", &ms) != 1)
+        ms = 0;
+    if (f)
+        fclose(f);
+    return ms;
+}
 
 struct run_live *mr_run_live_create(struct run *r)
 {
@@ -30,6 +63,8 @@ struct run_live *mr_run_live_create(struct run *r)
     l->tty = isatty(STDERR_FILENO) == 1;
     l->start_ns = l->moved_ns = l->last_ns = mr_now_ns();
     l->next_line_ns = l->start_ns + LINE_EVERY_NS;
+    find_disk(l);
+    l->before = l->now = (struct sums){.at_ns = l->start_ns, .disk_ms = disk_busy_ms(l)};
     return l;
 }
 
@@ -74,16 +109,48 @@ static void watch_progress(struct run_live *l, uint64_t now)
     }
 }
 
-/* "decode: workers 97 % CPU, disk 31 % busy": shares of the engine threads' time. */
-static void put_limiter(const struct mr_bench_loader_stats *s, struct mr_strbuf *out)
+static void take_sums(struct run_live *l, uint64_t now)
 {
-    const struct mr_loader_stats *t = &s->stats;
-    double all = (double)(t->read_ns + t->decode_ns + t->transform_ns + t->idle_ns);
-    if (all <= 0 || !s->limiter[0])
+    const struct mr_loader_stats *t = &l->run->board->ranks[l->run->comm->rank].loader.stats;
+    struct sums s = {.at_ns = now,
+                     .cpu_ns = t->cpu_ns,
+                     .read_ns = t->read_ns,
+                     .all_ns = t->read_ns + t->decode_ns + t->transform_ns + t->idle_ns,
+                     .disk_ms = disk_busy_ms(l)};
+    if (now - l->now.at_ns >= SHARES_NS)
+        l->before = l->now;
+    if (now - l->now.at_ns >= SHARES_NS || l->now.at_ns == l->start_ns)
+        l->now = s;
+}
+
+/* "decode: workers 97 % CPU, disk 31 % busy". The loader's sums may go back when another feed begins. */
+static void put_limiter(struct run_live *l, uint64_t now, struct mr_strbuf *out)
+{
+    const struct mr_bench_loader_stats *s = &l->run->board->ranks[l->run->comm->rank].loader;
+    take_sums(l, now);
+    const struct sums *a = &l->before, *b = &l->now;
+    double dt = (double)(b->at_ns - a->at_ns), all = (double)(b->all_ns - MR_MIN(a->all_ns, b->all_ns));
+    if (dt <= 0 || all <= 0 || !s->limiter[0] || !s->stats.threads)
         return;
-    mr_strbuf_printf(out, " | %s: workers %.0f %% reading, %.0f %% decoding, %.0f %% idle",
-                     strcmp(s->limiter, "consumer") ? s->limiter : "compute", 100 * (double)t->read_ns / all,
-                     100 * (double)(t->decode_ns + t->transform_ns) / all, 100 * (double)t->idle_ns / all);
+    double cpu = (double)(b->cpu_ns - MR_MIN(a->cpu_ns, b->cpu_ns)) / (dt * s->stats.threads);
+    mr_strbuf_printf(out, " | %s: workers %.0f %% CPU, ", strcmp(s->limiter, "consumer") ? s->limiter : "compute",
+                     100 * fmin(1, cpu));
+    if (*l->disk)
+        mr_strbuf_printf(out, "disk %.0f %% busy", fmin(100, 100e6 * (double)(b->disk_ms - a->disk_ms) / dt));
+    else
+        mr_strbuf_printf(out, "%.0f %% reading", 100 * (double)(b->read_ns - MR_MIN(a->read_ns, b->read_ns)) / all);
+}
+
+/* Where a run stands: in its epochs, or in its checkpoints when there is nothing else. */
+static void put_place(const struct run *r, const struct mr_step *last, struct mr_strbuf *out)
+{
+    uint64_t saved = atomic_load(&r->board->ranks[r->comm->rank].n_checkpoints);
+    const struct mr_plan_checkpoint *c = &r->plan.checkpoint;
+    if (r->w->workflow.train)
+        mr_strbuf_printf(out, "epoch %u/%lld step %u/%llu", last ? last->epoch + 1 : 1, (long long)r->w->train.epochs,
+                         last ? last->step + 1 : 0, (unsigned long long)r->plan.steps_per_epoch);
+    else
+        mr_strbuf_printf(out, "checkpoint %llu/%llu", (unsigned long long)saved, (unsigned long long)(c->writes + c->reads));
 }
 
 static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)
@@ -102,11 +169,12 @@ static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)
     uint64_t n = atomic_load(&me->n_steps);
     const struct mr_step *last = n ? &r->board->steps[(uint64_t)r->comm->rank * r->board->step_cap + n - 1] : NULL;
     double done = (double)n / (double)MR_MAX(r->board->step_cap, 1u);
-    double elapsed = (double)(now - l->start_ns);
-    mr_strbuf_printf(out, "epoch %u/%lld step %u/%llu", last ? last->epoch + 1 : 1, (long long)r->w->train.epochs,
-                     last ? last->step + 1 : 0, (unsigned long long)r->plan.steps_per_epoch);
+    double elapsed = (double)(now - l->start_ns), left = elapsed * (1 - done) / fmax(done, 1e-9);
+    put_place(r, last, out);
+    if (r->opt->max_time_ns)
+        left = fmin(left, fmax(0, (double)r->opt->max_time_ns - elapsed));
     if (n)
-        mr_strbuf_printf(out, " | ETA %s", mr_human_ns(elapsed * (1 - done) / fmax(done, 1e-9), eta));
+        mr_strbuf_printf(out, " | ETA %s", mr_human_ns(left, eta));
     if (wall)
         mr_strbuf_printf(out, " | AU %.1f %%", 100 * (double)compute / (double)wall);
     if (dt > 0)
@@ -114,10 +182,17 @@ static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)
                          mr_human_rate((double)(bytes - l->last_bytes) / dt, rate));
     mr_strbuf_printf(out, " | %s, queue %.1f", mr_bench_state_text((enum mr_bench_state)atomic_load(&me->state)),
                      me->loader.stats.ready_mean);
-    put_limiter(&me->loader, out);
+    put_limiter(l, now, out);
     l->last_ns = now;
     l->last_samples = samples;
     l->last_bytes = bytes;
+}
+
+/* A line that is longer would be continued on the next one, where nothing rewrites it. */
+static int terminal_columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 10 ? w.ws_col - 1 : 200;
 }
 
 void mr_run_live_tick(void *live)
@@ -131,7 +206,7 @@ void mr_run_live_tick(void *live)
     l->next_line_ns = now + LINE_EVERY_NS;
     put_line(l, now, &line);
     if (line.text && l->tty)
-        fprintf(stderr, "\r%.160s\033[K", line.text);
+        fprintf(stderr, "\r%.*s\033[K", terminal_columns(), line.text);
     else if (line.text)
         fprintf(stderr, "millrace: %s\n", line.text);
     fflush(stderr);

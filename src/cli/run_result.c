@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,6 +268,48 @@ json_t *mr_run_summary_json(const struct run *r)
     return root;
 }
 
+/* ---- the folder ---- */
+
+void mr_run_choose_out(const struct run *r, char *out, size_t cap)
+{
+    const struct mr_workload *w = r->w;
+    char stamp[64];
+    struct tm tm;
+    time_t now = time(NULL);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
+    if (*r->opt->out || *w->output.folder) {
+        snprintf(out, cap, "%s", *r->opt->out ? r->opt->out : w->output.folder);
+        return;
+    }
+    snprintf(out, cap, "results/%s-%s", *w->name ? w->name : "run", stamp);
+    for (unsigned i = 2; access(out, F_OK) == 0; i++)
+        snprintf(out, cap, "results/%s-%s-%u", *w->name ? w->name : "run", stamp, i);
+}
+
+int mr_run_make_out(struct run *r, struct mr_error *err)
+{
+    struct mr_store *s;
+    bool given = *r->opt->out || *r->w->output.folder;
+    r->made_out = !given || access(r->out, F_OK) != 0;
+    int rc = mr_store_open("posix", &s, err);
+    if (rc < 0)
+        return rc;
+    rc = mr_store_mkdirs(s, given ? r->out : "results", err);
+    mr_store_close(s);
+    while (rc >= 0 && !given && mkdir(r->out, 0777) != 0) {
+        if (errno != EEXIST)
+            rc = mr_error_set(err, -errno, "cannot make the folder '%s'", r->out);
+        else
+            mr_run_choose_out(r, r->out, sizeof r->out); /* another run was quicker */
+    }
+    if (rc >= 0 && access(r->out, W_OK | X_OK) != 0)
+        rc = mr_error_set(err, -errno, "cannot write to the results folder '%s'", r->out);
+    if (rc < 0)
+        mr_error_hint(err, "choose another folder with --out");
+    return rc < 0 ? rc : 0;
+}
+
 /* ---- files ---- */
 
 /* Opens NAME.tmp in the results folder. */
@@ -348,6 +391,21 @@ int mr_run_write_summary(const struct run *r, struct mr_error *err)
     return write_json(r, "summary.json", mr_run_summary_json(r), err);
 }
 
+/* An earlier run in the same folder may have had more ranks, or checkpoints: its series would pass for this one's. */
+static void remove_stale(const struct run *r)
+{
+    char path[4300];
+    if (!r->metrics->saves && !r->metrics->loads) {
+        snprintf(path, sizeof path, "%s/checkpoints.csv", r->out);
+        unlink(path);
+    }
+    for (uint32_t k = r->board->world;; k++) {
+        snprintf(path, sizeof path, "%s/rank-%u.steps.csv", r->out, k);
+        if (unlink(path) != 0)
+            break;
+    }
+}
+
 int mr_run_write_results(const struct run *r, struct mr_error *err)
 {
     struct mr_store *s;
@@ -364,6 +422,8 @@ int mr_run_write_results(const struct run *r, struct mr_error *err)
         rc = write_steps(r, &r->series[k], err);
     if (rc >= 0 && (r->metrics->saves || r->metrics->loads))
         rc = write_checkpoints(r, err);
+    if (rc >= 0)
+        remove_stale(r);
     if (rc < 0)
         mr_error_hint(err, "choose another folder with --out; the summary is printed all the same");
     return rc < 0 ? rc : 0;

@@ -1,4 +1,4 @@
-/* Repeated runs: a sweep over the values of one key, and the search for the largest number of accelerators that stay
+/* Repeated runs: a sweep over the values of keys, and the search for the largest number of accelerators that stay
  * busy. Every point is a run of its own, by another process of this program with the same words, so a point is exactly
  * what the user would get by hand; its results lie in a folder of their own. */
 #include "base/common.h"
@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct point {
     char value[128], out[4096];
@@ -43,10 +42,11 @@ static bool is_own_word(const char *word, bool drop_ranks, bool *takes_value)
     return false;
 }
 
-static char **point_words(const struct run *r, const struct point *p, const char *extra, bool drop_ranks)
+static char **point_words(const struct run *r, const struct point *p, const char *const *extra, size_t n_extra,
+                          bool drop_ranks)
 {
     const struct mr_command_ctx *ctx = r->ctx;
-    char **words = mr_arena_alloc(ctx->arena, ((size_t)ctx->argc + 8) * sizeof(*words));
+    char **words = mr_arena_alloc(ctx->arena, ((size_t)ctx->argc + n_extra + 8) * sizeof(*words));
     size_t n = 0;
     if (!words)
         return NULL;
@@ -59,7 +59,8 @@ static char **point_words(const struct run *r, const struct point *p, const char
         else
             words[n++] = ctx->argv[i];
     }
-    words[n++] = mr_arena_strdup(ctx->arena, extra);
+    for (size_t i = 0; i < n_extra; i++)
+        words[n++] = mr_arena_strdup(ctx->arena, extra[i]);
     words[n++] = (char *)(uintptr_t) "--out";
     words[n++] = mr_arena_strdup(ctx->arena, p->out);
     words[n] = NULL;
@@ -98,9 +99,10 @@ static int read_point(struct point *p, struct mr_error *err)
     return 0;
 }
 
-static int measure(struct run *r, struct point *p, const char *extra, bool drop_ranks, struct mr_error *err)
+static int measure(struct run *r, struct point *p, const char *const *extra, size_t n_extra, bool drop_ranks,
+                   struct mr_error *err)
 {
-    char **words = point_words(r, p, extra, drop_ranks);
+    char **words = point_words(r, p, extra, n_extra, drop_ranks);
     if (!words)
         return mr_error_set(err, -ENOMEM, "cannot start a run");
     int status = mr_run_self(words, -1, r->ctx->stop, err);
@@ -109,8 +111,8 @@ static int measure(struct run *r, struct point *p, const char *extra, bool drop_
     if (atomic_load(r->ctx->stop))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     if (status) {
-        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s ended with exit status %d", extra,
-                       status);
+        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s%s ended with exit status %d", extra[0],
+                       n_extra > 1 ? " ..." : "", status);
         return mr_error_context(err, "at point '%s'", p->value);
     }
     return read_point(p, err);
@@ -149,70 +151,128 @@ static void print_points(const char *key, const struct point *p, size_t n, doubl
                    mr_human_ns(p[i].stall_p99_s * 1e9, stall), 100 * p[i].data_share);
 }
 
-static void choose_out(const struct run *r, char out[2048])
-{
-    char stamp[64];
-    struct tm tm;
-    time_t now = time(NULL);
-    gmtime_r(&now, &tm);
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
-    if (*r->opt->out)
-        snprintf(out, 2048, "%s", r->opt->out);
-    else
-        snprintf(out, 2048, "results/%s-%s", *r->w->name ? r->w->name : "run", stamp);
-}
-
 /* ---- sweep ---- */
 
-static int split_values(const char *text, struct point **out, size_t *n, struct mr_error *err)
+#define AXES_MAX 8u
+#define POINTS_MAX 10000u
+#define VALUE_MAX 300u
+
+struct axis {
+    char key[128];
+    bool is_flag;      /* an option of this command, not a key of the workload */
+    const char **value; /* in the arena */
+    size_t n;
+};
+
+/* Length of the value at the start of `text`: up to the next comma outside brackets. */
+static size_t value_length(const char *text)
 {
-    size_t count = 1;
-    for (const char *c = text; *c; c++)
-        count += *c == ',';
-    struct point *p = calloc(count, sizeof(*p));
-    if (!p)
-        return mr_error_set(err, -ENOMEM, "cannot start the sweep");
-    *n = 0;
-    for (const char *at = text; *at;) {
-        size_t len = strcspn(at, ",");
-        snprintf(p[*n].value, sizeof p[*n].value, "%.*s", (int)len, at);
-        (*n)++;
+    size_t n = 0;
+    for (int depth = 0; text[n] && (text[n] != ',' || depth > 0); n++)
+        depth += text[n] == '[' || text[n] == '{' ? 1 : text[n] == ']' || text[n] == '}' ? -1 : 0;
+    return n;
+}
+
+static int parse_axis(const struct run *r, const char *text, struct axis *out, struct mr_error *err)
+{
+    const char *equals = strchr(text, '=');
+    struct axis a = {0};
+    if (!equals || equals == text || !equals[1])
+        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,...", text);
+    snprintf(a.key, sizeof a.key, "%.*s", (int)MR_MIN((size_t)(equals - text), sizeof a.key - 1), text);
+    a.is_flag = mr_option_find(&mr_cmd_run.table, a.key) != NULL;
+    a.value = mr_arena_alloc(r->ctx->arena, (strlen(equals) + 1) * sizeof(*a.value));
+    for (const char *at = equals + 1; a.value && *at;) {
+        size_t len = value_length(at);
+        if (len > VALUE_MAX)
+            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': a value is longer than %u characters", a.key, VALUE_MAX);
+        if (!(a.value[a.n++] = mr_arena_printf(r->ctx->arena, "%.*s", (int)len, at)))
+            return mr_error_set(err, -ENOMEM, "cannot start the sweep");
         at += len + (at[len] == ',');
     }
-    *out = p;
-    return 0;
+    *out = a;
+    return a.value ? 0 : mr_error_set(err, -ENOMEM, "cannot start the sweep");
+}
+
+/* Appends to a name that cannot grow beyond its room. */
+static void append(char *text, size_t cap, const char *between, const char *more)
+{
+    size_t n = strlen(text);
+    for (const char *p = n ? between : ""; *p && n + 1 < cap; p++)
+        text[n++] = *p;
+    for (const char *p = more; *p && n + 1 < cap; p++)
+        text[n++] = *p;
+    text[n] = '\0';
+}
+
+/* The words of point `i`, where the last axis moves fastest; its name and its folder follow from them. */
+static void name_point(const struct axis *axes, size_t n_axes, size_t i, const char *out, struct point *p, char words[][512])
+{
+    const char *value[AXES_MAX];
+    for (size_t k = n_axes; k-- > 0; i /= axes[k].n)
+        value[k] = axes[k].value[i % axes[k].n];
+    char folder[1024] = "";
+    for (size_t k = 0; k < n_axes; k++) {
+        char part[256];
+        append(p->value, sizeof p->value, " ", value[k]);
+        snprintf(part, sizeof part, "%.60s=%.100s", axes[k].key, value[k]);
+        append(folder, sizeof folder, ",", part);
+        snprintf(words[k], 512, "%s%.127s=%.300s", axes[k].is_flag ? "--" : "", axes[k].key, value[k]);
+        for (char *c = words[k]; axes[k].is_flag && *c != '='; c++)
+            *c = *c == '_' ? '-' : *c;
+    }
+    for (char *c = folder; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    snprintf(p->out, sizeof p->out, "%s/%s", out, folder);
+}
+
+static int run_points(struct run *r, const struct axis *axes, size_t n_axes, const char *out, struct point *p, size_t n,
+                      struct mr_error *err)
+{
+    char words[AXES_MAX][512];
+    const char *extra[AXES_MAX];
+    bool drop_ranks = false;
+    int rc = 0;
+    for (size_t k = 0; k < n_axes; k++) {
+        drop_ranks |= !strcmp(axes[k].key, "ranks");
+        extra[k] = words[k];
+    }
+    for (size_t i = 0; !rc && i < n; i++) {
+        name_point(axes, n_axes, i, out, &p[i], words);
+        rc = measure(r, &p[i], extra, n_axes, drop_ranks, err);
+    }
+    return rc;
 }
 
 int mr_run_sweep(struct run *r, struct mr_error *err)
 {
-    const char *equals = strchr(r->opt->sweep, '=');
-    char key[128], out[2048], extra[512];
-    struct point *p = NULL;
-    size_t n = 0;
-    if (!equals || equals == r->opt->sweep || !equals[1])
-        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,...", r->opt->sweep);
-    snprintf(key, sizeof key, "%.*s", (int)MR_MIN((size_t)(equals - r->opt->sweep), sizeof key - 1), r->opt->sweep);
-    int rc = split_values(equals + 1, &p, &n, err);
-    bool is_flag = mr_option_find(&mr_cmd_run.table, key) != NULL;
-    choose_out(r, out);
-    for (size_t i = 0; !rc && i < n; i++) {
-        snprintf(p[i].out, sizeof p[i].out, "%s/%.60s=%.100s", out, key, p[i].value);
-        for (char *c = p[i].out + strlen(out) + 1; *c; c++)
-            *c = *c == '/' ? '_' : *c;
-        snprintf(extra, sizeof extra, "%s%s=%s", is_flag ? "--" : "", key, p[i].value);
-        for (char *c = extra; is_flag && *c != '='; c++)
-            *c = *c == '_' ? '-' : *c;
-        rc = measure(r, &p[i], extra, !strcmp(key, "ranks"), err);
+    struct axis axes[AXES_MAX];
+    char keys[512] = "", out[2048];
+    size_t n_axes = r->opt->sweep.n, n = 1;
+    int rc = n_axes > AXES_MAX ? mr_error_plain(err, MR_E_USAGE, "at most %u keys can be swept", AXES_MAX) : 0;
+    for (size_t k = 0; !rc && k < n_axes; k++) {
+        rc = parse_axis(r, r->opt->sweep.item[k], &axes[k], err);
+        append(keys, sizeof keys, " ", rc ? "" : axes[k].key);
+        n = rc ? n : n * axes[k].n;
+        if (!rc && n > POINTS_MAX)
+            rc = mr_error_plain(err, MR_E_USAGE, "a sweep of more than %u runs", POINTS_MAX);
     }
-    if (r->opt->json && n && p[0].measured) {
+    struct point *p = rc ? NULL : calloc(n, sizeof(*p));
+    if (!rc && !p)
+        rc = mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    if (rc)
+        return rc;
+    mr_run_choose_out(r, out, sizeof out);
+    rc = run_points(r, axes, n_axes, out, p, n, err);
+    if (r->opt->json && p[0].measured) {
         int printed =
             mr_cli_print_json(stdout,
                               json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete", !rc,
-                                        "key", key, "au_target", r->w->metric.au, "points", points_json(p, n)),
+                                        "key", keys, "au_target", r->w->metric.au, "points", points_json(p, n)),
                               rc ? NULL : err);
         rc = rc ? rc : printed;
-    } else if (n && p[0].measured) {
-        print_points(key, p, n, r->w->metric.au);
+    } else if (p[0].measured) {
+        print_points(keys, p, n, r->w->metric.au);
         printf("results in %s\n", out);
     }
     free(p);
@@ -240,7 +300,8 @@ static int try_ranks(struct search *s, uint64_t ranks, struct mr_error *err)
     snprintf(p->value, sizeof p->value, "%llu", (unsigned long long)ranks);
     snprintf(p->out, sizeof p->out, "%s/ranks=%llu", s->out, (unsigned long long)ranks);
     snprintf(extra, sizeof extra, "--ranks=%llu", (unsigned long long)ranks);
-    int rc = measure(s->run, p, extra, true, err);
+    const char *word = extra;
+    int rc = measure(s->run, p, &word, 1, true, err);
     return rc < 0 ? rc : p->au >= s->run->w->metric.au;
 }
 
@@ -293,7 +354,7 @@ int mr_run_find_max(struct run *r, struct mr_error *err)
     uint64_t best = 0, limit;
     if (!s.points)
         return mr_error_set(err, -ENOMEM, "cannot start the search");
-    choose_out(r, s.out);
+    mr_run_choose_out(r, s.out, sizeof s.out);
     int rc = mr_run_prepare_data(r, err);
     limit = rank_limit(r);
     if (!rc)

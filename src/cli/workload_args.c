@@ -79,7 +79,7 @@ int mr_cli_workload(const char *workload, const char *config_dir, const struct m
     int rc = mr_cli_search_path(config_dir, a, &req.search_path, err);
     if (!rc)
         rc = mr_workload_resolve(&req, a, out, err);
-    for (unsigned i = 0; !rc && i < (*out)->notes.n; i++)
+    for (unsigned i = 0; !rc && !getenv(MR_CLI_NOTES_TOLD) && i < (*out)->notes.n; i++)
         mr_log(MR_LOG_NOTE, "%s", (*out)->notes.item[i]);
     return rc;
 }

@@ -11,6 +11,8 @@
  * source tree's workloads/ when the program lies in a build folder of it. */
 int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_strings *out, struct mr_error *err);
 
+/* Set for a child that resolves the same workload again: its notes were told. */
+#define MR_CLI_NOTES_TOLD "MILLRACE_NOTES_TOLD"
 /* Resolves with this process's environment and logs each note. `workload` may be NULL when the overrides name one. */
 int mr_cli_workload(const char *workload, const char *config_dir, const struct mr_strings *overrides, bool lenient,
                     struct mr_arena *a, struct mr_workload **out, struct mr_error *err);

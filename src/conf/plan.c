@@ -117,11 +117,13 @@ static uint64_t occurrences(uint64_t epochs, int64_t first, int64_t every)
     return epochs >= (uint64_t)first ? (epochs - (uint64_t)first) / (uint64_t)every + 1 : 0;
 }
 
-static uint64_t full_epochs(const struct mr_workload *w, const struct mr_plan *p)
+/* The last one may have been cut short by total_training_steps; it is followed by its evaluation and checkpoint all the same. */
+static uint64_t trained_epochs(const struct mr_workload *w, const struct mr_plan *p)
 {
     if (!w->workflow.train || !p->steps_per_epoch)
         return 0;
-    return MR_MIN(p->total_steps / p->steps_per_epoch, (uint64_t)w->train.epochs);
+    uint64_t epochs = p->total_steps / p->steps_per_epoch + (p->total_steps % p->steps_per_epoch != 0);
+    return MR_MIN(epochs, (uint64_t)w->train.epochs);
 }
 
 static int plan_checkpoint(const struct mr_workload *w, struct mr_plan *p, struct mr_error *err)
@@ -135,13 +137,12 @@ static int plan_checkpoint(const struct mr_workload *w, struct mr_plan *p, struc
     if (!w->workflow.train) {
         p->checkpoint.writes = (uint64_t)MR_MAX(c->num_checkpoints_write, 0);
         p->checkpoint.reads = (uint64_t)MR_MAX(c->num_checkpoints_read, 0);
-        uint64_t pauses = (p->checkpoint.writes ? p->checkpoint.writes - 1 : 0) +
-                          (p->checkpoint.reads ? p->checkpoint.reads - 1 : 0);
+        uint64_t all = p->checkpoint.writes + p->checkpoint.reads, pauses = all ? all - 1 : 0;
         p->pause_s = (double)pauses * fmax(0, c->time_between_checkpoints);
     } else if (c->steps_between_checkpoints > 0) {
         p->checkpoint.writes = p->total_steps / (uint64_t)c->steps_between_checkpoints;
     } else {
-        p->checkpoint.writes = occurrences(full_epochs(w, p), c->checkpoint_after_epoch, c->epochs_between_checkpoints);
+        p->checkpoint.writes = occurrences(trained_epochs(w, p), c->checkpoint_after_epoch, c->epochs_between_checkpoints);
     }
     return 0;
 }
@@ -184,7 +185,7 @@ static void plan_training(const struct mr_workload *w, struct mr_plan *p)
 static void plan_evaluation(const struct mr_workload *w, struct mr_plan *p)
 {
     p->eval_steps = steps(p->eval_samples, p->ranks, (uint64_t)w->reader.batch_size_eval, w->reader.drop_last);
-    p->evaluations = p->eval_samples ? occurrences(full_epochs(w, p), w->evaluation.eval_after_epoch,
+    p->evaluations = p->eval_samples ? occurrences(trained_epochs(w, p), w->evaluation.eval_after_epoch,
                                                    w->evaluation.epochs_between_evals) : 0;
     p->eval_s = (double)p->evaluations * (double)p->eval_steps * mr_dist_mean(&w->evaluation.eval_time);
 }

@@ -296,8 +296,8 @@ static const struct mr_option output_rows[] = {
 TABLE(output, "output", mr_conf_output, "Results");
 
 static const struct mr_option output_metric_rows[] = {
-    OPT(mr_conf_output_metric, exclude_start_steps, INT, "1", .min = 0, .max = 1e9, .doc = "Steps at the start of an epoch left out of the rates."),
-    OPT(mr_conf_output_metric, exclude_end_steps, INT, "0", .min = 0, .max = 1e9, .doc = "Steps at the end of an epoch left out of the rates."),
+    OPT(mr_conf_output_metric, exclude_start_steps, INT, "1", .min = 0, .max = 1e9, .doc = "Warm-up: steps at the start of the run left out of AU; in DLIO's own figures, of every block."),
+    OPT(mr_conf_output_metric, exclude_end_steps, INT, "0", .min = 0, .max = 1e9, .doc = "Steps at the end of the run left out of AU; in DLIO's own figures, of an epoch."),
     MR_OPTION_END,
 };
 TABLE(output_metric, "output.metric", mr_conf_output_metric, "What counts as warm-up");

@@ -64,20 +64,32 @@ struct au_sum {
     uint64_t steps;
 };
 
-/* The first training step of the run is not counted: it waits for an empty pipeline. */
-static struct au_sum sum_au(const struct mr_rank_series *r, uint32_t first_epoch, uint32_t last_epoch)
+/* Numbers [first, end) of a rank's training steps that count: without warm-up, and without what ends the run. */
+struct counted {
+    uint64_t first, end;
+};
+
+static struct counted counted_steps(const struct mr_rank_series *r, const struct mr_metrics_params *p)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < r->n; i++)
+        n += r->steps[i].phase == MR_PHASE_TRAIN;
+    uint64_t first = MR_MIN(p->exclude_start, n);
+    return (struct counted){first, MR_MAX(first, n - MR_MIN(p->exclude_end, n))};
+}
+
+static struct au_sum sum_au(const struct mr_rank_series *r, const struct mr_metrics_params *p, uint32_t first_epoch,
+                            uint32_t last_epoch)
 {
     struct au_sum sum = {0};
-    bool first = true;
+    struct counted c = counted_steps(r, p);
+    uint64_t k = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct mr_step *s = &r->steps[i];
         if (s->phase != MR_PHASE_TRAIN)
             continue;
-        if (first) {
-            first = false;
-            continue;
-        }
-        if (s->epoch < first_epoch || s->epoch > last_epoch)
+        uint64_t number = k++;
+        if (number < c.first || number >= c.end || s->epoch < first_epoch || s->epoch > last_epoch)
             continue;
         sum.compute += (double)s->compute_ns;
         sum.wall += wall_ns(s);
@@ -86,12 +98,13 @@ static struct au_sum sum_au(const struct mr_rank_series *r, uint32_t first_epoch
     return sum;
 }
 
-static double au_of(const struct mr_rank_series *series, size_t n, uint32_t first, uint32_t last, uint64_t *steps)
+static double au_of(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, uint32_t first,
+                    uint32_t last, uint64_t *steps)
 {
     double total = 0;
     size_t ranks = 0;
     for (size_t i = 0; i < n; i++) {
-        struct au_sum s = sum_au(&series[i], first, last);
+        struct au_sum s = sum_au(&series[i], p, first, last);
         if (s.steps == 0)
             continue;
         total += ratio(s.compute, s.wall);
@@ -102,30 +115,40 @@ static double au_of(const struct mr_rank_series *series, size_t n, uint32_t firs
     return ranks ? total / (double)ranks : NAN;
 }
 
-/* Sums per bin of neighbouring steps over all ranks, then resampling of bins. */
-static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, uint64_t seed, double *low,
-                      double *high)
+/* Sums per bin of neighbouring steps over all ranks. */
+static void fill_bins(const struct mr_rank_series *r, const struct mr_metrics_params *p, size_t bins, double *compute,
+                      double *wall)
+{
+    struct counted c = counted_steps(r, p);
+    uint64_t k = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct mr_step *s = &r->steps[i];
+        if (s->phase != MR_PHASE_TRAIN)
+            continue;
+        uint64_t number = k++;
+        if (number < c.first || number >= c.end)
+            continue;
+        size_t bin = (size_t)((number - c.first) * bins / (c.end - c.first));
+        compute[bin] += (double)s->compute_ns;
+        wall[bin] += wall_ns(s);
+    }
+}
+
+/* Resamples the bins. */
+static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, const struct mr_metrics_params *p,
+                      double *low, double *high)
 {
     size_t bins = (size_t)MR_MIN(counted, (uint64_t)BOOTSTRAP_BINS);
     double *compute = calloc(bins + 1, sizeof(*compute)), *wall = calloc(bins + 1, sizeof(*wall));
     double *result = calloc(BOOTSTRAP_ROUNDS, sizeof(*result));
     *low = *high = NAN;
     if (bins && compute && wall && result) {
-        for (size_t r = 0; r < n; r++) {
-            uint64_t k = 0;
-            for (size_t i = 0; i < series[r].n; i++) {
-                const struct mr_step *s = &series[r].steps[i];
-                if (s->phase != MR_PHASE_TRAIN || k++ == 0)
-                    continue;
-                size_t bin = (size_t)MR_MIN((k - 2) * bins / counted, (uint64_t)bins - 1);
-                compute[bin] += (double)s->compute_ns;
-                wall[bin] += wall_ns(s);
-            }
-        }
+        for (size_t r = 0; r < n; r++)
+            fill_bins(&series[r], p, bins, compute, wall);
         for (uint64_t b = 0; b < BOOTSTRAP_ROUNDS; b++) {
             double c = 0, w = 0;
             for (size_t i = 0; i < bins; i++) {
-                size_t pick = (size_t)mr_rng_below(mr_rng_at(seed, MR_RNG_TEST + 1, b * bins + i), bins);
+                size_t pick = (size_t)mr_rng_below(mr_rng_at(p->seed, MR_RNG_TEST + 1, b * bins + i), bins);
                 c += compute[pick];
                 w += wall[pick];
             }
@@ -140,12 +163,12 @@ static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t co
     free(result);
 }
 
-static void compute_au(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *m)
+static void compute_au(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, struct mr_metrics *m)
 {
-    m->au = au_of(series, n, 0, UINT32_MAX, &m->au_steps);
-    m->au_cold = au_of(series, n, 0, 0, NULL);
-    m->au_warm = au_of(series, n, 1, UINT32_MAX, NULL);
-    bootstrap(series, n, m->au_steps, seed, &m->au_low, &m->au_high);
+    m->au = au_of(series, n, p, 0, UINT32_MAX, &m->au_steps);
+    m->au_cold = au_of(series, n, p, 0, 0, NULL);
+    m->au_warm = au_of(series, n, p, 1, UINT32_MAX, NULL);
+    bootstrap(series, n, m->au_steps, p, &m->au_low, &m->au_high);
 }
 
 /* ---- where the time went ---- */
@@ -341,7 +364,8 @@ static void compute_imbalance(const struct mr_rank_series *series, size_t n, str
 
 /* ---- epochs and evaluation ---- */
 
-static void compute_epoch(const struct mr_rank_series *series, size_t n, uint32_t epoch, struct mr_metrics_epoch *e)
+static void compute_epoch(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, uint32_t epoch,
+                          struct mr_metrics_epoch *e)
 {
     uint64_t first = UINT64_MAX, last = 0, samples = 0, bytes = 0;
     double load = 0, wall = 0;
@@ -362,13 +386,13 @@ static void compute_epoch(const struct mr_rank_series *series, size_t n, uint32_
         }
     e->epoch = epoch;
     e->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
-    e->au = au_of(series, n, epoch, epoch, NULL);
+    e->au = au_of(series, n, p, epoch, epoch, NULL);
     e->samples_per_s = ratio((double)samples, e->duration_s);
     e->read_bytes_per_s = ratio((double)bytes, e->duration_s);
     e->stall_share = ratio(load, wall);
 }
 
-static void compute_epochs(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+static void compute_epochs(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, struct mr_metrics *m)
 {
     uint32_t epochs = 0;
     for (size_t r = 0; r < n; r++)
@@ -380,7 +404,7 @@ static void compute_epochs(const struct mr_rank_series *series, size_t n, struct
     if ((double)m->n_epochs * (double)m->steps > 5e8)
         m->n_epochs = 0;
     for (uint32_t e = 0; e < m->n_epochs; e++)
-        compute_epoch(series, n, e, &m->epochs[e]);
+        compute_epoch(series, n, p, e, &m->epochs[e]);
 }
 
 static void compute_eval(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
@@ -437,15 +461,16 @@ static void compute_checkpoints(const struct mr_rank_series *series, size_t n, s
     free(load);
 }
 
-void mr_metrics_compute(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *out)
+void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
+                        struct mr_metrics *out)
 {
     memset(out, 0, sizeof(*out));
     compute_totals(series, n, out);
-    compute_au(series, n, seed, out);
+    compute_au(series, n, p, out);
     compute_split(series, n, out);
     compute_stalls(series, n, out);
     compute_imbalance(series, n, out);
-    compute_epochs(series, n, out);
+    compute_epochs(series, n, p, out);
     compute_eval(series, n, out);
     compute_checkpoints(series, n, out);
 }

@@ -88,8 +88,14 @@ struct mr_metrics {
     struct mr_metrics_epoch epochs[MR_METRICS_EPOCHS_MAX];
 };
 
+/* Of the bootstrap; training steps at the start (1: the pipeline is empty) and the end of the run that are not in AU. */
+struct mr_metrics_params {
+    uint64_t seed, exclude_start, exclude_end;
+};
+
 /* n series, at least one; ranks without steps are left out. `out` is large: not on the stack of a thread. */
-void mr_metrics_compute(const struct mr_rank_series *series, size_t n, uint64_t seed, struct mr_metrics *out);
+void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
+                        struct mr_metrics *out);
 
 /* Linear interpolation between the closest ranks (numpy's default); q in [0, 1]. Sorts `values`. 0 for n = 0. */
 double mr_quantile(double *values, size_t n, double q);

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Python's slice [0, start) and (end, n): what is outside the kept steps of a block. */
 struct block {
     const struct mr_step *steps;
     size_t n;
@@ -30,21 +29,28 @@ static double proc_s(const struct mr_step *s)
     return seconds(s->load_ns + s->copy_ns + s->compute_wall_ns);
 }
 
+/* The bound of a Python slice: negative ones count from the end of the list. */
+static size_t bound(int64_t at, size_t n)
+{
+    return at < 0 ? (size_t)MR_MAX((int64_t)n + at, 0) : MR_MIN((size_t)at, n);
+}
+
+/* Without the steps [0, start) and (end, n), which overlap when more is left out than there is. */
 static double trimmed_s(const struct block *b, uint64_t start, int64_t end)
 {
     double t = seconds(b->steps[b->n - 1].end_ns - b->steps[0].start_ns);
-    for (size_t i = 0; i < b->n; i++)
-        if (i < start || (int64_t)i > end)
-            t -= proc_s(&b->steps[i]);
+    for (size_t i = 0; i < bound((int64_t)start, b->n); i++)
+        t -= proc_s(&b->steps[i]);
+    for (size_t i = bound(end + 1, b->n); i < b->n; i++)
+        t -= proc_s(&b->steps[i]);
     return t;
 }
 
 static double kept_compute_s(const struct block *b, uint64_t start, int64_t end)
 {
     double c = 0;
-    for (size_t i = 0; i < b->n; i++)
-        if (i >= start && (int64_t)i <= end)
-            c += seconds(b->steps[i].compute_wall_ns);
+    for (size_t i = bound((int64_t)start, b->n); i < bound(end + 1, b->n); i++)
+        c += seconds(b->steps[i].compute_wall_ns);
     return c;
 }
 

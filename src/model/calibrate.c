@@ -241,12 +241,18 @@ void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_p
 {
     *out = (struct mr_system){.preprocess_mbps = 1e6, .network_mbps = network_mbps > 0 ? network_mbps : 1e6, .pfs_link_mbps = 1e6};
     struct mr_probe_spec read = {.random = true, .direct = paths[0].direct, .request_bytes = request_bytes};
-    struct mr_curve by_threads;
+    struct mr_curve by_threads, by_write;
     mr_calibration_curve(&paths[0], &read, &by_threads);
-    double best = 1e-6;
+    double best = 1e-6, best_write = 0;
     for (unsigned i = 0; i < by_threads.n; i++)
         best = fmax(best, by_threads.y[i]);
     mr_curve_add(&out->pfs_mbps, 1, best, NULL);
+    struct mr_probe_spec write = {.write = true, .direct = paths[0].direct, .request_bytes = request_bytes};
+    mr_calibration_curve(&paths[0], &write, &by_write);
+    for (unsigned i = 0; i < by_write.n; i++)
+        best_write = fmax(best_write, by_write.y[i]);
+    if (best_write > 0)
+        mr_curve_add(&out->pfs_write_mbps, 1, best_write, NULL);
     out->pfs_stream_mbps = mr_curve_at(&by_threads, 1);
     out->pfs_metadata_per_s = paths[0].opens_per_s.median;
     memory_class(memory, "staging", (double)MR_MIN(memory_bytes / 16, 4 * MR_GIB), &out->classes[out->n_classes++]);

@@ -44,6 +44,7 @@ struct mr_system {
     double pfs_latency_s;    /* per request, 0 in the published model */
     double pfs_metadata_per_s; /* opens per second over all clients, 0 = unlimited */
     struct mr_curve pfs_mbps;  /* t(gamma) */
+    struct mr_curve pfs_write_mbps; /* the same for writing; without points: as fast as reading */
     unsigned n_classes;        /* at least 1: the staging buffer */
     struct mr_storage_class classes[MR_CLASS_MAX];
 };

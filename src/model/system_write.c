@@ -41,6 +41,10 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
     mr_strbuf_printf(out, "\npreprocess: %.0f\nnetwork: %.0f\npfs:\n  link: %.0f\n  bandwidth: ", s->preprocess_mbps * MB,
                      s->network_mbps * MB, s->pfs_link_mbps * MB);
     put_curve(out, &s->pfs_mbps);
+    if (s->pfs_write_mbps.n) {
+        mr_strbuf_puts(out, "\n  write: ");
+        put_curve(out, &s->pfs_write_mbps);
+    }
     if (s->pfs_stream_mbps > 0)
         mr_strbuf_printf(out, "\n  stream: %.0f", s->pfs_stream_mbps * MB);
     mr_strbuf_printf(out, "\n  latency: %.9fs\n  metadata_rate: %.0f\nclasses:\n", s->pfs_latency_s, s->pfs_metadata_per_s);

@@ -23,7 +23,7 @@ struct raw_system {
     uint64_t compute, preprocess, network;
     uint64_t link, stream, latency_ns;
     double metadata_rate;
-    struct mr_curve pfs;
+    struct mr_curve pfs, pfs_write;
     struct raw_class classes[MR_CLASS_MAX];
     unsigned n_classes;
 };
@@ -71,6 +71,11 @@ static int read_bandwidth(const struct mr_yaml_reader *r, const struct mr_yaml_n
     return read_curve(r, n, &((struct raw_system *)obj)->pfs, err);
 }
 
+static int read_pfs_write(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
+{
+    return read_curve(r, n, &((struct raw_system *)obj)->pfs_write, err);
+}
+
 #define CLASS_FIELD(f) .key = #f, .offset = offsetof(struct raw_class, f)
 static const struct mr_option class_rows[] = {
     {CLASS_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Name of the class, like ram or ssd."},
@@ -90,10 +95,11 @@ static const struct mr_option pfs_rows[] = {
     {.key = "latency", SYSTEM_FIELD(latency_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Latency of a request."},
     {.key = "metadata_rate", SYSTEM_FIELD(metadata_rate), .type = MR_OPT_DOUBLE, .def = "0", .min = 0, .max = 1e12, .doc = "Opens per second over all clients; 0 = unlimited."},
     {.key = "bandwidth", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates by clients."},
+    {.key = "write", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates of writing by clients; as bandwidth if left out."},
     MR_OPTION_END,
 };
 static const struct mr_option_table pfs_table = {"pfs", "The parallel file system.", pfs_rows, sizeof(struct raw_system)};
-static const struct mr_yaml_nested pfs_nested[] = {{"bandwidth", read_bandwidth}, {NULL, NULL}};
+static const struct mr_yaml_nested pfs_nested[] = {{"bandwidth", read_bandwidth}, {"write", read_pfs_write}, {NULL, NULL}};
 
 static int read_pfs(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
 {
@@ -136,7 +142,7 @@ static void convert(const struct raw_system *raw, struct mr_system *out)
     *out = (struct mr_system){.compute_mbps = (double)raw->compute / MB, .preprocess_mbps = (double)raw->preprocess / MB,
                               .network_mbps = (double)raw->network / MB, .pfs_link_mbps = (double)raw->link / MB, .pfs_stream_mbps = (double)raw->stream / MB,
                               .pfs_latency_s = (double)raw->latency_ns / 1e9, .pfs_metadata_per_s = raw->metadata_rate,
-                              .pfs_mbps = raw->pfs, .n_classes = raw->n_classes};
+                              .pfs_mbps = raw->pfs, .pfs_write_mbps = raw->pfs_write, .n_classes = raw->n_classes};
     snprintf(out->name, sizeof out->name, "%s", raw->name);
     snprintf(out->source, sizeof out->source, "%s", raw->source);
     for (unsigned j = 0; j < raw->n_classes; j++) {

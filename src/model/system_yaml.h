@@ -5,7 +5,7 @@
  *     compute: 64MB              # per second; may be left out where the scenario gives seconds per step
  *     preprocess: 200MB
  *     network: 24000MB           # between nodes
- *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, stream: 0, latency: 0s, metadata_rate: 0}
+ *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, write: {1: 400MB}, stream: 0, latency: 0s, metadata_rate: 0}
  *     classes:                   # the first is the staging buffer
  *       - {name: staging, capacity: 5GiB, threads: 8, read: {8: 111GB}}
  *       - {name: ram, capacity: 25GiB, threads: 4, read: {4: 85GB}, write: {4: 60GB}}

@@ -31,6 +31,7 @@ struct mr_scenario {
     double size_mean_mb, size_stdev_mb; /* normal, truncated at 0 */
     uint64_t seed;
     enum mr_order_mode order_mode;
+    double step_s;           /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
 };
 
 struct mr_sim_result {
@@ -75,6 +76,8 @@ double mr_sim_exact_bytes(const struct mr_scenario *s);
 double mr_sim_expected_bytes(const struct mr_scenario *s);
 void mr_sim_workload_done(struct mr_sim_workload *w);
 
+/* Compute time of one node's step of `mb`. */
+double mr_sim_compute_s(const struct mr_scenario *s, double mb);
 int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err);
 int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop, struct mr_sim_result *out,
                   struct mr_error *err);

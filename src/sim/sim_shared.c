@@ -546,7 +546,7 @@ static void consume(struct shared *x, uint32_t node)
             mr_sim_trace_span(x->w->trace, MR_SPAN_WAIT, node, MR_SIM_LANE_TRAIN, n->t, at);
             n->busy_since = n->t = at;
         }
-        n->t += mb / x->s->system.compute_mbps;
+        n->t += x->s->step_s > 0 ? x->s->step_s / (double)x->items_per_step : mb / x->s->system.compute_mbps;
         n->step_mb += mb;
         x->out->consumed_mb += mb;
         n->consumed++;
@@ -637,7 +637,7 @@ static void trace_step(struct shared *x)
     uint32_t epoch = (uint32_t)((x->step - 1) / x->w->steps_per_epoch);
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         const struct sim_node *n = &x->nodes[i];
-        compute_s = fmax(compute_s, n->step_mb / x->s->system.compute_mbps);
+        compute_s = fmax(compute_s, mr_sim_compute_s(x->s, n->step_mb));
         if (n->t < x->now)
             mr_sim_trace_span(x->w->trace, MR_SPAN_BARRIER, i, MR_SIM_LANE_TRAIN, n->t, x->now);
     }
@@ -877,7 +877,7 @@ static int trace_perfect(struct mr_sim_workload *w, struct mr_error *err)
                     double mb = 0;
                     for (uint64_t k = 0; k < w->per_node; k++)
                         mb += w->size_mb[ids[k]];
-                    end[0] = now + mb / s->system.compute_mbps;
+                    end[0] = now + mr_sim_compute_s(s, mb);
                     end[1] = fmax(end[1], end[0]);
                     if (pass == 0)
                         mr_sim_trace_span(w->trace, MR_SPAN_COMPUTE, i, MR_SIM_LANE_TRAIN, now, end[0]);

@@ -101,6 +101,11 @@ void mr_sim_workload_done(struct mr_sim_workload *w)
     *w = (struct mr_sim_workload){0};
 }
 
+double mr_sim_compute_s(const struct mr_scenario *s, double mb)
+{
+    return s->step_s > 0 ? s->step_s : mb / s->system.compute_mbps;
+}
+
 /* The fastest the PFS can deliver to at most N clients. */
 static double pfs_peak_mbps(const struct mr_scenario *s)
 {
@@ -124,7 +129,7 @@ static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bound
             slowest = fmax(slowest, mb);
             sum += mb;
         }
-        compute += slowest / s->system.compute_mbps;
+        compute += mr_sim_compute_s(s, slowest);
         distinct_mb += step < w->steps_per_epoch ? sum : 0;
         consumed_mb += sum;
         lead = fmax(lead, distinct_mb / peak - compute);
@@ -160,7 +165,7 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
                         distinct_mb += w->size_mb[ids[k]];
                     }
                 }
-                slowest = fmax(slowest, mb / s->system.compute_mbps);
+                slowest = fmax(slowest, mr_sim_compute_s(s, mb));
                 consumed_mb += mb;
             }
             compute += slowest;

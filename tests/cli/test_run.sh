@@ -96,5 +96,41 @@ grep -q "was generated in 'g': 24 training samples" out || fail "generate only: 
 rc=0; run storage.storage_type=s3 || rc=$?; [ $rc = 2 ] && grep -q "only local_fs" err || fail "s3: $rc"
 rc=0; run workflow.train=false || rc=$?; [ $rc = 2 ] || fail "nothing to do: $rc"
 rc=0; run --threads 2 reader.batch_size=100 || rc=$?; [ $rc = 2 ] || fail "no full batch: $rc"
-rc=0; out=/proc/none run || rc=$?; [ $rc = 5 ] && grep -q "cannot" err && want "d['complete']" || fail "unwritable results: $rc $(cat err)"
+# a results folder that cannot be made is noticed before anything is done, generating included; a run that fails leaves none behind
+rc=0; out=/proc/none run --data never --generate || rc=$?
+[ $rc = 5 ] && grep -q "cannot" err && grep -q "hint: choose another folder with --out" err && [ ! -e never ] || fail "unwritable results: $rc $(cat err)"
+rc=0; out=$tmp/no/result run --data nowhere || rc=$?
+[ $rc = 5 ] && [ ! -e no/result ] || fail "an empty results folder stays: $rc"
+# two runs of one second do not share a folder
+("$MILLRACE" -q run w.yaml train.epochs=1 >a & "$MILLRACE" -q run w.yaml train.epochs=1 >b & wait)
+[ "$(grep -h results a b | sort -u | wc -l)" = 2 ] || fail "one folder for two runs: $(cat a b)"
+# series and checkpoints of an earlier run in the same folder do not pass for this one's
+run --ranks 3 workflow.checkpoint=true --checkpoint-folder "$tmp/c5"; run
+[ "$(cd o && echo rank-*.csv check*)" = "rank-0.steps.csv check*" ] || fail "stale results: $(ls o)"
+# notes on a workload are told once, also when it is generated
+"$MILLRACE" run w.yaml --data g3 --generate --out o >out 2>err || fail "$(cat err)"
+[ "$(grep -c 'sample_shuffle shuffles' err)" = 1 ] || fail "notes: $(cat err)"
+# the evaluation set is made warm, too, and what is cold of it counts
+run workflow.evaluation=true --cache warm; want "t['cold_fraction'] == 0"
+python3 - <<'PY'
+import glob, os
+for f in glob.glob("d/valid/*.npz"): # dropped behind the run's back
+    fd = os.open(f, os.O_RDONLY); os.fsync(fd); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED); os.close(fd)
+PY
+run --cache asis; want "t['cold_fraction'] == 0" # the evaluation set is not read
+run workflow.evaluation=true --cache asis --max-time 1ns; want "t['cold_fraction'] == 0 or 0.1 < t['cold_fraction'] < 0.2" # in memory, or a seventh
+run workflow.evaluation=true --cache warm --cache-each-epoch; want "t['cold_fraction'] == 0"
+# an epoch that total_training_steps cuts short is followed by its evaluation and checkpoint, and the plan says so
+run workflow.evaluation=true workflow.checkpoint=true train.total_training_steps=9 model.model_size_bytes=3000 --checkpoint-folder "$tmp/c6"
+want "m['steps'] == 9 and m['checkpoint']['saves'] == 2 and len(d['metric']['eval_au_percentage']) == 2"
+grep -c ,eval, o/rank-0.steps.csv | grep -qx 4 || fail "evaluation of a short epoch"
+"$MILLRACE" -q run w.yaml --dry-run --json workflow.evaluation=true workflow.checkpoint=true train.total_training_steps=9 >s.json
+python3 -c "import json; p=json.load(open('s.json'))['plan']; assert p['evaluations'] == 2 and p['checkpoint']['checkpoints_written'] == 2, p" || fail "plan of a short epoch"
+# warm-up steps are not in AU
+run output.metric.exclude_start_steps=4 output.metric.exclude_end_steps=2; want "m['au_steps_counted'] == 6 and m['steps'] == 12"
+# options that would do nothing are refused
+for idle in "--system hdd" "--cache-each-epoch" "--checkpoint-every 1s" "--keep-last 2"; do
+    # shellcheck disable=SC2086
+    rc=0; run $idle || rc=$?; [ $rc = 2 ] && grep -q "without which it has no effect" err || fail "$idle: $rc"
+done
 echo "run: ok"

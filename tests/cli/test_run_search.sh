@@ -25,6 +25,20 @@ for p in d["points"]:
 P
 "$MILLRACE" -q run w.yaml --sweep ranks=1,2 --ranks 3 --out o >out 2>err || fail "sweep over an option: $(cat err)"
 [ "$(grep -cE '^[12] ' out)" = 2 ] || fail "table: $(cat out)"
+# several keys: every combination; a list is one value; asked for by a variable it is done once, too
+"$MILLRACE" -q run w.yaml --sweep ranks=1,2 --sweep reader.batch_size=2,4 train.epochs=1 --out o2 --json >s.json 2>err || fail "two keys: $(cat err)"
+python3 - <<'P' || fail "two keys: $(cat s.json)"
+import json
+d = json.load(open("s.json"))
+assert d["key"] == "ranks reader.batch_size" and [p["value"] for p in d["points"]] == ["1 2", "1 4", "2 2", "2 4"], d
+for p in d["points"]:
+    m = json.load(open(p["results_folder"] + "/summary.json"))
+    assert [m["millrace"]["ranks"], m["config"]["reader.batch_size"]["value"]] == [int(x) for x in p["value"].split()]
+P
+"$MILLRACE" -q run w.yaml --sweep 'train.computation_time={type: normal, mean: 0.001, stdev: 0.0001},0.001' train.epochs=1 --out o3 --json >s.json 2>err || fail "$(cat err)"
+python3 -c 'import json; d = json.load(open("s.json")); assert [p["value"] for p in d["points"]] == ["{type: normal, mean: 0.001, stdev: 0.0001}", "0.001"], d' || fail "values with commas"
+MILLRACE_RUN_SWEEP=reader.batch_size=2,8 timeout 60 "$MILLRACE" -q run w.yaml train.epochs=1 --out o4 >out 2>err || fail "sweep by a variable: $(cat err)"
+[ "$(grep -cE '^[28] ' out)" = 2 ] || fail "sweep by a variable: $(cat out)"
 rc=0; "$MILLRACE" -q run w.yaml --sweep nonsense --out o >out 2>err || rc=$?
 [ $rc = 2 ] || fail "bad sweep: $rc"
 rc=0; "$MILLRACE" -q run w.yaml --sweep reader.batch_size=0 --out o >out 2>err || rc=$?
@@ -52,9 +66,29 @@ python3 - <<'P' || fail "virtual checkpoints: $(cat out)"
 import json
 d = json.load(open("out")); c = d["checkpoint"]
 assert c["saves"] == 2 and c["bytes"] == 600e6 and c["writers"] == 1
-assert abs(c["duration_s"] - 600 / 70.9) < 0.01 and abs(d["duration_s"] - d["training_s"] - 2 * c["duration_s"]) < 1e-6
+assert abs(c["save_s"] - 600 / 70.9) < 0.01 and abs(d["duration_s"] - d["training_s"] - 2 * c["save_s"]) < 1e-6
 assert 0.14 < c["total_s"] / d["duration_s"] < 0.16 and d["read_bytes"] < 1e3
 P
 "$MILLRACE" -q run llama3_8b --virtual --system theta-lustre --json >out 2>err || fail "checkpoints only: $(cat err)"
-python3 -c 'import json; d = json.load(open("out")); c = d["checkpoint"]; assert c["writers"] == 8 and abs(d["duration_s"] - 20 * c["duration_s"] - 90) < 1e-6 * d["duration_s"], d' || fail "checkpoints only: $(cat out)"
+python3 -c 'import json; d = json.load(open("out")); c = d["checkpoint"]; assert c["writers"] == 8 and abs(d["duration_s"] - 10 * (c["save_s"] + c["load_s"]) - 95) < 1e-6 * d["duration_s"], d' || fail "checkpoints only: $(cat out)"
+# evaluation, a training cut short, reading everything first, and writing slower than reading
+cat >slow.yaml <<'Y'
+name: slow
+pfs: {link: 100MB, bandwidth: {1: 100MB}, write: {1: 25MB}}
+classes: [{name: staging, capacity: 1GB, threads: 2, read: {1: 10GB}}]
+Y
+p() { "$MILLRACE" -q run w.yaml --virtual --json "$@" >out 2>err || fail "virtual $*: $(cat err)"; }
+said() { python3 -c "import json; d = json.load(open('out')); c = d['checkpoint']; e = d['evaluation']; assert $1, d" || fail "virtual: $1"; }
+p --system slow.yaml; said "abs(d['training_s'] - 96 * 0.02) < 0.05 and abs(d['au'] - 1) < 0.02 and e['evaluations'] == 0"
+p --system slow.yaml train.total_training_steps=60; said "abs(d['training_s'] - 60 * 0.02) < 0.05 and abs(d['samples_per_s'] - 100) < 4"
+p --system slow.yaml workflow.evaluation=true dataset.num_files_eval=40 reader.batch_size_eval=4 evaluation.eval_time=0.1
+said "e['evaluations'] == 2 and e['steps'] == 10 and abs(e['once_s'] - 1) < 0.1 and abs(d['duration_s'] - d['training_s'] - 2 * e['once_s']) < 1e-9"
+p --system slow.yaml reader.read_type=memory --ranks 2
+said "abs(d['preload_s'] - 2 * 9.6 / 100) < 1e-6 and abs(d['au'] - 1) < 1e-6 and d['read_bytes'] == 2 * 9.6e6"
+p --system slow.yaml workflow.train=false workflow.checkpoint=true checkpoint.num_checkpoints_write=1 checkpoint.num_checkpoints_read=1 \
+    checkpoint.time_between_checkpoints=0 model.model_size_bytes=50MB
+python3 -c "import json; d = json.load(open('out')); c = d['checkpoint']; assert abs(c['save_s'] - 2) < 1e-6 and abs(c['load_s'] - 0.5) < 1e-6 and abs(d['duration_s'] - 2.5) < 1e-6, d" || fail "writing rate"
+# samples of very different sizes do not change how long a step computes
+p --system lassen dataset.record_length_bytes_stdev=40000 --ranks 8 dataset.num_files_train=960 train.epochs=1
+said "abs(d['compute_only_s'] - 60 * 0.02) < 1e-6"
 echo "run, search: ok"

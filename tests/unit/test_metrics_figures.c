@@ -27,6 +27,7 @@ static struct mr_step make(uint64_t start_ms, unsigned load, unsigned compute, u
                             .block = 1};
 }
 
+static const struct mr_metrics_params usual = {.seed = 1, .exclude_start = 1};
 static struct mr_metrics metrics;
 static struct mr_dlio_metrics dlio;
 
@@ -37,7 +38,7 @@ static void utilisation_leaves_the_first_step_out(void **state)
     for (uint32_t i = 0; i < 3; i++)
         s[i].step = i;
     struct mr_rank_series r = {.steps = s, .n = 3};
-    mr_metrics_compute(&r, 1, 1, &metrics);
+    mr_metrics_compute(&r, 1, &usual, &metrics);
     assert_float_equal(metrics.au, 20.0 / (20 + 15), 1e-12);
     assert_int_equal(metrics.au_steps, 2);
     assert_true(isnan(metrics.au_warm));
@@ -53,13 +54,46 @@ static void utilisation_leaves_the_first_step_out(void **state)
     assert_float_equal(metrics.supply_bytes_per_s, 900 / 0.096, 1e-6);
 }
 
+static void utilisation_leaves_out_as_many_steps_as_asked(void **state)
+{
+    (void)state;
+    struct mr_step s[4] = {make(0, 50, 10, 0), make(61, 9, 10, 0), make(81, 4, 10, 0), make(96, 19, 10, 0)};
+    const struct {
+        uint64_t start, end, steps;
+        double au;
+    } cases[] = {{0, 0, 4, 40.0 / (61 + 20 + 15 + 30)}, {2, 0, 2, 20.0 / 45}, {1, 1, 2, 20.0 / 35}, {3, 3, 0, NAN}, {9, 9, 0, NAN}};
+    struct mr_rank_series r = {.steps = s, .n = 4};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mr_metrics_params p = {.seed = 1, .exclude_start = cases[i].start, .exclude_end = cases[i].end};
+        mr_metrics_compute(&r, 1, &p, &metrics);
+        assert_int_equal(metrics.au_steps, cases[i].steps);
+        assert_true(isnan(cases[i].au) ? isnan(metrics.au) : fabs(metrics.au - cases[i].au) < 1e-12);
+        assert_true(isnan(cases[i].au) || (metrics.au_low <= metrics.au && metrics.au <= metrics.au_high));
+    }
+}
+
+/* compute[start : end + 1], proc[: start] and proc[end + 1 :] as Python cuts lists. */
+static void dlio_cuts_lists_as_python_does_when_more_is_left_out_than_there_is(void **state)
+{
+    (void)state;
+    struct mr_step s[3] = {make(0, 50, 10, 0), make(61, 9, 10, 0), make(81, 4, 10, 0)};
+    struct mr_rank_series r = {.steps = s, .n = 3};
+    struct mr_dlio_params p = {.batch_size = 2, .steps_per_epoch = 3, .exclude_start = 0, .exclude_end = 4};
+    mr_dlio_compute(&r, 1, &p, &dlio); /* end + 1 = -1: the last step is left out, no more */
+    assert_float_equal(dlio.train_au_mean, 100 * 0.020 / (0.096 - 0.014), 1e-9);
+    p.exclude_start = 2;
+    mr_dlio_compute(&r, 1, &p, &dlio);
+    assert_float_equal(dlio.train_au_mean, 0, 1e-12);
+    assert_float_equal(dlio.train_throughput_mean, 1 / (0.096 - 0.060 - 0.019 - 0.014) * 2, 1e-9);
+}
+
 static void time_split_adds_up_and_takes_the_mean_over_ranks(void **state)
 {
     (void)state;
     struct mr_step a[2] = {make(0, 4, 10, 5), make(20, 4, 10, 5)}, b[2] = {make(0, 9, 10, 0), make(20, 9, 10, 0)};
     a[1].checkpoint_ns = b[1].checkpoint_ns = 10 * MS;
     struct mr_rank_series r[2] = {{.rank = 0, .steps = a, .n = 2}, {.rank = 1, .steps = b, .n = 2}};
-    mr_metrics_compute(r, 2, 1, &metrics);
+    mr_metrics_compute(r, 2, &usual, &metrics);
     const struct mr_split *s = &metrics.split;
     assert_float_equal(s->compute + s->data + s->checkpoint + s->barrier + s->copy + s->other, 1, 1e-12);
     assert_float_equal(s->compute, 0.4, 1e-12);
@@ -82,7 +116,7 @@ static void checkpoints_take_the_slowest_rank(void **state)
                                        {.duration_ns = 100 * MS, .bytes = 500, .is_load = true}};
     struct mr_rank_series r[2] = {{.checkpoints = a, .n_checkpoints = 2},
                                   {.rank = 1, .checkpoints = b, .n_checkpoints = 2}};
-    mr_metrics_compute(r, 2, 1, &metrics);
+    mr_metrics_compute(r, 2, &usual, &metrics);
     assert_int_equal(metrics.saves, 1);
     assert_int_equal(metrics.loads, 1);
     assert_float_equal(metrics.save_s.max, 0.2, 1e-12);
@@ -130,7 +164,7 @@ static void an_empty_series_has_no_figures_and_does_not_crash(void **state)
     (void)state;
     struct mr_rank_series r[2] = {{.rank = 0}, {.rank = 1}};
     struct mr_dlio_params p = {.batch_size = 1, .batch_size_eval = 1};
-    mr_metrics_compute(r, 2, 1, &metrics);
+    mr_metrics_compute(r, 2, &usual, &metrics);
     mr_dlio_compute(r, 2, &p, &dlio);
     assert_int_equal(metrics.steps, 0);
     assert_true(isnan(metrics.au) && isnan(metrics.headroom));
@@ -141,6 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utilisation_leaves_the_first_step_out),
+        cmocka_unit_test(utilisation_leaves_out_as_many_steps_as_asked),
+        cmocka_unit_test(dlio_cuts_lists_as_python_does_when_more_is_left_out_than_there_is),
         cmocka_unit_test(time_split_adds_up_and_takes_the_mean_over_ranks),
         cmocka_unit_test(checkpoints_take_the_slowest_rank),
         cmocka_unit_test(dlio_counts_two_steps_less_and_trims_the_first),
