@@ -10,6 +10,14 @@
  * What is in the files: tensors as (name, bytes) with content from a generator, written piece by piece through a bounded
  * buffer: a 100 GiB checkpoint needs no 100 GiB of memory.
  *
+ * With a burst buffer a save writes to a fast folder only; a thread of rank 0 then copies the checkpoint to where it stays and
+ * frees the buffer (the drain). The same rules hold on both sides, so at every moment one of them has the complete checkpoint,
+ * and the final folder never a torn one. What a killed run left in the buffer is drained by the next one. A buffer that is full
+ * or fails is told and written around; a failed drain leaves the checkpoint in the buffer and is the result of
+ * mr_checkpoint_drain. All ranks must see the buffer.
+ *
+ *   save ──> BUFFER/NAME-HASH/step-N ──drain──> FOLDER/step-N.tmp ──rename──> FOLDER/step-N, then the buffer's copy is removed
+ *
  * One job at a time may save into a folder. Stores that belong to one process (memory, null) hold a checkpoint per rank.
  *
  * Errors: all ranks return the same code. MR_E_USAGE (a bad or doubled file name, a bad parameter), MR_E_INCOMPLETE (no complete
@@ -52,28 +60,53 @@ struct mr_checkpoint_params {
     int (*agree)(void *user, int code, struct mr_error *err);
     /* Asked before every piece; true ends the save or load with MR_E_INTERRUPTED. NULL = never. Any thread may ask. */
     bool (*stopped)(void *user);
-    void *user; /* for both */
+    /* The burst buffer. NULL or "" = none. Checkpoints lie in a folder of their own below it, named after `folder`. */
+    const char *burst_folder;
+    const char *burst_store; /* storage stack; NULL = posix */
+    uint64_t burst_bytes;    /* at most so much waits there, further saves wait; 0 = what its file system has free */
+    /* Replaces *value by its sum over the ranks; needed with a burst buffer and more than one rank. */
+    int (*sum)(void *user, uint64_t *value, struct mr_error *err);
+    void *user; /* for all of them; `stopped` is also asked by the drain */
 };
 
 struct mr_checkpoint_result {
     uint64_t bytes, files;      /* of this rank */
     uint64_t duration_ns;       /* start to complete, this rank, agreement included */
     uint64_t write_ns, fsync_ns, read_ns; /* inside the store, summed over the threads of this rank */
+    uint64_t wait_ns;           /* burst buffer: of the duration, waiting for the drain */
+    bool buffered;              /* in the burst buffer; false after a save that had to go around it */
     char path[1024];
+};
+
+/* A finished drain; monotonic times. code 0, or why it failed. */
+struct mr_checkpoint_drained {
+    uint64_t step, bytes, files, queued_ns, start_ns, end_ns;
+    int code;
 };
 
 struct mr_checkpointer;
 
 int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err);
+/* A drain under way is cut short: the next run finishes it. */
 void mr_checkpointer_close(struct mr_checkpointer *c);
 /* Collective. `step` names the checkpoint. A rank may have no files. */
 int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                        struct mr_checkpoint_result *out, struct mr_error *err);
 /* Collective. Reads this rank's share of the newest complete checkpoint (step = UINT64_MAX) or of a given one, verifying every
  * byte against the stored checksums; `shift` reads the share of rank (rank + shift) mod world instead. A job of another size
- * than the one that saved reads everything too: rank r takes the shares of the ranks that are r modulo its world. */
+ * than the one that saved reads everything too: rank r takes the shares of the ranks that are r modulo its world.
+ * Waits for the drain first; a checkpoint that could not be drained is read from the burst buffer. */
 int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
                        struct mr_error *err);
+/* Burst buffer. Starts to drain what an earlier run left, and says how many checkpoints those are; save, load and drain do it
+ * if nobody did. Only the leading rank finds any. 0 without a burst buffer. A buffer that cannot be read is told and counts
+ * as empty. */
+unsigned mr_checkpoint_recover(struct mr_checkpointer *c);
+/* Collective. Waits until the burst buffer is drained. The first failure of a drain (since the checkpointer was opened),
+ * MR_E_INTERRUPTED. *left (may be NULL) is set in any case: checkpoints still in the buffer, on the leading rank. */
+int mr_checkpoint_drain(struct mr_checkpointer *c, uint64_t *left, struct mr_error *err);
+/* Finished drains from number `first` on, in order; how many were written to `out`. */
+uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out, uint64_t cap);
 /* Newest complete checkpoint, by step; MR_E_INCOMPLETE with the reason if there is none. */
 int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err);
 

@@ -1,21 +1,18 @@
-/* The synchronous checkpoint engine: see <millrace/checkpoint.h> for the contract and README.md for the invariants C1
- * to C6 that the comments refer to.
+/* Checkpointers: see <millrace/checkpoint.h> for the contract and README.md for the invariants that the comments refer to.
  *
  *   begin (leader)   clear what a killed save left, make step-N.tmp
  *   write (all)      files through one buffer per thread; a part list per rank
  *   publish (leader) join the lists, make all durable, rename, retire older ones
  *
  * Between the phases the ranks agree. The leader is rank 0, and every rank where the store is private to its process
- * (memory, null): there each rank keeps a checkpoint of its own. */
+ * (memory, null): there each rank keeps a checkpoint of its own. With a burst buffer the phases are done there, and the
+ * leader's drain (checkpoint_drain.h) does the rest. */
 #include <millrace/checkpoint.h>
 
 #include "base/clock.h"
 #include "base/common.h"
-#include "base/content.h"
-#include "base/workers.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_list.h"
-#include "store/store.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint_drain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,30 +20,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
-#define LIST_MAX_BYTES (64 * MR_MIB)
 #define BUFFER_DEFAULT (4 * MR_MIB)
 #define BUFFER_MAX MR_GIB
 #define THREADS_MAX 1024
-#define HASH_BLOCK (4 * MR_CONTENT_BLOCK)
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define BURST_NAME_MAX 64 /* of the folder below the burst buffer */
 
 struct mr_checkpointer {
     struct mr_checkpoint_params p;
-    char *folder;
-    struct mr_store *store;
-    bool shared; /* all ranks see one store */
-    bool lead;
-};
-
-/* One save or load in progress, shared by its threads: each entry has one writer, the counters are atomic. */
-struct job {
-    struct mr_checkpointer *c;
-    const char *dir;
-    struct mr_checkpoint_list list; /* this rank's share */
-    uint8_t **buffers;              /* per thread */
-    _Atomic uint64_t io_ns, fsync_ns;
+    struct mr_checkpoint_place final, buffer; /* buffer.store is NULL without one */
+    struct mr_checkpoint_drainer *drainer;    /* leader, with a buffer */
+    bool recovered;
 };
 
 static int check_params(const struct mr_checkpoint_params *p, struct mr_error *err)
@@ -56,6 +42,11 @@ static int check_params(const struct mr_checkpoint_params *p, struct mr_error *e
     if (strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
         return mr_error_plain(err, MR_E_USAGE, "the checkpoint folder's path has %zu bytes, more than %d",
                               strlen(p->folder), MR_CHECKPOINT_FOLDER_MAX);
+    if (p->burst_folder && strlen(p->burst_folder) > MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "the burst buffer's path has %zu bytes, more than %d",
+                              strlen(p->burst_folder), MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX);
+    if (p->world > 1 && p->burst_folder && *p->burst_folder && !p->sum)
+        return mr_error_plain(err, MR_E_USAGE, "a burst buffer of %u ranks needs a way to sum", p->world);
     if (p->world > 1 && !p->agree)
         return mr_error_plain(err, MR_E_USAGE, "a checkpointer of %u ranks needs a way to agree", p->world);
     if (p->threads > THREADS_MAX || p->buffer_bytes > BUFFER_MAX)
@@ -64,6 +55,53 @@ static int check_params(const struct mr_checkpoint_params *p, struct mr_error *e
                               " bytes of buffer, not %u and %" PRIu64,
                               THREADS_MAX, BUFFER_MAX, p->threads, p->buffer_bytes);
     return 0;
+}
+
+/* ---- opening and closing ---- */
+
+/* Absolute, without "//", "/./" and a slash at the end: the same folder under one name. */
+static void plain_path(const char *folder, char out[MR_CHECKPOINT_PATH])
+{
+    char cwd[MR_CHECKPOINT_PATH], full[2 * MR_CHECKPOINT_PATH];
+    size_t n = 0;
+    bool absolute = *folder == '/' || !getcwd(cwd, sizeof cwd);
+    snprintf(full, sizeof full, "%s%s%s", absolute ? "" : cwd, absolute ? "" : "/", folder);
+    for (const char *at = full; *at && n < MR_CHECKPOINT_PATH - 1;) {
+        if (at[0] == '/' && (at[1] == '/' || at[1] == '\0')) {
+            at++;
+        } else if (at[0] == '/' && at[1] == '.' && (at[2] == '/' || at[2] == '\0')) {
+            at += 2;
+        } else {
+            out[n++] = *at++;
+        }
+    }
+    out[n] = '\0';
+}
+
+/* BUFFER/NAME-HASH: checkpoints of other folders may wait in the same buffer and must not be drained to this one. */
+static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPOINT_PATH])
+{
+    char path[MR_CHECKPOINT_PATH];
+    plain_path(p->folder, path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX, p->burst_folder,
+             *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
+}
+
+static int open_burst(struct mr_checkpointer *c, const struct mr_checkpoint_params *p, struct mr_error *err)
+{
+    char folder[MR_CHECKPOINT_PATH];
+    burst_path(p, folder);
+    int rc = mr_checkpoint_place_open(folder, p->burst_store, p->rank, &c->buffer, err);
+    if (rc)
+        return mr_error_context(err, "the burst buffer"), rc;
+    c->buffer.fsync = p->fsync;
+    if (!(mr_store_caps(c->buffer.store) & MR_STORE_CAP_CONTENT))
+        return mr_error_plain(err, MR_E_CONFIG, "a burst buffer on a store that keeps no content cannot be drained");
+    if (p->world > 1 && c->buffer.shared != c->final.shared)
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "the burst buffer and the checkpoint folder must both be seen by all %u ranks", p->world);
+    return c->final.lead ? mr_checkpoint_drainer_create(&c->p, &c->buffer, &c->final, p->burst_bytes, &c->drainer, err) : 0;
 }
 
 int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
@@ -75,18 +113,18 @@ int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpo
     if (!c)
         return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     c->p = *p;
-    c->p.folder = c->p.store = NULL; /* the caller's */
+    c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = NULL; /* the caller's */
     c->p.threads = p->threads ? p->threads : 1;
     c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
-    c->folder = strdup(p->folder);
-    rc = c->folder ? mr_store_open(p->store && *p->store ? p->store : "posix", &c->store, err)
-                   : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, &c->final, err);
+    c->final.fsync = p->fsync;
+    c->final.keep_last = p->keep_last;
+    if (!rc && p->burst_folder && *p->burst_folder)
+        rc = open_burst(c, p, err);
     if (rc) {
         mr_checkpointer_close(c);
         return rc;
     }
-    c->shared = mr_store_caps(c->store) & MR_STORE_CAP_PERSISTENT;
-    c->lead = p->rank == 0 || !c->shared;
     *out = c;
     return 0;
 }
@@ -95,8 +133,9 @@ void mr_checkpointer_close(struct mr_checkpointer *c)
 {
     if (!c)
         return;
-    mr_store_close(c->store);
-    free(c->folder);
+    mr_checkpoint_drainer_free(c->drainer);
+    mr_checkpoint_place_close(&c->buffer);
+    mr_checkpoint_place_close(&c->final);
     free(c);
 }
 
@@ -105,322 +144,10 @@ static int agree(struct mr_checkpointer *c, int code, struct mr_error *err)
     return c->p.agree ? c->p.agree(c->p.user, code, err) : code;
 }
 
-static int check_stop(const struct job *j, struct mr_error *err)
-{
-    return j->c->p.stopped && j->c->p.stopped(j->c->p.user)
-               ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint '%s'", j->dir)
-               : 0;
-}
-
-/* ---- files ---- */
-
-/* Content depends on (seed, step, name) only, so that any reader could recompute it. */
-static uint64_t content_key(const struct job *j, const struct mr_checkpoint_entry *e)
-{
-    return XXH3_64bits_withSeed(e->name, strlen(e->name), j->list.step);
-}
-
-/* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
- * buffer holds from the start (run_job) and nobody else writes to. */
-static void make_piece(const struct job *j, uint64_t key, uint64_t at, uint8_t *buf, size_t len, XXH3_state_t *hash)
-{
-    const struct mr_content content = {.seed = j->c->p.seed};
-    for (size_t done = 0; done < len;) {
-        size_t n = MR_MIN((size_t)HASH_BLOCK, len - done);
-        if (j->c->p.random_content)
-            mr_content_fill(&content, key, at + done, buf + done, n);
-        XXH3_64bits_update(hash, buf + done, n);
-        done += n;
-    }
-}
-
-static int write_pieces(struct job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
-                        XXH3_state_t *hash, struct mr_error *err)
-{
-    const struct mr_checkpoint_params *p = &j->c->p;
-    uint64_t key = content_key(j, e);
-    for (uint64_t at = 0; at < e->bytes;) {
-        size_t n = (size_t)MR_MIN(p->buffer_bytes, e->bytes - at);
-        int rc = check_stop(j, err);
-        if (rc)
-            return rc;
-        make_piece(j, key, at, buf, n, hash);
-        uint64_t start = mr_now_ns();
-        rc = mr_object_write(o, buf, n, at, err);
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
-        if (rc < 0)
-            return rc;
-        at += n;
-    }
-    e->hash = XXH3_64bits_digest(hash);
-    return 0;
-}
-
-static int sync_file(struct job *j, struct mr_object *o, struct mr_error *err)
-{
-    if (!j->c->p.fsync)
-        return 0;
-    uint64_t start = mr_now_ns();
-    int rc = o->store->ops->fsync(o, err);
-    atomic_fetch_add(&j->fsync_ns, mr_now_ns() - start);
-    return rc;
-}
-
-static int save_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
-{
-    struct job *j = ctx->user;
-    struct mr_checkpoint_entry *e = &j->list.items[index];
-    struct mr_object *o = NULL;
-    char path[FILE_PATH];
-    snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
-    XXH3_state_t *hash = XXH3_createState();
-    if (!hash)
-        return mr_error_set(err, -ENOMEM, "cannot checksum '%s'", path);
-    XXH3_64bits_reset(hash);
-    /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
-    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (j->c->p.direct ? MR_OBJ_DIRECT : 0);
-    int rc = mr_object_open(j->c->store, path, flags, &o, err);
-    if (rc == -EEXIST)
-        rc = mr_error_plain(err, MR_E_USAGE, "two ranks write a checkpoint file named '%s'", e->name);
-    if (!rc)
-        rc = o->store->ops->allocate(o, e->bytes, err);
-    if (!rc)
-        rc = write_pieces(j, e, j->buffers[ctx->thread], o, hash, err);
-    if (!rc)
-        rc = sync_file(j, o, err);
-    int closed = mr_object_close(o, rc ? NULL : err);
-    XXH3_freeState(hash);
-    return rc ? rc : closed;
-}
-
-static int read_pieces(struct job *j, const struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
-                       XXH3_state_t *hash, struct mr_error *err)
-{
-    uint64_t size;
-    int rc = mr_object_size(o, &size, err);
-    if (!rc && size != e->bytes)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64,
-                            o->path, size, e->bytes);
-    for (uint64_t at = 0; !rc && at < e->bytes;) {
-        size_t n = (size_t)MR_MIN(j->c->p.buffer_bytes, e->bytes - at);
-        rc = check_stop(j, err);
-        if (rc)
-            break;
-        uint64_t start = mr_now_ns();
-        rc = mr_object_read(o, buf, n, at, err);
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
-        if (!rc)
-            XXH3_64bits_update(hash, buf, n);
-        at += n;
-    }
-    uint64_t have = XXH3_64bits_digest(hash);
-    if (!rc && have != e->hash)
-        rc =
-            mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64,
-                           o->path, e->hash, have);
-    if (rc == MR_E_CORRUPT)
-        mr_error_hint(err, "load an older checkpoint");
-    return rc;
-}
-
-static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
-{
-    struct job *j = ctx->user;
-    const struct mr_checkpoint_entry *e = &j->list.items[index];
-    struct mr_object *o;
-    char path[FILE_PATH];
-    snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
-    int rc = mr_object_open(j->c->store, path, MR_OBJ_READ | (j->c->p.direct ? MR_OBJ_DIRECT : 0), &o, err);
-    if (rc == -ENOENT) {
-        mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it with %" PRIu64 " bytes",
-                       path, e->bytes);
-        mr_error_hint(err, "load an older checkpoint");
-        return MR_E_CORRUPT;
-    }
-    if (rc)
-        return rc;
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash) {
-        XXH3_64bits_reset(hash);
-        rc = read_pieces(j, e, j->buffers[ctx->thread], o, hash, err);
-    } else {
-        rc = mr_error_set(err, -ENOMEM, "cannot checksum '%s'", path);
-    }
-    XXH3_freeState(hash);
-    mr_object_close(o, NULL); /* opened for reading only */
-    return rc;
-}
-
-/* Runs fn over the share with a buffer per thread (C3). */
-static int run_job(struct job *j, mr_work_fn *fn, struct mr_error *err)
-{
-    if (j->list.n == 0)
-        return 0;
-    unsigned threads = (unsigned)MR_MIN((uint64_t)j->c->p.threads, j->list.n);
-    j->buffers = calloc(threads, sizeof(*j->buffers));
-    int rc = j->buffers ? 0 : -ENOMEM;
-    for (unsigned i = 0; i < threads && !rc; i++)
-        if ((j->buffers[i] = aligned_alloc(4096, j->c->p.buffer_bytes)))
-            memset(j->buffers[i], 0, j->c->p.buffer_bytes);
-        else
-            rc = -ENOMEM;
-    if (rc)
-        mr_error_set(err, rc, "cannot get %u buffers of %" PRIu64 " bytes", threads, j->c->p.buffer_bytes);
-    else
-        rc = mr_workers_run(threads, j->list.n, 1, fn, j, NULL, err);
-    for (unsigned i = 0; j->buffers && i < threads; i++)
-        free(j->buffers[i]);
-    free(j->buffers);
-    j->buffers = NULL;
-    return rc;
-}
-
-/* ---- lists ---- */
-
-static int write_list(struct job *j, const char *path, const struct mr_checkpoint_list *l, bool durable,
-                      struct mr_error *err)
-{
-    char *text;
-    struct mr_object *o = NULL;
-    int rc = mr_checkpoint_list_encode(l, &text, err);
-    if (rc)
-        return rc;
-    rc = mr_object_open(j->c->store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
-    if (!rc)
-        rc = mr_object_write(o, text, strlen(text), 0, err);
-    if (!rc && durable)
-        rc = sync_file(j, o, err);
-    int closed = mr_object_close(o, rc ? NULL : err);
-    free(text);
-    return rc ? rc : closed;
-}
-
-static int read_list(struct mr_checkpointer *c, const char *path, struct mr_checkpoint_list *out, struct mr_error *err)
-{
-    void *data;
-    size_t len;
-    int rc = mr_store_read_file(c->store, path, LIST_MAX_BYTES, &data, &len, err);
-    if (rc < 0)
-        return rc;
-    rc = mr_checkpoint_list_parse(data, len, path, out, err);
-    free(data);
-    return rc;
-}
-
-static void part_path(const char *dir, uint32_t rank, char out[FILE_PATH])
-{
-    snprintf(out, FILE_PATH, "%s/rank-%05u.part", dir, rank);
-}
-
-/* Leader: its own list and those of the others become checkpoint.json. The parts only carry the lists to here. */
-static int join_lists(struct job *j, struct mr_error *err)
-{
-    struct mr_checkpointer *c = j->c;
-    char path[FILE_PATH];
-    struct mr_checkpoint_list all = {.step = j->list.step, .world = j->list.world, .fsync = j->list.fsync};
-    int rc = mr_checkpoint_list_append(&all, &j->list, err);
-    for (uint32_t r = 1; c->shared && r < c->p.world && !rc; r++) {
-        struct mr_checkpoint_list part;
-        part_path(j->dir, r, path);
-        rc = read_list(c, path, &part, err);
-        if (rc)
-            break;
-        rc = mr_checkpoint_list_append(&all, &part, err);
-        mr_checkpoint_list_done(&part);
-        if (!rc)
-            rc = c->store->ops->unlink(c->store, path, err);
-    }
-    if (!rc)
-        rc = mr_checkpoint_list_check(&all, err);
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, j->dir);
-    if (!rc)
-        rc = write_list(j, path, &all, true, err);
-    mr_checkpoint_list_done(&all);
-    return rc;
-}
-
 /* ---- save ---- */
 
-/* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
-static int retire_older(struct mr_checkpointer *c, uint64_t just_saved, struct mr_error *err)
-{
-    struct mr_checkpoint_dirs d;
-    int rc = mr_checkpoint_dirs_read(c->store, c->folder, &d, err);
-    if (rc)
-        return rc;
-    unsigned kept = 0;
-    for (size_t i = d.n; i-- > 0 && !rc;)
-        if (mr_checkpoint_dirs_usable(&d, i) && ++kept > c->p.keep_last && d.item[i].step != just_saved)
-            rc = mr_checkpoint_retire(c->store, c->folder, d.item[i].step, err);
-    mr_checkpoint_dirs_done(&d);
-    if (rc && err)
-        mr_error_context(err, "removing older checkpoints; the new one of step %" PRIu64 " is complete", just_saved);
-    return rc;
-}
-
-/* step-N.tmp becomes step-N. One that is there already steps aside first and comes back if the renaming fails, so a
- * complete copy exists at every moment (C1, C2). */
-static int swap_in(struct mr_checkpointer *c, const char *tmp, const char *final, const char *old, struct mr_error *err)
-{
-    const struct mr_store_ops *ops = c->store->ops;
-    struct mr_store_stat st;
-    bool replaces = ops->stat(c->store, final, &st, NULL) == 0;
-    int rc = replaces ? ops->rename(c->store, final, old, err) : 0;
-    if (rc)
-        return rc;
-    rc = ops->rename(c->store, tmp, final, err);
-    if (rc && replaces)
-        ops->rename(c->store, old, final, NULL); /* if this fails as well, readers and the next save find the old one */
-    if (!rc && c->p.fsync)
-        rc = ops->sync_dir(c->store, c->folder, err);
-    if (!rc && replaces)
-        rc = mr_checkpoint_dir_remove(c->store, old, err);
-    return rc;
-}
-
-static int publish(struct job *j, const char *final, struct mr_error *err)
-{
-    struct mr_checkpointer *c = j->c;
-    char old[MR_CHECKPOINT_PATH];
-    mr_checkpoint_dir_path(c->folder, j->list.step, MR_CHECKPOINT_OLD, old);
-    int rc = join_lists(j, err);
-    if (!rc && c->p.fsync)
-        rc = c->store->ops->sync_dir(c->store, j->dir, err);
-    if (!rc)
-        rc = swap_in(c, j->dir, final, old, err);
-    if (!rc && c->p.keep_last)
-        rc = retire_older(c, j->list.step, err);
-    return rc;
-}
-
-/* The folder itself must outlive a crash, too: its name lies in its parent. */
-static int sync_parent(struct mr_checkpointer *c, struct mr_error *err)
-{
-    char parent[MR_CHECKPOINT_PATH];
-    snprintf(parent, sizeof parent, "%s", c->folder);
-    size_t n = strlen(parent);
-    while (n > 1 && parent[n - 1] == '/')
-        parent[--n] = '\0';
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = '\0';
-    return c->store->ops->sync_dir(c->store, slash ? parent : ".", err);
-}
-
-static int begin(struct mr_checkpointer *c, const char *tmp, struct mr_error *err)
-{
-    struct mr_store_stat st;
-    bool is_new = c->store->ops->stat(c->store, c->folder, &st, NULL) != 0;
-    int rc = mr_store_mkdirs(c->store, c->folder, err);
-    if (!rc && is_new && c->p.fsync)
-        rc = sync_parent(c, err);
-    if (!rc)
-        rc = mr_checkpoint_folder_repair(c->store, c->folder, err);
-    return rc ? rc : c->store->ops->mkdir(c->store, tmp, err);
-}
-
 /* Fills the share of this rank from the caller's files. */
-static int take_files(struct job *j, const struct mr_checkpoint_file *files, uint64_t n, struct mr_error *err)
+static int take_files(struct mr_checkpoint_job *j, const struct mr_checkpoint_file *files, uint64_t n, struct mr_error *err)
 {
     if (j->list.step > MR_CHECKPOINT_STEP_MAX)
         return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is too large to name a checkpoint", j->list.step);
@@ -435,24 +162,13 @@ static int take_files(struct job *j, const struct mr_checkpoint_file *files, uin
             return mr_error_plain(err, MR_E_USAGE, "checkpoint file '%s' of %" PRIu64 " bytes is too large",
                                   files[i].name, files[i].bytes);
         struct mr_checkpoint_entry *e = &j->list.items[j->list.n++];
-        *e = (struct mr_checkpoint_entry){.bytes = files[i].bytes, .rank = j->c->p.rank};
+        *e = (struct mr_checkpoint_entry){.bytes = files[i].bytes, .rank = j->p->rank};
         memcpy(e->name, files[i].name, strlen(files[i].name) + 1);
     }
     return mr_checkpoint_list_check(&j->list, err);
 }
 
-static int write_share(struct job *j, struct mr_error *err)
-{
-    struct mr_checkpointer *c = j->c;
-    char part[FILE_PATH];
-    int rc = run_job(j, save_one, err);
-    if (rc || c->lead)
-        return rc;
-    part_path(j->dir, c->p.rank, part);
-    return write_list(j, part, &j->list, false, err);
-}
-
-static struct mr_checkpoint_result result_of(const struct job *j, const char *path)
+static struct mr_checkpoint_result result_of(const struct mr_checkpoint_job *j, const char *path)
 {
     struct mr_checkpoint_result r = {.files = j->list.n};
     for (size_t i = 0; i < j->list.n; i++)
@@ -461,132 +177,290 @@ static struct mr_checkpoint_result result_of(const struct job *j, const char *pa
     return r;
 }
 
-int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
-                       struct mr_checkpoint_result *out, struct mr_error *err)
+static int save_at(struct mr_checkpointer *c, const struct mr_checkpoint_place *at, uint64_t step,
+                   const struct mr_checkpoint_file *files, uint64_t n, struct mr_checkpoint_result *out,
+                   struct mr_error *err)
 {
     char tmp[MR_CHECKPOINT_PATH], final[MR_CHECKPOINT_PATH];
-    struct job j = {.c = c, .dir = tmp, .list = {.step = step, .world = c->p.world, .fsync = c->p.fsync}};
+    struct mr_checkpoint_job j = {.p = &c->p, .at = at, .dir = tmp, .stopped = c->p.stopped, .user = c->p.user,
+                                  .list = {.step = step, .world = c->p.world, .fsync = at->fsync}};
+    struct mr_checkpoint_list all = {0};
     uint64_t start = mr_now_ns();
-    mr_checkpoint_dir_path(c->folder, step, MR_CHECKPOINT_TMP, tmp);
-    mr_checkpoint_dir_path(c->folder, step, MR_CHECKPOINT_COMPLETE, final);
+    mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP, tmp);
+    mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE, final);
     int rc = take_files(&j, files, n, err);
-    bool begun = !rc && c->lead; /* nothing of ours is there before, so that a bad call removes nothing */
+    bool begun = !rc && at->lead; /* nothing of ours is there before, so that a bad call removes nothing */
     if (begun)
-        rc = begin(c, tmp, err);
+        rc = mr_checkpoint_begin(at, tmp, err);
     rc = agree(c, rc, err); /* C4, here and below */
     if (!rc)
-        rc = agree(c, write_share(&j, err), err);
-    if (!rc)
-        rc = agree(c, c->lead ? publish(&j, final, err) : 0, err);
+        rc = agree(c, mr_checkpoint_write_share(&j, err), err);
+    if (!rc) {
+        if (at->lead && !(rc = mr_checkpoint_join(&j, &all, err)))
+            rc = mr_checkpoint_publish(&j, &all, final, err);
+        rc = agree(c, rc, err);
+    }
     if (rc && begun)
-        mr_checkpoint_dir_remove(c->store, tmp, NULL); /* C2; the error that matters is already reported */
+        mr_checkpoint_dir_remove(at->store, tmp, NULL); /* C2; the error that matters is already reported */
     if (!rc) {
         *out = result_of(&j, final);
         out->duration_ns = mr_now_ns() - start;
         out->write_ns = atomic_load(&j.io_ns);
         out->fsync_ns = atomic_load(&j.fsync_ns);
     }
+    mr_checkpoint_list_done(&all);
     mr_checkpoint_list_done(&j.list);
     return rc;
 }
 
+/* ---- the burst buffer ---- */
+
+unsigned mr_checkpoint_recover(struct mr_checkpointer *c)
+{
+    struct mr_error why;
+    unsigned found = 0;
+    if (!c->drainer || c->recovered)
+        return 0;
+    c->recovered = true;
+    if (mr_checkpoint_drainer_recover(c->drainer, &found, &why))
+        mr_log(MR_LOG_WARN, "cannot look for checkpoints in the burst buffer: %s", why.message);
+    else if (found)
+        mr_log(MR_LOG_NOTE, "%u checkpoint%s of an earlier run %s drained from the burst buffer '%s'", found,
+               found == 1 ? "" : "s", found == 1 ? "is" : "are", c->buffer.folder);
+    return found;
+}
+
+/* Whether a failed save says that the buffer is no good, rather than the call, the ranks or the user. */
+static bool buffer_failed(int rc)
+{
+    return rc == MR_E_LIMIT || rc == MR_E_CORRUPT || rc == MR_E_FORMAT || (rc < 0 && rc > -4096 && rc != -ENOMEM);
+}
+
+/* Waits for room and writes to the buffer. *wait_ns: the first part. All ranks get the same code. */
+static int save_in_buffer(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                          struct mr_checkpoint_result *out, uint64_t *wait_ns, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns(), bytes = 0;
+    int rc = 0;
+    mr_checkpoint_recover(c);
+    for (uint64_t i = 0; i < n; i++)
+        bytes += files[i].bytes;
+    if (c->p.sum && c->buffer.shared && (rc = c->p.sum(c->p.user, &bytes, err)))
+        return rc;
+    if (c->drainer)
+        rc = mr_checkpoint_drainer_room(c->drainer, step, bytes, err);
+    rc = agree(c, rc, err);
+    *wait_ns = mr_now_ns() - start;
+    if (rc)
+        return rc;
+    rc = save_at(c, &c->buffer, step, files, n, out, err);
+    if (!rc && c->drainer)
+        mr_checkpoint_drainer_add(c->drainer, step, bytes);
+    return rc;
+}
+
+/* B2: nobody else writes to the final folder meanwhile. What the buffer has of this step, if anything, is out of date. */
+static int save_around(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                       struct mr_checkpoint_result *out, uint64_t *wait_ns, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
+    int rc = agree(c, c->drainer ? mr_checkpoint_drainer_idle(c->drainer, err) : 0, err);
+    *wait_ns += mr_now_ns() - start;
+    if (!rc)
+        rc = save_at(c, &c->final, step, files, n, out, err);
+    if (!rc && c->drainer)
+        mr_checkpoint_drainer_drop(c->drainer, step);
+    return rc;
+}
+
+int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                       struct mr_checkpoint_result *out, struct mr_error *err)
+{
+    struct mr_error why;
+    uint64_t start = mr_now_ns(), wait_ns = 0;
+    if (!c->buffer.store)
+        return save_at(c, &c->final, step, files, n, out, err);
+    int rc = save_in_buffer(c, step, files, n, out, &wait_ns, &why);
+    bool buffered = !rc;
+    if (buffer_failed(rc)) {
+        if (c->p.rank == 0)
+            mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s", step, why.message);
+        rc = save_around(c, step, files, n, out, &wait_ns, &why);
+    }
+    if (!rc) {
+        out->buffered = buffered;
+        out->wait_ns = wait_ns;
+        out->duration_ns = mr_now_ns() - start;
+    } else if (err) {
+        *err = why;
+    }
+    return rc;
+}
+
+int mr_checkpoint_drain(struct mr_checkpointer *c, uint64_t *left, struct mr_error *err)
+{
+    struct mr_error why;
+    int rc = 0;
+    if (left)
+        *left = 0;
+    if (!c->buffer.store)
+        return 0;
+    mr_checkpoint_recover(c);
+    if (c->drainer) {
+        rc = mr_checkpoint_drainer_idle(c->drainer, &why);
+        int failed = mr_checkpoint_drainer_failure(c->drainer, rc ? NULL : &why);
+        rc = rc ? rc : failed;
+        if (left)
+            *left = mr_checkpoint_drainer_left(c->drainer);
+    }
+    rc = agree(c, rc, &why);
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out, uint64_t cap)
+{
+    return c->drainer ? mr_checkpoint_drainer_records(c->drainer, first, out, cap) : 0;
+}
+
 /* ---- load ---- */
 
-/* Finds the folder to read: the newest for step UINT64_MAX. */
-static int locate(struct mr_checkpointer *c, uint64_t *step, char dir[MR_CHECKPOINT_PATH], struct mr_error *err)
+struct found {
+    const struct mr_checkpoint_place *at;
+    uint64_t step, newest; /* newest: of any, UINT64_MAX without one */
+    enum mr_checkpoint_kind kind;
+    bool exists, unfinished; /* the folder; something in it that is no checkpoint */
+};
+
+/* Looks in one place for the step, or for the newest (UINT64_MAX), and keeps what is better than what was found before. */
+static int look_in(const struct mr_checkpoint_place *at, uint64_t step, struct found *f, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d = {0};
     struct mr_error why;
-    int rc = mr_checkpoint_dirs_read(c->store, c->folder, &d, &why);
-    if (rc < 0 && rc != -ENOENT) {
+    int rc = mr_checkpoint_dirs_read(at->store, at->folder, &d, &why);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc) {
         if (err)
             *err = why;
         return rc;
     }
-    size_t found = d.n;
-    uint64_t newest = UINT64_MAX;
-    for (size_t i = 0; i < d.n; i++)
-        if (mr_checkpoint_dirs_usable(&d, i)) {
-            newest = d.item[i].step;
-            if (*step == UINT64_MAX || d.item[i].step == *step)
-                found = i;
+    f->exists = true;
+    f->unfinished |= d.n > 0;
+    for (size_t i = 0; i < d.n; i++) {
+        uint64_t have = d.item[i].step;
+        if (!mr_checkpoint_dirs_usable(&d, i))
+            continue;
+        f->newest = f->newest == UINT64_MAX ? have : MR_MAX(f->newest, have);
+        if (step == UINT64_MAX ? !f->at || have > f->step : have == step && !f->at) {
+            f->at = at;
+            f->step = have;
+            f->kind = d.item[i].kind;
         }
-    if (found < d.n) {
-        mr_checkpoint_dir_path(c->folder, d.item[found].step, d.item[found].kind, dir);
-        *step = d.item[found].step;
-        rc = 0;
-    } else if (*step == UINT64_MAX) {
-        rc = mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'%s", c->folder,
-                            rc == -ENOENT ? ": the folder does not exist"
-                            : d.n         ? ", only unfinished ones"
-                                          : "");
-    } else {
-        rc = mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", *step,
-                            c->folder);
-        if (newest != UINT64_MAX)
-            mr_error_hint(err, "the newest is of step %" PRIu64, newest);
     }
     mr_checkpoint_dirs_done(&d);
-    return rc;
+    return 0;
+}
+
+/* The final folder counts before the burst buffer, where there is one. */
+static int locate(struct mr_checkpointer *c, uint64_t step, struct found *out, struct mr_error *err)
+{
+    struct found f = {.newest = UINT64_MAX};
+    int rc = look_in(&c->final, step, &f, err);
+    if (!rc && c->buffer.store)
+        rc = look_in(&c->buffer, step, &f, err);
+    if (rc)
+        return rc;
+    if (f.at) {
+        *out = f;
+        return 0;
+    }
+    if (step == UINT64_MAX)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'%s", c->final.folder,
+                              !f.exists      ? ": the folder does not exist"
+                              : f.unfinished ? ", only unfinished ones"
+                                             : "");
+    mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", step,
+                   c->final.folder);
+    if (f.newest != UINT64_MAX)
+        mr_error_hint(err, "the newest is of step %" PRIu64, f.newest);
+    return MR_E_INCOMPLETE;
 }
 
 int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err)
 {
-    char dir[MR_CHECKPOINT_PATH];
-    uint64_t found = UINT64_MAX;
-    int rc = locate(c, &found, dir, err);
+    struct found f;
+    int rc = locate(c, UINT64_MAX, &f, err);
     if (!rc)
-        *step = found;
+        *step = f.step;
     return rc;
 }
 
 /* Keeps what this rank reads. With as many ranks as saved that is one rank's share; with fewer or more, every file is
  * still read by exactly one rank (C5). */
-static void keep_share(struct mr_checkpointer *c, uint32_t shift, struct mr_checkpoint_list *l)
+static void keep_share(const struct mr_checkpoint_job *j, uint32_t shift, struct mr_checkpoint_list *l)
 {
     size_t n = 0;
-    uint32_t mine = (uint32_t)(((uint64_t)c->p.rank + shift) % c->p.world);
+    uint32_t mine = (uint32_t)(((uint64_t)j->p->rank + shift) % j->p->world);
     for (size_t i = 0; i < l->n; i++)
-        if (!c->shared || l->items[i].rank % c->p.world == mine)
+        if (!j->at->shared || l->items[i].rank % j->p->world == mine)
             l->items[n++] = l->items[i];
     l->n = n;
 }
 
-static int load_share(struct job *j, uint64_t step, uint32_t shift, char dir[MR_CHECKPOINT_PATH], struct mr_error *err)
+static int load_share(struct mr_checkpointer *c, struct mr_checkpoint_job *j, uint64_t step, uint32_t shift,
+                      char dir[MR_CHECKPOINT_PATH], struct mr_error *err)
 {
-    struct mr_checkpointer *c = j->c;
-    char path[FILE_PATH];
-    if (!(mr_store_caps(c->store) & MR_STORE_CAP_CONTENT)) {
+    struct found f;
+    if (!(mr_store_caps(c->final.store) & MR_STORE_CAP_CONTENT)) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "the store keeps no content, so there is no checkpoint to load");
         mr_error_hint(err, "use a store that does: 'millrace help store'");
         return MR_E_UNSUPPORTED;
     }
-    int rc = locate(c, &step, dir, err);
+    int rc = locate(c, step, &f, err);
     if (rc)
         return rc;
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
-    rc = read_list(c, path, &j->list, err);
+    j->at = f.at;
+    mr_checkpoint_dir_path(f.at->folder, f.step, f.kind, dir);
+    rc = mr_checkpoint_read_list(f.at, dir, &j->list, err);
     if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: '%s' is no checkpoint", path, dir);
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s/" MR_CHECKPOINT_LIST_NAME "' is missing: '%s' is no checkpoint", dir,
+                              dir);
     if (rc)
         return rc;
-    if (j->list.step != step)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is of step %" PRIu64 ", its folder's name says %" PRIu64, path,
-                              j->list.step, step);
-    keep_share(c, shift, &j->list);
-    return run_job(j, load_one, err);
+    if (j->list.step != f.step)
+        return mr_error_plain(err, MR_E_CORRUPT,
+                              "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64, dir,
+                              j->list.step, f.step);
+    keep_share(j, shift, &j->list);
+    return mr_checkpoint_read_share(j, err);
+}
+
+/* The buffer must not be freed while it is read. Drains that failed have been told; they free nothing. */
+static int settle_drains(struct mr_checkpointer *c, struct mr_error *err)
+{
+    if (!c->buffer.store)
+        return 0;
+    mr_checkpoint_recover(c);
+    return agree(c, c->drainer ? mr_checkpoint_drainer_idle(c->drainer, err) : 0, err);
 }
 
 int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
                        struct mr_error *err)
 {
     char dir[MR_CHECKPOINT_PATH] = "";
-    struct job j = {.c = c, .dir = dir};
+    struct mr_checkpoint_job j = {.p = &c->p, .at = &c->final, .dir = dir, .stopped = c->p.stopped, .user = c->p.user};
     uint64_t start = mr_now_ns();
-    int rc = agree(c, load_share(&j, step, shift, dir, err), err);
+    int rc = settle_drains(c, err);
+    uint64_t wait_ns = mr_now_ns() - start;
+    if (!rc)
+        rc = agree(c, load_share(c, &j, step, shift, dir, err), err);
     if (!rc) {
         *out = result_of(&j, dir);
         out->duration_ns = mr_now_ns() - start;
+        out->wait_ns = wait_ns;
+        out->buffered = j.at == &c->buffer;
         out->read_ns = atomic_load(&j.io_ns);
     }
     mr_checkpoint_list_done(&j.list);

@@ -165,6 +165,73 @@ static void private_stores(struct mr_comm *c)
     }
 }
 
+static int sum(void *user, uint64_t *value, struct mr_error *err)
+{
+    return mr_comm_allreduce_u64(user, value, 1, MR_COMM_SUM, err);
+}
+
+/* Room for one checkpoint of all ranks; the last rank's buffer fails once in the third save. */
+static void through_a_burst_buffer(struct mr_comm *c)
+{
+    char folder[320], burst[320];
+    struct mr_checkpointer *k;
+    struct mr_checkpoint_file files[8];
+    struct mr_checkpoint_result r;
+    struct mr_error e;
+    uint64_t n = share(c->rank, files), all = share_bytes(c->rank), left = 99;
+    bool last = c->rank == c->world - 1;
+    CHECK(c, mr_comm_allreduce_u64(c, &all, 1, MR_COMM_SUM, &e) == 0);
+    snprintf(folder, sizeof folder, "%s/final", ct_dir);
+    snprintf(burst, sizeof burst, "%s/burst", ct_dir);
+    struct mr_checkpoint_params p = {.folder = folder,
+                                     .rank = c->rank,
+                                     .world = c->world,
+                                     .fsync = true,
+                                     .buffer_bytes = 4096,
+                                     .random_content = true,
+                                     .keep_last = 3,
+                                     .agree = agree,
+                                     .burst_folder = burst,
+                                     .burst_store = last ? "fault(op=open,path=*step-000000000003*,nth=1,error=ENOSPC):posix" : "posix",
+                                     .burst_bytes = all,
+                                     .sum = sum,
+                                     .user = c};
+    CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
+    for (uint64_t step = 1; step <= 4; step++) {
+        CHECK(c, mr_checkpoint_save(k, step, files, n, &r, &e) == 0);
+        CHECK(c, r.files == n && r.bytes == share_bytes(c->rank));
+        CHECK(c, r.buffered == (step != 3));
+    }
+    CHECK(c, mr_checkpoint_drain(k, &left, &e) == 0 && left == 0);
+    struct mr_checkpoint_drained d[8];
+    CHECK(c, mr_checkpoint_drains(k, 0, d, 8) == (c->rank ? 0 : 3));
+    CHECK(c, c->rank || (d[2].step == 4 && d[2].bytes == all));
+    CHECK(c, ct_count(folder, "") == 3);
+    CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 1, &r, &e) == 0 && !r.buffered);
+    CHECK(c, r.bytes == share_bytes((c->rank + 1) % c->world));
+    mr_checkpointer_close(k);
+}
+
+/* The final storage takes nothing: the drain's error is everybody's, and all read from the buffer. */
+static void burst_buffer_cannot_drain(struct mr_comm *c)
+{
+    char folder[320], burst[320];
+    struct mr_checkpointer *k;
+    struct mr_checkpoint_file files[8];
+    struct mr_checkpoint_result r;
+    struct mr_error e;
+    snprintf(folder, sizeof folder, "%s/final", ct_dir);
+    snprintf(burst, sizeof burst, "%s/burst", ct_dir);
+    struct mr_checkpoint_params p = {.folder = folder, .store = "fault(op=write,every=1,error=EROFS):posix", .rank = c->rank,
+                                     .world = c->world, .agree = agree, .burst_folder = burst, .sum = sum, .user = c};
+    CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
+    CHECK(c, mr_checkpoint_save(k, 1, files, share(c->rank, files), &r, &e) == 0 && r.buffered);
+    CHECK(c, mr_checkpoint_drain(k, NULL, &e) == -EROFS);
+    CHECK(c, strstr(e.context, "draining the checkpoint of step 1"));
+    CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 0, &r, &e) == 0 && r.buffered && r.files == c->rank);
+    mr_checkpointer_close(k);
+}
+
 /* Rank 0 is a child, too, so that a failed check does not end the test program. */
 static void on_ranks(uint32_t n, void (*body)(struct mr_comm *c))
 {
@@ -229,6 +296,14 @@ static void checkpoint_private_stores_keep_one_per_rank(void **state)
     in_new_folder(3, private_stores);
 }
 
+static void checkpoint_ranks_share_a_burst_buffer(void **state)
+{
+    (void)state;
+    in_new_folder(2, through_a_burst_buffer);
+    in_new_folder(5, through_a_burst_buffer);
+    in_new_folder(3, burst_buffer_cannot_drain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +311,7 @@ int main(void)
         cmocka_unit_test(checkpoint_of_seven_ranks_loads_on_any_number),
         cmocka_unit_test(checkpoint_failure_of_one_rank_is_everybodys),
         cmocka_unit_test(checkpoint_private_stores_keep_one_per_rank),
+        cmocka_unit_test(checkpoint_ranks_share_a_burst_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
