@@ -390,7 +390,7 @@ static int locate(struct mr_checkpointer *c, uint64_t step, struct found *out, s
 
 int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err)
 {
-    struct found f;
+    struct found f = {0};
     int rc = locate(c, UINT64_MAX, &f, err);
     if (!rc)
         *step = f.step;
@@ -412,7 +412,7 @@ static void keep_share(const struct mr_checkpoint_job *j, uint32_t shift, struct
 static int load_share(struct mr_checkpointer *c, struct mr_checkpoint_job *j, uint64_t step, uint32_t shift,
                       char dir[MR_CHECKPOINT_PATH], struct mr_error *err)
 {
-    struct found f;
+    struct found f = {0};
     if (!(mr_store_caps(c->final.store) & MR_STORE_CAP_CONTENT)) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "the store keeps no content, so there is no checkpoint to load");
         mr_error_hint(err, "use a store that does: 'millrace help store'");
