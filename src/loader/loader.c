@@ -90,11 +90,28 @@ void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t 
     return s->overflow[row];
 }
 
-/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. What decoding
- * makes of a sample is not in the manifest, so formats that decode are asked with a few samples. */
+/* What decoding makes of a sample, where the manifest knows one shape for all; 0: it does not. */
+static uint64_t known_bytes(const struct mr_loader *l)
+{
+    const struct mr_dataset_info *in = &l->info;
+    uint64_t bytes = strtoull(in->dtype + (in->dtype[0] != '\0'), NULL, 10); /* u1, f4, c16 */
+    for (unsigned i = 0; i < in->n_dims; i++)
+        if (__builtin_mul_overflow(bytes, in->dims[i], &bytes))
+            return 0;
+    if (!in->n_dims || !bytes)
+        return 0;
+    if (l->p.preprocess && (in->n_dims == 2 || in->n_dims == 3))
+        return mr_preprocess_bytes(&l->preprocess, in->dims[0], in->dims[1], in->n_dims == 3 ? in->dims[2] : 1);
+    return bytes;
+}
+
+/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. Where the manifest
+ * does not say what decoding makes of a sample, a few are read. */
 static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *err)
 {
     uint64_t largest = 0, n = l->info.samples;
+    if ((*bytes = known_bytes(l)))
+        return 0;
     for (unsigned i = 0; i < 8; i++) {
         struct mr_sample s;
         int rc = mr_dataset_read(l->threads[0].reader, n * i / 8, 0, NULL, 0, &s, err);

@@ -50,4 +50,13 @@ for more in "--threads 4 --io threads" "--threads 2 --io queue" "--threads 0 rea
     n=$(cat t.*.tsv | awk -F'\t' '($1 == "read" || $1 == "read_path") && $4 == 4096 { print $2, $3 }' | sort | uniq -c | awk '$1 == 1' | wc -l)
     [ "$n" = 84 ] || fail "$more: $n of 84 samples once"
 done
+# formats that are decoded: no file is read to find out how large its samples become
+for format in jpeg csv; do
+    "$MILLRACE" -q gen "d-$format" --format $format --files 12 --size 6000 >/dev/null 2>&1
+    rm -f t.*.tsv
+    "$MILLRACE" -q run w.yaml dataset.format=$format dataset.num_samples_per_file=1 --data "d-$format" train.epochs=1 --ranks 3 --no-ceiling \
+        --out o --store "trace(file=t.{rank}.tsv):posix" >out 2>err || fail "$format: $(cat err)"
+    n=$(cat t.*.tsv | awk -F'\t' '$1 ~ /^read/ && $2 ~ /img_/ { print $2 }' | sort | uniq -c | awk '$1 == 1' | wc -l)
+    [ "$n" = 12 ] || fail "$format: $n of 12 files read once"
+done
 echo "run, exactly once: ok"
