@@ -227,7 +227,7 @@ static void write_names(struct mr_mrt_writer *w, struct encoder *e)
         s->len = (uint32_t)snprintf(s->text, 40, "/data/sample_%06d.bin", i);
         at += MR_ARENA_STRING_BYTES(s->len);
     }
-    size_t n = mr_mrt_encode_strings(arena, at, 1, 1, e->out, MR_MRT_EVENTS_MAX, &taken_bytes, &taken);
+    size_t n = mr_mrt_encode_strings(e->workspace, arena, at, 1, 1, e->out, MR_MRT_EVENTS_MAX, &taken_bytes, &taken);
     mr_mrt_writer_append(w, e->out, n, NULL);
     free(arena);
 }

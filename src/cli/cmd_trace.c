@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,7 +107,7 @@ static int find_library(char out[PATH_MAX], struct mr_error *err)
 static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *err)
 {
     struct statvfs fs;
-    if (statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize > 64 * MR_MIB && access("/dev/shm", W_OK) == 0) {
+    if (statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize >= 24 * MR_MIB && access("/dev/shm", W_OK) == 0) {
         snprintf(spool, PATH_MAX, "/dev/shm/millrace-XXXXXX");
         if (mkdtemp(spool))
             return 0;
@@ -216,24 +218,30 @@ static _Noreturn void run_program(const struct trace_options *o, const char *lib
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static void nap(unsigned idle)
+/* Waits longer and longer while there is nothing to do, but not beyond the end of the program. */
+static void nap(unsigned idle, int program, uint64_t longest_ns)
 {
-    const struct timespec t = {.tv_nsec = (long)MR_MIN(500000u * (idle + 1), 4000000u)};
-    nanosleep(&t, NULL);
+    struct pollfd p = {.fd = program, .events = POLLIN};
+    const struct timespec t = {.tv_nsec = (long)MR_MIN(500000ull * (idle + 1), longest_ns)};
+    ppoll(&p, 1, &t, NULL);
 }
 
 /* Drains until the program has ended and, within the linger time, its descendants. */
 static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
 {
     bool ended = false, forwarded = false, busy, failed = false;
-    uint64_t end_ns = 0;
-    int rc = 0;
+    uint64_t end_ns = 0, longest_ns = (faults ? 4 : 20) * MR_NS_PER_MS; /* the kernel's buffers for page faults are small */
+    int rc = 0, program = (int)syscall(SYS_pidfd_open, child, 0);
     for (unsigned idle = 0;; idle++) {
         if (!ended && waitpid(child, status, WNOHANG) == child) {
             struct timespec t;
             clock_gettime(CLOCK_MONOTONIC, &t);
             end_ns = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec + linger_ns;
             ended = true;
+            if (program >= 0)
+                close(program);
+            program = -1;
+            longest_ns = 4 * MR_NS_PER_MS;
         }
         if (atomic_load(stop) && !forwarded && !ended) {
             kill(child, SIGTERM);
@@ -255,7 +263,7 @@ static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, 
         }
         if (busy)
             idle = 0;
-        nap(idle);
+        nap(idle, program, longest_ns);
     }
 }
 
@@ -385,8 +393,10 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     stats.lost += lost;
     if (access(spool, F_OK) != 0)
         unlink(link);
-    if (child < 0 || (rc == 0 && closed < 0))
-        return child < 0 ? child : closed;
+    if (child < 0)
+        return child;
+    if (rc == 0 && closed < 0)
+        fprintf(stderr, "millrace: %s; the trace is not complete, the rest waits for 'millrace recover --out %s %s'\n", err->message, o->out, spool);
     talk(o->out, &stats, spool);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

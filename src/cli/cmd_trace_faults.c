@@ -339,7 +339,7 @@ static void write_names(struct mr_faults *f)
     while (f->arena_written < f->arena_used && f->rc == 0) {
         uint64_t bytes;
         uint32_t count;
-        size_t n = mr_mrt_encode_strings(f->arena + f->arena_written, f->arena_used - f->arena_written, f->key, f->strings_written + 1, f->out,
+        size_t n = mr_mrt_encode_strings(f->workspace, f->arena + f->arena_written, f->arena_used - f->arena_written, f->key, f->strings_written + 1, f->out,
                                          MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;

@@ -1,9 +1,12 @@
 /* Draining of ring files.
  *
+ * Encoding takes CPU time, which a program that has all CPUs busy would lose. So records wait in their rings, which is where they survive a
+ * kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old.
+ *
  * Invariants
  *  C1. Strings are written after head was read and before the events up to head: every name precedes its use.
- *  C2. tail moves only after the block is in the file; a collector killed in between leaves the same events in the ring, and
- *      readers drop the older copy (same process, thread, sequence).
+ *  C2. written moves only after the block is in the file; a collector killed in between leaves the same events in the ring, and
+ *      readers drop the older copy (same process, thread, sequence). Memory is given back after that, and tail moves last (R6).
  *  C3. A ring file is removed only when its process has gone and everything in it is written. */
 #include "event/collect.h"
 #include "base/clock.h"
@@ -19,17 +22,31 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MAX_SEGMENTS 64
+#define LAZY (MR_RING_RECORDS / 2)        /* records of a thread that wait although a CPU is idle */
+#define URGENT (MR_RING_RECORDS / 4 * 3)  /* records of a thread that do not wait for an idle CPU */
+#define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
+#define GONE_RINGS 32                     /* rings of ended processes that may wait */
+#define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
 
 struct ring {
-    struct mr_ring_header *segment[MAX_SEGMENTS];
+    struct mr_ring_header **segment;
     char *name; /* file name of segment 0 without "0.ring" */
     uint64_t key, strings_bytes, events, lost, mono0;
     uint32_t pid, strings, segments;
     uint64_t heads; /* records made so far, when last looked */
+    uint64_t gone_ns;
     bool described, gone, finished;
+};
+
+/* How much is left in the rings. */
+enum hurry {
+    WAIT,     /* all CPUs are busy */
+    IDLE_CPU, /* a CPU has nothing else to do */
+    CATCH_UP, /* whole blocks go to the file */
+    EVERYTHING,
 };
 
 struct mr_collector {
@@ -41,8 +58,12 @@ struct mr_collector {
     void *workspace;
     uint8_t *buffer;
     uint64_t max_bytes;
-    bool live, closing, catch_up;
-    uint64_t scanned_ns, caught_up_ns;
+    bool live, closing, tight; /* tight: memory is given back */
+    enum hurry hurry;
+    uint64_t scanned_ns, caught_up_ns, memory;
+    unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
+    long cpus;
+    int load; /* /proc/loadavg */
     struct mr_collect_stats stats;
 };
 
@@ -131,7 +152,7 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
         uint64_t bytes;
         uint32_t count;
         const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + r->strings_bytes;
-        size_t n = mr_mrt_encode_strings(from, used - r->strings_bytes, r->key, r->strings + 1, c->buffer, MR_MRT_EVENTS_MAX, &bytes, &count);
+        size_t n = mr_mrt_encode_strings(c->workspace, from, used - r->strings_bytes, r->key, r->strings + 1, c->buffer, MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;
         rc = append(c, c->buffer, n, err);
@@ -141,13 +162,33 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
     return rc;
 }
 
+/* The records of a slot whose memory is there. */
+static uint64_t present(const struct mr_slot *s)
+{
+    uint64_t up_to = atomic_load_explicit(&s->populated, memory_order_relaxed), from = atomic_load_explicit(&s->freed, memory_order_relaxed);
+    return up_to > from ? MR_MIN(up_to - from, (uint64_t)MR_RING_RECORDS) : 0;
+}
+
+/* Gives the memory of written records back: whole pages of [from, to). Where the file system cannot, it stays. */
+static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
+{
+    const uint64_t page = 4096 / sizeof(s->record[0]);
+    for (uint64_t a = MR_ALIGN_UP(from, page), b = to / page * page; a < b;) {
+        uint64_t end = MR_MIN(b, (a / MR_RING_RECORDS + 1) * MR_RING_RECORDS);
+        if (madvise(&s->record[a & (MR_RING_RECORDS - 1)], (end - a) * sizeof(s->record[0]), MADV_REMOVE) < 0)
+            return;
+        a = end;
+    }
+    atomic_store_explicit(&s->freed, to, memory_order_relaxed);
+}
+
 /* Drains a slot in whole blocks until less than `keep` records are left; keep 0 takes everything. */
 static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, uint64_t keep, bool *busy, struct mr_error *err)
 {
     uint32_t expected = 0;
     int rc = 0;
-    uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), tail = atomic_load_explicit(&s->tail, memory_order_acquire);
-    if (head == tail || head - tail < keep)
+    uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), from = atomic_load_explicit(&s->written, memory_order_acquire);
+    if (head == from || head - from < keep)
         return 0;
     if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
         if (!r->gone)
@@ -156,45 +197,66 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (tail = atomic_load(&s->tail); rc == 0 && head - tail <= MR_RING_RECORDS && head != tail && head - tail >= keep;) {
+    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_RECORDS && head != from && head - from >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
         struct mr_mrt_block b;
         uint64_t next;
-        size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, tail, head, &cal, r->key, s->tid,
-                                        (uint64_t)index << 48 | tail, atomic_load(&s->lost), c->buffer, &next, &b);
+        size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, from, head, &cal, r->key, s->tid,
+                                        (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &next, &b);
         rc = append(c, c->buffer, n, err);
         if (rc == 0) {
             r->events += b.count;
-            tail = next;
-            atomic_store_explicit(&s->tail, tail, memory_order_release);
+            atomic_store_explicit(&s->written, next, memory_order_release);
+            if (c->tight && !r->gone)
+                give_back(s, atomic_load(&s->tail), next);
+            from = next;
+            atomic_store_explicit(&s->tail, next, memory_order_release);
         }
     }
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
     return rc;
 }
 
-static int drain_ring(struct mr_collector *c, struct ring *r, bool all, bool *busy, struct mr_error *err)
+static bool map_segments(struct mr_collector *c, struct ring *r, uint32_t segments)
 {
-    uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, (uint32_t)MAX_SEGMENTS);
-    /* Encoding takes time from a program that has all CPUs busy, so it is put off; once a second the file catches up. */
-    uint64_t keep = all ? 0 : c->catch_up ? MR_BLOCK_EVENTS : MR_RING_DRAIN;
-    int rc = 0;
-    for (uint32_t g = 0; g < segments && rc == 0; g++) {
+    if (segments > r->segments) {
+        struct mr_ring_header **more = realloc(r->segment, segments * sizeof(*more));
+        if (!more)
+            return false;
+        memset(more + r->segments, 0, (segments - r->segments) * sizeof(*more));
+        r->segment = more;
+        r->segments = segments;
+    }
+    for (uint32_t g = 0; g < segments; g++)
         if (!r->segment[g])
             r->segment[g] = map_segment(c, r->name, g);
-        if (!r->segment[g])
-            continue;
-        r->segments = MR_MAX(r->segments, g + 1);
-        for (unsigned i = 0; i < MR_RING_SLOTS && rc == 0; i++) {
+    return true;
+}
+
+static uint64_t keep_for(enum hurry hurry)
+{
+    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = LAZY, [CATCH_UP] = MR_BLOCK_EVENTS, [EVERYTHING] = 0};
+    return keep[hurry];
+}
+
+static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, bool *busy, struct mr_error *err)
+{
+    uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, MR_RING_SEGMENTS);
+    int rc = map_segments(c, r, segments) ? 0 : mr_error_set(err, -ENOMEM, "cannot follow %u threads", segments * MR_RING_SLOTS);
+    for (uint32_t g = 0; g < segments && rc == 0; g++)
+        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS && rc == 0; i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
             uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
             if (!s->tid && state == MR_SLOT_FREE)
                 break; /* slots are claimed from the front */
-            rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, state == MR_SLOT_DONE ? 0 : keep, busy, err);
-            if (rc == 0 && state == MR_SLOT_DONE && atomic_load(&s->head) == atomic_load(&s->tail))
+            bool done = state == MR_SLOT_DONE && (hurry > WAIT || c->ended_before > ENDED_SLOTS);
+            rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, done ? 0 : keep_for(hurry), busy, err);
+            if (rc == 0 && state == MR_SLOT_DONE && atomic_load(&s->head) == atomic_load(&s->written))
                 atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
+            else
+                c->ended += state == MR_SLOT_DONE;
+            c->memory += present(s) * sizeof(struct mr_raw);
         }
-    }
     return rc;
 }
 
@@ -233,7 +295,7 @@ static bool has_recorded(struct ring *r)
 
 static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files)
 {
-    for (uint32_t g = 0; g < MAX_SEGMENTS; g++) {
+    for (uint32_t g = 0; g < r->segments; g++) {
         char path[4096];
         if (!r->segment[g])
             continue;
@@ -243,6 +305,9 @@ static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files
         if (remove_files)
             unlink(path);
     }
+    free(r->segment);
+    r->segment = NULL;
+    r->segments = 0;
 }
 
 static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *skipped)
@@ -266,7 +331,7 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
 {
     bool busy;
     uint32_t threads;
-    int rc = drain_ring(c, r, true, &busy, err);
+    int rc = drain_ring(c, r, EVERYTHING, &busy, err);
     rc = rc ? rc : drain_strings(c, r, err);
     if (rc < 0)
         return rc;
@@ -320,15 +385,19 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         }
         struct ring *r = &c->ring[c->rings];
         memset(r, 0, sizeof(*r));
-        r->segment[0] = h;
+        r->segment = malloc(sizeof(*r->segment));
         r->name = strdup(stem);
         r->key = h->key;
         r->pid = h->pid;
         r->mono0 = h->mono0;
-        if (!r->name) {
+        if (!r->name || !r->segment) {
             munmap(h, MR_RING_SEGMENT_BYTES(0));
+            free(r->segment);
+            free(r->name);
             break;
         }
+        r->segment[0] = h;
+        r->segments = 1;
         c->rings++;
         for (size_t i = 0; i + 1 < c->rings; i++) /* a younger image of the same process: exec has happened */
             if (c->ring[i].pid == r->pid && !c->ring[i].finished && c->ring[i].mono0 < r->mono0)
@@ -362,17 +431,59 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
     return rc;
 }
 
+/* True if fewer tasks want to run than there are CPUs, not counting us: a glance, but there is one every few milliseconds. */
+static bool cpu_is_idle(const struct mr_collector *c)
+{
+    char text[128];
+    ssize_t n = c->load >= 0 ? pread(c->load, text, sizeof(text) - 1, 0) : -1;
+    if (n <= 0)
+        return true;
+    text[n] = 0;
+    const char *p = text;
+    for (int field = 0; field < 3 && p; field++)
+        p = strchr(p + (field > 0), ' ');
+    return !p || strtol(p, NULL, 10) <= c->cpus;
+}
+
+/* How far the rings are emptied in this pass. */
+static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting)
+{
+    bool starved = false;
+    *waiting = 0;
+    for (size_t i = 0; i < c->rings; i++)
+        if (!c->ring[i].finished) {
+            starved |= atomic_exchange(&c->ring[i].segment[0]->starved, 0) != 0;
+            *waiting += c->ring[i].gone;
+        }
+    struct statvfs fs;
+    uint64_t limit = MEMORY_BYTES;
+    if (statvfs(c->spool, &fs) == 0)
+        limit = MR_MIN(limit, ((uint64_t)fs.f_bavail * fs.f_frsize + c->memory) / 2);
+    c->tight = starved || c->memory > limit;
+    c->memory = 0;
+    c->ended_before = c->ended;
+    c->ended = 0;
+    if (c->closing || starved)
+        return EVERYTHING;
+    uint64_t age = now - c->caught_up_ns;
+    bool idle = cpu_is_idle(c);
+    if (c->tight || age > 10 * MR_NS_PER_S || (idle && age > MR_NS_PER_S)) {
+        c->caught_up_ns = now;
+        return CATCH_UP;
+    }
+    return idle ? IDLE_CPU : WAIT;
+}
+
 int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
 {
     uint64_t now = mr_now_ns();
-    bool look = now - c->scanned_ns > 5 * MR_NS_PER_MS;
+    unsigned waiting;
+    bool look = c->closing || now - c->scanned_ns > 5 * MR_NS_PER_MS;
     int rc = look ? look_for_rings(c, err) : 0;
-    *busy = false;
-    c->catch_up = now - c->caught_up_ns > MR_NS_PER_S;
-    if (c->catch_up)
-        c->caught_up_ns = now;
     if (look)
         c->scanned_ns = now;
+    enum hurry hurry = decide(c, now, &waiting);
+    *busy = false;
     for (size_t i = 0; i < c->rings && rc == 0; i++) {
         struct ring *r = &c->ring[i];
         if (r->finished)
@@ -380,7 +491,12 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
         /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
         if (look && !r->gone && (c->closing || !has_recorded(r)))
             r->gone = process_gone(r);
-        rc = r->gone ? finish_ring(c, r, how_ended(r), err) : drain_ring(c, r, false, busy, err);
+        if (r->gone && !r->gone_ns)
+            r->gone_ns = now;
+        if (r->gone && (hurry > WAIT || waiting > GONE_RINGS || now - r->gone_ns > MR_NS_PER_S))
+            rc = finish_ring(c, r, how_ended(r), err);
+        else
+            rc = drain_ring(c, r, r->gone ? WAIT : hurry, busy, err);
     }
     if (rc == 0 && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2)
         rc = turn_over(c, err);
@@ -478,6 +594,8 @@ static void collector_free(struct mr_collector *c)
     }
     if (c->session)
         munmap(c->session, 4096);
+    if (c->load >= 0)
+        close(c->load);
     free(c->ring);
     free(c->workspace);
     free(c->buffer);
@@ -494,6 +612,9 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
         return mr_error_set(err, -ENOMEM, "cannot start the collector");
     c->live = live;
     c->max_bytes = max_bytes;
+    c->caught_up_ns = mr_now_ns();
+    c->cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    c->load = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     c->spool = strdup(spool);
     c->out = strdup(out);
     c->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
@@ -516,7 +637,6 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
     bool busy;
     if (!c)
         return 0;
-    c->scanned_ns = 0;
     c->closing = true;
     int rc = mr_collector_poll(c, &busy, err);
     atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */

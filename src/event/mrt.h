@@ -91,9 +91,10 @@ size_t mr_mrt_workspace_bytes(void);
 size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
                             const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
                             uint8_t *out, uint64_t *next, struct mr_mrt_block *block);
-/* A strings block from arena entries [at, at+len); `count` strings, the first has id `first`. Stops before exceeding
- * `cap`; *taken_bytes and *taken say how far it came. Returns bytes written. */
-size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
+/* A strings block from arena entries; the first has id `first`. Stops before exceeding half of `cap`, and at some 128 KiB; *taken_bytes and *taken
+ * say how far it came. Returns bytes written. */
+#define MR_MRT_STRINGS_PACKED 1u /* flag of the block: u32 length, zstd frame */
+size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
                              uint64_t *taken_bytes, uint32_t *taken);
 /* Payload of a process block, at most MR_RING_PROCESS_BYTES; longer command lines are cut. */
 size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size_t cap);

@@ -14,9 +14,11 @@
 #include <zstd.h>
 
 #define LEVEL 1
+#define SAMPLE 2048u /* bytes of a plane that tell how to pack it */
 #define STRIDE 64u /* values handled at a time; arrays have room up to the next multiple */
 #define MAX_EVENTS (MR_BLOCK_EVENTS + 64)
 #define ZSTD_BYTES (1u << 20)
+#define STRINGS_BYTES (128 << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes */
 
 struct workspace {
     /* As they are stored: gap and result as zigzag, the offset as its mode says. Narrow where values are, so that all stay in the cache. */
@@ -107,7 +109,8 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
     uint64_t at = from, first = UINT64_MAX, last = 0, previous = 0, expect = 0;
     struct mr_tally_streak streak = {0};
     w->events = w->args = w->last_arg_event = 0;
-    const uint64_t limit = MR_MIN(to, from + MR_BLOCK_EVENTS); /* of events; their continuations come along */
+    /* Of events; their continuations come along. A small rest is taken as well. */
+    const uint64_t limit = to - from <= MAX_EVENTS ? to : from + MR_BLOCK_EVENTS;
     while (at < limit) {
         const struct mr_raw *r = &ring[at++ & mask];
         unsigned call = mr_raw_call(r);
@@ -217,10 +220,39 @@ static void repeat_first(const struct values *v, uint32_t from, uint32_t to)
         memcpy(p + i * each, p, each);
 }
 
+/* zstd at its usual level looks for repetitions; measured values have none, and random ones of a few kinds (which block of a file) come out
+ * larger and four times slower with the short ones it finds. LITERALS all but leaves the search out. */
+enum pack { REPETITIONS, LITERALS };
+
+static size_t pack_bytes(ZSTD_CCtx *ctx, enum pack how, const uint8_t *from, size_t n, uint8_t *to, size_t room)
+{
+    if (how == REPETITIONS)
+        return ZSTD_compressCCtx(ctx, to, room, from, n, LEVEL);
+    ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
+    ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, -1000);
+    ZSTD_CCtx_setParameter(ctx, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
+    return ZSTD_compress2(ctx, to, room, from, n);
+}
+
+/* Tries both on a part of the plane. */
+static enum pack choose_pack(ZSTD_CCtx *ctx, const uint8_t *plane, uint32_t n, uint8_t *scratch)
+{
+    if (n < 4 * SAMPLE)
+        return REPETITIONS;
+    const uint8_t *part = plane + n / 2;
+    uint32_t changes = 0;
+    for (uint32_t i = 1; i < SAMPLE; i++)
+        changes += part[i] != part[i - 1];
+    if (changes < SAMPLE / 4)
+        return REPETITIONS;
+    size_t a = pack_bytes(ctx, REPETITIONS, part, SAMPLE, scratch, SAMPLE + 512), b = pack_bytes(ctx, LITERALS, part, SAMPLE, scratch, SAMPLE + 512);
+    return !ZSTD_isError(b) && b <= a ? LITERALS : REPETITIONS;
+}
+
 /* Writes one plane; returns the end of the output. */
 static uint8_t *put_plane(struct workspace *w, ZSTD_CCtx *ctx, uint32_t n, uint8_t *out)
 {
-    size_t got = ctx ? ZSTD_compressCCtx(ctx, out + 4, n + 512, w->plane, n, LEVEL) : n;
+    size_t got = ctx ? pack_bytes(ctx, choose_pack(ctx, w->plane, n, out + 4), w->plane, n, out + 4, n + 512) : n;
     if (ZSTD_isError(got) || got >= n) {
         memcpy(out + 4, w->plane, n);
         mr_store_le32(out, n);
@@ -319,13 +351,13 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
     return mr_mrt_seal(out, &b);
 }
 
-size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
-                             uint64_t *taken_bytes, uint32_t *taken)
+/* Copies whole strings to `to`, which has `room` bytes; returns how many bytes came out. */
+static size_t copy_strings(const uint8_t *arena, uint64_t len, uint8_t *to, size_t room, uint64_t *taken_bytes, uint32_t *taken)
 {
     uint64_t at = 0;
     uint32_t n = 0;
-    uint8_t *p = out + MR_MRT_HEADER, *limit = out + cap - 8;
-    while (at + 8 <= len) {
+    uint8_t *p = to, *limit = to + room;
+    while (at + 8 <= len && p - to < STRINGS_BYTES) {
         const struct mr_arena_string *s = (const void *)(arena + at);
         if (s->len > len - at - 8 || (size_t)(limit - p) < (size_t)s->len + 8)
             break;
@@ -338,10 +370,28 @@ size_t mr_mrt_encode_strings(const uint8_t *arena, uint64_t len, uint64_t key, u
     }
     *taken_bytes = at;
     *taken = n;
-    if (!n)
+    return (size_t)(p - to);
+}
+
+size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
+                             uint64_t *taken_bytes, uint32_t *taken)
+{
+    struct workspace *w = workspace;
+    size_t half = cap / 2;
+    uint8_t *plain = out + half, *payload = out + MR_MRT_HEADER;
+    size_t raw = copy_strings(arena, len, plain, cap - half - 8, taken_bytes, taken);
+    struct mr_mrt_block b = {.type = MR_MRT_STRINGS, .key = key, .count = *taken, .sequence = first, .payload_bytes = (uint32_t)raw};
+    if (!*taken)
         return 0;
-    const struct mr_mrt_block b = {.type = MR_MRT_STRINGS, .key = key, .count = n, .sequence = first,
-                                   .payload_bytes = (uint32_t)(p - out - MR_MRT_HEADER)};
+    ZSTD_CCtx *ctx = ZSTD_initStaticCCtx(w->zstd, sizeof(w->zstd));
+    size_t got = ctx ? ZSTD_compressCCtx(ctx, payload + 4, half - MR_MRT_HEADER - 4, plain, raw, LEVEL) : raw;
+    if (!ZSTD_isError(got) && got + 4 < raw) {
+        mr_store_le32(payload, (uint32_t)raw);
+        b.flags = MR_MRT_STRINGS_PACKED;
+        b.payload_bytes = (uint32_t)got + 4;
+    } else {
+        memmove(payload, plain, raw);
+    }
     return mr_mrt_seal(out, &b);
 }
 

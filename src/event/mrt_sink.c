@@ -94,7 +94,7 @@ static void write_names(struct mr_mrt_sink *s)
     while (s->arena_written < s->arena_used && !s->failed) {
         uint64_t bytes;
         uint32_t count;
-        size_t n = mr_mrt_encode_strings(s->arena + s->arena_written, s->arena_used - s->arena_written, s->key, s->strings_written + 1, s->out,
+        size_t n = mr_mrt_encode_strings(s->workspace, s->arena + s->arena_written, s->arena_used - s->arena_written, s->key, s->strings_written + 1, s->out,
                                          MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;

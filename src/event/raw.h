@@ -4,12 +4,14 @@
  *
  * Invariants
  *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers.
- *  R2. Records [tail, head) are valid; tail moves only after they are safely written elsewhere, by whoever holds the
- *      slot's drain lock.
+ *  R2. tail <= written <= head. Records [written, head) are valid and nowhere else; written moves only after they are safe in a
+ *      file, tail only after written, both by whoever holds the slot's drain lock.
  *  R3. An event and its continuation records are published by one store of head, so a reader never sees a part of it.
  *  R4. A slot goes FREE -> LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained); positions go on
  *      counting over reuse, so (slot, position) names a record once per process.
- *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to them. */
+ *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to them.
+ *  R6. Memory of records is present up to `populated`, which never passes tail + MR_RING_RECORDS. The drainer gives memory of
+ *      [tail, written) back before it moves tail, so never what the thread may write to. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
@@ -37,11 +39,11 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 2u
-#define MR_RING_RECORDS 131072u
+#define MR_RING_VERSION 3u
+#define MR_RING_RECORDS 1048576u /* address space; memory comes as it is needed */
 #define MR_BLOCK_EVENTS 32768u /* records per block */
-#define MR_RING_DRAIN (MR_RING_RECORDS / 4 * 3) /* the collector waits until this much is there: what a short program recorded is encoded after it */
-#define MR_RING_SLOTS 64u
+#define MR_RING_SLOTS 8u
+#define MR_RING_SEGMENTS 512u /* of a process */
 #define MR_RING_PROCESS_BYTES (60u << 10)
 #define MR_RING_STRING_BYTES (256ull << 20)
 #define MR_RING_LINE 64
@@ -58,9 +60,11 @@ enum mr_ring_state { MR_RING_RUNNING = 1, MR_RING_EXITED, MR_RING_EXEC };
 struct mr_slot {
     _Atomic uint32_t state; /* enum mr_slot_state */
     uint32_t tid;
-    _Atomic uint32_t populated; /* records whose memory is there; see mr_populate */
     _Alignas(MR_RING_LINE) _Atomic uint64_t head;
     _Alignas(MR_RING_LINE) _Atomic uint64_t tail;
+    _Atomic uint64_t written;
+    _Atomic uint64_t populated; /* written by the slot's thread */
+    _Atomic uint64_t freed;     /* memory below it was given back at some time; an estimate */
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
@@ -82,6 +86,7 @@ struct mr_ring_header {
     _Atomic uint64_t strings_used; /* bytes of the arena, segment 0 */
     _Atomic uint32_t strings;      /* number of strings */
     _Atomic uint32_t strings_full; /* names that did not fit */
+    _Atomic uint32_t starved;      /* segment 0: a thread finds no memory for its records */
 };
 
 /* Segment 0: header page, process payload, string arena, slots. Others: header page, slots. */

@@ -261,7 +261,7 @@ static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     const uint8_t *p = v->payload, *end = p + v->head.payload_bytes;
     uint32_t index;
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
-    if (v->head.flags & 1) {
+    if (v->head.flags & MR_MRT_STRINGS_PACKED) {
         size_t raw = end - p >= 4 ? mr_load_le32(p) : 0;
         char *text = raw && raw <= 64 * MR_MIB ? mr_arena_alloc(&t->arena, raw) : NULL;
         size_t got = text ? ZSTD_decompress(text, raw, p + 4, (size_t)(end - p - 4)) : 0;

@@ -47,19 +47,36 @@ unsigned mr_slot_index(const struct mr_slot *slot)
     return 0;
 }
 
-#define POPULATE 2048u /* records made present at a time: 64 KiB */
+#define POPULATE 2048u    /* records made present at a time: 64 KiB, which is then still in the cache when it is written to */
+#define PAGE_RECORDS 128u /* records of a page */
 
-/* Makes the next records of a slot's first lap present. */
-static bool populate_more(struct mr_slot *s)
+/* As mr_populate. When the file system is full, asks the collector to give memory back and waits for it. */
+static bool populate_or_wait(const void *at, size_t bytes)
 {
-    uint32_t have = atomic_load_explicit(&s->populated, memory_order_relaxed);
-    if (have >= MR_RING_RECORDS)
-        return true;
-    if (!mr_populate(&s->record[have], POPULATE * sizeof(s->record[0]))) {
-        mr_stop_tracing("no space left for the rings", -ENOSPC);
-        return false;
+    const struct timespec nap = {.tv_nsec = 10000000};
+    for (unsigned tries = 0; tries < 200; tries++) {
+        if (mr_populate(at, bytes))
+            return true;
+        if (mr_mode() != MR_MODE_COLLECTED)
+            break;
+        atomic_store(&mr_process.segment[0]->starved, 1);
+        mr_sys2(SYS_nanosleep, &nap, NULL);
     }
-    atomic_store_explicit(&s->populated, have + POPULATE, memory_order_relaxed);
+    mr_stop_tracing("no space left for the rings", -ENOSPC);
+    return false;
+}
+
+/* Makes the next records of a slot present, as far as R6 allows. */
+static bool populate_more(struct mr_slot *s, uint64_t tail)
+{
+    uint64_t from = atomic_load_explicit(&s->populated, memory_order_relaxed), to = from + POPULATE;
+    to = MR_MIN(to, (tail + MR_RING_RECORDS) / PAGE_RECORDS * PAGE_RECORDS);
+    to = MR_MIN(to, (from / MR_RING_RECORDS + 1) * MR_RING_RECORDS);
+    if (to <= from)
+        return true;
+    if (!populate_or_wait(&s->record[from & (MR_RING_RECORDS - 1)], (to - from) * sizeof(s->record[0])))
+        return false;
+    atomic_store_explicit(&s->populated, to, memory_order_relaxed);
     return true;
 }
 
@@ -68,10 +85,8 @@ static struct mr_slot *claim_in(struct mr_ring_header *h)
     for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
         struct mr_slot *s = mr_ring_slot(h, i);
         if (i >= h->slots_present) { /* under claim_lock */
-            if (!mr_populate(s, offsetof(struct mr_slot, record))) {
-                mr_stop_tracing("no space left for the rings", -ENOSPC);
+            if (!populate_or_wait(s, offsetof(struct mr_slot, record)))
                 return NULL;
-            }
             h->slots_present = i + 1;
         }
         uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
@@ -87,7 +102,7 @@ struct mr_slot *mr_slot_claim(void)
     mr_spin_lock(&mr_process.claim_lock);
     for (uint32_t i = 0; i < mr_process.segments && !s; i++)
         s = claim_in(mr_process.segment[i]);
-    if (!s && mr_process.segments < MR_MAX_SEGMENTS && mr_segment_open(mr_process.segments) == 0)
+    if (!s && mr_process.segments < MR_RING_SEGMENTS && mr_segment_open(mr_process.segments) == 0)
         s = claim_in(mr_process.segment[mr_process.segments - 1]);
     mr_spin_unlock(&mr_process.claim_lock);
     if (s)
@@ -121,10 +136,8 @@ static uint64_t ring_capacity(void)
 /* Up to where the thread may write without looking again. */
 static uint64_t limit_for(const struct mr_slot *s, uint64_t tail)
 {
-    uint64_t limit = tail + ring_capacity(), present = atomic_load_explicit(&s->populated, memory_order_relaxed);
-    if (present < MR_RING_RECORDS)
-        limit = MR_MIN(limit, present > MR_ROOM ? present - MR_ROOM : 0);
-    return limit;
+    uint64_t present = atomic_load_explicit(&s->populated, memory_order_relaxed);
+    return MR_MIN(tail + ring_capacity(), present > MR_ROOM ? present - MR_ROOM : 0);
 }
 
 static bool thread_begin(struct mr_tls *t)
@@ -146,6 +159,26 @@ static bool thread_begin(struct mr_tls *t)
     return true;
 }
 
+/* Without a collector a ring is empty again after each block: the thread goes on at the ring's start, where memory is present and in
+ * the cache. Positions still only grow; head moves last, so that nobody takes old records for new ones. */
+static void start_over(struct mr_tls *t)
+{
+    struct mr_slot *s = t->slot;
+    uint32_t free_lock = 0;
+    if (mr_mode() != MR_MODE_SELF || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1))
+        return;
+    uint64_t head = t->head, start = MR_ALIGN_UP(head, (uint64_t)MR_RING_RECORDS);
+    if (atomic_load(&s->tail) == head) {
+        atomic_store(&s->populated, start);
+        atomic_store(&s->freed, start);
+        atomic_store(&s->written, start);
+        atomic_store(&s->tail, start);
+        atomic_store_explicit(&s->head, start, memory_order_release);
+        t->head = start;
+    }
+    atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
+}
+
 /* Makes room for an event. With a collector, waits while it is just draining this slot; otherwise the caller encodes
  * its own page. False: there is none, the event is counted as lost. */
 static bool make_room(struct mr_tls *t)
@@ -158,13 +191,16 @@ static bool make_room(struct mr_tls *t)
             mr_live.active = mr_live.alive = 0;
             return false;
         }
-        while (atomic_load_explicit(&s->populated, memory_order_relaxed) < MR_RING_RECORDS &&
-               t->head + MR_ROOM >= atomic_load_explicit(&s->populated, memory_order_relaxed))
-            if (!populate_more(s))
+        uint64_t capacity = mr_process.late ? MR_BLOCK_EVENTS : ring_capacity();
+        if (t->head - tail < capacity) {
+            for (uint64_t present; t->head + MR_ROOM >= (present = atomic_load_explicit(&s->populated, memory_order_relaxed));)
+                if (!populate_more(s, tail) || atomic_load_explicit(&s->populated, memory_order_relaxed) == present)
+                    break;
+            if (!mr_live.alive)
                 return false;
-        t->limit = mr_process.late ? 0 : limit_for(s, tail);
-        if (t->head - tail < (mr_process.late ? MR_BLOCK_EVENTS : ring_capacity()))
+            t->limit = mr_process.late ? 0 : limit_for(s, tail);
             return true;
+        }
         mr_slot_drain(s, mr_slot_index(s), true);
         if (atomic_load_explicit(&s->tail, memory_order_acquire) == tail) {
             if (!mr_live.alive)
@@ -172,6 +208,7 @@ static bool make_room(struct mr_tls *t)
             const struct timespec nap = {.tv_nsec = 50000};
             mr_sys2(SYS_nanosleep, &nap, NULL);
         }
+        start_over(t);
     }
     return false;
 }

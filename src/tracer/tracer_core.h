@@ -131,7 +131,7 @@ static inline void mr_raw_fill(struct mr_raw *r, uint64_t t0, uint64_t dur, unsi
 }
 
 /* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. */
-static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0, h = t->head;
@@ -157,7 +157,7 @@ static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
 MR_COLD uint32_t mr_file_resolve(int fd);
-static inline uint32_t mr_file_of(int fd)
+static inline __attribute__((always_inline)) uint32_t mr_file_of(int fd)
 {
     if (MR_LIKELY((uint32_t)fd < mr_core.files)) {
         uint32_t id = atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed);
@@ -177,7 +177,7 @@ MR_HIDDEN uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size
 MR_HIDDEN void mr_cwd_changed(void);
 
 /* An event on a descriptor; `count` is what was asked for. */
-static inline void mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
+static inline __attribute__((always_inline)) void mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
 {
     if (result == -1)
         result = -errno;

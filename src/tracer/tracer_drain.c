@@ -57,7 +57,7 @@ static bool write_strings(long fd)
         uint64_t bytes;
         uint32_t count;
         const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + mr_process.strings_bytes;
-        size_t n = mr_mrt_encode_strings(from, used - mr_process.strings_bytes, mr_process.key, mr_process.strings + 1,
+        size_t n = mr_mrt_encode_strings(mr_process.workspace, from, used - mr_process.strings_bytes, mr_process.key, mr_process.strings + 1,
                                          mr_process.out, MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count || !write_all(fd, mr_process.out, n))
             return count != 0;
@@ -103,13 +103,15 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
     if (fd >= 0) {
         ok = write_header(fd);
         for (;;) {
-            uint64_t tail = atomic_load(&s->tail), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
-            if (!ok || head == tail || (whole_only && head - tail < MR_BLOCK_EVENTS))
+            uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
+            if (!ok || head == from || (whole_only && head - from < MR_BLOCK_EVENTS))
                 break;
             /* Strings after head was read, events after strings: R5. */
-            ok = write_strings(fd) && write_events(fd, s, index, tail, head, &next);
-            if (ok)
+            ok = write_strings(fd) && write_events(fd, s, index, from, head, &next);
+            if (ok) {
+                atomic_store_explicit(&s->written, next, memory_order_release);
                 atomic_store_explicit(&s->tail, next, memory_order_release);
+            }
         }
         mr_sys1(SYS_close, fd);
     }
@@ -151,7 +153,7 @@ void mr_drain_all(enum mr_mrt_how how)
             lost += atomic_load(&s->lost);
             for (unsigned c = 0; mr_core.sample && c < MR_SLOT_CALLS; c++)
                 skipped[c] += atomic_load_explicit(&s->skipped[c], memory_order_relaxed);
-            if (atomic_load(&s->head) != atomic_load(&s->tail))
+            if (atomic_load(&s->head) != atomic_load(&s->written))
                 ok = mr_slot_drain(s, g * MR_RING_SLOTS + i, false) && ok;
         }
     if (!ok)

@@ -5,7 +5,6 @@
 #include "event/mrt.h"
 #include "tracer/tracer_core.h"
 
-#define MR_MAX_SEGMENTS 64
 #define MR_PATH_BYTES 4096
 #define MR_ROOM 40 /* records that one event and its extras may need */
 
@@ -19,7 +18,7 @@ struct mr_config {
 };
 
 struct mr_process {
-    struct mr_ring_header *segment[MR_MAX_SEGMENTS];
+    struct mr_ring_header *segment[MR_RING_SEGMENTS];
     uint32_t segments;
     struct mr_session *session;
     uint64_t key;

@@ -112,7 +112,7 @@ static void write_names(struct fixture *f, struct mr_mrt_writer *w)
         s->text[4] = '\n'; /* names may hold anything */
         at += MR_ARENA_STRING_BYTES(5);
     }
-    size_t n = mr_mrt_encode_strings(arena, at, 9, 1, f->out, MR_MRT_EVENTS_MAX, &bytes, &taken);
+    size_t n = mr_mrt_encode_strings(f->workspace, arena, at, 9, 1, f->out, MR_MRT_EVENTS_MAX, &bytes, &taken);
     assert_int_equal(taken, 50);
     assert_int_equal(mr_mrt_writer_append(w, f->out, n, NULL), 0);
 }

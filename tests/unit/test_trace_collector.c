@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#define EVENTS 150000u
+#define EVENTS (MR_RING_RECORDS + 150000u) /* a ring and a part of its second lap */
 
 struct writer {
     struct mr_ring_header *ring;
@@ -56,6 +56,8 @@ static void *write_events(void *arg)
             file = add_name(w, (uint32_t)(i / 1000));
         while (i - atomic_load_explicit(&s->tail, memory_order_acquire) >= MR_RING_RECORDS - 8)
             sched_yield();
+        if (i % 4096 == 0)
+            atomic_store(&s->populated, i + 4096);
         struct mr_raw *r = &s->record[i & (MR_RING_RECORDS - 1)];
         r->word[0] = 1000 + i * 10;
         r->word[1] = (uint64_t)file << 32 | 5;
@@ -165,8 +167,64 @@ static void collector_drains_live_writers_exactly_once_in_order(void **state)
     rmdir(dir);
 }
 
+static uint64_t blocks_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return (uint64_t)st.st_blocks;
+}
+
+/* A thread that finds no memory says so in its ring; the collector then empties all rings and gives their memory back. */
+static void starved_program_gets_the_memory_of_its_rings_back(void **state)
+{
+    char dir[] = "/dev/shm/mr-starve-XXXXXX", out[64], spool[64], path[128];
+    struct mr_collector *c;
+    struct mr_collect_stats stats;
+    struct mr_error err;
+    bool busy;
+    (void)state;
+    if (!mkdtemp(dir)) {
+        print_message("no /dev/shm here\n");
+        skip();
+    }
+    snprintf(spool, sizeof(spool), "%s/spool", dir);
+    snprintf(out, sizeof(out), "%s/t.mrt", dir);
+    assert_int_equal(mkdir(spool, 0700), 0);
+    assert_int_equal(mr_collector_open(spool, out, true, false, 0, &c, &err), 0);
+    struct mr_ring_header *ring = make_ring(spool);
+    snprintf(path, sizeof(path), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
+    struct mr_slot *s = mr_ring_slot(ring, 0);
+    uint64_t empty = blocks_of(path);
+    const uint32_t records = 100000;
+    for (uint64_t i = 0; i < records; i++) {
+        s->record[i].word[0] = 1000 + i * 10;
+        s->record[i].word[2] = i << 16 | MR_CALL_pread;
+    }
+    atomic_store(&s->populated, MR_ALIGN_UP(records, 4096));
+    atomic_store(&s->head, records);
+    assert_true(blocks_of(path) >= empty + records * sizeof(struct mr_raw) / 512);
+    atomic_store(&ring->starved, 1);
+    assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
+    assert_int_equal(atomic_load(&s->written), records);
+    assert_int_equal(atomic_load(&s->tail), records);
+    assert_int_equal(atomic_load(&ring->starved), 0);
+    assert_true(blocks_of(path) < empty + 64);
+    /* The last page is still in use. */
+    assert_int_equal(mr_raw_call(&s->record[records - 1]), MR_CALL_pread);
+    assert_int_equal(mr_collector_close(c, &stats, &err), 0);
+    assert_int_equal(stats.events, records);
+    munmap(ring, MR_RING_SEGMENT_BYTES(0));
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/session", spool);
+    unlink(path);
+    rmdir(spool);
+    unlink(out);
+    rmdir(dir);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(collector_drains_live_writers_exactly_once_in_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(collector_drains_live_writers_exactly_once_in_order),
+                                       cmocka_unit_test(starved_program_gets_the_memory_of_its_rings_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
