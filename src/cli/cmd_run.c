@@ -575,6 +575,7 @@ static int run_real(struct run *r, struct mr_error *err)
     free(r->series);
     free(r->metrics);
     free(r->dlio);
+    r->ctx->whole = rc == 0;
     return rc;
 }
 

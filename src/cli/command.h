@@ -22,6 +22,7 @@ struct mr_command_ctx {
     int argc;                    /* the command's own words, as given: for commands that parse them again on top of */
     char *const *argv;           /* other defaults (a workload's) */
     const atomic_bool *stop;     /* set by SIGINT/SIGTERM: finish cleanly, return MR_E_INTERRUPTED */
+    bool whole;                  /* set by the command: its result is complete, a stop that came meanwhile came too late */
 };
 
 struct mr_command {

@@ -139,7 +139,10 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
     }
     set_log_level(g);
     warn_of_variables(&cmd->table);
-    return cmd->run(&ctx, err);
+    rc = cmd->run(&ctx, err);
+    if (rc == 0 && ctx.whole)
+        atomic_store(&stop_requested, false);
+    return rc;
 }
 
 static int unknown_command(const char *name, const char *nearest, struct mr_error *err)
