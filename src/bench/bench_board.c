@@ -17,14 +17,18 @@ const char *mr_bench_state_text(enum mr_bench_state s)
     return (unsigned)s < MR_ARRAY_LEN(text) ? text[s] : "unknown";
 }
 
+/* A run can also drain what earlier ones left in the burst buffer. */
+#define DRAINS_MORE 1024u
+
 int mr_bench_board_create(uint32_t world, uint64_t steps, uint64_t checkpoints, struct mr_bench_board **out,
                           struct mr_error *err)
 {
     size_t head = MR_ALIGN_UP(sizeof(struct mr_bench_board) + world * sizeof(struct mr_bench_rank), (size_t)4096);
     unsigned __int128 want =
         (unsigned __int128)world *
-            (steps * sizeof(struct mr_step) + (unsigned __int128)checkpoints * sizeof(struct mr_checkpoint_event)) +
-        head + 8192;
+            (steps * sizeof(struct mr_step) + (unsigned __int128)checkpoints * sizeof(struct mr_checkpoint_event) +
+             ((unsigned __int128)checkpoints + DRAINS_MORE) * sizeof(struct mr_drain_event)) +
+        head + 3 * 4096;
     if (want > (unsigned __int128)1 << 46)
         return mr_error_plain(err, MR_E_LIMIT, "%llu steps of %u ranks are too many to keep", (unsigned long long)steps,
                               world);
@@ -36,11 +40,14 @@ int mr_bench_board_create(uint32_t world, uint64_t steps, uint64_t checkpoints, 
     b->world = world;
     b->step_cap = steps;
     b->checkpoint_cap = checkpoints;
+    b->drain_cap = checkpoints + DRAINS_MORE;
     b->map_bytes = bytes;
     b->ranks = (void *)(b + 1);
     b->checkpoints = (void *)((uint8_t *)map + head);
     size_t ckpt_bytes = MR_ALIGN_UP(world * checkpoints * sizeof(*b->checkpoints), (size_t)4096);
-    b->steps = (void *)((uint8_t *)map + head + ckpt_bytes);
+    size_t drain_bytes = MR_ALIGN_UP(world * b->drain_cap * sizeof(*b->drains), (size_t)4096);
+    b->drains = (void *)((uint8_t *)map + head + ckpt_bytes);
+    b->steps = (void *)((uint8_t *)map + head + ckpt_bytes + drain_bytes);
     *out = b;
     return 0;
 }
@@ -58,7 +65,10 @@ void mr_bench_board_series(const struct mr_bench_board *b, struct mr_rank_series
                                          .steps = b->steps + r * b->step_cap,
                                          .n = atomic_load(&b->ranks[r].n_steps),
                                          .checkpoints = b->checkpoints + r * b->checkpoint_cap,
-                                         .n_checkpoints = atomic_load(&b->ranks[r].n_checkpoints)};
+                                         .n_checkpoints = atomic_load(&b->ranks[r].n_checkpoints),
+                                         .drains = b->drains + r * b->drain_cap,
+                                         .n_drains = atomic_load(&b->ranks[r].n_drains),
+                                         .drain_wait_ns = b->ranks[r].drain_wait_ns};
 }
 
 /* One row of every rank's array at a time would be slow; a thousand are a message. */
@@ -88,8 +98,9 @@ int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_erro
     int rc = mr_comm_allreduce_u64(c, &seen, 1, MR_COMM_MIN, err);
     if (rc || seen == c->world)
         return rc;
-    uint64_t most[2] = {atomic_load(&b->ranks[c->rank].n_steps), atomic_load(&b->ranks[c->rank].n_checkpoints)};
-    if ((rc = mr_comm_allreduce_u64(c, most, 2, MR_COMM_MAX, err)))
+    uint64_t most[] = {atomic_load(&b->ranks[c->rank].n_steps), atomic_load(&b->ranks[c->rank].n_checkpoints),
+                       atomic_load(&b->ranks[c->rank].n_drains)};
+    if ((rc = mr_comm_allreduce_u64(c, most, MR_ARRAY_LEN(most), MR_COMM_MAX, err)))
         return rc;
     struct mr_bench_rank *all = c->rank == 0 ? calloc(c->world, sizeof(*all)) : NULL;
     rc = mr_comm_agree(c, c->rank == 0 && !all ? mr_error_set(err, -ENOMEM, "cannot collect the series") : 0, err);
@@ -102,5 +113,7 @@ int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_erro
         rc = collect_array(c, b->steps, sizeof(*b->steps), b->step_cap, most[0], err);
     if (!rc)
         rc = collect_array(c, b->checkpoints, sizeof(*b->checkpoints), b->checkpoint_cap, most[1], err);
+    if (!rc)
+        rc = collect_array(c, b->drains, sizeof(*b->drains), b->drain_cap, most[2], err);
     return rc;
 }

@@ -188,6 +188,31 @@ static bool save_stopped(void *user)
     return atomic_load(&t->board->stop) != 0;
 }
 
+static int sum(void *user, uint64_t *value, struct mr_error *err)
+{
+    struct trainer *t = user;
+    return mr_comm_allreduce_u64(t->comm, value, 1, MR_COMM_SUM, err);
+}
+
+/* Copies finished drains of the burst buffer to the board. One of an earlier run's may have begun before the series. */
+static void note_drains(struct trainer *t)
+{
+    struct mr_checkpoint_drained d;
+    uint64_t n = atomic_load(&t->me->n_drains);
+    while (t->saver && n < t->board->drain_cap && mr_checkpoint_drains(t->saver, n, &d, 1) == 1) {
+        uint64_t start = MR_MAX(d.start_ns, t->origin_ns);
+        t->board->drains[(uint64_t)t->comm->rank * t->board->drain_cap + n] =
+            (struct mr_drain_event){.queued_ns = MR_MAX(d.queued_ns, t->origin_ns) - t->origin_ns,
+                                    .start_ns = start - t->origin_ns,
+                                    .duration_ns = MR_MAX(d.end_ns, start) - start,
+                                    .bytes = d.bytes,
+                                    .files = d.files,
+                                    .step = d.step,
+                                    .failed = d.code != 0};
+        atomic_store(&t->me->n_drains, ++n);
+    }
+}
+
 static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, const struct mr_checkpoint_result *r,
                             bool load)
 {
@@ -200,10 +225,12 @@ static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, co
                                      .write_ns = r->write_ns,
                                      .fsync_ns = r->fsync_ns,
                                      .read_ns = r->read_ns,
+                                     .wait_ns = r->wait_ns,
                                      .bytes = r->bytes,
                                      .files = r->files,
                                      .step = step,
-                                     .is_load = load};
+                                     .is_load = load,
+                                     .buffered = r->buffered};
     atomic_store(&t->me->n_checkpoints, n + 1);
 }
 
@@ -219,7 +246,21 @@ static int save(struct trainer *t, uint64_t step, struct mr_error *err)
         rc = mr_checkpoint_save(t->saver, step, t->files, t->n_files, &r, err);
     if (!rc)
         note_checkpoint(t, start, step, &r, false);
+    note_drains(t);
     t->last_save_ns = mr_now_ns();
+    return rc;
+}
+
+/* Waits for the burst buffer: at the end, and before checkpoints are read back. */
+static int drain(struct trainer *t, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
+    if (!t->saver || !*t->p->workload->burst_buffer.folder)
+        return 0;
+    enter(t, MR_BENCH_DRAIN);
+    int rc = mr_checkpoint_drain(t->saver, &t->me->drains_left, err);
+    t->me->drain_wait_ns += mr_now_ns() - start;
+    note_drains(t);
     return rc;
 }
 
@@ -229,8 +270,11 @@ static int restore(struct trainer *t, uint64_t step, struct mr_error *err)
     struct mr_checkpoint_result r = {0};
     /* Another node's share: what the neighbour's ranks wrote; on one node, the next rank's. */
     uint32_t shift = !c->recovery_rank_shift ? 0 : t->comm->local_world < t->comm->world ? t->comm->local_world : 1;
+    int rc = drain(t, err);
+    if (rc)
+        return rc;
     enter(t, MR_BENCH_RESTORE);
-    int rc = mr_bench_checkpoint_cache(t->p->checkpoint_folder, t->p->cache, t->comm->rank, t->comm->world,
+    rc = mr_bench_checkpoint_cache(t->p->checkpoint_folder, t->p->cache, t->comm->rank, t->comm->world,
                                        &t->me->cold, err);
     if ((rc = mr_comm_agree(t->comm, rc, err)) != 0)
         return rc;
@@ -542,6 +586,10 @@ static int open_saver(struct trainer *t, struct mr_error *err)
                                      .seed = t->p->seed,
                                      .agree = agree,
                                      .stopped = save_stopped,
+                                     .burst_folder = w->burst_buffer.folder,
+                                     .burst_store = w->burst_buffer.store,
+                                     .burst_bytes = w->burst_buffer.capacity,
+                                     .sum = sum,
                                      .user = t};
     if (!w->workflow.checkpoint)
         return 0;
@@ -668,25 +716,28 @@ static int open_all(struct trainer *t, struct mr_error *err)
  * too long. What it may still touch then stays allocated until the process ends. */
 struct closer {
     struct feed *feed;
+    struct mr_checkpointer *saver; /* its drain writes to storage that may hang, too */
     atomic_bool done;
 };
 
-static void *close_feed(void *arg)
+static void *close_one(void *arg)
 {
     struct closer *c = arg;
     mr_feed_close(c->feed);
+    mr_checkpointer_close(c->saver);
     atomic_store(&c->done, true);
     return NULL;
 }
 
-static void close_or_leave(struct feed *f, struct mr_bench_board *b)
+static void close_or_leave(struct feed *f, struct mr_checkpointer *saver, struct mr_bench_board *b)
 {
-    struct closer *c = f ? calloc(1, sizeof(*c)) : NULL;
+    struct closer *c = f || saver ? calloc(1, sizeof(*c)) : NULL;
     pthread_t id;
     if (!c)
         return;
     c->feed = f;
-    if (pthread_create(&id, NULL, close_feed, c) != 0) {
+    c->saver = saver;
+    if (pthread_create(&id, NULL, close_one, c) != 0) {
         b->in_use = true;
         return;
     }
@@ -709,13 +760,14 @@ static void close_all(struct trainer *t, bool broken)
         mr_feed_stats(t->train, &t->me->loader);
     mr_feed_detach(t->train);
     if (broken) {
-        close_or_leave(t->train, t->board);
-        close_or_leave(t->eval, t->board);
+        close_or_leave(t->train, NULL, t->board);
+        close_or_leave(t->eval, NULL, t->board);
+        close_or_leave(NULL, t->saver, t->board);
     } else {
         mr_feed_close(t->train);
         mr_feed_close(t->eval);
+        mr_checkpointer_close(t->saver);
     }
-    mr_checkpointer_close(t->saver);
     free(t->files);
     free(t->device);
     free(t->gradients);
@@ -741,10 +793,14 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
         rc = mr_comm_barrier(p->comm, err);
     t.origin_ns = t.last_save_ns = mr_now_ns();
     atomic_store(&t.me->origin_ns, t.origin_ns);
+    if (!rc && t.saver)
+        mr_checkpoint_recover(t.saver);
     if (!rc)
         rc = p->workload->workflow.train ? train(&t, err) : checkpoints_only(&t, err);
     if (!rc && p->workload->workflow.train)
         rc = finish_pattern(&t, err);
+    if (!rc)
+        rc = drain(&t, err);
     if (!rc)
         rc = mr_comm_barrier(p->comm, err); /* the board is complete when any rank returns */
     if (rc)

@@ -36,6 +36,7 @@ enum mr_bench_cache { MR_CACHE_ASIS, MR_CACHE_COLD, MR_CACHE_WARM };
     X(MR_BENCH_OPEN, "opening the data set")                                                                           \
     X(MR_BENCH_REDUCE, "summing gradients over the ranks")                                                             \
     X(MR_BENCH_OUTPUT, "writing its output files")                                                                   \
+    X(MR_BENCH_DRAIN, "waiting for the burst buffer to drain")                                                         \
     X(MR_BENCH_DONE, "done")
 enum mr_bench_state {
 #define MR_BENCH_STATE_ENUM(name, text) name,
@@ -53,7 +54,7 @@ struct mr_bench_loader_stats {
 struct mr_bench_rank {
     _Atomic uint32_t state;
     _Atomic uint64_t since_ns; /* monotonic: when it entered the state */
-    _Atomic uint64_t n_steps, n_checkpoints;
+    _Atomic uint64_t n_steps, n_checkpoints, n_drains;
     _Atomic uint64_t origin_ns;                                /* monotonic time of the series' 0 */
     _Atomic uint64_t compute_ns, wall_ns, samples, read_bytes; /* training so far, for the live line */
     pid_t pid;
@@ -61,6 +62,7 @@ struct mr_bench_rank {
     uint64_t peak_rss_bytes;
     uint64_t rows_crc; /* with MR_LOADER_VERIFY: sum of the CRC-32C of every row the trainer got */
     double preload_s;
+    uint64_t drain_wait_ns, drains_left; /* burst buffer: waited for it outside of saves; checkpoints in it at the end */
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
     } cold; /* of this rank's part of the files, before the first step; where checkpoints are read back, before each */
@@ -70,11 +72,12 @@ struct mr_bench_board {
     _Atomic uint32_t stop; /* end soon, whatever the reason */
     uint32_t world;
     _Atomic bool in_use; /* a thread that could not be ended may still look at it: never unmapped */
-    uint64_t step_cap, checkpoint_cap;
+    uint64_t step_cap, checkpoint_cap, drain_cap;
     size_t map_bytes;
     struct mr_bench_rank *ranks;
     struct mr_step *steps;                   /* [world][step_cap] */
     struct mr_checkpoint_event *checkpoints; /* [world][checkpoint_cap] */
+    struct mr_drain_event *drains;           /* [world][drain_cap] */
 };
 
 /* Room for `world` ranks; memory is only used as it is written. */

@@ -61,6 +61,7 @@ void mr_check_data_done(struct mr_check_data *d);
 /* One execution: on which storage, with how many readers and how much prefetch. */
 struct mr_check_variant {
     const char *storage;        /* throttle text, or "" for the bare file system */
+    const char *burst;          /* of a burst buffer before it, or NULL: checkpoints are written to `storage` */
     int64_t threads, prefetch;  /* -1: the preset's */
     double slowdown;            /* storage and compute are this much slower, measured times divided by it; already in `storage` */
 };
@@ -70,6 +71,8 @@ struct mr_check_run {
     uint64_t *file_bytes; /* calls.file_bytes */
     double runtime_s;     /* first step's start (or first call) to the end */
     double checkpoint_share, checkpoint_s;
+    double drain_s, drain_overlap; /* burst buffer: mean, share while training went on */
+    uint64_t drains;
     uint64_t checkpoints;
     double repeated_samples, missed_samples; /* loader: over all epochs */
     uint64_t steps;

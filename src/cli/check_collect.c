@@ -33,6 +33,13 @@ static void undo_slowdown(struct check_job *j, struct mr_check_run *out)
             for (size_t t = 0; t < MR_ARRAY_LEN(times); t++)
                 *times[t] = (uint64_t)((double)*times[t] / k);
         }
+    for (uint32_t i = 0; i < j->world; i++) {
+        struct check_rank *r = &j->ranks[i];
+        for (uint64_t d = 0; d < r->n_drains; d++) {
+            r->drains[d].start_ns = (uint64_t)((double)r->drains[d].start_ns / k);
+            r->drains[d].duration_ns = (uint64_t)((double)r->drains[d].duration_ns / k);
+        }
+    }
 }
 
 static int by_file_offset(const void *a, const void *b)
@@ -112,7 +119,8 @@ static int collect(struct check_job *j, struct mr_check_run *out, struct mr_erro
         undo_slowdown(j, out);
     for (uint32_t i = 0; !rc && i < j->world; i++)
         series[i] = (struct mr_rank_series){.rank = i, .steps = j->ranks[i].steps, .n = j->ranks[i].n_steps,
-                                            .checkpoints = j->ranks[i].checkpoints, .n_checkpoints = j->ranks[i].n_checkpoints};
+                                            .checkpoints = j->ranks[i].checkpoints, .n_checkpoints = j->ranks[i].n_checkpoints,
+                                            .drains = j->ranks[i].drains, .n_drains = j->ranks[i].n_drains};
     out->metrics = rc ? NULL : calloc(1, sizeof(*out->metrics));
     if (out->metrics)
         mr_metrics_compute(series, j->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, out->metrics);
@@ -134,6 +142,11 @@ static void sum_up(const struct check_job *j, struct mr_check_run *out)
     out->checkpoints = r->n_checkpoints;
     out->checkpoint_s = r->n_checkpoints ? saves / 1e9 / (double)r->n_checkpoints : 0;
     out->checkpoint_share = steps + saves > 0 ? saves / (steps + saves) : 0;
+    if (!out->metrics)
+        return;
+    out->drains = out->metrics->drain.drains;
+    out->drain_s = out->metrics->drain.drain_s.mean;
+    out->drain_overlap = out->metrics->drain.overlap_share;
 }
 
 int mr_check_collect(struct check_job *j, struct mr_check_run *out, struct mr_error *err)

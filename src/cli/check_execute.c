@@ -70,6 +70,65 @@ static void prepare_samples(void *user, uint64_t epoch, uint64_t first, uint64_t
 
 /* ---- the trainer's side ---- */
 
+static bool saver_stopped(void *user)
+{
+    return over(user);
+}
+
+/* With a burst buffer checkpoints are written by the engine of `millrace run`: that one has the drain. Not traced. */
+static int open_saver(struct check_rank *r, struct mr_error *err)
+{
+    struct check_job *j = r->job;
+    char folder[4200], burst_folder[4200], store[1200], burst[1200];
+    if (!*j->burst || r->id || !j->shape->writes_checkpoints)
+        return 0;
+    snprintf(folder, sizeof folder, "%s/checkpoints", j->folder);
+    snprintf(burst_folder, sizeof burst_folder, "%s/burst", j->folder);
+    snprintf(store, sizeof store, "%s%sposix", j->storage, *j->storage ? ":" : "");
+    snprintf(burst, sizeof burst, "%s:posix", j->burst);
+    const struct mr_checkpoint_params p = {.folder = folder,
+                                           .store = store,
+                                           .world = 1,
+                                           .fsync = j->w->checkpoint.fsync,
+                                           .stopped = saver_stopped,
+                                           .burst_folder = burst_folder,
+                                           .burst_store = burst,
+                                           .user = j};
+    return mr_checkpointer_open(&p, &r->saver, err);
+}
+
+static int save_in_burst_buffer(struct check_rank *r, uint64_t step, struct mr_error *err)
+{
+    const struct mr_check_shape *s = r->job->shape;
+    struct mr_checkpoint_file files[MR_ARRAY_LEN(s->checkpoint_bytes)] = {0};
+    struct mr_checkpoint_result result;
+    for (unsigned i = 0; i < s->checkpoint_files; i++) {
+        snprintf(files[i].name, sizeof files[i].name, "checkpoint-%u", i);
+        files[i].bytes = s->checkpoint_bytes[i];
+    }
+    int rc = mr_checkpoint_save(r->saver, step, files, s->checkpoint_files, &result, err);
+    return rc || result.buffered ? rc : mr_error_plain(err, MR_E_INCOMPLETE, "the burst buffer was not used");
+}
+
+/* After the last step. */
+static int drain(struct check_rank *r, struct mr_error *err)
+{
+    struct mr_checkpoint_drained d;
+    uint64_t t0 = r->job->start_ns;
+    if (!r->saver)
+        return 0;
+    int rc = mr_checkpoint_drain(r->saver, NULL, err);
+    for (; r->n_drains < r->n_checkpoints && mr_checkpoint_drains(r->saver, r->n_drains, &d, 1) == 1; r->n_drains++)
+        r->drains[r->n_drains] = (struct mr_drain_event){.queued_ns = d.queued_ns - t0,
+                                                         .start_ns = d.start_ns - t0,
+                                                         .duration_ns = d.end_ns - d.start_ns,
+                                                         .bytes = d.bytes,
+                                                         .files = d.files,
+                                                         .step = d.step,
+                                                         .failed = d.code != 0};
+    return rc;
+}
+
 /* After every n-th step rank 0 writes, the others wait. */
 static int checkpoint(struct check_rank *r, uint64_t step, struct mr_step *record, struct mr_error *err)
 {
@@ -78,9 +137,10 @@ static int checkpoint(struct check_rank *r, uint64_t step, struct mr_step *recor
     if (!s->writes_checkpoints || (step + 1) % (uint64_t)j->w->checkpoint.steps_between_checkpoints)
         return 0;
     uint64_t start = mr_now_ns(), bytes = 0;
-    int rc = r->id ? 0
-                   : mr_pattern_write_files(r->store, j->folder, "checkpoint", 0, s->checkpoint_bytes, s->checkpoint_files,
-                                            j->w->checkpoint.fsync, err);
+    int rc = r->id      ? 0
+             : r->saver ? save_in_burst_buffer(r, step, err)
+                        : mr_pattern_write_files(r->store, j->folder, "checkpoint", 0, s->checkpoint_bytes,
+                                                 s->checkpoint_files, j->w->checkpoint.fsync, err);
     barrier(j);
     record->checkpoint_ns = mr_now_ns() - start;
     for (unsigned i = 0; i < s->checkpoint_files; i++)
@@ -144,6 +204,8 @@ static int pattern_rank(struct check_rank *r, struct mr_error *err)
     r->end_ns = mr_now_ns();
     if (!rc && r->pattern && !over(j))
         rc = mr_pattern_finish(r->pattern, err);
+    if (!rc && !over(j))
+        rc = drain(r, err);
     if (!rc && outputs->n)
         rc = mr_pattern_write_files(r->store, j->folder, "output", r->id, outputs->item, outputs->n, j->w->checkpoint.fsync,
                                     err);
@@ -272,7 +334,9 @@ static int prepare_rank(struct check_job *j, uint32_t id, uint32_t readers, stru
     r->steps_cap = from_data && limit ? MR_MIN(from_data, limit) : MR_MAX(from_data, limit);
     r->steps = calloc(r->steps_cap + 1, sizeof(*r->steps));
     r->checkpoints = calloc(r->steps_cap + 1, sizeof(*r->checkpoints));
-    return r->steps && r->checkpoints ? 0 : mr_error_set(err, -ENOMEM, "cannot keep the steps of the check");
+    r->drains = calloc(r->steps_cap + 1, sizeof(*r->drains));
+    rc = r->steps && r->checkpoints && r->drains ? 0 : mr_error_set(err, -ENOMEM, "cannot keep the steps of the check");
+    return rc ? rc : open_saver(r, err);
 }
 
 static void close_patterns(struct check_job *j)
@@ -289,8 +353,10 @@ static void free_ranks(struct check_job *j)
     for (uint32_t i = 0; j->ranks && i < j->world; i++) {
         struct check_rank *r = &j->ranks[i];
         mr_store_close(r->store);
+        mr_checkpointer_close(r->saver);
         free(r->steps);
         free(r->checkpoints);
+        free(r->drains);
     }
     free(j->ranks);
     pthread_mutex_destroy(&j->lock);
@@ -298,15 +364,14 @@ static void free_ranks(struct check_job *j)
 }
 
 /* All ranks share one emulated device: the group. */
-static void set_storage(struct check_job *j, const char *storage)
+static void set_storage(const char *storage, char out[1024])
 {
     static atomic_uint number;
     size_t len = strlen(storage);
     if (!len || storage[len - 1] != ')')
-        snprintf(j->storage, sizeof j->storage, "%s", storage);
+        snprintf(out, 1024, "%s", storage);
     else
-        snprintf(j->storage, sizeof j->storage, "%.*s,group=check-%d-%u)", (int)(len - 1), storage, (int)getpid(),
-                 atomic_fetch_add(&number, 1));
+        snprintf(out, 1024, "%.*s,group=check-%d-%u)", (int)(len - 1), storage, (int)getpid(), atomic_fetch_add(&number, 1));
 }
 
 static int open_ranks(struct check_job *j, struct mr_error *err)
@@ -366,7 +431,9 @@ int mr_check_execute(const struct mr_check_shape *s, const struct mr_check_data 
                     .prefetch = (unsigned)(v->prefetch >= 0 ? v->prefetch : s->w.reader.prefetch_size)};
     memset(out, 0, sizeof(*out));
     snprintf(j.folder, sizeof j.folder, "%s", folder);
-    set_storage(&j, v->storage);
+    set_storage(v->storage, j.storage);
+    if (v->burst)
+        set_storage(v->burst, j.burst);
     pthread_mutex_init(&j.lock, NULL);
     pthread_cond_init(&j.cond, NULL);
     int rc = open_ranks(&j, err);

@@ -5,6 +5,8 @@
 #include "bench/pattern.h"
 #include "cli/check.h"
 
+#include <millrace/checkpoint.h>
+
 #include <pthread.h>
 
 struct check_job;
@@ -18,6 +20,9 @@ struct check_rank {
     uint64_t n_steps, steps_cap;
     struct mr_checkpoint_event *checkpoints;
     uint64_t n_checkpoints;
+    struct mr_checkpointer *saver; /* rank 0 with a burst buffer */
+    struct mr_drain_event *drains;
+    uint64_t n_drains;
     uint64_t train_start_ns, end_ns;
     uint64_t opened_ns; /* loader: what it read before, to learn sizes, belongs to no epoch */
     int rc;
@@ -29,6 +34,7 @@ struct check_job {
     const struct mr_check_data *data;
     const struct mr_workload *w;
     const atomic_bool *stop;
+    char burst[1024]; /* "": none */
     char folder[4096], storage[1024];
     unsigned readers, prefetch;
     double slowdown;

@@ -6,8 +6,10 @@
  *   measured
  *     dataset.sample_bytes.mean  train.au train.stall_share train.step_s  run.seconds
  *     checkpoint.count checkpoint.share checkpoint.seconds  samples.repeated samples.missed
+ *     drain.count drain.seconds drain.overlap (burst buffer; overlap: share while training went on)
  *   on another storage, with other reader threads, prefetch or slowdown; "-" is the preset's own:
- *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]
+ *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]; SYSTEM may be BUFFER>SYSTEM: checkpoints go to a
+ *                                burst buffer on BUFFER and are drained to SYSTEM (not traced: no posix.write figures)
  *     at VARIANT METRIC          ratio METRIC A B   value at B / value at A
  *     speedup A B                run time at A / at B
  *     spread A B C ...           (longest - shortest) / shortest run time
@@ -63,11 +65,18 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
         field[i] = strsep(&rest, "/");
     for (unsigned i = 1; i < 4; i++)
         if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
-            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
+            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want [BUFFER>]SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
     *out = (struct mr_check_variant){.storage = "", .threads = v[1], .prefetch = v[2],
                                      .slowdown = v[3] > 0 ? (double)v[3] : c->w->pattern.slowdown};
-    const char *model = strcmp(field[0], "-") ? field[0] : c->w->extra.storage_model;
-    return mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
+    char *final = strchr(field[0], '>');
+    if (final)
+        *final++ = '\0';
+    else
+        final = field[0];
+    const char *model = strcmp(final, "-") ? final : c->w->extra.storage_model;
+    int rc = mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
+    return rc || final == field[0] ? rc
+                                   : mr_check_storage(field[0], out->slowdown, c->p->search, c->arena, &out->burst, err);
 }
 
 static int execute(struct check *c, const char *variant, struct mr_check_run **out, struct mr_error *err)
@@ -147,6 +156,9 @@ static bool run_metric(const struct check *c, const struct mr_check_run *r, cons
         {"checkpoint.count", (double)r->checkpoints},
         {"checkpoint.share", r->checkpoint_share},
         {"checkpoint.seconds", r->checkpoint_s},
+        {"drain.count", (double)r->drains},
+        {"drain.seconds", r->drain_s},
+        {"drain.overlap", r->drain_overlap},
         {"samples.repeated", r->repeated_samples},
         {"samples.missed", r->missed_samples},
     };

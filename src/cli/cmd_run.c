@@ -108,6 +108,13 @@ static const struct mr_option run_rows[] = {
      AT(checkpoint_folder),
      .def = "",
      .doc = "Folder of the checkpoints; default: the workload's checkpoint_folder."},
+    {.key = "burst_buffer",
+     .type = MR_OPT_STRING,
+     AT(burst_buffer),
+     .def = "",
+     .doc = "Fast folder that checkpoints are written to first, then copied to the checkpoint folder while training goes on; "
+            "default: the workload's checkpoint.burst_buffer.folder.",
+     .example = "--burst-buffer /nvme/ckpt checkpoint.burst_buffer.capacity=100GiB"},
     {.key = "checkpoint_every",
      .type = MR_OPT_DURATION,
      AT(checkpoint_every_ns),
@@ -588,8 +595,18 @@ static int check_idle(const struct run *r, struct mr_error *err)
                        : o->checkpoint_every_ns && !r->w->workflow.checkpoint           ? "--checkpoint-every needs workflow.checkpoint=true"
                        : o->checkpoint_every_ns && !r->w->workflow.train                ? "--checkpoint-every needs workflow.train=true"
                        : o->keep_last && !r->w->workflow.checkpoint                     ? "--keep-last needs workflow.checkpoint=true"
+                       : *o->burst_buffer && !r->w->workflow.checkpoint                 ? "--burst-buffer needs workflow.checkpoint=true"
                                                                                         : NULL;
     return what ? mr_error_plain(err, MR_E_USAGE, "%s, without which it has no effect", what) : 0;
+}
+
+static int refuse_virtual_burst(const struct run *r, struct mr_error *err)
+{
+    if (!r->opt->is_virtual || !r->w->workflow.checkpoint || !*r->w->burst_buffer.folder)
+        return 0;
+    mr_error_plain(err, MR_E_UNSUPPORTED, "--virtual does not simulate a burst buffer for checkpoints");
+    mr_error_hint(err, "leave it out with 'checkpoint.burst_buffer.folder=', or run it for real");
+    return MR_E_UNSUPPORTED;
 }
 
 /* Of the ways to run only one can be meant. */
@@ -617,8 +634,12 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
     if (!rc)
         rc = mr_workload_check_supported(r.w, err);
+    if (!rc && *o->burst_buffer)
+        r.w->burst_buffer.folder = o->burst_buffer;
     if (!rc)
         rc = check_idle(&r, err);
+    if (!rc)
+        rc = refuse_virtual_burst(&r, err);
     if (rc)
         return rc;
     if (o->dry_run)

@@ -11,7 +11,7 @@
 #include <millrace/dataset.h>
 
 struct run_options {
-    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *system;
+    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer, *system;
     struct mr_strings sweep;
     bool dry_run, json, lenient, verify, generate, strict_trust, copy_to_device, preprocess_sleep, cache_each_epoch;
     bool find_max, is_virtual, ceiling;

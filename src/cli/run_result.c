@@ -167,13 +167,31 @@ static json_t *epochs(const struct mr_metrics *m)
     return list;
 }
 
-static json_t *checkpoints(const struct mr_metrics *m)
+/* null without one. */
+static json_t *burst_buffer(const struct run *r)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "saves", (json_int_t)m->saves, "loads",
+    const struct mr_metrics_drains *d = &r->metrics->drain;
+    uint64_t left = 0;
+    if (!r->w->workflow.checkpoint || !*r->w->burst_buffer.folder)
+        return json_null();
+    for (uint32_t k = 0; k < r->board->world; k++)
+        left += r->board->ranks[k].drains_left;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "buffered_saves",
+                     (json_int_t)d->buffered, "drains", (json_int_t)d->drains, "failed_drains", (json_int_t)d->failed,
+                     "left_in_buffer", (json_int_t)left, "drained_bytes", (json_int_t)d->bytes, "drain_s",
+                     quantiles(&d->drain_s), "drain_total_s", real(d->total_s), "drain_overlap_s", real(d->overlap_s),
+                     "drain_overlap_share", real(d->overlap_share), "drain_bytes_per_s", real(d->bytes_per_s),
+                     "room_wait_s", real(d->room_wait_s), "end_wait_s", real(d->end_wait_s));
+}
+
+static json_t *checkpoints(const struct run *r)
+{
+    const struct mr_metrics *m = r->metrics;
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "saves", (json_int_t)m->saves, "loads",
                      (json_int_t)m->loads, "saved_bytes", (json_int_t)m->save_bytes, "loaded_bytes",
                      (json_int_t)m->load_bytes, "save_s", quantiles(&m->save_s), "load_s", quantiles(&m->load_s),
                      "save_bytes_per_s", real(m->save_bytes_per_s), "load_bytes_per_s", real(m->load_bytes_per_s),
-                     "fsync_share", real(m->fsync_share));
+                     "fsync_share", real(m->fsync_share), "burst_buffer", burst_buffer(r));
 }
 
 static json_t *ranks(const struct run *r)
@@ -239,7 +257,7 @@ static json_t *ours(const struct run *r)
     json_object_set_new(o, "time_split_worst_rank", split(&m->worst_split));
     json_object_set_new(o, "worst_rank", json_integer(m->worst_rank));
     json_object_set_new(o, "limiter", json_string(mr_run_limiter(r, text, sizeof text)));
-    json_object_set_new(o, "checkpoint", checkpoints(m));
+    json_object_set_new(o, "checkpoint", checkpoints(r));
     json_object_set_new(o, "epochs", epochs(m));
     json_object_set_new(o, "per_rank", ranks(r));
     return o;
@@ -358,17 +376,33 @@ static int write_checkpoints(const struct run *r, struct mr_error *err)
     FILE *f = begin(r, "checkpoints.csv", tmp, err);
     if (!f)
         return err ? err->code : -EIO;
-    fputs("rank,kind,step,start_ns,duration_ns,write_ns,fsync_ns,read_ns,bytes,files\n", f);
+    fputs("rank,kind,step,start_ns,duration_ns,write_ns,fsync_ns,read_ns,bytes,files,wait_ns,buffered\n", f);
     for (uint32_t k = 0; k < r->board->world; k++)
         for (size_t i = 0; i < r->series[k].n_checkpoints; i++) {
             const struct mr_checkpoint_event *c = &r->series[k].checkpoints[i];
             fprintf(f,
                     "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                    "\n",
+                    ",%" PRIu64 ",%d\n",
                     k, c->is_load ? "load" : "save", c->step, c->start_ns, c->duration_ns, c->write_ns, c->fsync_ns,
-                    c->read_ns, c->bytes, c->files);
+                    c->read_ns, c->bytes, c->files, c->wait_ns, c->buffered);
         }
     return finish(r, f, "checkpoints.csv", tmp, err);
+}
+
+static int write_drains(const struct run *r, struct mr_error *err)
+{
+    char tmp[4300];
+    FILE *f = begin(r, "drains.csv", tmp, err);
+    if (!f)
+        return err ? err->code : -EIO;
+    fputs("rank,step,queued_ns,start_ns,duration_ns,bytes,files,failed\n", f);
+    for (uint32_t k = 0; k < r->board->world; k++)
+        for (size_t i = 0; i < r->series[k].n_drains; i++) {
+            const struct mr_drain_event *d = &r->series[k].drains[i];
+            fprintf(f, "%u,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%d\n", k, d->step,
+                    d->queued_ns, d->start_ns, d->duration_ns, d->bytes, d->files, d->failed);
+        }
+    return finish(r, f, "drains.csv", tmp, err);
 }
 
 static int write_json(const struct run *r, const char *name, json_t *value, struct mr_error *err)
@@ -399,6 +433,10 @@ static void remove_stale(const struct run *r)
         snprintf(path, sizeof path, "%s/checkpoints.csv", r->out);
         unlink(path);
     }
+    if (!(r->metrics->drain.drains + r->metrics->drain.failed)) {
+        snprintf(path, sizeof path, "%s/drains.csv", r->out);
+        unlink(path);
+    }
     for (uint32_t k = r->board->world;; k++) {
         snprintf(path, sizeof path, "%s/rank-%u.steps.csv", r->out, k);
         if (unlink(path) != 0)
@@ -422,6 +460,8 @@ int mr_run_write_results(const struct run *r, struct mr_error *err)
         rc = write_steps(r, &r->series[k], err);
     if (rc >= 0 && (r->metrics->saves || r->metrics->loads))
         rc = write_checkpoints(r, err);
+    if (rc >= 0 && r->metrics->drain.drains + r->metrics->drain.failed)
+        rc = write_drains(r, err);
     if (rc >= 0)
         remove_stale(r);
     if (rc < 0)

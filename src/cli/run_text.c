@@ -195,6 +195,25 @@ static void print_checkpoints(FILE *f, const struct mr_metrics *m)
                 mr_human_ns(m->load_s.max * 1e9, slowest));
 }
 
+static void print_drains(FILE *f, const struct run *r)
+{
+    const struct mr_metrics_drains *d = &r->metrics->drain;
+    char size[MR_HUMAN_LEN], rate[MR_HUMAN_LEN], mean[MR_HUMAN_LEN], room[MR_HUMAN_LEN], end[MR_HUMAN_LEN];
+    if (!r->w->workflow.checkpoint || !*r->w->burst_buffer.folder)
+        return;
+    fprintf(f, "  drained       %llu of the burst buffer", (unsigned long long)d->drains);
+    if (d->drains)
+        fprintf(f, ", %s at %s; mean %s, %.0f %% of it while training", mr_human_bytes((double)d->bytes, size),
+                mr_human_rate(d->bytes_per_s, rate), mr_human_ns(d->drain_s.mean * 1e9, mean), 100 * d->overlap_share);
+    fprintf(f, "; waited %s for room, %s at the end\n", mr_human_ns(d->room_wait_s * 1e9, room),
+            mr_human_ns(d->end_wait_s * 1e9, end));
+    if (r->metrics->saves > d->buffered)
+        fprintf(f, "  burst buffer  %llu of %llu checkpoints went around it\n",
+                (unsigned long long)(r->metrics->saves - d->buffered), (unsigned long long)r->metrics->saves);
+    if (d->failed)
+        fprintf(f, "  burst buffer  %llu drains failed; the next run with it tries again\n", (unsigned long long)d->failed);
+}
+
 static void print_trust(FILE *f, const struct run *r)
 {
     const struct run_trust *t = &r->trust;
@@ -232,6 +251,7 @@ void mr_run_print_summary(FILE *f, const struct run *r)
     if (!isnan(m->eval_au))
         fprintf(f, "  evaluation    AU %.2f %%, %.1f samples/s\n", 100 * m->eval_au, m->eval_samples_per_s);
     print_checkpoints(f, m);
+    print_drains(f, r);
     print_epochs(f, m);
     if (r->w->workflow.train && m->steps)
         fprintf(f,

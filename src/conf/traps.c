@@ -127,6 +127,10 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
 static int note_checkpoint(struct mr_workload *w, struct mr_arena *a)
 {
     const struct mr_conf_checkpoint *c = &w->checkpoint;
+    if (!*w->burst_buffer.folder && (w->burst_buffer.capacity || mr_workload_is_set(w, "checkpoint.burst_buffer", "store")))
+        NOTE("checkpoint.burst_buffer needs a folder: without one checkpoints are written directly");
+    if (!w->workflow.checkpoint && *w->burst_buffer.folder)
+        NOTE("checkpoint.burst_buffer does nothing: workflow.checkpoint is off");
     if (!w->workflow.checkpoint)
         return 0;
     bool transformer = !strcasecmp(w->model.type, "transformer");

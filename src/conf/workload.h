@@ -139,6 +139,10 @@ struct mr_conf_checkpoint {
     const char *checkpoint_mechanism_classname;
     struct mr_uints files; /* bytes of each file of a checkpoint that is not a transformer's; empty: as the framework does */
 };
+struct mr_conf_burst_buffer {
+    const char *folder, *store; /* folder "": none */
+    uint64_t capacity;          /* 0: what the file system has free */
+};
 struct mr_conf_ksm {
     int64_t madv_mergeable_id;
     double high_ram_trigger, low_ram_exit, await_time;
@@ -223,6 +227,7 @@ struct mr_workload {
     struct mr_conf_train train;
     struct mr_conf_evaluation evaluation;
     struct mr_conf_checkpoint checkpoint;
+    struct mr_conf_burst_buffer burst_buffer;
     struct mr_conf_ksm ksm;
     struct mr_conf_output output;
     struct mr_conf_output_metric output_metric;

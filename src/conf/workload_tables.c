@@ -277,6 +277,20 @@ static const struct mr_option checkpoint_rows[] = {
 };
 TABLE(checkpoint, "checkpoint", mr_conf_checkpoint, "Checkpoints");
 
+static const struct mr_option burst_buffer_rows[] = {
+    OPT(mr_conf_burst_buffer, folder, STRING, "",
+        .doc = "Millrace: fast folder that checkpoints are written to first; training goes on while they are copied to "
+               "checkpoint_folder. All ranks must see it; empty: none.", .example = "/nvme/ckpt"),
+    OPT(mr_conf_burst_buffer, store, STRING, "posix",
+        .doc = "Millrace: storage stack of the burst buffer; that of checkpoint_folder is --checkpoint-store.",
+        .example = "throttle(bandwidth=1603MB):posix"),
+    OPT(mr_conf_burst_buffer, capacity, BYTES, "0", .max = BIG,
+        .doc = "Millrace: bytes of checkpoints that may wait in the burst buffer; one that does not fit waits for the copying. 0: "
+               "what its file system has free."),
+    MR_OPTION_END,
+};
+TABLE(burst_buffer, "checkpoint.burst_buffer", mr_conf_burst_buffer, "Burst buffer for checkpoints (Millrace)");
+
 #define KSM_DOC "Merging identical pages is a way to hold huge models in RAM; checkpoints are generated in pieces here."
 static const struct mr_option ksm_rows[] = {
     OPT(mr_conf_ksm, madv_mergeable_id, INT, "12", .max = 1e6, .flags = MR_OPTF_NO_EFFECT, .doc = KSM_DOC),
@@ -382,6 +396,7 @@ const struct mr_workload_section mr_workload_sections[] = {
     {&train_table, offsetof(struct mr_workload, train)},
     {&evaluation_table, offsetof(struct mr_workload, evaluation)},
     {&checkpoint_table, offsetof(struct mr_workload, checkpoint)},
+    {&burst_buffer_table, offsetof(struct mr_workload, burst_buffer)},
     {&ksm_table, offsetof(struct mr_workload, ksm)},
     {&output_table, offsetof(struct mr_workload, output)},
     {&output_metric_table, offsetof(struct mr_workload, output_metric)},

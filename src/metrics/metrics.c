@@ -461,6 +461,81 @@ static void compute_checkpoints(const struct mr_rank_series *series, size_t n, s
     free(load);
 }
 
+/* ---- the burst buffer ---- */
+
+/* From the first training step's start to the end of the last one with its checkpoint. */
+static void training_window(const struct mr_rank_series *series, size_t n, uint64_t *from, uint64_t *to)
+{
+    *from = UINT64_MAX;
+    *to = 0;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < series[r].n; i++) {
+            const struct mr_step *s = &series[r].steps[i];
+            if (s->phase != MR_PHASE_TRAIN)
+                continue;
+            *from = MR_MIN(*from, s->start_ns);
+            *to = MR_MAX(*to, s->end_ns + s->checkpoint_ns);
+        }
+}
+
+static double common_ns(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+{
+    uint64_t start = MR_MAX(a, b), end = MR_MIN(a_end, b_end);
+    return end > start ? (double)(end - start) : 0;
+}
+
+/* Time of a drain in which training went on: inside its window, and no save waited for the drain. Drains and saves come in
+ * time order: *next is the first save that may concern this or a later drain. */
+static double overlap_ns(const struct mr_drain_event *d, const struct mr_rank_series *r, size_t *next, uint64_t from,
+                         uint64_t to)
+{
+    uint64_t end = d->start_ns + d->duration_ns;
+    double ns = common_ns(d->start_ns, end, from, to);
+    while (*next < r->n_checkpoints && r->checkpoints[*next].start_ns + r->checkpoints[*next].wait_ns <= d->start_ns)
+        ++*next;
+    for (size_t i = *next; i < r->n_checkpoints && r->checkpoints[i].start_ns < end; i++)
+        ns -= common_ns(MR_MAX(d->start_ns, from), MR_MIN(end, to), r->checkpoints[i].start_ns,
+                        r->checkpoints[i].start_ns + r->checkpoints[i].wait_ns);
+    return ns > 0 ? ns : 0;
+}
+
+static void compute_drains(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    struct mr_metrics_drains *d = &m->drain;
+    uint64_t from, to;
+    size_t events = 0, k = 0;
+    training_window(series, n, &from, &to);
+    for (size_t r = 0; r < n; r++)
+        events += series[r].n_drains;
+    double *seconds = calloc(events + 1, sizeof(*seconds));
+    for (size_t r = 0; r < n; r++) {
+        double room = 0;
+        size_t next = 0;
+        for (size_t i = 0; i < series[r].n_checkpoints; i++) {
+            const struct mr_checkpoint_event *c = &series[r].checkpoints[i];
+            d->buffered += r == 0 && c->buffered && !c->is_load;
+            room += c->is_load ? 0 : (double)c->wait_ns / 1e9;
+        }
+        d->room_wait_s = MR_MAX(d->room_wait_s, room);
+        d->end_wait_s = MR_MAX(d->end_wait_s, (double)series[r].drain_wait_ns / 1e9);
+        for (size_t i = 0; seconds && i < series[r].n_drains; i++) {
+            const struct mr_drain_event *e = &series[r].drains[i];
+            d->failed += e->failed;
+            if (e->failed)
+                continue;
+            seconds[k++] = (double)e->duration_ns / 1e9;
+            d->total_s += (double)e->duration_ns / 1e9;
+            d->overlap_s += overlap_ns(e, &series[r], &next, from, to) / 1e9;
+            d->bytes += e->bytes;
+        }
+    }
+    d->drains = k;
+    d->drain_s = quantiles(seconds, seconds ? k : 0);
+    d->bytes_per_s = ratio((double)d->bytes, d->total_s);
+    d->overlap_share = k ? ratio(d->overlap_s, d->total_s) : NAN;
+    free(seconds);
+}
+
 void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
                         struct mr_metrics *out)
 {
@@ -473,4 +548,5 @@ void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const str
     compute_epochs(series, n, p, out);
     compute_eval(series, n, out);
     compute_checkpoints(series, n, out);
+    compute_drains(series, n, out);
 }

@@ -31,7 +31,14 @@ struct mr_step {
 
 struct mr_checkpoint_event {
     uint64_t start_ns, duration_ns, write_ns, fsync_ns, read_ns, bytes, files, step;
-    bool is_load;
+    uint64_t wait_ns;       /* burst buffer: of the duration, waiting for the drain */
+    bool is_load, buffered; /* buffered: written to the burst buffer */
+};
+
+/* One checkpoint copied from the burst buffer to where it stays. */
+struct mr_drain_event {
+    uint64_t queued_ns, start_ns, duration_ns, bytes, files, step;
+    bool failed;
 };
 
 /* One rank's part of a run. Steps in time order. */
@@ -41,6 +48,9 @@ struct mr_rank_series {
     size_t n;
     const struct mr_checkpoint_event *checkpoints;
     size_t n_checkpoints;
+    const struct mr_drain_event *drains;
+    size_t n_drains;
+    uint64_t drain_wait_ns; /* waited for the burst buffer outside of saves: at the end, before reading back */
 };
 
 struct mr_quantiles {
@@ -84,6 +94,13 @@ struct mr_metrics {
     struct mr_quantiles save_s, load_s;               /* slowest rank of each */
     double save_bytes_per_s, load_bytes_per_s;        /* bytes of all ranks over the slowest rank's time */
     double fsync_share;                               /* of the saving time */
+    struct mr_metrics_drains {                        /* burst buffer */
+        uint64_t buffered, drains, failed, bytes;     /* saves that went there; copies made, of all ranks */
+        struct mr_quantiles drain_s;
+        double total_s, overlap_s, bytes_per_s; /* overlap: while training went on and waited for no drain */
+        double overlap_share;                   /* NAN without drains */
+        double room_wait_s, end_wait_s;         /* of the rank that waited longest */
+    } drain;
     uint32_t n_epochs;
     struct mr_metrics_epoch epochs[MR_METRICS_EPOCHS_MAX];
 };

@@ -171,6 +171,39 @@ static void an_empty_series_has_no_figures_and_does_not_crash(void **state)
     assert_int_equal(dlio.epochs, 0);
 }
 
+/* Two steps of 100 ms, each followed by a checkpoint of 50 ms; the second waits 20 ms of them for the first's drain. Training
+ * ends at 300 ms, the second drain after it. */
+static void drains_overlap_with_training_unless_a_save_waits_for_them(void **state)
+{
+    (void)state;
+    struct mr_step s[2] = {make(0, 9, 90, 0), make(150, 9, 90, 0)};
+    s[0].checkpoint_ns = s[1].checkpoint_ns = 50 * MS;
+    const struct mr_checkpoint_event c[] = {
+        {.start_ns = 100 * MS, .duration_ns = 50 * MS, .bytes = 1000, .buffered = true},
+        {.start_ns = 250 * MS, .duration_ns = 50 * MS, .bytes = 1000, .wait_ns = 20 * MS, .buffered = true},
+        {.start_ns = 400 * MS, .duration_ns = 50 * MS, .bytes = 1000, .is_load = true}};
+    const struct mr_drain_event d[] = {{.start_ns = 150 * MS, .duration_ns = 120 * MS, .bytes = 1000},
+                                       {.start_ns = 280 * MS, .duration_ns = 40 * MS, .bytes = 1000},
+                                       {.start_ns = 320 * MS, .duration_ns = 10 * MS, .bytes = 1000, .failed = true}};
+    struct mr_rank_series r = {.steps = s, .n = 2, .checkpoints = c, .n_checkpoints = 3, .drains = d, .n_drains = 3,
+                               .drain_wait_ns = 30 * MS};
+    mr_metrics_compute(&r, 1, &usual, &metrics);
+    assert_int_equal(metrics.drain.buffered, 2);
+    assert_int_equal(metrics.drain.drains, 2);
+    assert_int_equal(metrics.drain.failed, 1);
+    assert_int_equal(metrics.drain.bytes, 2000);
+    assert_float_equal(metrics.drain.total_s, 0.160, 1e-12);
+    assert_float_equal(metrics.drain.overlap_s, 0.100 + 0.020, 1e-12);
+    assert_float_equal(metrics.drain.overlap_share, 0.120 / 0.160, 1e-12);
+    assert_float_equal(metrics.drain.drain_s.max, 0.120, 1e-12);
+    assert_float_equal(metrics.drain.bytes_per_s, 2000 / 0.160, 1e-6);
+    assert_float_equal(metrics.drain.room_wait_s, 0.020, 1e-12);
+    assert_float_equal(metrics.drain.end_wait_s, 0.030, 1e-12);
+    r.n_drains = 0;
+    mr_metrics_compute(&r, 1, &usual, &metrics);
+    assert_true(isnan(metrics.drain.overlap_share));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +215,7 @@ int main(void)
         cmocka_unit_test(dlio_counts_two_steps_less_and_trims_the_first),
         cmocka_unit_test(quantiles_interpolate),
         cmocka_unit_test(an_empty_series_has_no_figures_and_does_not_crash),
+        cmocka_unit_test(drains_overlap_with_training_unless_a_save_waits_for_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
