@@ -11,6 +11,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "cli/run_internal.h"
+#include "cli/temp_folder.h"
 
 #include <errno.h>
 #include <math.h>
@@ -479,6 +480,25 @@ void mr_run_compute_figures(struct run *r)
     mr_dlio_compute(r->series, r->board->world, &p, r->dlio);
 }
 
+/* A folder that was filled up or lost meanwhile: hours of measuring go to another place, and the error says where. */
+static int keep_results(struct run *r, struct mr_error *err)
+{
+    char asked[sizeof r->out], other[4096];
+    struct mr_error again;
+    int rc = mr_run_write_results(r, err);
+    if (rc == 0)
+        return 0;
+    memcpy(asked, r->out, sizeof asked);
+    if (mr_cli_temp_folder("", "results", other, sizeof other, &again) == 0) {
+        snprintf(r->out, sizeof r->out, "%s", other);
+        if (mr_run_write_results(r, &again) == 0)
+            return mr_error_hint(err, "the results are in '%s' instead", other), rc;
+        mr_cli_remove_folder(other, &again);
+        memcpy(r->out, asked, sizeof asked);
+    }
+    return mr_error_hint(err, "choose another folder with --out; the summary is printed all the same"), rc;
+}
+
 /* Prints even when the files cannot be written; the run's own error comes first, then theirs, then distrust. */
 static int tell(struct run *r, struct mr_error *err)
 {
@@ -489,7 +509,7 @@ static int tell(struct run *r, struct mr_error *err)
     }
     mr_run_measure_trust(r);
     struct mr_error files;
-    int rc = mr_run_write_results(r, &files);
+    int rc = keep_results(r, &files);
     if (r->opt->json) {
         int printed = mr_cli_print_json(stdout, mr_run_summary_json(r), err);
         if (printed < 0)
@@ -499,7 +519,7 @@ static int tell(struct run *r, struct mr_error *err)
     }
     if (r->code) {
         if (rc)
-            mr_log(MR_LOG_WARN, "%s", files.message);
+            mr_log(MR_LOG_WARN, "%s; %s", files.message, files.hint);
         *err = r->why;
         return r->code;
     }

@@ -464,7 +464,5 @@ int mr_run_write_results(const struct run *r, struct mr_error *err)
         rc = write_drains(r, err);
     if (rc >= 0)
         remove_stale(r);
-    if (rc < 0)
-        mr_error_hint(err, "choose another folder with --out; the summary is printed all the same");
     return rc < 0 ? rc : 0;
 }

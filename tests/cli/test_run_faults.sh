@@ -97,9 +97,11 @@ rc=0; "$MILLRACE" -q run w.yaml --out o5 workflow.checkpoint=true checkpoint.ste
 [ $rc = 5 ] && grep -qi "no space left" err || fail "full disk at a checkpoint: exit $rc: $(cat err)"
 partial o5 1
 if [ -w /dev/full ] && mkdir full && mount -t tmpfs -o size=4k none full 2>/dev/null; then
-    rc=0; "$MILLRACE" -q run w.yaml train.epochs=2 --out full/o >out 2>err || rc=$?
+    rc=0; TMPDIR=$tmp "$MILLRACE" -q run w.yaml train.epochs=2 --out full/o >out 2>err || rc=$?
     umount full
     [ $rc = 5 ] && grep -qi "no space left" err && head -1 out | grep -q '^AU' || fail "full disk for results: exit $rc: $(cat err)"
+    kept=$(sed -n "s/.*the results are in '\(.*\)' instead/\1/p" err)
+    [ -s "$kept/rank-0.steps.csv" ] && grep -q "results  *$kept" out && grep -q '"complete": true' "$kept/summary.json" || fail "results are lost: $(cat out err)"
 fi
 # SIGINT while the results are written: nothing is missing any more, and that is what the exit status says
 if command -v strace >/dev/null && strace -o probe true 2>/dev/null; then
