@@ -11,6 +11,7 @@
 #include "cli/help.h"
 #include "base/arena.h"
 #include "base/log.h"
+#include "comm/comm.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,13 +54,14 @@ static void log_to_stderr(void *user, enum mr_log_level level, const char *text)
     fprintf(stderr, "millrace: %s: %s\n", names[level], text);
 }
 
+/* Under mpirun or srun all ranks have the same to note: rank 0 does. */
 static void set_log_level(const struct mr_globals *g)
 {
     mr_log_set_sink(log_to_stderr, NULL,
-                    g->debug     ? MR_LOG_DEBUG
-                    : g->verbose ? MR_LOG_INFO
-                    : g->quiet   ? MR_LOG_WARN
-                                 : MR_LOG_NOTE);
+                    g->debug                                  ? MR_LOG_DEBUG
+                    : g->verbose                              ? MR_LOG_INFO
+                    : g->quiet || mr_comm_detect_rank() > 0 ? MR_LOG_WARN
+                                                              : MR_LOG_NOTE);
 }
 
 /* Closes standard output and says whether everything reached it. */

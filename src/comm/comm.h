@@ -79,6 +79,8 @@ void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
 /* How many processes mpirun or srun started as this job, and its name; 0 if none did. The only place in the libraries
  * that reads the environment: a launcher tells its processes who they are in no other way. */
 uint32_t mr_comm_detect_launcher(const char **name);
+/* The rank the launcher gave this process, before it has joined the others; 0 without a launcher, or if it does not tell. */
+uint32_t mr_comm_detect_rank(void);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
 #define MR_COMM_ABI 3

@@ -40,6 +40,15 @@ uint32_t mr_comm_detect_launcher(const char **name)
     return 0;
 }
 
+uint32_t mr_comm_detect_rank(void)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
+    uint32_t rank = 0;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(ranks) && !rank; i++)
+        rank = number_of(ranks[i]);
+    return mr_comm_detect_launcher(NULL) > 1 ? rank : 0;
+}
+
 /* ---- which module ---- */
 
 static bool is_set(const char *variable)

@@ -38,6 +38,9 @@ P
     rc=0
     start $kind 2 "$MILLRACE" -q run w.yaml --data none >out 2>err || rc=$?
     [ $rc != 0 ] && [ "$(grep -c "there is no data set" err)" = 1 ] || fail "$kind: missing data: $rc $(cat err)"
+    # what there is to note, one rank notes
+    start $kind 3 "$MILLRACE" run w.yaml --out s --no-ceiling >out 2>err || fail "$kind: $(cat err)"
+    [ "$(grep -c "checkpoint.type decides" err)" = 1 ] || fail "$kind: notes of every rank: $(cat err)"
     # as under srun: Slurm's own variable and the process manager's, nothing of this mpirun
     start $kind 3 env -u OMPI_COMM_WORLD_SIZE SLURM_STEP_NUM_TASKS=3 "$MILLRACE" -q run w.yaml workflow.checkpoint=false --out s --no-ceiling >out 2>err ||
         fail "$kind as under srun: $(cat err)"
