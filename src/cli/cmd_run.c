@@ -346,6 +346,26 @@ static void note_access(struct run *r)
                     (unsigned long long)files, r->plan.ranks);
 }
 
+/* Phases that are switched on and will never come. */
+static void note_idle_phases(struct run *r)
+{
+    const struct mr_workload *w = r->w;
+    const struct mr_plan *p = &r->plan;
+    bool evaluates = w->workflow.train && w->workflow.evaluation;
+    if (evaluates && !p->eval_samples)
+        mr_run_note(&r->notes, r->ctx->arena, "workflow.evaluation is on, but dataset.num_files_eval is 0: nothing is evaluated");
+    else if (evaluates && !p->eval_steps)
+        mr_run_note(&r->notes, r->ctx->arena,
+                    "nothing is evaluated: %llu samples are not one batch of %lld for each of %u ranks",
+                    (unsigned long long)p->eval_samples, (long long)w->reader.batch_size_eval, p->ranks);
+    else if (evaluates && !p->evaluations)
+        mr_run_note(&r->notes, r->ctx->arena, "nothing is evaluated: evaluation.eval_after_epoch is %lld, and there are %lld epochs",
+                    (long long)w->evaluation.eval_after_epoch, (long long)w->train.epochs);
+    if (w->workflow.train && w->workflow.checkpoint && !p->checkpoint.writes && !r->opt->checkpoint_every_ns)
+        mr_run_note(&r->notes, r->ctx->arena, "no checkpoint is written: the first would be due after the last of %llu steps",
+                    (unsigned long long)p->total_steps);
+}
+
 /* Before hours are spent on results that nobody could keep. */
 static int prepare_out(struct run *r, struct mr_error *err)
 {
@@ -364,8 +384,10 @@ static int prepare(struct run *r, struct mr_error *err)
         rc = prepare_data(r, err);
     if (!rc)
         rc = make_plan(r, err);
-    if (!rc)
+    if (!rc) {
         note_access(r);
+        note_idle_phases(r);
+    }
     choose_seed(r);
     return rc ? rc : make_board(r, err);
 }
@@ -676,6 +698,10 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (!flow->train && !flow->checkpoint) {
         mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: train, checkpoint and generate_data are off");
         return mr_error_hint(err, "set 'workflow.train=true'");
+    }
+    if (!flow->train && r.w->checkpoint.num_checkpoints_write <= 0 && r.w->checkpoint.num_checkpoints_read <= 0) {
+        mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: it neither trains nor writes nor reads checkpoints");
+        return mr_error_hint(err, "set 'checkpoint.num_checkpoints_write=10 checkpoint.num_checkpoints_read=10'");
     }
     if (o->sweep.n)
         return mr_run_sweep(&r, err);

@@ -128,6 +128,13 @@ grep -c ,eval, o/rank-0.steps.csv | grep -qx 4 || fail "evaluation of a short ep
 python3 -c "import json; p=json.load(open('s.json'))['plan']; assert p['evaluations'] == 2 and p['checkpoint']['checkpoints_written'] == 2, p" || fail "plan of a short epoch"
 # warm-up steps are not in AU
 run output.metric.exclude_start_steps=4 output.metric.exclude_end_steps=2; want "m['au_steps_counted'] == 6 and m['steps'] == 12"
+# phases that never come are told of; a run without any is refused
+told() { python3 -c "import json; n=json.load(open('s.json'))['notes']; assert any('$1' in x for x in n), n" || fail "note: $1"; }
+run workflow.evaluation=true dataset.num_files_eval=0; told "num_files_eval is 0"
+run workflow.evaluation=true reader.batch_size_eval=3 --ranks 2; told "4 samples are not one batch of 3 for each of 2 ranks"
+run workflow.evaluation=true evaluation.eval_after_epoch=3; told "eval_after_epoch is 3, and there are 2 epochs"
+run workflow.checkpoint=true checkpoint.checkpoint_after_epoch=3; told "no checkpoint is written"
+rc=0; run workflow.train=false workflow.checkpoint=true || rc=$?; [ $rc = 2 ] && grep -q "nothing to do" err || fail "no checkpoints to write or read: $rc"
 # options that would do nothing are refused
 for idle in "--system hdd" "--cache-each-epoch" "--checkpoint-every 1s" "--keep-last 2"; do
     # shellcheck disable=SC2086
