@@ -47,13 +47,13 @@ static uint64_t part(double whole, uint64_t i, uint64_t n)
 static void add_blob(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank, struct list *l)
 {
     uint64_t bytes = w->model.model_size_bytes;
-    if (rank >= p->checkpoint.model_files)
+    if (rank >= mr_plan_blob_writers(w, p->ranks))
         return;
     for (unsigned i = 0; i < w->checkpoint.files.n; i++) /* the application's own files, where they are known */
         add(l, w->checkpoint.files.item[i], "model-%05u-%u.bin", rank, i);
     if (w->checkpoint.files.n)
         return;
-    if (w->top.framework != MR_FRAMEWORK_TENSORFLOW || bytes < 1000) {
+    if (mr_plan_blob_files(w) == 1) {
         add(l, bytes, "model-%05u.bin", rank);
         return;
     }

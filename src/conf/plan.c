@@ -71,14 +71,26 @@ static void explicit_sizes(const struct mr_workload *w, uint64_t ranks, struct m
                              mr_conf_datatype_bytes((enum mr_conf_datatype)m->optimizer_datatype);
 }
 
+uint64_t mr_plan_blob_writers(const struct mr_workload *w, uint64_t ranks)
+{
+    return w->checkpoint.type == MR_CKPT_ALL_RANKS ? ranks : 1;
+}
+
+uint64_t mr_plan_blob_files(const struct mr_workload *w)
+{
+    if (w->checkpoint.files.n)
+        return w->checkpoint.files.n;
+    return w->top.framework == MR_FRAMEWORK_TENSORFLOW && w->model.model_size_bytes >= 1000 ? 3 : 1;
+}
+
 static int plan_model(const struct mr_workload *w, uint64_t ranks, struct mr_plan_checkpoint *c, struct mr_error *err)
 {
     const struct mr_conf_model *m = &w->model;
     bool explicit_lengths = m->layer_parameters.n || m->optimization_groups.n;
     if (!is_transformer(w) && !explicit_lengths) {
-        uint64_t writers = w->checkpoint.type == MR_CKPT_ALL_RANKS ? ranks : 1;
-        c->model_bytes = (double)m->model_size_bytes * (double)writers;
-        c->model_files = writers;
+        uint64_t writers = mr_plan_blob_writers(w, ranks);
+        c->model_bytes = (w->checkpoint.files.n ? sum(&w->checkpoint.files) : (double)m->model_size_bytes) * (double)writers;
+        c->model_files = writers * mr_plan_blob_files(w);
         return 0;
     }
     uint64_t need = (uint64_t)w->parallelism.tensor * (uint64_t)w->parallelism.pipeline;

@@ -35,6 +35,10 @@ struct mr_plan {
     double train_s, eval_s, pause_s;       /* lower bound of the duration: compute only */
 };
 
+/* A model that is neither a transformer nor listed: ranks that write it, and files each of them writes (three for TensorFlow: graph,
+ * index, tensors; or as checkpoint.files lists them). */
+uint64_t mr_plan_blob_writers(const struct mr_workload *w, uint64_t ranks);
+uint64_t mr_plan_blob_files(const struct mr_workload *w);
 /* ranks 0: what the workload says (x-millrace.ranks), else what its model needs, else 1. MR_E_CONFIG when the model does
  * not fit the ranks or a figure leaves all bounds. */
 int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err);

@@ -111,6 +111,9 @@ static void checkpoint_files_add_up_to_the_plan(void **state)
     (void)state;
     check_files(", type: rank_zero}\nframework: pytorch\nmodel: {model_size_bytes: 12345}\n", 3);
     check_files(", type: all_ranks}\nframework: pytorch\nmodel: {model_size_bytes: 12345}\n", 3);
+    check_files(", type: all_ranks}\nframework: tensorflow\nmodel: {model_size_bytes: 12345}\n", 2);
+    check_files("}\nframework: tensorflow\nmodel: {model_size_bytes: 999}\n", 2);
+    check_files(", files: [1000, 7000000, 32000000, 5000, 4000]}\n", 2);
     check_files(MODEL "{zero_stage: 0}}\n", 3);
     check_files(MODEL "{tensor: 2, pipeline: 3, zero_stage: 0}}\n", 12);
     check_files(MODEL "{tensor: 2, zero_stage: 1}}\n", 6);
