@@ -103,8 +103,10 @@ int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift,
  * as empty. */
 unsigned mr_checkpoint_recover(struct mr_checkpointer *c);
 /* Collective. Waits until the burst buffer is drained. The first failure of a drain (since the checkpointer was opened),
- * MR_E_INTERRUPTED. *left (may be NULL) is set in any case: checkpoints still in the buffer, on the leading rank. */
-int mr_checkpoint_drain(struct mr_checkpointer *c, uint64_t *left, struct mr_error *err);
+ * MR_E_INTERRUPTED. */
+int mr_checkpoint_drain(struct mr_checkpointer *c, struct mr_error *err);
+/* Checkpoints that are in the burst buffer now; 0 except on the leading rank. */
+uint64_t mr_checkpoint_buffered(struct mr_checkpointer *c);
 /* Finished drains from number `first` on, in order; how many were written to `out`. */
 uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out, uint64_t cap);
 /* Newest complete checkpoint, by step; MR_E_INCOMPLETE with the reason if there is none. */

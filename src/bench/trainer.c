@@ -258,7 +258,7 @@ static int drain(struct trainer *t, struct mr_error *err)
     if (!t->saver || !*t->p->workload->burst_buffer.folder)
         return 0;
     enter(t, MR_BENCH_DRAIN);
-    int rc = mr_checkpoint_drain(t->saver, &t->me->drains_left, err);
+    int rc = mr_checkpoint_drain(t->saver, err);
     t->me->drain_wait_ns += mr_now_ns() - start;
     note_drains(t);
     return rc;
@@ -759,6 +759,8 @@ static void close_all(struct trainer *t, bool broken)
     if (t->train && t->active == t->train)
         mr_feed_stats(t->train, &t->me->loader);
     mr_feed_detach(t->train);
+    note_drains(t);
+    t->me->drains_left = t->saver ? mr_checkpoint_buffered(t->saver) : 0;
     if (broken) {
         close_or_leave(t->train, NULL, t->board);
         close_or_leave(t->eval, NULL, t->board);

@@ -284,7 +284,8 @@ int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr
     bool buffered = !rc;
     if (buffer_failed(rc)) {
         if (c->p.rank == 0)
-            mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s", step, why.message);
+            mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s%s", step, why.message,
+                   rc == -ENOENT && c->p.world > 1 ? "; all ranks must see the buffer" : "");
         rc = save_around(c, step, files, n, out, &wait_ns, &why);
     }
     if (!rc) {
@@ -297,12 +298,10 @@ int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr
     return rc;
 }
 
-int mr_checkpoint_drain(struct mr_checkpointer *c, uint64_t *left, struct mr_error *err)
+int mr_checkpoint_drain(struct mr_checkpointer *c, struct mr_error *err)
 {
     struct mr_error why;
     int rc = 0;
-    if (left)
-        *left = 0;
     if (!c->buffer.store)
         return 0;
     mr_checkpoint_recover(c);
@@ -310,13 +309,16 @@ int mr_checkpoint_drain(struct mr_checkpointer *c, uint64_t *left, struct mr_err
         rc = mr_checkpoint_drainer_idle(c->drainer, &why);
         int failed = mr_checkpoint_drainer_failure(c->drainer, rc ? NULL : &why);
         rc = rc ? rc : failed;
-        if (left)
-            *left = mr_checkpoint_drainer_left(c->drainer);
     }
     rc = agree(c, rc, &why);
     if (rc && err)
         *err = why;
     return rc;
+}
+
+uint64_t mr_checkpoint_buffered(struct mr_checkpointer *c)
+{
+    return c->drainer ? mr_checkpoint_drainer_left(c->drainer) : 0;
 }
 
 uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out, uint64_t cap)

@@ -117,7 +117,7 @@ static int drain(struct check_rank *r, struct mr_error *err)
     uint64_t t0 = r->job->start_ns;
     if (!r->saver)
         return 0;
-    int rc = mr_checkpoint_drain(r->saver, NULL, err);
+    int rc = mr_checkpoint_drain(r->saver, err);
     for (; r->n_drains < r->n_checkpoints && mr_checkpoint_drains(r->saver, r->n_drains, &d, 1) == 1; r->n_drains++)
         r->drains[r->n_drains] = (struct mr_drain_event){.queued_ns = d.queued_ns - t0,
                                                          .start_ns = d.start_ns - t0,

@@ -57,6 +57,8 @@ struct run {
     bool made_out;  /* and so was the results folder */
 };
 
+/* Checkpoints that wait in the burst buffer at the end. */
+uint64_t mr_run_left_in_buffer(const struct run *r);
 void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
 
 /* run_data.c: finds the data set, makes it when allowed, fits the plan to it. Before the ranks start. */

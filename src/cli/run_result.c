@@ -171,14 +171,11 @@ static json_t *epochs(const struct mr_metrics *m)
 static json_t *burst_buffer(const struct run *r)
 {
     const struct mr_metrics_drains *d = &r->metrics->drain;
-    uint64_t left = 0;
     if (!r->w->workflow.checkpoint || !*r->w->burst_buffer.folder)
         return json_null();
-    for (uint32_t k = 0; k < r->board->world; k++)
-        left += r->board->ranks[k].drains_left;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "buffered_saves",
                      (json_int_t)d->buffered, "drains", (json_int_t)d->drains, "failed_drains", (json_int_t)d->failed,
-                     "left_in_buffer", (json_int_t)left, "drained_bytes", (json_int_t)d->bytes, "drain_s",
+                     "left_in_buffer", (json_int_t)mr_run_left_in_buffer(r), "drained_bytes", (json_int_t)d->bytes, "drain_s",
                      quantiles(&d->drain_s), "drain_total_s", real(d->total_s), "drain_overlap_s", real(d->overlap_s),
                      "drain_overlap_share", real(d->overlap_share), "drain_bytes_per_s", real(d->bytes_per_s),
                      "room_wait_s", real(d->room_wait_s), "end_wait_s", real(d->end_wait_s));

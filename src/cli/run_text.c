@@ -195,9 +195,18 @@ static void print_checkpoints(FILE *f, const struct mr_metrics *m)
                 mr_human_ns(m->load_s.max * 1e9, slowest));
 }
 
+uint64_t mr_run_left_in_buffer(const struct run *r)
+{
+    uint64_t left = 0;
+    for (uint32_t k = 0; k < r->board->world; k++)
+        left += r->board->ranks[k].drains_left;
+    return left;
+}
+
 static void print_drains(FILE *f, const struct run *r)
 {
     const struct mr_metrics_drains *d = &r->metrics->drain;
+    uint64_t left = mr_run_left_in_buffer(r);
     char size[MR_HUMAN_LEN], rate[MR_HUMAN_LEN], mean[MR_HUMAN_LEN], room[MR_HUMAN_LEN], end[MR_HUMAN_LEN];
     if (!r->w->workflow.checkpoint || !*r->w->burst_buffer.folder)
         return;
@@ -210,8 +219,9 @@ static void print_drains(FILE *f, const struct run *r)
     if (r->metrics->saves > d->buffered)
         fprintf(f, "  burst buffer  %llu of %llu checkpoints went around it\n",
                 (unsigned long long)(r->metrics->saves - d->buffered), (unsigned long long)r->metrics->saves);
-    if (d->failed)
-        fprintf(f, "  burst buffer  %llu drains failed; the next run with it tries again\n", (unsigned long long)d->failed);
+    if (left)
+        fprintf(f, "  burst buffer  %llu checkpoint%s in it (%llu drain%s failed); the next run drains what is there\n",
+                (unsigned long long)left, left == 1 ? " is" : "s are", (unsigned long long)d->failed, d->failed == 1 ? "" : "s");
 }
 
 static void print_trust(FILE *f, const struct run *r)

@@ -59,6 +59,7 @@ rm -rf ck bb
 
 # 2. A failing drain is told and ends the run with an error; the next run, or a restore, finishes it.
 expect 5 "$MILLRACE" run w.yaml --ranks 2 --out o2 --checkpoint-store 'fault(op=write,every=1,error=EIO):posix'
+grep -q '3 checkpoints are in it (3 drains failed)' out || fail "failed drains are not in the summary: $(cat out)"
 grep -q 'cannot drain the checkpoint of step 20 from the burst buffer' err || fail "the failing drain is not told: $(cat err)"
 grep -q 'next run with this burst buffer drains it' err || fail "no hint: $(cat err)"
 [ "$(buffered)" = 3 ] || fail "want 3 in the buffer, have $(buffered)"
@@ -108,6 +109,11 @@ for _ in $(seq 6000); do [ "$(buffered 2>/dev/null || echo 0)" = 3 ] && break; s
 kill -INT $p
 rc=0; wait $p || rc=$?
 [ $rc = 130 ] || fail "SIGINT in the drain: exit $rc: $(cat err)"
+grep -q '3 checkpoints are in it (0 drains failed); the next run drains what is there' out || fail "SIGINT: what is left is not told: $(cat out)"
+python3 -c '
+import json
+b = json.load(open("o5/summary.json"))["millrace"]["checkpoint"]["burst_buffer"]
+assert b["left_in_buffer"] == b["buffered_saves"] == 3 and b["failed_drains"] == 0, b' || fail "SIGINT: summary"
 expect 0 "$MILLRACE" -q run w.yaml --out o5 $restore
 [ "$(buffered)" = 0 ] && [ -e ck/step-000000000020/checkpoint.json ] || fail "SIGINT: the drain was not finished"
 

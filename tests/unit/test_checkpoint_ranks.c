@@ -178,7 +178,7 @@ static void through_a_burst_buffer(struct mr_comm *c)
     struct mr_checkpoint_file files[8];
     struct mr_checkpoint_result r;
     struct mr_error e;
-    uint64_t n = share(c->rank, files), all = share_bytes(c->rank), left = 99;
+    uint64_t n = share(c->rank, files), all = share_bytes(c->rank);
     bool last = c->rank == c->world - 1;
     CHECK(c, mr_comm_allreduce_u64(c, &all, 1, MR_COMM_SUM, &e) == 0);
     snprintf(folder, sizeof folder, "%s/final", ct_dir);
@@ -202,7 +202,7 @@ static void through_a_burst_buffer(struct mr_comm *c)
         CHECK(c, r.files == n && r.bytes == share_bytes(c->rank));
         CHECK(c, r.buffered == (step != 3));
     }
-    CHECK(c, mr_checkpoint_drain(k, &left, &e) == 0 && left == 0);
+    CHECK(c, mr_checkpoint_drain(k, &e) == 0 && mr_checkpoint_buffered(k) == 0);
     struct mr_checkpoint_drained d[8];
     CHECK(c, mr_checkpoint_drains(k, 0, d, 8) == (c->rank ? 0 : 3));
     CHECK(c, c->rank || (d[2].step == 4 && d[2].bytes == all));
@@ -226,9 +226,29 @@ static void burst_buffer_cannot_drain(struct mr_comm *c)
                                      .world = c->world, .agree = agree, .burst_folder = burst, .sum = sum, .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     CHECK(c, mr_checkpoint_save(k, 1, files, share(c->rank, files), &r, &e) == 0 && r.buffered);
-    CHECK(c, mr_checkpoint_drain(k, NULL, &e) == -EROFS);
+    CHECK(c, mr_checkpoint_drain(k, &e) == -EROFS);
     CHECK(c, strstr(e.context, "draining the checkpoint of step 1"));
     CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 0, &r, &e) == 0 && r.buffered && r.files == c->rank);
+    mr_checkpointer_close(k);
+}
+
+/* Every rank has a buffer of its own, as on the nodes of a cluster: the checkpoint is written all the same, around it. */
+static void burst_buffer_of_each_rank(struct mr_comm *c)
+{
+    char folder[320], burst[320];
+    struct mr_checkpointer *k;
+    struct mr_checkpoint_file files[8];
+    struct mr_checkpoint_result r;
+    struct mr_error e;
+    snprintf(folder, sizeof folder, "%s/final", ct_dir);
+    snprintf(burst, sizeof burst, "%s/burst-%u", ct_dir, c->rank);
+    struct mr_checkpoint_params p = {.folder = folder, .rank = c->rank, .world = c->world, .agree = agree,
+                                     .burst_folder = burst, .sum = sum, .user = c};
+    CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
+    for (uint64_t step = 1; step <= 2; step++)
+        CHECK(c, mr_checkpoint_save(k, step, files, share(c->rank, files), &r, &e) == 0 && !r.buffered);
+    CHECK(c, mr_checkpoint_drain(k, &e) == 0 && mr_checkpoint_buffered(k) == 0);
+    CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 0, &r, &e) == 0 && r.files == c->rank);
     mr_checkpointer_close(k);
 }
 
@@ -302,6 +322,7 @@ static void checkpoint_ranks_share_a_burst_buffer(void **state)
     in_new_folder(2, through_a_burst_buffer);
     in_new_folder(5, through_a_burst_buffer);
     in_new_folder(3, burst_buffer_cannot_drain);
+    in_new_folder(3, burst_buffer_of_each_rank);
 }
 
 int main(void)
