@@ -451,7 +451,50 @@ enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR
     X(io_read, POSIX, READ)                                  \
     X(io_write, POSIX, WRITE)                                \
     X(io_fsync, POSIX, FSYNC)                                \
-    X(io_other, POSIX, HANDLE)
+    X(io_other, POSIX, HANDLE)                               \
+    X(name_to_handle_at, POSIX, STAT)                        \
+    X(pathconf, POSIX, STAT)                                 \
+    X(fpathconf, POSIX, STAT)                                \
+    X(fts_children, POSIX, LIST)                             \
+    X(wordexp, POSIX, LIST)                                  \
+    X(mlock, POSIX, ADVISE)                                  \
+    X(munlock, POSIX, ADVISE)                                \
+    X(remap_file_pages, POSIX, MAP)                          \
+    X(io_uring_register, URING, SUBMIT)                      \
+    X(sys_io_uring_register, SYSCALL, SUBMIT)                \
+    X(sys_io_destroy, SYSCALL, SUBMIT)                       \
+    X(sys_io_cancel, SYSCALL, SUBMIT)                        \
+    X(sys_io_pgetevents, SYSCALL, SUBMIT)                    \
+    X(sys_name_to_handle_at, SYSCALL, STAT)                  \
+    X(sys_ioctl, SYSCALL, HANDLE)                            \
+    X(sys_remap_file_pages, SYSCALL, MAP)                    \
+    X(sys_mlock, SYSCALL, ADVISE)                            \
+    X(sys_mlock2, SYSCALL, ADVISE)                           \
+    X(sys_munlock, SYSCALL, ADVISE)                          \
+    X(MPI_File_get_position, MPIIO, SEEK)                    \
+    X(MPI_File_get_position_shared, MPIIO, SEEK)             \
+    X(MPI_File_get_byte_offset, MPIIO, SEEK)                 \
+    X(MPI_File_get_view, MPIIO, ATTR)                        \
+    X(MPI_File_get_info, MPIIO, ATTR)                        \
+    X(MPI_File_set_info, MPIIO, ATTR)                        \
+    X(MPI_File_get_atomicity, MPIIO, ATTR)                   \
+    X(MPI_File_set_atomicity, MPIIO, ATTR)                   \
+    X(H5Freopen, HDF5, OPEN)                                 \
+    X(H5Fis_hdf5, HDF5, STAT)                                \
+    X(H5Fdelete, HDF5, UNLINK)                               \
+    X(H5Dread_chunk, HDF5, READ)                             \
+    X(H5Dwrite_chunk, HDF5, WRITE)                           \
+    X(H5Dread_multi, HDF5, READ)                             \
+    X(H5Dwrite_multi, HDF5, WRITE)                           \
+    X(H5Dset_extent, HDF5, RESIZE)                           \
+    X(H5Drefresh, HDF5, STAT)                                \
+    X(H5Oflush, HDF5, FSYNC)                                 \
+    X(H5Orefresh, HDF5, STAT)                                \
+    X(H5Ocopy, HDF5, LINK)                                   \
+    X(H5Olink, HDF5, LINK)                                   \
+    X(H5Oget_info, HDF5, STAT)                               \
+    X(H5Oexists_by_name, HDF5, STAT)                         \
+    X(H5Ovisit, HDF5, LIST)
 
 enum mr_call {
     MR_CALL_none,

@@ -3,6 +3,7 @@
  * re-enters it because `busy` is set around it. Strings are stored as the program gave them. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
+#include "tracer/wrap.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -249,6 +250,33 @@ uint32_t mr_path_id(int dirfd, const char *path)
     return id;
 }
 
+/* Something inside a file, as FILE:NAME; the filter looks at the file only. */
+uint32_t mr_object_id(const char *file, const char *name)
+{
+    int keep = errno;
+    size_t len = strnlen(file, MR_PATH_BYTES), more = strnlen(name, MR_PATH_BYTES - 2);
+    if (!mr_live.alive || !names_lock(__builtin_frame_address(0)))
+        return 0;
+    size_t n = file[0] == '/' ? 0 : directory_of(AT_FDCWD, joined);
+    if (file[0] != '/')
+        joined[n++] = '/';
+    memcpy(joined + n, file, len);
+    n = tidy_up(joined, n + len);
+    uint32_t id = MR_FILE_EXCLUDED;
+    if (mr_path_wanted(joined)) {
+        joined[n++] = ':';
+        memcpy(joined + n, name, more);
+        n += more;
+        joined[n] = 0;
+        uint32_t hash = hash_text(joined, n, MR_STR_PATH);
+        id = find(hash, MR_STR_PATH, joined, n);
+        id = id ? id : append(hash, MR_STR_PATH, joined, n);
+    }
+    names_unlock();
+    errno = keep;
+    return id;
+}
+
 void mr_cwd_changed(void)
 {
     atomic_store(&cwd_known, false);
@@ -280,6 +308,17 @@ void mr_file_set(int fd, uint32_t file)
     uint32_t top = atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
     while ((uint32_t)fd > top && !atomic_compare_exchange_weak(&mr_core.max_fd, &top, (uint32_t)fd)) {
     }
+}
+
+/* Descriptors that were never used are not looked up, unless a filter wants to know. */
+uint32_t mr_file_closing(int fd)
+{
+    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+    if (!file && (mr_config.include[0] || mr_config.exclude[0]))
+        file = mr_file_resolve(fd);
+    if (file)
+        mr_file_set(fd, 0);
+    return file;
 }
 
 void mr_file_dup(int from, int to)

@@ -34,6 +34,8 @@ extern MR_MAYBE void mr_ring_mapped(int fd, uint64_t offset, void *at);
 extern MR_MAYBE void mr_ring_unmapped(const void *at, uint64_t len);
 extern MR_MAYBE void mr_ring_look(int fd, bool submits);
 extern MR_MAYBE void mr_ring_forget(int fd);
+extern MR_MAYBE void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n);
+extern MR_MAYBE void mr_rings_last_look(void);
 
 /* Strays of this thread are not recorded while the sum is not 0: a wrapped library makes them, whose calls are events already. */
 extern MR_HIDDEN __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));

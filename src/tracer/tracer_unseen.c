@@ -3,12 +3,14 @@
  * also runs in a child of vfork. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
+#include "tracer/wrap.h"
 
 #include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* A program without an interpreter has no loader. */
 static bool is_static(long fd)
@@ -47,35 +49,45 @@ static void note(const char *path)
 /* False if there is no such program. */
 static bool look_at(const char *path)
 {
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-    if (fd == -EACCES) /* it may be run, but not read */
-        return true;
-    if (fd < 0)
+    long rc = mr_sys4(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
+    if (rc == -ENOENT || rc == -ENOTDIR || rc == -EACCES || rc == -ELOOP || rc == -ENAMETOOLONG)
         return false;
+    if (!mr_config.collected || !mr_live.alive)
+        return true;
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0) /* it may be run, but not read */
+        return true;
     if (is_static(fd) || has_more_rights(fd))
         note(path);
     mr_sys1(SYS_close, fd);
     return true;
 }
 
-void mr_note_program(const char *path, bool search)
+bool mr_program_there(const char *path, bool search)
 {
     char full[MR_PATH_BYTES];
-    if (!mr_config.collected || !mr_live.alive || mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
-        return;
-    if (!search || strchr(path, '/')) {
-        look_at(path);
-        return;
-    }
+    if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
+        return false;
+    if (!search || strchr(path, '/'))
+        return look_at(path);
     const char *p = getenv("PATH");
-    for (bool found = false; p && *p && !found; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
+    bool found = false;
+    for (p = p ? p : "/bin:/usr/bin"; *p && !found; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
         size_t n = strcspn(p, ":"), m = strnlen(path, sizeof(full));
-        if (n + m + 2 > sizeof(full))
+        if (n + m + 3 > sizeof(full))
             continue;
         memcpy(full, p, n);
+        if (!n)
+            full[n++] = '.'; /* the working directory */
         full[n] = '/';
         memcpy(full + n + 1, path, m);
         full[n + 1 + m] = 0;
         found = look_at(full);
     }
+    return found;
+}
+
+void mr_note_program(const char *path, bool search)
+{
+    mr_program_there(path, search);
 }

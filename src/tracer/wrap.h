@@ -90,6 +90,22 @@ static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, 
                 (int64_t)count == result ? 1 : 2);
 }
 
+/* The file of a descriptor that is about to be closed, which is then forgotten: another thread may get the number the moment it is free. */
+MR_HIDDEN uint32_t mr_file_closing(int fd);
+
+/* String id of something inside a file (a data set): FILE:NAME. MR_FILE_EXCLUDED if a filter says so of the file. */
+MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
+
+/* Whether a program that is about to be started can be found; as mr_note_program, it notes one that the tracer cannot be in. */
+MR_HIDDEN bool mr_program_there(const char *path, bool search);
+
+/* The program is about to confine itself (seccomp modes; tracer_confine.c). */
+MR_HIDDEN void mr_before_confine(long mode, const void *filter);
+
+/* exec and exit by number (wrap_process.c). */
+MR_HIDDEN bool mr_process_call(long number, const long *arg, long *result);
+MR_HIDDEN void mr_leaving(void);
+
 /* Mappings of files, and calls on them (wrap_posix.c). */
 MR_HIDDEN void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at);
 MR_HIDDEN void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result);

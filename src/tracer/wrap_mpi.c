@@ -13,7 +13,7 @@ static void put_mpi(uint64_t t0, uint64_t t1, unsigned call, W handle, uint64_t 
         mr_put(t0, t1, call, file, 0, offset, result);
 }
 
-static int64_t bytes_of(void *self, W count, W type, int error)
+static int64_t bytes_of(void *self, int64_t count, W type, int error)
 {
     int (*type_size)(W, int *) = (int (*)(W, int *))mr_sibling(self, "PMPI_Type_size");
     int size = 0;
@@ -21,7 +21,20 @@ static int64_t bytes_of(void *self, W count, W type, int error)
         return -EIO;
     if (!type_size || type_size(type, &size))
         return 0;
-    return (int64_t)(int)count * size;
+    return count * size;
+}
+
+/* The library's status, or one of ours where the program does not want it (MPI_STATUS_IGNORE is NULL or 1): at the end of a file fewer bytes are
+ * moved than were asked for, and only the status says so. */
+#define STATUS(s) ((uintptr_t)(s) > 4096 ? (s) : (W)(uintptr_t)space)
+
+static int64_t moved_by(void *self, int64_t count, W type, W status, int error)
+{
+    int (*get_count)(W, W, int *) = (int (*)(W, W, int *))mr_sibling(self, "PMPI_Get_count");
+    int n = -1;
+    if (!error && get_count && get_count(status, type, &n) == 0 && n >= 0 && n <= count)
+        count = n;
+    return bytes_of(self, count, type, error);
 }
 
 static void opened(uint64_t t0, uint64_t t1, W path, W handle_at, int error)
@@ -32,6 +45,7 @@ static void opened(uint64_t t0, uint64_t t1, W path, W handle_at, int error)
     put_mpi(t0, t1, CALL(MPI_File_open), handle, MR_NO_OFFSET, error ? -EIO : 0);
 }
 
+/* An int in a register has anything above it; a count of the `_c` spellings is 64 bits. */
 #define DATA(name, f, off, n, t) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), bytes_of(self, n, t, (int)r))
 #define DONE(name, f, off) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), r ? -EIO : 0)
 
@@ -57,40 +71,99 @@ MR_LIBRARY(int, MPI_File_seek, PMPI_File_seek, (W f, W o, W w), (f, o, w), DONE(
 MR_LIBRARY(int, MPI_File_seek_shared, PMPI_File_seek_shared, (W f, W o, W w), (f, o, w), DONE(seek_shared, f, o))
 MR_LIBRARY(int, MPI_File_sync, PMPI_File_sync, (W f), (f), DONE(sync, f, NONE))
 
-/* (file, buffer, count, type, status or request) */
+MR_LIBRARY(int, MPI_File_get_position, PMPI_File_get_position, (W f, W o), (f, o), DONE(get_position, f, NONE))
+MR_LIBRARY(int, MPI_File_get_position_shared, PMPI_File_get_position_shared, (W f, W o), (f, o), DONE(get_position_shared, f, NONE))
+MR_LIBRARY(int, MPI_File_get_byte_offset, PMPI_File_get_byte_offset, (W f, W o, W d), (f, o, d), DONE(get_byte_offset, f, o))
+MR_LIBRARY(int, MPI_File_get_view, PMPI_File_get_view, (W f, W d, W e, W t, W n), (f, d, e, t, n), DONE(get_view, f, NONE))
+MR_LIBRARY(int, MPI_File_get_info, PMPI_File_get_info, (W f, W i), (f, i), DONE(get_info, f, NONE))
+MR_LIBRARY(int, MPI_File_set_info, PMPI_File_set_info, (W f, W i), (f, i), DONE(set_info, f, NONE))
+MR_LIBRARY(int, MPI_File_get_atomicity, PMPI_File_get_atomicity, (W f, W a), (f, a), DONE(get_atomicity, f, NONE))
+MR_LIBRARY(int, MPI_File_set_atomicity, PMPI_File_set_atomicity, (W f, W a), (f, a), DONE(set_atomicity, f, NONE))
+
+/* (file, [offset,] buffer, count, type, status), done when the call returns; `_c` is the spelling with large counts. */
+#define BLOCKING_AT_POINTER(name, as, count_t)                                                                                \
+    MR_SYMBOL(int, MPI_File_##name, (W f, W b, W n, W t, W s))                                                       \
+    {                                                                                                                \
+        static struct mr_module_cache cache;                                                                         \
+        _Alignas(16) char space[256];                                                                                \
+        int (*fn)(W, W, W, W, W);                                                                                    \
+        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                 \
+        if (!mr_enter())                                                                                             \
+            return fn(f, b, n, t, s);                                                                                \
+        W status = STATUS(s);                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = fn(f, b, n, t, status);                                                                              \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, NONE, moved_by(*(void **)&fn, (count_t)n, t, status, r));                     \
+        return r;                                                                                                    \
+    }
+#define BLOCKING_AT_OFFSET(name, as, count_t)                                                                                 \
+    MR_SYMBOL(int, MPI_File_##name, (W f, W o, W b, W n, W t, W s))                                                  \
+    {                                                                                                                \
+        static struct mr_module_cache cache;                                                                         \
+        _Alignas(16) char space[256];                                                                                \
+        int (*fn)(W, W, W, W, W, W);                                                                                 \
+        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                 \
+        if (!mr_enter())                                                                                             \
+            return fn(f, o, b, n, t, s);                                                                             \
+        W status = STATUS(s);                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = fn(f, o, b, n, t, status);                                                                           \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, (uint64_t)o, moved_by(*(void **)&fn, (count_t)n, t, status, r));              \
+        return r;                                                                                                    \
+    }
+
+/* (file, buffer, count, type, request) */
 #define AT_POINTER(name)                                                                                             \
-    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, n, t))
-/* (file, offset, buffer, count, type, status or request) */
+    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, (int)n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_c, PMPI_File_##name##_c, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, n, t))
+/* (file, offset, buffer, count, type, request) */
 #define AT_OFFSET(name)                                                                                              \
-    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, n, t))
+    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, (int)n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_c, PMPI_File_##name##_c, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, n, t))
 /* the two halves of a split collective: the bytes belong to the first */
 #define BEGINS(name)                                                                                                 \
-    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, (int)n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_begin_c, PMPI_File_##name##_begin_c, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t)) \
     MR_LIBRARY(int, MPI_File_##name##_end, PMPI_File_##name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
 #define BEGINS_AT(name)                                                                                              \
-    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, (int)n, t)) \
+    MR_LIBRARY(int, MPI_File_##name##_begin_c, PMPI_File_##name##_begin_c, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t)) \
     MR_LIBRARY(int, MPI_File_##name##_end, PMPI_File_##name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
 
-AT_POINTER(read)
-AT_POINTER(read_all)
-AT_POINTER(read_shared)
-AT_POINTER(read_ordered)
+BLOCKING_AT_POINTER(read, read, int)
+BLOCKING_AT_POINTER(read_c, read, int64_t)
+BLOCKING_AT_POINTER(read_all, read_all, int)
+BLOCKING_AT_POINTER(read_all_c, read_all, int64_t)
+BLOCKING_AT_POINTER(read_shared, read_shared, int)
+BLOCKING_AT_POINTER(read_shared_c, read_shared, int64_t)
+BLOCKING_AT_POINTER(read_ordered, read_ordered, int)
+BLOCKING_AT_POINTER(read_ordered_c, read_ordered, int64_t)
 AT_POINTER(iread)
 AT_POINTER(iread_shared)
 AT_POINTER(iread_all)
-AT_POINTER(write)
-AT_POINTER(write_all)
-AT_POINTER(write_shared)
-AT_POINTER(write_ordered)
+BLOCKING_AT_POINTER(write, write, int)
+BLOCKING_AT_POINTER(write_c, write, int64_t)
+BLOCKING_AT_POINTER(write_all, write_all, int)
+BLOCKING_AT_POINTER(write_all_c, write_all, int64_t)
+BLOCKING_AT_POINTER(write_shared, write_shared, int)
+BLOCKING_AT_POINTER(write_shared_c, write_shared, int64_t)
+BLOCKING_AT_POINTER(write_ordered, write_ordered, int)
+BLOCKING_AT_POINTER(write_ordered_c, write_ordered, int64_t)
 AT_POINTER(iwrite)
 AT_POINTER(iwrite_shared)
 AT_POINTER(iwrite_all)
-AT_OFFSET(read_at)
-AT_OFFSET(read_at_all)
+BLOCKING_AT_OFFSET(read_at, read_at, int)
+BLOCKING_AT_OFFSET(read_at_c, read_at, int64_t)
+BLOCKING_AT_OFFSET(read_at_all, read_at_all, int)
+BLOCKING_AT_OFFSET(read_at_all_c, read_at_all, int64_t)
 AT_OFFSET(iread_at)
 AT_OFFSET(iread_at_all)
-AT_OFFSET(write_at)
-AT_OFFSET(write_at_all)
+BLOCKING_AT_OFFSET(write_at, write_at, int)
+BLOCKING_AT_OFFSET(write_at_c, write_at, int64_t)
+BLOCKING_AT_OFFSET(write_at_all, write_at_all, int)
+BLOCKING_AT_OFFSET(write_at_all_c, write_at_all, int64_t)
 AT_OFFSET(iwrite_at)
 AT_OFFSET(iwrite_at_all)
 BEGINS(read_all)

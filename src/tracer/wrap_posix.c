@@ -1,6 +1,7 @@
 /* POSIX and Linux calls. Most are one row each: result, name, parameters, arguments, what to record. The few that need
  * a look before the call, or variable arguments, are written out below the rows. */
 #undef _FILE_OFFSET_BITS
+#include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
@@ -138,6 +139,7 @@ MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE
 MR_ALIAS(__fxstat64, __fxstat)
 MR_WRAP(int, fstatfs, (int fd, void *s), (fd, s), FD0(fstatfs, fd, NONE))
 MR_ALIAS(fstatfs64, fstatfs)
+MR_WRAP(long, fpathconf, (int fd, int k), (fd, k), mr_put_fd(t0, t1, CALL(fpathconf), fd, (uint64_t)k, 0, r == -1 && errno == EBADF ? -1 : 0))
 MR_WRAP(int, fstatvfs, (int fd, void *s), (fd, s), FD0(fstatvfs, fd, NONE))
 MR_ALIAS(fstatvfs64, fstatvfs)
 MR_WRAP(int, fchmod, (int fd, mode_t m), (fd, m), FD0(fchmod, fd, m))
@@ -151,6 +153,12 @@ MR_WRAP(ssize_t, flistxattr, (int fd, char *v, size_t n), (fd, v, n), FD0(flistx
 MR_WRAP(int, fremovexattr, (int fd, path k), (fd, k), FD0(fremovexattr, fd, NONE))
 
 /* By path. */
+/* -1 with errno as it was means "no limit", not an error. */
+static void put_conf(uint64_t t0, uint64_t t1, path p, int key, long r)
+{
+    int64_t result = r == -1 && (errno == ENOENT || errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG) ? -1 : 0;
+    mr_put_path(t0, t1, CALL(pathconf), CWD, p, (uint64_t)key, result);
+}
 MR_WRAP(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
 MR_ALIAS(stat64, stat)
 MR_WRAP(int, lstat, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
@@ -171,6 +179,8 @@ MR_WRAP(int, statvfs, (path p, void *s), (p, s), PATH(statvfs, CWD, p, NONE))
 MR_ALIAS(statvfs64, statvfs)
 MR_WRAP(int, access, (path p, int m), (p, m), PATH(access, CWD, p, m))
 MR_WRAP(int, faccessat, (int d, path p, int m, int f), (d, p, m, f), PATH(faccessat, d, p, m))
+MR_WRAP(int, name_to_handle_at, (int d, path p, void *h, int *m, int f), (d, p, h, m, f), PATH(name_to_handle_at, d, p, f))
+MR_WRAP(long, pathconf, (path p, int k), (p, k), put_conf(t0, t1, p, k, r))
 MR_WRAP(int, euidaccess, (path p, int m), (p, m), PATH(euidaccess, CWD, p, m))
 MR_WRAP(int, eaccess, (path p, int m), (p, m), PATH(eaccess, CWD, p, m))
 MR_WRAP(int, truncate, (path p, off o), (p, o), PATH(truncate, CWD, p, o))
@@ -266,6 +276,9 @@ MR_WRAP(void *, fts_open, (char *const *p, int f, void *c), (p, f, c), mr_put_pa
 MR_ALIAS(fts64_open, fts_open)
 MR_WRAP(void *, fts_read, (void *f), (f), mr_put(t0, t1, CALL(fts_read), 0, 0, NONE, r != NULL))
 MR_ALIAS(fts64_read, fts_read)
+MR_WRAP(void *, fts_children, (void *f, int o), (f, o), mr_put(t0, t1, CALL(fts_children), 0, 0, NONE, r != NULL))
+MR_ALIAS(fts64_children, fts_children)
+MR_WRAP(int, wordexp, (path p, void *w, int f), (p, w, f), mr_put_path(t0, t1, CALL(wordexp), CWD, p, NONE, -(int64_t)r))
 MR_WRAP(int, fts_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
 MR_ALIAS(fts64_close, fts_close)
 
@@ -293,31 +306,56 @@ MR_ALIAS(mmap64, mmap)
 MR_WRAP(int, munmap, (void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(munmap), a, n, r ? -errno : 0))
 MR_WRAP(int, msync, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(msync), a, n, r ? -errno : 0))
 MR_WRAP(int, madvise, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(madvise), a, n, r ? -errno : 0))
+MR_WRAP(int, mlock, (const void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(mlock), a, n, r ? -errno : 0))
+MR_WRAP(int, mlock2, (const void *a, size_t n, unsigned f), (a, n, f), mr_put_memory(t0, t1, CALL(mlock), a, n, r ? -errno : 0))
+MR_WRAP(int, munlock, (const void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(munlock), a, n, r ? -errno : 0))
+MR_WRAP(int, remap_file_pages, (void *a, size_t n, int p, size_t o, int f), (a, n, p, o, f),
+        mr_put_memory(t0, t1, CALL(remap_file_pages), a, n, r ? -errno : 0))
 MR_WRAP(int, posix_madvise, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(posix_madvise), a, n, -(int64_t)r))
 
-/* Asynchronous I/O: the submission, and at aio_return what was moved. */
-static void put_aio(uint64_t t0, uint64_t t1, unsigned call, const struct aiocb *a, int64_t result)
+/* Asynchronous I/O: the submission, and at aio_return what was moved. A control block is read before it is handed over: whoever is told of
+ * the end may free it at once. */
+struct asked {
+    uint64_t offset, bytes;
+    int fd, opcode;
+};
+static struct asked asked_of(const struct aiocb *a)
+{
+    return (struct asked){(uint64_t)a->aio_offset, a->aio_nbytes, a->aio_fildes, a->aio_lio_opcode};
+}
+static void put_asked(uint64_t t0, uint64_t t1, unsigned call, const struct asked *a, int64_t result)
 {
     if (result == -1)
         result = -errno;
-    mr_put_fd(t0, t1, call, a->aio_fildes, (uint64_t)a->aio_offset, a->aio_nbytes, result);
+    mr_put_fd(t0, t1, call, a->fd, a->offset, a->bytes, result);
+}
+static void put_aio(uint64_t t0, uint64_t t1, unsigned call, const struct aiocb *a, int64_t result)
+{
+    struct asked q = asked_of(a);
+    put_asked(t0, t1, call, &q, result);
 }
 static unsigned aio_returned(const struct aiocb *a)
 {
     return a->aio_lio_opcode == LIO_READ ? CALL(aio_return_read) : a->aio_lio_opcode == LIO_WRITE ? CALL(aio_return_write) : CALL(aio_return_fsync);
 }
-static void put_list(uint64_t t0, uint64_t t1, struct aiocb *const *l, int n, int64_t result)
-{
-    mr_put(t0, t1, CALL(lio_listio), 0, 0, (uint64_t)n, result == -1 ? -errno : result);
-    for (int i = 0; i < n && result != -1; i++)
-        if (l[i] && l[i]->aio_lio_opcode != LIO_NOP)
-            put_aio(t0, t1, l[i]->aio_lio_opcode == LIO_READ ? CALL(aio_read) : CALL(aio_write), l[i], 0);
-}
-MR_WRAP(int, aio_read, (struct aiocb * a), (a), put_aio(t0, t1, CALL(aio_read), a, r))
+#define MR_AIO_CALL(name, params, args)                                                                              \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter() || !a)                                                                                       \
+            return real_##name args;                                                                                 \
+        struct asked q = asked_of(a);                                                                                \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        put_asked(t0, t1, CALL(name), &q, r);                                                                        \
+        return r;                                                                                                    \
+    }
+MR_AIO_CALL(aio_read, (struct aiocb * a), (a))
 MR_ALIAS(aio_read64, aio_read)
-MR_WRAP(int, aio_write, (struct aiocb * a), (a), put_aio(t0, t1, CALL(aio_write), a, r))
+MR_AIO_CALL(aio_write, (struct aiocb * a), (a))
 MR_ALIAS(aio_write64, aio_write)
-MR_WRAP(int, aio_fsync, (int op, struct aiocb *a), (op, a), put_aio(t0, t1, CALL(aio_fsync), a, r))
+MR_AIO_CALL(aio_fsync, (int op, struct aiocb *a), (op, a))
 MR_ALIAS(aio_fsync64, aio_fsync)
 MR_WRAP(int, aio_error, (const struct aiocb *a), (a), put_aio(t0, t1, CALL(aio_error), a, -(int64_t)r))
 MR_ALIAS(aio_error64, aio_error)
@@ -327,7 +365,27 @@ MR_WRAP(int, aio_suspend, (const struct aiocb *const *l, int n, const void *t), 
 MR_ALIAS(aio_suspend64, aio_suspend)
 MR_WRAP(int, aio_cancel, (int fd, struct aiocb *a), (fd, a), FD0(aio_cancel, fd, NONE))
 MR_ALIAS(aio_cancel64, aio_cancel)
-MR_WRAP(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s), (m, l, n, s), put_list(t0, t1, l, n, r))
+MR_REAL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s), (m, l, n, s))
+MR_SYMBOL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s))
+{
+    struct asked few[16], *q = few;
+    size_t bytes = n > 16 ? (size_t)n * sizeof(*q) : 0;
+    if (!mr_enter() || n < 0 || !l || (bytes && !(q = mr_map(bytes))))
+        return real_lio_listio(m, l, n, s);
+    for (int i = 0; i < n; i++)
+        q[i] = l[i] ? asked_of(l[i]) : (struct asked){.opcode = LIO_NOP};
+    uint64_t t0 = mr_stamp();
+    int r = real_lio_listio(m, l, n, s), keep = errno;
+    uint64_t t1 = mr_stamp();
+    mr_put(t0, t1, CALL(lio_listio), 0, 0, (uint64_t)n, r == -1 ? -keep : r);
+    for (int i = 0; i < n && (r != -1 || keep == EIO || keep == EAGAIN || keep == EINTR); i++)
+        if (q[i].opcode != LIO_NOP)
+            put_asked(t0, t1, q[i].opcode == LIO_READ ? CALL(aio_read) : CALL(aio_write), &q[i], 0);
+    if (bytes)
+        mr_sys2(SYS_munmap, q, bytes);
+    errno = keep;
+    return r;
+}
 MR_ALIAS(lio_listio64, lio_listio)
 
 /* ---- written out ---- */
@@ -337,10 +395,7 @@ MR_SYMBOL(int, close, (int fd))
 {
     if (!mr_enter())
         return real_close(fd);
-    /* The file is looked up and forgotten before: another thread may get the number the moment it is free. */
-    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
-    if (file)
-        mr_file_set(fd, 0);
+    uint32_t file = mr_file_closing(fd);
     uint64_t t0 = mr_stamp();
     int r = real_close(fd);
     uint64_t t1 = mr_stamp();
@@ -357,9 +412,7 @@ MR_SYMBOL(int, closedir, (DIR *d))
     if (!mr_enter() || !d)
         return real_closedir(d);
     int fd = dirfd(d);
-    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
-    if (file)
-        mr_file_set(fd, 0);
+    uint32_t file = mr_file_closing(fd);
     uint64_t t0 = mr_stamp();
     int r = real_closedir(d);
     uint64_t t1 = mr_stamp();

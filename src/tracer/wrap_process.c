@@ -2,6 +2,7 @@
  * real functions. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_internal.h"
+#include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -59,9 +61,15 @@ static void __attribute__((constructor)) remember(void)
 {
     size_t used = 0;
     Dl_info info;
-    if (dladdr((void *)remember, &info) && info.dli_fname)
-        preload_len = mr_copy_text(preload, 12, "LD_PRELOAD=") +
-                      mr_copy_text(preload + 11, sizeof(preload) - 11, info.dli_fname);
+    if (dladdr((void *)remember, &info) && info.dli_fname) {
+        size_t at = mr_copy_text(preload, 12, "LD_PRELOAD=");
+        if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
+            long n = mr_sys2(SYS_getcwd, preload + at, sizeof(preload) - at - 1);
+            at += n > 1 ? (size_t)n - 1 : 0;
+            preload[at++] = '/';
+        }
+        preload_len = at + mr_copy_text(preload + at, sizeof(preload) - at, info.dli_fname);
+    }
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
         if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || used + n > sizeof(own_text))
@@ -97,7 +105,40 @@ struct injected {
     char *const *env;
     void *space;
     size_t bytes;
+    char **before; /* environ_begin */
 };
+
+/* LD_PRELOAD without us, for a program that could not load us (another root, another user): the loader would complain on its stderr. */
+static struct injected without_us(char *const *env, size_t n, const char *theirs)
+{
+    struct injected r = {.env = env, .bytes = (n + 1) * sizeof(char *) + strlen(theirs) + 16};
+    char **copy = r.space = mr_map(r.bytes), *text = copy ? (char *)(copy + n + 1) : NULL;
+    size_t k = 0, at = 11;
+    if (!copy)
+        return (struct injected){.env = env};
+    memcpy(text, "LD_PRELOAD=", 12);
+    for (const char *p = theirs; *p;) {
+        size_t len = strcspn(p, ": ");
+        bool us = len == preload_len - 11 && !memcmp(p, preload + 11, len);
+        if (len && !us) {
+            if (at > 11)
+                text[at++] = ':';
+            memcpy(text + at, p, len);
+            at += len;
+            text[at] = 0;
+        }
+        p += len + (p[len] != 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(env[i], "LD_PRELOAD=", 11))
+            copy[k++] = env[i];
+        else if (at > 11)
+            copy[k++] = text;
+    copy[k] = NULL;
+    r.env = copy;
+    mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
+    return r;
+}
 
 /* The environment a new program gets: as given, with our variables put back where they are missing. */
 static struct injected inject(char *const *env)
@@ -111,6 +152,8 @@ static struct injected inject(char *const *env)
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
+    if (mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) < 0)
+        return theirs && names_us(theirs) ? without_us(r.env, n, theirs) : (struct injected){.env = env};
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
     bool need_preload = !theirs || !names_us(theirs);
@@ -148,7 +191,32 @@ static void injected_done(struct injected *i)
         mr_sys2(SYS_munmap, i->space, i->bytes);
 }
 
+/* For calls that use `environ` themselves. If another thread has changed the environment meanwhile, its change stays, and with it the memory it
+ * was made from. */
+static struct injected environ_begin(void)
+{
+    struct injected i = inject(environ);
+    i.before = environ;
+    if (i.space)
+        environ = (char **)i.env;
+    return i;
+}
+
+static void environ_end(struct injected *i)
+{
+    if (!i->space || environ != (char **)i->env)
+        return;
+    environ = i->before;
+    injected_done(i);
+}
+
 /* ---- exec ---- */
+
+/* False in a child that shares its parent's memory (clone with CLONE_VM): the rings are not its own to end. */
+static bool own_memory(void)
+{
+    return !mr_live.alive || (uint32_t)mr_sys0(SYS_getpid) == mr_process.pid;
+}
 
 static void put_exec(unsigned call, path p, int64_t result)
 {
@@ -165,15 +233,22 @@ MR_REAL(int, execvpe, (path p, char *const *argv, char *const *env), (p, argv, e
 /* All exec calls end here. The event is recorded before, because nobody comes back after a success. */
 static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, char *const *env)
 {
-    bool on = mr_enter();
+    bool entered = mr_enter(), on = entered && !mr_tls.vforked, ours = own_memory();
+    if (!mr_live.alive)
+        return real(p, argv, env);
+    path readable = mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT ? NULL : p;
+    bool there = readable && mr_program_there(p, real != real_execve); /* else it will fail: search paths are tried in this way */
     struct injected i = inject(env);
-    if (on && !mr_tls.vforked)
-        put_exec(call, mr_sys4(SYS_faccessat, AT_FDCWD, p, 0, 0) == -EFAULT ? NULL : p, 0);
-    mr_note_program(p, real != real_execve);
-    mr_before_exec();
+    if (on && there)
+        put_exec(call, p, 0);
+    if (ours && there)
+        mr_before_exec();
     int r = real(p, argv, i.env);
     int keep = errno;
-    mr_after_exec();
+    if (ours && there)
+        mr_after_exec();
+    if (on && !there)
+        put_exec(call, readable, -(int64_t)keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -204,9 +279,12 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
         uint64_t now = mr_stamp();
         mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
     }
-    mr_before_exec();
+    bool ours = own_memory();
+    if (ours)
+        mr_before_exec();
     int r = real_fexecve(fd, argv, i.env), keep = errno;
-    mr_after_exec();
+    if (ours)
+        mr_after_exec();
     injected_done(&i);
     errno = keep;
     return r;
@@ -220,9 +298,12 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
         uint64_t now = mr_stamp();
         mr_put(now, now, CALL(execveat), mr_path_failed(-EINVAL, d, p), 0, NONE, 0);
     }
-    mr_before_exec();
+    bool ours = own_memory();
+    if (ours)
+        mr_before_exec();
     int r = real_execveat(d, p, argv, i.env, f), keep = errno;
-    mr_after_exec();
+    if (ours)
+        mr_after_exec();
     injected_done(&i);
     errno = keep;
     return r;
@@ -295,15 +376,12 @@ MR_REAL(FILE *, popen, (path c, path m), (c, m))
 MR_SYMBOL(FILE *, popen, (path c, path m))
 {
     bool on = mr_enter();
-    struct injected i = inject(environ);
-    char **keep_env = environ;
-    environ = (char **)i.env;
+    struct injected i = environ_begin();
     uint64_t t0 = mr_stamp();
     FILE *r = real_popen(c, m);
     uint64_t t1 = mr_stamp();
-    environ = keep_env;
     int keep = errno, fd = r ? fileno(r) : -1;
-    injected_done(&i);
+    environ_end(&i);
     errno = keep;
     if (fd >= 0)
         mr_file_set(fd, 0);
@@ -334,15 +412,12 @@ MR_REAL(int, system, (path c), (c))
 MR_SYMBOL(int, system, (path c))
 {
     bool on = mr_enter();
-    struct injected i = inject(environ);
-    char **keep_env = environ;
-    environ = (char **)i.env;
+    struct injected i = environ_begin();
     uint64_t t0 = mr_stamp();
     int r = real_system(c);
     uint64_t t1 = mr_stamp();
-    environ = keep_env;
     int keep = errno;
-    injected_done(&i);
+    environ_end(&i);
     errno = keep;
     if (on)
         mr_put(t0, t1, CALL(system), 0, 0, NONE, r == -1 ? -errno : r);
@@ -410,6 +485,16 @@ __asm__(".text\n"
 
 /* ---- exit ---- */
 
+/* Everything that ends the process without its exit handlers. */
+void mr_leaving(void)
+{
+    if (!own_memory())
+        return;
+    if (mr_rings_last_look)
+        mr_rings_last_look();
+    mr_before_exit();
+}
+
 #define MR_LEAVES(name)                                                                                              \
     static void boot_##name(int code);                                                                               \
     static void (*real_##name)(int) = boot_##name;                                                                   \
@@ -421,12 +506,21 @@ __asm__(".text\n"
     MR_EXPORT _Noreturn void w_##name(int code) __asm__(#name);                                                      \
     _Noreturn void w_##name(int code)                                                                                \
     {                                                                                                                \
-        mr_before_exit();                                                                                            \
+        mr_leaving();                                                                                                \
         real_##name(code);                                                                                           \
         __builtin_unreachable();                                                                                     \
     }
 MR_LEAVES(_exit)
 MR_LEAVES(_Exit)
+MR_LEAVES(quick_exit)
+
+/* Its first process ends inside the C library. */
+MR_REAL(int, daemon, (int a, int b), (a, b))
+MR_SYMBOL(int, daemon, (int a, int b))
+{
+    mr_leaving();
+    return real_daemon(a, b);
+}
 
 static void boot_abort(void);
 static void (*real_abort)(void) = boot_abort;
@@ -438,7 +532,31 @@ static void boot_abort(void)
 MR_EXPORT _Noreturn void w_abort(void) __asm__("abort");
 _Noreturn void w_abort(void)
 {
-    mr_before_exit();
+    mr_leaving();
     real_abort();
     __builtin_unreachable();
+}
+
+/* exec and exit by syscall(2); false if the number is another one. */
+bool mr_process_call(long number, const long *a, long *r)
+{
+    if (number == SYS_execve)
+        *r = w_execve((path)a[0], (char *const *)a[1], (char *const *)a[2]);
+    else if (number == SYS_execveat)
+        *r = w_execveat((int)a[0], (path)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]);
+    else if (number == SYS_exit_group)
+        mr_leaving();
+    else if (number == SYS_seccomp && (a[0] == 0 || a[0] == 1)) /* SECCOMP_SET_MODE_STRICT, _FILTER */
+        mr_before_confine(a[0] + 1, (const void *)a[2]);
+    else if (number == SYS_prctl && a[0] == PR_SET_SECCOMP)
+        mr_before_confine(a[1], (const void *)a[2]);
+    return number == SYS_execve || number == SYS_execveat;
+}
+
+/* A program built with an address sanitizer in a shared library wants that library to be the first one loaded. The sanitizer asks this
+ * function, which the program may define itself; then `millrace trace` has set the option in its environment. */
+MR_EXPORT const char *asan_options(void) __asm__("__asan_default_options");
+const char *asan_options(void)
+{
+    return "verify_asan_link_order=0";
 }

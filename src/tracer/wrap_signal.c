@@ -270,6 +270,8 @@ int w_prctl(int op, ...)
     va_start(ap, op);
     long a = va_arg(ap, long), b = va_arg(ap, long), c = va_arg(ap, long), d = va_arg(ap, long);
     va_end(ap);
+    if (op == PR_SET_SECCOMP)
+        mr_before_confine(a, (const void *)b);
     int r = real_prctl(op, a, b, c, d);
     if (op == PR_SET_SYSCALL_USER_DISPATCH && r == 0)
         mr_strays_disowned();

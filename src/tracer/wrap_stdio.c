@@ -135,6 +135,44 @@ MR_ALIAS(fgetpos64, fgetpos)
 MR_WRAP(int, fsetpos, (FILE * f, const void *p), (f, p), ST0(fsetpos, f, r ? -1 : 0))
 MR_ALIAS(fsetpos64, fsetpos)
 MR_WRAP(int, setvbuf, (FILE * f, char *b, int m, size_t n), (f, b, m, n), ST0(setvbuf, f, r ? -1 : 0))
+MR_ALIAS(_IO_setvbuf, setvbuf)
+MR_ALIAS(_IO_fflush, fflush)
+MR_ALIAS(_IO_ftell, ftell)
+MR_ALIAS(_IO_fgetpos, fgetpos)
+MR_ALIAS(_IO_fgetpos64, fgetpos)
+MR_ALIAS(_IO_fsetpos, fsetpos)
+MR_ALIAS(_IO_fsetpos64, fsetpos)
+
+/* getc_unlocked, putc_unlocked and their kin are inlined by the compiler: only every filling and emptying of the stream's buffer reaches the
+ * library. They are recorded as getc and putc with the bytes of the buffer; what is left of output when the stream is closed, then. */
+#define INLINED 64u
+static _Atomic uintptr_t inlined[INLINED]; /* streams that were written to in this way */
+
+static _Atomic uintptr_t *inlined_at(FILE *f)
+{
+    return &inlined[((uintptr_t)f * 0x9e3779b97f4a7c15ull) >> 58];
+}
+
+static int64_t unwritten(FILE *f)
+{
+    return f->_IO_write_ptr > f->_IO_write_base ? f->_IO_write_ptr - f->_IO_write_base : 0;
+}
+
+MR_WRAP(int, __uflow, (FILE * f), (f), ST0(getc, f, got(f, r != EOF, 1 + (f->_IO_read_end - f->_IO_read_ptr))))
+
+MR_REAL(int, __overflow, (FILE * f, int c), (f, c))
+MR_SYMBOL(int, __overflow, (FILE * f, int c))
+{
+    if (!mr_enter())
+        return real___overflow(f, c);
+    int64_t before = unwritten(f);
+    uint64_t t0 = mr_stamp();
+    int r = real___overflow(f, c);
+    uint64_t t1 = mr_stamp();
+    atomic_store_explicit(inlined_at(f), (uintptr_t)f, memory_order_relaxed);
+    ST0(putc, f, r == EOF ? -1 : before + 1 - unwritten(f));
+    return r;
+}
 
 /* Formatted output; the variable-argument names go through these. */
 typedef const wchar_t *wide;
@@ -167,12 +205,27 @@ static int64_t taken(FILE *f, struct place before, int result)
     return result == EOF && ferror(f) ? -1 : n;
 }
 
-/* Wide streams count characters elsewhere: 0. */
-static int64_t taken_wide(FILE *f, struct place before, int result)
+/* Wide streams have pointers of their own, of which the first three are these; characters are counted, as everywhere for them. */
+struct wide_place {
+    const wchar_t *at, *end, *base;
+};
+
+static struct wide_place wide_place_of(FILE *f)
 {
-    (void)before;
-    return got(f, result != EOF, 0);
+    return f->_mode > 0 && f->_wide_data ? *(const struct wide_place *)(const void *)f->_wide_data : (struct wide_place){0};
 }
+
+static int64_t taken_wide(FILE *f, struct wide_place before, int result)
+{
+    struct wide_place now = wide_place_of(f);
+    bool same = now.end == before.end && now.at >= before.at;
+    int64_t n = same ? now.at - before.at : before.end - before.at + (now.at - now.base);
+    return result == EOF && ferror(f) ? -1 : n;
+}
+#define taken_place struct place
+#define taken_start place_of
+#define taken_wide_place struct wide_place
+#define taken_wide_start wide_place_of
 
 #define MR_SCAN(name, as, stream, params, args, count)                                                         \
     MR_REAL(int, name, params, args)                                                                                 \
@@ -180,7 +233,7 @@ static int64_t taken_wide(FILE *f, struct place before, int result)
     {                                                                                                                \
         if (!mr_enter())                                                                                             \
             return real_##name args;                                                                                 \
-        struct place before = place_of(stream);                                                                      \
+        count##_place before = count##_start(stream);                                                                      \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
@@ -236,7 +289,7 @@ MR_VARIADIC(__wprintf_chk, s, (int g, wide s, ...), __vwprintf_chk, (g, s, a), S
         va_list a;                                                                                                   \
         va_start(a, s);                                                                                              \
         bool on = mr_enter();                                                                                        \
-        struct place before = place_of(stream);                                                                      \
+        count##_place before = count##_start(stream);                                                                      \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##by args;                                                                                      \
         uint64_t t1 = mr_stamp();                                                                                    \
@@ -270,13 +323,14 @@ MR_SYMBOL(int, fclose, (FILE * f))
     if (!mr_enter() || !f)
         return real_fclose(f);
     int keep = errno, fd = fileno(f);
+    int64_t rest = atomic_load_explicit(inlined_at(f), memory_order_relaxed) == (uintptr_t)f ? unwritten(f) : 0;
+    uint32_t file = mr_file_closing(fd);
     errno = keep;
-    uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
-    if (file)
-        mr_file_set(fd, 0);
     uint64_t t0 = mr_stamp();
     int r = real_fclose(f);
     uint64_t t1 = mr_stamp();
+    if (rest && file != MR_FILE_EXCLUDED)
+        mr_put(t0, t0, CALL(putc), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, rest);
     if (file != MR_FILE_EXCLUDED)
         mr_put(t0, t1, CALL(fclose), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r ? -errno : 0);
     return r;
@@ -286,15 +340,44 @@ MR_ALIAS(_IO_fclose, fclose)
 MR_REAL(FILE *, freopen, (path p, path m, FILE *f), (p, m, f))
 MR_SYMBOL(FILE *, freopen, (path p, path m, FILE *f))
 {
-    if (!mr_enter())
+    if (!mr_enter() || !f)
         return real_freopen(p, m, f);
+    int keep = errno, before = fileno(f);
+    errno = keep;
     uint64_t t0 = mr_stamp();
     FILE *r = real_freopen(p, m, f);
     uint64_t t1 = mr_stamp();
+    if (r && !p) { /* another mode for the same file */
+        ST0(freopen, r, fileno(r));
+        return r;
+    }
+    if (!r && before >= 0)
+        mr_file_set(before, 0); /* it is closed all the same */
     put_fopen(t0, t1, CALL(freopen), p, r);
     return r;
 }
 MR_ALIAS(freopen64, freopen)
+
+#define MR_SETBUF(name, params, args)                                                                                \
+    static void boot_##name params;                                                                                  \
+    static void(*real_##name) params = boot_##name;                                                                  \
+    static void boot_##name params                                                                                   \
+    {                                                                                                                \
+        *(void **)&real_##name = mr_next(#name);                                                                     \
+        real_##name args;                                                                                            \
+    }                                                                                                                \
+    MR_SYMBOL(void, name, params)                                                                                    \
+    {                                                                                                                \
+        bool on = mr_enter();                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        real_##name args;                                                                                            \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        if (on)                                                                                                      \
+            ST0(setvbuf, f, 0);                                                                                      \
+    }
+MR_SETBUF(setbuf, (FILE * f, char *b), (f, b))
+MR_SETBUF(setbuffer, (FILE * f, char *b, size_t n), (f, b, n))
+MR_SETBUF(setlinebuf, (FILE * f), (f))
 
 static void boot_rewind(FILE *f);
 static void (*real_rewind)(FILE *) = boot_rewind;

@@ -27,8 +27,10 @@ enum shape {
     MOVES,      /* changes the working directory by path */
     SUBMITS,    /* io_submit, io_getevents */
     COMPLETES,
+    CANCELS,    /* io_cancel */
     RING_SETUP, /* io_uring_setup, io_uring_enter */
     RING_ENTER,
+    RING_REGISTER,
     PLAIN,
 };
 
@@ -127,6 +129,16 @@ static const struct row rows[] = {
     ROW(io_getevents, io_getevents, COMPLETES, -1, -1, -1, -1)
     ROW(io_uring_setup, none, RING_SETUP, -1, -1, -1, -1)
     ROW(io_uring_enter, none, RING_ENTER, 0, -1, -1, -1)
+    ROW(io_uring_register, io_uring_register, RING_REGISTER, 0, -1, -1, 1)
+    ROW(io_destroy, io_destroy, PLAIN, -1, -1, -1, -1)
+    ROW(io_cancel, io_cancel, CANCELS, -1, -1, -1, -1)
+    ROW(io_pgetevents, io_getevents, COMPLETES, -1, -1, -1, -1)
+    ROW(name_to_handle_at, name_to_handle_at, ON_PATH, 0, 1, -1, -1)
+    ROW(ioctl, ioctl, ON_FD, 0, -1, -1, 1)
+    ROW(remap_file_pages, remap_file_pages, ON_MEMORY, -1, -1, 1, 0)
+    ROW(mlock, mlock, ON_MEMORY, -1, -1, 1, 0)
+    ROW(mlock2, mlock, ON_MEMORY, -1, -1, 1, 0)
+    ROW(munlock, munlock, ON_MEMORY, -1, -1, 1, 0)
 #ifdef SYS_open
     ROW(open, open, OPENS, -1, 0, -1, 1)
     ROW(creat, creat, OPENS, -1, 0, -1, -1)
@@ -170,12 +182,8 @@ bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
     if (!w)
         return false;
     *s = (struct mr_syscall){.row = w, .arg = arg};
-    if (w->shape == CLOSES) { /* before: another thread may get the number the moment it is free */
-        unsigned fd = (unsigned)arg[0];
-        s->file = fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
-        if (s->file)
-            mr_file_set((int)fd, 0);
-    }
+    if (w->shape == CLOSES)
+        s->file = mr_file_closing((int)arg[0]);
     s->t0 = mr_stamp();
     if (w->shape == SUBMITS && arg[1] > 0 && arg[2])
         mr_libaio_submitting((void *)arg[2], arg[1], s->t0);
@@ -242,6 +250,16 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         if (r > 0)
             mr_libaio_completed((const void *)a[3], r, t1);
         mr_put(s->t0, t1, call, 0, 0, MR_NO_OFFSET, r == -1 ? -errno : r);
+        break;
+    case CANCELS:
+        if (r == 0 && a[2])
+            mr_libaio_completed((const void *)a[2], 1, t1);
+        mr_put(s->t0, t1, call, 0, 0, MR_NO_OFFSET, r == -1 ? -errno : r);
+        break;
+    case RING_REGISTER:
+        if (r >= 0 && mr_ring_registered)
+            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 ? (unsigned)r : (unsigned)a[3]);
+        put_on_fd(s, call, t1, fd, offset, r);
         break;
     case PIPES:
         if (!r)
@@ -316,6 +334,9 @@ long w_syscall(long n, ...)
     for (int i = 0; i < 6; i++)
         a[i] = va_arg(ap, long);
     va_end(ap);
+    long done;
+    if (mr_process_call(n, a, &done))
+        return done;
     if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, n, a)) {
         long r = real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);
         if (r == 0)

@@ -5,6 +5,7 @@
  * Programs without liburing (fio, Rust's io-uring) are followed by their system calls: io_uring_setup, the mappings of its descriptor, and
  * io_uring_enter, through syscall(2) or, with --strays, by instruction. */
 #undef _FILE_OFFSET_BITS
+#include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
@@ -12,26 +13,37 @@
 #include <liburing.h>
 #include <string.h>
 
-#define PENDING 4096u /* operations in flight that are remembered per ring; more are counted by their completion only */
-#define RINGS 64u
+#define RINGS 1024u
+#define FIRST_SLOTS 256u
+#define FIXED_FILES (1u << 20) /* as many as the kernel takes */
 
 struct operation {
     uint64_t user_data, t0, offset;
-    uint32_t count, file;
+    uint32_t count, file, file2;
     int32_t fd;
+    uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint8_t opcode, used;
 };
+#define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
 
 struct ring_state {
     struct io_uring *ring;
     unsigned sq_seen, cq_seen; /* positions up to which entries were read */
     unsigned in_flight;
     _Atomic uint32_t lock;
-    struct operation *op; /* open addressing by user_data; PENDING entries */
+    uint32_t slots;       /* of op, a power of two, more than twice as many as are in flight */
+    struct operation *op; /* open addressing by user_data, without gaps */
+    uint32_t *fixed;      /* files that were registered, by number */
+    /* Where completions are: the program's struct may be gone when it exits, the ring's memory is not. */
+    struct io_uring_cq cq;
+    unsigned flags;
+    uint32_t epoch;
 };
 
 static struct ring_state rings[RINGS];
-static _Atomic uint32_t rings_lock;
+static unsigned rings_top; /* all that were ever used are below */
+static _Atomic uint32_t rings_lock, rings_epoch;
+static __thread struct ring_state *last __attribute__((tls_model("initial-exec")));
 
 static void lock(_Atomic uint32_t *l)
 {
@@ -44,39 +56,150 @@ static void unlock(_Atomic uint32_t *l)
     atomic_store_explicit(l, 0, memory_order_release);
 }
 
+/* The first look in a forked child: another thread of the parent may have held any lock. */
+static void after_fork(void)
+{
+    for (unsigned i = 0; i < rings_top; i++)
+        unlock(&rings[i].lock);
+    unlock(&rings_lock);
+    atomic_store(&rings_epoch, mr_core.epoch);
+}
+
+static bool state_begin(struct ring_state *s, struct io_uring *ring)
+{
+    if (!s->op) {
+        s->op = mr_map(FIRST_SLOTS * sizeof(*s->op));
+        s->slots = s->op ? FIRST_SLOTS : 0;
+    } else {
+        memset(s->op, 0, s->slots * sizeof(*s->op));
+    }
+    if (s->fixed)
+        mr_sys2(SYS_munmap, s->fixed, FIXED_FILES * sizeof(*s->fixed));
+    s->fixed = NULL;
+    s->in_flight = 0;
+    s->sq_seen = *ring->sq.khead;
+    s->cq_seen = *ring->cq.khead;
+    s->cq = ring->cq;
+    s->flags = ring->flags;
+    s->epoch = mr_core.epoch;
+    if (s->op)
+        s->ring = ring;
+    return s->op != NULL;
+}
+
 static struct ring_state *state_of(struct io_uring *ring, bool create)
 {
-    struct ring_state *found = NULL, *free_slot = NULL;
+    struct ring_state *found = NULL, *unused = NULL;
+    if (MR_UNLIKELY(atomic_load_explicit(&rings_epoch, memory_order_relaxed) != mr_core.epoch))
+        after_fork();
+    if (last && last->ring == ring)
+        return last;
     lock(&rings_lock);
-    for (unsigned i = 0; i < RINGS && !found; i++) {
+    for (unsigned i = 0; i < rings_top && !found; i++) {
         if (rings[i].ring == ring)
             found = &rings[i];
-        else if (!rings[i].ring && !free_slot)
-            free_slot = &rings[i];
+        else if (!rings[i].ring && !unused)
+            unused = &rings[i];
     }
-    if (!found && create && free_slot) {
-        long p = free_slot->op ? (long)free_slot->op : mr_sys6(SYS_mmap, 0, PENDING * sizeof(struct operation), 3, 0x22, -1, 0);
-        if (p > 0 || p < -4095) {
-            free_slot->op = (void *)p;
-            memset(free_slot->op, 0, PENDING * sizeof(struct operation));
-            free_slot->in_flight = 0;
-            free_slot->sq_seen = *ring->sq.khead;
-            free_slot->cq_seen = *ring->cq.khead;
-            free_slot->ring = ring;
-            found = free_slot;
-        }
+    if (!found && create) {
+        if (!unused && rings_top < RINGS)
+            unused = &rings[rings_top++];
+        if (unused && state_begin(unused, ring))
+            found = unused;
     }
     unlock(&rings_lock);
+    if (found)
+        last = found;
     return found;
 }
+
+static unsigned home_of(const struct ring_state *s, uint64_t user_data)
+{
+    return (unsigned)((user_data * 0x9e3779b97f4a7c15ull) >> 40) & (s->slots - 1);
+}
+
+static struct operation *op_place(struct ring_state *s, uint64_t user_data)
+{
+    unsigned i = home_of(s, user_data);
+    while (s->op[i].used)
+        i = (i + 1) & (s->slots - 1);
+    return &s->op[i];
+}
+
+/* Room for one more; false without memory. */
+static bool op_room(struct ring_state *s)
+{
+    if (s->in_flight * 2 + 2 <= s->slots)
+        return true;
+    struct ring_state bigger = {.slots = s->slots * 2, .op = mr_map(s->slots * 2 * sizeof(*s->op))};
+    if (!bigger.op)
+        return false;
+    for (unsigned i = 0; i < s->slots; i++)
+        if (s->op[i].used)
+            *op_place(&bigger, s->op[i].user_data) = s->op[i];
+    mr_sys2(SYS_munmap, s->op, s->slots * sizeof(*s->op));
+    s->op = bigger.op;
+    s->slots = bigger.slots;
+    return true;
+}
+
+/* The oldest operation with this tag. */
+static struct operation *op_find(struct ring_state *s, uint64_t user_data)
+{
+    struct operation *oldest = NULL;
+    for (unsigned i = home_of(s, user_data); s->op[i].used; i = (i + 1) & (s->slots - 1))
+        if (s->op[i].user_data == user_data && (!oldest || s->op[i].t0 < oldest->t0))
+            oldest = &s->op[i];
+    return oldest;
+}
+
+/* Removes one and moves up those behind it, so that no search ends early. */
+static void op_remove(struct ring_state *s, struct operation *o)
+{
+    unsigned mask = s->slots - 1, hole = (unsigned)(o - s->op);
+    for (unsigned i = (hole + 1) & mask; s->op[i].used; i = (i + 1) & mask)
+        if (((i - home_of(s, s->op[i].user_data)) & mask) >= ((i - hole) & mask)) {
+            s->op[hole] = s->op[i];
+            hole = i;
+        }
+    s->op[hole].used = 0;
+    s->in_flight--;
+}
+
+/* ---- fixed files ---- */
+
+static void fixed_set(struct ring_state *s, uint32_t number, uint32_t file)
+{
+    if (number >= FIXED_FILES)
+        return;
+    if (!s->fixed)
+        s->fixed = mr_map(FIXED_FILES * sizeof(*s->fixed)); /* pages come when they are used */
+    if (s->fixed)
+        s->fixed[number] = file;
+}
+
+static void fixed_register(struct ring_state *s, uint32_t from, const int *fd, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (fd[i] != -2) /* IORING_REGISTER_FILES_SKIP */
+            fixed_set(s, from + i, fd[i] >= 0 ? mr_file_of(fd[i]) : 0);
+}
+
+static uint32_t fixed_get(const struct ring_state *s, int32_t number)
+{
+    return s->fixed && (uint32_t)number < FIXED_FILES ? s->fixed[number] : 0;
+}
+
+/* Operations that older headers do not name. */
+enum { OP_READ_MULTISHOT = 49, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61 };
 
 static unsigned call_of(uint8_t opcode)
 {
     switch (opcode) {
-    case IORING_OP_READ: case IORING_OP_READ_FIXED: return CALL(uring_read);
-    case IORING_OP_READV: return CALL(uring_readv);
+    case IORING_OP_READ: case IORING_OP_READ_FIXED: case OP_READ_MULTISHOT: return CALL(uring_read);
+    case IORING_OP_READV: case OP_READV_FIXED: return CALL(uring_readv);
     case IORING_OP_WRITE: case IORING_OP_WRITE_FIXED: return CALL(uring_write);
-    case IORING_OP_WRITEV: return CALL(uring_writev);
+    case IORING_OP_WRITEV: case OP_WRITEV_FIXED: return CALL(uring_writev);
     case IORING_OP_RECV: case IORING_OP_RECVMSG: return CALL(uring_recv);
     case IORING_OP_SEND: case IORING_OP_SENDMSG: return CALL(uring_send);
     case IORING_OP_OPENAT: case IORING_OP_OPENAT2: return CALL(uring_open);
@@ -84,7 +207,7 @@ static unsigned call_of(uint8_t opcode)
     case IORING_OP_FSYNC: case IORING_OP_SYNC_FILE_RANGE: return CALL(uring_fsync);
     case IORING_OP_STATX: return CALL(uring_statx);
     case IORING_OP_FADVISE: case IORING_OP_MADVISE: return CALL(uring_advise);
-    case IORING_OP_FALLOCATE: return CALL(uring_fallocate);
+    case IORING_OP_FALLOCATE: case OP_FTRUNCATE: return CALL(uring_fallocate);
     case IORING_OP_SPLICE: case IORING_OP_TEE: return CALL(uring_splice);
     case IORING_OP_UNLINKAT: return CALL(uring_unlink);
     case IORING_OP_RENAMEAT: return CALL(uring_rename);
@@ -104,62 +227,109 @@ static bool has_offset(unsigned call)
     return call == CALL(uring_read) || call == CALL(uring_readv) || call == CALL(uring_write) || call == CALL(uring_writev);
 }
 
+/* A path in an entry; one that cannot be read gives 0, as the kernel will say -EFAULT. */
+static uint32_t path_in(int dirfd, uint64_t address)
+{
+    return mr_path_failed(-EINVAL, dirfd, (const char *)(uintptr_t)address);
+}
+
+static uint32_t file_in(const struct ring_state *s, const struct io_uring_sqe *q)
+{
+    return q->flags & IOSQE_FIXED_FILE ? fixed_get(s, q->fd) : q->fd >= 0 ? mr_file_of(q->fd) : 0;
+}
+
+/* Which files an operation is about. */
+static void name_files(const struct ring_state *s, const struct io_uring_sqe *q, unsigned call, struct operation *o)
+{
+    if (names_path(call)) {
+        o->file = path_in(q->fd, q->addr);
+        o->slot = call == CALL(uring_open) ? q->file_index : 0;
+    } else if (call == CALL(uring_rename) || (call == CALL(uring_link) && q->opcode != IORING_OP_SYMLINKAT)) {
+        o->file = path_in(q->fd, q->addr);
+        o->file2 = path_in((int32_t)q->len, q->off);
+    } else if (call == CALL(uring_link)) {
+        o->file = path_in(q->fd, q->off);
+    } else if (call == CALL(uring_close) && q->file_index) {
+        o->slot = q->file_index;
+        o->file = fixed_get(s, (int32_t)(q->file_index - 1));
+    } else if (call == CALL(uring_splice)) {
+        bool fixed = q->splice_flags & 1u << 31; /* SPLICE_F_FD_IN_FIXED */
+        o->file = fixed ? fixed_get(s, q->splice_fd_in) : q->splice_fd_in >= 0 ? mr_file_of(q->splice_fd_in) : 0;
+        o->file2 = file_in(s, q);
+    } else if (q->opcode != IORING_OP_NOP && q->opcode != IORING_OP_TIMEOUT && q->opcode != IORING_OP_FILES_UPDATE) {
+        o->fd = q->flags & IOSQE_FIXED_FILE ? -1 : q->fd;
+        o->file = file_in(s, q);
+    }
+}
+
+static void put_operation(const struct operation *o, uint64_t now, int64_t result)
+{
+    unsigned call = call_of(o->opcode), extras = 0;
+    struct mr_extra extra[2];
+    if (o->file == MR_FILE_EXCLUDED && (!o->file2 || o->file2 == MR_FILE_EXCLUDED))
+        return;
+    if (o->file2)
+        extra[extras++] = (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
+    if (mr_kind_moves_data(mr_call_get(call)->kind) && (int64_t)o->count != result)
+        extra[extras++] = (struct mr_extra){.type = MR_MORE_COUNT, .value = o->count};
+    uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = o->fd >= 0 ? (uint32_t)MR_MIN(o->fd, 0xfffe) + 1 : 0;
+    if (extras)
+        mr_put_slow(o->t0, now, call, file, fd1, o->offset, result, extra, extras);
+    else
+        mr_put(o->t0, now, call, file, fd1, o->offset, result);
+}
+
 static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_t now)
 {
-    if (s->in_flight >= PENDING / 2)
-        return;
-    unsigned i = (unsigned)((q->user_data * 0x9e3779b97f4a7c15ull) >> 40) % PENDING;
-    while (s->op[i].used == 1)
-        i = (i + 1) % PENDING;
-    struct operation *o = &s->op[i];
     unsigned call = call_of(q->opcode);
-    *o = (struct operation){.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = MR_NO_OFFSET};
-    if (names_path(call)) {
-        o->file = mr_path_id(q->fd, (const char *)(uintptr_t)q->addr);
-    } else if (q->opcode != IORING_OP_NOP && q->opcode != IORING_OP_TIMEOUT && !(q->flags & IOSQE_FIXED_FILE)) {
-        o->fd = q->fd;
-        o->file = q->fd >= 0 ? mr_file_of(q->fd) : 0;
-    }
+    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = MR_NO_OFFSET};
+    name_files(s, q, call, &o);
     if (has_offset(call))
-        o->offset = q->off;
-    o->count = q->len;
-    if (q->opcode == IORING_OP_READV || q->opcode == IORING_OP_WRITEV) {
+        o.offset = q->off;
+    o.count = q->len;
+    if (call == CALL(uring_readv) || call == CALL(uring_writev)) {
         const struct iovec *v = (const void *)(uintptr_t)q->addr;
-        o->count = 0;
+        o.count = 0;
         for (unsigned k = 0; k < q->len; k++)
-            o->count += (uint32_t)v[k].iov_len;
+            o.count += (uint32_t)v[k].iov_len;
     }
-    s->in_flight++;
+    if (q->opcode == IORING_OP_FILES_UPDATE)
+        fixed_register(s, (uint32_t)q->off, (const int *)(uintptr_t)q->addr, q->len);
+    if (q->flags & IOSQE_CQE_SKIP_SUCCESS) {
+        /* Only a failure will have a completion; the operation is recorded as the success it asks for. */
+        put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? o.count : 0);
+    } else if (op_room(s)) {
+        *op_place(s, o.user_data) = o;
+        s->in_flight++;
+    }
+}
+
+/* What an operation did to the descriptors. */
+static void follow_files(struct ring_state *s, const struct operation *o, int result)
+{
+    unsigned call = call_of(o->opcode);
+    if (result < 0)
+        return;
+    if (call == CALL(uring_open) && o->slot)
+        fixed_set(s, o->slot == ALLOC ? (uint32_t)result : o->slot - 1, o->file);
+    else if (call == CALL(uring_open))
+        mr_file_set(result, o->file);
+    else if (call == CALL(uring_close) && o->slot)
+        fixed_set(s, o->slot - 1, 0);
+    else if (call == CALL(uring_close) && o->fd >= 0)
+        mr_file_set(o->fd, 0);
 }
 
 static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_t now)
 {
-    unsigned i = (unsigned)((c->user_data * 0x9e3779b97f4a7c15ull) >> 40) % PENDING;
-    struct operation *oldest = NULL;
-    for (unsigned n = 0; n < PENDING && s->op[i].used; n++, i = (i + 1) % PENDING)
-        if (s->op[i].used == 1 && s->op[i].user_data == c->user_data && (!oldest || s->op[i].t0 < oldest->t0))
-            oldest = &s->op[i];
-    if (!oldest)
-        return;
-    unsigned call = call_of(oldest->opcode);
-    struct operation o = *oldest; /* before the table may be cleared */
-    if (!(c->flags & IORING_CQE_F_MORE)) {
-        oldest->used = 2; /* a gap that searches pass over */
-        if (--s->in_flight == 0)
-            memset(s->op, 0, PENDING * sizeof(*s->op));
-    }
-    if (call == CALL(uring_open) && c->res >= 0)
-        mr_file_set(c->res, o.file);
-    if (call == CALL(uring_close) && c->res >= 0 && o.fd >= 0)
-        mr_file_set(o.fd, 0);
-    if (o.file == MR_FILE_EXCLUDED)
-        return;
-    const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = o.count};
-    bool moves = mr_kind_moves_data(mr_call_get(call)->kind);
-    if (moves && (int64_t)o.count != c->res)
-        mr_put_slow(o.t0, now, call, o.file, (uint32_t)(o.fd + 1), o.offset, c->res, &extra, 1);
-    else
-        mr_put(o.t0, now, call, o.file, (uint32_t)(o.fd + 1), o.offset, c->res);
+    struct operation *found = op_find(s, c->user_data);
+    if (!found)
+        return; /* a message from another ring, or a failure that was not to be reported */
+    struct operation o = *found;
+    if (!(c->flags & IORING_CQE_F_MORE))
+        op_remove(s, found);
+    follow_files(s, &o, c->res);
+    put_operation(&o, now, c->res);
 }
 
 /* Entries the program has filled in since the last look: from our position to the library's own tail. */
@@ -176,8 +346,8 @@ static void read_submissions(struct ring_state *s)
 
 static void read_completions(struct ring_state *s)
 {
-    struct io_uring_cq *cq = &s->ring->cq;
-    unsigned mask = *cq->kring_mask, shift = s->ring->flags & IORING_SETUP_CQE32 ? 1 : 0;
+    const struct io_uring_cq *cq = &s->cq;
+    unsigned mask = *cq->kring_mask, shift = s->flags & IORING_SETUP_CQE32 ? 1 : 0;
     unsigned tail = __atomic_load_n(cq->ktail, __ATOMIC_ACQUIRE);
     uint64_t now = mr_stamp();
     if (tail - s->cq_seen > *cq->kring_entries)
@@ -188,7 +358,7 @@ static void read_completions(struct ring_state *s)
 
 /* ---- rings without the library ---- */
 
-#define RAW_RINGS 32u
+#define RAW_RINGS 128u
 
 static struct raw_ring {
     int fd;         /* 0: free; a ring never has descriptor 0 in a program with standard input */
@@ -210,7 +380,7 @@ static struct raw_ring *raw_find(int fd)
 static void forget(struct io_uring *ring)
 {
     lock(&rings_lock);
-    for (unsigned i = 0; i < RINGS; i++)
+    for (unsigned i = 0; i < rings_top; i++)
         if (rings[i].ring == ring)
             rings[i].ring = NULL;
     unlock(&rings_lock);
@@ -322,6 +492,7 @@ static void before(struct io_uring *ring, bool submits)
     if (!s)
         return;
     lock(&s->lock);
+    s->cq = ring->cq; /* a ring may have been resized */
     if (submits)
         read_submissions(s);
     read_completions(s);
@@ -338,11 +509,32 @@ static void after(struct io_uring *ring)
     unlock(&s->lock);
 }
 
+/* Completions that the program took by inline functions since its last call, when it ends. */
+void mr_rings_last_look(void)
+{
+    if (!rings_top || !mr_enter() || atomic_load(&rings_epoch) != mr_core.epoch)
+        return;
+    for (unsigned i = 0; i < rings_top; i++) {
+        struct ring_state *s = &rings[i];
+        uint32_t open = 0;
+        if (s->ring && s->epoch == mr_core.epoch && atomic_compare_exchange_strong(&s->lock, &open, 1)) {
+            read_completions(s);
+            unlock(&s->lock);
+        }
+    }
+}
+
+static void __attribute__((destructor)) at_exit(void)
+{
+    mr_rings_last_look();
+}
+
+/* The library calls its own functions too: only the outer one is an event. */
 #define MR_URING(ret, name, call, submits, params, args)                                                             \
     MR_REAL(ret, name, params, args)                                                                                 \
     MR_SYMBOL(ret, name, params)                                                                                     \
     {                                                                                                                \
-        if (!mr_enter())                                                                                             \
+        if (!mr_enter() || mr_strays_silent)                                                                         \
             return real_##name args;                                                                                 \
         before(ring, submits);                                                                                       \
         mr_strays_quiet(1); /* io_uring_enter of the library itself */                                               \
@@ -364,7 +556,90 @@ MR_URING(int, io_uring_wait_cqes, io_uring_wait, false,
 MR_URING(int, io_uring_wait_cqe_timeout, io_uring_wait, false, (struct io_uring * ring, struct io_uring_cqe **c, struct __kernel_timespec *t), (ring, c, t))
 MR_URING(int, __io_uring_get_cqe, io_uring_wait, true, (struct io_uring * ring, struct io_uring_cqe **c, unsigned s, unsigned n, sigset_t *m), (ring, c, s, n, m))
 MR_URING(unsigned, io_uring_peek_batch_cqe, io_uring_wait, false, (struct io_uring * ring, struct io_uring_cqe **c, unsigned n), (ring, c, n))
+MR_URING(int, io_uring_submit_and_wait_min_timeout, io_uring_submit, true,
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u, sigset_t *m), (ring, c, n, t, u, m))
+MR_URING(int, io_uring_wait_cqes_min_timeout, io_uring_wait, false,
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u, sigset_t *m), (ring, c, n, t, u, m))
 MR_URING(int, io_uring_get_events, io_uring_wait, false, (struct io_uring * ring), (ring))
+
+/* Making a ring: what was known of another one at the same place goes. */
+#define MR_URING_MADE(name, params, args)                                                                            \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter() || mr_strays_silent)                                                                         \
+            return real_##name args;                                                                                 \
+        mr_strays_quiet(1);                                                                                          \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        mr_strays_quiet(-1);                                                                                         \
+        if (r >= 0)                                                                                                  \
+            forget(ring);                                                                                            \
+        mr_put(t0, t1, CALL(io_uring_queue_init), 0, 0, MR_NO_OFFSET, r);                                            \
+        return r;                                                                                                    \
+    }
+MR_URING_MADE(io_uring_queue_init, (unsigned n, struct io_uring *ring, unsigned f), (n, ring, f))
+MR_URING_MADE(io_uring_queue_init_params, (unsigned n, struct io_uring *ring, struct io_uring_params *p), (n, ring, p))
+MR_URING_MADE(io_uring_queue_init_mem, (unsigned n, struct io_uring *ring, struct io_uring_params *p, void *b, size_t z), (n, ring, p, b, z))
+MR_URING_MADE(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io_uring *ring), (fd, p, ring))
+
+/* Registered files: which number is which file. `does` has the ring's state as `s`. */
+#define MR_URING_FILES(name, params, args, does)                                                                     \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter() || mr_strays_silent)                                                                         \
+            return real_##name args;                                                                                 \
+        mr_strays_quiet(1);                                                                                          \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        mr_strays_quiet(-1);                                                                                         \
+        struct ring_state *s = r >= 0 ? state_of(ring, true) : NULL;                                                 \
+        if (s) {                                                                                                     \
+            lock(&s->lock);                                                                                          \
+            does;                                                                                                    \
+            unlock(&s->lock);                                                                                        \
+        }                                                                                                            \
+        mr_put(t0, t1, CALL(io_uring_register), 0, 0, MR_NO_OFFSET, r);                                              \
+        return r;                                                                                                    \
+    }
+MR_URING_FILES(io_uring_register_files, (struct io_uring * ring, const int *fd, unsigned n), (ring, fd, n), fixed_register(s, 0, fd, n))
+MR_URING_FILES(io_uring_register_files_tags, (struct io_uring * ring, const int *fd, const void *t, unsigned n), (ring, fd, t, n),
+               fixed_register(s, 0, fd, n))
+MR_URING_FILES(io_uring_register_files_update, (struct io_uring * ring, unsigned at, const int *fd, unsigned n), (ring, at, fd, n),
+               fixed_register(s, at, fd, (unsigned)r))
+MR_URING_FILES(io_uring_register_files_update_tag, (struct io_uring * ring, unsigned at, const int *fd, const void *t, unsigned n),
+               (ring, at, fd, t, n), fixed_register(s, at, fd, (unsigned)r))
+MR_URING_FILES(io_uring_register_files_sparse, (struct io_uring * ring, unsigned n), (ring, n), (void)s)
+MR_URING_FILES(io_uring_unregister_files, (struct io_uring * ring), (ring),
+               if (s->fixed) mr_sys2(SYS_munmap, s->fixed, FIXED_FILES * sizeof(*s->fixed)); s->fixed = NULL)
+
+/* The same by system call. */
+void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
+{
+    struct raw_ring *r = raw_find(fd);
+    struct ring_state *s = r && r->ring.cq.cqes ? state_of(&r->ring, true) : NULL;
+    const struct {
+        uint32_t nr, flags;
+        uint64_t resv, data;
+    } *all = arg;
+    const struct {
+        uint32_t offset, resv;
+        uint64_t data;
+    } *some = arg;
+    if (!s)
+        return;
+    lock(&s->lock);
+    if (opcode == 2) /* IORING_REGISTER_FILES */
+        fixed_register(s, 0, arg, n);
+    else if (opcode == 13 && all->data) /* FILES2 */
+        fixed_register(s, 0, (const int *)(uintptr_t)all->data, all->nr);
+    else if (opcode == 6 || opcode == 14) /* FILES_UPDATE, FILES_UPDATE2 */
+        fixed_register(s, some->offset, (const int *)(uintptr_t)some->data, opcode == 6 ? n : ((const uint32_t *)arg)[6]);
+    unlock(&s->lock);
+}
 
 /* Completions a program took by the inline functions, before it lets go of the ring. */
 static void boot_io_uring_queue_exit(struct io_uring *ring);
@@ -379,9 +654,7 @@ MR_SYMBOL(void, io_uring_queue_exit, (struct io_uring * ring))
     struct ring_state *s = mr_enter() ? state_of(ring, false) : NULL;
     if (s) {
         after(ring);
-        lock(&rings_lock);
-        s->ring = NULL;
-        unlock(&rings_lock);
+        forget(ring);
     }
     uint64_t t0 = mr_stamp();
     real_io_uring_queue_exit(ring);

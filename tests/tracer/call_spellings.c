@@ -29,6 +29,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 #include <wchar.h>
+#include <wordexp.h>
 
 static const char *names[512];
 static int count, failures;
@@ -100,6 +101,12 @@ static void descriptors(void)
     TRY(ioctl, ioctl, int, (int, unsigned long, ...), fn(fd, FIONREAD, &n) == 0);
     void *m = MAP_FAILED;
     TRY(mmap, mmap64, void *, (void *, size_t, int, int, int, off64_t), (m = fn(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, 0)) != MAP_FAILED);
+    TRY(mlock, mlock, int, (const void *, size_t), fn(m, 4096) == 0 || errno == ENOMEM || errno == EPERM);
+    TRY(mlock, mlock2, int, (const void *, size_t, unsigned), fn(m, 4096, 0) == 0 || errno == ENOMEM || errno == EPERM);
+    TRY(munlock, munlock, int, (const void *, size_t), fn(m, 4096) == 0);
+    TRY(remap_file_pages, remap_file_pages, int, (void *, size_t, int, size_t, int), fn(m, 4096, 0, 0, 0) == -1);
+    TRY(fpathconf, fpathconf, long, (int, int), fn(fd, _PC_NAME_MAX) > 0);
+    TRY(pathconf, pathconf, long, (path, int), fn("a", _PC_NAME_MAX) > 0);
     TRY(posix_madvise, posix_madvise, int, (void *, size_t, int), fn(m, 4096, POSIX_MADV_NORMAL) == 0);
     TRY(mremap, mremap, void *, (void *, size_t, size_t, int, ...), (m = fn(m, 8192, 4096, 0)) != MAP_FAILED);
     munmap(m, 4096);
@@ -110,6 +117,8 @@ static void descriptors(void)
         char room[128];
     } handle = {.h.handle_bytes = 128};
     int mount;
+    TRY(name_to_handle_at, name_to_handle_at, int, (int, path, void *, int *, int), fn(AT_FDCWD, "a", &handle.h, &mount, 0) == 0 || errno == EOPNOTSUPP);
+    handle.h.handle_bytes = 128;
     if (name_to_handle_at(AT_FDCWD, "a", &handle.h, &mount, 0) == 0)
         TRY(open_by_handle_at, open_by_handle_at, int, (int, void *, int),
             (n = fn(AT_FDCWD, &handle.h, O_RDONLY)) >= 0 ? close(n) == 0 : errno == EPERM || errno == EOPNOTSUPP || errno == ESTALE);
@@ -242,14 +251,18 @@ static void folders(void)
     TRY(scandirat, scandirat, int, (int, path, struct dirent ***, void *, void *), fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
     TRY(scandirat, scandirat64, int, (int, path, struct dirent ***, void *, void *), fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
     TRY(glob, glob64, int, (path, int, void *, glob_t *), fn("*", 0, NULL, &g) == 0);
+    wordexp_t words;
+    TRY(wordexp, wordexp, int, (path, wordexp_t *, int), fn("*", &words, WRDE_NOCMD) == 0);
     TRY(ftw, ftw, int, (path, void *, int), fn(".", visit, 4) == 0);
     TRY(ftw, ftw64, int, (path, void *, int), fn(".", visit, 4) == 0);
     TRY(nftw, nftw64, int, (path, void *, int, int), fn(".", visit2, 4, FTW_PHYS) == 0);
     TRY(fts_open, fts_open, FTS *, (char *const *, int, void *), (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
     TRY(fts_read, fts_read, FTSENT *, (FTS *), fn(t) != NULL);
+    TRY(fts_children, fts_children, FTSENT *, (FTS *, int), fn(t, 0) != NULL);
     TRY(fts_close, fts_close, int, (FTS *), fn(t) == 0);
     TRY(fts_open, fts64_open, FTS *, (char *const *, int, void *), (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
     TRY(fts_read, fts64_read, FTSENT *, (FTS *), fn(t) != NULL);
+    TRY(fts_children, fts64_children, FTSENT *, (FTS *, int), fn(t, 0) != NULL);
     TRY(fts_close, fts64_close, int, (FTS *), fn(t) == 0);
 }
 
@@ -379,6 +392,27 @@ static void read_streams(void)
     TRY(fopencookie, fopencookie, FILE *, (void *, path, cookie_io_functions_t), (f = fn(NULL, "r", io)) && fclose(f) == 0);
 }
 
+static void other_streams(void)
+{
+    FILE *f = fopen("q", "w+");
+    fpos_t pos;
+    fputs("some text", f);
+    TRY(setvbuf, _IO_setvbuf, int, (FILE *, char *, int, size_t), fn(f, NULL, _IOFBF, 4096) == 0);
+    TRY(setvbuf, setbuf, void, (FILE *, char *), (fn(f, NULL), 1));
+    TRY(setvbuf, setbuffer, void, (FILE *, char *, size_t), (fn(f, NULL, 0), 1));
+    TRY(setvbuf, setlinebuf, void, (FILE *), (fn(f), 1));
+    TRY(fflush, _IO_fflush, int, (FILE *), fn(f) == 0);
+    TRY(ftell, _IO_ftell, long, (FILE *), fn(f) >= 0);
+    TRY(fgetpos, _IO_fgetpos, int, (FILE *, fpos_t *), fn(f, &pos) == 0);
+    TRY(fgetpos, _IO_fgetpos64, int, (FILE *, fpos_t *), fn(f, &pos) == 0);
+    TRY(fsetpos, _IO_fsetpos, int, (FILE *, const fpos_t *), fn(f, &pos) == 0);
+    TRY(fsetpos, _IO_fsetpos64, int, (FILE *, const fpos_t *), fn(f, &pos) == 0);
+    TRY(putc, __overflow, int, (FILE *, int), fn(f, 'x') == 'x');
+    rewind(f);
+    TRY(getc, __uflow, int, (FILE *), fn(f) == 's');
+    fclose(f);
+}
+
 static void wide_streams(void)
 {
     FILE *f = fopen("w", "w+");
@@ -453,6 +487,7 @@ static void standard_streams(void)
 }
 
 extern pid_t __vfork(void) __attribute__((returns_twice));
+extern const char *__asan_default_options(void) __attribute__((weak)); /* only under the tracer; a sanitizer would call it */
 extern _Noreturn void __longjmp_chk(jmp_buf, int);
 
 /* Signals and jumps move no data, but their wrappers must pass on what they are given. */
@@ -533,6 +568,19 @@ static void processes(void)
         _exit(0);
     failures += !child_ends(pid);
     names[count++] = "vfork";
+    pid = fork();
+    if (pid == 0)
+        quick_exit(0);
+    failures += !child_ends(pid);
+    names[count++] = "fork";
+    pid = fork();
+    if (pid == 0) {
+        if (daemon(1, 1) < 0)
+            _exit(1);
+        _exit(0);
+    }
+    failures += !child_ends(pid);
+    names[count++] = "fork";
     IN_CHILD(execv, execv, (path, char *const *), fn(prog, args));
     IN_CHILD(execve, execve, (path, char *const *, char *const *), fn(prog, args, environ));
     IN_CHILD(execvp, execvp, (path, char *const *), fn("true", args));
@@ -561,6 +609,7 @@ int main(int argc, char **argv)
     asynchronous();
     written_streams();
     read_streams();
+    other_streams();
     wide_streams();
     processes();
     jumps();

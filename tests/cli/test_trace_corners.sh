@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Corners: inlined stream functions, children in the parent's memory, programs that forbid themselves system calls, a changing environment, exec
+# that fails or goes by number, another root, registered files of io_uring, data sets of HDF5 under a path filter. With the command and with the
+# library alone; the programs end as they do without the tracer.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+src=$MR_SOURCE_DIR/tests/tracer
+cc=${CC:-cc}
+$cc -O2 -w -pthread -o "$dir/corner" "$src/corner_ways.c"
+echo content >"$dir/data"
+fail() { echo "FAIL $*"; exit 1; }
+
+traced() { # way, name; leaves counts of the calls on the file in $dir/seen
+    if [ "$1" = command ]; then
+        timeout 60 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/corner" "$2" "$dir/data" >"$dir/out" 2>"$dir/err"
+    else
+        rm -rf "$dir/alone" "$dir/t.mrt"
+        LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone timeout 60 "$dir/corner" "$2" "$dir/data" >"$dir/out" 2>"$dir/err" || return
+        "$MILLRACE" recover --out "$dir/t.mrt" "$dir/alone" >/dev/null
+    fi
+}
+count() { # arguments of csv_count.py
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 "$src/csv_count.py" "$dir/t.csv" "$@" >"$dir/seen"
+}
+
+for way in command alone; do
+    traced $way inlined || fail "$way: inlined"
+    "$MILLRACE" report --json "$dir/t.mrt" | python3 -c '
+import json, sys
+f = {x["name"]: x["bytes"] for x in json.load(sys.stdin)["functions"]}
+assert f.get("getc") == 10000 and f.get("putc") == 10000, f' || fail "$way: bytes of inlined stream functions"
+    traced $way shared || fail "$way: a child in the same memory"
+    count --file "$dir/data"
+    grep -qx 'pread 40010' "$dir/seen" || fail "$way: a child in the same memory took events with it: $(tr '\n' ' ' <"$dir/seen")"
+    for name in strict filter filter2; do
+        status=0
+        "$dir/corner" $name "$dir/data" >"$dir/plain" || status=$?
+        [ $status = 77 ] && continue
+        traced $way $name || fail "$way: a program that confines itself ($name) ends with $?"
+        cmp -s "$dir/plain" "$dir/out" || fail "$way: output of $name"
+        [ "$(grep -c 'millrace trace:' "$dir/err")" = 1 ] || fail "$way: $name is not said in one line: $(cat "$dir/err")"
+        count --file "$dir/data"
+        grep -qx 'open 1' "$dir/seen" || fail "$way: $name lost what came before"
+    done
+    if "$dir/corner" filtered "$dir/data"; then
+        traced $way filtered || fail "$way: filtered"
+        count --file "$dir/data"
+        grep -qx 'pread 100' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a filter that allows all we need ends tracing"
+    fi
+    traced $way environment || fail "$way: a changed environment"
+    traced $way execs || fail "$way: execs"
+    count --file "$dir/data"
+    grep -qE ',execve,/nonexistent/program,,-[0-9]+,' "$dir/t.csv" || fail "$way: an exec that failed shows as done: $(grep exec "$dir/t.csv")"
+    grep -qE ',execvp,[^,]*no-such-program-anywhere,,-[0-9]+,' "$dir/t.csv" || fail "$way: an execvp that failed shows as done"
+    grep -qx 'open 1' "$dir/seen" || fail "$way: the program started by syscall(2) with an empty environment was not traced: $(cat "$dir/seen")"
+done
+
+# Another root: the loader there cannot find the tracer and must not be told to look for it.
+if [ "$(id -u)" = 0 ] && command -v chroot >/dev/null && loader=$(ls /lib64/ld-linux-x86-64.so.2 2>/dev/null); then
+    mkdir -p "$dir/root/lib64" "$dir/root/bin"
+    cp "$loader" "$dir/root/lib64/"
+    cp /bin/true "$dir/root/bin/"
+    for l in $(ldd /bin/true | grep -oE '/[^ ]+\.so[^ ]*'); do
+        mkdir -p "$dir/root${l%/*}"
+        cp "$l" "$dir/root$l"
+    done
+    if chroot "$dir/root" /bin/true 2>/dev/null; then
+        "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- chroot "$dir/root" /bin/true 2>"$dir/err" || fail "chroot: status $?"
+        ! grep -q 'ld.so' "$dir/err" || fail "chroot: the loader complains: $(cat "$dir/err")"
+        [ "$(grep -c 'runs untraced' "$dir/err")" = 1 ] || fail "chroot: not said: $(cat "$dir/err")"
+    fi
+fi
+
+# A sanitized program with a cleaned environment, and with the library alone.
+printf '#include <unistd.h>\nint main(void) { return access("/", F_OK); }\n' >"$dir/a.c"
+if $cc -fsanitize=address -o "$dir/a" "$dir/a.c" 2>/dev/null && "$dir/a"; then
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- env -i "$dir/a" || fail "a sanitized program with an empty environment"
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/a" || fail "a sanitized program with the library alone"
+fi
+
+if $cc -w -o "$dir/ring" "$src/ring_ways.c" -luring 2>/dev/null; then
+    for name in fixed deep quiet; do
+        status=0
+        timeout 60 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/ring" $name "$dir/data" </dev/null >"$dir/names" || status=$?
+        [ $status = 77 ] && continue
+        [ $status = 0 ] || fail "io_uring $name: status $status"
+        count --file "$dir/data"
+        while read -r call n; do
+            grep -qx "$call $n" "$dir/seen" || fail "io_uring $name: want $n of $call, have: $(tr '\n' ' ' <"$dir/seen")"
+        done <"$dir/names"
+        ! grep -q '^read ' "$dir/seen" || fail "io_uring $name: standard input was taken for a file of the ring"
+    done
+fi
+h5=$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)
+if $cc -w -D_GNU_SOURCE -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true) -o "$dir/h5" "$src/layers.c" $h5 2>/dev/null; then
+    "$MILLRACE" trace --quiet --include "$dir/*.h5" -o "$dir/t.mrt" -- "$dir/h5" "$dir/data" >/dev/null
+    count --file "$dir/data.h5:/x"
+    grep -qx 'H5Dread 3' "$dir/seen" || fail "HDF5: a filter by the file's path loses its data sets: $(tr '\n' ' ' <"$dir/seen")"
+    "$MILLRACE" trace --quiet --exclude '*.h5' -o "$dir/t.mrt" -- "$dir/h5" "$dir/data" >/dev/null
+    count
+    ! grep -qE '^H5' "$dir/seen" || fail "HDF5: an excluded file's data sets are recorded"
+fi
+echo "corners hold"

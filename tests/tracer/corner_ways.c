@@ -1,0 +1,157 @@
+/* Programs in corners, each chosen by its name, for tests/cli/test_trace_corners.sh: they end as they do without the tracer, and what they do to
+ * FILE is known. Usage: corner_ways NAME FILE. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *file;
+
+static void reads(int n)
+{
+    char b[8];
+    int fd = open(file, O_RDONLY);
+    for (int i = 0; i < n; i++)
+        (void)!pread(fd, b, 1, 0);
+    close(fd);
+}
+
+/* Inlined by the compiler: the library is called once per buffer. */
+static int inlined(void)
+{
+    char name[4096];
+    int c, n = 0;
+    snprintf(name, sizeof(name), "%s.out", file);
+    FILE *f = fopen(name, "w");
+    for (int i = 0; i < 10000; i++)
+        putc_unlocked('a' + i % 26, f);
+    fclose(f);
+    f = fopen(name, "r");
+    while ((c = getc_unlocked(f)) != EOF)
+        n++;
+    fclose(f);
+    return n != 10000;
+}
+
+/* A child in the parent's memory ends; the parent goes on. They share one thread's storage, so they take turns. */
+static int in_memory(void *arg)
+{
+    usleep(20000);
+    reads(5);
+    if (arg)
+        _exit(0);
+    return 0;
+}
+static int shared(void)
+{
+    static char stack[2][65536] __attribute__((aligned(16)));
+    for (int i = 0; i < 2; i++) {
+        int status, pid = clone(in_memory, stack[i] + sizeof(stack[i]), CLONE_VM | CLONE_FILES | SIGCHLD, i ? stack : NULL);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+            return 1;
+    }
+    reads(40000);
+    return 0;
+}
+
+/* Forbids itself nearly everything: by strict mode, or a filter set in one of two ways. */
+static int confined(const char *how)
+{
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 3, 0),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 2, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog p = {sizeof(f) / sizeof(*f), f};
+    char b[8];
+    int fd = open(file, O_RDONLY);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        return 77;
+    if (*how == 's' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
+                    : *how == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p))
+        return 77;
+    for (int i = 0; i < 50000; i++)
+        (void)!read(fd, b, 1);
+    (void)!write(1, "free\n", 5);
+    syscall(*how == 's' ? SYS_exit : SYS_exit_group, 0);
+    return 1;
+}
+
+/* A permissive filter: tracing goes on. */
+static int filtered(void)
+{
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 0, 1),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog p = {sizeof(f) / sizeof(*f), f};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
+        return 77;
+    reads(100);
+    return 0;
+}
+
+/* Another thread changes the environment while system() runs. */
+static void *changes(void *arg)
+{
+    char name[32];
+    usleep(30000);
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "CORNER%d", i);
+        setenv(name, "x", 1);
+    }
+    return arg;
+}
+static int environment(void)
+{
+    pthread_t t;
+    char name[32];
+    int n = 0;
+    pthread_create(&t, NULL, changes, NULL);
+    int r = system("sleep 0.2");
+    pthread_join(t, NULL);
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "CORNER%d", i);
+        n += getenv(name) != NULL;
+    }
+    return r || n != 200;
+}
+
+/* One exec that fails, and one by number with an empty environment. */
+static int execs(void)
+{
+    char *args[] = {"cat", (char *)file, NULL}, *none[] = {NULL};
+    int status;
+    execve("/nonexistent/program", args, none);
+    execvp("no-such-program-anywhere", args);
+    pid_t pid = fork();
+    if (pid == 0) {
+        syscall(SYS_execve, "/bin/cat", args, none);
+        _exit(1);
+    }
+    return waitpid(pid, &status, 0) != pid || status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    const char *name = argv[1];
+    file = argv[2];
+    return !strcmp(name, "inlined")       ? inlined()
+           : !strcmp(name, "shared")      ? shared()
+           : !strcmp(name, "strict")      ? confined("s")
+           : !strcmp(name, "filter")      ? confined("p")
+           : !strcmp(name, "filter2")     ? confined("y")
+           : !strcmp(name, "filtered")    ? filtered()
+           : !strcmp(name, "environment") ? environment()
+           : !strcmp(name, "execs")       ? execs()
+                                          : 2;
+}
