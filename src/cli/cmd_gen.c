@@ -363,6 +363,16 @@ static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error
     return r;
 }
 
+/* DLIO wants the folder of the evaluation set to be there even when it is empty. */
+static int make_valid(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_store *store, struct mr_error *err)
+{
+    char folder[4096];
+    if (!*o->workload && !ctx->overrides.n)
+        return 0;
+    int r = split_folder(o, "valid", folder, err);
+    return r < 0 ? r : mr_store_mkdirs(store, folder, err);
+}
+
 /* A set that replaces another replaces its evaluation set, too, by none if none is asked for. */
 static int drop_valid(const struct gen_options *o, struct mr_store *store, struct mr_error *err)
 {
@@ -396,6 +406,8 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
         r = gen_split(ctx, o, c, store, &splits[i], err);
     if (r >= 0 && n == 1 && o->overwrite && c->rank == 0)
         r = drop_valid(o, store, err);
+    if (r >= 0 && n == 1 && c->rank == 0)
+        r = make_valid(ctx, o, store, err);
     mr_store_close(store);
     bool speaks = c->rank == 0;
     if (r == MR_E_PEER)

@@ -155,6 +155,20 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
     return mr_cli_print_json(stdout, j, err);
 }
 
+static int one_entry(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    (void)name, (void)is_dir, (void)err;
+    *(bool *)user = true;
+    return 0;
+}
+
+/* Sets made for DLIO have a folder for the evaluation set even when there is none. */
+static bool holds_something(struct mr_store *store, const char *folder)
+{
+    bool any = false;
+    return store->ops->list(store, folder, one_entry, &any, NULL) < 0 || any;
+}
+
 /* The paths to check: both splits of a generated folder, finished or not, else the one that is given. */
 static unsigned splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX])
 {
@@ -168,7 +182,7 @@ static unsigned splits_of(struct mr_store *store, const char *folder, char paths
         char manifest[3 * MR_NAME_MAX];
         snprintf(paths[n], sizeof paths[n], "%.4000s/%s", folder, names[i]);
         snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, paths[n]);
-        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir;
+        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir && holds_something(store, paths[n]);
         finished = finished || mr_store_stat(store, manifest, &st, NULL) >= 0;
         n += there;
     }

@@ -7,6 +7,7 @@
 #include "dataset/generate.h"
 #include "store/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -169,6 +170,17 @@ static int look(const char *path, struct mr_dataset_info *info, struct mr_error 
     return 0;
 }
 
+static bool is_empty(const char *folder)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e = d ? readdir(d) : NULL;
+    while (e && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
+        e = readdir(d);
+    if (d)
+        closedir(d);
+    return d && !e;
+}
+
 static int find_split(struct run *r, const char *split, struct mr_dataset_info *info, bool *made, struct mr_error *err)
 {
     char path[8192];
@@ -177,7 +189,7 @@ static int find_split(struct run *r, const char *split, struct mr_dataset_info *
     int rc = look(path, info, &first);
     if (rc == 0)
         return 0;
-    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0;
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 || is_empty(path);
     if (!absent) {
         *err = first;
         return rc;

@@ -38,7 +38,7 @@ static int resolve_names(struct mr_gen_plan *p, struct mr_error *err)
     }
     size_t ext = strcspn(p->format->extensions, ",");
     t->digits = digits_of(files);
-    t->subfolders = s->subfolders > 1 ? (uint64_t)s->subfolders : 0;
+    t->subfolders = (uint64_t)s->subfolders;
     t->folder_digits = t->subfolders ? digits_of(t->subfolders) : 0;
     snprintf(t->prefix, sizeof t->prefix, "%s_", s->prefix);
     snprintf(t->suffix, sizeof t->suffix, "_of_%llu%.*s", (unsigned long long)files, (int)ext, p->format->extensions);

@@ -97,7 +97,7 @@ extern const char *const mr_gen_compressions[]; /* names, in the order of enum m
          .def = "0",                                                                                                   \
          .min = 0,                                                                                                     \
          .max = 1e9,                                                                                                   \
-         .doc = "Deal the files round-robin to this many subfolders; 0 and 1 mean none."},                             \
+         .doc = "Deal the files round-robin to this many subfolders; 0 means none."},                                  \
         {.key = "prefix",                                                                                              \
          .type = MR_OPT_STRING,                                                                                        \
          .offset = (at) + offsetof(struct mr_gen_spec, prefix),                                                        \

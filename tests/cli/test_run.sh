@@ -128,6 +128,13 @@ grep -c ,eval, o/rank-0.steps.csv | grep -qx 4 || fail "evaluation of a short ep
 python3 -c "import json; p=json.load(open('s.json'))['plan']; assert p['evaluations'] == 2 and p['checkpoint']['checkpoints_written'] == 2, p" || fail "plan of a short epoch"
 # warm-up steps are not in AU
 run output.metric.exclude_start_steps=4 output.metric.exclude_end_steps=2; want "m['au_steps_counted'] == 6 and m['steps'] == 12"
+# one subfolder is one; DLIO, which may read the set next, wants a folder for the evaluation set even without one
+run dataset.num_subfolders_train=1 dataset.num_files_eval=0 --data g4 --generate
+[ "$(find g4 -type d | sort | tr '\n' ' ')" = "g4 g4/train g4/train/0 g4/valid " ] || fail "folders: $(find g4 -type d)"
+"$MILLRACE" -q verify g4 >out 2>err || fail "verify with an empty evaluation set: $(cat out err)"
+rc=0; run dataset.num_subfolders_train=1 workflow.evaluation=true --data g4 || rc=$?
+[ $rc = 5 ] && grep -q "there is no data set in 'g4/valid'" err || fail "empty evaluation set: $rc $(cat err)"
+run dataset.num_subfolders_train=1 workflow.evaluation=true --data g4 --generate; want "m['eval_au'] > 0"
 # phases that never come are told of; a run without any is refused
 told() { python3 -c "import json; n=json.load(open('s.json'))['notes']; assert any('$1' in x for x in n), n" || fail "note: $1"; }
 run workflow.evaluation=true dataset.num_files_eval=0; told "num_files_eval is 0"
