@@ -33,6 +33,8 @@ static void system_text(const struct mr_system *y, double slowdown, struct mr_st
             mr_strbuf_printf(s, "%s%.0f:%.0f", i ? "/" : "", y->pfs_mbps.x[i], y->pfs_mbps.y[i] * 1e6 / slowdown);
         mr_strbuf_puts(s, "\",active=processes");
     }
+    if (y->pfs_write_mbps.n) /* the shim has one rate for all writes: that of the most clients */
+        add_rate(s, "write_bandwidth", y->pfs_write_mbps.y[y->pfs_write_mbps.n - 1], slowdown);
     add_rate(s, "stream_bandwidth", y->pfs_stream_mbps, slowdown);
     add_rate(s, "client_bandwidth", y->pfs_link_mbps, slowdown);
     add_seconds(s, "latency", y->pfs_latency_s, slowdown);
