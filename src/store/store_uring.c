@@ -4,17 +4,18 @@
  *    submit ──> SQEs ──(one system call per batch)──> kernel ──> CQEs ──> pieces left? ──yes──> SQE again
  *                                                                             └──no──> done list ──> reap
  *
- * A READ_PATH is one linked chain: open into a registered descriptor, read, close; no descriptor table, no wake-up
- * between the steps. A READ or WRITE is cut into pieces where the kernel's transfer limit or direct I/O's alignment asks
+ * A READ_PATH is a linked pair: open into a registered descriptor, read; no descriptor table, no wake-up between the steps, and one
+ * CQE: an open that succeeds says nothing. There is no close: the next open into the same place replaces the file, and when nothing is in
+ * flight all are closed by one call. A READ or WRITE is cut into pieces where the kernel's transfer limit or direct I/O's alignment asks
  * for it; pieces of one request follow each other.
  *
  * io_uring is probed when the store is opened and again by every queue; where it is missing, forbidden (containers often
  * forbid it) or lacks registered descriptors, the queue is served by posix threads, with one note in the log.
  *
  * Invariants (a queue belongs to one thread, so there is no lock)
- *  1. A slot is idle or holds one request; pending counts its CQEs still to come.
- *  2. At most 3 SQEs per slot are outstanding, and both rings are sized for 3 x depth: neither can overflow.
- *  3. A slot becomes idle only with pending = 0 and its bounce buffer given back.
+ *  1. A slot is idle, or holds one request for which exactly one CQE is still to come.
+ *  2. At most 2 SQEs per slot are outstanding, and both rings are sized for 2 x depth: neither can overflow.
+ *  3. A slot becomes idle only after its CQE and with its bounce buffer given back.
  *  4. Nothing is allocated by submit and reap in the steady state. */
 #include "base/common.h"
 #include "base/log.h"
@@ -29,13 +30,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum part { PART_OPEN, PART_MOVE, PART_CLOSE };
-
 struct slot {
     struct mr_io *io;
     size_t moved;
-    unsigned pending, retries;
-    int open_result, move_result;
+    unsigned retries;
     bool direct;        /* READ_PATH is opened with O_DIRECT */
     void *bounce;       /* kept from the first piece that needs it to the end of the request */
     bool bounced;       /* the piece in flight goes through it */
@@ -56,6 +54,8 @@ struct uringq {
     struct mr_io *done, **done_tail;
     unsigned done_count;
     bool to_submit;
+    bool holds_files;        /* registered descriptors may be open */
+    int *no_files;           /* depth times -1 */
     struct slot slot[];
 };
 
@@ -108,21 +108,21 @@ static void finish_by_calls(struct uringq *q, struct slot *s)
 
 /* ---- preparing ---- */
 
-static struct io_uring_sqe *new_sqe(struct uringq *q, struct slot *s)
+static struct io_uring_sqe *new_sqe(struct uringq *q)
 {
     struct io_uring_sqe *e = io_uring_get_sqe(&q->ring); /* never NULL: invariant 2 */
     if (!e) {
         io_uring_submit(&q->ring);
         e = io_uring_get_sqe(&q->ring);
     }
-    s->pending++;
     q->to_submit = true;
     return e;
 }
 
-static void mark(struct uringq *q, const struct slot *s, struct io_uring_sqe *e, enum part part)
+/* After preparing: older versions of liburing clear it there. */
+static void mark(const struct uringq *q, const struct slot *s, struct io_uring_sqe *e)
 {
-    io_uring_sqe_set_data64(e, (uint64_t)(s - q->slot) << 2 | part);
+    io_uring_sqe_set_data64(e, (uint64_t)(s - q->slot));
 }
 
 static bool is_aligned(const void *p, uint64_t align)
@@ -164,9 +164,9 @@ static void prep_read(struct uringq *q, struct slot *s)
         finish(q, s, -ENOMEM);
         return;
     }
-    struct io_uring_sqe *e = new_sqe(q, s);
+    struct io_uring_sqe *e = new_sqe(q);
     io_uring_prep_read(e, o->fd, v.iov_base, (unsigned)v.iov_len, at);
-    mark(q, s, e, PART_MOVE);
+    mark(q, s, e);
 }
 
 static void prep_write(struct uringq *q, struct slot *s)
@@ -194,9 +194,9 @@ static void prep_write(struct uringq *q, struct slot *s)
             from = s->bounce;
         }
     }
-    struct io_uring_sqe *e = new_sqe(q, s);
+    struct io_uring_sqe *e = new_sqe(q);
     io_uring_prep_write(e, fd, from, (unsigned)s->piece, offset);
-    mark(q, s, e, PART_MOVE);
+    mark(q, s, e);
 }
 
 /* The range of a READ_PATH as one read; false when it takes more than one and plain calls must do it. */
@@ -233,31 +233,28 @@ static void prep_path(struct uringq *q, struct slot *s)
         finish_by_calls(q, s);
         return;
     }
-    struct io_uring_sqe *e = new_sqe(q, s);
+    struct io_uring_sqe *e = new_sqe(q);
     io_uring_prep_openat_direct(e, AT_FDCWD, s->io->path, O_RDONLY | (s->direct ? O_DIRECT : 0), 0, index);
-    e->flags |= IOSQE_IO_LINK;
-    mark(q, s, e, PART_OPEN);
-    e = new_sqe(q, s);
+    e->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS; /* if it fails, its CQE is the only one */
+    mark(q, s, e);
+    e = new_sqe(q);
     if (count == 1)
         io_uring_prep_read(e, (int)index, s->iov[0].iov_base, (unsigned)s->iov[0].iov_len, at);
     else
         io_uring_prep_readv(e, (int)index, s->iov, count, at);
-    e->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK; /* hard: a short or failed read still closes */
-    mark(q, s, e, PART_MOVE);
-    e = new_sqe(q, s);
-    io_uring_prep_close_direct(e, index);
-    mark(q, s, e, PART_CLOSE);
+    e->flags |= IOSQE_FIXED_FILE;
+    mark(q, s, e);
+    q->holds_files = true;
 }
 
 static void prep(struct uringq *q, struct slot *s)
 {
-    s->open_result = s->move_result = 0;
     if (s->io->op == MR_IO_READ_PATH) {
         prep_path(q, s);
     } else if (s->io->op == MR_IO_FSYNC) {
-        struct io_uring_sqe *e = new_sqe(q, s);
+        struct io_uring_sqe *e = new_sqe(q);
         io_uring_prep_fsync(e, ((struct mr_posix_object *)s->io->object)->fd, 0);
-        mark(q, s, e, PART_MOVE);
+        mark(q, s, e);
     } else if (s->io->len == 0) {
         finish(q, s, 0);
     } else if (s->io->op == MR_IO_WRITE) {
@@ -294,12 +291,15 @@ static void give_bounce(struct uringq *q, struct slot *s)
     s->bounce = NULL;
 }
 
-static void path_done(struct uringq *q, struct slot *s)
+/* `code` is the read's result, or the open's when that failed. */
+static void path_done(struct uringq *q, struct slot *s, int code)
 {
-    int code = s->open_result < 0 ? s->open_result : s->move_result;
     if ((code == -EINTR || code == -EAGAIN) && ++s->retries < MR_STORE_MAX_RETRIES) {
         give_bounce(q, s);
         prep(q, s);
+    } else if (code == -ECANCELED) { /* the kernel could not take the read and tells only that the open was given up */
+        give_bounce(q, s);
+        finish_by_calls(q, s);
     } else if (code == -EINVAL && s->direct) {
         mr_posix_note_no_direct(q->store, s->io->path);
         s->direct = false;
@@ -318,9 +318,8 @@ static bool is_direct(const struct mr_io *io)
 }
 
 /* A piece of a READ or WRITE, or an FSYNC, has ended. */
-static void move_done(struct uringq *q, struct slot *s)
+static void move_done(struct uringq *q, struct slot *s, int code)
 {
-    int code = s->move_result;
     if ((code == -EINTR || code == -EAGAIN) && ++s->retries < MR_STORE_MAX_RETRIES) {
         prep(q, s);
     } else if (s->io->op == MR_IO_FSYNC) {
@@ -346,26 +345,19 @@ static void harvest(struct uringq *q)
     io_uring_for_each_cqe(&q->ring, head, c)
     {
         count++;
-        uint64_t data = io_uring_cqe_get_data64(c);
-        struct slot *s = &q->slot[data >> 2];
-        enum part part = (enum part)(data & 3);
-        if (part == PART_OPEN)
-            s->open_result = c->res;
-        else if (part == PART_MOVE)
-            s->move_result = c->res;
-        if (--s->pending > 0)
-            continue;
+        struct slot *s = &q->slot[io_uring_cqe_get_data64(c)];
         if (s->io->op == MR_IO_READ_PATH)
-            path_done(q, s);
+            path_done(q, s, c->res);
         else
-            move_done(q, s);
+            move_done(q, s, c->res);
     }
     io_uring_cq_advance(&q->ring, count);
 }
 
 /* ---- the queue ---- */
 
-/* Hands prepared SQEs to the kernel and waits for `wait` completions. */
+/* Hands prepared SQEs to the kernel, takes what has ended, and waits for `wait` completions. Taking is part of every call: it is what
+ * starts the read behind an open, and it often saves the next call. */
 static int enter(struct uringq *q, unsigned wait)
 {
     if (q->needs_enable) {
@@ -376,8 +368,7 @@ static int enter(struct uringq *q, unsigned wait)
         io_uring_register_ring_fd(&q->ring); /* saves a lookup per call; a refusal changes nothing */
     }
     for (unsigned tries = 0;; tries++) {
-        int rc = wait ? io_uring_submit_and_wait(&q->ring, wait) : q->to_submit ? io_uring_submit(&q->ring)
-                                                                                : io_uring_get_events(&q->ring);
+        int rc = wait ? io_uring_submit_and_wait(&q->ring, wait) : io_uring_submit_and_get_events(&q->ring);
         if (rc >= 0) {
             q->to_submit = io_uring_sq_ready(&q->ring) > 0;
             return 0;
@@ -415,6 +406,12 @@ static int uring_submit(struct mr_ioq *base, struct mr_io *const *ios, unsigned 
     return 0;
 }
 
+/* Closes what the last READ_PATHs have left open. */
+static void close_files(struct uringq *q)
+{
+    q->holds_files = io_uring_register_files_update(&q->ring, 0, q->no_files, q->base.depth) < 0;
+}
+
 static int uring_reap(struct mr_ioq *base, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err)
 {
     struct uringq *q = (struct uringq *)base;
@@ -439,6 +436,8 @@ static int uring_reap(struct mr_ioq *base, unsigned min, unsigned max, struct mr
         q->done_tail = &q->done;
     q->done_count -= n;
     q->in_flight -= n;
+    if (q->in_flight == 0 && q->holds_files)
+        close_files(q);
     return (int)n;
 }
 
@@ -456,6 +455,7 @@ static void uring_free(struct mr_ioq *base)
         io_uring_queue_exit(&q->ring);
         atomic_fetch_add(&rings_ended, 1);
     }
+    free(q->no_files);
     free(q->idle);
     free(q);
 }
@@ -466,16 +466,18 @@ static int setup_ring(struct uringq *q, unsigned depth)
     static const unsigned flags[] = {IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
                                      IORING_SETUP_COOP_TASKRUN, 0};
     int rc = -EINVAL;
+    unsigned features = 0;
     (void)atomic_load(&rings_ended);
     for (unsigned i = 0; rc == -EINVAL && i < MR_ARRAY_LEN(flags); i++) {
         struct io_uring_params p = {.flags = flags[i]};
-        rc = io_uring_queue_init_params(3 * depth, &q->ring, &p);
+        rc = io_uring_queue_init_params(2 * depth, &q->ring, &p);
+        features = p.features;
         q->needs_enable = flags[i] & IORING_SETUP_R_DISABLED;
         q->defer = flags[i] & IORING_SETUP_DEFER_TASKRUN;
     }
     if (rc < 0)
         return rc;
-    rc = io_uring_register_files_sparse(&q->ring, depth);
+    rc = features & IORING_FEAT_CQE_SKIP ? io_uring_register_files_sparse(&q->ring, depth) : -EOPNOTSUPP;
     if (rc < 0)
         io_uring_queue_exit(&q->ring);
     return rc < 0 ? rc : 0;
@@ -489,14 +491,18 @@ static int uring_create(struct mr_store *base, unsigned depth, struct mr_ioq **o
         return rc;
     struct uringq *q = calloc(1, sizeof(*q) + depth * sizeof(q->slot[0]));
     unsigned *idle = calloc(depth, sizeof(*idle));
-    if (!q || !idle) {
+    int *no_files = calloc(depth, sizeof(*no_files));
+    if (!q || !idle || !no_files) {
         free(q);
         free(idle);
+        free(no_files);
         return mr_error_set(err, -ENOMEM, "cannot create an I/O queue of depth %u", depth);
     }
     q->base = (struct mr_ioq){.store = base, .depth = depth};
     q->store = &s->posix;
     q->idle = idle;
+    q->no_files = no_files;
+    memset(no_files, -1, depth * sizeof(*no_files));
     q->done_tail = &q->done;
     for (unsigned i = 0; i < depth; i++)
         q->idle[q->idle_count++] = depth - 1 - i;
@@ -505,6 +511,7 @@ static int uring_create(struct mr_store *base, unsigned depth, struct mr_ioq **o
         note_fallback(s, ring);
         rc = mr_workq_create(s->posix.pool, depth, &q->fallback, err);
         if (rc < 0) {
+            free(no_files);
             free(idle);
             free(q);
             return rc;
