@@ -54,7 +54,10 @@ int mr_pattern_items_open(struct mr_pattern *s, struct mr_error *err)
 {
     const struct mr_workload *w = s->p.workload;
     bool same = w->pattern.same_offsets;
-    uint64_t units = s->files ? s->info.files : s->info.samples / s->run;
+    /* Where nothing is left out, the last run of samples goes on at the start of the set. */
+    uint64_t units = s->files          ? s->info.files
+                     : s->p.drop_last ? s->info.samples / s->run
+                                      : ceil_div(s->info.samples, s->run);
     struct mr_order_params o = {.samples = units,
                                 .rank = same ? 0 : s->p.rank,
                                 .world = same ? 1 : s->p.world,
@@ -118,7 +121,7 @@ int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *
         mr_manifest_file_samples(m, unit, &out->first_id, &n);
     } else {
         struct mr_manifest_pos pos;
-        out->first_id = unit * s->run + k % s->run;
+        out->first_id = (unit * s->run + k % s->run) % s->info.samples;
         if ((rc = mr_manifest_locate(m, out->first_id, &pos, err)))
             return rc;
         out->file = pos.file;

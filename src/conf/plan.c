@@ -172,7 +172,8 @@ static uint64_t training_steps(const struct mr_workload *w, const struct mr_plan
 {
     bool files = w->pattern.unit == MR_UNIT_FILE, records = w->pattern.unit == MR_UNIT_RECORD;
     uint64_t unit = files ? (uint64_t)w->dataset.num_samples_per_file : records ? (uint64_t)w->pattern.sequential_samples : 1;
-    uint64_t ranks = (files || records) && w->pattern.same_offsets ? 1 : p->ranks, units = p->train_samples / unit;
+    uint64_t ranks = (files || records) && w->pattern.same_offsets ? 1 : p->ranks;
+    uint64_t units = p->train_samples / unit + (!w->reader.drop_last && p->train_samples % unit != 0);
     uint64_t per_rank = w->reader.drop_last ? units / ranks : (units + ranks - 1) / ranks;
     return steps(per_rank * unit, 1, (uint64_t)w->reader.batch_size, w->reader.drop_last);
 }
@@ -186,7 +187,7 @@ static void plan_training(const struct mr_workload *w, struct mr_plan *p)
         p->samples_left_out = p->train_samples - MR_MIN(p->train_samples, read);
     if (__builtin_mul_overflow(p->steps_per_epoch, epochs, &p->total_steps))
         p->total_steps = UINT64_MAX; /* refused by check_bounds */
-    if (w->train.total_training_steps >= 0)
+    if (w->train.total_training_steps > 0) /* 0: no limit, as in DLIO */
         p->total_steps = MR_MIN(p->total_steps, (uint64_t)w->train.total_training_steps);
     p->compute_s = mr_dist_mean(&w->train.computation_time);
     if (p->compute_s > 0)
@@ -246,8 +247,10 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
     if (w->workflow.train)
         plan_training(w, &p);
     if (w->workflow.train && p.steps_per_epoch == 0) {
-        mr_error_plain(err, MR_E_CONFIG, "not one full batch: %llu samples for %u ranks x batch_size %lld",
-                       (unsigned long long)p.train_samples, p.ranks, (long long)w->reader.batch_size);
+        bool files = w->pattern.unit == MR_UNIT_FILE, runs = w->pattern.unit == MR_UNIT_RECORD && w->pattern.sequential_samples > 1;
+        mr_error_plain(err, MR_E_CONFIG, "not one full batch: %llu samples for %u ranks x batch_size %lld%s",
+                       (unsigned long long)p.train_samples, p.ranks, (long long)w->reader.batch_size,
+                       files ? ", dealt in whole files" : runs ? ", dealt in runs of pattern.sequential_samples" : "");
         return mr_error_hint(err, "use more files, fewer ranks, a smaller batch, or 'reader.drop_last=false'");
     }
     if (w->workflow.evaluation)

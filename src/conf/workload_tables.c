@@ -231,7 +231,7 @@ static const struct mr_option train_rows[] = {
     OPT(mr_conf_train, computation_time, DIST, "0", .max = 1e6, .doc = "Compute time of one step.", .example = "0.323"),
     OPT(mr_conf_train, computation_time_stdev, DOUBLE, "0", .min = 0, .max = 1e6,
         .doc = "Makes computation_time a normal distribution (seconds)."),
-    OPT(mr_conf_train, total_training_steps, INT, "-1", .min = -1, .max = BIG, .doc = "Steps of the whole run; -1: no limit."),
+    OPT(mr_conf_train, total_training_steps, INT, "-1", .min = -1, .max = BIG, .doc = "Steps of the whole run; 0 and -1: no limit."),
     OPT(mr_conf_train, seed, INT, "123", .min = 0, .max = BIG, .doc = "Seed of the access order."),
     OPT(mr_conf_train, seed_change_epoch, BOOL, "true", .doc = "Another order in every epoch."),
     OPT(mr_conf_train, allreduce_bytes, BYTES, "0", .max = 1e12,

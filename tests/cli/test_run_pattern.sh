@@ -110,6 +110,13 @@ for r in range(2):
     assert all(x == list(range(x[0], x[0] + 4)) for x in runs), runs
     jumps = sum(a[-1] + 1 != b[0] for a, b in zip(runs, runs[1:]))
     assert jumps > len(runs) // 2 and runs[:12] != runs[12:]" "jump, then sequential"
+# runs that do not divide the set: with drop_last=false nothing is left out, the last run goes on at the start
+run reader.file_access=posix pattern.unit=record pattern.sequential_samples=7 reader.sample_shuffle=seed reader.batch_size=1 reader.drop_last=false \
+    train.epochs=1 train.total_training_steps=0 --ranks 2
+check 2 "
+from collections import Counter
+n = Counter(o // 6000 for _, _, o, _ in flat)
+assert len(n) == 96 and sum(n.values()) == 98 and n[0] == n[1] == 2, n" "runs that do not divide"
 # pieces in turn
 run pattern.unit=record pattern.pieces=[1000,3000] --ranks 1
 check 1 "
