@@ -389,9 +389,68 @@ static void memory_store_keeps_to_its_capacity(void **state)
     free(buf);
 }
 
+/* Nobody else has the file open: the kernel gives a lease for writing only then. */
+static bool is_open_elsewhere(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    bool got = fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+    if (got)
+        assert_int_equal(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+    close(fd);
+    return !got;
+}
+
+/* The ring opens each file into the place of an earlier one: contents must not mix, a missing file must not give another's, and the last
+ * ones must not stay open. */
+static void reads_by_path_keep_files_apart_and_leave_none_open(void **state)
+{
+    (void)state;
+    enum { FILES = 24, DEPTH = 4, READS = 400 };
+    struct mr_store *s = open_store("uring");
+    struct mr_ioq *q;
+    struct mr_error err;
+    char path[FILES + 1][300];
+    unsigned buf[DEPTH], number = 0;
+    struct mr_io io[DEPTH] = {0}, *list, *done[DEPTH];
+    for (unsigned i = 0; i <= FILES; i++) {
+        snprintf(path[i], sizeof path[i], "%s-%u", temp_path("apart"), i);
+        if (i < FILES)
+            assert_int_equal(mr_store_write_file(s, path[i], &i, sizeof i, &err), 0);
+    }
+    bool leases = !is_open_elsewhere(path[0]);
+    assert_int_equal(s->ops->ioq_create(s, DEPTH, &q, &err), 0);
+    for (unsigned busy = 0; number < READS || busy > 0;) {
+        for (; busy < DEPTH && number < READS; busy++, number++) {
+            unsigned i = 0;
+            while (io[i].path) /* one is free */
+                i++;
+            unsigned file = (unsigned)((uint64_t)number * 2654435761u >> 7) % (FILES + 1);
+            io[i] = (struct mr_io){.op = MR_IO_READ_PATH, .path = path[file], .buf = &buf[i], .len = sizeof buf[i], .user = path[file]};
+            list = &io[i];
+            assert_int_equal(s->ops->ioq_submit(q, &list, 1, &err), 0);
+        }
+        int n = s->ops->ioq_reap(q, 1, DEPTH, done, &err);
+        assert_true(n > 0);
+        for (int k = 0; k < n; k++, busy--) {
+            unsigned file = (unsigned)((char(*)[300])done[k]->user - path);
+            assert_int_equal(done[k]->result, file == FILES ? -ENOENT : (int64_t)sizeof(unsigned));
+            assert_true(file == FILES || *(unsigned *)done[k]->buf == file);
+            done[k]->path = NULL;
+        }
+    }
+    for (unsigned i = 0; leases && i < FILES; i++)
+        assert_false(is_open_elsewhere(path[i]));
+    s->ops->ioq_free(q);
+    for (unsigned i = 0; i < FILES; i++)
+        unlink(path[i]);
+    mr_store_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_by_path_keep_files_apart_and_leave_none_open),
         cmocka_unit_test(full_device_is_reported_with_range_and_hint),
         cmocka_unit_test(partial_write_then_error_says_how_far),
         cmocka_unit_test(proc_files_without_a_size_are_read_whole),
