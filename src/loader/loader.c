@@ -16,6 +16,7 @@
 
 #define ROW_ALIGN 64u
 #define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
+#define HUGE_PAGE (2 * MR_MIB)
 #define QUEUE_ROOM (32 * MR_MIB)
 #define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
 
@@ -27,30 +28,38 @@ void mr_loader_params_init(struct mr_loader_params *p)
 
 /* ---- slots ---- */
 
-static void *map_slab(uint64_t bytes)
+/* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a direct read has to pin
+ * each of them and hand each to the device. One mapping that starts on a huge page, because each slab of its own would have small pages at
+ * both ends. What a kernel refuses here only costs time. */
+static void *map_slabs(uint64_t bytes, bool prefault)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : BLOCK, room = bytes + align - BLOCK;
+    uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    /* Huge pages first, faults second: memory that is there already stays in small pages, and a direct read has to pin each of
-     * them. Both are refused by kernels that lack them, and then only cost time. */
+    uint64_t head = (align - (uintptr_t)p % align) % align, tail = room - head - bytes;
+    if (head)
+        munmap(p, head);
+    if (tail)
+        munmap(p + head + bytes, tail);
+    p += head;
     madvise(p, bytes, MADV_HUGEPAGE);
-    if (bytes <= PREFAULT_MAX)
+    if (prefault)
         madvise(p, bytes, MADV_POPULATE_WRITE);
     return p;
 }
 
-static int alloc_slot(struct mr_loader *l, struct slot *s, uint64_t slab_bytes)
+static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64_t slab_bytes)
 {
     uint32_t n = l->p.batch_size;
     s->slab_bytes = slab_bytes;
-    s->slab = map_slab(slab_bytes);
+    s->slab = slab;
     s->rows = calloc(n, sizeof(*s->rows));
     s->ids = calloc(n, sizeof(*s->ids));
     s->bytes = calloc(n, sizeof(*s->bytes));
     s->labels = calloc(n, sizeof(*s->labels));
     s->overflow = calloc(n, sizeof(*s->overflow));
-    return s->slab && s->rows && s->ids && s->bytes && s->labels && s->overflow ? 0 : -ENOMEM;
+    return s->rows && s->ids && s->bytes && s->labels && s->overflow ? 0 : -ENOMEM;
 }
 
 static void forget_overflow(struct mr_loader *l, struct slot *s)
@@ -64,8 +73,6 @@ static void forget_overflow(struct mr_loader *l, struct slot *s)
 static void free_slot(struct mr_loader *l, struct slot *s)
 {
     forget_overflow(l, s);
-    if (s->slab)
-        munmap(s->slab, s->slab_bytes);
     free(s->rows);
     free(s->ids);
     free(s->bytes);
@@ -185,9 +192,16 @@ static int alloc_slots(struct mr_loader *l, struct mr_error *err)
     l->slots = calloc(l->n_slots, sizeof(*l->slots));
     if (!l->slots)
         return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);
-    for (unsigned i = 0; i < l->n_slots; i++)
-        if (alloc_slot(l, &l->slots[i], slab_bytes))
-            return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots, (unsigned long long)slab_bytes);
+    l->slabs_bytes = slab_bytes * l->n_slots;
+    uint64_t rounded = MR_ALIGN_UP(l->slabs_bytes, HUGE_PAGE);
+    if (l->slabs_bytes >= 8 * HUGE_PAGE && (!l->p.memory_bytes || rounded <= l->p.memory_bytes))
+        l->slabs_bytes = rounded; /* the last pages are huge, too */
+    l->slabs = map_slabs(l->slabs_bytes, slab_bytes <= PREFAULT_MAX);
+    bool failed = !l->slabs;
+    for (unsigned i = 0; i < l->n_slots && !failed; i++)
+        failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
+    if (failed)
+        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots, (unsigned long long)slab_bytes);
     return 0;
 }
 
@@ -316,6 +330,8 @@ void mr_loader_close(struct mr_loader *l)
     }
     for (unsigned i = 0; l->slots && i < l->n_slots; i++)
         free_slot(l, &l->slots[i]);
+    if (l->slabs)
+        munmap(l->slabs, l->slabs_bytes);
     free(l->slots);
     free(l->threads);
     mr_order_free(l->order);
@@ -471,12 +487,13 @@ static void watch_ready(struct mr_loader *l, int change)
 {
     uint64_t now = mr_now_ns();
     double dt = (double)(now - l->ready_seen_ns);
-    l->ready_area += dt * (double)l->ready_count;
+    if (l->ready_count > 0)
+        l->ready_area += dt * (double)l->ready_count;
+    else
+        l->empty_ns += dt; /* below 0 while the consumer has a batch whose last thread has not come here yet */
     l->watched_ns += dt;
-    if (l->ready_count == 0)
-        l->empty_ns += dt;
     l->ready_seen_ns = now;
-    l->ready_count += (uint64_t)(int64_t)change;
+    l->ready_count += change;
 }
 
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
@@ -486,8 +503,8 @@ void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
         return;
     pthread_mutex_lock(&l->lock);
     watch_ready(l, 1);
-    pthread_cond_signal(&l->ready);
     pthread_mutex_unlock(&l->lock);
+    pthread_cond_signal(&l->ready); /* without the lock, which the consumer would run into when it takes over this CPU */
 }
 
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err)
@@ -572,8 +589,8 @@ void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
         return;
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->slot_limit, limit);
-    pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
+    pthread_cond_broadcast(&l->work);
 }
 
 /* ---- state and statistics ---- */

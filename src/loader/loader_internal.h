@@ -44,6 +44,7 @@ struct engine_thread {
     struct mr_preprocess *preprocess; /* or NULL */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
     _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
+    char pad[128];                       /* the next thread's are in other cache lines */
 };
 
 struct mr_loader {
@@ -63,6 +64,8 @@ struct mr_loader {
     bool in_place;         /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     struct slot *slots;
+    uint8_t *slabs;        /* memory of all slots, one behind the other */
+    uint64_t slabs_bytes;
     struct engine_thread *threads; /* threads[0] also serves the consumer's own reads (naive) */
 
     pthread_mutex_t lock;
@@ -88,7 +91,8 @@ struct mr_loader {
 
     /* Statistics of the consumer's side. */
     _Atomic uint64_t batches, samples, sample_bytes, read_bytes, wait_ns;
-    uint64_t ready_seen_ns, ready_count;  /* lock */
+    uint64_t ready_seen_ns;  /* lock */
+    int64_t ready_count;     /* lock: batches that were completed and not taken */
     double ready_area, empty_ns, watched_ns; /* lock */
 };
 

@@ -22,9 +22,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define ALIGN 4096u
-#define OBJECTS 64u
+#define OBJECTS_MAX 1024u
+#define WAYS 8u /* places where a file's object may be */
 #define NO_FILE UINT64_MAX
 #define PIECE_MAX ((uint64_t)1 << 30)
 #define SEGMENTS 32u /* ranges of a sample that go through the queue */
@@ -83,13 +85,24 @@ struct queue_reader {
     struct mr_io **reaped;
     struct request *requests, *free_requests, *current;
     struct piece *pieces, *free_pieces;
-    struct cached_object objects[OBJECTS];
+    struct cached_object *objects; /* file f in one of the WAYS places from f % n_sets * WAYS on */
+    unsigned n_sets;
     uint64_t tick, read_ns, decode_ns;
     uint64_t n_files, cost_layout; /* layout that `cost` is about */
     struct mr_read_cost cost;
     unsigned plan_flags, open_flags;
     bool scattered; /* neighbours in the order lie in different files */
 };
+
+/* As many files as there are stay open, if half of the descriptors that this process may have, shared by all threads, allow it. */
+static unsigned count_sets(const struct mr_loader *l)
+{
+    struct rlimit limit;
+    uint64_t files = MR_MIN(l->info.files, OBJECTS_MAX);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        files = MR_MIN(files, (uint64_t)limit.rlim_cur / 2 / l->n_threads);
+    return (unsigned)MR_MAX((files + WAYS - 1) / WAYS, 2u);
+}
 
 int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue_reader **out, struct mr_error *err)
 {
@@ -107,11 +120,13 @@ int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue
     q->open_flags = l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0;
     q->plan_flags = l->p.flags & MR_LOADER_VERIFY && !(l->p.flags & MR_LOADER_RAW) ? MR_READ_VERIFY : 0;
     q->decoder = mr_decoder_create();
+    q->n_sets = count_sets(l);
+    q->objects = calloc(q->n_sets, WAYS * sizeof(*q->objects));
     q->requests = calloc(depth, sizeof(*q->requests));
     q->pieces = calloc(depth, sizeof(*q->pieces));
     q->pending = calloc(depth, sizeof(struct mr_io *));
     q->reaped = calloc(depth, sizeof(struct mr_io *));
-    if (!q->decoder || !q->requests || !q->pieces || !q->pending || !q->reaped) {
+    if (!q->decoder || !q->objects || !q->requests || !q->pieces || !q->pending || !q->reaped) {
         mr_queue_reader_free(q);
         return mr_error_set(err, -ENOMEM, "cannot make a queue of %u requests", depth);
     }
@@ -129,11 +144,12 @@ void mr_queue_reader_free(struct queue_reader *q)
 {
     if (!q)
         return;
-    for (unsigned i = 0; i < OBJECTS; i++)
+    for (unsigned i = 0; q->objects && i < q->n_sets * WAYS; i++)
         mr_object_close(q->objects[i].object, NULL);
     for (unsigned i = 0; q->requests && i < q->depth; i++)
         free(q->requests[i].buf);
     mr_decoder_free(q->decoder);
+    free(q->objects);
     free(q->requests);
     free(q->pieces);
     free(q->pending);
@@ -154,8 +170,8 @@ void mr_queue_reader_leave(struct queue_reader *q)
 static struct cached_object *find_object(struct queue_reader *q, uint64_t file, struct cached_object **oldest)
 {
     *oldest = NULL;
-    for (unsigned i = 0; i < OBJECTS; i++) {
-        struct cached_object *o = &q->objects[i];
+    struct cached_object *set = &q->objects[file % q->n_sets * WAYS];
+    for (struct cached_object *o = set; o < set + WAYS; o++) {
         if (o->object && o->file == file)
             return o;
         if (o->users == 0 && (!*oldest || o->used < (*oldest)->used))
@@ -214,7 +230,7 @@ static int choose_object(struct queue_reader *q, struct request *r, bool one_pie
     r->object = NULL;
     if (!o && one_piece) {
         mr_manifest_file_samples(mr_dataset_manifest(q->thread->loader->dataset), r->pos.file, &first, &in_file);
-        if (in_file == 1 || (q->n_files > OBJECTS && q->scattered)) {
+        if (in_file == 1 || (q->n_files > q->n_sets * WAYS && q->scattered)) {
             int rc = mr_dataset_file_path(q->thread->loader->dataset, r->pos.file, r->path, err);
             return rc < 0 ? rc : PLANNED;
         }

@@ -280,6 +280,8 @@ static void preprocessing_is_done_by_the_engine(void **state)
         mr_loader_get_stats(l, &st);
         assert_int_equal(samples, 3 * 30);
         assert_true(st.transform_ns > 0);
+        assert_true(st.ready_mean >= 0 && st.ready_mean <= p.lookahead + 1 + 32); /* a queue adds batches */
+        assert_true(st.empty_ratio >= 0 && st.empty_ratio <= 1);
         mr_dataset_reader_free(r);
         mr_dataset_close(ds);
         mr_loader_close(l);
