@@ -168,13 +168,13 @@ void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *ou
 
 int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err)
 {
-    char name[MR_NAME_MAX];
-    int r = mr_manifest_file_name(ds->manifest, file, name, err);
-    if (r < 0)
-        return r;
-    if (snprintf(out, 2 * MR_NAME_MAX, "%s/%s", ds->root, name) >= 2 * MR_NAME_MAX)
-        return mr_error_set(err, -ENAMETOOLONG, "cannot use '%s/%s'", ds->root, name);
-    return 0;
+    size_t root = strlen(ds->root);
+    if (root >= MR_NAME_MAX) /* no system takes such a path */
+        return mr_error_set(err, -ENAMETOOLONG, "cannot use the folder '%.64s...'", ds->root);
+    memcpy(out, ds->root, root);
+    out[root] = '/';
+    int r = mr_manifest_file_name(ds->manifest, file, out + root + 1, err);
+    return r < 0 ? r : 0;
 }
 
 int mr_dataset_locate(const struct mr_dataset *ds, uint64_t id, struct mr_sample_place *out, struct mr_error *err)

@@ -17,6 +17,7 @@
 #define UNPACKED_FILES 64u
 #define UNPACKED_BYTES MR_GIB
 #define NO_FILE UINT64_MAX
+#define SEEN_FILES ((uint64_t)1 << 20) /* of so many it is remembered whether they were opened before */
 
 struct open_file {
     uint64_t file, used;
@@ -47,6 +48,7 @@ struct mr_dataset_reader {
     struct mr_sample_out known; /* what decoding in place said of a sample of that layout; bytes 0: nothing yet */
     uint64_t transfer_bytes; /* 0: a range is one read */
     unsigned open_flags;
+    uint8_t *seen; /* one bit per file */
     struct mr_reader_times times;
     char path[2 * MR_NAME_MAX];
 };
@@ -67,7 +69,9 @@ int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **o
         for (unsigned i = 0; i < UNPACKED_FILES; i++)
             r->unpacked[i].file = NO_FILE;
     }
-    if (!r || !r->extent || !r->decoder) {
+    if (r)
+        r->seen = calloc(1, MR_MIN(mr_manifest_get_info(r->manifest)->files, SEEN_FILES) / 8 + 1);
+    if (!r || !r->extent || !r->decoder || !r->seen) {
         mr_dataset_reader_free(r);
         return mr_error_set(err, -ENOMEM, "cannot make a reader");
     }
@@ -100,6 +104,7 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r)
             forget_unpacked(r, &r->unpacked[i]);
     mr_decoder_free(r->decoder);
     free(r->extent);
+    free(r->seen);
     free(r->raw);
     free(r);
 }
@@ -151,28 +156,38 @@ static struct open_file *oldest_open(struct mr_dataset_reader *r)
     return oldest;
 }
 
+static int open_file(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, struct mr_error *err)
+{
+    unsigned flags = MR_OBJ_READ | r->open_flags;
+    int rc = mr_dataset_file_path(r->ds, file, r->path, err);
+    if (rc < 0)
+        return rc;
+    if (file < SEEN_FILES && r->seen[file / 8] & 1u << file % 8)
+        flags |= MR_OBJ_KNOWN;
+    rc = mr_object_open(mr_dataset_store(r->ds), r->path, flags, out, err);
+    if (rc >= 0 && file < SEEN_FILES)
+        r->seen[file / 8] |= (uint8_t)(1u << file % 8);
+    return rc < 0 ? rc : 0;
+}
+
 /* The file's object. A file with one sample is opened for this read only: *transient says that the caller closes it. */
 static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_object **out, bool *transient,
                       struct mr_error *err)
 {
     uint64_t first, n;
+    mr_manifest_file_samples(r->manifest, file, &first, &n);
+    *transient = n == 1;
+    if (n == 1)
+        return open_file(r, file, out, err);
     struct open_file *f = find_open(r, file);
-    *transient = false;
     if (MR_LIKELY(f != NULL)) {
         f->used = ++r->tick;
         *out = f->object;
         return 0;
     }
-    int rc = mr_dataset_file_path(r->ds, file, r->path, err);
-    if (rc >= 0)
-        rc = mr_object_open(mr_dataset_store(r->ds), r->path, MR_OBJ_READ | r->open_flags, out, err);
+    int rc = open_file(r, file, out, err);
     if (rc < 0)
         return rc;
-    mr_manifest_file_samples(r->manifest, file, &first, &n);
-    if (n == 1) {
-        *transient = true;
-        return 0;
-    }
     f = oldest_open(r);
     if (f->object)
         forget_open(f);

@@ -40,6 +40,8 @@ enum mr_object_flags {
     MR_OBJ_EXCLUSIVE = 16,
     MR_OBJ_DIRECT = 32,  /* bypass the page cache; falls back with one log note where the file system refuses */
     MR_OBJ_RANDOM = 64,  /* advise random access: no read-ahead */
+    MR_OBJ_KNOWN = 128,  /* for reading: the caller has opened this path before, so nobody asks again whether it is a file, which takes a
+                            system call. If it was replaced by a pipe meanwhile, opening waits for a writer */
 };
 
 enum mr_store_caps {

@@ -169,7 +169,7 @@ int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags
     memcpy(o->path, path, len);
     o->base = (struct mr_object){.store = base, .path = o->path};
     o->fd = o->fd_buffered = -1;
-    int rc = flags & MR_OBJ_WRITE ? 0 : check_kind(path, err); /* open(2) itself refuses to write a folder */
+    int rc = flags & (MR_OBJ_WRITE | MR_OBJ_KNOWN) ? 0 : check_kind(path, err); /* open(2) itself refuses to write a folder */
     if (rc == 0) {
         do
             o->fd = open(path, open_flags(flags), 0666);

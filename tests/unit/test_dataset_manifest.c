@@ -314,9 +314,27 @@ static void column_returns_what_was_added(void **state)
     }
 }
 
+static void templated_names_are_what_printf_writes(void **state)
+{
+    (void)state;
+    static const uint64_t numbers[] = {0, 7, 9, 10, 999, 1000, 123456789, UINT64_MAX};
+    for (uint32_t digits = 0; digits <= 20; digits++)
+        for (unsigned i = 0; i < MR_ARRAY_LEN(numbers); i++)
+            for (uint64_t folders = 0; folders <= 1000; folders += 500) {
+                const struct mr_name_template t = {.subfolders = folders, .digits = digits, .folder_digits = digits / 2, .prefix = "a%d", .suffix = ".npz"};
+                char have[MR_NAME_MAX], want[MR_NAME_MAX], folder[64] = "";
+                if (folders)
+                    snprintf(folder, sizeof folder, "%0*llu/", (int)digits / 2, (unsigned long long)(numbers[i] % folders));
+                snprintf(want, sizeof want, "%sa%%d%0*llu.npz", folder, (int)digits, (unsigned long long)numbers[i]);
+                assert_int_equal(mr_name_from_template(&t, numbers[i], have), strlen(want));
+                assert_string_equal(have, want);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(templated_names_are_what_printf_writes),
         cmocka_unit_test(column_returns_what_was_added),
         cmocka_unit_test(manifest_irregular_samples_come_back),
         cmocka_unit_test(manifest_costs_at_most_24_bytes_per_sample),
