@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "unit/checkpoint_burst_test.h"
@@ -188,6 +189,46 @@ static void burst_copy_that_has_its_name_is_not_made_again(void **state)
     expect_final(1);
 }
 
+/* Saves step 1 with other content and one file less, straight to the final folder, and dates its list. */
+static void save_beside(time_t when)
+{
+    char folder[320], list[400];
+    struct mr_checkpointer *c;
+    struct mr_checkpoint_result r;
+    struct mr_error e = {0};
+    snprintf(folder, sizeof folder, "%s/final", ct_dir);
+    struct mr_checkpoint_params p = {.folder = folder, .world = 1, .fsync = true, .random_content = true, .seed = 5};
+    assert_int_equal(mr_checkpointer_open(&p, &c, &e), 0);
+    assert_int_equal(mr_checkpoint_save(c, 1, files, FILES - 1, &r, &e), 0);
+    mr_checkpointer_close(c);
+    snprintf(list, sizeof list, "%s/step-000000000001/checkpoint.json", folder);
+    assert_int_equal(utimensat(AT_FDCWD, list, (const struct timespec[]){{.tv_sec = when}, {.tv_sec = when}}, 0), 0);
+}
+
+/* What an earlier run left in the buffer gives way to a newer checkpoint of its step, and replaces an older one. */
+static void burst_leftover_never_replaces_a_newer_checkpoint(void **state)
+{
+    (void)state;
+    for (int newer = 0; newer < 2; newer++) {
+        struct mr_checkpoint_result r;
+        struct mr_error e = {0};
+        assert_int_equal(ct_setup_in_memory(NULL), 0);
+        struct mr_checkpointer *c = OPEN(.final = "fault(op=write,every=1,error=EIO):posix");
+        save(c, 1, &r);
+        assert_int_equal(mr_checkpoint_drain(c, &e), -EIO);
+        mr_checkpointer_close(c);
+        save_beside(time(NULL) + (newer ? 1000 : -1000));
+        c = OPEN(.keep = 0);
+        assert_int_equal(mr_checkpoint_recover(c), 1);
+        drain(c);
+        assert_int_equal(mr_checkpoint_load(c, 1, 0, &r, &e), 0);
+        assert_int_equal(r.files, newer ? FILES - 1 : FILES);
+        mr_checkpointer_close(c);
+        assert_int_equal(in_final(""), 1);
+        assert_int_equal(ct_teardown(NULL), 0);
+    }
+}
+
 /* The drain's thread is held at its first piece until the stop comes, however slow the machine is. */
 struct held {
     pthread_t main;
@@ -247,6 +288,7 @@ int main(void)
         T(burst_damage_is_found_by_the_drain),
         T(burst_is_read_where_the_drain_failed),
         T(burst_copy_that_has_its_name_is_not_made_again),
+        cmocka_unit_test(burst_leftover_never_replaces_a_newer_checkpoint),
         T(burst_stop_loses_nothing),
         T(burst_close_cuts_a_drain_short),
     };
