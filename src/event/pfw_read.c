@@ -33,6 +33,7 @@ struct lane {
     struct mr_columns c;
     uint32_t n, cap, args, args_cap;
     uint64_t first, last;
+    uint64_t *folded; /* by call: calls that a line stands for beyond the first; NULL if none */
 };
 
 /* Hash table from 64-bit keys to numbers. */
@@ -881,6 +882,32 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
     return t->p && to_int(t, &v) ? v : otherwise;
 }
 
+static const struct text *fact_named(const struct facts *f, const char *name)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (is(&f->key[i], name))
+            return &f->value[i];
+    return NULL;
+}
+
+/* A line that stands for several calls (aggregated mode): sums of bytes and time, and how many there were. */
+static int unfold(struct import *im, const struct line *l, struct lane *lane, uint32_t i)
+{
+    const struct text *calls = fact_named(&l->f, "dft_cnt"), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
+    struct mr_columns *c = &lane->c;
+    bytes = bytes ? bytes : fact_named(&l->f, "size_sum");
+    if (bytes)
+        c->result[i] = fact_int(bytes, 0);
+    if (dur)
+        c->end_ns[i] = c->start_ns[i] + to_ns(dur, im->unit_ns);
+    int64_t n = calls ? fact_int(calls, 1) : 1;
+    if (!lane->folded && n > 1 && !(lane->folded = calloc(MR_CALL_COUNT, sizeof(*lane->folded))))
+        return -ENOMEM;
+    if (n > 1)
+        lane->folded[c->call[i]] += (uint64_t)n - 1;
+    return 0;
+}
+
 static int add_event(struct import *im, const struct line *l, unsigned app_call)
 {
     const struct facts *f = &l->f;
@@ -911,13 +938,13 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
     c->file[i] = is_io ? file_id(im, f) : site_id(im, l);
-    int rc = 0;
-    if (is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
+    int rc = is_io && l->ph.n && l->ph.p[0] == '3' ? unfold(im, l, lane, i) : 0;
+    if (rc == 0 && is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
         rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
     if (rc == 0)
         rc = keep_args(im, lane, f, is_io);
     lane->first = MR_MIN(lane->first, start);
-    lane->last = MR_MAX(lane->last, start + dur);
+    lane->last = MR_MAX(lane->last, c->end_ns[i]);
     lane->n++;
     return rc;
 }
@@ -959,6 +986,72 @@ static int add_line(struct import *im, const struct line *l)
 
 /* ---- the whole ---- */
 
+/* True if the line has more than one object, as compact JSON has; braces in strings may say so too. */
+static bool has_several(const char *p, const char *stop)
+{
+    while ((p = memchr(p, '}', (size_t)(stop - p)))) {
+        for (p++; p < stop && (*p == ',' || *p == ' '); p++) {
+        }
+        if (p < stop && *p == '{')
+            return true;
+    }
+    return false;
+}
+
+/* Behind the closing brace of the object at p; `stop` if it has none. */
+static const char *object_end(const char *p, const char *stop)
+{
+    unsigned depth = 0;
+    for (; p < stop; p++) {
+        if (*p == '"') {
+            for (p++; p < stop && *p != '"'; p++)
+                p += *p == '\\';
+        } else if (*p == '{' || *p == '[') {
+            depth++;
+        } else if ((*p == '}' || *p == ']') && --depth == 0) {
+            return p + 1;
+        }
+    }
+    return stop;
+}
+
+static const char *skip_between(const char *p, const char *stop)
+{
+    while (p < stop && (*p == '[' || *p == ']' || *p == ' ' || *p == ',' || *p == '\r'))
+        p++;
+    return p;
+}
+
+/* A line with several objects, one after the other. */
+static int add_objects(struct import *im, const char *p, const char *stop)
+{
+    struct line l;
+    int rc = 0;
+    while ((p = skip_between(p, stop)) < stop && rc == 0) {
+        const char *end = *p == '{' ? object_end(p, stop) : stop;
+        if (*p == '{' && parse_line(p, end, &l))
+            rc = add_line(im, &l);
+        else if (!(*p == '}' && skip_between(p + 1, stop) == stop)) /* of {"traceEvents":[ ... ]} */
+            im->t->skipped_lines++;
+        p = end;
+    }
+    return rc;
+}
+
+/* Chrome's wrapping of a list of events. */
+static const char *skip_wrapping(const char *p, const char *end)
+{
+    static const char word[] = "\"traceEvents\"";
+    const char *q = skip_space(p, end);
+    if (q == end || *q != '{')
+        return p;
+    q = skip_space(q + 1, end);
+    if ((size_t)(end - q) < sizeof(word) || memcmp(q, word, sizeof(word) - 1))
+        return p;
+    q = skip_space(q + sizeof(word) - 1, end);
+    return q < end && *q == ':' ? q + 1 : p;
+}
+
 static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err)
 {
     struct mr_trace *t = im->t;
@@ -985,6 +1078,10 @@ static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err
     p->string = im->string;
     p->strings = im->strings;
     p->borrowed = true;
+    if (l->folded && !p->skipped)
+        p->skipped = mr_arena_alloc(&t->arena, MR_CALL_COUNT * sizeof(*p->skipped));
+    for (unsigned call = 0; l->folded && p->skipped && call < MR_CALL_COUNT; call++)
+        p->skipped[call] += l->folded[call];
     return 0;
 }
 
@@ -1011,6 +1108,8 @@ static void import_done(struct import *im)
     table_done(&im->host_of);
     for (unsigned i = 0; i < im->shapes; i++)
         free(im->shape[i]);
+    for (size_t i = 0; i < im->lanes; i++)
+        free(im->lane[i].folded);
     free(im->lane);
 }
 
@@ -1028,16 +1127,16 @@ int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *
     struct line l;
     int rc = 0;
     im.no_host = new_string(&im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
-    for (const char *p = data, *end = data + len; p < end && rc == 0;) {
+    for (const char *end = data + len, *p = skip_wrapping(data, end); p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         const char *stop = eol ? eol : end;
-        p = skip_space(p, stop);
-        while (p < stop && (*p == '[' || *p == ']' || *p == ' ' || *p == ','))
-            p++;
+        p = skip_between(skip_space(p, stop), stop);
         if (p < stop) {
             bool room = (size_t)(end - stop) >= SLACK; /* to look a little behind the line */
             if (room && by_any_shape(&im, p, stop, &l)) {
                 rc = add_line(&im, &l);
+            } else if (has_several(p, stop)) {
+                rc = add_objects(&im, p, stop);
             } else if (*p == '{' && parse_line(p, stop, &l)) {
                 rc = add_line(&im, &l);
                 if (room)

@@ -250,6 +250,19 @@ uint32_t mr_path_id(int dirfd, const char *path)
     return id;
 }
 
+uint32_t mr_opened_id(int dirfd, const char *path, int fd)
+{
+    const char *dots = path ? strstr(path, "..") : NULL;
+    if (MR_LIKELY(!dots))
+        return mr_path_id(dirfd, path);
+    for (; dots; dots = strstr(dots + 1, ".."))
+        if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2])) {
+            uint32_t id = mr_file_resolve(fd);
+            return id ? id : mr_path_id(dirfd, path);
+        }
+    return mr_path_id(dirfd, path);
+}
+
 /* Something inside a file, as FILE:NAME; the filter looks at the file only. */
 uint32_t mr_object_id(const char *file, const char *name)
 {

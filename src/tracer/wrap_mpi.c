@@ -5,6 +5,12 @@
 
 typedef intptr_t W;
 
+/* Fortran's functions call the profiling names directly (Open MPI): these are wrapped under both. Ours call the library by pointer, so nothing is seen twice. */
+#define MR_MPI(name, params, args, ...)                                                                              \
+    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, params, args, __VA_ARGS__)                                    \
+    MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
+#define MR_ALIAS_OF(name, other) MR_ALIAS(name, other)
+
 /* Handles are passed by value; the file of one is remembered when it is opened. */
 static void put_mpi(uint64_t t0, uint64_t t1, unsigned call, W handle, uint64_t offset, int64_t result)
 {
@@ -49,7 +55,7 @@ static void opened(uint64_t t0, uint64_t t1, W path, W handle_at, int error)
 #define DATA(name, f, off, n, t) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), bytes_of(self, n, t, (int)r))
 #define DONE(name, f, off) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), r ? -EIO : 0)
 
-MR_LIBRARY(int, MPI_File_open, PMPI_File_open, (W c, W p, W m, W i, W f), (c, p, m, i, f), opened(t0, t1, p, f, r))
+MR_MPI(open, (W c, W p, W m, W i, W f), (c, p, m, i, f), opened(t0, t1, p, f, r))
 MR_SYMBOL(int, MPI_File_close, (W f))
 {
     static struct mr_module_cache cache;
@@ -62,23 +68,24 @@ MR_SYMBOL(int, MPI_File_close, (W f))
         put_mpi(t0, mr_stamp(), CALL(MPI_File_close), handle, MR_NO_OFFSET, r ? -EIO : 0);
     return r;
 }
-MR_LIBRARY(int, MPI_File_delete, PMPI_File_delete, (W p, W i), (p, i), mr_put_path(t0, t1, CALL(MPI_File_delete), CWD, (const char *)p, NONE, r ? -EIO : 0))
-MR_LIBRARY(int, MPI_File_set_size, PMPI_File_set_size, (W f, W s), (f, s), DONE(set_size, f, s))
-MR_LIBRARY(int, MPI_File_preallocate, PMPI_File_preallocate, (W f, W s), (f, s), DONE(preallocate, f, s))
-MR_LIBRARY(int, MPI_File_get_size, PMPI_File_get_size, (W f, W s), (f, s), DONE(get_size, f, NONE))
-MR_LIBRARY(int, MPI_File_set_view, PMPI_File_set_view, (W f, W d, W e, W t, W n, W i), (f, d, e, t, n, i), DONE(set_view, f, d))
-MR_LIBRARY(int, MPI_File_seek, PMPI_File_seek, (W f, W o, W w), (f, o, w), DONE(seek, f, o))
-MR_LIBRARY(int, MPI_File_seek_shared, PMPI_File_seek_shared, (W f, W o, W w), (f, o, w), DONE(seek_shared, f, o))
-MR_LIBRARY(int, MPI_File_sync, PMPI_File_sync, (W f), (f), DONE(sync, f, NONE))
+MR_ALIAS(PMPI_File_close, MPI_File_close)
+MR_MPI(delete, (W p, W i), (p, i), mr_put_path(t0, t1, CALL(MPI_File_delete), CWD, (const char *)p, NONE, r ? -EIO : 0))
+MR_MPI(set_size, (W f, W s), (f, s), DONE(set_size, f, s))
+MR_MPI(preallocate, (W f, W s), (f, s), DONE(preallocate, f, s))
+MR_MPI(get_size, (W f, W s), (f, s), DONE(get_size, f, NONE))
+MR_MPI(set_view, (W f, W d, W e, W t, W n, W i), (f, d, e, t, n, i), DONE(set_view, f, d))
+MR_MPI(seek, (W f, W o, W w), (f, o, w), DONE(seek, f, o))
+MR_MPI(seek_shared, (W f, W o, W w), (f, o, w), DONE(seek_shared, f, o))
+MR_MPI(sync, (W f), (f), DONE(sync, f, NONE))
 
-MR_LIBRARY(int, MPI_File_get_position, PMPI_File_get_position, (W f, W o), (f, o), DONE(get_position, f, NONE))
-MR_LIBRARY(int, MPI_File_get_position_shared, PMPI_File_get_position_shared, (W f, W o), (f, o), DONE(get_position_shared, f, NONE))
-MR_LIBRARY(int, MPI_File_get_byte_offset, PMPI_File_get_byte_offset, (W f, W o, W d), (f, o, d), DONE(get_byte_offset, f, o))
-MR_LIBRARY(int, MPI_File_get_view, PMPI_File_get_view, (W f, W d, W e, W t, W n), (f, d, e, t, n), DONE(get_view, f, NONE))
-MR_LIBRARY(int, MPI_File_get_info, PMPI_File_get_info, (W f, W i), (f, i), DONE(get_info, f, NONE))
-MR_LIBRARY(int, MPI_File_set_info, PMPI_File_set_info, (W f, W i), (f, i), DONE(set_info, f, NONE))
-MR_LIBRARY(int, MPI_File_get_atomicity, PMPI_File_get_atomicity, (W f, W a), (f, a), DONE(get_atomicity, f, NONE))
-MR_LIBRARY(int, MPI_File_set_atomicity, PMPI_File_set_atomicity, (W f, W a), (f, a), DONE(set_atomicity, f, NONE))
+MR_MPI(get_position, (W f, W o), (f, o), DONE(get_position, f, NONE))
+MR_MPI(get_position_shared, (W f, W o), (f, o), DONE(get_position_shared, f, NONE))
+MR_MPI(get_byte_offset, (W f, W o, W d), (f, o, d), DONE(get_byte_offset, f, o))
+MR_MPI(get_view, (W f, W d, W e, W t, W n), (f, d, e, t, n), DONE(get_view, f, NONE))
+MR_MPI(get_info, (W f, W i), (f, i), DONE(get_info, f, NONE))
+MR_MPI(set_info, (W f, W i), (f, i), DONE(set_info, f, NONE))
+MR_MPI(get_atomicity, (W f, W a), (f, a), DONE(get_atomicity, f, NONE))
+MR_MPI(set_atomicity, (W f, W a), (f, a), DONE(set_atomicity, f, NONE))
 
 /* (file, [offset,] buffer, count, type, status), done when the call returns; `_c` is the spelling with large counts. */
 #define BLOCKING_AT_POINTER(name, as, count_t)                                                                                \
@@ -94,9 +101,10 @@ MR_LIBRARY(int, MPI_File_set_atomicity, PMPI_File_set_atomicity, (W f, W a), (f,
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = fn(f, b, n, t, status);                                                                              \
         uint64_t t1 = mr_stamp();                                                                                    \
-        put_mpi(t0, t1, CALL(MPI_File_##as), f, NONE, moved_by(*(void **)&fn, (count_t)n, t, status, r));                     \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, NONE, moved_by(*(void **)&fn, (count_t)n, t, status, r));            \
         return r;                                                                                                    \
-    }
+    }                                                                                                                \
+    MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
 #define BLOCKING_AT_OFFSET(name, as, count_t)                                                                                 \
     MR_SYMBOL(int, MPI_File_##name, (W f, W o, W b, W n, W t, W s))                                                  \
     {                                                                                                                \
@@ -110,27 +118,28 @@ MR_LIBRARY(int, MPI_File_set_atomicity, PMPI_File_set_atomicity, (W f, W a), (f,
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = fn(f, o, b, n, t, status);                                                                           \
         uint64_t t1 = mr_stamp();                                                                                    \
-        put_mpi(t0, t1, CALL(MPI_File_##as), f, (uint64_t)o, moved_by(*(void **)&fn, (count_t)n, t, status, r));              \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, (uint64_t)o, moved_by(*(void **)&fn, (count_t)n, t, status, r));     \
         return r;                                                                                                    \
-    }
+    }                                                                                                                \
+    MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
 
 /* (file, buffer, count, type, request) */
 #define AT_POINTER(name)                                                                                             \
-    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, (int)n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_c, PMPI_File_##name##_c, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, n, t))
+    MR_MPI(name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, (int)n, t)) \
+    MR_MPI(name##_c, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, n, t))
 /* (file, offset, buffer, count, type, request) */
 #define AT_OFFSET(name)                                                                                              \
-    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, (int)n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_c, PMPI_File_##name##_c, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, n, t))
+    MR_MPI(name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, (int)n, t)) \
+    MR_MPI(name##_c, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, n, t))
 /* the two halves of a split collective: the bytes belong to the first */
 #define BEGINS(name)                                                                                                 \
-    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, (int)n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_begin_c, PMPI_File_##name##_begin_c, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_end, PMPI_File_##name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
+    MR_MPI(name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, (int)n, t)) \
+    MR_MPI(name##_begin_c, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t)) \
+    MR_MPI(name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
 #define BEGINS_AT(name)                                                                                              \
-    MR_LIBRARY(int, MPI_File_##name##_begin, PMPI_File_##name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, (int)n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_begin_c, PMPI_File_##name##_begin_c, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t)) \
-    MR_LIBRARY(int, MPI_File_##name##_end, PMPI_File_##name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
+    MR_MPI(name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, (int)n, t)) \
+    MR_MPI(name##_begin_c, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t)) \
+    MR_MPI(name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
 
 BLOCKING_AT_POINTER(read, read, int)
 BLOCKING_AT_POINTER(read_c, read, int64_t)

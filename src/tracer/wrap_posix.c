@@ -153,6 +153,13 @@ MR_WRAP(ssize_t, flistxattr, (int fd, char *v, size_t n), (fd, v, n), FD0(flistx
 MR_WRAP(int, fremovexattr, (int fd, path k), (fd, k), FD0(fremovexattr, fd, NONE))
 
 /* By path. */
+/* After a success a relative path means something else: the new place goes by its own name. */
+static void put_moved(uint64_t t0, uint64_t t1, unsigned call, path p, int r)
+{
+    if (r == 0)
+        mr_cwd_changed();
+    mr_put_path(t0, t1, call, CWD, r == 0 && *p != '/' ? "." : p, NONE, r);
+}
 /* -1 with errno as it was means "no limit", not an error. */
 static void put_conf(uint64_t t0, uint64_t t1, path p, int key, long r)
 {
@@ -208,8 +215,8 @@ MR_WRAP(int, utimes, (path p, const void *t), (p, t), PATH(utimes, CWD, p, NONE)
 MR_WRAP(int, lutimes, (path p, const void *t), (p, t), PATH(lutimes, CWD, p, NONE))
 MR_WRAP(int, futimesat, (int d, path p, const void *t), (d, p, t), PATH(futimesat, d, p, NONE))
 MR_WRAP(int, utimensat, (int d, path p, const void *t, int f), (d, p, t, f), PATH(utimensat, d, p, NONE))
-MR_WRAP(int, chdir, (path p), (p), if (!r) mr_cwd_changed(); PATH(chdir, CWD, p, NONE))
-MR_WRAP(int, chroot, (path p), (p), PATH(chroot, CWD, p, NONE); mr_cwd_changed())
+MR_WRAP(int, chdir, (path p), (p), put_moved(t0, t1, CALL(chdir), p, r))
+MR_WRAP(int, chroot, (path p), (p), put_moved(t0, t1, CALL(chroot), p, r))
 MR_WRAP(ssize_t, readlink, (path p, char *b, size_t n), (p, b, n), PATH(readlink, CWD, p, NONE))
 MR_WRAP(ssize_t, readlinkat, (int d, path p, char *b, size_t n), (d, p, b, n), PATH(readlinkat, d, p, NONE))
 MR_WRAP(ssize_t, __readlink_chk, (path p, char *b, size_t n, size_t c), (p, b, n, c), PATH(readlink, CWD, p, NONE))

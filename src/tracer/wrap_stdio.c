@@ -1,6 +1,7 @@
 /* The C library's streams. A stream's file is that of its descriptor. Bytes are what the call moved between program and
  * stream; the reads and writes the library does for its buffers are not visible, and are not counted twice. */
 #undef _FILE_OFFSET_BITS
+#include "tracer/tracer_internal.h"
 #include "tracer/wrap.h"
 
 #include <stdarg.h>
@@ -9,6 +10,13 @@
 #include <wchar.h>
 
 typedef const char *path;
+
+/* Streams without a file: none that a filter could include. */
+static void put_nameless(uint64_t t0, uint64_t t1, unsigned call, uint64_t offset, int64_t result)
+{
+    if (!mr_config.include[0])
+        mr_put(t0, t1, call, 0, 0, offset, result);
+}
 
 static void put_stream(uint64_t t0, uint64_t t1, unsigned call, FILE *f, uint64_t offset, uint64_t count, int64_t result)
 {
@@ -19,7 +27,7 @@ static void put_stream(uint64_t t0, uint64_t t1, unsigned call, FILE *f, uint64_
     if (fd >= 0)
         mr_put_fd(t0, t1, call, fd, offset, count, result);
     else
-        mr_put(t0, t1, call, 0, 0, offset, result);
+        put_nameless(t0, t1, call, offset, result);
     errno = keep;
 }
 /* count: what was asked for; moved: what was done, negative on failure. */
@@ -46,10 +54,10 @@ MR_WRAP(FILE *, fdopen, (int fd, path m), (fd, m), mr_put_fd(t0, t1, CALL(fdopen
 MR_ALIAS(_IO_fdopen, fdopen)
 MR_WRAP(FILE *, tmpfile, (void), (), mr_file_set(r ? fileno(r) : -1, 0); ST0(tmpfile, r, r ? fileno(r) : -1))
 MR_ALIAS(tmpfile64, tmpfile)
-MR_WRAP(FILE *, fmemopen, (void *b, size_t n, path m), (b, n, m), mr_put(t0, t1, CALL(fmemopen), 0, 0, NONE, r ? 0 : -errno))
-MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), mr_put(t0, t1, CALL(open_memstream), 0, 0, NONE, r ? 0 : -errno))
-MR_WRAP(FILE *, open_wmemstream, (wchar_t **b, size_t *n), (b, n), mr_put(t0, t1, CALL(open_memstream), 0, 0, NONE, r ? 0 : -errno))
-MR_WRAP(FILE *, fopencookie, (void *c, path m, cookie_io_functions_t f), (c, m, f), mr_put(t0, t1, CALL(fopencookie), 0, 0, NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, fmemopen, (void *b, size_t n, path m), (b, n, m), put_nameless(t0, t1, CALL(fmemopen), NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), put_nameless(t0, t1, CALL(open_memstream), NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, open_wmemstream, (wchar_t **b, size_t *n), (b, n), put_nameless(t0, t1, CALL(open_memstream), NONE, r ? 0 : -errno))
+MR_WRAP(FILE *, fopencookie, (void *c, path m, cookie_io_functions_t f), (c, m, f), put_nameless(t0, t1, CALL(fopencookie), NONE, r ? 0 : -errno))
 
 MR_WRAP(size_t, fread, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
 MR_ALIAS(_IO_fread, fread)
@@ -331,7 +339,9 @@ MR_SYMBOL(int, fclose, (FILE * f))
     uint64_t t1 = mr_stamp();
     if (rest && file != MR_FILE_EXCLUDED)
         mr_put(t0, t0, CALL(putc), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, rest);
-    if (file != MR_FILE_EXCLUDED)
+    if (fd < 0)
+        put_nameless(t0, t1, CALL(fclose), NONE, r ? -errno : 0);
+    else if (file != MR_FILE_EXCLUDED)
         mr_put(t0, t1, CALL(fclose), file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, NONE, r ? -errno : 0);
     return r;
 }

@@ -308,6 +308,10 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
         if (w->path < 0) {
             put_on_fd(s, call, t1, fd, offset, r);
             break;
+        }
+        if (!r && *(const char *)a[w->path] != '/') { /* a relative path means something else now */
+            mr_put_path(s->t0, t1, call, AT_FDCWD, ".", offset, r);
+            break;
         } /* fall through */
     case ON_PATH:
         mr_put_path(s->t0, t1, call, fd, (const char *)a[w->path], offset, r);

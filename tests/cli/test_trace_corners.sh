@@ -104,4 +104,50 @@ if $cc -w -D_GNU_SOURCE -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/nu
     count
     ! grep -qE '^H5' "$dir/seen" || fail "HDF5: an excluded file's data sets are recorded"
 fi
+
+# What a filter by path sees: the file behind "..", no streams in memory, no closed descriptors it does not know; and where chdir went.
+mkdir "$dir/in" "$dir/other"
+echo a >"$dir/in/a"
+echo b >"$dir/other/b"
+cat >"$dir/f.c" <<'S'
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char b[4] = "xyz";
+    int s[2];
+    FILE *m = fmemopen(b, 4, "r");
+    getc(m);
+    fclose(m);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, s);
+    close(s[0]);
+    close(s[1]);
+    if (chdir(argv[argc - 1]) < 0 || chdir("in") < 0)
+        return 1;
+    read(open("../other/b", O_RDONLY), b, 1);
+    read(open("../in/a", O_RDONLY), b, 1);
+    return 0;
+}
+S
+$cc -w -o "$dir/f" "$dir/f.c"
+"$MILLRACE" trace --quiet --include "$dir/in*" -o "$dir/t.mrt" -- "$dir/f" "$dir"
+"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+python3 - "$dir" "$dir/t.csv" <<'P'
+import csv, sys
+rows = [(r["name"], r["file"]) for r in csv.DictReader(open(sys.argv[2], newline=""))]
+d = sys.argv[1]
+want = [("chdir", d + "/in"), ("open", d + "/in/a"), ("read", d + "/in/a")]
+assert [r for r in rows if r[0] != "close" or r[1]] == want, rows
+assert not [r for r in rows if r[0] in ("close", "fclose", "getc", "fmemopen") and not r[1]], rows
+P
+
+# A trace whose rings nobody has written out is told of.
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/killed sh -c 'cat "$1" >/dev/null; kill -9 $$' sh "$dir/data" 2>/dev/null || true
+"$MILLRACE" report "$dir/killed" 2>"$dir/err" >/dev/null || true
+grep -q 'millrace recover' "$dir/err" || fail "a killed program's rings are not told of: $(cat "$dir/err")"
+"$MILLRACE" recover "$dir/killed" >/dev/null
+"$MILLRACE" report "$dir/killed" 2>"$dir/err" >/dev/null
+[ ! -s "$dir/err" ] || fail "a recovered trace is said to be incomplete: $(cat "$dir/err")"
 echo "corners hold"

@@ -147,6 +147,44 @@ static void pfw_lines_of_known_shapes_read_as_lines_of_new_ones(void **state)
     mr_strbuf_done(&odd);
 }
 
+/* A line for ten calls: bytes and time are their sums, and nine more calls are known of. */
+static void pfw_aggregated_lines_keep_their_sums(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    struct mr_trace *t = import("{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":3000,\"dur\":100,\"ph\":3,\"args\":{\"dft_cnt\":10,\"size_sum\":40960,"
+                                "\"dur_sum\":50,\"dur_min\":1,\"dur_max\":9}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":4000,\"dur\":7,\"ph\":1,\"args\":{\"ret\":5}}\n",
+                                mr_pfw_import);
+    assert_int_equal(t->events, 2);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.result[0], 40960);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 50000);
+    assert_int_equal(b.c.result[1], 5);
+    assert_non_null(t->process[0].skipped);
+    assert_int_equal(t->process[0].skipped[MR_CALL_read], 9);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+/* Compact JSON: everything in one line, with braces inside a name. */
+static void pfw_several_objects_in_a_line_are_all_read(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    struct mr_trace *t = import("{\"traceEvents\":[{\"name\":\"read\",\"cat\":\"POSIX\",\"ph\":\"X\",\"ts\":1,\"dur\":2,\"pid\":1,\"tid\":2,\"args\":{\"ret\":5,\"fname\":\"/a },{ b\"}},"
+                                "{\"name\":\"write\",\"cat\":\"POSIX\",\"ph\":\"X\",\"ts\":4,\"dur\":1,\"pid\":1,\"tid\":2,\"args\":{\"ret\":6}}{\"name\":\"x\",\"cat\":\"c\",\"ph\":\"X\",\"ts\":9,\"dur\":1,"
+                                "\"pid\":1,\"tid\":2}]}\r\n",
+                                mr_pfw_import);
+    assert_int_equal(t->events, 3);
+    assert_int_equal(t->skipped_lines, 0);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/a },{ b");
+    assert_int_equal(b.c.result[1], 6);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
 static void dxt_text_of_two_ranks(void **state)
 {
     struct mr_batch b = {0};
@@ -185,6 +223,8 @@ int main(void)
         cmocka_unit_test(pfw_classic_with_hashes_and_late_names),
         cmocka_unit_test(pfw_new_layout_with_numbers_and_hex),
         cmocka_unit_test(pfw_lines_of_known_shapes_read_as_lines_of_new_ones),
+        cmocka_unit_test(pfw_aggregated_lines_keep_their_sums),
+        cmocka_unit_test(pfw_several_objects_in_a_line_are_all_read),
         cmocka_unit_test(dxt_text_of_two_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
