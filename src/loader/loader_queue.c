@@ -533,8 +533,9 @@ static void issue_piece(struct queue_reader *q)
     q->free_pieces = p->next_free;
     p->request = r;
     p->segment = s;
+    uint64_t wanted = s->extent.offset + s->extent.length - r->issued; /* more than 0: blocks behind the range are not read */
     p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->at + s->at + (r->issued - s->from),
-                           .len = len, .offset = r->issued, .user = p};
+                           .len = len, .enough = MR_MIN(len, wanted), .offset = r->issued, .user = p};
     if (r->object)
         p->io.object = r->object->object;
     else

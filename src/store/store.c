@@ -468,7 +468,7 @@ int mr_io_error(const struct mr_io *io, struct mr_error *err)
             return mr_store_fail_path(err, (int)io->result, "sync", path);
         return mr_store_fail_range(err, (int)io->result, io->op == MR_IO_WRITE ? "write" : "read", path, io->len, io->offset, 0);
     }
-    if (io->op == MR_IO_FSYNC || (uint64_t)io->result == io->len)
+    if (io->op == MR_IO_FSYNC || (uint64_t)io->result == io->len || (io->enough && (uint64_t)io->result >= io->enough))
         return 0;
     if (io->op == MR_IO_WRITE)
         return mr_store_fail_range(err, -EIO, "write", path, io->len, io->offset, (size_t)io->result);

@@ -61,9 +61,9 @@ struct mr_store_stat {
 enum mr_io_op { MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_FSYNC };
 
 /* One queued request; caller-owned, must stay put until reaped. READ_PATH opens `path`, reads the range and closes: the
- * common case of one sample per file, which uring does as one linked chain. For READ_PATH with len = the buffer's
+ * common case of one sample per file, which uring does as one linked pair. For READ_PATH with len = the buffer's
  * capacity, a shorter file is not an error: result tells. A backend completes a READ or WRITE in full: result < len means
- * the end of the file (or, above a fault shim, an injected short transfer). mr_io_error turns a result into a message. */
+ * the end of the file (or enough; or, above a fault shim, an injected short transfer). mr_io_error turns a result into a message. */
 struct mr_io {
     enum mr_io_op op;
     unsigned flags;           /* MR_OBJ_DIRECT for READ_PATH */
@@ -71,6 +71,8 @@ struct mr_io {
     const char *path;         /* READ_PATH */
     void *buf;
     size_t len;
+    size_t enough;            /* READ: so many bytes will do (a direct read asks for whole blocks, and a file may end inside its last):
+                                 when they are there nobody looks for the others. 0: all */
     uint64_t offset;
     void *user;               /* the caller's */
     int64_t result;           /* bytes moved, or negative code */
@@ -165,7 +167,7 @@ int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *ou
 int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err); /* with parents */
 
 /* Makes the message for a finished request whose result is negative, or shorter than asked ("unexpected end of file").
- * Returns the code; 0 and nothing written if the request moved all its bytes. */
+ * Returns the code; 0 and nothing written if the request moved all its bytes, or enough. */
 int mr_io_error(const struct mr_io *io, struct mr_error *err);
 
 /* How much of these files a first read would have to fetch from the device: the share of bytes outside the page cache,

@@ -203,6 +203,8 @@ static int64_t transfer(struct mr_object *o, const struct mr_io *io)
         if (r == 0)
             break;
         moved += (size_t)r;
+        if (io->enough && moved >= io->enough && io->op == MR_IO_READ)
+            break;
     }
     return (int64_t)moved;
 }

@@ -346,7 +346,7 @@ static void node_fill(struct node *n, struct mr_io *upper, uint64_t now)
     struct mr_object *o = upper->op == MR_IO_READ_PATH ? NULL : upper->object;
     n->upper = upper;
     n->io = (struct mr_io){.op = upper->op, .flags = upper->flags, .object = o ? LOWER(o) : NULL, .path = upper->path,
-                           .buf = upper->buf, .len = upper->len, .offset = upper->offset};
+                           .buf = upper->buf, .len = upper->len, .enough = upper->enough, .offset = upper->offset};
     n->call = (struct mr_shim_call){
         .kind = kind_of(upper->op),
         .path = o ? o->path : upper->path,

@@ -331,7 +331,7 @@ static void move_done(struct uringq *q, struct slot *s, int code)
     } else {
         size_t n = land(s, (size_t)code);
         s->moved += n;
-        if (n == 0 || s->moved == s->io->len)
+        if (n == 0 || s->moved == s->io->len || (s->io->enough && s->moved >= s->io->enough))
             finish(q, s, (int64_t)s->moved);
         else
             prep(q, s);

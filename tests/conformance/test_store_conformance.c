@@ -619,13 +619,14 @@ static void queue_reports_errors_and_stays_usable(void **state)
 {
     struct fixture *f = *state;
     struct mr_ioq *q;
-    struct mr_object *o;
+    struct mr_object *o, *readable;
     char p[512], missing[512];
     unsigned char *buf = NULL;
     assert_int_equal(posix_memalign((void **)&buf, 4096, 3 << 20), 0);
     fill(buf, 9000, 5);
     OK(f, mr_store_write_file(f->store, path_of(f, "nine", p), buf, 9000, &f->err));
     OK(f, mr_object_open(f->store, p, MR_OBJ_WRITE, &o, &f->err));
+    OK(f, mr_object_open(f->store, p, MR_OBJ_READ | MR_OBJ_DIRECT, &readable, &f->err));
     OK(f, f->ops->ioq_create(f->store, 4, &q, &f->err));
     for (unsigned pass = 0; pass < 3; pass++) {
         struct mr_io io = {.op = MR_IO_READ_PATH, .path = path_of(f, "missing", missing), .buf = buf, .len = 4096};
@@ -652,6 +653,16 @@ static void queue_reports_errors_and_stays_usable(void **state)
         io.len = (2 << 20) + 5;
         assert_int_equal(one(f, q, &io), 9000 - 4097);
         check(f, buf + shift, 9000 - 4097, 5 + 4097);
+        io = (struct mr_io){.op = MR_IO_READ, .object = readable, .buf = buf, .len = 12288, .enough = 8999};
+        memset(buf, 0, 12288);
+        int64_t got = one(f, q, &io);
+        assert_true(got >= 8999 && got <= 9000);
+        check(f, buf, 8999, 5);
+        assert_int_equal(mr_io_error(&io, &f->err), 0);
+        io.enough = 9001;
+        assert_int_equal(one(f, q, &io), 9000);
+        assert_int_equal(mr_io_error(&io, &f->err), MR_E_FORMAT);
+        io = (struct mr_io){.op = MR_IO_READ_PATH, .flags = direct, .path = p, .buf = buf + shift, .len = 4096};
         io.offset = 9000;
         assert_int_equal(one(f, q, &io), 0);
         io.offset = 0;
@@ -660,6 +671,7 @@ static void queue_reports_errors_and_stays_usable(void **state)
     }
     f->ops->ioq_free(q);
     f->ops->ioq_free(NULL);
+    OK(f, mr_object_close(readable, &f->err));
     OK(f, mr_object_close(o, &f->err));
     free(buf);
 }
