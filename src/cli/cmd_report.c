@@ -1,5 +1,6 @@
 /* `millrace report`: the summary of one or more traces, as text or JSON. */
 #include "cli/commands.h"
+#include "cli/unseen_programs.h"
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -293,6 +294,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     rc = rc ? rc : mr_trace_create(&t, err);
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
         tell_rings(o->trace.item[i]);
+        mr_unseen_tell(o->trace.item[i]);
         rc = mr_trace_add(t, o->trace.item[i], err);
     }
     rc = rc ? rc : mr_trace_finish(t, err);

@@ -1,5 +1,5 @@
 /* Programs that the tracer will not be in: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD then). Their
- * names go to the file `unseen` in the spool folder, so that `millrace trace` can say what is missing. System calls only: this
+ * names go to the file `unseen` in the folder of the rings, so that `millrace trace`, or `millrace report` on a folder, can say what is missing. System calls only: this
  * also runs in a child of vfork. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
@@ -46,20 +46,40 @@ static void note(const char *path)
     mr_sys1(SYS_close, fd);
 }
 
+/* The program that runs a script, from its first line. */
+static bool interpreter(long fd, char out[256])
+{
+    long n = mr_sys4(SYS_pread64, fd, out, 255, 0);
+    if (n < 3 || out[0] != '#' || out[1] != '!')
+        return false;
+    out[n] = 0;
+    size_t from = 2 + strspn(out + 2, " \t"), len = strcspn(out + from, " \t\r\n");
+    memmove(out, out + from, len);
+    out[len] = 0;
+    return true;
+}
+
 /* False if there is no such program. */
 static bool look_at(const char *path)
 {
     long rc = mr_sys4(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
     if (rc == -ENOENT || rc == -ENOTDIR || rc == -EACCES || rc == -ELOOP || rc == -ENAMETOOLONG)
         return false;
-    if (!mr_config.collected || !mr_live.alive)
+    if (!mr_live.alive)
         return true;
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) /* it may be run, but not read */
         return true;
-    if (is_static(fd) || has_more_rights(fd))
+    char by[256];
+    bool script = interpreter(fd, by);
+    if (!script && (is_static(fd) || has_more_rights(fd)))
         note(path);
     mr_sys1(SYS_close, fd);
+    if (script && (fd = mr_sys4(SYS_openat, AT_FDCWD, by, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)) >= 0) {
+        if (is_static(fd) || has_more_rights(fd))
+            note(by);
+        mr_sys1(SYS_close, fd);
+    }
     return true;
 }
 

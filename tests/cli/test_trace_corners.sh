@@ -150,4 +150,17 @@ grep -q 'millrace recover' "$dir/err" || fail "a killed program's rings are not 
 "$MILLRACE" recover "$dir/killed" >/dev/null
 "$MILLRACE" report "$dir/killed" 2>"$dir/err" >/dev/null
 [ ! -s "$dir/err" ] || fail "a recovered trace is said to be incomplete: $(cat "$dir/err")"
+
+# Programs the tracer cannot be in are named: started by a script's first line, and with the library alone.
+printf 'int main(void) { return 0; }\n' >"$dir/s.c"
+if $cc -static -o "$dir/static" "$dir/s.c" 2>/dev/null; then
+    printf '#!%s\n' "$dir/static" >"$dir/script"
+    chmod +x "$dir/script"
+    "$MILLRACE" trace -o "$dir/t.mrt" -- sh -c '"$1"; "$1"; :' sh "$dir/script" 2>"$dir/err"
+    grep -q "2 times.*'$dir/static'" "$dir/err" || fail "a static program behind a script is not named: $(cat "$dir/err")"
+    rm -rf "$dir/alone"
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone sh -c '"$1"; :' sh "$dir/static"
+    "$MILLRACE" report "$dir/alone" 2>"$dir/err" >/dev/null
+    grep -q "1 times.*'$dir/static'" "$dir/err" || fail "a static program is not named with the library alone: $(cat "$dir/err")"
+fi
 echo "corners hold"
