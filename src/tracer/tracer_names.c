@@ -347,8 +347,110 @@ void mr_file_forget_range(unsigned first, unsigned last)
         atomic_store_explicit(&mr_core.file_of[fd], 0, memory_order_relaxed);
 }
 
+/* ---- mapped files: which file is at an address ---- */
+
+struct mapping {
+    uintptr_t from, to;
+    uint32_t file;
+};
+
+static struct mapping *map; /* in order, without overlaps */
+static size_t maps, map_cap;
+
+static bool map_room(void)
+{
+    if (maps + 2 <= map_cap)
+        return true;
+    size_t cap = map_cap ? map_cap * 2 : 256;
+    struct mapping *bigger = mr_map(cap * sizeof(*bigger));
+    if (!bigger)
+        return false;
+    if (maps)
+        memcpy(bigger, map, maps * sizeof(*map));
+    if (map)
+        mr_sys2(SYS_munmap, map, map_cap * sizeof(*map));
+    map = bigger;
+    map_cap = cap;
+    return true;
+}
+
+/* Index of the first one that ends behind `at`. */
+static size_t map_find(uintptr_t at)
+{
+    size_t low = 0, high = maps;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (map[mid].to <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void map_insert(size_t i, struct mapping m)
+{
+    memmove(&map[i + 1], &map[i], (maps - i) * sizeof(m));
+    map[i] = m;
+    maps++;
+}
+
+/* Takes out what lies in the range; a mapping may be cut in two. */
+static void map_remove(uintptr_t from, uintptr_t to)
+{
+    size_t i = map_find(from);
+    if (i < maps && map[i].from < from && map_room()) {
+        struct mapping tail = map[i];
+        map[i++].to = from;
+        if (tail.to > to) {
+            tail.from = to;
+            map_insert(i, tail);
+        }
+    }
+    size_t end = i;
+    while (end < maps && map[end].to <= to)
+        end++;
+    if (end < maps && map[end].from < to)
+        map[end].from = to;
+    memmove(&map[i], &map[end], (maps - end) * sizeof(*map));
+    maps -= end - i;
+}
+
+void mr_mapping_set(const void *at, uint64_t len, uint32_t file)
+{
+    uintptr_t from = (uintptr_t)at, to = from + MR_ALIGN_UP(len, 4096);
+    if (mr_tls.vforked || (!maps && file == MR_NOT_MAPPED) || !mr_live.alive || !names_lock(__builtin_frame_address(0)))
+        return;
+    map_remove(from, to);
+    if (file != MR_NOT_MAPPED && map_room())
+        map_insert(map_find(from), (struct mapping){from, to, file});
+    names_unlock();
+}
+
+uint32_t mr_mapping_get(const void *at, uint64_t len)
+{
+    uintptr_t from = (uintptr_t)at;
+    uint32_t file = MR_NOT_MAPPED;
+    if (!maps || !mr_live.alive || !names_lock(__builtin_frame_address(0)))
+        return MR_NOT_MAPPED;
+    size_t i = map_find(from);
+    if (i < maps && map[i].from < from + MR_MAX(len, (uint64_t)1))
+        file = map[i].file;
+    names_unlock();
+    return file;
+}
+
+/* A forked child has the mappings, but its own numbers for names. */
+static void map_forget_names(void)
+{
+    for (size_t i = 0; i < maps; i++)
+        if (map[i].file != MR_FILE_EXCLUDED)
+            map[i].file = 0;
+}
+
 void mr_names_reset(void)
 {
+    map_forget_names();
     if (table)
         mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
     table = NULL;

@@ -96,6 +96,11 @@ static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, 
 /* The file of a descriptor that is about to be closed, which is then forgotten: another thread may get the number the moment it is free. */
 MR_HIDDEN uint32_t mr_file_closing(int fd);
 
+/* Mapped files by address: file ids, 0 one whose name is not known, MR_NOT_MAPPED memory that is no file's (wrap_posix.c tells when it changes). */
+#define MR_NOT_MAPPED 0xfffffffeu
+MR_HIDDEN void mr_mapping_set(const void *at, uint64_t len, uint32_t file);
+MR_HIDDEN uint32_t mr_mapping_get(const void *at, uint64_t len);
+
 /* String id of something inside a file (a data set): FILE:NAME. MR_FILE_EXCLUDED if a filter says so of the file. */
 MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
 
@@ -111,6 +116,7 @@ MR_HIDDEN void mr_leaving(void);
 
 /* Mappings of files, and calls on them (wrap_posix.c). */
 MR_HIDDEN void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at);
+MR_HIDDEN void mr_put_moved(uint64_t t0, uint64_t t1, unsigned call, const void *from, uint64_t old_len, const void *to, uint64_t new_len);
 MR_HIDDEN void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result);
 
 #define CALL(c) MR_CALL_##c

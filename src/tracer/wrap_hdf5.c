@@ -113,6 +113,7 @@ MR_LIBRARY(int, H5Dread, H5Dread, (hid d, hid t, hid m, hid f, hid p, void *b), 
 MR_LIBRARY(int, H5Dwrite, H5Dwrite, (hid d, hid t, hid m, hid f, hid p, const void *b), (d, t, m, f, p, b), transfer(t0, t1, CALL(H5Dwrite), self, d, t, m, f, r))
 MR_LIBRARY(hid, H5Oopen, H5Oopen, (hid l, name_t n, hid a), (l, n, a), opened_object(t0, t1, CALL(H5Oopen), self, l, n, r))
 MR_LIBRARY(int, H5Oclose, H5Oclose, (hid o), (o), on_handle(t0, t1, CALL(H5Oclose), o, r))
+MR_LIBRARY(hid, H5Dcreate_anon, H5Dcreate_anon, (hid l, hid t, hid s, hid c, hid a), (l, t, s, c, a), opened_object(t0, t1, CALL(H5Dcreate2), self, l, "", r))
 MR_LIBRARY(hid, H5Freopen, H5Freopen, (hid f), (f), opened_again(t0, t1, CALL(H5Freopen), f, r))
 MR_LIBRARY(int, H5Fis_hdf5, H5Fis_hdf5, (name_t p), (p), put_hdf5(t0, t1, CALL(H5Fis_hdf5), mr_path_id(AT_FDCWD, p), r < 0 ? -EIO : r))
 MR_LIBRARY(int, H5Fis_accessible, H5Fis_accessible, (name_t p, hid a), (p, a), put_hdf5(t0, t1, CALL(H5Fis_hdf5), mr_path_id(AT_FDCWD, p), r < 0 ? -EIO : r))

@@ -289,28 +289,69 @@ MR_WRAP(int, wordexp, (path p, void *w, int f), (p, w, f), mr_put_path(t0, t1, C
 MR_WRAP(int, fts_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
 MR_ALIAS(fts64_close, fts_close)
 
-/* Mapped files. Anonymous memory is not I/O; unmapping is recorded once something was mapped from a file. */
-static _Atomic uint32_t mapped_files;
+/* Mapped files. Anonymous memory is not I/O, and neither are calls on it. */
 void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at)
 {
-    if (fd < 0 || flags & MAP_ANONYMOUS)
+    bool of_file = fd >= 0 && !(flags & MAP_ANONYMOUS);
+    if (at != MAP_FAILED)
+        mr_mapping_set(at, len, of_file ? mr_file_of(fd) : MR_NOT_MAPPED);
+    if (!of_file)
         return;
-    atomic_store_explicit(&mapped_files, 1, memory_order_relaxed);
     if (mr_ring_mapped && at != MAP_FAILED)
         mr_ring_mapped(fd, offset, (void *)at);
     mr_put_fd(t0, t1, call, fd, offset, len, at == MAP_FAILED ? -errno : (int64_t)(uintptr_t)at);
 }
+/* munmap, msync, madvise and the like. */
 void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint64_t len, int64_t result)
 {
     const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = len};
-    if (mr_ring_unmapped && result == 0 && mr_call_get(call)->kind == MR_EV_MAP)
-        mr_ring_unmapped(at, len);
-    if (atomic_load_explicit(&mapped_files, memory_order_relaxed))
-        mr_put_slow(t0, t1, call, 0, 0, (uintptr_t)at, result, &extra, 1);
+    int keep = errno;
+    uint32_t file = mr_mapping_get(at, len);
+    if (result == 0 && (call == CALL(munmap) || call == CALL(sys_munmap))) {
+        if (mr_ring_unmapped)
+            mr_ring_unmapped(at, len);
+        mr_mapping_set(at, len, MR_NOT_MAPPED);
+    }
+    if (file != MR_NOT_MAPPED && file != MR_FILE_EXCLUDED)
+        mr_put_slow(t0, t1, call, file, 0, (uintptr_t)at, result, &extra, 1);
+    errno = keep;
+}
+/* A mapping that was moved, or grew, to `to`; MAP_FAILED: it was not. */
+void mr_put_moved(uint64_t t0, uint64_t t1, unsigned call, const void *from, uint64_t old_len, const void *to, uint64_t new_len)
+{
+    const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = new_len};
+    int keep = errno;
+    uint32_t file = mr_mapping_get(from, old_len);
+    if (to != MAP_FAILED) {
+        if (mr_ring_unmapped)
+            mr_ring_unmapped(from, old_len);
+        mr_mapping_set(from, old_len, MR_NOT_MAPPED);
+        mr_mapping_set(to, new_len, file);
+    }
+    if (file != MR_NOT_MAPPED && file != MR_FILE_EXCLUDED)
+        mr_put_slow(t0, t1, call, file, 0, (uintptr_t)from, to == MAP_FAILED ? -keep : 0, &extra, 1);
+    errno = keep;
 }
 MR_WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), mr_put_map(t0, t1, CALL(mmap), fd, f, (uint64_t)o, n, r))
 MR_ALIAS(mmap64, mmap)
-MR_WRAP(int, munmap, (void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(munmap), a, n, r ? -errno : 0))
+MR_REAL(int, munmap, (void *a, size_t n), (a, n))
+MR_SYMBOL(int, munmap, (void *a, size_t n))
+{
+    if (!mr_enter())
+        return real_munmap(a, n);
+    uint32_t file = mr_mapping_get(a, n); /* before: another thread may get the address the moment it is free */
+    if (mr_ring_unmapped)
+        mr_ring_unmapped(a, n);
+    if (file != MR_NOT_MAPPED)
+        mr_mapping_set(a, n, MR_NOT_MAPPED);
+    uint64_t t0 = mr_stamp();
+    int r = real_munmap(a, n);
+    uint64_t t1 = mr_stamp();
+    const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = n};
+    if (file != MR_NOT_MAPPED && file != MR_FILE_EXCLUDED)
+        mr_put_slow(t0, t1, CALL(munmap), file, 0, (uintptr_t)a, r ? -errno : 0, &extra, 1);
+    return r;
+}
 MR_WRAP(int, msync, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(msync), a, n, r ? -errno : 0))
 MR_WRAP(int, madvise, (void *a, size_t n, int f), (a, n, f), mr_put_memory(t0, t1, CALL(madvise), a, n, r ? -errno : 0))
 MR_WRAP(int, mlock, (const void *a, size_t n), (a, n), mr_put_memory(t0, t1, CALL(mlock), a, n, r ? -errno : 0))
@@ -544,6 +585,6 @@ void *w_mremap(void *a, size_t n, size_t m, int f, ...)
     void *r = real_mremap(a, n, m, f, b);
     uint64_t t1 = mr_stamp();
     if (on)
-        mr_put_memory(t0, t1, CALL(mremap), a, m, r == MAP_FAILED ? -errno : 0);
+        mr_put_moved(t0, t1, CALL(mremap), a, n, r, m);
     return r;
 }

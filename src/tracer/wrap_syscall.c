@@ -270,6 +270,10 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         mr_put_map(s->t0, t1, call, fd, (int)a[3], offset, (uint64_t)a[1], r == -1 ? MAP_FAILED : (void *)r);
         break;
     case ON_MEMORY:
+        if (call == CALL(mremap) || call == CALL(sys_mremap)) {
+            mr_put_moved(s->t0, t1, call, (const void *)a[0], (uint64_t)a[1], r == -1 ? MAP_FAILED : (void *)r, (uint64_t)a[2]);
+            break;
+        }
         mr_put_memory(s->t0, t1, call, (const void *)a[0], (uint64_t)a[w->count], r == -1 ? -errno : 0);
         break;
     default:

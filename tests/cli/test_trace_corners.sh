@@ -163,4 +163,35 @@ if $cc -static -o "$dir/static" "$dir/s.c" 2>/dev/null; then
     "$MILLRACE" report "$dir/alone" 2>"$dir/err" >/dev/null
     grep -q "1 times.*'$dir/static'" "$dir/err" || fail "a static program is not named with the library alone: $(cat "$dir/err")"
 fi
+
+# Calls on mapped files have the file's name, also behind a moved mapping; those on other memory are not I/O.
+cat >"$dir/m.c" <<'S'
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int fd = open(argv[argc - 1], O_RDWR);
+    char *m = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    char *a = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(a, 4096, MADV_DONTNEED);
+    munmap(a, 65536);
+    msync(m + 4096, 4096, MS_ASYNC);
+    munmap(m + 32768, 4096);
+    m = mremap(m, 32768, 1 << 20, MREMAP_MAYMOVE);
+    msync(m + 65536, 4096, MS_ASYNC);
+    syscall(SYS_munmap, m, 1 << 20);
+    return madvise(m, 4096, MADV_RANDOM) == 0;
+}
+S
+$cc -w -o "$dir/m" "$dir/m.c"
+head -c 65536 /dev/zero >"$dir/mapped"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/mapped"
+count --file "$dir/mapped"
+[ "$(tr '\n' ' ' <"$dir/seen")" = "close 1 mmap 1 mremap 1 msync 2 munmap 2 open 1 pids 1 " ] || fail "calls on a mapped file: $(tr '\n' ' ' <"$dir/seen")"
+count
+! grep -q madvise "$dir/seen" && grep -qx 'munmap 2' "$dir/seen" || fail "calls on memory that is no file's: $(tr '\n' ' ' <"$dir/seen")"
 echo "corners hold"
