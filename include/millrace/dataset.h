@@ -90,7 +90,7 @@ int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **o
 void mr_dataset_reader_free(struct mr_dataset_reader *r);
 /* Reads sample `id` in the calling thread. With `dst` the payload is put there (MR_E_LIMIT and out->bytes = what is
  * needed if `cap` is too small); with dst NULL it stays in the reader's own buffer until its next read. Files that hold
- * several samples stay open (16 of them); files that can only be unpacked as a whole stay unpacked (up to 1 GiB, at
+ * several samples stay open (16 of them; the loader keeps more); files that can only be unpacked as a whole stay unpacked (up to 1 GiB, at
  * least one). No memory is allocated once the buffers have grown, apart from what opening a file takes. */
 int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
                     struct mr_sample *out, struct mr_error *err);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_FILES 16u
+#define OPEN_FILES 16u /* unless tuned */
+#define OPEN_WAYS 8u   /* places where an open file may be */
 #define UNPACKED_FILES 64u
 #define UNPACKED_BYTES MR_GIB
 #define NO_FILE UINT64_MAX
@@ -35,7 +36,8 @@ struct mr_dataset_reader {
     const struct mr_manifest *manifest;
     const struct mr_format_ops *format;
     struct mr_decoder *decoder;
-    struct open_file open[OPEN_FILES];
+    struct open_file *open; /* file f in one of the OPEN_WAYS places from f % open_sets * OPEN_WAYS on */
+    unsigned open_sets;
     struct unpacked_file unpacked[UNPACKED_FILES];
     unsigned last_open; /* slot of the file that was read last: mostly the next one's, too */
     uint64_t tick, unpacked_bytes;
@@ -53,6 +55,21 @@ struct mr_dataset_reader {
     char path[2 * MR_NAME_MAX];
 };
 
+/* Room for `files` open files; keeps what there is when memory is short. */
+static void make_open(struct mr_dataset_reader *r, uint64_t files)
+{
+    unsigned sets = (unsigned)((files + OPEN_WAYS - 1) / OPEN_WAYS);
+    struct open_file *open = calloc(sets, OPEN_WAYS * sizeof(*open));
+    if (!open)
+        return;
+    for (unsigned i = 0; i < sets * OPEN_WAYS; i++)
+        open[i].file = NO_FILE;
+    free(r->open);
+    r->open = open;
+    r->open_sets = sets;
+    r->last_open = 0;
+}
+
 int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **out, struct mr_error *err)
 {
     struct mr_dataset_reader *r = calloc(1, sizeof(*r));
@@ -64,14 +81,13 @@ int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **o
         r->extent_cap = 16;
         r->extent = calloc(r->extent_cap, sizeof(*r->extent));
         r->decoder = mr_decoder_create();
-        for (unsigned i = 0; i < OPEN_FILES; i++)
-            r->open[i].file = NO_FILE;
+        make_open(r, OPEN_FILES);
         for (unsigned i = 0; i < UNPACKED_FILES; i++)
             r->unpacked[i].file = NO_FILE;
     }
     if (r)
         r->seen = calloc(1, MR_MIN(mr_manifest_get_info(r->manifest)->files, SEEN_FILES) / 8 + 1);
-    if (!r || !r->extent || !r->decoder || !r->seen) {
+    if (!r || !r->extent || !r->decoder || !r->seen || !r->open) {
         mr_dataset_reader_free(r);
         return mr_error_set(err, -ENOMEM, "cannot make a reader");
     }
@@ -96,21 +112,25 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r)
 {
     if (!r)
         return;
-    for (unsigned i = 0; i < OPEN_FILES; i++)
+    for (unsigned i = 0; i < r->open_sets * OPEN_WAYS; i++)
         if (r->open[i].object)
             forget_open(&r->open[i]);
     for (unsigned i = 0; i < UNPACKED_FILES; i++)
         if (r->unpacked[i].data)
             forget_unpacked(r, &r->unpacked[i]);
     mr_decoder_free(r->decoder);
+    free(r->open);
     free(r->extent);
     free(r->seen);
     free(r->raw);
     free(r);
 }
 
-void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags)
+void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags, uint64_t open_files)
 {
+    uint64_t files = MR_MIN(open_files, mr_manifest_get_info(r->manifest)->files);
+    if (files > r->open_sets * OPEN_WAYS)
+        make_open(r, files);
     r->transfer_bytes = transfer_bytes;
     r->open_flags = open_flags;
 }
@@ -141,18 +161,20 @@ static struct open_file *find_open(struct mr_dataset_reader *r, uint64_t file)
 {
     if (r->open[r->last_open].file == file)
         return &r->open[r->last_open];
-    for (unsigned i = 0; i < OPEN_FILES; i++)
+    unsigned first = (unsigned)(file % r->open_sets) * OPEN_WAYS;
+    for (unsigned i = first; i < first + OPEN_WAYS; i++)
         if (r->open[i].file == file)
             return &r->open[r->last_open = i];
     return NULL;
 }
 
-static struct open_file *oldest_open(struct mr_dataset_reader *r)
+/* The place that the file takes: in its set the one that was used least recently. */
+static struct open_file *oldest_open(struct mr_dataset_reader *r, uint64_t file)
 {
-    struct open_file *oldest = &r->open[0];
-    for (unsigned i = 1; i < OPEN_FILES; i++)
-        if (r->open[i].used < oldest->used)
-            oldest = &r->open[i];
+    struct open_file *set = &r->open[file % r->open_sets * OPEN_WAYS], *oldest = set;
+    for (struct open_file *f = set + 1; f < set + OPEN_WAYS; f++)
+        if (f->used < oldest->used)
+            oldest = f;
     return oldest;
 }
 
@@ -188,7 +210,7 @@ static int get_object(struct mr_dataset_reader *r, uint64_t file, struct mr_obje
     int rc = open_file(r, file, out, err);
     if (rc < 0)
         return rc;
-    f = oldest_open(r);
+    f = oldest_open(r, file);
     if (f->object)
         forget_open(f);
     *f = (struct open_file){.file = file, .used = ++r->tick, .object = *out};

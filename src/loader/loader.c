@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -17,6 +18,7 @@
 #define ROW_ALIGN 64u
 #define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
 #define HUGE_PAGE (2 * MR_MIB)
+#define OPEN_FILES_MAX 1024u
 #define QUEUE_ROOM (32 * MR_MIB)
 #define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
 
@@ -245,6 +247,15 @@ static int open_order(struct mr_loader *l, struct mr_error *err)
     return mr_order_create(&o, &l->order, err);
 }
 
+uint64_t mr_loader_files_per_thread(const struct mr_loader *l)
+{
+    struct rlimit limit;
+    uint64_t files = MR_MIN(l->info.files, OPEN_FILES_MAX);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        files = MR_MIN(files, (uint64_t)limit.rlim_cur / 2 / l->n_threads);
+    return MR_MAX(files, 16u);
+}
+
 static int open_threads(struct mr_loader *l, struct mr_error *err)
 {
     l->n_threads = !l->read_ahead ? 1 : l->p.threads ? l->p.threads : mr_cpus_available();
@@ -259,7 +270,8 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
             return rc;
         if (l->p.preprocess && (rc = mr_preprocess_create(&l->preprocess, &t->preprocess, err)))
             return rc;
-        mr_dataset_reader_tune(t->reader, l->p.transfer_bytes, l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0);
+        mr_dataset_reader_tune(t->reader, l->p.transfer_bytes, l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0,
+                               l->queued ? 0 : mr_loader_files_per_thread(l));
     }
     return 0;
 }

@@ -102,6 +102,9 @@ static inline struct slot *slot_of(struct mr_loader *l, uint64_t batch)
     return &l->slots[batch % l->n_slots];
 }
 
+/* Files that one thread keeps open: all there are, if half of the descriptors that this process may have, shared by the threads, allow it. */
+uint64_t mr_loader_files_per_thread(const struct mr_loader *l);
+
 /* Which batch and row of the stream sample k is. */
 static inline uint64_t stream_batch(const struct mr_loader *l, uint64_t k, uint32_t *row)
 {

@@ -22,10 +22,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #define ALIGN 4096u
-#define OBJECTS_MAX 1024u
 #define WAYS 8u /* places where a file's object may be */
 #define NO_FILE UINT64_MAX
 #define PIECE_MAX ((uint64_t)1 << 30)
@@ -94,16 +92,6 @@ struct queue_reader {
     bool scattered; /* neighbours in the order lie in different files */
 };
 
-/* As many files as there are stay open, if half of the descriptors that this process may have, shared by all threads, allow it. */
-static unsigned count_sets(const struct mr_loader *l)
-{
-    struct rlimit limit;
-    uint64_t files = MR_MIN(l->info.files, OBJECTS_MAX);
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        files = MR_MIN(files, (uint64_t)limit.rlim_cur / 2 / l->n_threads);
-    return (unsigned)MR_MAX((files + WAYS - 1) / WAYS, 2u);
-}
-
 int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue_reader **out, struct mr_error *err)
 {
     struct queue_reader *q = calloc(1, sizeof(*q));
@@ -120,7 +108,7 @@ int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue
     q->open_flags = l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0;
     q->plan_flags = l->p.flags & MR_LOADER_VERIFY && !(l->p.flags & MR_LOADER_RAW) ? MR_READ_VERIFY : 0;
     q->decoder = mr_decoder_create();
-    q->n_sets = count_sets(l);
+    q->n_sets = (unsigned)((mr_loader_files_per_thread(l) + WAYS - 1) / WAYS);
     q->objects = calloc(q->n_sets, WAYS * sizeof(*q->objects));
     q->requests = calloc(depth, sizeof(*q->requests));
     q->pieces = calloc(depth, sizeof(*q->pieces));
