@@ -97,8 +97,10 @@ static void scale_steps(const struct mr_workload *w, struct mr_check_shape *s)
         shorten_loader_run(w, s);
     double per_epoch = s->step_s * (double)d->num_files_train * (double)d->num_samples_per_file / (double)r->batch_size /
                        (w->pattern.same_offsets ? 1 : s->ranks);
-    if (w->reader.read_type == MR_READ_MEMORY && per_epoch * (double)w->train.epochs > MEMORY_RUN_S)
-        s->w.train.epochs = at_least(MEMORY_RUN_S / per_epoch, 1);
+    /* With more data to read the run is longer, or reading would be more of it than it should. */
+    double enough = MEMORY_RUN_S * MR_MAX(1, s->factor / w->extra.scale);
+    if (w->reader.read_type == MR_READ_MEMORY && per_epoch * (double)w->train.epochs > enough)
+        s->w.train.epochs = at_least(enough / per_epoch, 1);
 }
 
 /* What reads and files at this scale are of those at full scale. */
@@ -118,7 +120,7 @@ static void set_ratios(const struct mr_workload *w, struct mr_check_shape *s)
     if (w->pattern.same_offsets)
         same = s->ranks_ratio;
     s->bytes_ratio = s->files_ratio * sample * same;
-    if (w->pattern.unit == MR_UNIT_RECORD && s->steps)
+    if (w->pattern.unit == MR_UNIT_RECORD && s->steps && w->reader.read_type != MR_READ_MEMORY)
         s->bytes_ratio = (double)s->steps * (double)s->w.reader.batch_size * s->ranks /
                          ((double)s->full.total_steps * (double)w->reader.batch_size * s->full.ranks) * s->record_ratio;
 }
@@ -130,7 +132,7 @@ static void scale_checkpoint(const struct mr_workload *w, struct mr_check_shape 
                             w->checkpoint.files.n > 0;
     if (!s->writes_checkpoints)
         return;
-    s->write_ratio = s->factor;
+    s->write_ratio = kept(w, "checkpoint_files") ? 1 : s->factor;
     s->checkpoint_files = MR_MIN(w->checkpoint.files.n, (unsigned)MR_ARRAY_LEN(s->checkpoint_bytes));
     for (unsigned i = 0; i < s->checkpoint_files; i++)
         s->checkpoint_bytes[i] = (uint64_t)at_least((double)w->checkpoint.files.item[i] * s->write_ratio, 1);

@@ -31,6 +31,11 @@ grep -q 'native reported' "$dir/out" || fail "a native expectation is not report
 # Scaled-back counts: half of the lines are read, the figure stands for all of them.
 "$MILLRACE" workloads check bert-mrpc --scale 0.5 > "$dir/out" || fail "scale 0.5"
 grep -q 'posix.read.count .*3600 .*ok  scaled back by 0.5' "$dir/out" || fail "a count is not scaled back"
+# at a scale that does not divide, and where files have sizes that are the point
+for small in "bert-mrpc --scale 0.003" "l2hmc --scale 0.05"; do
+    # shellcheck disable=SC2086
+    "$MILLRACE" workloads check $small > "$dir/out" 2>&1 || fail "$small: $(cat "$dir/out")"
+done
 
 # Collective reads: of four ranks two read the shared file, every byte once, and all four make the same steps.
 cat > "$dir/collective.yaml" <<'END'
