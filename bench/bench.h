@@ -11,7 +11,7 @@ struct bench_options {
     const char *dir;      /* temporary files; emptied */
     const char *millrace; /* the program, for start-up time */
     const char *out;      /* Markdown copy of the table, or NULL */
-    const char *only;     /* rows whose name contains it */
+    const char *only;     /* rows whose name contains it, or one of several texts with '|' in between */
     const char *self;     /* this program, for child runs */
     unsigned rounds;
     bool quick;           /* one round each: does everything run? */

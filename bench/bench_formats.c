@@ -25,7 +25,12 @@ static unsigned missed, measured;
 
 bool bench_wanted(const struct bench_options *o, const char *name)
 {
-    return !o->only || strstr(name, o->only);
+    for (const char *text = o->only, *end; text; text = *end ? end + 1 : NULL) {
+        end = strchrnul(text, '|');
+        if (memmem(name, strlen(name), text, (size_t)(end - text)))
+            return true;
+    }
+    return !o->only;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
