@@ -25,7 +25,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define LAZY (MR_RING_RECORDS / 2)        /* records of a thread that wait although a CPU is idle */
 #define URGENT (MR_RING_RECORDS / 4 * 3)  /* records of a thread that do not wait for an idle CPU */
 #define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
@@ -60,7 +59,7 @@ struct mr_collector {
     uint64_t max_bytes;
     bool live, closing, tight; /* tight: memory is given back */
     enum hurry hurry;
-    uint64_t scanned_ns, caught_up_ns, memory;
+    uint64_t scanned_ns, caught_up_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
     long cpus;
     int load; /* /proc/loadavg */
@@ -162,13 +161,6 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
     return rc;
 }
 
-/* The records of a slot whose memory is there. */
-static uint64_t present(const struct mr_slot *s)
-{
-    uint64_t up_to = atomic_load_explicit(&s->populated, memory_order_relaxed), from = atomic_load_explicit(&s->freed, memory_order_relaxed);
-    return up_to > from ? MR_MIN(up_to - from, (uint64_t)MR_RING_RECORDS) : 0;
-}
-
 /* Gives the memory of written records back: whole pages of [from, to). Where the file system cannot, it stays. */
 static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
 {
@@ -188,7 +180,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     uint32_t expected = 0;
     int rc = 0;
     uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), from = atomic_load_explicit(&s->written, memory_order_acquire);
-    if (head == from || head - from < keep)
+    if (head == from || head - from - mr_slot_gap(s, from, head) < keep)
         return 0;
     if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
         if (!r->gone)
@@ -197,13 +189,13 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_RECORDS && head != from && head - from >= keep;) {
+    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_RECORDS && head != from && head - from - mr_slot_gap(s, from, head) >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
         struct mr_mrt_block b;
         uint64_t next;
         size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, from, head, &cal, r->key, s->tid,
                                         (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &next, &b);
-        rc = append(c, c->buffer, n, err);
+        rc = b.count ? append(c, c->buffer, n, err) : 0;
         if (rc == 0) {
             r->events += b.count;
             atomic_store_explicit(&s->written, next, memory_order_release);
@@ -235,7 +227,7 @@ static bool map_segments(struct mr_collector *c, struct ring *r, uint32_t segmen
 
 static uint64_t keep_for(enum hurry hurry)
 {
-    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = LAZY, [CATCH_UP] = MR_BLOCK_EVENTS, [EVERYTHING] = 0};
+    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = MR_BLOCK_EVENTS, [CATCH_UP] = MR_BLOCK_EVENTS, [EVERYTHING] = 0};
     return keep[hurry];
 }
 
@@ -255,7 +247,6 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
                 atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
             else
                 c->ended += state == MR_SLOT_DONE;
-            c->memory += present(s) * sizeof(struct mr_raw);
         }
     return rc;
 }
@@ -445,6 +436,21 @@ static bool cpu_is_idle(const struct mr_collector *c)
     return !p || strtol(p, NULL, 10) <= c->cpus;
 }
 
+/* Bytes that the rings hold. */
+static uint64_t memory_used(const struct mr_collector *c)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < c->rings; i++)
+        for (uint32_t g = 0; !c->ring[i].finished && g < c->ring[i].segments; g++) {
+            char path[4096];
+            struct stat st;
+            snprintf(path, sizeof(path), "%s/%s%u.ring", c->spool, c->ring[i].name, g);
+            if (stat(path, &st) == 0)
+                bytes += (uint64_t)st.st_blocks * 512;
+        }
+    return bytes;
+}
+
 /* How far the rings are emptied in this pass. */
 static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting)
 {
@@ -455,12 +461,14 @@ static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting
             starved |= atomic_exchange(&c->ring[i].segment[0]->starved, 0) != 0;
             *waiting += c->ring[i].gone;
         }
-    struct statvfs fs;
-    uint64_t limit = MEMORY_BYTES;
-    if (statvfs(c->spool, &fs) == 0)
-        limit = MR_MIN(limit, ((uint64_t)fs.f_bavail * fs.f_frsize + c->memory) / 2);
-    c->tight = starved || c->memory > limit;
-    c->memory = 0;
+    if (starved || now - c->weighed_ns > 100 * MR_NS_PER_MS) {
+        struct statvfs fs;
+        uint64_t limit = MEMORY_BYTES, memory = memory_used(c);
+        if (statvfs(c->spool, &fs) == 0)
+            limit = MR_MIN(limit, ((uint64_t)fs.f_bavail * fs.f_frsize + memory) / 2);
+        c->tight = starved || memory > limit;
+        c->weighed_ns = now;
+    }
     c->ended_before = c->ended;
     c->ended = 0;
     if (c->closing || starved)

@@ -68,6 +68,8 @@ static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64
         if (mr_raw_call(r) != MR_CALL_more)
             break;
         uint32_t type = (uint32_t)r->word[1];
+        if (type == MR_MORE_SKIP)
+            break;
         if (type == MR_MORE_OFFSET) {
             *offset = r->word[0];
         } else if (type == MR_MORE_RESULT) {
@@ -114,8 +116,11 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
     while (at < limit) {
         const struct mr_raw *r = &ring[at++ & mask];
         unsigned call = mr_raw_call(r);
-        if (call == MR_CALL_more) /* its event was cut off by a damaged ring */
+        if (MR_UNLIKELY(call == MR_CALL_more)) { /* R7; or its event was cut off by a damaged ring */
+            if ((uint32_t)r->word[1] == MR_MORE_SKIP && mask != UINT64_MAX)
+                at = MR_MIN(((at - 1) | mask) + 1, to);
             continue;
+        }
         uint32_t i = w->events;
         uint32_t file = (uint32_t)(r->word[1] >> 32);
         uint64_t ticks = (uint32_t)r->word[1], offset = (uint64_t)((int64_t)r->word[2] >> 16);

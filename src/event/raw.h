@@ -10,8 +10,10 @@
  *  R4. A slot goes FREE -> LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained); positions go on
  *      counting over reuse, so (slot, position) names a record once per process.
  *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to them.
- *  R6. Memory of records is present up to `populated`, which never passes tail + MR_RING_RECORDS. The drainer gives memory of
- *      [tail, written) back before it moves tail, so never what the thread may write to. */
+ *  R6. The drainer gives memory of [tail, written) back, notes that in `freed`, then moves tail: it is never memory that the
+ *      thread may write to, and a thread that sees the new tail sees `freed` as well.
+ *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a record MR_MORE_SKIP, and
+ *      head moves to the next multiple of MR_RING_RECORDS. At most one such gap lies between tail and head. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
@@ -33,6 +35,7 @@ enum mr_more {
     MR_MORE_OFFSET,     /* value: all 64 bits of the offset */
     MR_MORE_RESULT,     /* value: all 64 bits of the result */
     MR_MORE_DURATION,   /* value: all 64 bits of the duration, ticks */
+    MR_MORE_SKIP,       /* belongs to no event: the next record is at the ring's start */
 };
 #define MR_MORE_LAST_STORED MR_MORE_FILE2 /* types above are folded into their columns */
 
@@ -63,10 +66,11 @@ struct mr_slot {
     _Alignas(MR_RING_LINE) _Atomic uint64_t head;
     _Alignas(MR_RING_LINE) _Atomic uint64_t tail;
     _Atomic uint64_t written;
-    _Atomic uint64_t populated; /* written by the slot's thread */
-    _Atomic uint64_t freed;     /* memory below it was given back at some time; an estimate */
+    _Atomic uint64_t freed;     /* the last position whose memory was given back */
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
+    _Atomic uint64_t skip_at;   /* 1 + position of the last MR_MORE_SKIP; 0: none */
+    uint64_t populated;         /* memory of records is present up to here; the thread's own, kept for the slot's next thread */
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
     _Atomic uint32_t made[MR_SLOT_CALLS];
     _Atomic uint64_t skipped[MR_SLOT_CALLS];
@@ -117,6 +121,13 @@ struct mr_session {
 };
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */
+
+/* Positions in [from, head) that hold no record (R7). */
+static inline uint64_t mr_slot_gap(const struct mr_slot *s, uint64_t from, uint64_t head)
+{
+    uint64_t at = atomic_load_explicit(&s->skip_at, memory_order_relaxed);
+    return at > from && at <= head ? MR_RING_RECORDS - at % MR_RING_RECORDS : 0;
+}
 
 static inline unsigned mr_raw_call(const struct mr_raw *r)
 {

@@ -66,17 +66,17 @@ static bool populate_or_wait(const void *at, size_t bytes)
     return false;
 }
 
-/* Makes the next records of a slot present, as far as R6 allows. */
+/* Makes more records of a slot present. Beyond tail + MR_RING_RECORDS nothing may be written, so there is nothing to do. */
 static bool populate_more(struct mr_slot *s, uint64_t tail)
 {
-    uint64_t from = atomic_load_explicit(&s->populated, memory_order_relaxed), to = from + POPULATE;
+    uint64_t from = s->populated, to = from + POPULATE;
     to = MR_MIN(to, (tail + MR_RING_RECORDS) / PAGE_RECORDS * PAGE_RECORDS);
     to = MR_MIN(to, (from / MR_RING_RECORDS + 1) * MR_RING_RECORDS);
     if (to <= from)
         return true;
     if (!populate_or_wait(&s->record[from & (MR_RING_RECORDS - 1)], (to - from) * sizeof(s->record[0])))
         return false;
-    atomic_store_explicit(&s->populated, to, memory_order_relaxed);
+    s->populated = to;
     return true;
 }
 
@@ -134,10 +134,10 @@ static uint64_t ring_capacity(void)
 }
 
 /* Up to where the thread may write without looking again. */
-static uint64_t limit_for(const struct mr_slot *s, uint64_t tail)
+static uint64_t limit_for(const struct mr_slot *s, uint64_t head, uint64_t tail)
 {
-    uint64_t present = atomic_load_explicit(&s->populated, memory_order_relaxed);
-    return MR_MIN(tail + ring_capacity(), present > MR_ROOM ? present - MR_ROOM : 0);
+    uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, head) + ring_capacity(), tail + MR_RING_RECORDS - MR_ROOM);
+    return MR_MIN(limit, s->populated > MR_ROOM ? s->populated - MR_ROOM : 0);
 }
 
 static bool thread_begin(struct mr_tls *t)
@@ -151,7 +151,7 @@ static bool thread_begin(struct mr_tls *t)
     }
     t->epoch = mr_core.epoch;
     t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
-    t->limit = limit_for(t->slot, atomic_load_explicit(&t->slot->tail, memory_order_acquire));
+    t->limit = 0; /* the first event looks */
     if (!end_key_made)
         end_key_made = pthread_key_create(&end_key, thread_end) == 0;
     if (end_key_made)
@@ -159,24 +159,42 @@ static bool thread_begin(struct mr_tls *t)
     return true;
 }
 
-/* Without a collector a ring is empty again after each block: the thread goes on at the ring's start, where memory is present and in
- * the cache. Positions still only grow; head moves last, so that nobody takes old records for new ones. */
-static void start_over(struct mr_tls *t)
+static void write_more(struct mr_tls *t, uint64_t at, const struct mr_extra *e)
+{
+    struct mr_raw *r = &t->slot->record[at & (MR_RING_RECORDS - 1)];
+    r->word[0] = e->value;
+    r->word[1] = (uint64_t)e->key << 32 | e->type;
+    r->word[2] = MR_CALL_more;
+    r->word[3] = 0;
+}
+
+/* R7: goes on at the start of the ring, where memory is present and, in a small ring, in the cache. */
+static void start_over(struct mr_tls *t, bool all_present)
 {
     struct mr_slot *s = t->slot;
-    uint32_t free_lock = 0;
-    if (mr_mode() != MR_MODE_SELF || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1))
-        return;
-    uint64_t head = t->head, start = MR_ALIGN_UP(head, (uint64_t)MR_RING_RECORDS);
-    if (atomic_load(&s->tail) == head) {
-        atomic_store(&s->populated, start);
-        atomic_store(&s->freed, start);
-        atomic_store(&s->written, start);
-        atomic_store(&s->tail, start);
-        atomic_store_explicit(&s->head, start, memory_order_release);
-        t->head = start;
+    uint64_t base = t->head / MR_RING_RECORDS * MR_RING_RECORDS, next = base + MR_RING_RECORDS;
+    write_more(t, t->head, &(struct mr_extra){.type = MR_MORE_SKIP});
+    s->populated = all_present ? next + (s->populated - base) : next;
+    atomic_store_explicit(&s->skip_at, t->head + 1, memory_order_relaxed);
+    atomic_store_explicit(&s->head, next, memory_order_release);
+    t->head = next;
+}
+
+/* The memory that is present ends here: starts over if the first block of this lap is drained, else takes more memory. */
+static bool more_memory(struct mr_tls *t, uint64_t tail)
+{
+    struct mr_slot *s = t->slot;
+    uint64_t base = t->head / MR_RING_RECORDS * MR_RING_RECORDS, freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
+    bool lap_end = s->populated % MR_RING_RECORDS == 0, whole_blocks = s->populated % MR_BLOCK_EVENTS == 0;
+    if (!lap_end && whole_blocks && s->populated > t->head && tail >= base + MR_BLOCK_EVENTS) {
+        start_over(t, freed <= base);
+        return true;
     }
-    atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
+    if (lap_end && s->populated && freed + MR_RING_RECORDS <= s->populated) {
+        s->populated += MR_RING_RECORDS; /* the whole ring is present */
+        return true;
+    }
+    return populate_more(s, tail);
 }
 
 /* Makes room for an event. With a collector, waits while it is just draining this slot; otherwise the caller encodes
@@ -185,20 +203,24 @@ static bool make_room(struct mr_tls *t)
 {
     struct mr_slot *s = t->slot;
     for (unsigned tries = 0; tries < 20000; tries++) {
-        uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+        uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire), freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
         if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
             atomic_store(&mr_off, 1);
             mr_live.active = mr_live.alive = 0;
             return false;
         }
-        uint64_t capacity = mr_process.late ? MR_BLOCK_EVENTS : ring_capacity();
-        if (t->head - tail < capacity) {
-            for (uint64_t present; t->head + MR_ROOM >= (present = atomic_load_explicit(&s->populated, memory_order_relaxed));)
-                if (!populate_more(s, tail) || atomic_load_explicit(&s->populated, memory_order_relaxed) == present)
-                    break;
-            if (!mr_live.alive)
+        if (freed != t->freed) { /* R6: what was present may be gone */
+            s->populated = MR_MIN(s->populated, t->head / PAGE_RECORDS * PAGE_RECORDS);
+            t->freed = freed;
+        }
+        for (uint64_t before = UINT64_MAX; t->head + MR_ROOM >= s->populated && before != s->populated;) {
+            before = s->populated;
+            if (!more_memory(t, tail))
                 return false;
-            t->limit = mr_process.late ? 0 : limit_for(s, tail);
+        }
+        uint64_t capacity = mr_process.late ? MR_BLOCK_EVENTS : ring_capacity(), used = t->head - tail;
+        if (used - mr_slot_gap(s, tail, t->head) < capacity && used < MR_RING_RECORDS - MR_ROOM) {
+            t->limit = mr_process.late ? 0 : limit_for(s, t->head, tail);
             return true;
         }
         mr_slot_drain(s, mr_slot_index(s), true);
@@ -208,7 +230,6 @@ static bool make_room(struct mr_tls *t)
             const struct timespec nap = {.tv_nsec = 50000};
             mr_sys2(SYS_nanosleep, &nap, NULL);
         }
-        start_over(t);
     }
     return false;
 }
@@ -223,15 +244,6 @@ static unsigned gather_wide(uint64_t dur, uint64_t offset, int64_t result, struc
     if (!MR_RAW_FITS48(result))
         wide[n++] = (struct mr_extra){.type = MR_MORE_RESULT, .value = (uint64_t)result};
     return n;
-}
-
-static void write_more(struct mr_tls *t, uint64_t at, const struct mr_extra *e)
-{
-    struct mr_raw *r = &t->slot->record[at & (MR_RING_RECORDS - 1)];
-    r->word[0] = e->value;
-    r->word[1] = (uint64_t)e->key << 32 | e->type;
-    r->word[2] = MR_CALL_more;
-    r->word[3] = 0;
 }
 
 static void store(struct mr_tls *t, const struct mr_raw *r, const struct mr_extra *wide, unsigned wides,

@@ -36,6 +36,7 @@ struct mr_tls {
     struct mr_slot *slot;
     uint64_t head;     /* next position to write */
     uint64_t limit;    /* go to the slow path at this position */
+    uint64_t freed;    /* slot->freed, when last looked */
     uint32_t busy;     /* inside the tracer: mr_mark() of the frame that entered, or 1 */
     uint32_t vforked;  /* a vfork child is running on this thread */
     uint32_t epoch;    /* mr_core.epoch this state belongs to */

@@ -86,7 +86,7 @@ static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t fr
     size_t n = mr_mrt_encode_events(mr_process.workspace, s->record, MR_RING_RECORDS - 1, from, to, &cal, mr_process.key, s->tid,
                                     (uint64_t)index << 48 | from, atomic_load(&s->lost), mr_process.out, next, &b);
     mr_process.events += b.count;
-    return write_all(fd, mr_process.out, n);
+    return !b.count || write_all(fd, mr_process.out, n);
 }
 
 bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
@@ -104,7 +104,7 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
         ok = write_header(fd);
         for (;;) {
             uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
-            if (!ok || head == from || (whole_only && head - from < MR_BLOCK_EVENTS))
+            if (!ok || head == from || (whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_EVENTS))
                 break;
             /* Strings after head was read, events after strings: R5. */
             ok = write_strings(fd) && write_events(fd, s, index, from, head, &next);
