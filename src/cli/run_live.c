@@ -177,12 +177,13 @@ static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)
         mr_strbuf_printf(out, " | ETA %s", mr_human_ns(left, eta));
     if (wall)
         mr_strbuf_printf(out, " | AU %.1f %%", 100 * (double)compute / (double)wall);
-    if (dt > 0)
+    if (dt > 0 && r->w->workflow.train)
         mr_strbuf_printf(out, " | %.0f samples/s %s", (double)(samples - l->last_samples) / dt,
                          mr_human_rate((double)(bytes - l->last_bytes) / dt, rate));
-    mr_strbuf_printf(out, " | %s, queue %.1f", mr_bench_state_text((enum mr_bench_state)atomic_load(&me->state)),
-                     me->loader.stats.ready_mean);
+    if (r->w->workflow.train)
+        mr_strbuf_printf(out, " | queue %.1f", me->loader.stats.ready_mean);
     put_limiter(l, now, out);
+    mr_strbuf_printf(out, " | %s", mr_bench_state_text((enum mr_bench_state)atomic_load(&me->state)));
     l->last_ns = now;
     l->last_samples = samples;
     l->last_bytes = bytes;

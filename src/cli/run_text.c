@@ -10,10 +10,11 @@
 
 #define LISTED_EPOCHS 6u
 #define LISTED_NOTES 4u
+#define THREADS_MOST 256 /* advice to start more than this is none */
 
 /* Sums over the ranks' loaders. */
 struct loaders {
-    double read, decode, transform, idle, empty;
+    double read, decode, transform, idle, empty, cpu;
 };
 
 static struct loaders add_up(const struct run *r)
@@ -25,6 +26,7 @@ static struct loaders add_up(const struct run *r)
         l.decode += (double)s->decode_ns;
         l.transform += (double)s->transform_ns;
         l.idle += (double)s->idle_ns;
+        l.cpu += (double)s->cpu_ns;
         l.empty += s->empty_ratio / (double)r->board->world;
     }
     return l;
@@ -116,9 +118,14 @@ static void print_advice(FILE *f, const struct run *r)
         return;
     double batch_s = (l.read + l.decode + l.transform) / batches / 1e9;
     double needed = ceil(batch_s / m->compute_mean_s * 1.1);
+    double cpus = l.cpu / batches / 1e9 / m->compute_mean_s * r->comm->local_world;
     fprintf(f, "  advice        a batch costs a thread %s, computing it takes %s: ", mr_human_ns(batch_s * 1e9, cost),
             mr_human_ns(m->compute_mean_s * 1e9, compute));
-    if (needed > threads)
+    if (cpus > mr_cpus_available())
+        fprintf(f, "the reading threads alone would need %.0f CPUs, there are %u\n", ceil(cpus), mr_cpus_available());
+    else if (needed > THREADS_MOST)
+        fprintf(f, "no number of threads makes up for that\n");
+    else if (needed > threads)
         fprintf(f, "try --threads %.0f --lookahead %.0f (if storage and CPUs allow)\n", needed, needed + 1);
     else
         fprintf(f, "%.0f threads are enough; try --lookahead %.0f, or faster storage\n", threads,

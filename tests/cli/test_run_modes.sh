@@ -26,6 +26,11 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     live ""; grep -q "ETA" typed || fail "no live line: $(cat typed)"
     live -q; ! grep -q "ETA" typed || fail "-q draws: $(cat typed)"
 fi
+# advice is something that can be done: no thousands of threads, no threads without CPUs
+"$MILLRACE" -q run w.yaml --out o train.epochs=1 train.computation_time=0.0001 --store "throttle(bandwidth=1GB,latency=50ms):posix" >out 2>err || fail "$(cat err)"
+grep -q "advice .*\(no number of threads\|would need [0-9]* CPUs\)" out || fail "advice on latency: $(cat out)"
+"$MILLRACE" -q run w.yaml --out o train.epochs=1 train.computation_time=0.0001 reader.preprocess_time=0.1 >out 2>err || fail "$(cat err)"
+grep -q "advice .*the reading threads alone would need [0-9]* CPUs" out || fail "advice on preprocessing: $(cat out)"
 # the order that was read in has a name
 "$MILLRACE" -q run w.yaml --out o reader.sample_shuffle=seed >out 2>err || fail "$(cat err)"
 grep -q "torch order" out || fail "order: $(cat out)"
