@@ -814,7 +814,10 @@ static int keep_args(struct import *im, struct lane *l, const struct facts *f, b
         const struct text *key = &f->key[i];
         if ((f->meant[i] && is_call) || is(key, "p_idx") || is(key, "level") || (is_call && is(key, "whence")))
             continue;
-        rc = add_typed(im, l, *key, f->value[i]);
+        if (is_call && is(key, "fname2"))
+            rc = add_arg(l, 0, MR_MORE_FILE2, text_id(im, MR_STR_PATH, f->value[i]));
+        else
+            rc = add_typed(im, l, *key, f->value[i]);
     }
     return rc;
 }
@@ -937,7 +940,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
-    c->file[i] = is_io ? file_id(im, f) : site_id(im, l);
+    c->file[i] = is_io ? file_id(im, f) : call == MR_CALL_metadata ? 0 : site_id(im, l);
     int rc = is_io && l->ph.n && l->ph.p[0] == '3' ? unfold(im, l, lane, i) : 0;
     if (rc == 0 && is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
         rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
@@ -949,11 +952,12 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     return rc;
 }
 
-/* FH, HH, SH lines name what a hash stands for. */
+/* FH, HH, SH lines name what a hash stands for; CM lines are facts about the run, which become events where they have a time. */
 static int add_metadata(struct import *im, const struct line *l)
 {
     struct text name = {0}, hash = {0};
-    if (!is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
+    bool fact = is(&l->name, "CM") && l->ts.p;
+    if (!fact && !is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
         return 0;
     for (unsigned i = 0; i < l->f.n; i++) {
         if (is(&l->f.key[i], "name"))
@@ -963,6 +967,14 @@ static int add_metadata(struct import *im, const struct line *l)
     }
     if (!name.p || !hash.p)
         return 0;
+    if (fact) {
+        struct line one = *l;
+        one.f.n = 1;
+        one.f.key[0] = name;
+        one.f.value[0] = hash;
+        one.f.meant[0] = false;
+        return add_event(im, &one, MR_CALL_metadata);
+    }
     uint32_t id = file_by_hash(im, &hash);
     if (!id)
         return -ENOMEM;

@@ -49,6 +49,25 @@ static double as_double(uint64_t bits)
     return d;
 }
 
+static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
+{
+    const struct mr_columns *c = &r->b->c;
+    switch (c->arg_type[a]) {
+    case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
+    case MR_MORE_DOUBLE: {
+        double d = as_double(c->arg_value[a]);
+        mr_out_format(o, d - d == 0 ? "%.17g" : "null", d);
+        break;
+    }
+    case MR_MORE_TEXT: {
+        const struct mr_trace_string *s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
+        mr_out_json(o, s->text, s->len, mode);
+        break;
+    }
+    default: mr_out_number(o, c->arg_value[a]); break;
+    }
+}
+
 /* The arguments as members of a JSON object, each with a comma before it. */
 static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
 {
@@ -67,19 +86,7 @@ static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mo
         mr_out_text(o, ",");
         mr_out_json(o, key->text, key->len, mode);
         mr_out_text(o, ":");
-        switch (c->arg_type[a]) {
-        case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
-        case MR_MORE_DOUBLE: {
-            double d = as_double(c->arg_value[a]);
-            mr_out_format(o, d - d == 0 ? "%.17g" : "null", d);
-            break;
-        }
-        case MR_MORE_TEXT:
-            s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
-            mr_out_json(o, s->text, s->len, mode);
-            break;
-        default: mr_out_number(o, c->arg_value[a]); break;
-        }
+        put_value(o, r, a, mode);
     }
 }
 
@@ -122,14 +129,13 @@ static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
     unsigned call = c->call[r->i];
-    if (call == MR_CALL_metadata)
-        return;
+    bool instant = call == MR_CALL_instant || call == MR_CALL_metadata;
     mr_out_text(o, ",\n{");
     put_label(o, r, MR_JSON_HEX);
-    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : call == MR_CALL_instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
+    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
     mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", r->b->process->pid, r->b->tid);
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
-    if (call != MR_CALL_counter && call != MR_CALL_instant) {
+    if (call != MR_CALL_counter && !instant) {
         mr_out_text(o, ",\"dur\":");
         put_us(o, c->end_ns[r->i] - c->start_ns[r->i]);
     }
@@ -168,14 +174,33 @@ static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_e
     return rc;
 }
 
+/* Facts about the run, as DFTracer writes them: a line for each, here with its time. */
+static void pfw_facts(struct mr_out *o, const struct row *r, const char *host)
+{
+    const struct mr_columns *c = &r->b->c;
+    for (uint32_t a = r->arg; a < r->arg_end; a++) {
+        const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]);
+        mr_out_format(o, "{\"id\":%llu,\"name\":\"CM\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ts\":%llu,\"ph\":\"M\",\"args\":{\"hostname\":",
+                      (unsigned long long)r->id, r->b->process->pid, r->b->tid, (unsigned long long)(c->start_ns[r->i] / 1000));
+        mr_out_json(o, host, strlen(host), MR_JSON_PRIVATE);
+        mr_out_text(o, ",\"name\":");
+        mr_out_json(o, key->text, key->len, MR_JSON_PRIVATE);
+        mr_out_text(o, ",\"value\":");
+        put_value(o, r, a, MR_JSON_PRIVATE);
+        mr_out_text(o, "}}\n");
+    }
+}
+
 static void pfw_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
     const char *host = r->t->nodes ? r->t->node[r->b->process->node].name : "unknown";
     unsigned call = c->call[r->i];
     uint64_t start = c->start_ns[r->i] / 1000, end = c->end_ns[r->i] / 1000;
-    if (call == MR_CALL_metadata)
+    if (call == MR_CALL_metadata) {
+        pfw_facts(o, r, host);
         return;
+    }
     mr_out_text(o, "{\"id\":");
     mr_out_number(o, r->id);
     mr_out_text(o, ",");
@@ -214,6 +239,35 @@ static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_erro
     return rc;
 }
 
+/* What has no column: a second file, and the arguments of annotations, as a JSON object. */
+static void csv_args(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    bool any = false;
+    for (uint32_t a = r->arg; a < r->arg_end; a++) {
+        if (c->arg_type[a] == MR_MORE_COUNT)
+            continue;
+        if (!any)
+            mr_out_field_begin(o);
+        mr_out_text(o, any ? "," : "{");
+        any = true;
+        if (c->arg_type[a] == MR_MORE_FILE2) {
+            const struct mr_trace_string *s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
+            mr_out_text(o, "\"file2\":");
+            mr_out_json(o, s->text, s->len, MR_JSON_HEX);
+            continue;
+        }
+        const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]);
+        mr_out_json(o, key->text, key->len, MR_JSON_HEX);
+        mr_out_text(o, ":");
+        put_value(o, r, a, MR_JSON_HEX);
+    }
+    if (any) {
+        mr_out_text(o, "}");
+        mr_out_field_end(o);
+    }
+}
+
 static void csv_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
@@ -248,15 +302,17 @@ static void csv_row(struct mr_out *o, const struct row *r)
         }
     if (counted)
         mr_out_number(o, count);
+    mr_out_text(o, ",");
     if (c->fd[r->i])
-        mr_out_format(o, ",%u\n", c->fd[r->i] - 1u);
-    else
-        mr_out_text(o, ",\n");
+        mr_out_number(o, c->fd[r->i] - 1u);
+    mr_out_text(o, ",");
+    csv_args(o, r);
+    mr_out_text(o, "\n");
 }
 
 static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
-    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd\n");
+    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args\n");
     return each_event(t, o, csv_row, err);
 }
 

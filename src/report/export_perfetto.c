@@ -361,13 +361,11 @@ static int export_chunk(struct writer *w, const struct mr_batch *b)
     for (uint32_t k = 0; k < n && rc == 0; k++) {
         uint32_t i = o[k].i;
         unsigned call = b->c.call[i], at = 0;
-        if (call == MR_CALL_metadata)
-            continue;
         if (call == MR_CALL_counter) {
             put_counter(w, b, i, first_arg[i], first_arg[i + 1]);
             continue;
         }
-        if (call == MR_CALL_instant) {
+        if (call == MR_CALL_instant || call == MR_CALL_metadata) {
             put_event(w, b, i, first_arg[i], first_arg[i + 1], 3, o[k].start, 0);
             continue;
         }

@@ -67,7 +67,7 @@ static void drain(struct mr_out *o, bool last)
     o->used = 0;
 }
 
-void mr_out_bytes(struct mr_out *o, const void *p, size_t n)
+static void put_bytes(struct mr_out *o, const void *p, size_t n)
 {
     const uint8_t *from = p;
     while (n) {
@@ -79,6 +79,31 @@ void mr_out_bytes(struct mr_out *o, const void *p, size_t n)
         if (o->used == BUFFER)
             drain(o, false);
     }
+}
+
+void mr_out_bytes(struct mr_out *o, const void *p, size_t n)
+{
+    const char *from = p, *quote;
+    while (o->in_field && n && (quote = memchr(from, '"', n))) {
+        size_t k = (size_t)(quote - from) + 1;
+        put_bytes(o, from, k);
+        put_bytes(o, "\"", 1);
+        from += k;
+        n -= k;
+    }
+    put_bytes(o, from, n);
+}
+
+void mr_out_field_begin(struct mr_out *o)
+{
+    put_bytes(o, "\"", 1);
+    o->in_field = true;
+}
+
+void mr_out_field_end(struct mr_out *o)
+{
+    o->in_field = false;
+    put_bytes(o, "\"", 1);
 }
 
 void mr_out_text(struct mr_out *o, const char *text)

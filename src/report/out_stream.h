@@ -13,6 +13,7 @@ struct mr_out {
     uint8_t *buffer, *packed;
     size_t used;
     int failed; /* -errno */
+    bool in_field; /* inside a quoted CSV field: every quote is written twice */
     const char *path;
 };
 
@@ -31,6 +32,9 @@ enum mr_json_mode {
 void mr_out_json(struct mr_out *o, const char *p, size_t n, enum mr_json_mode mode);
 /* A CSV field, quoted when it must be; bytes as they are. */
 void mr_out_csv(struct mr_out *o, const char *p, size_t n);
+/* Around anything that is to be one quoted CSV field. */
+void mr_out_field_begin(struct mr_out *o);
+void mr_out_field_end(struct mr_out *o);
 int mr_out_close(struct mr_out *o, struct mr_error *err);
 /* Length of the valid UTF-8 sequence at p, 0 if there is none. */
 size_t mr_utf8_length(const uint8_t *p, size_t n);

@@ -21,6 +21,7 @@ for name in %r:
     os.write(fd, b"x" * 100)
     os.pread(fd, 50, 10)
     os.close(fd)
+os.rename(os.path.join(d, b"plain"), os.path.join(d, b'moved "\xff\n'))
 """ % (NAMES,)
 
 
@@ -134,6 +135,8 @@ with tempfile.TemporaryDirectory() as folder:
     paths = {os.fsencode(r["file"]) for r in rows}
     for name in NAMES:
         assert os.path.join(os.fsencode(work), name) in paths, name
+    moved = [json.loads(r["args"]) for r in rows if r["name"] == "rename"]
+    assert moved == [{"file2": os.path.join(work, 'moved "\\xff\n')}], moved
     reads = [r for r in rows if r["name"] == "pread"]
     assert len(reads) == len(NAMES) and all(r["offset_bytes"] == "10" and r["result"] == "50" for r in reads)
 
@@ -152,7 +155,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     def content(r):
         return (r["host"], r["pid"], r["tid"], int(r["start_unix_ns"]) // 1000, r["category"], r["name"], r["file"], r["offset_bytes"], r["result"],
-                r["requested_bytes"], r["fd"])
+                r["requested_bytes"], r["fd"], r["args"])
 
     assert sorted(map(content, rows)) == sorted(map(content, back)), "round trip through .pfw.gz"
 
@@ -169,6 +172,10 @@ with tempfile.TemporaryDirectory() as folder:
             f.write(json.dumps({"name": "s%d" % i, "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + start, "dur": dur, "ph": "X", "args": {"k": 1.5, "t": "x"}}) + "\n")
         for i in range(3):
             f.write(json.dumps({"name": "q", "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + i, "ph": "C", "args": {"value": i}}) + "\n")
+        f.write(json.dumps({"name": "CM", "cat": "dftracer", "pid": 1, "tid": 1, "ts": 1700000000000005, "ph": "M", "args": {"name": "batch \"size\"", "value": "a fact"}}) + "\n")
     with open(export(made, "perfetto", os.path.join(folder, "n.pftrace")), "rb") as f:
-        check_perfetto(f.read(), 7, 3)
+        assert b"a fact" in check_perfetto(f.read(), 7, 3)  # one about the run is an instant
+    again = csv_rows(export(export(made, "pfw", os.path.join(folder, "n.pfw.gz")), "csv", os.path.join(folder, "n.csv")))
+    assert sorted(map(content, again)) == sorted(map(content, csv_rows(export(made, "csv", os.path.join(folder, "m.csv"))))), "facts and arguments"
+    assert [json.loads(r["args"]) for r in again if r["name"] == "metadata"] == [{'batch "size"': "a fact"}]
 print("exports are well-formed")
