@@ -470,7 +470,7 @@ static int prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
     enter(t, MR_BENCH_CACHE);
     snprintf(path, sizeof path, "%s/%s", t->p->data, eval ? "valid" : "train");
     int rc = mr_bench_set_cache(path, t->p->cache, t->comm->rank, t->comm->world, &t->board->stop, &cold, err);
-    if (rc == 0 && atomic_load(&t->me->n_steps) == 0) { /* both sets, before the first step */
+    if (rc == 0) { /* both sets, before the first step or, when asked, before every epoch */
         t->me->cold.cold_bytes += cold.cold_bytes;
         t->me->cold.total_bytes += cold.total_bytes;
         t->me->cold.unknown_files += cold.unknown_files;

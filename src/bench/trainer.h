@@ -65,7 +65,7 @@ struct mr_bench_rank {
     uint64_t drain_wait_ns, drains_left; /* burst buffer: waited for it outside of saves; checkpoints in it at the end */
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
-    } cold; /* of this rank's part of the files, before the first step; where checkpoints are read back, before each */
+    } cold; /* of this rank's part of the files, whenever the cache was prepared; where checkpoints are read back, before each */
 };
 
 struct mr_bench_board {
