@@ -21,6 +21,14 @@ static size_t cwd_len;
 static _Atomic bool cwd_known;
 static char joined[3 * MR_PATH_BYTES];
 
+/* Mapped files, by address. */
+struct mapping {
+    uintptr_t from, to;
+    uint32_t file;
+};
+static struct mapping *map; /* in order, without overlaps */
+static size_t maps, map_cap;
+
 static uint32_t hash_text(const char *s, size_t len, uint32_t kind)
 {
     uint64_t h = 0x9e3779b97f4a7c15ull ^ (len * 0xff51afd7ed558ccdull) ^ kind;
@@ -149,7 +157,9 @@ void mr_names_abandon(void)
     uint64_t used = atomic_load_explicit(&h->strings_used, memory_order_relaxed), at = 0;
     uint32_t id = 0;
     atomic_store(&cwd_known, false);
-    table = NULL; /* it may be half moved: left to the process's end */
+    maps = map_cap = 0; /* as is the next: it may be half moved, and is left to the process's end */
+    map = NULL;
+    table = NULL;
     table_slots = table_used = 0;
     while (at < used) {
         const struct mr_arena_string *s = (const void *)(arena() + at);
@@ -348,14 +358,6 @@ void mr_file_forget_range(unsigned first, unsigned last)
 }
 
 /* ---- mapped files: which file is at an address ---- */
-
-struct mapping {
-    uintptr_t from, to;
-    uint32_t file;
-};
-
-static struct mapping *map; /* in order, without overlaps */
-static size_t maps, map_cap;
 
 static bool map_room(void)
 {
