@@ -22,10 +22,13 @@ static void opened_file(uint64_t t0, uint64_t t1, unsigned call, name_t path, hi
     put_hdf5(t0, t1, call, file, id >= 0 ? 0 : -EIO);
 }
 
-/* An object goes by the file it is in and its name there; the library knows the file of every handle. */
-static uint32_t object_of(void *self, hid place, name_t name)
+/* An object goes by the file it is in and its name there; the library knows the file of every handle. After a failure it is not asked: it
+ * would print, and forget the program's error. */
+static uint32_t object_of(void *self, hid place, name_t name, bool ok)
 {
     char path[4096];
+    if (!ok)
+        return mr_handle_get((uint64_t)place);
     int64_t (*name_of)(hid, char *, size_t) = (int64_t(*)(hid, char *, size_t))mr_sibling(self, "H5Fget_name");
     int64_t n = name && name_of ? name_of(place, path, sizeof(path)) : 0;
     return n > 0 && n < (int64_t)sizeof(path) ? mr_object_id(path, name) : mr_handle_get((uint64_t)place);
@@ -33,7 +36,10 @@ static uint32_t object_of(void *self, hid place, name_t name)
 
 static void opened_object(uint64_t t0, uint64_t t1, unsigned call, void *self, hid place, name_t name, hid id)
 {
-    uint32_t file = object_of(self, place, name);
+    char full[1024];
+    int64_t (*full_of)(hid, char *, size_t) = (int64_t(*)(hid, char *, size_t))mr_sibling(self, "H5Iget_name");
+    int64_t n = id >= 0 && full_of ? full_of(id, full, sizeof(full)) : 0; /* from the file's root: `name` may be relative to a group */
+    uint32_t file = object_of(self, place, n > 0 && n < (int64_t)sizeof(full) ? full : name, id >= 0);
     if (id >= 0)
         mr_handle_set((uint64_t)id, file);
     put_hdf5(t0, t1, call, file, id >= 0 ? 0 : -EIO);
@@ -96,7 +102,7 @@ static void opened_again(uint64_t t0, uint64_t t1, unsigned call, hid of, hid id
 
 static void on_object(uint64_t t0, uint64_t t1, unsigned call, void *self, hid place, name_t name, int result)
 {
-    put_hdf5(t0, t1, call, object_of(self, place, name), result < 0 ? -EIO : result);
+    put_hdf5(t0, t1, call, object_of(self, place, name, result >= 0), result < 0 ? -EIO : result);
 }
 
 MR_LIBRARY(hid, H5Fopen, H5Fopen, (name_t p, unsigned f, hid a), (p, f, a), opened_file(t0, t1, CALL(H5Fopen), p, r))
@@ -135,6 +141,7 @@ MR_LIBRARY(int, H5Oget_info_by_name, H5Oget_info_by_name, (hid l, name_t n, void
 MR_LIBRARY(int, H5Oget_info_by_name1, H5Oget_info_by_name1, (hid l, name_t n, void *i, hid a), (l, n, i, a), on_object(t0, t1, CALL(H5Oget_info), self, l, n, r))
 MR_LIBRARY(int, H5Oget_info_by_name2, H5Oget_info_by_name2, (hid l, name_t n, void *i, unsigned f, hid a), (l, n, i, f, a), on_object(t0, t1, CALL(H5Oget_info), self, l, n, r))
 MR_LIBRARY(int, H5Oget_info_by_name3, H5Oget_info_by_name3, (hid l, name_t n, void *i, unsigned f, hid a), (l, n, i, f, a), on_object(t0, t1, CALL(H5Oget_info), self, l, n, r))
+MR_LIBRARY(int, H5Ovisit, H5Ovisit, (hid o, int k, int w, void *f, void *x), (o, k, w, f, x), on_handle(t0, t1, CALL(H5Ovisit), o, r))
 MR_LIBRARY(int, H5Ovisit1, H5Ovisit1, (hid o, int k, int w, void *f, void *x), (o, k, w, f, x), on_handle(t0, t1, CALL(H5Ovisit), o, r))
 MR_LIBRARY(int, H5Ovisit2, H5Ovisit2, (hid o, int k, int w, void *f, void *x, unsigned m), (o, k, w, f, x, m), on_handle(t0, t1, CALL(H5Ovisit), o, r))
 MR_LIBRARY(int, H5Ovisit3, H5Ovisit3, (hid o, int k, int w, void *f, void *x, unsigned m), (o, k, w, f, x, m), on_handle(t0, t1, CALL(H5Ovisit), o, r))

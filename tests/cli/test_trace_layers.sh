@@ -38,6 +38,9 @@ case "$checked" in *io_uring*) # every one with its file, offset and size
 esac
 libs="$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)"
 layer hdf5 ${CC:-cc} -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true)
+case "$checked" in *hdf5*) # an object by its file and its place in it
+    [ "$(grep -cE "H5Dread_chunk,$dir/data.h5:/g/chunked,,80," "$dir/t.csv")" = 1 ] || { echo "FAIL hdf5: names or sizes: $(grep H5 "$dir/t.csv")"; exit 1; } ;;
+esac
 libs=
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
