@@ -242,6 +242,13 @@ static const struct mr_option run_rows[] = {
     MR_OPTION_END,
 };
 
+/* As many ranks as asked for, else as a launcher started, else as the workload says. */
+int mr_run_make_plan(struct run *r, struct mr_error *err)
+{
+    uint32_t launched = mr_comm_detect_launcher(NULL);
+    return mr_plan_make(r->w, r->opt->ranks ? (uint32_t)r->opt->ranks : launched, &r->plan, err);
+}
+
 /* ---- dry run ---- */
 
 static int print_plan_json(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
@@ -270,7 +277,7 @@ static void print_plan_text(const struct mr_workload *w, const struct mr_plan *p
 
 static int dry_run(struct run *r, struct mr_error *err)
 {
-    int rc = mr_plan_make(r->w, (uint32_t)r->opt->ranks, &r->plan, err);
+    int rc = mr_run_make_plan(r, err);
     if (rc)
         return rc;
     if (r->opt->json)
@@ -296,16 +303,6 @@ static void choose_folders(struct run *r)
              *r->opt->checkpoint_folder ? r->opt->checkpoint_folder : w->checkpoint.checkpoint_folder);
 }
 
-static int make_plan(struct run *r, struct mr_error *err)
-{
-    const char *launcher;
-    uint32_t launched = mr_comm_detect_launcher(&launcher);
-    uint32_t ranks = r->opt->ranks ? (uint32_t)r->opt->ranks : launched > 1 ? launched : 0;
-    int rc = mr_plan_make(r->w, ranks, &r->plan, err);
-    if (!rc && launched && r->opt->ranks == 0)
-        rc = mr_plan_make(r->w, launched, &r->plan, err);
-    return rc;
-}
 
 static int make_board(struct run *r, struct mr_error *err)
 {
@@ -377,13 +374,13 @@ static int prepare_out(struct run *r, struct mr_error *err)
 
 static int prepare(struct run *r, struct mr_error *err)
 {
-    int rc = make_plan(r, err); /* before any data is written: it finds most mistakes */
+    int rc = mr_run_make_plan(r, err); /* before any data is written: it finds most mistakes */
     if (!rc)
         rc = prepare_out(r, err);
     if (!rc)
         rc = prepare_data(r, err);
     if (!rc)
-        rc = make_plan(r, err);
+        rc = mr_run_make_plan(r, err);
     if (!rc) {
         note_access(r);
         note_idle_phases(r);
@@ -667,6 +664,16 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
     return n < 2 ? 0 : mr_error_plain(err, MR_E_USAGE, "%s and %s exclude each other", given[0], given[1]);
 }
 
+/* A search starts jobs of its own, on this machine; under mpirun every rank would start them. */
+static int check_launcher(const struct run_options *o, struct mr_error *err)
+{
+    const char *launcher;
+    if (!(o->sweep.n || o->find_max) || mr_comm_detect_launcher(&launcher) < 2)
+        return 0;
+    mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s", o->find_max ? "--find-max-accelerators" : "--sweep", launcher);
+    return mr_error_hint(err, "run it without, on one machine; or start one job per value");
+}
+
 static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct run r = {.ctx = ctx, .opt = ctx->options};
@@ -684,6 +691,8 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = refuse_virtual_burst(&r, err);
     if (rc)
         return rc;
+    if ((rc = check_launcher(o, err)) || ((o->dry_run || o->is_virtual) && mr_comm_detect_rank() > 0))
+        return rc; /* what rank 0 computes need not be told by all */
     if (o->dry_run)
         return dry_run(&r, err);
     if (o->is_virtual)

@@ -84,7 +84,8 @@ void mr_run_load_streams(struct run *r);
 bool mr_run_read_state(const struct run *r, uint32_t rank, enum mr_bench_state *state, double *age_s);
 void mr_run_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n); /* with a header before number 0 */
 
-/* cmd_run.c: metrics of what the board holds. */
+/* cmd_run.c: r->plan; metrics of what the board holds. */
+int mr_run_make_plan(struct run *r, struct mr_error *err);
 void mr_run_compute_figures(struct run *r);
 
 /* run_trust.c */

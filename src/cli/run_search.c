@@ -314,7 +314,7 @@ static int search(struct search *s, uint64_t limit, uint64_t *best, struct mr_er
         if (rc < 0)
             return rc;
         if (rc)
-            good = n;
+            *best = good = n;
         else
             bad = n;
         if (n == limit)
@@ -328,8 +328,8 @@ static int search(struct search *s, uint64_t limit, uint64_t *best, struct mr_er
         if (rc < 0)
             return rc;
         *(rc ? &good : &bad) = n;
+        *best = good;
     }
-    *best = good;
     return 0;
 }
 
@@ -348,6 +348,24 @@ static int by_ranks(const void *a, const void *b)
     return (x->ranks > y->ranks) - (x->ranks < y->ranks);
 }
 
+static void print_search(const struct search *s, bool whole, uint64_t best, uint64_t limit)
+{
+    double target = 100 * s->run->w->metric.au;
+    if (!whole)
+        puts("INCOMPLETE: the search was not finished");
+    if (best == 0)
+        printf("not even one accelerator stays busy %.0f %% of the time; limited by %s\n", target,
+               s->n ? s->points[0].limiter : "");
+    else
+        printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)best, best == 1 ? "" : "s",
+               best == 1 ? "s" : "", target,
+               best == limit ? "; this is as far as was searched (--max-ranks, or the size of the data set)"
+               : !whole      ? ", at least"
+                             : "");
+    print_points("accelerators", s->points, s->n, s->run->w->metric.au);
+    printf("results in %s\n", s->out);
+}
+
 int mr_run_find_max(struct run *r, struct mr_error *err)
 {
     struct search s = {.run = r, .points = calloc(SEARCH_MAX, sizeof(struct point))};
@@ -359,23 +377,17 @@ int mr_run_find_max(struct run *r, struct mr_error *err)
     limit = rank_limit(r);
     if (!rc)
         rc = search(&s, limit, &best, err);
+    bool any = s.n > 0 && s.points[0].measured; /* what was measured before a stop is told, too */
     qsort(s.points, s.n, sizeof(*s.points), by_ranks);
-    if (!rc && r->opt->json) {
-        rc = mr_cli_print_json(stdout,
-                               json_pack("{s:s, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1",
-                                         "max_accelerators", (json_int_t)best, "at_limit", best == limit, "au_target",
-                                         r->w->metric.au, "points", points_json(s.points, s.n)),
-                               err);
-    } else if (!rc) {
-        if (best == 0)
-            printf("not even one accelerator stays busy %.0f %% of the time; limited by %s\n", 100 * r->w->metric.au,
-                   s.n ? s.points[0].limiter : "");
-        else
-            printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)best,
-                   best == 1 ? "" : "s", best == 1 ? "s" : "", 100 * r->w->metric.au,
-                   best == limit ? "; this is as far as was searched (--max-ranks, or the size of the data set)" : "");
-        print_points("accelerators", s.points, s.n, r->w->metric.au);
-        printf("results in %s\n", s.out);
+    if ((!rc || any) && r->opt->json) {
+        int printed = mr_cli_print_json(stdout,
+                                        json_pack("{s:s, s:b, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "complete",
+                                                  !rc, "max_accelerators", (json_int_t)best, "at_limit", best == limit,
+                                                  "au_target", r->w->metric.au, "points", points_json(s.points, s.n)),
+                                        rc ? NULL : err);
+        rc = rc ? rc : printed;
+    } else if (!rc || any) {
+        print_search(&s, !rc, best, limit);
     }
     free(s.points);
     return rc;

@@ -324,7 +324,7 @@ int mr_run_virtual(struct run *r, struct mr_error *err)
 {
     struct mr_system sys;
     struct prediction v = {.system = &sys};
-    int rc = mr_plan_make(r->w, (uint32_t)r->opt->ranks, &r->plan, err);
+    int rc = mr_run_make_plan(r, err);
     r->seed = r->opt->seed >= 0 ? (uint64_t)r->opt->seed : (uint64_t)r->w->train.seed;
     if (!rc)
         rc = load_system(r, &sys, err);

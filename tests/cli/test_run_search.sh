@@ -54,6 +54,13 @@ for p in d["points"]:
     if p["ranks"] == d["max_accelerators"]: assert p["au"] >= 0.7
     if p["ranks"] == d["max_accelerators"] + 1: assert p["au"] < 0.7
 P
+# a search that is stopped tells what it has found
+rm -rf f2
+"$MILLRACE" -q run w.yaml --find-max-accelerators --max-ranks 6 --out f2 train.epochs=2 metric.au=0.0 >out 2>err &
+p=$!
+for _ in $(seq 600); do [ -e f2/ranks=1/rank-0.steps.csv ] && [ -e f2/ranks=2 ] && break; sleep 0.05; done
+kill -INT $p; rc=0; wait $p || rc=$?
+[ $rc = 130 ] && head -1 out | grep -q "^INCOMPLETE" && grep -q "^1  *1 .*pass" out && grep -q "at least" out || fail "stopped search: $rc $(cat out err)"
 # prediction: naive is slower than reading ahead, more storage is not slower; no data is needed
 v() { "$MILLRACE" -q run resnet50_h100 dataset.num_files_train=16 --virtual --system lassen --ranks 2 --json "$@" | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["simulated"]; print(d["duration_s"])'; }
 ahead=$(v); naive=$(v reader.read_threads=0)

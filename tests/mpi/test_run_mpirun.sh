@@ -38,6 +38,11 @@ P
     rc=0
     start $kind 2 "$MILLRACE" -q run w.yaml --data none >out 2>err || rc=$?
     [ $rc != 0 ] && [ "$(grep -c "there is no data set" err)" = 1 ] || fail "$kind: missing data: $rc $(cat err)"
+    # searches start jobs of their own and are refused; what is only computed is told once, for as many ranks as were started
+    rc=0; start $kind 2 "$MILLRACE" -q run w.yaml --sweep reader.read_threads=1,2 >out 2>err || rc=$?
+    [ $rc != 0 ] && grep -q -- "--sweep cannot be used under mpirun" err && [ ! -s out ] || fail "$kind: sweep: $rc $(cat out err)"
+    start $kind 3 "$MILLRACE" -q run w.yaml --dry-run >out 2>err || fail "$kind: $(cat err)"
+    [ "$(grep -c "^  ranks  *3$" out)" = 1 ] || fail "$kind: dry run: $(cat out)"
     # what there is to note, one rank notes
     start $kind 3 "$MILLRACE" run w.yaml --out s --no-ceiling >out 2>err || fail "$kind: $(cat err)"
     [ "$(grep -c "checkpoint.type decides" err)" = 1 ] || fail "$kind: notes of every rank: $(cat err)"
