@@ -260,17 +260,23 @@ uint32_t mr_path_id(int dirfd, const char *path)
     return id;
 }
 
-uint32_t mr_opened_id(int dirfd, const char *path, int fd)
+/* True if a path may say something else than the file that it leads to. */
+static bool leads_elsewhere(const char *path, uint64_t flags)
 {
-    const char *dots = path ? strstr(path, "..") : NULL;
-    if (MR_LIKELY(!dots))
-        return mr_path_id(dirfd, path);
-    for (; dots; dots = strstr(dots + 1, ".."))
-        if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2])) {
-            uint32_t id = mr_file_resolve(fd);
-            return id ? id : mr_path_id(dirfd, path);
-        }
-    return mr_path_id(dirfd, path);
+    if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
+        return true;
+    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || (!strncmp(path, "/proc/", 6) && strstr(path + 6, "/fd/"))))
+        return true;
+    for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
+        if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
+            return true;
+    return false;
+}
+
+uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
+{
+    uint32_t id = path && MR_UNLIKELY(leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
+    return id ? id : mr_path_id(dirfd, path);
 }
 
 /* Something inside a file, as FILE:NAME; the filter looks at the file only. */

@@ -41,8 +41,8 @@
 /* The path of a call that failed: 0 if the kernel may not have looked at it and it cannot be read (T1). */
 MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);
 
-/* The id of a file that was just opened. A path with ".." in it goes by the kernel's name for the file: a filter must not be fooled. */
-MR_HIDDEN uint32_t mr_opened_id(int dirfd, const char *path, int fd);
+/* The id of a file that was just opened. Where the path is not the file's (".." in it, /proc/self/fd, O_TMPFILE), the kernel's name for it counts. */
+MR_HIDDEN uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd);
 
 /* An event that names a path. */
 static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result)
@@ -58,7 +58,7 @@ static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirf
 static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd)
 {
     int64_t result = fd == -1 ? -errno : fd;
-    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_opened_id(dirfd, path, fd);
+    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_opened_id(dirfd, path, flags, fd);
     if (fd >= 0)
         mr_file_set(fd, file);
     if (file != MR_FILE_EXCLUDED)
