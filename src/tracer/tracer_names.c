@@ -73,17 +73,27 @@ static void table_insert(struct entry *t, uint32_t slots, struct entry e)
     t[i] = e;
 }
 
+#define FIRST_SLOTS 4096u
+static struct entry first_table[FIRST_SLOTS]; /* there also for a program that may not map any more memory */
+
+static void table_release(void)
+{
+    if (table && table != first_table)
+        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+}
+
 static bool table_grow(void)
 {
-    uint32_t slots = table_slots ? table_slots * 2 : 4096;
-    struct entry *bigger = mr_map(slots * sizeof(*bigger));
+    uint32_t slots = table_slots ? table_slots * 2 : FIRST_SLOTS;
+    struct entry *bigger = table_slots ? mr_map(slots * sizeof(*bigger)) : first_table;
     if (!bigger)
-        return false;
+        return table_used + 1 < table_slots - table_slots / 8; /* slower, but it has room */
+    if (!table_slots)
+        memset(first_table, 0, sizeof(first_table));
     for (uint32_t i = 0; i < table_slots; i++)
         if (table[i].hash)
             table_insert(bigger, slots, table[i]);
-    if (table)
-        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+    table_release();
     table = bigger;
     table_slots = slots;
     return true;
@@ -459,8 +469,7 @@ static void map_forget_names(void)
 void mr_names_reset(void)
 {
     map_forget_names();
-    if (table)
-        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+    table_release();
     table = NULL;
     table_slots = table_used = 0;
     arena_present = 0;

@@ -51,6 +51,9 @@ assert f.get("getc") == 10000 and f.get("putc") == 10000, f' || fail "$way: byte
         count --file "$dir/data"
         grep -qx 'pread 100' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a filter that allows all we need ends tracing"
     fi
+    traced $way nomemory || fail "$way: a program without memory ends with $?"
+    count --file "$dir/data"
+    grep -qx 'pread 3000' "$dir/seen" || fail "$way: a program without memory has no names: $(tr '\n' ' ' <"$dir/seen")"
     traced $way environment || fail "$way: a changed environment"
     traced $way execs || fail "$way: execs"
     count --file "$dir/data"

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +125,16 @@ static int environment(void)
     return r || n != 200;
 }
 
+/* No more memory can be mapped: the calls are recorded with their file all the same. */
+static int no_memory(void)
+{
+    struct rlimit none = {1, 1};
+    if (setrlimit(RLIMIT_AS, &none))
+        return 77;
+    reads(3000);
+    _exit(0);
+}
+
 /* One exec that fails, and one by number with an empty environment. */
 static int execs(void)
 {
@@ -152,6 +163,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "filter2")     ? confined("y")
            : !strcmp(name, "filtered")    ? filtered()
            : !strcmp(name, "environment") ? environment()
+           : !strcmp(name, "nomemory")    ? no_memory()
            : !strcmp(name, "execs")       ? execs()
                                           : 2;
 }
