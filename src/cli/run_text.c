@@ -162,6 +162,11 @@ static void print_rates(FILE *f, const struct run *r)
                     m->headroom);
         fprintf(f, "; without stalls %.2f times as fast\n", m->ceiling);
     }
+    double preload_s = 0;
+    for (uint32_t k = 0; k < r->board->world; k++)
+        preload_s = fmax(preload_s, r->board->ranks[k].preload_s);
+    if (preload_s > 0)
+        fprintf(f, "  preload       %s before the first step, to read the whole set\n", mr_human_ns(preload_s * 1e9, a));
     print_advice(f, r);
     if (r->comm->world > 1)
         fprintf(f, "  imbalance     %.1f %% per step, %.2f s in all%s\n", 100 * m->imbalance, m->imbalance_cost_s,

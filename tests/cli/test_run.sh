@@ -91,6 +91,9 @@ while time.time() < end and not os.path.exists("over"):
     want "any('asked for a cold cache' in x for x in t['doubts'])"
 fi
 
+# what was read before the first step is told
+"$MILLRACE" -q run w.yaml --out o reader.read_type=memory --ranks 2 >out 2>err || fail "$(cat err)"
+grep -q "^  preload  .* before the first step" out || fail "preload: $(cat out)"
 # text: verdict first, at most 40 lines; nothing else on stdout
 "$MILLRACE" -q run w.yaml --out o train.epochs=12 workflow.evaluation=true >out 2>err
 head -1 out | grep -qE '^AU [0-9.]+ % \(target 90 %\): (PASS|FAIL); ' || fail "verdict: $(head -1 out)"
