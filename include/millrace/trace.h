@@ -67,6 +67,20 @@ MILLRACE_WEAK void millrace_trace_metadata(const struct millrace_arg *args, unsi
 MILLRACE_WEAK void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args,
                                              unsigned n);
 
+#ifndef MILLRACE_TRACE_INSIDE
+/* Without the tracer there is nothing behind these names: calls do nothing then, and ask 0. */
+#define millrace_trace_active() (millrace_trace_active ? (millrace_trace_active)() : 0)
+#define millrace_trace_start() (millrace_trace_start ? (millrace_trace_start)() : (void)0)
+#define millrace_trace_stop() (millrace_trace_stop ? (millrace_trace_stop)() : (void)0)
+#define millrace_trace_now() (millrace_trace_now ? (millrace_trace_now)() : 0)
+#define millrace_trace_span(site, begin, args, n) (millrace_trace_span ? (millrace_trace_span)(site, begin, args, n) : (void)0)
+#define millrace_trace_instant(site, args, n) (millrace_trace_instant ? (millrace_trace_instant)(site, args, n) : (void)0)
+#define millrace_trace_counter(site, value) (millrace_trace_counter ? (millrace_trace_counter)(site, value) : (void)0)
+#define millrace_trace_metadata(args, n) (millrace_trace_metadata ? (millrace_trace_metadata)(args, n) : (void)0)
+#define millrace_trace_span_named(category, name, begin, args, n)                                                    \
+    (millrace_trace_span_named ? (millrace_trace_span_named)(category, name, begin, args, n) : (void)0)
+#endif
+
 #define MILLRACE_REGION_BEGIN(id, category_, name_)                                                                  \
     static struct millrace_site millrace_site_##id = {category_, name_, 0, 0};                                       \
     struct millrace_span millrace_span_##id;                                                                         \

@@ -6,6 +6,8 @@
 
 #include "tracer/tracer_core.h"
 
+#define MILLRACE_TRACE_INSIDE 1 /* <millrace/trace.h>: these functions are ours */
+
 #include <fcntl.h>
 
 #define MR_REAL(ret, name, params, args)                                                                             \

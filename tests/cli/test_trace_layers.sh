@@ -32,6 +32,7 @@ layer() { # name, compiler command..., with {} for the sources
 runner=
 libs=
 layer annotations ${CC:-cc} -O2
+"$dir/layer" "$dir/data" >/dev/null || { echo "FAIL: annotations without the tracer: status $?"; exit 1; }
 libs="-luring" layer io_uring ${CC:-cc} -DLAYER_URING
 case "$checked" in *io_uring*) # every one with its file, offset and size
     [ "$(grep -cE "uring_read,$dir/data,[0-9]+,512,512,[0-9]+" "$dir/t.csv")" = 3000 ] || { echo "FAIL io_uring: files or sizes are wrong"; exit 1; } ;;

@@ -100,6 +100,17 @@ int main(int argc, char **argv)
 int main(void)
 {
     DFTRACER_C_INIT(NULL, NULL, NULL);
+    /* Also by the functions themselves, which without the tracer do nothing. */
+    static struct millrace_site direct = {"train", "direct", 0, 0};
+    const struct millrace_arg rank = {.key = "rank", .type = MILLRACE_INT, .value.i = 3};
+    millrace_trace_stop();
+    millrace_trace_instant(&direct, 0, 0); /* not recorded */
+    millrace_trace_start();
+    millrace_trace_span(&direct, millrace_trace_now(), &rank, 1);
+    millrace_trace_span_named("train", "named here", millrace_trace_now(), &rank, 1);
+    millrace_trace_metadata(&rank, 1);
+    if (millrace_trace_active() != (getenv("MILLRACE_SPOOL") != NULL))
+        return 1;
     DFTRACER_C_FUNCTION_START();
     for (int i = 0; i < 7; i++) {
         MILLRACE_REGION_BEGIN(step, "train", "step");
@@ -116,7 +127,7 @@ int main(void)
     DFTRACER_C_REGION_UPDATE_INT(named, "k", 1);
     DFTRACER_C_REGION_END(named);
     DFTRACER_C_FUNCTION_END();
-    printf("step 7\nqueue 7\nmark 7\nnamed 1\nmain 1\n");
+    printf("direct 1\nnamed here 1\nmetadata 1\nstep 7\nqueue 7\nmark 7\nnamed 1\nmain 1\n");
     return 0;
 }
 #endif
