@@ -46,6 +46,30 @@ libs=
 if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     runner="mpirun --oversubscribe -n 2" layer mpi mpicc -DLAYER_MPI
+    case "$checked" in *mpi*) # the bytes that were there, not those asked for
+        grep -qE "MPI_File_read_at,$dir/data.mpi,20380,100," "$dir/t.csv" || { echo "FAIL mpi: a read over the end: $(grep MPI_File_read_at, "$dir/t.csv")"; exit 1; } ;;
+    esac
+    # Fortran's functions go other ways inside the library.
+    cat >"$dir/f.f90" <<'S'
+program t
+  use mpi
+  integer :: f, e, d(10), s(MPI_STATUS_SIZE)
+  integer(kind=MPI_OFFSET_KIND) :: o
+  d = 1
+  o = 0
+  call MPI_INIT(e)
+  call MPI_FILE_OPEN(MPI_COMM_WORLD, 'fortran.out', MPI_MODE_CREATE + MPI_MODE_RDWR, MPI_INFO_NULL, f, e)
+  call MPI_FILE_WRITE_AT(f, o, d, 10, MPI_INTEGER, s, e)
+  call MPI_FILE_READ_AT(f, o, d, 10, MPI_INTEGER, s, e)
+  call MPI_FILE_CLOSE(f, e)
+  call MPI_FINALIZE(e)
+end program
+S
+    if (cd "$dir" && mpifort -o fortran f.f90) 2>/dev/null && (cd "$dir" && mpirun --oversubscribe -n 1 ./fortran) 2>/dev/null; then
+        (cd "$dir" && "$MILLRACE" trace --quiet -o t.mrt -- mpirun --oversubscribe -n 1 ./fortran)
+        printf 'MPI_File_open 1\nMPI_File_write_at 1\nMPI_File_read_at 1\nMPI_File_close 1\n' >"$dir/names"
+        expect fortran "$dir/t.mrt"
+    fi
 fi
 
 # Steps filter: 3 of the 7 steps.

@@ -89,9 +89,11 @@ int main(int argc, char **argv)
         MPI_File_write_at(file, (rank * 10 + i) * (MPI_Offset)sizeof(data), data, 256, MPI_INT, MPI_STATUS_IGNORE);
     MPI_File_sync(file);
     MPI_File_read_at_all(file, rank * (MPI_Offset)sizeof(data), data, 256, MPI_INT, MPI_STATUS_IGNORE);
+    if (rank == 0) /* 100 bytes before the end */
+        MPI_File_read_at(file, 20 * (MPI_Offset)sizeof(data) - 100, data, 256, MPI_INT, MPI_STATUS_IGNORE);
     MPI_File_close(&file);
     if (rank == 0)
-        printf("MPI_File_open 2\nMPI_File_write_at 20\nMPI_File_read_at_all 2\nMPI_File_sync 2\nMPI_File_close 2\n");
+        printf("MPI_File_open 2\nMPI_File_write_at 20\nMPI_File_read_at_all 2\nMPI_File_read_at 1\nMPI_File_sync 2\nMPI_File_close 2\n");
     MPI_Finalize();
     return 0;
 }
