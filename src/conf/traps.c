@@ -113,7 +113,7 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
 {
     const struct mr_conf_dataset *d = &w->dataset;
     if (d->record_length_bytes_stdev > 0)
-        NOTE("dataset.record_length_bytes_stdev is met per sample (DLIO gives about 0.71 of it, per file)");
+        NOTE("dataset.record_length_bytes_stdev is met, per sample or, where a file holds samples of one size, per file (DLIO gives about 0.71 of it)");
     if (d->num_subfolders_train == 1 || d->num_subfolders_eval == 1)
         NOTE("dataset.num_subfolders_*: 1 is one subfolder (DLIO writes none and then fails to read it)");
     if (w->storage.storage_type != MR_CS_LOCAL_FS)

@@ -112,7 +112,9 @@ int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const cha
 {
     struct mr_writer *w = NULL;
     uint64_t k = p->writer.samples;
-    int r = p->format->writer_open(s, path, &p->writer, &w, err);
+    struct mr_writer_spec spec = p->writer;
+    spec.fixed_size |= p->size_per_file;
+    int r = p->format->writer_open(s, path, &spec, &w, err);
     return r < 0 ? r : write_samples(p, w, file * k, k, t, stop, progress, out, err);
 }
 

@@ -56,11 +56,6 @@ static int check_against_format(const struct mr_gen_plan *p, struct mr_error *er
     }
     if (s->size_stdev_bytes && s->dims.n)
         return mr_error_plain(err, MR_E_USAGE, "dims and size_stdev exclude each other: a fixed shape has one size");
-    if (s->size_stdev_bytes && s->samples_per_file > 1 && !(p->format->caps & MR_FMT_VARSIZE)) {
-        mr_error_plain(err, MR_E_USAGE, "samples in one file of format '%s' cannot differ in size", name);
-        return mr_error_hint(err,
-                             "use --samples-per-file 1, --size-stdev 0, or format tfrecord, indexed_binary or tar");
-    }
     return 0;
 }
 
@@ -147,8 +142,9 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
             return r;
         p.want_bytes = (double)p.samples * (double)(p.spec.dims.n ? p.fixed.bytes : spec->size_bytes);
     } else {
-        r = mr_sizes_init(&p.sizes, p.samples, p.content.seed, (double)spec->size_bytes, (double)spec->size_stdev_bytes,
-                          err);
+        p.size_per_file = spec->samples_per_file > 1 && !(p.format->caps & MR_FMT_VARSIZE);
+        r = mr_sizes_init(&p.sizes, p.size_per_file ? (uint64_t)spec->files : p.samples, p.content.seed,
+                          (double)spec->size_bytes, (double)spec->size_stdev_bytes, err);
         if (r < 0)
             return r;
         p.want_bytes = (double)p.samples * (double)spec->size_bytes;
@@ -164,7 +160,8 @@ int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sampl
         *out = p->fixed;
     } else {
         struct mr_sample_info i = {.id = id, .dtype = p->writer.dtype};
-        int r = p->format->shape(&p->writer, mr_sizes_at(&p->sizes, id), &i, err);
+        uint64_t draw = p->size_per_file ? id / p->writer.samples : id;
+        int r = p->format->shape(&p->writer, mr_sizes_at(&p->sizes, draw), &i, err);
         if (r < 0)
             return r;
         *out = i;

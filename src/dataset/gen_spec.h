@@ -146,6 +146,7 @@ struct mr_gen_plan {
     struct mr_writer_spec writer;
     struct mr_content content;
     struct mr_sizes sizes;
+    bool size_per_file; /* sizes are drawn for files: in this format the samples of one cannot differ */
     struct mr_sample_info fixed; /* shape of every sample when writer.fixed_size */
     struct mr_name_template names;
     uint64_t samples;

@@ -598,6 +598,31 @@ static void sizes_and_labels_are_fixed_by_version(void **state)
     assert_int_equal(labels, GOLDEN_LABELS);
 }
 
+static void samples_of_a_file_have_one_size_where_the_format_has_it_so(void **state)
+{
+    (void)state;
+    struct mr_gen_plan p;
+    struct mr_error err = {0};
+    struct mr_gen_spec s = base_spec("npy");
+    s.samples_per_file = 3;
+    s.files = 400;
+    s.size_bytes = 10000;
+    s.size_stdev_bytes = 1000;
+    assert_int_equal(mr_gen_plan_resolve(&s, "train", &p, &err), 0);
+    double sum = 0, square = 0;
+    for (uint64_t file = 0; file < 400; file++) {
+        struct mr_sample_info one, other;
+        assert_int_equal(mr_gen_plan_sample(&p, 3 * file, &one, &err), 0);
+        for (uint64_t k = 1; k < 3; k++) {
+            assert_int_equal(mr_gen_plan_sample(&p, 3 * file + k, &other, &err), 0);
+            assert_int_equal(one.bytes, other.bytes);
+        }
+        sum += (double)one.bytes / 400;
+        square += (double)one.bytes * (double)one.bytes / 400;
+    }
+    assert_true(fabs(sum - 10000) < 50 && fabs(sqrt(square - sum * sum) - 1000) < 50);
+}
+
 static void impossible_specs_are_refused(void **state)
 {
     (void)state;
@@ -606,7 +631,7 @@ static void impossible_specs_are_refused(void **state)
     struct mr_gen_spec a = base_spec("jpeg"), b = base_spec("npy"), c = base_spec("npy"), d = base_spec("nothing"),
                        e = base_spec("npy"), f = base_spec("npy");
     a.samples_per_file = 2;
-    b.samples_per_file = 2;
+    b.dims = (struct mr_dims){.n = 1, .dim = {100}};
     b.size_stdev_bytes = 10;
     c.prefix = "../x";
     e.dtype = "float33";
@@ -643,6 +668,7 @@ int main(void)
         cmocka_unit_test(size_permutation_is_one),
         cmocka_unit_test(normal_quantile_inverts_the_distribution),
         cmocka_unit_test(sizes_and_labels_are_fixed_by_version),
+        cmocka_unit_test(samples_of_a_file_have_one_size_where_the_format_has_it_so),
         cmocka_unit_test(impossible_specs_are_refused),
     };
     return cmocka_run_group_tests_name("dataset_generate", tests, NULL, teardown);
