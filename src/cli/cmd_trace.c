@@ -5,8 +5,10 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "event/calls.h"
 #include "event/collect.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -226,8 +228,34 @@ static void nap(unsigned idle, int program, uint64_t longest_ns)
     ppoll(&p, 1, &t, NULL);
 }
 
+/* Processes that have inherited our spool: they may not have done any I/O yet. */
+static unsigned users_of(const char *spool)
+{
+    char want[PATH_MAX + 32], path[64];
+    unsigned n = 0;
+    size_t len = (size_t)snprintf(want, sizeof(want), "MILLRACE_SPOOL=%.4000s", spool) + 1;
+    DIR *d = opendir("/proc");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%.20s/environ", e->d_name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        char *text = fd >= 0 ? malloc(1 << 17) : NULL;
+        ssize_t got, have = 0;
+        while (text && have < 1 << 17 && (got = read(fd, text + have, (size_t)((1 << 17) - have))) > 0)
+            have += got;
+        n += text && have && memmem(text, (size_t)have, want, len) != NULL;
+        free(text);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
 /* Drains until the program has ended and, within the linger time, its descendants. */
-static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
+static int drain(struct mr_collector *c, const char *spool, struct mr_faults *faults, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
 {
     bool ended = false, forwarded = false, busy, failed = false;
     uint64_t end_ns = 0, longest_ns = (faults ? 4 : 20) * MR_NS_PER_MS; /* the kernel's buffers for page faults are small */
@@ -258,8 +286,15 @@ static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, 
         if (ended) {
             struct timespec t;
             clock_gettime(CLOCK_MONOTONIC, &t);
-            if (failed || !mr_collector_running(c) || (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec > end_ns)
+            bool late = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec > end_ns;
+            unsigned others = failed || (!late && mr_collector_running(c)) ? 0 : users_of(spool);
+            if (failed || late || (!others && !mr_collector_running(c))) {
+                if (late && !mr_collector_running(c))
+                    mr_collector_expect(c, others);
                 return failed ? rc : 0;
+            }
+            longest_ns = others ? 50 * MR_NS_PER_MS : 4 * MR_NS_PER_MS;
+            idle = others ? 100 : idle;
         }
         if (busy)
             idle = 0;
@@ -267,18 +302,20 @@ static int drain(struct mr_collector *c, struct mr_faults *faults, pid_t child, 
     }
 }
 
-static void talk(const char *out, const struct mr_collect_stats *s, const char *spool)
+static void talk(const struct trace_options *o, const struct mr_collect_stats *s, const char *spool, int status)
 {
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
-    mr_log(MR_LOG_NOTE, "%s events of %s processes in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
-           out, mr_human_bytes((double)s->bytes, bytes));
+    mr_log(MR_LOG_NOTE, "%s events of %s processes%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
+           o->max_size && s->bytes > o->max_size / 2 ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
-    if (!s->processes)
+    if (s->unnamed)
+        mr_log(MR_LOG_WARN, "%llu file names did not fit the table of names; their events are there without a name", (unsigned long long)s->unnamed);
+    if (!s->processes && status != 126 << 8 && status != 127 << 8) /* that was us: no such program */
         mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, or changes its user (setuid)%s",
                s->events ? "; only its page faults were seen" : "");
     if (s->running)
-        mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, out, spool);
+        mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, o->out, spool);
 }
 
 /* Programs the tracer could not be in, as the library noted them: paths, each ended by NUL. Removes the list. */
@@ -354,6 +391,21 @@ static pid_t start_program(const struct trace_options *o, const char *library, c
     return rc ? rc : child;
 }
 
+static int check_groups(const struct mr_strings *list, struct mr_error *err)
+{
+    for (unsigned i = 0; i < list->n; i++)
+        for (const char *p = list->item[i]; *p;) {
+            size_t k = strcspn(p, ",: ");
+            if (k && !mr_call_group_known(p, k)) {
+                int rc = mr_error_plain(err, MR_E_USAGE, "there is no group or call '%.*s'", (int)k, p);
+                mr_error_hint(err, "layers: posix, stdio, uring, mpiio, hdf5, app; kinds: open, read, write, stat ...; or a call as 'millrace report' names it");
+                return rc;
+            }
+            p += k + (p[k] != 0);
+        }
+    return 0;
+}
+
 static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
@@ -367,6 +419,9 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_plain(err, MR_E_USAGE, "no program given");
         return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py");
     }
+    int groups = check_groups(&o->groups, err);
+    if (groups < 0)
+        return groups;
     if (o->strays && !strays_possible())
         mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
     int rc = find_library(library, err);
@@ -384,7 +439,7 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return rc;
     }
     pid_t child = start_program(o, library, spool, ctx->arena, &faults, err);
-    rc = child < 0 ? child : drain(c, faults, child, o->linger, ctx->stop, &status, err);
+    rc = child < 0 ? child : drain(c, spool, faults, child, o->linger, ctx->stop, &status, err);
     struct mr_error second;
     int watched = mr_faults_close(faults, &lost, rc ? &second : err);
     rc = rc ? rc : watched;
@@ -397,7 +452,7 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return child;
     if (rc == 0 && closed < 0)
         fprintf(stderr, "millrace: %s; the trace is not complete, the rest waits for 'millrace recover --out %s %s'\n", err->message, o->out, spool);
-    talk(o->out, &stats, spool);
+    talk(o, &stats, spool, status);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

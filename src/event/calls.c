@@ -3,6 +3,7 @@
 #include "base/common.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const struct mr_call_info infos[MR_CALL_COUNT] = {
     [MR_CALL_none] = {.name = "unknown", .layer = MR_LAYER_POSIX, .kind = MR_EV_HANDLE},
@@ -39,6 +40,21 @@ const char *mr_layer_name(unsigned layer)
 const char *mr_kind_name(unsigned kind)
 {
     return kind < MR_EV_KINDS ? kind_names[kind] : "unknown";
+}
+
+static bool same_word(const char *word, const char *text, size_t len)
+{
+    return strlen(word) == len && !strncasecmp(word, text, len);
+}
+
+bool mr_call_group_known(const char *text, size_t len)
+{
+    bool known = same_word("all", text, len);
+    for (unsigned c = 1; c < MR_CALL_COUNT && !known; c++) {
+        const struct mr_call_info *i = mr_call_get(c);
+        known = same_word(mr_layer_name(i->layer), text, len) || same_word(mr_kind_name(i->kind), text, len) || same_word(i->name, text, len);
+    }
+    return known;
 }
 
 int mr_kind_moves_data(unsigned kind)

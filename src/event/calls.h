@@ -9,6 +9,7 @@
 
 #include "event/event.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR_LAYER_MPIIO, MR_LAYER_HDF5, MR_LAYER_SYSCALL, MR_LAYER_MMAP, MR_LAYERS };
@@ -520,6 +521,8 @@ unsigned mr_call_find_raw(const char *name, size_t len);
 const char *mr_layer_name(unsigned layer);
 /* Lower-case name of a kind: "open", "read" ... */
 const char *mr_kind_name(unsigned kind);
+/* Whether text[0, len) names a layer, a kind or a call, or is "all"; case does not matter. */
+bool mr_call_group_known(const char *text, size_t len);
 /* True for calls whose positive result is a number of bytes moved. */
 int mr_kind_moves_data(unsigned kind);
 

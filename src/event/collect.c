@@ -37,7 +37,8 @@ struct ring {
     uint32_t pid, strings, segments;
     uint64_t heads; /* records made so far, when last looked */
     uint64_t gone_ns;
-    bool described, gone, finished;
+    bool described, counted, gone, finished;
+    bool foreign; /* its pid belongs to another namespace */
 };
 
 /* How much is left in the rings. */
@@ -61,6 +62,7 @@ struct mr_collector {
     enum hurry hurry;
     uint64_t scanned_ns, caught_up_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
+    uint64_t pid_space;
     long cpus;
     int load; /* /proc/loadavg */
     struct mr_collect_stats stats;
@@ -137,7 +139,8 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
         return 0;
     memcpy(c->buffer + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     r->described = true;
-    c->stats.processes++;
+    c->stats.processes += !r->counted;
+    r->counted = true;
     return append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
 }
 
@@ -157,6 +160,26 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
         rc = append(c, c->buffer, n, err);
         r->strings_bytes += bytes;
         r->strings += count;
+    }
+    return rc;
+}
+
+/* Size limit: two files of half the size take turns; the older one goes. Names are written again into the new one. */
+static int turn_over(struct mr_collector *c, struct mr_error *err)
+{
+    char old[4096];
+    if (!c->max_bytes || mr_mrt_writer_bytes(c->writer) <= c->max_bytes / 2)
+        return 0;
+    snprintf(old, sizeof(old), "%s.1", c->out);
+    int rc = mr_mrt_writer_close(c->writer, err);
+    c->writer = NULL;
+    if (rc == 0 && rename(c->out, old) < 0)
+        rc = mr_error_set(err, -errno, "cannot rename '%s'", c->out);
+    rc = rc ? rc : mr_mrt_writer_open(c->out, false, &c->writer, err);
+    for (size_t i = 0; i < c->rings && rc == 0; i++) {
+        c->ring[i].described = false;
+        c->ring[i].strings = 0;
+        c->ring[i].strings_bytes = 0;
     }
     return rc;
 }
@@ -203,6 +226,8 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
                 give_back(s, atomic_load(&s->tail), next);
             from = next;
             atomic_store_explicit(&s->tail, next, memory_order_release);
+            rc = turn_over(c, err);
+            rc = rc ? rc : drain_strings(c, r, err);
         }
     }
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
@@ -251,10 +276,15 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
     return rc;
 }
 
-/* A process has gone when the kernel no longer knows it, when it is a zombie, or when it runs another image. */
+/* A process has gone when the kernel no longer knows it, when it is a zombie, or when it runs another image. In another pid namespace only
+ * the process itself can tell; one that was killed there counts as running. */
 static bool process_gone(const struct ring *r)
 {
     char path[64], text[512];
+    if (r->foreign) {
+        uint32_t state = atomic_load(&r->segment[0]->state);
+        return state == MR_RING_EXITED || state == MR_RING_EXEC;
+    }
     snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -381,6 +411,7 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         r->key = h->key;
         r->pid = h->pid;
         r->mono0 = h->mono0;
+        r->foreign = h->pid_space && c->pid_space && h->pid_space != c->pid_space;
         if (!r->name || !r->segment) {
             munmap(h, MR_RING_SEGMENT_BYTES(0));
             free(r->segment);
@@ -402,24 +433,6 @@ static enum mr_mrt_how how_ended(const struct ring *r)
 {
     uint32_t state = atomic_load(&r->segment[0]->state);
     return state == MR_RING_EXEC ? MR_HOW_EXEC : state == MR_RING_EXITED ? MR_HOW_EXIT : MR_HOW_KILLED;
-}
-
-/* Size limit: two files of half the size take turns; the older one goes. Names are written again into the new one. */
-static int turn_over(struct mr_collector *c, struct mr_error *err)
-{
-    char old[4096];
-    snprintf(old, sizeof(old), "%s.1", c->out);
-    int rc = mr_mrt_writer_close(c->writer, err);
-    c->writer = NULL;
-    if (rc == 0 && rename(c->out, old) < 0)
-        rc = mr_error_set(err, -errno, "cannot rename '%s'", c->out);
-    rc = rc ? rc : mr_mrt_writer_open(c->out, false, &c->writer, err);
-    for (size_t i = 0; i < c->rings && rc == 0; i++) {
-        c->ring[i].described = false;
-        c->ring[i].strings = 0;
-        c->ring[i].strings_bytes = 0;
-    }
-    return rc;
 }
 
 /* True if fewer tasks want to run than there are CPUs, not counting us: a glance, but there is one every few milliseconds. */
@@ -475,7 +488,8 @@ static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting
         return EVERYTHING;
     uint64_t age = now - c->caught_up_ns;
     bool idle = cpu_is_idle(c);
-    if (c->tight || age > 10 * MR_NS_PER_S || (idle && age > MR_NS_PER_S)) {
+    /* With a size limit the order in which rings are drained decides what is kept: it must be near the order in time. */
+    if (c->max_bytes || c->tight || age > 10 * MR_NS_PER_S || (idle && age > MR_NS_PER_S)) {
         c->caught_up_ns = now;
         return CATCH_UP;
     }
@@ -506,11 +520,14 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
         else
             rc = drain_ring(c, r, r->gone ? WAIT : hurry, busy, err);
     }
-    if (rc == 0 && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2)
-        rc = turn_over(c, err);
     if (rc < 0)
         atomic_store(&c->session->collecting, MR_SESSION_OFF);
     return rc;
+}
+
+void mr_collector_expect(struct mr_collector *c, unsigned processes)
+{
+    c->stats.running = processes;
 }
 
 unsigned mr_collector_running(struct mr_collector *c)
@@ -519,6 +536,29 @@ unsigned mr_collector_running(struct mr_collector *c)
     for (size_t i = 0; i < c->rings; i++)
         n += !c->ring[i].finished && !c->ring[i].gone && !process_gone(&c->ring[i]);
     return n;
+}
+
+static bool knows(const struct mr_collector *c, uint64_t key)
+{
+    for (size_t i = 0; i < c->rings; i++)
+        if (c->ring[i].key == key)
+            return true;
+    return false;
+}
+
+static size_t block_bytes(const struct mr_mrt_view *v)
+{
+    return MR_ALIGN_UP(MR_MRT_HEADER + (size_t)v->head.payload_bytes, 8);
+}
+
+/* Writes the blocks before view n that later events of the file refer to once more. */
+static int append_names(struct mr_collector *c, const uint8_t *data, const struct mr_mrt_scan *scan, size_t n, struct mr_error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (scan->view[i].head.type != MR_MRT_EVENTS)
+            rc = append(c, data + scan->view[i].offset, block_bytes(&scan->view[i]), err);
+    return rc;
 }
 
 /* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
@@ -545,8 +585,14 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     int rc = mr_mrt_scan(data, len, true, path, &scan, err);
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
-        rc = append(c, data + v->offset, MR_ALIGN_UP(MR_MRT_HEADER + (size_t)v->head.payload_bytes, 8), err);
+        rc = append(c, data + v->offset, block_bytes(v), err);
         joined += v->head.type == MR_MRT_EVENTS ? v->head.count : 0;
+        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key)) /* page faults are no process of ours */
+            c->stats.processes++;
+        if (count && v->head.type == MR_MRT_EVENTS && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2) {
+            rc = rc ? rc : turn_over(c, err);
+            rc = rc ? rc : append_names(c, data, &scan, i, err);
+        }
     }
     if (count)
         c->stats.events += joined;
@@ -623,6 +669,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     c->caught_up_ns = mr_now_ns();
     c->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     c->load = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    struct stat space;
+    c->pid_space = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
     c->spool = strdup(spool);
     c->out = strdup(out);
     c->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));

@@ -23,6 +23,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
 int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err);
 /* How many processes that were seen are still alive. */
 unsigned mr_collector_running(struct mr_collector *c);
+/* Says that processes without a ring so far may still make one: the spool then stays. */
+void mr_collector_expect(struct mr_collector *c, unsigned processes);
 /* Drains all that is left, joins what processes wrote themselves, writes the footer, removes the spool if nobody uses it
  * any more, frees. */
 int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, struct mr_error *err);

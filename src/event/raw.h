@@ -42,7 +42,7 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 3u
+#define MR_RING_VERSION 4u /* of the layout below; library and command must agree */
 #define MR_RING_RECORDS 1048576u /* address space; memory comes as it is needed */
 #define MR_BLOCK_EVENTS 32768u /* records per block */
 #define MR_RING_SLOTS 8u
@@ -85,6 +85,7 @@ struct mr_ring_header {
     _Atomic uint32_t state;    /* enum mr_ring_state */
     _Atomic uint32_t segments; /* segment 0: how many exist */
     uint64_t tick0, mono0, real0;
+    uint64_t pid_space;        /* inode of the pid namespace that pid belongs to; 0 unknown */
     uint32_t tick_is_tsc, slots_present; /* slots whose first pages are there */
     _Atomic uint64_t last_tick, last_mono; /* a later pair, refreshed by slow paths */
     _Atomic uint64_t strings_used; /* bytes of the arena, segment 0 */

@@ -227,6 +227,14 @@ static bool make_room(struct mr_tls *t)
         if (atomic_load_explicit(&s->tail, memory_order_acquire) == tail) {
             if (!mr_live.alive)
                 return false;
+            if (mr_mode() == MR_MODE_SELF && used < MR_RING_RECORDS - POPULATE) { /* no descriptor or no memory: tries again later */
+                t->limit = MR_MIN(t->head + POPULATE / 2, s->populated > MR_ROOM ? s->populated - MR_ROOM : 0);
+                return true;
+            }
+            if (mr_mode() == MR_MODE_SELF && tries > 20) {
+                mr_stop_tracing("a full ring cannot be written", -EMFILE);
+                return false;
+            }
             const struct timespec nap = {.tv_nsec = 50000};
             mr_sys2(SYS_nanosleep, &nap, NULL);
         }

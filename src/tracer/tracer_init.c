@@ -180,11 +180,29 @@ static bool word_in(const char *list, const char *word)
     return false;
 }
 
+static void check_groups(const char *list)
+{
+    for (const char *p = list; *p;) {
+        size_t k = strcspn(p, ",: ");
+        if (k && !mr_call_group_known(p, k)) {
+            char line[160];
+            size_t n = mr_copy_text(line, sizeof(line), "MILLRACE_TRACE_GROUPS: there is no group or call '");
+            size_t m = MR_MIN(k, (size_t)60);
+            memcpy(line + n, p, m);
+            mr_copy_text(line + n + m, sizeof(line) - n - m, "'");
+            mr_say_plain(line);
+        }
+        p += k + (p[k] != 0);
+    }
+}
+
 /* Groups are layers (posix, stdio, uring, mpiio, hdf5, app), kinds (open, read, stat ...) or names of calls. */
 static void read_groups(void)
 {
     const char *list = getenv("MILLRACE_TRACE_GROUPS");
     bool all = !list || !*list || word_in(list, "all");
+    if (!all)
+        check_groups(list);
     for (unsigned c = 1; c < MR_CALL_COUNT; c++) {
         const struct mr_call_info *i = mr_call_get(c);
         mr_core.call_on[c] = all || word_in(list, mr_layer_name(i->layer)) || word_in(list, mr_kind_name(i->kind)) ||
@@ -286,6 +304,18 @@ bool mr_path_wanted(const char *path)
 
 /* ---- the ring file ---- */
 
+/* Inside a container our pid may mean another process to the collector. */
+static uint64_t pid_space(void)
+{
+    char text[64];
+    uint64_t v = 0;
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", text, sizeof(text));
+    for (long i = 0; i < n; i++)
+        if (text[i] >= '0' && text[i] <= '9')
+            v = v * 10 + (uint64_t)(text[i] - '0');
+    return v;
+}
+
 int mr_segment_open(uint32_t index)
 {
     char path[MR_PATH_BYTES];
@@ -315,6 +345,7 @@ int mr_segment_open(uint32_t index)
     h->segment = index;
     h->key = mr_process.key;
     h->pid = mr_process.pid;
+    h->pid_space = pid_space();
     h->tick_is_tsc = mr_core.use_tsc;
     mr_calibrate(&h->tick0, &h->mono0, &h->real0);
     atomic_store(&h->state, MR_RING_RUNNING);
@@ -416,13 +447,25 @@ static void on_signal(int number)
         mr_live.active = !mr_live.active;
 }
 
+/* With the folders above it. */
+static void make_folder(char *path)
+{
+    for (char *p = path + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0777);
+            *p = '/';
+        }
+    mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0700);
+}
+
 static void first_begin(void)
 {
     mr_core.use_tsc = tsc_is_invariant();
     mr_config_read();
     make_file_table();
     if (!mr_config.collected)
-        mr_sys3(SYS_mkdirat, AT_FDCWD, mr_config.dir, 0700);
+        make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);

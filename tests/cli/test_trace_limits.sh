@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Programs that set limits on themselves go on unharmed, with the command and with the library alone; what can be kept is kept. Size limit of the
+# trace, unknown groups, programs in another pid namespace, children that have done nothing yet when the program ends.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+cat >"$dir/limits.c" <<'C'
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+static int reads(int fd, int n)
+{
+    char b[64];
+    for (int i = 0; i < n; i++)
+        if (pread(fd, b, sizeof b, 0) < 0)
+            return 1;
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    struct rlimit limit = {0, 0};
+    int fd = open(argv[2], O_RDONLY);
+    reads(fd, 1000);
+    if (!strcmp(argv[1], "memory")) {
+        limit.rlim_cur = limit.rlim_max = 64 << 20;
+        setrlimit(RLIMIT_AS, &limit);
+    } else if (!strcmp(argv[1], "size")) {
+        limit.rlim_cur = limit.rlim_max = 1000;
+        setrlimit(RLIMIT_FSIZE, &limit);
+    } else if (!strcmp(argv[1], "descriptors")) {
+        limit.rlim_cur = limit.rlim_max = 40;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        while (dup(fd) >= 0) {
+        }
+    }
+    if (fd < 0 || reads(fd, 100000))
+        return 1;
+    if (!strcmp(argv[1], "descriptors"))
+        for (int i = 20; i < 40; i++)
+            close(i);
+    if (reads(fd, 100000))
+        return 1;
+    puts("done");
+    return argc > 2 ? 7 : 0;
+}
+C
+cc -O1 -o "$dir/limits" "$dir/limits.c"
+seq 100 >"$dir/data"
+count() { "$MILLRACE" report --json "$@" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+print(sum(f["count"] for f in r["functions"] if f["name"].endswith("pread")))'; }
+for kind in none memory size descriptors; do
+    status=0
+    "$MILLRACE" trace --quiet -o "$dir/$kind.mrt" -- "$dir/limits" $kind "$dir/data" >"$dir/out" || status=$?
+    [ $status = 7 ] && grep -q done "$dir/out" || fail "$kind, command: status $status"
+    [ "$(count "$dir/$kind.mrt")" = 201000 ] || fail "$kind, command: $(count "$dir/$kind.mrt") of 201000"
+    status=0
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/new/folder/$kind ASAN_OPTIONS=verify_asan_link_order=0 "$dir/limits" $kind "$dir/data" >"$dir/out" 2>"$dir/err" || status=$?
+    [ $status = 7 ] && grep -q done "$dir/out" || fail "$kind, library: status $status"
+    "$MILLRACE" recover -o "$dir/r.mrt" "$dir/new/folder/$kind" >/dev/null
+    n=$(count "$dir/r.mrt")
+    case $kind in
+    size) grep -q 'limit of file sizes' "$dir/err" && [ "$n" -ge 1000 ] || fail "size: not said, or $n" ;;
+    *) [ "$n" = 201000 ] || fail "$kind, library: $n of 201000" ;;
+    esac
+    rm -f "$dir/r.mrt"
+done
+
+# A size limit holds, and it is the newest that is kept.
+"$MILLRACE" trace --max-size 100KiB -o "$dir/small.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'" 2>"$dir/err"
+[ "$(stat -c %s "$dir/small.mrt")" -le 120000 ] || fail "--max-size: $(stat -c %s "$dir/small.mrt") bytes"
+grep -q 'of 1 processes, the newest in' "$dir/err" || fail "--max-size: $(cat "$dir/err")"
+"$MILLRACE" export -f csv -o - "$dir/small.mrt" | grep -q "$dir/data" || fail "--max-size lost the newest event"
+
+status=0
+"$MILLRACE" trace --groups posix,nosuch -o "$dir/t.mrt" -- true 2>"$dir/err" || status=$?
+[ $status = 2 ] && grep -q "no group or call 'nosuch'" "$dir/err" || fail "unknown group: $status $(cat "$dir/err")"
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/groups MILLRACE_TRACE_GROUPS=open,nosuch cat "$dir/data" 2>"$dir/err" >/dev/null
+grep -q "no group or call 'nosuch'" "$dir/err" || fail "unknown group, library: $(cat "$dir/err")"
+"$MILLRACE" trace -o "$dir/t.mrt" -- "$dir/no-such-program" 2>"$dir/err" && fail "a missing program succeeded"
+grep -q 'statically' "$dir/err" && fail "a missing program was called static"
+
+# A child that does its first I/O after the end is waited for, then left to recover.
+cat >"$dir/late.py" <<'P'
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+child = os.fork()
+if child:
+    print(child, flush=True)
+    os._exit(0)
+signal.sigwait({signal.SIGUSR1})
+open(sys.argv[1]).read()
+open(sys.argv[2], "w").close()
+P
+"$MILLRACE" trace --linger 100ms -o "$dir/t.mrt" -- python3 "$dir/late.py" "$dir/data" "$dir/over" >"$dir/pid" 2>"$dir/err"
+child=$(cat "$dir/pid")
+grep -q '1 processes still run' "$dir/err" || fail "a child that outlives the program was not told: $(cat "$dir/err")"
+kill -USR1 "$child"
+while kill -0 "$child" 2>/dev/null; do sleep 0.05; done
+[ -e "$dir/over" ] || fail "the late child did not end well"
+"$MILLRACE" recover "$dir/t.mrt" >/dev/null
+"$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -q "read,$dir/data" || fail "the late child's events are lost"
+
+# Another pid namespace, where we may make one: the collector must not take the inner pid for one of its own.
+if unshare -p -f true 2>/dev/null; then
+    "$MILLRACE" trace -o "$dir/t.mrt" -- unshare -p -f sh -c "cat '$dir/data' >/dev/null; sleep 0.2; cat '$dir/data' >/dev/null" 2>"$dir/err"
+    grep -q 'still run' "$dir/err" && fail "processes of another namespace: $(cat "$dir/err")"
+    [ "$("$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "open[a-z]*,$dir/data")" = 2 ] || fail "events of another namespace are lost"
+fi
