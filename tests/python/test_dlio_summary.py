@@ -99,10 +99,10 @@ def check_quantiles(r, got, values, what):
 
 
 def au(r, keep):
-    """Mean over ranks of compute over wall, over the steps to keep but the run's first."""
+    """Mean over ranks of compute over wall, over the steps to keep, without those left out at the run's start and end."""
     per_rank = []
     for t in r.train:
-        kept = [x for x in t[1:] if keep(x)]
+        kept = [x for x in t[r.exclude_start:len(t) - r.exclude_end] if keep(x)]
         if kept:
             per_rank.append(sum(x["compute_ns"] for x in kept) / sum(map(wall, kept)))
     return mean(per_rank) if per_rank else None
@@ -277,6 +277,8 @@ def setting(overrides, key, default):
 
 def one(name, ranks, overrides):
     r = Run(name, ranks, overrides)
+    r.exclude_start = setting(overrides, "output.metric.exclude_start_steps", 1)
+    r.exclude_end = setting(overrides, "output.metric.exclude_end_steps", 0)
     check_checkpoints(r)
     check_duration(r)
     if not r.flat:
@@ -291,8 +293,7 @@ def one(name, ranks, overrides):
     files = 44 if "reader.drop_last=false" not in overrides else -(-44 // ranks) * ranks
     per_epoch = files // ranks // batch if "reader.drop_last=false" not in overrides else -(-(files // ranks) // batch)
     per_eval = 12 // ranks // 2
-    check_dlio(r, setting(overrides, "output.metric.exclude_start_steps", 1), setting(overrides, "output.metric.exclude_end_steps", 0),
-               batch, 2, per_epoch, per_eval, 9000)
+    check_dlio(r, r.exclude_start, r.exclude_end, batch, 2, per_epoch, per_eval, 9000)
     print(f"{name}: {len(r.flat)} steps, {r.checked} figures")
 
 
