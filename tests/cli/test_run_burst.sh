@@ -109,11 +109,12 @@ for _ in $(seq 6000); do [ "$(buffered 2>/dev/null || echo 0)" = 3 ] && break; s
 kill -INT $p
 rc=0; wait $p || rc=$?
 [ $rc = 130 ] || fail "SIGINT in the drain: exit $rc: $(cat err)"
-grep -q '3 checkpoints are in it (0 drains failed); the next run drains what is there' out || fail "SIGINT: what is left is not told: $(cat out)"
+# (The third may be on the disk a moment before it counts as saved.)
+grep -q '[23] checkpoints are in it (0 drains failed); the next run drains what is there' out || fail "SIGINT: what is left is not told: $(cat out)"
 python3 -c '
 import json
 b = json.load(open("o5/summary.json"))["millrace"]["checkpoint"]["burst_buffer"]
-assert b["left_in_buffer"] == b["buffered_saves"] == 3 and b["failed_drains"] == 0, b' || fail "SIGINT: summary"
+assert b["left_in_buffer"] == b["buffered_saves"] and b["left_in_buffer"] in (2, 3) and b["failed_drains"] == 0, b' || fail "SIGINT: summary"
 expect 0 "$MILLRACE" -q run w.yaml --out o5 $restore
 [ "$(buffered)" = 0 ] && [ -e ck/step-000000000020/checkpoint.json ] || fail "SIGINT: the drain was not finished"
 
