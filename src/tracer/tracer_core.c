@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-__thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
+__thread _Alignas(64) struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
 _Alignas(4096) struct mr_live mr_live;
-struct mr_core mr_core;
+_Alignas(64) struct mr_core mr_core;
 struct mr_process mr_process;
 _Atomic uint32_t mr_off;
 static pthread_key_t end_key;

@@ -62,9 +62,10 @@ struct mr_core {
     uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
 
-extern MR_HIDDEN __thread struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
+/* Each begins a cache line: the hot path should touch few. */
+extern MR_HIDDEN __thread _Alignas(64) struct mr_tls mr_tls __attribute__((tls_model("initial-exec")));
 extern MR_HIDDEN struct mr_live mr_live;
-extern MR_HIDDEN struct mr_core mr_core;
+extern MR_HIDDEN _Alignas(64) struct mr_core mr_core;
 
 static inline uint64_t mr_clock_stamp(void)
 {
