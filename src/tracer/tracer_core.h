@@ -74,13 +74,19 @@ static inline uint64_t mr_clock_stamp(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static inline uint64_t mr_stamp(void)
+static inline uint64_t mr_stamp_by(uint32_t use_tsc)
 {
 #if defined(__x86_64__)
-    if (MR_LIKELY(mr_core.use_tsc))
+    if (MR_LIKELY(use_tsc))
         return __builtin_ia32_rdtsc();
 #endif
+    (void)use_tsc;
     return mr_clock_stamp();
+}
+
+static inline uint64_t mr_stamp(void)
+{
+    return mr_stamp_by(mr_core.use_tsc);
 }
 
 /* What `busy` holds: the low half of the stack pointer. */
@@ -180,6 +186,18 @@ static inline __attribute__((always_inline)) uint32_t mr_file_of(int fd)
     return mr_file_resolve(fd);
 }
 
+/* The same without asking: 0 if it is not known. */
+static inline uint32_t mr_file_peek(int fd)
+{
+    return MR_LIKELY((uint32_t)fd < mr_core.files) ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+}
+
+/* How a descriptor is stored. */
+static inline uint32_t mr_fd1(int fd)
+{
+    return (uint32_t)fd < 0xfffeu ? (uint32_t)fd + 1 : 0xffffu;
+}
+
 MR_HIDDEN void mr_file_set(int fd, uint32_t file);
 MR_HIDDEN void mr_file_dup(int from, int to);
 MR_HIDDEN void mr_file_forget_range(unsigned first, unsigned last);
@@ -197,7 +215,7 @@ static inline __attribute__((always_inline)) void mr_put_fd(uint64_t t0, uint64_
     uint32_t file = mr_file_of(fd);
     if (MR_UNLIKELY(file == MR_FILE_EXCLUDED))
         return;
-    uint32_t fd1 = (uint32_t)fd < 0xfffeu ? (uint32_t)fd + 1 : 0xffffu;
+    uint32_t fd1 = mr_fd1(fd);
     if (MR_UNLIKELY((int64_t)count != result)) {
         const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = count};
         mr_put_slow(t0, t1, call, file, fd1, offset, result, &extra, 1);

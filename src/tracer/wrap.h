@@ -36,6 +36,24 @@
         return r;                                                                                                    \
     }
 
+/* As MR_WRAP with FD, for the calls that programs make most: what the record needs is loaded before the call, when nobody waits for it. */
+#define MR_WRAP_DATA(ret, name, params, args, fd, offset, count)                                                     \
+    MR_REAL(ret, name, params, args)                                                                                 \
+    MR_SYMBOL(ret, name, params)                                                                                     \
+    {                                                                                                                \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        uint32_t file = mr_file_peek(fd), tsc = mr_core.use_tsc;                                                     \
+        uint64_t t0 = mr_stamp_by(tsc);                                                                              \
+        ret r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp_by(tsc);                                                                              \
+        if (MR_LIKELY(r == (ret)(count) && file - 1 < MR_FILE_EXCLUDED - 1))                                         \
+            mr_put(t0, t1, CALL(name), file, mr_fd1(fd), (uint64_t)(offset), (int64_t)r);                            \
+        else                                                                                                         \
+            FD(name, fd, offset, count);                                                                             \
+        return r;                                                                                                    \
+    }
+
 /* Another exported name for the same wrapper. */
 #define MR_ALIAS(name, other)                                                                                        \
     extern MR_EXPORT __typeof__(w_##other) a_##name __asm__(#name) __attribute__((alias(#other)));

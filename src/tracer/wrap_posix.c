@@ -39,10 +39,10 @@ static uint64_t iov_bytes(const struct iovec *v, int n, int64_t result)
 #define IOV(v, n) iov_bytes(v, n, r)
 
 /* Reading and writing. */
-MR_WRAP(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), FD(read, fd, NONE, n))
-MR_WRAP(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), FD(write, fd, NONE, n))
-MR_WRAP(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), FD(pread, fd, o, n))
-MR_WRAP(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), FD(pwrite, fd, o, n))
+MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), fd, NONE, n)
+MR_WRAP_DATA(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), fd, NONE, n)
+MR_WRAP_DATA(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), fd, o, n)
+MR_WRAP_DATA(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), fd, o, n)
 MR_ALIAS(pread64, pread)
 MR_ALIAS(pwrite64, pwrite)
 /* The C library's public second names, which some old libraries use. */
