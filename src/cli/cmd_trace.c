@@ -2,6 +2,7 @@
  * streams, exit status and signals are its own; ours is one line on stderr at the end. */
 #include "cli/commands.h"
 #include "cli/cmd_trace_faults.h"
+#include "cli/unseen_programs.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -318,35 +319,6 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
         mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, o->out, spool);
 }
 
-/* Programs the tracer could not be in, as the library noted them: paths, each ended by NUL. Removes the list. */
-static void tell_unseen(const char *spool)
-{
-    char path[PATH_MAX + 16], text[8192];
-    snprintf(path, sizeof(path), "%s/unseen", spool);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return;
-    ssize_t n = read(fd, text, sizeof(text));
-    close(fd);
-    unlink(path);
-    if (n <= 0)
-        return;
-    text[n - 1] = 0;
-    unsigned starts = 0, kinds = 0;
-    struct mr_strbuf names = {0};
-    for (const char *p = text; p < text + n; p += strlen(p) + 1) {
-        bool known = false;
-        for (const char *q = text; q < p && !known; q += strlen(q) + 1)
-            known = !strcmp(p, q);
-        starts++;
-        if (!known && kinds++ < 5)
-            mr_strbuf_printf(&names, "%s'%s'", kinds > 1 ? ", " : "", p);
-    }
-    mr_log(MR_LOG_WARN, "%u%s times a program was started that the tracer cannot be in (linked statically, or setuid): %s%s", starts,
-           n == sizeof(text) ? " or more" : "", names.text ? names.text : "", kinds > 5 ? " ..." : "");
-    mr_strbuf_done(&names);
-}
-
 /* Page faults are an extra: where they cannot be had, one line says so. */
 static struct mr_faults *watch_faults(const struct trace_options *o, pid_t child, const char *spool)
 {
@@ -409,7 +381,7 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
 static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
-    char library[PATH_MAX], spool[PATH_MAX], link[PATH_MAX];
+    char library[PATH_MAX], spool[PATH_MAX], link[PATH_MAX], unseen[PATH_MAX];
     struct mr_collector *c = NULL;
     struct mr_faults *faults = NULL;
     struct mr_collect_stats stats = {0};
@@ -443,7 +415,9 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_error second;
     int watched = mr_faults_close(faults, &lost, rc ? &second : err);
     rc = rc ? rc : watched;
-    tell_unseen(spool);
+    mr_unseen_tell(spool);
+    snprintf(unseen, sizeof(unseen), "%.4000s/unseen", spool);
+    unlink(unseen);
     int closed = mr_collector_close(c, &stats, rc ? &second : err);
     stats.lost += lost;
     if (access(spool, F_OK) != 0)

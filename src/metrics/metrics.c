@@ -78,6 +78,15 @@ static struct counted counted_steps(const struct mr_rank_series *r, const struct
     return (struct counted){first, MR_MAX(first, n - MR_MIN(p->exclude_end, n))};
 }
 
+/* Whether a step counts; *seen counts the training steps looked at so far. */
+static bool step_counts(const struct mr_step *s, struct counted c, uint64_t *seen)
+{
+    if (s->phase != MR_PHASE_TRAIN)
+        return false;
+    uint64_t number = (*seen)++;
+    return number >= c.first && number < c.end;
+}
+
 static struct au_sum sum_au(const struct mr_rank_series *r, const struct mr_metrics_params *p, uint32_t first_epoch,
                             uint32_t last_epoch)
 {
@@ -86,10 +95,7 @@ static struct au_sum sum_au(const struct mr_rank_series *r, const struct mr_metr
     uint64_t k = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct mr_step *s = &r->steps[i];
-        if (s->phase != MR_PHASE_TRAIN)
-            continue;
-        uint64_t number = k++;
-        if (number < c.first || number >= c.end || s->epoch < first_epoch || s->epoch > last_epoch)
+        if (!step_counts(s, c, &k) || s->epoch < first_epoch || s->epoch > last_epoch)
             continue;
         sum.compute += (double)s->compute_ns;
         sum.wall += wall_ns(s);
@@ -123,12 +129,9 @@ static void fill_bins(const struct mr_rank_series *r, const struct mr_metrics_pa
     uint64_t k = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct mr_step *s = &r->steps[i];
-        if (s->phase != MR_PHASE_TRAIN)
+        if (!step_counts(s, c, &k))
             continue;
-        uint64_t number = k++;
-        if (number < c.first || number >= c.end)
-            continue;
-        size_t bin = (size_t)((number - c.first) * bins / (c.end - c.first));
+        size_t bin = (size_t)((k - 1 - c.first) * bins / (c.end - c.first));
         compute[bin] += (double)s->compute_ns;
         wall[bin] += wall_ns(s);
     }

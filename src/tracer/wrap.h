@@ -54,6 +54,26 @@
         return r;                                                                                                    \
     }
 
+/* As MR_WRAP, for functions without a result. */
+#define MR_VOID(name, params, args, ...)                                                                             \
+    static void boot_##name params;                                                                                  \
+    static void(*real_##name) params = boot_##name;                                                                  \
+    static void boot_##name params                                                                                   \
+    {                                                                                                                \
+        *(void **)&real_##name = mr_next(#name);                                                                     \
+        real_##name args;                                                                                            \
+    }                                                                                                                \
+    MR_SYMBOL(void, name, params)                                                                                    \
+    {                                                                                                                \
+        bool on = mr_enter();                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        real_##name args;                                                                                            \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        if (on) {                                                                                                    \
+            __VA_ARGS__;                                                                                             \
+        }                                                                                                            \
+    }
+
 /* Another exported name for the same wrapper. */
 #define MR_ALIAS(name, other)                                                                                        \
     extern MR_EXPORT __typeof__(w_##other) a_##name __asm__(#name) __attribute__((alias(#other)));

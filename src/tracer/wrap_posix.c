@@ -469,28 +469,10 @@ MR_SYMBOL(int, closedir, (DIR *d))
     return r;
 }
 
-#define MR_VOID(name, call, params, args, ...)                                                                       \
-    static void boot_##name params;                                                                                  \
-    static void(*real_##name) params = boot_##name;                                                                  \
-    static void boot_##name params                                                                                   \
-    {                                                                                                                \
-        *(void **)&real_##name = mr_next(#name);                                                                     \
-        real_##name args;                                                                                            \
-    }                                                                                                                \
-    MR_SYMBOL(void, name, params)                                                                                    \
-    {                                                                                                                \
-        bool on = mr_enter();                                                                                        \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        real_##name args;                                                                                            \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        if (on) {                                                                                                    \
-            __VA_ARGS__;                                                                                             \
-        }                                                                                                            \
-    }
-MR_VOID(sync, sync, (void), (), mr_put(t0, t1, CALL(sync), 0, 0, NONE, 0))
-MR_VOID(rewinddir, rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
-MR_VOID(seekdir, seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
-MR_VOID(closefrom, closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
+MR_VOID(sync, (void), (), mr_put(t0, t1, CALL(sync), 0, 0, NONE, 0))
+MR_VOID(rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
+MR_VOID(seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
+MR_VOID(closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
 
 MR_REAL(int, open, (path p, int f, mode_t m), (p, f, m))
 MR_EXPORT int w_open(path p, int f, ...) __asm__("open");

@@ -368,26 +368,9 @@ MR_SYMBOL(FILE *, freopen, (path p, path m, FILE *f))
 }
 MR_ALIAS(freopen64, freopen)
 
-#define MR_SETBUF(name, params, args)                                                                                \
-    static void boot_##name params;                                                                                  \
-    static void(*real_##name) params = boot_##name;                                                                  \
-    static void boot_##name params                                                                                   \
-    {                                                                                                                \
-        *(void **)&real_##name = mr_next(#name);                                                                     \
-        real_##name args;                                                                                            \
-    }                                                                                                                \
-    MR_SYMBOL(void, name, params)                                                                                    \
-    {                                                                                                                \
-        bool on = mr_enter();                                                                                        \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        real_##name args;                                                                                            \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        if (on)                                                                                                      \
-            ST0(setvbuf, f, 0);                                                                                      \
-    }
-MR_SETBUF(setbuf, (FILE * f, char *b), (f, b))
-MR_SETBUF(setbuffer, (FILE * f, char *b, size_t n), (f, b, n))
-MR_SETBUF(setlinebuf, (FILE * f), (f))
+MR_VOID(setbuf, (FILE * f, char *b), (f, b), ST0(setvbuf, f, 0))
+MR_VOID(setbuffer, (FILE * f, char *b, size_t n), (f, b, n), ST0(setvbuf, f, 0))
+MR_VOID(setlinebuf, (FILE * f), (f), ST0(setvbuf, f, 0))
 
 static void boot_rewind(FILE *f);
 static void (*real_rewind)(FILE *) = boot_rewind;

@@ -562,8 +562,8 @@ MR_URING(int, io_uring_wait_cqes_min_timeout, io_uring_wait, false,
          (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u, sigset_t *m), (ring, c, n, t, u, m))
 MR_URING(int, io_uring_get_events, io_uring_wait, false, (struct io_uring * ring), (ring))
 
-/* Making a ring: what was known of another one at the same place goes. */
-#define MR_URING_MADE(name, params, args)                                                                            \
+/* Calls that make or prepare a ring; `after` runs when they succeed. */
+#define MR_URING_SETS_UP(name, call, params, args, after)                                                            \
     MR_REAL(int, name, params, args)                                                                                 \
     MR_SYMBOL(int, name, params)                                                                                     \
     {                                                                                                                \
@@ -574,11 +574,15 @@ MR_URING(int, io_uring_get_events, io_uring_wait, false, (struct io_uring * ring
         int r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
         mr_strays_quiet(-1);                                                                                         \
-        if (r >= 0)                                                                                                  \
-            forget(ring);                                                                                            \
-        mr_put(t0, t1, CALL(io_uring_queue_init), 0, 0, MR_NO_OFFSET, r);                                            \
+        if (r >= 0) {                                                                                                \
+            after;                                                                                                   \
+        }                                                                                                            \
+        mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, r);                                                           \
         return r;                                                                                                    \
     }
+
+/* Making a ring: what was known of another one at the same place goes. */
+#define MR_URING_MADE(name, params, args) MR_URING_SETS_UP(name, io_uring_queue_init, params, args, forget(ring))
 MR_URING_MADE(io_uring_queue_init, (unsigned n, struct io_uring *ring, unsigned f), (n, ring, f))
 MR_URING_MADE(io_uring_queue_init_params, (unsigned n, struct io_uring *ring, struct io_uring_params *p), (n, ring, p))
 MR_URING_MADE(io_uring_queue_init_mem, (unsigned n, struct io_uring *ring, struct io_uring_params *p, void *b, size_t z), (n, ring, p, b, z))
@@ -586,25 +590,12 @@ MR_URING_MADE(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io
 
 /* Registered files: which number is which file. `does` has the ring's state as `s`. */
 #define MR_URING_FILES(name, params, args, does)                                                                     \
-    MR_REAL(int, name, params, args)                                                                                 \
-    MR_SYMBOL(int, name, params)                                                                                     \
-    {                                                                                                                \
-        if (!mr_enter() || mr_strays_silent)                                                                         \
-            return real_##name args;                                                                                 \
-        mr_strays_quiet(1);                                                                                          \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = real_##name args;                                                                                    \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        mr_strays_quiet(-1);                                                                                         \
-        struct ring_state *s = r >= 0 ? state_of(ring, true) : NULL;                                                 \
-        if (s) {                                                                                                     \
+    MR_URING_SETS_UP(                                                                                                \
+        name, io_uring_register, params, args, struct ring_state *s = state_of(ring, true); if (s) {                 \
             lock(&s->lock);                                                                                          \
             does;                                                                                                    \
             unlock(&s->lock);                                                                                        \
-        }                                                                                                            \
-        mr_put(t0, t1, CALL(io_uring_register), 0, 0, MR_NO_OFFSET, r);                                              \
-        return r;                                                                                                    \
-    }
+        })
 MR_URING_FILES(io_uring_register_files, (struct io_uring * ring, const int *fd, unsigned n), (ring, fd, n), fixed_register(s, 0, fd, n))
 MR_URING_FILES(io_uring_register_files_tags, (struct io_uring * ring, const int *fd, const void *t, unsigned n), (ring, fd, t, n),
                fixed_register(s, 0, fd, n))

@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <millrace/checkpoint.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char ct_dir[256];
@@ -46,6 +48,46 @@ static inline struct mr_checkpoint_file ct_file(const char *name, uint64_t bytes
     struct mr_checkpoint_file f = {.bytes = bytes};
     snprintf(f.name, sizeof f.name, "%s", name);
     return f;
+}
+
+/* Saves until killed, every third step twice; tells the last finished step through the pipe. */
+static inline void ct_save_forever(struct mr_checkpointer *c, const struct mr_checkpoint_file *files, size_t n, int fd)
+{
+    struct mr_checkpoint_result r;
+    struct mr_error e;
+    uint64_t step = 0;
+    if (mr_checkpoint_newest(c, &step, &e))
+        step = 0;
+    for (step++;; step++)
+        for (int twice = 0; twice < (step % 3 ? 1 : 2); twice++)
+            if (mr_checkpoint_save(c, step, files, n, &r, &e) || write(fd, &step, sizeof step) != sizeof step)
+                _exit(1);
+}
+
+/* Lets a child save with the checkpointer that `open_one` gives, and kills it some microseconds after its first save. Returns the last
+ * step that it had told to be saved; 0 if it never came to one. */
+static inline uint64_t ct_save_and_kill(struct mr_checkpointer *(*open_one)(void), const struct mr_checkpoint_file *files, size_t n, unsigned us)
+{
+    int ends[2];
+    uint64_t done = 0, step;
+    if (pipe(ends))
+        return 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        ct_save_forever(open_one(), files, n, ends[1]);
+    }
+    close(ends[1]);
+    if (read(ends[0], &done, sizeof done) != sizeof done)
+        done = 0;
+    usleep(us);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    while (read(ends[0], &step, sizeof step) == sizeof step)
+        done = step;
+    close(ends[0]);
+    return done;
 }
 
 /* How many entries of the folder end so; "" counts all. */

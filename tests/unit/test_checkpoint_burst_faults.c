@@ -117,41 +117,9 @@ static struct mr_checkpointer *open_on(bool burst)
     return c;
 }
 
-/* Saves until killed, every third step twice. Tells the last finished step through the pipe. */
-static void save_forever(int fd)
+static struct mr_checkpointer *open_burst(void)
 {
-    struct mr_checkpointer *c = open_on(true);
-    struct mr_checkpoint_result r;
-    struct mr_error e;
-    uint64_t step = 0;
-    if (mr_checkpoint_newest(c, &step, &e))
-        step = 0;
-    for (step++;; step++)
-        for (int twice = 0; twice < (step % 3 ? 1 : 2); twice++)
-            if (mr_checkpoint_save(c, step, files, FILES, &r, &e) || write(fd, &step, sizeof step) != sizeof step)
-                _exit(1);
-}
-
-static uint64_t run_and_kill(uint64_t round)
-{
-    int ends[2];
-    uint64_t done = 0, step;
-    assert_int_equal(pipe(ends), 0);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        close(ends[0]);
-        save_forever(ends[1]);
-    }
-    close(ends[1]);
-    assert_int_equal(read(ends[0], &done, sizeof done), sizeof done); /* it has begun */
-    usleep((useconds_t)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000));
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    while (read(ends[0], &step, sizeof step) == sizeof step)
-        done = step;
-    close(ends[0]);
-    return done;
+    return open_on(true);
 }
 
 /* Every folder with a final name holds all that its list says. */
@@ -181,7 +149,8 @@ static void burst_killed_at_any_moment_tears_and_loses_nothing(void **state)
     (void)state;
     unsigned unfinished = 0;
     for (uint64_t round = 0; round < 30; round++) {
-        uint64_t done = run_and_kill(round), step = 0;
+        uint64_t done = ct_save_and_kill(open_burst, files, FILES, (unsigned)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000)), step = 0;
+        assert_true(done > 0);
         expect_whole(round);
         struct mr_checkpointer *c = open_on(true);
         struct mr_checkpoint_result r;

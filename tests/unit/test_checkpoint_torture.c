@@ -121,42 +121,17 @@ static void checkpoint_load_reports_failing_reads(void **state)
     mr_checkpointer_close(c);
 }
 
-/* Saves until killed; each step once, every third one twice. Tells the last finished step through the pipe. */
-static void save_forever(int fd)
+static struct mr_checkpointer *open_keeping_two(void)
 {
-    struct mr_checkpointer *c = open_on("posix", 2);
-    struct mr_checkpoint_result r;
-    struct mr_error e;
-    uint64_t step = 0;
-    if (mr_checkpoint_newest(c, &step, &e))
-        step = 0;
-    for (step++;; step++)
-        for (int twice = 0; twice < (step % 3 ? 1 : 2); twice++)
-            if (mr_checkpoint_save(c, step, files, FILES, &r, &e) || write(fd, &step, sizeof step) != sizeof step)
-                _exit(1);
+    return open_on("posix", 2);
 }
 
 static void checkpoint_killed_at_any_moment_leaves_one_that_loads(void **state)
 {
     (void)state;
     for (uint64_t round = 0; round < 30; round++) {
-        int ends[2];
-        uint64_t done = 0, step;
-        assert_int_equal(pipe(ends), 0);
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            close(ends[0]);
-            save_forever(ends[1]);
-        }
-        close(ends[1]);
-        assert_int_equal(read(ends[0], &done, sizeof done), sizeof done); /* it has begun */
-        usleep((useconds_t)(mr_rng_at(1, MR_RNG_FAULT, round) % 30000));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        while (read(ends[0], &step, sizeof step) == sizeof step)
-            done = step;
-        close(ends[0]);
+        uint64_t step, done = ct_save_and_kill(open_keeping_two, files, FILES, (unsigned)(mr_rng_at(1, MR_RNG_FAULT, round) % 30000));
+        assert_true(done > 0);
         struct mr_checkpointer *c = open_on("posix", 0);
         struct mr_checkpoint_result r;
         struct mr_error e = {0};
