@@ -674,17 +674,37 @@ static int check_launcher(const struct run_options *o, struct mr_error *err)
     return mr_error_hint(err, "run it without, on one machine; or start one job per value");
 }
 
+/* Those given, and --burst-buffer as what it stands for. */
+static int all_overrides(const struct mr_command_ctx *ctx, struct mr_strings *out, struct mr_error *err)
+{
+    const struct run_options *o = ctx->options;
+    unsigned n = ctx->overrides.n;
+    *out = ctx->overrides;
+    if (!*o->burst_buffer)
+        return 0;
+    const char **item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof *item);
+    char *folder = mr_arena_printf(ctx->arena, "checkpoint.burst_buffer.folder=%s", o->burst_buffer);
+    if (!item || !folder)
+        return mr_error_set(err, -ENOMEM, "cannot read the options");
+    for (unsigned i = 0; i < n; i++)
+        item[i] = ctx->overrides.item[i];
+    item[n] = folder;
+    *out = (struct mr_strings){.n = n + 1, .item = item};
+    return 0;
+}
+
 static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct run r = {.ctx = ctx, .opt = ctx->options};
     const struct run_options *o = r.opt;
+    struct mr_strings overrides;
     int rc = check_modes(o, err);
     if (!rc)
-        rc = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &r.w, err);
+        rc = all_overrides(ctx, &overrides, err);
+    if (!rc)
+        rc = mr_cli_workload(o->workload, o->config_dir, &overrides, o->lenient, ctx->arena, &r.w, err);
     if (!rc)
         rc = mr_workload_check_supported(r.w, err);
-    if (!rc && *o->burst_buffer)
-        r.w->burst_buffer.folder = o->burst_buffer;
     if (!rc)
         rc = check_idle(&r, err);
     if (!rc)

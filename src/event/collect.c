@@ -139,6 +139,8 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
         return 0;
     memcpy(c->buffer + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     r->described = true;
+    for (size_t i = 0; i < c->rings && !r->counted; i++) /* an image after exec is the same process */
+        r->counted = c->ring[i].pid == r->pid && c->ring[i].counted;
     c->stats.processes += !r->counted;
     r->counted = true;
     return append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);

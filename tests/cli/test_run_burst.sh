@@ -122,4 +122,5 @@ expect 0 "$MILLRACE" -q run w.yaml --out o5 $restore
 expect 2 "$MILLRACE" run w.yaml --virtual --system hdd
 grep -q 'does not simulate a burst buffer' err || fail "--virtual: $(cat err)"
 expect 2 "$MILLRACE" run w.yaml --burst-buffer x workflow.checkpoint=false
-expect 0 "$MILLRACE" run w.yaml --dry-run --burst-buffer /fast
+expect 0 "$MILLRACE" run w.yaml --dry-run --burst-buffer /fast checkpoint.burst_buffer.folder= checkpoint.burst_buffer.capacity=1MB
+if grep -q 'needs a folder' err; then fail "the flag is not taken for the folder"; fi
