@@ -29,6 +29,7 @@
 #define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
+#define SIZE_PARTS 64                     /* bytes of a size limit per event in a block */
 
 struct ring {
     struct mr_ring_header **segment;
@@ -59,6 +60,7 @@ struct mr_collector {
     uint8_t *buffer;
     uint64_t max_bytes;
     bool live, closing, tight; /* tight: memory is given back */
+    bool has_events;           /* the file being written */
     enum hurry hurry;
     uint64_t scanned_ns, caught_up_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
@@ -166,12 +168,18 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
     return rc;
 }
 
-/* Size limit: two files of half the size take turns; the older one goes. Names are written again into the new one. */
+/* Size limit: two files of half the size take turns. True if a block of events of n bytes belongs in the next one; a file whose names
+ * alone fill it gets one block all the same. */
+static bool is_full(const struct mr_collector *c, size_t n)
+{
+    return c->max_bytes && c->has_events && mr_mrt_writer_bytes(c->writer) + n > c->max_bytes / 2;
+}
+
+/* The older file goes. Names are written again into the new one. */
 static int turn_over(struct mr_collector *c, struct mr_error *err)
 {
     char old[4096];
-    if (!c->max_bytes || mr_mrt_writer_bytes(c->writer) <= c->max_bytes / 2)
-        return 0;
+    c->has_events = false;
     snprintf(old, sizeof(old), "%s.1", c->out);
     int rc = mr_mrt_writer_close(c->writer, err);
     c->writer = NULL;
@@ -220,16 +228,21 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
         uint64_t next;
         size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, from, head, &cal, r->key, s->tid,
                                         (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &next, &b);
+        if (b.count && is_full(c, n)) {
+            rc = turn_over(c, err);
+            rc = rc ? rc : drain_strings(c, r, err);
+            continue;
+        }
         rc = b.count ? append(c, c->buffer, n, err) : 0;
         if (rc == 0) {
+            c->has_events |= b.count > 0;
             r->events += b.count;
             atomic_store_explicit(&s->written, next, memory_order_release);
             if (c->tight && !r->gone)
                 give_back(s, atomic_load(&s->tail), next);
             from = next;
             atomic_store_explicit(&s->tail, next, memory_order_release);
-            rc = turn_over(c, err);
-            rc = rc ? rc : drain_strings(c, r, err);
+            rc = drain_strings(c, r, err);
         }
     }
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
@@ -587,14 +600,16 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     int rc = mr_mrt_scan(data, len, true, path, &scan, err);
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
-        rc = append(c, data + v->offset, block_bytes(v), err);
-        joined += v->head.type == MR_MRT_EVENTS ? v->head.count : 0;
-        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key)) /* page faults are no process of ours */
-            c->stats.processes++;
-        if (count && v->head.type == MR_MRT_EVENTS && c->max_bytes && mr_mrt_writer_bytes(c->writer) > c->max_bytes / 2) {
-            rc = rc ? rc : turn_over(c, err);
+        bool events = v->head.type == MR_MRT_EVENTS;
+        if (count && events && is_full(c, block_bytes(v))) {
+            rc = turn_over(c, err);
             rc = rc ? rc : append_names(c, data, &scan, i, err);
         }
+        rc = rc ? rc : append(c, data + v->offset, block_bytes(v), err);
+        c->has_events |= events;
+        joined += events ? v->head.count : 0;
+        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key)) /* page faults are no process of ours */
+            c->stats.processes++;
     }
     if (count)
         c->stats.events += joined;
@@ -680,6 +695,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     int rc = c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
     if (rc == 0)
         memset(c->workspace, 0, mr_mrt_workspace_bytes());
+    if (rc == 0 && max_bytes && max_bytes / SIZE_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
+        mr_mrt_workspace_block(c->workspace, (uint32_t)MR_MAX(max_bytes / SIZE_PARTS, 256));
     rc = rc ? rc : make_session(c, err);
     rc = rc ? rc : mr_mrt_writer_open(out, resume, &c->writer, err);
     if (rc < 0) {

@@ -82,6 +82,8 @@ static inline int64_t mr_unzigzag(uint64_t v)
 
 /* Bytes of scratch memory an encoder needs, 64-byte aligned, zeroed before the first use (fresh mmap is). */
 size_t mr_mrt_workspace_bytes(void);
+/* Blocks encoded with it take at most this many records, fewer than MR_BLOCK_EVENTS, and some continuations. */
+void mr_mrt_workspace_block(void *workspace, uint32_t events);
 /* An output buffer of this many bytes always suffices for an events block. */
 #define MR_MRT_EVENTS_MAX (5u << 20)
 

@@ -26,6 +26,7 @@ struct workspace {
     uint32_t file[MAX_EVENTS], arg_event[MAX_EVENTS], arg_key[MAX_EVENTS];
     uint16_t call[MAX_EVENTS], fd[MAX_EVENTS], arg_type[MAX_EVENTS];
     uint32_t events, args, last_arg_event;
+    uint32_t block; /* events in one, if fewer than usual */
     uint64_t first_ns, last_ns;
     uint8_t plane[MAX_EVENTS];
     struct mr_tally tally;
@@ -35,6 +36,12 @@ struct workspace {
 size_t mr_mrt_workspace_bytes(void)
 {
     return sizeof(struct workspace);
+}
+
+void mr_mrt_workspace_block(void *workspace, uint32_t events)
+{
+    struct workspace *w = workspace;
+    w->block = events;
 }
 
 static uint64_t tick_scale(const struct mr_calibration *cal)
@@ -112,7 +119,8 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
     struct mr_tally_streak streak = {0};
     w->events = w->args = w->last_arg_event = 0;
     /* Of events; their continuations come along. A small rest is taken as well. */
-    const uint64_t limit = to - from <= MAX_EVENTS ? to : from + MR_BLOCK_EVENTS;
+    const uint64_t most = w->block ? w->block : MAX_EVENTS;
+    const uint64_t limit = to - from <= most ? to : from + MR_MIN(most, MR_BLOCK_EVENTS);
     while (at < limit) {
         const struct mr_raw *r = &ring[at++ & mask];
         unsigned call = mr_raw_call(r);
