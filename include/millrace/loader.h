@@ -43,7 +43,8 @@ enum mr_loader_io {
 
 enum mr_loader_flags {
     MR_LOADER_VERIFY = 1,         /* check the formats' stored checksums */
-    MR_LOADER_VERIFY_CONTENT = 2, /* generated sets: compare every byte with (seed, sample) */
+    MR_LOADER_VERIFY_CONTENT = 2, /* generated sets: compare every byte, or picture, and label with (seed, sample), before
+                                     preprocessing; not with RAW */
     MR_LOADER_RAW = 4,            /* do not decode: rows hold the sample's bytes as stored (JPEG files, records) */
     MR_LOADER_DIRECT = 8,         /* bypass the page cache */
     MR_LOADER_IN_PLACE = 16,      /* rows may start at any byte: a sample read directly into a row by a queue stays where its blocks put
@@ -70,8 +71,7 @@ struct mr_loader_params {
     unsigned flags;
     uint64_t row_bytes;         /* bytes per row of a batch; a longer sample is an error. 0 = as large as each sample needs */
     uint64_t transfer_bytes;    /* split reads into pieces of at most this; 0 = one read per sample */
-    const struct mr_preprocess_params *preprocess; /* crop, resize, flip, normalise every sample; or NULL. Copied. Not with RAW or
-                                                      VERIFY_CONTENT */
+    const struct mr_preprocess_params *preprocess; /* crop, resize, flip, normalise every sample; or NULL. Copied. Not with RAW */
     mr_loader_transform_fn *transform; /* after that; or NULL */
     void *transform_user;
     uint64_t max_samples;       /* of this rank per epoch; 0 = all */

@@ -172,6 +172,23 @@ int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sampl
     return 0;
 }
 
+int mr_gen_plan_compare(const struct mr_gen_plan *p, uint64_t id, const struct mr_sample *s, struct mr_error *err)
+{
+    struct mr_sample_info info;
+    struct mr_sample_out have = {.data = s->data, .bytes = s->bytes, .label = s->label, .dims.n = s->n_dims};
+    bool swap;
+    int r = mr_gen_plan_sample(p, id, &info, err);
+    if (r < 0 || (r = mr_dtype_parse(s->dtype, &have.dtype, &swap, err)) < 0)
+        return r;
+    for (unsigned d = 0; d < s->n_dims; d++)
+        have.dims.dim[d] = s->dims[d];
+    if (!(p->format->caps & MR_FMT_LOSSY) && s->bytes != info.bytes)
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu", (unsigned long long)info.bytes, s->bytes);
+    if (s->label != info.label && info.label != MR_LABEL_NONE)
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label, (long long)s->label);
+    return p->format->check(&p->writer, &p->content, &info, &have, err);
+}
+
 static void put_json_string(struct mr_strbuf *out, const char *key, const char *value)
 {
     json_t *text = json_string(value);
@@ -227,6 +244,23 @@ int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_sp
     int r = read_json(root, a, spec, split, version, err);
     json_decref(root);
     return r;
+}
+
+bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out, const char **version)
+{
+    const struct mr_manifest_info *i = mr_manifest_get_info(m);
+    struct mr_gen_spec spec;
+    struct mr_gen_plan plan;
+    const char *split;
+    struct mr_error ignored;
+    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION || i->rng_version != MR_RNG_VERSION)
+        return false;
+    if (mr_gen_spec_from_json(mr_manifest_get_spec(m), a, &spec, &split, version, &ignored) < 0 ||
+        mr_gen_plan_resolve(&spec, split, &plan, &ignored) < 0 || plan.samples != i->samples || (uint64_t)spec.files != i->files ||
+        plan.content.seed != i->seed)
+        return false;
+    *out = plan;
+    return true;
 }
 
 unsigned mr_gen_spec_diff(const struct mr_gen_spec *there, const struct mr_gen_spec *asked, struct mr_strbuf *out)

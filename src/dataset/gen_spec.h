@@ -12,6 +12,8 @@
 #include "dataset/sizes.h"
 #include "format/format.h"
 
+#include <millrace/dataset.h>
+
 struct mr_gen_spec {
     const char *format, *dtype, *prefix;
     int64_t files, samples_per_file, seed, compressibility, subfolders, labels, compression_level, quality;
@@ -164,12 +166,18 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
 void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes);
 /* Shape, size and label of a sample. */
 int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sample_info *out, struct mr_error *err);
+/* Is this what sample `id` of the plan must be: its content by the format's own rule (lossy ones: near enough), and its label?
+ * MR_E_CORRUPT with what differs. */
+int mr_gen_plan_compare(const struct mr_gen_plan *p, uint64_t id, const struct mr_sample *have, struct mr_error *err);
 /* JSON text for the manifest. */
 void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out);
 /* The spec and split back from a manifest's JSON text; strings live in the arena. MR_E_FORMAT if it is not ours.
  * *version may be NULL. */
 int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_spec *spec, const char **split,
                           const char **version, struct mr_error *err);
+/* The plan by which gen made the set of this manifest, or false: made otherwise, or by a version whose content was another.
+ * Strings live in the arena; *version may be NULL. */
+bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out, const char **version);
 /* Appends "files: 8 there, 16 asked" for each differing option; returns how many differ. */
 unsigned mr_gen_spec_diff(const struct mr_gen_spec *there, const struct mr_gen_spec *asked, struct mr_strbuf *out);
 

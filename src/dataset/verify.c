@@ -181,25 +181,8 @@ static bool chosen(const struct verify *v, uint64_t id)
 static int check_sample(struct verify *v, struct thread_state *t, uint64_t id, struct mr_error *err)
 {
     struct mr_sample s;
-    struct mr_sample_info info;
     int r = mr_dataset_read(t->reader, id, MR_DATASET_VERIFY, NULL, 0, &s, err);
-    if (r < 0 || !v->has_plan)
-        return r;
-    if ((r = mr_gen_plan_sample(&v->plan, id, &info, err)) < 0)
-        return r;
-    struct mr_sample_out have = {.data = s.data, .bytes = s.bytes, .label = s.label, .dims.n = s.n_dims};
-    bool swap;
-    for (unsigned d = 0; d < s.n_dims; d++)
-        have.dims.dim[d] = s.dims[d];
-    if ((r = mr_dtype_parse(s.dtype, &have.dtype, &swap, err)) < 0)
-        return r;
-    if (!(v->plan.format->caps & MR_FMT_LOSSY) && s.bytes != info.bytes)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu",
-                              (unsigned long long)info.bytes, s.bytes);
-    if (s.label != info.label && info.label != MR_LABEL_NONE)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label,
-                              (long long)s.label);
-    return v->plan.format->check(&v->plan.writer, &v->plan.content, &info, &have, err);
+    return r < 0 || !v->has_plan ? r : mr_gen_plan_compare(&v->plan, id, &s, err);
 }
 
 /* Reads the chosen samples of the file, or of the part. 1 good, 0 bad, negative: stopped. */
@@ -335,17 +318,8 @@ static int visit(void *user, unsigned thread, const char *name, struct mr_error 
  * content. */
 static void find_plan(struct verify *v)
 {
-    const struct mr_manifest_info *i = mr_manifest_get_info(v->m);
-    struct mr_gen_spec spec;
-    const char *split, *version;
-    struct mr_error ignored;
-    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION ||
-        i->rng_version != MR_RNG_VERSION)
-        return;
-    if (mr_gen_spec_from_json(mr_manifest_get_spec(v->m), &v->arena, &spec, &split, &version, &ignored) < 0 ||
-        mr_gen_plan_resolve(&spec, split, &v->plan, &ignored) < 0)
-        return;
-    v->has_plan = v->plan.samples == i->samples && (uint64_t)spec.files == i->files && v->plan.content.seed == i->seed;
+    const char *version;
+    v->has_plan = mr_gen_plan_of_manifest(v->m, &v->arena, &v->plan, &version);
     v->byte_exact = v->has_plan && v->o->sample_rate >= 1 && !v->o->by_sample && strcmp(version, MR_VERSION) == 0;
 }
 

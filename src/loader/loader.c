@@ -215,8 +215,20 @@ static int check_params(const struct mr_loader_params *p, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "the loader needs a data set");
     if (p->batch_size == 0)
         return mr_error_plain(err, MR_E_USAGE, "the batch size must be at least 1");
-    if (p->preprocess && (p->flags & (MR_LOADER_RAW | MR_LOADER_VERIFY_CONTENT)))
-        return mr_error_plain(err, MR_E_USAGE, "a preprocessed sample has neither its stored bytes nor its generated content");
+    if (p->flags & MR_LOADER_RAW && (p->preprocess || (p->flags & MR_LOADER_VERIFY_CONTENT)))
+        return mr_error_plain(err, MR_E_USAGE, "stored bytes can neither be preprocessed nor compared with generated content");
+    return 0;
+}
+
+static int open_plan(struct mr_loader *l, struct mr_error *err)
+{
+    if (!(l->p.flags & MR_LOADER_VERIFY_CONTENT))
+        return 0;
+    l->plan = malloc(sizeof(*l->plan));
+    if (!l->plan)
+        return mr_error_set(err, -ENOMEM, "cannot check the content of '%s'", l->dataset_path);
+    if (!mr_gen_plan_of_manifest(mr_dataset_manifest(l->dataset), &l->plan_arena, l->plan, NULL))
+        return mr_error_plain(err, MR_E_USAGE, "content can only be checked in sets that this version's 'millrace gen' could have made");
     return 0;
 }
 
@@ -296,7 +308,7 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
     mr_dataset_get_info(l->dataset, &l->info);
     if (l->info.samples == 0)
         return mr_error_plain(err, MR_E_FORMAT, "data set '%s' has no samples", l->dataset_path);
-    if ((rc = open_order(l, err)) || (rc = open_threads(l, err)) || (rc = alloc_slots(l, err)))
+    if ((rc = open_plan(l, err)) || (rc = open_order(l, err)) || (rc = open_threads(l, err)) || (rc = alloc_slots(l, err)))
         return rc;
     count_epoch(l, &l->n_samples, &l->n_batches);
     return l->read_ahead ? mr_engine_start(l, err) : 0;
@@ -348,6 +360,8 @@ void mr_loader_close(struct mr_loader *l)
     free(l->threads);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
+    free(l->plan);
+    mr_arena_done(&l->plan_arena);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);

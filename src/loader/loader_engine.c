@@ -5,7 +5,6 @@
  * Hot path (mr_loader_read_row): no malloc, no lock except for the last row of a batch. */
 #include "loader/loader_internal.h"
 #include "base/clock.h"
-#include "base/content.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,26 +24,8 @@ static uint64_t thread_cpu_ns(void)
 
 static int verify_content(const struct mr_loader *l, uint64_t id, const struct mr_sample *sample, struct mr_error *err)
 {
-    const struct mr_manifest_info *in = mr_manifest_get_info(mr_dataset_manifest(l->dataset));
-    if (!(in->flags & MR_MANIFEST_GENERATED))
-        return mr_error_plain(err, MR_E_USAGE, "content can only be checked in generated data sets");
-    if (mr_dataset_format(l->dataset)->caps & MR_FMT_LOSSY)
-        return 0; /* the format's own check needs the picture's parameters; `millrace verify` does it */
-    struct mr_content c = {.seed = in->seed, .compress_percent = in->compress_percent};
-    if (mr_content_verify(&c, id, 0, sample->data, sample->bytes) == sample->bytes)
-        return 0;
-    /* Text cannot hold every float that the content would be: the format knows what it wrote. */
-    struct mr_sample_out have = {.data = sample->data, .bytes = sample->bytes, .label = sample->label};
-    bool swap;
-    int rc = mr_dtype_parse(sample->dtype, &have.dtype, &swap, err);
-    if (rc)
-        return rc;
-    const struct mr_writer_spec spec = {.dtype = have.dtype};
-    const struct mr_sample_info info = {.id = id, .dtype = have.dtype, .bytes = sample->bytes, .label = sample->label};
-    rc = mr_dataset_format(l->dataset)->check(&spec, &c, &info, &have, err);
-    if (rc)
-        mr_error_hint(err, "repair it with 'millrace gen --repair'");
-    return rc;
+    int rc = mr_gen_plan_compare(l->plan, id, sample, err);
+    return rc ? mr_error_hint(err, "repair it with 'millrace gen --repair'") : 0;
 }
 
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
@@ -52,7 +33,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
 {
     struct mr_loader *l = t->loader;
     int64_t bytes = (int64_t)sample->bytes;
-    if (l->p.flags & MR_LOADER_VERIFY_CONTENT) {
+    if ((l->p.flags & MR_LOADER_VERIFY_CONTENT) && !t->preprocess) {
         int rc = verify_content(l, id, sample, err);
         if (rc)
             return rc;
@@ -79,6 +60,9 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
                              struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
+    int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, sample, err) : 0; /* while it is what was stored */
+    if (rc)
+        return rc;
     uint64_t start = mr_now_ns(), channels = sample->n_dims == 3 ? sample->dims[2] : 1;
     bool shaped = sample->n_dims == 2 || sample->n_dims == 3; /* else run says what is wrong */
     uint64_t need = shaped ? mr_preprocess_bytes(&l->preprocess, sample->dims[0], sample->dims[1], channels) : 0;
@@ -86,7 +70,7 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
     if (!at)
         return mr_loader_no_row(l, id, need, err);
     struct mr_sample made = *sample;
-    int rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
+    rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
     atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
     made.data = at;
     return rc < 0 ? rc : mr_loader_finish_row(t, s, row, id, at, need, &made, err);

@@ -4,6 +4,7 @@
 
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
+#include "dataset/gen_spec.h"
 
 #include <millrace/loader.h>
 #include <pthread.h>
@@ -53,6 +54,8 @@ struct mr_loader {
     char *dataset_path, *store_spec;
     struct mr_dataset *dataset;
     struct mr_dataset_info info;
+    struct mr_gen_plan *plan; /* with VERIFY_CONTENT: what the samples must hold */
+    struct mr_arena plan_arena;
     struct mr_order *order;
     bool read_ahead;
     bool queued;           /* engine threads read through queues */

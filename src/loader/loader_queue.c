@@ -327,6 +327,16 @@ static uint8_t *collect(struct request *r)
     return r->at;
 }
 
+static struct mr_sample sample_of(const struct request *r, const struct mr_sample_out *out, const void *data)
+{
+    struct mr_sample s = {.data = data, .bytes = out->bytes, .n_dims = out->dims.n};
+    s.label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out->label;
+    memcpy(s.dtype, mr_dtype_numpy(out->dtype), strlen(mr_dtype_numpy(out->dtype)) + 1);
+    for (unsigned d = 0; d < out->dims.n; d++)
+        s.dims[d] = out->dims.dim[d];
+    return s;
+}
+
 /* The sample lies in its row's place, behind the part of its first block that belongs to something else. */
 static int finish_in_row(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
                          struct mr_error *err)
@@ -347,8 +357,7 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
             memmove(r->at, out.data, out.bytes);
         raw = r->at;
     }
-    int64_t label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
-    struct mr_sample sample = {.data = raw, .bytes = out.bytes, .label = label};
+    struct mr_sample sample = sample_of(r, &out, raw);
     return mr_loader_finish_row(q->thread, s, r->row, r->id, raw, room - (uint64_t)(raw - r->at), &sample, err);
 }
 
@@ -361,11 +370,7 @@ static int finish_preprocessed(struct queue_reader *q, struct request *r, struct
                  ->decode(q->decoder, layout, &r->pos.ref, q->plan_flags, collect(r), r->length, &out, err);
     if (rc < 0)
         return rc;
-    struct mr_sample sample = {.data = out.data, .bytes = out.bytes, .n_dims = out.dims.n};
-    sample.label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
-    memcpy(sample.dtype, mr_dtype_numpy(out.dtype), strlen(mr_dtype_numpy(out.dtype)) + 1);
-    for (unsigned d = 0; d < out.dims.n; d++)
-        sample.dims[d] = out.dims.dim[d];
+    struct mr_sample sample = sample_of(r, &out, out.data);
     return mr_loader_preprocess_row(q->thread, s, r->row, r->id, &sample, err);
 }
 
@@ -390,8 +395,7 @@ static int finish_decoded(struct queue_reader *q, struct request *r, struct slot
             return rc;
         if (out.data != at)
             memcpy(at, out.data, out.bytes);
-        int64_t label = r->pos.ref.label != MR_LABEL_NONE ? r->pos.ref.label : out.label;
-        struct mr_sample sample = {.data = at, .bytes = out.bytes, .label = label};
+        struct mr_sample sample = sample_of(r, &out, at);
         return mr_loader_finish_row(q->thread, s, r->row, r->id, at, need, &sample, err);
     }
 }
@@ -433,6 +437,8 @@ static void finish_row(struct queue_reader *q, struct request *r)
     char path[2 * MR_NAME_MAX];
     if (mr_dataset_file_path(l->dataset, r->pos.file, path, NULL) >= 0)
         mr_error_context(&err, "in sample %llu of '%s'", (unsigned long long)r->id, path);
+    if (rc != MR_E_LIMIT)
+        mr_error_hint(&err, "'millrace verify %s' lists all that is wrong", mr_dataset_root(l->dataset));
     mr_loader_row_failed(l, s, r->batch, rc, &err);
 }
 

@@ -45,7 +45,7 @@ static inline void make_chunked_set(const char *name, const char *format, int64_
     spec.format = format;
     spec.files = files;
     spec.samples_per_file = per_file;
-    spec.size_bytes = size;
+    spec.size_bytes = MR_MAX(size, 1u);
     spec.size_stdev_bytes = stdev;
     spec.labels = 10;
     if (chunk.n) {
