@@ -5,8 +5,9 @@
 
 #include <millrace/trace.h>
 
-#define DFTRACER_C_INIT(log_file, data_dirs, process_id)
-#define DFTRACER_C_INIT_NO_BIND(log_file, data_dirs, process_id)
+/* The arguments count as used, so that a program's variables for them cause no warning. */
+#define DFTRACER_C_INIT(log_file, data_dirs, process_id) ((void)(log_file), (void)(data_dirs), (void)(process_id))
+#define DFTRACER_C_INIT_NO_BIND(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
 #define DFTRACER_C_FINI()
 #define DFTRACER_C_FUNCTION_START() MILLRACE_REGION_BEGIN(fn, "C_APP", __func__)
 #define DFTRACER_C_FUNCTION_END() MILLRACE_REGION_END(fn)
@@ -21,15 +22,15 @@
         struct millrace_arg millrace_fact_;                                                                          \
         millrace_fact_.key = key_;                                                                                   \
         millrace_fact_.type = MILLRACE_TEXT;                                                                         \
-        millrace_fact_.value.s = val;                                                                                \
+        millrace_fact_.value.s = millrace_text(val);                                                                 \
         if (millrace_trace_metadata)                                                                                 \
             millrace_trace_metadata(&millrace_fact_, 1);                                                             \
     } while (0)
 
 #ifdef __cplusplus
 #include <millrace/trace.hpp>
-#define DFTRACER_CPP_INIT(log_file, data_dirs, process_id)
-#define DFTRACER_CPP_INIT_NO_BIND(log_file, data_dirs)
+#define DFTRACER_CPP_INIT(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
+#define DFTRACER_CPP_INIT_NO_BIND(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
 #define DFTRACER_CPP_FINI()
 #define DFTRACER_CPP_FUNCTION() MILLRACE_SCOPE(fn, "CPP_APP", __func__)
 #define DFTRACER_CPP_FUNCTION_UPDATE(key, val) fn.arg(key, val)
@@ -37,6 +38,7 @@
 #define DFTRACER_CPP_REGION_UPDATE(name, key, val) name.arg(key, val)
 #define DFTRACER_CPP_REGION_START(name) MILLRACE_REGION_BEGIN(name, "CPP_APP", #name)
 #define DFTRACER_CPP_REGION_END(name) MILLRACE_REGION_END(name)
+#define DFTRACER_CPP_REGION_DYN_UPDATE(name, key, val) millrace::add_arg(millrace_span_##name, key, val)
 #define DFTRACER_CPP_METADATA(name, key, val) DFTRACER_C_METADATA(name, key, val)
 #endif
 

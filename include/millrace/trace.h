@@ -81,6 +81,12 @@ MILLRACE_WEAK void millrace_trace_span_named(const char *category, const char *n
     (millrace_trace_span_named ? (millrace_trace_span_named)(category, name, begin, args, n) : (void)0)
 #endif
 
+/* A missing text is an empty one. */
+static inline const char *millrace_text(const char *text)
+{
+    return text ? text : "";
+}
+
 #define MILLRACE_REGION_BEGIN(id, category_, name_)                                                                  \
     static struct millrace_site millrace_site_##id = {category_, name_, 0, 0};                                       \
     struct millrace_span millrace_span_##id;                                                                         \
@@ -98,8 +104,9 @@ MILLRACE_WEAK void millrace_trace_span_named(const char *category, const char *n
         }                                                                                                            \
     } while (0)
 #define MILLRACE_REGION_INT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_INT, i, v)
+#define MILLRACE_REGION_UINT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_UINT, u, v)
 #define MILLRACE_REGION_DOUBLE(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_DOUBLE, d, v)
-#define MILLRACE_REGION_TEXT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_TEXT, s, v)
+#define MILLRACE_REGION_TEXT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_TEXT, s, millrace_text(v))
 
 #define MILLRACE_REGION_END(id)                                                                                      \
     do {                                                                                                             \

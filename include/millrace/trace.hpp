@@ -13,9 +13,50 @@
 #include <millrace/trace.h>
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace millrace {
+
+namespace detail {
+template <class T> typename std::enable_if<std::is_integral<T>::value && std::is_signed<T>::value>::type set(millrace_arg &a, T v)
+{
+    a.type = MILLRACE_INT;
+    a.value.i = static_cast<std::int64_t>(v);
+}
+template <class T> typename std::enable_if<std::is_integral<T>::value && !std::is_signed<T>::value>::type set(millrace_arg &a, T v)
+{
+    a.type = MILLRACE_UINT;
+    a.value.u = static_cast<std::uint64_t>(v);
+}
+template <class T> typename std::enable_if<std::is_enum<T>::value>::type set(millrace_arg &a, T v)
+{
+    set(a, static_cast<typename std::underlying_type<T>::type>(v));
+}
+template <class T> typename std::enable_if<std::is_floating_point<T>::value>::type set(millrace_arg &a, T v)
+{
+    a.type = MILLRACE_DOUBLE;
+    a.value.d = static_cast<double>(v);
+}
+inline void set(millrace_arg &a, const char *v)
+{
+    a.type = MILLRACE_TEXT;
+    a.value.s = millrace_text(v);
+}
+} // namespace detail
+
+// Adds an argument to a region of MILLRACE_REGION_BEGIN; a text must live until its end.
+template <class T> void add_arg(millrace_span &span, const char *key, T value)
+{
+    if (span.begin && span.args < MILLRACE_ARGS_MAX) {
+        span.arg[span.args].key = key;
+        detail::set(span.arg[span.args++], value);
+    }
+}
+inline void add_arg(millrace_span &span, const char *key, const std::string &value)
+{
+    add_arg(span, key, value.c_str());
+}
 
 // A span from construction to destruction. Not copyable; begins and ends on one thread.
 class scope {
@@ -29,34 +70,19 @@ public:
     scope(const scope &) = delete;
     scope &operator=(const scope &) = delete;
 
-    // Integers, floating-point numbers and C strings; a string must live until the scope ends.
+    // Integers, floating-point numbers, enumerations and texts; a text must live until the scope ends.
     template <class T> scope &arg(const char *key, T value)
     {
         if (begin_ && n_ < MILLRACE_ARGS_MAX) {
             args_[n_].key = key;
-            set(args_[n_], value);
+            detail::set(args_[n_], value);
             n_++;
         }
         return *this;
     }
+    scope &arg(const char *key, const std::string &value) { return arg(key, value.c_str()); }
 
 private:
-    template <class T> static typename std::enable_if<std::is_integral<T>::value>::type set(millrace_arg &a, T v)
-    {
-        a.type = MILLRACE_INT;
-        a.value.i = static_cast<std::int64_t>(v);
-    }
-    template <class T> static typename std::enable_if<std::is_floating_point<T>::value>::type set(millrace_arg &a, T v)
-    {
-        a.type = MILLRACE_DOUBLE;
-        a.value.d = static_cast<double>(v);
-    }
-    static void set(millrace_arg &a, const char *v)
-    {
-        a.type = MILLRACE_TEXT;
-        a.value.s = v;
-    }
-
     millrace_site *site_;
     std::uint64_t begin_;
     unsigned n_ = 0;

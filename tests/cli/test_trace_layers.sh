@@ -90,12 +90,27 @@ int main()
         MILLRACE_SCOPE(one, "cpp", "scope");
         one.arg("i", i).arg("d", 1.5).arg("s", "text");
     }
-    std::puts("scope 3\nmain 1");
+    {
+        const char *log = "a log", *none = nullptr;
+        int rank = 0;
+        const std::string text("text");
+        DFTRACER_CPP_INIT(log, nullptr, &rank);
+        DFTRACER_CPP_INIT_NO_BIND(log, nullptr, &rank);
+        DFTRACER_CPP_REGION_START(dynamic);
+        DFTRACER_CPP_REGION_DYN_UPDATE(dynamic, "text", text);
+        DFTRACER_CPP_REGION_DYN_UPDATE(dynamic, "none", none);
+        DFTRACER_CPP_REGION_DYN_UPDATE(dynamic, "large", UINT64_MAX);
+        DFTRACER_CPP_REGION_END(dynamic);
+        DFTRACER_CPP_METADATA(meta, "key", none);
+    }
+    std::puts("scope 3\nmain 1\ndynamic 1");
 }
 S
 if ${CXX:-c++} -std=c++11 -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s.cpp"; then
     "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/layer" >"$dir/names"
     expect c++ "$dir/t.mrt"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    grep -qF '"{""text"":""text"",""none"":"""",""large"":18446744073709551615}"' "$dir/t.csv" || { echo "FAIL: arguments of C++"; exit 1; }
 fi
 
 cat >"$dir/w.py" <<'S'

@@ -168,13 +168,173 @@ def dftracer_names(folder):
     assert count(rows, "cat", "it.iter") == 3
     assert count(rows, "compute", "forward") == 1
     assert count(rows, "dataloader", "fetch.iter") == 4 and count(rows, "dataloader", "fetch.block") == 4
-    assert next(e for e in events if e["name"] == "read" and e["cat"] == "io")["args"]["epoch"] == 9
+    assert next(e for e in events if e["name"] == "data.io.read" and e["cat"] == "data")["args"]["epoch"] == 9
     assert count(rows, "comm", "barrier") == 0
     train = next(e for e in events if e["name"].endswith("train") and e["cat"] == "cat")
     assert train["args"]["step"] == 4 and train["args"]["epoch"] == 2, train
     assert count(rows, "whole", "unnamed") == 1, "without a name it is the function's"
     assert count(rows, "pipeline", "epoch") == 1 and count(rows, "pipeline", "test.start") == 1
     assert next(e for e in events if e["name"] == "logged")["args"]["n"] == 7
+
+
+def kinds_of_functions(folder):
+    """Whatever is decorated stays what it was, and its time is the time it takes."""
+    rows, events = traced(
+        """
+        import asyncio, inspect, pickle
+        from millrace import trace
+
+        @trace.fn(category="f")
+        async def later(x):
+            await asyncio.sleep(0.05)
+            return x
+
+        @trace.fn(category="f")
+        def items(n):
+            got = []
+            try:
+                for i in range(n):
+                    got.append((yield i))
+            except KeyError:
+                yield "caught"
+            return got
+
+        @trace.fn(category="f")
+        async def later_items(n):
+            for i in range(n):
+                yield i
+
+        class C:
+            @trace.fn(category="f")
+            @classmethod
+            def of_class(cls):
+                return cls
+
+            @trace.fn(category="f")
+            @staticmethod
+            def static(a):
+                return a
+
+            @trace.fn(category="f")
+            @property
+            def value(self):
+                "of value"
+                return 3
+
+        @trace.fn(category="f")
+        class D:
+            def __init__(self, a):
+                self.a = a
+
+        async def main():
+            assert await asyncio.gather(later(1), later(2)) == [1, 2]
+            assert [x async for x in later_items(2)] == [0, 1]
+
+        assert inspect.iscoroutinefunction(later) and inspect.isgeneratorfunction(items) and pickle.loads(pickle.dumps(items)) is items
+        asyncio.run(main())
+        steps = items(3)
+        assert next(steps) == 0 and steps.send("a") == 1 and steps.throw(KeyError()) == "caught"
+        try:
+            next(steps)
+            raise SystemExit("no end")
+        except StopIteration as end:
+            assert end.value == ["a"]
+        steps = items(3)
+        next(steps)
+        steps.close()
+        assert C().of_class() is C and C.static(4) == 4 and C().value == 3 and C.value.__doc__ == "of value"
+        assert isinstance(D(1), D) and D(2).a == 2
+        for i in trace.iterate(range(9), "left"):
+            if i == 2:
+                break
+        with trace.region("n\\udce9", i=2**64 - 1, huge=2**70, file="f\\udce9", wrong=type("W", (), {"__str__": lambda s: 1 / 0})()):
+            pass
+        """,
+        folder,
+    )
+    for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2}.items():
+        assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
+    assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
+    assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3
+    odd = next(r for r in rows if r["name"] == "n\udce9")
+    assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
+
+
+def dftracer_forms(folder):
+    """The forms that DFTracer's own documentation and tests use."""
+    rows, events = traced(
+        """
+        import threading, time
+        from dftracer.python.ai import ai, ComputeEvent, get_iter_block_name
+        from dftracer.logger.logger import dft_fn, dftracer
+        from dftracer.python import TagValue
+        assert ComputeEvent.FORWARD == "forward" == str(ComputeEvent.FORWARD) and get_iter_block_name("x") == "x.block"
+
+        @ai.compute
+        def step():
+            with ai.comm.all_reduce(enable=False):
+                pass
+            with ai.comm.all_reduce:
+                pass
+
+        @ai.data.preprocess.derive(name="collate")
+        def collate():
+            pass
+
+        @ai.compute.forward(args={"a": TagValue(5)})
+        def forward():
+            pass
+
+        class Set:
+            @ai.data.item.init
+            def __init__(self):
+                self.epoch, self.step = 3, self.go
+
+            @dft_fn("method").log
+            def go(self):
+                pass
+
+        step()
+        collate()
+        forward()
+        Set().go()
+        assert list(ai.dataloader.fetch.iter(range(2), include_iter=False, block_name="mine")) == [0, 1]
+        assert list(dft_fn("loop").iter(range(2), include_yield=False)) == [0, 1]
+
+        def wait(seconds):
+            with ai.device.transfer:
+                time.sleep(seconds)
+
+        threads = [threading.Thread(target=wait, args=(s,)) for s in (0.3, 0.0)]
+        for t in threads:
+            t.start()
+            time.sleep(0.1)
+        for t in threads:
+            t.join()
+        log = dftracer.initialize_log("x", "all", -1)
+        for _ in range(20):  # on a busy machine some are logged late
+            begin = log.get_time()
+            time.sleep(0.02)
+            log.log_event("logged", "c", begin, log.get_time() - begin, string_args={"k": "v"})
+        log.log_event("past", "c", 5, 6)
+        """,
+        folder,
+        path=(PYTHON, os.path.join(PYTHON, "dropin")),
+    )
+    for category, name, wanted in (
+        ("compute", "compute", 1), ("comm", "all_reduce", 1), ("data", "preprocess.collate", 1), ("compute", "forward", 1), ("data", "item.init", 1),
+        ("method", "Set.go", 1), ("dataloader", "mine", 2), ("dataloader", "fetch.iter", 0), ("loop", "loop.iter", 2), ("loop", "loop.yield", 0),
+        ("device", "transfer", 2),
+    ):
+        assert count(rows, category, name) == wanted, (category, name, count(rows, category, name))
+    found = {e["name"]: e for e in events if e["ph"] != "M"}
+    assert found["forward"]["args"]["a"] == 5 and found["Set.go"]["args"]["epoch"] == 3 and "step" not in found["Set.go"]["args"]
+    both = {r["tid"]: int(r["dur_ns"]) for r in rows if r["name"] == "transfer"}
+    assert len(both) == 2 and max(both.values()) >= 300e6, "each thread has its own span"
+    logged = [e for e in events if e["name"] == "logged"]
+    assert len(logged) == 20 and all(e["args"]["k"] == "v" for e in logged), logged
+    assert any(e["ph"] == "X" for e in logged) and all(e.get("dur", 20000) >= 19990 for e in logged), logged
+    assert found["past"]["args"]["logged_start_us"] == 5 and found["past"]["args"]["logged_dur_us"] == 6
 
 
 FAKE_TORCH = {
@@ -252,7 +412,7 @@ def automatic(folder):
     assert count(rows, "reader", "numpy.load") == 1 and count(rows, "reader", "numpy.save") == 1
 
 
-for test in (annotations, dftracer_names, automatic):
+for test in (annotations, kinds_of_functions, dftracer_names, dftracer_forms, automatic):
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
         print("ok", test.__name__)

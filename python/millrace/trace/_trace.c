@@ -15,15 +15,41 @@ typedef struct {
     PyObject *category, *name;
 } named_site;
 
+/* The bytes of a text, which belong to *hold (a new reference). File names that are not UTF-8 come as lone surrogates: they become
+ * the bytes they stand for. NULL with an exception: not a text. */
+static const char *text_bytes(PyObject *text, PyObject **hold)
+{
+    const char *bytes = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (bytes) {
+        *hold = Py_NewRef(text);
+        return bytes;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        return NULL;
+    PyErr_Clear();
+    PyObject *encoded = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+    if (!encoded) { /* other surrogates, which stand for nothing */
+        PyErr_Clear();
+        encoded = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+    }
+    if (!encoded)
+        return NULL;
+    *hold = encoded;
+    return PyBytes_AsString(encoded);
+}
+
 static int site_init(named_site *s, PyObject *category, PyObject *name)
 {
-    const char *c = PyUnicode_AsUTF8AndSize(category, NULL), *n = PyUnicode_AsUTF8AndSize(name, NULL);
-    if (!c || !n)
+    PyObject *held = NULL;
+    const char *c = text_bytes(category, &held);
+    if (!c)
         return -1;
-    Py_INCREF(category);
-    Py_INCREF(name);
-    s->category = category;
-    s->name = name;
+    const char *n = text_bytes(name, &s->name);
+    if (!n) {
+        Py_DECREF(held);
+        return -1;
+    }
+    s->category = held;
     s->site = (struct millrace_site){.category = c, .name = n};
     return 0;
 }
@@ -54,6 +80,12 @@ static int number_arg(PyObject *value, struct millrace_arg *a)
     if (number) {
         a->type = MILLRACE_INT;
         a->value.i = PyLong_AsLongLongAndOverflow(number, &overflow);
+        if (overflow > 0) {
+            a->type = MILLRACE_UINT;
+            a->value.u = PyLong_AsUnsignedLongLong(number);
+            overflow = PyErr_Occurred() != NULL;
+            PyErr_Clear();
+        }
         Py_DECREF(number);
         return !overflow;
     }
@@ -69,34 +101,40 @@ static int number_arg(PyObject *value, struct millrace_arg *a)
     return 1;
 }
 
+/* Hands *held over to the list `hold`; false with an exception. */
+static int keep(PyObject *hold, PyObject **held)
+{
+    int ok = !*held || PyList_Append(hold, *held) == 0;
+    Py_CLEAR(*held);
+    return ok;
+}
+
 /* Keyword arguments as arguments of a span. Texts live as long as `hold`. */
 static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyObject *hold)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     *n = 0;
-    while (dict && *n < MILLRACE_ARGS_MAX && PyDict_Next(dict, &at, &key, &value)) {
+    while (dict && PyDict_Check(dict) && *n < MILLRACE_ARGS_MAX && PyDict_Next(dict, &at, &key, &value)) {
         struct millrace_arg *a = &out[*n];
         if (value == Py_None)
             continue;
-        a->key = PyUnicode_AsUTF8AndSize(key, NULL);
-        if (!a->key) { /* not a text, or not UTF-8: as with values below */
-            PyErr_Clear();
+        PyObject *held = NULL;
+        a->key = PyUnicode_Check(key) ? text_bytes(key, &held) : NULL;
+        if (!keep(hold, &held))
+            return -1;
+        if (!a->key)
             continue;
-        }
         if (!number_arg(value, a)) {
             PyObject *text = PyObject_Str(value);
             a->type = MILLRACE_TEXT;
-            a->value.s = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-            if (!a->value.s) { /* not UTF-8: leave it out rather than disturb the program */
-                PyErr_Clear();
-                Py_XDECREF(text);
-                continue;
-            }
-            int rc = PyList_Append(hold, text);
-            Py_DECREF(text);
-            if (rc < 0)
+            a->value.s = text ? text_bytes(text, &held) : NULL;
+            Py_XDECREF(text);
+            PyErr_Clear(); /* an object that cannot say what it is is left out rather than disturb the program */
+            if (!keep(hold, &held))
                 return -1;
+            if (!a->value.s)
+                continue;
         }
         ++*n;
     }
@@ -109,7 +147,7 @@ static int emit(named_site *s, uint64_t begin, PyObject *dict)
     unsigned n = 0;
     if (!begin)
         return 0;
-    if (!dict || PyDict_Size(dict) == 0) {
+    if (!dict || !PyDict_Check(dict) || PyDict_Size(dict) == 0) {
         millrace_trace_span(&s->site, begin, NULL, 0);
         return 0;
     }
@@ -420,58 +458,56 @@ static PyObject *py_now(PyObject *m, PyObject *unused)
 
 static PyObject *py_span(PyObject *m, PyObject *args)
 {
-    const char *category, *name;
+    PyObject *category, *name, *dict = NULL;
     unsigned long long begin;
-    PyObject *dict = NULL, *hold;
-    struct millrace_arg a[MILLRACE_ARGS_MAX];
-    unsigned n = 0;
+    named_site s = {.name = NULL};
     (void)m;
-    if (!PyArg_ParseTuple(args, "ssK|O", &category, &name, &begin, &dict))
+    if (!PyArg_ParseTuple(args, "UUK|O", &category, &name, &begin, &dict))
         return NULL;
-    if (!begin || !millrace_trace_span_named)
+    if (!begin)
         Py_RETURN_NONE;
-    hold = PyList_New(0);
-    if (!hold || fill_args(dict == Py_None ? NULL : dict, a, &n, hold) < 0) {
-        Py_XDECREF(hold);
-        return NULL;
-    }
-    millrace_trace_span_named(category, name, begin, a, n);
-    Py_DECREF(hold);
-    Py_RETURN_NONE;
+    int rc = site_init(&s, category, name);
+    if (rc == 0)
+        rc = emit(&s, begin, dict == Py_None ? NULL : dict);
+    site_clear(&s);
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *py_instant(PyObject *m, PyObject *args)
 {
-    const char *category, *name;
-    PyObject *dict = NULL, *hold;
+    PyObject *category, *name, *dict = NULL, *hold;
     struct millrace_arg a[MILLRACE_ARGS_MAX];
+    named_site s = {.name = NULL};
     unsigned n = 0;
     (void)m;
-    if (!PyArg_ParseTuple(args, "ss|O", &category, &name, &dict))
+    if (!PyArg_ParseTuple(args, "UU|O", &category, &name, &dict))
         return NULL;
     if (!millrace_trace_instant)
         Py_RETURN_NONE;
     hold = PyList_New(0);
-    if (!hold || fill_args(dict == Py_None ? NULL : dict, a, &n, hold) < 0) {
-        Py_XDECREF(hold);
-        return NULL;
-    }
-    struct millrace_site site = {category, name, 0, 0};
-    millrace_trace_instant(&site, a, n);
-    Py_DECREF(hold);
-    Py_RETURN_NONE;
+    int rc = hold ? fill_args(dict, a, &n, hold) : -1;
+    if (rc == 0)
+        rc = site_init(&s, category, name);
+    if (rc == 0)
+        millrace_trace_instant(&s.site, a, n);
+    site_clear(&s);
+    Py_XDECREF(hold);
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *py_counter(PyObject *m, PyObject *args)
 {
-    const char *category, *name;
+    PyObject *category, *name;
+    named_site s = {.name = NULL};
     double value;
     (void)m;
-    if (!PyArg_ParseTuple(args, "ssd", &category, &name, &value))
+    if (!PyArg_ParseTuple(args, "UUd", &category, &name, &value))
         return NULL;
-    struct millrace_site site = {category, name, 0, 0};
+    if (site_init(&s, category, name) < 0)
+        return NULL;
     if (millrace_trace_counter)
-        millrace_trace_counter(&site, value);
+        millrace_trace_counter(&s.site, value);
+    site_clear(&s);
     Py_RETURN_NONE;
 }
 
@@ -510,7 +546,8 @@ PyMODINIT_FUNC PyInit__trace(void);
 PyMODINIT_FUNC PyInit__trace(void)
 {
     PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec), *traced = PyType_FromSpec(&traced_spec);
-    if (!m || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0)
+    if (!m || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0 ||
+        PyModule_AddIntConstant(m, "present", millrace_trace_now != NULL) < 0)
         return NULL;
     traced_type = (PyTypeObject *)traced;
     return m;

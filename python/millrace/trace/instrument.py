@@ -53,7 +53,7 @@ def _torch_fetch(module):
         def fetch(self, index):
             if active() and not getattr(self, "_millrace", False):
                 self._millrace = True
-                self.collate_fn = fn(self.collate_fn, category="data_loader", name="collate")
+                self.collate_fn = _trace.Traced(self.collate_fn, "data_loader", "collate")  # a function or a class
                 if hasattr(self, "dataset_iter"):
                     self.dataset_iter = _Items(self.dataset_iter, type(self.dataset).__name__ + ".__next__")
                 elif hasattr(self, "dataset"):
