@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # millrace calibrate: measures, stays in its budget and space, leaves nothing behind (also when interrupted), and writes a
 # system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
-# test-label: timing
 set -eu
 . "$(dirname "$0")/expect.sh"
+. "$(dirname "$0")/waiting.sh"
 mkdir a b
 small="--budget 3s --file-size 16MiB --max-threads 2"
 
@@ -23,8 +23,8 @@ for p in d["paths"]:
         r = q["bytes_per_s"]
         assert r["n"] == 3 and 0 < r["low"] <= r["median"] <= r["high"], q
     assert p["opens_per_s"]["median"] > 0 and p["stats_per_s"]["median"] > 0
-assert [m["threads"] for m in d["memory"]] == [1, 2] and d["memory"][0]["bytes_per_s"]["median"] > 1e7
-assert d["network"]["ranks"] == 2 and d["network"]["bytes_per_s"] > 1e6 and d["network"]["latency_s"] > 0
+assert [m["threads"] for m in d["memory"]] == [1, 2] and d["memory"][0]["bytes_per_s"]["median"] > 1e6
+assert d["network"]["ranks"] == 2 and d["network"]["bytes_per_s"] > 1e4 and d["network"]["latency_s"] > 0
 PY
 [ -z "$(ls -A a b | grep -v :)" ] || { ls -lA a b; fail "something was left behind"; }
 
@@ -56,7 +56,9 @@ expect 2 "$MILLRACE" calibrate a $small --only memory --out here.yaml
 # Interrupted: the test file and folder are gone, and so is the process.
 "$MILLRACE" calibrate a --budget 60s --file-size 16MiB --max-threads 1 >out 2>err &
 pid=$!
-sleep 1.5
+at_work() { [ -n "$(ls -A a)" ]; }
+ready $pid && soon at_work || { cat err; fail "it does not begin"; }
+sleep 0.5
 kill -INT $pid
 rc=0
 wait $pid || rc=$?

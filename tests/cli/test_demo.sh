@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `millrace demo`: starved, fixed, faster; leaves nothing behind, or what it was asked to leave.
 set -eu
+. "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -27,7 +28,7 @@ rc=0; "$MILLRACE" demo kept >out 2>err || rc=$?
 [ $rc = 5 ] && grep -q "cannot create 'kept'" err && [ -s kept/after/summary.json ] || fail "a folder that exists: $rc $(cat err)"
 # interrupted: nothing is left
 "$MILLRACE" demo stopped >out 2>err & pid=$!
-while [ ! -e stopped/data ]; do sleep 0.05; done
+ready $pid && soon test -e stopped/data || fail "no data: $(cat err)"
 kill -INT $pid
 rc=0; wait $pid || rc=$?
 [ $rc = 130 ] && [ ! -e stopped ] || fail "interrupted: $rc $(ls)"

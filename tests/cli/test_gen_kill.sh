@@ -2,6 +2,7 @@
 # Killed with SIGKILL at random moments, again and again, a generation still ends with exactly the bytes of an undisturbed one;
 # SIGINT ends with 130 and can be continued.
 set -eu
+. "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -53,8 +54,9 @@ rm -rf big big-want
 
 # Interrupting one rank interrupts all.
 rm -rf slow
-"$MILLRACE" gen slow $args --ranks 2 --store 'fault(op=write,slow=20ms,every=1):posix' >/dev/null 2>err &
+"$MILLRACE" gen slow $args --ranks 2 --store 'fault(op=write,slow=300ms,every=1):posix' >/dev/null 2>err &
 pid=$!
+ready $pid && soon children $pid 1 || { cat err; fail "two ranks do not start"; }
 sleep 0.5
 kill -INT $pid
 code=0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Help, man pages, completion, version, usage errors: all from the tables, and they agree.
 set -eu
+. "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -92,10 +93,14 @@ rc=0; $MILLRACE help config >&- 2>"$tmp/err" || rc=$?
 [ "$rc" = 5 ] || fail "closed standard output: exit $rc"
 set +e
 # The reader is gone before the first byte: what is written fits a pipe's buffer, so a slow reader would hide the break.
-{ sleep 0.5; $MILLRACE help config; echo $? >"$tmp/rc"; } | true
+python3 -c '
+import os, subprocess, sys
+r, w = os.pipe()
+os.close(r)
+print(subprocess.run(sys.argv[1:], stdout=w).returncode)' "$MILLRACE" help config >"$tmp/rc"
 { $MILLRACE order --samples 100000000 --mode cipher; echo $? >"$tmp/rc2"; } | head -c 10 >/dev/null
 $MILLRACE order --samples 1000000000 --mode cipher >/dev/null 2>"$tmp/err" & pid=$!
-sleep 0.5
+ready $pid || fail "no handler of signals"
 kill -TERM $pid
 wait $pid
 rc=$?

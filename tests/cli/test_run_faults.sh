@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A run that is interrupted, loses a rank, meets a read error or a full disk: no hang, a clear message, valid partial results.
-# test-label: timing
 set -eu
+. "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -23,14 +23,15 @@ n = sum(len(list(csv.DictReader(open(f"{sys.argv[1]}/rank-{r}.steps.csv")))) for
 assert n == m["steps"] >= int(sys.argv[2]), (n, m["steps"])
 P
 }
-# A shell starts background jobs with SIGINT ignored: what comes before the program asks for it is lost.
-ready() { for _ in $(seq 500); do [ $((0x$(awk '/SigCgt/ { print $2 }' /proc/$1/status) & 2)) != 0 ] && return; sleep 0.01; done; }
+# The process has read 2 MB, 100 samples: more than ten steps have ended. Steps are not to be seen from outside before the end.
+has_read() { [ "$(awk '/^rchar/ { print $2 }' "/proc/$1/io")" -gt 2000000 ]; }
+working() { if [ -r "/proc/$1/io" ]; then soon has_read "$1" || fail "no steps: $(cat err)"; else sleep 3; fi; }
 # SIGINT at any moment
-for delay in 0 0.01 0.02 0.05 0.1 0.2 0.35 0.6; do
+for delay in 0 0.01 0.02 0.05 0.1 0.2 0.35 working; do
     rm -rf o
     "$MILLRACE" -q run w.yaml --ranks 2 --out o >out 2>err & p=$!
     ready $p
-    sleep $delay
+    if [ $delay = working ]; then working $p; else sleep $delay; fi
     kill -INT $p
     rc=0; wait $p || rc=$?
     [ $rc = 130 ] || fail "SIGINT after $delay s: exit $rc: $(cat err)"
@@ -43,30 +44,31 @@ export ASAN_OPTIONS=detect_leaks=0 # threads that cannot be ended keep their mem
 "$MILLRACE" -q run w.yaml --ranks 2 --out o1 --store "fault(op=read,path=*.npz,every=1,slow=200s):posix" >out 2>err & p=$!
 ready $p; sleep 0.5; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
-[ $rc = 130 ] && [ $((SECONDS - start)) -lt 9 ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
+[ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
 partial o1 0
 unset ASAN_OPTIONS
 # one interrupted in a checkpoint that would take minutes
 "$MILLRACE" -q run w.yaml --ranks 2 --out o6 workflow.checkpoint=true checkpoint.steps_between_checkpoints=5 model.model_size_bytes=2GB \
     --checkpoint-folder "$tmp/c6" --checkpoint-store "throttle(bandwidth=20MB):posix" >out 2>err & p=$!
-ready $p; sleep 1; kill -INT $p; start=$SECONDS
+begun() { [ -n "$(ls c6)" ]; }
+ready $p; soon begun || fail "no checkpoint begins: $(cat err)"; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
-[ $rc = 130 ] && [ $((SECONDS - start)) -lt 9 ] || fail "SIGINT in a checkpoint: $rc after $((SECONDS - start)) s: $(cat err)"
+[ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT in a checkpoint: $rc after $((SECONDS - start)) s: $(cat err)"
 partial o6 1
 [ -z "$(ls c6 2>/dev/null | grep -v tmp)" ] || fail "half a checkpoint has a name: $(ls c6)"
 # kill -9 of any rank
 for victim in 0 1 2; do
     rm -rf o2
     "$MILLRACE" -q run w.yaml --ranks 3 --out o2 >out 2>err & p=$!
-    for _ in $(seq 100); do [ "$(pgrep -P $p | wc -l)" = 2 ] && break; sleep 0.02; done
-    sleep 0.5
+    soon children $p 2 || fail "no three ranks: $(cat err)"
+    working $p
     if [ $victim = 0 ]; then who=$p; else who=$(pgrep -P $p | sed -n ${victim}p); fi
     kids=$(pgrep -P $p)
     start=$SECONDS
     kill -9 "$who"
     rc=0; wait $p 2>/dev/null || rc=$?
-    for k in $kids; do while kill -0 "$k" 2>/dev/null && [ $((SECONDS - start)) -lt 12 ]; do sleep 0.05; done; done
-    [ $((SECONDS - start)) -lt 10 ] || fail "killing rank $victim: $((SECONDS - start)) s"
+    # shellcheck disable=SC2086
+    soon gone $kids && [ $((SECONDS - start)) -lt $(limit 10) ] || fail "killing rank $victim: $((SECONDS - start)) s"
     [ $victim = 0 ] || [ $rc = 5 ] || fail "killing rank $victim: exit $rc"
     [ "$(grep -c "rank $victim failed: its process died" err)" = 1 ] || fail "killing rank $victim: $(cat err)"
     partial o2 10
@@ -75,7 +77,7 @@ done
 for victim in 1 2; do
     rm -rf o2
     "$MILLRACE" -q run w.yaml --ranks 3 --out o2 reader.file_access=collective pattern.collective_readers=2 >out 2>err & p=$!
-    for _ in $(seq 100); do [ "$(pgrep -P $p | wc -l)" = 2 ] && break; sleep 0.02; done
+    soon children $p 2 || fail "no three ranks: $(cat err)"
     sleep 0.3
     kill -9 "$(pgrep -P $p | sed -n ${victim}p)"
     rc=0; wait $p 2>/dev/null || rc=$?

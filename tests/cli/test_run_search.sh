@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Repeated runs: --sweep prints one table, --find-max-accelerators finds the number the storage was shaped for, --virtual
 # predicts without data.
-# test-label: timing
 set -eu
+. "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -37,19 +37,21 @@ for p in d["points"]:
 P
 "$MILLRACE" -q run w.yaml --sweep 'train.computation_time={type: normal, mean: 0.001, stdev: 0.0001},0.001' train.epochs=1 --out o3 --json >s.json 2>err || fail "$(cat err)"
 python3 -c 'import json; d = json.load(open("s.json")); assert [p["value"] for p in d["points"]] == ["{type: normal, mean: 0.001, stdev: 0.0001}", "0.001"], d' || fail "values with commas"
-MILLRACE_RUN_SWEEP=reader.batch_size=2,8 timeout 60 "$MILLRACE" -q run w.yaml train.epochs=1 --out o4 >out 2>err || fail "sweep by a variable: $(cat err)"
+MILLRACE_RUN_SWEEP=reader.batch_size=2,8 timeout $(limit 60) "$MILLRACE" -q run w.yaml train.epochs=1 --out o4 >out 2>err || fail "sweep by a variable: $(cat err)"
 [ "$(grep -cE '^[28] ' out)" = 2 ] || fail "sweep by a variable: $(cat out)"
 rc=0; "$MILLRACE" -q run w.yaml --sweep nonsense --out o >out 2>err || rc=$?
 [ $rc = 2 ] || fail "bad sweep: $rc"
 rc=0; "$MILLRACE" -q run w.yaml --sweep reader.batch_size=0 --out o >out 2>err || rc=$?
 [ $rc = 2 ] && grep -q batch_size err || fail "bad value in a sweep: $rc $(cat err)"
-# 30 MB/s serve three accelerators of 10 MB/s, not five; a busy machine may serve fewer
+# 30 MB/s serve three accelerators of 10 MB/s, not five; a busy machine may serve fewer, in the extreme none
 "$MILLRACE" -q run w.yaml --find-max-accelerators --max-ranks 6 --out f --json --store "throttle(bandwidth=30MB,group=find$$):posix" \
     metric.au=0.7 >s.json 2>err || fail "$(cat err)"
 python3 - <<'P' || fail "largest number of accelerators: $(cat s.json)"
-import json
+import json, os
 d = json.load(open("s.json"))
-assert d["schema"] == "millrace.find_max/1" and 1 <= d["max_accelerators"] <= 4, d["max_accelerators"]
+assert d["schema"] == "millrace.find_max/1" and d["max_accelerators"] <= 4, d["max_accelerators"]
+assert d["max_accelerators"] >= 1 or not os.environ.get("MR_TEST_FULL"), d["max_accelerators"]
+assert {d["max_accelerators"], d["max_accelerators"] + 1} - {0} <= {p["ranks"] for p in d["points"]}, d
 for p in d["points"]:
     if p["ranks"] == d["max_accelerators"]: assert p["au"] >= 0.7
     if p["ranks"] == d["max_accelerators"] + 1: assert p["au"] < 0.7
@@ -58,7 +60,7 @@ P
 rm -rf f2
 "$MILLRACE" -q run w.yaml --find-max-accelerators --max-ranks 6 --out f2 train.epochs=2 metric.au=0.0 >out 2>err &
 p=$!
-for _ in $(seq 600); do [ -e f2/ranks=1/rank-0.steps.csv ] && [ -e f2/ranks=2 ] && break; sleep 0.05; done
+ready $p && soon test -e f2/ranks=1/rank-0.steps.csv && soon test -e f2/ranks=2 || fail "the search does not begin: $(cat err)"
 kill -INT $p; rc=0; wait $p || rc=$?
 [ $rc = 130 ] && head -1 out | grep -q "^INCOMPLETE" && grep -q "^1  *1 .*pass" out && grep -q "at least" out || fail "stopped search: $rc $(cat out err)"
 # prediction: naive is slower than reading ahead, more storage is not slower; no data is needed

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SIGKILL at random moments, of the program and of the collector: every read that was done is in the recovered trace.
 # MR_TEST_FULL=1 does 100 rounds.
-# test-label: timing
 set -eu
+. "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
@@ -11,13 +11,18 @@ ${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/workload" "$MR_SOURCE_DIR/tests/tr
 echo 0123456789abcdef >"$dir/data"
 rounds=12
 [ -z "${MR_TEST_FULL:-}" ] || rounds=100
-begun() { # the program is at work; a busy machine may take its time
-    for _ in $(seq 300); do
-        [ ! -e "$dir/data.progress" ] || return 0
-        sleep 0.05
-    done
-    echo "FAIL: the program did not start in 15 s"
-    exit 1
+begun() { # the program is at work
+    soon test -s "$dir/data.progress" || { echo "FAIL: the program does not start"; exit 1; }
+}
+reads() { # trace, file: the trace holds the reads of the file that its .progress tells, or one more, done but not counted any more
+    "$MILLRACE" report --json --path "$2" "$1" >"$dir/report.json"
+    python3 - "$dir/report.json" "$2.progress" <<'P'
+import json, struct, sys
+reads = sum(f["count"] for f in json.load(open(sys.argv[1]))["functions"] if f["name"] == "pread")
+counter = open(sys.argv[2], "rb").read(8)
+done = struct.unpack("<Q", counter)[0] if len(counter) == 8 else 0  # killed before the counter had its size
+assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
+P
 }
 for i in $(seq $rounds); do
     rm -rf "$dir/t.mrt" "$dir/data.progress" "$dir/alone"
@@ -32,12 +37,12 @@ for i in $(seq $rounds); do
         collector=$!
         begun
         sleep "$nap"
-        child=$(pgrep -P $collector || true)
+        child=$(pgrep -P $collector)
         kill -9 $collector
         sleep 0.05
-        [ -z "$child" ] || kill -9 $child
-        sleep 0.1
+        kill -9 $child
         wait $collector 2>/dev/null || true
+        soon gone $child
         "$MILLRACE" recover "$dir/t.mrt" >/dev/null
         trace=$dir/t.mrt ;;
     2) # the library alone
@@ -46,21 +51,12 @@ for i in $(seq $rounds); do
         begun
         sleep "$nap"
         kill -9 $child
-        sleep 0.05
         wait $child 2>/dev/null || true
         "$MILLRACE" recover "$dir/alone" >/dev/null
         trace=$dir/alone ;;
     esac
     [ "$(stat -c %s "$dir/data.progress" 2>/dev/null || echo 0)" -ge 8 ] || continue # killed before it began
-    "$MILLRACE" export -f csv -o "$dir/t.csv" "$trace"
-    python3 - "$dir/t.csv" "$dir/data.progress" <<'P'
-import csv, struct, sys
-reads = sum(1 for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread")
-counter = open(sys.argv[2], "rb").read(8)
-done = struct.unpack("<Q", counter)[0] if len(counter) == 8 else 0  # killed before the counter had its size
-# The counter is stored after the read returns: the trace may hold one more.
-assert done <= reads <= done + 1, f"{done} reads done, {reads} in the trace"
-P
+    reads "$trace" "$dir/data"
 done
 
 # Everything at once, as the OOM killer does to a group: the collector and four programs.
@@ -68,25 +64,16 @@ rm -rf "$dir"/t.mrt* "$dir"/data.progress
 for n in 1 2 3 4; do echo 0123456789abcdef >"$dir/g$n"; done
 setsid "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c "for n in 1 2 3 4; do \"$dir/workload\" kill \"$dir/g\$n\" 1 & done; wait" &
 group=$!
-for _ in $(seq 300); do # all four at work
-    [ "$(find "$dir" -name 'g?.progress' -size +0 | wc -l)" -lt 4 ] || break
-    sleep 0.05
-done
+all_four() { [ "$(find "$dir" -name 'g?.progress' -size +0 | wc -l)" = 4 ]; }
+soon all_four || { echo "FAIL: the programs do not start"; exit 1; }
 sleep 0.1
+members=$(pgrep -g $group)
 kill -9 -- -$group
 wait $group 2>/dev/null || true
-sleep 0.1
+soon gone $members
 "$MILLRACE" recover "$dir/t.mrt" >/dev/null
 [ ! -L "$dir/t.mrt.spool" ] || { echo "FAIL: the spool stays after recovery"; exit 1; }
-"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
-python3 - "$dir/t.csv" "$dir" <<'P'
-import collections, csv, os, struct, sys
-reads = collections.Counter(r["file"] for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread")
-for n in "1234":
-    file = os.path.join(sys.argv[2], "g" + n)
-    done = struct.unpack("<Q", open(file + ".progress", "rb").read(8))[0]
-    assert done <= reads[file] <= done + 1, f"{done} reads of '{file}' done, {reads[file]} in the trace"
-P
+for n in 1 2 3 4; do reads "$dir/t.mrt" "$dir/g$n"; done
 
 # Killed between making its file and writing to it: the other traces of the folder are read.
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null

@@ -2,6 +2,7 @@
 # Programs that set limits on themselves go on unharmed, with the command and with the library alone; what can be kept is kept. Size limit of the
 # trace, unknown groups, programs in another pid namespace, children that have done nothing yet when the program ends.
 set -eu
+. "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
@@ -101,7 +102,7 @@ P
 child=$(cat "$dir/pid")
 grep -q '1 processes still run' "$dir/err" || fail "a child that outlives the program was not told: $(cat "$dir/err")"
 kill -USR1 "$child"
-while kill -0 "$child" 2>/dev/null; do sleep 0.05; done
+soon gone "$child" || fail "the late child does not end"
 [ -e "$dir/over" ] || fail "the late child did not end well"
 "$MILLRACE" recover "$dir/t.mrt" >/dev/null
 "$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -q "read,$dir/data" || fail "the late child's events are lost"

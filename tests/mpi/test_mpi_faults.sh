@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A job under mpirun that loses a rank, meets a read error or a full disk, or is interrupted: it ends within 10 s, one message
 # names the rank, and every rank's series is there, marked incomplete. With every MPI implementation found.
-# test-label: timing
 set -eu
+. "$(dirname "$0")/../cli/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 . "$(dirname "$0")/launchers.sh"
 tmp=$(mktemp -d)
@@ -21,13 +21,13 @@ pid_of() { # folder, rank
         tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qE "^(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2$" && echo "$p" && return
     done
 }
-lines() { cat "$1"/rank-"$2".steps.csv 2>/dev/null | wc -l; }
+stepped() { has_lines "$1/rank-0.steps.csv" 6 && has_lines "$1/rank-1.steps.csv" 6 && has_lines "$1/rank-2.steps.csv" 6; }
 wait_for_steps() { # folder: every rank has written some
-    for _ in $(seq 1500); do
-        [ "$(lines "$1" 0)" -gt 5 ] && [ "$(lines "$1" 1)" -gt 5 ] && [ "$(lines "$1" 2)" -gt 5 ] && return
-        sleep 0.02
-    done
-    fail "no steps: $(cat err)"
+    soon stepped "$1" || fail "no steps: $(cat err)"
+}
+stalled() { # every rank is where it will stay
+    grep -q "no step has ended for" err && grep -q "rank 0: waiting for the other ranks" err && grep -q "rank 1: waiting for the other ranks" err &&
+        grep -q "rank 2: waiting for a batch" err
 }
 series() { # folder, least steps of each rank, and whether the summary must count them
     python3 - "$@" <<'P' || fail "results in $1"
@@ -56,19 +56,17 @@ for kind in $launchers; do
         begin=$SECONDS
         kill -9 "$who"
         rc=0; wait $job || rc=$?
-        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt 10 ] || fail "$kind, killing rank $victim: exit $rc after $((SECONDS - begin)) s"
+        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt $(limit 10) ] || fail "$kind, killing rank $victim: exit $rc after $((SECONDS - begin)) s"
         grep -qiE "signal 9|killed|BAD TERMINATION" out err || fail "$kind, killing rank $victim: no word of it: $(cat err)"
         series o 4 any
     done
     # a rank that waits for storage: everybody's state is told
     rm -rf o
     start $kind 3 "$MILLRACE" -q run w.yaml --stall-after 500ms reader.sample_shuffle=off reader.prefetch_size=0 \
-        --store "fault(op=read,path=*img_05*,every=1,slow=20s):posix" --out o >out 2>err & job=$!
-    for _ in $(seq 1500); do grep -q "rank 2: waiting for a batch" err && grep -q "rank 1: waiting for the other ranks" err && break; sleep 0.02; done
+        --store "fault(op=read,path=*img_05*,every=1,slow=300s):posix" --out o >out 2>err & job=$!
+    soon stalled || fail "$kind, stalled: $(cat err)"
     kill -9 "$(pid_of o 2)"
     wait $job || true
-    grep -q "no step has ended for" err && grep -q "rank 0: waiting for the other ranks" err && grep -q "rank 2: waiting for a batch" err &&
-        grep -q "rank 1: waiting for the other ranks" err || fail "$kind, stalled: $(cat err)"
     # EIO in the middle, on one rank
     rm -rf o; rc=0
     start $kind 3 "$MILLRACE" -q run w.yaml --store "fault(op=read,path=*img_07*,nth=9,error=EIO):posix" --out o >out 2>err || rc=$?
@@ -87,13 +85,13 @@ for kind in $launchers; do
         if [ $steps = 1 ]; then
             wait_for_steps o
         else
-            for _ in $(seq 500); do [ -e o/rank-0.steps.csv ] && break; sleep 0.02; done
+            soon test -e o/rank-0.steps.csv || fail "$kind: no series: $(cat err)"
         fi
         begin=$SECONDS
         who=$(pid_of o 1)
         [ -n "$who" ] && kill -TERM "$who" || fail "$kind: rank 1 not found"
         rc=0; wait $job || rc=$?
-        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt 10 ] || fail "$kind, SIGTERM: exit $rc after $((SECONDS - begin)) s"
+        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt $(limit 10) ] || fail "$kind, SIGTERM: exit $rc after $((SECONDS - begin)) s"
         if [ $steps = 1 ]; then series o 4 counted; fi
     done
 done

@@ -43,22 +43,22 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Runs until killed. progress[0] counts reads; progress[1 + i % 64k] is the time of read i. */
+/* Runs until killed. progress[0] counts reads; those after it are the times of the last 64k. */
 static void run_for_ever(void)
 {
     char name[4096], b[64];
     snprintf(name, sizeof(name), "%s.progress", file);
     int fd = open(name, O_RDWR | O_CREAT, 0600);
-    size_t bytes = (1u << 22) * sizeof(uint64_t);
+    size_t bytes = (1u + (1u << 16)) * sizeof(uint64_t);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
         exit(3);
     volatile uint64_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     fd = open(file, O_RDONLY);
-    for (uint64_t i = 0; i < (1u << 22) - 1; i++) {
+    for (uint64_t i = 0;; i++) {
         if (pread(fd, b, 8, (off_t)(i % 8)) < 0)
             exit(3);
-        p[1 + i] = now();
+        p[1 + i % (1u << 16)] = now();
         p[0] = i + 1;
     }
 }

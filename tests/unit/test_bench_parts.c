@@ -64,8 +64,8 @@ static void compute_takes_its_time_and_stops_when_told(void **state)
     }
     stop = 1;
     uint64_t start = mr_now_ns();
-    assert_true(mr_bench_compute(MR_COMPUTE_SLEEP, 60 * MR_NS_PER_S, &stop) < MR_NS_PER_S);
-    assert_true(mr_now_ns() - start < 5 * MR_NS_PER_S);
+    assert_true(mr_bench_compute(MR_COMPUTE_SLEEP, 60 * MR_NS_PER_S, &stop) < 30 * MR_NS_PER_S);
+    assert_true(mr_now_ns() - start < 30 * MR_NS_PER_S);
 }
 
 static void check_files(const char *yaml, uint32_t ranks)

@@ -135,6 +135,13 @@ static void check_agreement(struct mr_comm *c)
     CHECK(c, mr_comm_agree(c, c->rank == 0 ? -ENOSPC : 0, NULL) == -ENOSPC);
 }
 
+/* The others must hear of it within 10 s where the machine is ours; where it may be busy, six times that still tells it from a hang. */
+static uint64_t limit_ns(void)
+{
+    const char *full = getenv("MR_TEST_FULL");
+    return (full && *full ? 10 : 60) * MR_NS_PER_S;
+}
+
 /* One rank fails in the middle; the others are already waiting. */
 static void check_failure(struct mr_comm *c)
 {
@@ -150,7 +157,7 @@ static void check_failure(struct mr_comm *c)
     }
     uint64_t before = mr_now_ns();
     CHECK(c, mr_comm_barrier(c, &e) == MR_E_PEER);
-    CHECK(c, mr_now_ns() - before < 10 * MR_NS_PER_S);
+    CHECK(c, mr_now_ns() - before < limit_ns());
     CHECK(c, strstr(e.message, "disk full") && strstr(e.message, "rank ") && !strcmp(e.hint, "make room"));
     CHECK(c, mr_comm_agree(c, 0, &e) == MR_E_PEER);
 }
@@ -226,7 +233,7 @@ static void kill_one(struct mr_comm *c)
     }
     uint64_t before = mr_now_ns();
     CHECK(c, mr_comm_barrier(c, &e) == MR_E_PEER);
-    CHECK(c, mr_now_ns() - before < 10 * MR_NS_PER_S);
+    CHECK(c, mr_now_ns() - before < limit_ns());
     CHECK(c, strstr(e.message, "rank 1 failed") && strstr(e.message, "died"));
 }
 
@@ -250,7 +257,7 @@ static void kill_first_and_mark(struct mr_comm *c)
         _exit(1);
 }
 
-static void comm_killed_rank_is_noticed_within_ten_seconds(void **state)
+static void comm_killed_rank_is_noticed_in_time(void **state)
 {
     (void)state;
     on_ranks(2, kill_one);
@@ -352,7 +359,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(comm_collectives_and_agreement_at_1_2_3_7_ranks),
         cmocka_unit_test(comm_receiver_hears_that_its_sender_is_gone),
         cmocka_unit_test(comm_failing_rank_stops_the_others),
-        cmocka_unit_test(comm_killed_rank_is_noticed_within_ten_seconds),
+        cmocka_unit_test(comm_killed_rank_is_noticed_in_time),
         cmocka_unit_test(comm_rank_that_leaves_or_calls_something_else_is_named),
         cmocka_unit_test(comm_impossible_jobs_are_refused),
     };

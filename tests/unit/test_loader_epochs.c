@@ -126,7 +126,7 @@ static void the_next_epoch_is_read_before_it_is_started(void **state)
         p.transform_user = &t;
         struct mr_loader *l = must_open(&p);
         read_epoch(l, 0, ids, UINT64_MAX);
-        for (int i = 0; announce && t.of_epoch[1] == 0 && i < 10000; i++)
+        for (int i = 0; announce && t.of_epoch[1] == 0 && i < 100000; i++)
             usleep(1000);
         assert_int_equal(t.of_epoch[0], SAMPLES);
         assert_int_equal(t.of_epoch[1] > 0, announce);
