@@ -15,6 +15,9 @@ add_library(millrace_trace SHARED ${tracer_sources} ${CMAKE_SOURCE_DIR}/src/even
 target_include_directories(millrace_trace PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(millrace_trace PRIVATE -U_FILE_OFFSET_BITS -O2 -U_FORTIFY_SOURCE -fno-sanitize=all -fno-builtin-printf
                        -fno-builtin-fprintf -fno-builtin-puts)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # else the end of a hot wrapper lies in another page, with the cold ones
+  target_compile_options(millrace_trace PRIVATE -fno-reorder-blocks-and-partition)
+endif()
 target_link_options(millrace_trace PRIVATE -fno-sanitize=all -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,-z,now)
 target_link_libraries(millrace_trace PRIVATE ${MR_ZSTD_STATIC} dl pthread)
 install(TARGETS millrace_trace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/millrace)

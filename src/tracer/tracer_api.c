@@ -59,12 +59,12 @@ MR_EXPORT void millrace_trace_start(void)
 {
     mr_enter();
     if (mr_live.alive)
-        mr_live.active = 1;
+        mr_set_active(true);
 }
 
 MR_EXPORT void millrace_trace_stop(void)
 {
-    mr_live.active = 0;
+    mr_set_active(false);
 }
 
 MR_EXPORT uint64_t millrace_trace_now(void)

@@ -206,7 +206,8 @@ static bool make_room(struct mr_tls *t)
         uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire), freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
         if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
             atomic_store(&mr_off, 1);
-            mr_live.active = mr_live.alive = 0;
+            mr_set_active(false);
+            mr_live.alive = 0;
             return false;
         }
         if (freed != t->freed) { /* R6: what was present may be gone */
@@ -370,7 +371,6 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
                  const struct mr_extra *extra, unsigned extras)
 {
     struct mr_tls *t = &mr_tls;
-    struct mr_raw r;
     struct mr_extra wide[3];
     int keep = errno;
     if (!mr_core.call_on[call] || !mr_live.alive || file == MR_FILE_EXCLUDED)
@@ -378,7 +378,7 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     if (extras > MR_ROOM - 4)
         extras = MR_ROOM - 4;
     unsigned wides = gather_wide(t1 - t0, offset, result, wide);
-    mr_raw_fill(&r, t0, t1 - t0, call, file, fd1, offset, result);
+    struct mr_raw r = mr_raw_of(t0, t1 - t0, call, file, fd1, offset, result);
     if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {
         park(t, &r);
         return;
@@ -398,6 +398,26 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     t->busy = 0;
     mr_flush_pending();
     errno = keep;
+}
+
+int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
+{
+    mr_put_fd(t0, t1, call, fd, offset, count, result);
+    return result;
+}
+
+void mr_set_active(bool active)
+{
+    bool one_clock = mr_core.use_tsc;
+#if !defined(__x86_64__)
+    one_clock = true; /* stamps have no other */
+#endif
+    bool plain = active && one_clock && mr_core.call_on[MR_CALL_read] == 1 && mr_core.call_on[MR_CALL_write] == 1 &&
+                 mr_core.call_on[MR_CALL_pread] == 1 && mr_core.call_on[MR_CALL_pwrite] == 1;
+    mr_live.file_of = mr_core.file_of;
+    mr_live.active = active;
+    atomic_signal_fence(memory_order_seq_cst);
+    mr_live.plain = plain ? MR_MIN(mr_core.files, MR_FD_STORED) : 0;
 }
 
 bool mr_enter_slow(void)

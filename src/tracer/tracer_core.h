@@ -29,7 +29,11 @@
 #define MR_COLD __attribute__((noinline, cold, visibility("hidden")))
 #define MR_EXPORT __attribute__((visibility("default")))
 
+/* Keeps the compiler from working a value out once more. */
+#define MR_OPAQUE(value) __asm__("" : "+r"(value))
+
 #define MR_FILE_EXCLUDED 0xffffffffu
+#define MR_FD_STORED 0xfffeu /* descriptors from here on are stored as one */
 #define MR_PENDING 16
 
 struct mr_tls {
@@ -48,7 +52,10 @@ struct mr_tls {
 struct mr_live {
     uint32_t active; /* 1: record */
     uint32_t alive;  /* 1: this process is initialised */
-    char page[4088]; /* nothing else may share the page */
+    uint32_t plain;  /* descriptors below: reads and writes are all recorded, with stamps of the TSC; 0 unless active */
+    uint32_t unused;
+    _Atomic uint32_t *file_of; /* as in mr_core, if plain */
+    char page[4072]; /* nothing else may share the page */
 };
 
 /* Process-wide state; private memory, so a forked child starts with a copy of it. */
@@ -94,11 +101,12 @@ static inline uint32_t mr_mark(void)
 {
     uintptr_t sp;
 #if defined(__x86_64__)
-    __asm__("mov %%rsp, %0" : "=r"(sp));
+    __asm__("lea 1(%%rsp), %0" : "=r"(sp)); /* it is even */
+    return (uint32_t)sp;
 #else
     __asm__("mov %0, sp" : "=r"(sp));
-#endif
     return (uint32_t)sp | 1;
+#endif
 }
 
 /* With `busy` set: true if the frame that set it is gone, because a signal handler left by longjmp. The tracer's state of
@@ -129,13 +137,12 @@ MR_COLD void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file,
                          const struct mr_extra *extra, unsigned extras);
 MR_COLD void mr_flush_pending(void);
 
-static inline void mr_raw_fill(struct mr_raw *r, uint64_t t0, uint64_t dur, unsigned call, uint32_t file, uint32_t fd1,
-                               uint64_t offset, int64_t result)
+/* Starts or stops recording. */
+MR_HIDDEN void mr_set_active(bool active);
+
+static inline struct mr_raw mr_raw_of(uint64_t t0, uint64_t dur, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {
-    r->word[0] = t0;
-    r->word[1] = (uint64_t)file << 32 | (uint32_t)dur;
-    r->word[2] = offset << 16 | call;
-    r->word[3] = (uint64_t)result << 16 | (uint16_t)fd1;
+    return (struct mr_raw){{t0, (uint64_t)file << 32 | (uint32_t)dur, offset << 16 | call, (uint64_t)result << 16 | (uint16_t)fd1}};
 }
 
 /* The collector has read the line; without asking for it back the store would wait. The compilers' own prefetch asks for reading, where
@@ -149,29 +156,54 @@ static inline void mr_prefetch_for_write(const void *p)
 #endif
 }
 
-/* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. */
-static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+/* Stores an event; the caller has found room for it and t->busy 0. */
+static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw)
 {
-    struct mr_tls *t = &mr_tls;
-    uint64_t dur = t1 - t0, h = t->head;
-    const uint64_t half = 1ull << 47; /* fits 48 bits signed: v + half < 2^48 */
-    uint64_t unusual = ((offset + half) | ((uint64_t)result + half)) >> 48 | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
-    if (MR_UNLIKELY(unusual || h >= t->limit)) {
-        mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
-        return;
-    }
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
-    h = t->head;
+    uint64_t h = t->head; /* again: a signal handler may have stored events since the caller looked */
     struct mr_slot *slot = t->slot;
-    mr_raw_fill(&slot->record[h & (MR_RING_RECORDS - 1)], t0, dur, call, file, fd1, offset, result);
-    mr_prefetch_for_write(&slot->record[(h + 8) & (MR_RING_RECORDS - 1)]);
+    struct mr_raw *record = &slot->record[h & (MR_RING_RECORDS - 1)];
+    MR_OPAQUE(record);
+    *record = raw;
+    mr_prefetch_for_write(record + 8); /* beyond the end of the ring it is of no use, and does no harm */
     atomic_store_explicit(&slot->head, h + 1, memory_order_release);
     t->head = h + 1;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;
     if (MR_UNLIKELY(t->pendings))
         mr_flush_pending();
+}
+
+/* Not 0 if a value does not fit 48 bits signed. */
+static inline uint64_t mr_is_wide(uint64_t value)
+{
+    return (value + (1ull << 47)) >> 48;
+}
+
+/* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. */
+static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+{
+    struct mr_tls *t = &mr_tls;
+    uint64_t dur = t1 - t0;
+    uint64_t unusual = mr_is_wide(offset) | mr_is_wide((uint64_t)result) | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
+    if (MR_UNLIKELY(unusual || t->head >= t->limit))
+        mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
+    else
+        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result));
+}
+
+/* As mr_put for a read or write that moved all `count` bytes, in a plain process (mr_live.plain) on a known file. False: it is not usual
+ * after all. */
+static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t count)
+{
+    struct mr_tls *t = &mr_tls;
+    uint64_t dur = t1 - t0;
+    uint64_t unusual = (dur | count) >> 32 | mr_is_wide(offset) | t->busy;
+    if (MR_UNLIKELY(unusual || t->head >= t->limit))
+        return false;
+    mr_store(t, (struct mr_raw){{t0, (uint64_t)file << 32 | dur, offset << 16 | call, count << 16 | (uint32_t)(fd + 1)}});
+    return true;
 }
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
@@ -186,16 +218,16 @@ static inline __attribute__((always_inline)) uint32_t mr_file_of(int fd)
     return mr_file_resolve(fd);
 }
 
-/* The same without asking: 0 if it is not known. */
-static inline uint32_t mr_file_peek(int fd)
+/* The same without asking, in a plain process: 0 if it is not known or the process is not plain. */
+static inline uint32_t mr_file_plain(int fd)
 {
-    return MR_LIKELY((uint32_t)fd < mr_core.files) ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
+    return MR_LIKELY((uint32_t)fd < mr_live.plain) ? atomic_load_explicit(&mr_live.file_of[fd], memory_order_relaxed) : 0;
 }
 
 /* How a descriptor is stored. */
 static inline uint32_t mr_fd1(int fd)
 {
-    return (uint32_t)fd < 0xfffeu ? (uint32_t)fd + 1 : 0xffffu;
+    return (uint32_t)fd < MR_FD_STORED ? (uint32_t)fd + 1 : 0xffffu;
 }
 
 MR_HIDDEN void mr_file_set(int fd, uint32_t file);
@@ -223,6 +255,9 @@ static inline __attribute__((always_inline)) void mr_put_fd(uint64_t t0, uint64_
     }
     mr_put(t0, t1, call, file, fd1, offset, result);
 }
+
+/* The same out of line, for the cases a hot wrapper does not want; returns `result`. */
+MR_COLD int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result);
 
 /* Process events. */
 MR_HIDDEN void mr_before_exec(void);   /* everything recorded is safe; the image is about to go */

@@ -47,7 +47,7 @@ void mr_stop_tracing(const char *why, long error)
     if (!mr_live.alive)
         return;
     atomic_store(&mr_off, 1);
-    mr_live.active = 0;
+    mr_set_active(false);
     mr_live.alive = 0;
     mr_say(why, error);
 }
@@ -444,7 +444,7 @@ static void on_signal(int number)
 {
     (void)number;
     if (mr_live.alive)
-        mr_live.active = !mr_live.active;
+        mr_set_active(!mr_live.active);
 }
 
 /* With the folders above it. */
@@ -494,8 +494,10 @@ bool mr_process_begin(bool forked)
         return false;
     }
     mr_process_describe(forked);
+    if (!forked && !mr_config.strays)
+        mr_note_own_calls();
     mr_live.alive = 1;
-    mr_live.active = mr_config.start;
+    mr_set_active(mr_config.start);
     return true;
 }
 
@@ -542,7 +544,8 @@ void mr_after_exec(void)
     }
     /* The old rings are written and removed: go on as a new image. */
     mr_tls = (struct mr_tls){.busy = 1};
-    mr_live.alive = mr_live.active = 0;
+    mr_set_active(false);
+    mr_live.alive = 0;
     mr_process_begin(true);
     mr_tls.busy = 0;
 }

@@ -76,7 +76,11 @@ MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
-MR_HIDDEN void mr_note_program(const char *path, bool search);
+enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
+MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);
+MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int flags); /* path NULL: dirfd itself */
+/* This program makes system calls that only --strays would see: notes it. */
+MR_HIDDEN void mr_note_own_calls(void);
 MR_HIDDEN unsigned mr_slot_index(const struct mr_slot *slot);
 
 #endif

@@ -1,30 +1,19 @@
-/* Programs that the tracer will not be in: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD then). Their
- * names go to the file `unseen` in the folder of the rings, so that `millrace trace`, or `millrace report` on a folder, can say what is missing. System calls only: this
- * also runs in a child of vfork. */
+/* Programs that the tracer will not be in, or will not see: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD
+ * then); of another C library or machine; Go programs, which make system calls themselves. Their names go to the file `unseen` in the folder of
+ * the rings, a letter for the reason before each, so that `millrace trace`, or `millrace report` on a folder, can say what is missing. System
+ * calls only: this also runs in a child of vfork. */
+#include "event/program_kind.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
-#include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* A program without an interpreter has no loader. */
-static bool is_static(long fd)
-{
-    Elf64_Ehdr e;
-    if (mr_sys4(SYS_pread64, fd, &e, sizeof(e), 0) != sizeof(e) || memcmp(e.e_ident, ELFMAG, SELFMAG) || e.e_ident[EI_CLASS] != ELFCLASS64)
-        return false; /* scripts are run by a program of their own */
-    for (unsigned i = 0; i < e.e_phnum && i < 64; i++) {
-        Elf64_Phdr h;
-        if (mr_sys4(SYS_pread64, fd, &h, sizeof(h), e.e_phoff + i * sizeof(h)) != sizeof(h) || h.p_type == PT_INTERP)
-            return false;
-    }
-    return e.e_type == ET_EXEC || e.e_type == ET_DYN;
-}
 
 static bool has_more_rights(long fd)
 {
@@ -34,65 +23,68 @@ static bool has_more_rights(long fd)
     return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
 }
 
-static void note(const char *path)
+static void note(char why, const char *path)
 {
-    char file[MR_PATH_BYTES];
+    char file[MR_PATH_BYTES], line[MR_PATH_BYTES + 2];
     size_t n = mr_copy_text(file, sizeof(file) - 16, mr_config.dir);
     mr_copy_text(file + n, 16, "/unseen");
     long fd = mr_sys4(SYS_openat, AT_FDCWD, file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return;
-    mr_sys3(SYS_write, fd, path, strnlen(path, MR_PATH_BYTES) + 1);
+    line[0] = why;
+    n = mr_copy_text(line + 1, MR_PATH_BYTES, path);
+    mr_sys3(SYS_write, fd, line, n + 2);
     mr_sys1(SYS_close, fd);
 }
 
-/* The program that runs a script, from its first line. */
-static bool interpreter(long fd, char out[256])
+static long read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    long n = mr_sys4(SYS_pread64, fd, out, 255, 0);
-    if (n < 3 || out[0] != '#' || out[1] != '!')
-        return false;
-    out[n] = 0;
-    size_t from = 2 + strspn(out + 2, " \t"), len = strcspn(out + from, " \t\r\n");
-    memmove(out, out + from, len);
-    out[len] = 0;
-    return true;
+    return mr_sys4(SYS_pread64, fd, to, bytes, (long)at);
 }
 
-/* False if there is no such program. */
-static bool look_at(const char *path)
+/* Of an open file that is no script. */
+static enum mr_program look_at_file(long fd, const char *path)
+{
+    enum mr_program_kind kind = mr_program_kind((int)fd, read_at);
+    if (kind == MR_PROGRAM_FOREIGN)
+        note('f', path);
+    else if (kind == MR_PROGRAM_STATIC || has_more_rights(fd))
+        note('s', path);
+    return kind == MR_PROGRAM_FOREIGN ? MR_CANNOT_LOAD : MR_THERE;
+}
+
+static enum mr_program look_at(const char *path)
 {
     long rc = mr_sys4(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
     if (rc == -ENOENT || rc == -ENOTDIR || rc == -EACCES || rc == -ELOOP || rc == -ENAMETOOLONG)
-        return false;
+        return MR_ABSENT;
     if (!mr_live.alive)
-        return true;
+        return MR_THERE;
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) /* it may be run, but not read */
-        return true;
+        return MR_THERE;
     char by[256];
-    bool script = interpreter(fd, by);
-    if (!script && (is_static(fd) || has_more_rights(fd)))
-        note(path);
+    long n = read_at((int)fd, by, sizeof(by) - 1, 0);
+    bool script = n > 0 && mr_script_program(by, (size_t)n);
+    enum mr_program r = script ? MR_THERE : look_at_file(fd, path);
     mr_sys1(SYS_close, fd);
     if (script && (fd = mr_sys4(SYS_openat, AT_FDCWD, by, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)) >= 0) {
-        if (is_static(fd) || has_more_rights(fd))
-            note(by);
+        r = look_at_file(fd, by);
         mr_sys1(SYS_close, fd);
     }
-    return true;
+    return r;
 }
 
-bool mr_program_there(const char *path, bool search)
+enum mr_program mr_program_look(const char *path, bool search)
 {
     char full[MR_PATH_BYTES];
     if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
-        return false;
+        return MR_ABSENT;
     if (!search || strchr(path, '/'))
         return look_at(path);
     const char *p = getenv("PATH");
-    bool found = false;
-    for (p = p ? p : "/bin:/usr/bin"; *p && !found; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
+    enum mr_program found = MR_ABSENT;
+    for (p = p ? p : "/bin:/usr/bin"; *p && found == MR_ABSENT; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
         size_t n = strcspn(p, ":"), m = strnlen(path, sizeof(full));
         if (n + m + 3 > sizeof(full))
             continue;
@@ -107,7 +99,57 @@ bool mr_program_there(const char *path, bool search)
     return found;
 }
 
-void mr_note_program(const char *path, bool search)
+/* execveat and fexecve: the kernel's name for what they lead to. */
+enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
 {
-    mr_program_there(path, search);
+    char link[32] = "/proc/self/fd/", target[MR_PATH_BYTES];
+    if (path && mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
+        return MR_ABSENT;
+    if (path && (path[0] == '/' || dirfd == AT_FDCWD))
+        return look_at(path);
+    bool itself = !path || (!path[0] && flags & AT_EMPTY_PATH);
+    long fd = itself ? dirfd : mr_sys4(SYS_openat, dirfd, path, O_PATH | O_CLOEXEC, 0);
+    if (fd < 0)
+        return MR_ABSENT;
+    link[14 + mr_decimal(link + 14, (uint64_t)fd)] = 0;
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, target, sizeof(target) - 1);
+    target[n > 0 ? n : 0] = 0;
+    if (!itself)
+        mr_sys1(SYS_close, fd);
+    enum mr_program r = n > 0 ? look_at(target) : MR_THERE;
+    return itself && r == MR_ABSENT ? MR_THERE : r; /* it may have no name any more */
+}
+
+/* A Go program says so in a note. */
+static bool is_go(void)
+{
+    const ElfW(Phdr) *h = (const void *)(uintptr_t)getauxval(AT_PHDR);
+    unsigned long n = getauxval(AT_PHNUM);
+    uintptr_t base = 0;
+    for (unsigned long i = 0; h && i < n; i++)
+        if (h[i].p_type == PT_PHDR)
+            base = (uintptr_t)h - h[i].p_vaddr;
+    for (unsigned long i = 0; h && i < n; i++) {
+        if (h[i].p_type != PT_NOTE)
+            continue;
+        const uint8_t *p = (const uint8_t *)(base + h[i].p_vaddr);
+        for (size_t at = 0, size = h[i].p_memsz; at + sizeof(ElfW(Nhdr)) + 4 <= size;) {
+            ElfW(Nhdr) note_header;
+            memcpy(&note_header, p + at, sizeof(note_header));
+            if (note_header.n_namesz >= 3 && note_header.n_namesz <= 4 && !memcmp(p + at + sizeof(note_header), "Go", 3))
+                return true;
+            at += sizeof(note_header) + MR_ALIGN_UP((size_t)note_header.n_namesz, 4) + MR_ALIGN_UP((size_t)note_header.n_descsz, 4);
+        }
+    }
+    return false;
+}
+
+void mr_note_own_calls(void)
+{
+    char exe[MR_PATH_BYTES];
+    long n = is_go() ? mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe) - 1) : 0;
+    if (n <= 0)
+        return;
+    exe[n] = 0;
+    note('g', exe);
 }

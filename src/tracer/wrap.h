@@ -36,22 +36,32 @@
         return r;                                                                                                    \
     }
 
-/* As MR_WRAP with FD, for the calls that programs make most: what the record needs is loaded before the call, when nobody waits for it. */
+/* As MR_WRAP with FD, for the calls that programs make most: what the record needs is loaded before the call, when nobody waits for it, and
+ * all that is not usual is done elsewhere. */
 #define MR_WRAP_DATA(ret, name, params, args, fd, offset, count)                                                     \
     MR_REAL(ret, name, params, args)                                                                                 \
+    static __attribute__((noinline)) ret unusual_##name params                                                       \
+    {                                                                                                                \
+        if (mr_file_plain(fd) == MR_FILE_EXCLUDED || !mr_enter())                                                    \
+            return real_##name args;                                                                                 \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        ret r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
+    }                                                                                                                \
     MR_SYMBOL(ret, name, params)                                                                                     \
     {                                                                                                                \
-        if (!mr_enter())                                                                                             \
-            return real_##name args;                                                                                 \
-        uint32_t file = mr_file_peek(fd), tsc = mr_core.use_tsc;                                                     \
-        uint64_t t0 = mr_stamp_by(tsc);                                                                              \
+        uint32_t file = mr_file_plain(fd);                                                                           \
+        if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
+            return unusual_##name args;                                                                              \
+        uint64_t t0 = mr_stamp_by(1);                                                                                \
         ret r = real_##name args;                                                                                    \
-        uint64_t t1 = mr_stamp_by(tsc);                                                                              \
-        if (MR_LIKELY(r == (ret)(count) && file - 1 < MR_FILE_EXCLUDED - 1))                                         \
-            mr_put(t0, t1, CALL(name), file, mr_fd1(fd), (uint64_t)(offset), (int64_t)r);                            \
-        else                                                                                                         \
-            FD(name, fd, offset, count);                                                                             \
-        return r;                                                                                                    \
+        uint64_t t1 = mr_stamp_by(1);                                                                                \
+        ret all = (ret)(count); /* r, if all went well: one register less to keep */                                 \
+        MR_OPAQUE(all);                                                                                              \
+        if (MR_LIKELY(r == all && mr_put_plain(t0, t1, CALL(name), file, fd, (uint64_t)(offset), (uint64_t)all)))    \
+            return all;                                                                                              \
+        return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
     }
 
 /* As MR_WRAP, for functions without a result. */

@@ -252,6 +252,7 @@ MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, 
 MR_ALIAS(posix_fallocate64, posix_fallocate)
 MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_ALIAS(posix_fadvise64, posix_fadvise)
+MR_WRAP(int, isatty, (int fd), (fd), mr_put_fd(t0, t1, CALL(isatty), fd, NONE, (uint64_t)r, r ? r : -errno))
 MR_WRAP(mode_t, umask, (mode_t m), (m), mr_put(t0, t1, CALL(umask), 0, 0, m, (int64_t)r))
 
 /* Directories. */

@@ -108,7 +108,7 @@ struct injected {
     char **before; /* environ_begin */
 };
 
-/* LD_PRELOAD without us, for a program that could not load us (another root, another user): the loader would complain on its stderr. */
+/* LD_PRELOAD without us, for a program that could not load us: its loader would complain on stderr, or end it. */
 static struct injected without_us(char *const *env, size_t n, const char *theirs)
 {
     struct injected r = {.env = env, .bytes = (n + 1) * sizeof(char *) + strlen(theirs) + 16};
@@ -136,12 +136,11 @@ static struct injected without_us(char *const *env, size_t n, const char *theirs
             copy[k++] = text;
     copy[k] = NULL;
     r.env = copy;
-    mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
     return r;
 }
 
-/* The environment a new program gets: as given, with our variables put back where they are missing. */
-static struct injected inject(char *const *env)
+/* The environment a new program gets: as given, with our variables put back where they are missing; or without us, if it could not load us. */
+static struct injected inject(char *const *env, enum mr_program program)
 {
     static char *const empty[] = {NULL};
     struct injected r = {.env = env ? env : empty};
@@ -152,8 +151,14 @@ static struct injected inject(char *const *env)
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
-    if (mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) < 0)
-        return theirs && names_us(theirs) ? without_us(r.env, n, theirs) : (struct injected){.env = env};
+    bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
+    if (!in_reach || program == MR_CANNOT_LOAD) {
+        if (!theirs || !names_us(theirs))
+            return (struct injected){.env = env};
+        if (!in_reach)
+            mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
+        return without_us(r.env, n, theirs);
+    }
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
     bool need_preload = !theirs || !names_us(theirs);
@@ -195,7 +200,7 @@ static void injected_done(struct injected *i)
  * was made from. */
 static struct injected environ_begin(void)
 {
-    struct injected i = inject(environ);
+    struct injected i = inject(environ, MR_THERE);
     i.before = environ;
     if (i.space)
         environ = (char **)i.env;
@@ -237,8 +242,9 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     if (!mr_live.alive)
         return real(p, argv, env);
     path readable = mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT ? NULL : p;
-    bool there = readable && mr_program_there(p, real != real_execve); /* else it will fail: search paths are tried in this way */
-    struct injected i = inject(env);
+    enum mr_program program = readable ? mr_program_look(p, real != real_execve) : MR_ABSENT;
+    bool there = program != MR_ABSENT; /* else it will fail: search paths are tried in this way */
+    struct injected i = inject(env, program);
     if (on && there)
         put_exec(call, p, 0);
     if (ours && there)
@@ -274,7 +280,7 @@ MR_SYMBOL(int, execvp, (path p, char *const *argv))
 MR_REAL(int, fexecve, (int fd, char *const *argv, char *const *env), (fd, argv, env))
 MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 {
-    struct injected i = inject(env);
+    struct injected i = inject(env, mr_program_look_at(fd, NULL, 0));
     if (mr_enter() && !mr_tls.vforked) {
         uint64_t now = mr_stamp();
         mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
@@ -293,7 +299,7 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 MR_REAL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f), (d, p, argv, env, f))
 MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f))
 {
-    struct injected i = inject(env);
+    struct injected i = inject(env, p ? mr_program_look_at(d, p, f) : MR_ABSENT);
     if (mr_enter() && !mr_tls.vforked) {
         uint64_t now = mr_stamp();
         mr_put(now, now, CALL(execveat), mr_path_failed(-EINVAL, d, p), 0, NONE, 0);
@@ -355,9 +361,8 @@ MR_EXECL(execle, execve, true)
     MR_SYMBOL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env))    \
     {                                                                                                                \
         bool on = mr_enter();                                                                                        \
-        struct injected i = inject(env);                                                                             \
+        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp")));                \
         pid_t child = 0;                                                                                             \
-        mr_note_program(p, sizeof(#name) == sizeof("posix_spawnp"));                                                 \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
         uint64_t t1 = mr_stamp();                                                                                    \
