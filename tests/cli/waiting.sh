@@ -13,8 +13,12 @@ gone() { # pids
     local p
     for p in "$@"; do ! alive "$p" || return 1; done
 }
-# The program handles SIGINT and SIGTERM. A shell starts background jobs with SIGINT ignored: what comes before is lost.
-handles_signals() { [ $((0x$(awk '/SigCgt/ { print $2 }' "/proc/$1/status") & 0x4002)) = $((0x4002)) ]; }
+# The program handles SIGINT and SIGTERM. A shell starts background jobs with SIGINT ignored: what comes before is lost. A shell with a
+# trap handles them itself, and so does its child until it has become the program.
+handles_signals() {
+    [ "$(readlink "/proc/$1/exe")" != "$(readlink /proc/$$/exe)" ] || return 1
+    [ $((0x$(awk '/SigCgt/ { print $2 }' "/proc/$1/status") & 0x4002)) = $((0x4002)) ]
+}
 ready() { soon handles_signals "$1"; }
 lines_of() { cat "$1" 2>/dev/null | wc -l; }
 has_lines() { # file, at least so many
