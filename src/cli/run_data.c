@@ -5,6 +5,8 @@
 #include "cli/run_internal.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/generate.h"
+#include "dataset/journal.h"
+#include "format/format.h"
 #include "store/store.h"
 
 #include <dirent.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +81,7 @@ int mr_run_self(char *const *words, int stdout_fd, const atomic_bool *stop, stru
 {
     fflush(NULL);
     char **env = own_environment();
+    pid_t parent = getpid();
     pid_t child = env ? fork() : -1;
     if (child < 0) {
         int code = -errno;
@@ -85,6 +89,9 @@ int mr_run_self(char *const *words, int stdout_fd, const atomic_bool *stop, stru
         return mr_error_set(err, code, "cannot start another 'millrace'");
     }
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody is left who would use what it makes */
+        if (getppid() != parent)
+            _exit(1);
         int out = stdout_fd >= 0 ? stdout_fd : open("/dev/null", O_WRONLY);
         size_t n = 0;
         while (words[n])
@@ -145,14 +152,24 @@ static int generate(struct run *r, struct mr_error *err)
                           status);
 }
 
+/* A generator was here and has not finished: it goes on where it was. */
+static bool is_unfinished(const char *folder)
+{
+    char manifest[8300], journal[8300];
+    snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, folder);
+    snprintf(journal, sizeof journal, "%s/" MR_JOURNAL_FOLDER, folder);
+    return access(manifest, F_OK) != 0 && access(journal, F_OK) == 0;
+}
+
 static int missing(const struct run *r, const char *path, struct mr_error *err)
 {
     struct mr_strbuf s = {0};
     char **words = gen_words(r);
     for (size_t i = 0; words && words[i]; i++)
         mr_strbuf_printf(&s, " %s", words[i]);
-    mr_error_plain(err, -ENOENT, "there is no data set in '%s'", path);
-    mr_error_hint(err, "make it with 'millrace%s', or let the run do it with --generate", s.text ? s.text : " gen");
+    bool begun = is_unfinished(path);
+    mr_error_plain(err, -ENOENT, begun ? "the data set in '%s' is not finished" : "there is no data set in '%s'", path);
+    mr_error_hint(err, begun ? "finish it with 'millrace%s', or let the run do it with --generate" : "make it with 'millrace%s', or let the run do it with --generate", s.text ? s.text : " gen");
     mr_strbuf_done(&s);
     return -ENOENT;
 }
@@ -189,7 +206,8 @@ static int find_split(struct run *r, const char *split, struct mr_dataset_info *
     int rc = look(path, info, &first);
     if (rc == 0)
         return 0;
-    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 || is_empty(path);
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 || is_empty(path) ||
+                  is_unfinished(path);
     if (!absent) {
         *err = first;
         return rc;
@@ -202,17 +220,53 @@ static int find_split(struct run *r, const char *split, struct mr_dataset_info *
     return missing(r, path, err);
 }
 
+static void note(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct run *r, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    mr_run_note(&r->notes, r->ctx->arena, "%s", text);
+    mr_log(MR_LOG_NOTE, "%s", text);
+}
+
+/* Mean bytes of a sample, as the workload counts them; 0: not known (samples of several shapes). */
+static double sample_mean(const struct mr_dataset_info *in)
+{
+    if (!strcmp(in->format, "jpeg") || !strcmp(in->format, "png"))
+        return in->samples ? (double)in->sample_bytes / (double)in->samples : 0;
+    double bytes = in->n_dims ? strtod(in->dtype + (in->dtype[0] != '\0'), NULL) : 0; /* u1, f4, c16 */
+    for (unsigned i = 0; i < in->n_dims; i++)
+        bytes *= (double)in->dims[i];
+    return bytes;
+}
+
+/* What a sample is. DLIO's rates are computed with the size that the workload says. */
+static void fit_kind(struct run *r, const char *set, const struct mr_dataset_info *in)
+{
+    const char *says = mr_conf_format_name((enum mr_conf_format)r->w->dataset.format);
+    const struct mr_format_ops *want = mr_format_find(says, NULL);
+    double mean = sample_mean(in), asked = mr_workload_record_bytes(r->w);
+    if (want && strcmp(want->name, in->format) != 0)
+        note(r, "the %s set holds %s files, the workload says %s; the set counts", set, in->format, says);
+    if (mean > 0 && r->w->dataset.record_length_bytes_stdev == 0 && (mean > 1.2 * asked || mean < asked / 1.2))
+        note(r, "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the latter", set, mean, asked);
+}
+
 /* The set is what is read; where the workload says something else, the result says so. */
 static void fit(struct run *r, bool eval, const struct mr_dataset_info *in)
 {
     struct mr_conf_dataset *d = &r->w->dataset;
     int64_t *files = eval ? &d->num_files_eval : &d->num_files_train;
     uint64_t want = (uint64_t)*files * (uint64_t)d->num_samples_per_file;
+    const char *set = eval ? "evaluation" : "training";
+    fit_kind(r, set, in);
     if (want == in->samples)
         return;
-    mr_run_note(&r->notes, r->ctx->arena, "the %s set has %llu samples, the workload says %llu; the set counts",
-                eval ? "evaluation" : "training", (unsigned long long)in->samples, (unsigned long long)want);
-    mr_log(MR_LOG_NOTE, "%s", r->notes.item[r->notes.n - 1]);
+    note(r, "the %s set has %llu samples, the workload says %llu; the set counts", set, (unsigned long long)in->samples,
+         (unsigned long long)want);
     if (in->samples % (uint64_t)d->num_samples_per_file == 0) {
         *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
         return;

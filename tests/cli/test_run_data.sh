@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The data set of a run: one that a killed generator left behind is finished, the generator does not outlive the run that started it,
+# and a set that is not what the workload says is named.
+set -eu
+. "$(dirname "$0")/waiting.sh"
+fail() { echo "FAIL: $*" >&2; exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp"
+cat >w.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: npz, num_files_train: 4000, record_length_bytes: 4000, data_folder: d}
+reader: {batch_size: 100, read_threads: 2, sample_shuffle: seed}
+Y
+has_files() { [ "$(ls d/train 2>/dev/null | wc -l)" -ge 20 ]; }
+"$MILLRACE" -q run w.yaml --generate --no-ceiling --out o >out 2>err & p=$!
+soon has_files || fail "no files: $(cat err)"
+children=$(pgrep -P $p || true)
+kill -9 $p
+wait $p 2>/dev/null || true
+# shellcheck disable=SC2086
+soon gone $children || fail "the generator goes on after its run was killed"
+if [ ! -e d/train/manifest.mrm ]; then # else it was faster than we
+    rc=0; "$MILLRACE" -q run w.yaml --no-ceiling --out o >out 2>err || rc=$?
+    [ $rc = 5 ] || fail "unfinished set: exit $rc: $(cat err)"
+    grep -q "d/train' is not finished" err && grep -q -- "--generate" err || fail "$(cat err)"
+fi
+"$MILLRACE" -q run w.yaml --generate --no-ceiling --verify --out o >out 2>err || fail "not continued: $(cat err)"
+[ "$(ls d/train/*.npz | wc -l)" = 4000 ] || fail "$(ls d/train | wc -l) entries"
+# files of others are not touched
+mkdir -p foreign/train && echo x >foreign/train/note.npz
+rc=0; "$MILLRACE" -q run w.yaml --generate --data foreign --out o >out 2>err || rc=$?
+[ $rc = 4 ] || fail "a folder of others: exit $rc: $(cat err)"
+[ "$(ls -A foreign/train)" = note.npz ] || fail "$(ls -A foreign/train)"
+# the set is another one than the workload says
+"$MILLRACE" run w.yaml dataset.format=hdf5 dataset.record_length_bytes=8000 train.total_training_steps=2 --no-ceiling --out o >out 2>err || fail "$(cat err)"
+grep -q "holds npz files, the workload says hdf5" err || fail "format: $(cat err)"
+grep -q "have 4000 bytes, the workload says 8000" err || fail "size: $(cat err)"
+"$MILLRACE" run w.yaml train.total_training_steps=2 --no-ceiling --out o >out 2>err || fail "$(cat err)"
+if grep -q "workload says" err; then fail "nothing differs: $(cat err)"; fi
+echo "data of a run: ok"
