@@ -12,6 +12,7 @@
 #include "base/rng.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__SSE2__)
@@ -58,7 +59,8 @@ struct import {
     struct mr_trace *t;
     struct lane *lane;
     size_t lanes, lane_cap, last_lane;
-    struct table lane_of, hash_string, text_string, host_of;
+    struct table lane_of, hash_string, text_string, host_of, rank_of;
+    int64_t fact_id; /* of the last line with a fact */
     struct mr_trace_string *string;
     uint32_t strings, string_cap;
     uint32_t no_host;
@@ -72,7 +74,7 @@ struct import {
 
 static uint64_t hash_bytes(const char *p, size_t n, uint64_t seed)
 {
-    uint64_t h = seed + n;
+    uint64_t h = mr_mix64(seed + ((uint64_t)n << 32)); /* mixed, or a short text could undo what tells seeds apart */
     for (; n >= 8; p += 8, n -= 8) {
         uint64_t v;
         memcpy(&v, p, 8);
@@ -259,8 +261,30 @@ static bool to_int(const struct text *t, int64_t *out)
             return false;
         v = v * 10 + (uint64_t)(*p - '0');
     }
+    if (v > (uint64_t)INT64_MAX + minus)
+        return false;
     *out = (int64_t)(minus ? -v : v);
     return true;
+}
+
+/* What is too large for to_int and not for 64 bits. */
+static bool to_large(const struct text *t, uint64_t *out)
+{
+    uint64_t v = 0;
+    if (t->n < 19 || t->n > 20)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->p[i] < '0' || t->p[i] > '9' || __builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(t->p[i] - '0'), &v))
+            return false;
+    *out = v;
+    return true;
+}
+
+/* True if the text is how its number is written: "007" is a name. */
+static bool is_plain_number(const struct text *t)
+{
+    uint32_t minus = t->n && t->p[0] == '-';
+    return t->n > minus && (t->p[minus] != '0' || t->n == 1);
 }
 
 static bool to_double(const struct text *t, double *out)
@@ -274,16 +298,43 @@ static bool to_double(const struct text *t, double *out)
     return *end == 0 && end != buf;
 }
 
-/* A time in the file's unit, as ns. Epoch times tell their unit by their size. */
+#define TIME_MAX ((uint64_t)INT64_MAX / 2) /* start and duration together still fit */
+
+/* A decimal fraction times `unit`, exactly: a double has no room for the nanoseconds of an epoch. False if it is written otherwise. */
+static bool fraction_ns(const struct text *t, uint64_t unit, uint64_t *out)
+{
+    const char *point = memchr(t->p, '.', t->n), *end = t->p + t->n;
+    struct text whole = {.p = t->p, .n = point ? (uint32_t)(point - t->p) : 0};
+    int64_t v;
+    if (!point || !to_int(&whole, &v) || v < 0 || *whole.p == '-' || (uint64_t)v > TIME_MAX / unit)
+        return false;
+    uint64_t part = 0, scale = unit;
+    for (const char *p = point + 1; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        part += (uint64_t)(*p - '0') * scale; /* tenths of what is kept, so that the last digit can be rounded */
+        scale /= 10;
+    }
+    *out = (uint64_t)v * unit + (part + 5) / 10;
+    return true;
+}
+
+/* A time in the file's unit, as ns. */
 static uint64_t to_ns(const struct text *t, double unit_ns)
 {
+    uint64_t unit = (uint64_t)unit_ns, ns;
     int64_t v;
     double d;
     if (to_int(t, &v))
-        return v > 0 ? (uint64_t)v * (uint64_t)unit_ns : 0;
-    return to_double(t, &d) && d > 0 && d * unit_ns < 0x1p63 ? (uint64_t)(d * unit_ns + 0.5) : 0;
+        return v <= 0 ? 0 : (uint64_t)v > TIME_MAX / unit ? TIME_MAX : (uint64_t)v * unit;
+    if (t->p && fraction_ns(t, unit, &ns))
+        return ns;
+    if (!t->p || !to_double(t, &d) || !(d > 0))
+        return 0;
+    return d * unit_ns < (double)TIME_MAX ? (uint64_t)(d * unit_ns + 0.5) : TIME_MAX;
 }
 
+/* The unit of a file. Times since 1970 tell it by their size (2014 to 2052); others are microseconds, as everywhere in this format. */
 static double unit_of(const struct text *ts)
 {
     int64_t whole;
@@ -292,7 +343,7 @@ static double unit_of(const struct text *ts)
         d = (double)whole;
     else if (!to_double(ts, &d))
         return 1000;
-    return d > 1e17 ? 1 : d > 1e14 || d < 1e8 ? 1000 : d > 1e11 ? 1e6 : 1e9;
+    return d > 1e17 ? 1 : d >= 1.4e12 && d < 2.6e12 ? 1e6 : d >= 1.4e9 && d < 2.6e9 ? 1e9 : 1000;
 }
 
 static uint64_t hash_value(const struct text *t)
@@ -428,8 +479,9 @@ struct facts {
     unsigned n;
 };
 
-/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. */
-static struct text *known_fact(struct facts *f, const struct text *key)
+/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. Behind a host's name there is no second one: it
+ * is an argument of the program. */
+static struct text *known_fact(struct facts *f, const struct text *key, bool has_host)
 {
     switch (key->n) {
     case 2: return is(key, "fd") ? &f->fd : NULL;
@@ -437,12 +489,12 @@ static struct text *known_fact(struct facts *f, const struct text *key)
     case 5:
         switch (key->p[1]) {
         case 'n': return is(key, "fname") ? &f->file : NULL;
-        case 'h': return is(key, "fhash") ? &f->fhash : is(key, "hhash") ? &f->hhash : NULL;
+        case 'h': return is(key, "fhash") ? &f->fhash : is(key, "hhash") && !has_host ? &f->hhash : NULL;
         case 'o': return is(key, "count") ? &f->count : NULL;
         default: return NULL;
         }
     case 6: return is(key, "offset") ? &f->offset : NULL;
-    case 8: return is(key, "hostname") ? &f->host : NULL;
+    case 8: return is(key, "hostname") && !has_host ? &f->host : NULL;
     default: return NULL;
     }
 }
@@ -454,7 +506,7 @@ static const char *read_facts(const char *p, const char *end, struct facts *f)
     bool broken = false;
     const char *at = ++p;
     for (; (p = take_pair(p, end, &key, &value, &broken)); at = p) {
-        struct text *to = known_fact(f, &key);
+        struct text *to = known_fact(f, &key, f->host.p != NULL);
         if (to)
             *to = value;
         if (f->n < PAIRS && to != &f->host && to != &f->hhash) {
@@ -470,7 +522,7 @@ static const char *read_facts(const char *p, const char *end, struct facts *f)
 }
 
 struct line {
-    struct text name, cat, pid, tid, ts, dur, ph;
+    struct text id, name, cat, pid, tid, ts, dur, ph;
     struct facts f;
 };
 
@@ -478,7 +530,7 @@ struct line {
 static struct text *line_member(struct line *l, const struct text *key)
 {
     switch (key->n) {
-    case 2: return key->p[0] == 't' && key->p[1] == 's' ? &l->ts : key->p[0] == 'p' && key->p[1] == 'h' ? &l->ph : NULL;
+    case 2: return is(key, "ts") ? &l->ts : is(key, "ph") ? &l->ph : is(key, "id") ? &l->id : NULL;
     case 3:
         switch (key->p[0]) {
         case 'c': return is(key, "cat") ? &l->cat : NULL;
@@ -557,7 +609,7 @@ static bool learn(const char *p, const char *stop, struct shape *s)
     struct text key, value;
     struct line l;
     const char *from = p;
-    bool broken = false, in_args = false;
+    bool broken = false, in_args = false, has_host = false;
     unsigned pairs = 0;
     s->steps = 0;
     for (p++;;) {
@@ -576,7 +628,8 @@ static bool learn(const char *p, const char *stop, struct shape *s)
             p = at + 1;
             continue;
         }
-        struct text *to = in_args ? known_fact(&l.f, &key) : line_member(&l, &key);
+        struct text *to = in_args ? known_fact(&l.f, &key, has_host) : line_member(&l, &key);
+        has_host |= to == &l.f.host;
         p = take_value(at, stop, &value);
         if (!p || !add_step(s, from, &value, &l, to, &from))
             return false;
@@ -796,10 +849,13 @@ static int add_typed(struct import *im, struct lane *l, struct text key, struct 
 {
     int64_t i;
     double d;
+    uint64_t large;
     uint32_t k = text_id(im, MR_STR_KEY, key);
-    if (to_int(&value, &i))
+    if ((!value.quoted || is_plain_number(&value)) && to_int(&value, &i)) /* DFTracer quotes numbers, too */
         return add_arg(l, k, MR_MORE_INT, (uint64_t)i);
-    if (!value.quoted && to_double(&value, &d)) {
+    if (!value.quoted && to_large(&value, &large))
+        return add_arg(l, k, MR_MORE_UINT, large);
+    if (!value.quoted && (is(&value, "null") ? (d = NAN, true) : to_double(&value, &d))) { /* our export writes null for what is no number */
         uint64_t bits;
         memcpy(&bits, &d, 8);
         return add_arg(l, k, MR_MORE_DOUBLE, bits);
@@ -810,9 +866,11 @@ static int add_typed(struct import *im, struct lane *l, struct text key, struct 
 static int keep_args(struct import *im, struct lane *l, const struct facts *f, bool is_call)
 {
     int rc = 0;
+    bool nested = false; /* DFTracer's own: p_idx, and a level with it */
     for (unsigned i = 0; i < f->n && rc == 0; i++) {
         const struct text *key = &f->key[i];
-        if ((f->meant[i] && is_call) || is(key, "p_idx") || is(key, "level") || (is_call && is(key, "whence")))
+        nested |= is(key, "p_idx");
+        if ((f->meant[i] && is_call) || is(key, "p_idx") || (nested && is(key, "level")) || (is_call && is(key, "whence")))
             continue;
         if (is_call && is(key, "fname2"))
             rc = add_arg(l, 0, MR_MORE_FILE2, text_id(im, MR_STR_PATH, f->value[i]));
@@ -911,12 +969,17 @@ static int unfold(struct import *im, const struct line *l, struct lane *lane, ui
     return 0;
 }
 
+static uint64_t process_key(const struct import *im, uint64_t host, int64_t pid)
+{
+    return mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed);
+}
+
 static int add_event(struct import *im, const struct line *l, unsigned app_call)
 {
     const struct facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
     uint64_t host = host_key(im, f);
-    struct lane *lane = lane_get(im, mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed), (uint32_t)tid);
+    struct lane *lane = lane_get(im, process_key(im, host, pid), (uint32_t)tid);
     if (!lane || lane_room(lane) < 0)
         return -ENOMEM;
     if (!lane->n) { /* first event of this thread: remember who it is */
@@ -952,12 +1015,53 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     return rc;
 }
 
-/* FH, HH, SH lines name what a hash stands for; CM lines are facts about the run, which become events where they have a time. */
+/* A fact with a time. Lines of the same id that follow each other are one event: our export writes a line per fact. */
+static int add_fact(struct import *im, const struct line *l, struct text name, struct text value)
+{
+    int64_t id = fact_int(&l->id, -1);
+    struct lane *lane = im->lanes ? &im->lane[im->last_lane] : NULL;
+    if (id >= 0 && id == im->fact_id && lane && lane->n && lane->c.call[lane->n - 1] == MR_CALL_metadata) {
+        lane->n--;
+        int rc = add_typed(im, lane, name, value);
+        lane->n++;
+        return rc;
+    }
+    struct line one = *l;
+    one.f.n = 1;
+    one.f.key[0] = name;
+    one.f.value[0] = value;
+    one.f.meant[0] = false;
+    im->fact_id = id;
+    return add_event(im, &one, MR_CALL_metadata);
+}
+
+/* The rank of a process: of the fact 'rank', or of a name "Rank 3". */
+static int add_rank(struct import *im, const struct line *l, struct text name, struct text value)
+{
+    int64_t rank;
+    if (is(&l->name, "process_name")) {
+        if (name.n < 6 || memcmp(name.p, "Rank ", 5) != 0)
+            return 0;
+        value = (struct text){.p = name.p + 5, .n = name.n - 5};
+    } else if (!is(&name, "rank")) {
+        return 0;
+    }
+    if (!to_int(&value, &rank) || rank < 0 || rank >= INT32_MAX)
+        return 0;
+    uint32_t *at = table_at(&im->rank_of, process_key(im, host_key(im, &l->f), fact_int(&l->pid, 0)));
+    if (!at)
+        return -ENOMEM;
+    *at = (uint32_t)rank + 1;
+    return 0;
+}
+
+/* FH, HH, SH lines name what a hash stands for; PR lines are facts about a process; CM lines are facts about the run, which become events
+ * where they have a time. */
 static int add_metadata(struct import *im, const struct line *l)
 {
     struct text name = {0}, hash = {0};
-    bool fact = is(&l->name, "CM") && l->ts.p;
-    if (!fact && !is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
+    bool fact = is(&l->name, "CM") && l->ts.p, process = is(&l->name, "PR") || is(&l->name, "process_name");
+    if (!fact && !process && !is(&l->name, "FH") && !is(&l->name, "HH") && !is(&l->name, "SH"))
         return 0;
     for (unsigned i = 0; i < l->f.n; i++) {
         if (is(&l->f.key[i], "name"))
@@ -965,16 +1069,12 @@ static int add_metadata(struct import *im, const struct line *l)
         else if (is(&l->f.key[i], "value") || is(&l->f.key[i], "hash"))
             hash = l->f.value[i];
     }
+    if (process && name.p)
+        return add_rank(im, l, name, hash);
     if (!name.p || !hash.p)
         return 0;
-    if (fact) {
-        struct line one = *l;
-        one.f.n = 1;
-        one.f.key[0] = name;
-        one.f.value[0] = hash;
-        one.f.meant[0] = false;
-        return add_event(im, &one, MR_CALL_metadata);
-    }
+    if (fact)
+        return add_fact(im, l, name, hash);
     uint32_t id = file_by_hash(im, &hash);
     if (!id)
         return -ENOMEM;
@@ -1086,6 +1186,9 @@ static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err
         p->node = node;
         p->known = true;
         p->start_ns = l->first;
+        const uint32_t *rank = im->rank_of.used ? table_at(&im->rank_of, l->key) : NULL;
+        if (rank && *rank)
+            p->rank = (int32_t)(*rank - 1);
     }
     p->string = im->string;
     p->strings = im->strings;
@@ -1118,6 +1221,7 @@ static void import_done(struct import *im)
     table_done(&im->hash_string);
     table_done(&im->text_string);
     table_done(&im->host_of);
+    table_done(&im->rank_of);
     for (unsigned i = 0; i < im->shapes; i++)
         free(im->shape[i]);
     for (size_t i = 0; i < im->lanes; i++)
@@ -1125,8 +1229,17 @@ static void import_done(struct import *im)
     free(im->lane);
 }
 
+/* Behind the mark that some editors put before UTF-8. */
+static const char *skip_mark(const char *p, const char *end)
+{
+    return end - p >= 3 && !memcmp(p, "\xef\xbb\xbf", 3) ? p + 3 : p;
+}
+
 bool mr_pfw_is(const char *data, size_t len)
 {
+    const char *p = skip_mark(data, data + len);
+    len -= (size_t)(p - data);
+    data = p;
     for (size_t i = 0; i < MR_MIN(len, (size_t)4096); i++)
         if (data[i] != ' ' && data[i] != '\t' && data[i] != '\n' && data[i] != '\r')
             return data[i] == '[' || data[i] == '{';
@@ -1135,11 +1248,11 @@ bool mr_pfw_is(const char *data, size_t len)
 
 int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
 {
-    struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1)};
+    struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1), .fact_id = -1};
     struct line l;
     int rc = 0;
     im.no_host = new_string(&im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
-    for (const char *end = data + len, *p = skip_wrapping(data, end); p < end && rc == 0;) {
+    for (const char *end = data + len, *p = skip_wrapping(skip_mark(data, end), end); p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         const char *stop = eol ? eol : end;
         p = skip_between(skip_space(p, stop), stop);

@@ -354,8 +354,23 @@ static int add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const ch
 
 #define INFLATE_MAX (64ull << 30)
 
-/* All members of a gzip file, one after the other. A cut end keeps what was whole. */
-static int gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, struct mr_error *err)
+/* Where the next member of a gzip file begins, at or after `from`; `len` if none does. */
+static size_t next_member(const uint8_t *data, size_t len, size_t from)
+{
+    for (const uint8_t *p = data + from; (p = memmem(p, len - (size_t)(p - data), "\x1f\x8b\x08", 3)); p++)
+        if (p - data > 0)
+            return (size_t)(p - data);
+    return len;
+}
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+    return n == 0 || (p[0] == 0 && !memcmp(p, p + 1, n - 1));
+}
+
+/* All members of a gzip file, one after the other. A cut end keeps what was whole; behind damage it goes on with the next member. Adds to
+ * *skipped the compressed bytes passed over; padding with zeros is no damage. */
+static int gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped, struct mr_error *err)
 {
     size_t cap = MR_MAX(len * 8, (size_t)65536), n = 0, used = 0;
     char *text = malloc(cap);
@@ -386,8 +401,17 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
         n += room - z.avail_out;
         if (state == Z_STREAM_END && used < len && inflateReset(&z) == Z_OK)
             continue;
-        if (state != Z_OK || (used == len && z.avail_out))
+        if (state == Z_OK && (used < len || !z.avail_out))
+            continue;
+        if (state == Z_STREAM_END || used == len || all_zero(data + used, len - used))
             break;
+        size_t next = next_member(data, len, used);
+        *skipped += next - used;
+        used = next;
+        if (used == len || inflateReset(&z) != Z_OK)
+            break;
+        if (n && n < cap)
+            text[n++] = '\n'; /* the line that was cut off ends here */
     }
     inflateEnd(&z);
     if (rc == 0 && !n && state != Z_STREAM_END)
@@ -475,7 +499,7 @@ static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const c
     size_t n = 0;
     int rc = gunzip_fast(data, len, &text, &n);
     if (rc < 0)
-        rc = gunzip(data, len, name, &text, &n, err);
+        rc = gunzip(data, len, name, &text, &n, &t->skipped_bytes, err);
     if (rc < 0)
         return rc;
     rc = keep(t, text, n, false, err);

@@ -4,6 +4,8 @@
 #include "report/export_perfetto.h"
 #include "report/out_stream.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One event with everything that belongs to it. */
@@ -49,16 +51,30 @@ static double as_double(uint64_t bits)
     return d;
 }
 
+/* As short as reads back the same, and always with a mark of a double; what JSON cannot say is null. */
+static void put_double(struct mr_out *o, double d)
+{
+    char text[40];
+    if (d - d != 0) {
+        mr_out_text(o, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, d);
+        if (strtod(text, NULL) == d)
+            break;
+    }
+    mr_out_text(o, text);
+    if (!strpbrk(text, ".e"))
+        mr_out_text(o, ".0");
+}
+
 static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
     switch (c->arg_type[a]) {
     case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
-    case MR_MORE_DOUBLE: {
-        double d = as_double(c->arg_value[a]);
-        mr_out_format(o, d - d == 0 ? "%.17g" : "null", d);
-        break;
-    }
+    case MR_MORE_DOUBLE: put_double(o, as_double(c->arg_value[a])); break;
     case MR_MORE_TEXT: {
         const struct mr_trace_string *s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
         mr_out_json(o, s->text, s->len, mode);
@@ -66,6 +82,16 @@ static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr
     }
     default: mr_out_number(o, c->arg_value[a]); break;
     }
+}
+
+/* True if the same key comes again in this event: updated, the last value counts. */
+static bool is_replaced(const struct row *r, uint32_t a)
+{
+    const struct mr_columns *c = &r->b->c;
+    for (uint32_t next = a + 1; next < r->arg_end; next++)
+        if (c->arg_key[next] == c->arg_key[a] && c->arg_key[a])
+            return true;
+    return false;
 }
 
 /* The arguments as members of a JSON object, each with a comma before it. */
@@ -83,6 +109,8 @@ static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mo
                 mr_out_json(o, s->text, s->len, mode);
             continue;
         }
+        if (is_replaced(r, a))
+            continue;
         mr_out_text(o, ",");
         mr_out_json(o, key->text, key->len, mode);
         mr_out_text(o, ":");
@@ -231,9 +259,23 @@ static void pfw_row(struct mr_out *o, const struct row *r)
     mr_out_text(o, "}}\n");
 }
 
+/* Ranks, as DFTracer writes them. */
+static void pfw_ranks(struct mr_out *o, const struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->processes; i++) {
+        const struct mr_trace_process *p = &t->process[i];
+        if (p->rank < 0 || !t->nodes)
+            continue;
+        mr_out_format(o, "{\"id\":0,\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ph\":\"M\",\"args\":{\"hostname\":", p->pid, p->pid);
+        mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_PRIVATE);
+        mr_out_format(o, ",\"name\":\"rank\",\"value\":%d}}\n", p->rank);
+    }
+}
+
 static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
     mr_out_text(o, "[\n");
+    pfw_ranks(o, t);
     int rc = each_event(t, o, pfw_row, err);
     mr_out_text(o, "]\n");
     return rc;
@@ -245,7 +287,7 @@ static void csv_args(struct mr_out *o, const struct row *r)
     const struct mr_columns *c = &r->b->c;
     bool any = false;
     for (uint32_t a = r->arg; a < r->arg_end; a++) {
-        if (c->arg_type[a] == MR_MORE_COUNT)
+        if (c->arg_type[a] == MR_MORE_COUNT || is_replaced(r, a))
             continue;
         if (!any)
             mr_out_field_begin(o);

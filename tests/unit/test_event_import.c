@@ -185,6 +185,79 @@ static void pfw_several_objects_in_a_line_are_all_read(void **state)
     mr_trace_free(t);
 }
 
+#define LINE(ts, dur, args) "{\"id\":1,\"name\":\"a\",\"cat\":\"c\",\"pid\":1,\"tid\":1,\"ts\":" ts ",\"dur\":" dur ",\"ph\":\"X\",\"args\":{" args "}}\n"
+
+static void time_is(const char *text, uint64_t start, uint64_t dur)
+{
+    struct mr_batch b = {0};
+    struct mr_trace *t = import(text, mr_pfw_import);
+    assert_int_equal(t->events, 1);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.c.start_ns[0], start);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], dur);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+static void pfw_times_are_exact_in_every_unit(void **state)
+{
+    (void)state;
+    time_is(LINE("1700000000.000120", "0.000015", ""), 1700000000000120000, 15000);
+    time_is(LINE("1700000000000.66", "0.0015", ""), 1700000000000660000, 1500);
+    time_is(LINE("1700000000000000.125", "0.5", ""), 1700000000000000125, 500);
+    time_is(LINE("1700000000000000001", "7", ""), 1700000000000000001, 7);
+    time_is(LINE("500000000", "15", ""), 500000000000, 15000); /* 500 s after some start, in us */
+    time_is(LINE("200000000000", "15", ""), 200000000000000, 15000);
+    time_is(LINE("-5", "-5", ""), 0, 0);
+    time_is(LINE("9223372036854775807", "9223372036854775807", ""), INT64_MAX / 2, INT64_MAX / 2);
+    time_is("\xef\xbb\xbf[\n" LINE("3", "4", ""), 3000, 4000);
+}
+
+static void pfw_arguments_keep_their_values(void **state)
+{
+    struct mr_batch b = {0};
+    double d;
+    (void)state;
+    struct mr_trace *t = import(LINE("1", "2", "\"hostname\":\"n1\",\"f\":\"a\",\"u\":18446744073709551615,\"s\":\"007\",\"q\":\"-7\",\"z\":9223372036854775808,"
+                                               "\"hostname\":\"h\",\"level\":4,\"n\":null"),
+                                mr_pfw_import);
+    assert_string_equal(t->node[0].name, "n1");
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.args, 8);
+    text_is(mr_trace_string(b.process, b.c.arg_key[0]), "f");
+    text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[0]), "a"); /* keys and texts have ids of their own */
+    assert_int_equal(b.c.arg_type[1], MR_MORE_UINT);
+    assert_true(b.c.arg_value[1] == UINT64_MAX);
+    text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[2]), "007");
+    assert_int_equal(b.c.arg_type[3], MR_MORE_INT);
+    assert_int_equal((int64_t)b.c.arg_value[3], -7);
+    assert_int_equal(b.c.arg_type[4], MR_MORE_UINT);
+    text_is(mr_trace_string(b.process, b.c.arg_key[5]), "hostname"); /* the program's */
+    text_is(mr_trace_string(b.process, b.c.arg_key[6]), "level");
+    assert_int_equal(b.c.arg_type[7], MR_MORE_DOUBLE);
+    memcpy(&d, &b.c.arg_value[7], 8);
+    assert_true(d != d);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
+static void pfw_processes_have_their_ranks(void **state)
+{
+    (void)state;
+    struct mr_trace *t = import("{\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":7,\"tid\":7,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"rank\",\"value\":\"3\"}}\n"
+                                "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"x\",\"cat\":\"c\",\"pid\":9,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"x\",\"cat\":\"c\",\"pid\":10,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"process_name\",\"cat\":\"dftracer\",\"pid\":9,\"tid\":9,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"Rank 12\",\"value\":\"process_name\"}}\n",
+                                mr_pfw_import);
+    int seen = 0;
+    for (size_t i = 0; i < t->processes; i++)
+        seen += t->process[i].rank == (t->process[i].pid == 7 ? 3 : t->process[i].pid == 9 ? 12 : -1);
+    assert_int_equal(t->processes, 3);
+    assert_int_equal(seen, 3);
+    mr_trace_free(t);
+}
+
 static void dxt_text_of_two_ranks(void **state)
 {
     struct mr_batch b = {0};
@@ -225,6 +298,9 @@ int main(void)
         cmocka_unit_test(pfw_lines_of_known_shapes_read_as_lines_of_new_ones),
         cmocka_unit_test(pfw_aggregated_lines_keep_their_sums),
         cmocka_unit_test(pfw_several_objects_in_a_line_are_all_read),
+        cmocka_unit_test(pfw_times_are_exact_in_every_unit),
+        cmocka_unit_test(pfw_arguments_keep_their_values),
+        cmocka_unit_test(pfw_processes_have_their_ranks),
         cmocka_unit_test(dxt_text_of_two_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,151 @@
+"""One list of events in every spelling that DFTracer's .pfw has had, and in gzip files that are joined, cut or damaged: all say the same.
+And annotations with every type of value through .pfw.gz and back. Standard library only."""
+import collections
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+MILLRACE = os.environ["MILLRACE"]
+PYTHON = os.path.join(os.environ["MR_BINARY_DIR"], "python")
+T0 = 1700000000000000
+CALLS = (("POSIX", "read", "read"), ("POSIX", "pread64", "pread"), ("POSIX", "__xstat", "stat"), ("STDIO", "fopen64", "fopen"), ("POSIX", "lseek64", "lseek"))
+
+
+def events():
+    """Host, pid, tid, start us, duration us, category, name, name as we call it, file, result."""
+    out = []
+    for i in range(200):
+        cat, name, ours = CALLS[i % 5]
+        out.append((i % 3 // 2, 100 + i % 3, 100 + i % 3 + i % 2 * 1000, T0 + i * 10, i * 7 % 30, cat, name, ours, i % 7, (0, 1, 4096, -2)[i % 4]))
+    return out
+
+
+def lines(hexadecimal=False, quoted=False, ph="X", meta="M", unit=1, base=0):
+    """As dictionaries, one per line: hosts, ranks and files by hash, then the events."""
+
+    def mark(n):
+        n = n * 0x9E3779B97F4A7C15 % 2**64
+        return "%016x" % n if hexadecimal else n
+
+    def fact(kind, pid, name, value, host):
+        return {"id": 0, "name": kind, "cat": "dftracer", "pid": pid, "tid": pid, "ph": meta, "args": {"hhash": mark(70 + host), "name": name, "value": value}}
+
+    out = [fact("HH", 100, "host0", mark(70), 0), fact("HH", 102, "host1", mark(71), 1)]
+    out += [fact("PR", 100 + r, "rank", r, r // 2) for r in range(3)]
+    out += [fact("FH", 100, "/data/fil\u00e9 \"%d" % n, mark(n + 1), 0) for n in range(7)]
+    for i, (host, pid, tid, ts, dur, cat, name, _, file, result) in enumerate(events()):
+        ts, dur = (ts - base) * unit, dur * unit
+        args = {"hhash": mark(70 + host), "p_idx": -1, "level": 1, "ret": result, "fhash": mark(file + 1), "count": 4096, "fd": 4}
+        out.append({"id": i, "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": str(ts) if quoted else ts, "dur": str(dur) if quoted else dur,
+                    "ph": ph, "args": args})
+    return out
+
+
+def read(path):
+    """What the CSV export says about a trace, and how much of it could not be read."""
+    out = path + ".csv"
+    subprocess.run([MILLRACE, "export", "--quiet", "-f", "csv", "-o", out, path], check=True)
+    with open(out, newline="", encoding="utf-8", errors="surrogateescape") as f:
+        rows = list(csv.DictReader(f))
+    report = json.loads(subprocess.run([MILLRACE, "report", "--json", path], check=True, capture_output=True).stdout)
+    return rows, report["skipped_lines"], report["skipped_bytes"]
+
+
+def content(rows, shift=0):
+    return sorted((r["host"], int(r["rank"]), int(r["pid"]), int(r["tid"]), int(r["start_unix_ns"]) + shift, int(r["dur_ns"]), r["category"],
+                   r["name"], r["file"], int(r["result"])) for r in rows)
+
+
+def wanted():
+    return sorted(("host%d" % e[0], e[1] - 100, e[1], e[2], e[3] * 1000, e[4] * 1000, e[5], e[7], "/data/fil\u00e9 \"%d" % e[8], e[9]) for e in events())
+
+
+def flavours(folder):
+    text = [json.dumps(x, separators=(",", ":")) for x in lines()]
+    classic = "[\n" + "\n".join(text) + "\n]"
+    spaced = "[\n" + "\n".join(json.dumps(x, ensure_ascii=False) for x in lines()) + "\n]"
+    other = {
+        "hex": lines(hexadecimal=True), "quoted": lines(quoted=True), "numeric": lines(hexadecimal=True, ph=1, meta=4), "ns": lines(unit=1000),
+        "late names": lines()[12:] + lines()[:12],
+    }
+    whole = gzip.compress(classic.encode())
+    thirds = [("\n".join(text[a:b]) + "\n").encode() for a, b in ((0, 80), (80, 150), (150, None))]
+    members = [gzip.compress(part) for part in thirds]
+    broken = members[1][:len(members[1]) // 2] + b"\0" * 20 + members[1][len(members[1]) // 2 + 20:]
+    files = {
+        "classic.pfw": classic, "commas.pfw": "[\n" + ",\n".join(text) + "\n]", "one line.pfw": "[" + ",".join(text) + "]", "spaced.pfw": spaced,
+        "wrapped.pfw": '{"traceEvents":[' + ",\n".join(text) + '],"displayTimeUnit":"ns"}', "crlf.pfw": classic.replace("\n", "\r\n"),
+        "mark.pfw": "\ufeff" + classic, "unclosed.pfw": "\n".join(text), "cut line.pfw": classic[:-2] + "\n" + text[-1][:60],
+        "whole.pfw.gz": whole, "members.pfw.gz": b"".join(members) + gzip.compress(b""), "padded.pfw.gz": whole + b"\0" * 512, "no end.pfw.gz": whole[:-8],
+    }
+    files.update((name + ".pfw", "\n".join(json.dumps(x) for x in one)) for name, one in other.items())
+    for name, data in files.items():
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+        rows, skipped, passed = read(path)
+        assert content(rows) == wanted(), (name, len(rows), [r for r in content(rows) if r not in wanted()][:2])
+        assert (skipped, passed) == (1 if name == "cut line.pfw" else 0, 0), (name, skipped, passed)
+    for base in (T0, T0 - 5 * 10**8, T0 - 2 * 10**11):  # since some start, in us
+        path = os.path.join(folder, "since.pfw")
+        with open(path, "w") as f:
+            f.write("\n".join(json.dumps(x) for x in lines(base=base)))
+        assert content(read(path)[0], base * 1000) == wanted(), base
+    path = os.path.join(folder, "damaged.pfw.gz")
+    with open(path, "wb") as f:
+        f.write(members[0] + broken + members[2])
+    rows, skipped, passed = read(path)
+    got = content(rows)
+    last = {tuple(r) for r in wanted()} & {tuple(r) for r in got}
+    assert passed > 0 and 138 - 12 <= len(last) < 200 and len(last) == len(got), (passed, skipped, len(last), len(got))
+    print("ok flavours", len(files) + 4)
+
+
+ANNOTATED = r"""
+import os, sys
+from millrace import trace
+trace.metadata(model="m", epochs=3, lr=0.1)
+trace.metadata(a=1)
+trace.metadata(a=1)
+with trace.region("x", hostname="h", hhash=3, level=4, fname="f", s="007", f=3.0, key="a", big=2**64 - 1, tenth=0.1, nan=float("nan")) as r:
+    r.update(level=5)
+trace.counter("c", 3)
+trace.counter("c", float("inf"))
+trace.instant("i", level=1)
+"""
+
+
+def annotations(folder):
+    if not os.path.exists(os.path.join(PYTHON, "millrace", "trace", "_trace.abi3.so")) or sys.version_info < (3, 10):
+        print("the extension is not built for this Python: no annotations")
+        return
+    script, trace, back = (os.path.join(folder, n) for n in ("s.py", "t.mrt", "t.pfw.gz"))
+    with open(script, "w") as f:
+        f.write(ANNOTATED)
+    env = dict(os.environ, PYTHONPATH=PYTHON, RANK="3", WORLD_SIZE="4")
+    subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", sys.executable, script], check=True, env=env)
+    subprocess.run([MILLRACE, "export", "--quiet", "-f", "pfw", "-o", back, trace], check=True)
+
+    def rounded(rows):
+        out = collections.Counter()
+        for r in rows:
+            start = int(r.pop("start_unix_ns"))
+            end = start + int(r.pop("dur_ns"))
+            out[start // 1000, end // 1000, tuple(r.items())] += 1
+        return out
+
+    there, again = rounded(read(trace)[0]), rounded(read(back)[0])
+    assert there == again, (list((there - again))[:2], list((again - there))[:2])
+    x = next(dict(k[2]) for k in there if dict(k[2])["name"] == "x")
+    assert x["args"] == ('{"hostname":"h","hhash":3,"level":5,"fname":"f","s":"007","f":3.0,"key":"a","big":18446744073709551615,'
+                         '"tenth":0.1,"nan":null}'), x["args"]
+    print("ok annotations", sum(there.values()))
+
+
+with tempfile.TemporaryDirectory() as work:
+    flavours(work)
+    annotations(work)
