@@ -4,6 +4,8 @@
  *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2, forks: 8.
  *                              Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
  *                              program (not of a collector beside it).
+ *   pair FILE FLOOR WORKERS thread|fork
+ *                              cost of a call by blocks that take turns in one process (pair_cost.c); FLOOR is trace_floor.so
  *   region                     ns per empty C region
  *   generate FILE EVENTS [samples]
  *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4 threads, or, with
@@ -15,6 +17,7 @@
 #include "event/calls.h"
 #include "event/mrt_file.h"
 #include "event/mrt_sink.h"
+#include "pair_cost.h"
 
 #include <millrace/trace.h>
 
@@ -332,6 +335,8 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "region"))
         return region();
+    if (!strcmp(mode, "pair") && argc == 6)
+        return pair_cost(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10), !strcmp(argv[5], "fork"));
     if (!strcmp(mode, "encode"))
         return encode();
     if (!strcmp(mode, "inflate") && argc == 3)

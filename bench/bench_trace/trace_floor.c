@@ -1,7 +1,9 @@
-/* The floor of tracing: a preloaded pread with two time stamps and one 32-byte store into a ring that is used again and again;
- * nothing is kept. What any preload tracer must pay. */
+/* The floor of tracing: a preloaded pread with two time stamps and one 32-byte store into a ring of shared memory, which would survive a kill, and
+ * which is used again and again; nothing is kept. What any preload tracer must pay. */
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -15,8 +17,8 @@ struct record {
     int64_t result;
 };
 
-static __thread struct record ring[RECORDS] __attribute__((tls_model("initial-exec")));
-static __thread uint32_t next __attribute__((tls_model("initial-exec")));
+static __thread struct record *ring __attribute__((tls_model("initial-exec"))), *next __attribute__((tls_model("initial-exec")));
+static ssize_t (*real)(int, void *, size_t, off_t);
 
 static inline uint64_t stamp(void)
 {
@@ -29,15 +31,26 @@ static inline uint64_t stamp(void)
 #endif
 }
 
+/* The first call of a thread, and the end of the ring. */
+static __attribute__((noinline, cold)) void begin(void)
+{
+    if (!ring) {
+        *(void **)&real = dlsym(RTLD_NEXT, "pread");
+        ring = mmap(NULL, RECORDS * sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (ring == MAP_FAILED)
+            abort();
+    }
+    next = ring;
+}
+
 __attribute__((visibility("default"))) ssize_t pread(int fd, void *buf, size_t len, off_t offset)
 {
-    static ssize_t (*real)(int, void *, size_t, off_t);
-    if (__builtin_expect(!real, 0))
-        *(void **)&real = dlsym(RTLD_NEXT, "pread");
+    if (__builtin_expect(next == ring + RECORDS || !ring, 0))
+        begin();
     uint64_t t0 = stamp();
     ssize_t r = real(fd, buf, len, offset);
     uint64_t t1 = stamp();
-    ring[next++ & (RECORDS - 1)] = (struct record){t0, (uint32_t)(t1 - t0), 1, (uint16_t)fd, (uint64_t)offset, r};
+    *next++ = (struct record){t0, (uint32_t)(t1 - t0), 1, (uint16_t)fd, (uint64_t)offset, r};
     return r;
 }
 __attribute__((visibility("default"))) ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));

@@ -59,12 +59,12 @@ MR_EXPORT void millrace_trace_start(void)
 {
     mr_enter();
     if (mr_live.alive)
-        mr_set_active(true);
+        mr_switch(true);
 }
 
 MR_EXPORT void millrace_trace_stop(void)
 {
-    mr_set_active(false);
+    mr_switch(false);
 }
 
 MR_EXPORT uint64_t millrace_trace_now(void)

@@ -420,6 +420,12 @@ void mr_set_active(bool active)
     mr_live.plain = plain ? MR_MIN(mr_core.files, MR_FD_STORED) : 0;
 }
 
+void mr_switch(bool on)
+{
+    mr_core.switched_on = on;
+    mr_set_active(on);
+}
+
 bool mr_enter_slow(void)
 {
     static _Atomic uint32_t lock;

@@ -66,6 +66,7 @@ struct mr_core {
     uint32_t epoch;            /* counts initialisations: 1, 2 in a forked child ... */
     uint32_t use_tsc;
     uint32_t sample;           /* keep every n-th of hot calls */
+    uint32_t switched_on;      /* by the program, a signal or the configuration */
     uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
 
@@ -137,8 +138,9 @@ MR_COLD void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file,
                          const struct mr_extra *extra, unsigned extras);
 MR_COLD void mr_flush_pending(void);
 
-/* Starts or stops recording. */
+/* Starts or stops recording; mr_switch also for the children forked from here on. */
 MR_HIDDEN void mr_set_active(bool active);
+MR_HIDDEN void mr_switch(bool on);
 
 static inline struct mr_raw mr_raw_of(uint64_t t0, uint64_t dur, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {

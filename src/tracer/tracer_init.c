@@ -444,7 +444,7 @@ static void on_signal(int number)
 {
     (void)number;
     if (mr_live.alive)
-        mr_set_active(!mr_live.active);
+        mr_switch(!mr_live.active);
 }
 
 /* With the folders above it. */
@@ -467,6 +467,7 @@ static void first_begin(void)
     if (!mr_config.collected)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
+    mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);
     if (mr_config.strays)
@@ -497,7 +498,7 @@ bool mr_process_begin(bool forked)
     if (!forked && !mr_config.strays)
         mr_note_own_calls();
     mr_live.alive = 1;
-    mr_set_active(mr_config.start);
+    mr_set_active(mr_core.switched_on);
     return true;
 }
 

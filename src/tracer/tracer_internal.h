@@ -40,10 +40,12 @@ extern MR_HIDDEN struct mr_process mr_process;
 extern MR_HIDDEN _Atomic uint32_t mr_off; /* tracing has ended for good in this process and its children */
 
 MR_HIDDEN void mr_yield(void);
+/* Once more in vain for a lock, for the n-th time. */
+MR_HIDDEN void mr_wait_turn(unsigned n);
 static inline void mr_spin_lock(_Atomic uint32_t *lock)
 {
-    while (atomic_exchange_explicit(lock, 1, memory_order_acquire))
-        mr_yield();
+    for (unsigned n = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); n++)
+        mr_wait_turn(n);
 }
 static inline void mr_spin_unlock(_Atomic uint32_t *lock)
 {
@@ -75,6 +77,8 @@ MR_HIDDEN void mr_config_read(void);
 MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
+/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. */
+MR_HIDDEN void mr_note(char why, const char *path);
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
 MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);

@@ -149,12 +149,13 @@ static _Atomic uintptr_t owner; /* of the lock: the thread's &mr_tls, so that an
 static bool names_lock(const void *frame)
 {
     uintptr_t none = 0;
+    unsigned n = 0;
     if (mr_tls.busy && !mr_abandoned(frame))
         return false;
     mr_tls.busy = (uint32_t)(uintptr_t)frame | 1;
     atomic_signal_fence(memory_order_seq_cst);
     for (; !atomic_compare_exchange_weak_explicit(&owner, &none, (uintptr_t)&mr_tls, memory_order_acquire, memory_order_relaxed); none = 0)
-        mr_yield();
+        mr_wait_turn(n++);
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* Programs that the tracer will not be in, or will not see: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD
- * then); of another C library or machine; Go programs, which make system calls themselves. Their names go to the file `unseen` in the folder of
- * the rings, a letter for the reason before each, so that `millrace trace`, or `millrace report` on a folder, can say what is missing. System
- * calls only: this also runs in a child of vfork. */
+ * then); of another C library or machine; Go programs, which make system calls themselves; libraries that bind past it. Their names go to the
+ * file `unseen` in the folder of the rings, a letter for the reason before each (src/cli/unseen_programs.c), so that `millrace trace`, or
+ * `millrace report` on a folder, can say what is missing. System calls only: this also runs in a child of vfork. */
 #include "event/program_kind.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
@@ -23,7 +23,7 @@ static bool has_more_rights(long fd)
     return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
 }
 
-static void note(char why, const char *path)
+void mr_note(char why, const char *path)
 {
     char file[MR_PATH_BYTES], line[MR_PATH_BYTES + 2];
     size_t n = mr_copy_text(file, sizeof(file) - 16, mr_config.dir);
@@ -47,9 +47,9 @@ static enum mr_program look_at_file(long fd, const char *path)
 {
     enum mr_program_kind kind = mr_program_kind((int)fd, read_at);
     if (kind == MR_PROGRAM_FOREIGN)
-        note('f', path);
+        mr_note('f', path);
     else if (kind == MR_PROGRAM_STATIC || has_more_rights(fd))
-        note('s', path);
+        mr_note('s', path);
     return kind == MR_PROGRAM_FOREIGN ? MR_CANNOT_LOAD : MR_THERE;
 }
 
@@ -151,5 +151,5 @@ void mr_note_own_calls(void)
     if (n <= 0)
         return;
     exe[n] = 0;
-    note('g', exe);
+    mr_note('g', exe);
 }
