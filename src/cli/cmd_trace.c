@@ -8,6 +8,7 @@
 #include "base/strbuf.h"
 #include "event/calls.h"
 #include "event/collect.h"
+#include "event/program_kind.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -168,6 +169,41 @@ static bool strays_possible(void)
     return prctl(PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) == 0;
 }
 
+static long read_at(int fd, void *to, size_t bytes, uint64_t at)
+{
+    return pread(fd, to, bytes, (off_t)at);
+}
+
+/* A program that cannot load the tracer must not be asked to. `depth`: a script's program may not be a script. */
+static bool cannot_load(const char *path, bool *found, unsigned depth)
+{
+    char first[256];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *found = fd >= 0 && access(path, X_OK) == 0;
+    if (fd < 0)
+        return false;
+    ssize_t n = pread(fd, first, sizeof(first) - 1, 0);
+    bool script = n > 0 && mr_script_program(first, (size_t)n), ignored;
+    bool foreign = *found && !script && mr_program_kind(fd, read_at) == MR_PROGRAM_FOREIGN;
+    close(fd);
+    return foreign || (*found && script && !depth && cannot_load(first, &ignored, 1));
+}
+
+static bool program_cannot_load(const char *name)
+{
+    bool found = false, foreign = false;
+    if (strchr(name, '/'))
+        return cannot_load(name, &found, 0);
+    const char *p = getenv("PATH");
+    for (p = p ? p : "/bin:/usr/bin"; *p && !found; p += strcspn(p, ":") + (p[strcspn(p, ":")] != 0)) {
+        char full[PATH_MAX];
+        int k = (int)strcspn(p, ":");
+        snprintf(full, sizeof(full), "%.*s/%s", k ? k : 1, k ? p : ".", name);
+        foreign = cannot_load(full, &found, 0);
+    }
+    return foreign;
+}
+
 /* In the child: the environment that the library and its descendants read. */
 static void set_environment(const struct trace_options *o, const char *library, const char *spool)
 {
@@ -188,7 +224,8 @@ static void set_environment(const struct trace_options *o, const char *library, 
     }
     if (o->strays && strays_possible())
         setenv("MILLRACE_TRACE_STRAYS", "1", 1);
-    prepend("LD_PRELOAD", library, ':');
+    if (!program_cannot_load(o->program.item[0]))
+        prepend("LD_PRELOAD", library, ':');
     /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ':');
     if (own_folder(folder) == 0 && first_existing(folder, python_places, site)) {
@@ -313,7 +350,7 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
     if (s->unnamed)
         mr_log(MR_LOG_WARN, "%llu file names did not fit the table of names; their events are there without a name", (unsigned long long)s->unnamed);
     if (!s->processes && status != 126 << 8 && status != 127 << 8) /* that was us: no such program */
-        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, or changes its user (setuid)%s",
+        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, not with glibc, for another machine, or changes its user (setuid)%s",
                s->events ? "; only its page faults were seen" : "");
     if (s->running)
         mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, o->out, spool);

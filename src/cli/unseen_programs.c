@@ -1,5 +1,6 @@
-/* The file `unseen` in a folder of rings or traces: paths, each ended by NUL, one for every start. */
+/* The file `unseen` in a folder of rings or traces: a letter and a path, each ended by NUL, one for every start. */
 #include "cli/unseen_programs.h"
+#include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
@@ -11,6 +12,35 @@
 #include <unistd.h>
 
 #define NAMED 5u
+
+/* By the letter before the path. */
+static const struct {
+    char why;
+    const char *text;
+} reasons[] = {
+    {'s', "times a program was started that the tracer cannot be in (linked statically, or setuid)"},
+    {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); it ran untraced with all that it started"},
+    {'g', "times a Go program ran, whose own system calls are seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
+    {'d', "times a library was loaded with RTLD_DEEPBIND, whose calls bind past the tracer"},
+    {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
+};
+
+static void tell(char why, const char *text, const char *list, size_t n, bool cut)
+{
+    unsigned starts = 0, kinds = 0;
+    struct mr_strbuf names = {0};
+    for (const char *p = list; p < list + n; p += strlen(p) + 1) {
+        bool known = *p != why;
+        starts += !known;
+        for (const char *q = list; q < p && !known; q += strlen(q) + 1)
+            known = !strcmp(p, q);
+        if (!known && kinds++ < NAMED)
+            mr_strbuf_printf(&names, "%s'%s'", kinds > 1 ? ", " : "", p + 1);
+    }
+    if (starts)
+        mr_log(MR_LOG_WARN, "%u%s %s: %s%s", starts, cut ? " or more" : "", text, names.text ? names.text : "", kinds > NAMED ? " ..." : "");
+    mr_strbuf_done(&names);
+}
 
 void mr_unseen_tell(const char *folder)
 {
@@ -24,17 +54,6 @@ void mr_unseen_tell(const char *folder)
     if (n <= 0)
         return;
     text[n - 1] = 0;
-    unsigned starts = 0, kinds = 0;
-    struct mr_strbuf names = {0};
-    for (const char *p = text; p < text + n; p += strlen(p) + 1) {
-        bool known = false;
-        for (const char *q = text; q < p && !known; q += strlen(q) + 1)
-            known = !strcmp(p, q);
-        starts++;
-        if (!known && kinds++ < NAMED)
-            mr_strbuf_printf(&names, "%s'%s'", kinds > 1 ? ", " : "", p);
-    }
-    mr_log(MR_LOG_WARN, "%u%s times a program was started that the tracer cannot be in (linked statically, or setuid): %s%s", starts,
-           n == sizeof(text) ? " or more" : "", names.text ? names.text : "", kinds > NAMED ? " ..." : "");
-    mr_strbuf_done(&names);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(reasons); i++)
+        tell(reasons[i].why, reasons[i].text, text, (size_t)n, n == sizeof(text));
 }

@@ -495,7 +495,8 @@ enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR
     X(H5Olink, HDF5, LINK)                                   \
     X(H5Oget_info, HDF5, STAT)                               \
     X(H5Oexists_by_name, HDF5, STAT)                         \
-    X(H5Ovisit, HDF5, LIST)
+    X(H5Ovisit, HDF5, LIST)                                  \
+    X(isatty, POSIX, HANDLE)
 
 enum mr_call {
     MR_CALL_none,

@@ -92,6 +92,7 @@ static void descriptors(void)
     TRY(truncate, truncate64, int, (path, off64_t), fn("c", 4096) == 0);
     TRY(fallocate, fallocate64, int, (int, int, off64_t, off64_t), fn(other, 0, 0, 100) == 0 || errno == EOPNOTSUPP);
     TRY(posix_fallocate, posix_fallocate64, int, (int, off64_t, off64_t), fn(other, 0, 100) == 0);
+    TRY(isatty, isatty, int, (int), fn(fd) == 0);
     TRY(posix_fadvise, posix_fadvise64, int, (int, off64_t, off64_t, int), fn(fd, 0, 0, POSIX_FADV_NORMAL) == 0);
     TRY(fcntl, fcntl64, int, (int, int, ...), fn(fd, F_GETFL) >= 0);
     TRY(fcntl, __fcntl, int, (int, int, ...), fn(fd, F_GETFL) >= 0);

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Where the tracer reaches, and what is said where it does not: functions that a program asks the C library for; libraries that stand between;
+# descriptors that a child inherits; programs of another loader, which must not even be told of the tracer; Go programs; libraries that bind past
+# it. With the command and with the library alone.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
+src=$MR_SOURCE_DIR/tests/tracer
+cc=${CC:-cc}
+fail() { echo "FAIL $*"; exit 1; }
+[ "$(uname -m)" = x86_64 ] || { echo "SKIP: the loader's functions are followed on x86-64 only"; exit 77; }
+$cc -O1 -w -o "$dir/reach" "$src/reach_ways.c" -ldl
+$cc -O1 -w -DLIBRARY -shared -fPIC -o "$dir/between.so" "$src/reach_ways.c" -ldl
+echo content >"$dir/data"
+
+traced() { # way, then the command; its output in $dir/out, what is said in $dir/err, the trace in $dir/t.mrt
+    local way=$1
+    shift
+    if [ "$way" = command ]; then
+        timeout 60 "$MILLRACE" trace -o "$dir/t.mrt" -- "$@" >"$dir/out" 2>"$dir/err"
+    else
+        rm -rf "$dir/alone" "$dir/t.mrt"
+        LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone timeout 60 "$@" >"$dir/out" || return
+        "$MILLRACE" report "$dir/alone" >/dev/null 2>"$dir/err"
+        "$MILLRACE" recover --out "$dir/t.mrt" "$dir/alone" >/dev/null
+    fi
+}
+count() {
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 "$src/csv_count.py" "$dir/t.csv" --file "$dir/data" | tr '\n' ' '
+}
+
+# A loader of another name, as another C library's would be: it stands for musl's, which ends a program for a library it cannot link.
+loader=$(readelf -l "$dir/reach" 2>/dev/null | sed -n 's/.*interpreter: \(.*\)]/\1/p')
+if [ -n "$loader" ]; then
+    cp "$loader" "$dir/ld-musl-other.so.1"
+    $cc -O1 -w -o "$dir/other" "$src/reach_ways.c" -ldl "-Wl,--dynamic-linker=$dir/ld-musl-other.so.1"
+    printf '#!%s told\n' "$dir/other" >"$dir/script"
+    chmod +x "$dir/script"
+fi
+$cc -O1 -w -DGO_NOTE -o "$dir/go" "$src/reach_ways.c" -ldl
+
+for way in command alone; do
+    traced $way "$dir/reach" handles "$dir/data" || fail "$way: functions by handle: status $?"
+    case "$(count)" in *"pread 40 "*) ;; *) fail "$way: functions by handle: $(count)" ;; esac
+    traced $way env "LD_PRELOAD=$dir/between.so" "$dir/reach" between "$dir/data" || fail "$way: a library between: status $?"
+    case "$(count)" in *"pread 1 "*) ;; *) fail "$way: a library between: $(count)" ;; esac
+    traced $way "$dir/reach" inherits "$dir/data"
+    case "$(count)" in *"close 2 "*"pids 2 "*) ;; *) fail "$way: an inherited descriptor has no name: $(count)" ;; esac
+
+    traced $way sh -c '"$@"; "$@"; exec env -i "$@"' sh "$dir/reach" told x
+    [ "$(sort -u "$dir/out")" = told ] || fail "$way: $(cat "$dir/out")"
+    if [ -n "$loader" ]; then
+        traced $way sh -c '"$@"; exec env -i "$@"' sh "$dir/other" told x || fail "$way: another loader: status $?"
+        [ "$(sort -u "$dir/out")" = 'not told' ] || fail "$way: a program of another loader is told of the tracer: $(cat "$dir/out")"
+        grep -q "2 times.*cannot load the tracer.*'$dir/other'" "$dir/err" || fail "$way: a program of another loader is not named: $(cat "$dir/err")"
+        traced $way sh -c '"$1" x; :' sh "$dir/script" || fail "$way: a script of another loader: status $?"
+        [ "$(cat "$dir/out")" = 'not told' ] || fail "$way: a script of another loader: $(cat "$dir/out")"
+        traced $way env "LD_PRELOAD=$lib:$dir/between.so" "$dir/other" told x
+        [ "$(cat "$dir/out")" = "$dir/between.so" ] || fail "$way: another's LD_PRELOAD is lost: $(cat "$dir/out")"
+    fi
+
+    traced $way "$dir/go" inherits "$dir/data" || fail "$way: Go: status $?"
+    grep -q "1 times a Go program ran.*--strays.*'$dir/go'" "$dir/err" || fail "$way: a Go program is not named: $(cat "$dir/err")"
+    for name in deep:RTLD_DEEPBIND apart:dlmopen; do
+        status=0
+        "$dir/reach" "${name%:*}" "$dir/data" "$dir/between.so" || status=$?
+        [ $status = 0 ] || continue # not with this loader
+        traced $way "$dir/reach" "${name%:*}" "$dir/data" "$dir/between.so" || fail "$way: $name: status $?"
+        grep -q "1 times a library was loaded.*${name#*:}.*'$dir/between.so'" "$dir/err" || fail "$way: $name is not said: $(cat "$dir/err")"
+    done
+done
+
+# The program itself is of another loader.
+if [ -n "$loader" ]; then
+    for program in "$dir/other told" "$dir/script"; do
+        # shellcheck disable=SC2086
+        "$MILLRACE" trace -o "$dir/t.mrt" -- $program x >"$dir/out" 2>"$dir/err" || fail "another loader: status $?"
+        [ "$(cat "$dir/out")" = 'not told' ] || fail "a program of another loader is told of the tracer: $(cat "$dir/out")"
+        grep -q 'did not load the tracer' "$dir/err" || fail "a program of another loader is not said to run untraced: $(cat "$dir/err")"
+    done
+fi
+echo "what is not reached is said"
