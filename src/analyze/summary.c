@@ -47,7 +47,7 @@ struct worker {
     struct tally *now;
     uint32_t process;
     uint8_t classes, mixed; /* sets its functions belong to; some belong to none */
-    bool odd, failed;       /* has events that are not counted; no memory */
+    bool odd, failed;       /* has events of no function; no memory */
 };
 
 struct job {
@@ -150,7 +150,8 @@ static uint8_t region_class(const struct mr_trace_string *category, const struct
     if (has(name->text, name->len, "compute") || (category->len == 7 && !memcmp(category->text, "compute", 7)))
         return CLASS_C;
     if (has(category->text, category->len, "reader") || has(category->text, category->len, "loader") ||
-        (category->len == 2 && !memcmp(category->text, "io", 2)))
+        (category->len == 2 && !memcmp(category->text, "io", 2)) || has(name->text, name->len, ".io.") ||
+        (category->len == 4 && !memcmp(category->text, "data", 4) && !has(name->text, name->len, "preprocess")))
         return CLASS_A;
     return CLASS_NONE;
 }
@@ -456,7 +457,7 @@ static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int6
     row->opens += kind == MR_EV_OPEN && result >= 0;
     if (result > 0) {
         row->read_bytes += kind == MR_EV_READ || kind == MR_EV_COPY ? (uint64_t)result : 0;
-        row->written_bytes += kind == MR_EV_WRITE || kind == MR_EV_COPY ? (uint64_t)result : 0;
+        row->written_bytes += kind == MR_EV_WRITE ? (uint64_t)result : 0; /* the file of a copy is the one it reads */
     }
 }
 
@@ -499,13 +500,17 @@ static void visit_function(void *user, const struct mr_mrt_aggregate *a)
     struct visit *v = user;
     struct worker *w = v->w;
     uint32_t function = function_of(v->j, w->process, a->call, a->site);
+    w->now = NULL;
+    if (a->call == MR_CALL_metadata || a->call == MR_CALL_counter) {
+        w->odd = true;
+        return;
+    }
     uint8_t klass = v->j->function_class[function];
     w->classes |= klass;
     w->mixed |= !klass;
-    w->now = a->call == MR_CALL_metadata || a->call == MR_CALL_counter ? NULL : tally_get(w, function);
+    w->now = tally_get(w, function);
     if (!w->now) {
-        w->odd |= a->call == MR_CALL_metadata || a->call == MR_CALL_counter;
-        w->failed |= !w->odd;
+        w->failed = true;
         return;
     }
     w->now->count += a->count;
@@ -608,10 +613,18 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint32_t soon = todo->rows && i + 24 < b->count && b->c.file[i + 24] < strings ? file_of[b->c.file[i + 24]] : 0;
         if (soon)
             __builtin_prefetch(&w->file[soon - 1], 1);
-        if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns) || call == MR_CALL_metadata || call == MR_CALL_counter)
+        if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns))
             continue;
-        uint32_t file = id < strings ? file_of[id] : 0;
+        bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event, but of no function */
+        uint32_t file = id < strings && !aside ? file_of[id] : 0;
         if (todo->filtered && !wanted(j, file, start))
+            continue;
+        if (todo->count && start >= j->from_ns) {
+            w->group_events[group]++;
+            first = MR_MIN(first, start);
+            last = MR_MAX(last, end);
+        }
+        if (aside)
             continue;
         uint32_t function = function_of(j, c->process, call, id);
         uint8_t klass = j->function_class[function];
@@ -629,9 +642,6 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         if (!f)
             return -ENOMEM;
         count_event(f, j->call_kind[call], end - start, b->c.result[i]);
-        w->group_events[group]++;
-        first = MR_MIN(first, start);
-        last = MR_MAX(last, end);
     }
     w->group_first[group] = first;
     w->group_last[group] = last;
@@ -854,15 +864,25 @@ static int by_size(const void *a, const void *b)
     return x->size < y->size ? -1 : x->size > y->size;
 }
 
-static double exact_quantile(const struct size_count *s, size_t n, uint64_t total, double q)
+/* The value at a place counted from 0. */
+static uint64_t size_at(const struct size_count *s, size_t n, uint64_t place)
 {
-    uint64_t rank = (uint64_t)(q * (double)(total - 1)), seen = 0;
+    uint64_t seen = 0;
     for (size_t i = 0; i < n; i++) {
         seen += s[i].count;
-        if (seen > rank)
-            return (double)s[i].size;
+        if (seen > place)
+            return s[i].size;
     }
     return 0;
+}
+
+/* Between two values it is interpolated, as NumPy, pandas and with them DFTracer's analyser do. */
+static double exact_quantile(const struct size_count *s, size_t n, uint64_t total, double q)
+{
+    double place = q * (double)(total - 1);
+    uint64_t below = (uint64_t)place;
+    double low = (double)size_at(s, n, below), high = below + 1 < total ? (double)size_at(s, n, below + 1) : low;
+    return low + (high - low) * (place - (double)below);
 }
 
 /* Exact quantiles while the different sizes are few; from the histogram (within 3.2 %) otherwise. */
@@ -947,7 +967,6 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
         if (j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]))
             f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
-    s->events += f.count;
     if (io && f.sizes) { /* totals are those of POSIX: layers above it would count the same bytes again */
         s->read_bytes += kind != MR_EV_WRITE ? f.bytes : 0;
         s->read_calls += kind != MR_EV_WRITE ? f.sizes : 0;
@@ -1059,6 +1078,7 @@ static int finish_times(struct job *j, struct mr_summary *s)
         r->total_ns = to > from ? to - from : 0;
         first = MR_MIN(first, from);
         last = MR_MAX(last, to);
+        s->events += r->events;
         s->ranks += r->events != 0;
     }
     for (unsigned k = 0; k < j->workers; k++)

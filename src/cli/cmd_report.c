@@ -202,8 +202,8 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
     if (f->skipped)
         mr_out_format(o, ",\"sampled_out\":%llu", (unsigned long long)f->skipped);
     if (f->sizes)
-        mr_out_format(o, ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.0f,\"size_mean_bytes\":%.3f,\"size_median_bytes\":%.0f,"
-                      "\"size_75_bytes\":%.0f,\"size_max_bytes\":%llu,\"size_exact\":%s",
+        mr_out_format(o, ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.12g,\"size_mean_bytes\":%.3f,\"size_median_bytes\":%.12g,"
+                      "\"size_75_bytes\":%.12g,\"size_max_bytes\":%llu,\"size_exact\":%s",
                       (unsigned long long)f->sizes, (unsigned long long)f->size_min, f->size_25, (double)f->bytes / (double)f->sizes, f->size_median,
                       f->size_75, (unsigned long long)f->size_max, f->sizes_exact ? "true" : "false");
     mr_out_text(o, "}");

@@ -30,7 +30,7 @@ static struct mr_tally_function *new_function(struct mr_tally *t, unsigned call,
     f->site = site;
     f->moves = (uint8_t)mr_kind_moves_data(kind);
     f->reads = f->moves && kind != MR_EV_WRITE;
-    f->writes = f->moves && kind != MR_EV_READ;
+    f->writes = kind == MR_EV_WRITE; /* the file of a copy is the one it reads */
     f->opens = kind == MR_EV_OPEN;
     f->on_file = mr_call_on_file(call);
     f->dur_min = f->size_min = UINT64_MAX;

@@ -116,6 +116,13 @@ with trace.region("x", hostname="h", hhash=3, level=4, fname="f", s="007", f=3.0
 trace.counter("c", 3)
 trace.counter("c", float("inf"))
 trace.instant("i", level=1)
+with trace.region("data.io.read", category="data"):
+    pass
+with open("from", "wb") as f, open("to", "wb") as g:
+    f.write(b"x" * 1000)
+    f.flush()
+    with open("from", "rb") as r:
+        os.sendfile(g.fileno(), r.fileno(), 0, 600)
 """
 
 
@@ -127,7 +134,7 @@ def annotations(folder):
     with open(script, "w") as f:
         f.write(ANNOTATED)
     env = dict(os.environ, PYTHONPATH=PYTHON, RANK="3", WORLD_SIZE="4")
-    subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", sys.executable, script], check=True, env=env)
+    subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", sys.executable, script], check=True, env=env, cwd=folder)
     subprocess.run([MILLRACE, "export", "--quiet", "-f", "pfw", "-o", back, trace], check=True)
 
     def rounded(rows):
@@ -143,6 +150,13 @@ def annotations(folder):
     x = next(dict(k[2]) for k in there if dict(k[2])["name"] == "x")
     assert x["args"] == ('{"hostname":"h","hhash":3,"level":5,"fname":"f","s":"007","f":3.0,"key":"a","big":18446744073709551615,'
                          '"tenth":0.1,"nan":null}'), x["args"]
+    for options in ((), ("--time", "0:100000"), ("--rank", "3")):  # by blocks' own counts and event by event
+        command = [MILLRACE, "report", "--json", "--top", "100000", *options, trace]
+        report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        assert report["events"] == sum(there.values()) == sum(r["events"] for r in report["ranks"]), (options, report["events"])
+        files = {os.path.basename(f["path"]): (f["read_bytes"], f["written_bytes"]) for f in report["top_files"]}
+        assert files["from"] == (600, 1000), files["from"]
+        assert report["app_io_ns"] > 0
     print("ok annotations", sum(there.values()))
 
 
