@@ -10,16 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELDS 16u /* in vain, before a thread that waits for a lock sleeps */
+#define YIELDS 16u   /* in vain, before a thread that waits for a lock sleeps */
+#define DOUBLINGS 8u /* of the first nap: hundreds of threads must not keep the CPUs busy by waking up */
 
 /* With many threads on few CPUs the one that holds the lock is the last to run if all others only yield. */
 void mr_wait_turn(unsigned n)
 {
-    const struct timespec nap = {.tv_nsec = 100000};
-    if (n < YIELDS)
+    if (n < YIELDS) {
         mr_yield();
-    else
+    } else {
+        const struct timespec nap = {.tv_nsec = 50000L << (n - YIELDS < DOUBLINGS ? n - YIELDS : DOUBLINGS)};
         mr_sys2(SYS_nanosleep, &nap, NULL);
+    }
 }
 
 /* A file that passes the program's own limit would end it by SIGXFSZ. */
