@@ -488,6 +488,27 @@ __asm__(".text\n"
         ".size vfork, .-vfork\n");
 #endif
 
+/* ---- other users and places ---- */
+
+/* After these a process may not be able to make its ring (a daemon's child that gives up root): it gets it before. Nothing is recorded. */
+#define MR_RING_FIRST(name, params, args)                                                                            \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        mr_enter();                                                                                                  \
+        return real_##name args;                                                                                     \
+    }
+MR_RING_FIRST(setuid, (uid_t u), (u))
+MR_RING_FIRST(setgid, (gid_t g), (g))
+MR_RING_FIRST(seteuid, (uid_t u), (u))
+MR_RING_FIRST(setegid, (gid_t g), (g))
+MR_RING_FIRST(setreuid, (uid_t r, uid_t e), (r, e))
+MR_RING_FIRST(setregid, (gid_t r, gid_t e), (r, e))
+MR_RING_FIRST(setresuid, (uid_t r, uid_t e, uid_t s), (r, e, s))
+MR_RING_FIRST(setresgid, (gid_t r, gid_t e, gid_t s), (r, e, s))
+MR_RING_FIRST(setns, (int fd, int type), (fd, type))
+MR_RING_FIRST(unshare, (int flags), (flags))
+
 /* ---- exit ---- */
 
 /* Everything that ends the process without its exit handlers. */

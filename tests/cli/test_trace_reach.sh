@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Where the tracer reaches, and what is said where it does not: functions that a program asks the C library for; libraries that stand between;
-# descriptors that a child inherits; programs of another loader, which must not even be told of the tracer; Go programs; libraries that bind past
+# descriptors that a child inherits; a child that becomes another user; programs of another loader, which must not even be told of the tracer; Go programs; libraries that bind past
 # it. With the command and with the library alone.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+chmod 755 "$dir" # another user reads in it
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
 [ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
 src=$MR_SOURCE_DIR/tests/tracer
@@ -49,6 +50,14 @@ for way in command alone; do
     case "$(count)" in *"pread 1 "*) ;; *) fail "$way: a library between: $(count)" ;; esac
     traced $way "$dir/reach" inherits "$dir/data"
     case "$(count)" in *"close 2 "*"pids 2 "*) ;; *) fail "$way: an inherited descriptor has no name: $(count)" ;; esac
+
+    # A child that gives up root before its first call.
+    status=0
+    "$dir/reach" drops "$dir/data" || status=$?
+    if [ $status = 0 ]; then
+        traced $way "$dir/reach" drops "$dir/data" || fail "$way: a child of another user: status $?"
+        case "$(count)" in *"open 1 "*"read 1 "*) ;; *) fail "$way: a child of another user is not seen: $(count)" ;; esac
+    fi
 
     traced $way sh -c '"$@"; "$@"; exec env -i "$@"' sh "$dir/reach" told x
     [ "$(sort -u "$dir/out")" = told ] || fail "$way: $(cat "$dir/out")"

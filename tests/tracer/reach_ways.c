@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,25 @@ static int inherits(const char *file)
     return status;
 }
 
+/* A child becomes another user before its first call; the others change nothing. */
+static int drops(const char *file)
+{
+    int status;
+    setuid(getuid()), setgid(getgid()), seteuid(geteuid()), setegid(getegid()), setreuid(-1, -1), setregid(-1, -1);
+    setresgid(-1, -1, -1), setns(-1, 0), unshare(0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setresuid(65534, 65534, 65534))
+            _exit(77);
+        char b;
+        int fd = open(file, O_RDONLY);
+        ssize_t n = read(fd, &b, 1);
+        _exit(n != 1);
+    }
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+}
+
 static int loads(const char *file, const char *library, int apart)
 {
     void *handle = apart ? dlmopen(LM_ID_NEWLM, library, RTLD_NOW) : dlopen(library, RTLD_NOW | RTLD_DEEPBIND);
@@ -93,6 +113,7 @@ int main(int argc, char **argv)
     }
     return !strcmp(name, "handles")    ? handles(argv[2])
            : !strcmp(name, "inherits") ? inherits(argv[2])
+           : !strcmp(name, "drops")    ? drops(argv[2])
            : !strcmp(name, "deep")     ? loads(argv[2], argv[argc - 1], 0)
            : !strcmp(name, "apart")    ? loads(argv[2], argv[argc - 1], 1)
                                        : 2;
