@@ -467,12 +467,19 @@ static int train(struct run *r, struct mr_error *err)
     return rc;
 }
 
-/* Whether this process tells the story: rank 0, or the lowest rank alive when rank 0 is gone (forked ranks only). */
+static bool over_mpi(const struct run *r)
+{
+    return r->comm && strcmp(r->comm->ops->name, "mpi") == 0;
+}
+
+/* Whether this process tells the story: rank 0, or the lowest rank alive when rank 0 is gone. */
 static bool speaks(const struct run *r)
 {
+    if (strcmp(r->comm->ops->name, "fork") != 0)
+        return r->comm->rank == r->comm->speaker;
     if (r->comm->rank == 0)
         return true;
-    if (strcmp(r->comm->ops->name, "fork") != 0 || getppid() == r->board->ranks[0].pid)
+    if (getppid() == r->board->ranks[0].pid)
         return false;
     for (uint32_t k = 1; k < r->comm->rank; k++)
         if (kill(r->board->ranks[k].pid, 0) == 0)
@@ -569,7 +576,7 @@ static int run_ranks(struct run *r, struct mr_error *err)
         return rc;
     r->code = train(r, &r->why);
     r->end_wall_ns = mr_wall_ns();
-    if (strcmp(r->comm->ops->name, "mpi") == 0 && r->code == MR_E_PEER && r->comm->rank == 0) {
+    if (over_mpi(r) && r->code == MR_E_PEER && speaks(r)) {
         mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + SERIES_WAIT_NS, NULL);
         mr_run_load_streams(r);
     } else if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
@@ -605,12 +612,12 @@ static int run_real(struct run *r, struct mr_error *err)
     r->start_wall_ns = mr_wall_ns();
     if (mr_comm_detect_launcher(NULL) > 0)
         rc = mr_comm_open((uint32_t)r->opt->ranks, 0, &r->comm, err);
-    if (!rc && (rc = prepare(r, err)) && r->comm && r->comm->rank > 0 && !freopen("/dev/null", "w", stderr))
-        rc = MR_E_INTERNAL; /* rank 0 says what all agreed on */
+    if (!rc && (rc = prepare(r, err)) && r->comm && !speaks(r) && !freopen("/dev/null", "w", stderr))
+        rc = MR_E_INTERNAL; /* one says what all agreed on */
     if (!rc)
         rc = run_ranks(r, err);
     bool removes = r->made_data && !r->w->dataset.keep_files && (!r->comm || r->comm->rank == 0);
-    if (rc < 0 && r->comm && r->comm->rank == 0 && strcmp(r->comm->ops->name, "mpi") == 0)
+    if (rc < 0 && over_mpi(r) && speaks(r))
         mr_cli_tell_error(rc, err);
     if (rc < 0 && r->made_out && (!r->comm || r->comm->rank == 0))
         rmdir(r->out); /* stays when there is a result in it */

@@ -38,6 +38,7 @@ struct mr_comm_ops {
 struct mr_comm {
     const struct mr_comm_ops *ops;
     uint32_t rank, world, local_rank, local_world;
+    uint32_t speaker; /* after a failure over MPI: the lowest rank that is not known to be dead; 0 otherwise */
 };
 
 /* Joins the job this process is in: `ranks` > 1 forks here (call before creating threads; the parent becomes rank 0 and
@@ -83,7 +84,7 @@ uint32_t mr_comm_detect_launcher(const char **name);
 uint32_t mr_comm_detect_rank(void);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
-#define MR_COMM_ABI 3
+#define MR_COMM_ABI 4
 #define MR_COMM_MODULE_SYMBOL "mr_comm_module_open"
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);

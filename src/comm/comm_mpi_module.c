@@ -4,26 +4,50 @@
  *
  * Waiting: every collective is started in its non-blocking form and tested in a loop that also looks for a failure
  * notice, a message that a failing rank sends to all others. MPI itself cannot interrupt a pending collective, and
- * never MPI_Abort: the program decides how it ends. A rank that is killed is noticed by mpirun, which ends the job. The
- * loop sleeps between tests, a little longer each time: ranks that wait should not steal cores from those that read.
+ * never MPI_Abort: the program decides how it ends. The loop sleeps between tests, a little longer each time: ranks that
+ * wait should not steal cores from those that read.
+ *
+ * Death: most launchers end a job that has lost a process, but not all do. Every rank holds a pidfd of the others on its host
+ * and looks at them while it waits; the first to see one end tells the ranks on other hosts. A rank that ends in order has
+ * sent all that the others wait for, or a notice, so an end counts only when neither has come some time after it.
  *
  * Invariants: 1. All calls come from one thread (MPI_THREAD_FUNNELED). 2. After `failed` no MPI call waits without a
- * time limit. */
+ * time limit. 3. A pidfd is opened while its rank takes part in a collective, so it can be of no later process. */
 #include "comm/comm.h"
 
 #include <mpi.h>
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define FAIL_TAG 7001
 #define PAIR_TAG 7002
 #define READERS_TAG 7003
 #define ELEMENTS_MAX (1 << 24) /* counts are int in MPI */
 #define LEAVE_LIMIT_S 5.0
+#define BUSY_ROUNDS 100u /* without sleeping */
+#define LOOK_ROUNDS 64u  /* of the longest sleep: about 40 ms between looks at the peers */
+#define DEATH_GRACE_S 1.0 /* for what a rank sent before it ended */
+
+/* What a failing rank sends, or a rank that has seen another die. */
+struct notice {
+    struct mr_error why;
+    int32_t dead; /* rank, or -1: the sender itself has failed and is there to tell */
+};
+
+struct peer {
+    uint64_t pid_namespace;
+    int64_t pid;
+    int32_t rank;
+    int32_t unused;
+};
 
 struct mpi_comm {
     struct mr_comm base;
@@ -32,7 +56,14 @@ struct mpi_comm {
     uint32_t n_reading;
     bool failed;
     struct mr_error why;
+    struct notice notice; /* being sent */
     MPI_Request *notices;
+    /* The other ranks on this host. */
+    struct pollfd *life; /* pidfds */
+    struct peer *peer;
+    unsigned n_peers;
+    int dead;            /* index of the first that was seen to have ended, or -1 */
+    double dead_at;
 };
 
 static int set_error(struct mr_error *err, int code, const char *what, const char *detail)
@@ -66,28 +97,81 @@ static int peer_error(const struct mpi_comm *m, struct mr_error *err)
     return MR_E_PEER;
 }
 
+static bool is_known_dead(const struct mpi_comm *m, uint32_t rank)
+{
+    for (unsigned i = 0; i < m->n_peers; i++)
+        if ((uint32_t)m->peer[i].rank == rank)
+            return poll(&(struct pollfd){.fd = m->life[i].fd, .events = POLLIN}, 1, 0) > 0;
+    return false;
+}
+
+static void find_speaker(struct mpi_comm *m, int32_t dead)
+{
+    uint32_t r = 0;
+    while (r < m->base.rank && (r == (uint32_t)dead || is_known_dead(m, r)))
+        r++;
+    m->base.speaker = r;
+}
+
 /* Takes a failure notice if one has come. */
 static bool look_for_notice(struct mpi_comm *m)
 {
     int have = 0;
     MPI_Status status;
-    struct mr_error why;
+    struct notice n;
     if (MPI_Iprobe(MPI_ANY_SOURCE, FAIL_TAG, m->control, &have, &status) != MPI_SUCCESS || !have)
         return false;
-    if (MPI_Recv(&why, (int)sizeof why, MPI_BYTE, status.MPI_SOURCE, FAIL_TAG, m->control, &status) != MPI_SUCCESS)
+    if (MPI_Recv(&n, (int)sizeof n, MPI_BYTE, status.MPI_SOURCE, FAIL_TAG, m->control, &status) != MPI_SUCCESS)
         return false;
     m->failed = true;
-    m->why = why;
+    m->why = n.why;
     m->why.code = MR_E_PEER;
-    snprintf(m->why.message, sizeof m->why.message, "rank %d failed: %.700s", status.MPI_SOURCE, why.message);
+    if (n.dead >= 0)
+        find_speaker(m, n.dead);
+    else
+        snprintf(m->why.message, sizeof m->why.message, "rank %d failed: %.700s", status.MPI_SOURCE, n.why.message);
     return true;
 }
 
 static void nap(unsigned *round)
 {
-    struct timespec t = {.tv_nsec = *round < 100 ? 0 : *round < 1000 ? 20000 : 500000};
-    if (++*round > 100)
+    struct timespec t = {.tv_nsec = *round < BUSY_ROUNDS ? 0 : *round < 1000 ? 20000 : 500000};
+    if (++*round > BUSY_ROUNDS)
         nanosleep(&t, NULL);
+}
+
+static void send_notices(struct mpi_comm *m, int dead)
+{
+    m->notice = (struct notice){.why = m->why, .dead = dead};
+    m->notices = calloc(m->base.world, sizeof(*m->notices));
+    for (uint32_t r = 0; m->notices && r < m->base.world; r++) {
+        m->notices[r] = MPI_REQUEST_NULL;
+        if (r != m->base.rank && (int)r != dead)
+            MPI_Isend(&m->notice, (int)sizeof m->notice, MPI_BYTE, (int)r, FAIL_TAG, m->control, &m->notices[r]);
+    }
+}
+
+/* Has a rank on this host ended, long enough ago? */
+static bool peer_is_dead(struct mpi_comm *m)
+{
+    bool ended = m->dead < 0 && m->n_peers && poll(m->life, m->n_peers, 0) > 0;
+    for (unsigned i = 0; ended && m->dead < 0 && i < m->n_peers; i++) {
+        if (m->life[i].revents & POLLIN) {
+            m->dead = (int)i;
+            m->dead_at = MPI_Wtime();
+        }
+    }
+    return m->dead >= 0 && MPI_Wtime() - m->dead_at > DEATH_GRACE_S;
+}
+
+static void fail_for_the_dead(struct mpi_comm *m)
+{
+    const struct peer *p = &m->peer[m->dead];
+    m->failed = true;
+    m->why = (struct mr_error){.code = MR_E_PEER};
+    snprintf(m->why.message, sizeof m->why.message, "rank %d failed: its process (%lld) died without a word", (int)p->rank, (long long)p->pid);
+    find_speaker(m, p->rank);
+    send_notices(m, (int)p->rank);
 }
 
 /* limit_s 0: as long as it takes. */
@@ -105,6 +189,14 @@ static int wait_for(struct mpi_comm *m, MPI_Request *request, const char *what, 
             return 0;
         if (limit_s == 0 && look_for_notice(m))
             return peer_error(m, err);
+        if (round > BUSY_ROUNDS && round % LOOK_ROUNDS == 0 && peer_is_dead(m)) {
+            if (limit_s > 0) { /* leaving: it may have left before us, and what it sent is late */
+                limit_s = limit_s < LEAVE_LIMIT_S ? limit_s : LEAVE_LIMIT_S;
+            } else {
+                fail_for_the_dead(m);
+                return peer_error(m, err);
+            }
+        }
         if (limit_s > 0 && MPI_Wtime() - begin > limit_s)
             return set_error(err, MR_E_PEER, what, "timed out");
     }
@@ -311,12 +403,18 @@ static void mpi_fail(struct mr_comm *c, const struct mr_error *why)
         return;
     m->failed = true;
     m->why = *why;
-    m->notices = calloc(c->world, sizeof(*m->notices));
-    for (uint32_t r = 0; m->notices && r < c->world; r++) {
-        m->notices[r] = MPI_REQUEST_NULL;
-        if (r != c->rank)
-            MPI_Isend(&m->why, (int)sizeof m->why, MPI_BYTE, (int)r, FAIL_TAG, m->control, &m->notices[r]);
-    }
+    send_notices(m, -1);
+}
+
+static void forget_peers(struct mpi_comm *m)
+{
+    for (unsigned i = 0; i < m->n_peers; i++)
+        close(m->life[i].fd);
+    free(m->life);
+    free(m->peer);
+    m->life = NULL;
+    m->peer = NULL;
+    m->n_peers = 0;
 }
 
 /* Everybody leaves together; after a failure only if they all come within a few seconds. Without that MPI_Finalize may
@@ -335,6 +433,7 @@ static void mpi_close(struct mr_comm *c)
     }
     if (together)
         MPI_Finalize();
+    forget_peers(m);
     free(m->notices);
     free(m);
 }
@@ -356,6 +455,37 @@ static const struct mr_comm_ops mpi_ops = {.abi = MR_COMM_ABI,
                                            .file_read = mpi_file_read,
                                            .file_close = mpi_file_close};
 
+/* Where pidfds do not exist or may not be had, the launcher alone looks after the ranks, as it does for other hosts. */
+static void watch_peers(struct mpi_comm *m, MPI_Comm node, int local_world)
+{
+    struct stat ns;
+    struct peer me = {.pid_namespace = stat("/proc/self/ns/pid", &ns) == 0 ? (uint64_t)ns.st_ino : 0,
+                      .pid = getpid(),
+                      .rank = (int32_t)m->base.rank};
+    m->dead = -1;
+    m->peer = calloc((size_t)local_world, sizeof(*m->peer));
+    m->life = calloc((size_t)local_world, sizeof(*m->life));
+    int have = m->peer && m->life; /* all take part in what follows, or none */
+    MPI_Allreduce(MPI_IN_PLACE, &have, 1, MPI_INT, MPI_MIN, node);
+    if (have && MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, m->peer, (int)sizeof me, MPI_BYTE, node) == MPI_SUCCESS) {
+        for (int i = 0; i < local_world; i++) {
+            struct peer p = m->peer[i];
+            if (p.rank == me.rank || !p.pid_namespace || p.pid_namespace != me.pid_namespace)
+                continue;
+#ifdef SYS_pidfd_open
+            int fd = (int)syscall(SYS_pidfd_open, (pid_t)p.pid, 0);
+#else
+            int fd = -1;
+#endif
+            if (fd < 0)
+                continue;
+            m->life[m->n_peers] = (struct pollfd){.fd = fd, .events = POLLIN};
+            m->peer[m->n_peers++] = p;
+        }
+    }
+    MPI_Barrier(node); /* invariant 3 */
+}
+
 static void find_place(struct mpi_comm *m)
 {
     int rank, world, local_rank, local_world;
@@ -365,12 +495,13 @@ static void find_place(struct mpi_comm *m)
     MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
     MPI_Comm_rank(node, &local_rank);
     MPI_Comm_size(node, &local_world);
-    MPI_Comm_free(&node);
     m->base = (struct mr_comm){.ops = &mpi_ops,
                                .rank = (uint32_t)rank,
                                .world = (uint32_t)world,
                                .local_rank = (uint32_t)local_rank,
                                .local_world = (uint32_t)local_world};
+    watch_peers(m, node, local_world);
+    MPI_Comm_free(&node);
 }
 
 __attribute__((visibility("default"))) mr_comm_module_open_fn mr_comm_module_open;
