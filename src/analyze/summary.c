@@ -725,14 +725,12 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     w->classes = w->mixed = 0;
     w->odd = w->failed = false;
     w->process = c->process;
-    if (whole && !mr_mrt_verify(&c->view))
-        return mr_error_plain(err, MR_E_CORRUPT, "damaged events block at %llu (checksum)", (unsigned long long)c->view.offset);
     if (whole)
         rc = by_aggregates(j, w, c, &todo, err);
     bool one_by_one = todo.count || todo.rows || todo.list;
     if (rc == 0 && (one_by_one || w->classes))
-        rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0) |
-                           (whole ? MR_WANT_UNCHECKED : 0), &w->batch, err);
+        rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0),
+                           &w->batch, err);
     if (rc < 0)
         return rc;
     for (unsigned s = 0; s < MR_SETS && rc == 0; s++)

@@ -1,4 +1,5 @@
 /* `millrace export`: a trace in the format of another tool. */
+#include "base/log.h"
 #include "cli/commands.h"
 #include "report/export.h"
 
@@ -34,6 +35,9 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++)
         rc = mr_trace_add(t, o->trace.item[i], err);
     rc = rc ? rc : mr_trace_finish(t, err);
+    if (rc == 0 && (t->skipped_bytes || t->skipped_lines))
+        mr_log(MR_LOG_WARN, "%llu bytes and %llu lines could not be read and are left out", (unsigned long long)t->skipped_bytes,
+               (unsigned long long)t->skipped_lines);
     rc = rc ? rc : mr_export(t, (enum mr_export_format)o->format, o->out, err);
     mr_trace_free(t);
     return rc;

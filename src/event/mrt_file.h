@@ -57,10 +57,8 @@ struct mr_columns {
 #define MR_WANT_FD 32u
 #define MR_WANT_ARGS 64u
 #define MR_WANT_ALL 127u
-#define MR_WANT_UNCHECKED 128u /* mr_trace_read: the caller has verified the block's checksum (mr_mrt_verify) */
 
 uint32_t mr_mrt_args(const struct mr_mrt_view *v);
-bool mr_mrt_verify(const struct mr_mrt_view *v);
 /* real ns = ns + this. */
 int64_t mr_mrt_real_offset(const struct mr_mrt_view *v);
 /* Decodes the wanted columns; `shift_ns` is added to times. `zstd` is a ZSTD_DCtx; `scratch` has MR_MRT_SCRATCH bytes for the larger of events

@@ -143,11 +143,6 @@ static int bad(struct mr_error *err, const struct mr_mrt_view *v, const char *wh
     return mr_error_plain(err, MR_E_CORRUPT, "bad events block at %llu: %s", (unsigned long long)v->offset, what);
 }
 
-bool mr_mrt_verify(const struct mr_mrt_view *v)
-{
-    return mr_crc32c(0, v->payload - 48, 48 + (size_t)v->head.payload_bytes) == v->head.crc;
-}
-
 uint32_t mr_mrt_args(const struct mr_mrt_view *v)
 {
     if (v->head.payload_bytes < MR_MRT_EVENTS_FIXED)
