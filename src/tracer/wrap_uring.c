@@ -22,6 +22,7 @@ struct operation {
     uint32_t count, file, file2;
     int32_t fd;
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
+    uint32_t before; /* the file that had the slot */
     uint8_t opcode, used;
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
@@ -239,11 +240,15 @@ static uint32_t file_in(const struct ring_state *s, const struct io_uring_sqe *q
 }
 
 /* Which files an operation is about. */
-static void name_files(const struct ring_state *s, const struct io_uring_sqe *q, unsigned call, struct operation *o)
+static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsigned call, struct operation *o)
 {
     if (names_path(call)) {
         o->file = path_in(q->fd, q->addr);
         o->slot = call == CALL(uring_open) ? q->file_index : 0;
+        if (o->slot && o->slot != ALLOC) { /* already now: reads that are linked behind it come in the same batch */
+            o->before = fixed_get(s, (int32_t)(o->slot - 1));
+            fixed_set(s, o->slot - 1, o->file);
+        }
     } else if (call == CALL(uring_rename) || (call == CALL(uring_link) && q->opcode != IORING_OP_SYMLINKAT)) {
         o->file = path_in(q->fd, q->addr);
         o->file2 = path_in((int32_t)q->len, q->off);
@@ -308,8 +313,11 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
 static void follow_files(struct ring_state *s, const struct operation *o, int result)
 {
     unsigned call = call_of(o->opcode);
-    if (result < 0)
+    if (result < 0) {
+        if (call == CALL(uring_open) && o->slot && o->slot != ALLOC && fixed_get(s, (int32_t)(o->slot - 1)) == o->file)
+            fixed_set(s, o->slot - 1, o->before);
         return;
+    }
     if (call == CALL(uring_open) && o->slot)
         fixed_set(s, o->slot == ALLOC ? (uint32_t)result : o->slot - 1, o->file);
     else if (call == CALL(uring_open))

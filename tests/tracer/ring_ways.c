@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <liburing.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,9 +62,23 @@ static int fixed(const char *file)
         return 1;
     io_uring_prep_close_direct(next(), 0);
     run(1);
+    /* The same as one chain: the name is known before the file is open. */
+    io_uring_prep_openat_direct(s = next(), AT_FDCWD, file, O_RDONLY, 0, 0);
+    s->flags |= IOSQE_IO_LINK;
+    io_uring_prep_read(s = next(), 0, data[0], 2, 0);
+    s->flags |= IOSQE_FIXED_FILE | IOSQE_IO_LINK;
+    io_uring_prep_close_direct(next(), 0);
+    if (run(3) != 2)
+        return 1;
+    /* A number that keeps its file, because opening another one fails. */
+    io_uring_prep_openat_direct(next(), AT_FDCWD, "/nonexistent/file", O_RDONLY, 0, 1);
+    run(1);
+    io_uring_prep_read(s = next(), 1, data[0], 2, 0);
+    s->flags |= IOSQE_FIXED_FILE;
+    bool kept = run(1) == 2;
     char c;
     (void)!read(0, &c, 1);
-    puts("uring_read 11\nuring_open 1\nuring_close 1");
+    printf("uring_read %d\nuring_open 2\nuring_close 2\n", kept ? 13 : 12);
     return 0;
 }
 
