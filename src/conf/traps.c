@@ -62,6 +62,8 @@ const char *mr_trap_text(struct mr_applier *ap, const char *section, const char 
         return "0";
     if (!strcmp(section, "storage") && !strcmp(key, "storage_type"))
         return storage_text(ap, text);
+    if (!strcmp(section, "checkpoint") && !strcmp(key, "type") && !strcasecmp(text, "independent"))
+        return "all_ranks"; /* its name in early DLIO */
     if (!strcmp(section, "dataset") && !strcmp(key, "format") && !strcasecmp(text, "hdf5_opt")) {
         mr_workload_note(ap->w, ap->arena, "dataset.format hdf5_opt is taken as hdf5 (DLIO lists it and has no code for it)");
         return "hdf5";

@@ -53,7 +53,7 @@ struct mr_conf_transformer {
     int64_t vocab_size, hidden_size, ffn_hidden_size, num_attention_heads, num_kv_heads;
 };
 struct mr_conf_workflow {
-    bool generate_data, train, evaluation, checkpoint, profiling;
+    bool generate_data, train, evaluation, checkpoint, profiling, debug;
     const char *query;
 };
 struct mr_conf_dataset {

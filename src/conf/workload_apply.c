@@ -213,11 +213,33 @@ int mr_apply_unknown(struct mr_applier *ap, const char *section, const char *key
     return mr_error_hint(ap->err, "list the keys with 'millrace help config'; '--lenient' ignores unknown ones");
 }
 
+/* Files of early DLIO and of MLPerf Storage v0.5 describe the model under `checkpoint`. */
+static const struct mr_option *find_moved(const char *section, const char *key, int *to)
+{
+    static const char *const keys[] = {"model_size", "optimization_groups", "num_layers", "layer_parameters"};
+    for (unsigned i = 0; !strcmp(section, "checkpoint") && i < MR_ARRAY_LEN(keys); i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            *to = mr_workload_section_index("model");
+            return mr_option_find(mr_workload_sections[*to].table, key);
+        }
+    }
+    return NULL;
+}
+
+static int apply_moved(struct mr_applier *ap, int to, const struct mr_option *o, const char *key, const struct mr_yaml_node *node)
+{
+    if (mr_workload_note(ap->w, ap->arena, "checkpoint.%s is taken as model.%s, as DLIO calls it now", key, o->key))
+        return mr_error_set(ap->err, -ENOMEM, "cannot keep a note");
+    return apply_value(ap, to, o, o->key, node);
+}
+
 int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_node *node)
 {
     const struct mr_option_table *t = mr_workload_sections[section].table;
     if (mr_yaml_is_null(node))
         return 0;
+    if (node->kind == MR_YAML_SCALAR && !strcmp(t->section, "model")) /* its name is all that early files say of it */
+        return apply_value(ap, section, mr_option_find(t, "name"), "name", node);
     if (node->kind != MR_YAML_MAP) {
         mr_error_plain(ap->err, MR_E_CONFIG, "section '%s' must hold keys, not %s", t->section,
                        node->kind == MR_YAML_LIST ? "a list" : "a value");
@@ -228,9 +250,12 @@ int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_no
         const struct mr_option *o = mr_option_find(t, key);
         char path[160];
         snprintf(path, sizeof path, "%s.%.100s", t->section, key);
-        int child = o ? -1 : mr_workload_section_index(path), rc;
+        int to = section, child = o ? -1 : mr_workload_section_index(path), rc;
+        const struct mr_option *moved = o ? NULL : find_moved(t->section, key, &to);
         if (o)
             rc = apply_value(ap, section, o, key, node->value[i]);
+        else if (moved)
+            rc = apply_moved(ap, to, moved, key, node->value[i]);
         else if (child >= 0)
             rc = mr_apply_section(ap, child, node->value[i]);
         else

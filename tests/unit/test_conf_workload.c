@@ -199,6 +199,31 @@ static void dlio_traps_mean_what_their_authors_meant(void **state)
     mr_arena_done(&a);
 }
 
+static void early_files_of_dlio_and_mlperf_load(void **state)
+{
+    (void)state;
+    struct mr_arena a = {0};
+    struct mr_workload *w;
+    assert_int_equal(parse("model: bert\nframework: tensorflow\nworkflow: {train: true, debug: false, checkpoint: true}\n"
+                           "dataset: {format: tfrecord, num_files_train: 500, record_length: 2500, record_length_std: 7}\n"
+                           "checkpoint: {steps_between_checkpoints: 250, model_size: 4034713312, type: independent, num_layers: 44,\n"
+                           "  optimization_groups: [1009254400, 793600], layer_parameters: [129761280, 20971520]}\n", &a, &w), 0);
+    assert_string_equal(w->model.name, "bert");
+    assert_int_equal(w->model.model_size_bytes, 4034713312);
+    assert_int_equal(w->model.num_layers, 44);
+    assert_int_equal(w->model.optimization_groups.n, 2);
+    assert_int_equal(w->model.layer_parameters.n, 2);
+    assert_true(w->dataset.record_length_bytes == 2500 && w->dataset.record_length_bytes_stdev == 7);
+    assert_int_equal(w->checkpoint.type, 1);
+    assert_true(has_note(w, "checkpoint.model_size is taken as model.model_size_bytes"));
+    assert_false(has_note(w, "DLIO ignores it"));
+    mr_arena_done(&a);
+    assert_int_not_equal(parse("reader: bert\n", &a, &w), 0); /* others have no name */
+    mr_arena_done(&a);
+    assert_int_not_equal(parse("model: [bert]\n", &a, &w), 0);
+    mr_arena_done(&a);
+}
+
 static void impossible_combinations_are_refused(void **state)
 {
     (void)state;
@@ -412,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_dlio),
+        cmocka_unit_test(early_files_of_dlio_and_mlperf_load),
         cmocka_unit_test(precedence_is_default_file_environment_override),
         cmocka_unit_test(hydra_words_set_and_remove_with_and_without_prefix),
         cmocka_unit_test(unknown_keys_name_the_nearest_in_any_section),
