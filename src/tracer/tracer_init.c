@@ -330,6 +330,8 @@ int mr_segment_open(uint32_t index)
         return (int)fd;
     long rc = mr_sys2(SYS_ftruncate, fd, bytes);
     long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (p > 0) /* in a folder on a disk: a page that is touched is needed, those behind it are not to be read ahead */
+        mr_sys3(SYS_madvise, p, bytes, MADV_RANDOM);
     mr_sys1(SYS_close, fd);
     if (p < 0 && p > -4096) {
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
