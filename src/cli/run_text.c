@@ -196,7 +196,7 @@ static void print_checkpoints(FILE *f, const struct mr_metrics *m)
 {
     char size[MR_HUMAN_LEN], rate[MR_HUMAN_LEN], slowest[MR_HUMAN_LEN], mean[MR_HUMAN_LEN];
     if (m->saves)
-        fprintf(f, "  saved         %llu x %s at %s; mean %s, slowest %s; fsync %.0f %% of it\n",
+        fprintf(f, "  saved         %llu x %s at %s; mean %s, slowest %s; fsync %.0f %% of write and fsync\n",
                 (unsigned long long)m->saves, mr_human_bytes((double)m->save_bytes / (double)m->saves, size),
                 mr_human_rate(m->save_bytes_per_s, rate), mr_human_ns(m->save_s.mean * 1e9, mean),
                 mr_human_ns(m->save_s.max * 1e9, slowest), 100 * m->fsync_share);

@@ -93,7 +93,7 @@ struct mr_metrics {
     uint64_t saves, loads, save_bytes, load_bytes;    /* checkpoints; bytes over all ranks */
     struct mr_quantiles save_s, load_s;               /* slowest rank of each */
     double save_bytes_per_s, load_bytes_per_s;        /* bytes of all ranks over the slowest rank's time */
-    double fsync_share;                               /* of the saving time */
+    double fsync_share;                               /* time in fsync / time in fsync and write, of the files' own calls */
     struct mr_metrics_drains {                        /* burst buffer */
         uint64_t buffered, drains, failed, bytes;     /* saves that went there; copies made, of all ranks */
         struct mr_quantiles drain_s;

@@ -29,7 +29,8 @@ CASES = [
     ("no compute", 2, ["train.computation_time=0"]),
     ("evaluation", 3, ["workflow.evaluation=true"]),
     ("evaluation and checkpoints by steps", 2, ["workflow.evaluation=true", "workflow.checkpoint=true", "checkpoint.steps_between_checkpoints=3"]),
-    ("checkpoints by epochs, all ranks write", 2, ["workflow.checkpoint=true", "checkpoint.epochs_between_checkpoints=2", "checkpoint.type=all_ranks"]),
+    ("checkpoints by epochs, all ranks write", 2, ["workflow.checkpoint=true", "checkpoint.epochs_between_checkpoints=2", "checkpoint.type=all_ranks",
+                                                "checkpoint.fsync=true"]),
     ("uneven last batch", 3, ["reader.drop_last=false", "reader.batch_size=4", "workflow.evaluation=true"]),
     ("more warm-up left out", 2, ["output.metric.exclude_start_steps=2", "output.metric.exclude_end_steps=1", "workflow.evaluation=true"]),
     ("nothing left out", 1, ["output.metric.exclude_start_steps=0"]),
@@ -213,6 +214,9 @@ def check_checkpoints(r):
         r.near(r.dlio[kind + "_checkpoint_io_mean_GB_per_second"], mean(rate), f"DLIO {kind} rate")
         assert abs(r.dlio[kind + "_checkpoint_duration_stdev_seconds"] - stdev(took)) < 1e-7, (r.name, kind)
         assert abs(r.dlio[kind + "_checkpoint_io_stdev_GB_per_second"] - stdev(rate)) < 1e-6 * max(1, mean(rate)), (r.name, kind)
+    saves = [c for c in r.checkpoints if c["kind"] == "save"]
+    busy = sum(c["write_ns"] + c["fsync_ns"] for c in saves)
+    r.near(m["fsync_share"], sum(c["fsync_ns"] for c in saves) / busy if busy else 0, "share of fsync")
 
 
 def dlio_block(b, per_epoch, start, end):
