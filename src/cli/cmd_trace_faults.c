@@ -1,7 +1,7 @@
 /* Page faults by perf events. Per CPU there is one ring; two events, minor and major faults, write into it, together with records of
  * mappings, forks and execs. Records of different CPUs are put in the order of time before they are used, so a fault is always
  * looked up in the mappings of its moment. A forked process begins with its parent's mappings, exec with none; a new mapping
- * replaces what it covers. Events are written as images of the processes with a table of names of their own. */
+ * replaces what it covers. The kernel says nothing of mremap: the tracer in the program does (struct mr_moved). Events are written as images of the processes with a table of names of their own. */
 #include "cli/cmd_trace_faults.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -32,9 +32,11 @@ struct cpu {
     uint64_t id_major;
 };
 
+#define RECORD_MOVED 0x10000u /* not the kernel's: from the file `moved` */
+
 /* A record of the kernel, as far as it matters. */
 struct record {
-    uint64_t time, from, len, offset; /* sample: from is the address */
+    uint64_t time, from, len, offset; /* sample: from is the address; moved: offset is the new one */
     uint32_t type, pid, tid, file;    /* fork: file is the parent's pid */
     bool major;
 };
@@ -85,6 +87,7 @@ struct mr_faults {
     struct mr_calibration cal;
     uint64_t key, lost;
     long page;
+    int moved; /* the file `moved` */
     int rc;
     struct mr_error error;
 };
@@ -258,6 +261,16 @@ static void map_add(struct process *p, struct mapping m)
     memmove(&p->map[i], &p->map[end], (p->maps - end) * sizeof(m));
     p->maps -= end - i;
     map_insert(p, i, m);
+}
+
+/* mremap: what was at `from` is at `to`, and what is new behind it belongs to the same file. */
+static void map_move(struct process *p, uint64_t from, uint64_t to, uint64_t len)
+{
+    size_t i = map_find(p, from);
+    if (i == p->maps || p->map[i].from > from)
+        return;
+    struct mapping m = p->map[i];
+    map_add(p, (struct mapping){to, to + len, m.offset + (from - m.from), m.file});
 }
 
 static void copy_maps(struct mr_faults *f, uint32_t from, uint32_t to)
@@ -486,6 +499,16 @@ static void drain_cpu(struct mr_faults *f, struct cpu *c)
     __atomic_store_n(&c->head->data_tail, head, __ATOMIC_RELEASE);
 }
 
+static void drain_moved(struct mr_faults *f)
+{
+    struct mr_moved m;
+    while (f->moved >= 0 && read(f->moved, &m, sizeof(m)) == sizeof(m)) {
+        struct record *r = pending_new(f);
+        if (r)
+            *r = (struct record){.type = RECORD_MOVED, .time = m.time_ns, .pid = m.pid, .from = m.from, .offset = m.to, .len = m.len};
+    }
+}
+
 static int by_time(const void *a, const void *b)
 {
     const struct record *x = a, *y = b;
@@ -502,6 +525,8 @@ static void use(struct mr_faults *f, const struct record *r)
         f->lost++;
     } else if (r->type == PERF_RECORD_SAMPLE) {
         put_fault(f, p, r);
+    } else if (r->type == RECORD_MOVED) {
+        map_move(p, r->from, r->offset, r->len);
     } else if (r->type == PERF_RECORD_MMAP2) {
         if (!p->maps)
             p->exe = r->file;
@@ -525,6 +550,7 @@ static void use_until(struct mr_faults *f, uint64_t until)
 void mr_faults_poll(struct mr_faults *f)
 {
     uint64_t now = mr_now_ns();
+    drain_moved(f);
     for (unsigned i = 0; i < f->cpus; i++)
         if (f->cpu[i].head)
             drain_cpu(f, &f->cpu[i]);
@@ -607,9 +633,20 @@ static int open_cpus(struct mr_faults *f, pid_t child)
     return rc;
 }
 
+static void moved_path(const struct mr_faults *f, char out[4096])
+{
+    snprintf(out, 4096, "%.4000s/moved", f->opt.spool);
+}
+
 static void faults_free(struct mr_faults *f)
 {
+    char path[4096];
     close_cpus(f);
+    if (f->moved >= 0) {
+        moved_path(f, path);
+        unlink(path);
+        close(f->moved);
+    }
     for (size_t i = 0; i < f->processes; i++) {
         for (uint32_t l = 0; l < f->process[i]->lanes; l++)
             free(f->process[i]->lane[l].event);
@@ -641,6 +678,10 @@ static int faults_prepare(struct mr_faults *f, struct mr_error *err)
     if (!f->workspace || !f->out)
         return mr_error_set(err, -ENOMEM, "cannot watch page faults");
     memset(f->workspace, 0, mr_mrt_workspace_bytes());
+    moved_path(f, path);
+    f->moved = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (f->moved < 0)
+        return mr_error_set(err, -errno, "cannot watch page faults: '%s'", path);
     snprintf(path, sizeof(path), "%.4000s/faults.mrt", f->opt.spool);
     return mr_mrt_writer_open(path, false, &f->writer, err);
 }
@@ -652,6 +693,7 @@ int mr_faults_open(pid_t child, const struct mr_faults_options *opt, struct mr_f
     if (!f)
         return mr_error_set(err, -ENOMEM, "cannot watch page faults");
     f->opt = *opt;
+    f->moved = -1;
     f->page = sysconf(_SC_PAGESIZE);
     f->cpus = cpus > 0 ? (unsigned)cpus : 1;
     f->cpu = calloc(f->cpus, sizeof(*f->cpu));

@@ -123,6 +123,14 @@ struct mr_session {
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */
 
+/* One of the file `moved` in the spool folder, which is there when page faults are watched: the kernel tells of mappings, but not of those that
+ * mremap moves or extends. */
+struct mr_moved {
+    uint64_t time_ns; /* CLOCK_MONOTONIC */
+    uint64_t from, to, len;
+    uint32_t pid, unused;
+};
+
 /* Positions in [from, head) that hold no record (R7). */
 static inline uint64_t mr_slot_gap(const struct mr_slot *s, uint64_t from, uint64_t head)
 {

@@ -317,6 +317,19 @@ void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint
         mr_put_slow(t0, t1, call, file, 0, (uintptr_t)at, result, &extra, 1);
     errno = keep;
 }
+/* Whoever watches page faults (millrace trace --mmap) has made the file. */
+static void tell_moved(const void *from, const void *to, uint64_t len)
+{
+    char name[MR_PATH_BYTES];
+    const struct mr_moved m = {.time_ns = mr_clock_stamp(), .from = (uintptr_t)from, .to = (uintptr_t)to, .len = len, .pid = mr_process.pid};
+    size_t n = mr_copy_text(name, sizeof(name) - 16, mr_config.dir);
+    mr_copy_text(name + n, 16, "/moved");
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (fd < 0)
+        return;
+    mr_sys3(SYS_write, fd, &m, sizeof(m));
+    mr_sys1(SYS_close, fd);
+}
 /* A mapping that was moved, or grew, to `to`; MAP_FAILED: it was not. */
 void mr_put_moved(uint64_t t0, uint64_t t1, unsigned call, const void *from, uint64_t old_len, const void *to, uint64_t new_len)
 {
@@ -328,6 +341,8 @@ void mr_put_moved(uint64_t t0, uint64_t t1, unsigned call, const void *from, uin
             mr_ring_unmapped(from, old_len);
         mr_mapping_set(from, old_len, MR_NOT_MAPPED);
         mr_mapping_set(to, new_len, file);
+        if (file != MR_NOT_MAPPED && mr_config.collected)
+            tell_moved(from, to, new_len);
     }
     if (file != MR_NOT_MAPPED && file != MR_FILE_EXCLUDED)
         mr_put_slow(t0, t1, call, file, 0, (uintptr_t)from, to == MAP_FAILED ? -keep : 0, &extra, 1);

@@ -13,6 +13,16 @@ truncate -s 32M "$dir/data"
 "$MILLRACE" trace --mmap -o "$dir/t.mrt" -- "$dir/touch" "$dir/data" 2>"$dir/err" || fail "status $?"
 if grep -q 'page faults are not recorded' "$dir/err"; then echo "SKIP: $(cat "$dir/err")"; exit 77; fi
 
+# Through a mapping that mremap moved and extended.
+"$MILLRACE" trace --quiet --mmap -o "$dir/moved.mrt" -- "$dir/touch" "$dir/data" moved || fail "moved: status $?"
+"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/moved.mrt"
+python3 - "$dir/t.csv" "$dir/data" <<'P' || fail "faults behind mremap"
+import csv, sys
+rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["category"] == "MMAP" and r["file"] == sys.argv[2]]
+pages = [int(r["offset_bytes"]) // 4096 for r in sorted(rows, key=lambda r: int(r["start_unix_ns"]))]
+assert pages == [3, 20, 40, 1000, 60], pages
+P
+
 check() { # trace
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$1"
     python3 - "$dir/t.csv" "$dir/data" <<'P'

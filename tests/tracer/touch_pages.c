@@ -1,6 +1,7 @@
-/* Maps a file and touches pages of it, for tests/cli/test_trace_mmap.sh: touch_pages FILE. The main thread touches pages 3 and 1027, a second thread
+/* Maps a file and touches pages of it, for tests/cli/test_trace_mmap.sh: touch_pages FILE [moved]. The main thread touches pages 3 and 1027, a second thread
  * 2050, a forked child 3075 of the inherited mapping and, after unmapping half of it, 5125 through a mapping of its own at an offset;
- * anonymous memory over the unmapped half belongs to no file. */
+ * anonymous memory over the unmapped half belongs to no file. With `moved`, instead: page 3, then 20, 40 (moved elsewhere by mremap) and 1000 (new
+ * behind the moved part), and 60 in a forked child. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -17,6 +18,27 @@ static void *thread(void *arg)
     return arg;
 }
 
+static int moved(int fd)
+{
+    int status = 1;
+    map = mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    void *block = mmap((void *)(map + 64 * PAGE), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* it cannot grow in its place */
+    if (map == MAP_FAILED || block == MAP_FAILED || madvise((void *)map, 64 * PAGE, MADV_RANDOM) < 0)
+        return 2;
+    (void)map[3 * PAGE];
+    map = mremap((void *)map, 64 * PAGE, 2048 * PAGE, MREMAP_MAYMOVE);
+    if (map == MAP_FAILED)
+        return 2;
+    (void)map[20 * PAGE];
+    (void)map[40 * PAGE];
+    (void)map[1000 * PAGE];
+    if (!fork()) {
+        (void)map[60 * PAGE];
+        _exit(0);
+    }
+    return wait(&status) > 0 ? status != 0 : 2;
+}
+
 int main(int argc, char **argv)
 {
     pthread_t t;
@@ -24,6 +46,8 @@ int main(int argc, char **argv)
     if (fd < 0)
         return 2;
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (argc > 2)
+        return moved(fd);
     map = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED || madvise((void *)map, PAGES * PAGE, MADV_RANDOM) < 0)
         return 2;
