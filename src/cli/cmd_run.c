@@ -658,6 +658,8 @@ static int refuse_virtual_burst(const struct run *r, struct mr_error *err)
 /* Of the ways to run only one can be meant. */
 static int check_modes(const struct run_options *o, struct mr_error *err)
 {
+    if (o->find_max && o->ranks)
+        return mr_error_plain(err, MR_E_USAGE, "--find-max-accelerators chooses the ranks: leave --ranks out, or give --max-ranks");
     const char *given[4];
     unsigned n = 0;
     if (o->dry_run)

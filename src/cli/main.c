@@ -200,6 +200,8 @@ int main(int argc, char **argv)
     int rc = dispatch(argc > 0 ? argc - 1 : 0, argv + (argc > 0), &arena, &err);
     if (rc == 0 && atomic_load(&stop_requested) && !broken_pipe)
         rc = mr_error_plain(&err, MR_E_INTERRUPTED, "interrupted");
+    if (rc < 0 && mr_error_exit_status(rc) == 2 && mr_comm_detect_rank() > 0 && !freopen("/dev/null", "w", stderr))
+        rc = MR_E_INTERNAL; /* all ranks have been given the same words: rank 0 says what is wrong with them */
     int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : mr_cli_tell_error(rc, &err)) : rc;
     mr_arena_done(&arena);
     return finish(status);

@@ -5,11 +5,13 @@
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/run_internal.h"
+#include "cli/workload_args.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct point {
     char value[128], out[4096];
@@ -142,11 +144,14 @@ static json_t *points_json(const struct point *p, size_t n)
 static void print_points(const char *key, const struct point *p, size_t n, double target)
 {
     char rate[MR_HUMAN_LEN], stall[MR_HUMAN_LEN];
-    printf("%-20.20s %6s %8s %7s %12s %12s %10s %8s\n", key, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
+    int width = (int)MR_MAX(strlen(key), 20u);
+    for (size_t i = 0; i < n; i++)
+        width = MR_MAX(width, (int)strlen(p[i].value));
+    printf("%-*s %6s %8s %7s %12s %12s %10s %8s\n", width, key, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
            "STALL p99", "DATA %");
     for (size_t i = 0; i < n; i++)
         if (p[i].measured)
-            printf("%-20.20s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", p[i].value, p[i].ranks, 100 * p[i].au,
+            printf("%-*s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", width, p[i].value, p[i].ranks, 100 * p[i].au,
                    p[i].au >= target ? "pass" : "fail", p[i].samples_per_s, mr_human_rate(p[i].read_bytes_per_s, rate),
                    mr_human_ns(p[i].stall_p99_s * 1e9, stall), 100 * p[i].data_share);
 }
@@ -175,6 +180,8 @@ static size_t value_length(const char *text)
 
 static int parse_axis(const struct run *r, const char *text, struct axis *out, struct mr_error *err)
 {
+    if (strncmp(text, "--", 2) == 0) /* as the option is given alone */
+        text += 2;
     const char *equals = strchr(text, '=');
     struct axis a = {0};
     if (!equals || equals == text || !equals[1])
@@ -226,6 +233,39 @@ static void name_point(const struct axis *axes, size_t n_axes, size_t i, const c
     snprintf(p->out, sizeof p->out, "%s/%s", out, folder);
 }
 
+static int check_key(const struct run *r, const char *key, const char *value, struct mr_error *err)
+{
+    const struct mr_command_ctx *ctx = r->ctx;
+    struct mr_workload_request req = {.workload = r->opt->workload, .envp = environ, .lenient = r->opt->lenient};
+    struct mr_workload *ignored;
+    const char **item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 1) * sizeof(*item));
+    char *word = mr_arena_printf(ctx->arena, "%s=%s", key, value);
+    if (!item || !word)
+        return mr_error_set(err, -ENOMEM, "cannot check the sweep");
+    for (unsigned i = 0; i < ctx->overrides.n; i++)
+        item[i] = ctx->overrides.item[i];
+    item[ctx->overrides.n] = word;
+    req.overrides = (struct mr_strings){.n = ctx->overrides.n + 1, .item = item};
+    int rc = mr_cli_search_path(r->opt->config_dir, ctx->arena, &req.search_path, err);
+    return rc ? rc : mr_workload_resolve(&req, ctx->arena, &ignored, err);
+}
+
+/* A value that no run takes is told before hours are spent on the others. */
+static int check_values(const struct run *r, const struct axis *axes, size_t n_axes, struct mr_error *err)
+{
+    const struct mr_option_table *t = &mr_cmd_run.table;
+    void *scratch = mr_arena_alloc(r->ctx->arena, t->struct_bytes + 1);
+    int rc = scratch ? 0 : mr_error_set(err, -ENOMEM, "cannot check the sweep");
+    for (size_t k = 0; !rc && k < n_axes; k++)
+        for (size_t v = 0; !rc && v < axes[k].n; v++) {
+            rc = axes[k].is_flag ? mr_option_parse(t, mr_option_find(t, axes[k].key), axes[k].value[v], r->ctx->arena, scratch, err)
+                                 : check_key(r, axes[k].key, axes[k].value[v], err);
+            if (rc)
+                mr_error_context(err, "in the sweep, of which nothing was run");
+        }
+    return rc;
+}
+
 static int run_points(struct run *r, const struct axis *axes, size_t n_axes, const char *out, struct point *p, size_t n,
                       struct mr_error *err)
 {
@@ -237,6 +277,7 @@ static int run_points(struct run *r, const struct axis *axes, size_t n_axes, con
         drop_ranks |= !strcmp(axes[k].key, "ranks");
         extra[k] = words[k];
     }
+    rc = check_values(r, axes, n_axes, err);
     for (size_t i = 0; !rc && i < n; i++) {
         name_point(axes, n_axes, i, out, &p[i], words);
         rc = measure(r, &p[i], extra, n_axes, drop_ranks, err);

@@ -42,7 +42,7 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
         snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
                  100 * r->metrics->epoch_start_share);
     else if (l.idle > busy)
-        snprintf(text, cap, "the look-ahead is too short: threads are idle %.0f %% of the time, yet batches come late",
+        snprintf(text, cap, "a look-ahead that is too short: threads are idle %.0f %% of the time, yet batches come late",
                  100 * l.idle / all);
     else if (l.read >= l.decode + l.transform)
         snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads",

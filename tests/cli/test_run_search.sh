@@ -100,4 +100,15 @@ python3 -c "import json; d = json.load(open('out')); c = d['checkpoint']; assert
 # samples of very different sizes do not change how long a step computes
 p --system lassen dataset.record_length_bytes_stdev=40000 --ranks 8 dataset.num_files_train=960 train.epochs=1
 said "abs(d['compute_only_s'] - 60 * 0.02) < 1e-6"
+# a value that no run takes is told before the first run; the table names every key; a flag may be written as one
+rm -rf early; rc=0
+"$MILLRACE" -q run w.yaml --sweep reader.read_threads=1,many --out early >out 2>err || rc=$?
+[ $rc = 2 ] && [ ! -e early ] && grep -q "'many'" err || fail "late refusal: $rc $(cat err)"
+rc=0; "$MILLRACE" -q run w.yaml --sweep cache=asis,hot --out early >out 2>err || rc=$?
+[ $rc = 2 ] && [ ! -e early ] && grep -q "'hot'" err || fail "late refusal of a flag: $rc $(cat err)"
+"$MILLRACE" -q run w.yaml --no-ceiling --sweep reader.read_threads=1 --sweep --max-time=1h,2h --out early >out 2>err || fail "two keys: $(cat err)"
+grep -q "^reader.read_threads max-time " out || fail "header: $(cat out)"
+rc=0; "$MILLRACE" -q run w.yaml --find-max-accelerators --ranks 2 --out early >out 2>err || rc=$?
+[ $rc = 2 ] && grep -q -- "--max-ranks" err || fail "--ranks in a search: $rc $(cat err)"
+
 echo "run, search: ok"

@@ -51,4 +51,10 @@ P
         fail "$kind as under srun: $(cat err)"
     grep -q '"ranks": 3' s/summary.json || fail "$kind as under srun: $(grep '"ranks"' s/summary.json)"
 done
+# words that are wrong for all ranks are told once
+for kind in $launchers; do
+    rc=0; start "$kind" 3 "$MILLRACE" run no-such-workload >out 2>err || rc=$?
+    [ $rc != 0 ] && [ "$(grep -c "there is no workload" err)" = 1 ] || fail "$kind, usage: $rc $(cat err)"
+done
+
 echo "run under mpirun:$launchers: ok"
