@@ -350,13 +350,14 @@ void mr_file_set(int fd, uint32_t file)
     }
 }
 
-/* Descriptors that were never used are not looked up, unless a filter wants to know, or a forked child may have inherited them: there are
- * programs that close all numbers there can be. */
+/* Descriptors that were never used are not looked up, unless a filter wants to know, or a forked child may have inherited them, or a child of
+ * vfork opened them (it keeps no names): there are programs that close all numbers there can be. */
 uint32_t mr_file_closing(int fd)
 {
     uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
-    bool inherited = mr_core.epoch > 1 && (uint32_t)fd <= atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
-    if (!file && (inherited || mr_config.include[0] || mr_config.exclude[0]))
+    uint32_t top = atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
+    bool likely = mr_tls.vforked ? (uint32_t)fd <= top + 16 : mr_core.epoch > 1 && (uint32_t)fd <= top;
+    if (!file && (likely || mr_config.include[0] || mr_config.exclude[0]))
         file = mr_file_resolve(fd);
     if (file)
         mr_file_set(fd, 0);

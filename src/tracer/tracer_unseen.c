@@ -20,6 +20,8 @@ static bool has_more_rights(long fd)
     struct stat s;
     if (mr_sys2(SYS_fstat, fd, &s) < 0)
         return false;
+    if (mr_sys0(SYS_geteuid) != 0 && mr_sys4(SYS_fgetxattr, fd, "security.capability", NULL, 0) > 0)
+        return true;
     return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
 }
 

@@ -51,6 +51,9 @@ for way in command alone; do
     traced $way "$dir/reach" inherits "$dir/data"
     case "$(count)" in *"close 2 "*"pids 2 "*) ;; *) fail "$way: an inherited descriptor has no name: $(count)" ;; esac
 
+    traced $way "$dir/reach" borrows "$dir/data"
+    case "$(count)" in *"close 1 open 1 read 1 "*) ;; *) fail "$way: a child of vfork: $(count)" ;; esac
+
     # A child that gives up root before its first call.
     status=0
     "$dir/reach" drops "$dir/data" || status=$?

@@ -64,6 +64,22 @@ static int inherits(const char *file)
     return status;
 }
 
+/* A child in its parent's memory opens, uses and closes. */
+static int borrows(const char *file)
+{
+    int status;
+    char b;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        int fd = open(file, O_RDONLY);
+        (void)!read(fd, &b, 1);
+        close(fd);
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    return status;
+}
+
 /* A child becomes another user before its first call; the others change nothing. */
 static int drops(const char *file)
 {
@@ -113,6 +129,7 @@ int main(int argc, char **argv)
     }
     return !strcmp(name, "handles")    ? handles(argv[2])
            : !strcmp(name, "inherits") ? inherits(argv[2])
+           : !strcmp(name, "borrows")  ? borrows(argv[2])
            : !strcmp(name, "drops")    ? drops(argv[2])
            : !strcmp(name, "deep")     ? loads(argv[2], argv[argc - 1], 0)
            : !strcmp(name, "apart")    ? loads(argv[2], argv[argc - 1], 1)
