@@ -1156,6 +1156,7 @@ static int finish_all(struct job *j, struct mr_summary *s)
     s->lost = j->t->lost;
     s->skipped_bytes = j->t->skipped_bytes;
     s->skipped_lines = j->t->skipped_lines;
+    s->gone = j->t->gone;
     return 0;
 }
 

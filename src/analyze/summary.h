@@ -59,7 +59,7 @@ struct mr_summary {
     struct mr_rank_row *rank;                /* by rank; those with events */
     size_t ranks;
     uint64_t size_bins[MR_TALLY_BINS];       /* of all data calls; Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G, more */
-    uint64_t skipped_bytes, skipped_lines;
+    uint64_t skipped_bytes, skipped_lines, gone; /* gone: recorded and no longer in the file, of all ranks */
 };
 
 int mr_summarise(const struct mr_trace *t, const struct mr_summary_options *opt, const atomic_bool *stop, struct mr_summary **out,

@@ -4,8 +4,10 @@
 #include "base/strbuf.h"
 #include "event/collect.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,6 +53,24 @@ static int locate(const struct recover_options *o, char spool[PATH_MAX], char ou
     return 0;
 }
 
+/* Rings of ended processes that are still there: they could not be read. Names each, and counts them. */
+static unsigned tell_unreadable(const char *spool)
+{
+    DIR *d = opendir(spool);
+    unsigned n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        long pid = strtol(e->d_name, NULL, 10);
+        if (len < 5 || strcmp(e->d_name + len - 5, ".ring") != 0 || pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        mr_log(MR_LOG_WARN, "'%s/%s' cannot be recovered: it is damaged, or of another version of millrace", spool, e->d_name);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
 static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct recover_options *o = ctx->options;
@@ -65,11 +85,12 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
     snprintf(link, sizeof(link), "%s.spool", out);
     if (access(spool, F_OK) != 0)
         unlink(link);
+    unsigned unreadable = tell_unreadable(spool);
     if (o->json)
         printf("{\"schema\":\"millrace.recover/1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,\"killed_processes\":%u,"
-               "\"running_processes\":%u,\"file_bytes\":%llu}\n",
+               "\"running_processes\":%u,\"unreadable_rings\":%u,\"file_bytes\":%llu}\n",
                (unsigned long long)s.events, (unsigned long long)s.processes, (unsigned long long)s.lost, s.killed, s.running,
-               (unsigned long long)s.bytes);
+               unreadable, (unsigned long long)s.bytes);
     else
         printf("recovered %s events of %s processes into '%s'\n", mr_human_count(s.events, n1), mr_human_count(s.processes, n2), out);
     if (s.running)

@@ -297,6 +297,7 @@ static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_e
     if (rc == 0 && v->head.payload_bytes >= 32) {
         t->process[index].how = mr_load_le32(v->payload);
         t->process[index].lost = MR_MAX(t->process[index].lost, mr_load_le64(v->payload + 16));
+        t->process[index].recorded = MR_MAX(t->process[index].recorded, mr_load_le64(v->payload + 8));
         for (uint32_t at = 32; at + 12 <= v->head.payload_bytes; at += 12) {
             uint32_t call = mr_load_le32(v->payload + at);
             uint64_t **skipped = &t->process[index].skipped;
@@ -610,6 +611,18 @@ static void share_names(struct mr_trace *t)
     }
 }
 
+/* Events that a process recorded and that are in no block. Chunks are in the order of processes. */
+static void count_gone(struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->chunks;) {
+        const struct mr_trace_process *p = &t->process[t->chunk[i].process];
+        uint64_t found = 0;
+        for (uint32_t process = t->chunk[i].process; i < t->chunks && t->chunk[i].process == process; i++)
+            found += t->chunk[i].count;
+        t->gone += p->recorded > found ? p->recorded - found : 0;
+    }
+}
+
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
@@ -642,6 +655,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
         t->first_ns = t->last_ns = 0;
     for (size_t i = 0; i < t->processes; i++)
         t->lost += t->process[i].lost;
+    count_gone(t);
     return 0;
 }
 

@@ -29,6 +29,7 @@ struct mr_trace_process {
     uint32_t strings, string_cap;
     uint32_t how;          /* enum mr_mrt_how, 0 unknown */
     uint64_t lost;
+    uint64_t recorded;     /* events, as its end says; those in the file may be fewer */
     uint64_t *skipped;     /* by call: left out by sampling; NULL if none; arena */
     bool known;            /* a process block was there */
     bool borrowed;         /* the names belong to the trace */
@@ -60,6 +61,7 @@ struct mr_trace {
     struct mr_arena arena;
     struct mr_trace_file *files;
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
+    uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
     uint64_t *key_slot;           /* hash of process keys */
     size_t key_slots;

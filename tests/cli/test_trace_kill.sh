@@ -80,4 +80,9 @@ LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null
 : >"$dir/folder/$$.0123456789abcdef.mrt"
 "$MILLRACE" recover "$dir/folder" >/dev/null
 "$MILLRACE" export -f csv -o - "$dir/folder" | grep -q "$dir/data" || { echo "FAIL: an empty file hides the others"; exit 1; }
+# A ring that cannot be read is named, and counted.
+mkdir "$dir/damaged"
+printf 'no ring' >"$dir/damaged/4194305.0123456789abcdef.0.ring" # a pid that no process has
+"$MILLRACE" recover --json "$dir/damaged" 2>"$dir/err" | grep -q '"unreadable_rings":1,' || { echo "FAIL: a damaged ring is not counted"; exit 1; }
+grep -q "4194305.*cannot be recovered" "$dir/err" || { echo "FAIL: a damaged ring is not named: $(cat "$dir/err")"; exit 1; }
 echo "$rounds kills, nothing lost"

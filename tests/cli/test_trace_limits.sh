@@ -77,6 +77,10 @@ done
 [ "$(stat -c %s "$dir/small.mrt")" -le 110000 ] || fail "--max-size: $(stat -c %s "$dir/small.mrt") bytes"
 grep -q 'of 1 processes, the newest in' "$dir/err" || fail "--max-size: $(cat "$dir/err")"
 "$MILLRACE" export -f csv -o - "$dir/small.mrt" | grep -q "$dir/data" || fail "--max-size lost the newest event"
+"$MILLRACE" report --json "$dir/small.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+assert r["gone_events"] > 0 and r["events"] + r["gone_events"] >= 60000, (r["events"], r["gone_events"])' || fail "--max-size: what was dropped is not told"
 
 status=0
 "$MILLRACE" trace --groups posix,nosuch -o "$dir/t.mrt" -- true 2>"$dir/err" || status=$?
