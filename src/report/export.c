@@ -153,6 +153,23 @@ static void put_us(struct mr_out *o, uint64_t ns)
     mr_out_format(o, "%llu.%03u", (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
+/* Each member is a series of its own to the viewers, so there is nothing but numbers. */
+static void put_series(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    const char *comma = "";
+    for (uint32_t a = r->arg; a < r->arg_end; a++) {
+        const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]);
+        if (c->arg_type[a] > MR_MORE_DOUBLE || is_replaced(r, a))
+            continue;
+        mr_out_text(o, comma);
+        mr_out_json(o, key->text, key->len, MR_JSON_HEX);
+        mr_out_text(o, ":");
+        put_value(o, r, a, MR_JSON_HEX);
+        comma = ",";
+    }
+}
+
 static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
@@ -168,13 +185,15 @@ static void chrome_row(struct mr_out *o, const struct row *r)
         put_us(o, c->end_ns[r->i] - c->start_ns[r->i]);
     }
     mr_out_text(o, ",\"args\":{");
-    if (!is_app(r))
-        put_io_args(o, r, MR_JSON_HEX);
-    else if (call != MR_CALL_counter)
-        mr_out_text(o, "\"layer\":\"app\"");
-    else
-        mr_out_text(o, "\"samples\":1");
-    put_args(o, r, MR_JSON_HEX);
+    if (call == MR_CALL_counter) {
+        put_series(o, r);
+    } else {
+        if (is_app(r))
+            mr_out_text(o, "\"layer\":\"app\"");
+        else
+            put_io_args(o, r, MR_JSON_HEX);
+        put_args(o, r, MR_JSON_HEX);
+    }
     mr_out_text(o, "}}");
 }
 
