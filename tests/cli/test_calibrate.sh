@@ -2,8 +2,8 @@
 # millrace calibrate: measures, stays in its budget and space, leaves nothing behind (also when interrupted), and writes a
 # system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
 set -eu
-. "$(dirname "$0")/expect.sh"
 . "$(dirname "$0")/waiting.sh"
+. "$(dirname "$0")/expect.sh"
 mkdir a b
 small="--budget 3s --file-size 16MiB --max-threads 2"
 

@@ -2,8 +2,8 @@
 # Checkpoints through a burst buffer: drained by the end, with figures that can be recomputed; a full or failing buffer, a failing
 # drain, a kill and an interruption lose nothing, and the next run finishes the drain.
 set -eu
-. "$(dirname "$0")/expect.sh"
 . "$(dirname "$0")/waiting.sh"
+. "$(dirname "$0")/expect.sh"
 cat >w.yaml <<'Y'
 model: {model_size_bytes: 300000}
 workflow: {train: true, checkpoint: true}

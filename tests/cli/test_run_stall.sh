@@ -15,20 +15,23 @@ train: {epochs: 1000}
 Y
 "$MILLRACE" -q gen d --workload w.yaml >/dev/null 2>&1
 # A busy machine may take longer than 200 ms to start: what comes before all ranks are where they will stay is said, too.
-says() { # texts, separated by '|'
+says() { # texts, separated by '|', and the file that must hold them
     local one IFS='|'
-    for one in $1; do grep -q "$one" err || return 1; done
+    for one in $1; do grep -q "$one" "$2" || return 1; done
 }
-hang() { # what must be said, then the words of the run: it is interrupted when it has said so, and must end
-    local want=$1; shift
-    rm -rf o; : >err
-    "$MILLRACE" -q run w.yaml --ranks 3 --stall-after 200ms --out o "$@" >out 2>err & p=$!
-    soon says "$want" || { kill -9 $p; fail "never said '$want': $(cat err)"; }
+cases=
+hang() { # what must be said, then the words of the run: it is interrupted when it has said so, and must end; all of them side by side
+    case_of "$@" & cases="$cases $!"
+}
+case_of() {
+    local want=$1 me=$BASHPID; shift
+    "$MILLRACE" -q run w.yaml --ranks 3 --stall-after 200ms --out o.$me "$@" >out.$me 2>err.$me & p=$!
+    soon says "$want" err.$me || { kill -9 $p; fail "never said '$want': $(cat err.$me)"; }
     kill -INT $p
     local begin=$SECONDS rc=0
     wait $p || rc=$?
-    [ $rc = 130 ] && [ $((SECONDS - begin)) -le $(limit 15) ] || fail "$*: exit $rc after $((SECONDS - begin)) s: $(cat err)"
-    grep -q '"complete": false' o/summary.json || fail "$*: no partial result"
+    [ $rc = 130 ] && [ $((SECONDS - begin)) -le $(limit 15) ] || fail "$*: exit $rc after $((SECONDS - begin)) s: $(cat err.$me)"
+    grep -q '"complete": false' o.$me/summary.json || fail "$*: no partial result"
 }
 # the sample that hangs is rank 1's; the others wait for it
 hang "no step has ended for|rank 0: waiting for the other ranks|rank 1: waiting for a batch|rank 2: waiting for the other ranks" \
@@ -37,6 +40,7 @@ hang "rank 0: opening the data set" --store "fault(op=read,path=*manifest*,every
 hang "rank 0: opening the data set" --store "fault(op=open,path=*,every=1,slow=200s):posix"
 hang "rank 0: reading the data set into memory" --store "fault(op=read,path=*img_01*,every=1,slow=200s):posix" reader.read_type=memory
 hang "rank 2: waiting for a batch" pattern.unit=record --store "fault(op=read,path=*img_05*,every=1,slow=200s):posix"
+for c in $cases; do wait "$c" || exit 1; done
 # a run that makes progress says nothing
 "$MILLRACE" -q run w.yaml train.epochs=2 --ranks 2 --stall-after 1000s --out o2 >out 2>err || fail "$(cat err)"
 grep -q "no step has ended" err && fail "said so without need"
