@@ -81,7 +81,7 @@ struct job {
     pthread_mutex_t lock;
     struct mr_intervals spare[64]; /* memory of lists to be used again; under lock */
     unsigned spares;
-    struct mr_intervals steps;
+    struct mr_intervals *steps; /* by group: when its wanted steps are; behind the last group those of all, for groups without steps */
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
     uint8_t call_kind[MR_CALL_COUNT];
@@ -445,9 +445,9 @@ static void count_size(struct tally *f, uint64_t size, uint64_t n)
     f->last = k;
 }
 
-static bool wanted(const struct job *j, uint32_t file, uint64_t start)
+static bool wanted(const struct job *j, uint32_t group, uint32_t file, uint64_t start)
 {
-    return (!j->file_wanted || j->file_wanted[file]) && (j->opt->step_from < 0 || mr_intervals_has(&j->steps, start));
+    return (!j->file_wanted || j->file_wanted[file]) && (j->opt->step_from < 0 || mr_intervals_has(&j->steps[group], start));
 }
 
 static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int64_t result)
@@ -617,7 +617,7 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
             continue;
         bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event, but of no function */
         uint32_t file = id < strings && !aside ? file_of[id] : 0;
-        if (todo->filtered && !wanted(j, file, start))
+        if (todo->filtered && !wanted(j, group, file, start))
             continue;
         if (todo->count && start >= j->from_ns) {
             w->group_events[group]++;
@@ -832,24 +832,41 @@ static bool is_step(const struct mr_trace_string *s)
     return s->len == 4 && !memcmp(s->text, "step", 4);
 }
 
+/* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no steps, follow all. */
 static int gather_steps(struct job *j, struct mr_error *err)
 {
+    if (j->opt->step_from < 0)
+        return 0;
     struct mr_batch b = {0};
+    bool *has = calloc(j->groups + 1, sizeof(*has));
     int rc = 0;
-    for (size_t i = 0; i < j->t->chunks && rc == 0 && j->opt->step_from >= 0; i++) {
+    j->steps = calloc(j->groups + 1, sizeof(*j->steps));
+    if (!has || !j->steps)
+        rc = mr_error_set(err, -ENOMEM, "cannot find the steps");
+    for (size_t i = 0; i < j->t->chunks && rc == 0; i++) {
         if (!j->t->chunk[i].args)
             continue;
+        uint32_t group = j->group_of[j->t->chunk[i].process];
         rc = mr_trace_read(j->t, i, MR_WANT_TIME | MR_WANT_ARGS, &b, err);
         for (uint32_t a = 0; a < b.args && rc == 0; a++) {
             uint32_t e = b.c.arg_event[a];
             int64_t step = (int64_t)b.c.arg_value[a];
-            if (b.c.arg_type[a] == MR_MORE_INT && is_step(mr_trace_string(b.process, b.c.arg_key[a])) && step >= j->opt->step_from &&
-                step <= j->opt->step_to && mr_intervals_add(&j->steps, b.c.start_ns[e], b.c.end_ns[e]) < 0)
+            if (b.c.arg_type[a] != MR_MORE_INT || !is_step(mr_trace_string(b.process, b.c.arg_key[a])))
+                continue;
+            has[group] = true;
+            if (step >= j->opt->step_from && step <= j->opt->step_to &&
+                (mr_intervals_add(&j->steps[group], b.c.start_ns[e], b.c.end_ns[e]) < 0 ||
+                 mr_intervals_add(&j->steps[j->groups], b.c.start_ns[e], b.c.end_ns[e]) < 0))
                 rc = mr_error_set(err, -ENOMEM, "cannot find the steps");
         }
     }
     mr_batch_done(&b);
-    mr_intervals_normalise(&j->steps);
+    for (uint32_t g = 0; rc == 0 && g <= j->groups; g++)
+        mr_intervals_normalise(&j->steps[g]);
+    for (uint32_t g = 0; rc == 0 && g < j->groups; g++)
+        if (!has[g])
+            j->steps[g] = j->steps[j->groups]; /* shares its list */
+    free(has);
     return rc;
 }
 
@@ -1228,7 +1245,10 @@ static void job_done(struct job *j)
             free(j->file_of[p]);
         }
     free(j->owner);
-    mr_intervals_done(&j->steps);
+    for (uint32_t g = 0; j->steps && g <= j->groups; g++)
+        if (g == j->groups || j->steps[g].item != j->steps[j->groups].item)
+            mr_intervals_done(&j->steps[g]);
+    free(j->steps);
     pthread_mutex_destroy(&j->lock);
     free(j->worker);
     free(j->site_of);

@@ -23,7 +23,7 @@ struct report_options {
 static const struct mr_option report_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
      .doc = "Traces: .mrt, DFTracer's .pfw and .pfw.gz, the text of darshan-dxt-parser, or folders of them."},
-    {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps: spans with an argument 'step'.",
+    {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
     {FIELD(rank), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p31, .doc = "Only this rank; -1 takes all."},
     {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob.", .example = "--path '/data/*.npz'"},

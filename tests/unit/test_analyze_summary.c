@@ -126,15 +126,16 @@ struct recount {
     size_t n;
 };
 
-static bool in_steps(const uint8_t *step, const struct mr_summary_options *o, uint64_t t)
+/* A rank's steps are its own. */
+static bool in_steps(const uint8_t *step, const struct mr_summary_options *o, const struct one *e)
 {
-    return o->step_from < 0 || step[t];
+    return o->step_from < 0 || step[(size_t)e->rank * SPAN + e->start];
 }
 
 /* rank -1: all. */
 static void recount(const struct world *w, const struct mr_summary_options *o, int64_t rank, struct recount *r)
 {
-    uint8_t *bits = calloc(SPAN, 1), *step = calloc(SPAN, 1);
+    uint8_t *bits = calloc(SPAN, 1), *step = calloc((size_t)WORLD * SPAN, 1);
     uint64_t base = w->t->first_ns, from = base + o->from_ns, to = o->to_ns ? base + o->to_ns : SPAN;
     memset(r, 0, offsetof(struct recount, sizes));
     r->n = 0;
@@ -142,13 +143,13 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
     for (uint32_t i = 0; i < EVENTS; i++)
         for (uint64_t t = w->e[i].start; w->e[i].what == WHAT_COMPUTE && t < w->e[i].end; t++)
             if (w->e[i].step >= (uint64_t)o->step_from && w->e[i].step <= (uint64_t)o->step_to)
-                step[t] = 1;
+                step[(size_t)w->e[i].rank * SPAN + t] = 1;
     for (uint32_t i = 0; i < EVENTS; i++) {
         const struct one *e = &w->e[i];
         char name[32];
         snprintf(name, sizeof(name), "/data/%u", e->file);
         if ((rank >= 0 && e->rank != rank) || (o->rank >= 0 && e->rank != o->rank) || (*o->path && (e->what >= WHAT_COMPUTE || strcmp(o->path, name))) ||
-            !in_steps(step, o, e->start))
+            !in_steps(step, o, e))
             continue;
         for (uint64_t t = MR_MAX(e->start, from); t < MR_MIN(e->end, to); t++)
             bits[t] |= e->what < WHAT_COMPUTE ? 1 : e->what == WHAT_FETCH ? 2 : e->what == WHAT_COMPUTE ? 4 : 0;
