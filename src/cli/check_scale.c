@@ -1,6 +1,6 @@
 /* Making a preset small: less data, fewer steps, the same pattern. The factor applies to the bytes of the data set:
  *
- *   1. fewer files, but not fewer than the ranks and two batches need;
+ *   1. fewer files, but not fewer than the ranks and two batches need; as many for every rank if that was so before;
  *   2. then fewer samples per file, unless num_samples_per_file is kept;
  *   3. then smaller records, unless record_length_bytes is kept.
  *
@@ -42,6 +42,9 @@ static void scale_data(const struct mr_workload *w, double factor, struct mr_che
     bool keep_spf = kept(w, "num_samples_per_file") || spf <= 1, loader = w->pattern.unit == MR_UNIT_SAMPLE;
     double least = keep_spf ? (loader ? ceil(2.0 * (double)w->reader.batch_size / spf) : 2) : 2.0 * s->ranks;
     d->num_files_train = at_least(files * factor, MR_MIN(files, least));
+    bool even = w->pattern.unit == MR_UNIT_FILE && o->num_files_train % (int64_t)s->full.ranks == 0;
+    if (even && d->num_files_train % (int64_t)s->ranks && d->num_files_train > (int64_t)s->ranks)
+        d->num_files_train -= d->num_files_train % (int64_t)s->ranks;
     double left = factor * files / (double)d->num_files_train;
     if (!keep_spf && left < 1) {
         double enough = loader ? ceil(2.0 * (double)w->reader.batch_size / (double)d->num_files_train) : 2;

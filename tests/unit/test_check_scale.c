@@ -50,6 +50,21 @@ static void every_preset_is_small_and_has_expectations(void **state)
     mr_arena_done(&a);
 }
 
+static void ranks_keep_equally_many_files(void **state)
+{
+    (void)state;
+    struct mr_arena a = {0};
+    struct mr_error err;
+    struct mr_workload *w = load("frnn", &a); /* 400 files on 4 ranks */
+    for (double factor = 0.03; factor < 1; factor *= 1.1) {
+        struct mr_check_shape s;
+        assert_int_equal(mr_check_scale(w, factor, &s, &err), 0);
+        assert_int_equal(s.w.dataset.num_files_train % (int64_t)s.ranks, 0);
+        assert_true(fabs((double)s.w.dataset.num_files_train - 400 * factor) < s.ranks + 1);
+    }
+    mr_arena_done(&a);
+}
+
 static void what_is_kept_stays(void **state)
 {
     (void)state;
@@ -104,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_is_small_and_has_expectations),
+        cmocka_unit_test(ranks_keep_equally_many_files),
         cmocka_unit_test(what_is_kept_stays),
         cmocka_unit_test(full_scale_changes_nothing),
         cmocka_unit_test(storage_models_become_throttle_options),
