@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODULE, RANK, OP, OFFSET, LENGTH, START, END, THREAD, FIELDS };
+enum { MODULE, RANK, OP, OFFSET, LENGTH, START, END, FIELDS };
 
 struct dxt {
     struct mr_trace *t;
     uint64_t job_ns;
+    uint64_t salt; /* logs of programs without MPI are all of rank 0: each file has its own processes */
     char file[4096], host[256];
     size_t file_len, host_len;
     int64_t rank;
@@ -51,7 +52,7 @@ static uint64_t seconds_to_ns(const char *text)
 
 static void heading(struct dxt *d, const char *line, size_t len)
 {
-    static const char *const names[FIELDS] = {"Module", "Rank", "Wt/Rd", "Offset", "Length", "Start(s)", "End(s)", "Thread"};
+    static const char *const names[FIELDS] = {"Module", "Rank", "Wt/Rd", "Offset", "Length", "Start(s)", "End(s)"};
     int column = 0;
     for (int i = 0; i < FIELDS; i++)
         d->column[i] = -1;
@@ -101,7 +102,7 @@ static int flush_segments(struct dxt *d, struct mr_error *err)
     char *path = mr_arena_strndup(&d->t->arena, d->file, d->file_len);
     if (!path)
         rc = mr_error_set(err, -ENOMEM, "cannot import");
-    rc = rc ? rc : mr_trace_process_get(d->t, mr_mix64((uint64_t)d->rank + 0xd47) ^ d->job_ns, &index, err);
+    rc = rc ? rc : mr_trace_process_get(d->t, mr_mix64((uint64_t)d->rank + 0xd47) ^ d->salt, &index, err);
     rc = rc ? rc : mr_trace_node_get(d->t, d->host_len ? d->host : "unknown", d->host_len ? d->host_len : 7, &node, err);
     if (rc < 0)
         return rc;
@@ -207,7 +208,7 @@ static int segment(struct dxt *d, const char *line, size_t len)
 
 int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
 {
-    struct dxt d = {.t = t, .err = err, .column = {0, 1, 2, 4, 5, 6, 7, -1}};
+    struct dxt d = {.t = t, .err = err, .column = {0, 1, 2, 4, 5, 6, 7}, .salt = mr_mix64(t->processes + 1)};
     int rc = 0;
     for (const char *p = data, *end = data + len; p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));

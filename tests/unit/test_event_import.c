@@ -290,6 +290,23 @@ static void dxt_text_of_two_ranks(void **state)
     mr_trace_free(t);
 }
 
+static void dxt_logs_of_several_processes_stay_apart(void **state)
+{
+    static const char text[] = "# darshan log version: 3.41\n# start_time: 1700000000\n# DXT, file_id: 1, file_name: /a\n# DXT, rank: 0, hostname: n1\n"
+                               "# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)\n"
+                               " X_POSIX       0   read        0               0          100      0.1000      0.2000\n";
+    struct mr_trace *t;
+    (void)state;
+    assert_int_equal(mr_trace_create(&t, NULL), 0);
+    for (int i = 0; i < 2; i++) /* two workers of one job, started in the same second */
+        assert_int_equal(mr_dxt_import(t, text, strlen(text), "test", NULL), 0);
+    assert_int_equal(mr_trace_finish(t, NULL), 0);
+    assert_int_equal(t->events, 2);
+    assert_int_equal(t->processes, 2);
+    assert_int_equal(t->nodes, 1);
+    mr_trace_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +319,7 @@ int main(void)
         cmocka_unit_test(pfw_arguments_keep_their_values),
         cmocka_unit_test(pfw_processes_have_their_ranks),
         cmocka_unit_test(dxt_text_of_two_ranks),
+        cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
