@@ -78,15 +78,15 @@ void mr_run_live_free(struct run_live *l)
 static void say_waiting(struct run_live *l, uint64_t now)
 {
     const struct mr_bench_board *b = l->run->board;
-    fprintf(stderr, "%smillrace: no step has ended for %.0f s\n", l->drawn ? "\n" : "",
-            (double)(now - l->moved_ns) / 1e9);
+    char text[MR_HUMAN_LEN];
+    fprintf(stderr, "%smillrace: no step has ended for %s\n", l->drawn ? "\n" : "", mr_human_ns((double)(now - l->moved_ns), text));
     for (uint32_t r = 0; r < b->world && r < 64; r++) {
         const struct mr_bench_rank *k = &b->ranks[r];
         uint64_t since = atomic_load(&k->since_ns); /* once: the rank goes on meanwhile */
         enum mr_bench_state state = (enum mr_bench_state)atomic_load(&k->state);
         double age_s = (double)(now - MR_MIN(now, since)) / 1e9;
         if (k->pid || mr_run_read_state(l->run, r, &state, &age_s)) /* a rank of MPI has no place on this board */
-            fprintf(stderr, "  rank %u: %s for %.0f s\n", r, mr_bench_state_text(state), age_s);
+            fprintf(stderr, "  rank %u: %s for %s\n", r, mr_bench_state_text(state), mr_human_ns(age_s * 1e9, text));
     }
 }
 

@@ -21,8 +21,10 @@ static int load_system(const struct run *r, struct mr_system *out, struct mr_err
 {
     const char *name = *r->opt->system ? r->opt->system : r->w->extra.storage_model;
     struct mr_strings search;
-    if (!*name) {
-        mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model");
+    bool store = !*r->opt->system && strchr(name, '('); /* what 'workloads check' shapes real storage with */
+    if (!*name || store) {
+        mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model%s%s%s", store ? "; the workload's '" : "", store ? name : "",
+                       store ? "' shapes real storage" : "");
         return mr_error_hint(err, "name one of workloads/systems or a file: --system lassen");
     }
     int rc = mr_cli_search_path(r->opt->config_dir, r->ctx->arena, &search, err);

@@ -112,4 +112,7 @@ grep -q "^reader.read_threads max-time " out || fail "header: $(cat out)"
 rc=0; "$MILLRACE" -q run w.yaml --find-max-accelerators --ranks 2 --out early >out 2>err || rc=$?
 [ $rc = 2 ] && grep -q -- "--max-ranks" err || fail "--ranks in a search: $rc $(cat err)"
 
+rc=0; "$MILLRACE" -q run imagenet-theta --virtual >out 2>err || rc=$? # its model shapes real storage
+[ $rc = 2 ] && grep -q "needs a storage model" err && grep -q -- "--system" err || fail "virtual without a model: $rc $(cat err)"
+
 echo "run, search: ok"
