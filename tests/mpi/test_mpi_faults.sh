@@ -15,9 +15,9 @@ reader: {batch_size: 2, read_threads: 2, sample_shuffle: seed}
 train: {epochs: 100000, computation_time: 0.002}
 Y
 "$MILLRACE" -q gen d --workload w.yaml >/dev/null 2>&1
-pid_of() { # folder, rank
+pid_of() { # folder, rank; other tests may run the same command elsewhere
     for p in $(pgrep -f "run w.yaml .*--out $1\$"); do
-        [ "$(readlink /proc/$p/exe)" = "$(readlink -f "$MILLRACE")" ] || continue
+        [ "$(readlink /proc/$p/exe)" = "$(readlink -f "$MILLRACE")" ] && [ "$(readlink /proc/$p/cwd)" = "$(pwd -P)" ] || continue
         tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qE "^(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2$" && echo "$p" && return
     done
 }
