@@ -57,7 +57,7 @@ static bool write_all(long fd, const uint8_t *p, size_t n)
 
 static long open_own(void)
 {
-    char path[MR_PATH_BYTES];
+    static char path[MR_PATH_BYTES]; /* of whoever holds encode_lock; stacks may be small */
     mr_own_path(path, -1);
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM) /* those may pass; the ring waits */
@@ -121,36 +121,69 @@ static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t fr
     return !b.count || write_all(fd, mr_process.out, n);
 }
 
+/* Encoding needs more stack than a signal handler may have: it has one of its own, of whoever holds encode_lock (with signals blocked). */
+static _Alignas(16) char own_stack[64 * MR_KIB];
+
+static void on_own_stack(void (*run)(void *), void *arg)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%rsp, %%rbx\n"
+                     "movq %[top], %%rsp\n"
+                     "call *%[run]\n"
+                     "movq %%rbx, %%rsp\n"
+                     : "+D"(arg)
+                     : [top] "r"(own_stack + sizeof(own_stack)), [run] "r"(run)
+                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
+                       "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+#else
+    (void)own_stack;
+    run(arg);
+#endif
+}
+
+struct drain {
+    struct mr_slot *slot;
+    unsigned index;
+    bool whole_only, ok;
+};
+
+static void drain_slot(void *arg)
+{
+    struct drain *d = arg;
+    struct mr_slot *s = d->slot;
+    long fd = get_buffers() ? open_own() : -1;
+    if (fd < 0)
+        return;
+    d->ok = write_header(fd);
+    for (;;) {
+        uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
+        if (!d->ok || head == from || (d->whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_EVENTS))
+            break;
+        /* Strings after head was read, events after strings: R5. */
+        d->ok = write_strings(fd) && write_events(fd, s, d->index, from, head, &next);
+        if (d->ok) {
+            atomic_store_explicit(&s->written, next, memory_order_release);
+            atomic_store_explicit(&s->tail, next, memory_order_release);
+        }
+    }
+    mr_sys1(SYS_close, fd);
+}
+
 bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
 {
     uint32_t free_lock = 0;
-    bool ok = false;
+    struct drain d = {.slot = s, .index = index, .whole_only = whole_only};
     uint64_t signals = mr_signals_block();
     if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1)) {
         mr_signals_restore(signals);
         return false;
     }
     mr_spin_lock(&mr_process.encode_lock);
-    long fd = get_buffers() ? open_own() : -1;
-    if (fd >= 0) {
-        ok = write_header(fd);
-        for (;;) {
-            uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
-            if (!ok || head == from || (whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_EVENTS))
-                break;
-            /* Strings after head was read, events after strings: R5. */
-            ok = write_strings(fd) && write_events(fd, s, index, from, head, &next);
-            if (ok) {
-                atomic_store_explicit(&s->written, next, memory_order_release);
-                atomic_store_explicit(&s->tail, next, memory_order_release);
-            }
-        }
-        mr_sys1(SYS_close, fd);
-    }
+    on_own_stack(drain_slot, &d);
     mr_spin_unlock(&mr_process.encode_lock);
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
     mr_signals_restore(signals);
-    return ok;
+    return d.ok;
 }
 
 static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, const uint64_t *skipped)
@@ -192,7 +225,7 @@ void mr_drain_all(enum mr_mrt_how how)
         return; /* the ring file stays for `millrace recover` */
     write_end(how, threads, lost, skipped);
     for (uint32_t g = 0; g < mr_process.segments; g++) {
-        char path[MR_PATH_BYTES];
+        static char path[MR_PATH_BYTES];
         mr_own_path(path, (int)g);
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
     }

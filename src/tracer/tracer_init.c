@@ -318,7 +318,7 @@ static uint64_t pid_space(void)
 
 int mr_segment_open(uint32_t index)
 {
-    char path[MR_PATH_BYTES];
+    static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
@@ -390,7 +390,7 @@ void mr_process_describe(bool forked)
     static char text[MR_RING_PROCESS_BYTES];
     struct mr_ring_header *h = mr_process.segment[0];
     struct utsname u;
-    char exe[MR_PATH_BYTES];
+    static char exe[MR_PATH_BYTES];
     memset(&u, 0, sizeof(u));
     mr_sys1(SYS_uname, &u);
     long n = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe));
@@ -410,7 +410,7 @@ void mr_process_describe(bool forked)
 
 static void map_session(void)
 {
-    char path[MR_PATH_BYTES];
+    static char path[MR_PATH_BYTES];
     size_t n = mr_copy_text(path, sizeof(path) - 16, mr_config.dir);
     mr_copy_text(path + n, 16, "/session");
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);

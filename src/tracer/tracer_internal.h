@@ -77,6 +77,8 @@ MR_HIDDEN void mr_config_read(void);
 MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
+/* A file of the spool folder, or an error. */
+MR_HIDDEN long mr_spool_open(const char *name, int flags);
 /* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. */
 MR_HIDDEN void mr_note(char why, const char *path);
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */

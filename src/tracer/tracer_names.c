@@ -19,7 +19,7 @@ static uint32_t table_slots, table_used;
 static char cwd[MR_PATH_BYTES];
 static size_t cwd_len;
 static _Atomic bool cwd_known;
-static char joined[3 * MR_PATH_BYTES];
+static char joined[3 * MR_PATH_BYTES]; /* not on the stack, as it may be a small one: a signal's, a thread's */
 
 /* Mapped files, by address. */
 struct mapping {
@@ -324,19 +324,21 @@ void mr_cwd_changed(void)
 
 uint32_t mr_file_resolve(int fd)
 {
-    char link[32] = "/proc/self/fd/", target[MR_PATH_BYTES];
+    char link[32] = "/proc/self/fd/";
+    uint32_t id = 0;
     if (fd < 0 || !mr_live.alive)
         return 0;
     link[14 + mr_decimal(link + 14, (uint64_t)(uint32_t)fd)] = 0;
-    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, target, sizeof(target) - 1);
-    if (n <= 0)
-        return 0;
-    target[n] = 0;
     if (!names_lock(__builtin_frame_address(0)))
         return 0;
-    uint32_t id = intern_locked(MR_STR_PATH, target, (size_t)n);
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, joined, MR_PATH_BYTES - 1);
+    if (n > 0) {
+        joined[n] = 0;
+        id = intern_locked(MR_STR_PATH, joined, (size_t)n);
+    }
     names_unlock();
-    mr_file_set(fd, id);
+    if (n > 0)
+        mr_file_set(fd, id);
     return id;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static bool has_more_rights(long fd)
@@ -25,17 +26,23 @@ static bool has_more_rights(long fd)
     return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
 }
 
+long mr_spool_open(const char *name, int flags)
+{
+    long folder = mr_sys4(SYS_openat, AT_FDCWD, mr_config.dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (folder < 0)
+        return folder;
+    long fd = mr_sys4(SYS_openat, folder, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    mr_sys1(SYS_close, folder);
+    return fd;
+}
+
 void mr_note(char why, const char *path)
 {
-    char file[MR_PATH_BYTES], line[MR_PATH_BYTES + 2];
-    size_t n = mr_copy_text(file, sizeof(file) - 16, mr_config.dir);
-    mr_copy_text(file + n, 16, "/unseen");
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const struct iovec line[] = {{&why, 1}, {(void *)path, strlen(path) + 1}};
+    long fd = mr_spool_open("unseen", O_WRONLY | O_CREAT | O_APPEND);
     if (fd < 0)
         return;
-    line[0] = why;
-    n = mr_copy_text(line + 1, MR_PATH_BYTES, path);
-    mr_sys3(SYS_write, fd, line, n + 2);
+    mr_sys3(SYS_writev, fd, line, 2);
     mr_sys1(SYS_close, fd);
 }
 
@@ -79,16 +86,18 @@ static enum mr_program look_at(const char *path)
 
 enum mr_program mr_program_look(const char *path, bool search)
 {
-    char full[MR_PATH_BYTES];
     if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
         return MR_ABSENT;
     if (!search || strchr(path, '/'))
         return look_at(path);
+    char *full = mr_map(MR_PATH_BYTES); /* the stack may be small */
+    if (!full)
+        return MR_THERE;
     const char *p = getenv("PATH");
     enum mr_program found = MR_ABSENT;
     for (p = p ? p : "/bin:/usr/bin"; *p && found == MR_ABSENT; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
-        size_t n = strcspn(p, ":"), m = strnlen(path, sizeof(full));
-        if (n + m + 3 > sizeof(full))
+        size_t n = strcspn(p, ":"), m = strnlen(path, MR_PATH_BYTES);
+        if (n + m + 3 > MR_PATH_BYTES)
             continue;
         memcpy(full, p, n);
         if (!n)
@@ -98,13 +107,14 @@ enum mr_program mr_program_look(const char *path, bool search)
         full[n + 1 + m] = 0;
         found = look_at(full);
     }
+    mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
     return found;
 }
 
 /* execveat and fexecve: the kernel's name for what they lead to. */
 enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
 {
-    char link[32] = "/proc/self/fd/", target[MR_PATH_BYTES];
+    char link[32] = "/proc/self/fd/", *target;
     if (path && mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
         return MR_ABSENT;
     if (path && (path[0] == '/' || dirfd == AT_FDCWD))
@@ -113,12 +123,18 @@ enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
     long fd = itself ? dirfd : mr_sys4(SYS_openat, dirfd, path, O_PATH | O_CLOEXEC, 0);
     if (fd < 0)
         return MR_ABSENT;
+    if (!(target = mr_map(MR_PATH_BYTES))) {
+        if (!itself)
+            mr_sys1(SYS_close, fd);
+        return MR_THERE;
+    }
     link[14 + mr_decimal(link + 14, (uint64_t)fd)] = 0;
-    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, target, sizeof(target) - 1);
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, target, MR_PATH_BYTES - 1);
     target[n > 0 ? n : 0] = 0;
     if (!itself)
         mr_sys1(SYS_close, fd);
     enum mr_program r = n > 0 ? look_at(target) : MR_THERE;
+    mr_sys2(SYS_munmap, target, MR_PATH_BYTES);
     return itself && r == MR_ABSENT ? MR_THERE : r; /* it may have no name any more */
 }
 
@@ -148,7 +164,7 @@ static bool is_go(void)
 
 void mr_note_own_calls(void)
 {
-    char exe[MR_PATH_BYTES];
+    static char exe[MR_PATH_BYTES];
     long n = is_go() ? mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe) - 1) : 0;
     if (n <= 0)
         return;

@@ -63,7 +63,7 @@ MR_ALIAS(pwritev64v2, pwritev2)
 MR_WRAP(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t c), (fd, b, n, c), FD(read, fd, NONE, n))
 MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
 MR_ALIAS(__pread64_chk, __pread_chk)
-MR_WRAP(off, lseek, (int fd, off o, int w), (fd, o, w), FD0(lseek, fd, o))
+MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), fd, o, r == -1 ? -errno : r, r, (uint64_t)r >> 47)
 MR_ALIAS(lseek64, lseek)
 MR_ALIAS(llseek, lseek)
 MR_ALIAS(__lseek, lseek)
@@ -320,11 +320,8 @@ void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void *at, uint
 /* Whoever watches page faults (millrace trace --mmap) has made the file. */
 static void tell_moved(const void *from, const void *to, uint64_t len)
 {
-    char name[MR_PATH_BYTES];
     const struct mr_moved m = {.time_ns = mr_clock_stamp(), .from = (uintptr_t)from, .to = (uintptr_t)to, .len = len, .pid = mr_process.pid};
-    size_t n = mr_copy_text(name, sizeof(name) - 16, mr_config.dir);
-    mr_copy_text(name + n, 16, "/moved");
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0);
+    long fd = mr_spool_open("moved", O_WRONLY | O_APPEND);
     if (fd < 0)
         return;
     mr_sys3(SYS_write, fd, &m, sizeof(m));

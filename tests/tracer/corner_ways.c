@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -150,6 +151,55 @@ static int execs(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
+/* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a number the tracer does not know,
+ * and has children that do the same, start a program and end. */
+#define LEFT 5500
+static char *stack;
+static volatile int stack_bad;
+static int ended(pid_t pid)
+{
+    int status = 1;
+    return waitpid(pid, &status, 0) != pid || status;
+}
+static __attribute__((noinline)) void with_little(volatile char *used)
+{
+    *used = 0;
+    reads(3);
+    char *args[] = {"true", NULL}, *none[] = {NULL};
+    pid_t pid = fork();
+    if (pid == 0) {
+        reads(3);
+        _exit(0);
+    }
+    stack_bad |= ended(pid);
+    pid = vfork();
+    if (pid == 0) {
+        execvpe("true", args, none);
+        _exit(1);
+    }
+    stack_bad |= ended(pid);
+}
+static void on_little(int number)
+{
+    (void)number;
+    char here;
+    with_little(__builtin_alloca((size_t)(&here - stack - LEFT)));
+}
+static int little_stack(void)
+{
+    size_t size = 65536;
+    stack = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE))
+        return 77;
+    stack += 4096;
+    const stack_t s = {.ss_sp = stack, .ss_size = size};
+    struct sigaction act = {.sa_handler = on_little, .sa_flags = SA_ONSTACK};
+    if (sigaltstack(&s, NULL) || sigaction(SIGUSR1, &act, NULL))
+        return 77;
+    raise(SIGUSR1);
+    return stack_bad;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -165,5 +215,6 @@ int main(int argc, char **argv)
            : !strcmp(name, "environment") ? environment()
            : !strcmp(name, "nomemory")    ? no_memory()
            : !strcmp(name, "execs")       ? execs()
+           : !strcmp(name, "stack")       ? little_stack()
                                           : 2;
 }
