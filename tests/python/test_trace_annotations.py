@@ -226,6 +226,18 @@ def kinds_of_functions(folder):
             def __init__(self, a):
                 self.a = a
 
+        class F:
+            @trace.fn(category="f")
+            def who(self):
+                return self
+
+        f = F()
+
+        class G:
+            kept = f.who  # a bound method stays with its object
+
+        assert G().kept() is f and f.who() is f and F.who(f) is f and f.who == f.who and f.who.__self__ is f and f.who.__name__ == "who"
+
         async def main():
             assert await asyncio.gather(later(1), later(2)) == [1, 2]
             assert [x async for x in later_items(2)] == [0, 1]
@@ -252,12 +264,37 @@ def kinds_of_functions(folder):
         """,
         folder,
     )
-    for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2}.items():
+    for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2, "F.who": 3}.items():
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3
     odd = next(r for r in rows if r["name"] == "n\udce9")
     assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
+
+
+def without_the_tracer(folder):
+    """Nothing recorded, nothing changed, nothing kept."""
+    script = """
+        import asyncio
+        from millrace import trace
+        def f(): pass
+        async def g(): return 3
+        assert not trace.active() and trace.fn(f) is f and trace.fn(category="c", name="n", k=1)(f) is f
+        assert asyncio.run(trace.fn(g)()) == 3
+        with trace.region("a", k=1) as r:
+            r.update(x=[1])
+            with trace.region("b", category="c"), trace.timed("t", 2):
+                pass
+        assert list(trace.iterate(range(3), "n", step=9)) == [0, 1, 2]
+        trace.counter("c", 1); trace.instant("i", a=2); trace.metadata(m=3); trace.start(); trace.stop()
+        from dftracer.logger import dft_fn, ai
+        assert dft_fn("c").log(f) is f and ai.compute.forward(f) is f and list(ai.pipeline.epoch.iter(range(2))) == [0, 1]
+        with ai.compute, dft_fn("c", "n") as d:
+            d.update(step=1)
+    """
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join((PYTHON, os.path.join(PYTHON, "dropin"))))
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env=env, cwd=folder)
+    assert not os.listdir(folder)
 
 
 def dftracer_forms(folder):
@@ -412,7 +449,7 @@ def automatic(folder):
     assert count(rows, "reader", "numpy.load") == 1 and count(rows, "reader", "numpy.save") == 1
 
 
-for test in (annotations, kinds_of_functions, dftracer_names, dftracer_forms, automatic):
+for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, automatic):
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
         print("ok", test.__name__)

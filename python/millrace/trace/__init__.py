@@ -34,9 +34,12 @@ Region = _trace.Region
 __all__ = ["active", "counter", "fn", "instant", "iterate", "metadata", "now", "region", "span", "start", "stop", "timed"]
 
 
+_NOTHING = Region("", "")  # without the tracer one region serves all: it keeps nothing
+
+
 def region(name, category="app", **args):
     """A context manager: the block is a span with these arguments; update() adds more."""
-    return Region(category, name, args or None)
+    return Region(category, name, args or None) if _trace.present else _NOTHING
 
 
 def fn(function=None, *, category=None, name=None, **args):
@@ -140,8 +143,6 @@ _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_gen
 
 def _reduce(traced):
     """Pickles a traced function as Python pickles functions: by name; one without a name of its own is made again."""
-    if traced.__self__ is not None:
-        return getattr, (traced.__self__, traced.__name__)
     found = _sys.modules.get(traced.__module__)
     for part in traced.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -156,21 +157,26 @@ if isinstance(_trace.Traced, type):
 
 def iterate(iterable, name="iterate", category="app", **args):
     """Goes through an iterable; the wait for each item is a span '<name>.iter', the body '<name>.yield', with `step`."""
-    wait, body = name + ".iter", name + ".yield"
-    step, iterator = 0, iter(iterable)
+    if not _trace.present:
+        return iter(iterable)
+    return _iterate(iter(iterable), Region(category, name + ".iter", args), Region(category, name + ".yield", args), args)
+
+
+def _iterate(iterator, wait, body, args):
+    step = 0
     while True:
-        begin = now()
+        wait.__enter__()
         try:
             item = next(iterator)
         except StopIteration:
             return
         args["step"] = step
-        span(category, wait, begin, args)
-        begin = now()
+        wait.__exit__()
+        body.__enter__()
         try:
             yield item
         finally:  # also when the loop is left early
-            span(category, body, begin, args)
+            body.__exit__()
         step += 1
 
 
@@ -186,4 +192,4 @@ def counter(name, value, category="app"):
 
 def timed(name, epoch=None, category="time"):
     """Names a snippet: with timed("augment", epoch): ... Node, process, thread, start and end are in the trace anyway."""
-    return Region(category, name, None if epoch is None else {"epoch": epoch})
+    return Region(category, name, None if epoch is None else {"epoch": epoch}) if _trace.present else _NOTHING

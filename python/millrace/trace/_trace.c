@@ -224,6 +224,8 @@ static PyObject *region_update(PyObject *o, PyObject *args, PyObject *kwargs)
     Region *r = (Region *)o;
     if (args && PyTuple_Size(args))
         return PyErr_Format(PyExc_TypeError, "update() takes keyword arguments only");
+    if (!millrace_trace_now) /* nothing will be recorded; the object may be shared */
+        return Py_NewRef(o);
     if (!r->args && !(r->args = PyDict_New()))
         return NULL;
     if (kwargs && PyDict_Update(r->args, kwargs) < 0)
@@ -249,10 +251,10 @@ static PyType_Spec region_spec = {"millrace.trace._trace.Region", sizeof(Region)
 typedef struct {
     PyObject_HEAD
     named_site site;
-    PyObject *function, *self, *args, *dict, *weak;
+    PyObject *function, *args, *dict, *weak;
 } Traced;
 
-static PyTypeObject *traced_type;
+static PyObject *method_type; /* types.MethodType */
 
 static PyObject *traced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -282,7 +284,6 @@ static int traced_clear(PyObject *o)
     Traced *t = (Traced *)o;
     site_clear(&t->site);
     Py_CLEAR(t->function);
-    Py_CLEAR(t->self);
     Py_CLEAR(t->args);
     Py_CLEAR(t->dict);
     return 0;
@@ -292,7 +293,6 @@ static int traced_traverse(PyObject *o, visitproc visit, void *arg)
 {
     Traced *t = (Traced *)o;
     Py_VISIT(t->function);
-    Py_VISIT(t->self);
     Py_VISIT(t->args);
     Py_VISIT(t->dict);
     return 0;
@@ -310,30 +310,11 @@ static void traced_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 
-static PyObject *with_self(PyObject *self, PyObject *args)
-{
-    Py_ssize_t n = PyTuple_Size(args);
-    PyObject *all = PyTuple_New(n + 1);
-    if (!all)
-        return NULL;
-    Py_INCREF(self);
-    PyTuple_SetItem(all, 0, self);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *item = PyTuple_GetItem(args, i);
-        Py_INCREF(item);
-        PyTuple_SetItem(all, i + 1, item);
-    }
-    return all;
-}
-
 static PyObject *traced_call(PyObject *o, PyObject *args, PyObject *kwargs)
 {
     Traced *t = (Traced *)o;
-    PyObject *all = args;
-    if (t->self && !(all = with_self(t->self, args)))
-        return NULL;
     uint64_t begin = now();
-    PyObject *result = PyObject_Call(t->function, all, kwargs);
+    PyObject *result = PyObject_Call(t->function, args, kwargs);
     if (begin) {
         PyObject *type, *value, *trace;
         if (result) {
@@ -345,36 +326,14 @@ static PyObject *traced_call(PyObject *o, PyObject *args, PyObject *kwargs)
             PyErr_Restore(type, value, trace);
         }
     }
-    if (t->self)
-        Py_DECREF(all);
     return result;
 }
 
-/* As a method: a copy that remembers the object. */
+/* As a method, what Python's own functions become. Calls of methods do not come here: see the type's flags. */
 static PyObject *traced_get(PyObject *o, PyObject *object, PyObject *owner)
 {
-    Traced *t = (Traced *)o;
     (void)owner;
-    if (!object || object == Py_None) {
-        Py_INCREF(o);
-        return o;
-    }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(traced_type, Py_tp_alloc);
-    Traced *b = (Traced *)alloc(traced_type, 0);
-    if (!b)
-        return NULL;
-    b->site = t->site;
-    Py_XINCREF(b->site.category);
-    Py_XINCREF(b->site.name);
-    Py_INCREF(t->function);
-    b->function = t->function;
-    Py_INCREF(object);
-    b->self = object;
-    Py_XINCREF(t->args);
-    b->args = t->args;
-    Py_XINCREF(t->dict);
-    b->dict = t->dict;
-    return (PyObject *)b;
+    return !object || object == Py_None ? Py_NewRef(o) : PyObject_CallFunctionObjArgs(method_type, o, object, NULL);
 }
 
 /* What a function has and we have not (__code__, __defaults__, a library's own attributes) is the function's. */
@@ -387,28 +346,9 @@ static PyObject *traced_getattr(PyObject *o, PyObject *name)
     return PyObject_GetAttr(((Traced *)o)->function, name);
 }
 
-/* Two look-ups of the same method are equal, as Python's own are. */
-static PyObject *traced_compare(PyObject *o, PyObject *other, int op)
-{
-    const Traced *a = (const Traced *)o, *b = (const Traced *)other;
-    if ((op != Py_EQ && op != Py_NE) || Py_TYPE(other) != traced_type)
-        Py_RETURN_NOTIMPLEMENTED;
-    int same = o == other || (a->self && a->self == b->self && a->function == b->function);
-    return PyBool_FromLong(op == Py_EQ ? same : !same);
-}
-
-static Py_hash_t traced_hash(PyObject *o)
-{
-    const Traced *t = (const Traced *)o;
-    uintptr_t h = t->self ? (uintptr_t)t->self ^ (uintptr_t)t->function * 31 : (uintptr_t)o;
-    Py_hash_t r = (Py_hash_t)(h >> 4);
-    return r == -1 ? -2 : r;
-}
-
 static PyObject *traced_repr(PyObject *o)
 {
-    const Traced *t = (const Traced *)o;
-    return t->self ? PyUnicode_FromFormat("<traced method %R of %R>", t->function, t->self) : PyUnicode_FromFormat("<traced %R>", t->function);
+    return PyUnicode_FromFormat("<traced %R>", ((const Traced *)o)->function);
 }
 
 static PyMemberDef traced_members[] = {
@@ -416,18 +356,19 @@ static PyMemberDef traced_members[] = {
     {"_label", T_OBJECT, offsetof(Traced, site.name), READONLY, NULL},
     {"_args", T_OBJECT, offsetof(Traced, args), READONLY, NULL},
     {"__wrapped__", T_OBJECT, offsetof(Traced, function), READONLY, NULL},
-    {"__self__", T_OBJECT, offsetof(Traced, self), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Traced, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot traced_slots[] = {
     {Py_tp_new, traced_new}, {Py_tp_dealloc, traced_dealloc}, {Py_tp_traverse, traced_traverse}, {Py_tp_clear, traced_clear},
-    {Py_tp_call, traced_call}, {Py_tp_getattro, traced_getattr}, {Py_tp_richcompare, traced_compare}, {Py_tp_hash, traced_hash}, {Py_tp_repr, traced_repr},
+    {Py_tp_call, traced_call}, {Py_tp_getattro, traced_getattr}, {Py_tp_repr, traced_repr},
     {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members},
     {Py_tp_doc, "A function whose calls are spans."}, {0, NULL},
 };
-static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, traced_slots};
+/* METHOD_DESCRIPTOR: x.f(a) calls f(x, a) without making a method. */
+static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_METHOD_DESCRIPTOR, traced_slots};
 
 /* ---- module ---- */
 
@@ -546,9 +487,11 @@ PyMODINIT_FUNC PyInit__trace(void);
 PyMODINIT_FUNC PyInit__trace(void)
 {
     PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec), *traced = PyType_FromSpec(&traced_spec);
-    if (!m || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0 ||
+    PyObject *types = PyImport_ImportModule("types");
+    method_type = types ? PyObject_GetAttrString(types, "MethodType") : NULL;
+    Py_XDECREF(types);
+    if (!m || !method_type || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0 ||
         PyModule_AddIntConstant(m, "present", millrace_trace_now != NULL) < 0)
         return NULL;
-    traced_type = (PyTypeObject *)traced;
     return m;
 }
