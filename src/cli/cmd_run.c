@@ -375,6 +375,12 @@ static int prepare_out(struct run *r, struct mr_error *err)
 static int prepare(struct run *r, struct mr_error *err)
 {
     int rc = mr_run_make_plan(r, err); /* before any data is written: it finds most mistakes */
+    if (rc) {
+        /* The set that is there may be another than the workload says, and it counts. All ranks come here or none. */
+        rc = mr_run_fit_data(r) ? mr_run_make_plan(r, err) : rc;
+        if (r->comm)
+            rc = mr_comm_agree(r->comm, rc, err);
+    }
     if (!rc)
         rc = prepare_out(r, err);
     if (!rc)

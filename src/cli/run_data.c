@@ -228,6 +228,9 @@ static void note(struct run *r, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    for (unsigned i = 0; i < r->notes.n; i++)
+        if (strcmp(r->notes.item[i], text) == 0)
+            return; /* looked at before */
     mr_run_note(&r->notes, r->ctx->arena, "%s", text);
     mr_log(MR_LOG_NOTE, "%s", text);
 }
@@ -319,14 +322,30 @@ static int find_header(struct run *r, struct mr_error *err)
     return rc;
 }
 
+static void choose_data(struct run *r)
+{
+    snprintf(r->data, sizeof r->data, "%s", *r->opt->data ? r->opt->data : r->w->dataset.data_folder);
+    for (size_t n = strlen(r->data); n > 1 && r->data[n - 1] == '/'; n--)
+        r->data[n - 1] = '\0';
+}
+
+bool mr_run_fit_data(struct run *r)
+{
+    char path[8192];
+    struct mr_error ignored;
+    choose_data(r);
+    snprintf(path, sizeof path, "%s/train", r->data);
+    if (!r->w->workflow.train || r->w->dataset.format == MR_CF_SYNTHETIC || look(path, &r->info, &ignored) != 0)
+        return false;
+    fit(r, false, &r->info);
+    return true;
+}
+
 int mr_run_prepare_data(struct run *r, struct mr_error *err)
 {
     const struct mr_workload *w = r->w;
     bool made = false;
-    const char *folder = *r->opt->data ? r->opt->data : w->dataset.data_folder;
-    snprintf(r->data, sizeof r->data, "%s", folder);
-    for (size_t n = strlen(r->data); n > 1 && r->data[n - 1] == '/'; n--)
-        r->data[n - 1] = '\0';
+    choose_data(r);
     int rc = find_header(r, err);
     if (rc || w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
         return rc;

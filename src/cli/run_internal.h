@@ -63,6 +63,8 @@ void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, .
 
 /* run_data.c: finds the data set, makes it when allowed, fits the plan to it. Before the ranks start. */
 int mr_run_prepare_data(struct run *r, struct mr_error *err);
+/* Fits the workload's counts to the training set if it is there already. */
+bool mr_run_fit_data(struct run *r);
 /* dataset.keep_files=false: removes what this run generated. */
 int mr_run_remove_data(const struct run *r, struct mr_error *err);
 /* Starts this program again with other words (NULL-terminated, without the program's name) and waits. stdout goes to

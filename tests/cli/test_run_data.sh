@@ -38,4 +38,11 @@ grep -q "holds npz files, the workload says hdf5" err || fail "format: $(cat err
 grep -q "have 4000 bytes, the workload says 8000" err || fail "size: $(cat err)"
 "$MILLRACE" run w.yaml train.total_training_steps=2 --no-ceiling --out o >out 2>err || fail "$(cat err)"
 if grep -q "workload says" err; then fail "nothing differs: $(cat err)"; fi
+# the set that is there decides how many batches there are, not the workload: 4000 samples, where it says 8
+"$MILLRACE" run dataset.format=npz dataset.record_length_bytes=4000 reader.batch_size=100 --data d --ranks 3 --no-ceiling --out o >out 2>err || fail "counts: $(cat err)"
+grep -q "has 4000 samples, the workload says 8; the set counts" err || fail "counts: $(cat err)"
+[ "$(grep -c "the set counts" err)" = 1 ] || fail "told twice: $(cat err)"
+rc=0; "$MILLRACE" -q run dataset.format=npz reader.batch_size=2000 --data d --ranks 3 --out o >out 2>err || rc=$?
+[ $rc = 2 ] && grep -q "not one full batch: 4000 samples" err || fail "too few: $rc $(cat err)"
+
 echo "data of a run: ok"
