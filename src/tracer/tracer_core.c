@@ -412,8 +412,10 @@ void mr_set_active(bool active)
 #if !defined(__x86_64__)
     one_clock = true; /* stamps have no other */
 #endif
-    bool plain = active && one_clock && mr_core.call_on[MR_CALL_read] == 1 && mr_core.call_on[MR_CALL_write] == 1 &&
-                 mr_core.call_on[MR_CALL_pread] == 1 && mr_core.call_on[MR_CALL_pwrite] == 1;
+    static const unsigned hot[] = {MR_CALL_read, MR_CALL_write, MR_CALL_pread, MR_CALL_pwrite, MR_CALL_lseek};
+    bool plain = active && one_clock;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(hot); i++)
+        plain = plain && mr_core.call_on[hot[i]] == 1;
     mr_live.file_of = mr_core.file_of;
     mr_live.active = active;
     atomic_signal_fence(memory_order_seq_cst);

@@ -52,7 +52,7 @@ struct mr_tls {
 struct mr_live {
     uint32_t active; /* 1: record */
     uint32_t alive;  /* 1: this process is initialised */
-    uint32_t plain;  /* descriptors below: reads and writes are all recorded, with stamps of the TSC; 0 unless active */
+    uint32_t plain;  /* descriptors below: reads, writes and seeks are all recorded, with stamps of the TSC; 0 unless active */
     uint32_t unused;
     _Atomic uint32_t *file_of; /* as in mr_core, if plain */
     char page[4072]; /* nothing else may share the page */
@@ -195,16 +195,16 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
         mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result));
 }
 
-/* As mr_put for a read or write that moved all `count` bytes, in a plain process (mr_live.plain) on a known file. False: it is not usual
- * after all. */
-static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t count)
+/* As mr_put for a call on a descriptor with a known file in a plain process (mr_live.plain). `wide` is 2^32 or more if the
+ * result does not fit 48 bits. False: it is not usual after all. */
+static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result, uint64_t wide)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
-    uint64_t unusual = (dur | count) >> 32 | mr_is_wide(offset) | t->busy;
+    uint64_t unusual = (dur | wide) >> 32 | mr_is_wide(offset) | t->busy;
     if (MR_UNLIKELY(unusual || t->head >= t->limit))
         return false;
-    mr_store(t, (struct mr_raw){{t0, (uint64_t)file << 32 | dur, offset << 16 | call, count << 16 | (uint32_t)(fd + 1)}});
+    mr_store(t, (struct mr_raw){{t0, (uint64_t)file << 32 | dur, offset << 16 | call, result << 16 | (uint32_t)(fd + 1)}});
     return true;
 }
 
