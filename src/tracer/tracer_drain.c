@@ -59,7 +59,7 @@ static long open_own(void)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds encode_lock; stacks may be small */
     mr_own_path(path, -1);
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    long fd = mr_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND);
     if (fd < 0 && fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM) /* those may pass; the ring waits */
         mr_stop_tracing("cannot open the trace file", fd);
     return fd;

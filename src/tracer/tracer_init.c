@@ -316,6 +316,21 @@ static uint64_t pid_space(void)
     return v;
 }
 
+long mr_open(long folder, const char *path, int flags)
+{
+    struct rlimit before, more;
+    long fd = mr_sys4(SYS_openat, folder, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd != -EMFILE || mr_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &before) || before.rlim_cur >= before.rlim_max)
+        return fd;
+    more = before;
+    more.rlim_cur = MR_MIN(before.rlim_cur + 16, before.rlim_max);
+    if (mr_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL))
+        return fd;
+    fd = mr_sys4(SYS_openat, folder, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &before, NULL);
+    return fd;
+}
+
 int mr_segment_open(uint32_t index)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
@@ -325,7 +340,7 @@ int mr_segment_open(uint32_t index)
     if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
         return -EFBIG; /* growing the file would end the program by SIGXFSZ */
     mr_own_path(path, (int)index);
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
     long rc = mr_sys2(SYS_ftruncate, fd, bytes);
@@ -372,7 +387,7 @@ static int32_t first_env(const char *const *names)
 static uint32_t read_small_file(const char *path, char *out, uint32_t cap)
 {
     uint32_t n = 0;
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long fd = mr_open(AT_FDCWD, path, O_RDONLY);
     if (fd < 0)
         return 0;
     for (long r; n < cap && (r = mr_sys3(SYS_read, fd, out + n, cap - n)) > 0;)
@@ -413,7 +428,7 @@ static void map_session(void)
     static char path[MR_PATH_BYTES];
     size_t n = mr_copy_text(path, sizeof(path) - 16, mr_config.dir);
     mr_copy_text(path + n, 16, "/session");
-    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long fd = mr_open(AT_FDCWD, path, O_RDONLY);
     if (fd < 0)
         return;
     long p = mr_sys6(SYS_mmap, 0, 4096, PROT_READ, MAP_SHARED, fd, 0);

@@ -77,6 +77,8 @@ MR_HIDDEN void mr_config_read(void);
 MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
+/* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */
+MR_HIDDEN long mr_open(long folder, const char *path, int flags);
 /* A file of the spool folder, or an error. */
 MR_HIDDEN long mr_spool_open(const char *name, int flags);
 /* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. */

@@ -31,7 +31,7 @@ long mr_spool_open(const char *name, int flags)
     long folder = mr_sys4(SYS_openat, AT_FDCWD, mr_config.dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     if (folder < 0)
         return folder;
-    long fd = mr_sys4(SYS_openat, folder, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    long fd = mr_open(folder, name, flags);
     mr_sys1(SYS_close, folder);
     return fd;
 }

@@ -54,6 +54,13 @@ assert f.get("getc") == 10000 and f.get("putc") == 10000, f' || fail "$way: byte
     traced $way nomemory || fail "$way: a program without memory ends with $?"
     count --file "$dir/data"
     grep -qx 'pread 3000' "$dir/seen" || fail "$way: a program without memory has no names: $(tr '\n' ' ' <"$dir/seen")"
+    status=0
+    "$dir/corner" crowded "$dir/data" || status=$?
+    if [ $status = 0 ]; then
+        traced $way crowded || fail "$way: a program without free descriptors ends with $?"
+        count --file "$dir/data"
+        grep -qx 'pread 50' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program without free descriptors: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    fi
     "$dir/corner" stack "$dir/data" || fail "a handler with little stack fails without the tracer: $?"
     traced $way stack || fail "$way: a handler with little stack ends with $?"
     count --file "$dir/data"

@@ -151,6 +151,28 @@ static int execs(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
+/* All descriptors are in use when children begin. */
+static int crowded(void)
+{
+    struct rlimit r;
+    int fd = open(file, O_RDONLY), status = 1;
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_max <= 64)
+        return 77;
+    r.rlim_cur = 64;
+    if (setrlimit(RLIMIT_NOFILE, &r))
+        return 77;
+    while (open("/dev/null", O_RDONLY) >= 0) {
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        char b;
+        for (int i = 0; i < 50; i++)
+            (void)!pread(fd, &b, 1, 0);
+        _exit(getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur != 64 || open(file, O_RDONLY) >= 0);
+    }
+    return waitpid(pid, &status, 0) != pid || status;
+}
+
 /* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a number the tracer does not know,
  * and has children that do the same, start a program and end. */
 #define LEFT 5500
@@ -215,6 +237,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "environment") ? environment()
            : !strcmp(name, "nomemory")    ? no_memory()
            : !strcmp(name, "execs")       ? execs()
+           : !strcmp(name, "crowded")     ? crowded()
            : !strcmp(name, "stack")       ? little_stack()
                                           : 2;
 }
