@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -521,16 +522,20 @@ static void t_stdio(void)
 /* More threads at a time than a ring file has slots, then many short ones; and threads cancelled anywhere. */
 static pthread_barrier_t all_here;
 static char thread_file[PATH_MAX];
+static sem_t descriptors;
 static void *reader(void *together)
 {
     char b[16];
-    int f = open(thread_file, O_RDONLY);
+    access(thread_file, F_OK); /* so that each has been seen before the first one ends */
     if (together)
         pthread_barrier_wait(&all_here);
+    sem_wait(&descriptors);
+    int f = open(thread_file, O_RDONLY);
     for (int i = 0; i < 20; i++)
         if (pread(f, b, 16, 0) != 10)
             abort();
     close(f);
+    sem_post(&descriptors);
     return NULL;
 }
 static void *endless(void *v)
@@ -550,6 +555,7 @@ static void t_threads(void)
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 65536);
     pthread_barrier_init(&all_here, NULL, 600);
+    sem_init(&descriptors, 0, 100); /* there may be few */
     for (int i = 0; i < 600; i++)
         pthread_create(&t[i], &small, reader, t);
     for (int i = 0; i < 600; i++)
