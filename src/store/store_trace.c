@@ -2,11 +2,12 @@
  *
  * The file is tab-separated with a header line: kind, path, offset, length, result, start_ns, dur_ns, tid. Tabs, line
  * ends and backslashes in a path are written \t \n \\. Lines are collected in one buffer and written when it is full and
- * at close; a line is never cut by a full buffer.
+ * at close; a line is never cut by a full buffer. Stores of one process that name the same file (training, evaluation and
+ * checkpoints) share it: the first begins it anew, and all append.
  *
  * Hot path: no allocation and, while the buffer has room, no system call; one short lock.
- * Invariant: `lock` guards the buffer and the file; it is a leaf. Paths are interned when an object is opened, and per
- * call only for calls that have no object. */
+ * Invariant: `lock` guards the buffer and the file; it is a leaf, as is `files_lock`, which guards the list of stores with a file.
+ * Paths are interned when an object is opened, and per call only for calls that have no object. */
 #include "base/common.h"
 #include "base/log.h"
 #include "event/event.h"
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)256 << 10)
@@ -44,7 +46,13 @@ struct trace_store {
     size_t used;
     int failed; /* the first write error; reported at close through the log */
     char *buffer;
+    dev_t device; /* of the file */
+    ino_t inode;
+    struct trace_store *next_file;
 };
+
+static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct trace_store *files;
 
 static const struct {
     uint16_t event; /* 0 = not an event of its own */
@@ -137,12 +145,49 @@ static void trace_after(struct mr_shim *shim, struct mr_shim_call *c)
     t->sink->emit(t->sink, &e);
 }
 
+/* The first store of this process with the file begins it anew. */
+static int join_file(struct trace_store *t)
+{
+    struct stat st;
+    if (fstat(t->fd, &st) != 0)
+        return -errno;
+    int rc = 0;
+    t->device = st.st_dev;
+    t->inode = st.st_ino;
+    pthread_mutex_lock(&files_lock);
+    const struct trace_store *other = files;
+    while (other && (other->device != t->device || other->inode != t->inode))
+        other = other->next_file;
+    if (!other) {
+        if (S_ISREG(st.st_mode) && ftruncate(t->fd, 0) != 0)
+            rc = -errno;
+        t->used = (size_t)snprintf(t->buffer, BUFFER_BYTES, "kind\tpath\toffset\tlength\tresult\tstart_ns\tdur_ns\ttid\n");
+        flush(t); /* before the lines of others */
+    }
+    t->next_file = files;
+    files = t;
+    pthread_mutex_unlock(&files_lock);
+    return rc;
+}
+
+static void leave_file(struct trace_store *t)
+{
+    pthread_mutex_lock(&files_lock);
+    for (struct trace_store **at = &files; *at; at = &(*at)->next_file)
+        if (*at == t) {
+            *at = t->next_file;
+            break;
+        }
+    pthread_mutex_unlock(&files_lock);
+}
+
 static void trace_close(struct mr_store *base)
 {
     struct trace_store *t = (struct trace_store *)base;
     mr_store_close(base->lower);
     if (t->fd >= 0) {
         flush(t);
+        leave_file(t);
         if (close(t->fd) != 0 && !t->failed)
             t->failed = errno;
         if (t->failed)
@@ -160,11 +205,15 @@ static int open_file(struct trace_store *t, const char *path, struct mr_error *e
     t->buffer = malloc(BUFFER_BYTES);
     if (!t->buffer)
         return mr_error_set(err, -ENOMEM, "cannot write trace file '%s'", path);
-    t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    t->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (t->fd < 0)
         return mr_store_fail_path(err, -errno, "write trace file", path);
-    t->used = (size_t)snprintf(t->buffer, BUFFER_BYTES, "kind\tpath\toffset\tlength\tresult\tstart_ns\tdur_ns\ttid\n");
-    return 0;
+    int rc = join_file(t);
+    if (!rc)
+        return 0;
+    leave_file(t);
+    close(t->fd);
+    return mr_store_fail_path(err, rc, "write trace file", path);
 }
 
 static int trace_open(const void *options, struct mr_store *lower, struct mr_store **out, struct mr_error *err)

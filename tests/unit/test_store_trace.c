@@ -144,6 +144,52 @@ static void failures_and_queued_calls_are_seen(void **state)
     free_sink(sink);
 }
 
+static unsigned lines_of(const char *path, unsigned *headers)
+{
+    FILE *f = fopen(path, "r");
+    char line[1024];
+    unsigned n = 0;
+    assert_non_null(f);
+    *headers = 0;
+    for (; fgets(line, sizeof(line), f); n++)
+        *headers += strncmp(line, "kind\t", 5) == 0;
+    fclose(f);
+    return n;
+}
+
+static void make_reads(struct mr_store *s, unsigned n)
+{
+    struct mr_object *o;
+    char buf[16];
+    assert_int_equal(mr_object_open(s, "x", MR_OBJ_READ, &o, NULL), 0);
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(mr_object_read(o, buf, 16, i, NULL), 0);
+    mr_object_close(o, NULL);
+}
+
+static void stores_with_the_same_file_share_it(void **state)
+{
+    (void)state;
+    char path[200], spec[300];
+    unsigned headers;
+    snprintf(path, sizeof(path), "%s/mr-trace-shared-%ld.tsv", P_tmpdir, (long)getpid());
+    snprintf(spec, sizeof(spec), "trace(file=%s):null(size=1MiB)", path);
+    struct mr_store *a = open_store(spec);
+    make_reads(a, 9000); /* more than one buffer */
+    struct mr_store *b = open_store(spec);
+    make_reads(b, 9000);
+    make_reads(a, 10);
+    mr_store_close(b);
+    make_reads(a, 10);
+    mr_store_close(a);
+    assert_int_equal(lines_of(path, &headers), 1 + 9002 + 9002 + 12 + 12);
+    assert_int_equal(headers, 1);
+    a = open_store(spec); /* a later run begins anew */
+    mr_store_close(a);
+    assert_int_equal(lines_of(path, &headers), 1);
+    unlink(path);
+}
+
 static void file_has_one_line_per_call(void **state)
 {
     (void)state;
@@ -236,6 +282,7 @@ int main(void)
         cmocka_unit_test(sink_sees_the_order_of_offsets),
         cmocka_unit_test(failures_and_queued_calls_are_seen),
         cmocka_unit_test(file_has_one_line_per_call),
+        cmocka_unit_test(stores_with_the_same_file_share_it),
         cmocka_unit_test(threads_lose_no_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
