@@ -47,7 +47,7 @@ struct feed {
     struct mr_preprocess_params preprocess;
     struct mr_pattern *pattern;
     struct mr_dataset *set; /* pattern: where samples lie */
-    struct mr_store *pattern_store;
+    struct mr_store *pattern_store; /* memory: held, so that a shim's file goes on with the evaluation's calls */
     uint64_t row_max; /* pattern: bytes of a sample that the trainer gets */
     uint64_t *row_bytes;
     struct share *share;
@@ -242,6 +242,8 @@ static int memory_open(struct feed *f, const struct mr_loader_params *lp, struct
         rc = memory_read(f, m, err);
     if (!rc)
         rc = memory_finish(f, m, lp, err);
+    if (!rc)
+        rc = mr_store_open(lp->store && *lp->store ? lp->store : "posix", &f->pattern_store, err);
     if (!rc) {
         mr_loader_close(f->loader);
         f->loader = NULL;

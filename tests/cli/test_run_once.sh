@@ -61,12 +61,14 @@ for format in jpeg csv; do
 done
 # training and evaluation of one rank are in the same trace, each sample once
 "$MILLRACE" -q gen e --format indexed_binary --files 12 --samples-per-file 7 --size 4096 --eval-files 6 >/dev/null 2>&1
-for ranks in 1 3; do
-    "$MILLRACE" -q run w.yaml workflow.evaluation=true dataset.num_files_eval=6 train.epochs=1 reader.order=torch --data e --ranks $ranks --no-ceiling --out o \
+for ranks in 1 3 memory; do
+    type=on_demand
+    [ $ranks = memory ] && type=memory ranks=1
+    "$MILLRACE" -q run w.yaml workflow.evaluation=true dataset.num_files_eval=6 train.epochs=1 reader.order=torch reader.read_type=$type --data e --ranks $ranks --no-ceiling --out o \
         --store "trace(file=e.{rank}.tsv):posix" >out 2>err || fail "evaluation: $(cat err)"
     for set in train:84 valid:42; do
         n=$(cat e.*.tsv | awk -F'\t' -v set="/${set%:*}/" '$1 ~ /^read/ && $4 == 4096 && index($2, set) { print $2, $3 }' | sort | uniq -c | awk '$1 == 1' | wc -l)
-        [ "$n" = "${set#*:}" ] || fail "evaluation on $ranks ranks: $n of $set once"
+        [ "$n" = "${set#*:}" ] || fail "evaluation on $ranks ranks, $type: $n of $set once"
     done
     rm -f e.*.tsv
 done
