@@ -68,9 +68,11 @@ T
     python3 - "$dir/t.csv" "$dir/w/" "$dir/want" <<'P' || fail "odd_ways $way"
 import collections, csv, sys
 have = collections.Counter()
-for row in csv.DictReader(open(sys.argv[1], newline="", errors="surrogateescape")):
-    if row["file"].startswith(sys.argv[2]):
-        have[row["file"][len(sys.argv[2]):], row["name"]] += 1
+rows = csv.reader(open(sys.argv[1], newline="", errors="surrogateescape"))
+at_file, at_name = map(next(rows).index, ("file", "name"))
+for row in rows:
+    if row[at_file].startswith(sys.argv[2]):
+        have[row[at_file][len(sys.argv[2]):], row[at_name]] += 1
 for line in open(sys.argv[3]):
     file, call, want = line.split()
     assert have[file, call] == int(want), "want %s of %s on '%s', have %d" % (want, call, file, have[file, call])

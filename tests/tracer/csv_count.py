@@ -7,10 +7,12 @@ want = sys.argv[sys.argv.index("--file") + 1] if "--file" in sys.argv else ""
 counts = collections.Counter()
 pids = set()
 with open(sys.argv[1], newline="", encoding="utf-8", errors="surrogateescape") as f:
-    for row in csv.DictReader(f):
-        if want in row["file"]:
-            counts[row["name"]] += 1
-            pids.add(row["pid"])
+    rows = csv.reader(f)
+    file, name, pid = map(next(rows).index, ("file", "name", "pid"))
+    for row in rows:
+        if want in row[file]:
+            counts[row[name]] += 1
+            pids.add(row[pid])
 for name, n in sorted(counts.items()):
     print(name, n)
 print("pids", len(pids))
