@@ -136,8 +136,10 @@ static void print_rates(FILE *f, const struct run *r)
 {
     const struct mr_metrics *m = r->metrics;
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN], d[MR_HUMAN_LEN];
-    fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low,
-            100 * m->au_high);
+    if (isnan(m->au))
+        fputs("  AU            none: no step but those left out at the start and the end", f);
+    else
+        fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low, 100 * m->au_high);
     if (!isnan(m->au_cold) && !isnan(m->au_warm))
         fprintf(f, "; first epoch %.2f %%, later %.2f %%", 100 * m->au_cold, 100 * m->au_warm);
     fprintf(f, "\n  throughput    %.1f samples/s, %s read, %s to the trainer\n", m->samples_per_s,

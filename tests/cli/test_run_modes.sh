@@ -62,4 +62,8 @@ cold "(f is not None and f >= 0.95) or any('asked for a cold cache' in d for d i
 cold "$rc == (6 if t['doubts'] else 0)"
 rm -rf c; ranks=1 restore --checkpoint-store memory; [ $rc = 0 ] || fail "checkpoints in memory: $(cat err)"
 cold "f is None"
+# a run of one step has no utilisation: said, not printed as a number that is none
+rm -rf d; "$MILLRACE" -q run w.yaml --generate train.total_training_steps=1 --no-ceiling --out o4 >out 2>err || fail "one step: $(cat err)"
+grep -q "^  AU            none" out && ! grep -qi "nan" out || fail "one step: $(cat out)"
+
 echo "run, modes: ok"
