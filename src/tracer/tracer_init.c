@@ -163,6 +163,13 @@ static int64_t env_number(const char *name)
     return n;
 }
 
+static void check_number(const char *name, int64_t most, const char *complaint)
+{
+    const char *v = getenv(name);
+    if (v && *v && (v[strspn(v, "0123456789")] || env_number(name) > most))
+        mr_say_plain(complaint);
+}
+
 static bool is_off(const char *v)
 {
     return !strcmp(v, "false") || !strcmp(v, "0") || !strcmp(v, "no") || !strcmp(v, "off");
@@ -228,12 +235,16 @@ void mr_config_read(void)
         c->dir[n] = '/';
         mr_copy_text(c->dir + n + 1, sizeof(c->dir) - (size_t)n - 1, name);
     }
+    if (!c->collected)
+        mr_copy_text(c->out + mr_copy_text(c->out, sizeof(c->out), "MILLRACE_TRACE_OUT="), MR_PATH_BYTES, c->dir);
     env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
     env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
     const char *start = getenv("MILLRACE_TRACE_START");
     const char *strays = getenv("MILLRACE_TRACE_STRAYS");
     c->start = !start || !is_off(start);
     c->strays = strays && *strays && !is_off(strays);
+    check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
+    check_number("MILLRACE_TRACE_SAMPLE", INT32_MAX, "MILLRACE_TRACE_SAMPLE: not a number; every call is kept");
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
     c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");

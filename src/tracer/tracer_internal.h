@@ -12,6 +12,7 @@ enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 
 struct mr_config {
     char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
+    char out[MR_PATH_BYTES + 32]; /* MILLRACE_TRACE_OUT=<dir>, for new programs, which may start elsewhere; empty if collected */
     char include[2048], exclude[2048];
     bool collected, start, strays;
     int signal;

@@ -50,6 +50,7 @@ void *mr_next_for(const char *name, void *caller)
 /* ---- environment ---- */
 
 #define OWN_VARIABLES 24
+#define OUT_VARIABLE "MILLRACE_TRACE_OUT="
 static char own_text[8192];
 static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
@@ -72,7 +73,8 @@ static void __attribute__((constructor)) remember(void)
     }
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
-        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || used + n > sizeof(own_text))
+        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) ||
+            used + n > sizeof(own_text))
             continue;
         memcpy(own_text + used, *e, n);
         own[owns++] = own_text + used;
@@ -90,6 +92,18 @@ static bool names_us(const char *value)
         p += k + (p[k] != 0);
     }
     return false;
+}
+
+/* Whether the folder of the trace must be told: it is not, or by a path that means another one elsewhere. */
+static bool needs_out(char *const *env)
+{
+    const size_t n = sizeof(OUT_VARIABLE) - 1;
+    if (!mr_config.out[0])
+        return false;
+    for (; *env; env++)
+        if (!strncmp(*env, OUT_VARIABLE, n))
+            return (*env)[n] != '/';
+    return true;
 }
 
 static bool env_has(char *const *env, const char *variable)
@@ -161,7 +175,8 @@ static struct injected inject(char *const *env, enum mr_program program)
     }
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
-    bool need_preload = !theirs || !names_us(theirs);
+    bool need_preload = !theirs || !names_us(theirs), need_out = needs_out(r.env);
+    extra += need_out;
     if (!extra && !need_preload)
         return (struct injected){.env = env};
     value = theirs ? strlen(theirs) : 0;
@@ -172,8 +187,10 @@ static struct injected inject(char *const *env, enum mr_program program)
     char *text = (char *)(copy + n + extra + 2);
     size_t k = 0;
     for (size_t i = 0; i < n; i++)
-        if (!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11))
+        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
             copy[k++] = r.env[i];
+    if (need_out)
+        copy[k++] = mr_config.out;
     if (need_preload) {
         size_t at = mr_copy_text(text, preload_len + 1, preload);
         if (value) {

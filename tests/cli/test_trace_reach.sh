@@ -94,4 +94,13 @@ if [ -n "$loader" ]; then
         grep -q 'did not load the tracer' "$dir/err" || fail "a program of another loader is not said to run untraced: $(cat "$dir/err")"
     done
 fi
+# A folder named by a relative path, or not at all, is the same one for programs that start elsewhere.
+for folder in rel ''; do
+    (cd "$dir" && rm -rf rel millrace-trace elsewhere t.mrt && mkdir elsewhere && LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$folder sh -c 'cd elsewhere && cat ../data; env -i cat ../data') >/dev/null
+    [ -z "$(ls "$dir/elsewhere")" ] || fail "a trace folder '$folder' became another one: $(ls "$dir/elsewhere")"
+    "$MILLRACE" recover --out "$dir/t.mrt" "$dir/${folder:-millrace-trace}" >/dev/null
+    case "$(count)" in *"open 2 "*) ;; *) fail "programs that started elsewhere are missing: $(count)" ;; esac
+done
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_SAMPLE=often true 2>"$dir/err"
+grep -q 'MILLRACE_TRACE_SAMPLE: not a number' "$dir/err" || fail "a setting that is no number is not said: $(cat "$dir/err")"
 echo "what is not reached is said"
