@@ -51,6 +51,7 @@ struct shared {
     _Atomic uint32_t arrived;
     _Atomic uint32_t failed;
     uint32_t failed_rank;
+    bool died; /* without saying why */
     struct mr_error why;
     struct {
         _Atomic uint32_t left; /* said goodbye, as opposed to died */
@@ -95,20 +96,48 @@ static void futex_wake_all(_Atomic uint32_t *word)
 }
 
 /* Invariant 2: the first to claim writes the cause. */
-static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *why)
+static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *why, bool died)
 {
     uint32_t none = FAILED_NONE;
     if (!atomic_compare_exchange_strong(&s->failed, &none, FAILED_CLAIMED))
         return;
     s->failed_rank = rank;
+    s->died = died;
     s->why = *why;
     atomic_store(&s->failed, FAILED_SET);
     futex_wake_all(&s->generation);
 }
 
-static int peer_error(const struct shared *s, struct mr_error *err)
+/* How a child ended, which only its parent, rank 0, can know. It closes its pipe a moment before it can be waited for. */
+static bool cause_of_death(const struct fork_comm *f, uint32_t rank, char text[80])
 {
-    mr_error_plain(err, MR_E_PEER, "rank %u failed: %s", s->failed_rank, s->why.message);
+    siginfo_t end = {0};
+    if (f->base.rank != 0 || rank == 0 || f->child[rank] <= 0)
+        return false;
+    for (unsigned k = 0; k < 50 && end.si_pid == 0; k++) {
+        if (waitid(P_PID, (id_t)f->child[rank], &end, WEXITED | WNOHANG | WNOWAIT) != 0)
+            return false;
+        if (end.si_pid == 0)
+            mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + 2 * MR_NS_PER_MS, NULL);
+    }
+    if (end.si_pid == 0)
+        return false;
+    if (end.si_code == CLD_EXITED)
+        snprintf(text, 80, "exit status %d", end.si_status);
+    else
+        snprintf(text, 80, "signal %d (%.30s)%s", end.si_status, strsignal(end.si_status),
+                 end.si_status == SIGKILL ? ", perhaps for want of memory" : "");
+    return true;
+}
+
+static int peer_error(const struct fork_comm *f, struct mr_error *err)
+{
+    const struct shared *s = f->shared;
+    char cause[80];
+    if (s->died && cause_of_death(f, s->failed_rank, cause))
+        mr_error_plain(err, MR_E_PEER, "rank %u failed: its process died: %s", s->failed_rank, cause);
+    else
+        mr_error_plain(err, MR_E_PEER, "rank %u failed: %s", s->failed_rank, s->why.message);
     if (s->why.context[0])
         mr_error_context(err, "%s", s->why.context);
     if (s->why.hint[0])
@@ -128,10 +157,9 @@ static void look_for_deaths(struct fork_comm *f, uint32_t generation)
         if (atomic_load(&s->generation) != generation) /* invariant 3 */
             return;
         struct mr_error why = {0};
-        mr_error_plain(&why, MR_E_PEER,
-                       atomic_load(&s->rank[r].left) ? "it left the job before the others"
-                                                     : "its process died without a word");
-        set_failure(s, r, &why);
+        bool left = atomic_load(&s->rank[r].left);
+        mr_error_plain(&why, MR_E_PEER, left ? "it left the job before the others" : "its process died without a word");
+        set_failure(s, r, &why, !left);
         return;
     }
 }
@@ -140,7 +168,7 @@ static int enter_and_wait(struct fork_comm *f, struct mr_error *err)
 {
     struct shared *s = f->shared;
     if (atomic_load(&s->failed) == FAILED_SET)
-        return peer_error(s, err);
+        return peer_error(f, err);
     uint32_t generation = atomic_load(&s->generation);
     if (atomic_fetch_add(&s->arrived, 1) + 1 == f->base.world) {
         atomic_store(&s->arrived, 0);
@@ -151,7 +179,7 @@ static int enter_and_wait(struct fork_comm *f, struct mr_error *err)
     for (unsigned claimed = 0; atomic_load(&s->generation) == generation;) {
         uint32_t failed = atomic_load(&s->failed);
         if (failed == FAILED_SET)
-            return peer_error(s, err);
+            return peer_error(f, err);
         claimed = failed == FAILED_CLAIMED ? claimed + 1 : 0;
         if (claimed * LOOK_NS > MR_NS_PER_S) /* killed while it wrote why */
             return mr_error_plain(err, MR_E_PEER, "a rank died while it reported a failure");
@@ -171,7 +199,7 @@ static int mismatch(struct fork_comm *f, uint32_t rank, struct mr_error *err)
     mr_error_plain(&why, MR_E_INTERNAL, "rank %u calls %s of %llu bytes while rank %u calls %s of %llu bytes",
                    f->base.rank, names[own], (unsigned long long)s->rank[f->base.rank].len, rank, names[other],
                    (unsigned long long)s->rank[rank].len);
-    set_failure(s, f->base.rank, &why);
+    set_failure(s, f->base.rank, &why, false);
     if (err)
         *err = why;
     return MR_E_INTERNAL;
@@ -320,14 +348,14 @@ static int wait_for_outbox(struct fork_comm *f, uint32_t owner, uint32_t peer, r
         if (ready(s, owner, f->base.rank))
             return 0;
         if (atomic_load(&s->failed) == FAILED_SET)
-            return peer_error(s, err);
+            return peer_error(f, err);
         struct pollfd life = f->life[peer];
         bool gone = poll(&life, 1, 0) > 0 && (life.revents & (POLLHUP | POLLERR | POLLNVAL));
         if (gone && !ready(s, owner, f->base.rank)) {
             struct mr_error why = {0};
-            mr_error_plain(&why, MR_E_PEER, atomic_load(&s->rank[peer].left) ? "it left the job before the others"
-                                                                             : "its process died without a word");
-            set_failure(s, peer, &why);
+            bool left = atomic_load(&s->rank[peer].left);
+            mr_error_plain(&why, MR_E_PEER, left ? "it left the job before the others" : "its process died without a word");
+            set_failure(s, peer, &why, !left);
             continue;
         }
         if (!gone)
@@ -371,7 +399,7 @@ static int fork_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, st
             struct mr_error why;
             code = mr_error_plain(&why, MR_E_INTERNAL, "rank %u receives %zu bytes while rank %u sends %llu", c->rank, len, from,
                                   (unsigned long long)atomic_load(&s->rank[from].message));
-            set_failure(s, c->rank, &why);
+            set_failure(s, c->rank, &why, false);
             if (err)
                 *err = why;
         }
@@ -389,7 +417,7 @@ static int fork_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, st
 
 static void fork_fail(struct mr_comm *c, const struct mr_error *why)
 {
-    set_failure(of(c)->shared, c->rank, why);
+    set_failure(of(c)->shared, c->rank, why, false);
 }
 
 /* A healthy child may work as long as it likes; once the job has failed it gets ten seconds to end by itself. */
