@@ -58,7 +58,8 @@ for way in command alone; do
     status=0
     "$dir/reach" drops "$dir/data" || status=$?
     if [ $status = 0 ]; then
-        traced $way "$dir/reach" drops "$dir/data" || fail "$way: a child of another user: status $?"
+        traced $way "$dir/reach" drops "$dir/data" 2>"$dir/said" || fail "$way: a child of another user: status $?"
+        [ ! -s "$dir/said" ] || fail "$way: a child of another user says: $(cat "$dir/said")"
         case "$(count)" in *"open 1 "*"read 1 "*) ;; *) fail "$way: a child of another user is not seen: $(count)" ;; esac
     fi
 
