@@ -27,13 +27,18 @@ static uint32_t site_id(struct millrace_site *s)
     return id;
 }
 
+static uint32_t text_id(enum mr_string_kind kind, const char *text)
+{
+    return mr_string_id(kind, text ? text : "", text ? strlen(text) : 0);
+}
+
 static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr_extra *out)
 {
     n = MR_MIN(n, (unsigned)MILLRACE_ARGS_MAX);
     for (unsigned i = 0; i < n; i++) {
         out[i].type = (uint32_t)args[i].type;
-        out[i].key = mr_string_id(MR_STR_KEY, args[i].key, strlen(args[i].key));
-        out[i].value = args[i].type == MILLRACE_TEXT ? mr_string_id(MR_STR_TEXT, args[i].value.s, strlen(args[i].value.s)) : args[i].value.u;
+        out[i].key = text_id(MR_STR_KEY, args[i].key);
+        out[i].value = args[i].type == MILLRACE_TEXT ? text_id(MR_STR_TEXT, args[i].value.s) : args[i].value.u;
     }
     return n;
 }
