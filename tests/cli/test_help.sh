@@ -86,9 +86,11 @@ expect 2 "unexpected argument 'b'" $MILLRACE help topics b
 expect 2 "unexpected argument" $MILLRACE --version nonsense
 
 # a result that cannot be written is an error
-rc=0; $MILLRACE help config >/dev/full 2>"$tmp/err" || rc=$?
-[ "$rc" = 5 ] || fail "full standard output: exit $rc"
-grep -q "cannot write to standard output" "$tmp/err" || fail "full standard output: $(cat "$tmp/err")"
+if [ -w /dev/full ]; then
+    rc=0; $MILLRACE help config >/dev/full 2>"$tmp/err" || rc=$?
+    [ "$rc" = 5 ] || fail "full standard output: exit $rc"
+    grep -q "cannot write to standard output" "$tmp/err" || fail "full standard output: $(cat "$tmp/err")"
+fi
 rc=0; $MILLRACE help config >&- 2>"$tmp/err" || rc=$?
 [ "$rc" = 5 ] || fail "closed standard output: exit $rc"
 set +e

@@ -71,6 +71,8 @@ refused "only has a meaning" --samples 10 --samples-per-file 5
 refused "twice" --samples 10 --mode 'buffer(3)' --window 5
 refused "whole epoch" --samples 10 --check --from 5
 refused "cannot check" --samples 10000000000 --mode cipher --check
-rc=0; "$m" order --samples 10 >/dev/full 2>/dev/null || rc=$?
-same "$rc" 5 "full device"
+if [ -w /dev/full ]; then
+    rc=0; "$m" order --samples 10 >/dev/full 2>/dev/null || rc=$?
+    same "$rc" 5 "full device"
+fi
 echo "order: all checks passed"

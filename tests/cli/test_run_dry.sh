@@ -45,7 +45,7 @@ bad 2 "format parquet is not supported yet" workload=flux_b200
 bad 5 "cannot read '$tmp/absent.yaml'" "$tmp/absent.yaml"
 bad 2 "is not a regular file" "$tmp/"
 bad 2 "not one full batch" reader.batch_size=1000
-rc=0; $MILLRACE run workload=default workflow.generate_data=false --data "$tmp/none" 2>"$tmp/err" || rc=$?
+rc=0; $MILLRACE run workload=default workflow.generate_data=false --data "$tmp/none" --out "$tmp/results" 2>"$tmp/err" || rc=$?
 [ "$rc" = 5 ] && grep -q "hint: make it with 'millrace gen $tmp/none workload=default" "$tmp/err" || fail "run without data: $(cat "$tmp/err")"
 
 printf 'reader:\n  batch_size: 2\n  batch_size: 3\n' >"$tmp/f.yaml"
