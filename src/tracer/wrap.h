@@ -158,9 +158,6 @@ MR_HIDDEN uint32_t mr_mapping_get(const void *at, uint64_t len);
 /* String id of something inside a file (a data set): FILE:NAME. MR_FILE_EXCLUDED if a filter says so of the file. */
 MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
 
-/* Whether a program that is about to be started can be found; as mr_note_program, it notes one that the tracer cannot be in. */
-MR_HIDDEN bool mr_program_there(const char *path, bool search);
-
 /* The program is about to confine itself (seccomp modes; tracer_confine.c). */
 MR_HIDDEN void mr_before_confine(long mode, const void *filter);
 

@@ -10,6 +10,7 @@
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
+#include <limits.h>
 #include <liburing.h>
 #include <string.h>
 
@@ -284,6 +285,29 @@ static void put_operation(const struct operation *o, uint64_t now, int64_t resul
         mr_put(o->t0, now, call, file, fd1, o->offset, result);
 }
 
+/* Whether memory can be read, without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL),
+ * or cannot (EFAULT). What is submitted need not be right; then the completion says so, not a crash here. */
+static bool is_readable(uint64_t address, uint64_t bytes)
+{
+    if (!bytes || address + bytes < address)
+        return false;
+    for (uint64_t at = address & ~7ull; at < address + bytes; at = (at | 4095) + 1)
+        if (mr_sys4(SYS_rt_sigprocmask, -1, (const void *)(uintptr_t)at, NULL, 8) != -EINVAL)
+            return false;
+    return true;
+}
+
+static uint32_t iovec_bytes(const struct io_uring_sqe *q)
+{
+    const struct iovec *v = (const void *)(uintptr_t)q->addr;
+    uint32_t sum = 0;
+    if (q->len > IOV_MAX || !is_readable(q->addr, q->len * sizeof(*v)))
+        return 0;
+    for (unsigned k = 0; k < q->len; k++)
+        sum += (uint32_t)v[k].iov_len;
+    return sum;
+}
+
 static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_t now)
 {
     unsigned call = call_of(q->opcode);
@@ -292,13 +316,9 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
     if (has_offset(call))
         o.offset = q->off;
     o.count = q->len;
-    if (call == CALL(uring_readv) || call == CALL(uring_writev)) {
-        const struct iovec *v = (const void *)(uintptr_t)q->addr;
-        o.count = 0;
-        for (unsigned k = 0; k < q->len; k++)
-            o.count += (uint32_t)v[k].iov_len;
-    }
-    if (q->opcode == IORING_OP_FILES_UPDATE)
+    if (call == CALL(uring_readv) || call == CALL(uring_writev))
+        o.count = iovec_bytes(q);
+    if (q->opcode == IORING_OP_FILES_UPDATE && is_readable(q->addr, q->len * sizeof(int)))
         fixed_register(s, (uint32_t)q->off, (const int *)(uintptr_t)q->addr, q->len);
     if (q->flags & IOSQE_CQE_SKIP_SUCCESS) {
         /* Only a failure will have a completion; the operation is recorded as the success it asks for. */

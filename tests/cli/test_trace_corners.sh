@@ -97,7 +97,7 @@ if $cc -fsanitize=address -o "$dir/a" "$dir/a.c" 2>/dev/null && "$dir/a"; then
 fi
 
 if $cc -w -o "$dir/ring" "$src/ring_ways.c" -luring 2>/dev/null; then
-    for name in fixed deep quiet; do
+    for name in fixed deep quiet bad; do
         status=0
         timeout 60 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/ring" $name "$dir/data" </dev/null >"$dir/names" || status=$?
         [ $status = 77 ] && continue

@@ -1,6 +1,7 @@
 /* What liburing can do beyond plain reads, for tests/cli/test_trace_corners.sh: ring_ways WAY FILE. Prints "name count" lines of what must be in the
  * trace with FILE as its file; 77 where the kernel has no io_uring. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdbool.h>
@@ -120,9 +121,29 @@ static int quiet(const char *file)
     return 0;
 }
 
+/* Pointers that lead nowhere: the completion says so. */
+static int bad(const char *file)
+{
+    int fd = open(file, O_RDONLY);
+    struct iovec v[2] = {{data[0], 2}, {data[1], 1}};
+    struct iovec *const wrong[] = {NULL, (struct iovec *)8, (struct iovec *)(~0ul - 4095), (struct iovec *)0x800000000000};
+    for (unsigned i = 0; i < 4; i++) {
+        io_uring_prep_readv(next(), fd, wrong[i], 2, 0);
+        if (run(1) != -EFAULT)
+            return 1;
+    }
+    io_uring_prep_readv(next(), fd, v, 2, 0);
+    if (run(1) != 3)
+        return 1;
+    puts("uring_readv 5");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3 || io_uring_queue_init(4096, &ring, 0) < 0)
         return 77;
+    if (!strcmp(argv[1], "bad"))
+        return bad(argv[2]);
     return !strcmp(argv[1], "fixed") ? fixed(argv[2]) : !strcmp(argv[1], "deep") ? deep(argv[2]) : quiet(argv[2]);
 }
