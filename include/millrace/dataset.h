@@ -77,8 +77,8 @@ struct mr_sample_place {
     char path[8192];
 };
 
-/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest. `store` is a storage
- * stack, NULL for "posix"; see 'millrace help store'. */
+/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest; "PATH@files=N" is its first N files. `store`
+ * is a storage stack, NULL for "posix"; see 'millrace help store'. */
 int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out, struct mr_error *err);
 void mr_dataset_close(struct mr_dataset *ds);
 uint64_t mr_dataset_count(const struct mr_dataset *ds);

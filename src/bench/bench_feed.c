@@ -354,6 +354,13 @@ static int pattern_next(struct feed *f, struct feed_batch *out, struct mr_error 
 
 /* ---- one interface ---- */
 
+void mr_bench_set_path(const struct mr_bench_params *p, bool eval, char *out, size_t cap)
+{
+    int n = snprintf(out, cap, "%s/%s", p->data ? p->data : "", eval ? "valid" : "train");
+    if (p->first_files[eval] && n > 0 && (size_t)n < cap)
+        snprintf(out + n, cap - (size_t)n, "@files=%llu", (unsigned long long)p->first_files[eval]);
+}
+
 static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, uint32_t rank,
                           const struct mr_pattern_io *io, struct mr_error *err)
 {
@@ -363,7 +370,7 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
     mr_bench_loader_params(p, eval, &lp);
     lp.order.rank = rank;
     f->batch_size = lp.batch_size;
-    snprintf(f->dataset, sizeof f->dataset, "%s/%s", p->data ? p->data : "", eval ? "valid" : "train");
+    mr_bench_set_path(p, eval, f->dataset, sizeof f->dataset);
     f->store = expand_rank(p->store, p->comm->rank, rank);
     if (!eval && (unit != MR_UNIT_SAMPLE || w->pattern.header_reads)) {
         int rc = pattern_start(f, p, err);

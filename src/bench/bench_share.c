@@ -106,7 +106,7 @@ static int open_mpi(struct share *s, const struct mr_bench_params *p, struct mr_
     struct mr_dataset_info info = {0};
     bool reader = s->comm->rank < s->readers;
     char folder[4200];
-    snprintf(folder, sizeof folder, "%s/train", p->data);
+    mr_bench_set_path(p, false, folder, sizeof folder);
     int rc = reader ? mr_dataset_open(folder, NULL, &set, err) : 0;
     if (!rc && reader) {
         mr_dataset_get_info(set, &info);

@@ -468,7 +468,7 @@ static int prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
     char path[4096];
     struct mr_bench_cold cold;
     enter(t, MR_BENCH_CACHE);
-    snprintf(path, sizeof path, "%s/%s", t->p->data, eval ? "valid" : "train");
+    mr_bench_set_path(t->p, eval, path, sizeof path);
     int rc = mr_bench_set_cache(path, t->p->cache, t->comm->rank, t->comm->world, &t->board->stop, &cold, err);
     if (rc == 0) { /* both sets, before the first step or, when asked, before every epoch */
         t->me->cold.cold_bytes += cold.cold_bytes;

@@ -94,6 +94,7 @@ struct mr_bench_params {
     struct mr_bench_board *board;
     const atomic_bool *stop; /* of this process */
     const char *data;        /* folder with train/ and valid/ */
+    uint64_t first_files[2]; /* of train/ and valid/, only so many files; 0 = all */
     const char *store;       /* storage stack; "{rank}" in it becomes the rank's number */
     const char *checkpoint_folder, *checkpoint_store;
     const char *output_folder; /* of pattern.outputs; written through checkpoint_store */
@@ -121,6 +122,9 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err);
 int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_error *err);
 
 /* ---- parts, for tests and other uses ---- */
+
+/* The data set that training or evaluation reads, for mr_dataset_open. */
+void mr_bench_set_path(const struct mr_bench_params *p, bool eval, char *out, size_t cap);
 
 /* Draw `counter` of a distribution, in its unit (seconds); negative draws are folded, as DLIO does. */
 double mr_bench_draw(const struct mr_dist *d, uint64_t seed, uint64_t stream, uint64_t counter);

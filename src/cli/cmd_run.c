@@ -440,6 +440,7 @@ static int train(struct run *r, struct mr_error *err)
         .board = r->board,
         .stop = r->ctx->stop,
         .data = r->data,
+        .first_files = {r->first_files[0], r->first_files[1]},
         .store = o->store,
         .checkpoint_folder = r->checkpoint_folder,
         .checkpoint_store = o->checkpoint_store,

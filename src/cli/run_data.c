@@ -258,6 +258,21 @@ static void fit_kind(struct run *r, const char *set, const struct mr_dataset_inf
         note(r, "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the latter", set, mean, asked);
 }
 
+/* A larger set than the workload asks for serves with its first files, as in DLIO. Numbers that nobody has chosen do not count. */
+static int take_first(struct run *r, bool eval, struct mr_dataset_info *in, struct mr_error *err)
+{
+    const struct mr_conf_dataset *d = &r->w->dataset;
+    uint64_t files = (uint64_t)(eval ? d->num_files_eval : d->num_files_train);
+    char path[8192];
+    if (!mr_workload_is_set(r->w, "dataset", eval ? "num_files_eval" : "num_files_train") || !files || files >= in->files)
+        return 0;
+    note(r, "the %s set has %llu files, the workload says %llu: the first %llu are read", eval ? "evaluation" : "training", (unsigned long long)in->files,
+         (unsigned long long)files, (unsigned long long)files);
+    r->first_files[eval] = files;
+    snprintf(path, sizeof path, "%s/%s@files=%llu", r->data, eval ? "valid" : "train", (unsigned long long)files);
+    return look(path, in, err);
+}
+
 /* The set is what is read; where the workload says something else, the result says so. */
 static void fit(struct run *r, bool eval, const struct mr_dataset_info *in)
 {
@@ -335,7 +350,8 @@ bool mr_run_fit_data(struct run *r)
     struct mr_error ignored;
     choose_data(r);
     snprintf(path, sizeof path, "%s/train", r->data);
-    if (!r->w->workflow.train || r->w->dataset.format == MR_CF_SYNTHETIC || look(path, &r->info, &ignored) != 0)
+    if (!r->w->workflow.train || r->w->dataset.format == MR_CF_SYNTHETIC || look(path, &r->info, &ignored) != 0 ||
+        take_first(r, false, &r->info, &ignored) != 0)
         return false;
     fit(r, false, &r->info);
     return true;
@@ -350,6 +366,7 @@ int mr_run_prepare_data(struct run *r, struct mr_error *err)
     if (rc || w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
         return rc;
     rc = find_split(r, "train", &r->info, &made, err);
+    rc = rc ? rc : take_first(r, false, &r->info, err);
     if (rc)
         return rc;
     fit(r, false, &r->info);
@@ -357,6 +374,7 @@ int mr_run_prepare_data(struct run *r, struct mr_error *err)
     if (!w->workflow.evaluation || w->dataset.num_files_eval == 0)
         return 0;
     rc = find_split(r, "valid", &eval, &made, err);
+    rc = rc ? rc : take_first(r, true, &eval, err);
     if (!rc)
         fit(r, true, &eval);
     return rc;

@@ -43,6 +43,7 @@ struct run {
     struct mr_bench_board *board;
     struct mr_rank_series *series; /* of all ranks, filled at the end */
     struct mr_dataset_info info;   /* of the training set; samples 0 when there is none */
+    uint64_t first_files[2];       /* of the training and the evaluation set, only so many files are read; 0: all */
     char data[4096], out[4096], checkpoint_folder[4096];
     uint64_t seed, start_wall_ns, end_wall_ns;
     struct mr_metrics *metrics;

@@ -45,6 +45,8 @@ static void measure_ceiling(struct run *r)
                                  .plan = &r->plan,
                                  .comm = r->comm,
                                  .board = r->board,
+                                 .data = r->data,
+                                 .first_files = {r->first_files[0], r->first_files[1]},
                                  .seed = r->seed,
                                  .threads = (unsigned)r->opt->threads,
                                  .lookahead = r->opt->lookahead};
@@ -54,7 +56,7 @@ static void measure_ceiling(struct run *r)
     struct mr_batch *b;
     mr_bench_loader_params(&bp, false, &p);
     snprintf(store, sizeof store, "null(size=%" PRIu64 ",fill=none)", r->info.file_bytes + 4096);
-    snprintf(dataset, sizeof dataset, "%s/train", r->data);
+    mr_bench_set_path(&bp, false, dataset, sizeof dataset);
     p.dataset = dataset;
     p.store = store;
     p.flags = MR_LOADER_RAW;

@@ -96,7 +96,7 @@ TABLE(workflow, "workflow", mr_conf_workflow, "Which phases run");
 
 static const struct mr_option dataset_rows[] = {
     OPT(mr_conf_dataset, format, ENUM, "tfrecord", .choices = formats, .doc = "File format of the data set."),
-    OPT(mr_conf_dataset, num_files_train, INT, "8", .min = 0, .max = BIG, .doc = "Training files."),
+    OPT(mr_conf_dataset, num_files_train, INT, "8", .min = 0, .max = BIG, .doc = "Training files: made by generation, and the first so many of a larger set."),
     OPT(mr_conf_dataset, num_files_eval, INT, "0", .min = 0, .max = BIG, .doc = "Evaluation files."),
     OPT(mr_conf_dataset, num_samples_per_file, INT, "1", .min = 1, .max = BIG, .doc = "Samples in each file."),
     OPT(mr_conf_dataset, record_length_bytes, DOUBLE, "65536", .min = 1, .max = BIG, .flags = MR_OPTF_SIZE,

@@ -65,9 +65,29 @@ static char *find_root(const struct mr_manifest *m, const char *manifest_path)
     return out;
 }
 
+/* Takes a trailing "@files=N" off a path; a file or folder of that very name goes first. Returns N, or 0: all. */
+static uint64_t take_limit(struct mr_store *s, const char *path, char *plain)
+{
+    static const char mark[] = "@files=";
+    struct mr_store_stat st;
+    const char *at = NULL;
+    char *end;
+    for (const char *p = strstr(path, mark); p; p = strstr(p + 1, mark))
+        at = p;
+    snprintf(plain, MR_NAME_MAX, "%s", path);
+    if (!at || strlen(path) >= MR_NAME_MAX || at[strlen(mark)] < '0' || at[strlen(mark)] > '9' || mr_store_stat(s, path, &st, NULL) >= 0)
+        return 0;
+    uint64_t n = strtoull(at + strlen(mark), &end, 10);
+    if (*end)
+        return 0;
+    plain[at - path] = '\0';
+    return n;
+}
+
 int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_dataset **out, struct mr_error *err)
 {
-    char manifest[2 * MR_NAME_MAX];
+    char manifest[2 * MR_NAME_MAX], plain[MR_NAME_MAX];
+    uint64_t limit = 0;
     struct mr_dataset *ds = calloc(1, sizeof(*ds));
     if (!ds)
         return mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
@@ -75,10 +95,14 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
     /* A store without content (null) serves the data; what the data would be is still read for real. */
     struct mr_store *manifest_store = store;
     int r = mr_store_caps(store) & MR_STORE_CAP_CONTENT ? 0 : mr_store_open("posix", &manifest_store, err);
-    if (r >= 0)
-        r = mr_dataset_find_manifest(manifest_store, path, manifest, err);
+    if (r >= 0) {
+        limit = take_limit(manifest_store, path, plain);
+        r = mr_dataset_find_manifest(manifest_store, limit ? plain : path, manifest, err);
+    }
     if (r >= 0)
         r = mr_manifest_open(manifest_store, manifest, &ds->manifest, err);
+    if (r >= 0 && limit)
+        mr_manifest_limit(ds->manifest, limit);
     if (manifest_store != store)
         mr_store_close(manifest_store);
     if (r >= 0 && !(ds->root = find_root(ds->manifest, manifest)))

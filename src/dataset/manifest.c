@@ -483,6 +483,23 @@ static uint64_t first_of(const struct mr_manifest *m, uint64_t file)
     return mr_column_get(&m->col[MRM_FILE_FIRST], file, file);
 }
 
+void mr_manifest_limit(struct mr_manifest *m, uint64_t files)
+{
+    if (files >= m->info.files)
+        return;
+    uint64_t samples = first_of(m, files), file_bytes = 0, sample_bytes = 0;
+    for (uint64_t f = 0, id = 0; f < files; f++) {
+        uint64_t first = id, end = first_of(m, f + 1);
+        file_bytes += mr_manifest_file_bytes(m, f);
+        for (; id < end; id++)
+            sample_bytes += mr_column_get(&m->col[MRM_SAMPLE_LENGTH], id, id - first);
+    }
+    m->info.files = files;
+    m->info.samples = samples;
+    m->info.file_bytes = file_bytes;
+    m->info.sample_bytes = sample_bytes;
+}
+
 static uint64_t file_of(const struct mr_manifest *m, uint64_t id)
 {
     if (m->info.samples_per_file)

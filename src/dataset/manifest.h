@@ -55,6 +55,9 @@ int mr_manifest_open(struct mr_store *s, const char *path, struct mr_manifest **
 int mr_manifest_parse(const void *data, size_t len, const char *name, struct mr_manifest **out, struct mr_error *err);
 void mr_manifest_close(struct mr_manifest *m);
 
+/* From here on the manifest is that of its first `files` files. Least and greatest size stay those of all. */
+void mr_manifest_limit(struct mr_manifest *m, uint64_t files);
+
 const struct mr_manifest_info *mr_manifest_get_info(const struct mr_manifest *m);
 const char *mr_manifest_get_spec(const struct mr_manifest *m); /* JSON text, NUL-terminated */
 uint64_t mr_manifest_bytes(const struct mr_manifest *m);

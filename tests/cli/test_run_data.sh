@@ -45,4 +45,24 @@ grep -q "has 4000 samples, the workload says 8; the set counts" err || fail "cou
 rc=0; "$MILLRACE" -q run dataset.format=npz reader.batch_size=2000 --data d --ranks 3 --out o >out 2>err || rc=$?
 [ $rc = 2 ] && grep -q "not one full batch: 4000 samples" err || fail "too few: $rc $(cat err)"
 
+# a larger set than the workload asks for serves with its first files, whatever the way of reading; a count that nobody has chosen asks for nothing
+files() { # files SET WORDS...: the files that were read
+    local set=$1
+    shift
+    "$MILLRACE" trace --quiet -o t.mrt --include "$PWD/d/$set/*.npz" -- "$MILLRACE" -q run w.yaml --data d --no-ceiling --out o "$@" >out 2>err || fail "$*: $(cat err)"
+    "$MILLRACE" export -f csv -o - t.mrt | grep -o "d/$set/[^,]*npz" | sort -u
+}
+ls d/train/*.npz | sort | head -40 >want
+for more in "" "--ranks 3" "reader.read_type=memory" "--cache cold" "pattern.unit=file"; do
+    # shellcheck disable=SC2086
+    files train dataset.num_files_train=40 reader.batch_size=4 $more >have
+    cmp -s want have || fail "the first 40 files, '$more': $(wc -l <have) files: $(diff want have | head -3)"
+done
+"$MILLRACE" run w.yaml dataset.num_files_train=40 reader.batch_size=4 --no-ceiling --out o >out 2>err || fail "$(cat err)"
+[ "$(grep -c "has 4000 files, the workload says 40: the first 40 are read" err)" = 1 ] || fail "not told once: $(cat err)"
+python3 -c '
+import json
+r = json.load(open("o/summary.json"))
+assert r["num_files_train"] == 40, r["num_files_train"]' || fail "summary"
+
 echo "data of a run: ok"
