@@ -1,4 +1,4 @@
-/* The fast part of millrace.trace: a callable that times a function and a context manager that times a block. Limited API of
+/* The fast part of millrace.trace: a callable that times a function, a context manager that times a block, something whose items are timed. Limited API of
  * Python 3.10, so one file serves every later version. The tracer's functions are weak references: without the tracer in the
  * process, calls pass straight through. Everything runs under the interpreter's lock. */
 #define PY_SSIZE_T_CLEAN
@@ -370,6 +370,84 @@ static PyType_Slot traced_slots[] = {
 static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_METHOD_DESCRIPTOR, traced_slots};
 
+/* ---- Items: x[i] as a span with the index, for what is asked for every sample ---- */
+
+typedef struct {
+    PyObject_HEAD
+    named_site site;
+    PyObject *inner;
+} Items;
+
+static PyObject *items_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"inner", "category", "name", NULL};
+    PyObject *inner, *category, *name;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUU", words, &inner, &category, &name))
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Items *t = (Items *)alloc(type, 0);
+    if (!t)
+        return NULL;
+    t->inner = Py_NewRef(inner);
+    if (site_init(&t->site, category, name) < 0) {
+        Py_DECREF(t);
+        return NULL;
+    }
+    return (PyObject *)t;
+}
+
+static int items_clear(PyObject *o)
+{
+    Items *t = (Items *)o;
+    site_clear(&t->site);
+    Py_CLEAR(t->inner);
+    return 0;
+}
+
+static int items_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    Py_VISIT(((Items *)o)->inner);
+    Py_VISIT(Py_TYPE(o));
+    return 0;
+}
+
+static void items_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    PyObject_GC_UnTrack(o);
+    items_clear(o);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(o);
+    Py_DECREF(type);
+}
+
+static PyObject *items_get(PyObject *o, PyObject *index)
+{
+    Items *t = (Items *)o;
+    uint64_t begin = now();
+    PyObject *result = PyObject_GetItem(t->inner, index);
+    if (begin) {
+        struct millrace_arg a = {.key = "image_idx"};
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        unsigned n = PyIndex_Check(index) && number_arg(index, &a);
+        PyErr_Clear();
+        millrace_trace_span(&t->site.site, begin, &a, n);
+        PyErr_Restore(type, value, trace);
+    }
+    return result;
+}
+
+static PyMemberDef items_members[] = {
+    {"_inner", T_OBJECT, offsetof(Items, inner), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot items_slots[] = {
+    {Py_tp_new, items_new}, {Py_tp_dealloc, items_dealloc}, {Py_tp_traverse, items_traverse}, {Py_tp_clear, items_clear},
+    {Py_mp_subscript, items_get}, {Py_tp_members, items_members}, {Py_tp_doc, "Something whose items are spans."}, {0, NULL},
+};
+static PyType_Spec items_spec = {"millrace.trace._trace.Items", sizeof(Items), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, items_slots};
+
 /* ---- module ---- */
 
 static PyObject *py_active(PyObject *m, PyObject *unused)
@@ -487,10 +565,12 @@ PyMODINIT_FUNC PyInit__trace(void);
 PyMODINIT_FUNC PyInit__trace(void)
 {
     PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec), *traced = PyType_FromSpec(&traced_spec);
+    PyObject *items = PyType_FromSpec(&items_spec);
     PyObject *types = PyImport_ImportModule("types");
     method_type = types ? PyObject_GetAttrString(types, "MethodType") : NULL;
     Py_XDECREF(types);
     if (!m || !method_type || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0 ||
+        !items || PyModule_AddObject(m, "Items", items) < 0 ||
         PyModule_AddIntConstant(m, "present", millrace_trace_now != NULL) < 0)
         return NULL;
     return m;

@@ -71,19 +71,11 @@ def _torch_fetch(module):
             traced_fetch(getattr(module, name))
 
 
-class _Dataset:
+class _Dataset(getattr(_trace, "Items", object)):
     """A data set whose items are spans; everything else is the data set's own."""
 
-    def __init__(self, inner):
-        object.__setattr__(self, "_inner", inner)
-        object.__setattr__(self, "_label", type(inner).__name__ + ".__getitem__")
-
-    def __getitem__(self, index):
-        begin = now()
-        try:
-            return self._inner[index]
-        finally:
-            span("data_loader", self._label, begin, {"image_idx": index} if hasattr(index, "__index__") else None)
+    def __new__(cls, inner):
+        return super().__new__(cls, inner, "data_loader", type(inner).__name__ + ".__getitem__")
 
     def __len__(self):
         return len(self._inner)
