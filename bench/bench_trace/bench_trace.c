@@ -4,6 +4,7 @@
  *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2, forks: 8.
  *                              Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
  *                              program (not of a collector beside it).
+ *   lockstep DIR FILES [CALLS]  the same as single, twenty files for every line on the standard input; prints ns per event of each part
  *   pair FILE FLOOR WORKERS thread|fork
  *                              cost of a call by blocks that take turns in one process (pair_cost.c); FLOOR is trace_floor.so
  *   region                     ns per empty C region
@@ -142,6 +143,21 @@ static int work(const char *mode)
     double wall = (double)(clock_ns(CLOCK_MONOTONIC) - t0);
     cpu = cpu_ns(RUSAGE_SELF) + cpu_ns(RUSAGE_CHILDREN) - cpu;
     fprintf(stderr, "%.2f %.2f\n", wall / events, (double)cpu / events);
+    return 0;
+}
+
+#define PART 20
+
+static int lockstep(void)
+{
+    char line[64];
+    for (int at = 0; fgets(line, sizeof(line), stdin); at = (at + PART) % files) {
+        int end = MR_MIN(at + PART, files);
+        uint64_t t0 = clock_ns(CLOCK_MONOTONIC);
+        read_files(at, end);
+        printf("%.2f\n", (double)(clock_ns(CLOCK_MONOTONIC) - t0) / ((double)(end - at) * (calls + 2)));
+        fflush(stdout);
+    }
     return 0;
 }
 
@@ -350,5 +366,5 @@ int main(int argc, char **argv)
     calls = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 998;
     if (!strcmp(mode, "prepare"))
         return prepare();
-    return work(mode);
+    return !strcmp(mode, "lockstep") ? lockstep() : work(mode);
 }
