@@ -256,7 +256,7 @@ bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, st
     if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION || i->rng_version != MR_RNG_VERSION)
         return false;
     if (mr_gen_spec_from_json(mr_manifest_get_spec(m), a, &spec, &split, version, &ignored) < 0 ||
-        mr_gen_plan_resolve(&spec, split, &plan, &ignored) < 0 || plan.samples != i->samples || (uint64_t)spec.files != i->files ||
+        mr_gen_plan_resolve(&spec, split, &plan, &ignored) < 0 || plan.samples != i->all_samples || (uint64_t)spec.files != i->all_files ||
         plan.content.seed != i->seed)
         return false;
     *out = plan;

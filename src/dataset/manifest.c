@@ -124,6 +124,8 @@ static int load_info(struct mr_manifest *m, struct mr_error *err)
         .flags = mr_load_le32(h + MRM_H_FLAGS),
         .dims.n = mr_load_le32(h + MRM_H_NDIM),
     };
+    i->all_samples = i->samples;
+    i->all_files = i->files;
     uint32_t dtype = mr_load_le32(h + MRM_H_DTYPE);
     if (dtype >= MR_DTYPE_COUNT)
         return bad(m, err, MR_E_FORMAT, MRM_H_DTYPE, "dtype", MR_DTYPE_COUNT - 1, dtype);

@@ -25,6 +25,7 @@ enum mr_sample_column { MR_SC_OFFSET, MR_SC_LENGTH, MR_SC_AUX, MR_SC_LABEL, MR_S
 
 struct mr_manifest_info {
     uint64_t samples, files, samples_per_file /* 0: differs */;
+    uint64_t all_samples, all_files; /* as stored; samples and files are fewer after mr_manifest_limit */
     uint64_t file_bytes, sample_bytes, sample_min_bytes, sample_max_bytes;
     uint64_t seed;
     uint32_t content_version, rng_version, compress_percent, flags;

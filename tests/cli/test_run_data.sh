@@ -58,11 +58,15 @@ for more in "" "--ranks 3" "reader.read_type=memory" "--cache cold" "pattern.uni
     files train dataset.num_files_train=40 reader.batch_size=4 $more >have
     cmp -s want have || fail "the first 40 files, '$more': $(wc -l <have) files: $(diff want have | head -3)"
 done
-"$MILLRACE" run w.yaml dataset.num_files_train=40 reader.batch_size=4 --no-ceiling --out o >out 2>err || fail "$(cat err)"
+"$MILLRACE" run w.yaml dataset.num_files_train=40 reader.batch_size=4 --verify --no-ceiling --out o >out 2>err || fail "$(cat err)"
 [ "$(grep -c "has 4000 files, the workload says 40: the first 40 are read" err)" = 1 ] || fail "not told once: $(cat err)"
 python3 -c '
 import json
 r = json.load(open("o/summary.json"))
 assert r["num_files_train"] == 40, r["num_files_train"]' || fail "summary"
+"$MILLRACE" -q gen e --format npz --files 8 --eval-files 12 --size 4000 >/dev/null 2>err || fail "$(cat err)"
+"$MILLRACE" run w.yaml dataset.num_files_train=8 dataset.num_files_eval=4 workflow.evaluation=true reader.batch_size=2 reader.batch_size_eval=2 --data e --verify --no-ceiling \
+    --out o >out 2>err || fail "evaluation: $(cat err)"
+grep -q "the evaluation set has 12 files, the workload says 4: the first 4 are read" err || fail "evaluation: $(cat err)"
 
 echo "data of a run: ok"
