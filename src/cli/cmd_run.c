@@ -690,23 +690,26 @@ static int check_launcher(const struct run_options *o, struct mr_error *err)
     return mr_error_hint(err, "run it without, on one machine; or start one job per value");
 }
 
+int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out, struct mr_error *err)
+{
+    unsigned n = ctx->overrides.n;
+    const char **item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof *item);
+    char *word = mr_arena_printf(ctx->arena, "%s=%s", key, value);
+    if (!item || !word)
+        return mr_error_set(err, -ENOMEM, "cannot read the options");
+    for (unsigned i = 0; i < n; i++)
+        item[i] = ctx->overrides.item[i];
+    item[n] = word;
+    *out = (struct mr_strings){.n = n + 1, .item = item};
+    return 0;
+}
+
 /* Those given, and --burst-buffer as what it stands for. */
 static int all_overrides(const struct mr_command_ctx *ctx, struct mr_strings *out, struct mr_error *err)
 {
     const struct run_options *o = ctx->options;
-    unsigned n = ctx->overrides.n;
     *out = ctx->overrides;
-    if (!*o->burst_buffer)
-        return 0;
-    const char **item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof *item);
-    char *folder = mr_arena_printf(ctx->arena, "checkpoint.burst_buffer.folder=%s", o->burst_buffer);
-    if (!item || !folder)
-        return mr_error_set(err, -ENOMEM, "cannot read the options");
-    for (unsigned i = 0; i < n; i++)
-        item[i] = ctx->overrides.item[i];
-    item[n] = folder;
-    *out = (struct mr_strings){.n = n + 1, .item = item};
-    return 0;
+    return *o->burst_buffer ? mr_run_add_override(ctx, "checkpoint.burst_buffer.folder", o->burst_buffer, out, err) : 0;
 }
 
 static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)

@@ -344,7 +344,7 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
 {
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
     mr_log(MR_LOG_NOTE, "%s events of %s processes%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
-           o->max_size && s->bytes > o->max_size / 2 ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
+           s->dropped ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
     if (s->unnamed)

@@ -60,6 +60,8 @@ struct run {
 
 /* Checkpoints that wait in the burst buffer at the end. */
 uint64_t mr_run_left_in_buffer(const struct run *r);
+/* The overrides given and one more. */
+int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out, struct mr_error *err);
 void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
 
 /* run_data.c: finds the data set, makes it when allowed, fits the plan to it. Before the ranks start. */

@@ -238,15 +238,8 @@ static int check_key(const struct run *r, const char *key, const char *value, st
     const struct mr_command_ctx *ctx = r->ctx;
     struct mr_workload_request req = {.workload = r->opt->workload, .envp = environ, .lenient = r->opt->lenient};
     struct mr_workload *ignored;
-    const char **item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 1) * sizeof(*item));
-    char *word = mr_arena_printf(ctx->arena, "%s=%s", key, value);
-    if (!item || !word)
-        return mr_error_set(err, -ENOMEM, "cannot check the sweep");
-    for (unsigned i = 0; i < ctx->overrides.n; i++)
-        item[i] = ctx->overrides.item[i];
-    item[ctx->overrides.n] = word;
-    req.overrides = (struct mr_strings){.n = ctx->overrides.n + 1, .item = item};
-    int rc = mr_cli_search_path(r->opt->config_dir, ctx->arena, &req.search_path, err);
+    int rc = mr_run_add_override(ctx, key, value, &req.overrides, err);
+    rc = rc ? rc : mr_cli_search_path(r->opt->config_dir, ctx->arena, &req.search_path, err);
     return rc ? rc : mr_workload_resolve(&req, ctx->arena, &ignored, err);
 }
 

@@ -61,6 +61,7 @@ struct mr_collector {
     uint64_t max_bytes;
     bool live, closing, tight; /* tight: memory is given back */
     bool has_events;           /* the file being written */
+    unsigned turns;            /* files begun anew */
     enum hurry hurry;
     uint64_t scanned_ns, caught_up_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
@@ -180,6 +181,7 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
 {
     char old[4096];
     c->has_events = false;
+    c->stats.dropped |= c->turns++ > 0; /* the file before the last one goes */
     snprintf(old, sizeof(old), "%s.1", c->out);
     int rc = mr_mrt_writer_close(c->writer, err);
     c->writer = NULL;
@@ -721,7 +723,7 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
             rc = finish_ring(c, &c->ring[i], MR_HOW_RUNNING, err);
         }
     rc = rc ? rc : join_files(c, err);
-    if (rc == 0 && c->max_bytes) {
+    if (rc == 0 && c->turns) {
         char old[4096];
         snprintf(old, sizeof(old), "%s.1", c->out);
         rc = join_file(c, old, false, err);

@@ -12,6 +12,7 @@ struct mr_collector;
 struct mr_collect_stats {
     uint64_t events, lost, processes, bytes, unnamed; /* unnamed: names that did not fit the table */
     uint32_t running, killed;                         /* processes that still run; that ended without exit */
+    bool dropped;                                     /* older events went, for the limit on the size */
 };
 
 /* `spool` must exist. With `live`, writes the session page so that programs leave draining to us. `max_bytes` (0: none)
