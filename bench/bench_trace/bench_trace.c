@@ -185,9 +185,9 @@ static uint64_t fill(struct mr_raw *ring, uint32_t n, uint64_t *seed, uint64_t t
         unsigned call = i % 1000 == 0 ? MR_CALL_open : i % 1000 == 999 ? MR_CALL_close : MR_CALL_pread;
         uint32_t file = 1 + (uint32_t)((*seed / 1000) % 1000);
         uint64_t dur = 260 + (r & 63) + ((r >> 8 & 255) == 0 ? r >> 16 & 4095 : 0);
-        ring[i].word[0] = t;
+        ring[i].word[0] = (call == MR_CALL_pread ? (r >> 40) % BLOCKS * BLOCK : MR_NO_OFFSET) << 16 | call;
         ring[i].word[1] = (uint64_t)file << 32 | dur;
-        ring[i].word[2] = (call == MR_CALL_pread ? (r >> 40) % BLOCKS * BLOCK : MR_NO_OFFSET) << 16 | call;
+        ring[i].word[2] = t;
         ring[i].word[3] = (uint64_t)(call == MR_CALL_pread ? BLOCK : 0) << 16 | 4;
         t += dur + 40 + (r >> 32 & 15);
     }
@@ -216,14 +216,15 @@ static int encode(void)
 {
     struct encoder e;
     struct mr_mrt_block b;
-    uint64_t seed = 0, next;
+    uint64_t seed = 0;
+    uint32_t taken;
     double best = 1e18;
     size_t bytes = 0;
     encoder_init(&e);
     fill(e.ring, MR_BLOCK_EVENTS, &seed, 1000);
     for (int round = 0; round < 40; round++) {
         uint64_t t0 = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        bytes = mr_mrt_encode_events(e.workspace, e.ring, MR_BLOCK_EVENTS - 1, 0, MR_BLOCK_EVENTS, &identity, 1, 1, 0, 0, e.out, &next, &b);
+        bytes = mr_mrt_encode_records(e.workspace, e.ring, MR_BLOCK_EVENTS, &identity, 1, 1, 0, 0, e.out, &taken, &b);
         double ns = (double)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - t0) / MR_BLOCK_EVENTS;
         best = MR_MIN(best, ns);
     }
@@ -257,7 +258,8 @@ static int generate(const char *path, uint64_t events)
     struct mr_mrt_writer *w;
     struct mr_mrt_block b;
     struct mr_error err = {0};
-    uint64_t seed = 0, next, t[4] = {1000, 1000, 1000, 1000};
+    uint32_t taken;
+    uint64_t seed = 0, t[4] = {1000, 1000, 1000, 1000};
     encoder_init(&e);
     if (mr_mrt_writer_open(path, false, &w, &err) < 0) {
         fprintf(stderr, "bench_trace: %s\n", err.message);
@@ -267,7 +269,7 @@ static int generate(const char *path, uint64_t events)
     for (uint64_t done = 0, k = 0; done < events; k++) {
         uint32_t n = (uint32_t)MR_MIN(events - done, (uint64_t)MR_BLOCK_EVENTS);
         t[k % 4] = fill(e.ring, n, &seed, t[k % 4]);
-        size_t bytes = mr_mrt_encode_events(e.workspace, e.ring, MR_BLOCK_EVENTS - 1, 0, n, &identity, 1, (uint32_t)(1 + k % 4), k << 20, 0, e.out, &next, &b);
+        size_t bytes = mr_mrt_encode_records(e.workspace, e.ring, n, &identity, 1, (uint32_t)(1 + k % 4), k << 20, 0, e.out, &taken, &b);
         if (mr_mrt_writer_append(w, e.out, bytes, &err) < 0) {
             fprintf(stderr, "bench_trace: %s\n", err.message);
             return 5;

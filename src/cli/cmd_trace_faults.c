@@ -369,13 +369,11 @@ static void write_lane(struct mr_faults *f, struct process *p, uint32_t index)
     describe(f, p);
     write_names(f);
     f->cal.tick1 = f->cal.mono1 = mr_now_ns() + 1;
-    for (uint64_t at = 0; at < l->n && f->rc == 0;) {
+    for (uint32_t at = 0, taken; at < l->n && f->rc == 0; at += taken) {
         struct mr_mrt_block b;
-        uint64_t next;
-        size_t n = mr_mrt_encode_events(f->workspace, l->event, UINT64_MAX, at, l->n, &f->cal, key_of(f, p), l->tid,
-                                        ((uint64_t)index & 0xffff) << 48 | (l->written + at), p->index ? 0 : f->lost, f->out, &next, &b);
+        size_t n = mr_mrt_encode_records(f->workspace, l->event + at, l->n - at, &f->cal, key_of(f, p), l->tid,
+                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), p->index ? 0 : f->lost, f->out, &taken, &b);
         append(f, n);
-        at = next;
     }
     l->written += l->n;
     l->n = 0;
@@ -418,7 +416,7 @@ static void put_fault(struct mr_faults *f, struct process *p, const struct recor
     const struct mapping *m = &p->map[i];
     uint64_t offset = m->offset + (r->from - m->from) / (uint64_t)f->page * (uint64_t)f->page;
     unsigned call = r->major ? MR_CALL_major_fault : MR_CALL_minor_fault;
-    l->event[l->n++] = (struct mr_raw){{r->time, (uint64_t)m->file << 32, offset << 16 | call, (uint64_t)f->page << 16}};
+    l->event[l->n++] = (struct mr_raw){{offset << 16 | call, (uint64_t)m->file << 32, r->time, (uint64_t)f->page << 16}};
     if (l->n >= MR_BLOCK_EVENTS)
         write_lane(f, p, (uint32_t)(l - p->lane));
 }

@@ -25,7 +25,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define URGENT (MR_RING_RECORDS / 4 * 3)  /* records of a thread that do not wait for an idle CPU */
+#define URGENT (MR_RING_CELLS / 4 * 3)    /* cells of a thread that do not wait for an idle CPU */
 #define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
@@ -199,17 +199,17 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
 /* Gives the memory of written records back: whole pages of [from, to). Where the file system cannot, it stays. */
 static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
 {
-    const uint64_t page = 4096 / sizeof(s->record[0]);
+    const uint64_t page = 4096 / sizeof(s->cell[0]);
     for (uint64_t a = MR_ALIGN_UP(from, page), b = to / page * page; a < b;) {
-        uint64_t end = MR_MIN(b, (a / MR_RING_RECORDS + 1) * MR_RING_RECORDS);
-        if (madvise(&s->record[a & (MR_RING_RECORDS - 1)], (end - a) * sizeof(s->record[0]), MADV_REMOVE) < 0)
+        uint64_t end = MR_MIN(b, (a / MR_RING_CELLS + 1) * MR_RING_CELLS);
+        if (madvise(&s->cell[a & (MR_RING_CELLS - 1)], (end - a) * sizeof(s->cell[0]), MADV_REMOVE) < 0)
             return;
         a = end;
     }
     atomic_store_explicit(&s->freed, to, memory_order_relaxed);
 }
 
-/* Drains a slot in whole blocks until less than `keep` records are left; keep 0 takes everything. */
+/* Drains a slot in whole blocks until less than `keep` cells are left; keep 0 takes everything. */
 static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, uint64_t keep, bool *busy, struct mr_error *err)
 {
     uint32_t expected = 0;
@@ -224,12 +224,12 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_RECORDS && head != from && head - from - mr_slot_gap(s, from, head) >= keep;) {
+    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_CELLS && head != from && head - from - mr_slot_gap(s, from, head) >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
+        struct mr_carry carry = mr_slot_carry(s);
         struct mr_mrt_block b;
-        uint64_t next;
-        size_t n = mr_mrt_encode_events(c->workspace, s->record, MR_RING_RECORDS - 1, from, head, &cal, r->key, s->tid,
-                                        (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &next, &b);
+        size_t n = mr_mrt_encode_events(c->workspace, s->cell, MR_RING_CELLS - 1, head, &carry, &cal, r->key, s->tid,
+                                        (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &b);
         if (b.count && is_full(c, n)) {
             rc = turn_over(c, err);
             rc = rc ? rc : drain_strings(c, r, err);
@@ -239,11 +239,12 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
         if (rc == 0) {
             c->has_events |= b.count > 0;
             r->events += b.count;
-            atomic_store_explicit(&s->written, next, memory_order_release);
+            mr_slot_carry_set(s, &carry);
+            atomic_store_explicit(&s->written, carry.at, memory_order_release);
             if (c->tight && !r->gone)
-                give_back(s, atomic_load(&s->tail), next);
-            from = next;
-            atomic_store_explicit(&s->tail, next, memory_order_release);
+                give_back(s, atomic_load(&s->tail), carry.at);
+            from = carry.at;
+            atomic_store_explicit(&s->tail, from, memory_order_release);
             rc = drain_strings(c, r, err);
         }
     }
@@ -269,7 +270,7 @@ static bool map_segments(struct mr_collector *c, struct ring *r, uint32_t segmen
 
 static uint64_t keep_for(enum hurry hurry)
 {
-    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = MR_BLOCK_EVENTS, [CATCH_UP] = MR_BLOCK_EVENTS, [EVERYTHING] = 0};
+    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = MR_BLOCK_CELLS, [CATCH_UP] = MR_BLOCK_CELLS, [EVERYTHING] = 0};
     return keep[hurry];
 }
 

@@ -82,17 +82,20 @@ static inline int64_t mr_unzigzag(uint64_t v)
 
 /* Bytes of scratch memory an encoder needs, 64-byte aligned, zeroed before the first use (fresh mmap is). */
 size_t mr_mrt_workspace_bytes(void);
-/* Blocks encoded with it take at most this many records, fewer than MR_BLOCK_EVENTS, and some continuations. */
+/* Blocks encoded with it take at most this many events, fewer than MR_BLOCK_EVENTS, their arguments counted in. */
 void mr_mrt_workspace_block(void *workspace, uint32_t events);
 /* An output buffer of this many bytes always suffices for an events block. */
 #define MR_MRT_EVENTS_MAX (5u << 20)
 
-/* Encodes records [from, to) of a ring into one complete block (header, payload, padding) at `out`. At most
- * MR_BLOCK_EVENTS records and some continuations are taken; *next is the position after the last one taken, *block what the
- * header says. Returns the bytes written; 0 only if from == to. */
-size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
+/* Encodes the events in the cells [carry->at, to) of a ring into one complete block (header, payload, padding) at `out`. About
+ * MR_BLOCK_EVENTS events are taken, their arguments counted in; *carry then tells of the position after the last one, *block what the
+ * header says. Returns the bytes written; 0 only if carry->at == to. A carry of {0} will do for records without repeats. */
+size_t mr_mrt_encode_events(void *workspace, const struct mr_cell *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
                             const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
-                            uint8_t *out, uint64_t *next, struct mr_mrt_block *block);
+                            uint8_t *out, struct mr_mrt_block *block);
+/* The same of n records. */
+size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal, uint64_t key, uint32_t tid,
+                             uint64_t sequence, uint64_t lost, uint8_t *out, uint32_t *taken, struct mr_mrt_block *block);
 /* A strings block from arena entries; the first has id `first`. Stops before exceeding half of `cap`, and at some 128 KiB; *taken_bytes and *taken
  * say how far it came. Returns bytes written. */
 #define MR_MRT_STRINGS_PACKED 1u /* flag of the block: u32 length, zstd frame */

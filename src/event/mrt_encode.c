@@ -17,6 +17,7 @@
 #define SAMPLE 2048u /* bytes of a plane that tell how to pack it */
 #define STRIDE 64u /* values handled at a time; arrays have room up to the next multiple */
 #define MAX_EVENTS (MR_BLOCK_EVENTS + 64)
+#define REST 24u /* events and arguments beyond a block that need no block of their own; the last event may bring 40 more */
 #define ZSTD_BYTES (1u << 20)
 #define STRINGS_BYTES (128 << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes */
 
@@ -65,89 +66,129 @@ uint64_t mr_ticks_to_ns(const struct mr_calibration *cal, uint64_t tick)
     return scaled(cal->mono0, cal->tick0, tick_scale(cal), tick);
 }
 
-/* Takes the continuation records after an event; they may replace its fields. Returns the position after them. */
-static uint64_t take_more(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t at, uint64_t to, uint64_t *dur_ticks, uint64_t *offset,
-                          int64_t *result)
+/* Cells of a ring, or of an array if mask is UINT64_MAX. */
+struct cells {
+    const struct mr_cell *cell;
+    uint64_t mask, to;
+};
+
+static inline const struct mr_cell *cell_at(const struct cells *c, uint64_t at)
+{
+    return &c->cell[at & c->mask];
+}
+
+/* An event as it is in the ring; continuation records replace what does not fit. */
+struct found {
+    unsigned call;
+    uint32_t file, fd1;
+    uint64_t start, ticks, offset;
+    int64_t result;
+};
+
+/* Takes the record or repeat at carry->at, which lies before c->to; no continuations. False: there is no event, but a gap (R7), or a
+ * continuation whose event was cut off by a damaged ring. */
+static inline __attribute__((always_inline)) bool take_event(const struct cells *c, struct mr_carry *carry, struct found *f)
+{
+    const struct mr_cell *first = cell_at(c, carry->at);
+    uint64_t head = first->word[0], size = first->word[1], at = carry->at;
+    f->call = mr_cell_call(first);
+    f->offset = (uint64_t)((int64_t)head >> 16);
+    f->ticks = (uint32_t)size;
+    if (MR_LIKELY(head & MR_RAW_REPEAT)) {
+        carry->at = at + 1;
+        carry->start += size >> 32;
+        f->result = f->call == MR_CALL_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
+    } else {
+        bool skip = f->call == MR_CALL_more && (uint32_t)size == MR_MORE_SKIP;
+        carry->at = skip && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + 2;
+        if (MR_UNLIKELY(f->call == MR_CALL_more || carry->at > c->to)) {
+            carry->at = MR_MIN(carry->at, c->to);
+            return false;
+        }
+        const struct mr_cell *second = cell_at(c, at + 1);
+        carry->file = size >> 32;
+        carry->start = second->word[0];
+        carry->result_fd = second->word[1];
+        f->result = (int64_t)carry->result_fd >> 16;
+    }
+    f->file = (uint32_t)carry->file;
+    f->fd1 = (uint16_t)carry->result_fd;
+    f->start = carry->start;
+    return true;
+}
+
+/* Takes the continuation records after an event; they may replace its fields. */
+static void take_more(struct workspace *w, const struct cells *c, struct mr_carry *carry, struct found *f)
 {
     uint32_t i = w->events;
-    for (; at < to; at++) {
-        const struct mr_raw *r = &ring[at & mask];
-        if (mr_raw_call(r) != MR_CALL_more)
+    for (; carry->at + 2 <= c->to; carry->at += 2) {
+        const struct mr_cell *first = cell_at(c, carry->at);
+        uint32_t type = (uint32_t)first->word[1];
+        if (mr_cell_call(first) != MR_CALL_more || type == MR_MORE_SKIP)
             break;
-        uint32_t type = (uint32_t)r->word[1];
-        if (type == MR_MORE_SKIP)
-            break;
+        uint64_t value = cell_at(c, carry->at + 1)->word[0];
         if (type == MR_MORE_OFFSET) {
-            *offset = r->word[0];
+            f->offset = value;
         } else if (type == MR_MORE_RESULT) {
-            *result = (int64_t)r->word[0];
+            f->result = (int64_t)value;
         } else if (type == MR_MORE_DURATION) {
-            *dur_ticks = r->word[0];
+            f->ticks = value;
         } else if (type <= MR_MORE_LAST_STORED && w->args < MAX_EVENTS) {
             uint32_t k = w->args++;
             w->arg_event[k] = i - w->last_arg_event;
-            w->arg_key[k] = (uint32_t)(r->word[1] >> 32);
+            w->arg_key[k] = (uint32_t)(first->word[1] >> 32);
             w->arg_type[k] = (uint16_t)type;
-            w->arg_value[k] = r->word[0];
+            w->arg_value[k] = value;
             w->last_arg_event = i;
         }
     }
-    return at;
 }
 
 /* Offsets are stored as differences from where the access before ended if that makes many of them 0: sequential access. Random access is
  * smaller as it is. The first events of a block tell which. */
-static bool is_sequential(const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to)
+static bool is_sequential(const struct cells *c, struct mr_carry carry)
 {
-    uint64_t expect = 0, n = MR_MIN(to - from, (uint64_t)2048), hits = 0;
-    for (uint64_t at = from; at < from + n; at++) {
-        const struct mr_raw *r = &ring[at & mask];
-        uint64_t offset = (uint64_t)((int64_t)r->word[2] >> 16);
-        int64_t result = (int64_t)r->word[3] >> 16;
-        hits += offset == expect;
-        expect = offset + (result > 0 ? (uint64_t)result : 0);
+    uint64_t expect = 0, n = 0, hits = 0;
+    struct found f;
+    while (n < 2048 && carry.at < c->to) {
+        if (!take_event(c, &carry, &f))
+            continue;
+        n++;
+        hits += f.offset == expect;
+        expect = f.offset + (f.result > 0 ? (uint64_t)f.result : 0);
     }
     return hits * 4 >= n;
 }
 
-/* Unpacks records into the columns; returns the position after the last one taken. */
-static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
-                       const struct mr_calibration *cal, bool sequential)
+/* Unpacks events into the columns; carry tells where they begin, and then where they end. */
+static void unpack(struct workspace *w, const struct cells *c, struct mr_carry *carry, const struct mr_calibration *cal, bool sequential)
 {
     const uint64_t scale = tick_scale(cal), mono0 = cal->mono0, tick0 = cal->tick0;
-    uint64_t at = from, first = UINT64_MAX, last = 0, previous = 0, expect = 0;
+    uint64_t first = UINT64_MAX, last = 0, previous = 0, expect = 0;
     struct mr_tally_streak streak = {0};
+    struct mr_carry here = *carry; /* in registers */
+    struct found f;
     w->events = w->args = w->last_arg_event = 0;
-    /* Of events; their continuations come along. A small rest is taken as well. */
-    const uint64_t most = w->block ? w->block : MAX_EVENTS;
-    const uint64_t limit = to - from <= most ? to : from + MR_MIN(most, MR_BLOCK_EVENTS);
-    while (at < limit) {
-        const struct mr_raw *r = &ring[at++ & mask];
-        unsigned call = mr_raw_call(r);
-        if (MR_UNLIKELY(call == MR_CALL_more)) { /* R7; or its event was cut off by a damaged ring */
-            if ((uint32_t)r->word[1] == MR_MORE_SKIP && mask != UINT64_MAX)
-                at = MR_MIN(((at - 1) | mask) + 1, to);
+    const uint32_t most = w->block ? w->block : MR_BLOCK_EVENTS + REST;
+    while (here.at < c->to && w->events + w->args < most) {
+        if (MR_UNLIKELY(!take_event(c, &here, &f)))
             continue;
-        }
         uint32_t i = w->events;
-        uint32_t file = (uint32_t)(r->word[1] >> 32);
-        uint64_t ticks = (uint32_t)r->word[1], offset = (uint64_t)((int64_t)r->word[2] >> 16);
-        int64_t result = (int64_t)r->word[3] >> 16;
-        if (at < to && mr_raw_call(&ring[at & mask]) == MR_CALL_more)
-            at = take_more(w, ring, mask, at, to, &ticks, &offset, &result);
-        uint64_t start = scaled(mono0, tick0, scale, r->word[0]), end = scaled(mono0, tick0, scale, r->word[0] + ticks);
+        if (MR_UNLIKELY(here.at < c->to && mr_cell_call(cell_at(c, here.at)) == MR_CALL_more))
+            take_more(w, c, &here, &f);
+        uint64_t start = scaled(mono0, tick0, scale, f.start), end = scaled(mono0, tick0, scale, f.start + f.ticks);
         w->gap[i] = mr_zigzag((int64_t)(start - previous));
         w->dur[i] = end - start;
-        w->offset[i] = sequential ? mr_zigzag((int64_t)(offset - expect)) : offset + 1;
-        w->call[i] = (uint16_t)call;
-        w->file[i] = file;
-        w->fd[i] = (uint16_t)r->word[3];
-        w->result[i] = mr_zigzag(result);
+        w->offset[i] = sequential ? mr_zigzag((int64_t)(f.offset - expect)) : f.offset + 1;
+        w->call[i] = (uint16_t)f.call;
+        w->file[i] = f.file;
+        w->fd[i] = (uint16_t)f.fd1;
+        w->result[i] = mr_zigzag(f.result);
         previous = end;
-        expect = offset + (result > 0 ? (uint64_t)result : 0);
+        expect = f.offset + (f.result > 0 ? (uint64_t)f.result : 0);
         first = MR_MIN(first, start);
         last = MR_MAX(last, end);
-        mr_tally_add(&w->tally, &streak, call, file, end - start, result);
+        mr_tally_add(&w->tally, &streak, f.call, f.file, end - start, f.result);
         w->events++;
     }
     mr_tally_end(&w->tally, &streak);
@@ -155,7 +196,7 @@ static uint64_t unpack(struct workspace *w, const struct mr_raw *ring, uint64_t 
     w->last_ns = last;
     if (w->events) /* the first gap counts from the block's start */
         w->gap[0] = mr_zigzag((int64_t)((uint64_t)mr_unzigzag(w->gap[0]) - first));
-    return at;
+    *carry = here;
 }
 
 /* ---- columns ---- */
@@ -328,10 +369,11 @@ static void put_calibration(uint8_t *p, const struct mr_calibration *cal)
     mr_store_le64(p + 32, cal->mono1);
 }
 
-size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t mask, uint64_t from, uint64_t to,
+size_t mr_mrt_encode_events(void *workspace, const struct mr_cell *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
                             const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
-                            uint8_t *out, uint64_t *next, struct mr_mrt_block *block)
+                            uint8_t *out, struct mr_mrt_block *block)
 {
+    const struct cells cells = {.cell = ring, .mask = mask, .to = to};
     struct workspace *w = workspace;
     const struct loops *loops = best_loops();
     const struct values column[MR_COLS] = {
@@ -339,10 +381,10 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
         [MR_COL_FD] = {w->fd, 0}, [MR_COL_OFFSET] = {w->offset, 2}, [MR_COL_RESULT] = {w->result, 2}, [MR_COL_ARG_EVENT] = {w->arg_event, 1},
         [MR_COL_ARG_KEY] = {w->arg_key, 1}, [MR_COL_ARG_TYPE] = {w->arg_type, 0}, [MR_COL_ARG_VALUE] = {w->arg_value, 2},
     };
-    if (from == to)
+    if (carry->at == to)
         return 0;
-    bool sequential = is_sequential(ring, mask, from, to);
-    *next = unpack(w, ring, mask, from, to, cal, sequential);
+    bool sequential = is_sequential(&cells, *carry);
+    unpack(w, &cells, carry, cal, sequential);
     struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = key, .tid = tid, .count = w->events, .sequence = sequence, .lost = lost,
                              .first_ns = w->first_ns, .last_ns = w->last_ns};
     unsigned columns = w->args ? MR_COLS - 1 : MR_COL_RESULT;
@@ -362,6 +404,15 @@ size_t mr_mrt_encode_events(void *workspace, const struct mr_raw *ring, uint64_t
     b.payload_bytes = (uint32_t)(p - payload);
     *block = b;
     return mr_mrt_seal(out, &b);
+}
+
+size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal, uint64_t key, uint32_t tid,
+                             uint64_t sequence, uint64_t lost, uint8_t *out, uint32_t *taken, struct mr_mrt_block *block)
+{
+    struct mr_carry carry = {0};
+    size_t bytes = mr_mrt_encode_events(workspace, (const struct mr_cell *)record, UINT64_MAX, 2ull * n, &carry, cal, key, tid, sequence, lost, out, block);
+    *taken = (uint32_t)(carry.at / 2);
+    return bytes;
 }
 
 /* Copies whole strings to `to`, which has `room` bytes; returns how many bytes came out. */

@@ -145,15 +145,13 @@ static void flush_lane(struct mr_mrt_sink *s, size_t index)
     if (l->n && !s->rank[l->rank].described)
         describe(s, l->rank);
     write_names(s);
-    for (uint64_t at = 0; at < l->n && !s->failed;) {
+    for (uint32_t at = 0, taken; at < l->n && !s->failed; at += taken) {
         struct mr_mrt_block b;
-        uint64_t next;
-        size_t n = mr_mrt_encode_events(s->workspace, l->record, UINT64_MAX, at, l->n, &s->cal, key_of(s, l->rank), l->tid,
-                                        ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost, s->out, &next, &b);
+        size_t n = mr_mrt_encode_records(s->workspace, l->record + at, l->n - at, &s->cal, key_of(s, l->rank), l->tid,
+                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost, s->out, &taken, &b);
         append(s, n);
         s->rank[l->rank].events += b.count;
         s->last_ns = MR_MAX(s->last_ns, b.last_ns);
-        at = next;
     }
     l->written += l->n;
     s->records -= l->n;
@@ -213,13 +211,13 @@ static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t rank, uint32_t tid)
 
 static void put_more(struct lane *l, uint32_t type, uint32_t key, uint64_t value)
 {
-    l->record[l->n++] = (struct mr_raw){{value, (uint64_t)key << 32 | type, MR_CALL_more, 0}};
+    l->record[l->n++] = (struct mr_raw){{MR_CALL_more, (uint64_t)key << 32 | type, value, 0}};
 }
 
 static void put_event(struct lane *l, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
 {
     uint16_t call = e->call ? e->call : call_for(e->kind);
-    l->record[l->n++] = (struct mr_raw){{e->start_ns, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns, e->offset << 16 | call,
+    l->record[l->n++] = (struct mr_raw){{e->offset << 16 | call, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns, e->start_ns,
                                          (uint64_t)e->result << 16 | e->fd}};
     if (e->dur_ns >> 32)
         put_more(l, MR_MORE_DURATION, 0, e->dur_ns);

@@ -1,9 +1,10 @@
-/* What a traced program writes while it runs: 32-byte records in per-thread rings inside a shared, mapped spool file.
- * Only the preload library writes records; only the collector, `millrace recover` or the library itself (when nobody
+/* What a traced program writes while it runs: records in per-thread rings inside a shared, mapped spool file. A record takes two cells of
+ * 16 bytes; one like the record before it, which most reads and writes are, takes one (MR_RAW_REPEAT). Only the preload library writes records; only the collector, `millrace recover` or the library itself (when nobody
  * drains) reads them. Layout in doc/trace-format.md; private to one version on one machine.
  *
  * Invariants
  *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers.
+ *      Positions count cells.
  *  R2. tail <= written <= head. Records [written, head) are valid and nowhere else; written moves only after they are safe in a
  *      file, tail only after written, both by whoever holds the slot's drain lock.
  *  R3. An event and its continuation records are published by one store of head, so a reader never sees a part of it.
@@ -13,18 +14,36 @@
  *  R6. The drainer gives memory of [tail, written) back, notes that in `freed`, then moves tail: it is never memory that the
  *      thread may write to, and a thread that sees the new tail sees `freed` as well.
  *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a record MR_MORE_SKIP, and
- *      head moves to the next multiple of MR_RING_RECORDS. At most one such gap lies between tail and head. */
+ *      head moves to the next multiple of MR_RING_CELLS. At most one such gap lies between tail and head.
+ *  R8. What a repeat at `written` repeats is in the one of the slot's two carries that names this position. The drainer writes the other one
+ *      before it moves written, so that a killed drainer leaves a valid one. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
+struct mr_cell {
+    uint64_t word[2];
+};
+
+/* Word 0 offset << 16 | call, word 1 file << 32 | duration, word 2 start, word 3 result << 16 | descriptor + 1. */
 struct mr_raw {
     uint64_t word[4];
 };
 
-/* Continuation records: word 0 value, word 1 low half type, high half key, word 2 low 16 bits MR_CALL_more. */
+/* A repeat is one cell: word 0 offset << 16 | MR_RAW_REPEAT | call, word 1 start - start of the event before << 32 | duration. File and descriptor
+ * are those of the event before; the result of lseek is its offset, others have that of the last event that is not such a repeat. */
+#define MR_RAW_REPEAT 0x8000u
+
+/* What a repeat needs of the events before it. */
+struct mr_carry {
+    uint64_t at; /* position of the next event */
+    uint64_t start, result_fd; /* result << 16 | descriptor + 1 */
+    uint64_t file;
+};
+
+/* Continuation records: word 0 MR_CALL_more, word 1 low half type, high half key, word 2 value. */
 enum mr_more {
     MR_MORE_INT = 1,    /* value: int64 */
     MR_MORE_UINT,       /* value: uint64 */
@@ -35,16 +54,17 @@ enum mr_more {
     MR_MORE_OFFSET,     /* value: all 64 bits of the offset */
     MR_MORE_RESULT,     /* value: all 64 bits of the result */
     MR_MORE_DURATION,   /* value: all 64 bits of the duration, ticks */
-    MR_MORE_SKIP,       /* belongs to no event: the next record is at the ring's start */
+    MR_MORE_SKIP,       /* belongs to no event, and is one cell: the next record is at the ring's start */
 };
 #define MR_MORE_LAST_STORED MR_MORE_FILE2 /* types above are folded into their columns */
 
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 4u /* of the layout below; library and command must agree */
-#define MR_RING_RECORDS 1048576u /* address space; memory comes as it is needed */
-#define MR_BLOCK_EVENTS 32768u /* records per block */
+#define MR_RING_VERSION 5u /* of the layout below; library and command must agree */
+#define MR_RING_CELLS 2097152u /* address space; memory comes as it is needed */
+#define MR_BLOCK_EVENTS 32768u /* events per block */
+#define MR_BLOCK_CELLS (2 * MR_BLOCK_EVENTS)
 #define MR_RING_SLOTS 8u
 #define MR_RING_SEGMENTS 512u /* of a process */
 #define MR_RING_PROCESS_BYTES (60u << 10)
@@ -70,11 +90,12 @@ struct mr_slot {
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
     _Atomic uint64_t skip_at;   /* 1 + position of the last MR_MORE_SKIP; 0: none */
-    uint64_t populated;         /* memory of records is present up to here; the thread's own, kept for the slot's next thread */
+    struct mr_carry carry[2];   /* R8 */
+    uint64_t populated;         /* memory of cells is present up to here; the thread's own, kept for the slot's next thread */
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
     _Atomic uint32_t made[MR_SLOT_CALLS];
     _Atomic uint64_t skipped[MR_SLOT_CALLS];
-    _Alignas(4096) struct mr_raw record[MR_RING_RECORDS];
+    _Alignas(4096) struct mr_cell cell[MR_RING_CELLS];
 };
 
 struct mr_ring_header {
@@ -135,12 +156,25 @@ struct mr_moved {
 static inline uint64_t mr_slot_gap(const struct mr_slot *s, uint64_t from, uint64_t head)
 {
     uint64_t at = atomic_load_explicit(&s->skip_at, memory_order_relaxed);
-    return at > from && at <= head ? MR_RING_RECORDS - at % MR_RING_RECORDS : 0;
+    return at > from && at <= head ? MR_RING_CELLS - at % MR_RING_CELLS : 0;
 }
 
-static inline unsigned mr_raw_call(const struct mr_raw *r)
+/* R8. Both by the holder of the drain lock, the second one before it moves written to carry->at. */
+static inline struct mr_carry mr_slot_carry(const struct mr_slot *s)
 {
-    return (unsigned)(r->word[2] & 0xffff);
+    uint64_t at = atomic_load_explicit(&s->written, memory_order_relaxed);
+    return s->carry[s->carry[0].at == at ? 0 : 1];
+}
+static inline void mr_slot_carry_set(struct mr_slot *s, const struct mr_carry *carry)
+{
+    uint64_t at = atomic_load_explicit(&s->written, memory_order_relaxed);
+    s->carry[s->carry[0].at == at ? 1 : 0] = *carry;
+}
+
+/* The call of the record or repeat that begins with this cell. */
+static inline unsigned mr_cell_call(const struct mr_cell *c)
+{
+    return (unsigned)(c->word[0] & (MR_RAW_REPEAT - 1));
 }
 
 #endif

@@ -47,8 +47,8 @@ unsigned mr_slot_index(const struct mr_slot *slot)
     return 0;
 }
 
-#define POPULATE 2048u    /* records made present at a time: 64 KiB, which is then still in the cache when it is written to */
-#define PAGE_RECORDS 128u /* records of a page */
+#define POPULATE 4096u  /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
+#define PAGE_CELLS 256u /* cells of a page */
 
 /* As mr_populate. When the file system is full, asks the collector to give memory back and waits for it. */
 static bool populate_or_wait(const void *at, size_t bytes)
@@ -66,15 +66,15 @@ static bool populate_or_wait(const void *at, size_t bytes)
     return false;
 }
 
-/* Makes more records of a slot present. Beyond tail + MR_RING_RECORDS nothing may be written, so there is nothing to do. */
+/* Makes more cells of a slot present. Beyond tail + MR_RING_CELLS nothing may be written, so there is nothing to do. */
 static bool populate_more(struct mr_slot *s, uint64_t tail)
 {
     uint64_t from = s->populated, to = from + POPULATE;
-    to = MR_MIN(to, (tail + MR_RING_RECORDS) / PAGE_RECORDS * PAGE_RECORDS);
-    to = MR_MIN(to, (from / MR_RING_RECORDS + 1) * MR_RING_RECORDS);
+    to = MR_MIN(to, (tail + MR_RING_CELLS) / PAGE_CELLS * PAGE_CELLS);
+    to = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
     if (to <= from)
         return true;
-    if (!populate_or_wait(&s->record[from & (MR_RING_RECORDS - 1)], (to - from) * sizeof(s->record[0])))
+    if (!populate_or_wait(&s->cell[from & (MR_RING_CELLS - 1)], (to - from) * sizeof(s->cell[0])))
         return false;
     s->populated = to;
     return true;
@@ -85,7 +85,7 @@ static struct mr_slot *claim_in(struct mr_ring_header *h)
     for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
         struct mr_slot *s = mr_ring_slot(h, i);
         if (i >= h->slots_present) { /* under claim_lock */
-            if (!populate_or_wait(s, offsetof(struct mr_slot, record)))
+            if (!populate_or_wait(s, offsetof(struct mr_slot, cell)))
                 return NULL;
             h->slots_present = i + 1;
         }
@@ -118,6 +118,7 @@ static void thread_end(void *arg)
     if (!t->slot || t->epoch != mr_core.epoch || !mr_live.alive)
         return;
     mr_names_abandon(); /* a thread may be cancelled anywhere */
+    uint64_t signals = mr_signals_block(); /* nobody would store what a handler parks; afterwards it gets a new slot */
     t->busy = 1;
     struct mr_slot *s = t->slot;
     t->slot = NULL;
@@ -126,18 +127,26 @@ static void thread_end(void *arg)
     if (mr_mode() == MR_MODE_SELF && mr_slot_drain(s, mr_slot_index(s), false))
         atomic_store_explicit(&s->state, MR_SLOT_FREE, memory_order_release);
     t->busy = 0;
+    mr_signals_restore(signals);
 }
 
 static uint64_t ring_capacity(void)
 {
-    return mr_mode() == MR_MODE_SELF ? MR_BLOCK_EVENTS : MR_RING_RECORDS - MR_ROOM;
+    return mr_mode() == MR_MODE_SELF ? MR_BLOCK_CELLS : MR_RING_CELLS - MR_ROOM;
+}
+
+/* Memory is present up to here in this lap, less the room for an event. */
+static uint64_t present_for(const struct mr_slot *s, uint64_t head)
+{
+    uint64_t lap_end = (head / MR_RING_CELLS + 1) * MR_RING_CELLS, present = MR_MIN(s->populated, lap_end);
+    return present > MR_ROOM ? present - MR_ROOM : 0;
 }
 
 /* Up to where the thread may write without looking again. */
 static uint64_t limit_for(const struct mr_slot *s, uint64_t head, uint64_t tail)
 {
-    uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, head) + ring_capacity(), tail + MR_RING_RECORDS - MR_ROOM);
-    return MR_MIN(limit, s->populated > MR_ROOM ? s->populated - MR_ROOM : 0);
+    uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, head) + ring_capacity(), tail + MR_RING_CELLS - MR_ROOM);
+    return MR_MIN(limit, present_for(s, head));
 }
 
 static bool thread_begin(struct mr_tls *t)
@@ -151,6 +160,7 @@ static bool thread_begin(struct mr_tls *t)
     }
     t->epoch = mr_core.epoch;
     t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
+    t->last_file = 0;
     t->limit = 0; /* the first event looks */
     if (!end_key_made)
         end_key_made = pthread_key_create(&end_key, thread_end) == 0;
@@ -159,21 +169,25 @@ static bool thread_begin(struct mr_tls *t)
     return true;
 }
 
-static void write_more(struct mr_tls *t, uint64_t at, const struct mr_extra *e)
+/* Returns the position after it. */
+static uint64_t write_record(struct mr_slot *s, uint64_t at, const struct mr_raw *r)
 {
-    struct mr_raw *r = &t->slot->record[at & (MR_RING_RECORDS - 1)];
-    r->word[0] = e->value;
-    r->word[1] = (uint64_t)e->key << 32 | e->type;
-    r->word[2] = MR_CALL_more;
-    r->word[3] = 0;
+    memcpy(&s->cell[at++ & (MR_RING_CELLS - 1)], &r->word[0], sizeof(struct mr_cell));
+    memcpy(&s->cell[at++ & (MR_RING_CELLS - 1)], &r->word[2], sizeof(struct mr_cell));
+    return at;
+}
+
+static uint64_t write_more(struct mr_slot *s, uint64_t at, const struct mr_extra *e)
+{
+    return write_record(s, at, &(struct mr_raw){{MR_CALL_more, (uint64_t)e->key << 32 | e->type, e->value, 0}});
 }
 
 /* R7: goes on at the start of the ring, where memory is present and, in a small ring, in the cache. */
 static void start_over(struct mr_tls *t, bool all_present)
 {
     struct mr_slot *s = t->slot;
-    uint64_t base = t->head / MR_RING_RECORDS * MR_RING_RECORDS, next = base + MR_RING_RECORDS;
-    write_more(t, t->head, &(struct mr_extra){.type = MR_MORE_SKIP});
+    uint64_t base = t->head / MR_RING_CELLS * MR_RING_CELLS, next = base + MR_RING_CELLS;
+    s->cell[t->head & (MR_RING_CELLS - 1)] = (struct mr_cell){{MR_CALL_more, MR_MORE_SKIP}};
     s->populated = all_present ? next + (s->populated - base) : next;
     atomic_store_explicit(&s->skip_at, t->head + 1, memory_order_relaxed);
     atomic_store_explicit(&s->head, next, memory_order_release);
@@ -184,14 +198,14 @@ static void start_over(struct mr_tls *t, bool all_present)
 static bool more_memory(struct mr_tls *t, uint64_t tail)
 {
     struct mr_slot *s = t->slot;
-    uint64_t base = t->head / MR_RING_RECORDS * MR_RING_RECORDS, freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
-    bool lap_end = s->populated % MR_RING_RECORDS == 0, whole_blocks = s->populated % MR_BLOCK_EVENTS == 0;
-    if (!lap_end && whole_blocks && s->populated > t->head && tail >= base + MR_BLOCK_EVENTS) {
+    uint64_t base = t->head / MR_RING_CELLS * MR_RING_CELLS, freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
+    bool lap_end = s->populated % MR_RING_CELLS == 0, whole_blocks = s->populated % MR_BLOCK_CELLS == 0;
+    if (!lap_end && whole_blocks && s->populated > t->head && tail >= base + MR_BLOCK_CELLS) {
         start_over(t, freed <= base);
         return true;
     }
-    if (lap_end && s->populated && freed + MR_RING_RECORDS <= s->populated) {
-        s->populated += MR_RING_RECORDS; /* the whole ring is present */
+    if (lap_end && s->populated && freed + MR_RING_CELLS <= s->populated) {
+        s->populated += MR_RING_CELLS; /* the whole ring is present */
         return true;
     }
     return populate_more(s, tail);
@@ -211,7 +225,7 @@ static bool make_room(struct mr_tls *t)
             return false;
         }
         if (freed != t->freed) { /* R6: what was present may be gone */
-            s->populated = MR_MIN(s->populated, t->head / PAGE_RECORDS * PAGE_RECORDS);
+            s->populated = MR_MIN(s->populated, t->head / PAGE_CELLS * PAGE_CELLS);
             t->freed = freed;
         }
         for (uint64_t before = UINT64_MAX; t->head + MR_ROOM >= s->populated && before != s->populated;) {
@@ -219,8 +233,8 @@ static bool make_room(struct mr_tls *t)
             if (!more_memory(t, tail))
                 return false;
         }
-        uint64_t capacity = mr_process.late ? MR_BLOCK_EVENTS : ring_capacity(), used = t->head - tail;
-        if (used - mr_slot_gap(s, tail, t->head) < capacity && used < MR_RING_RECORDS - MR_ROOM) {
+        uint64_t capacity = mr_process.late ? MR_BLOCK_CELLS : ring_capacity(), used = t->head - tail;
+        if (used - mr_slot_gap(s, tail, t->head) < capacity && used < MR_RING_CELLS - MR_ROOM) {
             t->limit = mr_process.late ? 0 : limit_for(s, t->head, tail);
             return true;
         }
@@ -228,8 +242,8 @@ static bool make_room(struct mr_tls *t)
         if (atomic_load_explicit(&s->tail, memory_order_acquire) == tail) {
             if (!mr_live.alive)
                 return false;
-            if (mr_mode() == MR_MODE_SELF && used < MR_RING_RECORDS - POPULATE) { /* no descriptor or no memory: tries again later */
-                t->limit = MR_MIN(t->head + POPULATE / 2, s->populated > MR_ROOM ? s->populated - MR_ROOM : 0);
+            if (mr_mode() == MR_MODE_SELF && used < MR_RING_CELLS - POPULATE) { /* no descriptor or no memory: tries again later */
+                t->limit = MR_MIN(t->head + POPULATE / 2, present_for(s, t->head));
                 return true;
             }
             if (mr_mode() == MR_MODE_SELF && tries > 20) {
@@ -258,12 +272,12 @@ static unsigned gather_wide(uint64_t dur, uint64_t offset, int64_t result, struc
 static void store(struct mr_tls *t, const struct mr_raw *r, const struct mr_extra *wide, unsigned wides,
                   const struct mr_extra *extra, unsigned extras)
 {
-    uint64_t h = t->head;
-    t->slot->record[h++ & (MR_RING_RECORDS - 1)] = *r;
+    uint64_t h = write_record(t->slot, t->head, r);
     for (unsigned i = 0; i < wides; i++)
-        write_more(t, h++, &wide[i]);
+        h = write_more(t->slot, h, &wide[i]);
     for (unsigned i = 0; i < extras; i++)
-        write_more(t, h++, &extra[i]);
+        h = write_more(t->slot, h, &extra[i]);
+    t->last_file = 0;
     atomic_store_explicit(&t->slot->head, h, memory_order_release);
     t->head = h;
 }
@@ -319,6 +333,7 @@ static void put_in_order(struct mr_tls *t)
 {
     if (t->slot && t->epoch == mr_core.epoch)
         t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
+    t->last_file = 0;
     mr_names_abandon();
     t->busy = 0;
 }
@@ -375,8 +390,8 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     int keep = errno;
     if (!mr_core.call_on[call] || !mr_live.alive || file == MR_FILE_EXCLUDED)
         return;
-    if (extras > MR_ROOM - 4)
-        extras = MR_ROOM - 4;
+    if (extras > MR_EXTRAS)
+        extras = MR_EXTRAS;
     unsigned wides = gather_wide(t1 - t0, offset, result, wide);
     struct mr_raw r = mr_raw_of(t0, t1 - t0, call, file, fd1, offset, result);
     if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {

@@ -39,12 +39,14 @@
 struct mr_tls {
     struct mr_slot *slot;
     uint64_t head;     /* next position to write */
-    uint64_t limit;    /* go to the slow path at this position */
-    uint64_t freed;    /* slot->freed, when last looked */
+    uint64_t limit;    /* go to the slow path at this position; a record fits there without going on at the start of the ring */
+    uint64_t last_result_fd, last_start; /* word 3 and start of the event before, if last_file */
+    uint32_t last_file; /* file of the event before, if a repeat may follow it; else 0 */
     uint32_t busy;     /* inside the tracer: mr_mark() of the frame that entered, or 1 */
+    uint32_t pendings;
     uint32_t vforked;  /* a vfork child is running on this thread */
     uint32_t epoch;    /* mr_core.epoch this state belongs to */
-    uint32_t pendings;
+    uint64_t freed;    /* slot->freed, when last looked */
     struct mr_raw pending[MR_PENDING];
 };
 
@@ -144,7 +146,7 @@ MR_HIDDEN void mr_switch(bool on);
 
 static inline struct mr_raw mr_raw_of(uint64_t t0, uint64_t dur, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {
-    return (struct mr_raw){{t0, (uint64_t)file << 32 | (uint32_t)dur, offset << 16 | call, (uint64_t)result << 16 | (uint16_t)fd1}};
+    return (struct mr_raw){{offset << 16 | call, (uint64_t)file << 32 | (uint32_t)dur, t0, (uint64_t)result << 16 | (uint16_t)fd1}};
 }
 
 /* The collector has read the line; without asking for it back the store would wait. The compilers' own prefetch asks for reading, where
@@ -158,19 +160,37 @@ static inline void mr_prefetch_for_write(const void *p)
 #endif
 }
 
-/* Stores an event; the caller has found room for it and t->busy 0. */
-static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw)
+/* Stores an event; the caller has found room for it and t->busy 0. It is a repeat where it can be one: half the memory to write, and to take for
+ * the first time. `plain`: reading, writing or seeking, which may repeat and be repeated. */
+static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw, bool plain, bool seek)
 {
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
     uint64_t h = t->head; /* again: a signal handler may have stored events since the caller looked */
     struct mr_slot *slot = t->slot;
-    struct mr_raw *record = &slot->record[h & (MR_RING_RECORDS - 1)];
-    MR_OPAQUE(record);
-    *record = raw;
-    mr_prefetch_for_write(record + 8); /* beyond the end of the ring it is of no use, and does no harm */
-    atomic_store_explicit(&slot->head, h + 1, memory_order_release);
-    t->head = h + 1;
+    uint64_t *word = slot->cell[h & (MR_RING_CELLS - 1)].word;
+    MR_OPAQUE(word);
+    uint32_t file = (uint32_t)(raw.word[1] >> 32);
+    uint64_t gap = raw.word[2] - t->last_start, other = t->last_result_fd ^ raw.word[3];
+    if (seek) /* the result is to be the offset */
+        other = (uint16_t)other | (raw.word[0] ^ raw.word[3]) >> 16;
+    if (plain && MR_LIKELY(!(other | (t->last_file ^ file) | gap >> 32))) {
+        word[0] = raw.word[0] | MR_RAW_REPEAT;
+        word[1] = gap << 32 | (uint32_t)raw.word[1];
+        h += 1;
+    } else {
+        word[0] = raw.word[0];
+        word[1] = raw.word[1];
+        word[2] = raw.word[2];
+        word[3] = raw.word[3];
+        t->last_file = plain ? file : 0;
+        t->last_result_fd = raw.word[3];
+        h += 2;
+    }
+    t->last_start = raw.word[2];
+    mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
+    atomic_store_explicit(&slot->head, h, memory_order_release);
+    t->head = h;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;
     if (MR_UNLIKELY(t->pendings))
@@ -192,7 +212,7 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
     if (MR_UNLIKELY(unusual || t->head >= t->limit))
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
     else
-        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result));
+        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result), false, false);
 }
 
 /* As mr_put for a call on a descriptor with a known file in a plain process (mr_live.plain). `wide` is 2^32 or more if the
@@ -204,7 +224,7 @@ static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint
     uint64_t unusual = (dur | wide) >> 32 | mr_is_wide(offset) | t->busy;
     if (MR_UNLIKELY(unusual || t->head >= t->limit))
         return false;
-    mr_store(t, (struct mr_raw){{t0, (uint64_t)file << 32 | dur, offset << 16 | call, result << 16 | (uint32_t)(fd + 1)}});
+    mr_store(t, (struct mr_raw){{offset << 16 | call, (uint64_t)file << 32 | dur, t0, result << 16 | (uint32_t)(fd + 1)}}, true, call == MR_CALL_lseek);
     return true;
 }
 

@@ -109,15 +109,15 @@ static bool get_buffers(void)
     return mr_process.workspace && mr_process.out;
 }
 
-static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t from, uint64_t to, uint64_t *next)
+static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t to, struct mr_carry *carry)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
     struct mr_mrt_block b;
-    uint64_t real;
+    uint64_t real, sequence = (uint64_t)index << 48 | carry->at;
     mr_calibrate(&cal.tick1, &cal.mono1, &real);
-    size_t n = mr_mrt_encode_events(mr_process.workspace, s->record, MR_RING_RECORDS - 1, from, to, &cal, mr_process.key, s->tid,
-                                    (uint64_t)index << 48 | from, atomic_load(&s->lost), mr_process.out, next, &b);
+    size_t n = mr_mrt_encode_events(mr_process.workspace, s->cell, MR_RING_CELLS - 1, to, carry, &cal, mr_process.key, s->tid, sequence,
+                                    atomic_load(&s->lost), mr_process.out, &b);
     mr_process.events += b.count;
     return !b.count || write_all(fd, mr_process.out, n);
 }
@@ -157,14 +157,16 @@ static void drain_slot(void *arg)
         return;
     d->ok = write_header(fd);
     for (;;) {
-        uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire), next;
-        if (!d->ok || head == from || (d->whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_EVENTS))
+        uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire);
+        if (!d->ok || head == from || (d->whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_CELLS))
             break;
         /* Strings after head was read, events after strings: R5. */
-        d->ok = write_strings(fd) && write_events(fd, s, d->index, from, head, &next);
+        struct mr_carry carry = mr_slot_carry(s);
+        d->ok = write_strings(fd) && write_events(fd, s, d->index, head, &carry);
         if (d->ok) {
-            atomic_store_explicit(&s->written, next, memory_order_release);
-            atomic_store_explicit(&s->tail, next, memory_order_release);
+            mr_slot_carry_set(s, &carry);
+            atomic_store_explicit(&s->written, carry.at, memory_order_release);
+            atomic_store_explicit(&s->tail, carry.at, memory_order_release);
         }
     }
     mr_sys1(SYS_close, fd);

@@ -542,11 +542,13 @@ void mr_before_exit(void)
     }
     int keep = errno;
     uint32_t busy = mr_tls.busy;
+    uint64_t signals = mr_signals_block(); /* nobody would store what a handler parks */
     mr_tls.busy = 1;
     mr_process.late = true;
     mr_tls.limit = 0;
     mr_drain_all(MR_HOW_EXIT);
     mr_tls.busy = busy;
+    mr_signals_restore(signals);
     errno = keep;
 }
 
@@ -556,9 +558,11 @@ void mr_before_exec(void)
         return;
     if (mr_mode() == MR_MODE_SELF) {
         uint32_t busy = mr_tls.busy;
+        uint64_t signals = mr_signals_block();
         mr_tls.busy = 1;
         mr_drain_all(MR_HOW_EXEC);
         mr_tls.busy = busy;
+        mr_signals_restore(signals);
     }
     atomic_store(&mr_process.segment[0]->state, MR_RING_EXEC);
 }

@@ -6,7 +6,8 @@
 #include "tracer/tracer_core.h"
 
 #define MR_PATH_BYTES 4096
-#define MR_ROOM 40 /* records that one event and its extras may need */
+#define MR_EXTRAS 36 /* that one event may have */
+#define MR_ROOM 80   /* cells that one event and its extras may need */
 
 enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 

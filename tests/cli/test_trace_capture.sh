@@ -34,6 +34,20 @@ for spec in single:1 threads:2 forks:8 burst:200 exits:6 closeall:1; do
 done
 [ -z "$(ls "$dir" | grep spool || true)" ] || { echo "FAIL: spool left behind"; exit 1; }
 
+# Call by call, as the program wrote them down, with signals in between.
+$cc -O1 -D_GNU_SOURCE -pthread -o "$dir/repeat" "$src/repeat_ways.c"
+mkdir "$dir/files"
+same() { # name, trace
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$2"
+    python3 "$src/csv_same.py" "$dir/truth" "$dir/t.csv" "$(cat "$dir/signals")" || { echo "FAIL: $1: see above"; exit 1; }
+}
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/repeat" "$dir/files" >"$dir/truth" 2>"$dir/signals"
+same "calls one by one" "$dir/t.mrt"
+rm -rf "$dir/alone"
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/repeat" "$dir/files" >"$dir/truth" 2>"$dir/signals"
+"$MILLRACE" recover "$dir/alone" >/dev/null
+same "calls one by one, the library alone" "$dir/alone"
+
 for flags in "" "-D_FORTIFY_SOURCE=2" "-D_FILE_OFFSET_BITS=64"; do
     $cc -O2 -w -D_GNU_SOURCE $flags -o "$dir/probe" "$src/call_probe.c"
     rm -rf "$dir/work"

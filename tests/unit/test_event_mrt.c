@@ -23,6 +23,8 @@ struct event {
     uint32_t file;
     uint16_t call, fd;
     unsigned extras;
+    bool repeat;
+    uint64_t end;
 };
 
 static uint64_t draw(uint64_t *n)
@@ -36,35 +38,56 @@ static uint64_t wide(uint64_t *n)
     return draw(n) >> draw(n) % 64;
 }
 
-/* Fills a ring as the tracer does, with continuation records where values do not fit. */
-static uint64_t fill(struct mr_raw *ring, struct event *e, size_t n, uint64_t *seed, uint64_t from)
+static uint64_t put_record(struct mr_cell *ring, uint64_t at, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{a, b}};
+    ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{c, d}};
+    return at;
+}
+
+/* An event like the one before: file, descriptor and, unless it is lseek, the result of the last event that was not such an lseek. */
+static void make_alike(struct event *e, const struct event *before, int64_t last_result, uint64_t *seed)
+{
+    static const uint16_t call[] = {MR_CALL_read, MR_CALL_pwrite, MR_CALL_lseek};
+    *e = (struct event){.dur = draw(seed) % 5000, .offset = draw(seed) % 3 ? draw(seed) % 100000 : (uint64_t)((int64_t)draw(seed) >> 17), .file = before->file,
+                        .call = call[draw(seed) % 3], .fd = before->fd, .repeat = true};
+    e->result = e->call == MR_CALL_lseek ? (int64_t)e->offset : last_result;
+}
+
+/* Fills a ring as the tracer does, with continuation records where values do not fit. e[i].end is the position after event i. */
+static uint64_t fill(struct mr_cell *ring, struct event *e, size_t n, uint64_t *seed, uint64_t from)
 {
     uint64_t at = from, t = 2000;
+    int64_t last_result = 0;
     for (size_t i = 0; i < n; i++) {
         e[i] = (struct event){.dur = draw(seed) % 10 ? draw(seed) % 5000 : wide(seed) >> 8, .offset = draw(seed) % 5 ? draw(seed) % 100000 : wide(seed),
                               .result = draw(seed) % 5 ? (int64_t)(draw(seed) % 8192) : (int64_t)wide(seed), .file = (uint32_t)draw(seed) % 50,
                               .call = (uint16_t)(MR_CALL_open + draw(seed) % 20), .fd = (uint16_t)(draw(seed) % 100), .extras = draw(seed) % 8 == 0};
-        t += draw(seed) % 3000;
+        if (i && draw(seed) % 2 && MR_RAW_FITS48(last_result))
+            make_alike(&e[i], &e[i - 1], last_result, seed);
+        uint64_t gap = draw(seed) % 100 ? draw(seed) % 3000 : UINT32_MAX;
+        t += gap;
         e[i].t0 = t;
-        struct mr_raw *r = &ring[at++ & (MR_RING_RECORDS - 1)];
-        r->word[0] = t;
-        r->word[1] = (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur;
-        r->word[2] = e[i].offset << 16 | e[i].call;
-        r->word[3] = (uint64_t)e[i].result << 16 | e[i].fd;
+        if (e[i].repeat) {
+            ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{e[i].offset << 16 | MR_RAW_REPEAT | e[i].call, gap << 32 | e[i].dur}};
+        } else {
+            at = put_record(ring, at, e[i].offset << 16 | e[i].call, (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur, t, (uint64_t)e[i].result << 16 | e[i].fd);
+            last_result = e[i].result;
+        }
         const uint64_t more[4][3] = {{e[i].dur >> 32 != 0, MR_MORE_DURATION, e[i].dur}, {!MR_RAW_FITS48(e[i].offset), MR_MORE_OFFSET, e[i].offset},
                                      {!MR_RAW_FITS48(e[i].result), MR_MORE_RESULT, (uint64_t)e[i].result}, {e[i].extras, MR_MORE_COUNT, 77 + i}};
         for (int k = 0; k < 4; k++)
-            if (more[k][0]) {
-                r = &ring[at++ & (MR_RING_RECORDS - 1)];
-                *r = (struct mr_raw){{more[k][2], more[k][1], MR_CALL_more, 0}};
-            }
+            if (more[k][0])
+                at = put_record(ring, at, MR_CALL_more, more[k][1], more[k][2], 0);
+        e[i].end = at;
     }
     return at;
 }
 
 struct fixture {
     char path[64];
-    struct mr_raw *ring;
+    struct mr_cell *ring;
+    struct mr_carry carry;
     void *workspace;
     uint8_t *out;
     struct event *e;
@@ -75,7 +98,7 @@ static void setup(struct fixture *f)
     memset(f, 0, sizeof(*f));
     memcpy(f->path, "/tmp/mrt-XXXXXX", 16);
     close(mkstemp(f->path));
-    f->ring = calloc(MR_RING_RECORDS, sizeof(*f->ring));
+    f->ring = calloc(MR_RING_CELLS, sizeof(*f->ring));
     f->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
     memset(f->workspace, 0, mr_mrt_workspace_bytes());
     f->out = aligned_alloc(64, MR_MRT_EVENTS_MAX);
@@ -117,10 +140,11 @@ static void write_names(struct fixture *f, struct mr_mrt_writer *w)
     assert_int_equal(mr_mrt_writer_append(w, f->out, n, NULL), 0);
 }
 
-static size_t encode(struct fixture *f, uint64_t from, uint64_t to, uint64_t *next)
+/* From f->carry on. */
+static size_t encode(struct fixture *f, uint64_t to)
 {
     struct mr_mrt_block b;
-    return mr_mrt_encode_events(f->workspace, f->ring, MR_RING_RECORDS - 1, from, to, &cal, 9, 77, from, 0, f->out, next, &b);
+    return mr_mrt_encode_events(f->workspace, f->ring, MR_RING_CELLS - 1, to, &f->carry, &cal, 9, 77, f->carry.at, 0, f->out, &b);
 }
 
 /* Reads the file back and compares every field with what was put in. */
@@ -173,18 +197,21 @@ static void mrt_every_value_survives_blocks_of_any_size(void **state)
         struct fixture f;
         struct mr_mrt_writer *w;
         setup(&f);
-        uint64_t seed = round * 1000003, from = round * 65000, to, next;
+        uint64_t seed = round * 1000003, from = round * 65000 * 8, to;
+        if (round == 5)
+            from = MR_RING_CELLS - 1001; /* goes on at the start of the ring, in the middle of records */
         assert_int_equal(mr_mrt_writer_open(f.path, false, &w, NULL), 0);
         write_names(&f, w);
         to = fill(f.ring, f.e, N, &seed, from);
-        while (from < to) {
-            uint64_t stop = from + 1 + draw(&seed) % 3000;
-            stop = MR_MIN(to, stop);
-            while (stop < to && mr_raw_call(&f.ring[stop & (MR_RING_RECORDS - 1)]) == MR_CALL_more)
-                stop++;
-            size_t n = encode(&f, from, stop, &next);
+        f.carry.at = from;
+        for (size_t i = 0; f.carry.at < to;) {
+            uint64_t step = draw(&seed) % 1500;
+            i = MR_MIN(i + step, (uint64_t)N - 1);
+            if (f.e[i].end <= f.carry.at)
+                continue;
+            size_t n = encode(&f, f.e[i].end);
+            assert_int_equal(f.carry.at, f.e[i].end);
             assert_int_equal(mr_mrt_writer_append(w, f.out, n, NULL), 0);
-            from = next;
         }
         if (round % 2) { /* a killed writer writes no footer */
             struct stat st;
@@ -205,21 +232,19 @@ static void mrt_same_events_written_twice_count_once(void **state)
 {
     struct fixture f;
     struct mr_mrt_writer *w;
-    uint64_t seed = 5, next, to;
+    uint64_t seed = 5, to;
     (void)state;
     setup(&f);
     assert_int_equal(mr_mrt_writer_open(f.path, false, &w, NULL), 0);
     write_names(&f, w);
     to = fill(f.ring, f.e, 1000, &seed, 0);
-    uint64_t part = 500;
-    while (mr_raw_call(&f.ring[part]) == MR_CALL_more)
-        part++;
-    size_t n = encode(&f, 0, part, &next);
+    size_t n = encode(&f, f.e[500].end);
     assert_int_equal(mr_mrt_writer_append(w, f.out, n, NULL), 0);
     assert_int_equal(mr_mrt_writer_close(w, NULL), 0);
     /* The collector died before it moved the tail; recovery continues the file and takes the whole ring. */
     assert_int_equal(mr_mrt_writer_open(f.path, true, &w, NULL), 0);
-    n = encode(&f, 0, to, &next);
+    f.carry = (struct mr_carry){0};
+    n = encode(&f, to);
     assert_int_equal(mr_mrt_writer_append(w, f.out, n, NULL), 0);
     assert_int_equal(mr_mrt_writer_close(w, NULL), 0);
     check(&f, 1000, 0);
@@ -230,12 +255,12 @@ static void damage_one_of_two_blocks(bool footer)
 {
     struct fixture f;
     struct mr_mrt_writer *w;
-    uint64_t seed = 5, next, to;
+    uint64_t seed = 5, to;
     setup(&f);
     assert_int_equal(mr_mrt_writer_open(f.path, false, &w, NULL), 0);
     write_names(&f, w);
     to = fill(f.ring, f.e, 1000, &seed, 0);
-    size_t n = encode(&f, 0, to, &next);
+    size_t n = encode(&f, to);
     assert_int_equal(mr_mrt_writer_append(w, f.out, n, NULL), 0);
     uint64_t second = mr_mrt_writer_bytes(w);
     assert_int_equal(mr_mrt_writer_append(w, f.out, n, NULL), 0); /* to be destroyed */
@@ -309,14 +334,14 @@ static void mrt_aggregates_agree_with_events(void **state)
     static const struct mr_mrt_visitor how = {sum_function, sum_duration, sum_size, sum_sizes, sum_nothing, sum_file};
     struct fixture f;
     struct sums s = {0};
-    uint64_t seed = 11, next, bytes = 0, sizes = 0;
+    uint64_t seed = 11, bytes = 0, sizes = 0;
     struct mr_mrt_view v = {0};
     (void)state;
     setup(&f);
     uint64_t to = fill(f.ring, f.e, 2000, &seed, 0);
     for (int round = 0; round < 2; round++) { /* the workspace is as good as new after each block */
         memset(&s, 0, sizeof(s));
-        encode(&f, 0, to, &next);
+        encode(&f, to);
     }
     v.payload = f.out + 64;
     v.head.payload_bytes = mr_load_le32(f.out + 8);

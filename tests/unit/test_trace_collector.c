@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#define EVENTS (MR_RING_RECORDS + 150000u) /* a ring and a part of its second lap */
+#define EVENTS (MR_RING_CELLS / 3 * 2 + 150000u) /* cells of a ring and a part of its second lap */
 
 struct writer {
     struct mr_ring_header *ring;
@@ -45,34 +45,36 @@ static uint32_t add_name(struct writer *w, uint32_t number)
     return id;
 }
 
-/* Writes as a traced thread does; waits where a real one would encode its own page. Slot 1 starts over as soon as it may (R7), slot 0 uses
- * its whole ring. */
+/* Writes as a traced thread does, repeats and others by turns; waits where a real one would encode its own page. Slot 1 starts over as soon as
+ * it may (R7), slot 0 uses its whole ring. */
 static void *write_events(void *arg)
 {
     struct writer *w = arg;
     struct mr_slot *s = mr_ring_slot(w->ring, w->slot);
     uint32_t file = 0;
     uint64_t at = 0;
-    for (uint64_t i = 0; i < EVENTS; i++, at++) {
-        uint64_t tail, base = at / MR_RING_RECORDS * MR_RING_RECORDS;
+    for (uint64_t i = 0; i < EVENTS; i++) {
+        uint64_t tail, base = at / MR_RING_CELLS * MR_RING_CELLS;
         if (i % 1000 == 0)
             file = add_name(w, (uint32_t)(i / 1000));
-        while (at - (tail = atomic_load_explicit(&s->tail, memory_order_acquire)) >= MR_RING_RECORDS - 8)
+        while (at - (tail = atomic_load_explicit(&s->tail, memory_order_acquire)) >= MR_RING_CELLS - 8 ||
+               (w->slot == 1 && !w->laps && at - base > MR_RING_CELLS - 16 && tail < base + MR_BLOCK_CELLS))
             sched_yield();
-        struct mr_raw *r = &s->record[at & (MR_RING_RECORDS - 1)];
-        if (w->slot == 1 && tail >= base + MR_BLOCK_EVENTS && at - base > MR_BLOCK_EVENTS + 5 && at - base < MR_RING_RECORDS - 2) {
-            *r = (struct mr_raw){{0, MR_MORE_SKIP, MR_CALL_more, 0}};
+        if (w->slot == 1 && tail >= base + MR_BLOCK_CELLS && at - base > MR_BLOCK_CELLS + 5 && at - base < MR_RING_CELLS - 2) {
+            s->cell[at & (MR_RING_CELLS - 1)] = (struct mr_cell){{MR_CALL_more, MR_MORE_SKIP}};
             atomic_store(&s->skip_at, at + 1);
-            at = base + MR_RING_RECORDS;
+            at = base + MR_RING_CELLS;
             atomic_store_explicit(&s->head, at, memory_order_release);
             w->laps++;
-            r = &s->record[0];
         }
-        r->word[0] = 1000 + i * 10;
-        r->word[1] = (uint64_t)file << 32 | 5;
-        r->word[2] = i << 16 | MR_CALL_pread;
-        r->word[3] = (uint64_t)w->slot << 16 | 1;
-        atomic_store_explicit(&s->head, at + 1, memory_order_release);
+        struct mr_cell *c = &s->cell[at++ & (MR_RING_CELLS - 1)];
+        if (i % 2) { /* as the one before */
+            *c = (struct mr_cell){{i << 16 | MR_RAW_REPEAT | MR_CALL_pread, 10ull << 32 | 5}};
+        } else {
+            *c = (struct mr_cell){{i << 16 | MR_CALL_pread, (uint64_t)file << 32 | 5}};
+            s->cell[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{1000 + i * 10, (uint64_t)w->slot << 16 | 1}};
+        }
+        atomic_store_explicit(&s->head, at, memory_order_release);
     }
     atomic_store_explicit(&s->state, MR_SLOT_DONE, memory_order_release);
     return NULL;
@@ -125,6 +127,8 @@ static void check_trace(const char *path)
             uint64_t n = seen[k]++;
             assert_int_equal(b.c.offset[i], n);
             assert_int_equal(b.c.result[i], k);
+            assert_int_equal(b.c.end_ns[i] - b.c.start_ns[i], 5);
+            assert_true(i == 0 || b.c.start_ns[i] == b.c.start_ns[i - 1] + 10);
             snprintf(want, sizeof(want), "/w%u/f%u", k, (unsigned)(n / 1000));
             const struct mr_trace_string *s = mr_trace_string(b.process, b.c.file[i]);
             assert_int_equal(s->len, strlen(want));
@@ -207,19 +211,19 @@ static void starved_program_gets_the_memory_of_its_rings_back(void **state)
     uint64_t empty = blocks_of(path);
     const uint32_t records = 100000;
     for (uint64_t i = 0; i < records; i++) {
-        s->record[i].word[0] = 1000 + i * 10;
-        s->record[i].word[2] = i << 16 | MR_CALL_pread;
+        s->cell[2 * i].word[0] = i << 16 | MR_CALL_pread;
+        s->cell[2 * i + 1].word[0] = 1000 + i * 10;
     }
-    atomic_store(&s->head, records);
+    atomic_store(&s->head, 2 * records);
     assert_true(blocks_of(path) >= empty + records * sizeof(struct mr_raw) / 512);
     atomic_store(&ring->starved, 1);
     assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
-    assert_int_equal(atomic_load(&s->written), records);
-    assert_int_equal(atomic_load(&s->tail), records);
+    assert_int_equal(atomic_load(&s->written), 2 * records);
+    assert_int_equal(atomic_load(&s->tail), 2 * records);
     assert_int_equal(atomic_load(&ring->starved), 0);
     assert_true(blocks_of(path) < empty + 64);
     /* The last page is still in use. */
-    assert_int_equal(mr_raw_call(&s->record[records - 1]), MR_CALL_pread);
+    assert_int_equal(mr_cell_call(&s->cell[2 * records - 2]), MR_CALL_pread);
     assert_int_equal(mr_collector_close(c, &stats, &err), 0);
     assert_int_equal(stats.events, records);
     munmap(ring, MR_RING_SEGMENT_BYTES(0));
@@ -231,9 +235,29 @@ static void starved_program_gets_the_memory_of_its_rings_back(void **state)
     rmdir(dir);
 }
 
+/* R8: what a drainer that is killed before it moves `written` leaves. */
+static void killed_drainer_leaves_what_the_next_one_needs(void **state)
+{
+    struct mr_slot *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    (void)state;
+    assert_true(s != MAP_FAILED);
+    for (uint64_t at = 0, next; at < 50; at = next) {
+        next = at + 10;
+        assert_int_equal(mr_slot_carry(s).at, at);
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .start = next});
+        assert_int_equal(mr_slot_carry(s).at, at); /* killed here */
+        assert_int_equal(mr_slot_carry(s).start, at);
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next + 1, .start = next + 1}); /* the next one comes farther */
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .start = next});
+        atomic_store(&s->written, next);
+    }
+    munmap(s, sizeof(*s));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(collector_drains_live_writers_exactly_once_in_order),
-                                       cmocka_unit_test(starved_program_gets_the_memory_of_its_rings_back)};
+                                       cmocka_unit_test(starved_program_gets_the_memory_of_its_rings_back),
+                                       cmocka_unit_test(killed_drainer_leaves_what_the_next_one_needs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
