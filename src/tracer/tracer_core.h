@@ -160,41 +160,45 @@ static inline void mr_prefetch_for_write(const void *p)
 #endif
 }
 
-/* Stores an event; the caller has found room for it and t->busy 0. It is a repeat where it can be one: half the memory to write, and to take for
- * the first time. `plain`: reading, writing or seeking, which may repeat and be repeated. */
-static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw, bool plain, bool seek)
+/* Around storing: a signal handler that comes in between finds `busy` and parks its events. */
+static inline __attribute__((always_inline)) void mr_busy(struct mr_tls *t)
 {
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
-    uint64_t h = t->head; /* again: a signal handler may have stored events since the caller looked */
-    struct mr_slot *slot = t->slot;
-    uint64_t *word = slot->cell[h & (MR_RING_CELLS - 1)].word;
-    MR_OPAQUE(word);
-    uint32_t file = (uint32_t)(raw.word[1] >> 32);
-    uint64_t gap = raw.word[2] - t->last_start, other = t->last_result_fd ^ raw.word[3];
-    if (seek) /* the result is to be the offset */
-        other = (uint16_t)other | (raw.word[0] ^ raw.word[3]) >> 16;
-    if (plain && MR_LIKELY(!(other | (t->last_file ^ file) | gap >> 32))) {
-        word[0] = raw.word[0] | MR_RAW_REPEAT;
-        word[1] = gap << 32 | (uint32_t)raw.word[1];
-        h += 1;
-    } else {
-        word[0] = raw.word[0];
-        word[1] = raw.word[1];
-        word[2] = raw.word[2];
-        word[3] = raw.word[3];
-        t->last_file = plain ? file : 0;
-        t->last_result_fd = raw.word[3];
-        h += 2;
-    }
-    t->last_start = raw.word[2];
-    mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
-    atomic_store_explicit(&slot->head, h, memory_order_release);
-    t->head = h;
+}
+static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, struct mr_slot *slot, uint64_t head)
+{
+    atomic_store_explicit(&slot->head, head, memory_order_release);
+    t->head = head;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;
     if (MR_UNLIKELY(t->pendings))
         mr_flush_pending();
+}
+
+static inline __attribute__((always_inline)) uint64_t *mr_words_at(struct mr_slot *slot, uint64_t head)
+{
+    uint64_t *word = slot->cell[head & (MR_RING_CELLS - 1)].word;
+    MR_OPAQUE(word);
+    mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
+    return word;
+}
+
+/* Stores an event; the caller has found room for it and t->busy 0. */
+static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw)
+{
+    mr_busy(t);
+    uint64_t h = t->head; /* again: a signal handler may have stored events since the caller looked */
+    struct mr_slot *slot = t->slot;
+    uint64_t *word = mr_words_at(slot, h);
+    word[0] = raw.word[0];
+    word[1] = raw.word[1];
+    word[2] = raw.word[2];
+    word[3] = raw.word[3];
+    t->last_file = (uint32_t)(raw.word[1] >> 32);
+    t->last_start = raw.word[2];
+    t->last_result_fd = raw.word[3];
+    mr_stored(t, slot, h + 2);
 }
 
 /* Not 0 if a value does not fit 48 bits signed. */
@@ -212,19 +216,30 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
     if (MR_UNLIKELY(unusual || t->head >= t->limit))
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
     else
-        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result), false, false);
+        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result));
 }
 
-/* As mr_put for a call on a descriptor with a known file in a plain process (mr_live.plain). `wide` is 2^32 or more if the
- * result does not fit 48 bits. False: it is not usual after all. */
-static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result, uint64_t wide)
+/* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) that is like the event before it: in half the memory, which is
+ * less to write, and to take for the first time. False: it is another, or not usual. */
+static inline __attribute__((always_inline)) bool mr_put_repeat(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
-    uint64_t dur = t1 - t0;
-    uint64_t unusual = (dur | wide) >> 32 | mr_is_wide(offset) | t->busy;
-    if (MR_UNLIKELY(unusual || t->head >= t->limit))
+    if (MR_UNLIKELY(t->busy))
         return false;
-    mr_store(t, (struct mr_raw){{offset << 16 | call, (uint64_t)file << 32 | dur, t0, result << 16 | (uint32_t)(fd + 1)}}, true, call == MR_CALL_lseek);
+    mr_busy(t);
+    uint64_t dur = t1 - t0, gap = t0 - t->last_start, other = t->last_result_fd ^ (result << 16 | (uint32_t)(fd + 1)), h = t->head;
+    if (call == MR_CALL_lseek) /* its result is to be the offset */
+        other = (uint16_t)other | (offset ^ result);
+    if (MR_UNLIKELY(other | (t->last_file ^ file) | (gap | dur) >> 32 | mr_is_wide(offset)) || MR_UNLIKELY(h >= t->limit)) {
+        t->busy = 0;
+        return false;
+    }
+    struct mr_slot *slot = t->slot;
+    uint64_t *word = mr_words_at(slot, h);
+    word[0] = offset << 16 | MR_RAW_REPEAT | call;
+    word[1] = gap << 32 | dur;
+    t->last_start = t0;
+    mr_stored(t, slot, h + 1);
     return true;
 }
 

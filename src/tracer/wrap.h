@@ -36,10 +36,9 @@
         return r;                                                                                                    \
     }
 
-/* As MR_WRAP with FD, for the calls that programs make most: what the record needs is loaded before the call, when nobody waits for it, and
- * all that is not usual is done elsewhere. `expected` is the usual result, to be told without keeping it in a register; `wide` is 2^32 or
- * more if it does not fit 48 bits. */
-#define MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, expected, wide)                                    \
+/* As MR_WRAP with FD, for the calls that programs make most, often many alike: what the record needs is loaded before the call, when nobody waits
+ * for it, and all that is not usual is done elsewhere. `expected` is the usual result, to be told without keeping it in a register. */
+#define MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, expected)                                          \
     MR_REAL(ret, name, params, args)                                                                                 \
     static __attribute__((noinline)) ret unusual_##name params                                                       \
     {                                                                                                                \
@@ -60,13 +59,13 @@
         uint64_t t1 = mr_stamp_by(1);                                                                                \
         ret usual = (ret)(expected);                                                                                 \
         MR_OPAQUE(usual);                                                                                            \
-        if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), file, fd, (uint64_t)(offset), (uint64_t)usual, (wide)))) \
+        if (MR_LIKELY(r == usual && mr_put_repeat(t0, t1, CALL(name), file, fd, (uint64_t)(offset), (uint64_t)usual))) \
             return usual;                                                                                            \
         return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
     }
 
 #define MR_WRAP_DATA(ret, name, params, args, fd, offset, count)                                                     \
-    MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, count, (uint64_t)(count))
+    MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, count)
 
 /* As MR_WRAP, for functions without a result. */
 #define MR_VOID(name, params, args, ...)                                                                             \
