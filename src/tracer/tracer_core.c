@@ -142,11 +142,11 @@ static uint64_t present_for(const struct mr_slot *s, uint64_t head)
     return present > MR_ROOM ? present - MR_ROOM : 0;
 }
 
-/* Up to where the thread may write without looking again. */
-static uint64_t limit_for(const struct mr_slot *s, uint64_t head, uint64_t tail)
+/* The thread may write up to `limit` without looking again, where memory is present. */
+static void set_limit(struct mr_tls *t, uint64_t limit)
 {
-    uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, head) + ring_capacity(), tail + MR_RING_CELLS - MR_ROOM);
-    return MR_MIN(limit, present_for(s, head));
+    t->lap = (char *)t->slot->cell - t->head / MR_RING_CELLS * MR_RING_CELLS * sizeof(struct mr_cell);
+    t->limit = MR_MIN(limit, present_for(t->slot, t->head));
 }
 
 static bool thread_begin(struct mr_tls *t)
@@ -235,7 +235,8 @@ static bool make_room(struct mr_tls *t)
         }
         uint64_t capacity = mr_process.late ? MR_BLOCK_CELLS : ring_capacity(), used = t->head - tail;
         if (used - mr_slot_gap(s, tail, t->head) < capacity && used < MR_RING_CELLS - MR_ROOM) {
-            t->limit = mr_process.late ? 0 : limit_for(s, t->head, tail);
+            uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, t->head) + ring_capacity(), tail + MR_RING_CELLS - MR_ROOM);
+            set_limit(t, mr_process.late ? 0 : limit);
             return true;
         }
         mr_slot_drain(s, mr_slot_index(s), true);
@@ -243,7 +244,7 @@ static bool make_room(struct mr_tls *t)
             if (!mr_live.alive)
                 return false;
             if (mr_mode() == MR_MODE_SELF && used < MR_RING_CELLS - POPULATE) { /* no descriptor or no memory: tries again later */
-                t->limit = MR_MIN(t->head + POPULATE / 2, present_for(s, t->head));
+                set_limit(t, t->head + POPULATE / 2);
                 return true;
             }
             if (mr_mode() == MR_MODE_SELF && tries > 20) {
@@ -413,6 +414,12 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     t->busy = 0;
     mr_flush_pending();
     errno = keep;
+}
+
+void mr_put_other(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
+{
+    int64_t r = (int64_t)result == -1 ? -errno : (int64_t)result; /* lseek may fail; nobody can read SIZE_MAX bytes */
+    mr_put(t0, t1, call, file, (uint32_t)fd + 1, offset, r);
 }
 
 int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)

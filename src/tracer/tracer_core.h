@@ -39,9 +39,11 @@
 struct mr_tls {
     struct mr_slot *slot;
     uint64_t head;     /* next position to write */
-    uint64_t limit;    /* go to the slow path at this position; a record fits there without going on at the start of the ring */
-    uint64_t last_result_fd, last_start; /* word 3 and start of the event before, if last_file */
-    uint32_t last_file; /* file of the event before, if a repeat may follow it; else 0 */
+    uint64_t limit;    /* go to the slow path at this position, which lies in the same lap */
+    char *lap;         /* where the cell of position 0 would lie, if all the ring went on like this lap */
+    /* Of the event before, for repeats; last_file 0: none may follow. */
+    uint64_t last_start, last_result;
+    uint32_t last_file, last_fd1;
     uint32_t busy;     /* inside the tracer: mr_mark() of the frame that entered, or 1 */
     uint32_t pendings;
     uint32_t vforked;  /* a vfork child is running on this thread */
@@ -166,9 +168,9 @@ static inline __attribute__((always_inline)) void mr_busy(struct mr_tls *t)
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
 }
-static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, struct mr_slot *slot, uint64_t head)
+static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, uint64_t head)
 {
-    atomic_store_explicit(&slot->head, head, memory_order_release);
+    atomic_store_explicit(&t->slot->head, head, memory_order_release);
     t->head = head;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;
@@ -176,29 +178,28 @@ static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, st
         mr_flush_pending();
 }
 
-static inline __attribute__((always_inline)) uint64_t *mr_words_at(struct mr_slot *slot, uint64_t head)
+/* The cell of a position before t->limit. */
+static inline __attribute__((always_inline)) uint64_t *mr_words_at(const struct mr_tls *t, uint64_t head)
 {
-    uint64_t *word = slot->cell[head & (MR_RING_CELLS - 1)].word;
+    uint64_t *word = (uint64_t *)(t->lap + head * sizeof(struct mr_cell));
     MR_OPAQUE(word);
     mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
     return word;
 }
 
-/* Stores an event; the caller has found room for it and t->busy 0. */
-static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, struct mr_raw raw)
+/* Stores an event; the caller has set t->busy and found room. */
+static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uint64_t h, struct mr_raw raw)
 {
-    mr_busy(t);
-    uint64_t h = t->head; /* again: a signal handler may have stored events since the caller looked */
-    struct mr_slot *slot = t->slot;
-    uint64_t *word = mr_words_at(slot, h);
+    uint64_t *word = mr_words_at(t, h);
     word[0] = raw.word[0];
     word[1] = raw.word[1];
     word[2] = raw.word[2];
     word[3] = raw.word[3];
-    t->last_file = (uint32_t)(raw.word[1] >> 32);
+    t->last_file = (int64_t)raw.word[3] < 0 ? 0 : (uint32_t)(raw.word[1] >> 32); /* an error is no usual result */
     t->last_start = raw.word[2];
-    t->last_result_fd = raw.word[3];
-    mr_stored(t, slot, h + 2);
+    t->last_result = (uint64_t)((int64_t)raw.word[3] >> 16);
+    t->last_fd1 = (uint16_t)raw.word[3];
+    mr_stored(t, h + 2);
 }
 
 /* Not 0 if a value does not fit 48 bits signed. */
@@ -213,34 +214,38 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
     uint64_t unusual = mr_is_wide(offset) | mr_is_wide((uint64_t)result) | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
-    if (MR_UNLIKELY(unusual || t->head >= t->limit))
+    if (MR_UNLIKELY(unusual || t->head >= t->limit)) {
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
-    else
-        mr_store(t, mr_raw_of(t0, dur, call, file, fd1, offset, result));
+    } else {
+        mr_busy(t);
+        mr_store(t, t->head, mr_raw_of(t0, dur, call, file, fd1, offset, result)); /* again: a signal handler may have stored events since */
+    }
 }
 
-/* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) that is like the event before it: in half the memory, which is
- * less to write, and to take for the first time. False: it is another, or not usual. */
-static inline __attribute__((always_inline)) bool mr_put_repeat(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
+/* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) whose result is the usual one. One that is like the event before it
+ * takes half the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. */
+MR_HIDDEN void mr_put_other(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result);
+static inline __attribute__((always_inline)) void mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
-    if (MR_UNLIKELY(t->busy))
-        return false;
-    mr_busy(t);
-    uint64_t dur = t1 - t0, gap = t0 - t->last_start, other = t->last_result_fd ^ (result << 16 | (uint32_t)(fd + 1)), h = t->head;
-    if (call == MR_CALL_lseek) /* its result is to be the offset */
-        other = (uint16_t)other | (offset ^ result);
-    if (MR_UNLIKELY(other | (t->last_file ^ file) | (gap | dur) >> 32 | mr_is_wide(offset)) || MR_UNLIKELY(h >= t->limit)) {
-        t->busy = 0;
-        return false;
+    uint64_t far = __builtin_constant_p(offset) ? 0 : offset >> 47; /* a constant is MR_NO_OFFSET */
+    if (MR_UNLIKELY(t->busy)) {
+        mr_put_other(t0, t1, call, file, fd, offset, result);
+        return;
     }
-    struct mr_slot *slot = t->slot;
-    uint64_t *word = mr_words_at(slot, h);
+    mr_busy(t);
+    uint64_t dur = t1 - t0, gap = t0 - t->last_start, h = t->head;
+    uint64_t other = (call == MR_CALL_lseek ? offset : t->last_result) ^ result; /* the usual result of lseek is its offset */
+    if (MR_UNLIKELY(other | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | (gap | dur) >> 32 | far) || MR_UNLIKELY(h >= t->limit)) {
+        t->busy = 0;
+        mr_put_other(t0, t1, call, file, fd, offset, result);
+        return;
+    }
+    uint64_t *word = mr_words_at(t, h);
     word[0] = offset << 16 | MR_RAW_REPEAT | call;
     word[1] = gap << 32 | dur;
     t->last_start = t0;
-    mr_stored(t, slot, h + 1);
-    return true;
+    mr_stored(t, h + 1);
 }
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */

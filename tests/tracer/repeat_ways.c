@@ -30,6 +30,7 @@ struct work {
 };
 
 static int other = -1;
+static volatile size_t everything = SIZE_MAX;
 static int signals;
 
 static void on_signal(int number)
@@ -67,7 +68,7 @@ static void *run(void *arg)
     for (int i = 0; i < CALLS; i++) {
         struct call *c = &w->call[i];
         if (next(&x) % 8 == 0)
-            way = (unsigned)(next(&x) % 7);
+            way = (unsigned)(next(&x) % 9);
         if (next(&x) % 30 == 0)
             file = !file;
         if (next(&x) % 30 == 0)
@@ -87,6 +88,8 @@ static void *run(void *arg)
                 c->result = read(c->fd, buffer, size);
             break;
         case 5: c->name = "lseek", c->offset = -5, c->result = lseek(c->fd, -5, SEEK_CUR); break;
+        case 6: c->name = "lseek", c->offset = -1, c->result = lseek(c->fd, -1, SEEK_SET); break; /* fails with the result its offset is */
+        case 7: c->name = "pread", c->offset = at, c->result = pread(c->fd, buffer, everything, at); break; /* as many bytes as its result */
         default: c->name = "fsync", c->result = fsync(c->fd); break;
         }
         if (c->result == -1)
