@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 MILLRACE = os.environ["MILLRACE"]
-NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'", "private \uef80".encode()]
+NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'", "private \uef80".encode(),
+         "line\u0085s of \u2028Unicode\u2029".encode()]
 
 SCRIPT = r"""
 import os, sys
@@ -147,7 +148,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert min(e["ts"] for e in spans) >= 0 and any("\\xff" in e["args"].get("fname", "") for e in spans)
 
     pfw = export(trace, "pfw", os.path.join(folder, "t.pfw.gz"))
-    lines = [json.loads(s) for s in gzip.open(pfw, "rt") if s.startswith("{")]
+    with gzip.open(pfw, "rt", encoding="utf-8") as f:
+        lines = [json.loads(s) for s in f.read().splitlines() if s.startswith("{")]  # which splits at all that Unicode calls a line's end
     assert len(lines) == len(rows)
     for line in lines:
         json.dumps(line, ensure_ascii=False).encode()  # strict parsers refuse lone surrogates
