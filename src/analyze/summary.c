@@ -832,6 +832,19 @@ static bool is_step(const struct mr_trace_string *s)
     return s->len == 4 && !memcmp(s->text, "step", 4);
 }
 
+/* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a later row. */
+static bool step_of(const struct mr_batch *b, uint32_t a, int64_t *step)
+{
+    const struct mr_columns *c = &b->c;
+    if ((c->arg_type[a] != MR_MORE_INT && c->arg_type[a] != MR_MORE_UINT) || !is_step(mr_trace_string(b->process, c->arg_key[a])))
+        return false;
+    for (uint32_t next = a + 1; next < b->args && c->arg_event[next] == c->arg_event[a]; next++)
+        if (c->arg_key[next] == c->arg_key[a])
+            return false;
+    *step = (int64_t)c->arg_value[a];
+    return true;
+}
+
 /* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no steps, follow all. */
 static int gather_steps(struct job *j, struct mr_error *err)
 {
@@ -850,8 +863,8 @@ static int gather_steps(struct job *j, struct mr_error *err)
         rc = mr_trace_read(j->t, i, MR_WANT_TIME | MR_WANT_ARGS, &b, err);
         for (uint32_t a = 0; a < b.args && rc == 0; a++) {
             uint32_t e = b.c.arg_event[a];
-            int64_t step = (int64_t)b.c.arg_value[a];
-            if (b.c.arg_type[a] != MR_MORE_INT || !is_step(mr_trace_string(b.process, b.c.arg_key[a])))
+            int64_t step;
+            if (!step_of(&b, a, &step))
                 continue;
             has[group] = true;
             if (step >= j->opt->step_from && step <= j->opt->step_to &&
