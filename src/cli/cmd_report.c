@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@ struct report_options {
     int64_t rank, top, threads;
     bool json;
 };
+
+#define RANGE_MAX 9e9 /* seconds as ns fit 64 bits */
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
@@ -34,33 +37,34 @@ static const struct mr_option report_options[] = {
     MR_OPTION_END,
 };
 
-/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. */
-static int parse_range(const char *key, const char *text, bool single, double *from, double *to, struct mr_error *err)
+/* One end of a range: a number from 0 on, whole if `whole`. Returns what follows it, NULL if it is none. */
+static const char *parse_end(const char *text, bool whole, double *out)
 {
     char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v >= 0 && v <= RANGE_MAX) || (whole && v != floor(v)))
+        return NULL;
+    *out = v;
+    return end;
+}
+
+/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. Steps are whole numbers and a single one is itself; of time there must be some. */
+static int parse_range(const char *key, const char *text, bool steps, double *from, double *to, struct mr_error *err)
+{
+    const char *at = text;
     *from = 0;
     *to = -1;
-    if (*text != ':') {
-        *from = strtod(text, &end);
-        if (end == text || *from < 0)
-            goto bad;
-        text = end;
-    }
-    if (*text == ':') {
-        if (text[1]) {
-            *to = strtod(text + 1, &end);
-            if (end == text + 1 || *end || *to < *from)
-                goto bad;
-        }
-        return 0;
-    }
-    if (*text)
-        goto bad;
-    if (single)
+    if (*at != ':')
+        at = parse_end(at, steps, from);
+    if (at && !*at && steps)
         *to = *from;
-    return 0;
-bad:
-    mr_error_plain(err, MR_E_USAGE, "bad value for '--%s': want FROM:TO", key);
+    else if (at && *at == ':' && at[1])
+        at = parse_end(at + 1, steps, to);
+    else if (at && *at == ':')
+        at++;
+    if (at && !*at && (*to < 0 || *to > *from || (steps && *to == *from)))
+        return 0;
+    mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--%s': want FROM:TO%s", text, key, steps ? ", whole numbers" : ", in seconds");
     return mr_error_hint(err, "for example --%s 10:20", key);
 }
 

@@ -57,7 +57,12 @@ set +e
 "$MILLRACE" trace 2>"$dir/err"; [ $? = 2 ] && grep -q 'hint' "$dir/err" || fail "no program: status or hint"
 "$MILLRACE" report "$dir/data/f1.npz" 2>"$dir/err"; [ $? = 4 ] && grep -q 'not a trace' "$dir/err" || fail "not a trace: status or text"
 "$MILLRACE" report "$dir/none.mrt" 2>"$dir/err"; [ $? = 5 ] || fail "missing trace: status"
-"$MILLRACE" report --time x "$dir/t.mrt" 2>"$dir/err"; [ $? = 2 ] || fail "bad --time: status"
+for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--time 1:2:3' '--steps 1.5' '--steps 2:1' '--steps -1:3' '--steps 1e30' '--steps :'x; do
+    "$MILLRACE" report $bad "$dir/t.mrt" >"$dir/out" 2>"$dir/err"; [ $? = 2 ] && grep -qF "'${bad#* }'" "$dir/err" || fail "$bad: status or text"
+done
+for good in '--time 0:1' '--time :1.5' '--time 0.5' '--time 1:' '--steps 3' '--steps 3:' '--steps :3' '--steps 3:3'; do
+    "$MILLRACE" report $good "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
+done
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>/dev/null; [ $? = 127 ] || fail "missing program: status"
 head -c 700 "$dir/a.mrt" >"$dir/cut.mrt"
 "$MILLRACE" report "$dir/cut.mrt" >/dev/null || fail "a cut trace is still readable"
