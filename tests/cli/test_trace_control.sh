@@ -55,6 +55,15 @@ assert r["files"] == 1 and r["top_files"][0]["path"].endswith("/f2.npz"), r'
 # Errors.
 set +e
 "$MILLRACE" trace 2>"$dir/err"; [ $? = 2 ] && grep -q 'hint' "$dir/err" || fail "no program: status or hint"
+run --signal 9 -- true 2>"$dir/err"; [ $? = 2 ] && grep -q "'9' for '--signal'" "$dir/err" || fail "a signal without handlers: status or text"
+for wrong in START=maybe STRAYS=7 SIGNAL=19 SIGNAL=x SAMPLE=-1 GROUPS=none-such; do
+    env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_$wrong cat "$dir/data/f1.npz" >"$dir/out" 2>"$dir/err"
+    [ $? = 0 ] && [ "$(cat "$dir/out")" = 1 ] && [ "$(grep -c "MILLRACE_TRACE_${wrong%=*}" "$dir/err")" = 1 ] || fail "$wrong with the library alone: $(cat "$dir/err")"
+done
+rm -rf "$dir/alone"
+env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_START=False cat "$dir/data/f1.npz" >"$dir/out" 2>"$dir/err"
+[ ! -s "$dir/err" ] || fail "False is a value: $(cat "$dir/err")"
+"$MILLRACE" report --json "$dir/alone" 2>/dev/null | grep -q '"events":[1-9]' && fail "started although told not to"
 "$MILLRACE" report "$dir/data/f1.npz" 2>"$dir/err"; [ $? = 4 ] && grep -q 'not a trace' "$dir/err" || fail "not a trace: status or text"
 "$MILLRACE" report "$dir/none.mrt" 2>"$dir/err"; [ $? = 5 ] || fail "missing trace: status"
 for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--time 1:2:3' '--steps 1.5' '--steps 2:1' '--steps -1:3' '--steps 1e30' '--steps :'x; do
