@@ -18,7 +18,7 @@ static const struct mr_option export_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them."},
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
      .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: one line per event, with its "
-            "arguments as a JSON object in the last column."},
+            "arguments as a JSON object ('args') and, in another ('inherited'), what the annotations around it say."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o', .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
     MR_OPTION_END,
 };

@@ -1,6 +1,7 @@
 /* Text exports: Chrome JSON, DFTracer's .pfw.gz, CSV; and the choice between all of them. */
 #include "report/export.h"
 #include "base/common.h"
+#include "report/context.h"
 #include "report/export_perfetto.h"
 #include "report/out_stream.h"
 
@@ -14,23 +15,25 @@ struct row {
     const struct mr_batch *b;
     uint32_t i, arg, arg_end; /* rows [arg, arg_end) of the arguments */
     uint64_t id;
+    struct mr_context *context; /* NULL where a format shows by nesting what is inherited */
 };
 
 typedef void row_fn(struct mr_out *o, const struct row *r);
 
-static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, struct mr_error *err)
+static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, struct mr_context *context, struct mr_error *err)
 {
     struct mr_batch b = {0};
     uint64_t id = 0;
     int rc = 0;
     for (size_t c = 0; c < t->chunks && rc == 0; c++) {
-        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
+        rc = context ? mr_context_enter(context, c, err) : 0;
+        rc = rc ? rc : mr_trace_read(t, c, MR_WANT_ALL, &b, err);
         uint32_t arg = 0;
         for (uint32_t i = 0; i < b.count && rc == 0; i++) {
             uint32_t end = arg;
             while (end < b.args && b.c.arg_event[end] == i)
                 end++;
-            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++};
+            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++, .context = context};
             fn(o, &r);
             arg = end;
         }
@@ -69,19 +72,24 @@ static void put_double(struct mr_out *o, double d)
         mr_out_text(o, ".0");
 }
 
+static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mode mode)
+{
+    switch (s->type) {
+    case MR_MORE_INT: mr_out_signed(o, (int64_t)s->value); break;
+    case MR_MORE_DOUBLE: put_double(o, as_double(s->value)); break;
+    case MR_MORE_TEXT: {
+        const struct mr_trace_string *text = mr_trace_string(s->process, (uint32_t)s->value);
+        mr_out_json(o, text->text, text->len, mode);
+        break;
+    }
+    default: mr_out_number(o, s->value); break;
+    }
+}
+
 static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    switch (c->arg_type[a]) {
-    case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
-    case MR_MORE_DOUBLE: put_double(o, as_double(c->arg_value[a])); break;
-    case MR_MORE_TEXT: {
-        const struct mr_trace_string *s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
-        mr_out_json(o, s->text, s->len, mode);
-        break;
-    }
-    default: mr_out_number(o, c->arg_value[a]); break;
-    }
+    put_said(o, &(struct mr_said){.process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]}, mode);
 }
 
 /* True if the same key comes again in this event: updated, the last value counts. */
@@ -216,7 +224,7 @@ static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_e
 {
     mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n", (unsigned long long)t->first_ns);
     chrome_names(o, t);
-    int rc = each_event(t, o, chrome_row, err);
+    int rc = each_event(t, o, chrome_row, NULL, err);
     mr_out_text(o, "\n]}\n");
     return rc;
 }
@@ -295,7 +303,7 @@ static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_erro
 {
     mr_out_text(o, "[\n");
     pfw_ranks(o, t);
-    int rc = each_event(t, o, pfw_row, err);
+    int rc = each_event(t, o, pfw_row, NULL, err);
     mr_out_text(o, "]\n");
     return rc;
 }
@@ -327,6 +335,25 @@ static void csv_args(struct mr_out *o, const struct row *r)
         mr_out_text(o, "}");
         mr_out_field_end(o);
     }
+}
+
+/* What the spans around the event and the facts of its process say about it, as a JSON object. */
+static void csv_inherited(struct mr_out *o, const struct row *r)
+{
+    const struct mr_said *s;
+    size_t n = mr_context_of(r->context, r->b, r->i, r->arg, r->arg_end, &s);
+    if (!n)
+        return;
+    mr_out_field_begin(o);
+    for (size_t k = 0; k < n; k++) {
+        const struct mr_trace_string *key = mr_trace_string(s[k].process, s[k].key);
+        mr_out_text(o, k ? "," : "{");
+        mr_out_json(o, key->text, key->len, MR_JSON_HEX);
+        mr_out_text(o, ":");
+        put_said(o, &s[k], MR_JSON_HEX);
+    }
+    mr_out_text(o, "}");
+    mr_out_field_end(o);
 }
 
 static void csv_row(struct mr_out *o, const struct row *r)
@@ -368,13 +395,19 @@ static void csv_row(struct mr_out *o, const struct row *r)
         mr_out_number(o, c->fd[r->i] - 1u);
     mr_out_text(o, ",");
     csv_args(o, r);
+    mr_out_text(o, ",");
+    csv_inherited(o, r);
     mr_out_text(o, "\n");
 }
 
 static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
-    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args\n");
-    return each_event(t, o, csv_row, err);
+    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args,inherited\n");
+    struct mr_context *context = NULL;
+    int rc = mr_context_create(t, &context, err);
+    rc = rc ? rc : each_event(t, o, csv_row, context, err);
+    mr_context_free(context);
+    return rc;
 }
 
 int mr_export(const struct mr_trace *t, enum mr_export_format format, const char *path, struct mr_error *err)
