@@ -3,12 +3,9 @@
 #include "cli/unseen_programs.h"
 #include "analyze/summary.h"
 #include "base/common.h"
-#include "base/log.h"
 #include "base/strbuf.h"
 #include "report/out_stream.h"
 
-#include <dirent.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,28 +261,6 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     return mr_out_close(&o, err);
 }
 
-/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them was killed. */
-static bool has_rings(const char *folder)
-{
-    DIR *d = opendir(folder);
-    bool found = false;
-    for (const struct dirent *e; d && !found && (e = readdir(d));) {
-        size_t n = strlen(e->d_name);
-        found = n > 5 && !strcmp(e->d_name + n - 5, ".ring");
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
-static void tell_rings(const char *trace)
-{
-    char spool[PATH_MAX];
-    snprintf(spool, sizeof(spool), "%.4000s.spool", trace);
-    if (has_rings(trace) || has_rings(spool))
-        mr_log(MR_LOG_WARN, "'%s' is not complete: the program still runs, or was killed; in that case run 'millrace recover %s'", trace, trace);
-}
-
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
@@ -299,7 +274,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = read_filters(o, &filters, err);
     rc = rc ? rc : mr_trace_create(&t, err);
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
-        tell_rings(o->trace.item[i]);
+        mr_rings_tell(o->trace.item[i]);
         mr_unseen_tell(o->trace.item[i]);
         rc = mr_trace_add(t, o->trace.item[i], err);
     }

@@ -415,6 +415,14 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
     return 0;
 }
 
+/* Globs are for absolute paths: one that begins with a name matches none. */
+static void check_globs(const char *flag, const struct mr_strings *list)
+{
+    for (unsigned i = 0; i < list->n; i++)
+        if (*list->item[i] && !strchr("/*?[", *list->item[i]))
+            mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, list->item[i], list->item[i]);
+}
+
 /* Signals that no handler can be for: two of the kernel's, two of the C library's. */
 static int check_signal(int64_t number, struct mr_error *err)
 {
@@ -441,6 +449,8 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     fits = fits ? fits : check_signal(o->signal, err);
     if (fits < 0)
         return fits;
+    check_globs("include", &o->include);
+    check_globs("exclude", &o->exclude);
     if (o->strays && !strays_possible())
         mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
     int rc = find_library(library, err);

@@ -60,6 +60,7 @@ struct mr_trace {
     size_t nodes, node_cap;
     struct mr_arena arena;
     struct mr_trace_file *files;
+    struct mr_trace_source *sources; /* the files added; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
     uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
@@ -68,8 +69,10 @@ struct mr_trace {
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
-/* Adds a file, or all traces in a folder. The format is found from the content. */
+/* Adds a file, or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
+/* True if the file at `path` is one of those added: it is still being read. */
+bool mr_trace_reads(const struct mr_trace *t, const char *path);
 /* The same from memory that outlives the trace. */
 int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err);
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);

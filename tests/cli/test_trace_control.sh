@@ -52,6 +52,19 @@ import json, sys
 r = json.load(sys.stdin)
 assert r["files"] == 1 and r["top_files"][0]["path"].endswith("/f2.npz"), r'
 
+# A file given twice counts once; a pipe is read; an export does not replace what it reads.
+events() { "$MILLRACE" report --json "$@" | grep -o '"events":[0-9]*' | head -1; }
+mkdir "$dir/both"
+ln "$dir/t.mrt" "$dir/both/linked.mrt"
+[ "$(events "$dir/t.mrt" "$dir/t.mrt" "$dir/both")" = "$(events "$dir/t.mrt")" ] || fail "a trace given twice counts twice"
+[ "$(events <(cat "$dir/t.mrt"))" = "$(events "$dir/t.mrt")" ] || fail "a trace from a pipe"
+for to in "$dir/t.mrt" "$dir/both/linked.mrt"; do
+    "$MILLRACE" export -f csv -o "$to" "$dir/both" 2>"$dir/err" && fail "an export replaced the trace"
+    grep -q 'would be lost' "$dir/err" || fail "an export onto the trace: $(cat "$dir/err")"
+done
+events "$dir/t.mrt" >/dev/null || fail "the trace is gone"
+"$MILLRACE" trace -o "$dir/rel.mrt" --include 'data/*' -- true 2>&1 | grep -q "'\*/data/\*' would do" || fail "no word about a relative glob"
+
 # Errors.
 set +e
 "$MILLRACE" trace 2>"$dir/err"; [ $? = 2 ] && grep -q 'hint' "$dir/err" || fail "no program: status or hint"
