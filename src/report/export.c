@@ -3,6 +3,7 @@
 #include "base/common.h"
 #include "report/context.h"
 #include "report/export_perfetto.h"
+#include "report/lanes.h"
 #include "report/out_stream.h"
 
 #include <stdio.h>
@@ -15,25 +16,44 @@ struct row {
     const struct mr_batch *b;
     uint32_t i, arg, arg_end; /* rows [arg, arg_end) of the arguments */
     uint64_t id;
-    struct mr_context *context; /* NULL where a format shows by nesting what is inherited */
+    struct mr_context *context;   /* NULL where a format shows by nesting what is inherited */
+    const struct mr_lanes *lanes; /* NULL where a format has no tracks */
 };
 
 typedef void row_fn(struct mr_out *o, const struct row *r);
 
-static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, struct mr_context *context, struct mr_error *err)
+/* What a format wants to know of the events around one; `lane` is called when a thread with several lanes begins. */
+struct around {
+    struct mr_context *context;
+    struct mr_lanes *lanes;
+    void (*lane)(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane);
+};
+
+static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct around *a, size_t chunk, struct mr_error *err)
+{
+    bool fresh = false;
+    int rc = a->context ? mr_context_enter(a->context, chunk, err) : 0;
+    if (rc == 0 && a->lanes)
+        rc = mr_lanes_enter(a->lanes, t, chunk, &fresh, err);
+    for (unsigned lane = 1; rc == 0 && fresh && lane < a->lanes->count; lane++)
+        a->lane(o, t, &t->chunk[chunk], lane);
+    return rc;
+}
+
+static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, const struct around *a, struct mr_error *err)
 {
     struct mr_batch b = {0};
     uint64_t id = 0;
     int rc = 0;
     for (size_t c = 0; c < t->chunks && rc == 0; c++) {
-        rc = context ? mr_context_enter(context, c, err) : 0;
+        rc = enter_chunk(t, o, a, c, err);
         rc = rc ? rc : mr_trace_read(t, c, MR_WANT_ALL, &b, err);
         uint32_t arg = 0;
         for (uint32_t i = 0; i < b.count && rc == 0; i++) {
             uint32_t end = arg;
             while (end < b.args && b.c.arg_event[end] == i)
                 end++;
-            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++, .context = context};
+            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++, .context = a->context, .lanes = a->lanes};
             fn(o, &r);
             arg = end;
         }
@@ -178,6 +198,27 @@ static void put_series(struct mr_out *o, const struct row *r)
     }
 }
 
+/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, and spans that overlap others of their
+ * thread, get numbers that no real process or thread has: Linux has fewer than this. */
+#define PIDS 4194304u
+
+static uint32_t chrome_pid(const struct mr_trace_process *p)
+{
+    return p->pid + p->node * PIDS;
+}
+
+static uint32_t chrome_tid(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
+{
+    return tid + (p->node + lane) * PIDS;
+}
+
+static void chrome_lane(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane)
+{
+    const struct mr_trace_process *p = &t->process[c->process];
+    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(p),
+                  chrome_tid(p, c->tid, lane), c->tid);
+}
+
 static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
@@ -186,7 +227,8 @@ static void chrome_row(struct mr_out *o, const struct row *r)
     mr_out_text(o, ",\n{");
     put_label(o, r, MR_JSON_HEX);
     mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
-    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", r->b->process->pid, r->b->tid);
+    unsigned lane = mr_lane_of(r->lanes, r->i);
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->b->process), chrome_tid(r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
     if (call != MR_CALL_counter && !instant) {
         mr_out_text(o, ",\"dur\":");
@@ -212,8 +254,13 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
         const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
         const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
         size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
-        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", p->pid, p->pid);
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(p),
+                      chrome_tid(p, p->pid, 0));
         mr_out_json(o, name, n, MR_JSON_HEX);
+        if (t->nodes > 1 && p->node < t->nodes) {
+            mr_out_format(o, ",\"pid\":%u,\"host\":", p->pid);
+            mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_HEX);
+        }
         mr_out_text(o, "}}");
     }
     if (!t->processes)
@@ -224,7 +271,9 @@ static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_e
 {
     mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n", (unsigned long long)t->first_ns);
     chrome_names(o, t);
-    int rc = each_event(t, o, chrome_row, NULL, err);
+    struct mr_lanes lanes = {0};
+    int rc = each_event(t, o, chrome_row, &(struct around){.lanes = &lanes, .lane = chrome_lane}, err);
+    mr_lanes_done(&lanes);
     mr_out_text(o, "\n]}\n");
     return rc;
 }
@@ -303,7 +352,7 @@ static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_erro
 {
     mr_out_text(o, "[\n");
     pfw_ranks(o, t);
-    int rc = each_event(t, o, pfw_row, NULL, err);
+    int rc = each_event(t, o, pfw_row, &(struct around){0}, err);
     mr_out_text(o, "]\n");
     return rc;
 }
@@ -405,7 +454,7 @@ static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_erro
     mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args,inherited\n");
     struct mr_context *context = NULL;
     int rc = mr_context_create(t, &context, err);
-    rc = rc ? rc : each_event(t, o, csv_row, context, err);
+    rc = rc ? rc : each_event(t, o, csv_row, &(struct around){.context = context}, err);
     mr_context_free(context);
     return rc;
 }
