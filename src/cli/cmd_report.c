@@ -3,6 +3,7 @@
 #include "cli/unseen_programs.h"
 #include "analyze/summary.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "report/out_stream.h"
 
@@ -280,6 +281,9 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     }
     rc = rc ? rc : mr_trace_finish(t, err);
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
+    if (rc == 0 && t->events && !s->events)
+        mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,
+               *o->steps ? ": steps are spans with an argument 'step'" : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun" : "");
     if (rc == 0 && o->json)
         rc = print_json(s, o->top, err);
     else if (rc == 0)

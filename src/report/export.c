@@ -122,8 +122,9 @@ static bool is_replaced(const struct row *r, uint32_t a)
     return false;
 }
 
-/* The arguments as members of a JSON object, each with a comma before it. */
-static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
+/* The arguments as members of a JSON object, each with a comma before it. One that is called as the member `taken` gets a '_' behind its name:
+ * there must not be two. */
+static void put_args(struct mr_out *o, const struct row *r, const char *taken, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
     for (uint32_t a = r->arg; a < r->arg_end; a++) {
@@ -140,7 +141,10 @@ static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mo
         if (is_replaced(r, a))
             continue;
         mr_out_text(o, ",");
-        mr_out_json(o, key->text, key->len, mode);
+        if (taken && key->len == strlen(taken) && !memcmp(key->text, taken, key->len))
+            mr_out_format(o, "\"%s_\"", taken);
+        else
+            mr_out_json(o, key->text, key->len, mode);
         mr_out_text(o, ":");
         put_value(o, r, a, mode);
     }
@@ -242,7 +246,7 @@ static void chrome_row(struct mr_out *o, const struct row *r)
             mr_out_text(o, "\"layer\":\"app\"");
         else
             put_io_args(o, r, MR_JSON_HEX);
-        put_args(o, r, MR_JSON_HEX);
+        put_args(o, r, is_app(r) ? "layer" : NULL, MR_JSON_HEX);
     }
     mr_out_text(o, "}}");
 }
@@ -331,7 +335,7 @@ static void pfw_row(struct mr_out *o, const struct row *r)
             mr_out_signed(o, c->result[r->i]);
         }
     }
-    put_args(o, r, MR_JSON_PRIVATE);
+    put_args(o, r, NULL, MR_JSON_PRIVATE);
     mr_out_text(o, "}}\n");
 }
 

@@ -82,6 +82,7 @@ env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_START=False
 for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--time 1:2:3' '--steps 1.5' '--steps 2:1' '--steps -1:3' '--steps 1e30' '--steps :'x; do
     "$MILLRACE" report $bad "$dir/t.mrt" >"$dir/out" 2>"$dir/err"; [ $? = 2 ] && grep -qF "'${bad#* }'" "$dir/err" || fail "$bad: status or text"
 done
+"$MILLRACE" report --steps 3 "$dir/t.mrt" 2>&1 >/dev/null | grep -q "nothing is left.*'step'" || fail "a filter that leaves nothing: no word"
 for good in '--time 0:1' '--time :1.5' '--time 0.5' '--time 1:' '--steps 3' '--steps 3:' '--steps :3' '--steps 3:3'; do
     "$MILLRACE" report $good "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
 done

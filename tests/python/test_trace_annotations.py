@@ -75,7 +75,7 @@ def annotations(folder):
         assert list(trace.iterate(range(5), "loop")) == [0, 1, 2, 3, 4]
         trace.metadata(model="m")
         trace.counter("queue", 3)
-        trace.instant("mark", level=2)
+        trace.instant("mark", level=2, layer="mine")
         with trace.timed("snippet", epoch=2):
             pass
         trace.stop()
@@ -103,7 +103,7 @@ def annotations(folder):
     write = next(e for e in events if e["name"] in ("write", "openat", "open") and e["args"].get("fname", "").endswith("/x"))
     assert step["ts"] <= write["ts"] and write["ts"] + write["dur"] <= step["ts"] + step["dur"]
     assert any(e["ph"] == "C" and e["name"] == "queue" and e["args"]["value"] == 3 for e in events)
-    assert any(e["ph"] == "i" and e["name"] == "mark" and e["args"]["level"] == 2 for e in events)
+    assert any(e["ph"] == "i" and e["name"] == "mark" and e["args"] == {"layer": "app", "level": 2, "layer_": "mine"} for e in events)
 
 
 def dftracer_names(folder):
