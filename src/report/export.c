@@ -92,16 +92,31 @@ static void put_double(struct mr_out *o, double d)
         mr_out_text(o, ".0");
 }
 
+/* A text that is written as a whole number: DFTracer quotes numbers, too. */
+static bool like_number(const struct mr_trace_string *s)
+{
+    uint32_t i = s->len > 1 && s->text[0] == '-';
+    for (; i < s->len && s->text[i] >= '0' && s->text[i] <= '9'; i++) {
+    }
+    return s->len && s->len <= 20 && i == s->len; /* longer ones are no numbers to anyone */
+}
+
+/* A text as a JSON string. One like a number has its first character escaped in .pfw, which says to our importer that it is none, and nothing to
+ * others. */
+static void put_text(struct mr_out *o, const struct mr_trace_string *s, enum mr_json_mode mode)
+{
+    if (mode == MR_JSON_PRIVATE && like_number(s))
+        mr_out_format(o, "\"\\u%04x%.*s\"", (unsigned char)s->text[0], (int)(s->len - 1), s->text + 1);
+    else
+        mr_out_json(o, s->text, s->len, mode);
+}
+
 static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mode mode)
 {
     switch (s->type) {
     case MR_MORE_INT: mr_out_signed(o, (int64_t)s->value); break;
     case MR_MORE_DOUBLE: put_double(o, as_double(s->value)); break;
-    case MR_MORE_TEXT: {
-        const struct mr_trace_string *text = mr_trace_string(s->process, (uint32_t)s->value);
-        mr_out_json(o, text->text, text->len, mode);
-        break;
-    }
+    case MR_MORE_TEXT: put_text(o, mr_trace_string(s->process, (uint32_t)s->value), mode); break;
     default: mr_out_number(o, s->value); break;
     }
 }
