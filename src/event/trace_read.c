@@ -704,6 +704,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
     (void)err;
+    mr_pfw_resolve(t);
     share_names(t);
     if (t->chunks)
         qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);

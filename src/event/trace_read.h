@@ -16,6 +16,7 @@ struct mr_trace_string {
     const char *text; /* not NUL-terminated */
     uint32_t len;
     uint8_t kind; /* enum mr_string_kind */
+    bool unnamed; /* while files are added: a hash whose name has not come yet */
 };
 
 struct mr_trace_process {
@@ -61,6 +62,7 @@ struct mr_trace {
     struct mr_arena arena;
     struct mr_trace_file *files;
     struct mr_trace_source *sources; /* the files added; arena */
+    struct mr_pfw_names *pfw_names;  /* of each .pfw; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
     uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
@@ -106,6 +108,8 @@ int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
 /* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. */
 int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
 int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
+/* Names the hashes that a .pfw has no name for by those of the others. */
+void mr_pfw_resolve(struct mr_trace *t);
 bool mr_dxt_is(const char *data, size_t len);
 bool mr_pfw_is(const char *data, size_t len);
 

@@ -95,6 +95,15 @@ def flavours(folder):
         with open(path, "w") as f:
             f.write("\n".join(json.dumps(x) for x in lines(base=base)))
         assert content(read(path)[0], base * 1000) == wanted(), base
+    for hexadecimal in (False, True):  # names of hosts and files in a file of their own, as after a fork
+        apart = os.path.join(folder, "apart")
+        os.makedirs(apart, exist_ok=True)
+        both = lines(hexadecimal=hexadecimal)
+        for name, part in (("a", both[5:12]), ("b", both[2:5] + both[12:]), ("c", both[:2])):
+            with open(os.path.join(apart, name + ".pfw"), "w") as f:
+                f.write("\n".join(json.dumps(x) for x in part))
+        rows = read(apart)[0]
+        assert content(rows) == wanted(), [r for r in content(rows) if r not in wanted()][:2]
     path = os.path.join(folder, "damaged.pfw.gz")
     with open(path, "wb") as f:
         f.write(members[0] + broken + members[2])
