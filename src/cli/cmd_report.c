@@ -138,15 +138,20 @@ static void print_ranks(const struct mr_summary *s)
     }
 }
 
-/* Control characters in a file name must not reach a terminal. */
+/* Control characters in a file name, and bytes that are no UTF-8, must not reach a terminal. */
 static void print_path(const struct mr_file_row *f)
 {
-    for (uint32_t i = 0; i < f->path_len; i++) {
-        unsigned char c = (unsigned char)f->path[i];
-        if (c < 0x20 || c == 0x7f)
-            printf("\\x%02x", c);
-        else
-            putchar(c);
+    const uint8_t *p = (const uint8_t *)f->path;
+    for (size_t i = 0, n; i < f->path_len; i += n) {
+        n = mr_utf8_length(p + i, f->path_len - i);
+        bool control = p[i] < 0x20 || p[i] == 0x7f || (n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0);
+        if (n && !control) {
+            fwrite(p + i, 1, n, stdout);
+            continue;
+        }
+        n = MR_MAX(n, (size_t)1);
+        for (size_t k = 0; k < n; k++)
+            printf("\\x%02x", p[i + k]);
     }
     putchar('\n');
 }

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 MILLRACE = os.environ["MILLRACE"]
 NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'", "private \uef80".encode(),
@@ -146,6 +147,9 @@ with tempfile.TemporaryDirectory() as folder:
     spans = [e for e in chrome if e["ph"] == "X"]
     assert len(spans) == len(rows)
     assert min(e["ts"] for e in spans) >= 0 and any("\\xff" in e["args"].get("fname", "") for e in spans)
+
+    shown = subprocess.run([MILLRACE, "report", "--top", "100", trace], check=True, stdout=subprocess.PIPE).stdout.decode()  # all of it is UTF-8
+    assert all(c == "\n" or unicodedata.category(c) != "Cc" for c in shown) and "/not \\xff\\xfe utf-8" in shown and "/line\\xc2\\x85s" in shown, shown
 
     pfw = export(trace, "pfw", os.path.join(folder, "t.pfw.gz"))
     with gzip.open(pfw, "rt", encoding="utf-8") as f:
