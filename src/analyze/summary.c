@@ -963,6 +963,19 @@ static void finish_tally(struct tally *t)
     t->size->sum = (double)t->bytes;
 }
 
+/* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how many would be left. */
+static bool is_cut(const struct job *j)
+{
+    return j->file_wanted || j->opt->step_from >= 0 || j->opt->from_ns || j->opt->to_ns;
+}
+
+static void count_sampled_out(const struct job *j, struct mr_summary *s)
+{
+    for (size_t p = 0; p < j->t->processes; p++)
+        for (unsigned c = 0; j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]) && c < MR_CALL_COUNT; c++)
+            s->sampled_out += j->t->process[p].skipped[c];
+}
+
 static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
 {
     struct mr_function f = j->function[index];
@@ -991,7 +1004,7 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
         for (unsigned b = 0; b < MR_TALLY_BINS && io; b++)
             s->size_bins[b] += t->bin[b];
     }
-    for (size_t p = 0; f.call && p < j->t->processes; p++)
+    for (size_t p = 0; f.call && !is_cut(j) && p < j->t->processes; p++)
         if (j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]))
             f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
@@ -1183,6 +1196,7 @@ static int finish_all(struct job *j, struct mr_summary *s)
     qsort(s->function, s->functions, sizeof(*s->function), by_time);
     if (count_threads(j, s) < 0)
         return -ENOMEM;
+    count_sampled_out(j, s);
     s->lost = j->t->lost;
     s->skipped_bytes = j->t->skipped_bytes;
     s->skipped_lines = j->t->skipped_lines;

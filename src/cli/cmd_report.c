@@ -165,6 +165,8 @@ static void print_text(const struct mr_summary *s, int64_t top)
     printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
     if (s->gone)
         printf("  %s more were recorded and are no longer in the file (--max-size keeps the newest)\n", mr_human_count(s->gone, b[2]));
+    if (s->sampled_out)
+        printf("  %s more calls have no event of their own (--sample, or a line for many); filters of time, steps and path do not know them\n", mr_human_count(s->sampled_out, b[3]));
     if (s->skipped_bytes || s->skipped_lines)
         printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
     printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader spans, HDF5, MPI-IO)\n");
@@ -235,10 +237,10 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     if (rc < 0)
         return rc;
     mr_out_format(&o, "{\"schema\":\"millrace.report/1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"
-                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
+                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"sampled_out\":%llu,\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
                   (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads, (unsigned long long)s->io_threads,
                   (unsigned long long)s->compute_threads, (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
-                  (unsigned long long)s->gone, (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
+                  (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
     mr_out_format(&o, "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_compute_ns\":%llu,\"compute_ns\":%llu,"
                   "\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
                   (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns, (unsigned long long)s->app_io_only_ns,

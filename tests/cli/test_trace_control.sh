@@ -39,6 +39,18 @@ run --max-size 40KB -- bash -c "for i in {1..3000}; do echo \$i >'$dir/ring'; do
 [ "$(stat -c %s "$dir/t.mrt")" -lt 200000 ] || fail "--max-size was exceeded"
 rows "$dir/t.mrt" | grep -q "$dir/last" || fail "--max-size lost the newest events"
 
+# Sampling keeps exact counts; filters of paths cannot know what was left out, and say so.
+run --sample 10 -- dd if=/dev/zero of=/dev/null bs=7 count=5000 2>/dev/null
+for filter in '' '--path /dev/zero'; do
+    "$MILLRACE" report --json $filter "$dir/t.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+f = {x["name"]: x for x in r["functions"]}["read"]
+assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], f)
+assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
+done
+"$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+
 # Several traces together, filters, JSON.
 run -- cat "$dir/data/f1.npz" >/dev/null
 cp "$dir/t.mrt" "$dir/a.mrt"
