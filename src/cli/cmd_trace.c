@@ -462,7 +462,10 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (symlink(spool, link) < 0)
         link[0] = 0;
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
-    if (rc < 0) {
+    if (rc < 0) { /* no program has started: the spool has at most what the collector put there */
+        char session[PATH_MAX + 16];
+        snprintf(session, sizeof(session), "%s/session", spool);
+        unlink(session);
         rmdir(spool);
         unlink(link);
         return rc;

@@ -90,6 +90,13 @@ env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_START=False
 [ ! -s "$dir/err" ] || fail "False is a value: $(cat "$dir/err")"
 "$MILLRACE" report --json "$dir/alone" 2>/dev/null | grep -q '"events":[1-9]' && fail "started although told not to"
 "$MILLRACE" report "$dir/data/f1.npz" 2>"$dir/err"; [ $? = 4 ] && grep -q 'not a trace' "$dir/err" || fail "not a trace: status or text"
+# Where the trace cannot be made, nothing stays behind; only strace knows where it would be.
+for out in $(command -v strace >/dev/null && echo "$dir/data" "$dir/none/t.mrt"); do
+    strace -o "$dir/calls" -e trace=mkdir,mkdirat "$MILLRACE" trace -o "$out" -- true 2>"$dir/err"; [ $? = 5 ] || fail "$out cannot be written: status"
+    for spool in $(sed -nE 's/.*"([^"]*millrace-[^"]*)".* = 0$/\1/p' "$dir/calls"); do
+        [ ! -e "$spool" ] || fail "$out cannot be written: $spool is left"
+    done
+done
 "$MILLRACE" report "$dir/none.mrt" 2>"$dir/err"; [ $? = 5 ] || fail "missing trace: status"
 for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--time 1:2:3' '--steps 1.5' '--steps 2:1' '--steps -1:3' '--steps 1e30' '--steps :'x; do
     "$MILLRACE" report $bad "$dir/t.mrt" >"$dir/out" 2>"$dir/err"; [ $? = 2 ] && grep -qF "'${bad#* }'" "$dir/err" || fail "$bad: status or text"
