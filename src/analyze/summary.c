@@ -832,6 +832,19 @@ static bool is_step(const struct mr_trace_string *s)
     return s->len == 4 && !memcmp(s->text, "step", 4);
 }
 
+/* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a later row. */
+static bool step_of(const struct mr_batch *b, uint32_t a, int64_t *step)
+{
+    const struct mr_columns *c = &b->c;
+    if ((c->arg_type[a] != MR_MORE_INT && c->arg_type[a] != MR_MORE_UINT) || !is_step(mr_trace_string(b->process, c->arg_key[a])))
+        return false;
+    for (uint32_t next = a + 1; next < b->args && c->arg_event[next] == c->arg_event[a]; next++)
+        if (c->arg_key[next] == c->arg_key[a])
+            return false;
+    *step = (int64_t)c->arg_value[a];
+    return true;
+}
+
 /* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no steps, follow all. */
 static int gather_steps(struct job *j, struct mr_error *err)
 {
@@ -850,8 +863,8 @@ static int gather_steps(struct job *j, struct mr_error *err)
         rc = mr_trace_read(j->t, i, MR_WANT_TIME | MR_WANT_ARGS, &b, err);
         for (uint32_t a = 0; a < b.args && rc == 0; a++) {
             uint32_t e = b.c.arg_event[a];
-            int64_t step = (int64_t)b.c.arg_value[a];
-            if (b.c.arg_type[a] != MR_MORE_INT || !is_step(mr_trace_string(b.process, b.c.arg_key[a])))
+            int64_t step;
+            if (!step_of(&b, a, &step))
                 continue;
             has[group] = true;
             if (step >= j->opt->step_from && step <= j->opt->step_to &&
@@ -950,6 +963,19 @@ static void finish_tally(struct tally *t)
     t->size->sum = (double)t->bytes;
 }
 
+/* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how many would be left. */
+static bool is_cut(const struct job *j)
+{
+    return j->file_wanted || j->opt->step_from >= 0 || j->opt->from_ns || j->opt->to_ns;
+}
+
+static void count_sampled_out(const struct job *j, struct mr_summary *s)
+{
+    for (size_t p = 0; p < j->t->processes; p++)
+        for (unsigned c = 0; j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]) && c < MR_CALL_COUNT; c++)
+            s->sampled_out += j->t->process[p].skipped[c];
+}
+
 static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
 {
     struct mr_function f = j->function[index];
@@ -978,7 +1004,7 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
         for (unsigned b = 0; b < MR_TALLY_BINS && io; b++)
             s->size_bins[b] += t->bin[b];
     }
-    for (size_t p = 0; f.call && p < j->t->processes; p++)
+    for (size_t p = 0; f.call && !is_cut(j) && p < j->t->processes; p++)
         if (j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]))
             f.skipped += j->t->process[p].skipped[f.call];
     int rc = finish_sizes(j, &f, index);
@@ -1170,6 +1196,7 @@ static int finish_all(struct job *j, struct mr_summary *s)
     qsort(s->function, s->functions, sizeof(*s->function), by_time);
     if (count_threads(j, s) < 0)
         return -ENOMEM;
+    count_sampled_out(j, s);
     s->lost = j->t->lost;
     s->skipped_bytes = j->t->skipped_bytes;
     s->skipped_lines = j->t->skipped_lines;

@@ -26,7 +26,7 @@ struct mr_function {
     const char *category, *name; /* NUL-terminated, arena */
     unsigned call;               /* 0 for regions */
     uint64_t count, errors, bytes, dur_ns;
-    uint64_t skipped;            /* calls that sampling left out: count + skipped were made */
+    uint64_t skipped;            /* calls that sampling left out: count + skipped were made; 0 where a filter of time, steps or path cuts */
     struct mr_histogram *dur;    /* ns */
     struct mr_histogram *size;   /* bytes of calls that moved data */
     uint64_t size_min, size_max, sizes;
@@ -59,6 +59,7 @@ struct mr_summary {
     struct mr_rank_row *rank;                /* by rank; those with events */
     size_t ranks;
     uint64_t size_bins[MR_TALLY_BINS];       /* of all data calls; Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G, more */
+    uint64_t sampled_out;                    /* calls that sampling left out, of the wanted ranks; other filters do not know them */
     uint64_t skipped_bytes, skipped_lines, gone; /* gone: recorded and no longer in the file, of all ranks */
 };
 

@@ -1,6 +1,7 @@
 /* `millrace export`: a trace in the format of another tool. */
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/unseen_programs.h"
 #include "report/export.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ static const struct mr_option export_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them."},
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
      .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: one line per event, with its "
-            "arguments as a JSON object in the last column."},
+            "arguments as a JSON object ('args') and, in another ('inherited'), what the annotations around it say."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o', .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
     MR_OPTION_END,
 };
@@ -32,9 +33,15 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_error_hint(err, "millrace export --format perfetto -o run.pftrace run.mrt");
     }
     int rc = mr_trace_create(&t, err);
-    for (unsigned i = 0; i < o->trace.n && rc == 0; i++)
+    for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
+        mr_rings_tell(o->trace.item[i]);
         rc = mr_trace_add(t, o->trace.item[i], err);
+    }
     rc = rc ? rc : mr_trace_finish(t, err);
+    if (rc == 0 && mr_trace_reads(t, o->out)) {
+        rc = mr_error_plain(err, MR_E_USAGE, "'%s' is a trace to be exported: it would be lost", o->out);
+        mr_error_hint(err, "name another file with -o");
+    }
     if (rc == 0 && (t->skipped_bytes || t->skipped_lines))
         mr_log(MR_LOG_WARN, "%llu bytes and %llu lines could not be read and are left out", (unsigned long long)t->skipped_bytes,
                (unsigned long long)t->skipped_lines);

@@ -7,8 +7,7 @@
 #include "base/strbuf.h"
 #include "report/out_stream.h"
 
-#include <dirent.h>
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +17,8 @@ struct report_options {
     int64_t rank, top, threads;
     bool json;
 };
+
+#define RANGE_MAX 9e9 /* seconds as ns fit 64 bits */
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
@@ -34,33 +35,34 @@ static const struct mr_option report_options[] = {
     MR_OPTION_END,
 };
 
-/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. */
-static int parse_range(const char *key, const char *text, bool single, double *from, double *to, struct mr_error *err)
+/* One end of a range: a number from 0 on, whole if `whole`. Returns what follows it, NULL if it is none. */
+static const char *parse_end(const char *text, bool whole, double *out)
 {
     char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v >= 0 && v <= RANGE_MAX) || (whole && v != floor(v)))
+        return NULL;
+    *out = v;
+    return end;
+}
+
+/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. Steps are whole numbers and a single one is itself; of time there must be some. */
+static int parse_range(const char *key, const char *text, bool steps, double *from, double *to, struct mr_error *err)
+{
+    const char *at = text;
     *from = 0;
     *to = -1;
-    if (*text != ':') {
-        *from = strtod(text, &end);
-        if (end == text || *from < 0)
-            goto bad;
-        text = end;
-    }
-    if (*text == ':') {
-        if (text[1]) {
-            *to = strtod(text + 1, &end);
-            if (end == text + 1 || *end || *to < *from)
-                goto bad;
-        }
-        return 0;
-    }
-    if (*text)
-        goto bad;
-    if (single)
+    if (*at != ':')
+        at = parse_end(at, steps, from);
+    if (at && !*at && steps)
         *to = *from;
-    return 0;
-bad:
-    mr_error_plain(err, MR_E_USAGE, "bad value for '--%s': want FROM:TO", key);
+    else if (at && *at == ':' && at[1])
+        at = parse_end(at + 1, steps, to);
+    else if (at && *at == ':')
+        at++;
+    if (at && !*at && (*to < 0 || *to > *from || (steps && *to == *from)))
+        return 0;
+    mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--%s': want FROM:TO%s", text, key, steps ? ", whole numbers" : ", in seconds");
     return mr_error_hint(err, "for example --%s 10:20", key);
 }
 
@@ -136,15 +138,20 @@ static void print_ranks(const struct mr_summary *s)
     }
 }
 
-/* Control characters in a file name must not reach a terminal. */
+/* Control characters in a file name, and bytes that are no UTF-8, must not reach a terminal. */
 static void print_path(const struct mr_file_row *f)
 {
-    for (uint32_t i = 0; i < f->path_len; i++) {
-        unsigned char c = (unsigned char)f->path[i];
-        if (c < 0x20 || c == 0x7f)
-            printf("\\x%02x", c);
-        else
-            putchar(c);
+    const uint8_t *p = (const uint8_t *)f->path;
+    for (size_t i = 0, n; i < f->path_len; i += n) {
+        n = mr_utf8_length(p + i, f->path_len - i);
+        bool control = p[i] < 0x20 || p[i] == 0x7f || (n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0);
+        if (n && !control) {
+            fwrite(p + i, 1, n, stdout);
+            continue;
+        }
+        n = MR_MAX(n, (size_t)1);
+        for (size_t k = 0; k < n; k++)
+            printf("\\x%02x", p[i + k]);
     }
     putchar('\n');
 }
@@ -158,6 +165,8 @@ static void print_text(const struct mr_summary *s, int64_t top)
     printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
     if (s->gone)
         printf("  %s more were recorded and are no longer in the file (--max-size keeps the newest)\n", mr_human_count(s->gone, b[2]));
+    if (s->sampled_out)
+        printf("  %s more calls have no event of their own (--sample, or a line for many); filters of time, steps and path do not know them\n", mr_human_count(s->sampled_out, b[3]));
     if (s->skipped_bytes || s->skipped_lines)
         printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
     printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader spans, HDF5, MPI-IO)\n");
@@ -228,10 +237,10 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     if (rc < 0)
         return rc;
     mr_out_format(&o, "{\"schema\":\"millrace.report/1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"
-                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
+                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"sampled_out\":%llu,\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
                   (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads, (unsigned long long)s->io_threads,
                   (unsigned long long)s->compute_threads, (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
-                  (unsigned long long)s->gone, (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
+                  (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
     mr_out_format(&o, "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_compute_ns\":%llu,\"compute_ns\":%llu,"
                   "\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
                   (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns, (unsigned long long)s->app_io_only_ns,
@@ -260,28 +269,6 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     return mr_out_close(&o, err);
 }
 
-/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them was killed. */
-static bool has_rings(const char *folder)
-{
-    DIR *d = opendir(folder);
-    bool found = false;
-    for (const struct dirent *e; d && !found && (e = readdir(d));) {
-        size_t n = strlen(e->d_name);
-        found = n > 5 && !strcmp(e->d_name + n - 5, ".ring");
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
-static void tell_rings(const char *trace)
-{
-    char spool[PATH_MAX];
-    snprintf(spool, sizeof(spool), "%.4000s.spool", trace);
-    if (has_rings(trace) || has_rings(spool))
-        mr_log(MR_LOG_WARN, "'%s' is not complete: the program still runs, or was killed; in that case run 'millrace recover %s'", trace, trace);
-}
-
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
@@ -295,12 +282,15 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = read_filters(o, &filters, err);
     rc = rc ? rc : mr_trace_create(&t, err);
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
-        tell_rings(o->trace.item[i]);
+        mr_rings_tell(o->trace.item[i]);
         mr_unseen_tell(o->trace.item[i]);
         rc = mr_trace_add(t, o->trace.item[i], err);
     }
     rc = rc ? rc : mr_trace_finish(t, err);
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
+    if (rc == 0 && t->events && !s->events)
+        mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,
+               *o->steps ? ": steps are spans with an argument 'step'" : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun" : "");
     if (rc == 0 && o->json)
         rc = print_json(s, o->top, err);
     else if (rc == 0)

@@ -415,6 +415,23 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
     return 0;
 }
 
+/* Globs are for absolute paths: one that begins with a name matches none. */
+static void check_globs(const char *flag, const struct mr_strings *list)
+{
+    for (unsigned i = 0; i < list->n; i++)
+        if (*list->item[i] && !strchr("/*?[", *list->item[i]))
+            mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, list->item[i], list->item[i]);
+}
+
+/* Signals that no handler can be for: two of the kernel's, two of the C library's. */
+static int check_signal(int64_t number, struct mr_error *err)
+{
+    if (number != SIGKILL && number != SIGSTOP && number != 32 && number != 33)
+        return 0;
+    mr_error_plain(err, MR_E_USAGE, "bad value '%lld' for '--signal': no program can handle this signal", (long long)number);
+    return mr_error_hint(err, "12 (SIGUSR2) is free in most programs");
+}
+
 static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
@@ -428,9 +445,12 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_plain(err, MR_E_USAGE, "no program given");
         return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py");
     }
-    int groups = check_groups(&o->groups, err);
-    if (groups < 0)
-        return groups;
+    int fits = check_groups(&o->groups, err);
+    fits = fits ? fits : check_signal(o->signal, err);
+    if (fits < 0)
+        return fits;
+    check_globs("include", &o->include);
+    check_globs("exclude", &o->exclude);
     if (o->strays && !strays_possible())
         mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
     int rc = find_library(library, err);
@@ -442,7 +462,10 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (symlink(spool, link) < 0)
         link[0] = 0;
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
-    if (rc < 0) {
+    if (rc < 0) { /* no program has started: the spool has at most what the collector put there */
+        char session[PATH_MAX + 16];
+        snprintf(session, sizeof(session), "%s/session", spool);
+        unlink(session);
         rmdir(spool);
         unlink(link);
         return rc;

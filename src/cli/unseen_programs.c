@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -56,4 +57,26 @@ void mr_unseen_tell(const char *folder)
     text[n - 1] = 0;
     for (unsigned i = 0; i < MR_ARRAY_LEN(reasons); i++)
         tell(reasons[i].why, reasons[i].text, text, (size_t)n, n == sizeof(text));
+}
+
+/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them was killed. */
+static bool has_rings(const char *folder)
+{
+    DIR *d = opendir(folder);
+    bool found = false;
+    for (const struct dirent *e; d && !found && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        found = n > 5 && !strcmp(e->d_name + n - 5, ".ring");
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+void mr_rings_tell(const char *trace)
+{
+    char spool[PATH_MAX];
+    snprintf(spool, sizeof(spool), "%.4000s.spool", trace);
+    if (has_rings(trace) || has_rings(spool))
+        mr_log(MR_LOG_WARN, "'%s' is not complete: the program still runs, or was killed; in that case run 'millrace recover %s'", trace, trace);
 }

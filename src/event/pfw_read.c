@@ -127,6 +127,16 @@ static uint32_t *table_at(struct table *t, uint64_t key)
     return &t->value[i];
 }
 
+/* The value of a key, 0 if it has none. */
+static uint32_t table_find(const struct table *t, uint64_t key)
+{
+    key = mr_mix64(key);
+    for (size_t i = key & (t->slots - 1); t->slots && t->value[i]; i = (i + 1) & (t->slots - 1))
+        if (t->key[i] == key)
+            return t->value[i];
+    return 0;
+}
+
 static void table_done(struct table *t)
 {
     free(t->key);
@@ -463,8 +473,8 @@ static uint32_t site_string(struct import *im, struct text category, struct text
 static uint32_t file_by_hash(struct import *im, const struct text *h)
 {
     uint32_t *at = table_at(&im->hash_string, hash_value(h));
-    if (at && !*at)
-        *at = new_string(im, MR_STR_PATH, (struct text){.p = h->p, .n = h->n, .quoted = true});
+    if (at && !*at && (*at = new_string(im, MR_STR_PATH, (struct text){.p = h->p, .n = h->n, .quoted = true})))
+        im->string[*at].unnamed = true;
     return at ? *at : 0;
 }
 
@@ -1081,6 +1091,7 @@ static int add_metadata(struct import *im, const struct line *l)
     name = unescape(im, name);
     im->string[id].text = name.p;
     im->string[id].len = (uint32_t)name.n;
+    im->string[id].unnamed = false;
     return 0;
 }
 
@@ -1215,6 +1226,89 @@ static int keep_lane(struct mr_trace *t, struct lane *l, struct mr_error *err)
     return rc;
 }
 
+/* ---- names in other files ---- */
+
+/* The hashes of one file. A process that was forked knows which names its parent has written, and does not write them again. */
+struct mr_pfw_names {
+    struct mr_pfw_names *next;
+    struct table id; /* by hash; its arrays belong to the trace */
+    struct mr_trace_string *string;
+    uint32_t strings;
+};
+
+/* Hands the hashes over to the trace, which may need them for other files. */
+static int keep_names(struct import *im, struct mr_error *err)
+{
+    struct mr_trace *t = im->t;
+    struct mr_pfw_names *n = im->hash_string.used ? mr_arena_alloc(&t->arena, sizeof(*n)) : NULL;
+    if (!n)
+        return im->hash_string.used ? mr_error_set(err, -ENOMEM, "cannot keep the names") : 0;
+    void **const all[] = {(void **)&im->hash_string.key, (void **)&im->hash_string.value};
+    const struct table kept = im->hash_string;
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++) {
+        int rc = mr_trace_keep(t, *all[i], err);
+        if (rc < 0)
+            return rc;
+        *all[i] = NULL;
+    }
+    *n = (struct mr_pfw_names){.next = t->pfw_names, .id = kept, .string = im->string, .strings = im->strings};
+    t->pfw_names = n;
+    return 0;
+}
+
+/* What a hash stands for in any file; *hint is the one asked first, and then the one that knew it. */
+static const struct mr_trace_string *name_of(const struct mr_trace *t, struct text hash, const struct mr_pfw_names **hint)
+{
+    uint64_t key = hash_value(&hash);
+    for (const struct mr_pfw_names *n = *hint ? *hint : t->pfw_names, *first = n; n;) {
+        uint32_t id = table_find(&n->id, key);
+        if (id && !n->string[id].unnamed) {
+            *hint = n;
+            return &n->string[id];
+        }
+        n = n->next ? n->next : t->pfw_names;
+        if (n == first)
+            break;
+    }
+    return NULL;
+}
+
+/* A machine under its hash becomes the one of that name. */
+static void resolve_node(struct mr_trace *t, uint32_t node, const struct mr_pfw_names **hint)
+{
+    struct mr_trace_node *n = &t->node[node];
+    const struct mr_trace_string *name = name_of(t, (struct text){.p = n->name, .n = (uint32_t)strlen(n->name)}, hint);
+    if (!name || name->len >= sizeof(n->name))
+        return;
+    for (uint32_t other = 0; other < t->nodes; other++)
+        if (other != node && strlen(t->node[other].name) == name->len && !memcmp(t->node[other].name, name->text, name->len)) {
+            for (size_t p = 0; p < t->processes; p++)
+                if (t->process[p].node == node)
+                    t->process[p].node = other;
+            return;
+        }
+    memset(n->name, 0, sizeof(n->name));
+    memcpy(n->name, name->text, name->len);
+}
+
+void mr_pfw_resolve(struct mr_trace *t)
+{
+    const struct mr_pfw_names *hint = NULL;
+    if (!t->pfw_names || !t->pfw_names->next)
+        return;
+    for (uint32_t i = 0; i < t->nodes; i++)
+        resolve_node(t, i, &hint);
+    for (struct mr_pfw_names *n = t->pfw_names; n; n = n->next)
+        for (uint32_t i = 1; i < n->strings; i++) {
+            struct mr_trace_string *s = &n->string[i];
+            const struct mr_trace_string *name = s->unnamed ? name_of(t, (struct text){.p = s->text, .n = s->len}, &hint) : NULL;
+            if (name) {
+                s->text = name->text;
+                s->len = name->len;
+            }
+        }
+}
+
 static void import_done(struct import *im)
 {
     table_done(&im->lane_of);
@@ -1281,6 +1375,7 @@ int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *
             rc = lane_to_chunk(&im, &im.lane[i], err);
     }
     int kept = im.string ? mr_trace_keep(t, im.string, err) : 0;
+    kept = kept ? kept : keep_names(&im, err);
     import_done(&im);
     return rc ? rc : kept;
 }

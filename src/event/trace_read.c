@@ -24,6 +24,13 @@ struct mr_trace_file {
     bool mapped;
 };
 
+/* A file, whatever its path. */
+struct mr_trace_source {
+    struct mr_trace_source *next;
+    dev_t device;
+    ino_t inode;
+};
+
 #define STRING_MAX_ID (1u << 28)
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err)
@@ -516,31 +523,101 @@ int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const 
     return add_data(t, data, len, name, err);
 }
 
-static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
+static bool is_source(const struct mr_trace *t, const struct stat *st)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (const struct mr_trace_source *s = t->sources; s; s = s->next)
+        if (s->device == st->st_dev && s->inode == st->st_ino)
+            return true;
+    return false;
+}
+
+bool mr_trace_reads(const struct mr_trace *t, const char *path)
+{
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        int rc = mr_error_set(err, -errno, "cannot open the trace '%s'", path);
-        if (fd >= 0)
-            close(fd);
-        return rc;
+    return stat(path, &st) == 0 && is_source(t, &st);
+}
+
+/* All that a pipe has to say, in memory. */
+static int read_pipe(int fd, void **out, size_t *len)
+{
+    size_t n = 0, cap = 0;
+    char *data = NULL;
+    for (ssize_t k = 1; k;) {
+        if (n == cap) {
+            cap = cap ? cap * 2 : 1 << 16;
+            char *bigger = realloc(data, cap);
+            if (!bigger) {
+                free(data);
+                return -ENOMEM;
+            }
+            data = bigger;
+        }
+        k = read(fd, data + n, cap - n);
+        if (k < 0 && errno != EINTR) {
+            int rc = -errno;
+            free(data);
+            return rc;
+        }
+        n += k > 0 ? (size_t)k : 0;
     }
-    if (st.st_size == 0) {
-        close(fd);
+    *out = data;
+    *len = n;
+    return 0;
+}
+
+static int map_file(int fd, size_t len, void **out)
+{
+    void *data = len ? mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    if (data == MAP_FAILED)
+        return -errno;
+    *out = data;
+    return 0;
+}
+
+static void let_go(void *data, size_t len, bool mapped)
+{
+    if (!mapped)
+        free(data);
+    else if (data)
+        munmap(data, len);
+}
+
+/* Adds what is open at `fd`. */
+static int add_open(struct mr_trace *t, int fd, const struct stat *st, const char *path, struct mr_error *err)
+{
+    bool mapped = !S_ISFIFO(st->st_mode) && !S_ISSOCK(st->st_mode);
+    size_t len = (size_t)st->st_size;
+    void *data = NULL;
+    int rc = mapped ? map_file(fd, len, &data) : read_pipe(fd, &data, &len);
+    if (rc < 0)
+        return mr_error_set(err, rc, "cannot read the trace '%s'", path);
+    if (!len) {
+        let_go(data, len, mapped);
         return mr_error_plain(err, MR_E_FORMAT, "the trace '%s' is empty", path);
     }
-    void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED)
-        return mr_error_set(err, -errno, "cannot map the trace '%s'", path);
-    int rc = keep(t, data, (size_t)st.st_size, true, err);
+    struct mr_trace_source *s = mr_arena_alloc(&t->arena, sizeof(*s));
+    rc = s ? keep(t, data, len, mapped, err) : mr_error_set(err, -ENOMEM, "cannot load the trace");
     if (rc < 0) {
-        munmap(data, (size_t)st.st_size);
+        let_go(data, len, mapped);
         return rc;
     }
-    t->file_bytes += (uint64_t)st.st_size;
-    return add_data(t, data, (size_t)st.st_size, path, err);
+    *s = (struct mr_trace_source){.next = t->sources, .device = st->st_dev, .inode = st->st_ino};
+    t->sources = s;
+    t->file_bytes += len;
+    return add_data(t, data, len, path, err);
+}
+
+static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        rc = mr_error_set(err, -errno, "cannot open the trace '%s'", path);
+    else
+        rc = is_source(t, &st) ? 0 : add_open(t, fd, &st, path, err);
+    if (fd >= 0)
+        close(fd);
+    return rc;
 }
 
 static bool is_trace_name(const char *name)
@@ -627,6 +704,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
     (void)err;
+    mr_pfw_resolve(t);
     share_names(t);
     if (t->chunks)
         qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);

@@ -16,6 +16,7 @@ struct mr_trace_string {
     const char *text; /* not NUL-terminated */
     uint32_t len;
     uint8_t kind; /* enum mr_string_kind */
+    bool unnamed; /* while files are added: a hash whose name has not come yet */
 };
 
 struct mr_trace_process {
@@ -60,6 +61,8 @@ struct mr_trace {
     size_t nodes, node_cap;
     struct mr_arena arena;
     struct mr_trace_file *files;
+    struct mr_trace_source *sources; /* the files added; arena */
+    struct mr_pfw_names *pfw_names;  /* of each .pfw; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
     uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
@@ -68,8 +71,10 @@ struct mr_trace {
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
-/* Adds a file, or all traces in a folder. The format is found from the content. */
+/* Adds a file, or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
+/* True if the file at `path` is one of those added: it is still being read. */
+bool mr_trace_reads(const struct mr_trace *t, const char *path);
 /* The same from memory that outlives the trace. */
 int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err);
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
@@ -103,6 +108,8 @@ int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
 /* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. */
 int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
 int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
+/* Names the hashes that a .pfw has no name for by those of the others. */
+void mr_pfw_resolve(struct mr_trace *t);
 bool mr_dxt_is(const char *data, size_t len);
 bool mr_pfw_is(const char *data, size_t len);
 

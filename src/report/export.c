@@ -1,7 +1,9 @@
 /* Text exports: Chrome JSON, DFTracer's .pfw.gz, CSV; and the choice between all of them. */
 #include "report/export.h"
 #include "base/common.h"
+#include "report/context.h"
 #include "report/export_perfetto.h"
+#include "report/lanes.h"
 #include "report/out_stream.h"
 
 #include <stdio.h>
@@ -14,23 +16,44 @@ struct row {
     const struct mr_batch *b;
     uint32_t i, arg, arg_end; /* rows [arg, arg_end) of the arguments */
     uint64_t id;
+    struct mr_context *context;   /* NULL where a format shows by nesting what is inherited */
+    const struct mr_lanes *lanes; /* NULL where a format has no tracks */
 };
 
 typedef void row_fn(struct mr_out *o, const struct row *r);
 
-static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, struct mr_error *err)
+/* What a format wants to know of the events around one; `lane` is called when a thread with several lanes begins. */
+struct around {
+    struct mr_context *context;
+    struct mr_lanes *lanes;
+    void (*lane)(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane);
+};
+
+static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct around *a, size_t chunk, struct mr_error *err)
+{
+    bool fresh = false;
+    int rc = a->context ? mr_context_enter(a->context, chunk, err) : 0;
+    if (rc == 0 && a->lanes)
+        rc = mr_lanes_enter(a->lanes, t, chunk, &fresh, err);
+    for (unsigned lane = 1; rc == 0 && fresh && lane < a->lanes->count; lane++)
+        a->lane(o, t, &t->chunk[chunk], lane);
+    return rc;
+}
+
+static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, const struct around *a, struct mr_error *err)
 {
     struct mr_batch b = {0};
     uint64_t id = 0;
     int rc = 0;
     for (size_t c = 0; c < t->chunks && rc == 0; c++) {
-        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
+        rc = enter_chunk(t, o, a, c, err);
+        rc = rc ? rc : mr_trace_read(t, c, MR_WANT_ALL, &b, err);
         uint32_t arg = 0;
         for (uint32_t i = 0; i < b.count && rc == 0; i++) {
             uint32_t end = arg;
             while (end < b.args && b.c.arg_event[end] == i)
                 end++;
-            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++};
+            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++, .context = a->context, .lanes = a->lanes};
             fn(o, &r);
             arg = end;
         }
@@ -69,19 +92,39 @@ static void put_double(struct mr_out *o, double d)
         mr_out_text(o, ".0");
 }
 
+/* A text that is written as a whole number: DFTracer quotes numbers, too. */
+static bool like_number(const struct mr_trace_string *s)
+{
+    uint32_t i = s->len > 1 && s->text[0] == '-';
+    for (; i < s->len && s->text[i] >= '0' && s->text[i] <= '9'; i++) {
+    }
+    return s->len && s->len <= 20 && i == s->len; /* longer ones are no numbers to anyone */
+}
+
+/* A text as a JSON string. One like a number has its first character escaped in .pfw, which says to our importer that it is none, and nothing to
+ * others. */
+static void put_text(struct mr_out *o, const struct mr_trace_string *s, enum mr_json_mode mode)
+{
+    if (mode == MR_JSON_PRIVATE && like_number(s))
+        mr_out_format(o, "\"\\u%04x%.*s\"", (unsigned char)s->text[0], (int)(s->len - 1), s->text + 1);
+    else
+        mr_out_json(o, s->text, s->len, mode);
+}
+
+static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mode mode)
+{
+    switch (s->type) {
+    case MR_MORE_INT: mr_out_signed(o, (int64_t)s->value); break;
+    case MR_MORE_DOUBLE: put_double(o, as_double(s->value)); break;
+    case MR_MORE_TEXT: put_text(o, mr_trace_string(s->process, (uint32_t)s->value), mode); break;
+    default: mr_out_number(o, s->value); break;
+    }
+}
+
 static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    switch (c->arg_type[a]) {
-    case MR_MORE_INT: mr_out_signed(o, (int64_t)c->arg_value[a]); break;
-    case MR_MORE_DOUBLE: put_double(o, as_double(c->arg_value[a])); break;
-    case MR_MORE_TEXT: {
-        const struct mr_trace_string *s = mr_trace_string(r->b->process, (uint32_t)c->arg_value[a]);
-        mr_out_json(o, s->text, s->len, mode);
-        break;
-    }
-    default: mr_out_number(o, c->arg_value[a]); break;
-    }
+    put_said(o, &(struct mr_said){.process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]}, mode);
 }
 
 /* True if the same key comes again in this event: updated, the last value counts. */
@@ -94,8 +137,9 @@ static bool is_replaced(const struct row *r, uint32_t a)
     return false;
 }
 
-/* The arguments as members of a JSON object, each with a comma before it. */
-static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
+/* The arguments as members of a JSON object, each with a comma before it. One that is called as the member `taken` gets a '_' behind its name:
+ * there must not be two. */
+static void put_args(struct mr_out *o, const struct row *r, const char *taken, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
     for (uint32_t a = r->arg; a < r->arg_end; a++) {
@@ -112,7 +156,10 @@ static void put_args(struct mr_out *o, const struct row *r, enum mr_json_mode mo
         if (is_replaced(r, a))
             continue;
         mr_out_text(o, ",");
-        mr_out_json(o, key->text, key->len, mode);
+        if (taken && key->len == strlen(taken) && !memcmp(key->text, taken, key->len))
+            mr_out_format(o, "\"%s_\"", taken);
+        else
+            mr_out_json(o, key->text, key->len, mode);
         mr_out_text(o, ":");
         put_value(o, r, a, mode);
     }
@@ -170,6 +217,27 @@ static void put_series(struct mr_out *o, const struct row *r)
     }
 }
 
+/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, and spans that overlap others of their
+ * thread, get numbers that no real process or thread has: Linux has fewer than this. */
+#define PIDS 4194304u
+
+static uint32_t chrome_pid(const struct mr_trace_process *p)
+{
+    return p->pid + p->node * PIDS;
+}
+
+static uint32_t chrome_tid(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
+{
+    return tid + (p->node + lane) * PIDS;
+}
+
+static void chrome_lane(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane)
+{
+    const struct mr_trace_process *p = &t->process[c->process];
+    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(p),
+                  chrome_tid(p, c->tid, lane), c->tid);
+}
+
 static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
@@ -178,7 +246,8 @@ static void chrome_row(struct mr_out *o, const struct row *r)
     mr_out_text(o, ",\n{");
     put_label(o, r, MR_JSON_HEX);
     mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
-    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", r->b->process->pid, r->b->tid);
+    unsigned lane = mr_lane_of(r->lanes, r->i);
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->b->process), chrome_tid(r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
     if (call != MR_CALL_counter && !instant) {
         mr_out_text(o, ",\"dur\":");
@@ -192,7 +261,7 @@ static void chrome_row(struct mr_out *o, const struct row *r)
             mr_out_text(o, "\"layer\":\"app\"");
         else
             put_io_args(o, r, MR_JSON_HEX);
-        put_args(o, r, MR_JSON_HEX);
+        put_args(o, r, is_app(r) ? "layer" : NULL, MR_JSON_HEX);
     }
     mr_out_text(o, "}}");
 }
@@ -204,8 +273,13 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
         const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
         const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
         size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
-        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", p->pid, p->pid);
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(p),
+                      chrome_tid(p, p->pid, 0));
         mr_out_json(o, name, n, MR_JSON_HEX);
+        if (t->nodes > 1 && p->node < t->nodes) {
+            mr_out_format(o, ",\"pid\":%u,\"host\":", p->pid);
+            mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_HEX);
+        }
         mr_out_text(o, "}}");
     }
     if (!t->processes)
@@ -216,7 +290,9 @@ static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_e
 {
     mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n", (unsigned long long)t->first_ns);
     chrome_names(o, t);
-    int rc = each_event(t, o, chrome_row, err);
+    struct mr_lanes lanes = {0};
+    int rc = each_event(t, o, chrome_row, &(struct around){.lanes = &lanes, .lane = chrome_lane}, err);
+    mr_lanes_done(&lanes);
     mr_out_text(o, "\n]}\n");
     return rc;
 }
@@ -274,7 +350,7 @@ static void pfw_row(struct mr_out *o, const struct row *r)
             mr_out_signed(o, c->result[r->i]);
         }
     }
-    put_args(o, r, MR_JSON_PRIVATE);
+    put_args(o, r, NULL, MR_JSON_PRIVATE);
     mr_out_text(o, "}}\n");
 }
 
@@ -295,7 +371,7 @@ static int export_pfw(const struct mr_trace *t, struct mr_out *o, struct mr_erro
 {
     mr_out_text(o, "[\n");
     pfw_ranks(o, t);
-    int rc = each_event(t, o, pfw_row, err);
+    int rc = each_event(t, o, pfw_row, &(struct around){0}, err);
     mr_out_text(o, "]\n");
     return rc;
 }
@@ -327,6 +403,25 @@ static void csv_args(struct mr_out *o, const struct row *r)
         mr_out_text(o, "}");
         mr_out_field_end(o);
     }
+}
+
+/* What the spans around the event and the facts of its process say about it, as a JSON object. */
+static void csv_inherited(struct mr_out *o, const struct row *r)
+{
+    const struct mr_said *s;
+    size_t n = mr_context_of(r->context, r->b, r->i, r->arg, r->arg_end, &s);
+    if (!n)
+        return;
+    mr_out_field_begin(o);
+    for (size_t k = 0; k < n; k++) {
+        const struct mr_trace_string *key = mr_trace_string(s[k].process, s[k].key);
+        mr_out_text(o, k ? "," : "{");
+        mr_out_json(o, key->text, key->len, MR_JSON_HEX);
+        mr_out_text(o, ":");
+        put_said(o, &s[k], MR_JSON_HEX);
+    }
+    mr_out_text(o, "}");
+    mr_out_field_end(o);
 }
 
 static void csv_row(struct mr_out *o, const struct row *r)
@@ -368,13 +463,19 @@ static void csv_row(struct mr_out *o, const struct row *r)
         mr_out_number(o, c->fd[r->i] - 1u);
     mr_out_text(o, ",");
     csv_args(o, r);
+    mr_out_text(o, ",");
+    csv_inherited(o, r);
     mr_out_text(o, "\n");
 }
 
 static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
-    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args\n");
-    return each_event(t, o, csv_row, err);
+    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args,inherited\n");
+    struct mr_context *context = NULL;
+    int rc = mr_context_create(t, &context, err);
+    rc = rc ? rc : each_event(t, o, csv_row, &(struct around){.context = context}, err);
+    mr_context_free(context);
+    return rc;
 }
 
 int mr_export(const struct mr_trace *t, enum mr_export_format format, const char *path, struct mr_error *err)

@@ -6,12 +6,12 @@
 #include "report/export_perfetto.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "report/lanes.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16
 #define SEQ_CLEARED 1
 #define SEQ_NEEDED 2
 
@@ -97,11 +97,12 @@ struct writer {
     bool fresh;                     /* the next packet starts the sequence's state */
     uint8_t *name_known, *text_known, *category_known, *key_known, *counter_known; /* bitmaps by string id + calls */
     struct buf packet, event, interned, sub;
+    struct mr_lanes lanes;          /* of the thread at hand */
 };
 
 static uint64_t track_of(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
 {
-    uint64_t id = mr_mix64(p->key ^ mr_mix64(((uint64_t)tid << 8 | lane) + 17));
+    uint64_t id = mr_mix64(p->key ^ mr_mix64(((uint64_t)tid << 16 | lane) + 17));
     return id ? id : 1;
 }
 
@@ -320,34 +321,42 @@ static int outer_first(const void *a, const void *b)
     return x->i > y->i ? -1 : 1; /* stored at their ends: the outer one came later */
 }
 
+/* The open spans of a lane, linked from its top; `described` once the viewer knows it. */
 struct lane {
-    uint64_t *end; /* stack of open spans */
-    uint32_t *index;
-    size_t depth;
+    uint32_t top;
     bool described;
 };
 
-static void close_until(struct writer *w, const struct mr_batch *b, struct lane *l, unsigned lane, uint64_t ts)
+#define NOTHING UINT32_MAX
+
+static void close_until(struct writer *w, const struct mr_batch *b, struct lane *l, const uint32_t *below, unsigned lane, uint64_t ts)
 {
-    while (l->depth && l->end[l->depth - 1] <= ts) {
-        l->depth--;
-        put_event(w, b, l->index[l->depth], 0, 0, 2, l->end[l->depth], lane);
+    while (l->top != NOTHING && b->c.end_ns[l->top] <= ts) {
+        put_event(w, b, l->top, 0, 0, 2, b->c.end_ns[l->top], lane);
+        l->top = below[l->top];
     }
+}
+
+static void put_span(struct writer *w, const struct mr_batch *b, uint32_t i, const uint32_t *first_arg, struct lane *lane, uint32_t *below)
+{
+    unsigned at = mr_lane_of(&w->lanes, i);
+    struct lane *l = &lane[at];
+    close_until(w, b, l, below, at, b->c.start_ns[i]);
+    if (at && !l->described)
+        describe_thread(w, b->tid, at);
+    l->described = true;
+    put_event(w, b, i, first_arg[i], first_arg[i + 1], 1, b->c.start_ns[i], at);
+    below[i] = l->top;
+    l->top = i;
 }
 
 static int export_chunk(struct writer *w, const struct mr_batch *b)
 {
     uint32_t n = b->count;
     struct order *o = malloc((n + 1) * sizeof(*o));
-    uint32_t *first_arg = malloc((n + 2) * sizeof(*first_arg));
-    struct lane lane[LANES] = {{0}};
-    int rc = o && first_arg ? 0 : -ENOMEM;
-    for (unsigned k = 0; k < LANES && rc == 0; k++) {
-        lane[k].end = malloc((n + 1) * sizeof(*lane[k].end));
-        lane[k].index = malloc((n + 1) * sizeof(*lane[k].index));
-        if (!lane[k].end || !lane[k].index)
-            rc = -ENOMEM;
-    }
+    uint32_t *first_arg = malloc((n + 2) * sizeof(*first_arg)), *below = malloc((n + 1) * sizeof(*below));
+    struct lane *lane = calloc(w->lanes.count + 1, sizeof(*lane));
+    int rc = o && first_arg && below && lane ? 0 : -ENOMEM;
     for (uint32_t i = 0, a = 0; i < n && rc == 0; i++) {
         o[i] = (struct order){b->c.start_ns[i], b->c.end_ns[i], i};
         while (a < b->args && b->c.arg_event[a] < i)
@@ -358,36 +367,21 @@ static int export_chunk(struct writer *w, const struct mr_batch *b)
         first_arg[n] = b->args;
         qsort(o, n, sizeof(*o), outer_first);
     }
+    for (unsigned k = 0; k < w->lanes.count && rc == 0; k++)
+        lane[k].top = NOTHING;
     for (uint32_t k = 0; k < n && rc == 0; k++) {
         uint32_t i = o[k].i;
-        unsigned call = b->c.call[i], at = 0;
-        if (call == MR_CALL_counter) {
+        if (mr_is_span(b->c.call[i]))
+            put_span(w, b, i, first_arg, lane, below);
+        else if (b->c.call[i] == MR_CALL_counter)
             put_counter(w, b, i, first_arg[i], first_arg[i + 1]);
-            continue;
-        }
-        if (call == MR_CALL_instant || call == MR_CALL_metadata) {
+        else
             put_event(w, b, i, first_arg[i], first_arg[i + 1], 3, o[k].start, 0);
-            continue;
-        }
-        for (at = 0; at < LANES; at++) {
-            close_until(w, b, &lane[at], at, o[k].start);
-            if (!lane[at].depth || lane[at].end[lane[at].depth - 1] >= o[k].end)
-                break;
-        }
-        at = MR_MIN(at, LANES - 1u);
-        if (at && !lane[at].described)
-            describe_thread(w, b->tid, at);
-        lane[at].described = true;
-        put_event(w, b, i, first_arg[i], first_arg[i + 1], 1, o[k].start, at);
-        lane[at].end[lane[at].depth] = o[k].end;
-        lane[at].index[lane[at].depth++] = i;
     }
-    for (unsigned k = 0; k < LANES; k++) {
-        if (rc == 0)
-            close_until(w, b, &lane[k], k, UINT64_MAX);
-        free(lane[k].end);
-        free(lane[k].index);
-    }
+    for (unsigned k = 0; k < w->lanes.count && rc == 0; k++)
+        close_until(w, b, &lane[k], below, k, UINT64_MAX);
+    free(lane);
+    free(below);
     free(o);
     free(first_arg);
     return rc;
@@ -426,11 +420,14 @@ int mr_export_perfetto(const struct mr_trace *t, struct mr_out *o, struct mr_err
             rc = mr_error_set(err, rc, "cannot export");
             break;
         }
-        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
+        bool fresh;
+        rc = mr_lanes_enter(&w.lanes, t, c, &fresh, err);
+        rc = rc ? rc : mr_trace_read(t, c, MR_WANT_ALL, &b, err);
         if (rc == 0 && export_chunk(&w, &b) < 0)
             rc = mr_error_set(err, -ENOMEM, "cannot export");
     }
     mr_batch_done(&b);
+    mr_lanes_done(&w.lanes);
     free(w.name_known);
     free(w.packet.p);
     free(w.event.p);

@@ -151,6 +151,12 @@ size_t mr_utf8_length(const uint8_t *p, size_t n)
     return len;
 }
 
+/* C1 controls and the line ends of Unicode: JSON allows them as they are, but readers that split text into lines stop at them. */
+static bool ends_lines(const uint8_t *p, size_t len)
+{
+    return (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) || (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9));
+}
+
 void mr_out_json(struct mr_out *o, const char *text, size_t n, enum mr_json_mode mode)
 {
     const uint8_t *p = (const uint8_t *)text;
@@ -160,6 +166,9 @@ void mr_out_json(struct mr_out *o, const char *text, size_t n, enum mr_json_mode
         if (!len) {
             mr_out_format(o, mode == MR_JSON_HEX ? "\\\\x%02x" : "\\uef%02x", p[i]);
             i++;
+        } else if (len > 1 && ends_lines(p + i, len)) {
+            mr_out_format(o, "\\u%04x", len == 2 ? p[i + 1] : 0x2000u + (p[i + 2] & 0x3f));
+            i += len;
         } else if (len > 1) {
             mr_out_bytes(o, p + i, len);
             i += len;

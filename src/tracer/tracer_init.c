@@ -170,9 +170,23 @@ static void check_number(const char *name, int64_t most, const char *complaint)
         mr_say_plain(complaint);
 }
 
-static bool is_off(const char *v)
+/* A switch: `otherwise` where nothing is said, and with one line where it is neither on nor off. */
+static bool env_switch(const char *name, bool otherwise, const char *complaint)
 {
-    return !strcmp(v, "false") || !strcmp(v, "0") || !strcmp(v, "no") || !strcmp(v, "off");
+    static const char *const words[] = {"false", "true", "0", "1", "no", "yes", "off", "on"};
+    const char *v = getenv(name);
+    for (size_t i = 0; v && i < MR_ARRAY_LEN(words); i++)
+        if (!strcasecmp(v, words[i]))
+            return i % 2;
+    if (v && *v)
+        mr_say_plain(complaint);
+    return otherwise;
+}
+
+/* Signals that no handler can be for: two of the kernel's, two of the C library's. */
+static bool is_handled(int64_t number)
+{
+    return number > 0 && number < 65 && number != SIGKILL && number != SIGSTOP && number != 32 && number != 33;
 }
 
 static bool word_in(const char *list, const char *word)
@@ -239,14 +253,14 @@ void mr_config_read(void)
         mr_copy_text(c->out + mr_copy_text(c->out, sizeof(c->out), "MILLRACE_TRACE_OUT="), MR_PATH_BYTES, c->dir);
     env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
     env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
-    const char *start = getenv("MILLRACE_TRACE_START");
-    const char *strays = getenv("MILLRACE_TRACE_STRAYS");
-    c->start = !start || !is_off(start);
-    c->strays = strays && *strays && !is_off(strays);
+    c->start = env_switch("MILLRACE_TRACE_START", true, "MILLRACE_TRACE_START: neither true nor false; it starts");
+    c->strays = env_switch("MILLRACE_TRACE_STRAYS", false, "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
     check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
     check_number("MILLRACE_TRACE_SAMPLE", INT32_MAX, "MILLRACE_TRACE_SAMPLE: not a number; every call is kept");
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
-    c->signal = signal_number > 0 && signal_number < 65 ? (int)signal_number : 0;
+    c->signal = is_handled(signal_number) ? (int)signal_number : 0;
+    if (signal_number > 0 && signal_number < 65 && !c->signal)
+        mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();

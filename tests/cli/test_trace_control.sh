@@ -39,6 +39,18 @@ run --max-size 40KB -- bash -c "for i in {1..3000}; do echo \$i >'$dir/ring'; do
 [ "$(stat -c %s "$dir/t.mrt")" -lt 200000 ] || fail "--max-size was exceeded"
 rows "$dir/t.mrt" | grep -q "$dir/last" || fail "--max-size lost the newest events"
 
+# Sampling keeps exact counts; filters of paths cannot know what was left out, and say so.
+run --sample 10 -- dd if=/dev/zero of=/dev/null bs=7 count=5000 2>/dev/null
+for filter in '' '--path /dev/zero'; do
+    "$MILLRACE" report --json $filter "$dir/t.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+f = {x["name"]: x for x in r["functions"]}["read"]
+assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], f)
+assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
+done
+"$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+
 # Several traces together, filters, JSON.
 run -- cat "$dir/data/f1.npz" >/dev/null
 cp "$dir/t.mrt" "$dir/a.mrt"
@@ -52,12 +64,47 @@ import json, sys
 r = json.load(sys.stdin)
 assert r["files"] == 1 and r["top_files"][0]["path"].endswith("/f2.npz"), r'
 
+# A file given twice counts once; a pipe is read; an export does not replace what it reads.
+events() { "$MILLRACE" report --json "$@" | grep -o '"events":[0-9]*' | head -1; }
+mkdir "$dir/both"
+ln "$dir/t.mrt" "$dir/both/linked.mrt"
+[ "$(events "$dir/t.mrt" "$dir/t.mrt" "$dir/both")" = "$(events "$dir/t.mrt")" ] || fail "a trace given twice counts twice"
+[ "$(events <(cat "$dir/t.mrt"))" = "$(events "$dir/t.mrt")" ] || fail "a trace from a pipe"
+for to in "$dir/t.mrt" "$dir/both/linked.mrt"; do
+    "$MILLRACE" export -f csv -o "$to" "$dir/both" 2>"$dir/err" && fail "an export replaced the trace"
+    grep -q 'would be lost' "$dir/err" || fail "an export onto the trace: $(cat "$dir/err")"
+done
+events "$dir/t.mrt" >/dev/null || fail "the trace is gone"
+"$MILLRACE" trace -o "$dir/rel.mrt" --include 'data/*' -- true 2>&1 | grep -q "'\*/data/\*' would do" || fail "no word about a relative glob"
+
 # Errors.
 set +e
 "$MILLRACE" trace 2>"$dir/err"; [ $? = 2 ] && grep -q 'hint' "$dir/err" || fail "no program: status or hint"
+run --signal 9 -- true 2>"$dir/err"; [ $? = 2 ] && grep -q "'9' for '--signal'" "$dir/err" || fail "a signal without handlers: status or text"
+for wrong in START=maybe STRAYS=7 SIGNAL=19 SIGNAL=x SAMPLE=-1 GROUPS=none-such; do
+    env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_$wrong cat "$dir/data/f1.npz" >"$dir/out" 2>"$dir/err"
+    [ $? = 0 ] && [ "$(cat "$dir/out")" = 1 ] && [ "$(grep -c "MILLRACE_TRACE_${wrong%=*}" "$dir/err")" = 1 ] || fail "$wrong with the library alone: $(cat "$dir/err")"
+done
+rm -rf "$dir/alone"
+env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/alone" MILLRACE_TRACE_START=False cat "$dir/data/f1.npz" >"$dir/out" 2>"$dir/err"
+[ ! -s "$dir/err" ] || fail "False is a value: $(cat "$dir/err")"
+"$MILLRACE" report --json "$dir/alone" 2>/dev/null | grep -q '"events":[1-9]' && fail "started although told not to"
 "$MILLRACE" report "$dir/data/f1.npz" 2>"$dir/err"; [ $? = 4 ] && grep -q 'not a trace' "$dir/err" || fail "not a trace: status or text"
+# Where the trace cannot be made, nothing stays behind; only strace knows where it would be.
+for out in $(command -v strace >/dev/null && echo "$dir/data" "$dir/none/t.mrt"); do
+    strace -o "$dir/calls" -e trace=mkdir,mkdirat "$MILLRACE" trace -o "$out" -- true 2>"$dir/err"; [ $? = 5 ] || fail "$out cannot be written: status"
+    for spool in $(sed -nE 's/.*"([^"]*millrace-[^"]*)".* = 0$/\1/p' "$dir/calls"); do
+        [ ! -e "$spool" ] || fail "$out cannot be written: $spool is left"
+    done
+done
 "$MILLRACE" report "$dir/none.mrt" 2>"$dir/err"; [ $? = 5 ] || fail "missing trace: status"
-"$MILLRACE" report --time x "$dir/t.mrt" 2>"$dir/err"; [ $? = 2 ] || fail "bad --time: status"
+for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--time 1:2:3' '--steps 1.5' '--steps 2:1' '--steps -1:3' '--steps 1e30' '--steps :'x; do
+    "$MILLRACE" report $bad "$dir/t.mrt" >"$dir/out" 2>"$dir/err"; [ $? = 2 ] && grep -qF "'${bad#* }'" "$dir/err" || fail "$bad: status or text"
+done
+"$MILLRACE" report --steps 3 "$dir/t.mrt" 2>&1 >/dev/null | grep -q "nothing is left.*'step'" || fail "a filter that leaves nothing: no word"
+for good in '--time 0:1' '--time :1.5' '--time 0.5' '--time 1:' '--steps 3' '--steps 3:' '--steps :3' '--steps 3:3'; do
+    "$MILLRACE" report $good "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
+done
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>/dev/null; [ $? = 127 ] || fail "missing program: status"
 head -c 700 "$dir/a.mrt" >"$dir/cut.mrt"
 "$MILLRACE" report "$dir/cut.mrt" >/dev/null || fail "a cut trace is still readable"

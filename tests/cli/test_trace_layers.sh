@@ -88,7 +88,7 @@ int main()
     DFTRACER_CPP_FUNCTION();
     for (int i = 0; i < 3; i++) {
         MILLRACE_SCOPE(one, "cpp", "scope");
-        one.arg("i", i).arg("d", 1.5).arg("s", "text");
+        one.arg("i", i).arg("d", 1.5).arg("s", "text").arg("step", 9).arg("step", std::size_t(i)); // the last one counts
     }
     {
         const char *log = "a log", *none = nullptr;
@@ -111,6 +111,12 @@ if ${CXX:-c++} -std=c++11 -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s
     expect c++ "$dir/t.mrt"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     grep -qF '"{""text"":""text"",""none"":"""",""large"":18446744073709551615}"' "$dir/t.csv" || { echo "FAIL: arguments of C++"; exit 1; }
+    for steps in 1:2=2 9=0; do
+        "$MILLRACE" report --json --steps ${steps%=*} "$dir/t.mrt" | python3 -c '
+import json, sys
+n = sum(f["count"] for f in json.load(sys.stdin)["functions"] if f["name"] == "scope")
+assert n == int(sys.argv[1]), n' ${steps#*=} || { echo "FAIL: steps of an unsigned type, $steps"; exit 1; }
+    done
 fi
 
 cat >"$dir/w.py" <<'S'

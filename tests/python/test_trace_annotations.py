@@ -75,7 +75,7 @@ def annotations(folder):
         assert list(trace.iterate(range(5), "loop")) == [0, 1, 2, 3, 4]
         trace.metadata(model="m")
         trace.counter("queue", 3)
-        trace.instant("mark", level=2)
+        trace.instant("mark", level=2, layer="mine")
         with trace.timed("snippet", epoch=2):
             pass
         trace.stop()
@@ -103,7 +103,7 @@ def annotations(folder):
     write = next(e for e in events if e["name"] in ("write", "openat", "open") and e["args"].get("fname", "").endswith("/x"))
     assert step["ts"] <= write["ts"] and write["ts"] + write["dur"] <= step["ts"] + step["dur"]
     assert any(e["ph"] == "C" and e["name"] == "queue" and e["args"]["value"] == 3 for e in events)
-    assert any(e["ph"] == "i" and e["name"] == "mark" and e["args"]["level"] == 2 for e in events)
+    assert any(e["ph"] == "i" and e["name"] == "mark" and e["args"] == {"layer": "app", "level": 2, "layer_": "mine"} for e in events)
 
 
 def dftracer_names(folder):
@@ -259,6 +259,19 @@ def kinds_of_functions(folder):
         for i in trace.iterate(range(9), "left"):
             if i == 2:
                 break
+        class bool_:  # as NumPy's: a warning where it is taken for an index
+            __index__ = __float__ = lambda self: 1 / 0
+            __bool__ = lambda self: True
+        twice = trace.region("twice", truth=bool_())
+        with twice, twice:
+            pass
+        with twice:
+            pass
+        try:
+            trace.metadata({"k": 1})
+            raise SystemExit("facts without a name")
+        except TypeError:
+            pass
         with trace.region("n\\udce9", i=2**64 - 1, huge=2**70, file="f\\udce9", wrong=type("W", (), {"__str__": lambda s: 1 / 0})()):
             pass
         """,
@@ -268,6 +281,9 @@ def kinds_of_functions(folder):
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3
+    twice = [r for r in rows if r["name"] == "twice"]
+    assert len(twice) == 3 and all(r["args"] == '{"truth":1}' for r in twice), twice
+    assert int(twice[0]["start_unix_ns"]) >= int(twice[1]["start_unix_ns"]), "the inner one ends first"
     odd = next(r for r in rows if r["name"] == "n\udce9")
     assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
 

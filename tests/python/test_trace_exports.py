@@ -9,9 +9,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 MILLRACE = os.environ["MILLRACE"]
-NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'", "private \uef80".encode()]
+NAMES = [b"plain", b"new\nline", b'quote"s', b"back\\slash", b"tab\tand\x01control\x7f", b"not \xff\xfe utf-8", "umlaut \u00e4 \U0001f600".encode(), b"comma, semi;", b"'", "private \uef80".encode(),
+         "line\u0085s of \u2028Unicode\u2029".encode()]
 
 SCRIPT = r"""
 import os, sys
@@ -146,8 +148,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(spans) == len(rows)
     assert min(e["ts"] for e in spans) >= 0 and any("\\xff" in e["args"].get("fname", "") for e in spans)
 
+    shown = subprocess.run([MILLRACE, "report", "--top", "100", trace], check=True, stdout=subprocess.PIPE).stdout.decode()  # all of it is UTF-8
+    assert all(c == "\n" or unicodedata.category(c) != "Cc" for c in shown) and "/not \\xff\\xfe utf-8" in shown and "/line\\xc2\\x85s" in shown, shown
+
     pfw = export(trace, "pfw", os.path.join(folder, "t.pfw.gz"))
-    lines = [json.loads(s) for s in gzip.open(pfw, "rt") if s.startswith("{")]
+    with gzip.open(pfw, "rt", encoding="utf-8") as f:
+        lines = [json.loads(s) for s in f.read().splitlines() if s.startswith("{")]  # which splits at all that Unicode calls a line's end
     assert len(lines) == len(rows)
     for line in lines:
         json.dumps(line, ensure_ascii=False).encode()  # strict parsers refuse lone surrogates

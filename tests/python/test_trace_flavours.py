@@ -95,6 +95,15 @@ def flavours(folder):
         with open(path, "w") as f:
             f.write("\n".join(json.dumps(x) for x in lines(base=base)))
         assert content(read(path)[0], base * 1000) == wanted(), base
+    for hexadecimal in (False, True):  # names of hosts and files in a file of their own, as after a fork
+        apart = os.path.join(folder, "apart")
+        os.makedirs(apart, exist_ok=True)
+        both = lines(hexadecimal=hexadecimal)
+        for name, part in (("a", both[5:12]), ("b", both[2:5] + both[12:]), ("c", both[:2])):
+            with open(os.path.join(apart, name + ".pfw"), "w") as f:
+                f.write("\n".join(json.dumps(x) for x in part))
+        rows = read(apart)[0]
+        assert content(rows) == wanted(), [r for r in content(rows) if r not in wanted()][:2]
     path = os.path.join(folder, "damaged.pfw.gz")
     with open(path, "wb") as f:
         f.write(members[0] + broken + members[2])
@@ -110,8 +119,8 @@ import os, sys
 from millrace import trace
 trace.metadata(model="m", epochs=3, lr=0.1)
 trace.metadata(a=1)
-trace.metadata(a=1)
-with trace.region("x", hostname="h", hhash=3, level=4, fname="f", s="007", f=3.0, key="a", big=2**64 - 1, tenth=0.1, nan=float("nan")) as r:
+trace.metadata(a="1")
+with trace.region("x", hostname="h", hhash=3, level=4, fname="f", s="007", whole="12", minus="-5", f=3.0, key="a", big=2**64 - 1, tenth=0.1, nan=float("nan")) as r:
     r.update(level=5)
 trace.counter("c", 3)
 trace.counter("c", float("inf"))
@@ -148,7 +157,7 @@ def annotations(folder):
     there, again = rounded(read(trace)[0]), rounded(read(back)[0])
     assert there == again, (list((there - again))[:2], list((again - there))[:2])
     x = next(dict(k[2]) for k in there if dict(k[2])["name"] == "x")
-    assert x["args"] == ('{"hostname":"h","hhash":3,"level":5,"fname":"f","s":"007","f":3.0,"key":"a","big":18446744073709551615,'
+    assert x["args"] == ('{"hostname":"h","hhash":3,"level":5,"fname":"f","s":"007","whole":"12","minus":"-5","f":3.0,"key":"a","big":18446744073709551615,'
                          '"tenth":0.1,"nan":null}'), x["args"]
     for options in ((), ("--time", "0:100000"), ("--rank", "3")):  # by blocks' own counts and event by event
         command = [MILLRACE, "report", "--json", "--top", "100000", *options, trace]

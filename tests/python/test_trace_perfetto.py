@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,19 @@ if os.fork() == 0:
 os.wait()
 """
 
+ASYNC = """
+import asyncio
+from millrace import trace
+async def task(i):
+    for _ in range(1700):
+        with trace.region("t%d" % (i % 5)):
+            await asyncio.sleep(0)
+async def main():
+    with trace.region("epoch"):
+        await asyncio.gather(*[task(i) for i in range(40)])
+asyncio.run(main())
+"""
+
 
 def rows_of(path):
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as f:
@@ -160,4 +174,29 @@ with tempfile.TemporaryDirectory() as folder:
             f.write(json.dumps({"name": "s%d" % i, "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + start, "dur": dur, "ph": "X", "args": {"k": 1.5, "t": "x"}}) + "\n")
     complaints, slices = ask(export(made, "perfetto"), COMPLAINTS, "select name, ts, dur from slice")
     assert complaints == [] and len(slices) == 7 and {s["name"]: s["dur"] for s in slices}["s3"] == "100000", (complaints, slices)
+
+    # Very many at once, spans that begin or end together, and processes of two machines with the same number.
+    many = os.path.join(folder, "many.pfw")
+    rng = random.Random(5)
+    with open(many, "w") as f:
+        for i in range(900):
+            host, start, dur = rng.choice("ab"), rng.randrange(2000), rng.choice((0, 1, 5, 20, 400, 1500))
+            f.write(json.dumps({"name": "s%d" % i, "cat": "c", "pid": 1, "tid": 1, "ts": 1700000000000000 + start, "dur": dur, "ph": "X", "args": {"hostname": host}}) + "\n")
+    want = collections.Counter((r["name"], r["dur_ns"]) for r in rows_of(export(many, "csv")))
+    for kind in ("perfetto", "chrome"):
+        complaints, slices, processes = ask(export(many, kind), COMPLAINTS, "select name, ts, dur from slice", "select pid from process where pid > 0")
+        have = collections.Counter((s["name"], s["dur"]) for s in slices)
+        assert complaints == [] and have == want and len(processes) == 2, (kind, complaints, processes, list((want - have).items())[:3], list((have - want).items())[:3])
+
+    # Overlapping spans of a thread that has several blocks.
+    script = os.path.join(folder, "async.py")
+    with open(script, "w") as f:
+        f.write(ASYNC)
+    subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--groups", "app", "--", sys.executable, script], check=True, env=env)
+    want = collections.Counter((r["name"], r["dur_ns"]) for r in rows_of(export(trace, "csv")))
+    assert sum(want.values()) > 2 * 32768
+    for kind in ("perfetto", "chrome"):
+        complaints, slices = ask(export(trace, kind), COMPLAINTS, "select name, dur from slice")
+        have = collections.Counter((s["name"], s["dur"]) for s in slices)
+        assert complaints == [] and have == want, (kind, complaints, list((want - have).items())[:3], list((have - want).items())[:3])
 print("Perfetto's trace processor agrees")

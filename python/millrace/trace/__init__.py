@@ -70,12 +70,25 @@ def fn(function=None, *, category=None, name=None, **args):
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
+    if not _HAS_DICTS:
+        return _of_function(function, category, label, args or None)
     traced = _trace.Traced(function, category, label, args or None)
     try:
         _functools.update_wrapper(traced, function)
     except (AttributeError, TypeError):
         pass
     return traced
+
+
+def _of_function(function, category, label, args):
+    def traced(*given, **named):
+        begin = now()
+        try:
+            return function(*given, **named)
+        finally:
+            span(category, label, begin, args)
+
+    return _functools.update_wrapper(traced, function)
 
 
 def _of_coroutine(function, category, label, args):
@@ -138,6 +151,7 @@ def _of_async_generator(function, category, label, args):
     return traced
 
 
+_HAS_DICTS = _sys.version_info >= (3, 9)  # before, objects of an extension like ours have no attributes of their own: no name to be pickled by
 _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_generator))  # inspect.CO_...; importing it takes 10 ms
 
 

@@ -65,6 +65,17 @@ static uint64_t now(void)
     return millrace_trace_now ? millrace_trace_now() : 0;
 }
 
+/* NumPy's truth values, which as an index cause a warning; 0 or 1, -1 if it is another object. */
+static int truth_of(PyObject *value)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    int truth = text && (!strcmp(text, "bool_") || !strcmp(text, "bool")) ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return truth;
+}
+
 /* Integers and floats of any library (NumPy's and PyTorch's scalars have __index__ or __float__); false: it is a text. */
 static int number_arg(PyObject *value, struct millrace_arg *a)
 {
@@ -76,6 +87,12 @@ static int number_arg(PyObject *value, struct millrace_arg *a)
     }
     if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value))
         return 0;
+    int truth = PyLong_Check(value) ? -1 : truth_of(value);
+    if (truth >= 0) {
+        a->type = MILLRACE_INT;
+        a->value.i = truth;
+        return 1;
+    }
     PyObject *number = PyLong_Check(value) ? Py_NewRef(value) : PyIndex_Check(value) ? PyNumber_Index(value) : NULL;
     if (number) {
         a->type = MILLRACE_INT;
@@ -165,6 +182,7 @@ typedef struct {
     PyObject_HEAD
     named_site site;
     PyObject *args; /* dict or NULL */
+    PyObject *open; /* list of the begins of those that are open around this one, for a region entered twice; NULL if it never was */
     uint64_t begin;
 } Region;
 
@@ -195,15 +213,37 @@ static void region_dealloc(PyObject *o)
     Region *r = (Region *)o;
     site_clear(&r->site);
     Py_CLEAR(r->args);
+    Py_CLEAR(r->open);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(o);
     Py_DECREF(type);
 }
 
+/* Keeps the begin of the region around while the same object is entered again. */
+static int region_push(Region *r)
+{
+    PyObject *begin = r->open || (r->open = PyList_New(0)) ? PyLong_FromUnsignedLongLong(r->begin) : NULL;
+    int rc = begin ? PyList_Append(r->open, begin) : -1;
+    Py_XDECREF(begin);
+    return rc;
+}
+
+static uint64_t region_pop(Region *r)
+{
+    Py_ssize_t n = r->open ? PyList_Size(r->open) : 0;
+    if (n <= 0)
+        return 0;
+    uint64_t begin = PyLong_AsUnsignedLongLong(PyList_GetItem(r->open, n - 1));
+    return PyList_SetSlice(r->open, n - 1, n, NULL) == 0 ? begin : 0;
+}
+
 static PyObject *region_enter(PyObject *o, PyObject *unused)
 {
+    Region *r = (Region *)o;
     (void)unused;
-    ((Region *)o)->begin = now();
+    if (r->begin && region_push(r) < 0)
+        return NULL;
+    r->begin = now();
     Py_INCREF(o);
     return o;
 }
@@ -213,7 +253,7 @@ static PyObject *region_exit(PyObject *o, PyObject *args)
     Region *r = (Region *)o;
     uint64_t begin = r->begin;
     (void)args;
-    r->begin = 0;
+    r->begin = r->open ? region_pop(r) : 0;
     if (emit(&r->site, begin, r->args) < 0)
         return NULL;
     Py_RETURN_FALSE;
@@ -535,7 +575,9 @@ static PyObject *py_metadata(PyObject *m, PyObject *args, PyObject *kwargs)
     struct millrace_arg a[MILLRACE_ARGS_MAX];
     unsigned n = 0;
     PyObject *hold;
-    (void)m, (void)args;
+    (void)m;
+    if (PyTuple_Size(args))
+        return PyErr_Format(PyExc_TypeError, "metadata() takes keyword arguments only");
     if (!millrace_trace_metadata)
         Py_RETURN_NONE;
     hold = PyList_New(0);

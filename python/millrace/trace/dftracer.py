@@ -110,9 +110,10 @@ _KNOWN = ("epoch", "step", "image_idx", "image_size")
 def _own(thing):
     """Epoch, step and image that an object has as attributes; a method of that name is none."""
     try:
-        return {key: value for key in _KNOWN if isinstance(value := getattr(thing, key, None), (int, float, str))}
+        found = {key: getattr(thing, key, None) for key in _KNOWN}
     except Exception:  # a property that fails: the program's own affair
         return {}
+    return {key: value for key, value in found.items() if isinstance(value, (int, float, str))}
 
 
 class dft_fn:
