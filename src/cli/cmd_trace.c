@@ -66,7 +66,7 @@ static const struct mr_option trace_options[] = {
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
      .doc = "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
     {.key = "program", .type = MR_OPT_STRINGS, .offset = offsetof(struct trace_options, program), .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "The program and its arguments, after '--'."},
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST, .doc = "The program and its arguments; options of 'trace' come before it."},
     MR_OPTION_END,
 };
 
@@ -492,7 +492,7 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
 
 const struct mr_command mr_cmd_trace = {
     .name = "trace",
-    .synopsis = "[options] -- PROGRAM [ARGUMENTS]",
+    .synopsis = "[options] [--] PROGRAM [ARGUMENTS]",
     .summary = "Records every I/O call of a program, its threads and its children.",
     .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or rebuilding "
                "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"

@@ -85,9 +85,11 @@ static int finish(int status)
     return status && status != 130 ? status : 5;
 }
 
-static bool wants_help(int argc, char *const *argv)
+static bool wants_help(const struct mr_command *cmd, int argc, char *const *argv)
 {
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    const struct mr_options_target targets[] = {{&cmd->table, NULL}, {&mr_globals_table, NULL}};
+    int own = mr_options_own_words(targets, 2, argc, argv);
+    for (int i = 0; i < own; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
             return true;
     return false;
@@ -185,7 +187,7 @@ static int dispatch(int argc, char *const *argv, struct mr_arena *a, struct mr_e
     const struct mr_command *cmd = mr_command_find(argv[used], &nearest);
     if (!cmd)
         return unknown_command(argv[used], nearest, err);
-    if (wants_help(argc - used - 1, argv + used + 1)) {
+    if (wants_help(cmd, argc - used - 1, argv + used + 1)) {
         mr_help_command(stdout, cmd);
         return 0;
     }

@@ -59,6 +59,7 @@ enum mr_opt_flags {
     MR_OPTF_REPEAT = 8,      /* STRINGS: the flag may be repeated; a positional one takes all remaining words */
     MR_OPTF_NO_EFFECT = 16,  /* accepted because other tools write it; the doc says why it changes nothing here */
     MR_OPTF_SIZE = 32,       /* DOUBLE: also takes the units of sizes (a mean of 114660.07 bytes, or 256KiB) */
+    MR_OPTF_REST = 128,      /* with POSITIONAL and REPEAT: its first word ends the options, as '--' does; the words after it are its own */
     MR_OPTF_SECRET = 64,     /* never printed: shown as '***' wherever the effective configuration is */
 };
 
@@ -115,6 +116,8 @@ struct mr_options_target {
 };
 int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv,
                              struct mr_arena *a, struct mr_strings *overrides, struct mr_error *err);
+/* How many of the words are the command's: those before '--' and before the first word of a row with MR_OPTF_REST. */
+int mr_options_own_words(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv);
 
 /* Applies MILLRACE_<SECTION>_<KEY>=value entries of an environ-like, NULL-terminated array; a '.' in the section becomes
  * '_'. Libraries never call getenv: the program passes its environment. */

@@ -18,6 +18,7 @@ struct argv_state {
     struct mr_arena *arena;
     struct mr_strings *overrides;
     const struct mr_option *next_positional;
+    bool flags_over;
     uint64_t given; /* rows of the first table seen, by index (tables are far smaller than 64 rows) */
 };
 
@@ -199,6 +200,7 @@ static int parse_word(struct argv_state *s, const char *word, bool may_override,
     if (!o->key)
         return mr_error_plain(err, MR_E_USAGE, "unexpected argument '%.200s'", word);
     s->next_positional = o->flags & MR_OPTF_REPEAT ? o : o + 1;
+    s->flags_over |= (o->flags & MR_OPTF_REST) != 0;
     return assign(s, &s->targets[0], o, o->key, word, err);
 }
 
@@ -230,24 +232,55 @@ int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n
 {
     struct argv_state s = {.targets = targets, .n_targets = n_targets, .argc = argc, .argv = argv, .arena = a,
                            .overrides = overrides, .next_positional = targets[0].table->options};
-    bool flags_over = false;
     for (; s.i < argc; s.i++) {
         const char *word = argv[s.i];
         int rc;
-        if (!flags_over && !strcmp(word, "--")) {
-            flags_over = true;
+        if (!s.flags_over && !strcmp(word, "--")) {
+            s.flags_over = true;
             continue;
         }
-        if (!flags_over && word[0] == '-' && word[1] == '-')
+        if (!s.flags_over && word[0] == '-' && word[1] == '-')
             rc = parse_long(&s, word, err);
-        else if (!flags_over && word[0] == '-' && word[1])
+        else if (!s.flags_over && word[0] == '-' && word[1])
             rc = parse_short(&s, word, err);
         else
-            rc = parse_word(&s, word, !flags_over, err);
+            rc = parse_word(&s, word, !s.flags_over, err);
         if (rc)
             return rc;
     }
     return check_required(&s, err);
+}
+
+/* True if the option's value is the next word: --out FILE, -o FILE, -vo FILE, but not --out=FILE, -oFILE or a switch. */
+static bool wants_next_word(struct argv_state *s, const char *word)
+{
+    const struct mr_options_target *g;
+    const struct mr_option *o = NULL;
+    if (word[1] == '-') {
+        o = strchr(word, '=') ? NULL : find_flag(s, word + 2, strlen(word + 2), &g);
+        return o && o->type != MR_OPT_BOOL;
+    }
+    for (const char *c = word + 1; *c; c++) {
+        o = find_short(s, *c, &g);
+        if (!o || o->type != MR_OPT_BOOL)
+            return o && !c[1];
+    }
+    return false;
+}
+
+int mr_options_own_words(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv)
+{
+    struct argv_state s = {.targets = targets, .n_targets = n_targets};
+    bool rest = false;
+    for (const struct mr_option *o = targets[0].table->options; o->key; o++)
+        rest |= (o->flags & MR_OPTF_REST) != 0;
+    int i = 0;
+    for (; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (argv[i][0] == '-' && argv[i][1])
+            i += rest && wants_next_word(&s, argv[i]);
+        else if (rest)
+            return i;
+    return MR_MIN(i, argc);
 }
 
 int mr_options_parse_argv(const struct mr_option_table *t, int argc, char *const *argv, struct mr_arena *a, void *obj,

@@ -269,6 +269,8 @@ static inline uint32_t mr_file_plain(int fd)
 /* How a descriptor is stored. */
 static inline uint32_t mr_fd1(int fd)
 {
+    if (MR_UNLIKELY(fd < 0))
+        return 0;
     return (uint32_t)fd < MR_FD_STORED ? (uint32_t)fd + 1 : 0xffffu;
 }
 

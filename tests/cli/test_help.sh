@@ -77,6 +77,10 @@ $MILLRACE --version --json | grep -q '"schema": "millrace.version/1"' || fail "v
 
 expect 2 "no command given" $MILLRACE
 expect 2 "did you mean 'millrace workloads'?" $MILLRACE worklods
+# What follows a traced program is the program's.
+$MILLRACE trace --quiet -o "$tmp/t.mrt" ls --help | grep -q '^Usage: .*ls' || fail "trace ls --help is not ls's help"
+$MILLRACE trace -o "$tmp/t.mrt" --help ls | grep -q '^usage: millrace trace' || fail "trace --help ls is not our help"
+expect 2 "unknown option '--bogus'" $MILLRACE trace --bogus ls
 expect 2 "unknown option '--bogus'" $MILLRACE --bogus
 expect 2 "did you mean '--dry-run'?" $MILLRACE run --dry-rn
 expect 2 "there is no help on 'unitss'" $MILLRACE help unitss
