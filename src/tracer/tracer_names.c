@@ -250,6 +250,8 @@ static size_t tidy_up(char *s, size_t len)
 uint32_t mr_path_id(int dirfd, const char *path)
 {
     int keep = errno;
+    if (dirfd >= 0 && (!path || !*path)) /* AT_EMPTY_PATH */
+        return mr_file_of(dirfd);
     if (!path || !mr_live.alive)
         return 0;
     size_t len = strnlen(path, MR_PATH_BYTES);

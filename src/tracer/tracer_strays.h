@@ -25,6 +25,7 @@ MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
 struct iocb;
 struct io_event;
 MR_HIDDEN void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0);
+MR_HIDDEN void mr_libaio_submitted(struct iocb *const *block, long n, long taken);
 MR_HIDDEN void mr_libaio_completed(const struct io_event *e, long n, uint64_t now);
 
 /* Rings of io_uring that are used without liburing (wrap_uring.c; not there if the library was built without it). */

@@ -121,8 +121,8 @@ enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
         return look_at(path);
     bool itself = !path || (!path[0] && flags & AT_EMPTY_PATH);
     long fd = itself ? dirfd : mr_sys4(SYS_openat, dirfd, path, O_PATH | O_CLOEXEC, 0);
-    if (fd < 0)
-        return MR_ABSENT;
+    if (fd < 0) /* without a descriptor left to us it may be there all the same */
+        return fd == -EMFILE || fd == -ENFILE ? MR_THERE : MR_ABSENT;
     if (!(target = mr_map(MR_PATH_BYTES))) {
         if (!itself)
             mr_sys1(SYS_close, fd);

@@ -13,7 +13,9 @@ enum shape {
     ON_FD = 1,  /* fd; count and offset where there are any */
     ON_IOV,     /* fd; iovec at `count` - 1, their number at `count` */
     ON_PATH,    /* path, relative to fd */
+    ON_PATH_2,  /* the same behind another path */
     OPENS,      /* path, relative to fd; makes a descriptor */
+    OPENS_HOW,  /* openat2 */
     NAMELESS,   /* makes a descriptor that the kernel names */
     CLOSES,
     CLOSES_ALL,
@@ -73,7 +75,7 @@ static const struct row rows[] = {
     ROW(flistxattr, flistxattr, ON_FD, 0, -1, -1, -1)
     ROW(fremovexattr, fremovexattr, ON_FD, 0, -1, -1, -1)
     ROW(openat, openat, OPENS, 0, 1, -1, 2)
-    ROW(openat2, openat2, OPENS, 0, 1, -1, -1)
+    ROW(openat2, openat2, OPENS_HOW, 0, 1, -1, -1)
     ROW(memfd_create, memfd_create, NAMELESS, -1, -1, -1, 1)
     ROW(open_by_handle_at, open_by_handle_at, NAMELESS, -1, -1, -1, 2)
     ROW(close, close, CLOSES, 0, -1, -1, -1)
@@ -91,7 +93,7 @@ static const struct row rows[] = {
     ROW(fchownat, fchownat, ON_PATH, 0, 1, -1, -1)
     ROW(utimensat, utimensat, ON_PATH, 0, 1, -1, -1)
     ROW(readlinkat, readlinkat, ON_PATH, 0, 1, -1, -1)
-    ROW(symlinkat, symlinkat, ON_PATH, 1, 2, -1, -1)
+    ROW(symlinkat, symlinkat, ON_PATH_2, 1, 2, -1, -1)
     ROW(chroot, chroot, MOVES, -1, 0, -1, -1)
     ROW(chdir, chdir, MOVES, -1, 0, -1, -1)
     ROW(fchdir, fchdir, MOVES, 0, -1, -1, -1)
@@ -156,7 +158,7 @@ static const struct row rows[] = {
     ROW(utimes, utimes, ON_PATH, -1, 0, -1, -1)
     ROW(futimesat, futimesat, ON_PATH, 0, 1, -1, -1)
     ROW(readlink, readlink, ON_PATH, -1, 0, -1, -1)
-    ROW(symlink, symlink, ON_PATH, -1, 1, -1, -1)
+    ROW(symlink, symlink, ON_PATH_2, -1, 1, -1, -1)
     ROW(link, link, TWO_PATHS, -1, 0, 1, -1)
     ROW(rename, rename, TWO_PATHS, -1, 0, 1, -1)
     ROW(getdents, getdents64, ON_FD, 0, -1, -1, -1)
@@ -246,6 +248,10 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
             mr_ring_look(fd, false);
         mr_put_fd(s->t0, t1, call, fd, MR_NO_OFFSET, (uint64_t)(r == -1 ? -errno : r), r);
         break;
+    case SUBMITS:
+        mr_libaio_submitted((void *)a[2], a[1], r);
+        mr_put(s->t0, t1, call, 0, 0, MR_NO_OFFSET, r == -1 ? -errno : r);
+        break;
     case COMPLETES:
         if (r > 0)
             mr_libaio_completed((const void *)a[3], r, t1);
@@ -306,6 +312,9 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
     case OPENS:
         mr_put_open(s->t0, t1, call, fd, (const char *)a[w->path], offset, (int)r);
         break;
+    case OPENS_HOW:
+        mr_put_open2(s->t0, t1, call, fd, (const char *)a[w->path], (const void *)a[2], (int)r);
+        break;
     case MOVES:
         if (!r)
             mr_cwd_changed();
@@ -319,6 +328,9 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
         } /* fall through */
     case ON_PATH:
         mr_put_path(s->t0, t1, call, fd, (const char *)a[w->path], offset, r);
+        break;
+    case ON_PATH_2:
+        mr_put_second_path(s->t0, t1, call, fd, (const char *)a[w->path], r);
         break;
     case TWO_PATHS:
         mr_put_path2(s->t0, t1, call, fd, (const char *)a[w->path], w->offset >= 0 ? (int)offset : AT_FDCWD, (const char *)a[w->count], r);

@@ -19,8 +19,8 @@
 #define FIXED_FILES (1u << 20) /* as many as the kernel takes */
 
 struct operation {
-    uint64_t user_data, t0, offset;
-    uint32_t count, file, file2;
+    uint64_t user_data, t0, offset, count;
+    uint32_t file, file2;
     int32_t fd;
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
@@ -193,7 +193,8 @@ static uint32_t fixed_get(const struct ring_state *s, int32_t number)
 }
 
 /* Operations that older headers do not name. */
-enum { OP_READ_MULTISHOT = 49, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61 };
+enum { OP_MSG_RING = 40, OP_SETXATTR = 42, OP_GETXATTR = 44, OP_SOCKET = 45, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
+       OP_FUTEX_WAKE = 52, OP_FUTEX_WAITV = 53, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61, OP_PIPE = 62 };
 
 static unsigned call_of(uint8_t opcode)
 {
@@ -224,15 +225,36 @@ static bool names_path(unsigned call)
     return call == CALL(uring_open) || call == CALL(uring_statx) || call == CALL(uring_unlink) || call == CALL(uring_mkdir);
 }
 
-static bool has_offset(unsigned call)
+/* Whether an operation has a descriptor; of the others many have something else in its place. */
+static bool has_fd(uint8_t opcode)
 {
-    return call == CALL(uring_read) || call == CALL(uring_readv) || call == CALL(uring_write) || call == CALL(uring_writev);
+    switch (opcode) {
+    case IORING_OP_NOP: case IORING_OP_TIMEOUT: case IORING_OP_TIMEOUT_REMOVE: case IORING_OP_ASYNC_CANCEL: case IORING_OP_LINK_TIMEOUT:
+    case IORING_OP_FILES_UPDATE: case IORING_OP_MADVISE: case IORING_OP_PROVIDE_BUFFERS: case IORING_OP_REMOVE_BUFFERS: case OP_MSG_RING:
+    case OP_SETXATTR: case OP_GETXATTR: case OP_SOCKET: case OP_WAITID: case OP_FUTEX_WAIT: case OP_FUTEX_WAKE: case OP_FUTEX_WAITV: case OP_PIPE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static uint64_t offset_in(const struct io_uring_sqe *q)
+{
+    switch (q->opcode) {
+    case IORING_OP_READ: case IORING_OP_READ_FIXED: case IORING_OP_READV: case OP_READV_FIXED: case OP_READ_MULTISHOT: case IORING_OP_WRITE:
+    case IORING_OP_WRITE_FIXED: case IORING_OP_WRITEV: case OP_WRITEV_FIXED: case IORING_OP_FALLOCATE: case OP_FTRUNCATE: case IORING_OP_FADVISE:
+    case IORING_OP_SYNC_FILE_RANGE:
+        return q->off;
+    case IORING_OP_SPLICE: return q->splice_off_in;
+    case IORING_OP_OPENAT: return q->open_flags;
+    default: return MR_NO_OFFSET;
+    }
 }
 
 /* A path in an entry; one that cannot be read gives 0, as the kernel will say -EFAULT. */
 static uint32_t path_in(int dirfd, uint64_t address)
 {
-    return mr_path_failed(-EINVAL, dirfd, (const char *)(uintptr_t)address);
+    return mr_path_failed(MR_UNREAD, dirfd, (const char *)(uintptr_t)address);
 }
 
 static uint32_t file_in(const struct ring_state *s, const struct io_uring_sqe *q)
@@ -262,10 +284,20 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
         bool fixed = q->splice_flags & 1u << 31; /* SPLICE_F_FD_IN_FIXED */
         o->file = fixed ? fixed_get(s, q->splice_fd_in) : q->splice_fd_in >= 0 ? mr_file_of(q->splice_fd_in) : 0;
         o->file2 = file_in(s, q);
-    } else if (q->opcode != IORING_OP_NOP && q->opcode != IORING_OP_TIMEOUT && q->opcode != IORING_OP_FILES_UPDATE) {
+    } else if (q->opcode == OP_SETXATTR || q->opcode == OP_GETXATTR) {
+        uint64_t words[sizeof(*q) / 8];
+        memcpy(words, q, sizeof(*q));
+        o->file = path_in(AT_FDCWD, words[6]); /* addr3, which older headers do not have */
+    } else if (has_fd(q->opcode)) {
         o->fd = q->flags & IOSQE_FIXED_FILE ? -1 : q->fd;
         o->file = file_in(s, q);
     }
+}
+
+static bool has_count(uint8_t opcode)
+{
+    return mr_kind_moves_data(mr_call_get(call_of(opcode))->kind) || opcode == IORING_OP_FALLOCATE || opcode == IORING_OP_FADVISE ||
+           opcode == IORING_OP_SYNC_FILE_RANGE;
 }
 
 static void put_operation(const struct operation *o, uint64_t now, int64_t result)
@@ -276,53 +308,41 @@ static void put_operation(const struct operation *o, uint64_t now, int64_t resul
         return;
     if (o->file2)
         extra[extras++] = (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
-    if (mr_kind_moves_data(mr_call_get(call)->kind) && (int64_t)o->count != result)
+    if (has_count(o->opcode) && (int64_t)o->count != result)
         extra[extras++] = (struct mr_extra){.type = MR_MORE_COUNT, .value = o->count};
-    uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = o->fd >= 0 ? (uint32_t)MR_MIN(o->fd, 0xfffe) + 1 : 0;
+    int fd = call == CALL(uring_open) && !o->slot && result >= 0 ? (int)result : o->fd;
+    uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = fd >= 0 ? mr_fd1(fd) : 0;
     if (extras)
         mr_put_slow(o->t0, now, call, file, fd1, o->offset, result, extra, extras);
     else
         mr_put(o->t0, now, call, file, fd1, o->offset, result);
 }
 
-/* Whether memory can be read, without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL),
- * or cannot (EFAULT). What is submitted need not be right; then the completion says so, not a crash here. */
-static bool is_readable(uint64_t address, uint64_t bytes)
-{
-    if (!bytes || address + bytes < address)
-        return false;
-    for (uint64_t at = address & ~7ull; at < address + bytes; at = (at | 4095) + 1)
-        if (mr_sys4(SYS_rt_sigprocmask, -1, (const void *)(uintptr_t)at, NULL, 8) != -EINVAL)
-            return false;
-    return true;
-}
-
-static uint32_t iovec_bytes(const struct io_uring_sqe *q)
+/* What is submitted need not be right; then the completion says so, not a crash here. */
+static uint64_t iovec_bytes(const struct io_uring_sqe *q)
 {
     const struct iovec *v = (const void *)(uintptr_t)q->addr;
-    uint32_t sum = 0;
-    if (q->len > IOV_MAX || !is_readable(q->addr, q->len * sizeof(*v)))
+    uint64_t sum = 0;
+    if (q->len > IOV_MAX || !mr_readable(v, q->len * sizeof(*v)))
         return 0;
     for (unsigned k = 0; k < q->len; k++)
-        sum += (uint32_t)v[k].iov_len;
+        sum += v[k].iov_len;
     return sum;
 }
 
 static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_t now)
 {
     unsigned call = call_of(q->opcode);
-    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = MR_NO_OFFSET};
+    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = offset_in(q)};
     name_files(s, q, call, &o);
-    if (has_offset(call))
-        o.offset = q->off;
-    o.count = q->len;
+    o.count = q->opcode == IORING_OP_FALLOCATE ? q->addr : q->len; /* fallocate has its mode there */
     if (call == CALL(uring_readv) || call == CALL(uring_writev))
         o.count = iovec_bytes(q);
-    if (q->opcode == IORING_OP_FILES_UPDATE && is_readable(q->addr, q->len * sizeof(int)))
+    if (q->opcode == IORING_OP_FILES_UPDATE && mr_readable((const void *)(uintptr_t)q->addr, q->len * sizeof(int)))
         fixed_register(s, (uint32_t)q->off, (const int *)(uintptr_t)q->addr, q->len);
     if (q->flags & IOSQE_CQE_SKIP_SUCCESS) {
         /* Only a failure will have a completion; the operation is recorded as the success it asks for. */
-        put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? o.count : 0);
+        put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? (int64_t)o.count : 0);
     } else if (op_room(s)) {
         *op_place(s, o.user_data) = o;
         s->in_flight++;
