@@ -42,6 +42,17 @@ struct row {
     int8_t fd, path, count, offset; /* argument numbers; -1 none */
 };
 
+/* Those that older headers do not know have the same number everywhere. */
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#define SYS_getxattrat 464
+#define SYS_listxattrat 465
+#define SYS_removexattrat 466
+#endif
+
 #define ROW(number, as, shape, fd, path, count, offset) [SYS_##number] = {CALL(as), CALL(sys_##number), shape, fd, path, count, offset},
 static const struct row rows[] = {
     ROW(read, read, ON_FD, 0, -1, 2, -1)
@@ -105,6 +116,11 @@ static const struct row rows[] = {
     ROW(llistxattr, llistxattr, ON_PATH, -1, 0, -1, -1)
     ROW(removexattr, removexattr, ON_PATH, -1, 0, -1, -1)
     ROW(lremovexattr, lremovexattr, ON_PATH, -1, 0, -1, -1)
+    ROW(fchmodat2, fchmodat, ON_PATH, 0, 1, -1, 2)
+    ROW(setxattrat, setxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(getxattrat, getxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(listxattrat, listxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(removexattrat, removexattr, ON_PATH, 0, 1, -1, -1)
     ROW(linkat, linkat, TWO_PATHS, 0, 1, 3, 2)
     ROW(renameat2, renameat2, TWO_PATHS, 0, 1, 3, 2)
 #ifdef SYS_renameat
@@ -190,7 +206,7 @@ bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
     if (w->shape == SUBMITS && arg[1] > 0 && arg[2])
         mr_libaio_submitting((void *)arg[2], arg[1], s->t0);
     if (w->shape == RING_ENTER && mr_ring_look)
-        mr_ring_look((int)arg[0], true);
+        mr_ring_look(mr_ring_fd((int)arg[0], (unsigned)arg[3]), true);
     return true;
 }
 
@@ -244,8 +260,10 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
         break;
     case RING_ENTER:
-        if (mr_ring_look)
+        if (mr_ring_look) {
+            fd = mr_ring_fd(fd, (unsigned)a[3]);
             mr_ring_look(fd, false);
+        }
         mr_put_fd(s->t0, t1, call, fd, MR_NO_OFFSET, (uint64_t)(r == -1 ? -errno : r), r);
         break;
     case SUBMITS:

@@ -407,6 +407,9 @@ static void read_completions(struct ring_state *s)
 /* ---- rings without the library ---- */
 
 #define RAW_RINGS 128u
+/* What older headers do not have: the flag, and where its addresses stand in the offsets. */
+#define SETUP_NO_MMAP (1u << 14)
+#define USER_ADDR 32
 
 static struct raw_ring {
     int fd;         /* 0: free; a ring never has descriptor 0 in a program with standard input */
@@ -434,22 +437,6 @@ static void forget(struct io_uring *ring)
     unlock(&rings_lock);
 }
 
-void mr_ring_made(int fd, const void *params)
-{
-    lock(&rings_lock);
-    struct raw_ring *r = raw_find(fd);
-    for (unsigned i = 0; i < RAW_RINGS && !r; i++)
-        if (!raw_rings[i].fd || raw_rings[i].epoch != mr_core.epoch)
-            r = &raw_rings[i];
-    unlock(&rings_lock);
-    if (!r || fd <= 0)
-        return;
-    forget(&r->ring);
-    *r = (struct raw_ring){.fd = fd, .epoch = mr_core.epoch};
-    memcpy(&r->p, params, sizeof(r->p));
-    atomic_store(&raw_used, 1);
-}
-
 void mr_ring_forget(int fd)
 {
     struct raw_ring *r = raw_find(fd);
@@ -469,6 +456,49 @@ void mr_ring_unmapped(const void *at, uint64_t len)
     }
 }
 
+/* All of the ring's memory is known. */
+static void raw_begin(struct raw_ring *r)
+{
+    const struct io_sqring_offsets *q = &r->p.sq_off;
+    const struct io_cqring_offsets *c = &r->p.cq_off;
+    r->ring.ring_fd = r->fd;
+    r->ring.flags = r->p.flags;
+    r->ring.sq.khead = (unsigned *)(void *)(r->sq + q->head);
+    r->ring.sq.ktail = (unsigned *)(void *)(r->sq + q->tail);
+    r->ring.sq.kring_mask = (unsigned *)(void *)(r->sq + q->ring_mask);
+    r->ring.sq.kring_entries = (unsigned *)(void *)(r->sq + q->ring_entries);
+    r->ring.sq.array = q->array ? (unsigned *)(void *)(r->sq + q->array) : NULL;
+    r->ring.cq.khead = (unsigned *)(void *)(r->cq + c->head);
+    r->ring.cq.ktail = (unsigned *)(void *)(r->cq + c->tail);
+    r->ring.cq.kring_mask = (unsigned *)(void *)(r->cq + c->ring_mask);
+    r->ring.cq.kring_entries = (unsigned *)(void *)(r->cq + c->ring_entries);
+    r->ring.cq.cqes = (struct io_uring_cqe *)(void *)(r->cq + c->cqes);
+}
+
+void mr_ring_made(int fd, const void *params)
+{
+    lock(&rings_lock);
+    struct raw_ring *r = raw_find(fd);
+    for (unsigned i = 0; i < RAW_RINGS && !r; i++)
+        if (!raw_rings[i].fd || raw_rings[i].epoch != mr_core.epoch)
+            r = &raw_rings[i];
+    unlock(&rings_lock);
+    if (!r || fd <= 0)
+        return;
+    forget(&r->ring);
+    *r = (struct raw_ring){.fd = fd, .epoch = mr_core.epoch};
+    memcpy(&r->p, params, sizeof(r->p));
+    atomic_store(&raw_used, 1);
+    if (r->p.flags & SETUP_NO_MMAP) { /* the program has brought the memory */
+        uint64_t entries, both;
+        memcpy(&entries, (const char *)&r->p.sq_off + USER_ADDR, sizeof(entries));
+        memcpy(&both, (const char *)&r->p.cq_off + USER_ADDR, sizeof(both));
+        r->ring.sq.sqes = (void *)(uintptr_t)entries;
+        r->sq = r->cq = (void *)(uintptr_t)both;
+        raw_begin(r);
+    }
+}
+
 void mr_ring_mapped(int fd, uint64_t offset, void *at)
 {
     struct raw_ring *r = raw_find(fd);
@@ -482,22 +512,8 @@ void mr_ring_mapped(int fd, uint64_t offset, void *at)
         r->sq = at;
     if (r->p.features & IORING_FEAT_SINGLE_MMAP)
         r->cq = r->sq;
-    if (!r->sq || !r->cq || !r->ring.sq.sqes)
-        return;
-    const struct io_sqring_offsets *q = &r->p.sq_off;
-    const struct io_cqring_offsets *c = &r->p.cq_off;
-    r->ring.ring_fd = fd;
-    r->ring.flags = r->p.flags;
-    r->ring.sq.khead = (unsigned *)(void *)(r->sq + q->head);
-    r->ring.sq.ktail = (unsigned *)(void *)(r->sq + q->tail);
-    r->ring.sq.kring_mask = (unsigned *)(void *)(r->sq + q->ring_mask);
-    r->ring.sq.kring_entries = (unsigned *)(void *)(r->sq + q->ring_entries);
-    r->ring.sq.array = q->array ? (unsigned *)(void *)(r->sq + q->array) : NULL;
-    r->ring.cq.khead = (unsigned *)(void *)(r->cq + c->head);
-    r->ring.cq.ktail = (unsigned *)(void *)(r->cq + c->tail);
-    r->ring.cq.kring_mask = (unsigned *)(void *)(r->cq + c->ring_mask);
-    r->ring.cq.kring_entries = (unsigned *)(void *)(r->cq + c->ring_entries);
-    r->ring.cq.cqes = (struct io_uring_cqe *)(void *)(r->cq + c->cqes);
+    if (r->sq && r->cq && r->ring.sq.sqes)
+        raw_begin(r);
 }
 
 /* Entries up to the tail that the kernel sees, through the ring's table of indices. */
@@ -514,6 +530,26 @@ static void read_raw_submissions(struct ring_state *s)
         if (at <= mask)
             remember(s, &sq->sqes[at << shift], now);
     }
+}
+
+/* Descriptors of rings that the thread has registered, by number (IORING_REGISTER_RING_FDS). */
+#define REGISTERED 16u /* as many as the kernel takes */
+static __thread int registered[REGISTERED] __attribute__((tls_model("initial-exec")));
+
+int mr_ring_fd(int fd, unsigned flags)
+{
+    return flags & 1u << 4 /* IORING_ENTER_REGISTERED_RING */ ? ((unsigned)fd < REGISTERED ? registered[fd] : -1) : fd;
+}
+
+static void note_registered(const void *updates, unsigned n)
+{
+    const struct {
+        uint32_t offset, resv;
+        uint64_t data;
+    } *u = updates;
+    for (unsigned i = 0; i < n; i++)
+        if (u[i].offset < REGISTERED)
+            registered[u[i].offset] = (int)u[i].data;
 }
 
 void mr_ring_look(int fd, bool submits)
@@ -658,6 +694,10 @@ MR_URING_FILES(io_uring_unregister_files, (struct io_uring * ring), (ring),
 /* The same by system call. */
 void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
 {
+    if (opcode == 20) { /* IORING_REGISTER_RING_FDS */
+        note_registered(arg, n);
+        return;
+    }
     struct raw_ring *r = raw_find(fd);
     struct ring_state *s = r && r->ring.cq.cqes ? state_of(&r->ring, true) : NULL;
     const struct {

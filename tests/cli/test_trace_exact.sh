@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Events say exactly what happened (tests/tracer/exact_ways.c): pointers that nobody could read, paths that say less than the file, bytes of streams,
-# control blocks that are used again, operations of io_uring without a descriptor. The program's results are the same without the tracer.
+# control blocks that are used again, rings of io_uring in the program's own memory and operations without a descriptor. The program's results are the same without the tracer.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -12,7 +12,7 @@ cc=${CC:-cc}
 fail() { echo "FAIL $*"; exit 1; }
 $cc -O1 -w -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring 2>/dev/null || $cc -O1 -w -o "$dir/exact" "$src/exact_ways.c"
 
-for group in pointers paths streams aio uring; do
+for group in pointers paths streams aio memory uring; do
     mkdir "$dir/bare" "$dir/work"
     status=0
     (cd "$dir/bare" && "$dir/exact" $group >"$dir/plain") || status=$?

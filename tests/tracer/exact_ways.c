@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/io_uring.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -94,6 +95,14 @@ static void paths(void)
     expect("fstatat|0|gone|*|*|*");
     MUST(syscall(SYS_utimensat, fd, NULL, NULL, 0) == 0);
     expect("utimensat|0|gone|*|*|*");
+    int r = (int)syscall(452, AT_FDCWD, "sub", 0700, 0); /* fchmodat2 */
+    expect("fchmodat|%d|sub|%d|*|*", r < 0 ? -errno : r, 0700);
+    struct {
+        uint64_t value;
+        uint32_t size, flags;
+    } x = {(uintptr_t)"ab", 2, 0};
+    r = (int)syscall(463, dir, "", AT_EMPTY_PATH, "user.key", &x, sizeof(x)); /* setxattrat */
+    expect("setxattr|%d|sub|*|*|*", r < 0 ? -errno : r);
     errno = ENOENT;
     MUST(pathconf(".", _PC_SYMLINK_MAX) == -1 && errno == ENOENT);
     expect("pathconf|0|*|%d|*|*", _PC_SYMLINK_MAX); /* no limit is no error */
@@ -150,6 +159,55 @@ static void kernel_aio(void)
     MUST(syscall(SYS_io_getevents, ctx, 6L, 8L, done, NULL) == 6);
 }
 
+/* A ring without the library, in memory that the program brings; then entered by its registered number. */
+struct bare_ring {
+    struct io_uring_params p;
+    int fd;
+    char *memory; /* entries in the first page, the rings in the second */
+};
+
+static unsigned *in_ring(const struct bare_ring *r, uint32_t at)
+{
+    return (unsigned *)(void *)(r->memory + 4096 + at);
+}
+
+static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset, int entered, unsigned flags)
+{
+    unsigned *tail = in_ring(r, r->p.sq_off.tail), at = *tail & *in_ring(r, r->p.sq_off.ring_mask);
+    struct io_uring_sqe *q = (struct io_uring_sqe *)(void *)r->memory + at;
+    memset(q, 0, sizeof(*q));
+    q->opcode = IORING_OP_READ, q->fd = fd, q->addr = (uintptr_t)b, q->len = bytes, q->off = offset, q->user_data = 5;
+    in_ring(r, r->p.sq_off.array)[at] = at;
+    __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
+    MUST(syscall(SYS_io_uring_enter, entered, 1, 1, IORING_ENTER_GETEVENTS | flags, NULL, 0L) == 1);
+    unsigned *head = in_ring(r, r->p.cq_off.head);
+    int result = ((struct io_uring_cqe *)(void *)in_ring(r, r->p.cq_off.cqes))[*head & *in_ring(r, r->p.cq_off.ring_mask)].res;
+    __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
+    return result;
+}
+
+static void own_memory(void)
+{
+    struct bare_ring r = {.p.flags = 1u << 14}; /* IORING_SETUP_NO_MMAP */
+    struct {
+        uint32_t offset, resv;
+        uint64_t data;
+    } update = {.offset = ~0u};
+    r.memory = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    uint64_t entries = (uintptr_t)r.memory, both = (uintptr_t)r.memory + 4096;
+    memcpy((char *)&r.p.sq_off + 32, &entries, 8);
+    memcpy((char *)&r.p.cq_off + 32, &both, 8);
+    int fd = open("owned", O_RDWR | O_CREAT, 0600);
+    MUST(write(fd, b, 4096) == 4096);
+    r.fd = (int)syscall(SYS_io_uring_setup, 8, &r.p);
+    if (r.fd < 0)
+        return;
+    expect("uring_read|%d|owned|7|100|%d", read_by(&r, fd, 100, 7, r.fd, 0), fd);
+    update.data = (unsigned)r.fd;
+    if (syscall(SYS_io_uring_register, r.fd, 20, &update, 1) == 1) /* IORING_REGISTER_RING_FDS, IORING_ENTER_REGISTERED_RING */
+        expect("uring_read|%d|owned|9|200|%d", read_by(&r, fd, 200, 9, (int)update.offset, 1u << 4), fd);
+}
+
 #ifdef WITH_LIBURING
 static struct io_uring ring;
 static int one(void)
@@ -204,6 +262,8 @@ int main(int argc, char **argv)
         streams();
     else if (!strcmp(group, "aio"))
         kernel_aio();
+    else if (!strcmp(group, "memory"))
+        own_memory();
 #ifdef WITH_LIBURING
     else if (!strcmp(group, "uring"))
         uring();
