@@ -262,11 +262,11 @@ uint32_t mr_path_id(int dirfd, const char *path)
         id = intern_locked(MR_STR_PATH, path, len);
     } else {
         size_t n = len && path[0] == '/' ? 0 : directory_of(dirfd, joined);
-        if (n || !(len && path[0] == '/'))
+        if (n) /* else the directory has no name: what is left is the path as it was given */
             joined[n++] = '/';
         memcpy(joined + n, path, len);
         n = tidy_up(joined, n + len);
-        id = intern_locked(MR_STR_PATH, joined, n);
+        id = n ? intern_locked(MR_STR_PATH, joined, n) : 0;
     }
     names_unlock();
     errno = keep;
@@ -278,7 +278,9 @@ static bool leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
-    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || (!strncmp(path, "/proc/", 6) && strstr(path + 6, "/fd/"))))
+    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
+        return true;
+    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))

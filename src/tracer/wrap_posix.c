@@ -261,9 +261,10 @@ MR_WRAP(int, symlink, (path a, path p), (a, p), SECOND_PATH(symlink, CWD, p))
 MR_WRAP(int, symlinkat, (path a, int d, path p), (a, d, p), SECOND_PATH(symlinkat, d, p))
 MR_WRAP(int, link, (path a, path b), (a, b), PATHS(link, CWD, a, CWD, b))
 MR_WRAP(int, linkat, (int d, path a, int e, path b, int f), (d, a, e, b, f), PATHS(linkat, d, a, e, b))
-MR_WRAP(int, rename, (path a, path b), (a, b), PATHS(rename, CWD, a, CWD, b))
-MR_WRAP(int, renameat, (int d, path a, int e, path b), (d, a, e, b), PATHS(renameat, d, a, e, b))
-MR_WRAP(int, renameat2, (int d, path a, int e, path b, unsigned f), (d, a, e, b, f), PATHS(renameat2, d, a, e, b))
+/* The working directory, or one above it, may have another name now. */
+MR_WRAP(int, rename, (path a, path b), (a, b), PATHS(rename, CWD, a, CWD, b); mr_cwd_changed())
+MR_WRAP(int, renameat, (int d, path a, int e, path b), (d, a, e, b), PATHS(renameat, d, a, e, b); mr_cwd_changed())
+MR_WRAP(int, renameat2, (int d, path a, int e, path b, unsigned f), (d, a, e, b, f), PATHS(renameat2, d, a, e, b); mr_cwd_changed())
 MR_WRAP(ssize_t, getxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(getxattr, CWD, p, NONE))
 MR_WRAP(ssize_t, lgetxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(lgetxattr, CWD, p, NONE))
 MR_WRAP(int, setxattr, (path p, path k, const void *v, size_t n, int f), (p, k, v, n, f), PATH(setxattr, CWD, p, NONE))
@@ -388,10 +389,11 @@ MR_SYMBOL(int, munmap, (void *a, size_t n))
 {
     if (!mr_enter())
         return real_munmap(a, n);
-    uint32_t file = mr_mapping_get(a, n); /* before: another thread may get the address the moment it is free */
-    if (mr_ring_unmapped)
+    uint32_t file = mr_mapping_get(a, n);
+    bool refused = (uintptr_t)a & 4095 || !n || (uintptr_t)a + n < n;
+    if (mr_ring_unmapped && !refused)
         mr_ring_unmapped(a, n);
-    if (file != MR_NOT_MAPPED)
+    if (file != MR_NOT_MAPPED && !refused) /* before: another thread may get the address the moment it is free */
         mr_mapping_set(a, n, MR_NOT_MAPPED);
     uint64_t t0 = mr_stamp();
     int r = real_munmap(a, n);

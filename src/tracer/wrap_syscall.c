@@ -352,6 +352,7 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
         break;
     case TWO_PATHS:
         mr_put_path2(s->t0, t1, call, fd, (const char *)a[w->path], w->offset >= 0 ? (int)offset : AT_FDCWD, (const char *)a[w->count], r);
+        mr_cwd_changed(); /* by rename */
         break;
     case COPIES:
         put_copy(s, call, t1, fd, r);

@@ -358,7 +358,9 @@ static void follow_files(struct ring_state *s, const struct operation *o, int re
             fixed_set(s, o->slot - 1, o->before);
         return;
     }
-    if (call == CALL(uring_open) && o->slot)
+    if (call == CALL(uring_rename))
+        mr_cwd_changed();
+    else if (call == CALL(uring_open) && o->slot)
         fixed_set(s, o->slot == ALLOC ? (uint32_t)result : o->slot - 1, o->file);
     else if (call == CALL(uring_open))
         mr_file_set(result, o->file);
@@ -734,6 +736,7 @@ MR_SYMBOL(void, io_uring_queue_exit, (struct io_uring * ring))
     if (s) {
         after(ring);
         forget(ring);
+        mr_file_set(ring->ring_fd, 0); /* the library closes it by itself */
     }
     uint64_t t0 = mr_stamp();
     real_io_uring_queue_exit(ring);

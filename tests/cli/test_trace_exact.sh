@@ -12,7 +12,7 @@ cc=${CC:-cc}
 fail() { echo "FAIL $*"; exit 1; }
 $cc -O1 -w -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring 2>/dev/null || $cc -O1 -w -o "$dir/exact" "$src/exact_ways.c"
 
-for group in pointers paths streams aio memory uring; do
+for group in pointers paths mappings streams aio memory uring; do
     mkdir "$dir/bare" "$dir/work"
     status=0
     (cd "$dir/bare" && "$dir/exact" $group >"$dir/plain") || status=$?

@@ -10,7 +10,9 @@ with open(trace, newline="", encoding="utf-8", errors="surrogateescape") as f:
 missing = 0
 for line in open(events, encoding="utf-8"):
     want = line.rstrip("\n").split("|")
-    if want[2] and want[2] != "*":
+    if want[2][:1] == "*":
+        want[2] = want[2][1:] or "*"
+    elif want[2]:
         want[2] = os.path.normpath(os.path.join(folder, want[2]))
     found = next((i for i, got in enumerate(seen) if all(w in ("*", g) for w, g in zip(want, got))), None)
     if found is None:

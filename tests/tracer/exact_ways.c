@@ -1,5 +1,6 @@
 /* Calls whose event must say exactly what happened. Works in the current folder; the first word names the group. Each line of standard output is
- * an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is anything and a file without '/' lies in the folder.
+ * an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is anything, a file without '/' lies in the folder, and
+ * one after a * has no folder.
  * Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -103,9 +104,30 @@ static void paths(void)
     } x = {(uintptr_t)"ab", 2, 0};
     r = (int)syscall(463, dir, "", AT_EMPTY_PATH, "user.key", &x, sizeof(x)); /* setxattrat */
     expect("setxattr|%d|sub|*|*|*", r < 0 ? -errno : r);
+    MUST(chdir("sub") == 0 && rename("../sub", "../moved") == 0 && (fd = creat("late", 0600)) >= 0);
+    expect("creat|%d|moved/late|*|*|%d", fd, fd);
+    MUST(dup2(fd, 0) == 0 && (fd = open("/dev/stdin", O_WRONLY)) >= 0 && write(fd, b, 9) == 9);
+    expect("write|9|moved/late||9|%d", fd);
+    MUST((fd = open("/proc/self/cwd/late", O_RDONLY)) >= 0);
+    expect("open|%d|moved/late|*|*|%d", fd, fd);
+    MUST(openat(-5, "somewhere", O_RDONLY) == -1 && errno == EBADF);
+    expect("openat|%d|*somewhere|*|*|*", -EBADF);
     errno = ENOENT;
     MUST(pathconf(".", _PC_SYMLINK_MAX) == -1 && errno == ENOENT);
     expect("pathconf|0|*|%d|*|*", _PC_SYMLINK_MAX); /* no limit is no error */
+}
+
+/* A mapping stays one after it could not be taken away. */
+static void mappings(void)
+{
+    int fd = open("mapped", O_RDWR | O_CREAT, 0600);
+    MUST(ftruncate(fd, 8192) == 0);
+    char *m = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    MUST(m != MAP_FAILED && munmap(m + 1, 4096) == -1 && errno == EINVAL && munmap(m, 0) == -1);
+    expect("munmap|%d|mapped|*|4096|*", -EINVAL);
+    MUST(msync(m, 8192, MS_SYNC) == 0 && munmap(m, 8192) == 0);
+    expect("msync|0|mapped|*|8192|*");
+    expect("munmap|0|mapped|*|8192|*");
 }
 
 static void streams(void)
@@ -258,6 +280,8 @@ int main(int argc, char **argv)
         pointers();
     else if (!strcmp(group, "paths"))
         paths();
+    else if (!strcmp(group, "mappings"))
+        mappings();
     else if (!strcmp(group, "streams"))
         streams();
     else if (!strcmp(group, "aio"))
