@@ -282,7 +282,7 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         break;
     case RING_REGISTER:
         if (r >= 0 && mr_ring_registered)
-            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 ? (unsigned)r : (unsigned)a[3]);
+            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 || a[1] == 20 ? (unsigned)r : (unsigned)a[3]);
         put_on_fd(s, call, t1, fd, offset, r);
         break;
     case PIPES:
