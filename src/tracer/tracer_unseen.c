@@ -75,7 +75,7 @@ static enum mr_program look_at(const char *path)
     char by[256];
     long n = read_at((int)fd, by, sizeof(by) - 1, 0);
     bool script = n > 0 && mr_script_program(by, (size_t)n);
-    enum mr_program r = script ? MR_THERE : look_at_file(fd, path);
+    enum mr_program r = n == -EISDIR ? MR_ABSENT : script ? MR_THERE : look_at_file(fd, path);
     mr_sys1(SYS_close, fd);
     if (script && (fd = mr_sys4(SYS_openat, AT_FDCWD, by, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)) >= 0) {
         r = look_at_file(fd, by);

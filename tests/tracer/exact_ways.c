@@ -66,6 +66,8 @@ static void pointers(void)
     expect("execve|%d|/no/such/program|*|*|*", -ENOENT);
     MUST(syscall(SYS_execveat, AT_FDCWD, BAD, BAD, BAD, 0) == -1 && errno == EFAULT);
     expect("execveat|%d||*|*|*", -EFAULT);
+    MUST(execve("/tmp", (char *[]){"tmp", NULL}, NULL) == -1 && errno == EACCES);
+    expect("execve|%d|/tmp|*|*|*", -EACCES);
     MUST(sendfile(1, -9, NULL, 50) == -1 && errno == EBADF);
     expect("sendfile|%d|||50|", -EBADF);
     if (syscall(SYS_io_setup, 4, &ctx) != 0)
