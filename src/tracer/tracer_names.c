@@ -19,6 +19,7 @@ static uint32_t table_slots, table_used;
 static char cwd[MR_PATH_BYTES];
 static size_t cwd_len;
 static _Atomic bool cwd_known;
+static _Atomic bool cwd_apart; /* threads have working directories of their own: it is asked for every time */
 static char joined[3 * MR_PATH_BYTES]; /* not on the stack, as it may be a small one: a signal's, a thread's */
 
 /* Mapped files, by address. */
@@ -208,7 +209,7 @@ uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
 static size_t directory_of(int dirfd, char *out)
 {
     if (dirfd == AT_FDCWD) {
-        if (!atomic_load(&cwd_known)) {
+        if (!atomic_load(&cwd_known) || atomic_load(&cwd_apart)) {
             long n = mr_sys2(SYS_getcwd, cwd, sizeof(cwd));
             cwd_len = n > 1 ? (size_t)n - 1 : 0;
             atomic_store(&cwd_known, true);
@@ -319,6 +320,11 @@ uint32_t mr_object_id(const char *file, const char *name)
     names_unlock();
     errno = keep;
     return id;
+}
+
+void mr_cwd_unshared(void)
+{
+    atomic_store(&cwd_apart, true);
 }
 
 void mr_cwd_changed(void)

@@ -175,6 +175,9 @@ MR_HIDDEN uint32_t mr_mapping_get(const void *at, uint64_t len);
 /* String id of something inside a file (a data set): FILE:NAME. MR_FILE_EXCLUDED if a filter says so of the file. */
 MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
 
+/* A thread gets a working directory of its own (unshare). */
+MR_HIDDEN void mr_cwd_unshared(void);
+
 /* The program is about to confine itself (seccomp modes; tracer_confine.c). */
 MR_HIDDEN void mr_before_confine(long mode, const void *filter);
 

@@ -528,7 +528,21 @@ MR_RING_FIRST(setregid, (gid_t r, gid_t e), (r, e))
 MR_RING_FIRST(setresuid, (uid_t r, uid_t e, uid_t s), (r, e, s))
 MR_RING_FIRST(setresgid, (gid_t r, gid_t e, gid_t s), (r, e, s))
 MR_RING_FIRST(setns, (int fd, int type), (fd, type))
-MR_RING_FIRST(unshare, (int flags), (flags))
+
+/* A user or mount namespace comes with file system information of one's own. */
+static void note_unshare(long flags)
+{
+    const long with_own_directory = 0x200 | 0x20000 | 0x10000000; /* CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER */
+    if (flags & with_own_directory)
+        mr_cwd_unshared();
+}
+MR_REAL(int, unshare, (int flags), (flags))
+MR_SYMBOL(int, unshare, (int flags))
+{
+    mr_enter();
+    note_unshare(flags);
+    return real_unshare(flags);
+}
 
 /* ---- exit ---- */
 
@@ -593,6 +607,8 @@ bool mr_process_call(long number, const long *a, long *r)
         *r = w_execveat((int)a[0], (path)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]);
     else if (number == SYS_exit_group)
         mr_leaving();
+    else if (number == SYS_unshare)
+        note_unshare(a[0]);
     else if (number == SYS_seccomp && (a[0] == 0 || a[0] == 1)) /* SECCOMP_SET_MODE_STRICT, _FILTER */
         mr_before_confine(a[0] + 1, (const void *)a[2]);
     else if (number == SYS_prctl && a[0] == PR_SET_SECCOMP)

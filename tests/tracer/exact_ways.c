@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -117,6 +119,32 @@ static void paths(void)
     errno = ENOENT;
     MUST(pathconf(".", _PC_SYMLINK_MAX) == -1 && errno == ENOENT);
     expect("pathconf|0|*|%d|*|*", _PC_SYMLINK_MAX); /* no limit is no error */
+}
+
+/* A thread that has left the working directory of the others. */
+static void *elsewhere(void *turn)
+{
+    MUST(mkdir("apart", 0700) == 0 && unshare(CLONE_FS) == 0 && chdir("apart") == 0);
+    int fd = creat("here", 0600);
+    expect("creat|%d|apart/here|*|*|%d", fd, fd);
+    pthread_barrier_wait(turn);
+    pthread_barrier_wait(turn);
+    fd = creat("again", 0600);
+    expect("creat|%d|apart/again|*|*|%d", fd, fd);
+    return NULL;
+}
+
+static void directories(void)
+{
+    pthread_barrier_t turn;
+    pthread_t t;
+    pthread_barrier_init(&turn, NULL, 2);
+    MUST(pthread_create(&t, NULL, elsewhere, &turn) == 0);
+    pthread_barrier_wait(&turn);
+    int fd = creat("there", 0600);
+    expect("creat|%d|there|*|*|%d", fd, fd);
+    pthread_barrier_wait(&turn);
+    pthread_join(t, NULL);
 }
 
 /* A mapping stays one after it could not be taken away. */
@@ -282,6 +310,8 @@ int main(int argc, char **argv)
         pointers();
     else if (!strcmp(group, "paths"))
         paths();
+    else if (!strcmp(group, "directories"))
+        directories();
     else if (!strcmp(group, "mappings"))
         mappings();
     else if (!strcmp(group, "streams"))
