@@ -8,6 +8,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,17 +39,16 @@ bool mr_readable(const void *start, uint64_t bytes)
     return true;
 }
 
-/* Bytes an iovec asks for; called only after the kernel has read it. */
-static uint64_t iov_bytes(const struct iovec *v, int n, int64_t result)
+uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result)
 {
     uint64_t sum = 0;
-    if (result == -1 && errno != EAGAIN && errno != EINTR && errno != ENOSPC && errno != EIO && errno != EPIPE && errno != EFBIG)
+    if (result == -1 && (n <= 0 || n > IOV_MAX || !mr_readable(v, (uint64_t)n * sizeof(*v))))
         return 0; /* it may have failed before the kernel looked at the vector */
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         sum += v[i].iov_len;
     return sum;
 }
-#define IOV(v, n) iov_bytes(v, n, r)
+#define IOV(v, n) mr_iov_bytes(v, (int64_t)(n), r)
 
 /* Reading and writing. */
 MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), fd, NONE, n)
@@ -85,7 +85,7 @@ MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(
 MR_ALIAS(sendfile64, sendfile)
 MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
 MR_WRAP(ssize_t, tee, (int i, int o, size_t n, unsigned f), (i, o, n, f), COPY(tee, i, o, NONE, n))
-MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, (int)n)))
+MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f),
         COPY(copy_file_range, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
 

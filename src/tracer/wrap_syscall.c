@@ -214,11 +214,8 @@ static void put_on_fd(const struct mr_syscall *s, unsigned call, uint64_t t1, in
 {
     const struct row *w = s->row;
     uint64_t count = (uint64_t)(r == -1 ? -errno : r);
-    if (w->shape == ON_IOV && r >= 0) {
-        const struct iovec *v = (const void *)s->arg[w->count - 1];
-        count = 0;
-        for (long i = 0; i < s->arg[w->count]; i++)
-            count += v[i].iov_len;
+    if (w->shape == ON_IOV) {
+        count = mr_iov_bytes((const void *)s->arg[w->count - 1], s->arg[w->count], r);
     } else if (w->shape == ON_FD && w->count >= 0) {
         count = (uint64_t)s->arg[w->count];
     }

@@ -70,6 +70,12 @@ static void pointers(void)
     expect("execveat|%d||*|*|*", -EFAULT);
     MUST(execve("/tmp", (char *[]){"tmp", NULL}, NULL) == -1 && errno == EACCES);
     expect("execve|%d|/tmp|*|*|*", -EACCES);
+    struct iovec v[2] = {{b, 10}, {b, 20}};
+    int fd = open("/dev/zero", O_RDONLY);
+    MUST(preadv(fd, v, 2, -7) == -1 && errno == EINVAL && readv(fd, (struct iovec *)BAD, 2) == -1 && syscall(SYS_writev, -1, v, 2) == -1);
+    expect("preadv|%d|/dev/zero|-7|30|%d", -EINVAL, fd);
+    expect("readv|%d|/dev/zero||0|%d", -EFAULT, fd);
+    expect("writev|%d|||30|*", -EBADF);
     MUST(sendfile(1, -9, NULL, 50) == -1 && errno == EBADF);
     expect("sendfile|%d|||50|", -EBADF);
     if (syscall(SYS_io_setup, 4, &ctx) != 0)
