@@ -722,6 +722,30 @@ void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
     unlock(&s->lock);
 }
 
+/* The library's functions for the system calls themselves, for programs that keep their rings without it; they return the negative error. */
+#define MR_URING_BARE(name, number, params, args, ...)                                                               \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        const long a[6] = {__VA_ARGS__};                                                                             \
+        struct mr_syscall s;                                                                                         \
+        if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, number, a))                                     \
+            return real_##name args;                                                                                 \
+        mr_strays_quiet(1);                                                                                          \
+        int r = real_##name args, keep = errno;                                                                      \
+        mr_strays_quiet(-1);                                                                                         \
+        s.t1 = mr_stamp();                                                                                           \
+        errno = r < 0 ? -r : 0;                                                                                      \
+        mr_syscall_end(&s, r < 0 ? -1 : r, false);                                                                   \
+        errno = keep;                                                                                                \
+        return r;                                                                                                    \
+    }
+MR_URING_BARE(io_uring_setup, SYS_io_uring_setup, (unsigned n, struct io_uring_params *p), (n, p), n, (long)p)
+MR_URING_BARE(io_uring_enter, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m), (fd, n, w, f, m), fd, n, w, f, (long)m)
+MR_URING_BARE(io_uring_enter2, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m, size_t z), (fd, n, w, f, m, z),
+              fd, n, w, f, (long)m, (long)z)
+MR_URING_BARE(io_uring_register, SYS_io_uring_register, (unsigned fd, unsigned op, const void *arg, unsigned n), (fd, op, arg, n), fd, op, (long)arg, n)
+
 /* Completions a program took by the inline functions, before it lets go of the ring. */
 static void boot_io_uring_queue_exit(struct io_uring *ring);
 static void (*real_io_uring_queue_exit)(struct io_uring *) = boot_io_uring_queue_exit;

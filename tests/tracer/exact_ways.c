@@ -3,6 +3,7 @@
  * one after a * has no folder.
  * Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -229,7 +230,13 @@ static unsigned *in_ring(const struct bare_ring *r, uint32_t at)
     return (unsigned *)(void *)(r->memory + 4096 + at);
 }
 
-static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset, int entered, unsigned flags)
+typedef int enter_function(unsigned fd, unsigned submit, unsigned wait, unsigned flags, void *mask);
+static int enter_by_number(unsigned fd, unsigned submit, unsigned wait, unsigned flags, void *mask)
+{
+    return (int)syscall(SYS_io_uring_enter, fd, submit, wait, flags, mask, 0L);
+}
+
+static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset, enter_function *enter, int entered, unsigned flags)
 {
     unsigned *tail = in_ring(r, r->p.sq_off.tail), at = *tail & *in_ring(r, r->p.sq_off.ring_mask);
     struct io_uring_sqe *q = (struct io_uring_sqe *)(void *)r->memory + at;
@@ -237,7 +244,7 @@ static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset,
     q->opcode = IORING_OP_READ, q->fd = fd, q->addr = (uintptr_t)b, q->len = bytes, q->off = offset, q->user_data = 5;
     in_ring(r, r->p.sq_off.array)[at] = at;
     __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-    MUST(syscall(SYS_io_uring_enter, entered, 1, 1, IORING_ENTER_GETEVENTS | flags, NULL, 0L) == 1);
+    MUST(enter((unsigned)entered, 1, 1, IORING_ENTER_GETEVENTS | flags, NULL) == 1);
     unsigned *head = in_ring(r, r->p.cq_off.head);
     int result = ((struct io_uring_cqe *)(void *)in_ring(r, r->p.cq_off.cqes))[*head & *in_ring(r, r->p.cq_off.ring_mask)].res;
     __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
@@ -260,10 +267,14 @@ static void own_memory(void)
     r.fd = (int)syscall(SYS_io_uring_setup, 8, &r.p);
     if (r.fd < 0)
         return;
-    expect("uring_read|%d|owned|7|100|%d", read_by(&r, fd, 100, 7, r.fd, 0), fd);
+    expect("uring_read|%d|owned|7|100|%d", read_by(&r, fd, 100, 7, enter_by_number, r.fd, 0), fd);
     update.data = (unsigned)r.fd;
     if (syscall(SYS_io_uring_register, r.fd, 20, &update, 1) == 1) /* IORING_REGISTER_RING_FDS, IORING_ENTER_REGISTERED_RING */
-        expect("uring_read|%d|owned|9|200|%d", read_by(&r, fd, 200, 9, (int)update.offset, 1u << 4), fd);
+        expect("uring_read|%d|owned|9|200|%d", read_by(&r, fd, 200, 9, enter_by_number, (int)update.offset, 1u << 4), fd);
+    void *library = dlopen("liburing.so.2", RTLD_LAZY | RTLD_NOLOAD);
+    enter_function *enter = (enter_function *)dlsym(RTLD_DEFAULT, "io_uring_enter");
+    if (library && dlsym(library, "io_uring_enter") && enter) /* since 2.3 */
+        expect("uring_read|%d|owned|11|300|%d", read_by(&r, fd, 300, 11, enter, r.fd, 0), fd);
 }
 
 #ifdef WITH_LIBURING
