@@ -274,8 +274,7 @@ uint32_t mr_path_id(int dirfd, const char *path)
     return id;
 }
 
-/* True if a path may say something else than the file that it leads to. */
-static bool leads_elsewhere(const char *path, uint64_t flags)
+bool mr_leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
@@ -291,7 +290,7 @@ static bool leads_elsewhere(const char *path, uint64_t flags)
 
 uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
 {
-    uint32_t id = path && MR_UNLIKELY(leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
+    uint32_t id = path && MR_UNLIKELY(mr_leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
     return id ? id : mr_path_id(dirfd, path);
 }
 

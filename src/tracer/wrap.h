@@ -103,6 +103,9 @@ MR_HIDDEN uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result
 #define MR_UNREAD (-EFAULT)
 MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);
 
+/* True if a path may say something else than the file that it leads to. */
+MR_HIDDEN bool mr_leads_elsewhere(const char *path, uint64_t flags);
+
 /* The id of a file that was just opened. Where the path is not the file's (".." in it, /proc/self/fd, O_TMPFILE), the kernel's name for it counts. */
 MR_HIDDEN uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd);
 

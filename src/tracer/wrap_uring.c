@@ -25,6 +25,7 @@ struct operation {
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
     uint8_t opcode, used;
+    bool elsewhere; /* an open: the kernel will know the file's name */
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
 
@@ -268,6 +269,7 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
     if (names_path(call)) {
         o->file = path_in(q->fd, q->addr);
         o->slot = call == CALL(uring_open) ? q->file_index : 0;
+        o->elsewhere = call == CALL(uring_open) && o->file && !o->slot && mr_leads_elsewhere((const char *)(uintptr_t)q->addr, offset_in(q));
         if (o->slot && o->slot != ALLOC) { /* already now: reads that are linked behind it come in the same batch */
             o->before = fixed_get(s, (int32_t)(o->slot - 1));
             fixed_set(s, o->slot - 1, o->file);
@@ -349,6 +351,12 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
     }
 }
 
+/* A completion may be seen late: the program has taken it by the inline functions, closed the file and opened another with the number. */
+static bool is_known(int fd)
+{
+    return (uint32_t)fd < mr_core.files && atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed);
+}
+
 /* What an operation did to the descriptors. */
 static void follow_files(struct ring_state *s, const struct operation *o, int result)
 {
@@ -362,7 +370,7 @@ static void follow_files(struct ring_state *s, const struct operation *o, int re
         mr_cwd_changed();
     else if (call == CALL(uring_open) && o->slot)
         fixed_set(s, o->slot == ALLOC ? (uint32_t)result : o->slot - 1, o->file);
-    else if (call == CALL(uring_open))
+    else if (call == CALL(uring_open) && !is_known(result))
         mr_file_set(result, o->file);
     else if (call == CALL(uring_close) && o->slot)
         fixed_set(s, o->slot - 1, 0);
@@ -378,6 +386,10 @@ static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_
     struct operation o = *found;
     if (!(c->flags & IORING_CQE_F_MORE))
         op_remove(s, found);
+    if (o.elsewhere && c->res >= 0 && !is_known(c->res)) {
+        uint32_t file = mr_file_resolve(c->res);
+        o.file = file ? file : o.file;
+    }
     follow_files(s, &o, c->res);
     put_operation(&o, now, c->res);
 }

@@ -297,10 +297,31 @@ static void uring(void)
     int fd = one();
     MUST(fd >= 0);
     expect("uring_open|%d|ring|%d|*|%d", fd, O_RDWR | O_CREAT, fd);
+    MUST(mkdir("side", 0700) == 0);
+    io_uring_prep_openat(io_uring_get_sqe(&ring), AT_FDCWD, "side/../ring", O_RDONLY, 0);
+    int same = one();
+    expect("uring_open|%d|ring|0|*|%d", same, same);
+    io_uring_prep_openat(io_uring_get_sqe(&ring), AT_FDCWD, "side/../none", O_RDONLY, 0);
+    MUST(one() == -ENOENT);
     io_uring_prep_fallocate(io_uring_get_sqe(&ring), fd, 0, 10, 5000);
     expect("uring_fallocate|%d|ring|10|5000|%d", one(), fd);
     io_uring_prep_fadvise(io_uring_get_sqe(&ring), fd, 20, 500, POSIX_FADV_NORMAL);
     expect("uring_advise|%d|ring|20|500|%d", one(), fd);
+    struct io_uring_cqe *c = NULL;
+    unsigned head, n = 0;
+    MUST(mkfifo("fifo", 0600) == 0);
+    q = io_uring_get_sqe(&ring);
+    io_uring_prep_openat(q, AT_FDCWD, "fifo", O_RDONLY, 0); /* ends when somebody writes: after io_uring_submit */
+    q->flags |= IOSQE_ASYNC;
+    MUST(io_uring_submit(&ring) == 1 && open("fifo", O_WRONLY) >= 0);
+    while (!n)
+        io_uring_for_each_cqe(&ring, head, c)
+            n++, same = c->res;
+    io_uring_cq_advance(&ring, n); /* nothing that the library would know of */
+    MUST(close(same) == 0 && open("other", O_RDWR | O_CREAT, 0600) == same);
+    io_uring_prep_nop(io_uring_get_sqe(&ring));
+    MUST(one() == 0 && write(same, b, 13) == 13);
+    expect("write|13|other||13|*");
     io_uring_prep_provide_buffers(io_uring_get_sqe(&ring), b, 4096, 2, 1, 0); /* 2 where others have a descriptor */
     expect("uring_other|%d||*|*|", one());
     q = io_uring_get_sqe(&ring);
