@@ -13,7 +13,7 @@ fail() { echo "FAIL $*"; exit 1; }
 $cc -O1 -w -pthread -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring 2>/dev/null || $cc -O1 -w -pthread -o "$dir/exact" "$src/exact_ways.c"
 
 groups="pointers paths directories mappings streams aio"
-grep -q io_uring_submit "$lib" && groups="$groups memory uring" # the tracer may have been built without
+grep -q io_uring_peek_batch_cqe "$lib" && groups="$groups memory uring" # the tracer may have been built without
 for group in $groups; do
     mkdir "$dir/bare" "$dir/work"
     status=0
