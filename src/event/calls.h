@@ -496,7 +496,12 @@ enum mr_layer { MR_LAYER_APP, MR_LAYER_POSIX, MR_LAYER_STDIO, MR_LAYER_URING, MR
     X(H5Oget_info, HDF5, STAT)                               \
     X(H5Oexists_by_name, HDF5, STAT)                         \
     X(H5Ovisit, HDF5, LIST)                                  \
-    X(isatty, POSIX, HANDLE)
+    X(isatty, POSIX, HANDLE)                                 \
+    X(sys_fchmodat2, SYSCALL, ATTR)                          \
+    X(sys_setxattrat, SYSCALL, ATTR)                         \
+    X(sys_getxattrat, SYSCALL, ATTR)                         \
+    X(sys_listxattrat, SYSCALL, ATTR)                        \
+    X(sys_removexattrat, SYSCALL, ATTR)
 
 enum mr_call {
     MR_CALL_none,

@@ -19,6 +19,7 @@ static uint32_t table_slots, table_used;
 static char cwd[MR_PATH_BYTES];
 static size_t cwd_len;
 static _Atomic bool cwd_known;
+static _Atomic bool cwd_apart; /* threads have working directories of their own: it is asked for every time */
 static char joined[3 * MR_PATH_BYTES]; /* not on the stack, as it may be a small one: a signal's, a thread's */
 
 /* Mapped files, by address. */
@@ -208,7 +209,7 @@ uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
 static size_t directory_of(int dirfd, char *out)
 {
     if (dirfd == AT_FDCWD) {
-        if (!atomic_load(&cwd_known)) {
+        if (!atomic_load(&cwd_known) || atomic_load(&cwd_apart)) {
             long n = mr_sys2(SYS_getcwd, cwd, sizeof(cwd));
             cwd_len = n > 1 ? (size_t)n - 1 : 0;
             atomic_store(&cwd_known, true);
@@ -250,6 +251,8 @@ static size_t tidy_up(char *s, size_t len)
 uint32_t mr_path_id(int dirfd, const char *path)
 {
     int keep = errno;
+    if (dirfd >= 0 && (!path || !*path)) /* AT_EMPTY_PATH */
+        return mr_file_of(dirfd);
     if (!path || !mr_live.alive)
         return 0;
     size_t len = strnlen(path, MR_PATH_BYTES);
@@ -260,23 +263,24 @@ uint32_t mr_path_id(int dirfd, const char *path)
         id = intern_locked(MR_STR_PATH, path, len);
     } else {
         size_t n = len && path[0] == '/' ? 0 : directory_of(dirfd, joined);
-        if (n || !(len && path[0] == '/'))
+        if (n) /* else the directory has no name: what is left is the path as it was given */
             joined[n++] = '/';
         memcpy(joined + n, path, len);
         n = tidy_up(joined, n + len);
-        id = intern_locked(MR_STR_PATH, joined, n);
+        id = n ? intern_locked(MR_STR_PATH, joined, n) : 0;
     }
     names_unlock();
     errno = keep;
     return id;
 }
 
-/* True if a path may say something else than the file that it leads to. */
-static bool leads_elsewhere(const char *path, uint64_t flags)
+bool mr_leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
-    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || (!strncmp(path, "/proc/", 6) && strstr(path + 6, "/fd/"))))
+    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
+        return true;
+    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
@@ -286,7 +290,7 @@ static bool leads_elsewhere(const char *path, uint64_t flags)
 
 uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
 {
-    uint32_t id = path && MR_UNLIKELY(leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
+    uint32_t id = path && MR_UNLIKELY(mr_leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
     return id ? id : mr_path_id(dirfd, path);
 }
 
@@ -315,6 +319,11 @@ uint32_t mr_object_id(const char *file, const char *name)
     names_unlock();
     errno = keep;
     return id;
+}
+
+void mr_cwd_unshared(void)
+{
+    atomic_store(&cwd_apart, true);
 }
 
 void mr_cwd_changed(void)

@@ -25,11 +25,13 @@ MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
 struct iocb;
 struct io_event;
 MR_HIDDEN void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0);
+MR_HIDDEN void mr_libaio_submitted(struct iocb *const *block, long n, long taken);
 MR_HIDDEN void mr_libaio_completed(const struct io_event *e, long n, uint64_t now);
 
 /* Rings of io_uring that are used without liburing (wrap_uring.c; not there if the library was built without it). */
 #define MR_MAYBE __attribute__((weak, visibility("hidden")))
 extern MR_MAYBE void mr_ring_made(int fd, const void *params);
+extern MR_MAYBE int mr_ring_fd(int fd, unsigned flags); /* of io_uring_enter with these flags */
 extern MR_MAYBE void mr_ring_mapped(int fd, uint64_t offset, void *at);
 extern MR_MAYBE void mr_ring_unmapped(const void *at, uint64_t len);
 extern MR_MAYBE void mr_ring_look(int fd, bool submits);

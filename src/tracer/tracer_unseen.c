@@ -75,7 +75,7 @@ static enum mr_program look_at(const char *path)
     char by[256];
     long n = read_at((int)fd, by, sizeof(by) - 1, 0);
     bool script = n > 0 && mr_script_program(by, (size_t)n);
-    enum mr_program r = script ? MR_THERE : look_at_file(fd, path);
+    enum mr_program r = n == -EISDIR ? MR_ABSENT : script ? MR_THERE : look_at_file(fd, path);
     mr_sys1(SYS_close, fd);
     if (script && (fd = mr_sys4(SYS_openat, AT_FDCWD, by, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)) >= 0) {
         r = look_at_file(fd, by);
@@ -121,8 +121,8 @@ enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
         return look_at(path);
     bool itself = !path || (!path[0] && flags & AT_EMPTY_PATH);
     long fd = itself ? dirfd : mr_sys4(SYS_openat, dirfd, path, O_PATH | O_CLOEXEC, 0);
-    if (fd < 0)
-        return MR_ABSENT;
+    if (fd < 0) /* without a descriptor left to us it may be there all the same */
+        return fd == -EMFILE || fd == -ENFILE ? MR_THERE : MR_ABSENT;
     if (!(target = mr_map(MR_PATH_BYTES))) {
         if (!itself)
             mr_sys1(SYS_close, fd);

@@ -93,8 +93,19 @@
 #define MR_ALIAS(name, other)                                                                                        \
     extern MR_EXPORT __typeof__(w_##other) a_##name __asm__(#name) __attribute__((alias(#other)));
 
-/* The path of a call that failed: 0 if the kernel may not have looked at it and it cannot be read (T1). */
+/* Whether memory that a program hands over before the kernel has looked at it can be read (T1). */
+MR_COLD bool mr_readable(const void *at, uint64_t bytes);
+
+/* Bytes that a vector asks for, after the call; 0 if it failed and the vector cannot be read. */
+struct iovec;
+MR_HIDDEN uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result);
+
+/* The path of a call that failed: 0 if it cannot be read (T1). `result` tells whether the kernel must have read it; MR_UNREAD does not. */
+#define MR_UNREAD (-EFAULT)
 MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);
+
+/* True if a path may say something else than the file that it leads to. */
+MR_HIDDEN bool mr_leads_elsewhere(const char *path, uint64_t flags);
 
 /* The id of a file that was just opened. Where the path is not the file's (".." in it, /proc/self/fd, O_TMPFILE), the kernel's name for it counts. */
 MR_HIDDEN uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd);
@@ -109,6 +120,16 @@ static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirf
         mr_put(t0, t1, call, file, 0, offset, result);
 }
 
+/* The same for a path that the kernel looks at only if it likes the one before it. */
+static inline void mr_put_second_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, int64_t result)
+{
+    if (result == -1)
+        result = -errno;
+    uint32_t file = result < 0 ? mr_path_failed(MR_UNREAD, dirfd, path) : mr_path_id(dirfd, path);
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, call, file, 0, MR_NO_OFFSET, result);
+}
+
 /* An event that made a descriptor from a path. */
 static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd)
 {
@@ -117,8 +138,11 @@ static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirf
     if (fd >= 0)
         mr_file_set(fd, file);
     if (file != MR_FILE_EXCLUDED)
-        mr_put(t0, t1, call, file, fd >= 0 ? (uint32_t)MR_MIN(fd + 1, 0xffff) : 0, flags, result);
+        mr_put(t0, t1, call, file, fd >= 0 ? mr_fd1(fd) : 0, flags, result);
 }
+
+/* The same for openat2: `how` is read only if the kernel has read it. */
+MR_HIDDEN void mr_put_open2(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, const void *how, int fd);
 
 /* An event that names two paths; filtered only if both are excluded. */
 static inline void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2,
@@ -126,8 +150,8 @@ static inline void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir
 {
     if (result == -1)
         result = -errno;
-    uint32_t one = result < 0 ? mr_path_failed(result, dir1, path1) : mr_path_id(dir1, path1);
-    uint32_t two = result < 0 ? mr_path_failed(result, dir2, path2) : mr_path_id(dir2, path2);
+    uint32_t one = result < 0 ? mr_path_failed(MR_UNREAD, dir1, path1) : mr_path_id(dir1, path1);
+    uint32_t two = result < 0 ? mr_path_failed(MR_UNREAD, dir2, path2) : mr_path_id(dir2, path2);
     if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
         return;
     const struct mr_extra extra = {.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two};
@@ -144,7 +168,7 @@ static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, 
         return;
     const struct mr_extra extra[] = {{.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two},
                                      {.type = MR_MORE_COUNT, .value = count}};
-    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, (uint32_t)MR_MIN(in + 1, 0xffff), offset, result, extra,
+    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, in >= 0 ? mr_fd1(in) : 0, offset, result, extra,
                 (int64_t)count == result ? 1 : 2);
 }
 
@@ -158,6 +182,9 @@ MR_HIDDEN uint32_t mr_mapping_get(const void *at, uint64_t len);
 
 /* String id of something inside a file (a data set): FILE:NAME. MR_FILE_EXCLUDED if a filter says so of the file. */
 MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
+
+/* A thread gets a working directory of its own (unshare). */
+MR_HIDDEN void mr_cwd_unshared(void);
 
 /* The program is about to confine itself (seccomp modes; tracer_confine.c). */
 MR_HIDDEN void mr_before_confine(long mode, const void *filter);
@@ -177,6 +204,7 @@ MR_HIDDEN void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void
 #define FD0(c, fd, offset) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(r == -1 ? -errno : (int64_t)r), (int64_t)r)
 #define PATH(c, dir, path, offset) mr_put_path(t0, t1, CALL(c), dir, path, (uint64_t)(offset), (int64_t)r)
 #define OPENED(c, dir, path, flags) mr_put_open(t0, t1, CALL(c), dir, path, (uint64_t)(flags), r)
+#define SECOND_PATH(c, dir, path) mr_put_second_path(t0, t1, CALL(c), dir, path, (int64_t)r)
 #define PATHS(c, d1, p1, d2, p2) mr_put_path2(t0, t1, CALL(c), d1, p1, d2, p2, (int64_t)r)
 #define COPY(c, in, out, offset, count) mr_put_copy(t0, t1, CALL(c), in, out, (uint64_t)(offset), count, (int64_t)r)
 #define CWD AT_FDCWD

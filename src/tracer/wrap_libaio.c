@@ -11,31 +11,37 @@
 #include <signal.h>
 #include <sys/uio.h>
 
-#define IN_FLIGHT 8192u /* operations that are remembered; of more, only the completion is timed */
-#define PROBES 64u
+#define MOST_AT_ONCE 65536 /* that one call submits */
 
+/* What was submitted. The kernel has its own copy from then on: the program may use the control block again, also before this one ends, or free it. */
 struct operation {
-    uint64_t block, t0; /* block 0: free */
+    uint64_t block, t0, offset, bytes; /* block 0: free slot */
     uint32_t file;
+    int fd;
+    unsigned call; /* 0: not known */
 };
 
-static struct operation *table; /* by control block */
+#define FIRST_SLOTS 512u
+
+static struct {
+    struct operation *op; /* open addressing by control block, without gaps */
+    uint32_t slots, used; /* a power of two, at least twice as many as are in flight */
+} table;
 static _Atomic uint32_t table_lock;
 static uint32_t table_epoch;
 
-/* The table, locked with signals blocked; NULL without memory. */
-static struct operation *lock_table(uint64_t *signals)
+/* Locks the table, with signals blocked. */
+static uint64_t lock_table(void)
 {
-    *signals = mr_signals_block();
+    uint64_t signals = mr_signals_block();
     if (table_epoch != mr_core.epoch) { /* a forked child has none of its parent's operations, nor its lock */
         table_epoch = mr_core.epoch;
         atomic_store(&table_lock, 0);
-        table = NULL;
+        table.op = NULL;
+        table.slots = table.used = 0;
     }
     mr_spin_lock(&table_lock);
-    if (!table)
-        table = mr_map(IN_FLIGHT * sizeof(*table));
-    return table;
+    return signals;
 }
 
 static void unlock_table(uint64_t signals)
@@ -44,34 +50,74 @@ static void unlock_table(uint64_t signals)
     mr_signals_restore(signals);
 }
 
-static unsigned slot_of(uint64_t block)
+static uint32_t home_of(uint64_t block, uint32_t slots)
 {
-    return (unsigned)(block * 0x9e3779b97f4a7c15ull >> 51) % IN_FLIGHT;
+    return (uint32_t)(block * 0x9e3779b97f4a7c15ull >> 40) & (slots - 1);
 }
 
-static void remember(uint64_t block, uint64_t t0, uint32_t file)
+static void insert(struct operation *op, uint32_t slots, const struct operation *o)
 {
-    uint64_t signals;
-    struct operation *t = lock_table(&signals);
-    for (unsigned i = 0, at = slot_of(block); t && i < PROBES; i++, at = (at + 1) % IN_FLIGHT)
-        if (!t[at].block || t[at].block == block) {
-            t[at] = (struct operation){block, t0, file};
-            break;
-        }
+    uint32_t i = home_of(o->block, slots);
+    while (op[i].block)
+        i = (i + 1) & (slots - 1);
+    op[i] = *o;
+}
+
+/* Room for one more; false without memory. */
+static bool make_room(void)
+{
+    uint32_t slots = table.slots ? table.slots * 2 : FIRST_SLOTS;
+    if (table.used * 2 + 2 <= table.slots)
+        return true;
+    struct operation *bigger = mr_map(slots * sizeof(*bigger));
+    if (!bigger)
+        return false;
+    for (uint32_t i = 0; i < table.slots; i++)
+        if (table.op[i].block)
+            insert(bigger, slots, &table.op[i]);
+    if (table.op)
+        mr_sys2(SYS_munmap, table.op, table.slots * sizeof(*table.op));
+    table.op = bigger;
+    table.slots = slots;
+    return true;
+}
+
+static void remember(const struct operation *o)
+{
+    uint64_t signals = lock_table();
+    if (make_room()) {
+        insert(table.op, table.slots, o);
+        table.used++;
+    }
     unlock_table(signals);
 }
 
-static struct operation recall(uint64_t block, uint64_t now)
+/* Removes one and moves up those behind it, so that no search ends early. */
+static void remove_at(uint32_t hole)
 {
-    struct operation found = {.t0 = now};
-    uint64_t signals;
-    struct operation *t = lock_table(&signals);
-    for (unsigned i = 0, at = slot_of(block); t && i < PROBES; i++, at = (at + 1) % IN_FLIGHT)
-        if (t[at].block == block) {
-            found = t[at];
-            t[at].block = 0;
-            break;
+    uint32_t mask = table.slots - 1;
+    for (uint32_t i = (hole + 1) & mask; table.op[i].block; i = (i + 1) & mask)
+        if (((i - home_of(table.op[i].block, table.slots)) & mask) >= ((i - hole) & mask)) {
+            table.op[hole] = table.op[i];
+            hole = i;
         }
+    table.op[hole].block = 0;
+    table.used--;
+}
+
+/* Takes out the oldest operation of a control block, or the newest. */
+static struct operation recall(uint64_t block, bool newest)
+{
+    struct operation found = {.call = 0};
+    uint64_t signals = lock_table();
+    uint32_t best = table.slots;
+    for (uint32_t i = table.slots ? home_of(block, table.slots) : 0; table.slots && table.op[i].block; i = (i + 1) & (table.slots - 1))
+        if (table.op[i].block == block && (best == table.slots || (newest ? table.op[i].t0 >= table.op[best].t0 : table.op[i].t0 < table.op[best].t0)))
+            best = i;
+    if (best < table.slots) {
+        found = table.op[best];
+        remove_at(best);
+    }
     unlock_table(signals);
     return found;
 }
@@ -92,6 +138,8 @@ static uint64_t bytes_of(const struct iocb *b)
         return b->aio_nbytes;
     const struct iovec *v = (const void *)(uintptr_t)b->aio_buf;
     uint64_t sum = 0;
+    if (b->aio_nbytes > 1024 || !mr_readable(v, b->aio_nbytes * sizeof(*v)))
+        return 0;
     for (uint64_t i = 0; i < b->aio_nbytes; i++)
         sum += v[i].iov_len;
     return sum;
@@ -99,24 +147,43 @@ static uint64_t bytes_of(const struct iocb *b)
 
 void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0)
 {
-    for (long i = 0; i < n && i < (long)IN_FLIGHT; i++) {
+    uintptr_t good = 1; /* the page that the last block ends in; they mostly lie side by side */
+    if (n <= 0 || n > MOST_AT_ONCE || !mr_readable(block, (uint64_t)n * sizeof(*block)))
+        return;
+    for (long i = 0; i < n; i++) {
         const struct iocb *b = block[i];
-        remember((uintptr_t)b, t0, mr_file_of((int)b->aio_fildes));
+        uintptr_t first = (uintptr_t)b >> 12, last = ((uintptr_t)b + sizeof(*b) - 1) >> 12;
+        if ((first != good || last != good) && !mr_readable(b, sizeof(*b)))
+            return; /* the kernel stops here too */
+        good = last;
+        const struct operation o = {(uintptr_t)b, t0, (uint64_t)b->aio_offset, bytes_of(b), mr_file_of((int)b->aio_fildes),
+                                    (int)b->aio_fildes, call_of(b)};
+        remember(&o);
     }
+}
+
+/* The kernel has taken `taken` of n; the others were not submitted. */
+void mr_libaio_submitted(struct iocb *const *block, long n, long taken)
+{
+    if (n <= 0 || n > MOST_AT_ONCE || taken >= n || !mr_readable(block, (uint64_t)n * sizeof(*block)))
+        return;
+    for (long i = n - 1; i >= (taken > 0 ? taken : 0); i--)
+        recall((uintptr_t)block[i], true);
 }
 
 void mr_libaio_completed(const struct io_event *e, long n, uint64_t now)
 {
     for (long i = 0; i < n; i++) {
-        const struct iocb *b = (const void *)(uintptr_t)e[i].obj;
-        struct operation o = recall(e[i].obj, now);
-        unsigned call = call_of(b);
-        bool moves = call == CALL(io_read) || call == CALL(io_write);
-        uint32_t file = o.block ? o.file : mr_file_of((int)b->aio_fildes);
-        const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = moves ? bytes_of(b) : 0};
-        if (file != MR_FILE_EXCLUDED)
-            mr_put_slow(o.t0, now, call, file, (uint32_t)MR_MIN(b->aio_fildes, 0xfffeu) + 1, moves ? (uint64_t)b->aio_offset : MR_NO_OFFSET,
-                        e[i].res, &extra, moves && (int64_t)extra.value != e[i].res);
+        struct operation o = recall(e[i].obj, false);
+        if (!o.call) {
+            mr_put(now, now, CALL(io_other), 0, 0, MR_NO_OFFSET, e[i].res);
+            continue;
+        }
+        bool moves = o.call == CALL(io_read) || o.call == CALL(io_write);
+        const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = moves ? o.bytes : 0};
+        if (o.file != MR_FILE_EXCLUDED)
+            mr_put_slow(o.t0, now, o.call, o.file, o.fd >= 0 ? mr_fd1(o.fd) : 0, moves ? o.offset : MR_NO_OFFSET, e[i].res, &extra,
+                        moves && (int64_t)extra.value != e[i].res);
     }
 }
 
@@ -141,7 +208,8 @@ void mr_libaio_completed(const struct io_event *e, long n, uint64_t now)
 #define DONE(c) mr_put(t0, t1, CALL(c), 0, 0, NONE, (int64_t)r)
 MR_AIO(int, io_setup, (int n, void *c), (n, c), (void)0, DONE(io_setup))
 MR_AIO(int, io_destroy, (void *c), (c), (void)0, DONE(io_destroy))
-MR_AIO(int, io_submit, (void *c, long n, struct iocb **b), (c, n, b), mr_libaio_submitting(b, n, t0), DONE(io_submit))
+MR_AIO(int, io_submit, (void *c, long n, struct iocb **b), (c, n, b), mr_libaio_submitting(b, n, t0),
+       mr_libaio_submitted(b, n, r); DONE(io_submit))
 MR_AIO(int, io_getevents, (void *c, long m, long n, struct io_event *e, struct timespec *t), (c, m, n, e, t), (void)0,
        mr_libaio_completed(e, r, t1); DONE(io_getevents))
 MR_AIO(int, io_pgetevents, (void *c, long m, long n, struct io_event *e, struct timespec *t, sigset_t *s), (c, m, n, e, t, s), (void)0,

@@ -8,6 +8,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,22 +22,33 @@ typedef const char *path;
 uint32_t mr_path_failed(int64_t result, int dirfd, const char *p)
 {
     bool sure = result == -ENOENT || result == -EEXIST || result == -EACCES || result == -ENOTDIR || result == -EISDIR || result == -ELOOP;
-    if (result == -EFAULT || !p || (!sure && mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT))
+    if (!p || (!sure && mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT))
         return 0;
     return mr_path_id(dirfd, p);
 }
 
-/* Bytes an iovec asks for; called only after the kernel has read it. */
-static uint64_t iov_bytes(const struct iovec *v, int n, int64_t result)
+/* Without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL), or cannot (EFAULT). */
+bool mr_readable(const void *start, uint64_t bytes)
+{
+    uintptr_t from = (uintptr_t)start;
+    if (!bytes || from + bytes < from)
+        return false;
+    for (uint64_t at = from & ~7ull; at < from + bytes; at = (at | 4095) + 1)
+        if (mr_sys4(SYS_rt_sigprocmask, -1, (const void *)(uintptr_t)at, NULL, 8) != -EINVAL)
+            return false;
+    return true;
+}
+
+uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result)
 {
     uint64_t sum = 0;
-    if (result == -1 && errno != EAGAIN && errno != EINTR && errno != ENOSPC && errno != EIO && errno != EPIPE && errno != EFBIG)
+    if (result == -1 && (n <= 0 || n > IOV_MAX || !mr_readable(v, (uint64_t)n * sizeof(*v))))
         return 0; /* it may have failed before the kernel looked at the vector */
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         sum += v[i].iov_len;
     return sum;
 }
-#define IOV(v, n) iov_bytes(v, n, r)
+#define IOV(v, n) mr_iov_bytes(v, (int64_t)(n), r)
 
 /* Reading and writing. */
 MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), fd, NONE, n)
@@ -73,14 +85,26 @@ MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(
 MR_ALIAS(sendfile64, sendfile)
 MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
 MR_WRAP(ssize_t, tee, (int i, int o, size_t n, unsigned f), (i, o, n, f), COPY(tee, i, o, NONE, n))
-MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, (int)n)))
+MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f),
         COPY(copy_file_range, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
 
 /* Making descriptors. */
 MR_WRAP(int, creat, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))
 MR_ALIAS(creat64, creat)
-MR_WRAP(int, openat2, (int d, path p, void *how, size_t n), (d, p, how, n), OPENED(openat2, d, p, NONE))
+void mr_put_open2(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *p, const void *how, int fd)
+{
+    const struct {
+        uint64_t flags, mode, resolve;
+    } *h = how;
+    const uint64_t in_root = 0x10; /* RESOLVE_IN_ROOT: '/' is the directory, so that the path alone says another file */
+    uint32_t file = fd >= 0 && h->resolve & in_root ? mr_file_resolve(fd) : 0;
+    if (!file)
+        mr_put_open(t0, t1, call, dirfd, p, fd >= 0 ? h->flags : NONE, fd);
+    else if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, call, file, mr_fd1(fd), h->flags, fd);
+}
+MR_WRAP(int, openat2, (int d, path p, void *how, size_t n), (d, p, how, n), mr_put_open2(t0, t1, CALL(openat2), d, p, how, r))
 MR_WRAP(int, __open_2, (path p, int f), (p, f), OPENED(open, CWD, p, f))
 MR_ALIAS(__open64_2, __open_2)
 MR_WRAP(int, __openat_2, (int d, path p, int f), (d, p, f), OPENED(openat, d, p, f))
@@ -139,7 +163,6 @@ MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE
 MR_ALIAS(__fxstat64, __fxstat)
 MR_WRAP(int, fstatfs, (int fd, void *s), (fd, s), FD0(fstatfs, fd, NONE))
 MR_ALIAS(fstatfs64, fstatfs)
-MR_WRAP(long, fpathconf, (int fd, int k), (fd, k), mr_put_fd(t0, t1, CALL(fpathconf), fd, (uint64_t)k, 0, r == -1 && errno == EBADF ? -1 : 0))
 MR_WRAP(int, fstatvfs, (int fd, void *s), (fd, s), FD0(fstatvfs, fd, NONE))
 MR_ALIAS(fstatvfs64, fstatvfs)
 MR_WRAP(int, fchmod, (int fd, mode_t m), (fd, m), FD0(fchmod, fd, m))
@@ -161,11 +184,25 @@ static void put_moved(uint64_t t0, uint64_t t1, unsigned call, path p, int r)
     mr_put_path(t0, t1, call, CWD, r == 0 && *p != '/' ? "." : p, NONE, r);
 }
 /* -1 with errno as it was means "no limit", not an error. */
-static void put_conf(uint64_t t0, uint64_t t1, path p, int key, long r)
-{
-    int64_t result = r == -1 && (errno == ENOENT || errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG) ? -1 : 0;
-    mr_put_path(t0, t1, CALL(pathconf), CWD, p, (uint64_t)key, result);
-}
+#define MR_CONF(name, params, args, record)                                                                          \
+    MR_REAL(long, name, params, args)                                                                                \
+    MR_SYMBOL(long, name, params)                                                                                    \
+    {                                                                                                                \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        int before = errno;                                                                                          \
+        errno = 0;                                                                                                   \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        long r = real_##name args;                                                                                   \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        int64_t result = r == -1 ? -errno : 0;                                                                       \
+        if (!errno)                                                                                                  \
+            errno = before;                                                                                          \
+        record;                                                                                                      \
+        return r;                                                                                                    \
+    }
+MR_CONF(pathconf, (path p, int k), (p, k), mr_put_path(t0, t1, CALL(pathconf), CWD, p, (uint64_t)k, result))
+MR_CONF(fpathconf, (int fd, int k), (fd, k), mr_put_fd(t0, t1, CALL(fpathconf), fd, (uint64_t)k, (uint64_t)result, result))
 MR_WRAP(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
 MR_ALIAS(stat64, stat)
 MR_WRAP(int, lstat, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
@@ -187,7 +224,6 @@ MR_ALIAS(statvfs64, statvfs)
 MR_WRAP(int, access, (path p, int m), (p, m), PATH(access, CWD, p, m))
 MR_WRAP(int, faccessat, (int d, path p, int m, int f), (d, p, m, f), PATH(faccessat, d, p, m))
 MR_WRAP(int, name_to_handle_at, (int d, path p, void *h, int *m, int f), (d, p, h, m, f), PATH(name_to_handle_at, d, p, f))
-MR_WRAP(long, pathconf, (path p, int k), (p, k), put_conf(t0, t1, p, k, r))
 MR_WRAP(int, euidaccess, (path p, int m), (p, m), PATH(euidaccess, CWD, p, m))
 MR_WRAP(int, eaccess, (path p, int m), (p, m), PATH(eaccess, CWD, p, m))
 MR_WRAP(int, truncate, (path p, off o), (p, o), PATH(truncate, CWD, p, o))
@@ -221,13 +257,14 @@ MR_WRAP(ssize_t, readlink, (path p, char *b, size_t n), (p, b, n), PATH(readlink
 MR_WRAP(ssize_t, readlinkat, (int d, path p, char *b, size_t n), (d, p, b, n), PATH(readlinkat, d, p, NONE))
 MR_WRAP(ssize_t, __readlink_chk, (path p, char *b, size_t n, size_t c), (p, b, n, c), PATH(readlink, CWD, p, NONE))
 MR_WRAP(ssize_t, __readlinkat_chk, (int d, path p, char *b, size_t n, size_t c), (d, p, b, n, c), PATH(readlinkat, d, p, NONE))
-MR_WRAP(int, symlink, (path a, path p), (a, p), PATH(symlink, CWD, p, NONE))
-MR_WRAP(int, symlinkat, (path a, int d, path p), (a, d, p), PATH(symlinkat, d, p, NONE))
+MR_WRAP(int, symlink, (path a, path p), (a, p), SECOND_PATH(symlink, CWD, p))
+MR_WRAP(int, symlinkat, (path a, int d, path p), (a, d, p), SECOND_PATH(symlinkat, d, p))
 MR_WRAP(int, link, (path a, path b), (a, b), PATHS(link, CWD, a, CWD, b))
 MR_WRAP(int, linkat, (int d, path a, int e, path b, int f), (d, a, e, b, f), PATHS(linkat, d, a, e, b))
-MR_WRAP(int, rename, (path a, path b), (a, b), PATHS(rename, CWD, a, CWD, b))
-MR_WRAP(int, renameat, (int d, path a, int e, path b), (d, a, e, b), PATHS(renameat, d, a, e, b))
-MR_WRAP(int, renameat2, (int d, path a, int e, path b, unsigned f), (d, a, e, b, f), PATHS(renameat2, d, a, e, b))
+/* The working directory, or one above it, may have another name now. */
+MR_WRAP(int, rename, (path a, path b), (a, b), PATHS(rename, CWD, a, CWD, b); mr_cwd_changed())
+MR_WRAP(int, renameat, (int d, path a, int e, path b), (d, a, e, b), PATHS(renameat, d, a, e, b); mr_cwd_changed())
+MR_WRAP(int, renameat2, (int d, path a, int e, path b, unsigned f), (d, a, e, b, f), PATHS(renameat2, d, a, e, b); mr_cwd_changed())
 MR_WRAP(ssize_t, getxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(getxattr, CWD, p, NONE))
 MR_WRAP(ssize_t, lgetxattr, (path p, path k, void *v, size_t n), (p, k, v, n), PATH(lgetxattr, CWD, p, NONE))
 MR_WRAP(int, setxattr, (path p, path k, const void *v, size_t n, int f), (p, k, v, n, f), PATH(setxattr, CWD, p, NONE))
@@ -352,10 +389,11 @@ MR_SYMBOL(int, munmap, (void *a, size_t n))
 {
     if (!mr_enter())
         return real_munmap(a, n);
-    uint32_t file = mr_mapping_get(a, n); /* before: another thread may get the address the moment it is free */
-    if (mr_ring_unmapped)
+    uint32_t file = mr_mapping_get(a, n);
+    bool refused = (uintptr_t)a & 4095 || !n || (uintptr_t)a + n < n;
+    if (mr_ring_unmapped && !refused)
         mr_ring_unmapped(a, n);
-    if (file != MR_NOT_MAPPED)
+    if (file != MR_NOT_MAPPED && !refused) /* before: another thread may get the address the moment it is free */
         mr_mapping_set(a, n, MR_NOT_MAPPED);
     uint64_t t0 = mr_stamp();
     int r = real_munmap(a, n);
@@ -478,7 +516,7 @@ MR_SYMBOL(int, closedir, (DIR *d))
     int r = real_closedir(d);
     uint64_t t1 = mr_stamp();
     if (file != MR_FILE_EXCLUDED)
-        mr_put(t0, t1, CALL(closedir), file, (uint32_t)fd + 1, NONE, r == -1 ? -errno : r);
+        mr_put(t0, t1, CALL(closedir), file, mr_fd1(fd), NONE, r == -1 ? -errno : r);
     return r;
 }
 

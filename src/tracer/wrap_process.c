@@ -160,7 +160,7 @@ static struct injected inject(char *const *env, enum mr_program program)
     struct injected r = {.env = env ? env : empty};
     size_t n = 0, extra = 0, value = 0;
     const char *theirs = NULL;
-    if (!mr_live.alive || !preload_len)
+    if (!mr_live.alive || !preload_len || !mr_readable(r.env, sizeof(*env)))
         return (struct injected){.env = env};
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
@@ -297,17 +297,19 @@ MR_SYMBOL(int, execvp, (path p, char *const *argv))
 MR_REAL(int, fexecve, (int fd, char *const *argv, char *const *env), (fd, argv, env))
 MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 {
-    struct injected i = inject(env, mr_program_look_at(fd, NULL, 0));
-    if (mr_enter() && !mr_tls.vforked) {
-        uint64_t now = mr_stamp();
+    enum mr_program program = mr_program_look_at(fd, NULL, 0);
+    bool there = program != MR_ABSENT, on = mr_enter() && !mr_tls.vforked, ours = own_memory() && there;
+    struct injected i = inject(env, program);
+    uint64_t now = mr_stamp();
+    if (on && there)
         mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
-    }
-    bool ours = own_memory();
     if (ours)
         mr_before_exec();
     int r = real_fexecve(fd, argv, i.env), keep = errno;
     if (ours)
         mr_after_exec();
+    if (on && !there)
+        mr_put(now, mr_stamp(), CALL(fexecve), 0, 0, NONE, -(int64_t)keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -316,17 +318,19 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 MR_REAL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f), (d, p, argv, env, f))
 MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f))
 {
-    struct injected i = inject(env, p ? mr_program_look_at(d, p, f) : MR_ABSENT);
-    if (mr_enter() && !mr_tls.vforked) {
-        uint64_t now = mr_stamp();
-        mr_put(now, now, CALL(execveat), mr_path_failed(-EINVAL, d, p), 0, NONE, 0);
-    }
-    bool ours = own_memory();
+    enum mr_program program = p ? mr_program_look_at(d, p, f) : MR_ABSENT;
+    bool there = program != MR_ABSENT, on = mr_enter() && !mr_tls.vforked, ours = own_memory() && there;
+    struct injected i = inject(env, program);
+    uint64_t now = mr_stamp();
+    if (on && there)
+        mr_put(now, now, CALL(execveat), mr_path_id(d, p), 0, NONE, 0);
     if (ours)
         mr_before_exec();
     int r = real_execveat(d, p, argv, i.env, f), keep = errno;
     if (ours)
         mr_after_exec();
+    if (on && !there)
+        mr_put(now, mr_stamp(), CALL(execveat), mr_path_failed(MR_UNREAD, d, p), 0, NONE, -(int64_t)keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -408,7 +412,7 @@ MR_SYMBOL(FILE *, popen, (path c, path m))
     if (fd >= 0)
         mr_file_set(fd, 0);
     if (on)
-        mr_put(t0, t1, CALL(popen), 0, (uint32_t)(fd + 1), NONE, r ? fd : -errno);
+        mr_put(t0, t1, CALL(popen), 0, fd >= 0 ? mr_fd1(fd) : 0, NONE, r ? fd : -errno);
     errno = keep;
     return r;
 }
@@ -426,7 +430,7 @@ MR_SYMBOL(int, pclose, (FILE * f))
     int r = real_pclose(f);
     uint64_t t1 = mr_stamp();
     if (on)
-        mr_put(t0, t1, CALL(pclose), 0, (uint32_t)(fd + 1), NONE, r == -1 ? -errno : r);
+        mr_put(t0, t1, CALL(pclose), 0, fd >= 0 ? mr_fd1(fd) : 0, NONE, r == -1 ? -errno : r);
     return r;
 }
 
@@ -524,7 +528,21 @@ MR_RING_FIRST(setregid, (gid_t r, gid_t e), (r, e))
 MR_RING_FIRST(setresuid, (uid_t r, uid_t e, uid_t s), (r, e, s))
 MR_RING_FIRST(setresgid, (gid_t r, gid_t e, gid_t s), (r, e, s))
 MR_RING_FIRST(setns, (int fd, int type), (fd, type))
-MR_RING_FIRST(unshare, (int flags), (flags))
+
+/* A user or mount namespace comes with file system information of one's own. */
+static void note_unshare(long flags)
+{
+    const long with_own_directory = 0x200 | 0x20000 | 0x10000000; /* CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER */
+    if (flags & with_own_directory)
+        mr_cwd_unshared();
+}
+MR_REAL(int, unshare, (int flags), (flags))
+MR_SYMBOL(int, unshare, (int flags))
+{
+    mr_enter();
+    note_unshare(flags);
+    return real_unshare(flags);
+}
 
 /* ---- exit ---- */
 
@@ -589,6 +607,8 @@ bool mr_process_call(long number, const long *a, long *r)
         *r = w_execveat((int)a[0], (path)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]);
     else if (number == SYS_exit_group)
         mr_leaving();
+    else if (number == SYS_unshare)
+        note_unshare(a[0]);
     else if (number == SYS_seccomp && (a[0] == 0 || a[0] == 1)) /* SECCOMP_SET_MODE_STRICT, _FILTER */
         mr_before_confine(a[0] + 1, (const void *)a[2]);
     else if (number == SYS_prctl && a[0] == PR_SET_SECCOMP)

@@ -21,8 +21,10 @@ static void put_nameless(uint64_t t0, uint64_t t1, unsigned call, uint64_t offse
 static void put_stream(uint64_t t0, uint64_t t1, unsigned call, FILE *f, uint64_t offset, uint64_t count, int64_t result)
 {
     int keep = errno, fd = f ? fileno(f) : -1;
-    if (result < 0)
+    if (result < 0) {
+        count = count == (uint64_t)result ? (uint64_t)-(int64_t)keep : count; /* nobody knows what was asked for */
         result = -(int64_t)keep;
+    }
     errno = keep;
     if (fd >= 0)
         mr_put_fd(t0, t1, call, fd, offset, count, result);
@@ -59,24 +61,85 @@ MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), put_nameless(t0, 
 MR_WRAP(FILE *, open_wmemstream, (wchar_t **b, size_t *n), (b, n), put_nameless(t0, t1, CALL(open_memstream), NONE, r ? 0 : -errno))
 MR_WRAP(FILE *, fopencookie, (void *c, path m, cookie_io_functions_t f), (c, m, f), put_nameless(t0, t1, CALL(fopencookie), NONE, r ? 0 : -errno))
 
-MR_WRAP(size_t, fread, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
+/* Asked for bytes instead of items the C library does the same and says how many it took of the last item, which is cut short at the end of
+ * the file. If the product does not fit, what happens is its own affair. */
+#define MR_FREAD(name, params, args, bytewise)                                                                       \
+    MR_REAL(size_t, name, params, args)                                                                              \
+    MR_SYMBOL(size_t, name, params)                                                                                  \
+    {                                                                                                                \
+        size_t bytes;                                                                                                \
+        bool by_items = __builtin_mul_overflow(s, n, &bytes) || !bytes;                                              \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        size_t r = by_items ? real_##name args : real_##name bytewise;                                               \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        if (by_items) {                                                                                              \
+            ST(fread, f, bytes, r * s);                                                                              \
+            return r;                                                                                                \
+        }                                                                                                            \
+        ST(fread, f, bytes, got(f, r > 0, (int64_t)r));                                                              \
+        return r == bytes ? n : r / s;                                                                               \
+    }
+MR_FREAD(fread, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), (b, 1, bytes, f))
 MR_ALIAS(_IO_fread, fread)
-MR_WRAP(size_t, fread_unlocked, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fread, f, s * n, r * s))
-MR_WRAP(size_t, __fread_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
-MR_WRAP(size_t, __fread_unlocked_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), ST(fread, f, s * n, r * s))
-MR_WRAP(size_t, fwrite, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
+MR_FREAD(fread_unlocked, (void *b, size_t s, size_t n, FILE *f), (b, s, n, f), (b, 1, bytes, f))
+MR_FREAD(__fread_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), (b, c, 1, bytes, f))
+MR_FREAD(__fread_unlocked_chk, (void *b, size_t c, size_t s, size_t n, FILE *f), (b, c, s, n, f), (b, c, 1, bytes, f))
+#define PUT_ITEMS (r || !s || !n ? (int64_t)(r * s) : -1)
+MR_WRAP(size_t, fwrite, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, PUT_ITEMS))
 MR_ALIAS(_IO_fwrite, fwrite)
-MR_WRAP(size_t, fwrite_unlocked, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, r * s))
+MR_WRAP(size_t, fwrite_unlocked, (const void *b, size_t s, size_t n, FILE *f), (b, s, n, f), ST(fwrite, f, s * n, PUT_ITEMS))
 
-#define GETS(f) got(f, r != NULL, r ? (int64_t)strlen(r) : 0)
-MR_WRAP(char *, fgets, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
+/* Some calls do not say how many bytes they took; the read pointers of the stream do: exactly as long as one call takes less than a whole
+ * buffer after the first refill. */
+struct place {
+    const char *at, *end;
+};
+
+static struct place place_of(FILE *f)
+{
+    return (struct place){f->_IO_read_ptr, f->_IO_read_end};
+}
+
+static int64_t taken(FILE *f, struct place before, int result)
+{
+    int64_t left = before.end - before.at;
+    bool same = f->_IO_read_end == before.end && f->_IO_read_ptr >= before.at;
+    int64_t n = same ? f->_IO_read_ptr - before.at : left + (f->_IO_read_ptr - f->_IO_read_base);
+    return result == EOF && ferror(f) ? -1 : n;
+}
+
+/* Of a line with NULs in it the text is only the beginning. What the pointers say may be another thread's doing: it must look like a whole line. */
+static int64_t line_bytes(FILE *f, struct place before, const char *line, int room)
+{
+    int64_t text = line ? (int64_t)strlen(line) : 0, n = line && text < room - 1 ? taken(f, before, 0) : 0;
+    if (n > text && n < room && !line[n] && (line[n - 1] == '\n' || n == room - 1 || feof(f)))
+        return n;
+    return got(f, line != NULL, text);
+}
+
+#define MR_GETS(name, as, stream, room, params, args)                                                                \
+    MR_REAL(char *, name, params, args)                                                                              \
+    MR_SYMBOL(char *, name, params)                                                                                  \
+    {                                                                                                                \
+        if (!mr_enter())                                                                                             \
+            return real_##name args;                                                                                 \
+        struct place before = place_of(stream);                                                                      \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        char *r = real_##name args;                                                                                  \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        ST0(as, stream, line_bytes(stream, before, r, room));                                                        \
+        return r;                                                                                                    \
+    }
+MR_GETS(fgets, fgets, f, n, (char *b, int n, FILE *f), (b, n, f))
 MR_ALIAS(_IO_fgets, fgets)
-MR_WRAP(char *, fgets_unlocked, (char *b, int n, FILE *f), (b, n, f), ST0(fgets, f, GETS(f)))
-MR_WRAP(char *, __fgets_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
-MR_WRAP(char *, __fgets_unlocked_chk, (char *b, size_t c, int n, FILE *f), (b, c, n, f), ST0(fgets, f, GETS(f)))
-MR_WRAP(char *, gets, (char *b), (b), ST0(gets, stdin, GETS(stdin)))
+MR_GETS(fgets_unlocked, fgets, f, n, (char *b, int n, FILE *f), (b, n, f))
+MR_GETS(__fgets_chk, fgets, f, n, (char *b, size_t c, int n, FILE *f), (b, c, n, f))
+MR_GETS(__fgets_unlocked_chk, fgets, f, n, (char *b, size_t c, int n, FILE *f), (b, c, n, f))
+MR_GETS(gets, gets, stdin, 0, (char *b), (b))
 MR_ALIAS(_IO_gets, gets)
-MR_WRAP(char *, __gets_chk, (char *b, size_t c), (b, c), ST0(gets, stdin, GETS(stdin)))
+MR_GETS(__gets_chk, gets, stdin, 0, (char *b, size_t c), (b, c))
 #define GETC(f) got(f, r != EOF, 1)
 MR_WRAP(int, fgetc, (FILE * f), (f), ST0(fgetc, f, GETC(f)))
 MR_WRAP(int, fgetc_unlocked, (FILE * f), (f), ST0(fgetc, f, GETC(f)))
@@ -194,26 +257,7 @@ MR_WRAP(int, vfwprintf, (FILE * f, wide s, va_list a), (f, s, a), ST0(vfwprintf,
 MR_WRAP(int, vwprintf, (wide s, va_list a), (s, a), ST0(vwprintf, stdout, r))
 MR_WRAP(int, __vfwprintf_chk, (FILE * f, int g, wide s, va_list a), (f, g, s, a), ST0(vfwprintf, f, r))
 MR_WRAP(int, __vwprintf_chk, (int g, wide s, va_list a), (g, s, a), ST0(vwprintf, stdout, r))
-/* Formatted input does not say how many bytes it took; the read pointers of the stream do: exactly as long as one call takes less than a whole
- * buffer after the first refill. */
-struct place {
-    const char *at, *end;
-};
-
-static struct place place_of(FILE *f)
-{
-    return (struct place){f->_IO_read_ptr, f->_IO_read_end};
-}
-
-static int64_t taken(FILE *f, struct place before, int result)
-{
-    int64_t left = before.end - before.at;
-    bool same = f->_IO_read_end == before.end && f->_IO_read_ptr >= before.at;
-    int64_t n = same ? f->_IO_read_ptr - before.at : left + (f->_IO_read_ptr - f->_IO_read_base);
-    return result == EOF && ferror(f) ? -1 : n;
-}
-
-/* Wide streams have pointers of their own, of which the first three are these; characters are counted, as everywhere for them. */
+/* Formatted input in the same way. Wide streams have pointers of their own, of which the first three are these; characters are counted, as everywhere for them. */
 struct wide_place {
     const wchar_t *at, *end, *base;
 };

@@ -13,7 +13,9 @@ enum shape {
     ON_FD = 1,  /* fd; count and offset where there are any */
     ON_IOV,     /* fd; iovec at `count` - 1, their number at `count` */
     ON_PATH,    /* path, relative to fd */
+    ON_PATH_2,  /* the same behind another path */
     OPENS,      /* path, relative to fd; makes a descriptor */
+    OPENS_HOW,  /* openat2 */
     NAMELESS,   /* makes a descriptor that the kernel names */
     CLOSES,
     CLOSES_ALL,
@@ -39,6 +41,17 @@ struct row {
     uint8_t shape;
     int8_t fd, path, count, offset; /* argument numbers; -1 none */
 };
+
+/* Those that older headers do not know have the same number everywhere. */
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#define SYS_getxattrat 464
+#define SYS_listxattrat 465
+#define SYS_removexattrat 466
+#endif
 
 #define ROW(number, as, shape, fd, path, count, offset) [SYS_##number] = {CALL(as), CALL(sys_##number), shape, fd, path, count, offset},
 static const struct row rows[] = {
@@ -73,7 +86,7 @@ static const struct row rows[] = {
     ROW(flistxattr, flistxattr, ON_FD, 0, -1, -1, -1)
     ROW(fremovexattr, fremovexattr, ON_FD, 0, -1, -1, -1)
     ROW(openat, openat, OPENS, 0, 1, -1, 2)
-    ROW(openat2, openat2, OPENS, 0, 1, -1, -1)
+    ROW(openat2, openat2, OPENS_HOW, 0, 1, -1, -1)
     ROW(memfd_create, memfd_create, NAMELESS, -1, -1, -1, 1)
     ROW(open_by_handle_at, open_by_handle_at, NAMELESS, -1, -1, -1, 2)
     ROW(close, close, CLOSES, 0, -1, -1, -1)
@@ -91,7 +104,7 @@ static const struct row rows[] = {
     ROW(fchownat, fchownat, ON_PATH, 0, 1, -1, -1)
     ROW(utimensat, utimensat, ON_PATH, 0, 1, -1, -1)
     ROW(readlinkat, readlinkat, ON_PATH, 0, 1, -1, -1)
-    ROW(symlinkat, symlinkat, ON_PATH, 1, 2, -1, -1)
+    ROW(symlinkat, symlinkat, ON_PATH_2, 1, 2, -1, -1)
     ROW(chroot, chroot, MOVES, -1, 0, -1, -1)
     ROW(chdir, chdir, MOVES, -1, 0, -1, -1)
     ROW(fchdir, fchdir, MOVES, 0, -1, -1, -1)
@@ -103,6 +116,11 @@ static const struct row rows[] = {
     ROW(llistxattr, llistxattr, ON_PATH, -1, 0, -1, -1)
     ROW(removexattr, removexattr, ON_PATH, -1, 0, -1, -1)
     ROW(lremovexattr, lremovexattr, ON_PATH, -1, 0, -1, -1)
+    ROW(fchmodat2, fchmodat, ON_PATH, 0, 1, -1, 2)
+    ROW(setxattrat, setxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(getxattrat, getxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(listxattrat, listxattr, ON_PATH, 0, 1, -1, -1)
+    ROW(removexattrat, removexattr, ON_PATH, 0, 1, -1, -1)
     ROW(linkat, linkat, TWO_PATHS, 0, 1, 3, 2)
     ROW(renameat2, renameat2, TWO_PATHS, 0, 1, 3, 2)
 #ifdef SYS_renameat
@@ -156,7 +174,7 @@ static const struct row rows[] = {
     ROW(utimes, utimes, ON_PATH, -1, 0, -1, -1)
     ROW(futimesat, futimesat, ON_PATH, 0, 1, -1, -1)
     ROW(readlink, readlink, ON_PATH, -1, 0, -1, -1)
-    ROW(symlink, symlink, ON_PATH, -1, 1, -1, -1)
+    ROW(symlink, symlink, ON_PATH_2, -1, 1, -1, -1)
     ROW(link, link, TWO_PATHS, -1, 0, 1, -1)
     ROW(rename, rename, TWO_PATHS, -1, 0, 1, -1)
     ROW(getdents, getdents64, ON_FD, 0, -1, -1, -1)
@@ -188,7 +206,7 @@ bool mr_syscall_begin(struct mr_syscall *s, long number, const long *arg)
     if (w->shape == SUBMITS && arg[1] > 0 && arg[2])
         mr_libaio_submitting((void *)arg[2], arg[1], s->t0);
     if (w->shape == RING_ENTER && mr_ring_look)
-        mr_ring_look((int)arg[0], true);
+        mr_ring_look(mr_ring_fd((int)arg[0], (unsigned)arg[3]), true);
     return true;
 }
 
@@ -196,11 +214,8 @@ static void put_on_fd(const struct mr_syscall *s, unsigned call, uint64_t t1, in
 {
     const struct row *w = s->row;
     uint64_t count = (uint64_t)(r == -1 ? -errno : r);
-    if (w->shape == ON_IOV && r >= 0) {
-        const struct iovec *v = (const void *)s->arg[w->count - 1];
-        count = 0;
-        for (long i = 0; i < s->arg[w->count]; i++)
-            count += v[i].iov_len;
+    if (w->shape == ON_IOV) {
+        count = mr_iov_bytes((const void *)s->arg[w->count - 1], s->arg[w->count], r);
     } else if (w->shape == ON_FD && w->count >= 0) {
         count = (uint64_t)s->arg[w->count];
     }
@@ -242,9 +257,15 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
         break;
     case RING_ENTER:
-        if (mr_ring_look)
+        if (mr_ring_look) {
+            fd = mr_ring_fd(fd, (unsigned)a[3]);
             mr_ring_look(fd, false);
+        }
         mr_put_fd(s->t0, t1, call, fd, MR_NO_OFFSET, (uint64_t)(r == -1 ? -errno : r), r);
+        break;
+    case SUBMITS:
+        mr_libaio_submitted((void *)a[2], a[1], r);
+        mr_put(s->t0, t1, call, 0, 0, MR_NO_OFFSET, r == -1 ? -errno : r);
         break;
     case COMPLETES:
         if (r > 0)
@@ -258,7 +279,7 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         break;
     case RING_REGISTER:
         if (r >= 0 && mr_ring_registered)
-            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 ? (unsigned)r : (unsigned)a[3]);
+            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 || a[1] == 20 ? (unsigned)r : (unsigned)a[3]);
         put_on_fd(s, call, t1, fd, offset, r);
         break;
     case PIPES:
@@ -306,6 +327,9 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
     case OPENS:
         mr_put_open(s->t0, t1, call, fd, (const char *)a[w->path], offset, (int)r);
         break;
+    case OPENS_HOW:
+        mr_put_open2(s->t0, t1, call, fd, (const char *)a[w->path], (const void *)a[2], (int)r);
+        break;
     case MOVES:
         if (!r)
             mr_cwd_changed();
@@ -320,8 +344,12 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
     case ON_PATH:
         mr_put_path(s->t0, t1, call, fd, (const char *)a[w->path], offset, r);
         break;
+    case ON_PATH_2:
+        mr_put_second_path(s->t0, t1, call, fd, (const char *)a[w->path], r);
+        break;
     case TWO_PATHS:
         mr_put_path2(s->t0, t1, call, fd, (const char *)a[w->path], w->offset >= 0 ? (int)offset : AT_FDCWD, (const char *)a[w->count], r);
+        mr_cwd_changed(); /* by rename */
         break;
     case COPIES:
         put_copy(s, call, t1, fd, r);

@@ -19,12 +19,13 @@
 #define FIXED_FILES (1u << 20) /* as many as the kernel takes */
 
 struct operation {
-    uint64_t user_data, t0, offset;
-    uint32_t count, file, file2;
+    uint64_t user_data, t0, offset, count;
+    uint32_t file, file2;
     int32_t fd;
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
     uint8_t opcode, used;
+    bool elsewhere; /* an open: the kernel will know the file's name */
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
 
@@ -193,7 +194,8 @@ static uint32_t fixed_get(const struct ring_state *s, int32_t number)
 }
 
 /* Operations that older headers do not name. */
-enum { OP_READ_MULTISHOT = 49, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61 };
+enum { OP_MSG_RING = 40, OP_SETXATTR = 42, OP_GETXATTR = 44, OP_SOCKET = 45, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
+       OP_FUTEX_WAKE = 52, OP_FUTEX_WAITV = 53, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61, OP_PIPE = 62 };
 
 static unsigned call_of(uint8_t opcode)
 {
@@ -224,15 +226,36 @@ static bool names_path(unsigned call)
     return call == CALL(uring_open) || call == CALL(uring_statx) || call == CALL(uring_unlink) || call == CALL(uring_mkdir);
 }
 
-static bool has_offset(unsigned call)
+/* Whether an operation has a descriptor; of the others many have something else in its place. */
+static bool has_fd(uint8_t opcode)
 {
-    return call == CALL(uring_read) || call == CALL(uring_readv) || call == CALL(uring_write) || call == CALL(uring_writev);
+    switch (opcode) {
+    case IORING_OP_NOP: case IORING_OP_TIMEOUT: case IORING_OP_TIMEOUT_REMOVE: case IORING_OP_ASYNC_CANCEL: case IORING_OP_LINK_TIMEOUT:
+    case IORING_OP_FILES_UPDATE: case IORING_OP_MADVISE: case IORING_OP_PROVIDE_BUFFERS: case IORING_OP_REMOVE_BUFFERS: case OP_MSG_RING:
+    case OP_SETXATTR: case OP_GETXATTR: case OP_SOCKET: case OP_WAITID: case OP_FUTEX_WAIT: case OP_FUTEX_WAKE: case OP_FUTEX_WAITV: case OP_PIPE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static uint64_t offset_in(const struct io_uring_sqe *q)
+{
+    switch (q->opcode) {
+    case IORING_OP_READ: case IORING_OP_READ_FIXED: case IORING_OP_READV: case OP_READV_FIXED: case OP_READ_MULTISHOT: case IORING_OP_WRITE:
+    case IORING_OP_WRITE_FIXED: case IORING_OP_WRITEV: case OP_WRITEV_FIXED: case IORING_OP_FALLOCATE: case OP_FTRUNCATE: case IORING_OP_FADVISE:
+    case IORING_OP_SYNC_FILE_RANGE:
+        return q->off;
+    case IORING_OP_SPLICE: return q->splice_off_in;
+    case IORING_OP_OPENAT: return q->open_flags;
+    default: return MR_NO_OFFSET;
+    }
 }
 
 /* A path in an entry; one that cannot be read gives 0, as the kernel will say -EFAULT. */
 static uint32_t path_in(int dirfd, uint64_t address)
 {
-    return mr_path_failed(-EINVAL, dirfd, (const char *)(uintptr_t)address);
+    return mr_path_failed(MR_UNREAD, dirfd, (const char *)(uintptr_t)address);
 }
 
 static uint32_t file_in(const struct ring_state *s, const struct io_uring_sqe *q)
@@ -246,6 +269,7 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
     if (names_path(call)) {
         o->file = path_in(q->fd, q->addr);
         o->slot = call == CALL(uring_open) ? q->file_index : 0;
+        o->elsewhere = call == CALL(uring_open) && o->file && !o->slot && mr_leads_elsewhere((const char *)(uintptr_t)q->addr, offset_in(q));
         if (o->slot && o->slot != ALLOC) { /* already now: reads that are linked behind it come in the same batch */
             o->before = fixed_get(s, (int32_t)(o->slot - 1));
             fixed_set(s, o->slot - 1, o->file);
@@ -262,10 +286,20 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
         bool fixed = q->splice_flags & 1u << 31; /* SPLICE_F_FD_IN_FIXED */
         o->file = fixed ? fixed_get(s, q->splice_fd_in) : q->splice_fd_in >= 0 ? mr_file_of(q->splice_fd_in) : 0;
         o->file2 = file_in(s, q);
-    } else if (q->opcode != IORING_OP_NOP && q->opcode != IORING_OP_TIMEOUT && q->opcode != IORING_OP_FILES_UPDATE) {
+    } else if (q->opcode == OP_SETXATTR || q->opcode == OP_GETXATTR) {
+        uint64_t words[sizeof(*q) / 8];
+        memcpy(words, q, sizeof(*q));
+        o->file = path_in(AT_FDCWD, words[6]); /* addr3, which older headers do not have */
+    } else if (has_fd(q->opcode)) {
         o->fd = q->flags & IOSQE_FIXED_FILE ? -1 : q->fd;
         o->file = file_in(s, q);
     }
+}
+
+static bool has_count(uint8_t opcode)
+{
+    return mr_kind_moves_data(mr_call_get(call_of(opcode))->kind) || opcode == IORING_OP_FALLOCATE || opcode == IORING_OP_FADVISE ||
+           opcode == IORING_OP_SYNC_FILE_RANGE;
 }
 
 static void put_operation(const struct operation *o, uint64_t now, int64_t result)
@@ -276,57 +310,51 @@ static void put_operation(const struct operation *o, uint64_t now, int64_t resul
         return;
     if (o->file2)
         extra[extras++] = (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
-    if (mr_kind_moves_data(mr_call_get(call)->kind) && (int64_t)o->count != result)
+    if (has_count(o->opcode) && (int64_t)o->count != result)
         extra[extras++] = (struct mr_extra){.type = MR_MORE_COUNT, .value = o->count};
-    uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = o->fd >= 0 ? (uint32_t)MR_MIN(o->fd, 0xfffe) + 1 : 0;
+    int fd = call == CALL(uring_open) && !o->slot && result >= 0 ? (int)result : o->fd;
+    uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = fd >= 0 ? mr_fd1(fd) : 0;
     if (extras)
         mr_put_slow(o->t0, now, call, file, fd1, o->offset, result, extra, extras);
     else
         mr_put(o->t0, now, call, file, fd1, o->offset, result);
 }
 
-/* Whether memory can be read, without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL),
- * or cannot (EFAULT). What is submitted need not be right; then the completion says so, not a crash here. */
-static bool is_readable(uint64_t address, uint64_t bytes)
-{
-    if (!bytes || address + bytes < address)
-        return false;
-    for (uint64_t at = address & ~7ull; at < address + bytes; at = (at | 4095) + 1)
-        if (mr_sys4(SYS_rt_sigprocmask, -1, (const void *)(uintptr_t)at, NULL, 8) != -EINVAL)
-            return false;
-    return true;
-}
-
-static uint32_t iovec_bytes(const struct io_uring_sqe *q)
+/* What is submitted need not be right; then the completion says so, not a crash here. */
+static uint64_t iovec_bytes(const struct io_uring_sqe *q)
 {
     const struct iovec *v = (const void *)(uintptr_t)q->addr;
-    uint32_t sum = 0;
-    if (q->len > IOV_MAX || !is_readable(q->addr, q->len * sizeof(*v)))
+    uint64_t sum = 0;
+    if (q->len > IOV_MAX || !mr_readable(v, q->len * sizeof(*v)))
         return 0;
     for (unsigned k = 0; k < q->len; k++)
-        sum += (uint32_t)v[k].iov_len;
+        sum += v[k].iov_len;
     return sum;
 }
 
 static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_t now)
 {
     unsigned call = call_of(q->opcode);
-    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = MR_NO_OFFSET};
+    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = offset_in(q)};
     name_files(s, q, call, &o);
-    if (has_offset(call))
-        o.offset = q->off;
-    o.count = q->len;
+    o.count = q->opcode == IORING_OP_FALLOCATE ? q->addr : q->len; /* fallocate has its mode there */
     if (call == CALL(uring_readv) || call == CALL(uring_writev))
         o.count = iovec_bytes(q);
-    if (q->opcode == IORING_OP_FILES_UPDATE && is_readable(q->addr, q->len * sizeof(int)))
+    if (q->opcode == IORING_OP_FILES_UPDATE && mr_readable((const void *)(uintptr_t)q->addr, q->len * sizeof(int)))
         fixed_register(s, (uint32_t)q->off, (const int *)(uintptr_t)q->addr, q->len);
     if (q->flags & IOSQE_CQE_SKIP_SUCCESS) {
         /* Only a failure will have a completion; the operation is recorded as the success it asks for. */
-        put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? o.count : 0);
+        put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? (int64_t)o.count : 0);
     } else if (op_room(s)) {
         *op_place(s, o.user_data) = o;
         s->in_flight++;
     }
+}
+
+/* A completion may be seen late: the program has taken it by the inline functions, closed the file and opened another with the number. */
+static bool is_known(int fd)
+{
+    return (uint32_t)fd < mr_core.files && atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed);
 }
 
 /* What an operation did to the descriptors. */
@@ -338,9 +366,11 @@ static void follow_files(struct ring_state *s, const struct operation *o, int re
             fixed_set(s, o->slot - 1, o->before);
         return;
     }
-    if (call == CALL(uring_open) && o->slot)
+    if (call == CALL(uring_rename))
+        mr_cwd_changed();
+    else if (call == CALL(uring_open) && o->slot)
         fixed_set(s, o->slot == ALLOC ? (uint32_t)result : o->slot - 1, o->file);
-    else if (call == CALL(uring_open))
+    else if (call == CALL(uring_open) && !is_known(result))
         mr_file_set(result, o->file);
     else if (call == CALL(uring_close) && o->slot)
         fixed_set(s, o->slot - 1, 0);
@@ -356,6 +386,10 @@ static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_
     struct operation o = *found;
     if (!(c->flags & IORING_CQE_F_MORE))
         op_remove(s, found);
+    if (o.elsewhere && c->res >= 0 && !is_known(c->res)) {
+        uint32_t file = mr_file_resolve(c->res);
+        o.file = file ? file : o.file;
+    }
     follow_files(s, &o, c->res);
     put_operation(&o, now, c->res);
 }
@@ -387,6 +421,9 @@ static void read_completions(struct ring_state *s)
 /* ---- rings without the library ---- */
 
 #define RAW_RINGS 128u
+/* What older headers do not have: the flag, and where its addresses stand in the offsets. */
+#define SETUP_NO_MMAP (1u << 14)
+#define USER_ADDR 32
 
 static struct raw_ring {
     int fd;         /* 0: free; a ring never has descriptor 0 in a program with standard input */
@@ -414,22 +451,6 @@ static void forget(struct io_uring *ring)
     unlock(&rings_lock);
 }
 
-void mr_ring_made(int fd, const void *params)
-{
-    lock(&rings_lock);
-    struct raw_ring *r = raw_find(fd);
-    for (unsigned i = 0; i < RAW_RINGS && !r; i++)
-        if (!raw_rings[i].fd || raw_rings[i].epoch != mr_core.epoch)
-            r = &raw_rings[i];
-    unlock(&rings_lock);
-    if (!r || fd <= 0)
-        return;
-    forget(&r->ring);
-    *r = (struct raw_ring){.fd = fd, .epoch = mr_core.epoch};
-    memcpy(&r->p, params, sizeof(r->p));
-    atomic_store(&raw_used, 1);
-}
-
 void mr_ring_forget(int fd)
 {
     struct raw_ring *r = raw_find(fd);
@@ -449,6 +470,49 @@ void mr_ring_unmapped(const void *at, uint64_t len)
     }
 }
 
+/* All of the ring's memory is known. */
+static void raw_begin(struct raw_ring *r)
+{
+    const struct io_sqring_offsets *q = &r->p.sq_off;
+    const struct io_cqring_offsets *c = &r->p.cq_off;
+    r->ring.ring_fd = r->fd;
+    r->ring.flags = r->p.flags;
+    r->ring.sq.khead = (unsigned *)(void *)(r->sq + q->head);
+    r->ring.sq.ktail = (unsigned *)(void *)(r->sq + q->tail);
+    r->ring.sq.kring_mask = (unsigned *)(void *)(r->sq + q->ring_mask);
+    r->ring.sq.kring_entries = (unsigned *)(void *)(r->sq + q->ring_entries);
+    r->ring.sq.array = q->array ? (unsigned *)(void *)(r->sq + q->array) : NULL;
+    r->ring.cq.khead = (unsigned *)(void *)(r->cq + c->head);
+    r->ring.cq.ktail = (unsigned *)(void *)(r->cq + c->tail);
+    r->ring.cq.kring_mask = (unsigned *)(void *)(r->cq + c->ring_mask);
+    r->ring.cq.kring_entries = (unsigned *)(void *)(r->cq + c->ring_entries);
+    r->ring.cq.cqes = (struct io_uring_cqe *)(void *)(r->cq + c->cqes);
+}
+
+void mr_ring_made(int fd, const void *params)
+{
+    lock(&rings_lock);
+    struct raw_ring *r = raw_find(fd);
+    for (unsigned i = 0; i < RAW_RINGS && !r; i++)
+        if (!raw_rings[i].fd || raw_rings[i].epoch != mr_core.epoch)
+            r = &raw_rings[i];
+    unlock(&rings_lock);
+    if (!r || fd <= 0)
+        return;
+    forget(&r->ring);
+    *r = (struct raw_ring){.fd = fd, .epoch = mr_core.epoch};
+    memcpy(&r->p, params, sizeof(r->p));
+    atomic_store(&raw_used, 1);
+    if (r->p.flags & SETUP_NO_MMAP) { /* the program has brought the memory */
+        uint64_t entries, both;
+        memcpy(&entries, (const char *)&r->p.sq_off + USER_ADDR, sizeof(entries));
+        memcpy(&both, (const char *)&r->p.cq_off + USER_ADDR, sizeof(both));
+        r->ring.sq.sqes = (void *)(uintptr_t)entries;
+        r->sq = r->cq = (void *)(uintptr_t)both;
+        raw_begin(r);
+    }
+}
+
 void mr_ring_mapped(int fd, uint64_t offset, void *at)
 {
     struct raw_ring *r = raw_find(fd);
@@ -462,22 +526,8 @@ void mr_ring_mapped(int fd, uint64_t offset, void *at)
         r->sq = at;
     if (r->p.features & IORING_FEAT_SINGLE_MMAP)
         r->cq = r->sq;
-    if (!r->sq || !r->cq || !r->ring.sq.sqes)
-        return;
-    const struct io_sqring_offsets *q = &r->p.sq_off;
-    const struct io_cqring_offsets *c = &r->p.cq_off;
-    r->ring.ring_fd = fd;
-    r->ring.flags = r->p.flags;
-    r->ring.sq.khead = (unsigned *)(void *)(r->sq + q->head);
-    r->ring.sq.ktail = (unsigned *)(void *)(r->sq + q->tail);
-    r->ring.sq.kring_mask = (unsigned *)(void *)(r->sq + q->ring_mask);
-    r->ring.sq.kring_entries = (unsigned *)(void *)(r->sq + q->ring_entries);
-    r->ring.sq.array = q->array ? (unsigned *)(void *)(r->sq + q->array) : NULL;
-    r->ring.cq.khead = (unsigned *)(void *)(r->cq + c->head);
-    r->ring.cq.ktail = (unsigned *)(void *)(r->cq + c->tail);
-    r->ring.cq.kring_mask = (unsigned *)(void *)(r->cq + c->ring_mask);
-    r->ring.cq.kring_entries = (unsigned *)(void *)(r->cq + c->ring_entries);
-    r->ring.cq.cqes = (struct io_uring_cqe *)(void *)(r->cq + c->cqes);
+    if (r->sq && r->cq && r->ring.sq.sqes)
+        raw_begin(r);
 }
 
 /* Entries up to the tail that the kernel sees, through the ring's table of indices. */
@@ -494,6 +544,26 @@ static void read_raw_submissions(struct ring_state *s)
         if (at <= mask)
             remember(s, &sq->sqes[at << shift], now);
     }
+}
+
+/* Descriptors of rings that the thread has registered, by number (IORING_REGISTER_RING_FDS). */
+#define REGISTERED 16u /* as many as the kernel takes */
+static __thread int registered[REGISTERED] __attribute__((tls_model("initial-exec")));
+
+int mr_ring_fd(int fd, unsigned flags)
+{
+    return flags & 1u << 4 /* IORING_ENTER_REGISTERED_RING */ ? ((unsigned)fd < REGISTERED ? registered[fd] : -1) : fd;
+}
+
+static void note_registered(const void *updates, unsigned n)
+{
+    const struct {
+        uint32_t offset, resv;
+        uint64_t data;
+    } *u = updates;
+    for (unsigned i = 0; i < n; i++)
+        if (u[i].offset < REGISTERED)
+            registered[u[i].offset] = (int)u[i].data;
 }
 
 void mr_ring_look(int fd, bool submits)
@@ -638,6 +708,10 @@ MR_URING_FILES(io_uring_unregister_files, (struct io_uring * ring), (ring),
 /* The same by system call. */
 void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
 {
+    if (opcode == 20) { /* IORING_REGISTER_RING_FDS */
+        note_registered(arg, n);
+        return;
+    }
     struct raw_ring *r = raw_find(fd);
     struct ring_state *s = r && r->ring.cq.cqes ? state_of(&r->ring, true) : NULL;
     const struct {
@@ -660,6 +734,30 @@ void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
     unlock(&s->lock);
 }
 
+/* The library's functions for the system calls themselves, for programs that keep their rings without it; they return the negative error. */
+#define MR_URING_BARE(name, number, params, args, ...)                                                               \
+    MR_REAL(int, name, params, args)                                                                                 \
+    MR_SYMBOL(int, name, params)                                                                                     \
+    {                                                                                                                \
+        const long a[6] = {__VA_ARGS__};                                                                             \
+        struct mr_syscall s;                                                                                         \
+        if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, number, a))                                     \
+            return real_##name args;                                                                                 \
+        mr_strays_quiet(1);                                                                                          \
+        int r = real_##name args, keep = errno;                                                                      \
+        mr_strays_quiet(-1);                                                                                         \
+        s.t1 = mr_stamp();                                                                                           \
+        errno = r < 0 ? -r : 0;                                                                                      \
+        mr_syscall_end(&s, r < 0 ? -1 : r, false);                                                                   \
+        errno = keep;                                                                                                \
+        return r;                                                                                                    \
+    }
+MR_URING_BARE(io_uring_setup, SYS_io_uring_setup, (unsigned n, struct io_uring_params *p), (n, p), n, (long)p)
+MR_URING_BARE(io_uring_enter, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m), (fd, n, w, f, m), fd, n, w, f, (long)m)
+MR_URING_BARE(io_uring_enter2, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m, size_t z), (fd, n, w, f, m, z),
+              fd, n, w, f, (long)m, (long)z)
+MR_URING_BARE(io_uring_register, SYS_io_uring_register, (unsigned fd, unsigned op, const void *arg, unsigned n), (fd, op, arg, n), fd, op, (long)arg, n)
+
 /* Completions a program took by the inline functions, before it lets go of the ring. */
 static void boot_io_uring_queue_exit(struct io_uring *ring);
 static void (*real_io_uring_queue_exit)(struct io_uring *) = boot_io_uring_queue_exit;
@@ -674,6 +772,7 @@ MR_SYMBOL(void, io_uring_queue_exit, (struct io_uring * ring))
     if (s) {
         after(ring);
         forget(ring);
+        mr_file_set(ring->ring_fd, 0); /* the library closes it by itself */
     }
     uint64_t t0 = mr_stamp();
     real_io_uring_queue_exit(ring);
