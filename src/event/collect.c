@@ -1,7 +1,7 @@
 /* Draining of ring files.
  *
  * Encoding takes CPU time, which a program that has all CPUs busy would lose. So records wait in their rings, which is where they survive a
- * kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old.
+ * kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old (FRESH_NS).
  *
  * Invariants
  *  C1. Strings are written after head was read and before the events up to head: every name precedes its use.
@@ -27,6 +27,7 @@
 
 #define URGENT (MR_RING_CELLS / 4 * 3)    /* cells of a thread that do not wait for an idle CPU */
 #define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
+#define FRESH_NS (10 * MR_NS_PER_S)       /* then blocks that are not full are written as well */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
 #define SIZE_PARTS 64                     /* bytes of a size limit per event in a block */
@@ -63,7 +64,7 @@ struct mr_collector {
     bool has_events;           /* the file being written */
     unsigned turns;            /* files begun anew */
     enum hurry hurry;
-    uint64_t scanned_ns, caught_up_ns, weighed_ns;
+    uint64_t scanned_ns, caught_up_ns, emptied_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
     uint64_t pid_space;
     long cpus;
@@ -504,10 +505,15 @@ static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting
     c->ended = 0;
     if (c->closing || starved)
         return EVERYTHING;
+    /* Whoever reads the trace of a running program finds what is older than that. */
+    if (now - c->emptied_ns > FRESH_NS) {
+        c->emptied_ns = c->caught_up_ns = now;
+        return EVERYTHING;
+    }
     uint64_t age = now - c->caught_up_ns;
     bool idle = cpu_is_idle(c);
     /* With a size limit the order in which rings are drained decides what is kept: it must be near the order in time. */
-    if (c->max_bytes || c->tight || age > 10 * MR_NS_PER_S || (idle && age > MR_NS_PER_S)) {
+    if (c->max_bytes || c->tight || (idle && age > MR_NS_PER_S)) {
         c->caught_up_ns = now;
         return CATCH_UP;
     }
@@ -686,7 +692,7 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
         return mr_error_set(err, -ENOMEM, "cannot start the collector");
     c->live = live;
     c->max_bytes = max_bytes;
-    c->caught_up_ns = mr_now_ns();
+    c->caught_up_ns = c->emptied_ns = mr_now_ns();
     c->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     c->load = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     struct stat space;

@@ -122,4 +122,15 @@ fi
 # A program with a limit on file sizes runs on, untraced.
 (ulimit -f 1000; "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'echo fine' >"$dir/out" 2>/dev/null)
 [ "$(cat "$dir/out")" = fine ] || fail "a file size limit stopped the program"
+# The trace of a running program has what is older than 10 s.
+if [ "${MR_TEST_FULL:-}" = 1 ]; then
+    run -- sh -c "cat '$dir/data/f1.npz' >/dev/null; sleep 60" &
+    for _ in $(seq 50); do
+        sleep 1
+        ! rows "$dir/t.mrt" 2>/dev/null | grep -q f1.npz || break
+    done
+    rows "$dir/t.mrt" 2>/dev/null | grep -q f1.npz || fail "a running program's trace stays empty"
+    kill %1
+    wait || true
+fi
 echo "control works"
