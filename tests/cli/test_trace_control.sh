@@ -124,7 +124,8 @@ fi
 [ "$(cat "$dir/out")" = fine ] || fail "a file size limit stopped the program"
 # The trace of a running program has what is older than 10 s.
 if [ "${MR_TEST_FULL:-}" = 1 ]; then
-    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c "read x <'$dir/data/f1.npz'; sleep 60; :" &
+    mkfifo "$dir/fifo"
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- bash -c "read x <'$dir/data/f1.npz'; read -t 60 x <>'$dir/fifo'" &
     for _ in $(seq 50); do
         sleep 1
         ! rows "$dir/t.mrt" 2>/dev/null | grep -q f1.npz || break
