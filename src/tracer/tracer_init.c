@@ -532,11 +532,40 @@ bool mr_process_begin(bool forked)
 
 /* ---- ending ---- */
 
+/* How many other threads have rings, and what they have recorded so far. */
+static unsigned others(uint64_t *records)
+{
+    unsigned n = 0;
+    *records = 0;
+    for (uint32_t g = 0; g < mr_process.segments; g++)
+        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+            struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            if (s != mr_tls.slot && atomic_load(&s->state) == MR_SLOT_LIVE) {
+                *records += atomic_load(&s->head);
+                n++;
+            }
+        }
+    return n;
+}
+
+/* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace recover`. */
+static bool others_record(void)
+{
+    const struct timespec nap = {.tv_nsec = 200000};
+    uint64_t before, after;
+    if (!others(&before))
+        return false;
+    mr_sys2(SYS_nanosleep, &nap, NULL);
+    return others(&after) && before != after;
+}
+
 void mr_before_exit(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() != MR_MODE_SELF) {
+    if (mr_mode() != MR_MODE_SELF || (!mr_process.late && others_record())) {
         atomic_store(&mr_process.segment[0]->state, MR_RING_EXITED);
         return;
     }
@@ -552,11 +581,15 @@ void mr_before_exit(void)
     errno = keep;
 }
 
+static bool drained_for_exec;
+
 void mr_before_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() == MR_MODE_SELF) {
+    uint64_t ignored;
+    drained_for_exec = mr_mode() == MR_MODE_SELF && !others(&ignored); /* they go on if exec fails */
+    if (drained_for_exec) {
         uint32_t busy = mr_tls.busy;
         uint64_t signals = mr_signals_block();
         mr_tls.busy = 1;
@@ -571,7 +604,7 @@ void mr_after_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() != MR_MODE_SELF) {
+    if (!drained_for_exec) {
         atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
         return;
     }
