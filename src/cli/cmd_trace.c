@@ -131,6 +131,15 @@ static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *er
     return 0;
 }
 
+/* Of a trace that did not begin. */
+static void remove_spool(const char *spool)
+{
+    char session[PATH_MAX];
+    snprintf(session, sizeof(session), "%.4000s/session", spool);
+    unlink(session);
+    rmdir(spool);
+}
+
 static char *join(const struct mr_strings *list)
 {
     struct mr_strbuf s = {0};
@@ -395,6 +404,8 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
     mr_log(MR_LOG_NOTE, "%s events of %s processes%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
            s->dropped ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
+    if (access(o->out, F_OK) != 0)
+        mr_log(MR_LOG_WARN, "'%s' is gone: it was removed while the program ran", o->out);
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
     if (s->unnamed)
@@ -492,16 +503,15 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     rc = rc ? rc : make_spool(o->out, spool, err);
     if (rc < 0)
         return rc;
-    snprintf(link, sizeof(link), "%.4000s.spool", o->out);
+    rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
+    if (rc < 0) {
+        remove_spool(spool);
+        return rc;
+    }
+    snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);
     if (symlink(spool, link) < 0)
         link[0] = 0;
-    rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
-    if (rc < 0) {
-        rmdir(spool);
-        unlink(link);
-        return rc;
-    }
     pid_t child = start_program(ctx, library, spool, &faults, err);
     rc = child < 0 ? child : drain(c, spool, faults, child, o->linger, &status, err);
     struct mr_error second;
