@@ -12,12 +12,30 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 struct mr_config mr_config;
+
+long mr_write_quietly(long fd, const struct iovec *parts, unsigned n)
+{
+    const uint64_t raised = 1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1);
+    const struct timespec now = {0};
+    uint64_t before = mr_signals_block();
+    long r = mr_sys3(SYS_writev, fd, parts, n);
+    if (r == -EPIPE || r == -EFBIG) /* the signal waits: it is taken away again */
+        mr_sys4(SYS_rt_sigtimedwait, &raised, NULL, &now, sizeof(raised));
+    mr_signals_restore(before);
+    return r;
+}
+
+static void say_line(const char *line, size_t n)
+{
+    mr_write_quietly(2, &(struct iovec){(void *)line, n}, 1);
+}
 
 void mr_say(const char *what, long error)
 {
@@ -30,7 +48,7 @@ void mr_say(const char *what, long error)
         n += mr_copy_text(line + n, sizeof(line) - n, number);
     }
     n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
-    mr_sys3(SYS_write, 2, line, n);
+    say_line(line, n);
 }
 
 void mr_say_plain(const char *what)
@@ -39,7 +57,7 @@ void mr_say_plain(const char *what)
     size_t n = mr_copy_text(line, sizeof(line) - 2, "millrace trace: ");
     n += mr_copy_text(line + n, sizeof(line) - 2 - n, what);
     line[n++] = '\n';
-    mr_sys3(SYS_write, 2, line, n);
+    say_line(line, n);
 }
 
 void mr_stop_tracing(const char *why, long error)

@@ -42,7 +42,7 @@ void mr_note(char why, const char *path)
     long fd = mr_spool_open("unseen", O_WRONLY | O_CREAT | O_APPEND);
     if (fd < 0)
         return;
-    mr_sys3(SYS_writev, fd, line, 2);
+    mr_write_quietly(fd, line, 2);
     mr_sys1(SYS_close, fd);
 }
 
