@@ -550,8 +550,21 @@ bool mr_process_begin(bool forked)
 
 /* ---- ending ---- */
 
-/* How many other threads have rings, and what they have recorded so far. */
-static unsigned others(uint64_t *records)
+/* Whether a thread runs, wants to run or waits for a disk, not for something that may never come. */
+static bool is_busy(uint32_t tid)
+{
+    char path[64], text[256];
+    size_t n = mr_copy_text(path, sizeof(path), "/proc/self/task/");
+    n += mr_decimal(path + n, tid);
+    mr_copy_text(path + n, sizeof(path) - n, "/stat");
+    uint32_t len = read_small_file(path, text, sizeof(text) - 1);
+    text[len] = 0;
+    const char *state = strrchr(text, ')');
+    return state && state[1] == ' ' && (state[2] == 'R' || state[2] == 'D');
+}
+
+/* How many other threads have rings, what they have recorded so far, and how many of them are busy if that is asked for. */
+static unsigned others(uint64_t *records, unsigned *busy)
 {
     unsigned n = 0;
     *records = 0;
@@ -560,10 +573,12 @@ static unsigned others(uint64_t *records)
             struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
             if (!s->tid)
                 break; /* slots are claimed from the front */
-            if (s != mr_tls.slot && atomic_load(&s->state) == MR_SLOT_LIVE) {
-                *records += atomic_load(&s->head);
-                n++;
-            }
+            if (s == mr_tls.slot || atomic_load(&s->state) != MR_SLOT_LIVE)
+                continue;
+            *records += atomic_load(&s->head);
+            if (busy)
+                *busy += is_busy(s->tid);
+            n++;
         }
     return n;
 }
@@ -571,12 +586,9 @@ static unsigned others(uint64_t *records)
 /* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace recover`. */
 static bool others_record(void)
 {
-    const struct timespec nap = {.tv_nsec = 200000};
     uint64_t before, after;
-    if (!others(&before))
-        return false;
-    mr_sys2(SYS_nanosleep, &nap, NULL);
-    return others(&after) && before != after;
+    unsigned busy = 0;
+    return others(&before, &busy) && (busy || (others(&after, NULL) && before != after));
 }
 
 void mr_before_exit(void)
@@ -606,7 +618,7 @@ void mr_before_exec(void)
     if (!mr_live.alive || mr_tls.vforked)
         return;
     uint64_t ignored;
-    drained_for_exec = mr_mode() == MR_MODE_SELF && !others(&ignored); /* they go on if exec fails */
+    drained_for_exec = mr_mode() == MR_MODE_SELF && !others(&ignored, NULL); /* they go on if exec fails */
     if (drained_for_exec) {
         uint32_t busy = mr_tls.busy;
         uint64_t signals = mr_signals_block();
