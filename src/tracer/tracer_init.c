@@ -536,8 +536,9 @@ bool mr_process_begin(bool forked)
     if (mr_config.collected)
         map_session();
     int rc = mr_segment_open(0);
-    if (rc) {
-        mr_say("cannot create the ring file in the trace folder", rc);
+    if (rc) { /* told by the command at the end, rather than by every process into the program's stderr */
+        if (!mr_config.collected || !mr_note_self('r'))
+            mr_say("cannot create the ring file in the trace folder", rc);
         return false;
     }
     mr_process_describe(forked);

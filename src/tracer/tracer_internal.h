@@ -86,8 +86,9 @@ struct iovec;
 MR_HIDDEN long mr_write_quietly(long fd, const struct iovec *parts, unsigned n);
 /* A file of the spool folder, or an error. */
 MR_HIDDEN long mr_spool_open(const char *name, int flags);
-/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. */
-MR_HIDDEN void mr_note(char why, const char *path);
+/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could not be noted. */
+MR_HIDDEN bool mr_note(char why, const char *path);
+MR_HIDDEN bool mr_note_self(char why); /* this program */
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
 MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);

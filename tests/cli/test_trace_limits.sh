@@ -94,6 +94,11 @@ for how in no_growth nobody_reads; do
     [ "$($how "${alone[@]}")" = "$want" ] || fail "$how, library: $($how "${alone[@]}"), not $want"
 done
 
+# Processes that are too limited for a ring leave the program's stderr alone; the command tells it.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- bash -c 'ulimit -v 200000; for i in 1 2 3; do cat "$1"; done >/dev/null 2>"$2"' bash "$dir/data" "$dir/theirs" 2>"$dir/err"
+[ ! -s "$dir/theirs" ] || fail "limited memory: on the program's stderr: $(cat "$dir/theirs")"
+grep -q "could not be traced.*'.*cat'" "$dir/err" || fail "limited memory is not told: $(cat "$dir/err")"
+
 # A size limit holds, and it is the newest that is kept.
 "$MILLRACE" trace --max-size 100KiB -o "$dir/small.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'" 2>"$dir/err"
 [ "$(stat -c %s "$dir/small.mrt")" -le 110000 ] || fail "--max-size: $(stat -c %s "$dir/small.mrt") bytes"
