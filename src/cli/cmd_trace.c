@@ -131,6 +131,15 @@ static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *er
     return 0;
 }
 
+/* Of a trace that did not begin. */
+static void remove_spool(const char *spool)
+{
+    char session[PATH_MAX];
+    snprintf(session, sizeof(session), "%.4000s/session", spool);
+    unlink(session);
+    rmdir(spool);
+}
+
 static char *join(const struct mr_strings *list)
 {
     struct mr_strbuf s = {0};
@@ -239,7 +248,60 @@ static void set_environment(const struct trace_options *o, const char *library, 
     }
 }
 
-static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, struct mr_arena *a)
+/* ---- signals ----
+ *
+ * Whatever asks a program to end, or tells it something, is for the program to answer; we end when it has. What comes from the terminal reaches the
+ * program by itself; what somebody sends to us is passed on. The program gets the signals as we found them, ignored or not. */
+
+static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+static _Atomic uint64_t arrived, to_pass_on; /* bits 1 << number */
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    atomic_fetch_or(&arrived, 1ull << number);
+    if (info->si_code <= 0) /* sent by a process, not by the kernel */
+        atomic_fetch_or(&to_pass_on, 1ull << number);
+}
+
+/* The signals stay blocked until the program has been forked: what comes before is for it. */
+static void signals_begin(sigset_t *mask_before)
+{
+    struct sigaction act = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    sigset_t block;
+    sigemptyset(&act.sa_mask);
+    sigemptyset(&block);
+    for (size_t i = 0; i < MR_ARRAY_LEN(passed_on); i++)
+        sigaddset(&block, passed_on[i]);
+    sigprocmask(SIG_BLOCK, &block, mask_before);
+    for (size_t i = 0; i < MR_ARRAY_LEN(passed_on); i++)
+        sigaction(passed_on[i], &act, NULL);
+    signal(SIGPIPE, SIG_IGN); /* of our last line only */
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would leave us no exit status */
+}
+
+/* In the child. */
+static void signals_as_at_start(const sigset_t *ignored, const sigset_t *mask)
+{
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction now;
+        bool ignore = sigismember(ignored, number) == 1;
+        if (sigaction(number, NULL, &now) == 0 && (ignore || now.sa_handler != SIG_DFL))
+            signal(number, ignore ? SIG_IGN : SIG_DFL);
+    }
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static void pass_signals_on(pid_t program)
+{
+    uint64_t bits = atomic_exchange(&to_pass_on, 0);
+    for (size_t i = 0; i < MR_ARRAY_LEN(passed_on); i++)
+        if (bits >> passed_on[i] & 1)
+            kill(program, passed_on[i]);
+}
+
+static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, const sigset_t *ignored,
+                                  const sigset_t *mask, struct mr_arena *a)
 {
     char byte;
     while (read(go, &byte, 1) < 0 && errno == EINTR) {
@@ -248,10 +310,8 @@ static _Noreturn void run_program(const struct trace_options *o, const char *lib
     char **argv = mr_arena_alloc(a, (o->program.n + 1) * sizeof(*argv));
     for (unsigned i = 0; argv && i < o->program.n; i++)
         argv[i] = (char *)o->program.item[i];
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
     set_environment(o, library, spool);
+    signals_as_at_start(ignored, mask);
     if (argv)
         execvp(argv[0], argv);
     fprintf(stderr, "millrace: cannot run '%s': %s\n", o->program.item[0], strerror(errno));
@@ -293,9 +353,9 @@ static unsigned users_of(const char *spool)
 }
 
 /* Drains until the program has ended and, within the linger time, its descendants. */
-static int drain(struct mr_collector *c, const char *spool, struct mr_faults *faults, pid_t child, uint64_t linger_ns, const atomic_bool *stop, int *status, struct mr_error *err)
+static int drain(struct mr_collector *c, const char *spool, struct mr_faults *faults, pid_t child, uint64_t linger_ns, int *status, struct mr_error *err)
 {
-    bool ended = false, forwarded = false, busy, failed = false;
+    bool ended = false, busy, failed = false;
     uint64_t end_ns = 0, longest_ns = (faults ? 4 : 20) * MR_NS_PER_MS; /* the kernel's buffers for page faults are small */
     int rc = 0, program = (int)syscall(SYS_pidfd_open, child, 0);
     for (unsigned idle = 0;; idle++) {
@@ -304,15 +364,14 @@ static int drain(struct mr_collector *c, const char *spool, struct mr_faults *fa
             clock_gettime(CLOCK_MONOTONIC, &t);
             end_ns = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec + linger_ns;
             ended = true;
+            atomic_store(&arrived, 0); /* that was for the program; what comes now ends the waiting for those it left behind */
             if (program >= 0)
                 close(program);
             program = -1;
             longest_ns = 4 * MR_NS_PER_MS;
         }
-        if (atomic_load(stop) && !forwarded && !ended) {
-            kill(child, SIGTERM);
-            forwarded = true;
-        }
+        if (!ended)
+            pass_signals_on(child);
         if (faults)
             mr_faults_poll(faults);
         if (!failed && (rc = mr_collector_poll(c, &busy, err)) < 0) {
@@ -324,7 +383,7 @@ static int drain(struct mr_collector *c, const char *spool, struct mr_faults *fa
         if (ended) {
             struct timespec t;
             clock_gettime(CLOCK_MONOTONIC, &t);
-            bool late = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec > end_ns;
+            bool late = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec > end_ns || atomic_load(&arrived);
             unsigned others = failed || (!late && mr_collector_running(c)) ? 0 : users_of(spool);
             if (failed || late || (!others && !mr_collector_running(c))) {
                 if (late && !mr_collector_running(c))
@@ -345,6 +404,8 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
     mr_log(MR_LOG_NOTE, "%s events of %s processes%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
            s->dropped ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
+    if (access(o->out, F_OK) != 0)
+        mr_log(MR_LOG_WARN, "'%s' is gone: it was removed while the program ran", o->out);
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
     if (s->unnamed)
@@ -381,17 +442,22 @@ static struct mr_faults *watch_faults(const struct trace_options *o, pid_t child
 }
 
 /* Forks the program; it waits until we let it go. */
-static pid_t start_program(const struct trace_options *o, const char *library, const char *spool, struct mr_arena *a, struct mr_faults **faults,
-                           struct mr_error *err)
+static pid_t start_program(struct mr_command_ctx *ctx, const char *library, const char *spool, struct mr_faults **faults, struct mr_error *err)
 {
+    const struct trace_options *o = ctx->options;
+    sigset_t mask;
     int go[2];
+    signals_begin(&mask);
+    if (atomic_load(ctx->stop)) /* before it was ours to pass on */
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     if (pipe2(go, O_CLOEXEC) < 0)
         return mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]);
     pid_t child = fork();
     if (child == 0) {
         close(go[1]);
-        run_program(o, library, spool, go[0], a);
+        run_program(o, library, spool, go[0], ctx->ignored, &mask, ctx->arena);
     }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     int rc = child < 0 ? mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]) : 0;
     close(go[0]);
     if (child > 0)
@@ -457,21 +523,17 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     rc = rc ? rc : make_spool(o->out, spool, err);
     if (rc < 0)
         return rc;
-    snprintf(link, sizeof(link), "%.4000s.spool", o->out);
+    rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
+    if (rc < 0) {
+        remove_spool(spool);
+        return rc;
+    }
+    snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);
     if (symlink(spool, link) < 0)
         link[0] = 0;
-    rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
-    if (rc < 0) { /* no program has started: the spool has at most what the collector put there */
-        char session[PATH_MAX + 16];
-        snprintf(session, sizeof(session), "%s/session", spool);
-        unlink(session);
-        rmdir(spool);
-        unlink(link);
-        return rc;
-    }
-    pid_t child = start_program(o, library, spool, ctx->arena, &faults, err);
-    rc = child < 0 ? child : drain(c, spool, faults, child, o->linger, ctx->stop, &status, err);
+    pid_t child = start_program(ctx, library, spool, &faults, err);
+    rc = child < 0 ? child : drain(c, spool, faults, child, o->linger, &status, err);
     struct mr_error second;
     int watched = mr_faults_close(faults, &lost, rc ? &second : err);
     rc = rc ? rc : watched;

@@ -11,6 +11,7 @@
 
 #include "conf/option.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -22,6 +23,7 @@ struct mr_command_ctx {
     int argc;                    /* the command's own words, as given: for commands that parse them again on top of */
     char *const *argv;           /* other defaults (a workload's) */
     const atomic_bool *stop;     /* set by SIGINT/SIGTERM: finish cleanly, return MR_E_INTERRUPTED */
+    const sigset_t *ignored;     /* signals that were ignored when we were started: a program that we start is to ignore them, too */
     bool whole;                  /* set by the command: its result is complete, a stop that came meanwhile came too late */
 };
 

@@ -21,6 +21,7 @@
 
 static atomic_bool stop_requested;
 static volatile sig_atomic_t interrupts, broken_pipe;
+static sigset_t ignored_at_start;
 
 static void on_signal(int number)
 {
@@ -39,7 +40,12 @@ static void do_nothing(int number)
 static void install_signals(void)
 {
     struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction before;
     sigemptyset(&sa.sa_mask);
+    sigemptyset(&ignored_at_start);
+    for (int number = 1; number < NSIG; number++)
+        if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+            sigaddset(&ignored_at_start, number);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGPIPE, &sa, NULL);
@@ -127,7 +133,7 @@ static void warn_of_variables(const struct mr_option_table *t)
 static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
                        struct mr_globals *g, struct mr_error *err)
 {
-    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .argc = argc, .argv = argv, .stop = &stop_requested};
+    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .argc = argc, .argv = argv, .stop = &stop_requested, .ignored = &ignored_at_start};
     ctx.options = mr_arena_alloc(a, cmd->table.struct_bytes + 1);
     if (!ctx.options)
         return mr_error_set(err, -ENOMEM, "cannot start '%s'", cmd->name);

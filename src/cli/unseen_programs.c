@@ -21,6 +21,8 @@ static const struct {
 } reasons[] = {
     {'s', "times a program was started that the tracer cannot be in (linked statically, or setuid)"},
     {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); it ran untraced with all that it started"},
+    {'r', "times a process could not be traced, for want of memory or by its own limits (ulimit -v, -f)"},
+    {'e', "times a program's arguments left no room for the tracer's variables; what started so ran untraced with all that it started"},
     {'g', "times a Go program ran, whose own system calls are seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
     {'d', "times a library was loaded with RTLD_DEEPBIND, whose calls bind past the tracer"},
     {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},

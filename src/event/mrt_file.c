@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -82,6 +83,24 @@ static int resume_file(struct mr_mrt_writer *w, struct mr_error *err)
     return rc;
 }
 
+/* Opens the file, ours alone. Devices and pipes are left as they are: what is written has to be read again. */
+static int open_file(const char *path, bool resume, int *fd, struct mr_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return mr_error_plain(err, MR_E_CONFIG, "cannot write a trace to '%s': it is no file", path);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return mr_error_set(err, -errno, "cannot create '%s'", path);
+    if (flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) /* where there are no locks it goes on without */
+        return mr_error_plain(err, MR_E_CONFIG, "'%s' is being written by another millrace", path);
+    if (!resume && ftruncate(*fd, 0) < 0)
+        return mr_error_set(err, -errno, "cannot empty '%s'", path);
+    if (!resume && fchmod(*fd, 0600) < 0)
+        return mr_error_set(err, -errno, "cannot make '%s' private", path);
+    return 0;
+}
+
 int mr_mrt_writer_open(const char *path, bool resume, struct mr_mrt_writer **out, struct mr_error *err)
 {
     struct mr_mrt_writer *w = calloc(1, sizeof(*w));
@@ -89,12 +108,8 @@ int mr_mrt_writer_open(const char *path, bool resume, struct mr_mrt_writer **out
         free(w);
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     }
-    int rc = 0;
-    w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0600);
-    if (w->fd < 0)
-        rc = mr_error_set(err, -errno, "cannot create '%s'", path);
-    if (rc == 0 && !resume && fchmod(w->fd, 0600) < 0)
-        rc = mr_error_set(err, -errno, "cannot make '%s' private", path);
+    w->fd = -1;
+    int rc = open_file(path, resume, &w->fd, err);
     if (rc == 0 && resume)
         rc = resume_file(w, err);
     if (rc == 0 && !w->at) {

@@ -12,7 +12,7 @@
 
 struct mr_mrt_writer;
 
-/* Creates `path` (mode 0600), or with `resume` continues it after its last whole block. */
+/* Creates `path` (mode 0600), or with `resume` continues it after its last whole block. Fails if it is no regular file, or if another writer has it. */
 int mr_mrt_writer_open(const char *path, bool resume, struct mr_mrt_writer **out, struct mr_error *err);
 /* Appends one sealed block of `bytes`. A full disk gives -ENOSPC; what was written stays valid. */
 int mr_mrt_writer_append(struct mr_mrt_writer *w, const uint8_t *block, size_t bytes, struct mr_error *err);

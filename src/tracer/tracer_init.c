@@ -12,12 +12,30 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 struct mr_config mr_config;
+
+long mr_write_quietly(long fd, const struct iovec *parts, unsigned n)
+{
+    const uint64_t raised = 1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1);
+    const struct timespec now = {0};
+    uint64_t before = mr_signals_block();
+    long r = mr_sys3(SYS_writev, fd, parts, n);
+    if (r == -EPIPE || r == -EFBIG) /* the signal waits: it is taken away again */
+        mr_sys4(SYS_rt_sigtimedwait, &raised, NULL, &now, sizeof(raised));
+    mr_signals_restore(before);
+    return r;
+}
+
+static void say_line(const char *line, size_t n)
+{
+    mr_write_quietly(2, &(struct iovec){(void *)line, n}, 1);
+}
 
 void mr_say(const char *what, long error)
 {
@@ -30,7 +48,7 @@ void mr_say(const char *what, long error)
         n += mr_copy_text(line + n, sizeof(line) - n, number);
     }
     n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
-    mr_sys3(SYS_write, 2, line, n);
+    say_line(line, n);
 }
 
 void mr_say_plain(const char *what)
@@ -39,7 +57,7 @@ void mr_say_plain(const char *what)
     size_t n = mr_copy_text(line, sizeof(line) - 2, "millrace trace: ");
     n += mr_copy_text(line + n, sizeof(line) - 2 - n, what);
     line[n++] = '\n';
-    mr_sys3(SYS_write, 2, line, n);
+    say_line(line, n);
 }
 
 void mr_stop_tracing(const char *why, long error)
@@ -532,8 +550,9 @@ bool mr_process_begin(bool forked)
     if (mr_config.collected)
         map_session();
     int rc = mr_segment_open(0);
-    if (rc) {
-        mr_say("cannot create the ring file in the trace folder", rc);
+    if (rc) { /* told by the command at the end, rather than by every process into the program's stderr */
+        if (!mr_config.collected || !mr_note_self('r'))
+            mr_say("cannot create the ring file in the trace folder", rc);
         return false;
     }
     mr_process_describe(forked);
@@ -546,11 +565,52 @@ bool mr_process_begin(bool forked)
 
 /* ---- ending ---- */
 
+/* Whether a thread runs, wants to run or waits for a disk, not for something that may never come. */
+static bool is_busy(uint32_t tid)
+{
+    char path[64], text[256];
+    size_t n = mr_copy_text(path, sizeof(path), "/proc/self/task/");
+    n += mr_decimal(path + n, tid);
+    mr_copy_text(path + n, sizeof(path) - n, "/stat");
+    uint32_t len = read_small_file(path, text, sizeof(text) - 1);
+    text[len] = 0;
+    const char *state = strrchr(text, ')');
+    return state && state[1] == ' ' && (state[2] == 'R' || state[2] == 'D');
+}
+
+/* How many other threads have rings, what they have recorded so far, and how many of them are busy if that is asked for. */
+static unsigned others(uint64_t *records, unsigned *busy)
+{
+    unsigned n = 0;
+    *records = 0;
+    for (uint32_t g = 0; g < mr_process.segments; g++)
+        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+            struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            if (s == mr_tls.slot || atomic_load(&s->state) != MR_SLOT_LIVE)
+                continue;
+            *records += atomic_load(&s->head);
+            if (busy)
+                *busy += is_busy(s->tid);
+            n++;
+        }
+    return n;
+}
+
+/* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace recover`. */
+static bool others_record(void)
+{
+    uint64_t before, after;
+    unsigned busy = 0;
+    return others(&before, &busy) && (busy || (others(&after, NULL) && before != after));
+}
+
 void mr_before_exit(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() != MR_MODE_SELF) {
+    if (mr_mode() != MR_MODE_SELF || (!mr_process.late && others_record())) {
         atomic_store(&mr_process.segment[0]->state, MR_RING_EXITED);
         return;
     }
@@ -566,11 +626,15 @@ void mr_before_exit(void)
     errno = keep;
 }
 
+static bool drained_for_exec;
+
 void mr_before_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() == MR_MODE_SELF) {
+    uint64_t ignored;
+    drained_for_exec = mr_mode() == MR_MODE_SELF && !others(&ignored, NULL); /* they go on if exec fails */
+    if (drained_for_exec) {
         uint32_t busy = mr_tls.busy;
         uint64_t signals = mr_signals_block();
         mr_tls.busy = 1;
@@ -585,7 +649,7 @@ void mr_after_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (mr_mode() != MR_MODE_SELF) {
+    if (!drained_for_exec) {
         atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
         return;
     }

@@ -81,10 +81,14 @@ MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */
 MR_HIDDEN long mr_open(long folder, const char *path, int flags);
+struct iovec;
+/* writev that cannot end the program by a signal: its limit of file sizes may be reached, or nobody may read its stderr any more. */
+MR_HIDDEN long mr_write_quietly(long fd, const struct iovec *parts, unsigned n);
 /* A file of the spool folder, or an error. */
 MR_HIDDEN long mr_spool_open(const char *name, int flags);
-/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. */
-MR_HIDDEN void mr_note(char why, const char *path);
+/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could not be noted. */
+MR_HIDDEN bool mr_note(char why, const char *path);
+MR_HIDDEN bool mr_note_self(char why); /* this program */
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
 MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);

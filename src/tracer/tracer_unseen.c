@@ -36,14 +36,23 @@ long mr_spool_open(const char *name, int flags)
     return fd;
 }
 
-void mr_note(char why, const char *path)
+bool mr_note(char why, const char *path)
 {
     const struct iovec line[] = {{&why, 1}, {(void *)path, strlen(path) + 1}};
     long fd = mr_spool_open("unseen", O_WRONLY | O_CREAT | O_APPEND);
     if (fd < 0)
-        return;
-    mr_sys3(SYS_writev, fd, line, 2);
+        return false;
+    long written = mr_write_quietly(fd, line, 2);
     mr_sys1(SYS_close, fd);
+    return written > 1;
+}
+
+bool mr_note_self(char why)
+{
+    static char exe[MR_PATH_BYTES]; /* whoever begins the process is alone */
+    long n = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe) - 1);
+    exe[n > 0 ? n : 0] = 0;
+    return n > 0 && mr_note(why, exe);
 }
 
 static long read_at(int fd, void *to, size_t bytes, uint64_t at)
@@ -164,10 +173,6 @@ static bool is_go(void)
 
 void mr_note_own_calls(void)
 {
-    static char exe[MR_PATH_BYTES];
-    long n = is_go() ? mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe) - 1) : 0;
-    if (n <= 0)
-        return;
-    exe[n] = 0;
-    mr_note('g', exe);
+    if (is_go())
+        mr_note_self('g');
 }

@@ -361,7 +361,7 @@ static void tell_moved(const void *from, const void *to, uint64_t len)
     long fd = mr_spool_open("moved", O_WRONLY | O_APPEND);
     if (fd < 0)
         return;
-    mr_sys3(SYS_write, fd, &m, sizeof(m));
+    mr_write_quietly(fd, &(struct iovec){(void *)&m, sizeof(m)}, 1);
     mr_sys1(SYS_close, fd);
 }
 /* A mapping that was moved, or grew, to `to`; MAP_FAILED: it was not. */

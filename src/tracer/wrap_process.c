@@ -207,6 +207,15 @@ static struct injected inject(char *const *env, enum mr_program program)
     return r;
 }
 
+/* The kernel's room for arguments and variables may be enough for the program's own, but not for ours: it is started once more without us. */
+static bool no_room(const struct injected *i, int error, path program)
+{
+    if (error != E2BIG || !i->space)
+        return false;
+    mr_note('e', program ? program : "?");
+    return true;
+}
+
 static void injected_done(struct injected *i)
 {
     if (i->space)
@@ -267,6 +276,8 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     if (ours && there)
         mr_before_exec();
     int r = real(p, argv, i.env);
+    if (no_room(&i, errno, readable))
+        r = real(p, argv, env);
     int keep = errno;
     if (ours && there)
         mr_after_exec();
@@ -305,7 +316,10 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
         mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
     if (ours)
         mr_before_exec();
-    int r = real_fexecve(fd, argv, i.env), keep = errno;
+    int r = real_fexecve(fd, argv, i.env);
+    if (no_room(&i, errno, argv[0]))
+        r = real_fexecve(fd, argv, env);
+    int keep = errno;
     if (ours)
         mr_after_exec();
     if (on && !there)
@@ -326,7 +340,10 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
         mr_put(now, now, CALL(execveat), mr_path_id(d, p), 0, NONE, 0);
     if (ours)
         mr_before_exec();
-    int r = real_execveat(d, p, argv, i.env, f), keep = errno;
+    int r = real_execveat(d, p, argv, i.env, f);
+    if (no_room(&i, errno, argv[0]))
+        r = real_execveat(d, p, argv, env, f);
+    int keep = errno;
     if (ours)
         mr_after_exec();
     if (on && !there)
@@ -386,6 +403,8 @@ MR_EXECL(execle, execve, true)
         pid_t child = 0;                                                                                             \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
+        if (no_room(&i, r, p))                                                                                       \
+            r = real_##name(&child, p, a, b, argv, env);                                                             \
         uint64_t t1 = mr_stamp();                                                                                    \
         injected_done(&i);                                                                                           \
         if (!r && pid)                                                                                               \

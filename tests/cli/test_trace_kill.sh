@@ -75,6 +75,32 @@ soon gone $members
 [ ! -L "$dir/t.mrt.spool" ] || { echo "FAIL: the spool stays after recovery"; exit 1; }
 for n in 1 2 3 4; do reads "$dir/t.mrt" "$dir/g$n"; done
 
+# Threads at work when the process leaves: none of their reads is lost, with the collector and with the library alone.
+${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/leave" "$MR_SOURCE_DIR/tests/tracer/leave_at_work.c"
+ulimit -c 0
+chmod +x "$dir/data" # no program: exec gets as far as the kernel
+for way in return _exit quick_exit abort exec failed_exec raise; do
+    rm -rf "$dir"/t.mrt* "$dir/alone"
+    for how in command library; do
+        if [ $how = command ]; then
+            "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/leave" $way "$dir/data" 2>/dev/null || true
+            trace=$dir/t.mrt
+        else
+            (LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/leave" $way "$dir/data" || true) >/dev/null 2>&1
+            "$MILLRACE" recover "$dir/alone" >/dev/null
+            trace=$dir/alone
+        fi
+        "$MILLRACE" report --json --path "$dir/data" "$trace" >"$dir/report.json"
+        python3 - "$dir/report.json" "$dir/data.progress" "$way, $how" <<'P'
+import json, struct, sys
+reads = sum(f["count"] for f in json.load(open(sys.argv[1]))["functions"] if f["name"] == "pread")
+done = [struct.unpack("<Q", open(sys.argv[2], "rb").read()[64 * i : 64 * i + 8])[0] for i in range(3)]
+assert sum(done) <= reads <= sum(done) + 3, f"{sys.argv[3]}: {sum(done)} reads done, {reads} in the trace"
+P
+    done
+done
+chmod -x "$dir/data"
+
 # Killed between making its file and writing to it: the other traces of the folder are read.
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null
 : >"$dir/folder/$$.0123456789abcdef.mrt"

@@ -72,6 +72,33 @@ for kind in none memory size descriptors; do
     rm -f "$dir/r.mrt"
 done
 
+# What the tracer writes itself never ends a program: no file may grow, or nobody reads its stderr. First what it does bare.
+${CC:-cc} -static -o "$dir/static" "$dir/limits.c" 2>/dev/null || cp "$dir/limits" "$dir/static"
+no_growth() { # command...: stdout is a pipe, stderr a file that is full already
+    (set +e; "$@" bash -c 'ulimit -f 0; exec "$1" none "$2"' bash "$dir/static" "$dir/data" 2>"$dir/err"; echo $?) | cat
+}
+nobody_reads() { # command...: stderr is a pipe without a reader; the limit makes tracing fail
+    python3 - "$@" bash -c 'ulimit -f 0; /bin/echo reached | cat' <<'P'
+import os, subprocess, sys
+read, write = os.pipe()
+os.close(read)
+r = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=write)
+print(r.stdout.decode(), r.returncode)
+P
+}
+alone=(env LD_PRELOAD="$lib" MILLRACE_TRACE_OUT="$dir/quiet" ASAN_OPTIONS=verify_asan_link_order=0)
+for how in no_growth nobody_reads; do
+    want=$($how)
+    [ -n "$want" ] || fail "$how: bare"
+    [ "$($how "$MILLRACE" trace --quiet -o "$dir/t.mrt" --)" = "$want" ] || fail "$how, command: $($how "$MILLRACE" trace --quiet -o "$dir/t.mrt" --), not $want"
+    [ "$($how "${alone[@]}")" = "$want" ] || fail "$how, library: $($how "${alone[@]}"), not $want"
+done
+
+# Processes that are too limited for a ring leave the program's stderr alone; the command tells it.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- bash -c 'ulimit -v 200000; for i in 1 2 3; do cat "$1"; done >/dev/null 2>"$2"' bash "$dir/data" "$dir/theirs" 2>"$dir/err"
+[ ! -s "$dir/theirs" ] || fail "limited memory: on the program's stderr: $(cat "$dir/theirs")"
+grep -q "could not be traced.*'.*cat'" "$dir/err" || fail "limited memory is not told: $(cat "$dir/err")"
+
 # A size limit holds, and it is the newest that is kept.
 "$MILLRACE" trace --max-size 100KiB -o "$dir/small.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'" 2>"$dir/err"
 [ "$(stat -c %s "$dir/small.mrt")" -le 110000 ] || fail "--max-size: $(stat -c %s "$dir/small.mrt") bytes"

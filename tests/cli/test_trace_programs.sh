@@ -109,6 +109,30 @@ sqlite3 "$1/db" "create table t(a integer primary key, b text); with recursive c
 S
 if command -v sqlite3 >/dev/null; then same sqlite3 bash "$dir/q.sh" "$dir"; fi
 
+# Arguments up to the kernel's last byte.
+cat >"$dir/long.py" <<'P'
+import os, subprocess
+def starts(how, n):
+    words = ["/bin/true"] + ["x" * 99990] * (n // 100000) + ["y" * (n % 100000)]
+    try:
+        if how == "exec":
+            return subprocess.run(words, env={}).returncode == 0
+        return os.waitpid(os.posix_spawn("/bin/true", words, {}), 0)[1] == 0
+    except OSError:
+        return False
+for how in ("exec", "spawn"):
+    low, high = 0, 8 << 20
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if starts(how, middle) else (low, middle - 1)
+    print(how, low)
+P
+python3 "$dir/long.py" >"$dir/a"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- python3 "$dir/long.py" >"$dir/b" 2>"$dir/err"
+diff "$dir/a" "$dir/b" || { echo "FAIL: less room for arguments"; exit 1; }
+grep -q "no room for the tracer's variables" "$dir/err" || { echo "FAIL: programs without the tracer are not told: $(cat "$dir/err")"; exit 1; }
+checked="$checked arguments"
+
 if [ -n "${MR_TEST_FULL:-}" ] && python3 -c 'import test.test_io' 2>/dev/null; then
     for module in test_io test_os test_subprocess; do
         "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- python3 -m test -q $module >"$dir/b" 2>&1 || { tail -20 "$dir/b"; echo "FAIL: $module"; exit 1; }

@@ -118,6 +118,57 @@ for sanitizer in address thread undefined; do
         left_out="$left_out -fsanitize=$sanitizer"
     fi
 done
+# A thread sanitizer sees the program's threads, not what ours do with the tracer's memory.
+cat >"$dir/threads.c" <<'S'
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static const char *file;
+static int shared;
+static void *work(void *racing)
+{
+    char b[8];
+    for (int i = 0; i < 300; i++) {
+        int fd = open(file, O_RDONLY);
+        FILE *f = fopen(file, "r");
+        if (pread(fd, b, sizeof b, 0) < 0 || !f || !fgets(b, sizeof b, f))
+            return NULL;
+        fclose(f);
+        close(fd);
+        if (racing)
+            shared++;
+    }
+    return NULL;
+}
+int main(int argc, char **argv)
+{
+    pthread_t t[4];
+    file = argv[1];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&t[i], NULL, work, argc > 2 ? &shared : NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    pid_t p = fork();
+    if (!p)
+        return open(file, O_RDONLY) < 0;
+    int status = -1;
+    waitpid(p, &status, 0);
+    printf("ended %d\n", status);
+    return 0;
+}
+S
+if $cc -w -g -pthread -fsanitize=thread -o "$dir/tsan" "$dir/threads.c" 2>/dev/null && "$dir/tsan" "$dir/in" >/dev/null 2>&1; then
+    run "$dir/tsan" "$dir/in" >"$dir/out" 2>&1 || fail "a thread sanitizer complains: $(head -n 30 "$dir/out")"
+    [ "$(cat "$dir/out")" = "ended 0" ] || fail "a thread sanitizer: $(head -n 30 "$dir/out")"
+    [ "$(rows "$dir/t.mrt" | grep -c "pread,$dir/in,")" = 1200 ] || fail "threads under a sanitizer: $(rows "$dir/t.mrt" | grep -c "pread,$dir/in,") of 1200 reads"
+    rm -rf "$dir/alone"
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/tsan" "$dir/in" >"$dir/out" 2>&1 || fail "a thread sanitizer, library alone: $(head -n 30 "$dir/out")"
+    run "$dir/tsan" "$dir/in" racing >"$dir/out" 2>&1 && fail "a race of the program went unnoticed"
+    grep -q 'data race' "$dir/out" || fail "no report of a race"
+    checked="$checked threads-sanitized"
+fi
 jemalloc=$(ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1)
 if [ -n "$jemalloc" ]; then
     # By env, because a sanitized millrace itself does not run with another allocator.

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Where the trace goes: what is no file is refused and left as it is, one file belongs to one writer, and a trace that did not begin leaves nothing behind.
+set -eu
+. "$(dirname "$0")/waiting.sh"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+echo hello >"$dir/in"
+spools_of() { # pid: the spool folders in memory that it made
+    local s
+    for s in /dev/shm/millrace-*/session; do
+        [ "$(od -An -tu4 -j16 -N4 "$s" 2>/dev/null | tr -d ' ')" != "$1" ] || echo "$s"
+    done
+}
+refused() { # words of the message, output
+    "$MILLRACE" trace -o "$2" -- touch "$dir/ran" 2>"$dir/err" &
+    local pid=$! status=0
+    wait $pid || status=$?
+    [ $status != 0 ] && [ ! -e "$dir/ran" ] || fail "$2: status $status"
+    grep -q "$1" "$dir/err" || fail "$2: $(cat "$dir/err")"
+    [ -z "$(spools_of $pid)" ] || fail "$2: a spool folder stays"
+    [ ! -L "$2.spool" ] || fail "$2: a link stays"
+}
+mkfifo -m 644 "$dir/pipe"
+refused 'is no file' "$dir/pipe"
+[ "$(stat -c %a "$dir/pipe")" = 644 ] || fail "the pipe's mode was changed"
+refused 'is no file' "$dir"
+refused 'cannot create' "$dir/nowhere/t.mrt"
+
+# A second trace, and recover, while the first one runs.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'cat "$1"; until [ -e "$2" ]; do sleep 0.02; done; cat "$1"' sh "$dir/in" "$dir/go" >"$dir/out" &
+pid=$!
+soon has_lines "$dir/out" 1 || fail "the program does not start"
+status=0
+"$MILLRACE" trace -o "$dir/t.mrt" -- touch "$dir/ran" 2>"$dir/err" || status=$?
+[ $status = 2 ] && grep -q 'written by another' "$dir/err" && [ ! -e "$dir/ran" ] || fail "two traces into one file: $status, $(cat "$dir/err")"
+"$MILLRACE" recover "$dir/t.mrt" >/dev/null 2>"$dir/err" && fail "recover of a trace that is being written"
+grep -q 'written by another' "$dir/err" || fail "recover: $(cat "$dir/err")"
+: >"$dir/go"
+wait $pid
+[ "$("$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "open[a-z]*,$dir/in")" = 2 ] || fail "the first trace suffered"
+[ ! -L "$dir/t.mrt.spool" ] || fail "the link stays"
+
+# Removed while the program runs: it is said.
+mkdir "$dir/folder"
+"$MILLRACE" trace -o "$dir/folder/t.mrt" -- rm -rf "$dir/folder" 2>"$dir/err" || fail "a removed folder ends the program: $(cat "$dir/err")"
+grep -q 'removed while the program ran' "$dir/err" || fail "a removed trace: $(cat "$dir/err")"
+echo "output as asked for, or refused"
