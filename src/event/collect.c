@@ -37,9 +37,11 @@ struct ring {
     char *name; /* file name of segment 0 without "0.ring" */
     uint64_t key, strings_bytes, events, lost, mono0;
     uint32_t pid, strings, segments;
+    uint64_t pid_space; /* that pid belongs to */
     uint64_t heads; /* records made so far, when last looked */
     uint64_t gone_ns;
     bool described, counted, gone, finished;
+    bool left;    /* still running at the end */
     bool foreign; /* its pid belongs to another namespace */
 };
 
@@ -134,6 +136,12 @@ static int append(struct mr_collector *c, const uint8_t *block, size_t n, struct
     return n ? mr_mrt_writer_append(c->writer, block, n, err) : 0;
 }
 
+/* Before and after exec. Processes of two containers may have the same pid. */
+static bool same_process(const struct ring *a, const struct ring *b)
+{
+    return a->pid == b->pid && a->pid_space == b->pid_space;
+}
+
 static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
 {
     struct mr_ring_header *h = r->segment[0];
@@ -144,7 +152,7 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
     memcpy(c->buffer + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     r->described = true;
     for (size_t i = 0; i < c->rings && !r->counted; i++) /* an image after exec is the same process */
-        r->counted = c->ring[i].pid == r->pid && c->ring[i].counted;
+        r->counted = same_process(&c->ring[i], r) && c->ring[i].counted;
     c->stats.processes += !r->counted;
     r->counted = true;
     return append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
@@ -295,7 +303,18 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
     return rc;
 }
 
-/* A process has gone when the kernel no longer knows it, when it is a zombie, or when it runs another image. In another pid namespace only
+/* Its number in /proc/PID/stat, counted from the state, which is 0. */
+static long stat_number(const char *state, unsigned field)
+{
+    for (; field && *state; field--)
+        state = strchr(state, ' ') ? strchr(state, ' ') + 1 : "";
+    return strtol(state, NULL, 10);
+}
+
+#define STAT_THREADS 17u
+
+/* A process has gone when the kernel no longer knows it, when it is a zombie (but for one whose first thread has ended before the others), or when it
+ * runs another image. In another pid namespace only
  * the process itself can tell; one that was killed there counts as running. */
 static bool process_gone(const struct ring *r)
 {
@@ -314,7 +333,7 @@ static bool process_gone(const struct ring *r)
         return true;
     text[n] = 0;
     const char *state = strrchr(text, ')');
-    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X') && stat_number(state + 2, STAT_THREADS) <= 1;
 }
 
 /* A process that has recorded since we looked last was alive a moment ago: no need to ask the kernel yet. */
@@ -429,6 +448,7 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         r->name = strdup(stem);
         r->key = h->key;
         r->pid = h->pid;
+        r->pid_space = h->pid_space;
         r->mono0 = h->mono0;
         r->foreign = h->pid_space && c->pid_space && h->pid_space != c->pid_space;
         if (!r->name || !r->segment) {
@@ -441,7 +461,7 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         r->segments = 1;
         c->rings++;
         for (size_t i = 0; i + 1 < c->rings; i++) /* a younger image of the same process: exec has happened */
-            if (c->ring[i].pid == r->pid && !c->ring[i].finished && c->ring[i].mono0 < r->mono0)
+            if (same_process(&c->ring[i], r) && !c->ring[i].finished && c->ring[i].mono0 < r->mono0)
                 c->ring[i].gone = true;
     }
     closedir(d);
@@ -629,6 +649,17 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     return rc;
 }
 
+/* Whether the process that writes this file goes on: taken away, the file would have no beginning when it is written to again. */
+static bool is_in_use(const struct mr_collector *c, const char *name)
+{
+    for (size_t i = 0; i < c->rings; i++) {
+        const struct ring *r = &c->ring[i];
+        if (!strncmp(r->name, name, strlen(r->name)))
+            return r->left || (!r->finished && !r->gone && !process_gone(r));
+    }
+    return false;
+}
+
 static int join_files(struct mr_collector *c, struct mr_error *err)
 {
     DIR *d = opendir(c->spool);
@@ -639,7 +670,7 @@ static int join_files(struct mr_collector *c, struct mr_error *err)
         char path[4096];
         size_t n = strlen(e->d_name);
         snprintf(path, sizeof(path), "%s/%s", c->spool, e->d_name);
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out))
+        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out) && !is_in_use(c, e->d_name))
             rc = join_file(c, path, true, err);
     }
     closedir(d);
@@ -722,11 +753,13 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
     if (!c)
         return 0;
     c->closing = true;
-    int rc = mr_collector_poll(c, &busy, err);
+    int rc = c->max_bytes ? join_files(c, err) : 0; /* what processes wrote themselves is older than what is left in the rings */
+    rc = rc ? rc : mr_collector_poll(c, &busy, err);
     atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */
     for (size_t i = 0; i < c->rings && rc == 0; i++)
         if (!c->ring[i].finished) {
             c->stats.running++;
+            c->ring[i].left = true;
             rc = finish_ring(c, &c->ring[i], MR_HOW_RUNNING, err);
         }
     rc = rc ? rc : join_files(c, err);

@@ -101,6 +101,39 @@ P
 done
 chmod -x "$dir/data"
 
+# A process that has written to a file of its own, because the collector was too slow, outlives the program: nothing is lost.
+rm -rf "$dir"/t.mrt* "$dir"/data.progress
+"$MILLRACE" trace --quiet --linger 100ms -o "$dir/t.mrt" -- sh -c '"$1" kill "$2" 1 & echo $! >"$3"; until [ -e "$4" ]; do sleep 0.02; done' \
+    sh "$dir/workload" "$dir/data" "$dir/pid" "$dir/go" 2>/dev/null &
+collector=$!
+begun
+kill -STOP $collector
+own() { cat "$dir"/t.mrt.spool/*.mrt 2>/dev/null | wc -c; }
+more_than() { [ "$(own)" -gt "$1" ]; }
+soon more_than 0 || { echo "FAIL: the program does not write a file of its own"; exit 1; }
+kill -CONT $collector
+: >"$dir/go"
+wait $collector
+soon more_than "$(own)" || { echo "FAIL: the program that was left behind does not go on"; exit 1; }
+child=$(cat "$dir/pid")
+kill -9 $child
+soon gone $child
+"$MILLRACE" recover "$dir/t.mrt" >/dev/null
+reads "$dir/t.mrt" "$dir/data"
+
+count() { "$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "pread[0-9]*,$1,"; }
+# A process whose first thread has ended has not.
+${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/first_ends" "$MR_SOURCE_DIR/tests/tracer/first_thread_ends.c"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/first_ends" "$dir/data"
+[ "$(count "$dir/data")" = 20 ] || { echo "FAIL: $(count "$dir/data") of 20 reads after the first thread's end"; exit 1; }
+# Two processes of the same number, in two pid namespaces.
+if unshare -p -f true 2>/dev/null; then
+    cp "$dir/data" "$dir/second"
+    # The second one starts when the first one has read.
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'unshare -p -f "$1" "$2" & sleep 0.2; unshare -p -f "$1" "$3"; wait' sh "$dir/first_ends" "$dir/data" "$dir/second"
+    [ "$(count "$dir/data") $(count "$dir/second")" = "20 20" ] || { echo "FAIL: two namespaces: $(count "$dir/data") and $(count "$dir/second") of 20 reads"; exit 1; }
+fi
+
 # Killed between making its file and writing to it: the other traces of the folder are read.
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/folder cat "$dir/data" >/dev/null
 : >"$dir/folder/$$.0123456789abcdef.mrt"
