@@ -416,10 +416,17 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     errno = keep;
 }
 
-void mr_put_other(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
+void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)
 {
+    struct mr_tls *t = &mr_tls;
+    uint64_t dur = t1 - t0;
+    if (MR_LIKELY(!((dur | result) >> 32 | t->busy) && t->head < t->limit)) {
+        mr_busy(t);
+        mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
+        return;
+    }
     int64_t r = (int64_t)result == -1 ? -errno : (int64_t)result; /* lseek may fail; nobody can read SIZE_MAX bytes */
-    mr_put(t0, t1, call, file, (uint32_t)fd + 1, offset, r);
+    mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), r, NULL, 0);
 }
 
 int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)

@@ -168,8 +168,9 @@ static inline __attribute__((always_inline)) void mr_busy(struct mr_tls *t)
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
 }
-static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, uint64_t head)
+static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, const uint64_t *word, uint64_t head)
 {
+    mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
     atomic_store_explicit(&t->slot->head, head, memory_order_release);
     t->head = head;
     atomic_signal_fence(memory_order_seq_cst);
@@ -183,7 +184,6 @@ static inline __attribute__((always_inline)) uint64_t *mr_words_at(const struct 
 {
     uint64_t *word = (uint64_t *)(t->lap + head * sizeof(struct mr_cell));
     MR_OPAQUE(word);
-    mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
     return word;
 }
 
@@ -199,7 +199,7 @@ static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uin
     t->last_start = raw.word[2];
     t->last_result = (uint64_t)((int64_t)raw.word[3] >> 16);
     t->last_fd1 = (uint16_t)raw.word[3];
-    mr_stored(t, h + 2);
+    mr_stored(t, word, h + 2);
 }
 
 /* Not 0 if a value does not fit 48 bits signed. */
@@ -223,29 +223,31 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
 }
 
 /* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) whose result is the usual one. One that is like the event before it
- * takes half the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. */
-MR_HIDDEN void mr_put_other(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result);
-static inline __attribute__((always_inline)) void mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
+ * takes half the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. False: it is not
+ * usual after all. */
+MR_HIDDEN void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
+static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t far = __builtin_constant_p(offset) ? 0 : offset >> 47; /* a constant is MR_NO_OFFSET */
-    if (MR_UNLIKELY(t->busy)) {
-        mr_put_other(t0, t1, call, file, fd, offset, result);
-        return;
-    }
+    if (MR_UNLIKELY(t->busy))
+        return false;
     mr_busy(t);
     uint64_t dur = t1 - t0, gap = t0 - t->last_start, h = t->head;
     uint64_t other = (call == MR_CALL_lseek ? offset : t->last_result) ^ result; /* the usual result of lseek is its offset */
     if (MR_UNLIKELY(other | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | (gap | dur) >> 32 | far) || MR_UNLIKELY(h >= t->limit)) {
         t->busy = 0;
-        mr_put_other(t0, t1, call, file, fd, offset, result);
-        return;
+        if (MR_UNLIKELY(far))
+            return false;
+        mr_put_other(t0, t1, offset << 16 | call, file, fd, result);
+        return true;
     }
     uint64_t *word = mr_words_at(t, h);
     word[0] = offset << 16 | MR_RAW_REPEAT | call;
     word[1] = gap << 32 | dur;
     t->last_start = t0;
-    mr_stored(t, h + 1);
+    mr_stored(t, word, h + 1);
+    return true;
 }
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
