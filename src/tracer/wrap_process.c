@@ -317,7 +317,7 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
     if (ours)
         mr_before_exec();
     int r = real_fexecve(fd, argv, i.env);
-    if (no_room(&i, errno, argv[0]))
+    if (no_room(&i, errno, NULL))
         r = real_fexecve(fd, argv, env);
     int keep = errno;
     if (ours)
@@ -341,7 +341,7 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
     if (ours)
         mr_before_exec();
     int r = real_execveat(d, p, argv, i.env, f);
-    if (no_room(&i, errno, argv[0]))
+    if (no_room(&i, errno, p))
         r = real_execveat(d, p, argv, env, f);
     int keep = errno;
     if (ours)
