@@ -92,7 +92,7 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
                (unsigned long long)s.events, (unsigned long long)s.processes, (unsigned long long)s.lost, s.killed, s.running,
                unreadable, (unsigned long long)s.bytes);
     else
-        printf("recovered %s events of %s processes into '%s'\n", mr_human_count(s.events, n1), mr_human_count(s.processes, n2), out);
+        printf("recovered %s events of %s process%s into '%s'\n", mr_human_count(s.events, n1), mr_human_count(s.processes, n2), s.processes == 1 ? "" : "es", out);
     if (s.running)
         mr_log(MR_LOG_WARN, "%u processes still run", s.running);
     return 0;

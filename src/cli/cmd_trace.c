@@ -402,7 +402,7 @@ static int drain(struct mr_collector *c, const char *spool, struct mr_faults *fa
 static void talk(const struct trace_options *o, const struct mr_collect_stats *s, const char *spool, int status)
 {
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
-    mr_log(MR_LOG_NOTE, "%s events of %s processes%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes),
+    mr_log(MR_LOG_NOTE, "%s events of %s process%s%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes), s->processes == 1 ? "" : "es",
            s->dropped ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
     if (access(o->out, F_OK) != 0)
         mr_log(MR_LOG_WARN, "'%s' is gone: it was removed while the program ran", o->out);

@@ -102,7 +102,7 @@ grep -q "could not be traced.*'.*cat'" "$dir/err" || fail "limited memory is not
 # A size limit holds, and it is the newest that is kept.
 "$MILLRACE" trace --max-size 100KiB -o "$dir/small.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'" 2>"$dir/err"
 [ "$(stat -c %s "$dir/small.mrt")" -le 110000 ] || fail "--max-size: $(stat -c %s "$dir/small.mrt") bytes"
-grep -q 'of 1 processes, the newest in' "$dir/err" || fail "--max-size: $(cat "$dir/err")"
+grep -q 'of 1 process, the newest in' "$dir/err" || fail "--max-size: $(cat "$dir/err")"
 "$MILLRACE" export -f csv -o - "$dir/small.mrt" | grep -q "$dir/data" || fail "--max-size lost the newest event"
 "$MILLRACE" report --json "$dir/small.mrt" | python3 -c '
 import json, sys
