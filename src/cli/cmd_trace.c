@@ -9,6 +9,7 @@
 #include "event/calls.h"
 #include "event/collect.h"
 #include "event/program_kind.h"
+#include "event/raw.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -489,10 +490,9 @@ static void check_globs(const char *flag, const struct mr_strings *list)
             mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, list->item[i], list->item[i]);
 }
 
-/* Signals that no handler can be for: two of the kernel's, two of the C library's. */
 static int check_signal(int64_t number, struct mr_error *err)
 {
-    if (number != SIGKILL && number != SIGSTOP && number != 32 && number != 33)
+    if (!number || mr_signal_can_switch(number))
         return 0;
     mr_error_plain(err, MR_E_USAGE, "bad value '%lld' for '--signal': no program can handle this signal", (long long)number);
     return mr_error_hint(err, "12 (SIGUSR2) is free in most programs");

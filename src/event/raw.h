@@ -21,6 +21,7 @@
 #define MR_EVENT_RAW_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct mr_cell {
@@ -143,6 +144,12 @@ struct mr_session {
 };
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */
+
+/* Whether a signal can switch recording on and off: no handler can be for two of the kernel's, nor for two of the C library's. */
+static inline bool mr_signal_can_switch(int64_t number)
+{
+    return number > 0 && number < 65 && number != 9 && number != 19 && number != 32 && number != 33; /* SIGKILL, SIGSTOP */
+}
 
 /* One of the file `moved` in the spool folder, which is there when page faults are watched: the kernel tells of mappings, but not of those that
  * mremap moves or extends. */

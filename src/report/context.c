@@ -4,6 +4,7 @@
  * without nesting (async functions), a chain has ended spans too, and `reach`, the latest end in the rest of it, says when to stop. */
 #include "report/context.h"
 #include "base/common.h"
+#include "report/lanes.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -234,11 +235,7 @@ static int add_spans(struct mr_context *x, uint64_t sequence)
 static int by_start(const void *a, const void *b)
 {
     const struct span *x = a, *y = b;
-    if (x->start != y->start)
-        return x->start < y->start ? -1 : 1;
-    if (x->end != y->end)
-        return x->end > y->end ? -1 : 1;
-    return x->sequence > y->sequence ? -1 : x->sequence < y->sequence; /* of two alike the outer one is recorded later */
+    return mr_outer_first(x->start, x->end, x->sequence, y->start, y->end, y->sequence);
 }
 
 static void make_chains(struct mr_context *x)

@@ -314,11 +314,7 @@ struct order {
 static int outer_first(const void *a, const void *b)
 {
     const struct order *x = a, *y = b;
-    if (x->start != y->start)
-        return x->start < y->start ? -1 : 1;
-    if (x->end != y->end)
-        return x->end > y->end ? -1 : 1;
-    return x->i > y->i ? -1 : 1; /* stored at their ends: the outer one came later */
+    return mr_outer_first(x->start, x->end, x->i, y->start, y->end, y->i);
 }
 
 /* The open spans of a lane, linked from its top; `described` once the viewer knows it. */

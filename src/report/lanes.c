@@ -24,11 +24,7 @@ struct stacks {
 static int outer_first(const void *a, const void *b)
 {
     const struct span *x = a, *y = b;
-    if (x->start != y->start)
-        return x->start < y->start ? -1 : 1;
-    if (x->end != y->end)
-        return x->end > y->end ? -1 : 1;
-    return x->place > y->place ? -1 : x->place < y->place; /* stored at their ends: the outer one came later */
+    return mr_outer_first(x->start, x->end, x->place, y->start, y->end, y->place);
 }
 
 static bool fits(struct stacks *s, const struct span *span, unsigned lane, const struct span *now)

@@ -25,6 +25,16 @@ static inline unsigned mr_lane_of(const struct mr_lanes *l, uint32_t i)
     return l->lane[l->base + i];
 }
 
+/* Order of the spans of a thread by start, the outer ones first. Of two alike the one stored later is the outer one: spans are stored at their ends. */
+static inline int mr_outer_first(uint64_t start1, uint64_t end1, uint64_t place1, uint64_t start2, uint64_t end2, uint64_t place2)
+{
+    if (start1 != start2)
+        return start1 < start2 ? -1 : 1;
+    if (end1 != end2)
+        return end1 > end2 ? -1 : 1;
+    return place1 > place2 ? -1 : place1 < place2;
+}
+
 /* Whether an event takes time: counters, instants and facts are on no lane. */
 static inline bool mr_is_span(unsigned call)
 {

@@ -201,12 +201,6 @@ static bool env_switch(const char *name, bool otherwise, const char *complaint)
     return otherwise;
 }
 
-/* Signals that no handler can be for: two of the kernel's, two of the C library's. */
-static bool is_handled(int64_t number)
-{
-    return number > 0 && number < 65 && number != SIGKILL && number != SIGSTOP && number != 32 && number != 33;
-}
-
 static bool word_in(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -276,7 +270,7 @@ void mr_config_read(void)
     check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
     check_number("MILLRACE_TRACE_SAMPLE", INT32_MAX, "MILLRACE_TRACE_SAMPLE: not a number; every call is kept");
     int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
-    c->signal = is_handled(signal_number) ? (int)signal_number : 0;
+    c->signal = mr_signal_can_switch(signal_number) ? (int)signal_number : 0;
     if (signal_number > 0 && signal_number < 65 && !c->signal)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
