@@ -121,16 +121,17 @@ static void steady_state_allocates_nothing(void **state)
         assert_int_equal(mr_object_open(s, path, MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE, &o, NULL), 0);
         assert_int_equal(s->ops->truncate(o, DEPTH * PIECE, NULL), 0);
         assert_int_equal(s->ops->ioq_create(s, DEPTH, &q, NULL), 0);
-        for (unsigned k = 0; k < 30; k++) /* bounce buffers appear as concurrency first needs them */
-            round_trip(s, q, o, path, buf);
-        unsigned before = atomic_load(&allocations);
-        for (unsigned k = 0; k < 30; k++)
-            round_trip(s, q, o, path, buf);
-        unsigned after = atomic_load(&allocations);
-        /* Direct mode may meet one more simultaneous bounce than ever before; everything else is exactly zero. */
-        unsigned allowed = strstr(specs[i], "direct") ? 2 : 0;
-        if (after - before > allowed)
-            fail_msg("'%s' allocated %u times", specs[i], after - before);
+        /* Threads that begin late and bounce buffers allocate when they are first needed, on a busy machine after many rounds; what allocates
+         * with every operation never comes to nothing. */
+        unsigned last = 1;
+        for (unsigned tries = 0; tries < 100 && last; tries++) {
+            unsigned before = atomic_load(&allocations);
+            for (unsigned k = 0; k < 30; k++)
+                round_trip(s, q, o, path, buf);
+            last = atomic_load(&allocations) - before;
+        }
+        if (last)
+            fail_msg("'%s' allocated %u times", specs[i], last);
         s->ops->ioq_free(q);
         mr_object_close(o, NULL);
         mr_store_close(s);
