@@ -90,7 +90,7 @@ void mr_mrt_workspace_block(void *workspace, uint32_t events);
 /* Encodes the events in the cells [carry->at, to) of a ring into one complete block (header, payload, padding) at `out`. About
  * MR_BLOCK_EVENTS events are taken, their arguments counted in; *carry then tells of the position after the last one, *block what the
  * header says. Returns the bytes written; 0 only if carry->at == to. A carry of {0} will do for records without repeats. */
-size_t mr_mrt_encode_events(void *workspace, const struct mr_cell *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
+size_t mr_mrt_encode_events(void *workspace, const uint64_t *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
                             const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
                             uint8_t *out, struct mr_mrt_block *block);
 /* The same of n records. */

@@ -68,13 +68,13 @@ uint64_t mr_ticks_to_ns(const struct mr_calibration *cal, uint64_t tick)
 
 /* Cells of a ring, or of an array if mask is UINT64_MAX. */
 struct cells {
-    const struct mr_cell *cell;
+    const uint64_t *cell;
     uint64_t mask, to;
 };
 
-static inline const struct mr_cell *cell_at(const struct cells *c, uint64_t at)
+static inline uint64_t cell_at(const struct cells *c, uint64_t at)
 {
-    return &c->cell[at & c->mask];
+    return c->cell[at & c->mask];
 }
 
 /* An event as it is in the ring; continuation records replace what does not fit. */
@@ -89,31 +89,44 @@ struct found {
  * continuation whose event was cut off by a damaged ring. */
 static inline __attribute__((always_inline)) bool take_event(const struct cells *c, struct mr_carry *carry, struct found *f)
 {
-    const struct mr_cell *first = cell_at(c, carry->at);
-    uint64_t head = first->word[0], size = first->word[1], at = carry->at;
-    f->call = mr_cell_call(first);
-    f->offset = (uint64_t)((int64_t)head >> 16);
-    f->ticks = (uint32_t)size;
-    if (MR_LIKELY(head & MR_RAW_REPEAT)) {
+    static const uint16_t short_call[MR_SHORTS] = {[MR_SHORT_read] = MR_CALL_read, [MR_SHORT_write] = MR_CALL_write, [MR_SHORT_pread] = MR_CALL_pread,
+                                                   [MR_SHORT_pwrite] = MR_CALL_pwrite, [MR_SHORT_lseek] = MR_CALL_lseek};
+    uint64_t at = carry->at, head = cell_at(c, at);
+    if (MR_LIKELY(head & MR_RAW_SHORT)) {
+        unsigned kind = (unsigned)(head % MR_SHORTS);
         carry->at = at + 1;
-        carry->start += size >> 32;
-        f->result = f->call == MR_CALL_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
+        f->call = short_call[kind];
+        f->start = carry->end + (head >> 3 & ((1u << MR_SHORT_GAP_BITS) - 1));
+        f->ticks = head >> 16 & ((1u << MR_SHORT_DURATION_BITS) - 1);
+        f->offset = kind >= MR_SHORT_pread ? carry->offset + (uint64_t)((int64_t)head >> 32) : MR_NO_OFFSET;
+        carry->offset = kind >= MR_SHORT_pread ? f->offset : carry->offset;
+        f->result = kind == MR_SHORT_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
     } else {
-        bool skip = f->call == MR_CALL_more && (uint32_t)size == MR_MORE_SKIP;
-        carry->at = skip && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + 2;
+        uint64_t size = cell_at(c, at + 1);
+        bool repeat = head & MR_RAW_REPEAT;
+        f->call = mr_cell_call(head);
+        f->offset = (uint64_t)((int64_t)head >> 16);
+        f->ticks = (uint32_t)size;
+        carry->at = head == MR_RAW_SKIP && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + (repeat ? 2 : MR_RECORD_CELLS);
         if (MR_UNLIKELY(f->call == MR_CALL_more || carry->at > c->to)) {
             carry->at = MR_MIN(carry->at, c->to);
             return false;
         }
-        const struct mr_cell *second = cell_at(c, at + 1);
-        carry->file = size >> 32;
-        carry->start = second->word[0];
-        carry->result_fd = second->word[1];
-        f->result = (int64_t)carry->result_fd >> 16;
+        if (repeat) {
+            f->start = carry->end + (size >> 32);
+            f->result = f->call == MR_CALL_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
+            carry->offset = f->offset == MR_NO_OFFSET ? carry->offset : f->offset;
+        } else {
+            f->start = cell_at(c, at + 2);
+            carry->file = size >> 32;
+            carry->offset = f->offset;
+            carry->result_fd = cell_at(c, at + 3);
+            f->result = (int64_t)carry->result_fd >> 16;
+        }
     }
+    carry->end = f->start + f->ticks;
     f->file = (uint32_t)carry->file;
     f->fd1 = (uint16_t)carry->result_fd;
-    f->start = carry->start;
     return true;
 }
 
@@ -121,12 +134,11 @@ static inline __attribute__((always_inline)) bool take_event(const struct cells 
 static void take_more(struct workspace *w, const struct cells *c, struct mr_carry *carry, struct found *f)
 {
     uint32_t i = w->events;
-    for (; carry->at + 2 <= c->to; carry->at += 2) {
-        const struct mr_cell *first = cell_at(c, carry->at);
-        uint32_t type = (uint32_t)first->word[1];
-        if (mr_cell_call(first) != MR_CALL_more || type == MR_MORE_SKIP)
+    for (; carry->at + MR_RECORD_CELLS <= c->to; carry->at += MR_RECORD_CELLS) {
+        uint64_t kind = cell_at(c, carry->at + 1), value = cell_at(c, carry->at + 2);
+        uint32_t type = (uint32_t)kind;
+        if (cell_at(c, carry->at) != MR_CALL_more)
             break;
-        uint64_t value = cell_at(c, carry->at + 1)->word[0];
         if (type == MR_MORE_OFFSET) {
             f->offset = value;
         } else if (type == MR_MORE_RESULT) {
@@ -136,7 +148,7 @@ static void take_more(struct workspace *w, const struct cells *c, struct mr_carr
         } else if (type <= MR_MORE_LAST_STORED && w->args < MAX_EVENTS) {
             uint32_t k = w->args++;
             w->arg_event[k] = i - w->last_arg_event;
-            w->arg_key[k] = (uint32_t)(first->word[1] >> 32);
+            w->arg_key[k] = (uint32_t)(kind >> 32);
             w->arg_type[k] = (uint16_t)type;
             w->arg_value[k] = value;
             w->last_arg_event = i;
@@ -174,7 +186,7 @@ static void unpack(struct workspace *w, const struct cells *c, struct mr_carry *
         if (MR_UNLIKELY(!take_event(c, &here, &f)))
             continue;
         uint32_t i = w->events;
-        if (MR_UNLIKELY(here.at < c->to && mr_cell_call(cell_at(c, here.at)) == MR_CALL_more))
+        if (MR_UNLIKELY(here.at < c->to && cell_at(c, here.at) == MR_CALL_more))
             take_more(w, c, &here, &f);
         uint64_t start = scaled(mono0, tick0, scale, f.start), end = scaled(mono0, tick0, scale, f.start + f.ticks);
         w->gap[i] = mr_zigzag((int64_t)(start - previous));
@@ -369,7 +381,7 @@ static void put_calibration(uint8_t *p, const struct mr_calibration *cal)
     mr_store_le64(p + 32, cal->mono1);
 }
 
-size_t mr_mrt_encode_events(void *workspace, const struct mr_cell *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
+size_t mr_mrt_encode_events(void *workspace, const uint64_t *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
                             const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
                             uint8_t *out, struct mr_mrt_block *block)
 {
@@ -410,8 +422,8 @@ size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint3
                              uint64_t sequence, uint64_t lost, uint8_t *out, uint32_t *taken, struct mr_mrt_block *block)
 {
     struct mr_carry carry = {0};
-    size_t bytes = mr_mrt_encode_events(workspace, (const struct mr_cell *)record, UINT64_MAX, 2ull * n, &carry, cal, key, tid, sequence, lost, out, block);
-    *taken = (uint32_t)(carry.at / 2);
+    size_t bytes = mr_mrt_encode_events(workspace, record->word, UINT64_MAX, (uint64_t)MR_RECORD_CELLS * n, &carry, cal, key, tid, sequence, lost, out, block);
+    *taken = (uint32_t)(carry.at / MR_RECORD_CELLS);
     return bytes;
 }
 

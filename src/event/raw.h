@@ -1,6 +1,7 @@
-/* What a traced program writes while it runs: records in per-thread rings inside a shared, mapped spool file. A record takes two cells of
- * 16 bytes; one like the record before it, which most reads and writes are, takes one (MR_RAW_REPEAT). Only the preload library writes records; only the collector, `millrace recover` or the library itself (when nobody
- * drains) reads them. Layout in doc/trace-format.md; private to one version on one machine.
+/* What a traced program writes while it runs: records in per-thread rings inside a shared, mapped spool file. A record takes four cells of
+ * 8 bytes; one like the record before it, which most reads and writes are, takes two (MR_RAW_REPEAT), or one if it also comes soon after, is short,
+ * and not far from it in the file (MR_RAW_SHORT). Only the preload library writes records; only the collector, `millrace recover` or the library
+ * itself (when nobody drains) reads them. Layout in doc/trace-format.md; private to one version on one machine.
  *
  * Invariants
  *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers.
@@ -13,7 +14,7 @@
  *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to them.
  *  R6. The drainer gives memory of [tail, written) back, notes that in `freed`, then moves tail: it is never memory that the
  *      thread may write to, and a thread that sees the new tail sees `freed` as well.
- *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a record MR_MORE_SKIP, and
+ *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a cell MR_RAW_SKIP, and
  *      head moves to the next multiple of MR_RING_CELLS. At most one such gap lies between tail and head.
  *  R8. What a repeat at `written` repeats is in the one of the slot's two carries that names this position. The drainer writes the other one
  *      before it moves written, so that a killed drainer leaves a valid one. */
@@ -24,24 +25,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mr_cell {
-    uint64_t word[2];
-};
-
 /* Word 0 offset << 16 | call, word 1 file << 32 | duration, word 2 start, word 3 result << 16 | descriptor + 1. */
 struct mr_raw {
     uint64_t word[4];
 };
 
-/* A repeat is one cell: word 0 offset << 16 | MR_RAW_REPEAT | call, word 1 start - start of the event before << 32 | duration. File and descriptor
- * are those of the event before; the result of lseek is its offset, others have that of the last event that is not such a repeat. */
-#define MR_RAW_REPEAT 0x8000u
+/* A repeat: word 0 offset << 16 | MR_RAW_REPEAT | call, word 1 start - end of the event before << 32 | duration. File and descriptor are those of
+ * the event before; the result of lseek is its offset, others have that of the last record. */
+#define MR_RAW_REPEAT 0x4000u
+/* A short repeat: offset - offset of the event before << 32 | duration << 16 | MR_RAW_SHORT | start - end of the event before << 3 | enum mr_short. */
+#define MR_RAW_SHORT 0x8000u
+#define MR_SHORT_GAP_BITS 12
+#define MR_SHORT_DURATION_BITS 16
+
+/* The calls that may be repeats. Reads and writes have no offset; then the event before is the last repeat that has one, or the last record. */
+enum mr_short { MR_SHORT_read, MR_SHORT_write, MR_SHORT_pread, MR_SHORT_pwrite, MR_SHORT_lseek, MR_SHORTS = 8 };
 
 /* What a repeat needs of the events before it. */
 struct mr_carry {
     uint64_t at; /* position of the next event */
-    uint64_t start, result_fd; /* result << 16 | descriptor + 1 */
-    uint64_t file;
+    uint64_t end, result_fd; /* result << 16 | descriptor + 1 */
+    uint64_t file, offset;
 };
 
 /* Continuation records: word 0 MR_CALL_more, word 1 low half type, high half key, word 2 value. */
@@ -55,17 +59,18 @@ enum mr_more {
     MR_MORE_OFFSET,     /* value: all 64 bits of the offset */
     MR_MORE_RESULT,     /* value: all 64 bits of the result */
     MR_MORE_DURATION,   /* value: all 64 bits of the duration, ticks */
-    MR_MORE_SKIP,       /* belongs to no event, and is one cell: the next record is at the ring's start */
 };
+#define MR_RAW_SKIP 0x10001u /* one cell, of no event (R7); otherwise the high bits of such a word 0 are 0 */
 #define MR_MORE_LAST_STORED MR_MORE_FILE2 /* types above are folded into their columns */
 
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 5u /* of the layout below; library and command must agree */
-#define MR_RING_CELLS 2097152u /* address space; memory comes as it is needed */
+#define MR_RING_VERSION 6u /* of the layout below; library and command must agree */
+#define MR_RING_CELLS 4194304u /* address space; memory comes as it is needed */
 #define MR_BLOCK_EVENTS 32768u /* events per block */
-#define MR_BLOCK_CELLS (2 * MR_BLOCK_EVENTS)
+#define MR_RECORD_CELLS 4u
+#define MR_BLOCK_CELLS (MR_RECORD_CELLS * MR_BLOCK_EVENTS)
 #define MR_RING_SLOTS 8u
 #define MR_RING_SEGMENTS 512u /* of a process */
 #define MR_RING_PROCESS_BYTES (60u << 10)
@@ -90,13 +95,13 @@ struct mr_slot {
     _Atomic uint64_t freed;     /* the last position whose memory was given back */
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
-    _Atomic uint64_t skip_at;   /* 1 + position of the last MR_MORE_SKIP; 0: none */
+    _Atomic uint64_t skip_at;   /* 1 + position of the last MR_RAW_SKIP; 0: none */
     struct mr_carry carry[2];   /* R8 */
     uint64_t populated;         /* memory of cells is present up to here; the thread's own, kept for the slot's next thread */
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
     _Atomic uint32_t made[MR_SLOT_CALLS];
     _Atomic uint64_t skipped[MR_SLOT_CALLS];
-    _Alignas(4096) struct mr_cell cell[MR_RING_CELLS];
+    _Alignas(4096) uint64_t cell[MR_RING_CELLS];
 };
 
 struct mr_ring_header {
@@ -178,10 +183,10 @@ static inline void mr_slot_carry_set(struct mr_slot *s, const struct mr_carry *c
     s->carry[s->carry[0].at == at ? 1 : 0] = *carry;
 }
 
-/* The call of the record or repeat that begins with this cell. */
-static inline unsigned mr_cell_call(const struct mr_cell *c)
+/* The call of the record or the repeat, not a short one, that begins with this cell. */
+static inline unsigned mr_cell_call(uint64_t cell)
 {
-    return (unsigned)(c->word[0] & (MR_RAW_REPEAT - 1));
+    return (unsigned)(cell & (MR_RAW_REPEAT - 1));
 }
 
 #endif

@@ -47,8 +47,8 @@ unsigned mr_slot_index(const struct mr_slot *slot)
     return 0;
 }
 
-#define POPULATE 4096u  /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
-#define PAGE_CELLS 256u /* cells of a page */
+#define POPULATE 8192u  /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
+#define PAGE_CELLS 512u /* cells of a page */
 
 /* As mr_populate. When the file system is full, asks the collector to give memory back and waits for it. */
 static bool populate_or_wait(const void *at, size_t bytes)
@@ -69,7 +69,7 @@ static bool populate_or_wait(const void *at, size_t bytes)
 /* Makes more cells of a slot present. Beyond tail + MR_RING_CELLS nothing may be written, so there is nothing to do. */
 static bool populate_more(struct mr_slot *s, uint64_t tail)
 {
-    uint64_t from = s->populated, to = from + POPULATE;
+    uint64_t from = s->populated, to = from + MR_MIN(MR_MAX(from, POPULATE / 8), POPULATE); /* little for a short life */
     to = MR_MIN(to, (tail + MR_RING_CELLS) / PAGE_CELLS * PAGE_CELLS);
     to = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
     if (to <= from)
@@ -145,7 +145,7 @@ static uint64_t present_for(const struct mr_slot *s, uint64_t head)
 /* The thread may write up to `limit` without looking again, where memory is present. */
 static void set_limit(struct mr_tls *t, uint64_t limit)
 {
-    t->lap = (char *)t->slot->cell - t->head / MR_RING_CELLS * MR_RING_CELLS * sizeof(struct mr_cell);
+    t->lap = (char *)t->slot->cell - t->head / MR_RING_CELLS * MR_RING_CELLS * sizeof(t->slot->cell[0]);
     t->limit = MR_MIN(limit, present_for(t->slot, t->head));
 }
 
@@ -172,8 +172,8 @@ static bool thread_begin(struct mr_tls *t)
 /* Returns the position after it. */
 static uint64_t write_record(struct mr_slot *s, uint64_t at, const struct mr_raw *r)
 {
-    memcpy(&s->cell[at++ & (MR_RING_CELLS - 1)], &r->word[0], sizeof(struct mr_cell));
-    memcpy(&s->cell[at++ & (MR_RING_CELLS - 1)], &r->word[2], sizeof(struct mr_cell));
+    for (unsigned i = 0; i < MR_RECORD_CELLS; i++)
+        s->cell[at++ & (MR_RING_CELLS - 1)] = r->word[i];
     return at;
 }
 
@@ -187,7 +187,7 @@ static void start_over(struct mr_tls *t, bool all_present)
 {
     struct mr_slot *s = t->slot;
     uint64_t base = t->head / MR_RING_CELLS * MR_RING_CELLS, next = base + MR_RING_CELLS;
-    s->cell[t->head & (MR_RING_CELLS - 1)] = (struct mr_cell){{MR_CALL_more, MR_MORE_SKIP}};
+    s->cell[t->head & (MR_RING_CELLS - 1)] = MR_RAW_SKIP;
     s->populated = all_present ? next + (s->populated - base) : next;
     atomic_store_explicit(&s->skip_at, t->head + 1, memory_order_relaxed);
     atomic_store_explicit(&s->head, next, memory_order_release);
@@ -422,7 +422,19 @@ void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file,
     uint64_t dur = t1 - t0;
     if (MR_LIKELY(!((dur | result) >> 32 | t->busy) && t->head < t->limit)) {
         mr_busy(t);
-        mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
+        bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
+        uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
+        if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
+            mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
+            return;
+        }
+        uint64_t h = t->head, *word = mr_words_at(t, h);
+        word[0] = offset_call | MR_RAW_REPEAT;
+        word[1] = gap << 32 | dur;
+        if (offset != MR_NO_OFFSET)
+            t->last_offset = offset;
+        t->last_end = t1;
+        mr_stored(t, word, h + 2);
         return;
     }
     int64_t r = (int64_t)result == -1 ? -errno : (int64_t)result; /* lseek may fail; nobody can read SIZE_MAX bytes */

@@ -41,11 +41,12 @@ struct mr_tls {
     uint64_t head;     /* next position to write */
     uint64_t limit;    /* go to the slow path at this position, which lies in the same lap */
     char *lap;         /* where the cell of position 0 would lie, if all the ring went on like this lap */
-    /* Of the event before, for repeats; last_file 0: none may follow. */
-    uint64_t last_start, last_result;
-    uint32_t last_file, last_fd1;
+    /* Of the event before, for repeats, as in struct mr_carry; last_file 0: none may follow. */
+    uint64_t last_end, last_offset;
+    uint32_t last_file, last_result;
+    uint16_t last_fd1, pendings;
     uint32_t busy;     /* inside the tracer: mr_mark() of the frame that entered, or 1 */
-    uint32_t pendings;
+    /* A cache line ends here. */
     uint32_t vforked;  /* a vfork child is running on this thread */
     uint32_t epoch;    /* mr_core.epoch this state belongs to */
     uint64_t freed;    /* slot->freed, when last looked */
@@ -182,7 +183,7 @@ static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, co
 /* The cell of a position before t->limit. */
 static inline __attribute__((always_inline)) uint64_t *mr_words_at(const struct mr_tls *t, uint64_t head)
 {
-    uint64_t *word = (uint64_t *)(t->lap + head * sizeof(struct mr_cell));
+    uint64_t *word = (uint64_t *)(t->lap + head * sizeof(uint64_t));
     MR_OPAQUE(word);
     return word;
 }
@@ -195,11 +196,12 @@ static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uin
     word[1] = raw.word[1];
     word[2] = raw.word[2];
     word[3] = raw.word[3];
-    t->last_file = (int64_t)raw.word[3] < 0 ? 0 : (uint32_t)(raw.word[1] >> 32); /* an error is no usual result */
-    t->last_start = raw.word[2];
-    t->last_result = (uint64_t)((int64_t)raw.word[3] >> 16);
+    t->last_file = raw.word[3] >> 48 ? 0 : (uint32_t)(raw.word[1] >> 32); /* an error or a number this large is no usual result */
+    t->last_end = raw.word[2] + (uint32_t)raw.word[1];
+    t->last_offset = (uint64_t)((int64_t)raw.word[0] >> 16);
+    t->last_result = (uint32_t)(raw.word[3] >> 16);
     t->last_fd1 = (uint16_t)raw.word[3];
-    mr_stored(t, word, h + 2);
+    mr_stored(t, word, h + MR_RECORD_CELLS);
 }
 
 /* Not 0 if a value does not fit 48 bits signed. */
@@ -223,19 +225,23 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
 }
 
 /* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) whose result is the usual one. One that is like the event before it
- * takes half the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. False: it is not
- * usual after all. */
+ * takes a quarter of the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. False: it is
+ * not usual after all. `call` and `kind` are constants, and so is an offset that is MR_NO_OFFSET. */
 MR_HIDDEN void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
-static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int fd, uint64_t offset, uint64_t result)
+static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, enum mr_short kind, uint32_t file, int fd,
+                                                              uint64_t offset, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
-    uint64_t far = __builtin_constant_p(offset) ? 0 : offset >> 47; /* a constant is MR_NO_OFFSET */
+    const bool has_offset = kind >= MR_SHORT_pread, is_seek = kind == MR_SHORT_lseek;
+    uint64_t far = has_offset ? offset >> 47 : 0;
     if (MR_UNLIKELY(t->busy))
         return false;
     mr_busy(t);
-    uint64_t dur = t1 - t0, gap = t0 - t->last_start, h = t->head;
-    uint64_t other = (call == MR_CALL_lseek ? offset : t->last_result) ^ result; /* the usual result of lseek is its offset */
-    if (MR_UNLIKELY(other | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | (gap | dur) >> 32 | far) || MR_UNLIKELY(h >= t->limit)) {
+    uint64_t dur = t1 - t0, gap = t0 - t->last_end, h = t->head;
+    uint64_t step = has_offset ? offset - t->last_offset : 0;
+    uint64_t other = (is_seek ? offset : t->last_result) ^ result; /* the usual result of lseek is its offset */
+    other |= (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> MR_SHORT_GAP_BITS | dur >> MR_SHORT_DURATION_BITS | far;
+    if (MR_UNLIKELY(other | (step + (1u << 31)) >> 32) || MR_UNLIKELY(h >= t->limit)) {
         t->busy = 0;
         if (MR_UNLIKELY(far))
             return false;
@@ -243,9 +249,10 @@ static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint
         return true;
     }
     uint64_t *word = mr_words_at(t, h);
-    word[0] = offset << 16 | MR_RAW_REPEAT | call;
-    word[1] = gap << 32 | dur;
-    t->last_start = t0;
+    word[0] = step << 32 | dur << 16 | MR_RAW_SHORT | gap << 3 | kind;
+    t->last_end = t1;
+    if (has_offset)
+        t->last_offset = offset;
     mr_stored(t, word, h + 1);
     return true;
 }

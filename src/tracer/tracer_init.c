@@ -368,6 +368,8 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
+#define PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
+
 int mr_segment_open(uint32_t index)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
@@ -390,7 +392,7 @@ int mr_segment_open(uint32_t index)
         return (int)p;
     }
     struct mr_ring_header *h = (void *)p;
-    if (!mr_populate(h, index ? 4096 : MR_RING_STRINGS_AT)) {
+    if (!mr_populate(h, index ? 4096 : MR_RING_PROCESS_AT + PROCESS_PRESENT)) {
         mr_sys2(SYS_munmap, h, bytes);
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
         return -ENOSPC;
@@ -456,7 +458,9 @@ void mr_process_describe(bool forked)
         .host = u.nodename, .host_len = (uint32_t)strlen(u.nodename), .exe = exe, .exe_len = n > 0 ? (uint32_t)n : 0,
         .cmdline = text, .cmdline_len = cmd ? cmd - 1 : 0,
     };
-    h->process_bytes = (uint32_t)mr_mrt_encode_process(&p, (uint8_t *)h + MR_RING_PROCESS_AT, MR_RING_PROCESS_BYTES);
+    uint8_t *to = (uint8_t *)h + MR_RING_PROCESS_AT;
+    uint32_t room = cmd > 2048 && mr_populate(to, MR_RING_PROCESS_BYTES) ? MR_RING_PROCESS_BYTES : PROCESS_PRESENT;
+    h->process_bytes = (uint32_t)mr_mrt_encode_process(&p, to, room);
     __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -521,6 +525,7 @@ static void first_begin(void)
     if (!mr_config.collected)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
+    mr_names_begin();
     mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);

@@ -7,7 +7,7 @@
 
 #define MR_PATH_BYTES 4096
 #define MR_EXTRAS 36 /* that one event may have */
-#define MR_ROOM 80   /* cells that one event and its extras may need */
+#define MR_ROOM 160  /* cells that one event and its extras may need */
 
 enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 
@@ -71,6 +71,7 @@ MR_HIDDEN int mr_segment_open(uint32_t index);
 /* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
 MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
 MR_HIDDEN void mr_drain_all(enum mr_mrt_how how);
+MR_HIDDEN void mr_names_begin(void); /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);

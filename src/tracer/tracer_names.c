@@ -55,7 +55,7 @@ static uint64_t arena_present; /* bytes whose memory is there */
 
 static bool arena_grow(uint64_t need)
 {
-    uint64_t more = MR_ALIGN_UP(need - arena_present, 64 * MR_KIB);
+    uint64_t more = MR_MAX(MR_ALIGN_UP(need - arena_present, 4 * MR_KIB), MR_MIN(arena_present, 64 * MR_KIB)); /* little for a short life */
     if (arena_present + more > MR_RING_STRING_BYTES)
         return true; /* the caller finds it full */
     if (!mr_populate(arena() + arena_present, more)) {
@@ -75,7 +75,13 @@ static void table_insert(struct entry *t, uint32_t slots, struct entry e)
 }
 
 #define FIRST_SLOTS 4096u
-static struct entry first_table[FIRST_SLOTS]; /* there also for a program that may not map any more memory */
+/* There also for a program that may not map any more memory. A forked child finds zeros. */
+static _Alignas(4096) struct entry first_table[FIRST_SLOTS];
+
+void mr_names_begin(void)
+{
+    mr_sys3(SYS_madvise, first_table, sizeof(first_table), MADV_WIPEONFORK);
+}
 
 static void table_release(void)
 {
@@ -89,8 +95,6 @@ static bool table_grow(void)
     struct entry *bigger = table_slots ? mr_map(slots * sizeof(*bigger)) : first_table;
     if (!bigger)
         return table_used + 1 < table_slots - table_slots / 8; /* slower, but it has room */
-    if (!table_slots)
-        memset(first_table, 0, sizeof(first_table));
     for (uint32_t i = 0; i < table_slots; i++)
         if (table[i].hash)
             table_insert(bigger, slots, table[i]);

@@ -59,7 +59,7 @@
         uint64_t t1 = mr_stamp_by(1);                                                                                \
         ret usual = (ret)(expected);                                                                                 \
         MR_OPAQUE(usual);                                                                                            \
-        if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), file, fd, (uint64_t)(offset), (uint64_t)usual))) \
+        if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)usual))) \
             return usual;                                                                                            \
         return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
     }

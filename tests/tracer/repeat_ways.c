@@ -1,5 +1,6 @@
 /* Reads, writes and seeks in an order drawn from a seed, on two files in turn, with signal handlers that read in between, in several
- * threads. Every call is written down by the program itself: "thread name offset result descriptor", in the order of the thread, on standard output.
+ * threads. Every call is written down by the program itself: "thread name offset result descriptor before after" (ns of a clock), in the order of the
+ * thread, on standard output.
  * What handlers do goes to a third descriptor and is not written down. */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,15 +12,18 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CALLS 40000
 #define SIZE 100000
+#define FAR (4ll << 30) /* farther than the short form of a repeat reaches */
 
 struct call {
     const char *name;
     long long offset, result; /* offset -1: none */
     int fd;
+    long long before, after;
 };
 
 struct work {
@@ -49,6 +53,13 @@ static uint64_t next(uint64_t *x)
     return *x;
 }
 
+static long long now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
 static void *run(void *arg)
 {
     struct work *w = arg;
@@ -59,7 +70,7 @@ static void *run(void *arg)
         char path[4096];
         snprintf(path, sizeof(path), "%s/t%u.%d", w->dir, w->number, i);
         fd[i] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-        if (fd[i] < 0 || ftruncate(fd[i], SIZE))
+        if (fd[i] < 0 || ftruncate(fd[i], SIZE + (i ? FAR : 0)))
             abort();
     }
     w->tid = syscall(SYS_gettid);
@@ -73,9 +84,12 @@ static void *run(void *arg)
             file = !file;
         if (next(&x) % 30 == 0)
             size = next(&x) % 3 ? 4096 : next(&x) % 100;
-        off_t at = (off_t)(next(&x) % (SIZE + 100));
+        off_t at = (off_t)(next(&x) % (SIZE + 100)) + (file && next(&x) % 4 == 0 ? FAR : 0);
+        for (volatile unsigned wait = next(&x) % 10 ? 0 : next(&x) % 20000; wait; wait--) { /* sooner and later than the short form wants */
+        }
         c->fd = fd[file];
         c->offset = -1;
+        c->before = now();
         switch (way) {
         case 0: c->name = "read", c->result = read(c->fd, buffer, size); break;
         case 1: c->name = "pread", c->offset = at, c->result = pread(c->fd, buffer, size, at); break;
@@ -94,6 +108,7 @@ static void *run(void *arg)
         }
         if (c->result == -1)
             c->result = -errno;
+        c->after = now();
     }
     return NULL;
 }
@@ -119,7 +134,8 @@ int main(int argc, char **argv)
     setitimer(ITIMER_REAL, &never, NULL);
     for (unsigned i = 0; i < 3; i++)
         for (int k = 0; k < CALLS; k++)
-            printf("%ld %s %lld %lld %d\n", work[i].tid, work[i].call[k].name, work[i].call[k].offset, work[i].call[k].result, work[i].call[k].fd);
+            printf("%ld %s %lld %lld %d %lld %lld\n", work[i].tid, work[i].call[k].name, work[i].call[k].offset, work[i].call[k].result, work[i].call[k].fd,
+                   work[i].call[k].before, work[i].call[k].after);
     fprintf(stderr, "%d\n", signals);
     return 0;
 }

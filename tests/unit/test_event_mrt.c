@@ -38,42 +38,71 @@ static uint64_t wide(uint64_t *n)
     return draw(n) >> draw(n) % 64;
 }
 
-static uint64_t put_record(struct mr_cell *ring, uint64_t at, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+static uint64_t put_record(uint64_t *ring, uint64_t at, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{a, b}};
-    ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{c, d}};
+    const uint64_t word[] = {a, b, c, d};
+    for (unsigned i = 0; i < 4; i++)
+        ring[at++ & (MR_RING_CELLS - 1)] = word[i];
     return at;
 }
 
-/* An event like the one before: file, descriptor and, unless it is lseek, the result of the last event that was not such an lseek. */
-static void make_alike(struct event *e, const struct event *before, int64_t last_result, uint64_t *seed)
+/* What a repeat refers to. */
+struct before {
+    uint64_t end, offset;
+    int64_t result;
+};
+
+/* An event like the one before: file, descriptor and, unless it is lseek, the result of the last record. Many come soon and are short, as the short
+ * form wants it, or just too late, too long or too far. */
+static void make_alike(struct event *e, const struct event *last, const struct before *b, uint64_t *seed)
 {
-    static const uint16_t call[] = {MR_CALL_read, MR_CALL_pwrite, MR_CALL_lseek};
-    *e = (struct event){.dur = draw(seed) % 5000, .offset = draw(seed) % 3 ? draw(seed) % 100000 : (uint64_t)((int64_t)draw(seed) >> 17), .file = before->file,
-                        .call = call[draw(seed) % 3], .fd = before->fd, .repeat = true};
-    e->result = e->call == MR_CALL_lseek ? (int64_t)e->offset : last_result;
+    static const uint16_t call[] = {MR_CALL_read, MR_CALL_write, MR_CALL_pread, MR_CALL_pwrite, MR_CALL_lseek};
+    unsigned kind = (unsigned)(draw(seed) % 5);
+    int64_t near = (int64_t)draw(seed) >> (draw(seed) % 2 ? 32 : 44), far = (int64_t)draw(seed) >> 17;
+    *e = (struct event){.dur = draw(seed) % (draw(seed) % 2 ? 65536 : 70000), .offset = draw(seed) % 3 ? b->offset + (uint64_t)near : (uint64_t)far,
+                        .file = last->file, .call = call[kind], .fd = last->fd, .repeat = true};
+    if (kind < MR_SHORT_pread || !MR_RAW_FITS48(e->offset))
+        e->offset = kind < MR_SHORT_pread ? MR_NO_OFFSET : 0;
+    e->result = kind == MR_SHORT_lseek ? (int64_t)e->offset : b->result;
+}
+
+static uint64_t put_repeat(uint64_t *ring, uint64_t at, const struct event *e, const struct before *b, uint64_t *shorts)
+{
+    static const uint16_t kind[] = {[MR_CALL_read] = MR_SHORT_read, [MR_CALL_write] = MR_SHORT_write, [MR_CALL_pread] = MR_SHORT_pread,
+                                    [MR_CALL_pwrite] = MR_SHORT_pwrite, [MR_CALL_lseek] = MR_SHORT_lseek};
+    uint64_t gap = e->t0 - b->end;
+    int64_t step = e->offset == MR_NO_OFFSET ? 0 : (int64_t)(e->offset - b->offset);
+    if (gap < 4096 && e->dur < 65536 && step >= INT32_MIN && step <= INT32_MAX) {
+        ring[at++ & (MR_RING_CELLS - 1)] = (uint64_t)step << 32 | e->dur << 16 | MR_RAW_SHORT | gap << 3 | kind[e->call];
+        (*shorts)++;
+    } else {
+        ring[at++ & (MR_RING_CELLS - 1)] = e->offset << 16 | MR_RAW_REPEAT | e->call;
+        ring[at++ & (MR_RING_CELLS - 1)] = gap << 32 | e->dur;
+    }
+    return at;
 }
 
 /* Fills a ring as the tracer does, with continuation records where values do not fit. e[i].end is the position after event i. */
-static uint64_t fill(struct mr_cell *ring, struct event *e, size_t n, uint64_t *seed, uint64_t from)
+static uint64_t fill(uint64_t *ring, struct event *e, size_t n, uint64_t *seed, uint64_t from)
 {
-    uint64_t at = from, t = 2000;
-    int64_t last_result = 0;
+    uint64_t at = from, shorts = 0;
+    struct before b = {.end = 2000};
     for (size_t i = 0; i < n; i++) {
         e[i] = (struct event){.dur = draw(seed) % 10 ? draw(seed) % 5000 : wide(seed) >> 8, .offset = draw(seed) % 5 ? draw(seed) % 100000 : wide(seed),
                               .result = draw(seed) % 5 ? (int64_t)(draw(seed) % 8192) : (int64_t)wide(seed), .file = (uint32_t)draw(seed) % 50,
                               .call = (uint16_t)(MR_CALL_open + draw(seed) % 20), .fd = (uint16_t)(draw(seed) % 100), .extras = draw(seed) % 8 == 0};
-        if (i && draw(seed) % 2 && MR_RAW_FITS48(last_result))
-            make_alike(&e[i], &e[i - 1], last_result, seed);
-        uint64_t gap = draw(seed) % 100 ? draw(seed) % 3000 : UINT32_MAX;
-        t += gap;
-        e[i].t0 = t;
+        if (i && draw(seed) % 4 && MR_RAW_FITS48(b.result))
+            make_alike(&e[i], &e[i - 1], &b, seed);
+        e[i].t0 = b.end + (draw(seed) % 100 ? draw(seed) % 4500 : UINT32_MAX);
         if (e[i].repeat) {
-            ring[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{e[i].offset << 16 | MR_RAW_REPEAT | e[i].call, gap << 32 | e[i].dur}};
+            at = put_repeat(ring, at, &e[i], &b, &shorts);
         } else {
-            at = put_record(ring, at, e[i].offset << 16 | e[i].call, (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur, t, (uint64_t)e[i].result << 16 | e[i].fd);
-            last_result = e[i].result;
+            at = put_record(ring, at, e[i].offset << 16 | e[i].call, (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur, e[i].t0, (uint64_t)e[i].result << 16 | e[i].fd);
+            b.result = e[i].result;
         }
+        if (!e[i].repeat || e[i].offset != MR_NO_OFFSET)
+            b.offset = (uint64_t)((int64_t)(e[i].offset << 16) >> 16);
+        b.end = e[i].t0 + (uint32_t)e[i].dur;
         const uint64_t more[4][3] = {{e[i].dur >> 32 != 0, MR_MORE_DURATION, e[i].dur}, {!MR_RAW_FITS48(e[i].offset), MR_MORE_OFFSET, e[i].offset},
                                      {!MR_RAW_FITS48(e[i].result), MR_MORE_RESULT, (uint64_t)e[i].result}, {e[i].extras, MR_MORE_COUNT, 77 + i}};
         for (int k = 0; k < 4; k++)
@@ -81,12 +110,13 @@ static uint64_t fill(struct mr_cell *ring, struct event *e, size_t n, uint64_t *
                 at = put_record(ring, at, MR_CALL_more, more[k][1], more[k][2], 0);
         e[i].end = at;
     }
+    assert_true(n < 1000 || (shorts > n / 10 && shorts < n / 10 * 8));
     return at;
 }
 
 struct fixture {
     char path[64];
-    struct mr_cell *ring;
+    uint64_t *ring;
     struct mr_carry carry;
     void *workspace;
     uint8_t *out;

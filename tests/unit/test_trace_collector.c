@@ -58,22 +58,20 @@ static void *write_events(void *arg)
         if (i % 1000 == 0)
             file = add_name(w, (uint32_t)(i / 1000));
         while (at - (tail = atomic_load_explicit(&s->tail, memory_order_acquire)) >= MR_RING_CELLS - 8 ||
-               (w->slot == 1 && !w->laps && at - base > MR_RING_CELLS - 16 && tail < base + MR_BLOCK_CELLS))
+               (w->slot == 1 && !w->laps && at - base > MR_RING_CELLS - 32 && tail < base + MR_BLOCK_CELLS))
             sched_yield();
         if (w->slot == 1 && tail >= base + MR_BLOCK_CELLS && at - base > MR_BLOCK_CELLS + 5 && at - base < MR_RING_CELLS - 2) {
-            s->cell[at & (MR_RING_CELLS - 1)] = (struct mr_cell){{MR_CALL_more, MR_MORE_SKIP}};
+            s->cell[at & (MR_RING_CELLS - 1)] = MR_RAW_SKIP;
             atomic_store(&s->skip_at, at + 1);
             at = base + MR_RING_CELLS;
             atomic_store_explicit(&s->head, at, memory_order_release);
             w->laps++;
         }
-        struct mr_cell *c = &s->cell[at++ & (MR_RING_CELLS - 1)];
-        if (i % 2) { /* as the one before */
-            *c = (struct mr_cell){{i << 16 | MR_RAW_REPEAT | MR_CALL_pread, 10ull << 32 | 5}};
-        } else {
-            *c = (struct mr_cell){{i << 16 | MR_CALL_pread, (uint64_t)file << 32 | 5}};
-            s->cell[at++ & (MR_RING_CELLS - 1)] = (struct mr_cell){{1000 + i * 10, (uint64_t)w->slot << 16 | 1}};
-        }
+        const uint64_t record[3][4] = {{i << 16 | MR_CALL_pread, (uint64_t)file << 32 | 5, 1000 + i * 10, (uint64_t)w->slot << 16 | 1},
+                                       {i << 16 | MR_RAW_REPEAT | MR_CALL_pread, 5ull << 32 | 5},
+                                       {1ull << 32 | 5 << 16 | MR_RAW_SHORT | 5 << 3 | MR_SHORT_pread}};
+        for (unsigned kind = i % 4 < 3 ? i % 4 : 2, k = 0; k < (4u >> kind); k++)
+            s->cell[at++ & (MR_RING_CELLS - 1)] = record[kind][k];
         atomic_store_explicit(&s->head, at, memory_order_release);
     }
     atomic_store_explicit(&s->state, MR_SLOT_DONE, memory_order_release);
@@ -211,19 +209,19 @@ static void starved_program_gets_the_memory_of_its_rings_back(void **state)
     uint64_t empty = blocks_of(path);
     const uint32_t records = 100000;
     for (uint64_t i = 0; i < records; i++) {
-        s->cell[2 * i].word[0] = i << 16 | MR_CALL_pread;
-        s->cell[2 * i + 1].word[0] = 1000 + i * 10;
+        s->cell[4 * i] = i << 16 | MR_CALL_pread;
+        s->cell[4 * i + 2] = 1000 + i * 10;
     }
-    atomic_store(&s->head, 2 * records);
+    atomic_store(&s->head, 4 * records);
     assert_true(blocks_of(path) >= empty + records * sizeof(struct mr_raw) / 512);
     atomic_store(&ring->starved, 1);
     assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
-    assert_int_equal(atomic_load(&s->written), 2 * records);
-    assert_int_equal(atomic_load(&s->tail), 2 * records);
+    assert_int_equal(atomic_load(&s->written), 4 * records);
+    assert_int_equal(atomic_load(&s->tail), 4 * records);
     assert_int_equal(atomic_load(&ring->starved), 0);
     assert_true(blocks_of(path) < empty + 64);
     /* The last page is still in use. */
-    assert_int_equal(mr_cell_call(&s->cell[2 * records - 2]), MR_CALL_pread);
+    assert_int_equal(mr_cell_call(s->cell[4 * records - 4]), MR_CALL_pread);
     assert_int_equal(mr_collector_close(c, &stats, &err), 0);
     assert_int_equal(stats.events, records);
     munmap(ring, MR_RING_SEGMENT_BYTES(0));
@@ -244,11 +242,11 @@ static void killed_drainer_leaves_what_the_next_one_needs(void **state)
     for (uint64_t at = 0, next; at < 50; at = next) {
         next = at + 10;
         assert_int_equal(mr_slot_carry(s).at, at);
-        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .start = next});
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .end = next});
         assert_int_equal(mr_slot_carry(s).at, at); /* killed here */
-        assert_int_equal(mr_slot_carry(s).start, at);
-        mr_slot_carry_set(s, &(struct mr_carry){.at = next + 1, .start = next + 1}); /* the next one comes farther */
-        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .start = next});
+        assert_int_equal(mr_slot_carry(s).end, at);
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next + 1, .end = next + 1}); /* the next one comes farther */
+        mr_slot_carry_set(s, &(struct mr_carry){.at = next, .end = next});
         atomic_store(&s->written, next);
     }
     munmap(s, sizeof(*s));
