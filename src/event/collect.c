@@ -40,6 +40,7 @@ struct ring {
     uint64_t pid_space; /* that pid belongs to */
     uint64_t heads; /* records made so far, when last looked */
     uint64_t gone_ns;
+    uint64_t exec_ns; /* since when it is in an exec, as far as we saw; 0 it is not */
     bool described, counted, gone, finished;
     bool left;    /* still running at the end */
     bool foreign; /* its pid belongs to another namespace */
@@ -321,7 +322,7 @@ static bool process_gone(const struct ring *r)
     char path[64], text[512];
     if (r->foreign) {
         uint32_t state = atomic_load(&r->segment[0]->state);
-        return state == MR_RING_EXITED || state == MR_RING_EXEC;
+        return state == MR_RING_EXITED || (state == MR_RING_EXEC && r->exec_ns && mr_now_ns() - r->exec_ns > MR_NS_PER_S); /* it may fail yet */
     }
     snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -385,6 +386,29 @@ static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *sk
     return lost;
 }
 
+/* R9: what the process was doing when it went. */
+static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *err)
+{
+    int rc = 0;
+    for (uint32_t g = 0; g < r->segments; g++)
+        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS && rc == 0; i++) {
+            struct mr_slot *s = mr_ring_slot(r->segment[g], i);
+            struct mr_calibration cal = calibrate(r->segment[0]);
+            struct mr_mrt_block b;
+            uint32_t taken;
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            if (!atomic_load(&s->exec_set))
+                continue;
+            size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid, (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
+                                             atomic_load(&s->lost), c->buffer, &taken, &b);
+            rc = append(c, c->buffer, n, err);
+            c->has_events = true;
+            r->events++;
+        }
+    return rc;
+}
+
 /* Writes the rest of a ring whose process has gone (or is left behind) and lets go of it. */
 static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how how, struct mr_error *err)
 {
@@ -392,6 +416,8 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     uint32_t threads;
     int rc = drain_ring(c, r, EVERYTHING, &busy, err);
     rc = rc ? rc : drain_strings(c, r, err);
+    if (rc == 0 && (how == MR_HOW_EXEC || how == MR_HOW_KILLED))
+        rc = drain_exec(c, r, err);
     if (rc < 0)
         return rc;
     uint64_t skipped[MR_SLOT_CALLS];
@@ -554,6 +580,10 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
         struct ring *r = &c->ring[i];
         if (r->finished)
             continue;
+        if (atomic_load(&r->segment[0]->state) != MR_RING_EXEC)
+            r->exec_ns = 0;
+        else if (!r->exec_ns || c->closing)
+            r->exec_ns = c->closing ? 1 : now;
         /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
         if (look && !r->gone && (c->closing || !has_recorded(r)))
             r->gone = process_gone(r);
@@ -605,6 +635,18 @@ static int append_names(struct mr_collector *c, const uint8_t *data, const struc
     return rc;
 }
 
+/* Whether the thread's next block in the file takes this one's place. */
+static bool is_replaced(const struct mr_mrt_scan *scan, size_t i)
+{
+    const struct mr_mrt_block *b = &scan->view[i].head;
+    for (size_t k = i + 1; b->type == MR_MRT_EVENTS && k < scan->views; k++) {
+        const struct mr_mrt_block *next = &scan->view[k].head;
+        if (next->type == MR_MRT_EVENTS && next->key == b->key && next->tid == b->tid)
+            return next->sequence == b->sequence;
+    }
+    return false;
+}
+
 /* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
 static int join_file(struct mr_collector *c, const char *path, bool count, struct mr_error *err)
 {
@@ -630,6 +672,8 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
         bool events = v->head.type == MR_MRT_EVENTS;
+        if (is_replaced(&scan, i))
+            continue;
         if (count && events && is_full(c, block_bytes(v))) {
             rc = turn_over(c, err);
             rc = rc ? rc : append_names(c, data, &scan, i, err);

@@ -109,14 +109,14 @@ static bool get_buffers(void)
     return mr_process.workspace && mr_process.out;
 }
 
-static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t to, struct mr_carry *carry)
+static bool write_cells(long fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to, struct mr_carry *carry)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
     struct mr_mrt_block b;
     uint64_t real, sequence = (uint64_t)index << 48 | carry->at;
     mr_calibrate(&cal.tick1, &cal.mono1, &real);
-    size_t n = mr_mrt_encode_events(mr_process.workspace, s->cell, MR_RING_CELLS - 1, to, carry, &cal, mr_process.key, s->tid, sequence,
+    size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid, sequence,
                                     atomic_load(&s->lost), mr_process.out, &b);
     mr_process.events += b.count;
     return !b.count || write_all(fd, mr_process.out, n);
@@ -145,8 +145,18 @@ static void on_own_stack(void (*run)(void *), void *arg)
 struct drain {
     struct mr_slot *slot;
     unsigned index;
-    bool whole_only, ok;
+    bool whole_only, with_exec, ok;
 };
+
+/* R9: if the exec fails, the next block has the same sequence and takes this one's place. */
+static bool write_exec(long fd, struct mr_slot *s, unsigned index)
+{
+    struct mr_carry carry = {.at = atomic_load(&s->written)};
+    uint64_t cell[MR_RECORD_CELLS];
+    for (unsigned i = 0; i < MR_RECORD_CELLS; i++)
+        cell[(carry.at + i) % MR_RECORD_CELLS] = s->exec.word[i];
+    return write_strings(fd) && write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
+}
 
 static void drain_slot(void *arg)
 {
@@ -162,20 +172,22 @@ static void drain_slot(void *arg)
             break;
         /* Strings after head was read, events after strings: R5. */
         struct mr_carry carry = mr_slot_carry(s);
-        d->ok = write_strings(fd) && write_events(fd, s, d->index, head, &carry);
+        d->ok = write_strings(fd) && write_cells(fd, s, d->index, s->cell, MR_RING_CELLS - 1, head, &carry);
         if (d->ok) {
             mr_slot_carry_set(s, &carry);
             atomic_store_explicit(&s->written, carry.at, memory_order_release);
             atomic_store_explicit(&s->tail, carry.at, memory_order_release);
         }
     }
+    if (d->ok && d->with_exec)
+        d->ok = write_exec(fd, s, d->index);
     mr_sys1(SYS_close, fd);
 }
 
-bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
+static bool drain(struct mr_slot *s, unsigned index, bool whole_only, bool with_exec)
 {
     uint32_t free_lock = 0;
-    struct drain d = {.slot = s, .index = index, .whole_only = whole_only};
+    struct drain d = {.slot = s, .index = index, .whole_only = whole_only, .with_exec = with_exec};
     uint64_t signals = mr_signals_block();
     if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1)) {
         mr_signals_restore(signals);
@@ -187,6 +199,11 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
     mr_signals_restore(signals);
     return d.ok;
+}
+
+bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
+{
+    return drain(s, index, whole_only, false);
 }
 
 static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, const uint64_t *skipped)
@@ -205,7 +222,7 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, cons
     mr_signals_restore(signals);
 }
 
-void mr_drain_all(enum mr_mrt_how how)
+bool mr_drain_all(enum mr_mrt_how how)
 {
     static uint64_t skipped[MR_SLOT_CALLS]; /* one thread ends a process */
     uint64_t lost = atomic_load(&mr_process.lost);
@@ -221,15 +238,17 @@ void mr_drain_all(enum mr_mrt_how how)
             lost += atomic_load(&s->lost);
             for (unsigned c = 0; mr_core.sample && c < MR_SLOT_CALLS; c++)
                 skipped[c] += atomic_load_explicit(&s->skipped[c], memory_order_relaxed);
-            if (atomic_load(&s->head) != atomic_load(&s->written))
-                ok = mr_slot_drain(s, g * MR_RING_SLOTS + i, false) && ok;
+            bool with_exec = how == MR_HOW_EXEC && atomic_load(&s->exec_set);
+            if (atomic_load(&s->head) != atomic_load(&s->written) || with_exec)
+                ok = drain(s, g * MR_RING_SLOTS + i, false, with_exec) && ok;
         }
     if (!ok)
-        return; /* the ring file stays for `millrace recover` */
+        return false; /* the ring file stays for `millrace recover` */
     write_end(how, threads, lost, skipped);
     for (uint32_t g = 0; g < mr_process.segments; g++) {
         static char path[MR_PATH_BYTES];
         mr_own_path(path, (int)g);
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
     }
+    return true;
 }

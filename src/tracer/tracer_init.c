@@ -368,16 +368,22 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
+/* Growing a file to this size would end the program by SIGXFSZ. */
+static bool is_limited(uint64_t bytes)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
+    return limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes;
+}
+
 #define PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
 
 int mr_segment_open(uint32_t index)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
-    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
-        return -EFBIG; /* growing the file would end the program by SIGXFSZ */
+    if (is_limited(bytes))
+        return -EFBIG;
     mr_own_path(path, (int)index);
     long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
@@ -411,6 +417,59 @@ int mr_segment_open(uint32_t index)
     if (index)
         __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
     return 0; /* segment 0 becomes valid when the process is described */
+}
+
+static bool write_at(long fd, const void *from, uint64_t bytes, uint64_t at)
+{
+    while (bytes) {
+        long n = mr_sys4(SYS_pwrite64, fd, from, bytes, at);
+        if (n <= 0 && n != -EINTR)
+            return false;
+        n = n > 0 ? n : 0;
+        from = (const char *)from + n;
+        bytes -= (uint64_t)n;
+        at += (uint64_t)n;
+    }
+    return true;
+}
+
+/* Of a slot: what describes it, and the records that are nowhere else. */
+static bool copy_slot(long fd, const struct mr_ring_header *h, unsigned i)
+{
+    struct mr_slot *s = mr_ring_slot((struct mr_ring_header *)h, i);
+    uint64_t at = (uint64_t)((const char *)s - (const char *)h), from = atomic_load(&s->written), to = atomic_load(&s->head);
+    s->populated = MR_MIN(s->populated, to / MR_PAGE_CELLS * MR_PAGE_CELLS);
+    atomic_store(&s->freed, to); /* as if given back: memory for what comes is taken anew */
+    bool ok = write_at(fd, s, offsetof(struct mr_slot, cell), at);
+    for (uint64_t end; ok && from < to; from = end) {
+        end = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
+        const uint64_t *cell = &s->cell[from & (MR_RING_CELLS - 1)];
+        ok = write_at(fd, cell, (end - from) * sizeof(*cell), (uint64_t)((const char *)cell - (const char *)h));
+    }
+    return ok;
+}
+
+/* The file of a segment has been removed and is needed after all: one with the same content takes its name and its place in memory. */
+static int segment_again(uint32_t index)
+{
+    static char path[MR_PATH_BYTES];
+    struct mr_ring_header *h = mr_process.segment[index];
+    uint64_t bytes = MR_RING_SEGMENT_BYTES(index), first = index ? sizeof(*h) : MR_RING_STRINGS_AT + mr_names_present();
+    mr_own_path(path, (int)index);
+    long fd = is_limited(bytes) ? -EFBIG : mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0)
+        return (int)fd;
+    bool ok = mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
+    for (unsigned i = 0; ok && i < h->slots_present; i++)
+        ok = copy_slot(fd, h, i);
+    long p = ok ? mr_sys6(SYS_mmap, (long)h, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) : -ENOSPC;
+    mr_sys1(SYS_close, fd);
+    if (p < 0 && p > -4096) {
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+        return (int)p;
+    }
+    mr_sys3(SYS_madvise, h, bytes, MADV_RANDOM);
+    return 0;
 }
 
 static int32_t first_env(const char *const *names)
@@ -637,25 +696,38 @@ void mr_before_exec(void)
         uint32_t busy = mr_tls.busy;
         uint64_t signals = mr_signals_block();
         mr_tls.busy = 1;
-        mr_drain_all(MR_HOW_EXEC);
+        drained_for_exec = mr_drain_all(MR_HOW_EXEC);
         mr_tls.busy = busy;
         mr_signals_restore(signals);
     }
     atomic_store(&mr_process.segment[0]->state, MR_RING_EXEC);
 }
 
+/* The rings are written and removed: they come back, for the process goes on. */
+static void rings_again(void)
+{
+    int rc = 0;
+    uint32_t busy = mr_tls.busy;
+    uint64_t signals = mr_signals_block();
+    mr_tls.busy = 1;
+    mr_spin_lock(&mr_process.claim_lock);
+    for (uint32_t g = 0; g < mr_process.segments && !rc; g++)
+        rc = segment_again(g);
+    mr_spin_unlock(&mr_process.claim_lock);
+    mr_tls.limit = 0; /* memory that was there is not */
+    mr_tls.busy = busy;
+    mr_signals_restore(signals);
+    if (rc)
+        mr_stop_tracing("cannot create the ring file in the trace folder", rc);
+}
+
 void mr_after_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (!drained_for_exec) {
-        atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
-        return;
-    }
-    /* The old rings are written and removed: go on as a new image. */
-    mr_tls = (struct mr_tls){.busy = 1};
-    mr_set_active(false);
-    mr_live.alive = 0;
-    mr_process_begin(true);
-    mr_tls.busy = 0;
+    bool counted = mr_exec_withdraw() && drained_for_exec;
+    mr_process.events -= counted;
+    atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
+    if (drained_for_exec && !mr_process.late) /* at the end of the program every event is written at once */
+        rings_again();
 }

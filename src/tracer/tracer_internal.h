@@ -8,6 +8,7 @@
 #define MR_PATH_BYTES 4096
 #define MR_EXTRAS 36 /* that one event may have */
 #define MR_ROOM 160  /* cells that one event and its extras may need */
+#define MR_PAGE_CELLS 512u /* cells of a page */
 
 enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 
@@ -70,9 +71,10 @@ MR_HIDDEN struct mr_slot *mr_slot_claim(void);
 MR_HIDDEN int mr_segment_open(uint32_t index);
 /* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
 MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
-MR_HIDDEN void mr_drain_all(enum mr_mrt_how how);
+MR_HIDDEN bool mr_drain_all(enum mr_mrt_how how); /* then the ring files are gone; false: they stay */
 MR_HIDDEN void mr_names_begin(void); /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
+MR_HIDDEN uint64_t mr_names_present(void); /* bytes of the arena whose memory is there */
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
@@ -90,9 +92,10 @@ MR_HIDDEN long mr_spool_open(const char *name, int flags);
 /* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could not be noted. */
 MR_HIDDEN bool mr_note(char why, const char *path);
 MR_HIDDEN bool mr_note_self(char why); /* this program */
-/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
+/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. *file is its id, or that
+ * of the name as it was given; 0 if it cannot be read. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
-MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);
+MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search, uint32_t *file);
 MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int flags); /* path NULL: dirfd itself */
 /* This program makes system calls that only --strays would see: notes it. */
 MR_HIDDEN void mr_note_own_calls(void);

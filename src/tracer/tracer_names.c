@@ -53,6 +53,11 @@ static uint8_t *arena(void)
 
 static uint64_t arena_present; /* bytes whose memory is there */
 
+uint64_t mr_names_present(void)
+{
+    return arena_present;
+}
+
 static bool arena_grow(uint64_t need)
 {
     uint64_t more = MR_MAX(MR_ALIGN_UP(need - arena_present, 4 * MR_KIB), MR_MIN(arena_present, 64 * MR_KIB)); /* little for a short life */
