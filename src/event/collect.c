@@ -30,7 +30,6 @@
 #define FRESH_NS (10 * MR_NS_PER_S)       /* then blocks that are not full are written as well */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
-#define SIZE_PARTS 64                     /* bytes of a size limit per event in a block */
 
 struct ring {
     struct mr_ring_header **segment;
@@ -668,6 +667,8 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     if (data == MAP_FAILED)
         return mr_error_set(err, -errno, "cannot map '%s'", path);
     struct mr_mrt_scan scan = {0};
+    size_t name_len = strlen(path);
+    bool is_older = name_len > 6 && !strcmp(path + name_len - 6, ".1.mrt"); /* of the two of a process with a size limit */
     int rc = mr_mrt_scan(data, len, true, path, &scan, err);
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
@@ -681,7 +682,7 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
         rc = rc ? rc : append(c, data + v->offset, block_bytes(v), err);
         c->has_events |= events;
         joined += events ? v->head.count : 0;
-        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key)) /* page faults are no process of ours */
+        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) && !is_older) /* page faults are no process of ours */
             c->stats.processes++;
     }
     if (count)
@@ -779,8 +780,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     int rc = c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
     if (rc == 0)
         memset(c->workspace, 0, mr_mrt_workspace_bytes());
-    if (rc == 0 && max_bytes && max_bytes / SIZE_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
-        mr_mrt_workspace_block(c->workspace, (uint32_t)MR_MAX(max_bytes / SIZE_PARTS, 256));
+    if (rc == 0 && max_bytes && max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
+        mr_mrt_workspace_block(c->workspace, (uint32_t)MR_MAX(max_bytes / MR_LIMIT_PARTS, 256));
     rc = rc ? rc : make_session(c, err);
     rc = rc ? rc : mr_mrt_writer_open(out, resume, &c->writer, err);
     if (rc < 0) {

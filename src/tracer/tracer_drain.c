@@ -102,24 +102,65 @@ static bool write_strings(long fd)
 
 static bool get_buffers(void)
 {
-    if (!mr_process.workspace)
-        mr_process.workspace = mr_map(mr_mrt_workspace_bytes());
+    if (!mr_process.workspace && (mr_process.workspace = mr_map(mr_mrt_workspace_bytes())) && mr_config.max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS &&
+        mr_config.max_bytes) /* a block is a small part of the limit */
+        mr_mrt_workspace_block(mr_process.workspace, (uint32_t)MR_MAX(mr_config.max_bytes / MR_LIMIT_PARTS, (uint64_t)256));
     if (!mr_process.out)
         mr_process.out = mr_map(MR_MRT_EVENTS_MAX + 4096);
     return mr_process.workspace && mr_process.out;
 }
 
-static bool write_cells(long fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to, struct mr_carry *carry)
+/* Size limit, of a process's own file as of the collector's: two files of half the size take turns. True if a block of n bytes belongs in the next
+ * one; a file whose names alone fill it gets one block all the same. */
+static bool is_full(long fd, size_t n)
+{
+    long size = mr_config.max_bytes && mr_process.has_events ? mr_sys3(SYS_lseek, fd, 0, SEEK_END) : -1;
+    return size >= 0 && (uint64_t)size + n > mr_config.max_bytes / 2;
+}
+
+/* The older file goes. Names are written again into the new one. */
+static bool turn_over(long *fd)
+{
+    static char path[MR_PATH_BYTES], old[MR_PATH_BYTES]; /* of whoever holds encode_lock */
+    mr_own_path(path, -1);
+    size_t n = mr_copy_text(old, sizeof(old) - 8, path) - 4; /* ".mrt" */
+    mr_copy_text(old + n, 12, ".1.mrt");
+    long rc = mr_sys6(SYS_renameat2, AT_FDCWD, (long)path, AT_FDCWD, (long)old, 0, 0);
+    if (rc < 0) {
+        mr_stop_tracing("cannot rename the trace file", rc);
+        return false;
+    }
+    mr_process.has_events = mr_process.header_written = false;
+    mr_process.strings = 0;
+    mr_process.strings_bytes = 0;
+    long fresh = open_own();
+    if (fresh < 0)
+        return false;
+    mr_sys1(SYS_close, *fd);
+    *fd = fresh;
+    return write_header(fresh) && write_strings(fresh);
+}
+
+static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to, struct mr_carry *carry)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
     struct mr_mrt_block b;
+    const struct mr_carry before = *carry;
     uint64_t real, sequence = (uint64_t)index << 48 | carry->at;
     mr_calibrate(&cal.tick1, &cal.mono1, &real);
-    size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid, sequence,
-                                    atomic_load(&s->lost), mr_process.out, &b);
-    mr_process.events += b.count;
-    return !b.count || write_all(fd, mr_process.out, n);
+    for (;;) {
+        *carry = before;
+        size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid, sequence, atomic_load(&s->lost),
+                                        mr_process.out, &b);
+        if (!b.count || !is_full(*fd, n)) {
+            mr_process.events += b.count;
+            mr_process.has_events |= b.count > 0;
+            return !b.count || write_all(*fd, mr_process.out, n);
+        }
+        if (!turn_over(fd))
+            return false;
+    }
 }
 
 /* Encoding needs more stack than a signal handler may have: it has one of its own, of whoever holds encode_lock (with signals blocked). */
@@ -149,13 +190,13 @@ struct drain {
 };
 
 /* R9: if the exec fails, the next block has the same sequence and takes this one's place. */
-static bool write_exec(long fd, struct mr_slot *s, unsigned index)
+static bool write_exec(long *fd, struct mr_slot *s, unsigned index)
 {
     struct mr_carry carry = {.at = atomic_load(&s->written)};
     uint64_t cell[MR_RECORD_CELLS];
     for (unsigned i = 0; i < MR_RECORD_CELLS; i++)
         cell[(carry.at + i) % MR_RECORD_CELLS] = s->exec.word[i];
-    return write_strings(fd) && write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
+    return write_strings(*fd) && write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
 }
 
 static void drain_slot(void *arg)
@@ -166,13 +207,14 @@ static void drain_slot(void *arg)
     if (fd < 0)
         return;
     d->ok = write_header(fd);
+    bool whole_only = d->whole_only && !mr_config.max_bytes; /* with a limit, blocks are small */
     for (;;) {
         uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire);
-        if (!d->ok || head == from || (d->whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_CELLS))
+        if (!d->ok || head == from || (whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_CELLS))
             break;
         /* Strings after head was read, events after strings: R5. */
         struct mr_carry carry = mr_slot_carry(s);
-        d->ok = write_strings(fd) && write_cells(fd, s, d->index, s->cell, MR_RING_CELLS - 1, head, &carry);
+        d->ok = write_strings(fd) && write_cells(&fd, s, d->index, s->cell, MR_RING_CELLS - 1, head, &carry);
         if (d->ok) {
             mr_slot_carry_set(s, &carry);
             atomic_store_explicit(&s->written, carry.at, memory_order_release);
@@ -180,7 +222,7 @@ static void drain_slot(void *arg)
         }
     }
     if (d->ok && d->with_exec)
-        d->ok = write_exec(fd, s, d->index);
+        d->ok = write_exec(&fd, s, d->index);
     mr_sys1(SYS_close, fd);
 }
 

@@ -170,6 +170,13 @@ static size_t env_text(const char *name, char *out, size_t cap)
     return v ? mr_copy_text(out, cap, v) : 0;
 }
 
+static void env_globs(const char *name, char out[MR_GLOBS_BYTES], const char *complaint)
+{
+    const char *v = getenv(name);
+    if (!mr_globs_read(v ? v : "", out, MR_GLOBS_BYTES))
+        mr_say_plain(complaint);
+}
+
 static int64_t env_number(const char *name)
 {
     const char *v = getenv(name);
@@ -201,6 +208,78 @@ static bool env_switch(const char *name, bool otherwise, const char *complaint)
     return otherwise;
 }
 
+/* A size as the command takes it, but whole numbers only. False: it is none. */
+static bool env_bytes(const char *name, uint64_t *out)
+{
+    static const struct {
+        char name[4];
+        uint64_t factor;
+    } units[] = {{"", 1}, {"B", 1}, {"K", MR_KIB}, {"M", MR_MIB}, {"G", MR_GIB}, {"T", 1ull << 40}, {"KiB", MR_KIB}, {"MiB", MR_MIB}, {"GiB", MR_GIB},
+                 {"TiB", 1ull << 40}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000ull}};
+    const char *v = getenv(name);
+    uint64_t n = 0;
+    *out = 0;
+    if (!v || !*v)
+        return true;
+    bool ok = *v >= '0' && *v <= '9';
+    for (; (*v >= '0' && *v <= '9') || *v == '_'; v++)
+        if (*v != '_')
+            ok = ok && !__builtin_mul_overflow(n, 10, &n) && !__builtin_add_overflow(n, (uint64_t)(*v - '0'), &n);
+    v += strspn(v, " ");
+    for (size_t i = 0; ok && i < MR_ARRAY_LEN(units); i++)
+        if (!strncasecmp(v, units[i].name, sizeof(units[i].name)))
+            return !__builtin_mul_overflow(n, units[i].factor, out);
+    return false;
+}
+
+static void say_of(const char *before, const char *what, size_t len, const char *after)
+{
+    char line[256];
+    size_t n = mr_copy_text(line, sizeof(line), before), m = MR_MIN(len, (size_t)80);
+    memcpy(line + n, what, m);
+    mr_copy_text(line + n + m, sizeof(line) - n - m, after);
+    mr_say_plain(line);
+}
+
+/* A variable that looks like one of ours but is none is a misspelling. */
+static void check_variables(void)
+{
+    static const char *const known[] = {"OUT", "INCLUDE", "EXCLUDE", "GROUPS", "START", "SIGNAL", "SAMPLE", "STRAYS", "MMAP", "MAX_SIZE", "LINGER", "PYTHON",
+                                        "PYTHON_SKIP", NULL};
+    const size_t prefix = sizeof("MILLRACE_TRACE_") - 1;
+    for (char **e = environ; *e; e++) {
+        const char *name = *e + prefix;
+        bool ours = !strncmp(*e, "MILLRACE_TRACE_", prefix);
+        for (const char *const *k = known; ours && *k; k++)
+            ours = strlen(*k) != strcspn(name, "=") || strncmp(*k, name, strlen(*k));
+        if (ours)
+            say_of("environment variable '", *e, strcspn(*e, "="), "' is none of the tracer's");
+    }
+}
+
+/* Globs are for absolute paths: one that begins with a name matches none. */
+static void check_globs(const char *globs)
+{
+    for (const char *p = globs; *p;) {
+        size_t n = strcspn(p, "\n");
+        if (n && !strchr("/*?[", *p))
+            say_of("the glob '", p, n, "' matches no file: it is compared with absolute paths");
+        p += n + (p[n] != 0);
+    }
+}
+
+/* What the command does where there is one. */
+static void read_for_library(void)
+{
+    check_variables();
+    check_globs(mr_config.include);
+    check_globs(mr_config.exclude);
+    if (env_switch("MILLRACE_TRACE_MMAP", false, "MILLRACE_TRACE_MMAP: neither true nor false; page faults are not recorded"))
+        mr_say_plain("MILLRACE_TRACE_MMAP: the library alone does not record page faults; run the program by 'millrace trace --mmap'");
+    if (!env_bytes("MILLRACE_TRACE_MAX_SIZE", &mr_config.max_bytes))
+        mr_say_plain("MILLRACE_TRACE_MAX_SIZE: not a size in bytes (4096, 256KiB, 100MB); everything is kept");
+}
+
 static bool word_in(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -217,14 +296,8 @@ static void check_groups(const char *list)
 {
     for (const char *p = list; *p;) {
         size_t k = strcspn(p, ",: ");
-        if (k && !mr_call_group_known(p, k)) {
-            char line[160];
-            size_t n = mr_copy_text(line, sizeof(line), "MILLRACE_TRACE_GROUPS: there is no group or call '");
-            size_t m = MR_MIN(k, (size_t)60);
-            memcpy(line + n, p, m);
-            mr_copy_text(line + n + m, sizeof(line) - n - m, "'");
-            mr_say_plain(line);
-        }
+        if (k && !mr_call_group_known(p, k))
+            say_of("MILLRACE_TRACE_GROUPS: there is no group or call '", p, k, "'");
         p += k + (p[k] != 0);
     }
 }
@@ -263,8 +336,8 @@ void mr_config_read(void)
     }
     if (!c->collected)
         mr_copy_text(c->out + mr_copy_text(c->out, sizeof(c->out), "MILLRACE_TRACE_OUT="), MR_PATH_BYTES, c->dir);
-    env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
-    env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
+    env_globs("MILLRACE_TRACE_INCLUDE", c->include, "MILLRACE_TRACE_INCLUDE: too long; every file is recorded");
+    env_globs("MILLRACE_TRACE_EXCLUDE", c->exclude, "MILLRACE_TRACE_EXCLUDE: too long; no file is left out");
     c->start = env_switch("MILLRACE_TRACE_START", true, "MILLRACE_TRACE_START: neither true nor false; it starts");
     c->strays = env_switch("MILLRACE_TRACE_STRAYS", false, "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
     check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
@@ -276,67 +349,15 @@ void mr_config_read(void)
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
-}
-
-/* '*' matches any bytes, '?' one byte, [a-z] a set. Iterative, so hostile patterns cost at most length x length. */
-bool mr_glob(const char *p, size_t len, const char *t)
-{
-    const char *end = p + len, *star = NULL, *back = NULL;
-    while (*t) {
-        if (p < end && *p == '*') {
-            star = ++p;
-            back = t;
-            continue;
-        }
-        bool hit = p < end && (*p == '?' || *p == *t);
-        const char *after = p + 1;
-        if (p < end && *p == '[') {
-            const char *q = p + 1;
-            bool negate = q < end && (*q == '!' || *q == '^'), in = false;
-            for (q += negate; q < end && *q != ']'; q++) {
-                if (q + 2 < end && q[1] == '-' && q[2] != ']') {
-                    in |= *t >= q[0] && *t <= q[2];
-                    q += 2;
-                } else {
-                    in |= *t == *q;
-                }
-            }
-            if (q < end) {
-                hit = in != negate;
-                after = q + 1;
-            }
-        }
-        if (hit) {
-            p = after;
-            t++;
-        } else if (star) {
-            p = star;
-            t = ++back;
-        } else {
-            return false;
-        }
-    }
-    while (p < end && *p == '*')
-        p++;
-    return p == end;
-}
-
-static bool any_glob(const char *list, const char *path)
-{
-    for (const char *p = list; *p;) {
-        size_t n = strcspn(p, ":,");
-        if (n && mr_glob(p, n, path))
-            return true;
-        p += n + (p[n] != 0);
-    }
-    return false;
+    if (!c->collected)
+        read_for_library();
 }
 
 bool mr_path_wanted(const char *path)
 {
-    if (mr_config.include[0] && !any_glob(mr_config.include, path))
+    if (mr_config.include[0] && !mr_globs_match(mr_config.include, path))
         return false;
-    return !mr_config.exclude[0] || !any_glob(mr_config.exclude, path);
+    return !mr_config.exclude[0] || !mr_globs_match(mr_config.exclude, path);
 }
 
 /* ---- the ring file ---- */

@@ -3,6 +3,7 @@
 #define MR_TRACER_INTERNAL_H
 
 #include "event/mrt.h"
+#include "event/path_glob.h"
 #include "tracer/tracer_core.h"
 
 #define MR_PATH_BYTES 4096
@@ -15,9 +16,10 @@ enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 struct mr_config {
     char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
     char out[MR_PATH_BYTES + 32]; /* MILLRACE_TRACE_OUT=<dir>, for new programs, which may start elsewhere; empty if collected */
-    char include[2048], exclude[2048];
+    char include[MR_GLOBS_BYTES], exclude[MR_GLOBS_BYTES]; /* as mr_globs_match takes them */
     bool collected, start, strays;
     int signal;
+    uint64_t max_bytes; /* of our own file; 0 any */
 };
 
 struct mr_process {
@@ -32,7 +34,7 @@ struct mr_process {
     /* Own output, when nobody drains. */
     void *workspace;
     uint8_t *out;
-    bool header_written;
+    bool header_written, has_events; /* in the file that is being written */
     uint64_t strings_bytes;
     uint32_t strings;
     uint64_t events;
@@ -79,7 +81,6 @@ MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
-MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */

@@ -51,7 +51,7 @@ void *mr_next_for(const char *name, void *caller)
 
 #define OWN_VARIABLES 24
 #define OUT_VARIABLE "MILLRACE_TRACE_OUT="
-static char own_text[8192];
+static char own_text[2 * MR_GLOBS_BYTES + 8192];
 static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
