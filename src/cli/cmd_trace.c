@@ -315,6 +315,8 @@ static void pass_signals_on(pid_t program)
             kill(program, passed_on[i]);
 }
 
+static mode_t umask_before; /* the program's; our own files are 0600 and folders 0700 under any */
+
 static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, const sigset_t *ignored,
                                   const sigset_t *mask, struct mr_arena *a)
 {
@@ -326,6 +328,7 @@ static _Noreturn void run_program(const struct trace_options *o, const char *lib
     for (unsigned i = 0; argv && i < o->program.n; i++)
         argv[i] = (char *)o->program.item[i];
     set_environment(o, library, spool);
+    umask(umask_before);
     signals_as_at_start(ignored, mask);
     if (argv)
         execvp(argv[0], argv);
@@ -555,6 +558,7 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
         return rc;
     if (o->strays && !strays_possible())
         mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
+    umask_before = umask(077);
     rc = find_library(library, err);
     rc = rc ? rc : make_spool(o->out, spool, err);
     if (rc < 0)
@@ -562,7 +566,7 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
     if (rc < 0) {
         remove_spool(spool);
-        return rc;
+        return rc == MR_E_CONFIG ? mr_error_hint(err, "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)") : rc;
     }
     snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);

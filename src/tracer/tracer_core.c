@@ -61,7 +61,7 @@ static bool populate_or_wait(const void *at, size_t bytes)
         atomic_store(&mr_process.segment[0]->starved, 1);
         mr_sys2(SYS_nanosleep, &nap, NULL);
     }
-    mr_stop_tracing("no space left for the rings", -ENOSPC);
+    mr_stop_tracing("no space left for the rings", 0);
     return false;
 }
 
@@ -106,6 +106,8 @@ struct mr_slot *mr_slot_claim(void)
     mr_spin_unlock(&mr_process.claim_lock);
     if (s)
         s->tid = (uint32_t)mr_sys0(SYS_gettid);
+    for (unsigned c = 0; s && mr_core.sample && c < MR_SLOT_CALLS; c++) /* of the thread that had it before */
+        atomic_store_explicit(&s->made[c], 0, memory_order_relaxed);
     return s;
 }
 

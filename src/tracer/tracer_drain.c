@@ -38,7 +38,7 @@ static bool within_limit(long fd, size_t n)
 static bool write_all(long fd, const uint8_t *p, size_t n)
 {
     if (!within_limit(fd, n)) {
-        mr_stop_tracing("the trace would pass the limit of file sizes", -EFBIG);
+        mr_stop_tracing("the trace would pass the limit of file sizes", 0);
         return false;
     }
     while (n) {
@@ -46,7 +46,7 @@ static bool write_all(long fd, const uint8_t *p, size_t n)
         if (r == -EINTR)
             continue;
         if (r <= 0) {
-            mr_stop_tracing(r == -ENOSPC ? "no space left for the trace" : "cannot write the trace", r);
+            mr_stop_tracing("cannot write the trace", r);
             return false;
         }
         p += r;
@@ -60,6 +60,8 @@ static long open_own(void)
     static char path[MR_PATH_BYTES]; /* of whoever holds encode_lock; stacks may be small */
     mr_own_path(path, -1);
     long fd = mr_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND);
+    if (fd >= 0 && !mr_process.header_written)
+        mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
     bool other_user = fd == -EACCES && mr_process.late; /* at the end, the ring is left to `millrace recover` */
     if (fd < 0 && fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM && !other_user) /* those may pass; the ring waits */
         mr_stop_tracing("cannot open the trace file", fd);

@@ -37,15 +37,34 @@ static void say_line(const char *line, size_t n)
     mr_write_quietly(2, &(struct iovec){(void *)line, n}, 1);
 }
 
+/* The usual ones; the C library's texts are not for us, as it may allocate memory for them. */
+static const char *error_text(long error)
+{
+    switch (error) {
+    case EACCES: return "permission denied";
+    case EPERM: return "operation not permitted";
+    case ENOENT: return "no such folder";
+    case ENOTDIR: return "not a folder";
+    case EROFS: return "read-only file system";
+    case ENOSPC: return "no space left";
+    case EDQUOT: return "disk quota exceeded";
+    case ENOMEM: return "out of memory";
+    case EMFILE: case ENFILE: return "too many open files";
+    case EFBIG: return "file too large";
+    default: return NULL;
+    }
+}
+
 void mr_say(const char *what, long error)
 {
-    char line[512], number[24];
-    size_t n = mr_copy_text(line, sizeof(line) - 64, "millrace trace: ");
-    n += mr_copy_text(line + n, sizeof(line) - 64 - n, what);
+    char line[512];
+    size_t n = mr_copy_text(line, sizeof(line) - 96, "millrace trace: ");
+    n += mr_copy_text(line + n, sizeof(line) - 96 - n, what);
     if (error) {
-        number[mr_decimal(number, (uint64_t)(error < 0 ? -error : error))] = 0;
-        n += mr_copy_text(line + n, sizeof(line) - n, ", errno ");
-        n += mr_copy_text(line + n, sizeof(line) - n, number);
+        error = error < 0 ? -error : error;
+        const char *text = error_text(error);
+        n += mr_copy_text(line + n, sizeof(line) - n, text ? ": " : ", errno ");
+        n += text ? mr_copy_text(line + n, sizeof(line) - n, text) : mr_decimal(line + n, (uint64_t)error);
     }
     n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
     say_line(line, n);
@@ -409,6 +428,7 @@ int mr_segment_open(uint32_t index)
     long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
+    mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
     long rc = mr_sys2(SYS_ftruncate, fd, bytes);
     long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p > 0) /* in a folder on a disk: a page that is touched is needed, those behind it are not to be read ahead */
@@ -480,6 +500,7 @@ static int segment_again(uint32_t index)
     long fd = is_limited(bytes) ? -EFBIG : mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
+    mr_sys2(SYS_fchmod, fd, 0600);
     bool ok = mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
     for (unsigned i = 0; ok && i < h->slots_present; i++)
         ok = copy_slot(fd, h, i);
@@ -594,7 +615,8 @@ static void make_folder(char *path)
             mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0777);
             *p = '/';
         }
-    mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0700);
+    if (mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0700) == 0)
+        mr_sys3(SYS_fchmodat, AT_FDCWD, path, 0700); /* whatever the umask */
 }
 
 static void first_begin(void)
@@ -611,6 +633,15 @@ static void first_begin(void)
         signal(mr_config.signal, on_signal);
     if (mr_config.strays)
         mr_strays_begin();
+}
+
+static void say_no_ring(int rc)
+{
+    char line[384];
+    size_t n = mr_copy_text(line, sizeof(line), "cannot create a ring file in the trace folder '");
+    n += mr_copy_text(line + n, sizeof(line) - n - 1, mr_config.dir);
+    mr_copy_text(line + n, sizeof(line) - n, "'");
+    mr_say(line, rc);
 }
 
 bool mr_process_begin(bool forked)
@@ -631,7 +662,7 @@ bool mr_process_begin(bool forked)
     int rc = mr_segment_open(0);
     if (rc) { /* told by the command at the end, rather than by every process into the program's stderr */
         if (!mr_config.collected || !mr_note_self('r'))
-            mr_say("cannot create the ring file in the trace folder", rc);
+            say_no_ring(rc);
         return false;
     }
     mr_process_describe(forked);

@@ -64,7 +64,7 @@ static bool arena_grow(uint64_t need)
     if (arena_present + more > MR_RING_STRING_BYTES)
         return true; /* the caller finds it full */
     if (!mr_populate(arena() + arena_present, more)) {
-        mr_stop_tracing("no space left for names", -ENOSPC);
+        mr_stop_tracing("no space left for names", 0);
         return false;
     }
     arena_present += more;

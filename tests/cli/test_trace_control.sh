@@ -85,6 +85,26 @@ assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], 
 assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
 done
 "$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+# Every thread's first 1000 calls are kept, also where it follows another one in the same ring.
+cat >"$dir/threads.py" <<'P'
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_RDONLY)
+def work():
+    for i in range(1500):
+        os.pread(fd, 3, 0)
+for i in range(3):
+    t = threading.Thread(target=work)
+    t.start()
+    t.join()
+P
+run --sample 1000000 -- python3 "$dir/threads.py" "$dir/data/f1.npz"
+LD_PRELOAD=$lib MILLRACE_TRACE_SAMPLE=1000000 MILLRACE_TRACE_OUT=$dir/threads python3 "$dir/threads.py" "$dir/data/f1.npz"
+for trace in "$dir/t.mrt" "$dir/threads"; do
+    "$MILLRACE" report --json "$trace" | python3 -c '
+import json, sys
+f = [f for f in json.load(sys.stdin)["functions"] if f["name"] == "pread"][0]
+assert (f["count"], f["sampled_out"]) == (3000, 1500), f' || fail "--sample: threads one after the other, $trace"
+done
 
 # Several traces together, filters, JSON.
 run -- cat "$dir/data/f1.npz" >/dev/null
