@@ -651,9 +651,10 @@ static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err
         rc = add_file(t, file, err);
     }
     closedir(d);
-    if (rc == 0 && !n)
-        rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
-    return rc;
+    if (rc < 0 || n)
+        return rc;
+    rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
+    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path);
 }
 
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
