@@ -45,7 +45,7 @@ static const struct mr_option trace_options[] = {
     {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o', .doc = "The trace file; created with mode 0600.",
      .example = "-o run1.mrt"},
     {FIELD(include), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
-     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; 'FOLDER/' is all below it. "
+     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; 'FOLDER/' is the folder and all below it. "
             "Decided when a file is opened, by the path that the program gives.",
      .example = "--include '/data/*' --include '*.npz'"},
     {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .doc = "No files that match one of these globs.",

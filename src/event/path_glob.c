@@ -119,11 +119,16 @@ bool mr_globs_read(const char *list, char *out, size_t cap)
     struct list l = {.text = out, .cap = cap, .ok = cap > 0};
     for (const char *p = list; *p && l.ok;) {
         size_t n = item_length(p);
+        bool folder = n && p[n - 1] == '/';
         if (n) {
             add(&l, BETWEEN, 1);
             add(&l, p, n);
-            if (p[n - 1] == '/')
-                add(&l, "*", 1);
+        }
+        if (folder)
+            add(&l, "*", 1);
+        if (folder && n > 1) {
+            add(&l, BETWEEN, 1);
+            add(&l, p, n - 1);
         }
         p += n + (p[n] != 0);
     }

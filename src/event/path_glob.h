@@ -11,7 +11,7 @@ bool mr_glob(const char *pattern, size_t len, const char *text);
 #define MR_GLOBS_BYTES 32768 /* of a list, at most */
 
 /* Puts a list of globs, with ':' or ',' between them, into the form that mr_globs_match takes: {a,b} stands for one glob with each, and a glob that
- * ends in '/' for what lies below. False, and an empty list, if it needs more than `cap` bytes. */
+ * ends in '/' for the folder and what lies below. False, and an empty list, if it needs more than `cap` bytes. */
 bool mr_globs_read(const char *list, char *out, size_t cap);
 bool mr_globs_match(const char *globs, const char *path);
 

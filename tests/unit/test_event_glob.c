@@ -50,10 +50,11 @@ static void lists_are_spread_out(void **state)
     becomes("", (const char *[]){NULL});
     becomes(":,:", (const char *[]){NULL});
     becomes("/a:/b,/c", (const char *[]){"/a", "/b", "/c", NULL});
-    becomes("/data/", (const char *[]){"/data/*", NULL});
+    becomes("/data/", (const char *[]){"/data", "/data/*", NULL});
+    becomes("/", (const char *[]){"/*", NULL});
     becomes("/x/{a,b}/*,/y", (const char *[]){"/x/a/*", "/x/b/*", "/y", NULL});
     becomes("{a,b}{1,2}", (const char *[]){"a1", "a2", "b1", "b2", NULL});
-    becomes("/{a,b{c,d}}/", (const char *[]){"/a/*", "/a/*", "/bc/*", "/bd/*", NULL});
+    becomes("/{a,b{c,d}}/", (const char *[]){"/a", "/a", "/a/*", "/a/*", "/bc", "/bc/*", "/bd", "/bd/*", NULL});
     becomes("/{a,}x", (const char *[]){"/ax", "/x", NULL});
     becomes("/{a}:/b}:/c{", (const char *[]){"/{a}", "/b}", "/c{", NULL}); /* no braces in that sense */
 }
