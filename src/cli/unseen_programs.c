@@ -28,13 +28,22 @@ static const struct {
     {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
 };
 
+static unsigned count(const char *list, size_t n, char why, const char *path)
+{
+    unsigned k = 0;
+    for (const char *p = list; p < list + n; p += strlen(p) + 1)
+        k += *p == why && (!path || !strcmp(p + 1, path));
+    return k;
+}
+
+/* Those of which as many were taken back, by the letter in upper case, do not count. */
 static void tell(char why, const char *text, const char *list, size_t n, bool cut)
 {
-    unsigned starts = 0, kinds = 0;
+    const char back = (char)(why - 'a' + 'A');
+    unsigned noted = count(list, n, why, NULL), taken_back = count(list, n, back, NULL), starts = noted - MR_MIN(noted, taken_back), kinds = 0;
     struct mr_strbuf names = {0};
     for (const char *p = list; p < list + n; p += strlen(p) + 1) {
-        bool known = *p != why;
-        starts += !known;
+        bool known = *p != why || (taken_back && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
         for (const char *q = list; q < p && !known; q += strlen(q) + 1)
             known = !strcmp(p, q);
         if (!known && kinds++ < NAMED)

@@ -813,6 +813,8 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
         snprintf(old, sizeof(old), "%s.1", c->out);
         rc = join_file(c, old, false, err);
     }
+    if (rc == 0 && c->stats.dropped) /* whole processes may be gone, and what they have recorded with them */
+        rc = append(c, c->buffer, mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->stats.events, 0, mr_now_ns(), NULL, c->buffer), err);
     struct mr_error second;
     int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
     c->stats.bytes = 0;

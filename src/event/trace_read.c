@@ -300,6 +300,10 @@ static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct 
 static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
 {
     uint32_t index;
+    if (!v->head.key) { /* of the file, which has lost whole processes */
+        t->recorded += v->head.payload_bytes >= 32 ? mr_load_le64(v->payload + 8) : 0;
+        return 0;
+    }
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     if (rc == 0 && v->head.payload_bytes >= 32) {
         if (v->head.last_ns >= t->process[index].end_ns) { /* one before an exec that failed counts no more */
@@ -704,6 +708,7 @@ static void count_gone(struct mr_trace *t)
             found += t->chunk[i].count;
         t->gone += p->recorded > found ? p->recorded - found : 0;
     }
+    t->gone = MR_MAX(t->gone, t->recorded > t->events ? t->recorded - t->events : 0);
 }
 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)

@@ -65,6 +65,7 @@ struct mr_trace {
     struct mr_trace_source *sources; /* the files added; arena */
     struct mr_pfw_names *pfw_names;  /* of each .pfw; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
+    uint64_t recorded;            /* events that files with a limit on their size have had in all; 0 unknown */
     uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
     uint64_t *key_slot;           /* hash of process keys */

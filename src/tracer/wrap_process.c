@@ -216,6 +216,12 @@ static bool no_room(const struct injected *i, int error, path program)
     return true;
 }
 
+/* It was not for want of room for ours: nothing was started. */
+static void had_room(path program)
+{
+    mr_note('E', program ? program : "?");
+}
+
 static void injected_done(struct injected *i)
 {
     if (i->space)
@@ -302,9 +308,12 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     struct injected i = inject(env, program);
     mr_exec_begin(&e, call, file, 0, program != MR_ABSENT);
     int r = real(p, argv, i.env);
-    if (no_room(&i, errno, file ? p : NULL))
-        r = real(p, argv, env);
     int keep = errno;
+    if (no_room(&i, keep, file ? p : NULL)) {
+        r = real(p, argv, env);
+        keep = errno;
+        had_room(file ? p : NULL);
+    }
     mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
@@ -339,9 +348,12 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
     struct injected i = inject(env, program);
     mr_exec_begin(&e, CALL(fexecve), program != MR_ABSENT ? mr_file_of(fd) : 0, mr_fd1(fd), program != MR_ABSENT);
     int r = real_fexecve(fd, argv, i.env);
-    if (no_room(&i, errno, NULL))
-        r = real_fexecve(fd, argv, env);
     int keep = errno;
+    if (no_room(&i, keep, NULL)) {
+        r = real_fexecve(fd, argv, env);
+        keep = errno;
+        had_room(NULL);
+    }
     mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
@@ -359,9 +371,12 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
     struct injected i = inject(env, program);
     mr_exec_begin(&e, CALL(execveat), mr_path_failed(MR_UNREAD, d, p), 0, program != MR_ABSENT);
     int r = real_execveat(d, p, argv, i.env, f);
-    if (no_room(&i, errno, p))
-        r = real_execveat(d, p, argv, env, f);
     int keep = errno;
+    if (no_room(&i, keep, p)) {
+        r = real_execveat(d, p, argv, env, f);
+        keep = errno;
+        had_room(p);
+    }
     mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
@@ -419,8 +434,11 @@ MR_EXECL(execle, execve, true)
         pid_t child = 0;                                                                                             \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
-        if (no_room(&i, r, p))                                                                                       \
+        if (no_room(&i, r, p)) {                                                                                     \
             r = real_##name(&child, p, a, b, argv, env);                                                             \
+            if (r)                                                                                                   \
+                had_room(p);                                                                                         \
+        }                                                                                                            \
         uint64_t t1 = mr_stamp();                                                                                    \
         injected_done(&i);                                                                                           \
         if (!r && pid)                                                                                               \

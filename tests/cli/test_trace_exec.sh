@@ -47,6 +47,7 @@ for end in return kill _exit exec; do
                 alone) LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone exec "$dir/ways" "$dir/d" $end $threads ;;
             esac) >"$dir/want" 2>"$dir/err" || status=$?; } 2>/dev/null
             [ $status = $([ $end = kill ] && echo 137 || echo 0) ] || { echo "FAIL $what: status $status: $(cat "$dir/err")"; exit 1; }
+            grep -q 'left no room' "$dir/err" && { echo "FAIL $what: programs that were not started are told: $(cat "$dir/err")"; exit 1; }
             [ $how != alone ] || "$MILLRACE" recover --out "$dir/t.mrt" "$dir/alone" >/dev/null
             compare "$what" $end "$threads"
         done

@@ -108,6 +108,12 @@ grep -q 'of 1 process, the newest in' "$dir/err" || fail "--max-size: $(cat "$di
 import json, sys
 r = json.load(sys.stdin)
 assert r["gone_events"] > 0 and r["events"] + r["gone_events"] >= 60000, (r["events"], r["gone_events"])' || fail "--max-size: what was dropped is not told"
+# Also where whole processes are gone.
+all=$("$MILLRACE" trace --max-size 20KB -o "$dir/small.mrt" -- sh -c 'for i in $(seq 1 100); do cat "$1"; done' sh "$dir/data" 2>&1 >/dev/null | grep -oE '[0-9,]+ events of' | tr -dc 0-9)
+"$MILLRACE" report --json "$dir/small.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+assert r["gone_events"] > 0 and r["events"] + r["gone_events"] == int(sys.argv[1]), (r["events"], r["gone_events"], sys.argv[1])' "$all" || fail "--max-size: processes that are gone are not told"
 LD_PRELOAD=$lib MILLRACE_TRACE_MAX_SIZE=100KiB MILLRACE_TRACE_OUT=$dir/ring.d bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'"
 bytes=$(cat "$dir"/ring.d/*.mrt | wc -c)
 [ "$bytes" -le 110000 ] && [ "$bytes" -gt 25000 ] || fail "MILLRACE_TRACE_MAX_SIZE: $bytes bytes"
