@@ -53,3 +53,35 @@ for end in return kill _exit exec; do
         done
     done
 done
+
+# Killed at any moment, also inside an exec or between it and its event: everything that was done is there, nothing twice; at most the last exec, which nobody
+# saw fail, stands as a success.
+. "$(dirname "$0")/waiting.sh"
+past() { [ "$(od -An -td8 -N8 "$dir/progress" 2>/dev/null | tr -d ' ' | grep . || echo 0)" -gt "$1" ]; }
+for round in 1 2 3 4 5 6; do
+    for how in command alone; do
+        rm -rf "$dir"/t.mrt* "$dir/alone" "$dir/progress"
+        if [ $how = command ]; then
+            "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/ways" "$dir/d" loop "$dir/progress" &
+        else
+            LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone "$dir/ways" "$dir/d" loop "$dir/progress" &
+        fi
+        pid=$!
+        soon past $((RANDOM % 300)) || { echo "FAIL $how: the program does not start"; exit 1; }
+        victim=$pid
+        [ $how = alone ] || victim=$(pgrep -P $pid)
+        kill -9 $victim
+        wait $pid 2>/dev/null || true
+        [ $how != alone ] || "$MILLRACE" recover --out "$dir/t.mrt" "$dir/alone" >/dev/null
+        "$MILLRACE" report --json "$dir/t.mrt" >"$dir/report.json"
+        python3 - "$dir" $how <<'P'
+import json, struct, sys
+reads, execs = struct.unpack("<qq", open(sys.argv[1] + "/progress", "rb").read(16))
+r = json.load(open(sys.argv[1] + "/report.json"))
+f = {f["name"]: (f["count"], f["errors"]) for f in r["functions"]}
+got, (exec_events, errors) = f["pread"][0], f.get("execve", (0, 0))
+assert reads <= got <= reads + 1 and execs <= exec_events <= execs + 1 and exec_events - errors <= 1, f"{sys.argv[2]}: {reads} reads, {execs} execs done; in the trace {f}"
+assert r["processes"] == 1 and r["lost_events"] == 0, r
+P
+    done
+done

@@ -1,6 +1,6 @@
 /* exec_ways FOLDER END: exec in every spelling, of programs that seem to be there and that the kernel refuses, with a read of FOLDER/data before each;
  * then by children of vfork and fork, then END (return, kill, _exit, exec). Prints the events of exec that a trace of it must have:
- * who|call|file|result. The folder has data, junk (no program), script (of an interpreter that is not there) and busy (open for writing). */
+ * who|call|file|result. With END loop FILE: a read and an exec that is refused, counted in FILE, until it is killed. The folder has data, junk (no program), script (of an interpreter that is not there) and busy (open for writing). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +103,19 @@ static void children(const char *junk)
     expect("child", "execve", "/bin/true", 0);
 }
 
+static int loop(const char *junk, const char *progress)
+{
+    int counter = open(progress, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    volatile long *done = counter < 0 || ftruncate(counter, 4096) ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, counter, 0);
+    while (done != MAP_FAILED) {
+        look(1);
+        done[0]++;
+        execve(junk, args, environ);
+        done[1]++;
+    }
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     static char data[4096], junk[4096], script[4096], busy[4096];
@@ -114,6 +128,8 @@ int main(int argc, char **argv)
     snprintf(busy, sizeof(busy), "%s/busy", argv[1]);
     setenv("PATH", "/no/such/folder:/bin:/usr/bin", 1);
     fd = open(data, O_RDONLY);
+    if (argc > 3 && !strcmp(argv[2], "loop"))
+        return loop(junk, argv[3]);
     refused(argv[1], junk, script, busy);
     children(junk);
     if (argc > 3 && !pthread_create(&t, NULL, sleeper, NULL)) { /* with another thread that has recorded */
