@@ -207,11 +207,16 @@ static int64_t env_number(const char *name)
     return n;
 }
 
-static void check_number(const char *name, int64_t most, const char *complaint)
+/* 0 where nothing is said, and with one line where it is no number or too large. */
+static int64_t env_option(const char *name, int64_t most, const char *complaint)
 {
     const char *v = getenv(name);
-    if (v && *v && (v[strspn(v, "0123456789")] || env_number(name) > most))
-        mr_say_plain(complaint);
+    if (!v || !*v)
+        return 0;
+    if (!v[strspn(v, "0123456789")] && env_number(name) <= most)
+        return env_number(name);
+    mr_say_plain(complaint);
+    return 0;
 }
 
 /* A switch: `otherwise` where nothing is said, and with one line where it is neither on nor off. */
@@ -359,13 +364,11 @@ void mr_config_read(void)
     env_globs("MILLRACE_TRACE_EXCLUDE", c->exclude, "MILLRACE_TRACE_EXCLUDE: too long; no file is left out");
     c->start = env_switch("MILLRACE_TRACE_START", true, "MILLRACE_TRACE_START: neither true nor false; it starts");
     c->strays = env_switch("MILLRACE_TRACE_STRAYS", false, "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
-    check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
-    check_number("MILLRACE_TRACE_SAMPLE", INT32_MAX, "MILLRACE_TRACE_SAMPLE: not a number; every call is kept");
-    int64_t signal_number = env_number("MILLRACE_TRACE_SIGNAL");
+    int64_t signal_number = env_option("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
+    int64_t sample = env_option("MILLRACE_TRACE_SAMPLE", 1000000000, "MILLRACE_TRACE_SAMPLE: not a number up to 1000000000; every call is kept");
     c->signal = mr_signal_can_switch(signal_number) ? (int)signal_number : 0;
-    if (signal_number > 0 && signal_number < 65 && !c->signal)
+    if (signal_number && !c->signal)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
-    int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
     if (!c->collected)

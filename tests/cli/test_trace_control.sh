@@ -85,6 +85,11 @@ assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], 
 assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
 done
 "$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+LD_PRELOAD=$lib MILLRACE_TRACE_SAMPLE=10k MILLRACE_TRACE_SIGNAL=12x MILLRACE_TRACE_OUT=$dir/all bash -c 'dd if=/dev/zero of=/dev/null bs=7 count=3000; grep SigCgt /proc/$$/status' \
+    >"$dir/out" 2>"$dir/err"
+grep -q 'every call is kept' "$dir/err" && [ "$(rows "$dir/all" | grep -c ',read,/dev/zero')" = 3000 ] || fail "MILLRACE_TRACE_SAMPLE that is no number is said, and used all the same"
+[ $((0x$(awk '{ print $2 }' "$dir/out") & 0x800)) = 0 ] || fail "MILLRACE_TRACE_SIGNAL that is no number is said, and used all the same"
+
 # Every thread's first 1000 calls are kept, also where it follows another one in the same ring.
 cat >"$dir/threads.py" <<'P'
 import os, sys, threading
