@@ -23,6 +23,7 @@
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
+#include "tracer/wrap.h"
 
 __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));
 
@@ -603,7 +604,9 @@ static void put_process(void *arg)
 static void before_exec(void *arg)
 {
     struct trapped *t = arg;
-    mr_exec_begin(&t->exec, t->number == SYS_execve ? MR_CALL_sys_execve : MR_CALL_sys_execveat, 0, 0, true);
+    bool at = t->number == SYS_execveat;
+    uint32_t file = mr_enter() ? mr_path_failed(MR_UNREAD, at ? (int)t->arg[0] : AT_FDCWD, (const char *)t->arg[at]) : 0;
+    mr_exec_begin(&t->exec, at ? MR_CALL_sys_execveat : MR_CALL_sys_execve, file, 0, true);
 }
 
 static void after_exec(void *arg)

@@ -34,6 +34,7 @@ for spec in single:1 threads:4 forks:5 exec:1 blocked:3 own:2 masks:9; do
     "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" "$mode" "$dir/data" 30 || fail "$mode: status $?"
     have=$(counts "$dir/t.mrt" SYSCALL)
     [ "$have" = "$want" ] || fail "$mode: want $want, have $have"
+    [ $mode != exec ] || "$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -q ",SYSCALL,execve,$dir/raw,,0," || fail "exec by instruction has no name"
     case $mode in threads | forks | exec) ;; *) continue ;; esac
     rm -rf "$dir/alone"
     LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_STRAYS=1 "$dir/raw" "$mode" "$dir/data" 30 || fail "$mode alone: status $?"
