@@ -227,9 +227,13 @@ static size_t directory_of(int dirfd, char *out)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Absolute, and surely without "//", "/./" and "/../"; every open asks. */
 static bool tidy(const char *path, size_t len)
 {
-    return len && path[0] == '/' && !memmem(path, len, "/./", 3) && !memmem(path, len, "//", 2) && !memmem(path, len, "/../", 4);
+    for (size_t i = 1; i < len; i++)
+        if (path[i - 1] == '/' && (path[i] == '/' || path[i] == '.'))
+            return false;
+    return len && path[0] == '/';
 }
 
 /* Removes "//" and "/./", which name the same directory; ".." stays, it may cross a symbolic link. */
@@ -282,9 +286,10 @@ bool mr_leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
-    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
+    bool maybe = path[0] == '/' && (path[1] == 'd' || path[1] == 'p');
+    if (maybe && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
         return true;
-    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
+    if (maybe && !strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
