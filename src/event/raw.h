@@ -175,7 +175,9 @@ static inline uint64_t mr_slot_gap(const struct mr_slot *s, uint64_t from, uint6
 static inline struct mr_carry mr_slot_carry(const struct mr_slot *s)
 {
     uint64_t at = atomic_load_explicit(&s->written, memory_order_relaxed);
-    return s->carry[s->carry[0].at == at ? 0 : 1];
+    struct mr_carry carry = s->carry[s->carry[0].at == at ? 0 : 1];
+    carry.at = at; /* in a damaged ring neither may be */
+    return carry;
 }
 static inline void mr_slot_carry_set(struct mr_slot *s, const struct mr_carry *carry)
 {
