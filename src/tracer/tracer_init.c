@@ -526,6 +526,7 @@ static void first_begin(void)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     mr_names_begin();
+    pthread_atfork(NULL, NULL, mr_after_fork);
     mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);
@@ -653,9 +654,15 @@ void mr_after_exec(void)
         return;
     }
     /* The old rings are written and removed: go on as a new image. */
+    uint64_t signals = mr_signals_block();
+    mr_spin_lock(&mr_live.beginning); /* another thread may make its first call now */
     mr_tls = (struct mr_tls){.busy = 1};
     mr_set_active(false);
     mr_live.alive = 0;
-    mr_process_begin(true);
+    mr_names_clear();
+    if (!mr_process_begin(true))
+        atomic_store(&mr_off, 1);
     mr_tls.busy = 0;
+    mr_spin_unlock(&mr_live.beginning);
+    mr_signals_restore(signals);
 }

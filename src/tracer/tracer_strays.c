@@ -643,10 +643,12 @@ static bool special(struct trapped *t)
         t->call.t0 = mr_stamp();
         t->result = issue(t);
         *reg(t, REG_RAX) = t->result;
-        if (t->result == 0)
+        if (t->result == 0) {
+            mr_after_fork();
             in_child();
-        else
+        } else {
             with_stack(put_process, t);
+        }
         return true;
     }
     case SYS_execve: case SYS_execveat:
