@@ -87,7 +87,7 @@ static struct mr_slot *claim_in(struct mr_ring_header *h)
         if (i >= h->slots_present) { /* under claim_lock */
             if (!populate_or_wait(s, offsetof(struct mr_slot, cell)))
                 return NULL;
-            h->slots_present = i + 1;
+            __atomic_store_n(&h->slots_present, i + 1, __ATOMIC_RELEASE);
         }
         uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
         if (state == MR_SLOT_FREE && atomic_compare_exchange_strong(&s->state, &state, MR_SLOT_LIVE))

@@ -584,10 +584,8 @@ static unsigned others(uint64_t *records, unsigned *busy)
     unsigned n = 0;
     *records = 0;
     for (uint32_t g = 0; g < mr_process.segments; g++)
-        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; i < mr_ring_slots(mr_process.segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
-            if (!s->tid)
-                break; /* slots are claimed from the front */
             if (s == mr_tls.slot || atomic_load(&s->state) != MR_SLOT_LIVE)
                 continue;
             *records += atomic_load(&s->head);
