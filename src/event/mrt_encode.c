@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) bool take_event(const struct cells 
         carry->offset = kind >= MR_SHORT_pread ? f->offset : carry->offset;
         f->result = kind == MR_SHORT_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
     } else {
-        uint64_t size = cell_at(c, at + 1);
+        uint64_t size = MR_UNLIKELY(head == MR_RAW_SKIP) ? 0 : cell_at(c, at + 1); /* behind a gap's cell there may be no memory */
         bool repeat = head & MR_RAW_REPEAT;
         f->call = mr_cell_call(head);
         f->offset = (uint64_t)((int64_t)head >> 16);

@@ -526,6 +526,7 @@ static void first_begin(void)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     mr_names_begin();
+    pthread_atfork(NULL, NULL, mr_after_fork);
     mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);
@@ -583,10 +584,8 @@ static unsigned others(uint64_t *records, unsigned *busy)
     unsigned n = 0;
     *records = 0;
     for (uint32_t g = 0; g < mr_process.segments; g++)
-        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; i < mr_ring_slots(mr_process.segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
-            if (!s->tid)
-                break; /* slots are claimed from the front */
             if (s == mr_tls.slot || atomic_load(&s->state) != MR_SLOT_LIVE)
                 continue;
             *records += atomic_load(&s->head);
@@ -653,9 +652,15 @@ void mr_after_exec(void)
         return;
     }
     /* The old rings are written and removed: go on as a new image. */
+    uint64_t signals = mr_signals_block();
+    mr_spin_lock(&mr_live.beginning); /* another thread may make its first call now */
     mr_tls = (struct mr_tls){.busy = 1};
     mr_set_active(false);
     mr_live.alive = 0;
-    mr_process_begin(true);
+    mr_names_clear();
+    if (!mr_process_begin(true))
+        atomic_store(&mr_off, 1);
     mr_tls.busy = 0;
+    mr_spin_unlock(&mr_live.beginning);
+    mr_signals_restore(signals);
 }

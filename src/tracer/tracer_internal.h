@@ -73,6 +73,7 @@ MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_on
 MR_HIDDEN void mr_drain_all(enum mr_mrt_how how);
 MR_HIDDEN void mr_names_begin(void); /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
+MR_HIDDEN void mr_names_clear(void); /* before mr_names_reset in a process that is no new child */
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
