@@ -8,6 +8,7 @@
 #include "base/strbuf.h"
 #include "event/calls.h"
 #include "event/collect.h"
+#include "event/path_glob.h"
 #include "event/program_kind.h"
 #include "event/raw.h"
 
@@ -35,12 +36,17 @@ struct trace_options {
     bool start, python, strays, mmap;
 };
 
+struct globs {
+    char *include, *exclude; /* as mr_globs_match takes them */
+};
+
 #define FIELD(name) .key = #name, .offset = offsetof(struct trace_options, name)
 static const struct mr_option trace_options[] = {
     {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o', .doc = "The trace file; created with mode 0600.",
      .example = "-o run1.mrt"},
     {FIELD(include), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
-     .doc = "Only files whose absolute path matches one of these globs ('*' also matches '/'). Decided when a file is opened.",
+     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; 'FOLDER/' is all below it. "
+            "Decided when a file is opened, by the path that the program gives.",
      .example = "--include '/data/*' --include '*.npz'"},
     {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .doc = "No files that match one of these globs.",
      .example = "--exclude '/proc/*'"},
@@ -149,12 +155,27 @@ static char *join(const struct mr_strings *list)
     return s.len ? mr_strbuf_take(&s) : NULL;
 }
 
+/* Flags count before variables, also where they say "none": what the caller had is gone then. */
+static void set_or_unset(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
 static void set_list(const char *name, const struct mr_strings *list)
 {
     char *text = join(list);
-    if (text)
-        setenv(name, text, 1);
+    set_or_unset(name, text);
     free(text);
+}
+
+static void set_number(const char *name, int64_t value)
+{
+    char number[24];
+    snprintf(number, sizeof(number), "%lld", (long long)value);
+    set_or_unset(name, value ? number : NULL);
 }
 
 static void prepend(const char *name, const char *value, char separator)
@@ -218,22 +239,15 @@ static bool program_cannot_load(const char *name)
 static void set_environment(const struct trace_options *o, const char *library, const char *spool)
 {
     static const char *const python_places[] = {"../share/millrace/python", "../python", NULL};
-    char number[24], folder[PATH_MAX], site[PATH_MAX];
+    char folder[PATH_MAX], site[PATH_MAX];
     setenv("MILLRACE_SPOOL", spool, 1);
     set_list("MILLRACE_TRACE_INCLUDE", &o->include);
     set_list("MILLRACE_TRACE_EXCLUDE", &o->exclude);
     set_list("MILLRACE_TRACE_GROUPS", &o->groups);
     setenv("MILLRACE_TRACE_START", o->start ? "true" : "false", 1);
-    if (o->signal) {
-        snprintf(number, sizeof(number), "%d", (int)o->signal);
-        setenv("MILLRACE_TRACE_SIGNAL", number, 1);
-    }
-    if (o->sample) {
-        snprintf(number, sizeof(number), "%d", (int)o->sample);
-        setenv("MILLRACE_TRACE_SAMPLE", number, 1);
-    }
-    if (o->strays && strays_possible())
-        setenv("MILLRACE_TRACE_STRAYS", "1", 1);
+    set_number("MILLRACE_TRACE_SIGNAL", o->signal);
+    set_number("MILLRACE_TRACE_SAMPLE", o->sample);
+    set_or_unset("MILLRACE_TRACE_STRAYS", o->strays && strays_possible() ? "1" : NULL);
     if (!program_cannot_load(o->program.item[0]))
         prepend("LD_PRELOAD", library, ':');
     /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */
@@ -301,6 +315,8 @@ static void pass_signals_on(pid_t program)
             kill(program, passed_on[i]);
 }
 
+static mode_t umask_before; /* the program's; our own files are 0600 and folders 0700 under any */
+
 static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, const sigset_t *ignored,
                                   const sigset_t *mask, struct mr_arena *a)
 {
@@ -312,6 +328,7 @@ static _Noreturn void run_program(const struct trace_options *o, const char *lib
     for (unsigned i = 0; argv && i < o->program.n; i++)
         argv[i] = (char *)o->program.item[i];
     set_environment(o, library, spool);
+    umask(umask_before);
     signals_as_at_start(ignored, mask);
     if (argv)
         execvp(argv[0], argv);
@@ -419,9 +436,9 @@ static void talk(const struct trace_options *o, const struct mr_collect_stats *s
 }
 
 /* Page faults are an extra: where they cannot be had, one line says so. */
-static struct mr_faults *watch_faults(const struct trace_options *o, pid_t child, const char *spool)
+static struct mr_faults *watch_faults(const struct trace_options *o, const struct globs *globs, pid_t child, const char *spool)
 {
-    const struct mr_faults_options opt = {.spool = spool, .include = &o->include, .exclude = &o->exclude};
+    const struct mr_faults_options opt = {.spool = spool, .include = globs->include, .exclude = globs->exclude};
     struct mr_faults *f = NULL;
     struct mr_error err;
     char paranoid[16] = "unknown";
@@ -443,7 +460,8 @@ static struct mr_faults *watch_faults(const struct trace_options *o, pid_t child
 }
 
 /* Forks the program; it waits until we let it go. */
-static pid_t start_program(struct mr_command_ctx *ctx, const char *library, const char *spool, struct mr_faults **faults, struct mr_error *err)
+static pid_t start_program(struct mr_command_ctx *ctx, const struct globs *globs, const char *library, const char *spool, struct mr_faults **faults,
+                           struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
     sigset_t mask;
@@ -462,7 +480,7 @@ static pid_t start_program(struct mr_command_ctx *ctx, const char *library, cons
     int rc = child < 0 ? mr_error_set(err, -errno, "cannot start '%s'", o->program.item[0]) : 0;
     close(go[0]);
     if (child > 0)
-        *faults = watch_faults(o, child, spool);
+        *faults = watch_faults(o, globs, child, spool);
     close(go[1]);
     return rc ? rc : child;
 }
@@ -482,12 +500,33 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
     return 0;
 }
 
-/* Globs are for absolute paths: one that begins with a name matches none. */
-static void check_globs(const char *flag, const struct mr_strings *list)
+/* Globs are for absolute paths: one that begins with a name matches none, and one that is a folder matches nothing in it. */
+static void warn_of_glob(const char *flag, const char *glob)
 {
-    for (unsigned i = 0; i < list->n; i++)
-        if (*list->item[i] && !strchr("/*?[", *list->item[i]))
-            mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, list->item[i], list->item[i]);
+    struct stat st;
+    if (!strchr("/*?[", *glob))
+        mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, glob, glob);
+    else if (!strpbrk(glob, "*?[") && stat(glob, &st) == 0 && S_ISDIR(st.st_mode))
+        mr_log(MR_LOG_WARN, "--%s '%s' matches the folder only, not what is in it; '%s/' would do", flag, glob, glob);
+}
+
+/* The globs of a flag in the form that mr_globs_match takes; the caller frees *out. */
+static int read_globs(const char *flag, const struct mr_strings *list, char **out, struct mr_error *err)
+{
+    char *text = join(list), *save = NULL;
+    *out = calloc(1, MR_GLOBS_BYTES);
+    char *copy = *out ? malloc(MR_GLOBS_BYTES) : NULL;
+    int rc = copy ? 0 : mr_error_set(err, -ENOMEM, "cannot read the globs of --%s", flag);
+    if (rc == 0 && !mr_globs_read(text ? text : "", *out, MR_GLOBS_BYTES))
+        rc = mr_error_plain(err, MR_E_USAGE, "the globs of --%s are too long: more than %d bytes, with braces spread out", flag, MR_GLOBS_BYTES);
+    if (rc == 0) {
+        memcpy(copy, *out, MR_GLOBS_BYTES);
+        for (char *glob = strtok_r(copy, "\n", &save); glob; glob = strtok_r(NULL, "\n", &save))
+            warn_of_glob(flag, glob);
+    }
+    free(copy);
+    free(text);
+    return rc;
 }
 
 static int check_signal(int64_t number, struct mr_error *err)
@@ -498,7 +537,7 @@ static int check_signal(int64_t number, struct mr_error *err)
     return mr_error_hint(err, "12 (SIGUSR2) is free in most programs");
 }
 
-static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
+static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
     char library[PATH_MAX], spool[PATH_MAX], link[PATH_MAX], unseen[PATH_MAX];
@@ -511,28 +550,29 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_plain(err, MR_E_USAGE, "no program given");
         return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py");
     }
-    int fits = check_groups(&o->groups, err);
-    fits = fits ? fits : check_signal(o->signal, err);
-    if (fits < 0)
-        return fits;
-    check_globs("include", &o->include);
-    check_globs("exclude", &o->exclude);
+    int rc = check_groups(&o->groups, err);
+    rc = rc ? rc : check_signal(o->signal, err);
+    rc = rc ? rc : read_globs("include", &o->include, &globs->include, err);
+    rc = rc ? rc : read_globs("exclude", &o->exclude, &globs->exclude, err);
+    if (rc < 0)
+        return rc;
     if (o->strays && !strays_possible())
         mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
-    int rc = find_library(library, err);
+    umask_before = umask(077);
+    rc = find_library(library, err);
     rc = rc ? rc : make_spool(o->out, spool, err);
     if (rc < 0)
         return rc;
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
     if (rc < 0) {
         remove_spool(spool);
-        return rc;
+        return rc == MR_E_CONFIG ? mr_error_hint(err, "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)") : rc;
     }
     snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);
     if (symlink(spool, link) < 0)
         link[0] = 0;
-    pid_t child = start_program(ctx, library, spool, &faults, err);
+    pid_t child = start_program(ctx, globs, library, spool, &faults, err);
     rc = child < 0 ? child : drain(c, spool, faults, child, o->linger, &status, err);
     struct mr_error second;
     int watched = mr_faults_close(faults, &lost, rc ? &second : err);
@@ -552,6 +592,15 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    struct globs globs = {0};
+    int rc = run_traced(ctx, &globs, err);
+    free(globs.include);
+    free(globs.exclude);
+    return rc;
+}
+
 const struct mr_command mr_cmd_trace = {
     .name = "trace",
     .synopsis = "[options] [--] PROGRAM [ARGUMENTS]",
@@ -559,7 +608,7 @@ const struct mr_command mr_cmd_trace = {
     .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or rebuilding "
                "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
                "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes one file per "
-               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE and _STRAYS are the options of the same name.\n\n"
+               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE and _STRAYS are the options of the same name.\n\n"
                "Statically linked and setuid programs cannot be traced; they run unchanged and are named at the end.\n\n"
                "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
     .table = {.section = "trace", .doc = "Recording.", .options = trace_options, .struct_bytes = sizeof(struct trace_options)},

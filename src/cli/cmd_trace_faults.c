@@ -8,10 +8,10 @@
 #include "base/rng.h"
 #include "event/calls.h"
 #include "event/mrt_file.h"
+#include "event/path_glob.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,12 +100,7 @@ static bool wanted(const struct mr_faults *f, const char *path)
     if (path[0] != '/' || path[1] == '/' || !strncmp(path, "/dev/zero", 9) || !strncmp(path, "/SYSV", 5) ||
         (!strncmp(path, f->opt.spool, n) && path[n] == '/'))
         return false;
-    bool in = f->opt.include->n == 0;
-    for (unsigned i = 0; i < f->opt.include->n; i++)
-        in |= fnmatch(f->opt.include->item[i], path, 0) == 0;
-    for (unsigned i = 0; i < f->opt.exclude->n; i++)
-        in &= fnmatch(f->opt.exclude->item[i], path, 0) != 0;
-    return in;
+    return (!f->opt.include[0] || mr_globs_match(f->opt.include, path)) && !mr_globs_match(f->opt.exclude, path);
 }
 
 static int grow_names(struct mr_faults *f)

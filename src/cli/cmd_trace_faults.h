@@ -4,16 +4,15 @@
 #ifndef MR_CLI_CMD_TRACE_FAULTS_H
 #define MR_CLI_CMD_TRACE_FAULTS_H
 
-#include "conf/option.h"
-
 #include <millrace/error.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct mr_faults;
 
 struct mr_faults_options {
-    const char *spool;                          /* where the events go; the collector takes them up from there */
-    const struct mr_strings *include, *exclude; /* globs of paths; '*' also matches '/' */
+    const char *spool;             /* where the events go; the collector takes them up from there */
+    const char *include, *exclude; /* as mr_globs_match takes them */
 };
 
 /* Watches a child that has not yet called exec. -EACCES or -EPERM: the kernel does not permit it. */

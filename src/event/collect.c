@@ -30,7 +30,6 @@
 #define FRESH_NS (10 * MR_NS_PER_S)       /* then blocks that are not full are written as well */
 #define GONE_RINGS 32                     /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
-#define SIZE_PARTS 64                     /* bytes of a size limit per event in a block */
 
 struct ring {
     struct mr_ring_header **segment;
@@ -40,6 +39,7 @@ struct ring {
     uint64_t pid_space; /* that pid belongs to */
     uint64_t heads; /* records made so far, when last looked */
     uint64_t gone_ns;
+    uint64_t exec_ns; /* since when it is in an exec, as far as we saw; 0 it is not */
     bool described, counted, gone, finished;
     bool left;    /* still running at the end */
     bool foreign; /* its pid belongs to another namespace */
@@ -319,7 +319,7 @@ static bool process_gone(const struct ring *r)
     char path[64], text[512];
     if (r->foreign) {
         uint32_t state = atomic_load(&r->segment[0]->state);
-        return state == MR_RING_EXITED || state == MR_RING_EXEC;
+        return state == MR_RING_EXITED || (state == MR_RING_EXEC && r->exec_ns && mr_now_ns() - r->exec_ns > MR_NS_PER_S); /* it may fail yet */
     }
     snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -381,6 +381,29 @@ static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *sk
     return lost;
 }
 
+/* R9: what the process was doing when it went. */
+static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *err)
+{
+    int rc = 0;
+    for (uint32_t g = 0; g < r->segments; g++)
+        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS && rc == 0; i++) {
+            struct mr_slot *s = mr_ring_slot(r->segment[g], i);
+            struct mr_calibration cal = calibrate(r->segment[0]);
+            struct mr_mrt_block b;
+            uint32_t taken;
+            if (!s->tid)
+                break; /* slots are claimed from the front */
+            if (!atomic_load(&s->exec_set))
+                continue;
+            size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid, (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
+                                             atomic_load(&s->lost), c->buffer, &taken, &b);
+            rc = append(c, c->buffer, n, err);
+            c->has_events = true;
+            r->events++;
+        }
+    return rc;
+}
+
 /* Writes the rest of a ring whose process has gone (or is left behind) and lets go of it. */
 static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how how, struct mr_error *err)
 {
@@ -388,6 +411,8 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     uint32_t threads;
     int rc = drain_ring(c, r, EVERYTHING, &busy, err);
     rc = rc ? rc : drain_strings(c, r, err);
+    if (rc == 0 && (how == MR_HOW_EXEC || how == MR_HOW_KILLED))
+        rc = drain_exec(c, r, err);
     if (rc < 0)
         return rc;
     uint64_t skipped[MR_SLOT_CALLS];
@@ -550,6 +575,10 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
         struct ring *r = &c->ring[i];
         if (r->finished)
             continue;
+        if (atomic_load(&r->segment[0]->state) != MR_RING_EXEC)
+            r->exec_ns = 0;
+        else if (!r->exec_ns || c->closing)
+            r->exec_ns = c->closing ? 1 : now;
         /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
         if (look && !r->gone && (c->closing || !has_recorded(r)))
             r->gone = process_gone(r);
@@ -601,6 +630,18 @@ static int append_names(struct mr_collector *c, const uint8_t *data, const struc
     return rc;
 }
 
+/* Whether the thread's next block in the file takes this one's place. */
+static bool is_replaced(const struct mr_mrt_scan *scan, size_t i)
+{
+    const struct mr_mrt_block *b = &scan->view[i].head;
+    for (size_t k = i + 1; b->type == MR_MRT_EVENTS && k < scan->views; k++) {
+        const struct mr_mrt_block *next = &scan->view[k].head;
+        if (next->type == MR_MRT_EVENTS && next->key == b->key && next->tid == b->tid)
+            return next->sequence == b->sequence;
+    }
+    return false;
+}
+
 /* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
 static int join_file(struct mr_collector *c, const char *path, bool count, struct mr_error *err)
 {
@@ -622,10 +663,14 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     if (data == MAP_FAILED)
         return mr_error_set(err, -errno, "cannot map '%s'", path);
     struct mr_mrt_scan scan = {0};
+    size_t name_len = strlen(path);
+    bool is_older = name_len > 6 && !strcmp(path + name_len - 6, ".1.mrt"); /* of the two of a process with a size limit */
     int rc = mr_mrt_scan(data, len, true, path, &scan, err);
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
         bool events = v->head.type == MR_MRT_EVENTS;
+        if (is_replaced(&scan, i))
+            continue;
         if (count && events && is_full(c, block_bytes(v))) {
             rc = turn_over(c, err);
             rc = rc ? rc : append_names(c, data, &scan, i, err);
@@ -633,7 +678,7 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
         rc = rc ? rc : append(c, data + v->offset, block_bytes(v), err);
         c->has_events |= events;
         joined += events ? v->head.count : 0;
-        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key)) /* page faults are no process of ours */
+        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) && !is_older) /* page faults are no process of ours */
             c->stats.processes++;
     }
     if (count)
@@ -733,8 +778,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     int rc = c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
     if (rc == 0)
         memset(c->workspace, 0, mr_mrt_workspace_bytes());
-    if (rc == 0 && max_bytes && max_bytes / SIZE_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
-        mr_mrt_workspace_block(c->workspace, (uint32_t)MR_MAX(max_bytes / SIZE_PARTS, 256));
+    if (rc == 0 && max_bytes && max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
+        mr_mrt_workspace_block(c->workspace, (uint32_t)MR_MAX(max_bytes / MR_LIMIT_PARTS, 256));
     rc = rc ? rc : make_session(c, err);
     rc = rc ? rc : mr_mrt_writer_open(out, resume, &c->writer, err);
     if (rc < 0) {

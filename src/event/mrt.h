@@ -84,6 +84,7 @@ static inline int64_t mr_unzigzag(uint64_t v)
 size_t mr_mrt_workspace_bytes(void);
 /* Blocks encoded with it take at most this many events, fewer than MR_BLOCK_EVENTS, their arguments counted in. */
 void mr_mrt_workspace_block(void *workspace, uint32_t events);
+#define MR_LIMIT_PARTS 64u /* where a file's size is limited: bytes of the limit per event of a block */
 /* An output buffer of this many bytes always suffices for an events block. */
 #define MR_MRT_EVENTS_MAX (5u << 20)
 

@@ -17,7 +17,9 @@
  *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a cell MR_RAW_SKIP, and
  *      head moves to the next multiple of MR_RING_CELLS. At most one such gap lies between tail and head.
  *  R8. What a repeat at `written` repeats is in the one of the slot's two carries that names this position. The drainer writes the other one
- *      before it moves written, so that a killed drainer leaves a valid one. */
+ *      before it moves written, so that a killed drainer leaves a valid one.
+ *  R9. The event of an exec waits in `exec` while the kernel decides: if it fails, its thread takes it away and records what came of it; if the
+ *      process has gone, the drainer writes it behind the slot's last event. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
@@ -66,7 +68,7 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 6u /* of the layout below; library and command must agree */
+#define MR_RING_VERSION 7u /* of the layout below; library and command must agree */
 #define MR_RING_CELLS 4194304u /* address space; memory comes as it is needed */
 #define MR_BLOCK_EVENTS 32768u /* events per block */
 #define MR_RECORD_CELLS 4u
@@ -97,6 +99,8 @@ struct mr_slot {
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
     _Atomic uint64_t skip_at;   /* 1 + position of the last MR_RAW_SKIP; 0: none */
     struct mr_carry carry[2];   /* R8 */
+    struct mr_raw exec;         /* R9 */
+    _Atomic uint32_t exec_set;
     uint64_t populated;         /* memory of cells is present up to here; the thread's own, kept for the slot's next thread */
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
     _Atomic uint32_t made[MR_SLOT_CALLS];

@@ -302,7 +302,10 @@ static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_e
     uint32_t index;
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     if (rc == 0 && v->head.payload_bytes >= 32) {
-        t->process[index].how = mr_load_le32(v->payload);
+        if (v->head.last_ns >= t->process[index].end_ns) { /* one before an exec that failed counts no more */
+            t->process[index].how = mr_load_le32(v->payload);
+            t->process[index].end_ns = v->head.last_ns;
+        }
         t->process[index].lost = MR_MAX(t->process[index].lost, mr_load_le64(v->payload + 16));
         t->process[index].recorded = MR_MAX(t->process[index].recorded, mr_load_le64(v->payload + 8));
         for (uint32_t at = 32; at + 12 <= v->head.payload_bytes; at += 12) {
@@ -648,9 +651,10 @@ static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err
         rc = add_file(t, file, err);
     }
     closedir(d);
-    if (rc == 0 && !n)
-        rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
-    return rc;
+    if (rc < 0 || n)
+        return rc;
+    rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
+    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path);
 }
 
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
@@ -670,6 +674,8 @@ static int by_place(const void *a, const void *b)
         return x->tid < y->tid ? -1 : 1;
     if (x->sequence != y->sequence)
         return x->sequence < y->sequence ? -1 : 1;
+    if (x->last_ns != y->last_ns) /* in files that were joined the later one may stand before the other */
+        return x->last_ns < y->last_ns ? -1 : 1;
     return x->view.offset < y->view.offset ? -1 : x->view.offset > y->view.offset;
 }
 
@@ -712,7 +718,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
     for (size_t i = 0; i < t->chunks; i++) {
         struct mr_trace_chunk c = t->chunk[i];
         const struct mr_trace_chunk *before = n ? &t->chunk[n - 1] : NULL;
-        /* The same events written twice: the later block is the longer one. */
+        /* The same events written twice: the later block is the longer one, or has what came of an exec. */
         if (before && !c.imported && !before->imported && before->process == c.process && before->tid == c.tid && before->sequence == c.sequence) {
             t->events -= before->count;
             n--;

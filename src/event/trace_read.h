@@ -29,6 +29,7 @@ struct mr_trace_process {
     struct mr_trace_string *string;      /* by id; [0] is empty */
     uint32_t strings, string_cap;
     uint32_t how;          /* enum mr_mrt_how, 0 unknown */
+    uint64_t end_ns;       /* when that was said */
     uint64_t lost;
     uint64_t recorded;     /* events, as its end says; those in the file may be fewer */
     uint64_t *skipped;     /* by call: left out by sampling; NULL if none; arena */

@@ -48,7 +48,6 @@ unsigned mr_slot_index(const struct mr_slot *slot)
 }
 
 #define POPULATE 8192u  /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
-#define PAGE_CELLS 512u /* cells of a page */
 
 /* As mr_populate. When the file system is full, asks the collector to give memory back and waits for it. */
 static bool populate_or_wait(const void *at, size_t bytes)
@@ -62,7 +61,7 @@ static bool populate_or_wait(const void *at, size_t bytes)
         atomic_store(&mr_process.segment[0]->starved, 1);
         mr_sys2(SYS_nanosleep, &nap, NULL);
     }
-    mr_stop_tracing("no space left for the rings", -ENOSPC);
+    mr_stop_tracing("no space left for the rings", 0);
     return false;
 }
 
@@ -70,7 +69,7 @@ static bool populate_or_wait(const void *at, size_t bytes)
 static bool populate_more(struct mr_slot *s, uint64_t tail)
 {
     uint64_t from = s->populated, to = from + MR_MIN(MR_MAX(from, POPULATE / 8), POPULATE); /* little for a short life */
-    to = MR_MIN(to, (tail + MR_RING_CELLS) / PAGE_CELLS * PAGE_CELLS);
+    to = MR_MIN(to, (tail + MR_RING_CELLS) / MR_PAGE_CELLS * MR_PAGE_CELLS);
     to = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
     if (to <= from)
         return true;
@@ -107,6 +106,8 @@ struct mr_slot *mr_slot_claim(void)
     mr_spin_unlock(&mr_process.claim_lock);
     if (s)
         s->tid = (uint32_t)mr_sys0(SYS_gettid);
+    for (unsigned c = 0; s && mr_core.sample && c < MR_SLOT_CALLS; c++) /* of the thread that had it before */
+        atomic_store_explicit(&s->made[c], 0, memory_order_relaxed);
     return s;
 }
 
@@ -226,7 +227,7 @@ static bool make_room(struct mr_tls *t)
             return false;
         }
         if (freed != t->freed) { /* R6: what was present may be gone */
-            s->populated = MR_MIN(s->populated, t->head / PAGE_CELLS * PAGE_CELLS);
+            s->populated = MR_MIN(s->populated, t->head / MR_PAGE_CELLS * MR_PAGE_CELLS);
             t->freed = freed;
         }
         for (uint64_t before = UINT64_MAX; t->head + MR_ROOM >= s->populated && before != s->populated;) {
@@ -419,6 +420,31 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     t->busy = 0;
     mr_flush_pending();
     errno = keep;
+}
+
+void mr_exec_prepare(const struct mr_exec *e)
+{
+    struct mr_tls *t = &mr_tls;
+    if (!mr_core.call_on[e->call] || !mr_live.alive)
+        return;
+    if (!t->busy || mr_abandoned(__builtin_frame_address(0))) { /* else a handler has interrupted the tracer, which has a slot or was about to */
+        t->busy = mr_mark();
+        atomic_signal_fence(memory_order_seq_cst);
+        have_room(t);
+        atomic_signal_fence(memory_order_seq_cst);
+        t->busy = 0;
+        mr_flush_pending();
+    }
+    if (!t->slot || t->epoch != mr_core.epoch)
+        return;
+    t->slot->exec = mr_raw_of(e->t0, 0, e->call, e->file, e->fd1, MR_NO_OFFSET, 0);
+    atomic_store_explicit(&t->slot->exec_set, 1, memory_order_release);
+}
+
+bool mr_exec_withdraw(void)
+{
+    struct mr_tls *t = &mr_tls;
+    return t->slot && t->epoch == mr_core.epoch && atomic_exchange(&t->slot->exec_set, 0);
 }
 
 void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)

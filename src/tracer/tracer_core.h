@@ -316,6 +316,20 @@ static inline __attribute__((always_inline)) void mr_put_fd(uint64_t t0, uint64_
 MR_COLD int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result);
 
 /* Process events. */
+/* exec, whose event must be there when nobody comes back to record it: R9. */
+struct mr_exec {
+    uint64_t t0;
+    unsigned call;
+    uint32_t file, fd1;
+    bool on, done; /* to be recorded; recorded already */
+    bool ends;     /* this image, if it succeeds; otherwise a child in its parent's memory */
+};
+/* `file`: MR_FILE_EXCLUDED leaves it out. `likely`: the program seems to be there; else nothing is prepared for its success. */
+MR_HIDDEN void mr_exec_begin(struct mr_exec *e, unsigned call, uint32_t file, uint32_t fd1, bool likely);
+MR_HIDDEN void mr_exec_failed(const struct mr_exec *e, int error);
+/* The event of this thread's exec waits in its slot; or it is taken away, which says whether it was there. */
+MR_HIDDEN void mr_exec_prepare(const struct mr_exec *e);
+MR_HIDDEN bool mr_exec_withdraw(void);
 MR_HIDDEN void mr_before_exec(void);   /* everything recorded is safe; the image is about to go */
 MR_HIDDEN void mr_after_exec(void);    /* exec failed: go on */
 MR_HIDDEN void mr_before_exit(void);

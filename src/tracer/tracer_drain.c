@@ -38,7 +38,7 @@ static bool within_limit(long fd, size_t n)
 static bool write_all(long fd, const uint8_t *p, size_t n)
 {
     if (!within_limit(fd, n)) {
-        mr_stop_tracing("the trace would pass the limit of file sizes", -EFBIG);
+        mr_stop_tracing("the trace would pass the limit of file sizes", 0);
         return false;
     }
     while (n) {
@@ -46,7 +46,7 @@ static bool write_all(long fd, const uint8_t *p, size_t n)
         if (r == -EINTR)
             continue;
         if (r <= 0) {
-            mr_stop_tracing(r == -ENOSPC ? "no space left for the trace" : "cannot write the trace", r);
+            mr_stop_tracing("cannot write the trace", r);
             return false;
         }
         p += r;
@@ -60,6 +60,8 @@ static long open_own(void)
     static char path[MR_PATH_BYTES]; /* of whoever holds encode_lock; stacks may be small */
     mr_own_path(path, -1);
     long fd = mr_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND);
+    if (fd >= 0 && !mr_process.header_written)
+        mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
     bool other_user = fd == -EACCES && mr_process.late; /* at the end, the ring is left to `millrace recover` */
     if (fd < 0 && fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM && !other_user) /* those may pass; the ring waits */
         mr_stop_tracing("cannot open the trace file", fd);
@@ -102,24 +104,65 @@ static bool write_strings(long fd)
 
 static bool get_buffers(void)
 {
-    if (!mr_process.workspace)
-        mr_process.workspace = mr_map(mr_mrt_workspace_bytes());
+    if (!mr_process.workspace && (mr_process.workspace = mr_map(mr_mrt_workspace_bytes())) && mr_config.max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS &&
+        mr_config.max_bytes) /* a block is a small part of the limit */
+        mr_mrt_workspace_block(mr_process.workspace, (uint32_t)MR_MAX(mr_config.max_bytes / MR_LIMIT_PARTS, (uint64_t)256));
     if (!mr_process.out)
         mr_process.out = mr_map(MR_MRT_EVENTS_MAX + 4096);
     return mr_process.workspace && mr_process.out;
 }
 
-static bool write_events(long fd, struct mr_slot *s, unsigned index, uint64_t to, struct mr_carry *carry)
+/* Size limit, of a process's own file as of the collector's: two files of half the size take turns. True if a block of n bytes belongs in the next
+ * one; a file whose names alone fill it gets one block all the same. */
+static bool is_full(long fd, size_t n)
+{
+    long size = mr_config.max_bytes && mr_process.has_events ? mr_sys3(SYS_lseek, fd, 0, SEEK_END) : -1;
+    return size >= 0 && (uint64_t)size + n > mr_config.max_bytes / 2;
+}
+
+/* The older file goes. Names are written again into the new one. */
+static bool turn_over(long *fd)
+{
+    static char path[MR_PATH_BYTES], old[MR_PATH_BYTES]; /* of whoever holds encode_lock */
+    mr_own_path(path, -1);
+    size_t n = mr_copy_text(old, sizeof(old) - 8, path) - 4; /* ".mrt" */
+    mr_copy_text(old + n, 12, ".1.mrt");
+    long rc = mr_sys6(SYS_renameat2, AT_FDCWD, (long)path, AT_FDCWD, (long)old, 0, 0);
+    if (rc < 0) {
+        mr_stop_tracing("cannot rename the trace file", rc);
+        return false;
+    }
+    mr_process.has_events = mr_process.header_written = false;
+    mr_process.strings = 0;
+    mr_process.strings_bytes = 0;
+    long fresh = open_own();
+    if (fresh < 0)
+        return false;
+    mr_sys1(SYS_close, *fd);
+    *fd = fresh;
+    return write_header(fresh) && write_strings(fresh);
+}
+
+static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to, struct mr_carry *carry)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
     struct mr_mrt_block b;
+    const struct mr_carry before = *carry;
     uint64_t real, sequence = (uint64_t)index << 48 | carry->at;
     mr_calibrate(&cal.tick1, &cal.mono1, &real);
-    size_t n = mr_mrt_encode_events(mr_process.workspace, s->cell, MR_RING_CELLS - 1, to, carry, &cal, mr_process.key, s->tid, sequence,
-                                    atomic_load(&s->lost), mr_process.out, &b);
-    mr_process.events += b.count;
-    return !b.count || write_all(fd, mr_process.out, n);
+    for (;;) {
+        *carry = before;
+        size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid, sequence, atomic_load(&s->lost),
+                                        mr_process.out, &b);
+        if (!b.count || !is_full(*fd, n)) {
+            mr_process.events += b.count;
+            mr_process.has_events |= b.count > 0;
+            return !b.count || write_all(*fd, mr_process.out, n);
+        }
+        if (!turn_over(fd))
+            return false;
+    }
 }
 
 /* Encoding needs more stack than a signal handler may have: it has one of its own, of whoever holds encode_lock (with signals blocked). */
@@ -145,8 +188,18 @@ static void on_own_stack(void (*run)(void *), void *arg)
 struct drain {
     struct mr_slot *slot;
     unsigned index;
-    bool whole_only, ok;
+    bool whole_only, with_exec, ok;
 };
+
+/* R9: if the exec fails, the next block has the same sequence and takes this one's place. */
+static bool write_exec(long *fd, struct mr_slot *s, unsigned index)
+{
+    struct mr_carry carry = {.at = atomic_load(&s->written)};
+    uint64_t cell[MR_RECORD_CELLS];
+    for (unsigned i = 0; i < MR_RECORD_CELLS; i++)
+        cell[(carry.at + i) % MR_RECORD_CELLS] = s->exec.word[i];
+    return write_strings(*fd) && write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
+}
 
 static void drain_slot(void *arg)
 {
@@ -156,26 +209,29 @@ static void drain_slot(void *arg)
     if (fd < 0)
         return;
     d->ok = write_header(fd);
+    bool whole_only = d->whole_only && !mr_config.max_bytes; /* with a limit, blocks are small */
     for (;;) {
         uint64_t from = atomic_load(&s->written), head = atomic_load_explicit(&s->head, memory_order_acquire);
-        if (!d->ok || head == from || (d->whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_CELLS))
+        if (!d->ok || head == from || (whole_only && head - from - mr_slot_gap(s, from, head) < MR_BLOCK_CELLS))
             break;
         /* Strings after head was read, events after strings: R5. */
         struct mr_carry carry = mr_slot_carry(s);
-        d->ok = write_strings(fd) && write_events(fd, s, d->index, head, &carry);
+        d->ok = write_strings(fd) && write_cells(&fd, s, d->index, s->cell, MR_RING_CELLS - 1, head, &carry);
         if (d->ok) {
             mr_slot_carry_set(s, &carry);
             atomic_store_explicit(&s->written, carry.at, memory_order_release);
             atomic_store_explicit(&s->tail, carry.at, memory_order_release);
         }
     }
+    if (d->ok && d->with_exec)
+        d->ok = write_exec(&fd, s, d->index);
     mr_sys1(SYS_close, fd);
 }
 
-bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
+static bool drain(struct mr_slot *s, unsigned index, bool whole_only, bool with_exec)
 {
     uint32_t free_lock = 0;
-    struct drain d = {.slot = s, .index = index, .whole_only = whole_only};
+    struct drain d = {.slot = s, .index = index, .whole_only = whole_only, .with_exec = with_exec};
     uint64_t signals = mr_signals_block();
     if (!mr_live.alive || !atomic_compare_exchange_strong(&s->drain_lock, &free_lock, 1)) {
         mr_signals_restore(signals);
@@ -187,6 +243,11 @@ bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
     atomic_store_explicit(&s->drain_lock, 0, memory_order_release);
     mr_signals_restore(signals);
     return d.ok;
+}
+
+bool mr_slot_drain(struct mr_slot *s, unsigned index, bool whole_only)
+{
+    return drain(s, index, whole_only, false);
 }
 
 static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, const uint64_t *skipped)
@@ -205,7 +266,7 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, cons
     mr_signals_restore(signals);
 }
 
-void mr_drain_all(enum mr_mrt_how how)
+bool mr_drain_all(enum mr_mrt_how how)
 {
     static uint64_t skipped[MR_SLOT_CALLS]; /* one thread ends a process */
     uint64_t lost = atomic_load(&mr_process.lost);
@@ -221,15 +282,17 @@ void mr_drain_all(enum mr_mrt_how how)
             lost += atomic_load(&s->lost);
             for (unsigned c = 0; mr_core.sample && c < MR_SLOT_CALLS; c++)
                 skipped[c] += atomic_load_explicit(&s->skipped[c], memory_order_relaxed);
-            if (atomic_load(&s->head) != atomic_load(&s->written))
-                ok = mr_slot_drain(s, g * MR_RING_SLOTS + i, false) && ok;
+            bool with_exec = how == MR_HOW_EXEC && atomic_load(&s->exec_set);
+            if (atomic_load(&s->head) != atomic_load(&s->written) || with_exec)
+                ok = drain(s, g * MR_RING_SLOTS + i, false, with_exec) && ok;
         }
     if (!ok)
-        return; /* the ring file stays for `millrace recover` */
+        return false; /* the ring file stays for `millrace recover` */
     write_end(how, threads, lost, skipped);
     for (uint32_t g = 0; g < mr_process.segments; g++) {
         static char path[MR_PATH_BYTES];
         mr_own_path(path, (int)g);
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
     }
+    return true;
 }

@@ -37,15 +37,34 @@ static void say_line(const char *line, size_t n)
     mr_write_quietly(2, &(struct iovec){(void *)line, n}, 1);
 }
 
+/* The usual ones; the C library's texts are not for us, as it may allocate memory for them. */
+static const char *error_text(long error)
+{
+    switch (error) {
+    case EACCES: return "permission denied";
+    case EPERM: return "operation not permitted";
+    case ENOENT: return "no such folder";
+    case ENOTDIR: return "not a folder";
+    case EROFS: return "read-only file system";
+    case ENOSPC: return "no space left";
+    case EDQUOT: return "disk quota exceeded";
+    case ENOMEM: return "out of memory";
+    case EMFILE: case ENFILE: return "too many open files";
+    case EFBIG: return "file too large";
+    default: return NULL;
+    }
+}
+
 void mr_say(const char *what, long error)
 {
-    char line[512], number[24];
-    size_t n = mr_copy_text(line, sizeof(line) - 64, "millrace trace: ");
-    n += mr_copy_text(line + n, sizeof(line) - 64 - n, what);
+    char line[512];
+    size_t n = mr_copy_text(line, sizeof(line) - 96, "millrace trace: ");
+    n += mr_copy_text(line + n, sizeof(line) - 96 - n, what);
     if (error) {
-        number[mr_decimal(number, (uint64_t)(error < 0 ? -error : error))] = 0;
-        n += mr_copy_text(line + n, sizeof(line) - n, ", errno ");
-        n += mr_copy_text(line + n, sizeof(line) - n, number);
+        error = error < 0 ? -error : error;
+        const char *text = error_text(error);
+        n += mr_copy_text(line + n, sizeof(line) - n, text ? ": " : ", errno ");
+        n += text ? mr_copy_text(line + n, sizeof(line) - n, text) : mr_decimal(line + n, (uint64_t)error);
     }
     n += mr_copy_text(line + n, sizeof(line) - n, "; the program goes on untraced\n");
     say_line(line, n);
@@ -170,6 +189,13 @@ static size_t env_text(const char *name, char *out, size_t cap)
     return v ? mr_copy_text(out, cap, v) : 0;
 }
 
+static void env_globs(const char *name, char out[MR_GLOBS_BYTES], const char *complaint)
+{
+    const char *v = getenv(name);
+    if (!mr_globs_read(v ? v : "", out, MR_GLOBS_BYTES))
+        mr_say_plain(complaint);
+}
+
 static int64_t env_number(const char *name)
 {
     const char *v = getenv(name);
@@ -201,6 +227,78 @@ static bool env_switch(const char *name, bool otherwise, const char *complaint)
     return otherwise;
 }
 
+/* A size as the command takes it, but whole numbers only. False: it is none. */
+static bool env_bytes(const char *name, uint64_t *out)
+{
+    static const struct {
+        char name[4];
+        uint64_t factor;
+    } units[] = {{"", 1}, {"B", 1}, {"K", MR_KIB}, {"M", MR_MIB}, {"G", MR_GIB}, {"T", 1ull << 40}, {"KiB", MR_KIB}, {"MiB", MR_MIB}, {"GiB", MR_GIB},
+                 {"TiB", 1ull << 40}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000ull}};
+    const char *v = getenv(name);
+    uint64_t n = 0;
+    *out = 0;
+    if (!v || !*v)
+        return true;
+    bool ok = *v >= '0' && *v <= '9';
+    for (; (*v >= '0' && *v <= '9') || *v == '_'; v++)
+        if (*v != '_')
+            ok = ok && !__builtin_mul_overflow(n, 10, &n) && !__builtin_add_overflow(n, (uint64_t)(*v - '0'), &n);
+    v += strspn(v, " ");
+    for (size_t i = 0; ok && i < MR_ARRAY_LEN(units); i++)
+        if (!strncasecmp(v, units[i].name, sizeof(units[i].name)))
+            return !__builtin_mul_overflow(n, units[i].factor, out);
+    return false;
+}
+
+static void say_of(const char *before, const char *what, size_t len, const char *after)
+{
+    char line[256];
+    size_t n = mr_copy_text(line, sizeof(line), before), m = MR_MIN(len, (size_t)80);
+    memcpy(line + n, what, m);
+    mr_copy_text(line + n + m, sizeof(line) - n - m, after);
+    mr_say_plain(line);
+}
+
+/* A variable that looks like one of ours but is none is a misspelling. */
+static void check_variables(void)
+{
+    static const char *const known[] = {"OUT", "INCLUDE", "EXCLUDE", "GROUPS", "START", "SIGNAL", "SAMPLE", "STRAYS", "MMAP", "MAX_SIZE", "LINGER", "PYTHON",
+                                        "PYTHON_SKIP", NULL};
+    const size_t prefix = sizeof("MILLRACE_TRACE_") - 1;
+    for (char **e = environ; *e; e++) {
+        const char *name = *e + prefix;
+        bool ours = !strncmp(*e, "MILLRACE_TRACE_", prefix);
+        for (const char *const *k = known; ours && *k; k++)
+            ours = strlen(*k) != strcspn(name, "=") || strncmp(*k, name, strlen(*k));
+        if (ours)
+            say_of("environment variable '", *e, strcspn(*e, "="), "' is none of the tracer's");
+    }
+}
+
+/* Globs are for absolute paths: one that begins with a name matches none. */
+static void check_globs(const char *globs)
+{
+    for (const char *p = globs; *p;) {
+        size_t n = strcspn(p, "\n");
+        if (n && !strchr("/*?[", *p))
+            say_of("the glob '", p, n, "' matches no file: it is compared with absolute paths");
+        p += n + (p[n] != 0);
+    }
+}
+
+/* What the command does where there is one. */
+static void read_for_library(void)
+{
+    check_variables();
+    check_globs(mr_config.include);
+    check_globs(mr_config.exclude);
+    if (env_switch("MILLRACE_TRACE_MMAP", false, "MILLRACE_TRACE_MMAP: neither true nor false; page faults are not recorded"))
+        mr_say_plain("MILLRACE_TRACE_MMAP: the library alone does not record page faults; run the program by 'millrace trace --mmap'");
+    if (!env_bytes("MILLRACE_TRACE_MAX_SIZE", &mr_config.max_bytes))
+        mr_say_plain("MILLRACE_TRACE_MAX_SIZE: not a size in bytes (4096, 256KiB, 100MB); everything is kept");
+}
+
 static bool word_in(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -217,14 +315,8 @@ static void check_groups(const char *list)
 {
     for (const char *p = list; *p;) {
         size_t k = strcspn(p, ",: ");
-        if (k && !mr_call_group_known(p, k)) {
-            char line[160];
-            size_t n = mr_copy_text(line, sizeof(line), "MILLRACE_TRACE_GROUPS: there is no group or call '");
-            size_t m = MR_MIN(k, (size_t)60);
-            memcpy(line + n, p, m);
-            mr_copy_text(line + n + m, sizeof(line) - n - m, "'");
-            mr_say_plain(line);
-        }
+        if (k && !mr_call_group_known(p, k))
+            say_of("MILLRACE_TRACE_GROUPS: there is no group or call '", p, k, "'");
         p += k + (p[k] != 0);
     }
 }
@@ -263,8 +355,8 @@ void mr_config_read(void)
     }
     if (!c->collected)
         mr_copy_text(c->out + mr_copy_text(c->out, sizeof(c->out), "MILLRACE_TRACE_OUT="), MR_PATH_BYTES, c->dir);
-    env_text("MILLRACE_TRACE_INCLUDE", c->include, sizeof(c->include));
-    env_text("MILLRACE_TRACE_EXCLUDE", c->exclude, sizeof(c->exclude));
+    env_globs("MILLRACE_TRACE_INCLUDE", c->include, "MILLRACE_TRACE_INCLUDE: too long; every file is recorded");
+    env_globs("MILLRACE_TRACE_EXCLUDE", c->exclude, "MILLRACE_TRACE_EXCLUDE: too long; no file is left out");
     c->start = env_switch("MILLRACE_TRACE_START", true, "MILLRACE_TRACE_START: neither true nor false; it starts");
     c->strays = env_switch("MILLRACE_TRACE_STRAYS", false, "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
     check_number("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
@@ -276,67 +368,15 @@ void mr_config_read(void)
     int64_t sample = env_number("MILLRACE_TRACE_SAMPLE");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
-}
-
-/* '*' matches any bytes, '?' one byte, [a-z] a set. Iterative, so hostile patterns cost at most length x length. */
-bool mr_glob(const char *p, size_t len, const char *t)
-{
-    const char *end = p + len, *star = NULL, *back = NULL;
-    while (*t) {
-        if (p < end && *p == '*') {
-            star = ++p;
-            back = t;
-            continue;
-        }
-        bool hit = p < end && (*p == '?' || *p == *t);
-        const char *after = p + 1;
-        if (p < end && *p == '[') {
-            const char *q = p + 1;
-            bool negate = q < end && (*q == '!' || *q == '^'), in = false;
-            for (q += negate; q < end && *q != ']'; q++) {
-                if (q + 2 < end && q[1] == '-' && q[2] != ']') {
-                    in |= *t >= q[0] && *t <= q[2];
-                    q += 2;
-                } else {
-                    in |= *t == *q;
-                }
-            }
-            if (q < end) {
-                hit = in != negate;
-                after = q + 1;
-            }
-        }
-        if (hit) {
-            p = after;
-            t++;
-        } else if (star) {
-            p = star;
-            t = ++back;
-        } else {
-            return false;
-        }
-    }
-    while (p < end && *p == '*')
-        p++;
-    return p == end;
-}
-
-static bool any_glob(const char *list, const char *path)
-{
-    for (const char *p = list; *p;) {
-        size_t n = strcspn(p, ":,");
-        if (n && mr_glob(p, n, path))
-            return true;
-        p += n + (p[n] != 0);
-    }
-    return false;
+    if (!c->collected)
+        read_for_library();
 }
 
 bool mr_path_wanted(const char *path)
 {
-    if (mr_config.include[0] && !any_glob(mr_config.include, path))
+    if (mr_config.include[0] && !mr_globs_match(mr_config.include, path))
         return false;
-    return !mr_config.exclude[0] || !any_glob(mr_config.exclude, path);
+    return !mr_config.exclude[0] || !mr_globs_match(mr_config.exclude, path);
 }
 
 /* ---- the ring file ---- */
@@ -368,20 +408,27 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
+/* Growing a file to this size would end the program by SIGXFSZ. */
+static bool is_limited(uint64_t bytes)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
+    return limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes;
+}
+
 #define PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
 
 int mr_segment_open(uint32_t index)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
-    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
-        return -EFBIG; /* growing the file would end the program by SIGXFSZ */
+    if (is_limited(bytes))
+        return -EFBIG;
     mr_own_path(path, (int)index);
     long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
+    mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
     long rc = mr_sys2(SYS_ftruncate, fd, bytes);
     long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p > 0) /* in a folder on a disk: a page that is touched is needed, those behind it are not to be read ahead */
@@ -411,6 +458,60 @@ int mr_segment_open(uint32_t index)
     if (index)
         __atomic_store_n(&h->magic, MR_RING_MAGIC, __ATOMIC_RELEASE);
     return 0; /* segment 0 becomes valid when the process is described */
+}
+
+static bool write_at(long fd, const void *from, uint64_t bytes, uint64_t at)
+{
+    while (bytes) {
+        long n = mr_sys4(SYS_pwrite64, fd, from, bytes, at);
+        if (n <= 0 && n != -EINTR)
+            return false;
+        n = n > 0 ? n : 0;
+        from = (const char *)from + n;
+        bytes -= (uint64_t)n;
+        at += (uint64_t)n;
+    }
+    return true;
+}
+
+/* Of a slot: what describes it, and the records that are nowhere else. */
+static bool copy_slot(long fd, const struct mr_ring_header *h, unsigned i)
+{
+    struct mr_slot *s = mr_ring_slot((struct mr_ring_header *)h, i);
+    uint64_t at = (uint64_t)((const char *)s - (const char *)h), from = atomic_load(&s->written), to = atomic_load(&s->head);
+    s->populated = MR_MIN(s->populated, to / MR_PAGE_CELLS * MR_PAGE_CELLS);
+    atomic_store(&s->freed, to); /* as if given back: memory for what comes is taken anew */
+    bool ok = write_at(fd, s, offsetof(struct mr_slot, cell), at);
+    for (uint64_t end; ok && from < to; from = end) {
+        end = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
+        const uint64_t *cell = &s->cell[from & (MR_RING_CELLS - 1)];
+        ok = write_at(fd, cell, (end - from) * sizeof(*cell), (uint64_t)((const char *)cell - (const char *)h));
+    }
+    return ok;
+}
+
+/* The file of a segment has been removed and is needed after all: one with the same content takes its name and its place in memory. */
+static int segment_again(uint32_t index)
+{
+    static char path[MR_PATH_BYTES];
+    struct mr_ring_header *h = mr_process.segment[index];
+    uint64_t bytes = MR_RING_SEGMENT_BYTES(index), first = index ? sizeof(*h) : MR_RING_STRINGS_AT + mr_names_present();
+    mr_own_path(path, (int)index);
+    long fd = is_limited(bytes) ? -EFBIG : mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0)
+        return (int)fd;
+    mr_sys2(SYS_fchmod, fd, 0600);
+    bool ok = mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
+    for (unsigned i = 0; ok && i < h->slots_present; i++)
+        ok = copy_slot(fd, h, i);
+    long p = ok ? mr_sys6(SYS_mmap, (long)h, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) : -ENOSPC;
+    mr_sys1(SYS_close, fd);
+    if (p < 0 && p > -4096) {
+        mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
+        return (int)p;
+    }
+    mr_sys3(SYS_madvise, h, bytes, MADV_RANDOM);
+    return 0;
 }
 
 static int32_t first_env(const char *const *names)
@@ -514,7 +615,8 @@ static void make_folder(char *path)
             mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0777);
             *p = '/';
         }
-    mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0700);
+    if (mr_sys3(SYS_mkdirat, AT_FDCWD, path, 0700) == 0)
+        mr_sys3(SYS_fchmodat, AT_FDCWD, path, 0700); /* whatever the umask */
 }
 
 static void first_begin(void)
@@ -532,6 +634,15 @@ static void first_begin(void)
         signal(mr_config.signal, on_signal);
     if (mr_config.strays)
         mr_strays_begin();
+}
+
+static void say_no_ring(int rc)
+{
+    char line[384];
+    size_t n = mr_copy_text(line, sizeof(line), "cannot create a ring file in the trace folder '");
+    n += mr_copy_text(line + n, sizeof(line) - n - 1, mr_config.dir);
+    mr_copy_text(line + n, sizeof(line) - n, "'");
+    mr_say(line, rc);
 }
 
 bool mr_process_begin(bool forked)
@@ -552,7 +663,7 @@ bool mr_process_begin(bool forked)
     int rc = mr_segment_open(0);
     if (rc) { /* told by the command at the end, rather than by every process into the program's stderr */
         if (!mr_config.collected || !mr_note_self('r'))
-            mr_say("cannot create the ring file in the trace folder", rc);
+            say_no_ring(rc);
         return false;
     }
     mr_process_describe(forked);
@@ -636,31 +747,38 @@ void mr_before_exec(void)
         uint32_t busy = mr_tls.busy;
         uint64_t signals = mr_signals_block();
         mr_tls.busy = 1;
-        mr_drain_all(MR_HOW_EXEC);
+        drained_for_exec = mr_drain_all(MR_HOW_EXEC);
         mr_tls.busy = busy;
         mr_signals_restore(signals);
     }
     atomic_store(&mr_process.segment[0]->state, MR_RING_EXEC);
 }
 
+/* The rings are written and removed: they come back, for the process goes on. */
+static void rings_again(void)
+{
+    int rc = 0;
+    uint32_t busy = mr_tls.busy;
+    uint64_t signals = mr_signals_block();
+    mr_tls.busy = 1;
+    mr_spin_lock(&mr_process.claim_lock);
+    for (uint32_t g = 0; g < mr_process.segments && !rc; g++)
+        rc = segment_again(g);
+    mr_spin_unlock(&mr_process.claim_lock);
+    mr_tls.limit = 0; /* memory that was there is not */
+    mr_tls.busy = busy;
+    mr_signals_restore(signals);
+    if (rc)
+        mr_stop_tracing("cannot create the ring file in the trace folder", rc);
+}
+
 void mr_after_exec(void)
 {
     if (!mr_live.alive || mr_tls.vforked)
         return;
-    if (!drained_for_exec) {
-        atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
-        return;
-    }
-    /* The old rings are written and removed: go on as a new image. */
-    uint64_t signals = mr_signals_block();
-    mr_spin_lock(&mr_live.beginning); /* another thread may make its first call now */
-    mr_tls = (struct mr_tls){.busy = 1};
-    mr_set_active(false);
-    mr_live.alive = 0;
-    mr_names_clear();
-    if (!mr_process_begin(true))
-        atomic_store(&mr_off, 1);
-    mr_tls.busy = 0;
-    mr_spin_unlock(&mr_live.beginning);
-    mr_signals_restore(signals);
+    bool counted = mr_exec_withdraw() && drained_for_exec;
+    mr_process.events -= counted;
+    atomic_store(&mr_process.segment[0]->state, MR_RING_RUNNING);
+    if (drained_for_exec && !mr_process.late) /* at the end of the program every event is written at once */
+        rings_again();
 }

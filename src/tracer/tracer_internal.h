@@ -3,20 +3,23 @@
 #define MR_TRACER_INTERNAL_H
 
 #include "event/mrt.h"
+#include "event/path_glob.h"
 #include "tracer/tracer_core.h"
 
 #define MR_PATH_BYTES 4096
 #define MR_EXTRAS 36 /* that one event may have */
 #define MR_ROOM 160  /* cells that one event and its extras may need */
+#define MR_PAGE_CELLS 512u /* cells of a page */
 
 enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 
 struct mr_config {
     char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
     char out[MR_PATH_BYTES + 32]; /* MILLRACE_TRACE_OUT=<dir>, for new programs, which may start elsewhere; empty if collected */
-    char include[2048], exclude[2048];
+    char include[MR_GLOBS_BYTES], exclude[MR_GLOBS_BYTES]; /* as mr_globs_match takes them */
     bool collected, start, strays;
     int signal;
+    uint64_t max_bytes; /* of our own file; 0 any */
 };
 
 struct mr_process {
@@ -31,7 +34,7 @@ struct mr_process {
     /* Own output, when nobody drains. */
     void *workspace;
     uint8_t *out;
-    bool header_written;
+    bool header_written, has_events; /* in the file that is being written */
     uint64_t strings_bytes;
     uint32_t strings;
     uint64_t events;
@@ -70,15 +73,14 @@ MR_HIDDEN struct mr_slot *mr_slot_claim(void);
 MR_HIDDEN int mr_segment_open(uint32_t index);
 /* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
 MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
-MR_HIDDEN void mr_drain_all(enum mr_mrt_how how);
+MR_HIDDEN bool mr_drain_all(enum mr_mrt_how how); /* then the ring files are gone; false: they stay */
 MR_HIDDEN void mr_names_begin(void); /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
-MR_HIDDEN void mr_names_clear(void); /* before mr_names_reset in a process that is no new child */
+MR_HIDDEN uint64_t mr_names_present(void); /* bytes of the arena whose memory is there */
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
-MR_HIDDEN bool mr_glob(const char *pattern, size_t len, const char *text);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */
@@ -91,9 +93,10 @@ MR_HIDDEN long mr_spool_open(const char *name, int flags);
 /* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could not be noted. */
 MR_HIDDEN bool mr_note(char why, const char *path);
 MR_HIDDEN bool mr_note_self(char why); /* this program */
-/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
+/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. *file is its id, or that
+ * of the name as it was given; 0 if it cannot be read. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
-MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);
+MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search, uint32_t *file);
 MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int flags); /* path NULL: dirfd itself */
 /* This program makes system calls that only --strays would see: notes it. */
 MR_HIDDEN void mr_note_own_calls(void);

@@ -53,13 +53,18 @@ static uint8_t *arena(void)
 
 static uint64_t arena_present; /* bytes whose memory is there */
 
+uint64_t mr_names_present(void)
+{
+    return arena_present;
+}
+
 static bool arena_grow(uint64_t need)
 {
     uint64_t more = MR_MAX(MR_ALIGN_UP(need - arena_present, 4 * MR_KIB), MR_MIN(arena_present, 64 * MR_KIB)); /* little for a short life */
     if (arena_present + more > MR_RING_STRING_BYTES)
         return true; /* the caller finds it full */
     if (!mr_populate(arena() + arena_present, more)) {
-        mr_stop_tracing("no space left for names", -ENOSPC);
+        mr_stop_tracing("no space left for names", 0);
         return false;
     }
     arena_present += more;
@@ -98,7 +103,7 @@ static void table_forget(void)
 }
 
 /* In a process that is no new child the first table has entries still. */
-void mr_names_clear(void)
+static void clear_table(void)
 {
     table_forget();
     memset(first_table, 0, sizeof(first_table));
@@ -197,7 +202,7 @@ void mr_names_abandon(void)
     map = NULL;
     table = NULL;
     table_slots = 0;
-    mr_names_clear();
+    clear_table();
     while (at < used) {
         const struct mr_arena_string *s = (const void *)(arena() + at);
         uint32_t hash = hash_text(s->text, s->len, s->kind);

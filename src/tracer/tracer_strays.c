@@ -422,6 +422,7 @@ struct trapped {
     ucontext_t *uc;
     long number, arg[6], result;
     struct mr_syscall call;
+    struct mr_exec exec;
 };
 
 static greg_t *reg(struct trapped *t, int which)
@@ -595,23 +596,20 @@ static bool begins(struct trapped *t)
 static void put_process(void *arg)
 {
     const struct trapped *t = arg;
-    unsigned call = t->number == SYS_execve ? MR_CALL_sys_execve : t->number == SYS_execveat ? MR_CALL_sys_execveat :
-                    t->number == SYS_fork ? MR_CALL_sys_fork : MR_CALL_sys_clone;
     if (mr_enter())
-        mr_put(t->call.t0, mr_stamp(), call, 0, 0, MR_NO_OFFSET, t->result);
+        mr_put(t->call.t0, mr_stamp(), t->number == SYS_fork ? MR_CALL_sys_fork : MR_CALL_sys_clone, 0, 0, MR_NO_OFFSET, t->result);
 }
 
-/* Recorded before, because nobody comes back after a success. */
 static void before_exec(void *arg)
 {
-    put_process(arg);
-    mr_before_exec();
+    struct trapped *t = arg;
+    mr_exec_begin(&t->exec, t->number == SYS_execve ? MR_CALL_sys_execve : MR_CALL_sys_execveat, 0, 0, true);
 }
 
 static void after_exec(void *arg)
 {
-    (void)arg;
-    mr_after_exec();
+    const struct trapped *t = arg;
+    mr_exec_failed(&t->exec, (int)-t->result);
 }
 
 static void before_exit(void *arg)
@@ -652,10 +650,10 @@ static bool special(struct trapped *t)
         return true;
     }
     case SYS_execve: case SYS_execveat:
-        t->call.t0 = mr_stamp();
         with_stack(before_exec, t);
-        *reg(t, REG_RAX) = issue(t);
-        with_stack(after_exec, NULL);
+        t->result = issue(t);
+        *reg(t, REG_RAX) = t->result;
+        with_stack(after_exec, t);
         return true;
     case SYS_exit_group:
         with_stack(before_exit, NULL);

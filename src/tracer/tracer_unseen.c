@@ -93,15 +93,16 @@ static enum mr_program look_at(const char *path)
     return r;
 }
 
-enum mr_program mr_program_look(const char *path, bool search)
+enum mr_program mr_program_look(const char *path, bool search, uint32_t *file)
 {
+    *file = 0;
     if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
         return MR_ABSENT;
-    if (!search || strchr(path, '/'))
+    char *full = search && !strchr(path, '/') ? mr_map(MR_PATH_BYTES) : NULL; /* the stack may be small */
+    if (!full) {
+        *file = mr_path_id(AT_FDCWD, path);
         return look_at(path);
-    char *full = mr_map(MR_PATH_BYTES); /* the stack may be small */
-    if (!full)
-        return MR_THERE;
+    }
     const char *p = getenv("PATH");
     enum mr_program found = MR_ABSENT;
     for (p = p ? p : "/bin:/usr/bin"; *p && found == MR_ABSENT; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
@@ -116,6 +117,7 @@ enum mr_program mr_program_look(const char *path, bool search)
         full[n + 1 + m] = 0;
         found = look_at(full);
     }
+    *file = mr_path_id(AT_FDCWD, found == MR_ABSENT ? path : full);
     mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
     return found;
 }

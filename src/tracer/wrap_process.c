@@ -51,7 +51,7 @@ void *mr_next_for(const char *name, void *caller)
 
 #define OWN_VARIABLES 24
 #define OUT_VARIABLE "MILLRACE_TRACE_OUT="
-static char own_text[8192];
+static char own_text[2 * MR_GLOBS_BYTES + 8192];
 static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
@@ -249,11 +249,40 @@ static bool own_memory(void)
     return !mr_live.alive || (uint32_t)mr_sys0(SYS_getpid) == mr_process.pid;
 }
 
-static void put_exec(unsigned call, path p, int64_t result)
+/* Of a vfork child that calls exec; its parent, which goes on when that has succeeded, records it. */
+static __thread struct mr_exec vfork_exec __attribute__((tls_model("initial-exec")));
+
+static void put_exec(const struct mr_exec *e, uint64_t t1, int64_t result)
 {
-    uint64_t now = mr_stamp();
-    uint32_t file = result == -EFAULT || !p ? 0 : mr_path_id(CWD, p);
-    mr_put(now, mr_stamp(), call, file, 0, NONE, result);
+    if (e->on && e->file != MR_FILE_EXCLUDED)
+        mr_put(e->t0, t1, e->call, e->file, e->fd1, NONE, result);
+}
+
+void mr_exec_begin(struct mr_exec *e, unsigned call, uint32_t file, uint32_t fd1, bool likely)
+{
+    bool ours = own_memory();
+    *e = (struct mr_exec){.t0 = mr_stamp(), .call = call, .file = file, .fd1 = fd1, .on = mr_enter(), .ends = ours && likely && !mr_tls.vforked};
+    if (e->ends) {
+        if (e->on && file != MR_FILE_EXCLUDED)
+            mr_exec_prepare(e);
+        mr_before_exec();
+    } else if (mr_tls.vforked) {
+        vfork_exec = *e;
+    } else if (!ours && likely) { /* made by clone: nobody will know how it ended */
+        put_exec(e, e->t0, 0);
+        e->done = true;
+    }
+    e->t0 = mr_stamp();
+}
+
+void mr_exec_failed(const struct mr_exec *e, int error)
+{
+    uint64_t t1 = mr_stamp();
+    vfork_exec.on = false;
+    if (e->ends)
+        mr_after_exec();
+    if (!e->done)
+        put_exec(e, t1, -(int64_t)error);
 }
 
 typedef int exec_fn(path p, char *const *argv, char *const *env);
@@ -261,28 +290,22 @@ typedef int exec_fn(path p, char *const *argv, char *const *env);
 MR_REAL(int, execve, (path p, char *const *argv, char *const *env), (p, argv, env))
 MR_REAL(int, execvpe, (path p, char *const *argv, char *const *env), (p, argv, env))
 
-/* All exec calls end here. The event is recorded before, because nobody comes back after a success. */
+/* All exec calls by path end here. */
 static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, char *const *env)
 {
-    bool entered = mr_enter(), on = entered && !mr_tls.vforked, ours = own_memory();
+    struct mr_exec e;
+    mr_enter();
     if (!mr_live.alive)
         return real(p, argv, env);
-    path readable = mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT ? NULL : p;
-    enum mr_program program = readable ? mr_program_look(p, real != real_execve) : MR_ABSENT;
-    bool there = program != MR_ABSENT; /* else it will fail: search paths are tried in this way */
+    uint32_t file;
+    enum mr_program program = mr_program_look(p, real != real_execve, &file);
     struct injected i = inject(env, program);
-    if (on && there)
-        put_exec(call, p, 0);
-    if (ours && there)
-        mr_before_exec();
+    mr_exec_begin(&e, call, file, 0, program != MR_ABSENT);
     int r = real(p, argv, i.env);
-    if (no_room(&i, errno, readable))
+    if (no_room(&i, errno, file ? p : NULL))
         r = real(p, argv, env);
     int keep = errno;
-    if (ours && there)
-        mr_after_exec();
-    if (on && !there)
-        put_exec(call, readable, -(int64_t)keep);
+    mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -308,22 +331,18 @@ MR_SYMBOL(int, execvp, (path p, char *const *argv))
 MR_REAL(int, fexecve, (int fd, char *const *argv, char *const *env), (fd, argv, env))
 MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 {
+    struct mr_exec e;
+    mr_enter();
+    if (!mr_live.alive)
+        return real_fexecve(fd, argv, env);
     enum mr_program program = mr_program_look_at(fd, NULL, 0);
-    bool there = program != MR_ABSENT, on = mr_enter() && !mr_tls.vforked, ours = own_memory() && there;
     struct injected i = inject(env, program);
-    uint64_t now = mr_stamp();
-    if (on && there)
-        mr_put_fd(now, now, CALL(fexecve), fd, NONE, 0, 0);
-    if (ours)
-        mr_before_exec();
+    mr_exec_begin(&e, CALL(fexecve), program != MR_ABSENT ? mr_file_of(fd) : 0, mr_fd1(fd), program != MR_ABSENT);
     int r = real_fexecve(fd, argv, i.env);
     if (no_room(&i, errno, NULL))
         r = real_fexecve(fd, argv, env);
     int keep = errno;
-    if (ours)
-        mr_after_exec();
-    if (on && !there)
-        mr_put(now, mr_stamp(), CALL(fexecve), 0, 0, NONE, -(int64_t)keep);
+    mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -332,22 +351,18 @@ MR_SYMBOL(int, fexecve, (int fd, char *const *argv, char *const *env))
 MR_REAL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f), (d, p, argv, env, f))
 MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, int f))
 {
+    struct mr_exec e;
+    mr_enter();
+    if (!mr_live.alive)
+        return real_execveat(d, p, argv, env, f);
     enum mr_program program = p ? mr_program_look_at(d, p, f) : MR_ABSENT;
-    bool there = program != MR_ABSENT, on = mr_enter() && !mr_tls.vforked, ours = own_memory() && there;
     struct injected i = inject(env, program);
-    uint64_t now = mr_stamp();
-    if (on && there)
-        mr_put(now, now, CALL(execveat), mr_path_id(d, p), 0, NONE, 0);
-    if (ours)
-        mr_before_exec();
+    mr_exec_begin(&e, CALL(execveat), mr_path_failed(MR_UNREAD, d, p), 0, program != MR_ABSENT);
     int r = real_execveat(d, p, argv, i.env, f);
     if (no_room(&i, errno, p))
         r = real_execveat(d, p, argv, env, f);
     int keep = errno;
-    if (ours)
-        mr_after_exec();
-    if (on && !there)
-        mr_put(now, mr_stamp(), CALL(execveat), mr_path_failed(MR_UNREAD, d, p), 0, NONE, -(int64_t)keep);
+    mr_exec_failed(&e, keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -399,7 +414,8 @@ MR_EXECL(execle, execve, true)
     MR_SYMBOL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env))    \
     {                                                                                                                \
         bool on = mr_enter();                                                                                        \
-        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp")));                \
+        uint32_t file;                                                                                               \
+        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp"), &file));         \
         pid_t child = 0;                                                                                             \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
@@ -409,8 +425,8 @@ MR_EXECL(execle, execve, true)
         injected_done(&i);                                                                                           \
         if (!r && pid)                                                                                               \
             *pid = child;                                                                                            \
-        if (on)                                                                                                      \
-            mr_put_path(t0, t1, CALL(name), CWD, p, NONE, r ? -(int64_t)r : child);                                  \
+        if (on && file != MR_FILE_EXCLUDED)                                                                          \
+            mr_put(t0, t1, CALL(name), file, 0, NONE, r ? -(int64_t)r : child);                                      \
         return r;                                                                                                    \
     }
 MR_SPAWN(posix_spawn)
@@ -492,6 +508,10 @@ void mr_vfork_parent(int pid)
     int keep = errno;
     if (mr_tls.vforked)
         mr_tls.vforked--;
+    if (vfork_exec.on) {
+        put_exec(&vfork_exec, mr_stamp(), 0);
+        vfork_exec.on = false;
+    }
     if (mr_enter() && !mr_tls.vforked)
         mr_put(vfork_start, mr_stamp(), CALL(vfork), 0, 0, NONE, pid);
     errno = keep;

@@ -21,6 +21,41 @@ rows "$dir/t.mrt" | grep -q "$dir/other/g2" || fail "--exclude excluded too much
 run --groups open,close -- cat "$dir"/data/f1.npz >/dev/null
 [ -z "$(rows "$dir/t.mrt" | cut -d, -f8 | grep -vE '^(open|openat|close|fopen|fclose|opendir|closedir|close_range)$' || true)" ] || fail "--groups let another kind in"
 
+# Globs, by flag and by variable, with the command and with the library alone.
+names() { rows "$1" | cut -d, -f9 | grep -oE '(data|other)/[fg][0-9]' | sort -u | tr '\n' ' '; }
+globs() { # wanted, globs
+    for way in flag variable alone; do
+        rm -rf "$dir/alone" "$dir/t.mrt"
+        case $way in
+            flag) run --include "$2" -- cat "$dir"/data/* "$dir"/other/* ;;
+            variable) MILLRACE_TRACE_INCLUDE=$2 run -- cat "$dir"/data/* "$dir"/other/* ;;
+            alone) LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_INCLUDE=$2 cat "$dir"/data/* "$dir"/other/*; ln -s "$dir/alone" "$dir/t.mrt" ;;
+        esac >/dev/null
+        [ "$(names "$dir/t.mrt")" = "$1" ] || fail "$way: --include '$2': $(names "$dir/t.mrt")"
+    done
+    rm "$dir/t.mrt"
+}
+globs "data/f1 data/f2 data/f3 " "$dir/data/"
+globs "data/f1 data/f2 data/f3 " "$dir/**.npz"
+globs "data/f2 " "$dir/data/f2.???"
+globs "data/f1 data/f3 other/g1 other/g3 " "$dir/{data,other}/[fg][!2]*"
+globs "data/f1 data/f2 other/g3 " "$dir/data/{f1,f2}.npz,$dir/other/g3"
+globs "data/f1 other/g3 " "$dir/data/f1.npz:$dir/other/g3"
+run --include 'data/*' --include "$dir/other" -- true 2>"$dir/err"
+grep -q "'data/\*' matches no file" "$dir/err" && grep -q "'$dir/other' matches the folder only" "$dir/err" || fail "globs that match nothing: $(cat "$dir/err")"
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_INCLUDE='data/*' MILLRACE_TRACE_INCLUDES=x cat "$dir/data/f1.npz" >/dev/null 2>"$dir/err"
+grep -q "'data/\*' matches no file" "$dir/err" && grep -q "'MILLRACE_TRACE_INCLUDES' is none" "$dir/err" || fail "alone, what cannot work: $(cat "$dir/err")"
+many=$(for i in {1..200}; do printf '/no/such/folder/with/a/long/name/%s/*:' $i; done)
+globs "data/f2 " "$many$dir/data/f2*"
+
+# Flags count before variables, also where they say none.
+export MILLRACE_TRACE_INCLUDE=/no/such/* MILLRACE_TRACE_GROUPS=write MILLRACE_TRACE_SAMPLE=10 MILLRACE_TRACE_START=false MILLRACE_TRACE_SIGNAL=12 \
+    MILLRACE_TRACE_MAX_SIZE=1KiB MILLRACE_TRACE_STRAYS=1
+run --include '*' --groups all --sample 0 --start --signal 0 --max-size 0 --no-strays -- bash -c 'for i in {1..1500}; do read -r x <"$1"; done; trap -p USR2; env' bash "$dir/data/f1.npz" >"$dir/out"
+unset MILLRACE_TRACE_INCLUDE MILLRACE_TRACE_GROUPS MILLRACE_TRACE_SAMPLE MILLRACE_TRACE_START MILLRACE_TRACE_SIGNAL MILLRACE_TRACE_MAX_SIZE MILLRACE_TRACE_STRAYS
+grep -qE 'MILLRACE_TRACE_(SAMPLE|SIGNAL|STRAYS)' "$dir/out" && fail "variables beside flags: $(grep MILLRACE "$dir/out")"
+[ "$(rows "$dir/t.mrt" | grep -c ',open.*f1.npz')" = 1500 ] || fail "a flag does not count before its variable: $(rows "$dir/t.mrt" | grep -c ',open.*f1.npz')"
+
 # Off at the start, on by signal in the middle.
 cat >"$dir/s.sh" <<'S'
 read -r a <"$1/f1.npz"
@@ -50,6 +85,26 @@ assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], 
 assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
 done
 "$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+# Every thread's first 1000 calls are kept, also where it follows another one in the same ring.
+cat >"$dir/threads.py" <<'P'
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_RDONLY)
+def work():
+    for i in range(1500):
+        os.pread(fd, 3, 0)
+for i in range(3):
+    t = threading.Thread(target=work)
+    t.start()
+    t.join()
+P
+run --sample 1000000 -- python3 "$dir/threads.py" "$dir/data/f1.npz"
+LD_PRELOAD=$lib MILLRACE_TRACE_SAMPLE=1000000 MILLRACE_TRACE_OUT=$dir/threads python3 "$dir/threads.py" "$dir/data/f1.npz"
+for trace in "$dir/t.mrt" "$dir/threads"; do
+    "$MILLRACE" report --json "$trace" | python3 -c '
+import json, sys
+f = [f for f in json.load(sys.stdin)["functions"] if f["name"] == "pread"][0]
+assert (f["count"], f["sampled_out"]) == (3000, 1500), f' || fail "--sample: threads one after the other, $trace"
+done
 
 # Several traces together, filters, JSON.
 run -- cat "$dir/data/f1.npz" >/dev/null

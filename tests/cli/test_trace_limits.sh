@@ -108,6 +108,19 @@ grep -q 'of 1 process, the newest in' "$dir/err" || fail "--max-size: $(cat "$di
 import json, sys
 r = json.load(sys.stdin)
 assert r["gone_events"] > 0 and r["events"] + r["gone_events"] >= 60000, (r["events"], r["gone_events"])' || fail "--max-size: what was dropped is not told"
+LD_PRELOAD=$lib MILLRACE_TRACE_MAX_SIZE=100KiB MILLRACE_TRACE_OUT=$dir/ring.d bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'"
+bytes=$(cat "$dir"/ring.d/*.mrt | wc -c)
+[ "$bytes" -le 110000 ] && [ "$bytes" -gt 25000 ] || fail "MILLRACE_TRACE_MAX_SIZE: $bytes bytes"
+"$MILLRACE" report --json "$dir/ring.d" >"$dir/ring.json"
+"$MILLRACE" recover --out "$dir/ring.mrt" "$dir/ring.d" | grep -q 'of 1 process' || fail "MILLRACE_TRACE_MAX_SIZE: one process counts as more"
+"$MILLRACE" report --json "$dir/ring.mrt" | cmp -s - "$dir/ring.json" || fail "MILLRACE_TRACE_MAX_SIZE: joined it says something else"
+python3 -c '
+import json, sys
+r = json.load(open(sys.argv[1]))
+assert r["gone_events"] > 0 and r["events"] + r["gone_events"] >= 60000 and r["processes"] == 1, r' "$dir/ring.json" || fail "MILLRACE_TRACE_MAX_SIZE: what was dropped is not told"
+"$MILLRACE" export -f csv -o - "$dir/ring.mrt" | grep -q "$dir/data" || fail "MILLRACE_TRACE_MAX_SIZE lost the newest event"
+LD_PRELOAD=$lib MILLRACE_TRACE_MAX_SIZE=much MILLRACE_TRACE_OUT=$dir/much cat "$dir/data" 2>"$dir/err" >/dev/null
+grep -q 'MILLRACE_TRACE_MAX_SIZE: not a size' "$dir/err" || fail "a size that is none: $(cat "$dir/err")"
 
 status=0
 "$MILLRACE" trace --groups posix,nosuch -o "$dir/t.mrt" -- true 2>"$dir/err" || status=$?

@@ -61,4 +61,9 @@ if $cc -O1 -D_GNU_SOURCE -static -pthread -o "$dir/static" "$MR_SOURCE_DIR/tests
 else
     echo "note: no static C library here; static programs were not tried"
 fi
+# The list of a variable counts for faults as for calls; alone, the library says that it does not see them.
+MILLRACE_TRACE_INCLUDE="/no/such/*:$dir/{dat,more}*" "$MILLRACE" trace --quiet --mmap -o "$dir/t.mrt" -- "$dir/touch" "$dir/data"
+check "$dir/t.mrt" || fail "MILLRACE_TRACE_INCLUDE lost faults"
+LD_PRELOAD=$lib MILLRACE_TRACE_MMAP=1 MILLRACE_TRACE_OUT=$dir/alone "$dir/touch" "$dir/data" 2>"$dir/err" >/dev/null
+grep -q 'MILLRACE_TRACE_MMAP: the library alone does not record page faults' "$dir/err" || fail "MILLRACE_TRACE_MMAP without the command: $(cat "$dir/err")"
 echo "faults are seen"

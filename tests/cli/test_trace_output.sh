@@ -4,6 +4,8 @@ set -eu
 . "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
+[ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
 fail() { echo "FAIL: $*"; exit 1; }
 echo hello >"$dir/in"
 spools_of() { # pid: the spool folders in memory that it made
@@ -26,6 +28,32 @@ refused 'is no file' "$dir/pipe"
 [ "$(stat -c %a "$dir/pipe")" = 644 ] || fail "the pipe's mode was changed"
 refused 'is no file' "$dir"
 refused 'cannot create' "$dir/nowhere/t.mrt"
+
+# Files are 0600 and folders 0700 under any umask, of any user; the program has its own.
+chmod 755 "$dir"
+mkdir -m 777 "$dir/open"
+cat >"$dir/umask.sh" <<'S'
+set -eu
+for mask in 000 022 277 777; do
+    umask $mask
+    "$MILLRACE" trace --quiet -o "$dir/open/t$mask.mrt" -- sh -c 'umask; cat "$1" >/dev/null' sh "$dir/in" | grep -q "$mask"
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/open/alone$mask sh -c 'cat "$1"; exec cat "$1"' sh "$dir/in" >/dev/null
+    [ "$(stat -c %a "$dir/open/alone$mask")" = 700 ]
+    [ "$(stat -c %a "$dir/open/t$mask.mrt" "$dir/open/alone$mask"/* | sort -u)" = 600 ]
+    [ "$("$MILLRACE" export -f csv -o - "$dir/open/t$mask.mrt" | grep -c "open[a-z]*,$dir/in")" = 1 ]
+    [ "$("$MILLRACE" export -f csv -o - "$dir/open/alone$mask" | grep -c "open[a-z]*,$dir/in")" = 2 ]
+done
+S
+export dir lib
+bash "$dir/umask.sh" || fail "modes and the umask"
+rm -rf "$dir"/open/*
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$MILLRACE" -a -r "$lib"; then
+    HOME=/ setpriv --reuid 65534 --regid 65534 --clear-groups bash "$dir/umask.sh" || fail "modes and the umask of a user without rights"
+fi
+
+# Folders that cannot be written to: the program runs, and one line names the folder and says why.
+LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/in/below cat "$dir/in" >"$dir/out" 2>"$dir/err" || fail "no folder: status $?"
+cmp -s "$dir/in" "$dir/out" && [ "$(wc -l <"$dir/err")" = 1 ] && grep -q "'$dir/in/below': not a folder" "$dir/err" || fail "no folder: $(cat "$dir/err")"
 
 # A second trace, and recover, while the first one runs.
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'cat "$1"; until [ -e "$2" ]; do sleep 0.02; done; cat "$1"' sh "$dir/in" "$dir/go" >"$dir/out" &

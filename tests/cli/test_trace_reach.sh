@@ -46,6 +46,9 @@ $cc -O1 -w -DGO_NOTE -o "$dir/go" "$src/reach_ways.c" -ldl
 for way in command alone; do
     traced $way "$dir/reach" handles "$dir/data" || fail "$way: functions by handle: status $?"
     case "$(count)" in *"pread 40 "*) ;; *) fail "$way: functions by handle: $(count)" ;; esac
+    "$dir/reach" versions "$dir/data" || fail "functions by version fail without the tracer: status $?"
+    traced $way "$dir/reach" versions "$dir/data" || fail "$way: functions by version: status $?"
+    case "$(count)" in *"pread 20 "*) ;; *) fail "$way: functions by version: $(count)" ;; esac
     traced $way env "LD_PRELOAD=$dir/between.so" "$dir/reach" between "$dir/data" || fail "$way: a library between: status $?"
     case "$(count)" in *"pread 1 "*) ;; *) fail "$way: a library between: $(count)" ;; esac
     traced $way "$dir/reach" inherits "$dir/data"

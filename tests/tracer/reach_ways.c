@@ -50,6 +50,25 @@ static int handles(const char *file)
     return n != 10 || dlsym(RTLD_DEFAULT, "no_such_function") || dlsym(dlopen("libc.so.6", RTLD_LAZY), "no_such_function");
 }
 
+/* The same with a version. An older version of a function is another one, and stays what it is; errors are told as ever. */
+static int versions(const char *file)
+{
+    char b[8];
+    int fd = open(file, O_RDONLY), n = 0;
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    pread_fn *by_handle = (pread_fn *)dlvsym(libc, "pread", "GLIBC_2.2.5"), *any = (pread_fn *)dlvsym(RTLD_DEFAULT, "pread", "GLIBC_2.2.5");
+    pread_fn *next = (pread_fn *)dlvsym(RTLD_NEXT, "pread", "GLIBC_2.2.5");
+    void *old = dlvsym(libc, "posix_spawn", "GLIBC_2.2.5"), *today = dlvsym(libc, "posix_spawn", "GLIBC_2.15");
+    if (!by_handle || !any || !next || !old || !today || old == today || dlerror())
+        return 1;
+    for (int i = 0; i < 10; i++)
+        n += by_handle(fd, b, 1, 0) == 1 && any(fd, b, 1, 0) == 1 && next(fd, b, 1, 0) == 1;
+    close(fd);
+    if (n != 10 || dlvsym(libc, "pread", "GLIBC_1.0") || !dlerror() || dlvsym(RTLD_DEFAULT, "no_such_function", "GLIBC_2.2.5") || !dlerror())
+        return 2;
+    return 0;
+}
+
 /* A child closes, unused, what it has inherited. */
 static int inherits(const char *file)
 {
@@ -128,6 +147,7 @@ int main(int argc, char **argv)
         return !(n == 1 && calls && calls() == 1);
     }
     return !strcmp(name, "handles")    ? handles(argv[2])
+           : !strcmp(name, "versions") ? versions(argv[2])
            : !strcmp(name, "inherits") ? inherits(argv[2])
            : !strcmp(name, "borrows")  ? borrows(argv[2])
            : !strcmp(name, "drops")    ? drops(argv[2])
