@@ -267,6 +267,46 @@ def kinds_of_functions(folder):
             pass
         with twice:
             pass
+        import functools, pathlib
+        class Cached:
+            @trace.fn(category="f")
+            @functools.cached_property
+            def kept(self):
+                return 5
+
+        @functools.wraps(items)
+        @trace.fn(category="f")
+        def wrapped(x):
+            return x
+
+        def again(x):
+            return x
+
+        wrapped.mine = 7
+        functools.update_wrapper(again, wrapped)
+        assert Cached().kept == 5 and wrapped(3) == 3 and wrapped.__wrapped__ is items and wrapped.__name__ == "items" and again.mine == 7
+        for name in (pathlib.Path("/a/b"), 5, None, b"by\\xe9"):  # anything may be a name: without the tracer nobody looks
+            with trace.region(name, category="any", given=b"by\\xe9"):
+                trace.instant(name, category=name)
+
+        class Loader:
+            def __iter__(self):
+                return Sized()
+
+        class Sized:
+            left = 3
+            def __iter__(self):
+                return self
+            def __len__(self):
+                return 3
+            def __next__(self):
+                self.left -= 1
+                if self.left < 0:
+                    raise StopIteration
+                return self.left
+
+        steps = trace.iterate(Loader(), "sized")
+        assert len(steps) == 3 and steps.left == 3 and list(steps) == [2, 1, 0] and steps.left < 0 and trace.iterate([1]) and not hasattr(trace.iterate([1]), "left")
         try:
             trace.metadata({"k": 1})
             raise SystemExit("facts without a name")
@@ -284,6 +324,10 @@ def kinds_of_functions(folder):
     twice = [r for r in rows if r["name"] == "twice"]
     assert len(twice) == 3 and all(r["args"] == '{"truth":1}' for r in twice), twice
     assert int(twice[0]["start_unix_ns"]) >= int(twice[1]["start_unix_ns"]), "the inner one ends first"
+    assert count(rows, "f", "Cached.kept") == 1 and count(rows, "f", "wrapped") == 1 and count(rows, "app", "sized.iter") == 3
+    named = [(r["name"], r["args"]) for r in rows if r["category"] == "any"]
+    assert named == [(name, '{"given":"by\\\\xe9"}') for name in ("/a/b", "5", "None", "by\udce9")], named
+    assert count(rows, "None", "None") == 1 and count(rows, "/a/b", "/a/b") == 1
     odd = next(r for r in rows if r["name"] == "n\udce9")
     assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
 

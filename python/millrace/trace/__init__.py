@@ -17,6 +17,7 @@ Without the tracer in the process (see `millrace trace`) all of this costs next 
 import copyreg as _copyreg
 import functools as _functools
 import sys as _sys
+from operator import length_hint as _length_hint
 
 try:
     from . import _trace
@@ -57,6 +58,10 @@ def fn(function=None, *, category=None, name=None, **args):
     if isinstance(function, property):
         parts = (part and fn(part, category=category, name=name, **args) for part in (function.fget, function.fset, function.fdel))
         return property(*parts, function.__doc__)
+    if not callable(function):  # an object that makes methods; cached_property has the function inside
+        if isinstance(function, _functools.cached_property):
+            function.func = fn(function.func, category=category, name=name, **args)
+        return function
     label = name or getattr(function, "__qualname__", getattr(function, "__name__", "function"))
     category = category or getattr(function, "__module__", None) or "app"
     if isinstance(function, type):
@@ -162,7 +167,7 @@ def _reduce(traced):
         found = getattr(found, part, None)
     if found is traced:
         return traced.__qualname__
-    return _trace.Traced, (traced.__wrapped__, traced._category, traced._label, traced._args)
+    return _trace.Traced, (traced._function, traced._category, traced._label, traced._args)
 
 
 if isinstance(_trace.Traced, type):
@@ -171,9 +176,41 @@ if isinstance(_trace.Traced, type):
 
 def iterate(iterable, name="iterate", category="app", **args):
     """Goes through an iterable; the wait for each item is a span '<name>.iter', the body '<name>.yield', with `step`."""
+    iterator = iter(iterable)
     if not _trace.present:
-        return iter(iterable)
-    return _iterate(iter(iterable), Region(category, name + ".iter", args), Region(category, name + ".yield", args), args)
+        return iterator
+    spans = _iterate(iterator, Region(category, f"{name}.iter", args), Region(category, f"{name}.yield", args), args)
+    return (_SizedIteration if hasattr(type(iterator), "__len__") else _Iteration)(iterator, spans)
+
+
+class _Iteration:
+    """What iterate() goes through: an iterator whose steps are spans; everything else is the iterator's own."""
+
+    __slots__ = ("_iterator", "_spans", "__weakref__")
+
+    def __init__(self, iterator, spans):
+        self._iterator, self._spans = iterator, spans
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._spans)
+
+    def __length_hint__(self):
+        return _length_hint(self._iterator)
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "_iterator"), name)  # which a copy that is being made has not yet
+
+
+class _SizedIteration(_Iteration):
+    """Of a DataLoader, say, whose iterators have a length."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return len(self._iterator)
 
 
 def _iterate(iterator, wait, body, args):
