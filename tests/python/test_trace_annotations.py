@@ -364,7 +364,13 @@ def dftracer_forms(folder):
         import threading, time
         from dftracer.python.ai import ai, ComputeEvent, get_iter_block_name
         from dftracer.logger.logger import dft_fn, dftracer
-        from dftracer.python import TagValue
+        from dftracer.python import EntityRelation, EntityStore, TagDType, TagType, TagValue
+        from dftracer.python.common import dft_fn as same
+        assert same is dft_fn and TagValue("5", TagDType.INT).value() == (0, 5) and TagValue(5, TagDType.STRING, TagType.IGNORE).value() == (2, "5")
+        with dft_fn("typed", "entities") as event:
+            event.update(args={"n": TagValue("5", TagDType.INT)}).relate(EntityRelation.USED, event.uses("file", "x", EntityStore.LOCAL_DISK))
+            assert event.generates("file", "y", uri="u") == 0
+        dft_fn("typed").log(func=lambda: 0, name="keyword")()
         assert ComputeEvent.FORWARD == "forward" == str(ComputeEvent.FORWARD) and get_iter_block_name("x") == "x.block"
 
         @ai.compute
@@ -425,6 +431,7 @@ def dftracer_forms(folder):
     ):
         assert count(rows, category, name) == wanted, (category, name, count(rows, category, name))
     found = {e["name"]: e for e in events if e["ph"] != "M"}
+    assert found["entities"]["args"]["n"] == 5 and count(rows, "typed", "keyword") == 1
     assert found["forward"]["args"]["a"] == 5 and found["Set.go"]["args"]["epoch"] == 3 and "step" not in found["Set.go"]["args"]
     both = {r["tid"]: int(r["dur_ns"]) for r in rows if r["name"] == "transfer"}
     assert len(both) == 2 and max(both.values()) >= 300e6, "each thread has its own span"

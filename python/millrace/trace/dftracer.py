@@ -151,6 +151,19 @@ class dft_fn:
     def log_metadata(self, key, value):
         metadata(**{str(key): value})
 
+    # Relations to what DFTracer calls entities: they are accepted, what a program touches is in the trace.
+
+    def relate(self, relation, entity):
+        return self
+
+    def relate_entity(self, relation, type, key, store=0, uri=""):
+        return 0
+
+    def uses(self, type, key, store=0, uri=""):
+        return 0
+
+    generates = uses
+
     def _decorate(self, function, name=None):
         if not self._enable or not _trace.present:
             return function
@@ -190,17 +203,18 @@ class dft_fn:
 
         return inner
 
-    def log(self, function=None, name=None):
-        if function is None:
+    def log(self, func=None, name=None):
+        if func is None:
             return lambda f: self._decorate(f, name)
-        return self._decorate(function, name)
+        return self._decorate(func, name)
 
-    log_init = log
+    def log_init(self, init=None, name=None):
+        return self.log(init, name)
 
-    def log_static(self, function=None, name=None):
-        if function is None:
+    def log_static(self, func=None, name=None):
+        if func is None:
             return lambda f: self.log_static(f, name)
-        inner = function.__func__ if isinstance(function, staticmethod) else function
+        inner = func.__func__ if isinstance(func, staticmethod) else func
         return self._decorate(inner, name)
 
     def iter(self, func, name="loop", iter_name="step", include_yield=True, include_iter=True):
@@ -373,17 +387,34 @@ class TagType(enum.Enum):
 
     KEY, VALUE, IGNORE = 0, 1, 2
 
+    def __int__(self):
+        return self.value
+
 
 class TagDType(enum.Enum):
     INT, FLOAT, STRING = 0, 1, 2
 
+    def __int__(self):
+        return self.value
+
 
 class TagValue:
+    """A value of a kind; without a kind it stays what it is."""
+
     def __init__(self, value, dtype=None, tag_type=TagType.KEY):
-        self.plain, self.dtype, self.tag_type = value, dtype, tag_type
+        made = {TagDType.INT: int, TagDType.FLOAT: float, TagDType.STRING: str}.get(dtype)
+        self.plain, self.dtype, self.tag_type = made(value) if made else value, dtype, tag_type
 
     def value(self):
         return (self.tag_type.value, self.plain)
+
+
+EntityStore = enum.IntEnum(
+    "EntityStore", "MEMORY GPU_MEMORY LOCAL_DISK PARALLEL_FS BURST_BUFFER OBJECT_STORE DATABASE NETWORK OTHER", start=0, module=__name__)
+EntityRole = enum.IntEnum("EntityRole", "UNKNOWN INPUT OUTPUT INTERMEDIATE PARAMETER REFERENCE", start=0, module=__name__)
+EntityRelation = enum.IntEnum("EntityRelation", {
+    "USED": 0, "GENERATED": 1, "INVALIDATED": 2, "UPDATED": 3, "DERIVED_FROM": 16, "REVISION_OF": 17, "CONTAINS": 18, "PART_OF": 19,
+    "SPECIALIZATION_OF": 20, "ALTERNATE_OF": 21, "DEPENDS_ON": 22}, module=__name__)
 
 
 def _events(name, *words):
@@ -436,7 +467,8 @@ checkpoint, comm, compute, data, dataloader, device, pipeline = (
     ai.checkpoint, ai.comm, ai.compute, ai.data, ai.dataloader, ai.device, ai.pipeline)
 other = ai.other
 __all__ = [
-    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "INIT_NAME",
+    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
+    "EntityRole", "EntityStore", "INIT_NAME",
     "IOEvent", "ITER_COUNT_NAME", "OtherEvent", "PipelineEvent", "ProfileCategory", "TagDType", "TagType", "TagValue", "ai", "checkpoint",
     "comm", "compute", "counter", "data", "dataloader", "device", "dft_fn", "dftracer", "get_iter_block_name", "get_iter_handle_name",
     "other", "pipeline",
