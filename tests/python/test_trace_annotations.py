@@ -397,6 +397,8 @@ def dftracer_forms(folder):
             def go(self):
                 pass
 
+        with ai.other.log:
+            pass
         step()
         collate()
         forward()
@@ -427,7 +429,7 @@ def dftracer_forms(folder):
     for category, name, wanted in (
         ("compute", "compute", 1), ("comm", "all_reduce", 1), ("data", "preprocess.collate", 1), ("compute", "forward", 1), ("data", "item.init", 1),
         ("method", "Set.go", 1), ("dataloader", "mine", 2), ("dataloader", "fetch.iter", 0), ("loop", "loop.iter", 2), ("loop", "loop.yield", 0),
-        ("device", "transfer", 2),
+        ("device", "transfer", 2), ("other", "other.log", 1),
     ):
         assert count(rows, category, name) == wanted, (category, name, count(rows, category, name))
     found = {e["name"]: e for e in events if e["ph"] != "M"}

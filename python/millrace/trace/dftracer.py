@@ -460,6 +460,7 @@ class _AI(_Node):
                 node.io = _Node(name, name + ".io", node)
                 for call in _IO:
                     setattr(node.io, call, _Node(name, name + ".io." + call, node.io))
+        self.other.log = _Node("other", "other.log", self.other)
 
 
 ai = _AI()
