@@ -259,6 +259,20 @@ def kinds_of_functions(folder):
         for i in trace.iterate(range(9), "left"):
             if i == 2:
                 break
+        import threading
+        shared, both = trace.region("shared"), threading.Barrier(2)
+        def short():
+            both.wait()
+            with shared:
+                both.wait()
+                both.wait()
+        other = threading.Thread(target=short)
+        other.start()
+        with shared:
+            both.wait()
+            both.wait()  # entered by both
+        both.wait()
+        other.join()
         class bool_:  # as NumPy's: a warning where it is taken for an index
             __index__ = __float__ = lambda self: 1 / 0
             __bool__ = lambda self: True
@@ -328,6 +342,8 @@ def kinds_of_functions(folder):
     named = [(r["name"], r["args"]) for r in rows if r["category"] == "any"]
     assert named == [(name, '{"given":"by\\\\xe9"}') for name in ("/a/b", "5", "None", "by\udce9")], named
     assert count(rows, "None", "None") == 1 and count(rows, "/a/b", "/a/b") == 1
+    shared = {r["tid"] == r["pid"]: int(r["start_unix_ns"]) for r in rows if r["name"] == "shared"}
+    assert len(shared) == 2 and shared[True] < shared[False], "each thread has its own span of a shared region"
     odd = next(r for r in rows if r["name"] == "n\udce9")
     assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
 
@@ -416,6 +432,19 @@ def dftracer_forms(folder):
             time.sleep(0.1)
         for t in threads:
             t.join()
+        import asyncio
+        async def task(first, turn, following):
+            await turn.wait()
+            with ai.comm.send(args={"first": first}):
+                pass
+            with ai.comm.receive:
+                following.set()
+                await asyncio.sleep(0.1 if first else 0.3)
+        async def main():
+            turns = [asyncio.Event() for _ in range(3)]
+            turns[0].set()
+            await asyncio.gather(task(1, turns[0], turns[1]), task(0, turns[1], turns[2]))
+        asyncio.run(main())
         log = dftracer.initialize_log("x", "all", -1)
         for _ in range(20):  # on a busy machine some are logged late
             begin = log.get_time()
@@ -437,6 +466,10 @@ def dftracer_forms(folder):
     assert found["forward"]["args"]["a"] == 5 and found["Set.go"]["args"]["epoch"] == 3 and "step" not in found["Set.go"]["args"]
     both = {r["tid"]: int(r["dur_ns"]) for r in rows if r["name"] == "transfer"}
     assert len(both) == 2 and max(both.values()) >= 300e6, "each thread has its own span"
+    starts = sorted(int(r["start_unix_ns"]) for r in rows if r["name"] == "receive")
+    ends = sorted(int(r["start_unix_ns"]) + int(r["dur_ns"]) for r in rows if r["name"] == "receive")
+    first = min((r for r in rows if r["name"] == "receive"), key=lambda r: int(r["start_unix_ns"]))
+    assert len(starts) == 2 and int(first["start_unix_ns"]) + int(first["dur_ns"]) == ends[0], "each task has its own span"
     logged = [e for e in events if e["name"] == "logged"]
     assert len(logged) == 20 and all(e["args"]["k"] == "v" for e in logged), logged
     assert any(e["ph"] == "X" for e in logged) and all(e.get("dur", 20000) >= 19990 for e in logged), logged

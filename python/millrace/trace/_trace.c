@@ -213,8 +213,9 @@ typedef struct {
     PyObject_HEAD
     named_site site;
     PyObject *args; /* dict or NULL */
-    PyObject *open; /* list of the begins of those that are open around this one, for a region entered twice; NULL if it never was */
+    PyObject *open; /* begin and thread of each entry that is open beside the last one, for a region entered twice; NULL if it never was */
     uint64_t begin;
+    unsigned long thread; /* which entered last */
 } Region;
 
 static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -250,22 +251,33 @@ static void region_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 
-/* Keeps the begin of the region around while the same object is entered again. */
-static int region_push(Region *r)
+static int push_number(PyObject *list, uint64_t number)
 {
-    PyObject *begin = r->open || (r->open = PyList_New(0)) ? PyLong_FromUnsignedLongLong(r->begin) : NULL;
-    int rc = begin ? PyList_Append(r->open, begin) : -1;
-    Py_XDECREF(begin);
+    PyObject *item = PyLong_FromUnsignedLongLong(number);
+    int rc = item ? PyList_Append(list, item) : -1;
+    Py_XDECREF(item);
     return rc;
 }
 
-static uint64_t region_pop(Region *r)
+/* Keeps the last entry while the same object is entered again. */
+static int region_push(Region *r)
 {
-    Py_ssize_t n = r->open ? PyList_Size(r->open) : 0;
-    if (n <= 0)
-        return 0;
-    uint64_t begin = PyLong_AsUnsignedLongLong(PyList_GetItem(r->open, n - 1));
-    return PyList_SetSlice(r->open, n - 1, n, NULL) == 0 ? begin : 0;
+    if (!r->open && !(r->open = PyList_New(0)))
+        return -1;
+    return push_number(r->open, r->begin) < 0 || push_number(r->open, r->thread) < 0 ? -1 : 0;
+}
+
+/* Takes the last of the kept entries that a thread made, or of all; false if there is none. */
+static int region_take(Region *r, const unsigned long *thread, uint64_t *begin, unsigned long *of)
+{
+    for (Py_ssize_t at = r->open ? PyList_Size(r->open) - 2 : -1; at >= 0; at -= 2) {
+        *of = PyLong_AsUnsignedLong(PyList_GetItem(r->open, at + 1));
+        if (thread && *of != *thread)
+            continue;
+        *begin = PyLong_AsUnsignedLongLong(PyList_GetItem(r->open, at));
+        return PyList_SetSlice(r->open, at, at + 2, NULL) == 0;
+    }
+    return 0;
 }
 
 static PyObject *region_enter(PyObject *o, PyObject *unused)
@@ -275,6 +287,7 @@ static PyObject *region_enter(PyObject *o, PyObject *unused)
     if (r->begin && region_push(r) < 0)
         return NULL;
     r->begin = now();
+    r->thread = PyThread_get_thread_ident();
     Py_INCREF(o);
     return o;
 }
@@ -283,8 +296,12 @@ static PyObject *region_exit(PyObject *o, PyObject *args)
 {
     Region *r = (Region *)o;
     uint64_t begin = r->begin;
+    unsigned long self = PyThread_get_thread_ident(), of;
     (void)args;
-    r->begin = r->open ? region_pop(r) : 0;
+    if (r->thread == self || !region_take(r, &self, &begin, &of)) { /* what it entered last; else another thread has entered since */
+        r->begin = 0;
+        region_take(r, NULL, &r->begin, &r->thread);
+    }
     if (emit(&r->site, begin, r->args) < 0)
         return NULL;
     Py_RETURN_FALSE;

@@ -4,6 +4,7 @@ Programs that say `from dftracer.logger import dftracer, dft_fn` or `from dftrac
 python/dropin on PYTHONPATH. Log files and data folders given here have no effect: what is recorded and where is decided by
 `millrace trace`.
 """
+import contextvars
 import enum
 import functools
 import inspect
@@ -247,7 +248,8 @@ class _Node:
 
     def __init__(self, category, name, parent=None, children=(), enabled=True):
         self._cat, self._name, self._parent = category, name, parent
-        self._enabled, self._args, self._open = enabled, {}, threading.local()
+        self._enabled, self._args = enabled, {}
+        self._open, self._started = contextvars.ContextVar(name, default=()), threading.local()
         self._derived = {}
         for child in children:
             setattr(self, child, _Node(category, child, self))
@@ -310,26 +312,33 @@ class _Node:
         if begin:
             span(self._cat, self._name, begin, self._all_args())
 
-    def _stack(self):
-        """Begun and not ended in this thread: nodes belong to all threads."""
-        try:
-            return self._open.stack
-        except AttributeError:
-            self._open.stack = []
-            return self._open.stack
-
     def reset(self):
-        if self._stack():
-            self._stack()[-1] = self._begin()
+        entered, started = self._open.get(), self._stack()
+        if entered:
+            self._open.set(entered[:-1] + (self._begin(),))
+        elif started:
+            started[-1] = self._begin()
+
+    # Nodes belong to all: what is entered and not left is kept for each thread and each task of asyncio.
 
     def __enter__(self):
-        self._stack().append(self._begin())
+        self._open.set(self._open.get() + (self._begin(),))
         return self
 
     def __exit__(self, *exc):
-        if self._stack():
-            self._end(self._stack().pop())
+        entered = self._open.get()
+        if entered:
+            self._open.set(entered[:-1])
+            self._end(entered[-1])
         return False
+
+    def _stack(self):
+        """Started and not stopped in this thread: a task may start what another one stops."""
+        try:
+            return self._started.stack
+        except AttributeError:
+            self._started.stack = []
+            return self._started.stack
 
     def init(self, fn=None, **more):
         return self.derive("init")(fn, **more)
@@ -337,13 +346,14 @@ class _Node:
     def start(self, metadata=False):
         """Begins a span that stop() ends; with metadata=True only the moment is kept."""
         if not metadata:
-            self.__enter__()
+            self._stack().append(self._begin())
         elif self._on():
             instant(self._name + ".start", self._cat, **self._all_args())
 
     def stop(self, metadata=False):
         if not metadata:
-            self.__exit__()
+            if self._stack():
+                self._end(self._stack().pop())
         elif self._on():
             instant(self._name + ".end", self._cat, **self._all_args())
 
