@@ -72,8 +72,14 @@ S
     fi
 fi
 
-# Steps filter: 3 of the 7 steps.
+# Where linkers settle weak references for good: programs that are not position-independent, also with a part that is; without the tracer they do nothing.
 runner=
+for way in "-fno-pie -no-pie" "-fPIE -no-pie" "-fno-pie -no-pie -O0"; do
+    layer annotations ${CC:-cc} -O2 $way
+    "$dir/layer" >/dev/null || { echo "FAIL: annotations without the tracer, $way"; exit 1; }
+done
+
+# Steps filter: 3 of the 7 steps.
 layer annotations ${CC:-cc} -O2
 "$MILLRACE" report --json --steps 2:4 "$dir/t.mrt" | python3 -c '
 import json, sys
