@@ -260,6 +260,30 @@ def kinds_of_functions(folder):
             if i == 2:
                 break
         import threading
+        def carried():  # as cloudpickle: a function of the script goes by value, even one that calls itself
+            import copy, io, types
+            class Pickler(pickle.Pickler):
+                def reducer_override(self, o):
+                    if isinstance(o, types.FunctionType) and o.__name__ == "counted":
+                        return counted_again, ()
+                    return NotImplemented
+            scope = {"Pickler": Pickler, "__name__": "some.cloudpickle"}
+            exec("def dump(o, f):\\n    Pickler(f).dump(o)", scope)
+            out = io.BytesIO()
+            scope["dump"](counted, out)
+            there = pickle.loads(out.getvalue())
+            assert there is not counted and type(there) is type(counted) and there(3) == 6 and there.mine == 8 and there.__name__ == "counted"
+            assert pickle.loads(pickle.dumps(counted)) is counted and copy.copy(there)(1) == 1 and copy.deepcopy(there)(2) == 3
+
+        @trace.fn(category="f")
+        def counted(n):
+            return n and n + counted(n - 1)
+
+        def counted_again():
+            return lambda n: n and n + counted(n - 1)
+
+        counted.mine = 8
+        carried()
         shared, both = trace.region("shared"), threading.Barrier(2)
         def short():
             both.wait()
@@ -342,6 +366,7 @@ def kinds_of_functions(folder):
     named = [(r["name"], r["args"]) for r in rows if r["category"] == "any"]
     assert named == [(name, '{"given":"by\\\\xe9"}') for name in ("/a/b", "5", "None", "by\udce9")], named
     assert count(rows, "None", "None") == 1 and count(rows, "/a/b", "/a/b") == 1
+    assert count(rows, "f", "counted") == 4 + 2 + 3, count(rows, "f", "counted")
     shared = {r["tid"] == r["pid"]: int(r["start_unix_ns"]) for r in rows if r["name"] == "shared"}
     assert len(shared) == 2 and shared[True] < shared[False], "each thread has its own span of a shared region"
     odd = next(r for r in rows if r["name"] == "n\udce9")

@@ -165,9 +165,22 @@ def _reduce(traced):
     found = _sys.modules.get(traced.__module__)
     for part in traced.__qualname__.split("."):
         found = getattr(found, part, None)
-    if found is traced:
+    if found is traced and not (traced.__module__ == "__main__" and _by_value(_sys._getframe(1))):
         return traced.__qualname__
-    return _trace.Traced, (traced._function, traced._category, traced._label, traced._args)
+    return _unfilled, (traced._category, traced._label, traced._args), (vars(traced), {"_function": traced._function})
+
+
+def _by_value(frame):
+    """Whether who pickles would carry a function of the script itself: cloudpickle (joblib, Dask, Ray) and dill do."""
+    name = "pickle"
+    while frame is not None and name == "pickle":
+        name, frame = frame.f_globals.get("__name__", ""), frame.f_back
+    return "cloudpickle" in name or name.split(".")[0] == "dill"
+
+
+def _unfilled(category, label, args):
+    """A traced function before its function is known, which may refer to it."""
+    return _trace.Traced(_unfilled, category, label, args)
 
 
 if isinstance(_trace.Traced, type):

@@ -446,7 +446,7 @@ static PyMemberDef traced_members[] = {
     {"_category", T_OBJECT, offsetof(Traced, site.category), READONLY, NULL},
     {"_label", T_OBJECT, offsetof(Traced, site.name), READONLY, NULL},
     {"_args", T_OBJECT, offsetof(Traced, args), READONLY, NULL},
-    {"_function", T_OBJECT, offsetof(Traced, function), READONLY, NULL},
+    {"_function", T_OBJECT, offsetof(Traced, function), 0, NULL}, /* written by unpickling, which makes the object first */
     {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Traced, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
