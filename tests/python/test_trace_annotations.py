@@ -312,6 +312,21 @@ def kinds_of_functions(folder):
             def kept(self):
                 return 5
 
+        class Base:
+            made = []
+            @trace.fn(category="f")
+            def __init_subclass__(cls):
+                Base.made.append(cls)
+            @trace.fn(category="f")
+            @classmethod
+            def __class_getitem__(cls, item):
+                return cls, item
+
+        class Derived(Base):
+            pass
+
+        assert Base.made == [Derived] and Derived[3] == (Derived, 3)
+
         @functools.wraps(items)
         @trace.fn(category="f")
         def wrapped(x):

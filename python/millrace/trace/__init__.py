@@ -54,7 +54,8 @@ def fn(function=None, *, category=None, name=None, **args):
     if not _trace.present:
         return function
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(fn(function.__func__, category=category, name=name, **args))
+        inner = fn(function.__func__, category=category, name=name, **args)
+        return inner if isinstance(inner, classmethod) else type(function)(inner)
     if isinstance(function, property):
         parts = (part and fn(part, category=category, name=name, **args) for part in (function.fget, function.fset, function.fdel))
         return property(*parts, function.__doc__)
@@ -82,7 +83,7 @@ def fn(function=None, *, category=None, name=None, **args):
         _functools.update_wrapper(traced, function)
     except (AttributeError, TypeError):
         pass
-    return traced
+    return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
 
 
 def _of_function(function, category, label, args):
@@ -157,6 +158,7 @@ def _of_async_generator(function, category, label, args):
 
 
 _HAS_DICTS = _sys.version_info >= (3, 9)  # before, objects of an extension like ours have no attributes of their own: no name to be pickled by
+_CLASS_METHODS = ("__init_subclass__", "__class_getitem__")  # Python makes them so by itself, but only functions of its own
 _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_generator))  # inspect.CO_...; importing it takes 10 ms
 
 
