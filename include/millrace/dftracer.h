@@ -36,9 +36,11 @@
 #define DFTRACER_CPP_FUNCTION_UPDATE(key, val) fn.arg(key, val)
 #define DFTRACER_CPP_REGION(name) MILLRACE_SCOPE(name, "CPP_APP", #name)
 #define DFTRACER_CPP_REGION_UPDATE(name, key, val) name.arg(key, val)
-#define DFTRACER_CPP_REGION_START(name) MILLRACE_REGION_BEGIN(name, "CPP_APP", #name)
-#define DFTRACER_CPP_REGION_END(name) MILLRACE_REGION_END(name)
-#define DFTRACER_CPP_REGION_DYN_UPDATE(name, key, val) millrace::add_arg(millrace_span_##name, key, val)
+#define DFTRACER_CPP_REGION_START(name)                                                                              \
+    static millrace_site millrace_site_##name = {"CPP_APP", #name, 0, 0};                                            \
+    millrace::scope millrace_scope_##name(millrace_site_##name)
+#define DFTRACER_CPP_REGION_END(name) millrace_scope_##name.end()
+#define DFTRACER_CPP_REGION_DYN_UPDATE(name, key, val) millrace_scope_##name.arg(key, val)
 #define DFTRACER_CPP_METADATA(name, key, val) DFTRACER_C_METADATA(name, key, val)
 #endif
 

@@ -15,6 +15,8 @@
 #ifndef MILLRACE_TRACE_H
 #define MILLRACE_TRACE_H
 
+#include <errno.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -67,7 +69,86 @@ MILLRACE_WEAK void millrace_trace_metadata(const struct millrace_arg *args, unsi
 MILLRACE_WEAK void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args,
                                              unsigned n);
 
-#ifndef MILLRACE_TRACE_INSIDE
+/* The same functions as a table. */
+struct millrace_functions {
+    size_t bytes; /* of the table */
+    int (*active)(void);
+    void (*start)(void);
+    void (*stop)(void);
+    uint64_t (*now)(void);
+    void (*span)(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n);
+    void (*instant)(struct millrace_site *site, const struct millrace_arg *args, unsigned n);
+    void (*counter)(struct millrace_site *site, double value);
+    void (*metadata)(const struct millrace_arg *args, unsigned n);
+    void (*span_named)(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n);
+};
+#define MILLRACE_FUNCTIONS_NAME 0x4d520001
+
+#if !defined(MILLRACE_TRACE_INSIDE) && !defined(__PIC__)
+/* Where code is not position-independent, linkers decide for good that a weak reference leads nowhere. There the tracer is asked for its table, through
+ * confstr(3) of the C library, before which it stands: without it the C library knows no such name. */
+extern size_t millrace_confstr(int name, char *out, size_t len) __asm__("confstr");
+
+static inline int millrace_no_active(void)
+{
+    return 0;
+}
+static inline void millrace_no_switch(void)
+{
+}
+static inline uint64_t millrace_no_now(void)
+{
+    return 0;
+}
+static inline void millrace_no_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
+{
+    (void)site, (void)begin, (void)args, (void)n;
+}
+static inline void millrace_no_instant(struct millrace_site *site, const struct millrace_arg *args, unsigned n)
+{
+    (void)site, (void)args, (void)n;
+}
+static inline void millrace_no_counter(struct millrace_site *site, double value)
+{
+    (void)site, (void)value;
+}
+static inline void millrace_no_metadata(const struct millrace_arg *args, unsigned n)
+{
+    (void)args, (void)n;
+}
+static inline void millrace_no_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n)
+{
+    (void)category, (void)name, (void)begin, (void)args, (void)n;
+}
+
+/* Threads that ask at once get the same answer. */
+static inline const struct millrace_functions *millrace_table(void)
+{
+    static const struct millrace_functions none = {sizeof(none),        millrace_no_active,  millrace_no_switch,   millrace_no_switch,    millrace_no_now,
+                                                   millrace_no_span,    millrace_no_instant, millrace_no_counter,  millrace_no_metadata,  millrace_no_span_named};
+    static const struct millrace_functions *known;
+    const struct millrace_functions *f = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+    if (!f) {
+        char out[sizeof(f)];
+        int before = errno;
+        f = &none;
+        if (millrace_confstr(MILLRACE_FUNCTIONS_NAME, out, sizeof(out)) == sizeof(out))
+            __builtin_memcpy(&f, out, sizeof(f));
+        errno = before;
+        __atomic_store_n(&known, f, __ATOMIC_RELEASE);
+    }
+    return f;
+}
+#define millrace_trace_active (millrace_table()->active)
+#define millrace_trace_start (millrace_table()->start)
+#define millrace_trace_stop (millrace_table()->stop)
+#define millrace_trace_now (millrace_table()->now)
+#define millrace_trace_span (millrace_table()->span)
+#define millrace_trace_instant (millrace_table()->instant)
+#define millrace_trace_counter (millrace_table()->counter)
+#define millrace_trace_metadata (millrace_table()->metadata)
+#define millrace_trace_span_named (millrace_table()->span_named)
+#elif !defined(MILLRACE_TRACE_INSIDE)
 /* Without the tracer there is nothing behind these names: calls do nothing then, and ask 0. */
 #define millrace_trace_active() (millrace_trace_active ? (millrace_trace_active)() : 0)
 #define millrace_trace_start() (millrace_trace_start ? (millrace_trace_start)() : (void)0)

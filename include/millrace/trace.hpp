@@ -13,8 +13,12 @@
 #include <millrace/trace.h>
 
 #include <cstdint>
+#include <forward_list>
 #include <string>
 #include <type_traits>
+#if __cplusplus >= 201703L
+#include <string_view>
+#endif
 
 namespace millrace {
 
@@ -45,7 +49,7 @@ inline void set(millrace_arg &a, const char *v)
 }
 } // namespace detail
 
-// Adds an argument to a region of MILLRACE_REGION_BEGIN; a text must live until its end.
+// Adds an argument to a region of MILLRACE_REGION_BEGIN; a text must live until its end, so temporary strings are refused.
 template <class T> void add_arg(millrace_span &span, const char *key, T value)
 {
     if (span.begin && span.args < MILLRACE_ARGS_MAX) {
@@ -57,20 +61,26 @@ inline void add_arg(millrace_span &span, const char *key, const std::string &val
 {
     add_arg(span, key, value.c_str());
 }
+void add_arg(millrace_span &span, const char *key, std::string &&value) = delete;
 
 // A span from construction to destruction. Not copyable; begins and ends on one thread.
 class scope {
 public:
     explicit scope(millrace_site &site) : site_(&site), begin_(millrace_trace_now ? millrace_trace_now() : 0) {}
-    ~scope()
-    {
-        if (begin_)
-            millrace_trace_span(site_, begin_, args_, n_);
-    }
+    ~scope() { end(); }
     scope(const scope &) = delete;
     scope &operator=(const scope &) = delete;
 
-    // Integers, floating-point numbers, enumerations and texts; a text must live until the scope ends.
+    // Ends the span before its block does.
+    void end()
+    {
+        if (begin_)
+            millrace_trace_span(site_, begin_, args_, n_);
+        begin_ = 0;
+    }
+
+    // Integers, floating-point numbers, enumerations and texts. Strings are copied: those of the block are gone before the scope
+    // ends. What a pointer shows must live until then.
     template <class T> scope &arg(const char *key, T value)
     {
         if (begin_ && n_ < MILLRACE_ARGS_MAX) {
@@ -80,12 +90,23 @@ public:
         }
         return *this;
     }
-    scope &arg(const char *key, const std::string &value) { return arg(key, value.c_str()); }
+    scope &arg(const char *key, const std::string &value)
+    {
+        if (begin_ && n_ < MILLRACE_ARGS_MAX) {
+            kept_.push_front(value);
+            arg(key, kept_.front().c_str());
+        }
+        return *this;
+    }
+#if __cplusplus >= 201703L
+    scope &arg(const char *key, std::string_view value) { return begin_ ? arg(key, std::string(value)) : *this; }
+#endif
 
 private:
     millrace_site *site_;
     std::uint64_t begin_;
     unsigned n_ = 0;
+    std::forward_list<std::string> kept_;
     millrace_arg args_[MILLRACE_ARGS_MAX];
 };
 

@@ -16,7 +16,7 @@ static const char *const formats[] = {"perfetto", "chrome", "pfw", "csv", NULL};
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct export_options, name)
 static const struct mr_option export_options[] = {
-    {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them."},
+    {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them; '-' is standard input."},
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
      .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: one line per event, with its "
             "arguments as a JSON object ('args') and, in another ('inherited'), what the annotations around it say."},

@@ -23,7 +23,7 @@ struct report_options {
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
-     .doc = "Traces: .mrt, DFTracer's .pfw and .pfw.gz, the text of darshan-dxt-parser, or folders of them."},
+     .doc = "Traces: .mrt, DFTracer's .pfw, both also gzipped, the text of darshan-dxt-parser, or folders of them; '-' is standard input."},
     {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
     {FIELD(rank), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p31, .doc = "Only this rank; -1 takes all."},
@@ -92,6 +92,45 @@ static void print_line(const char *label, uint64_t ns, uint64_t total)
     printf("  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t), total ? 100.0 * (double)ns / (double)total : 0.0);
 }
 
+/* Bytes of the character at p if it can go to a terminal; 0 for control characters and what is no UTF-8. */
+static size_t printable(const uint8_t *p, size_t n)
+{
+    size_t len = mr_utf8_length(p, n);
+    bool control = p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0);
+    return control ? 0 : len;
+}
+
+/* A name of the program's; at most `most` characters of it. Returns how many these are. */
+static int print_name(const char *name, int most)
+{
+    const uint8_t *p = (const uint8_t *)name;
+    size_t left = strlen(name), len;
+    int shown = 0;
+    for (; left && shown < most; p += len, left -= len, shown++) {
+        len = printable(p, left);
+        if (len)
+            fwrite(p, 1, len, stdout);
+        else
+            putchar('?');
+        len = MR_MAX(len, MR_MAX(mr_utf8_length(p, left), (size_t)1));
+    }
+    return shown;
+}
+
+/* All of a file name, whatever its bytes. */
+static void print_path(const struct mr_file_row *f)
+{
+    const uint8_t *p = (const uint8_t *)f->path;
+    for (size_t i = 0, n; i < f->path_len; i += n) {
+        n = printable(p + i, f->path_len - i);
+        if (n)
+            fwrite(p + i, 1, n, stdout);
+        else
+            printf("\\x%02x", p[i]), n = 1;
+    }
+    putchar('\n');
+}
+
 static void print_functions(const struct mr_summary *s)
 {
     char b[8][MR_HUMAN_LEN];
@@ -99,12 +138,12 @@ static void print_functions(const struct mr_summary *s)
            "bytes", "min", "25 %", "mean", "median", "75 %", "max");
     for (size_t i = 0; i < s->functions; i++) {
         const struct mr_function *f = &s->function[i];
-        char name[160], count[MR_HUMAN_LEN];
-        snprintf(name, sizeof(name), "%.60s.%.90s", f->category, f->name);
-        for (char *p = name; *p; p++)
-            if ((unsigned char)*p < 0x20 || *p == 0x7f)
-                *p = '?';
-        printf("  %-34s %12s %10s %10s %10s", name, mr_human_count(f->count, count), mr_human_ns((double)f->dur_ns, b[0]),
+        char count[MR_HUMAN_LEN];
+        printf("  ");
+        int width = print_name(f->category, 60);
+        putchar('.');
+        width += 1 + print_name(f->name, 90);
+        printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count), mr_human_ns((double)f->dur_ns, b[0]),
                mr_human_ns((double)mr_histogram_quantile(f->dur, 0.5), b[1]), mr_human_ns((double)mr_histogram_quantile(f->dur, 0.99), b[2]));
         if (f->sizes)
             printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]), mr_human_bytes((double)f->size_min, b[1]),
@@ -136,24 +175,6 @@ static void print_ranks(const struct mr_summary *s)
                mr_human_ns((double)r->time.ns[MR_SET_P], b[4]), mr_human_ns((double)r->time.p_and_c, b[5]),
                mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]), mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
     }
-}
-
-/* Control characters in a file name, and bytes that are no UTF-8, must not reach a terminal. */
-static void print_path(const struct mr_file_row *f)
-{
-    const uint8_t *p = (const uint8_t *)f->path;
-    for (size_t i = 0, n; i < f->path_len; i += n) {
-        n = mr_utf8_length(p + i, f->path_len - i);
-        bool control = p[i] < 0x20 || p[i] == 0x7f || (n == 2 && p[i] == 0xc2 && p[i + 1] < 0xa0);
-        if (n && !control) {
-            fwrite(p + i, 1, n, stdout);
-            continue;
-        }
-        n = MR_MAX(n, (size_t)1);
-        for (size_t k = 0; k < n; k++)
-            printf("\\x%02x", p[i + k]);
-    }
-    putchar('\n');
 }
 
 static void print_text(const struct mr_summary *s, int64_t top)

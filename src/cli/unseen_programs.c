@@ -23,6 +23,7 @@ static const struct {
     {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); it ran untraced with all that it started"},
     {'r', "times a process could not be traced, for want of memory or by its own limits (ulimit -v, -f)"},
     {'e', "times a program's arguments left no room for the tracer's variables; what started so ran untraced with all that it started"},
+    {'v', "times a program ran inside Valgrind, where --strays cannot be; all else is recorded"},
     {'g', "times a Go program ran, whose own system calls are seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
     {'d', "times a library was loaded with RTLD_DEEPBIND, whose calls bind past the tracer"},
     {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},

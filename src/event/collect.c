@@ -233,7 +233,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (from = atomic_load(&s->written); rc == 0 && head - from <= MR_RING_CELLS && head != from && head - from - mr_slot_gap(s, from, head) >= keep;) {
+    for (from = atomic_load(&s->written); rc == 0 && from < head && head - from <= MR_RING_CELLS && head - from - mr_slot_gap(s, from, head) >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
         struct mr_carry carry = mr_slot_carry(s);
         struct mr_mrt_block b;
@@ -288,11 +288,9 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
     uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, MR_RING_SEGMENTS);
     int rc = map_segments(c, r, segments) ? 0 : mr_error_set(err, -ENOMEM, "cannot follow %u threads", segments * MR_RING_SLOTS);
     for (uint32_t g = 0; g < segments && rc == 0; g++)
-        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS && rc == 0; i++) {
+        for (unsigned i = 0; r->segment[g] && i < mr_ring_slots(r->segment[g]) && rc == 0; i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
             uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
-            if (!s->tid && state == MR_SLOT_FREE)
-                break; /* slots are claimed from the front */
             bool done = state == MR_SLOT_DONE && (hurry > WAIT || c->ended_before > ENDED_SLOTS);
             rc = drain_slot(c, r, s, g * MR_RING_SLOTS + i, done ? 0 : keep_for(hurry), busy, err);
             if (rc == 0 && state == MR_SLOT_DONE && atomic_load(&s->head) == atomic_load(&s->written))
@@ -341,10 +339,8 @@ static bool has_recorded(struct ring *r)
 {
     uint64_t heads = 0;
     for (uint32_t g = 0; g < r->segments; g++)
-        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; r->segment[g] && i < mr_ring_slots(r->segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
-            if (!s->tid)
-                break; /* slots are claimed from the front */
             heads += atomic_load_explicit(&s->head, memory_order_relaxed);
         }
     bool more = heads != r->heads;
@@ -375,7 +371,7 @@ static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *sk
     *threads = 0;
     memset(skipped, 0, MR_SLOT_CALLS * sizeof(*skipped));
     for (uint32_t g = 0; g < r->segments; g++)
-        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; r->segment[g] && i < mr_ring_slots(r->segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
             *threads += s->tid != 0;
             lost += atomic_load(&s->lost);
@@ -729,7 +725,9 @@ static int make_session(struct mr_collector *c, struct mr_error *err)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return mr_error_set(err, -errno, "cannot create '%s'", path);
-    void *p = ftruncate(fd, 4096) == 0 ? mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    int full = posix_fallocate(fd, 0, 4096); /* without memory, writing to the mapping would end us by SIGBUS */
+    errno = full;
+    void *p = !full ? mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     int rc = p == MAP_FAILED ? mr_error_set(err, -errno, "cannot map '%s'", path) : 0;
     close(fd);
     if (rc < 0)

@@ -85,8 +85,8 @@ struct found {
     int64_t result;
 };
 
-/* Takes the record or repeat at carry->at, which lies before c->to; no continuations. False: there is no event, but a gap (R7), or a
- * continuation whose event was cut off by a damaged ring. */
+/* Takes the record or repeat at carry->at, which lies before c->to; no continuations. False: there is no event, but a gap (R7), a
+ * continuation whose event was cut off by a damaged ring, or a cell that was never written. */
 static inline __attribute__((always_inline)) bool take_event(const struct cells *c, struct mr_carry *carry, struct found *f)
 {
     static const uint16_t short_call[MR_SHORTS] = {[MR_SHORT_read] = MR_CALL_read, [MR_SHORT_write] = MR_CALL_write, [MR_SHORT_pread] = MR_CALL_pread,
@@ -102,13 +102,13 @@ static inline __attribute__((always_inline)) bool take_event(const struct cells 
         carry->offset = kind >= MR_SHORT_pread ? f->offset : carry->offset;
         f->result = kind == MR_SHORT_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
     } else {
-        uint64_t size = cell_at(c, at + 1);
+        uint64_t size = MR_UNLIKELY(head == MR_RAW_SKIP) ? 0 : cell_at(c, at + 1); /* behind a gap's cell there may be no memory */
         bool repeat = head & MR_RAW_REPEAT;
         f->call = mr_cell_call(head);
         f->offset = (uint64_t)((int64_t)head >> 16);
         f->ticks = (uint32_t)size;
-        carry->at = head == MR_RAW_SKIP && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + (repeat ? 2 : MR_RECORD_CELLS);
-        if (MR_UNLIKELY(f->call == MR_CALL_more || carry->at > c->to)) {
+        carry->at = head == MR_RAW_SKIP && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + (repeat ? 2 : f->call ? MR_RECORD_CELLS : 1);
+        if (MR_UNLIKELY(f->call <= MR_CALL_more || carry->at > c->to)) {
             carry->at = MR_MIN(carry->at, c->to);
             return false;
         }

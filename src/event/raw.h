@@ -136,6 +136,13 @@ static inline struct mr_slot *mr_ring_slot(struct mr_ring_header *h, unsigned i)
     return (struct mr_slot *)((char *)h + MR_RING_SLOTS_AT(h->segment)) + i;
 }
 
+/* Slots that have memory. A look at the others would take it, and end whoever looks by SIGBUS where there is none. */
+static inline unsigned mr_ring_slots(const struct mr_ring_header *h)
+{
+    uint32_t n = __atomic_load_n(&h->slots_present, __ATOMIC_ACQUIRE);
+    return n < MR_RING_SLOTS ? n : MR_RING_SLOTS;
+}
+
 /* A string in the arena: u32 length, u8 kind, 3 zero bytes, the bytes, padding to 4. */
 struct mr_arena_string {
     uint32_t len;
@@ -179,7 +186,9 @@ static inline uint64_t mr_slot_gap(const struct mr_slot *s, uint64_t from, uint6
 static inline struct mr_carry mr_slot_carry(const struct mr_slot *s)
 {
     uint64_t at = atomic_load_explicit(&s->written, memory_order_relaxed);
-    return s->carry[s->carry[0].at == at ? 0 : 1];
+    struct mr_carry carry = s->carry[s->carry[0].at == at ? 0 : 1];
+    carry.at = at; /* in a damaged ring neither may be */
+    return carry;
 }
 static inline void mr_slot_carry_set(struct mr_slot *s, const struct mr_carry *carry)
 {

@@ -497,7 +497,7 @@ static int add_text(struct mr_trace *t, const char *text, size_t len, const char
         rc = mr_pfw_import(t, text, len, name, err);
     else {
         mr_error_plain(err, MR_E_FORMAT, "'%s' is not a trace", name);
-        return mr_error_hint(err, "readable are .mrt, .pfw, .pfw.gz and the text of darshan-dxt-parser");
+        return mr_error_hint(err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser");
     }
     if (rc < 0)
         mr_error_context(err, "in trace '%s'", name);
@@ -522,7 +522,7 @@ static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const c
         free(text);
         return rc;
     }
-    return add_text(t, text, n, name, err);
+    return mr_mrt_is_header((const uint8_t *)text, n) ? add_mrt(t, (const uint8_t *)text, n, name, err) : add_text(t, text, n, name, err);
 }
 
 int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
@@ -629,7 +629,7 @@ static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
 
 static bool is_trace_name(const char *name)
 {
-    static const char *const ends[] = {".mrt", ".pfw", ".pfw.gz", ".dxt", ".dxt.txt"};
+    static const char *const ends[] = {".mrt", ".mrt.gz", ".pfw", ".pfw.gz", ".dxt", ".dxt.txt"};
     size_t n = strlen(name);
     for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
@@ -664,6 +664,8 @@ static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
 {
     struct stat st;
+    if (!strcmp(path, "-"))
+        path = "/dev/stdin";
     if (stat(path, &st) < 0)
         return mr_error_set(err, -errno, "cannot open the trace '%s'", path);
     return S_ISDIR(st.st_mode) ? add_folder(t, path, err) : add_file(t, path, err);

@@ -73,7 +73,7 @@ struct mr_trace {
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
-/* Adds a file, or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
+/* Adds a file, standard input ('-') or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
 /* True if the file at `path` is one of those added: it is still being read. */
 bool mr_trace_reads(const struct mr_trace *t, const char *path);

@@ -217,6 +217,18 @@ static void put_series(struct mr_out *o, const struct row *r)
     }
 }
 
+/* A counter whose values are numbers. One that is infinite or none (null in JSON) is no point of a curve to the viewers, but a mistake. */
+static bool is_curve(const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    bool finite = c->call[r->i] == MR_CALL_counter;
+    for (uint32_t a = r->arg; a < r->arg_end && finite; a++) {
+        double d = as_double(c->arg_value[a]);
+        finite = c->arg_type[a] != MR_MORE_DOUBLE || d - d == 0;
+    }
+    return finite;
+}
+
 /* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, and spans that overlap others of their
  * thread, get numbers that no real process or thread has: Linux has fewer than this. */
 #define PIDS 4194304u
@@ -242,19 +254,19 @@ static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
     unsigned call = c->call[r->i];
-    bool instant = call == MR_CALL_instant || call == MR_CALL_metadata;
+    bool curve = is_curve(r), instant = call == MR_CALL_instant || call == MR_CALL_metadata || (call == MR_CALL_counter && !curve);
     mr_out_text(o, ",\n{");
     put_label(o, r, MR_JSON_HEX);
-    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
+    mr_out_text(o, curve ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
     unsigned lane = mr_lane_of(r->lanes, r->i);
     mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->b->process), chrome_tid(r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
-    if (call != MR_CALL_counter && !instant) {
+    if (!curve && !instant) {
         mr_out_text(o, ",\"dur\":");
         put_us(o, c->end_ns[r->i] - c->start_ns[r->i]);
     }
     mr_out_text(o, ",\"args\":{");
-    if (call == MR_CALL_counter) {
+    if (curve) {
         put_series(o, r);
     } else {
         if (is_app(r))

@@ -86,7 +86,7 @@ static struct mr_slot *claim_in(struct mr_ring_header *h)
         if (i >= h->slots_present) { /* under claim_lock */
             if (!populate_or_wait(s, offsetof(struct mr_slot, cell)))
                 return NULL;
-            h->slots_present = i + 1;
+            __atomic_store_n(&h->slots_present, i + 1, __ATOMIC_RELEASE);
         }
         uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
         if (state == MR_SLOT_FREE && atomic_compare_exchange_strong(&s->state, &state, MR_SLOT_LIVE))
@@ -162,6 +162,7 @@ static bool thread_begin(struct mr_tls *t)
     t->epoch = mr_core.epoch;
     t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
     t->last_file = 0;
+    t->freed = 0; /* of this slot; another one may have stood at the same position */
     t->limit = 0; /* the first event looks */
     if (!end_key_made)
         end_key_made = pthread_key_create(&end_key, thread_end) == 0;
@@ -369,6 +370,9 @@ void mr_before_jump(uintptr_t stack_pointer)
 void mr_flush_pending(void)
 {
     struct mr_tls *t = &mr_tls;
+    if (!t->pendings)
+        return;
+    uint64_t signals = mr_signals_block(); /* a handler would park into what is being moved */
     while (t->pendings && !t->busy) {
         t->busy = mr_mark();
         atomic_signal_fence(memory_order_seq_cst);
@@ -382,6 +386,7 @@ void mr_flush_pending(void)
         atomic_signal_fence(memory_order_seq_cst);
         t->busy = 0;
     }
+    mr_signals_restore(signals);
 }
 
 void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result,
@@ -497,29 +502,33 @@ void mr_switch(bool on)
 
 bool mr_enter_slow(void)
 {
-    static _Atomic uint32_t lock;
     struct mr_tls *t = &mr_tls;
     if (!environ)
         return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
     if (mr_live.alive || atomic_load_explicit(&mr_off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
     int keep = errno;
-    bool forked = mr_core.epoch != 0;
     uint64_t signals = mr_signals_block();
-    if (!forked)
-        mr_spin_lock(&lock);
+    mr_spin_lock(&mr_live.beginning);
     if (!mr_live.alive && !atomic_load(&mr_off)) {
         uint32_t vforked = t->vforked;
         *t = (struct mr_tls){.busy = 1, .vforked = vforked};
-        if (!mr_process_begin(forked))
+        if (!mr_process_begin(mr_core.epoch != 0))
             atomic_store(&mr_off, 1);
         t->busy = 0;
     }
-    if (!forked)
-        mr_spin_unlock(&lock);
+    mr_spin_unlock(&mr_live.beginning);
     mr_signals_restore(signals);
     errno = keep;
     return mr_live.active;
+}
+
+void mr_after_fork(void)
+{
+    if (mr_live.alive)
+        return; /* it has its parent's memory, or has begun */
+    mr_tls.limit = 0;
+    mr_tls.pendings = 0; /* the parent stores them */
 }
 
 static void __attribute__((constructor)) begin(void)

@@ -58,7 +58,7 @@ struct mr_live {
     uint32_t active; /* 1: record */
     uint32_t alive;  /* 1: this process is initialised */
     uint32_t plain;  /* descriptors below: reads, writes and seeks are all recorded, with stamps of the TSC; 0 unless active */
-    uint32_t unused;
+    _Atomic uint32_t beginning; /* lock: of the threads of a forked child, which may make their first calls at once, one begins */
     _Atomic uint32_t *file_of; /* as in mr_core, if plain */
     char page[4072]; /* nothing else may share the page */
 };
@@ -131,6 +131,9 @@ static inline bool mr_enter(void)
 {
     return MR_LIKELY(mr_live.active) || mr_enter_slow();
 }
+
+/* In a forked child, on the thread that forked: another thread may begin the process, and this one must not go on in its parent's ring. */
+MR_HIDDEN void mr_after_fork(void);
 
 /* What goes with an event beyond its fixed fields. */
 struct mr_extra {

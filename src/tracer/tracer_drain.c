@@ -274,10 +274,10 @@ bool mr_drain_all(enum mr_mrt_how how)
     uint32_t threads = 0;
     bool ok = true;
     for (uint32_t g = 0; g < mr_process.segments; g++)
-        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; i < mr_ring_slots(mr_process.segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
             if (!s->tid)
-                break; /* slots are claimed from the front */
+                break; /* nobody has claimed it yet */
             threads++;
             lost += atomic_load(&s->lost);
             for (unsigned c = 0; mr_core.sample && c < MR_SLOT_CALLS; c++)

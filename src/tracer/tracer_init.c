@@ -631,6 +631,7 @@ static void first_begin(void)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     mr_names_begin();
+    pthread_atfork(NULL, NULL, mr_after_fork);
     mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);
@@ -697,10 +698,8 @@ static unsigned others(uint64_t *records, unsigned *busy)
     unsigned n = 0;
     *records = 0;
     for (uint32_t g = 0; g < mr_process.segments; g++)
-        for (unsigned i = 0; i < MR_RING_SLOTS; i++) {
+        for (unsigned i = 0; i < mr_ring_slots(mr_process.segment[g]); i++) {
             struct mr_slot *s = mr_ring_slot(mr_process.segment[g], i);
-            if (!s->tid)
-                break; /* slots are claimed from the front */
             if (s == mr_tls.slot || atomic_load(&s->state) != MR_SLOT_LIVE)
                 continue;
             *records += atomic_load(&s->head);

@@ -88,10 +88,25 @@ void mr_names_begin(void)
     mr_sys3(SYS_madvise, first_table, sizeof(first_table), MADV_WIPEONFORK);
 }
 
-static void table_release(void)
+static void unmap_table(struct entry *old, uint32_t slots)
 {
-    if (table && table != first_table)
-        mr_sys2(SYS_munmap, table, table_slots * sizeof(*table));
+    if (old && old != first_table)
+        mr_sys2(SYS_munmap, old, slots * sizeof(*old));
+}
+
+static void table_forget(void)
+{
+    if (table_slots)
+        unmap_table(table, table_slots);
+    table = NULL;
+    table_slots = table_used = 0;
+}
+
+/* In a process that is no new child the first table has entries still. */
+static void clear_table(void)
+{
+    table_forget();
+    memset(first_table, 0, sizeof(first_table));
 }
 
 static bool table_grow(void)
@@ -103,9 +118,14 @@ static bool table_grow(void)
     for (uint32_t i = 0; i < table_slots; i++)
         if (table[i].hash)
             table_insert(bigger, slots, table[i]);
-    table_release();
+    struct entry *old = table;
+    uint32_t old_slots = table_slots;
+    table_slots = 0; /* another thread may fork at any moment: its child unmaps what belongs together, or nothing */
+    atomic_signal_fence(memory_order_seq_cst);
     table = bigger;
+    atomic_signal_fence(memory_order_seq_cst);
     table_slots = slots;
+    unmap_table(old, old_slots);
     return true;
 }
 
@@ -181,7 +201,8 @@ void mr_names_abandon(void)
     maps = map_cap = 0; /* as is the next: it may be half moved, and is left to the process's end */
     map = NULL;
     table = NULL;
-    table_slots = table_used = 0;
+    table_slots = 0;
+    clear_table();
     while (at < used) {
         const struct mr_arena_string *s = (const void *)(arena() + at);
         uint32_t hash = hash_text(s->text, s->len, s->kind);
@@ -232,9 +253,13 @@ static size_t directory_of(int dirfd, char *out)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Absolute, and surely without "//", "/./" and "/../"; every open asks. */
 static bool tidy(const char *path, size_t len)
 {
-    return len && path[0] == '/' && !memmem(path, len, "/./", 3) && !memmem(path, len, "//", 2) && !memmem(path, len, "/../", 4);
+    for (size_t i = 1; i < len; i++)
+        if (path[i - 1] == '/' && (path[i] == '/' || path[i] == '.'))
+            return false;
+    return len && path[0] == '/';
 }
 
 /* Removes "//" and "/./", which name the same directory; ".." stays, it may cross a symbolic link. */
@@ -287,9 +312,10 @@ bool mr_leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
-    if (path[0] == '/' && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
+    bool maybe = path[0] == '/' && (path[1] == 'd' || path[1] == 'p');
+    if (maybe && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
         return true;
-    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
+    if (maybe && !strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
@@ -409,10 +435,12 @@ static bool map_room(void)
         return false;
     if (maps)
         memcpy(bigger, map, maps * sizeof(*map));
-    if (map)
-        mr_sys2(SYS_munmap, map, map_cap * sizeof(*map));
-    map = bigger;
+    struct mapping *old = map;
+    size_t old_cap = map_cap;
+    map = bigger; /* before the old one goes: another thread may fork at any moment */
     map_cap = cap;
+    if (old)
+        mr_sys2(SYS_munmap, old, old_cap * sizeof(*old));
     return true;
 }
 
@@ -493,9 +521,7 @@ static void map_forget_names(void)
 void mr_names_reset(void)
 {
     map_forget_names();
-    table_release();
-    table = NULL;
-    table_slots = table_used = 0;
+    table_forget();
     arena_present = 0;
     atomic_store(&cwd_known, false);
     atomic_store(&owner, 0);

@@ -226,6 +226,7 @@ MR_SYMBOL(int, thrd_create, (thrd_t * t, int (*run)(void *), void *arg))
 static int child_main(void *p)
 {
     struct start s = *(struct start *)p;
+    mr_after_fork();
     mr_strays_after_fork(SYS_clone, (const long[]){0});
     return ((int (*)(void *))(void *)s.run)(s.arg);
 }
@@ -239,7 +240,7 @@ int w_clone(int (*run)(void *), void *stack, int flags, void *arg, ...)
     void *a = va_arg(ap, void *), *b = va_arg(ap, void *), *c = va_arg(ap, void *);
     va_end(ap);
     struct start s = {(void *(*)(void *))(void *)run, arg};
-    bool on = mr_enter(), process = !(flags & CLONE_VM) && mr_strays_used() && run && stack;
+    bool on = mr_enter(), process = !(flags & CLONE_VM) && run && stack;
     uint64_t t0 = mr_stamp();
     int r = process ? real_clone(child_main, stack, flags, &s, a, b, c) : real_clone(run, stack, flags, arg, a, b, c);
     uint64_t t1 = mr_stamp();
@@ -255,10 +256,12 @@ MR_SYMBOL(pid_t, _Fork, (void))
     uint64_t t0 = mr_stamp();
     pid_t r = real__Fork();
     uint64_t t1 = mr_stamp();
-    if (r == 0)
+    if (r == 0) {
+        mr_after_fork();
         mr_strays_after_fork(SYS_clone, (const long[]){0});
-    else if (on)
+    } else if (on) {
         mr_put(t0, t1, CALL(fork), 0, 0, NONE, r == -1 ? -errno : r);
+    }
     return r;
 }
 

@@ -375,8 +375,10 @@ long w_syscall(long n, ...)
         return done;
     if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, n, a)) {
         long r = real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);
-        if (r == 0)
+        if (r == 0) {
+            mr_after_fork();
             mr_strays_after_fork(n, a);
+        }
         return r;
     }
     long r = real_syscall(n, a[0], a[1], a[2], a[3], a[4], a[5]);

@@ -181,6 +181,25 @@ if mount -t tmpfs -o size=64k none "$dir/small" 2>/dev/null; then
     [ $status = 3 ] && [ "$(cat "$dir/out")" = fine ] || fail "a full disk changed the program: status $status"
     [ "$(grep -c 'No space left' "$dir/err")" = 1 ] || fail "a full disk was not said once: $(cat "$dir/err")"
 fi
+# Neither does full shared memory, with the command and with the library alone, whatever the last page is taken for.
+if unshare -m true 2>/dev/null; then
+    cat >"$dir/full.sh" <<'S'
+mount -t tmpfs -o size=28m none /dev/shm || exit 77
+"$MILLRACE" trace --quiet -o "$1/t.mrt" -- bash -c 'cat "$1"; head -c 30m /dev/zero >/dev/shm/fill; cat "$1"; cat "$1"; exit 3' sh "$2" >"$1/out" 2>"$1/err"
+[ $? = 3 ] && [ "$(wc -l <"$1/out")" = 3 ] || exit 1
+for kib in 12 16 20 24 28 32 36 40 48 64; do
+    mount -t tmpfs -o size=${kib}k none "$1/small" || exit 77
+    LD_PRELOAD=$3 MILLRACE_TRACE_OUT=$1/small/t bash -c 'cat "$1"; (cat "$1"); exit 3' sh "$2" >"$1/out" 2>"$1/err"
+    [ $? = 3 ] && [ "$(wc -l <"$1/out")" = 2 ] || exit 2
+    umount "$1/small"
+done
+S
+    echo line >"$dir/line"
+    unshare -m bash "$dir/full.sh" "$dir" "$dir/line" "$lib" 2>/dev/null
+    status=$?
+    [ $status = 0 ] || [ $status = 77 ] || fail "full shared memory changed the program: $status $(cat "$dir/err")"
+    [ $status = 77 ] || "$MILLRACE" report "$dir/t.mrt" | grep -q 'none lost' || fail "full shared memory: no trace of what came before"
+fi
 # A program with a limit on file sizes runs on, untraced.
 (ulimit -f 1000; "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'echo fine' >"$dir/out" 2>/dev/null)
 [ "$(cat "$dir/out")" = fine ] || fail "a file size limit stopped the program"

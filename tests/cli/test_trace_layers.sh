@@ -72,8 +72,14 @@ S
     fi
 fi
 
-# Steps filter: 3 of the 7 steps.
+# Where linkers settle weak references for good: programs that are not position-independent, also with a part that is; without the tracer they do nothing.
 runner=
+for way in "-fno-pie -no-pie" "-fPIE -no-pie" "-fno-pie -no-pie -O0"; do
+    layer annotations ${CC:-cc} -O2 $way
+    "$dir/layer" >/dev/null || { echo "FAIL: annotations without the tracer, $way"; exit 1; }
+done
+
+# Steps filter: 3 of the 7 steps.
 layer annotations ${CC:-cc} -O2
 "$MILLRACE" report --json --steps 2:4 "$dir/t.mrt" | python3 -c '
 import json, sys
@@ -103,21 +109,34 @@ int main()
         DFTRACER_CPP_REGION_END(dynamic);
         DFTRACER_CPP_METADATA(meta, "key", none);
     }
-    std::puts("scope 3\nmain 1\ndynamic 1");
+    {
+        MILLRACE_SCOPE(strings, "cpp", "strings"); // ends after what is declared below it
+        std::string gone("a string of the block that is too long to be kept in place");
+        strings.arg("gone", gone).arg("made", gone + "!");
+        gone = "something else";
+#if __cplusplus >= 201703L
+        strings.arg("view", std::string_view("view of some").substr(0, 4));
+#endif
+    }
+    std::puts("scope 3\nmain 1\ndynamic 1\nstrings 1");
 }
 S
-if ${CXX:-c++} -std=c++11 -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s.cpp"; then
+for standard in 11 17; do
+    ${CXX:-c++} -std=c++$standard -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s.cpp" || continue
     "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/layer" >"$dir/names"
     expect c++ "$dir/t.mrt"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     grep -qF '"{""text"":""text"",""none"":"""",""large"":18446744073709551615}"' "$dir/t.csv" || { echo "FAIL: arguments of C++"; exit 1; }
+    kept='"{""gone"":""a string of the block that is too long to be kept in place"",""made"":""a string of the block that is too long to be kept in place!""'
+    [ $standard = 11 ] || kept="$kept,\"\"view\"\":\"\"view\"\""
+    grep -qF "$kept}" "$dir/t.csv" || { echo "FAIL: strings of C++$standard"; exit 1; }
     for steps in 1:2=2 9=0; do
         "$MILLRACE" report --json --steps ${steps%=*} "$dir/t.mrt" | python3 -c '
 import json, sys
 n = sum(f["count"] for f in json.load(sys.stdin)["functions"] if f["name"] == "scope")
 assert n == int(sys.argv[1]), n' ${steps#*=} || { echo "FAIL: steps of an unsigned type, $steps"; exit 1; }
     done
-fi
+done
 
 cat >"$dir/w.py" <<'S'
 import multiprocessing, os, sys

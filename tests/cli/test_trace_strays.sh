@@ -118,6 +118,14 @@ else
     echo "note: no static C library here; static programs were not tried"
 fi
 
+# Valgrind's own system calls are not the program's.
+if command -v valgrind >/dev/null && valgrind -q cat "$dir/data" >/dev/null 2>&1; then
+    "$MILLRACE" trace --strays -o "$dir/t.mrt" -- valgrind -q cat "$dir/data" >"$dir/out" 2>"$dir/err" || fail "Valgrind: status $?"
+    cmp -s "$dir/out" "$dir/data" || fail "Valgrind: output"
+    grep -q 'inside Valgrind' "$dir/err" || fail "Valgrind is not told of: $(cat "$dir/err")"
+    counts "$dir/t.mrt" POSIX | grep -q '^open 1$' || fail "Valgrind: the program inside was not traced"
+fi
+
 if [ -n "${MR_TEST_FULL:-}" ] && command -v go >/dev/null; then
     (cd "$dir" && cp "$src/go_files.go" . && CGO_ENABLED=1 go build -o "$dir/gofiles" go_files.go)
     for i in 1 2 3; do

@@ -259,6 +259,44 @@ def kinds_of_functions(folder):
         for i in trace.iterate(range(9), "left"):
             if i == 2:
                 break
+        import threading
+        def carried():  # as cloudpickle: a function of the script goes by value, even one that calls itself
+            import copy, io, types
+            class Pickler(pickle.Pickler):
+                def reducer_override(self, o):
+                    if isinstance(o, types.FunctionType) and o.__name__ == "counted":
+                        return counted_again, ()
+                    return NotImplemented
+            scope = {"Pickler": Pickler, "__name__": "some.cloudpickle"}
+            exec("def dump(o, f):\\n    Pickler(f).dump(o)", scope)
+            out = io.BytesIO()
+            scope["dump"](counted, out)
+            there = pickle.loads(out.getvalue())
+            assert there is not counted and type(there) is type(counted) and there(3) == 6 and there.mine == 8 and there.__name__ == "counted"
+            assert pickle.loads(pickle.dumps(counted)) is counted and copy.copy(there)(1) == 1 and copy.deepcopy(there)(2) == 3
+
+        @trace.fn(category="f")
+        def counted(n):
+            return n and n + counted(n - 1)
+
+        def counted_again():
+            return lambda n: n and n + counted(n - 1)
+
+        counted.mine = 8
+        carried()
+        shared, both = trace.region("shared"), threading.Barrier(2)
+        def short():
+            both.wait()
+            with shared:
+                both.wait()
+                both.wait()
+        other = threading.Thread(target=short)
+        other.start()
+        with shared:
+            both.wait()
+            both.wait()  # entered by both
+        both.wait()
+        other.join()
         class bool_:  # as NumPy's: a warning where it is taken for an index
             __index__ = __float__ = lambda self: 1 / 0
             __bool__ = lambda self: True
@@ -267,6 +305,61 @@ def kinds_of_functions(folder):
             pass
         with twice:
             pass
+        import functools, pathlib
+        class Cached:
+            @trace.fn(category="f")
+            @functools.cached_property
+            def kept(self):
+                return 5
+
+        class Base:
+            made = []
+            @trace.fn(category="f")
+            def __init_subclass__(cls):
+                Base.made.append(cls)
+            @trace.fn(category="f")
+            @classmethod
+            def __class_getitem__(cls, item):
+                return cls, item
+
+        class Derived(Base):
+            pass
+
+        assert Base.made == [Derived] and Derived[3] == (Derived, 3)
+
+        @functools.wraps(items)
+        @trace.fn(category="f")
+        def wrapped(x):
+            return x
+
+        def again(x):
+            return x
+
+        wrapped.mine = 7
+        functools.update_wrapper(again, wrapped)
+        assert Cached().kept == 5 and wrapped(3) == 3 and wrapped.__wrapped__ is items and wrapped.__name__ == "items" and again.mine == 7
+        for name in (pathlib.Path("/a/b"), 5, None, b"by\\xe9"):  # anything may be a name: without the tracer nobody looks
+            with trace.region(name, category="any", given=b"by\\xe9"):
+                trace.instant(name, category=name)
+
+        class Loader:
+            def __iter__(self):
+                return Sized()
+
+        class Sized:
+            left = 3
+            def __iter__(self):
+                return self
+            def __len__(self):
+                return 3
+            def __next__(self):
+                self.left -= 1
+                if self.left < 0:
+                    raise StopIteration
+                return self.left
+
+        steps = trace.iterate(Loader(), "sized")
+        assert len(steps) == 3 and steps.left == 3 and list(steps) == [2, 1, 0] and steps.left < 0 and trace.iterate([1]) and not hasattr(trace.iterate([1]), "left")
         try:
             trace.metadata({"k": 1})
             raise SystemExit("facts without a name")
@@ -284,6 +377,13 @@ def kinds_of_functions(folder):
     twice = [r for r in rows if r["name"] == "twice"]
     assert len(twice) == 3 and all(r["args"] == '{"truth":1}' for r in twice), twice
     assert int(twice[0]["start_unix_ns"]) >= int(twice[1]["start_unix_ns"]), "the inner one ends first"
+    assert count(rows, "f", "Cached.kept") == 1 and count(rows, "f", "wrapped") == 1 and count(rows, "app", "sized.iter") == 3
+    named = [(r["name"], r["args"]) for r in rows if r["category"] == "any"]
+    assert named == [(name, '{"given":"by\\\\xe9"}') for name in ("/a/b", "5", "None", "by\udce9")], named
+    assert count(rows, "None", "None") == 1 and count(rows, "/a/b", "/a/b") == 1
+    assert count(rows, "f", "counted") == 4 + 2 + 3, count(rows, "f", "counted")
+    shared = {r["tid"] == r["pid"]: int(r["start_unix_ns"]) for r in rows if r["name"] == "shared"}
+    assert len(shared) == 2 and shared[True] < shared[False], "each thread has its own span of a shared region"
     odd = next(r for r in rows if r["name"] == "n\udce9")
     assert json.loads(odd["args"]) == {"i": 2**64 - 1, "huge": str(2**70), "file": "f\\xe9"}, odd
 
@@ -320,7 +420,13 @@ def dftracer_forms(folder):
         import threading, time
         from dftracer.python.ai import ai, ComputeEvent, get_iter_block_name
         from dftracer.logger.logger import dft_fn, dftracer
-        from dftracer.python import TagValue
+        from dftracer.python import EntityRelation, EntityStore, TagDType, TagType, TagValue
+        from dftracer.python.common import dft_fn as same
+        assert same is dft_fn and TagValue("5", TagDType.INT).value() == (0, 5) and TagValue(5, TagDType.STRING, TagType.IGNORE).value() == (2, "5")
+        with dft_fn("typed", "entities") as event:
+            event.update(args={"n": TagValue("5", TagDType.INT)}).relate(EntityRelation.USED, event.uses("file", "x", EntityStore.LOCAL_DISK))
+            assert event.generates("file", "y", uri="u") == 0
+        dft_fn("typed").log(func=lambda: 0, name="keyword")()
         assert ComputeEvent.FORWARD == "forward" == str(ComputeEvent.FORWARD) and get_iter_block_name("x") == "x.block"
 
         @ai.compute
@@ -347,6 +453,8 @@ def dftracer_forms(folder):
             def go(self):
                 pass
 
+        with ai.other.log:
+            pass
         step()
         collate()
         forward()
@@ -364,6 +472,19 @@ def dftracer_forms(folder):
             time.sleep(0.1)
         for t in threads:
             t.join()
+        import asyncio
+        async def task(first, turn, following):
+            await turn.wait()
+            with ai.comm.send(args={"first": first}):
+                pass
+            with ai.comm.receive:
+                following.set()
+                await asyncio.sleep(0.1 if first else 0.3)
+        async def main():
+            turns = [asyncio.Event() for _ in range(3)]
+            turns[0].set()
+            await asyncio.gather(task(1, turns[0], turns[1]), task(0, turns[1], turns[2]))
+        asyncio.run(main())
         log = dftracer.initialize_log("x", "all", -1)
         for _ in range(20):  # on a busy machine some are logged late
             begin = log.get_time()
@@ -377,13 +498,18 @@ def dftracer_forms(folder):
     for category, name, wanted in (
         ("compute", "compute", 1), ("comm", "all_reduce", 1), ("data", "preprocess.collate", 1), ("compute", "forward", 1), ("data", "item.init", 1),
         ("method", "Set.go", 1), ("dataloader", "mine", 2), ("dataloader", "fetch.iter", 0), ("loop", "loop.iter", 2), ("loop", "loop.yield", 0),
-        ("device", "transfer", 2),
+        ("device", "transfer", 2), ("other", "other.log", 1),
     ):
         assert count(rows, category, name) == wanted, (category, name, count(rows, category, name))
     found = {e["name"]: e for e in events if e["ph"] != "M"}
+    assert found["entities"]["args"]["n"] == 5 and count(rows, "typed", "keyword") == 1
     assert found["forward"]["args"]["a"] == 5 and found["Set.go"]["args"]["epoch"] == 3 and "step" not in found["Set.go"]["args"]
     both = {r["tid"]: int(r["dur_ns"]) for r in rows if r["name"] == "transfer"}
     assert len(both) == 2 and max(both.values()) >= 300e6, "each thread has its own span"
+    starts = sorted(int(r["start_unix_ns"]) for r in rows if r["name"] == "receive")
+    ends = sorted(int(r["start_unix_ns"]) + int(r["dur_ns"]) for r in rows if r["name"] == "receive")
+    first = min((r for r in rows if r["name"] == "receive"), key=lambda r: int(r["start_unix_ns"]))
+    assert len(starts) == 2 and int(first["start_unix_ns"]) + int(first["dur_ns"]) == ends[0], "each task has its own span"
     logged = [e for e in events if e["name"] == "logged"]
     assert len(logged) == 20 and all(e["args"]["k"] == "v" for e in logged), logged
     assert any(e["ph"] == "X" for e in logged) and all(e.get("dur", 20000) >= 19990 for e in logged), logged

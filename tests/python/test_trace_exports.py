@@ -184,4 +184,29 @@ with tempfile.TemporaryDirectory() as folder:
     again = csv_rows(export(export(made, "pfw", os.path.join(folder, "n.pfw.gz")), "csv", os.path.join(folder, "n.csv")))
     assert sorted(map(content, again)) == sorted(map(content, csv_rows(export(made, "csv", os.path.join(folder, "m.csv"))))), "facts and arguments"
     assert [json.loads(r["args"]) for r in again if r["name"] == "metadata"] == [{'batch "size"': "a fact"}]
+
+    # From a pipe and packed: the same trace.
+    packed = os.path.join(folder, "t.mrt.gz")
+    with open(trace, "rb") as f, gzip.open(packed, "wb") as g:
+        g.write(f.read())
+    with open(trace, "rb") as f:
+        piped = subprocess.run([MILLRACE, "report", "--json", "-"], check=True, stdin=f, stdout=subprocess.PIPE).stdout
+    whole, unpacked = (subprocess.run([MILLRACE, "report", "--json", t], check=True, stdout=subprocess.PIPE).stdout for t in (trace, packed))
+    assert piped == whole == unpacked and json.loads(whole)["events"] == len(rows)
+
+    # Names of annotations are the program's: none reaches a terminal as it is. Counters that are no numbers are no curve to viewers.
+    named = os.path.join(folder, "a.mrt")
+    source = os.path.join(folder, "a.c")
+    with open(source, "w") as f:
+        f.write("""#include <millrace/trace.h>
+        int main(void) { MILLRACE_REGION_BEGIN(r, "bad\\xff", "line\\nC1\\xc2\\x85 caf\\xc3\\xa9"); MILLRACE_REGION_END(r);
+        double zero = 0; MILLRACE_COUNTER("c", "curve", 2.5); MILLRACE_COUNTER("c", "curve", zero / zero); MILLRACE_COUNTER("c", "curve", 1 / zero); return 0; }""")
+    include = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "include")
+    subprocess.run([os.environ.get("CC", "cc"), "-I", include, "-o", os.path.join(folder, "a"), source], check=True)
+    subprocess.run([MILLRACE, "trace", "--quiet", "-o", named, "--", os.path.join(folder, "a")], check=True)
+    shown = subprocess.run([MILLRACE, "report", named], check=True, stdout=subprocess.PIPE).stdout.decode()
+    assert "  bad?.line?C1? caf\u00e9                 " in shown and all(c == "\n" or unicodedata.category(c) != "Cc" for c in shown), shown
+    with open(export(named, "chrome", os.path.join(folder, "a.json"))) as f:
+        curve = [(e["ph"], e["args"].get("value", 0)) for e in json.load(f)["traceEvents"] if e["name"] == "curve"]
+    assert curve == [("C", 2.5), ("i", None), ("i", None)], curve
 print("exports are well-formed")

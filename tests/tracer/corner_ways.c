@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,7 +15,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +225,88 @@ static int little_stack(void)
     return stack_bad;
 }
 
+/* The threads of a forked child make its first calls, all at once; then come those of the thread that forked, which has calls of the parent behind it. */
+static _Atomic int at_start;
+static void *first_reads(void *arg)
+{
+    char b[8];
+    for (at_start++; at_start < 2;) {
+    }
+    for (int i = 0; i < 50; i++)
+        (void)!pread(*(int *)arg, b, 1, 0);
+    return NULL;
+}
+static pid_t fork_by(int way)
+{
+    if (way % 3 == 1)
+        return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+#if __GLIBC_PREREQ(2, 34)
+    if (way % 3 == 2)
+        return _Fork();
+#endif
+    return fork();
+}
+static int together(void)
+{
+    int fd = open(file, O_RDONLY), bad = 0;
+    char b[8];
+    for (int i = 0; i < 42; i++) {
+        (void)!pread(fd, b, 1, 0);
+        pid_t pid = fork_by(i);
+        if (pid == 0) {
+            pthread_t t[2];
+            for (int k = 0; k < 2; k++)
+                if (pthread_create(&t[k], NULL, first_reads, &fd))
+                    _exit(1);
+            for (int k = 0; k < 2; k++)
+                pthread_join(t[k], NULL);
+            for (int k = 0; k < 20; k++)
+                (void)!pread(fd, b, 1, 0);
+            _exit(0);
+        }
+        for (int k = 0; k < 10; k++)
+            (void)!pread(fd, b, 1, 0);
+        bad |= ended(pid);
+    }
+    return bad;
+}
+
+/* Many names before and after each of several execs that fail, and jumps out of a handler that interrupts their keeping. */
+static sigjmp_buf again;
+static void jump(int number)
+{
+    siglongjmp(again, number);
+}
+static void many_names(int round)
+{
+    char name[64];
+    for (int i = 0; i < 1500; i++) {
+        snprintf(name, sizeof(name), "/nonexistent/%d/%d", round, i);
+        (void)!access(name, F_OK);
+    }
+}
+static int names(void)
+{
+    char *args[] = {"none", NULL}, *none[] = {NULL};
+    if (chmod(file, 0700)) /* there, but no program */
+        return 77;
+    for (int i = 0; i < 6; i++) {
+        many_names(i);
+        execve(file, args, none);
+    }
+    signal(SIGALRM, jump);
+    for (volatile int i = 0; i < 200; i++) {
+        const struct itimerval soon = {.it_value = {.tv_usec = 200 + i * 7}};
+        if (sigsetjmp(again, 1))
+            continue;
+        setitimer(ITIMER_REAL, &soon, NULL);
+        for (int k = 0;; k++)
+            many_names(1000 + k);
+    }
+    reads(7);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -239,5 +324,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "execs")       ? execs()
            : !strcmp(name, "crowded")     ? crowded()
            : !strcmp(name, "stack")       ? little_stack()
+           : !strcmp(name, "together")    ? together()
+           : !strcmp(name, "names")       ? names()
                                           : 2;
 }

@@ -3,5 +3,5 @@ import sys as _sys
 
 from millrace.trace.dftracer import *  # noqa: F401,F403
 
-for _part in ("ai", "logger", "dbg"):  # modules of the same names
+for _part in ("ai", "common", "dbg", "logger"):  # modules of the same names
     _sys.modules[__name__ + "." + _part] = _sys.modules[__name__]

@@ -17,6 +17,7 @@ Without the tracer in the process (see `millrace trace`) all of this costs next 
 import copyreg as _copyreg
 import functools as _functools
 import sys as _sys
+from operator import length_hint as _length_hint
 
 try:
     from . import _trace
@@ -53,10 +54,15 @@ def fn(function=None, *, category=None, name=None, **args):
     if not _trace.present:
         return function
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(fn(function.__func__, category=category, name=name, **args))
+        inner = fn(function.__func__, category=category, name=name, **args)
+        return inner if isinstance(inner, classmethod) else type(function)(inner)
     if isinstance(function, property):
         parts = (part and fn(part, category=category, name=name, **args) for part in (function.fget, function.fset, function.fdel))
         return property(*parts, function.__doc__)
+    if not callable(function):  # an object that makes methods; cached_property has the function inside
+        if isinstance(function, _functools.cached_property):
+            function.func = fn(function.func, category=category, name=name, **args)
+        return function
     label = name or getattr(function, "__qualname__", getattr(function, "__name__", "function"))
     category = category or getattr(function, "__module__", None) or "app"
     if isinstance(function, type):
@@ -77,7 +83,7 @@ def fn(function=None, *, category=None, name=None, **args):
         _functools.update_wrapper(traced, function)
     except (AttributeError, TypeError):
         pass
-    return traced
+    return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
 
 
 def _of_function(function, category, label, args):
@@ -152,6 +158,7 @@ def _of_async_generator(function, category, label, args):
 
 
 _HAS_DICTS = _sys.version_info >= (3, 9)  # before, objects of an extension like ours have no attributes of their own: no name to be pickled by
+_CLASS_METHODS = ("__init_subclass__", "__class_getitem__")  # Python makes them so by itself, but only functions of its own
 _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_generator))  # inspect.CO_...; importing it takes 10 ms
 
 
@@ -160,9 +167,22 @@ def _reduce(traced):
     found = _sys.modules.get(traced.__module__)
     for part in traced.__qualname__.split("."):
         found = getattr(found, part, None)
-    if found is traced:
+    if found is traced and not (traced.__module__ == "__main__" and _by_value(_sys._getframe(1))):
         return traced.__qualname__
-    return _trace.Traced, (traced.__wrapped__, traced._category, traced._label, traced._args)
+    return _unfilled, (traced._category, traced._label, traced._args), (vars(traced), {"_function": traced._function})
+
+
+def _by_value(frame):
+    """Whether who pickles would carry a function of the script itself: cloudpickle (joblib, Dask, Ray) and dill do."""
+    name = "pickle"
+    while frame is not None and name == "pickle":
+        name, frame = frame.f_globals.get("__name__", ""), frame.f_back
+    return "cloudpickle" in name or name.split(".")[0] == "dill"
+
+
+def _unfilled(category, label, args):
+    """A traced function before its function is known, which may refer to it."""
+    return _trace.Traced(_unfilled, category, label, args)
 
 
 if isinstance(_trace.Traced, type):
@@ -171,9 +191,41 @@ if isinstance(_trace.Traced, type):
 
 def iterate(iterable, name="iterate", category="app", **args):
     """Goes through an iterable; the wait for each item is a span '<name>.iter', the body '<name>.yield', with `step`."""
+    iterator = iter(iterable)
     if not _trace.present:
-        return iter(iterable)
-    return _iterate(iter(iterable), Region(category, name + ".iter", args), Region(category, name + ".yield", args), args)
+        return iterator
+    spans = _iterate(iterator, Region(category, f"{name}.iter", args), Region(category, f"{name}.yield", args), args)
+    return (_SizedIteration if hasattr(type(iterator), "__len__") else _Iteration)(iterator, spans)
+
+
+class _Iteration:
+    """What iterate() goes through: an iterator whose steps are spans; everything else is the iterator's own."""
+
+    __slots__ = ("_iterator", "_spans", "__weakref__")
+
+    def __init__(self, iterator, spans):
+        self._iterator, self._spans = iterator, spans
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._spans)
+
+    def __length_hint__(self):
+        return _length_hint(self._iterator)
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "_iterator"), name)  # which a copy that is being made has not yet
+
+
+class _SizedIteration(_Iteration):
+    """Of a DataLoader, say, whose iterators have a length."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return len(self._iterator)
 
 
 def _iterate(iterator, wait, body, args):

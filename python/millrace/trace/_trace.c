@@ -16,9 +16,13 @@ typedef struct {
 } named_site;
 
 /* The bytes of a text, which belong to *hold (a new reference). File names that are not UTF-8 come as lone surrogates: they become
- * the bytes they stand for. NULL with an exception: not a text. */
+ * the bytes they stand for; bytes are themselves. NULL with an exception: not a text. */
 static const char *text_bytes(PyObject *text, PyObject **hold)
 {
+    if (PyBytes_Check(text)) {
+        *hold = Py_NewRef(text);
+        return PyBytes_AsString(text);
+    }
     const char *bytes = PyUnicode_AsUTF8AndSize(text, NULL);
     if (bytes) {
         *hold = Py_NewRef(text);
@@ -38,13 +42,25 @@ static const char *text_bytes(PyObject *text, PyObject **hold)
     return PyBytes_AsString(encoded);
 }
 
+/* The same of any object (a path, a number): what is no text says what it is. */
+static const char *name_bytes(PyObject *name, PyObject **hold)
+{
+    if (PyUnicode_Check(name) || PyBytes_Check(name))
+        return text_bytes(name, hold);
+    PyObject *text = PyObject_Str(name);
+    const char *bytes = text ? text_bytes(text, hold) : NULL;
+    Py_XDECREF(text);
+    return bytes;
+}
+
+/* Names may be anything: without the tracer nobody looks at them, so they must not fail with it. */
 static int site_init(named_site *s, PyObject *category, PyObject *name)
 {
     PyObject *held = NULL;
-    const char *c = text_bytes(category, &held);
+    const char *c = name_bytes(category, &held);
     if (!c)
         return -1;
-    const char *n = text_bytes(name, &s->name);
+    const char *n = name_bytes(name, &s->name);
     if (!n) {
         Py_DECREF(held);
         return -1;
@@ -65,15 +81,30 @@ static uint64_t now(void)
     return millrace_trace_now ? millrace_trace_now() : 0;
 }
 
-/* NumPy's truth values, which as an index cause a warning; 0 or 1, -1 if it is another object. */
-static int truth_of(PyObject *value)
+static int type_is(PyObject *value, const char *wanted)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
     const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    int truth = text && (!strcmp(text, "bool_") || !strcmp(text, "bool")) ? PyObject_IsTrue(value) : -1;
+    int is = text && !strcmp(text, wanted);
     Py_XDECREF(name);
     PyErr_Clear();
+    return is;
+}
+
+/* NumPy's truth values, which as an index cause a warning; 0 or 1, -1 if it is another object. */
+static int truth_of(PyObject *value)
+{
+    int truth = type_is(value, "bool_") || type_is(value, "bool") ? PyObject_IsTrue(value) : -1;
+    PyErr_Clear();
     return truth;
+}
+
+/* NumPy's arrays with dimensions: one of a single element could be a number, but saying so causes a warning. */
+static int is_array(PyObject *value)
+{
+    int is = type_is(value, "ndarray") && PySequence_Size(value) >= 0;
+    PyErr_Clear();
+    return is;
 }
 
 /* Integers and floats of any library (NumPy's and PyTorch's scalars have __index__ or __float__); false: it is a text. */
@@ -85,7 +116,7 @@ static int number_arg(PyObject *value, struct millrace_arg *a)
         a->value.d = PyFloat_AsDouble(value);
         return 1;
     }
-    if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value))
+    if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value) || (!PyLong_Check(value) && is_array(value)))
         return 0;
     int truth = PyLong_Check(value) ? -1 : truth_of(value);
     if (truth >= 0) {
@@ -143,7 +174,7 @@ static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyOb
         if (!a->key)
             continue;
         if (!number_arg(value, a)) {
-            PyObject *text = PyObject_Str(value);
+            PyObject *text = PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
             a->type = MILLRACE_TEXT;
             a->value.s = text ? text_bytes(text, &held) : NULL;
             Py_XDECREF(text);
@@ -182,15 +213,16 @@ typedef struct {
     PyObject_HEAD
     named_site site;
     PyObject *args; /* dict or NULL */
-    PyObject *open; /* list of the begins of those that are open around this one, for a region entered twice; NULL if it never was */
+    PyObject *open; /* begin and thread of each entry that is open beside the last one, for a region entered twice; NULL if it never was */
     uint64_t begin;
+    unsigned long thread; /* which entered last */
 } Region;
 
 static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *words[] = {"category", "name", "args", NULL};
     PyObject *category, *name, *dict = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UU|O", words, &category, &name, &dict))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", words, &category, &name, &dict))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Region *r = (Region *)alloc(type, 0);
@@ -219,22 +251,33 @@ static void region_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 
-/* Keeps the begin of the region around while the same object is entered again. */
-static int region_push(Region *r)
+static int push_number(PyObject *list, uint64_t number)
 {
-    PyObject *begin = r->open || (r->open = PyList_New(0)) ? PyLong_FromUnsignedLongLong(r->begin) : NULL;
-    int rc = begin ? PyList_Append(r->open, begin) : -1;
-    Py_XDECREF(begin);
+    PyObject *item = PyLong_FromUnsignedLongLong(number);
+    int rc = item ? PyList_Append(list, item) : -1;
+    Py_XDECREF(item);
     return rc;
 }
 
-static uint64_t region_pop(Region *r)
+/* Keeps the last entry while the same object is entered again. */
+static int region_push(Region *r)
 {
-    Py_ssize_t n = r->open ? PyList_Size(r->open) : 0;
-    if (n <= 0)
-        return 0;
-    uint64_t begin = PyLong_AsUnsignedLongLong(PyList_GetItem(r->open, n - 1));
-    return PyList_SetSlice(r->open, n - 1, n, NULL) == 0 ? begin : 0;
+    if (!r->open && !(r->open = PyList_New(0)))
+        return -1;
+    return push_number(r->open, r->begin) < 0 || push_number(r->open, r->thread) < 0 ? -1 : 0;
+}
+
+/* Takes the last of the kept entries that a thread made, or of all; false if there is none. */
+static int region_take(Region *r, const unsigned long *thread, uint64_t *begin, unsigned long *of)
+{
+    for (Py_ssize_t at = r->open ? PyList_Size(r->open) - 2 : -1; at >= 0; at -= 2) {
+        *of = PyLong_AsUnsignedLong(PyList_GetItem(r->open, at + 1));
+        if (thread && *of != *thread)
+            continue;
+        *begin = PyLong_AsUnsignedLongLong(PyList_GetItem(r->open, at));
+        return PyList_SetSlice(r->open, at, at + 2, NULL) == 0;
+    }
+    return 0;
 }
 
 static PyObject *region_enter(PyObject *o, PyObject *unused)
@@ -244,6 +287,7 @@ static PyObject *region_enter(PyObject *o, PyObject *unused)
     if (r->begin && region_push(r) < 0)
         return NULL;
     r->begin = now();
+    r->thread = PyThread_get_thread_ident();
     Py_INCREF(o);
     return o;
 }
@@ -252,8 +296,12 @@ static PyObject *region_exit(PyObject *o, PyObject *args)
 {
     Region *r = (Region *)o;
     uint64_t begin = r->begin;
+    unsigned long self = PyThread_get_thread_ident(), of;
     (void)args;
-    r->begin = r->open ? region_pop(r) : 0;
+    if (r->thread == self || !region_take(r, &self, &begin, &of)) { /* what it entered last; else another thread has entered since */
+        r->begin = 0;
+        region_take(r, NULL, &r->begin, &r->thread);
+    }
     if (emit(&r->site, begin, r->args) < 0)
         return NULL;
     Py_RETURN_FALSE;
@@ -300,7 +348,7 @@ static PyObject *traced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     static char *words[] = {"function", "category", "name", "args", NULL};
     PyObject *function, *category, *name, *dict = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUU|O", words, &function, &category, &name, &dict))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O", words, &function, &category, &name, &dict))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Traced *t = (Traced *)alloc(type, 0);
@@ -383,7 +431,10 @@ static PyObject *traced_getattr(PyObject *o, PyObject *name)
     if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return found;
     PyErr_Clear();
-    return PyObject_GetAttr(((Traced *)o)->function, name);
+    PyObject *function = ((Traced *)o)->function;
+    if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) /* whoever wraps us may say otherwise */
+        return Py_NewRef(function);
+    return PyObject_GetAttr(function, name);
 }
 
 static PyObject *traced_repr(PyObject *o)
@@ -395,15 +446,19 @@ static PyMemberDef traced_members[] = {
     {"_category", T_OBJECT, offsetof(Traced, site.category), READONLY, NULL},
     {"_label", T_OBJECT, offsetof(Traced, site.name), READONLY, NULL},
     {"_args", T_OBJECT, offsetof(Traced, args), READONLY, NULL},
-    {"__wrapped__", T_OBJECT, offsetof(Traced, function), READONLY, NULL},
+    {"_function", T_OBJECT, offsetof(Traced, function), 0, NULL}, /* written by unpickling, which makes the object first */
     {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Traced, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
+static PyGetSetDef traced_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyType_Slot traced_slots[] = {
     {Py_tp_new, traced_new}, {Py_tp_dealloc, traced_dealloc}, {Py_tp_traverse, traced_traverse}, {Py_tp_clear, traced_clear},
     {Py_tp_call, traced_call}, {Py_tp_getattro, traced_getattr}, {Py_tp_repr, traced_repr},
-    {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members},
+    {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members}, {Py_tp_getset, traced_getset},
     {Py_tp_doc, "A function whose calls are spans."}, {0, NULL},
 };
 /* METHOD_DESCRIPTOR: x.f(a) calls f(x, a) without making a method. */
@@ -422,7 +477,7 @@ static PyObject *items_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *words[] = {"inner", "category", "name", NULL};
     PyObject *inner, *category, *name;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUU", words, &inner, &category, &name))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO", words, &inner, &category, &name))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Items *t = (Items *)alloc(type, 0);
@@ -521,7 +576,7 @@ static PyObject *py_span(PyObject *m, PyObject *args)
     unsigned long long begin;
     named_site s = {.name = NULL};
     (void)m;
-    if (!PyArg_ParseTuple(args, "UUK|O", &category, &name, &begin, &dict))
+    if (!PyArg_ParseTuple(args, "OOK|O", &category, &name, &begin, &dict))
         return NULL;
     if (!begin)
         Py_RETURN_NONE;
@@ -539,7 +594,7 @@ static PyObject *py_instant(PyObject *m, PyObject *args)
     named_site s = {.name = NULL};
     unsigned n = 0;
     (void)m;
-    if (!PyArg_ParseTuple(args, "UU|O", &category, &name, &dict))
+    if (!PyArg_ParseTuple(args, "OO|O", &category, &name, &dict))
         return NULL;
     if (!millrace_trace_instant)
         Py_RETURN_NONE;
@@ -560,7 +615,7 @@ static PyObject *py_counter(PyObject *m, PyObject *args)
     named_site s = {.name = NULL};
     double value;
     (void)m;
-    if (!PyArg_ParseTuple(args, "UUd", &category, &name, &value))
+    if (!PyArg_ParseTuple(args, "OOd", &category, &name, &value))
         return NULL;
     if (site_init(&s, category, name) < 0)
         return NULL;

@@ -4,6 +4,7 @@ Programs that say `from dftracer.logger import dftracer, dft_fn` or `from dftrac
 python/dropin on PYTHONPATH. Log files and data folders given here have no effect: what is recorded and where is decided by
 `millrace trace`.
 """
+import contextvars
 import enum
 import functools
 import inspect
@@ -151,6 +152,19 @@ class dft_fn:
     def log_metadata(self, key, value):
         metadata(**{str(key): value})
 
+    # Relations to what DFTracer calls entities: they are accepted, what a program touches is in the trace.
+
+    def relate(self, relation, entity):
+        return self
+
+    def relate_entity(self, relation, type, key, store=0, uri=""):
+        return 0
+
+    def uses(self, type, key, store=0, uri=""):
+        return 0
+
+    generates = uses
+
     def _decorate(self, function, name=None):
         if not self._enable or not _trace.present:
             return function
@@ -190,17 +204,18 @@ class dft_fn:
 
         return inner
 
-    def log(self, function=None, name=None):
-        if function is None:
+    def log(self, func=None, name=None):
+        if func is None:
             return lambda f: self._decorate(f, name)
-        return self._decorate(function, name)
+        return self._decorate(func, name)
 
-    log_init = log
+    def log_init(self, init=None, name=None):
+        return self.log(init, name)
 
-    def log_static(self, function=None, name=None):
-        if function is None:
+    def log_static(self, func=None, name=None):
+        if func is None:
             return lambda f: self.log_static(f, name)
-        inner = function.__func__ if isinstance(function, staticmethod) else function
+        inner = func.__func__ if isinstance(func, staticmethod) else func
         return self._decorate(inner, name)
 
     def iter(self, func, name="loop", iter_name="step", include_yield=True, include_iter=True):
@@ -233,7 +248,8 @@ class _Node:
 
     def __init__(self, category, name, parent=None, children=(), enabled=True):
         self._cat, self._name, self._parent = category, name, parent
-        self._enabled, self._args, self._open = enabled, {}, threading.local()
+        self._enabled, self._args = enabled, {}
+        self._open, self._started = contextvars.ContextVar(name, default=()), threading.local()
         self._derived = {}
         for child in children:
             setattr(self, child, _Node(category, child, self))
@@ -296,26 +312,33 @@ class _Node:
         if begin:
             span(self._cat, self._name, begin, self._all_args())
 
-    def _stack(self):
-        """Begun and not ended in this thread: nodes belong to all threads."""
-        try:
-            return self._open.stack
-        except AttributeError:
-            self._open.stack = []
-            return self._open.stack
-
     def reset(self):
-        if self._stack():
-            self._stack()[-1] = self._begin()
+        entered, started = self._open.get(), self._stack()
+        if entered:
+            self._open.set(entered[:-1] + (self._begin(),))
+        elif started:
+            started[-1] = self._begin()
+
+    # Nodes belong to all: what is entered and not left is kept for each thread and each task of asyncio.
 
     def __enter__(self):
-        self._stack().append(self._begin())
+        self._open.set(self._open.get() + (self._begin(),))
         return self
 
     def __exit__(self, *exc):
-        if self._stack():
-            self._end(self._stack().pop())
+        entered = self._open.get()
+        if entered:
+            self._open.set(entered[:-1])
+            self._end(entered[-1])
         return False
+
+    def _stack(self):
+        """Started and not stopped in this thread: a task may start what another one stops."""
+        try:
+            return self._started.stack
+        except AttributeError:
+            self._started.stack = []
+            return self._started.stack
 
     def init(self, fn=None, **more):
         return self.derive("init")(fn, **more)
@@ -323,13 +346,14 @@ class _Node:
     def start(self, metadata=False):
         """Begins a span that stop() ends; with metadata=True only the moment is kept."""
         if not metadata:
-            self.__enter__()
+            self._stack().append(self._begin())
         elif self._on():
             instant(self._name + ".start", self._cat, **self._all_args())
 
     def stop(self, metadata=False):
         if not metadata:
-            self.__exit__()
+            if self._stack():
+                self._end(self._stack().pop())
         elif self._on():
             instant(self._name + ".end", self._cat, **self._all_args())
 
@@ -373,17 +397,34 @@ class TagType(enum.Enum):
 
     KEY, VALUE, IGNORE = 0, 1, 2
 
+    def __int__(self):
+        return self.value
+
 
 class TagDType(enum.Enum):
     INT, FLOAT, STRING = 0, 1, 2
 
+    def __int__(self):
+        return self.value
+
 
 class TagValue:
+    """A value of a kind; without a kind it stays what it is."""
+
     def __init__(self, value, dtype=None, tag_type=TagType.KEY):
-        self.plain, self.dtype, self.tag_type = value, dtype, tag_type
+        made = {TagDType.INT: int, TagDType.FLOAT: float, TagDType.STRING: str}.get(dtype)
+        self.plain, self.dtype, self.tag_type = made(value) if made else value, dtype, tag_type
 
     def value(self):
         return (self.tag_type.value, self.plain)
+
+
+EntityStore = enum.IntEnum(
+    "EntityStore", "MEMORY GPU_MEMORY LOCAL_DISK PARALLEL_FS BURST_BUFFER OBJECT_STORE DATABASE NETWORK OTHER", start=0, module=__name__)
+EntityRole = enum.IntEnum("EntityRole", "UNKNOWN INPUT OUTPUT INTERMEDIATE PARAMETER REFERENCE", start=0, module=__name__)
+EntityRelation = enum.IntEnum("EntityRelation", {
+    "USED": 0, "GENERATED": 1, "INVALIDATED": 2, "UPDATED": 3, "DERIVED_FROM": 16, "REVISION_OF": 17, "CONTAINS": 18, "PART_OF": 19,
+    "SPECIALIZATION_OF": 20, "ALTERNATE_OF": 21, "DEPENDS_ON": 22}, module=__name__)
 
 
 def _events(name, *words):
@@ -429,6 +470,7 @@ class _AI(_Node):
                 node.io = _Node(name, name + ".io", node)
                 for call in _IO:
                     setattr(node.io, call, _Node(name, name + ".io." + call, node.io))
+        self.other.log = _Node("other", "other.log", self.other)
 
 
 ai = _AI()
@@ -436,7 +478,8 @@ checkpoint, comm, compute, data, dataloader, device, pipeline = (
     ai.checkpoint, ai.comm, ai.compute, ai.data, ai.dataloader, ai.device, ai.pipeline)
 other = ai.other
 __all__ = [
-    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "INIT_NAME",
+    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
+    "EntityRole", "EntityStore", "INIT_NAME",
     "IOEvent", "ITER_COUNT_NAME", "OtherEvent", "PipelineEvent", "ProfileCategory", "TagDType", "TagType", "TagValue", "ai", "checkpoint",
     "comm", "compute", "counter", "data", "dataloader", "device", "dft_fn", "dftracer", "get_iter_block_name", "get_iter_handle_name",
     "other", "pipeline",
