@@ -501,12 +501,14 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
 }
 
 /* Globs are for absolute paths: one that begins with a name matches none, and one that is a folder matches nothing in it. */
-static void warn_of_glob(const char *flag, const char *glob)
+static void warn_of_glob(const char *flag, const char *glob, const char *globs)
 {
+    char inside[PATH_MAX];
     struct stat st;
+    snprintf(inside, sizeof(inside), "%.4000s/x", glob);
     if (!strchr("/*?[", *glob))
         mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, glob, glob);
-    else if (!strpbrk(glob, "*?[") && stat(glob, &st) == 0 && S_ISDIR(st.st_mode))
+    else if (!strpbrk(glob, "*?[") && stat(glob, &st) == 0 && S_ISDIR(st.st_mode) && !mr_globs_match(globs, inside))
         mr_log(MR_LOG_WARN, "--%s '%s' matches the folder only, not what is in it; '%s/' would do", flag, glob, glob);
 }
 
@@ -522,7 +524,7 @@ static int read_globs(const char *flag, const struct mr_strings *list, char **ou
     if (rc == 0) {
         memcpy(copy, *out, MR_GLOBS_BYTES);
         for (char *glob = strtok_r(copy, "\n", &save); glob; glob = strtok_r(NULL, "\n", &save))
-            warn_of_glob(flag, glob);
+            warn_of_glob(flag, glob, *out);
     }
     free(copy);
     free(text);

@@ -386,15 +386,13 @@ static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *e
 {
     int rc = 0;
     for (uint32_t g = 0; g < r->segments; g++)
-        for (unsigned i = 0; r->segment[g] && i < MR_RING_SLOTS && rc == 0; i++) {
+        for (unsigned i = 0; r->segment[g] && i < mr_ring_slots(r->segment[g]) && rc == 0; i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
-            struct mr_calibration cal = calibrate(r->segment[0]);
             struct mr_mrt_block b;
             uint32_t taken;
-            if (!s->tid)
-                break; /* slots are claimed from the front */
             if (!atomic_load(&s->exec_set))
                 continue;
+            struct mr_calibration cal = calibrate(r->segment[0]);
             size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid, (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
                                              atomic_load(&s->lost), c->buffer, &taken, &b);
             rc = append(c, c->buffer, n, err);

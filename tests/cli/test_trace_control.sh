@@ -27,7 +27,10 @@ globs() { # wanted, globs
     for way in flag variable alone; do
         rm -rf "$dir/alone" "$dir/t.mrt"
         case $way in
-            flag) run --include "$2" -- cat "$dir"/data/* "$dir"/other/* ;;
+            flag)
+                run --include "$2" -- cat "$dir"/data/* "$dir"/other/* 2>"$dir/err"
+                [ ! -s "$dir/err" ] || fail "--include '$2': $(cat "$dir/err")"
+                ;;
             variable) MILLRACE_TRACE_INCLUDE=$2 run -- cat "$dir"/data/* "$dir"/other/* ;;
             alone) LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_INCLUDE=$2 cat "$dir"/data/* "$dir"/other/*; ln -s "$dir/alone" "$dir/t.mrt" ;;
         esac >/dev/null
