@@ -93,6 +93,7 @@ MR_HIDDEN bool mr_note_self(char why); /* this program */
 /* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
 MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search);
+MR_HIDDEN uint32_t mr_program_id(const char *path, bool search); /* the file that it is; the name as given where the search finds none */
 MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int flags); /* path NULL: dirfd itself */
 /* This program makes system calls that only --strays would see: notes it. */
 MR_HIDDEN void mr_note_own_calls(void);

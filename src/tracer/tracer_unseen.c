@@ -93,6 +93,45 @@ static enum mr_program look_at(const char *path)
     return r;
 }
 
+/* The next place where a program without a folder may be; false: there is none left, or it is no search. */
+static bool next_place(const char **list, const char *name, char *full)
+{
+    for (size_t n, m = strnlen(name, MR_PATH_BYTES); **list; *list += n + ((*list)[n] != 0)) {
+        n = strcspn(*list, ":");
+        if (n + m + 3 > MR_PATH_BYTES)
+            continue;
+        memcpy(full, *list, n);
+        *list += n + ((*list)[n] != 0);
+        if (!n)
+            full[n++] = '.'; /* the working directory */
+        full[n] = '/';
+        memcpy(full + n + 1, name, m);
+        full[n + 1 + m] = 0;
+        return true;
+    }
+    return false;
+}
+
+static const char *search_path(void)
+{
+    const char *p = getenv("PATH");
+    return p ? p : "/bin:/usr/bin";
+}
+
+uint32_t mr_program_id(const char *path, bool search)
+{
+    if (!search || strchr(path, '/'))
+        return mr_path_id(AT_FDCWD, path);
+    char *full = mr_map(MR_PATH_BYTES);
+    uint32_t id = 0;
+    for (const char *p = search_path(); full && !id && next_place(&p, path, full);)
+        if (mr_sys4(SYS_faccessat2, AT_FDCWD, full, X_OK, AT_EACCESS) == 0)
+            id = mr_path_id(AT_FDCWD, full);
+    if (full)
+        mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
+    return id ? id : mr_string_id(MR_STR_PATH, path, strnlen(path, MR_PATH_BYTES));
+}
+
 enum mr_program mr_program_look(const char *path, bool search)
 {
     if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
@@ -102,20 +141,9 @@ enum mr_program mr_program_look(const char *path, bool search)
     char *full = mr_map(MR_PATH_BYTES); /* the stack may be small */
     if (!full)
         return MR_THERE;
-    const char *p = getenv("PATH");
     enum mr_program found = MR_ABSENT;
-    for (p = p ? p : "/bin:/usr/bin"; *p && found == MR_ABSENT; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
-        size_t n = strcspn(p, ":"), m = strnlen(path, MR_PATH_BYTES);
-        if (n + m + 3 > MR_PATH_BYTES)
-            continue;
-        memcpy(full, p, n);
-        if (!n)
-            full[n++] = '.'; /* the working directory */
-        full[n] = '/';
-        memcpy(full + n + 1, path, m);
-        full[n + 1 + m] = 0;
+    for (const char *p = search_path(); found == MR_ABSENT && next_place(&p, path, full);)
         found = look_at(full);
-    }
     mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
     return found;
 }

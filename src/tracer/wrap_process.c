@@ -249,11 +249,16 @@ static bool own_memory(void)
     return !mr_live.alive || (uint32_t)mr_sys0(SYS_getpid) == mr_process.pid;
 }
 
-static void put_exec(unsigned call, path p, int64_t result)
+static void put_program(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, int64_t result)
+{
+    if (file != MR_FILE_EXCLUDED)
+        mr_put(t0, t1, call, file, 0, NONE, result);
+}
+
+static void put_exec(unsigned call, path p, bool search, int64_t result)
 {
     uint64_t now = mr_stamp();
-    uint32_t file = result == -EFAULT || !p ? 0 : mr_path_id(CWD, p);
-    mr_put(now, mr_stamp(), call, file, 0, NONE, result);
+    put_program(now, mr_stamp(), call, result == -EFAULT || !p ? 0 : mr_program_id(p, search), result);
 }
 
 typedef int exec_fn(path p, char *const *argv, char *const *env);
@@ -268,11 +273,12 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     if (!mr_live.alive)
         return real(p, argv, env);
     path readable = mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT ? NULL : p;
-    enum mr_program program = readable ? mr_program_look(p, real != real_execve) : MR_ABSENT;
+    bool search = real != real_execve;
+    enum mr_program program = readable ? mr_program_look(p, search) : MR_ABSENT;
     bool there = program != MR_ABSENT; /* else it will fail: search paths are tried in this way */
     struct injected i = inject(env, program);
     if (on && there)
-        put_exec(call, p, 0);
+        put_exec(call, p, search, 0);
     if (ours && there)
         mr_before_exec();
     int r = real(p, argv, i.env);
@@ -282,7 +288,7 @@ static int run_exec(exec_fn *real, unsigned call, path p, char *const *argv, cha
     if (ours && there)
         mr_after_exec();
     if (on && !there)
-        put_exec(call, readable, -(int64_t)keep);
+        put_exec(call, readable, search, -(int64_t)keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -337,7 +343,7 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
     struct injected i = inject(env, program);
     uint64_t now = mr_stamp();
     if (on && there)
-        mr_put(now, now, CALL(execveat), mr_path_id(d, p), 0, NONE, 0);
+        put_program(now, now, CALL(execveat), mr_path_id(d, p), 0);
     if (ours)
         mr_before_exec();
     int r = real_execveat(d, p, argv, i.env, f);
@@ -347,7 +353,7 @@ MR_SYMBOL(int, execveat, (int d, path p, char *const *argv, char *const *env, in
     if (ours)
         mr_after_exec();
     if (on && !there)
-        mr_put(now, mr_stamp(), CALL(execveat), mr_path_failed(MR_UNREAD, d, p), 0, NONE, -(int64_t)keep);
+        put_program(now, mr_stamp(), CALL(execveat), mr_path_failed(MR_UNREAD, d, p), -(int64_t)keep);
     injected_done(&i);
     errno = keep;
     return r;
@@ -398,8 +404,8 @@ MR_EXECL(execle, execve, true)
             (pid, p, a, b, argv, env))                                                                               \
     MR_SYMBOL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env))    \
     {                                                                                                                \
-        bool on = mr_enter();                                                                                        \
-        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp")));                \
+        bool on = mr_enter(), search = sizeof(#name) == sizeof("posix_spawnp");                                      \
+        struct injected i = inject(env, mr_program_look(p, search));                                                 \
         pid_t child = 0;                                                                                             \
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
@@ -410,7 +416,7 @@ MR_EXECL(execle, execve, true)
         if (!r && pid)                                                                                               \
             *pid = child;                                                                                            \
         if (on)                                                                                                      \
-            mr_put_path(t0, t1, CALL(name), CWD, p, NONE, r ? -(int64_t)r : child);                                  \
+            put_program(t0, t1, CALL(name), r == EFAULT || !p ? 0 : mr_program_id(p, search), r ? -(int64_t)r : child); \
         return r;                                                                                                    \
     }
 MR_SPAWN(posix_spawn)
