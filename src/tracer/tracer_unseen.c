@@ -7,6 +7,7 @@
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
@@ -203,4 +204,63 @@ void mr_note_own_calls(void)
 {
     if (is_go())
         mr_note_self('g');
+}
+
+/* ---- another C library ---- */
+
+#define FOREIGN_BYTES (8 * MR_MIB) /* of arguments or of the environment; more than the kernel allows by default */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
+/* The words of a file in /proc, each ended by NUL; NULL if that cannot be had. */
+static char **words_of(const char *path)
+{
+    char *text = mr_map(FOREIGN_BYTES), **word = mr_map(FOREIGN_BYTES * sizeof(*word) / 2);
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = 0;
+    size_t used = 0, k = 0;
+    if (!text || !word || fd < 0)
+        return NULL;
+    while (used < FOREIGN_BYTES - 1 && (n = mr_sys3(SYS_read, fd, text + used, FOREIGN_BYTES - 1 - used)) > 0)
+        used += (size_t)n;
+    mr_sys1(SYS_close, fd);
+    for (size_t at = 0; at < used && k < FOREIGN_BYTES / 2 - 1; at += strlen(text + at) + 1)
+        word[k++] = text + at;
+    return n == 0 ? word : NULL;
+}
+
+/* Takes a library out of a list; false if it is not there. */
+static bool take_out(char *list, const char *name)
+{
+    for (char *p = list; *p;) {
+        size_t n = strcspn(p, ": "), len = strlen(name);
+        if (n >= len && !memcmp(p + n - len, name, len) && (n == len || p[n - len - 1] == '/')) {
+            char *next = p + n + (p[n] != 0);
+            memmove(p, next, strlen(next) + 1);
+            return true;
+        }
+        p += n + (p[n] != 0);
+    }
+    return false;
+}
+
+/* Musl's loader takes what LD_PRELOAD names, and ends the program if a function is missing that the library must have. So nothing of glibc's own is a
+ * must, and this is the first that runs of us: nothing else would work there. The program is started once more, without us. */
+void mr_leave_foreign(void)
+{
+    Dl_info info;
+    if (gnu_get_libc_version)
+        return;
+    char **argv = words_of("/proc/self/cmdline"), **env = words_of("/proc/self/environ"), *exe = mr_map(MR_PATH_BYTES);
+    const char *name = dladdr((void *)mr_leave_foreign, &info) && info.dli_fname ? info.dli_fname : "";
+    bool taken = false;
+    name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+    for (size_t i = 0, to = 0; env && (env[to] = env[i]); i++) {
+        bool preload = !strncmp(env[i], "LD_PRELOAD=", 11);
+        taken |= preload && *name && take_out(env[i] + 11, name);
+        to += !preload || env[i][11]; /* an empty one goes */
+    }
+    if (argv && exe && taken && mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, MR_PATH_BYTES - 1) > 0) {
+        mr_say_plain("this program's C library is not glibc: it runs untraced");
+        mr_sys3(SYS_execve, exe, argv, env);
+    }
+    mr_sys1(SYS_exit_group, 127); /* as its loader would have done */
 }

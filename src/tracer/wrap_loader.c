@@ -13,6 +13,8 @@
 
 #include <dlfcn.h>
 
+#pragma weak dlvsym /* mr_leave_foreign */
+
 #if defined(__x86_64__)
 extern MR_HIDDEN void *(*mr_real_dlsym)(void *handle, const char *name);
 extern MR_HIDDEN void *mr_real_dlopen, *mr_real_dlmopen;
