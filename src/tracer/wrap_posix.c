@@ -24,7 +24,7 @@ uint32_t mr_path_failed(int64_t result, int dirfd, const char *p)
     bool sure = result == -ENOENT || result == -EEXIST || result == -EACCES || result == -ENOTDIR || result == -EISDIR || result == -ELOOP;
     if (!p || (!sure && mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT))
         return 0;
-    return mr_path_id(dirfd, p);
+    return *p || dirfd != AT_FDCWD ? mr_path_id(dirfd, p) : 0; /* an empty path is not the working directory */
 }
 
 /* Without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL), or cannot (EFAULT). */

@@ -98,6 +98,10 @@ static void paths(void)
         uint64_t flags, mode, resolve;
     } how = {.flags = O_RDWR | O_CREAT, .mode = 0600, .resolve = 0x10}; /* RESOLVE_IN_ROOT */
     struct stat s;
+    MUST(stat("", &s) == -1 && errno == ENOENT);
+    expect("stat|%d||*|*|*", -ENOENT);
+    MUST(open("", O_RDONLY) == -1 && errno == ENOENT);
+    expect("open|%d||*|*|*", -ENOENT);
     MUST(mkdir("sub", 0700) == 0);
     int dir = open("sub", O_RDONLY | O_DIRECTORY), fd = (int)syscall(SYS_openat2, dir, "/inside", &how, sizeof(how));
     if (fd >= 0) {
