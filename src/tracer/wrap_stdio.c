@@ -613,12 +613,21 @@ static void boot_perror(path s)
     *(void **)&real_perror = mr_next("perror");
     real_perror(s);
 }
+static int64_t perror_bytes(path s, int number)
+{
+    char b[256];
+    int keep = errno;
+    size_t n = strlen(strerror_r(number, b, sizeof(b))) + 1;
+    errno = keep;
+    return (int64_t)(n + (s && *s ? strlen(s) + 2 : 0));
+}
 MR_SYMBOL(void, perror, (path s))
 {
     bool on = mr_enter();
+    int number = errno;
     uint64_t t0 = mr_stamp();
     real_perror(s);
     uint64_t t1 = mr_stamp();
     if (on)
-        ST0(perror, stderr, 0);
+        ST0(perror, stderr, perror_bytes(s, number));
 }

@@ -178,6 +178,17 @@ static void mappings(void)
 static void streams(void)
 {
     char line[100];
+    FILE *old = stderr;
+    MUST(stderr = fopen("complaints", "w"));
+    errno = ENOENT;
+    perror("here");
+    errno = 12345;
+    perror(NULL);
+    expect("perror|%d|complaints||*|*", 6 + (int)strlen(strerror(ENOENT)) + 1);
+    expect("perror|%d|complaints||*|*", (int)strlen(strerror(12345)) + 1);
+    MUST(fflush(stderr) == 0 && ftell(stderr) == 6 + (long)strlen(strerror(ENOENT)) + 1 + (long)strlen(strerror(12345)) + 1);
+    fclose(stderr);
+    stderr = old;
     int n = open("lines", O_RDWR | O_CREAT, 0600);
     MUST(write(n, "a\0b\ncd\n\0\0\0\n", 11) == 11 && close(n) == 0);
     FILE *f = fopen("lines", "r");
