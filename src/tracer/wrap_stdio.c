@@ -94,8 +94,10 @@ static inline int64_t read_inlined(const FILE *f)
 static inline int64_t written_inlined(const FILE *f)
 {
     struct noted *n = noted_at(f);
+    if (load(&n->stream) != (uintptr_t)f) /* not even looked at: it may be none (T1), or closed, as stdout at the end */
+        return 0;
     uintptr_t base = (uintptr_t)f->_IO_write_base, end = (uintptr_t)f->_IO_write_ptr, at = load(&n->write_at);
-    if (load(&n->stream) != (uintptr_t)f || end <= base)
+    if (end <= base)
         return 0;
     return (int64_t)(end - (at >= base && at <= end ? at : base)); /* else it has been emptied since, with all others */
 }
@@ -146,8 +148,10 @@ static void catch_up_all(void)
 
 void mr_streams_forget(void)
 {
-    for (unsigned i = 0; i < NOTED; i++)
-        store(&noted[i].stream, NULL), store(&noted[i].inlined, NULL);
+    for (unsigned i = 0; i < NOTED; i++) {
+        store(&noted[i].stream, NULL);
+        store(&noted[i].inlined, NULL);
+    }
 }
 
 void mr_stream_closing(FILE *f)
