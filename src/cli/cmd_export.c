@@ -33,6 +33,8 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_error_hint(err, "millrace export --format perfetto -o run.pftrace run.mrt");
     }
     int rc = mr_trace_create(&t, err);
+    if (rc == 0)
+        t->stop = ctx->stop;
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
         mr_rings_tell(o->trace.item[i]);
         rc = mr_trace_add(t, o->trace.item[i], err);

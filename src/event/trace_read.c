@@ -782,6 +782,8 @@ static int batch_room(struct mr_batch *b, size_t n, struct mr_error *err)
 int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_batch *b, struct mr_error *err)
 {
     const struct mr_trace_chunk *c = &t->chunk[chunk];
+    if (t->stop && atomic_load_explicit(t->stop, memory_order_relaxed))
+        return mr_error_set(err, MR_E_INTERRUPTED, "stopped in block %zu of %zu", chunk, t->chunks);
     b->count = c->count;
     b->args = c->args;
     b->process = &t->process[c->process];

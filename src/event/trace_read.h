@@ -12,6 +12,8 @@
 
 #include <millrace/error.h>
 
+#include <stdatomic.h>
+
 struct mr_trace_string {
     const char *text; /* not NUL-terminated */
     uint32_t len;
@@ -70,6 +72,7 @@ struct mr_trace {
     uint64_t first_ns, last_ns;
     uint64_t *key_slot;           /* hash of process keys */
     size_t key_slots;
+    const atomic_bool *stop;      /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);

@@ -497,6 +497,7 @@ void mr_set_active(bool active)
 void mr_switch(bool on)
 {
     mr_core.switched_on = on;
+    mr_streams_forget();
     mr_set_active(on);
 }
 

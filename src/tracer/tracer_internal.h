@@ -102,4 +102,10 @@ MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int fl
 MR_HIDDEN void mr_note_own_calls(void);
 MR_HIDDEN unsigned mr_slot_index(const struct mr_slot *slot);
 
+/* Does not return in a program of another C library than glibc, which is started again without us; before anything else. */
+MR_HIDDEN void mr_leave_foreign(void);
+
+/* What is known of the streams is old: recording was, or will be, off (wrap_stdio.c). */
+MR_HIDDEN void mr_streams_forget(void);
+
 #endif

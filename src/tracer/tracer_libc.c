@@ -1,7 +1,7 @@
 /* Functions of memory and strings for the tracer's own use: the C library's, past whoever stands between. A thread sanitizer's versions look at who
  * else has touched the memory, and would report what our spin locks protect as races of the program. The names are hidden: calls inside this library,
  * also those that the compiler and zstd make, bind here. Before the C library is found (a sanitizer's start) plain loops do the work. */
-#include "tracer/tracer_core.h"
+#include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
 #include <dlfcn.h>
@@ -100,6 +100,7 @@ MR_LIBC(int, clock_gettime, (clockid_t clock, struct timespec *t), (clock, t), r
 
 static void __attribute__((constructor(101))) find_libc(void)
 {
+    mr_leave_foreign();
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (!libc)
         return;

@@ -320,6 +320,10 @@ void mr_strays_thread(void)
     errno = keep;
 }
 
+/* What pthread_atfork calls; by this name it need not be there (mr_leave_foreign). */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *module) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
 static void in_child(void)
 {
     if (gate && st.armed) {
@@ -742,7 +746,7 @@ void mr_strays_begin(void)
     }
     mr_gate = gate;
     pthread_key_create(&end_key, thread_end);
-    pthread_atfork(NULL, NULL, in_child);
+    __register_atfork(NULL, NULL, in_child, __dso_handle);
 }
 
 #else /* other machines */

@@ -7,6 +7,7 @@
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
@@ -93,6 +94,25 @@ static enum mr_program look_at(const char *path)
     return r;
 }
 
+/* The next place where a program without a folder may be; false: there is none left. */
+static bool next_place(const char **list, const char *name, char *full)
+{
+    for (size_t n, m = strnlen(name, MR_PATH_BYTES); **list; *list += n + ((*list)[n] != 0)) {
+        n = strcspn(*list, ":");
+        if (n + m + 3 > MR_PATH_BYTES)
+            continue;
+        memcpy(full, *list, n);
+        *list += n + ((*list)[n] != 0);
+        if (!n)
+            full[n++] = '.'; /* the working directory */
+        full[n] = '/';
+        memcpy(full + n + 1, name, m);
+        full[n + 1 + m] = 0;
+        return true;
+    }
+    return false;
+}
+
 enum mr_program mr_program_look(const char *path, bool search, uint32_t *file)
 {
     *file = 0;
@@ -103,21 +123,12 @@ enum mr_program mr_program_look(const char *path, bool search, uint32_t *file)
         *file = mr_path_id(AT_FDCWD, path);
         return look_at(path);
     }
-    const char *p = getenv("PATH");
+    const char *places = getenv("PATH");
+    places = places ? places : "/bin:/usr/bin";
     enum mr_program found = MR_ABSENT;
-    for (p = p ? p : "/bin:/usr/bin"; *p && found == MR_ABSENT; p += p[strcspn(p, ":")] ? strcspn(p, ":") + 1 : strcspn(p, ":")) {
-        size_t n = strcspn(p, ":"), m = strnlen(path, MR_PATH_BYTES);
-        if (n + m + 3 > MR_PATH_BYTES)
-            continue;
-        memcpy(full, p, n);
-        if (!n)
-            full[n++] = '.'; /* the working directory */
-        full[n] = '/';
-        memcpy(full + n + 1, path, m);
-        full[n + 1 + m] = 0;
+    while (found == MR_ABSENT && next_place(&places, path, full))
         found = look_at(full);
-    }
-    *file = mr_path_id(AT_FDCWD, found == MR_ABSENT ? path : full);
+    *file = found == MR_ABSENT ? mr_string_id(MR_STR_PATH, path, strnlen(path, MR_PATH_BYTES)) : mr_path_id(AT_FDCWD, full);
     mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
     return found;
 }
@@ -177,4 +188,63 @@ void mr_note_own_calls(void)
 {
     if (is_go())
         mr_note_self('g');
+}
+
+/* ---- another C library ---- */
+
+#define FOREIGN_BYTES (8 * MR_MIB) /* of arguments or of the environment; more than the kernel allows by default */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
+/* The words of a file in /proc, each ended by NUL; NULL if that cannot be had. */
+static char **words_of(const char *path)
+{
+    char *text = mr_map(FOREIGN_BYTES), **word = mr_map(FOREIGN_BYTES * sizeof(*word) / 2);
+    long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = 0;
+    size_t used = 0, k = 0;
+    if (!text || !word || fd < 0)
+        return NULL;
+    while (used < FOREIGN_BYTES - 1 && (n = mr_sys3(SYS_read, fd, text + used, FOREIGN_BYTES - 1 - used)) > 0)
+        used += (size_t)n;
+    mr_sys1(SYS_close, fd);
+    for (size_t at = 0; at < used && k < FOREIGN_BYTES / 2 - 1; at += strlen(text + at) + 1)
+        word[k++] = text + at;
+    return n == 0 ? word : NULL;
+}
+
+/* Takes a library out of a list; false if it is not there. */
+static bool take_out(char *list, const char *name)
+{
+    for (char *p = list; *p;) {
+        size_t n = strcspn(p, ": "), len = strlen(name);
+        if (n >= len && !memcmp(p + n - len, name, len) && (n == len || p[n - len - 1] == '/')) {
+            char *next = p + n + (p[n] != 0);
+            memmove(p, next, strlen(next) + 1);
+            return true;
+        }
+        p += n + (p[n] != 0);
+    }
+    return false;
+}
+
+/* Musl's loader takes what LD_PRELOAD names, and ends the program if a function is missing that the library must have. So nothing of glibc's own is a
+ * must, and this is the first that runs of us: nothing else would work there. The program is started once more, without us. */
+void mr_leave_foreign(void)
+{
+    Dl_info info;
+    if (gnu_get_libc_version)
+        return;
+    char **argv = words_of("/proc/self/cmdline"), **env = words_of("/proc/self/environ"), *exe = mr_map(MR_PATH_BYTES);
+    const char *name = dladdr((void *)mr_leave_foreign, &info) && info.dli_fname ? info.dli_fname : "";
+    bool taken = false;
+    name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+    for (size_t i = 0, to = 0; env && (env[to] = env[i]); i++) {
+        bool preload = !strncmp(env[i], "LD_PRELOAD=", 11);
+        taken |= preload && *name && take_out(env[i] + 11, name);
+        to += !preload || env[i][11]; /* an empty one goes */
+    }
+    if (argv && exe && taken && mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, MR_PATH_BYTES - 1) > 0) {
+        mr_say_plain("this program's C library is not glibc: it runs untraced");
+        mr_sys3(SYS_execve, exe, argv, env);
+    }
+    mr_sys1(SYS_exit_group, 127); /* as its loader would have done */
 }

@@ -173,6 +173,10 @@ static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, 
 /* The file of a descriptor that is about to be closed, which is then forgotten: another thread may get the number the moment it is free. */
 MR_HIDDEN uint32_t mr_file_closing(int fd);
 
+/* A stream is about to be closed: what inlined functions did to it is recorded (wrap_stdio.c). */
+struct _IO_FILE;
+MR_HIDDEN void mr_stream_closing(struct _IO_FILE *f);
+
 /* Mapped files by address: file ids, 0 one whose name is not known, MR_NOT_MAPPED memory that is no file's (wrap_posix.c tells when it changes). */
 #define MR_NOT_MAPPED 0xfffffffeu
 MR_HIDDEN void mr_mapping_set(const void *at, uint64_t len, uint32_t file);

@@ -19,6 +19,8 @@
 #include <link.h>
 #include <string.h>
 
+#pragma weak dlvsym /* mr_leave_foreign */
+
 #if defined(__x86_64__)
 extern MR_HIDDEN void *(*mr_real_dlsym)(void *handle, const char *name);
 extern MR_HIDDEN void *(*mr_real_dlvsym)(void *handle, const char *name, const char *version);

@@ -24,7 +24,7 @@ uint32_t mr_path_failed(int64_t result, int dirfd, const char *p)
     bool sure = result == -ENOENT || result == -EEXIST || result == -EACCES || result == -ENOTDIR || result == -EISDIR || result == -ELOOP;
     if (!p || (!sure && mr_sys3(SYS_faccessat, AT_FDCWD, p, 0) == -EFAULT))
         return 0;
-    return mr_path_id(dirfd, p);
+    return *p || dirfd != AT_FDCWD ? mr_path_id(dirfd, p) : 0; /* an empty path is not the working directory */
 }
 
 /* Without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL), or cannot (EFAULT). */
@@ -117,7 +117,7 @@ MR_WRAP(int, mkstemps, (char *p, int s), (p, s), OPENED(mkstemps, CWD, p, O_CREA
 MR_ALIAS(mkstemps64, mkstemps)
 MR_WRAP(int, mkostemps, (char *p, int s, int f), (p, s, f), OPENED(mkostemps, CWD, p, O_CREAT | O_RDWR | f))
 MR_ALIAS(mkostemps64, mkostemps)
-MR_WRAP(int, shm_open, (path p, int f, mode_t m), (p, f, m), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(shm_open), r, (uint64_t)f, (uint64_t)r, r))
+MR_WRAP(int, shm_open, (path p, int f, mode_t m), (p, f, m), mr_file_set(r, 0); FD0(shm_open, r, f))
 static void put_shm_unlink(uint64_t t0, uint64_t t1, path p, int64_t result)
 {
     char full[300] = "/dev/shm/";
@@ -131,13 +131,14 @@ static void put_shm_unlink(uint64_t t0, uint64_t t1, path p, int64_t result)
     mr_put_path(t0, t1, CALL(unlink), CWD, full, NONE, result);
 }
 MR_WRAP(int, shm_unlink, (path p), (p), put_shm_unlink(t0, t1, p, r ? -errno : 0))
-MR_WRAP(int, open_by_handle_at, (int d, void *h, int f), (d, h, f), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(open_by_handle_at), r, (uint64_t)f, (uint64_t)r, r))
-MR_WRAP(int, memfd_create, (path p, unsigned f), (p, f), mr_file_set(r, 0); mr_put_fd(t0, t1, CALL(memfd_create), r, f, (uint64_t)r, r))
+MR_WRAP(int, open_by_handle_at, (int d, void *h, int f), (d, h, f), mr_file_set(r, 0); FD0(open_by_handle_at, r, f))
+MR_WRAP(int, memfd_create, (path p, unsigned f), (p, f), mr_file_set(r, 0); FD0(memfd_create, r, f))
 MR_WRAP(int, dup, (int fd), (fd), if (r >= 0) mr_file_dup(fd, r); FD0(dup, fd, NONE))
 MR_WRAP(int, dup2, (int fd, int to), (fd, to), if (r >= 0) mr_file_dup(fd, r); FD0(dup2, fd, NONE))
 MR_ALIAS(__dup2, dup2)
 MR_WRAP(int, dup3, (int fd, int to, int f), (fd, to, f), if (r >= 0) mr_file_dup(fd, r); FD0(dup3, fd, NONE))
 MR_WRAP(int, pipe, (int p[2]), (p), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe, CWD, NULL, NONE))
+MR_ALIAS(__pipe, pipe)
 MR_WRAP(int, pipe2, (int p[2], int f), (p, f), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe2, CWD, NULL, f))
 MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r && !(f & 4)) mr_file_forget_range(a, b); PATH(close_range, CWD, NULL, a))
 
@@ -289,7 +290,7 @@ MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, 
 MR_ALIAS(posix_fallocate64, posix_fallocate)
 MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_ALIAS(posix_fadvise64, posix_fadvise)
-MR_WRAP(int, isatty, (int fd), (fd), mr_put_fd(t0, t1, CALL(isatty), fd, NONE, (uint64_t)r, r ? r : -errno))
+MR_WRAP(int, isatty, (int fd), (fd), mr_put_fd(t0, t1, CALL(isatty), fd, NONE, (uint64_t)(r ? r : -errno), r ? r : -errno))
 MR_WRAP(mode_t, umask, (mode_t m), (m), mr_put(t0, t1, CALL(umask), 0, 0, m, (int64_t)r))
 
 /* Directories. */
@@ -517,6 +518,16 @@ MR_SYMBOL(int, closedir, (DIR *d))
     uint64_t t1 = mr_stamp();
     if (file != MR_FILE_EXCLUDED)
         mr_put(t0, t1, CALL(closedir), file, mr_fd1(fd), NONE, r == -1 ? -errno : r);
+    return r;
+}
+
+/* Not recorded: it makes the terminal standard input, output and error, and closes it. */
+MR_REAL(int, login_tty, (int fd), (fd))
+MR_SYMBOL(int, login_tty, (int fd))
+{
+    int r = real_login_tty(fd);
+    for (int i = 0; r == 0 && i <= 3; i++)
+        mr_file_set(i < 3 ? i : fd, 0);
     return r;
 }
 

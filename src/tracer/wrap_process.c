@@ -477,6 +477,8 @@ MR_SYMBOL(int, pclose, (FILE * f))
 {
     bool on = mr_enter();
     int fd = on && f ? fileno(f) : -1;
+    if (on && f)
+        mr_stream_closing(f);
     if (fd >= 0)
         mr_file_set(fd, 0);
     uint64_t t0 = mr_stamp();

@@ -246,7 +246,7 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
     case NAMELESS:
         if (r >= 0)
             mr_file_set((int)r, 0);
-        mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
+        mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)(r == -1 ? -errno : r), r);
         break;
     case RING_SETUP:
         if (r >= 0) {
@@ -254,7 +254,7 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
             if (mr_ring_made)
                 mr_ring_made((int)r, (const void *)a[1]);
         }
-        mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)r, r);
+        mr_put_fd(s->t0, t1, call, (int)r, offset, (uint64_t)(r == -1 ? -errno : r), r);
         break;
     case RING_ENTER:
         if (mr_ring_look) {

@@ -33,6 +33,18 @@ for way in command alone; do
 import json, sys
 f = {x["name"]: x["bytes"] for x in json.load(sys.stdin)["functions"]}
 assert f.get("getc") == 10000 and f.get("putc") == 10000, f' || fail "$way: bytes of inlined stream functions"
+    traced $way mixed || fail "$way: mixed"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 - "$dir" <<'EOF' || fail "$way: bytes of inlined stream functions among others"
+import csv, sys
+def moved(file, names):
+    rows = csv.DictReader(open(sys.argv[1] + "/t.csv", newline=""))
+    return sum(int(r["result"]) for r in rows if r["file"] == sys.argv[1] + file and r["name"] in names)
+n = int(open(sys.argv[1] + "/out").read())
+assert moved("/data.out", ("putc", "fprintf")) == n, (n, moved("/data.out", ("putc", "fprintf")))
+assert moved("/data.out", ("getc", "fgets")) == n, (n, moved("/data.out", ("getc", "fgets")))
+assert moved("/out", ("printf", "putc")) == len(str(n)) + 2, moved("/out", ("printf", "putc"))
+EOF
     traced $way shared || fail "$way: a child in the same memory"
     count --file "$dir/data"
     grep -qx 'pread 40010' "$dir/seen" || fail "$way: a child in the same memory took events with it: $(tr '\n' ' ' <"$dir/seen")"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Events say exactly what happened (tests/tracer/exact_ways.c): pointers that nobody could read, paths that say less than the file, bytes of streams,
+# Events say exactly what happened (tests/tracer/exact_ways.c): pointers that nobody could read, paths that say less than the file, bytes of streams, programs that are searched for,
 # control blocks that are used again, rings of io_uring in the program's own memory and operations without a descriptor. The program's results are the same without the tracer.
 set -eu
 dir=$(mktemp -d)
@@ -12,7 +12,7 @@ cc=${CC:-cc}
 fail() { echo "FAIL $*"; exit 1; }
 $cc -O1 -w -pthread -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring 2>/dev/null || $cc -O1 -w -pthread -o "$dir/exact" "$src/exact_ways.c"
 
-groups="pointers paths directories mappings streams aio"
+groups="pointers paths programs descriptors directories mappings streams aio"
 grep -q io_uring_peek_batch_cqe "$lib" && groups="$groups memory uring" # the tracer may have been built without
 for group in $groups; do
     mkdir "$dir/bare" "$dir/work"

@@ -73,4 +73,17 @@ wait $pid
 mkdir "$dir/folder"
 "$MILLRACE" trace -o "$dir/folder/t.mrt" -- rm -rf "$dir/folder" 2>"$dir/err" || fail "a removed folder ends the program: $(cat "$dir/err")"
 grep -q 'removed while the program ran' "$dir/err" || fail "a removed trace: $(cat "$dir/err")"
+# An export that is told to stop does not go on to the end.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- dd if=/dev/zero of=/dev/null bs=1 count=200000 2>/dev/null
+python3 - "$MILLRACE" "$dir/t.mrt" <<'EOF' || fail "export goes on after SIGTERM"
+import signal, subprocess, sys
+for format in ("csv", "chrome", "perfetto"):
+    command = [sys.argv[1], "export", "-f", format, "-o", "-", sys.argv[2]]
+    whole = len(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    part = len(p.stdout.read(1))
+    p.send_signal(signal.SIGTERM)
+    part += len(p.stdout.read())
+    assert p.wait() == 130 and part < whole, (format, p.returncode, part, whole)
+EOF
 echo "output as asked for, or refused"

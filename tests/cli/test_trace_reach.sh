@@ -43,6 +43,17 @@ if [ -n "$loader" ]; then
 fi
 $cc -O1 -w -DGO_NOTE -o "$dir/go" "$src/reach_ways.c" -ldl
 
+# Musl itself, where it is there: LD_PRELOAD made by hand does not end its programs. Elsewhere at least nothing of glibc's alone is a must for the library.
+nm -D --undefined-only "$lib" >"$dir/needs" 2>/dev/null || :
+! grep -E ' U (__register_atfork|dlvsym|gnu_get_libc_version|__libc_single_threaded|_IO_list_all)' "$dir/needs" || fail "the library needs what only glibc has"
+printf '#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **a) { printf("%%d %%s %%s\\n", n, a[1], getenv("LD_PRELOAD")); return 5; }\n' >"$dir/musl.c"
+if command -v musl-gcc >/dev/null && musl-gcc -o "$dir/musl" "$dir/musl.c" 2>/dev/null && "$dir/musl" x >/dev/null || [ $? = 5 ]; then
+    status=0
+    LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/musl.out "$dir/musl" 'a b' >"$dir/out" 2>"$dir/err" || status=$?
+    [ $status = 5 ] && [ "$(cat "$dir/out")" = "2 a b (null)" ] || fail "a program of musl: status $status, $(cat "$dir/out" "$dir/err")"
+    [ "$(grep -c 'not glibc' "$dir/err")" = 1 ] || fail "a program of musl is not told of: $(cat "$dir/err")"
+fi
+
 for way in command alone; do
     traced $way "$dir/reach" handles "$dir/data" || fail "$way: functions by handle: status $?"
     case "$(count)" in *"pread 40 "*) ;; *) fail "$way: functions by handle: $(count)" ;; esac

@@ -97,6 +97,14 @@ static void descriptors(void)
     TRY(fcntl, fcntl64, int, (int, int, ...), fn(fd, F_GETFL) >= 0);
     TRY(fcntl, __fcntl, int, (int, int, ...), fn(fd, F_GETFL) >= 0);
     TRY(dup2, __dup2, int, (int, int), fn(fd, 95) == 95 && close(95) == 0);
+    int ends[2];
+    TRY(pipe, __pipe, int, (int *), fn(ends) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+    int (*terminal)(int) = (int (*)(int))find("login_tty");
+    pid_t child = fork(); /* it gets a session of its own */
+    if (child == 0)
+        _exit(terminal && terminal(-1) != -1);
+    int status = 1;
+    failures += waitpid(child, &status, 0) != child || status != 0;
     TRY(lockf, lockf64, int, (int, int, off64_t), fn(fd, F_TEST, 0) == 0);
     int n;
     TRY(ioctl, ioctl, int, (int, unsigned long, ...), fn(fd, FIONREAD, &n) == 0);
@@ -359,6 +367,8 @@ static void read_streams(void)
     int n;
     char *line = NULL;
     size_t cap = 0;
+    TRY(fopen, __setmntent, FILE *, (path, path), (f = fn("s", "r")) != NULL);
+    TRY(fclose, __endmntent, int, (FILE *), fn(f) == 1);
     TRY(fopen, _IO_fopen, FILE *, (path, path), (f = fn("s", "r")) != NULL);
     TRY(vfscanf, vfscanf, int, (FILE *, path, va_list), via_file((void *)fn, f, "%d", &n) == 1 && n == 12);
     TRY(vfscanf, __vfscanf, int, (FILE *, path, va_list), via_file((void *)fn, f, "%d", &n) == 1);

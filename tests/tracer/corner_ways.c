@@ -49,6 +49,33 @@ static int inlined(void)
     return n != 10000;
 }
 
+/* Between calls that the library sees, in buffers that those have filled; what is on standard output when the program ends is nobody's call. */
+static int mixed(void)
+{
+    char name[4096], b[64];
+    int n = 0, c;
+    snprintf(name, sizeof(name), "%s.out", file);
+    FILE *f = fopen(name, "w+");
+    for (int i = 0; i < 5000; i++) {
+        putc_unlocked('a', f);
+        if (i % 100 == 0)
+            n += fprintf(f, "%d\n", i);
+        if (i % 700 == 0)
+            fflush(NULL);
+    }
+    n += 5000;
+    rewind(f);
+    getc(f);
+    for (int i = 1; i < n && (c = getc_unlocked(f)) != EOF; i++)
+        if (i % 1000 == 0 && fgets(b, 10, f))
+            i += (int)strlen(b);
+    fclose(f);
+    printf("%d", n);
+    putchar_unlocked('\n');
+    putchar_unlocked('\n');
+    return 0;
+}
+
 /* A child in the parent's memory ends; the parent goes on. They share one thread's storage, so they take turns. */
 static int in_memory(void *arg)
 {
@@ -314,6 +341,7 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     file = argv[2];
     return !strcmp(name, "inlined")       ? inlined()
+           : !strcmp(name, "mixed")       ? mixed()
            : !strcmp(name, "shared")      ? shared()
            : !strcmp(name, "strict")      ? confined("s")
            : !strcmp(name, "filter")      ? confined("p")

@@ -8,18 +8,22 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <mntent.h>
 #include <pthread.h>
 #include <sched.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 #ifdef WITH_LIBURING
@@ -94,6 +98,10 @@ static void paths(void)
         uint64_t flags, mode, resolve;
     } how = {.flags = O_RDWR | O_CREAT, .mode = 0600, .resolve = 0x10}; /* RESOLVE_IN_ROOT */
     struct stat s;
+    MUST(stat("", &s) == -1 && errno == ENOENT);
+    expect("stat|%d||*|*|*", -ENOENT);
+    MUST(open("", O_RDONLY) == -1 && errno == ENOENT);
+    expect("open|%d||*|*|*", -ENOENT);
     MUST(mkdir("sub", 0700) == 0);
     int dir = open("sub", O_RDONLY | O_DIRECTORY), fd = (int)syscall(SYS_openat2, dir, "/inside", &how, sizeof(how));
     if (fd >= 0) {
@@ -170,6 +178,17 @@ static void mappings(void)
 static void streams(void)
 {
     char line[100];
+    FILE *old = stderr;
+    MUST(stderr = fopen("complaints", "w"));
+    errno = ENOENT;
+    perror("here");
+    errno = 12345;
+    perror(NULL);
+    expect("perror|%d|complaints||*|*", 6 + (int)strlen(strerror(ENOENT)) + 1);
+    expect("perror|%d|complaints||*|*", (int)strlen(strerror(12345)) + 1);
+    MUST(fflush(stderr) == 0 && ftell(stderr) == 6 + (long)strlen(strerror(ENOENT)) + 1 + (long)strlen(strerror(12345)) + 1);
+    fclose(stderr);
+    stderr = old;
     int n = open("lines", O_RDWR | O_CREAT, 0600);
     MUST(write(n, "a\0b\ncd\n\0\0\0\n", 11) == 11 && close(n) == 0);
     FILE *f = fopen("lines", "r");
@@ -341,6 +360,52 @@ static void uring(void)
 }
 #endif
 
+/* Programs without a folder go by the place where the search finds them. */
+static void programs(void)
+{
+    char here[4096], list[5000], *word[] = {"tool", NULL};
+    pid_t child;
+    MUST(getcwd(here, sizeof(here)) && mkdir("bin", 0700) == 0);
+    int n = open("bin/tool", O_WRONLY | O_CREAT, 0700);
+    MUST(write(n, "#!/bin/sh\n", 10) == 10 && close(n) == 0);
+    snprintf(list, sizeof(list), "/no/such/folder:%s/bin:/bin:/usr/bin", here);
+    MUST(setenv("PATH", list, 1) == 0);
+    MUST(posix_spawnp(&child, "tool", NULL, NULL, word, environ) == 0 && waitpid(child, NULL, 0) == child);
+    expect("posix_spawnp|*|bin/tool||*|");
+    MUST(posix_spawnp(&child, "nosuchtool", NULL, NULL, word, environ) == ENOENT);
+    expect("posix_spawnp|%d|*nosuchtool||*|", -ENOENT);
+    MUST((child = fork()) >= 0);
+    if (!child) {
+        execvp("tool", word);
+        _exit(1);
+    }
+    MUST(waitpid(child, NULL, 0) == child);
+    expect("execvp|0|bin/tool||*|");
+}
+
+/* What could not be opened asked for no bytes; a number that is used again is another file. */
+static void descriptors(void)
+{
+    char line[100];
+    MUST(memfd_create("x", ~0u) == -1);
+    expect("memfd_create|%d||*||", -EINVAL);
+    MUST(syscall(SYS_memfd_create, "x", ~0u) == -1);
+    expect("memfd_create|%d||*||", -EINVAL);
+    MUST(fdopen(-1, "r") == NULL);
+    expect("fdopen|%d||||", -EBADF);
+    MUST(!isatty(-1));
+    expect("isatty|%d||||", -EBADF);
+    int n = open("mounts", O_RDWR | O_CREAT, 0600);
+    MUST(write(n, "a b c d 0 0\n", 12) == 12 && close(n) == 0);
+    FILE *f = setmntent("mounts", "r");
+    MUST(f && fgets(line, sizeof(line), f) && endmntent(f) == 1);
+    expect("fopen|%d|mounts||*|%d", n, n);
+    expect("fclose|0|mounts||*|%d", n);
+    int e = eventfd(1, 0);
+    MUST(e == n && read(e, line, 8) == 8);
+    expect("read|8|*anon_inode:[eventfd]||8|%d", n);
+}
+
 int main(int argc, char **argv)
 {
     const char *group = argc > 1 ? argv[1] : "";
@@ -354,6 +419,10 @@ int main(int argc, char **argv)
         mappings();
     else if (!strcmp(group, "streams"))
         streams();
+    else if (!strcmp(group, "programs"))
+        programs();
+    else if (!strcmp(group, "descriptors"))
+        descriptors();
     else if (!strcmp(group, "aio"))
         kernel_aio();
     else if (!strcmp(group, "memory"))
