@@ -1061,13 +1061,17 @@ static int finish_files(struct job *j, struct mr_summary *s)
 }
 
 struct pair {
-    uint32_t node, pid;
+    uint32_t node, pid, again;
 };
 
 static int by_pair(const void *a, const void *b)
 {
     const struct pair *x = a, *y = b;
-    return x->node != y->node ? (x->node < y->node ? -1 : 1) : x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : 0;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return x->again < y->again ? -1 : x->again > y->again;
 }
 
 /* Processes are counted by machine and pid: an exec'd image is the same process. */
@@ -1079,7 +1083,7 @@ static int count_processes(struct job *j, struct mr_summary *s)
         return -ENOMEM;
     for (size_t i = 0; i < j->t->processes; i++)
         if (rank_wanted(j, &j->t->process[i]))
-            p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid};
+            p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid, j->t->process[i].again};
     qsort(p, n, sizeof(*p), by_pair);
     for (size_t i = 0; i < n; i++) {
         s->processes += !i || by_pair(&p[i], &p[i - 1]);
@@ -1136,7 +1140,7 @@ static int finish_times(struct job *j, struct mr_summary *s)
 }
 
 struct thread {
-    uint32_t node, pid, tid;
+    uint32_t node, pid, again, tid;
     bool io, compute;
 };
 
@@ -1147,6 +1151,8 @@ static int by_thread(const void *a, const void *b)
         return x->node < y->node ? -1 : 1;
     if (x->pid != y->pid)
         return x->pid < y->pid ? -1 : 1;
+    if (x->again != y->again)
+        return x->again < y->again ? -1 : 1;
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
@@ -1161,7 +1167,7 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         uint32_t l = j->lane_of[i];
         if (!rank_wanted(j, p))
             continue;
-        t[l] = (struct thread){.node = p->node, .pid = p->pid, .tid = j->t->chunk[i].tid};
+        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid};
         for (unsigned k = 0; k < j->workers; k++) {
             t[l].io |= j->worker[k].did_io[l] != 0;
             t[l].compute |= j->worker[k].did_compute[l] != 0;

@@ -229,25 +229,25 @@ static bool is_curve(const struct row *r)
     return finite;
 }
 
-/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, and spans that overlap others of their
- * thread, get numbers that no real process or thread has: Linux has fewer than this. */
+/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, others that had the same number, and spans that
+ * overlap others of their thread, get numbers that no real process or thread has: Linux has fewer than this. */
 #define PIDS 4194304u
 
-static uint32_t chrome_pid(const struct mr_trace_process *p)
+static uint32_t chrome_pid(const struct mr_trace *t, const struct mr_trace_process *p)
 {
-    return p->pid + p->node * PIDS;
+    return p->pid + (p->node + p->again * (uint32_t)t->nodes) * PIDS;
 }
 
-static uint32_t chrome_tid(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
+static uint32_t chrome_tid(const struct mr_trace *t, const struct mr_trace_process *p, uint32_t tid, unsigned lane)
 {
-    return tid + (p->node + lane) * PIDS;
+    return tid + (p->node + p->again * (uint32_t)t->nodes + lane) * PIDS;
 }
 
 static void chrome_lane(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane)
 {
     const struct mr_trace_process *p = &t->process[c->process];
-    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(p),
-                  chrome_tid(p, c->tid, lane), c->tid);
+    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(t, p),
+                  chrome_tid(t, p, c->tid, lane), c->tid);
 }
 
 static void chrome_row(struct mr_out *o, const struct row *r)
@@ -259,7 +259,7 @@ static void chrome_row(struct mr_out *o, const struct row *r)
     put_label(o, r, MR_JSON_HEX);
     mr_out_text(o, curve ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
     unsigned lane = mr_lane_of(r->lanes, r->i);
-    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->b->process), chrome_tid(r->b->process, r->b->tid, lane));
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->t, r->b->process), chrome_tid(r->t, r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
     if (!curve && !instant) {
         mr_out_text(o, ",\"dur\":");
@@ -285,10 +285,10 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
         const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
         const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
         size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
-        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(p),
-                      chrome_tid(p, p->pid, 0));
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(t, p),
+                      chrome_tid(t, p, p->pid, 0));
         mr_out_json(o, name, n, MR_JSON_HEX);
-        if (t->nodes > 1 && p->node < t->nodes) {
+        if ((t->nodes > 1 || p->again) && p->node < t->nodes) {
             mr_out_format(o, ",\"pid\":%u,\"host\":", p->pid);
             mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_HEX);
         }
