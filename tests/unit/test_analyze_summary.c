@@ -120,7 +120,7 @@ static int by_value(const void *a, const void *b)
 }
 
 struct recount {
-    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], first, last, bins[MR_TALLY_BINS];
+    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], shortest[WHATS], longest[WHATS], first, last, bins[MR_TALLY_BINS];
     uint64_t p, a, c, ac, pc, file_calls[400], file_read[400];
     int64_t *sizes;
     size_t n;
@@ -158,6 +158,8 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
         r->events++;
         r->count[e->what]++;
         r->dur[e->what] += e->end - e->start;
+        r->shortest[e->what] = MR_MIN(r->count[e->what] == 1 ? UINT64_MAX : r->shortest[e->what], e->end - e->start);
+        r->longest[e->what] = MR_MAX(r->longest[e->what], e->end - e->start);
         r->first = MR_MIN(r->first, e->start);
         r->last = MR_MAX(r->last, e->end);
         if (e->what >= WHAT_COMPUTE)
@@ -203,7 +205,9 @@ static void check_function(const struct mr_summary *s, const char *name, const s
     assert_int_equal(f->errors, r->errors[what]);
     assert_int_equal(f->bytes, r->bytes[what]);
     assert_int_equal(f->dur_ns, r->dur[what]);
-    assert_int_equal(f->dur->count, r->count[what]);
+    assert_int_equal(f->dur_min, r->shortest[what]);
+    assert_int_equal(f->dur_max, r->longest[what]);
+    assert_true(f->dur_min <= f->dur_25 && f->dur_25 <= f->dur_median && f->dur_median <= f->dur_75 && f->dur_75 <= f->dur_99 && f->dur_99 <= f->dur_max);
 }
 
 /* Exact, or within a bucket where the summary says so. */
