@@ -509,7 +509,7 @@ static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int6
 {
     row->calls++;
     row->dur_ns += dur;
-    row->opens += kind == MR_EV_OPEN && result >= 0;
+    row->opens += kind == MR_EV_OPEN && (result >= 0 || result == MR_NO_RESULT);
     if (result > 0) {
         row->read_bytes += kind == MR_EV_READ || kind == MR_EV_COPY ? (uint64_t)result : 0;
         row->written_bytes += kind == MR_EV_WRITE ? (uint64_t)result : 0; /* the file of a copy is the one it reads */
@@ -524,7 +524,7 @@ static void count_event(struct tally *f, unsigned kind, uint64_t dur, int64_t re
     f->dur_max = MR_MAX(f->dur_max, dur);
     count_bucket(f, mr_tally_bucket(dur), 1);
     if (result < 0) {
-        f->errors++;
+        f->errors += result != MR_NO_RESULT;
     } else if (mr_kind_moves_data(kind)) {
         uint64_t size = (uint64_t)result;
         f->bytes += size;

@@ -168,8 +168,12 @@ static void put_args(struct mr_out *o, const struct row *r, const char *taken, e
 static void put_io_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    mr_out_text(o, "\"ret\":");
-    mr_out_signed(o, c->result[r->i]);
+    if (c->result[r->i] == MR_NO_RESULT) {
+        mr_out_text(o, "\"p_idx\":-1"); /* a field of DFTracer's that says nothing: others follow with a comma */
+    } else {
+        mr_out_text(o, "\"ret\":");
+        mr_out_signed(o, c->result[r->i]);
+    }
     if (c->offset[r->i] != MR_NO_OFFSET) {
         mr_out_text(o, ",\"offset\":");
         mr_out_signed(o, (int64_t)c->offset[r->i]);
@@ -357,7 +361,7 @@ static void pfw_row(struct mr_out *o, const struct row *r)
             has_count |= c->arg_type[a] == MR_MORE_COUNT;
         mr_out_text(o, ",");
         put_io_args(o, r, MR_JSON_PRIVATE);
-        if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind)) {
+        if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind) && c->result[r->i] != MR_NO_RESULT) {
             mr_out_text(o, ",\"count\":");
             mr_out_signed(o, c->result[r->i]);
         }
@@ -454,15 +458,18 @@ static void csv_row(struct mr_out *o, const struct row *r)
     if (!is_app(r)) {
         const struct mr_trace_string *f = mr_trace_string(p, c->file[r->i]);
         mr_out_csv(o, f->text, f->len);
+        mr_out_text(o, ",");
         if (c->offset[r->i] != MR_NO_OFFSET)
-            mr_out_format(o, ",%lld,%lld,", (long long)c->offset[r->i], (long long)c->result[r->i]);
-        else
-            mr_out_format(o, ",,%lld,", (long long)c->result[r->i]);
+            mr_out_signed(o, (int64_t)c->offset[r->i]);
+        mr_out_text(o, ",");
+        if (c->result[r->i] != MR_NO_RESULT)
+            mr_out_signed(o, c->result[r->i]);
+        mr_out_text(o, ",");
         count = c->result[r->i] > 0 ? (uint64_t)c->result[r->i] : 0;
     } else {
         mr_out_text(o, ",,,");
     }
-    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind);
+    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind) && c->result[r->i] != MR_NO_RESULT;
     for (uint32_t a = r->arg; a < r->arg_end; a++)
         if (c->arg_type[a] == MR_MORE_COUNT) {
             count = c->arg_value[a];
