@@ -184,7 +184,7 @@ void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t fi
 
 int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err)
 {
-    len = MR_MIN(len, sizeof(t->node->name) - 1);
+    len = strnlen(name, MR_MIN(len, sizeof(t->node->name) - 1));
     for (size_t i = 0; i < t->nodes; i++)
         if (strlen(t->node[i].name) == len && !memcmp(t->node[i].name, name, len)) {
             *index = (uint32_t)i;

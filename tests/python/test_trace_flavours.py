@@ -104,6 +104,12 @@ def flavours(folder):
                 f.write("\n".join(json.dumps(x) for x in part))
         rows = read(apart)[0]
         assert content(rows) == wanted(), [r for r in content(rows) if r not in wanted()][:2]
+    path = os.path.join(folder, "host.pfw")
+    with open(path, "w") as f:
+        for i in range(6):
+            f.write(json.dumps({"id": i, "name": "x", "cat": "c", "pid": i % 3, "tid": 1, "ts": T0 + i, "dur": 5, "ph": "X", "args": {"hostname": "a\0b"}}) + "\n")
+    report = json.loads(subprocess.run([MILLRACE, "report", "--json", path], check=True, capture_output=True).stdout)
+    assert report["nodes"] == 1 and report["processes"] == 3, report
     # Without DFTRACER_INC_METADATA there is no result: neither a failure nor a size, and still not after an export.
     path = os.path.join(folder, "bare.pfw")
     with open(path, "w") as f:
