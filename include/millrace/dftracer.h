@@ -8,7 +8,7 @@
 /* The arguments count as used, so that a program's variables for them cause no warning. */
 #define DFTRACER_C_INIT(log_file, data_dirs, process_id) ((void)(log_file), (void)(data_dirs), (void)(process_id))
 #define DFTRACER_C_INIT_NO_BIND(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
-#define DFTRACER_C_FINI()
+#define DFTRACER_C_FINI() ((void)0)
 #define DFTRACER_C_FUNCTION_START() MILLRACE_REGION_BEGIN(fn, "C_APP", __func__)
 #define DFTRACER_C_FUNCTION_END() MILLRACE_REGION_END(fn)
 #define DFTRACER_C_FUNCTION_UPDATE_INT(key, val) MILLRACE_REGION_INT(fn, key, val)
@@ -31,7 +31,7 @@
 #include <millrace/trace.hpp>
 #define DFTRACER_CPP_INIT(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
 #define DFTRACER_CPP_INIT_NO_BIND(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
-#define DFTRACER_CPP_FINI()
+#define DFTRACER_CPP_FINI() ((void)0)
 #define DFTRACER_CPP_FUNCTION() MILLRACE_SCOPE(fn, "CPP_APP", __func__)
 #define DFTRACER_CPP_FUNCTION_UPDATE(key, val) fn.arg(key, val)
 #define DFTRACER_CPP_REGION(name) MILLRACE_SCOPE(name, "CPP_APP", #name)

@@ -17,6 +17,7 @@
 #define ROUND_EVENTS (4u << 20)
 #define SLICE_EVENTS 50000u /* fewer are not worth a slice of their own */
 #define DISTINCT 4096u      /* different sizes counted exactly per function */
+#define FEW 6               /* buckets of durations listed before there is a histogram: a program may have a name for every step */
 
 enum { CLASS_NONE = 0, CLASS_P = 1 << MR_SET_P, CLASS_A = 1 << MR_SET_A, CLASS_C = 1 << MR_SET_C };
 
@@ -24,15 +25,22 @@ struct size_count {
     uint64_t size, count; /* count 0: free */
 };
 
-/* Counters of one function in one worker. */
+struct bucket_count {
+    uint64_t count;
+    uint32_t bucket;
+};
+
+/* Counters of one function in one worker. A histogram is large: there is one only where it is needed. */
 struct tally {
     uint64_t count, errors, bytes, dur_ns, dur_min, dur_max;
-    struct mr_histogram *dur;   /* only its buckets are counted here */
-    struct mr_histogram *size;  /* sizes that are not counted one by one */
+    struct bucket_count few[FEW]; /* durations; the used ones are the first */
+    struct mr_histogram *dur;   /* all durations, once they fall into more buckets; only its buckets are counted here */
+    struct mr_histogram *size;  /* sizes that are not counted one by one; NULL: there are none */
     uint64_t bin[MR_TALLY_BINS];
     struct size_count *sizes;   /* hash table */
     uint32_t slots, used, last;
     bool spilled;               /* some sizes are in the histogram only */
+    bool failed;                /* no memory */
 };
 
 struct worker {
@@ -81,6 +89,7 @@ struct job {
     pthread_mutex_t lock;
     struct mr_intervals spare[64]; /* memory of lists to be used again; under lock */
     unsigned spares;
+    struct mr_histogram dur, size; /* of the function that is being finished */
     struct mr_intervals *steps; /* by group: when its wanted steps are; behind the last group those of all, for groups without steps */
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
@@ -389,14 +398,64 @@ static int order_chunks(struct job *j)
 static struct tally *tally_get(struct worker *w, uint32_t function)
 {
     struct tally *f = &w->tally[function];
-    if (!f->dur) {
+    if (!f->count)
         f->dur_min = UINT64_MAX;
-        f->dur = calloc(1, sizeof(*f->dur));
-        f->size = calloc(1, sizeof(*f->size));
-        if (f->size)
-            mr_histogram_init(f->size);
+    return f->failed ? NULL : f;
+}
+
+static void put_buckets(struct mr_histogram *h, const struct tally *f)
+{
+    for (unsigned i = 0; f->dur && i < MR_HIST_BUCKETS; i++)
+        h->bucket[i] += f->dur->bucket[i];
+    for (unsigned i = 0; i < FEW && f->few[i].count; i++)
+        h->bucket[f->few[i].bucket] += f->few[i].count;
+}
+
+/* A bucket that is not listed yet, while there is no histogram. */
+static void count_new_bucket(struct tally *f, unsigned bucket, uint64_t n)
+{
+    unsigned i = 0;
+    while (i < FEW && f->few[i].count && f->few[i].bucket != bucket)
+        i++;
+    if (i < FEW) {
+        f->few[i].bucket = bucket;
+        f->few[i].count += n;
+        return;
     }
-    return f->dur && f->size ? f : NULL;
+    struct mr_histogram *h = calloc(1, sizeof(*h));
+    if (!h) {
+        f->failed = true;
+        return;
+    }
+    put_buckets(h, f);
+    memset(f->few, 0, sizeof(f->few));
+    h->bucket[bucket] += n;
+    f->dur = h;
+}
+
+static void count_bucket(struct tally *f, unsigned bucket, uint64_t n)
+{
+    if (MR_LIKELY(f->dur != NULL))
+        f->dur->bucket[bucket] += n;
+    else if (n)
+        count_new_bucket(f, bucket, n);
+}
+
+static struct mr_histogram *size_histogram(struct tally *f)
+{
+    if (!f->size)
+        f->size = calloc(1, sizeof(*f->size));
+    f->failed |= !f->size;
+    f->spilled = true;
+    return f->size;
+}
+
+static void count_in_histogram(struct tally *f, uint64_t size, uint64_t n)
+{
+    struct mr_histogram *h = size_histogram(f);
+    if (h)
+        mr_histogram_add_n(h, size, n);
+    f->bin[mr_tally_bin(size)] += n;
 }
 
 static uint32_t size_slot(const struct size_count *table, uint32_t slots, uint64_t size)
@@ -427,16 +486,12 @@ static bool grow_sizes(struct tally *f)
 static void count_size(struct tally *f, uint64_t size, uint64_t n)
 {
     if (f->used * 2 >= f->slots && f->used < DISTINCT && !grow_sizes(f)) {
-        f->spilled = true;
-        mr_histogram_add_n(f->size, size, n);
-        f->bin[mr_tally_bin(size)] += n;
+        count_in_histogram(f, size, n);
         return;
     }
     uint32_t k = size_slot(f->sizes, f->slots, size);
     if (!f->sizes[k].count && f->used >= DISTINCT) {
-        f->spilled = true;
-        mr_histogram_add_n(f->size, size, n);
-        f->bin[mr_tally_bin(size)] += n;
+        count_in_histogram(f, size, n);
         return;
     }
     f->used += !f->sizes[k].count;
@@ -454,7 +509,7 @@ static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int6
 {
     row->calls++;
     row->dur_ns += dur;
-    row->opens += kind == MR_EV_OPEN && result >= 0;
+    row->opens += kind == MR_EV_OPEN && (result >= 0 || result == MR_NO_RESULT);
     if (result > 0) {
         row->read_bytes += kind == MR_EV_READ || kind == MR_EV_COPY ? (uint64_t)result : 0;
         row->written_bytes += kind == MR_EV_WRITE ? (uint64_t)result : 0; /* the file of a copy is the one it reads */
@@ -467,9 +522,9 @@ static void count_event(struct tally *f, unsigned kind, uint64_t dur, int64_t re
     f->dur_ns += dur;
     f->dur_min = MR_MIN(f->dur_min, dur);
     f->dur_max = MR_MAX(f->dur_max, dur);
-    f->dur->bucket[mr_tally_bucket(dur)]++;
+    count_bucket(f, mr_tally_bucket(dur), 1);
     if (result < 0) {
-        f->errors++;
+        f->errors += result != MR_NO_RESULT;
     } else if (mr_kind_moves_data(kind)) {
         uint64_t size = (uint64_t)result;
         f->bytes += size;
@@ -525,7 +580,7 @@ static void visit_duration(void *user, unsigned bucket, uint64_t count)
 {
     struct visit *v = user;
     if (v->w->now)
-        v->w->now->dur->bucket[bucket] += count;
+        count_bucket(v->w->now, bucket, count);
 }
 
 static void visit_size(void *user, uint64_t size, uint64_t count)
@@ -539,11 +594,11 @@ static void visit_sizes(void *user, const struct mr_mrt_sizes *s)
 {
     struct visit *v = user;
     struct tally *f = v->w->now;
-    if (!f)
+    struct mr_histogram *h = f ? size_histogram(f) : NULL;
+    if (!h)
         return;
-    f->spilled = true;
-    f->size->min = f->size->count ? MR_MIN(f->size->min, s->min) : s->min;
-    f->size->max = MR_MAX(f->size->max, s->max);
+    h->min = h->count ? MR_MIN(h->min, s->min) : s->min;
+    h->max = MR_MAX(h->max, s->max);
     for (unsigned b = 0; b < MR_TALLY_BINS; b++)
         f->bin[b] += s->bin[b];
 }
@@ -551,10 +606,11 @@ static void visit_sizes(void *user, const struct mr_mrt_sizes *s)
 static void visit_size_bucket(void *user, unsigned bucket, uint64_t count)
 {
     struct visit *v = user;
-    if (!v->w->now)
+    struct mr_histogram *h = v->w->now ? size_histogram(v->w->now) : NULL;
+    if (!h)
         return;
-    v->w->now->size->bucket[bucket] += count;
-    v->w->now->size->count += count;
+    h->bucket[bucket] += count;
+    h->count += count;
 }
 
 static void visit_file(void *user, const struct mr_tally_file *row)
@@ -937,30 +993,49 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
         else
             s[m++] = s[i];
     }
-    f->sizes = f->size->count;
-    f->size_min = f->size->min;
-    f->size_max = f->size->max;
+    f->sizes = j->size.count;
+    f->size_min = j->size.min;
+    f->size_max = j->size.max;
     f->sizes_exact = !spilled;
     double *const to[] = {&f->size_25, &f->size_median, &f->size_75};
     for (unsigned q = 0; q < 3 && f->sizes; q++)
-        *to[q] = spilled ? (double)mr_histogram_quantile(f->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
+        *to[q] = spilled ? (double)mr_histogram_quantile(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
     free(s);
     return 0;
 }
 
-/* Puts the exact counts beside the buckets, as if every value had been added. */
-static void finish_tally(struct tally *t)
+/* Adds up the durations of a function: exact counts beside the buckets, as if every value had been added. */
+static void finish_durations(struct job *j, struct mr_function *f, uint32_t index)
 {
-    t->dur->count = t->count;
-    t->dur->min = t->dur_min;
-    t->dur->max = t->dur_max;
-    t->dur->sum = (double)t->dur_ns;
+    struct mr_histogram *h = &j->dur;
+    mr_histogram_init(h);
+    h->count = f->count;
+    h->min = UINT64_MAX;
+    for (unsigned k = 0; k < j->workers; k++) {
+        const struct tally *t = &j->worker[k].tally[index];
+        if (!t->count)
+            continue;
+        put_buckets(h, t);
+        h->min = MR_MIN(h->min, t->dur_min);
+        h->max = MR_MAX(h->max, t->dur_max);
+    }
+    f->dur_min = h->min;
+    f->dur_25 = mr_histogram_quantile(h, 0.25);
+    f->dur_median = mr_histogram_quantile(h, 0.5);
+    f->dur_75 = mr_histogram_quantile(h, 0.75);
+    f->dur_99 = mr_histogram_quantile(h, 0.99);
+    f->dur_max = h->max;
+}
+
+static void add_sizes(struct job *j, struct tally *t)
+{
+    if (t->size)
+        mr_histogram_merge(&j->size, t->size);
     for (uint32_t i = 0; i < t->slots; i++)
         if (t->sizes[i].count) {
-            mr_histogram_add_n(t->size, t->sizes[i].size, t->sizes[i].count);
+            mr_histogram_add_n(&j->size, t->sizes[i].size, t->sizes[i].count);
             t->bin[mr_tally_bin(t->sizes[i].size)] += t->sizes[i].count;
         }
-    t->size->sum = (double)t->bytes;
 }
 
 /* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how many would be left. */
@@ -985,28 +1060,23 @@ static int finish_function(struct job *j, struct mr_summary *s, uint32_t index)
         f.count += j->worker[k].tally[index].count;
     if (!f.count)
         return 0;
-    f.dur = mr_arena_alloc(&s->arena, sizeof(*f.dur));
-    f.size = mr_arena_alloc(&s->arena, sizeof(*f.size));
-    if (!f.dur || !f.size)
-        return -ENOMEM;
-    mr_histogram_init(f.dur);
-    mr_histogram_init(f.size);
+    if (j->size.count || j->size.max)
+        mr_histogram_init(&j->size);
     for (unsigned k = 0; k < j->workers; k++) {
         struct tally *t = &j->worker[k].tally[index];
+        if (t->failed)
+            return -ENOMEM;
         f.errors += t->errors;
         f.dur_ns += t->dur_ns;
         f.bytes += t->bytes;
-        if (t->count) {
-            finish_tally(t);
-            mr_histogram_merge(f.dur, t->dur);
-            mr_histogram_merge(f.size, t->size);
-        }
+        add_sizes(j, t);
         for (unsigned b = 0; b < MR_TALLY_BINS && io; b++)
             s->size_bins[b] += t->bin[b];
     }
     for (size_t p = 0; f.call && !is_cut(j) && p < j->t->processes; p++)
         if (j->t->process[p].skipped && rank_wanted(j, &j->t->process[p]))
             f.skipped += j->t->process[p].skipped[f.call];
+    finish_durations(j, &f, index);
     int rc = finish_sizes(j, &f, index);
     if (io && f.sizes) { /* totals are those of POSIX: layers above it would count the same bytes again */
         s->read_bytes += kind != MR_EV_WRITE ? f.bytes : 0;
@@ -1061,13 +1131,17 @@ static int finish_files(struct job *j, struct mr_summary *s)
 }
 
 struct pair {
-    uint32_t node, pid;
+    uint32_t node, pid, again;
 };
 
 static int by_pair(const void *a, const void *b)
 {
     const struct pair *x = a, *y = b;
-    return x->node != y->node ? (x->node < y->node ? -1 : 1) : x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : 0;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return x->again < y->again ? -1 : x->again > y->again;
 }
 
 /* Processes are counted by machine and pid: an exec'd image is the same process. */
@@ -1079,7 +1153,7 @@ static int count_processes(struct job *j, struct mr_summary *s)
         return -ENOMEM;
     for (size_t i = 0; i < j->t->processes; i++)
         if (rank_wanted(j, &j->t->process[i]))
-            p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid};
+            p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid, j->t->process[i].again};
     qsort(p, n, sizeof(*p), by_pair);
     for (size_t i = 0; i < n; i++) {
         s->processes += !i || by_pair(&p[i], &p[i - 1]);
@@ -1136,7 +1210,7 @@ static int finish_times(struct job *j, struct mr_summary *s)
 }
 
 struct thread {
-    uint32_t node, pid, tid;
+    uint32_t node, pid, again, tid;
     bool io, compute;
 };
 
@@ -1147,6 +1221,8 @@ static int by_thread(const void *a, const void *b)
         return x->node < y->node ? -1 : 1;
     if (x->pid != y->pid)
         return x->pid < y->pid ? -1 : 1;
+    if (x->again != y->again)
+        return x->again < y->again ? -1 : 1;
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
@@ -1161,7 +1237,7 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         uint32_t l = j->lane_of[i];
         if (!rank_wanted(j, p))
             continue;
-        t[l] = (struct thread){.node = p->node, .pid = p->pid, .tid = j->t->chunk[i].tid};
+        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid};
         for (unsigned k = 0; k < j->workers; k++) {
             t[l].io |= j->worker[k].did_io[l] != 0;
             t[l].compute |= j->worker[k].did_compute[l] != 0;

@@ -27,9 +27,8 @@ struct mr_function {
     unsigned call;               /* 0 for regions */
     uint64_t count, errors, bytes, dur_ns;
     uint64_t skipped;            /* calls that sampling left out: count + skipped were made; 0 where a filter of time, steps or path cuts */
-    struct mr_histogram *dur;    /* ns */
-    struct mr_histogram *size;   /* bytes of calls that moved data */
-    uint64_t size_min, size_max, sizes;
+    uint64_t dur_min, dur_25, dur_median, dur_75, dur_99, dur_max; /* ns */
+    uint64_t size_min, size_max, sizes; /* bytes of calls that moved data */
     double size_25, size_median, size_75;
     bool sizes_exact;
 };

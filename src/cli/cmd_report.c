@@ -144,7 +144,7 @@ static void print_functions(const struct mr_summary *s)
         putchar('.');
         width += 1 + print_name(f->name, 90);
         printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count), mr_human_ns((double)f->dur_ns, b[0]),
-               mr_human_ns((double)mr_histogram_quantile(f->dur, 0.5), b[1]), mr_human_ns((double)mr_histogram_quantile(f->dur, 0.99), b[2]));
+               mr_human_ns((double)f->dur_median, b[1]), mr_human_ns((double)f->dur_99, b[2]));
         if (f->sizes)
             printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]), mr_human_bytes((double)f->size_min, b[1]),
                    mr_human_bytes(f->size_25, b[2]), mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
@@ -228,9 +228,8 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
     mr_out_format(o, ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,\"mean_ns\":%.1f,"
                   "\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
                   (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns, (unsigned long long)f->bytes,
-                  (unsigned long long)f->dur->min, (unsigned long long)mr_histogram_quantile(f->dur, 0.25), (double)f->dur_ns / (double)f->count,
-                  (unsigned long long)mr_histogram_quantile(f->dur, 0.5), (unsigned long long)mr_histogram_quantile(f->dur, 0.75),
-                  (unsigned long long)mr_histogram_quantile(f->dur, 0.99), (unsigned long long)f->dur->max);
+                  (unsigned long long)f->dur_min, (unsigned long long)f->dur_25, (double)f->dur_ns / (double)f->count,
+                  (unsigned long long)f->dur_median, (unsigned long long)f->dur_75, (unsigned long long)f->dur_99, (unsigned long long)f->dur_max);
     if (f->skipped)
         mr_out_format(o, ",\"sampled_out\":%llu", (unsigned long long)f->skipped);
     if (f->sizes)

@@ -1009,7 +1009,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
-    c->result[i] = call ? fact_int(&f->ret, 0) : 0;
+    c->result[i] = !call || app_call ? 0 : f->ret.p ? fact_int(&f->ret, 0) : MR_NO_RESULT;
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;

@@ -184,7 +184,7 @@ void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t fi
 
 int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err)
 {
-    len = MR_MIN(len, sizeof(t->node->name) - 1);
+    len = strnlen(name, MR_MIN(len, sizeof(t->node->name) - 1));
     for (size_t i = 0; i < t->nodes; i++)
         if (strlen(t->node[i].name) == len && !memcmp(t->node[i].name, name, len)) {
             *index = (uint32_t)i;
@@ -700,6 +700,45 @@ static void share_names(struct mr_trace *t)
     }
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const struct mr_trace_process *x = *(struct mr_trace_process *const *)a, *y = *(struct mr_trace_process *const *)b;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    if (x->start_ns != y->start_ns)
+        return x->start_ns < y->start_ns ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told by a process without parent and end beside
+ * the real one; but a forked image is a new process, and so is what comes after one that has exited. */
+static int number_again(struct mr_trace *t, struct mr_error *err)
+{
+    struct mr_trace_process **p = malloc((t->processes + 1) * sizeof(*p));
+    const struct mr_trace_process *before = NULL;
+    uint32_t again = 0;
+    if (!p)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    for (size_t i = 0; i < t->processes; i++)
+        p[i] = &t->process[i];
+    qsort(p, t->processes, sizeof(struct mr_trace_process *), by_number);
+    for (size_t i = 0; i < t->processes; i++) {
+        if (i && (p[i]->node != p[i - 1]->node || p[i]->pid != p[i - 1]->pid)) {
+            before = NULL;
+            again = 0;
+        }
+        if (p[i]->ppid || p[i]->how) {
+            again += before && (p[i]->flags & MR_PROCESS_FORKED || before->how == MR_HOW_EXIT);
+            before = p[i];
+        }
+        p[i]->again = again;
+    }
+    free(p);
+    return 0;
+}
+
 /* Events that a process recorded and that are in no block. Chunks are in the order of processes. */
 static void count_gone(struct mr_trace *t)
 {
@@ -716,9 +755,10 @@ static void count_gone(struct mr_trace *t)
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
-    (void)err;
     mr_pfw_resolve(t);
     share_names(t);
+    if (number_again(t, err) < 0)
+        return -ENOMEM;
     if (t->chunks)
         qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);
     t->first_ns = UINT64_MAX;

@@ -21,9 +21,12 @@ struct mr_trace_string {
     bool unnamed; /* while files are added: a hash whose name has not come yet */
 };
 
+#define MR_NO_RESULT INT64_MIN /* DFTracer writes what a call returned only if it is asked to: unknown, neither a failure nor a size */
+
 struct mr_trace_process {
     uint64_t key, names_key; /* names_key: the process whose strings this one uses, 0 its own */
     uint32_t pid, ppid, uid, flags, node; /* node: index into mr_trace.node */
+    uint32_t again;        /* how many other processes had this pid on this machine before it: numbers come again, and containers have their own */
     int32_t rank, world, local_rank, local_world;
     uint64_t start_ns;     /* real */
     int64_t real_offset;   /* own files: real = mono + this */

@@ -168,8 +168,12 @@ static void put_args(struct mr_out *o, const struct row *r, const char *taken, e
 static void put_io_args(struct mr_out *o, const struct row *r, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    mr_out_text(o, "\"ret\":");
-    mr_out_signed(o, c->result[r->i]);
+    if (c->result[r->i] == MR_NO_RESULT) {
+        mr_out_text(o, "\"p_idx\":-1"); /* a field of DFTracer's that says nothing: others follow with a comma */
+    } else {
+        mr_out_text(o, "\"ret\":");
+        mr_out_signed(o, c->result[r->i]);
+    }
     if (c->offset[r->i] != MR_NO_OFFSET) {
         mr_out_text(o, ",\"offset\":");
         mr_out_signed(o, (int64_t)c->offset[r->i]);
@@ -229,25 +233,25 @@ static bool is_curve(const struct row *r)
     return finite;
 }
 
-/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, and spans that overlap others of their
- * thread, get numbers that no real process or thread has: Linux has fewer than this. */
+/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, others that had the same number, and spans that
+ * overlap others of their thread, get numbers that no real process or thread has: Linux has fewer than this. */
 #define PIDS 4194304u
 
-static uint32_t chrome_pid(const struct mr_trace_process *p)
+static uint32_t chrome_pid(const struct mr_trace *t, const struct mr_trace_process *p)
 {
-    return p->pid + p->node * PIDS;
+    return p->pid + (p->node + p->again * (uint32_t)t->nodes) * PIDS;
 }
 
-static uint32_t chrome_tid(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
+static uint32_t chrome_tid(const struct mr_trace *t, const struct mr_trace_process *p, uint32_t tid, unsigned lane)
 {
-    return tid + (p->node + lane) * PIDS;
+    return tid + (p->node + p->again * (uint32_t)t->nodes + lane) * PIDS;
 }
 
 static void chrome_lane(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane)
 {
     const struct mr_trace_process *p = &t->process[c->process];
-    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(p),
-                  chrome_tid(p, c->tid, lane), c->tid);
+    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(t, p),
+                  chrome_tid(t, p, c->tid, lane), c->tid);
 }
 
 static void chrome_row(struct mr_out *o, const struct row *r)
@@ -259,7 +263,7 @@ static void chrome_row(struct mr_out *o, const struct row *r)
     put_label(o, r, MR_JSON_HEX);
     mr_out_text(o, curve ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
     unsigned lane = mr_lane_of(r->lanes, r->i);
-    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->b->process), chrome_tid(r->b->process, r->b->tid, lane));
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->t, r->b->process), chrome_tid(r->t, r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
     if (!curve && !instant) {
         mr_out_text(o, ",\"dur\":");
@@ -285,10 +289,10 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
         const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
         const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
         size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
-        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(p),
-                      chrome_tid(p, p->pid, 0));
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(t, p),
+                      chrome_tid(t, p, p->pid, 0));
         mr_out_json(o, name, n, MR_JSON_HEX);
-        if (t->nodes > 1 && p->node < t->nodes) {
+        if ((t->nodes > 1 || p->again) && p->node < t->nodes) {
             mr_out_format(o, ",\"pid\":%u,\"host\":", p->pid);
             mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_HEX);
         }
@@ -357,7 +361,7 @@ static void pfw_row(struct mr_out *o, const struct row *r)
             has_count |= c->arg_type[a] == MR_MORE_COUNT;
         mr_out_text(o, ",");
         put_io_args(o, r, MR_JSON_PRIVATE);
-        if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind)) {
+        if (!has_count && mr_kind_moves_data(mr_call_get(call)->kind) && c->result[r->i] != MR_NO_RESULT) {
             mr_out_text(o, ",\"count\":");
             mr_out_signed(o, c->result[r->i]);
         }
@@ -454,15 +458,18 @@ static void csv_row(struct mr_out *o, const struct row *r)
     if (!is_app(r)) {
         const struct mr_trace_string *f = mr_trace_string(p, c->file[r->i]);
         mr_out_csv(o, f->text, f->len);
+        mr_out_text(o, ",");
         if (c->offset[r->i] != MR_NO_OFFSET)
-            mr_out_format(o, ",%lld,%lld,", (long long)c->offset[r->i], (long long)c->result[r->i]);
-        else
-            mr_out_format(o, ",,%lld,", (long long)c->result[r->i]);
+            mr_out_signed(o, (int64_t)c->offset[r->i]);
+        mr_out_text(o, ",");
+        if (c->result[r->i] != MR_NO_RESULT)
+            mr_out_signed(o, c->result[r->i]);
+        mr_out_text(o, ",");
         count = c->result[r->i] > 0 ? (uint64_t)c->result[r->i] : 0;
     } else {
         mr_out_text(o, ",,,");
     }
-    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind);
+    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind) && c->result[r->i] != MR_NO_RESULT;
     for (uint32_t a = r->arg; a < r->arg_end; a++)
         if (c->arg_type[a] == MR_MORE_COUNT) {
             count = c->arg_value[a];

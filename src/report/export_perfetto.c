@@ -224,7 +224,8 @@ static void put_arguments(struct writer *w, const struct mr_batch *b, uint32_t i
             annotate_text(w, KEY_FILE, 0, c->file[i]);
         if (c->offset[i] != MR_NO_OFFSET)
             annotate_fixed(w, KEY_OFFSET, 4, c->offset[i]);
-        annotate_fixed(w, KEY_RESULT, 4, (uint64_t)c->result[i]);
+        if (c->result[i] != MR_NO_RESULT)
+            annotate_fixed(w, KEY_RESULT, 4, (uint64_t)c->result[i]);
         if (c->fd[i])
             annotate_fixed(w, KEY_FD, 4, c->fd[i] - 1u);
     }

@@ -118,12 +118,14 @@ int main()
         strings.arg("view", std::string_view("view of some").substr(0, 4));
 #endif
     }
+    if (std::getchar() == EOF)
+        DFTRACER_CPP_FINI();
     std::puts("scope 3\nmain 1\ndynamic 1\nstrings 1");
 }
 S
 for standard in 11 17; do
     ${CXX:-c++} -std=c++$standard -Wall -Wextra -Werror -I"$inc" -o "$dir/layer" "$dir/s.cpp" || continue
-    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/layer" >"$dir/names"
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/layer" >"$dir/names" </dev/null
     expect c++ "$dir/t.mrt"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     grep -qF '"{""text"":""text"",""none"":"""",""large"":18446744073709551615}"' "$dir/t.csv" || { echo "FAIL: arguments of C++"; exit 1; }

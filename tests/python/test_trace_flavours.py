@@ -104,6 +104,26 @@ def flavours(folder):
                 f.write("\n".join(json.dumps(x) for x in part))
         rows = read(apart)[0]
         assert content(rows) == wanted(), [r for r in content(rows) if r not in wanted()][:2]
+    path = os.path.join(folder, "host.pfw")
+    with open(path, "w") as f:
+        for i in range(6):
+            f.write(json.dumps({"id": i, "name": "x", "cat": "c", "pid": i % 3, "tid": 1, "ts": T0 + i, "dur": 5, "ph": "X", "args": {"hostname": "a\0b"}}) + "\n")
+    report = json.loads(subprocess.run([MILLRACE, "report", "--json", path], check=True, capture_output=True).stdout)
+    assert report["nodes"] == 1 and report["processes"] == 3, report
+    # Without DFTRACER_INC_METADATA there is no result: neither a failure nor a size, and still not after an export.
+    path = os.path.join(folder, "bare.pfw")
+    with open(path, "w") as f:
+        for i, name in enumerate(("read", "write", "open64")):
+            f.write(json.dumps({"id": i, "name": name, "cat": "POSIX", "pid": 1, "tid": 1, "ts": T0 + i * 10, "dur": 5, "ph": "X"}) + "\n")
+        f.write(json.dumps({"id": 3, "name": "read", "cat": "POSIX", "pid": 1, "tid": 1, "ts": T0 + 40, "dur": 5, "ph": "X", "args": {"ret": 7, "fname": "/f"}}) + "\n")
+    for kind in ("pfw", "chrome"):
+        subprocess.run([MILLRACE, "export", "-f", kind, "-o", path + "." + kind, path], check=True)
+    for one in (path, path + ".pfw", path + ".chrome"):
+        rows = read(one)[0]
+        assert [(r["name"], r["result"], r["requested_bytes"]) for r in rows] == [("read", "", ""), ("write", "", ""), ("open", "", ""), ("read", "7", "7")], (one, rows)
+        report = json.loads(subprocess.run([MILLRACE, "report", "--json", one], check=True, capture_output=True).stdout)
+        found = {f["name"]: (f["count"], f["errors"], f.get("size_count")) for f in report["functions"]}
+        assert found == {"read": (2, 0, 1), "write": (1, 0, None), "open": (1, 0, None)} and report["read_bytes"] == 7 and report["write_calls"] == 0, (one, found)
     path = os.path.join(folder, "damaged.pfw.gz")
     with open(path, "wb") as f:
         f.write(members[0] + broken + members[2])

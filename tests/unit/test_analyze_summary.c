@@ -120,7 +120,7 @@ static int by_value(const void *a, const void *b)
 }
 
 struct recount {
-    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], first, last, bins[MR_TALLY_BINS];
+    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], shortest[WHATS], longest[WHATS], first, last, bins[MR_TALLY_BINS];
     uint64_t p, a, c, ac, pc, file_calls[400], file_read[400];
     int64_t *sizes;
     size_t n;
@@ -158,6 +158,8 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
         r->events++;
         r->count[e->what]++;
         r->dur[e->what] += e->end - e->start;
+        r->shortest[e->what] = MR_MIN(r->count[e->what] == 1 ? UINT64_MAX : r->shortest[e->what], e->end - e->start);
+        r->longest[e->what] = MR_MAX(r->longest[e->what], e->end - e->start);
         r->first = MR_MIN(r->first, e->start);
         r->last = MR_MAX(r->last, e->end);
         if (e->what >= WHAT_COMPUTE)
@@ -203,7 +205,9 @@ static void check_function(const struct mr_summary *s, const char *name, const s
     assert_int_equal(f->errors, r->errors[what]);
     assert_int_equal(f->bytes, r->bytes[what]);
     assert_int_equal(f->dur_ns, r->dur[what]);
-    assert_int_equal(f->dur->count, r->count[what]);
+    assert_int_equal(f->dur_min, r->shortest[what]);
+    assert_int_equal(f->dur_max, r->longest[what]);
+    assert_true(f->dur_min <= f->dur_25 && f->dur_25 <= f->dur_median && f->dur_median <= f->dur_75 && f->dur_75 <= f->dur_99 && f->dur_99 <= f->dur_max);
 }
 
 /* Exact, or within a bucket where the summary says so. */
@@ -323,10 +327,41 @@ static void summary_of_events_in_any_order_equals_recount(void **state)
     check_world(false, true);
 }
 
+/* Processes of one number on one machine: those that came after one that had exited are others, and so are their threads. */
+static void numbers_that_come_again(void **state)
+{
+    struct mr_trace *t;
+    struct mr_summary *s;
+    struct mr_error err;
+    char path[2][32];
+    (void)state;
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        struct mr_mrt_sink *sink;
+        snprintf(path[i], sizeof(path[i]), "/tmp/mr-summary-XXXXXX");
+        close(mkstemp(path[i]));
+        assert_int_equal(mr_mrt_sink_open_sim(path[i], &(struct mr_mrt_sim){.world = 1, .program = "test"}, &sink, &err), 0);
+        struct mr_event_sink *to = mr_mrt_sink_get(sink);
+        for (uint32_t k = 0; k < 3; k++)
+            to->emit(to, &(struct mr_event){.kind = MR_EV_READ, .tid = 1 + k % 2, .start_ns = 10 * k, .dur_ns = 5, .offset = UINT64_MAX, .result = 1});
+        assert_int_equal(mr_mrt_sink_close(sink, &err), 0);
+        assert_int_equal(mr_trace_add(t, path[i], &err), 0);
+        unlink(path[i]);
+    }
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    assert_int_equal(mr_summarise(t, &(struct mr_summary_options){.rank = -1, .step_from = -1}, NULL, &s, &err), 0);
+    assert_int_equal(s->nodes, 1);
+    assert_int_equal(s->processes, 2);
+    assert_int_equal(s->threads, 4);
+    assert_int_equal(s->events, 6);
+    mr_summary_free(s);
+    mr_trace_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(summary_of_blocks_that_tell_all_equals_recount),
                                        cmocka_unit_test(summary_of_blocks_that_must_be_decoded_equals_recount),
-                                       cmocka_unit_test(summary_of_events_in_any_order_equals_recount)};
+                                       cmocka_unit_test(numbers_that_come_again), cmocka_unit_test(summary_of_events_in_any_order_equals_recount)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
