@@ -95,6 +95,15 @@ if [ "$(id -u)" = 0 ] && command -v chroot >/dev/null && loader=$(ls /lib64/ld-l
     fi
 fi
 
+# The loader as a program loads the tracer.
+if loader=$(ls /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64.so.1 2>/dev/null | head -n 1) && [ -n "$loader" ]; then
+    "$MILLRACE" trace -o "$dir/t.mrt" -- sh -c '"$1" /bin/cat "$2"; :' sh "$loader" "$dir/data" >"$dir/out" 2>"$dir/err"
+    cmp -s "$dir/data" "$dir/out" || fail "a program started by the loader: output"
+    ! grep -q 'cannot be in' "$dir/err" || fail "a program started by the loader is said to be untraced: $(cat "$dir/err")"
+    count --file "$dir/data"
+    grep -qx 'open 1' "$dir/seen" || fail "a program started by the loader is not traced: $(tr '\n' ' ' <"$dir/seen")"
+fi
+
 # A sanitized program with a cleaned environment, and with the library alone.
 printf '#include <unistd.h>\nint main(void) { return access("/", F_OK); }\n' >"$dir/a.c"
 if $cc -fsanitize=address -o "$dir/a" "$dir/a.c" 2>/dev/null && "$dir/a"; then
