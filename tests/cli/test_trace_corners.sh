@@ -68,6 +68,17 @@ assert f.get("getc") == 10000 and f.get("putc") == 10000, f' || fail "$way: byte
     traced $way together || fail "$way: threads that begin a forked child end it with $?"
     count --file "$dir/data"
     grep -qx 'pread 5502' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: threads that begin a forked child: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    traced $way handler || fail "$way: children of a handler end with $?"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 - "$dir/t.csv" $(cat "$dir/out") <<'P' || fail "$way: children of a handler"
+import csv, sys
+rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread"]
+first = [r for r in rows if r["offset_bytes"] == "0"]
+second = [r for r in rows if r["offset_bytes"] == "1"]
+mine, theirs = int(sys.argv[2]), int(sys.argv[3])
+# A child may also record the call it was forked in.
+assert mine <= len(first) <= mine + theirs // 50 and len(second) == theirs, (len(first), mine, len(second), theirs)
+P
     traced $way names || fail "$way: names that are made anew: $?"
     count --file "$dir/data"
     grep -qx 'pread 7' "$dir/seen" || fail "$way: names that are made anew: $(tr '\n' ' ' <"$dir/seen")"
