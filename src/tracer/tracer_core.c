@@ -150,6 +150,8 @@ static void set_limit(struct mr_tls *t, uint64_t limit)
     t->limit = MR_MIN(limit, present_for(t->slot, t->head));
 }
 
+static uint32_t missed; /* calls of a handler in a child that could not begin */
+
 static bool thread_begin(struct mr_tls *t)
 {
     uint64_t signals = mr_signals_block();
@@ -158,6 +160,10 @@ static bool thread_begin(struct mr_tls *t)
     if (!t->slot) {
         t->limit = 0;
         return false;
+    }
+    if (MR_UNLIKELY(missed)) {
+        atomic_fetch_add(&t->slot->lost, missed);
+        missed = 0;
     }
     t->epoch = mr_core.epoch;
     t->head = atomic_load_explicit(&t->slot->head, memory_order_relaxed);
@@ -501,6 +507,16 @@ void mr_switch(bool on)
     mr_set_active(on);
 }
 
+/* A child that was forked by a handler which interrupted the tracer will go on with that, on its parent's rings: it gets memory of its own there. */
+static void keep_apart(void)
+{
+    static uint32_t done; /* in this epoch */
+    for (uint32_t i = 0; done != mr_core.epoch && i < mr_process.segments; i++)
+        mr_sys6(SYS_mmap, (long)mr_process.segment[i], (long)MR_RING_SEGMENT_BYTES(i), PROT_READ | PROT_WRITE,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    done = mr_core.epoch;
+}
+
 bool mr_enter_slow(void)
 {
     struct mr_tls *t = &mr_tls;
@@ -508,6 +524,11 @@ bool mr_enter_slow(void)
         return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
     if (mr_live.alive || atomic_load_explicit(&mr_off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
+    if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {
+        keep_apart();
+        missed++;
+        return false; /* the process begins when the interrupted code has ended */
+    }
     int keep = errno;
     uint64_t signals = mr_signals_block();
     mr_spin_lock(&mr_live.beginning);

@@ -67,7 +67,7 @@ static enum mr_program look_at_file(long fd, const char *path)
     enum mr_program_kind kind = mr_program_kind((int)fd, read_at);
     if (kind == MR_PROGRAM_FOREIGN)
         mr_note('f', path);
-    else if (kind == MR_PROGRAM_STATIC || has_more_rights(fd))
+    else if ((kind == MR_PROGRAM_STATIC && !mr_loader_is_ours(path)) || has_more_rights(fd)) /* the loader itself loads us */
         mr_note('s', path);
     return kind == MR_PROGRAM_FOREIGN ? MR_CANNOT_LOAD : MR_THERE;
 }

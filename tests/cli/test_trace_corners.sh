@@ -80,6 +80,17 @@ EOF
     traced $way together || fail "$way: threads that begin a forked child end it with $?"
     count --file "$dir/data"
     grep -qx 'pread 5502' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: threads that begin a forked child: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    traced $way handler || fail "$way: children of a handler end with $?"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 - "$dir/t.csv" $(cat "$dir/out") <<'P' || fail "$way: children of a handler"
+import csv, sys
+rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread"]
+first = [r for r in rows if r["offset_bytes"] == "0"]
+second = [r for r in rows if r["offset_bytes"] == "1"]
+mine, theirs = int(sys.argv[2]), int(sys.argv[3])
+# A child may also record the call it was forked in.
+assert mine <= len(first) <= mine + theirs // 50 and len(second) == theirs, (len(first), mine, len(second), theirs)
+P
     traced $way names || fail "$way: names that are made anew: $?"
     count --file "$dir/data"
     grep -qx 'pread 7' "$dir/seen" || fail "$way: names that are made anew: $(tr '\n' ' ' <"$dir/seen")"
@@ -105,6 +116,15 @@ if [ "$(id -u)" = 0 ] && command -v chroot >/dev/null && loader=$(ls /lib64/ld-l
         ! grep -q 'ld.so' "$dir/err" || fail "chroot: the loader complains: $(cat "$dir/err")"
         [ "$(grep -c 'runs untraced' "$dir/err")" = 1 ] || fail "chroot: not said: $(cat "$dir/err")"
     fi
+fi
+
+# The loader as a program loads the tracer.
+if loader=$(ls /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64.so.1 2>/dev/null | head -n 1) && [ -n "$loader" ]; then
+    "$MILLRACE" trace -o "$dir/t.mrt" -- sh -c '"$1" /bin/cat "$2"; :' sh "$loader" "$dir/data" >"$dir/out" 2>"$dir/err"
+    cmp -s "$dir/data" "$dir/out" || fail "a program started by the loader: output"
+    ! grep -q 'cannot be in' "$dir/err" || fail "a program started by the loader is said to be untraced: $(cat "$dir/err")"
+    count --file "$dir/data"
+    grep -qx 'open 1' "$dir/seen" || fail "a program started by the loader is not traced: $(tr '\n' ' ' <"$dir/seen")"
 fi
 
 # A sanitized program with a cleaned environment, and with the library alone.

@@ -1,6 +1,7 @@
 /* Programs in corners, each chosen by its name, for tests/cli/test_trace_corners.sh: they end as they do without the tracer, and what they do to
  * FILE is known. Usage: corner_ways NAME FILE. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -298,6 +299,41 @@ static int together(void)
     return bad;
 }
 
+/* A handler forks, wherever it interrupts the program; the child makes a call in it, and then goes on where the program was. */
+static volatile int forks, in_child;
+static void fork_here(int number)
+{
+    int keep = errno;
+    (void)number;
+    if (!in_child && ++forks && fork() == 0) {
+        in_child = 1;
+        (void)!access("/", F_OK);
+    }
+    errno = keep;
+}
+static int handler(void)
+{
+    const struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    struct sigaction act = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
+    int fd = open(file, O_RDONLY), status, bad = 0;
+    long mine = 0;
+    char b[8];
+    sigaction(SIGALRM, &act, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (; forks < 300 && !in_child; mine++)
+        (void)!pread(fd, b, 1, 0);
+    setitimer(ITIMER_REAL, &never, NULL);
+    if (in_child) {
+        for (int k = 0; k < 50; k++)
+            (void)!pread(fd, b, 2, 1);
+        _exit(0);
+    }
+    while (wait(&status) > 0)
+        bad |= status;
+    printf("%ld %d\n", mine, 50 * forks);
+    return bad != 0;
+}
+
 /* Many names before and after each of several execs that fail, and jumps out of a handler that interrupts their keeping. */
 static sigjmp_buf again;
 static void jump(int number)
@@ -354,5 +390,6 @@ int main(int argc, char **argv)
            : !strcmp(name, "stack")       ? little_stack()
            : !strcmp(name, "together")    ? together()
            : !strcmp(name, "names")       ? names()
+           : !strcmp(name, "handler")     ? handler()
                                           : 2;
 }
