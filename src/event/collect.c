@@ -788,6 +788,26 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     return 0;
 }
 
+/* Rings of processes that were ended while they made them: there is nothing in them. */
+static void remove_unborn(struct mr_collector *c)
+{
+    DIR *d = opendir(c->spool);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        uint64_t magic = 1;
+        int fd = n > 7 && !strcmp(e->d_name + n - 7, ".0.ring") ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        if (fd < 0)
+            continue;
+        pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+        ssize_t got = pread(fd, &magic, sizeof(magic), 0);
+        close(fd);
+        if ((got == 0 || (got == sizeof(magic) && !magic)) && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH)
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
 int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, struct mr_error *err)
 {
     bool busy;
@@ -821,6 +841,7 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
         char path[4096];
         snprintf(path, sizeof(path), "%s/session", c->spool);
         unlink(path);
+        remove_unborn(c);
         rmdir(c->spool);
     }
     *stats = c->stats;

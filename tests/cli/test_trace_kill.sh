@@ -144,4 +144,9 @@ mkdir "$dir/damaged"
 printf 'no ring' >"$dir/damaged/4194305.0123456789abcdef.0.ring" # a pid that no process has
 "$MILLRACE" recover --json "$dir/damaged" 2>"$dir/err" | grep -q '"unreadable_rings":1,' || { echo "FAIL: a damaged ring is not counted"; exit 1; }
 grep -q "4194305.*cannot be recovered" "$dir/err" || { echo "FAIL: a damaged ring is not named: $(cat "$dir/err")"; exit 1; }
+# One whose process was ended while it made it has nothing in it, and goes.
+mkdir "$dir/unborn"
+truncate -s 1M "$dir/unborn/4194305.0123456789abcdef.0.ring"
+"$MILLRACE" recover -o "$dir/unborn.mrt" "$dir/unborn" >/dev/null
+[ ! -e "$dir/unborn" ] || { echo "FAIL: an empty ring stays: $(ls "$dir/unborn")"; exit 1; }
 echo "$rounds kills, nothing lost"
