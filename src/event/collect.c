@@ -673,6 +673,26 @@ static int join_files(struct mr_collector *c, struct mr_error *err)
     return rc;
 }
 
+/* Rings of processes that were killed while they began have no description and hold nothing. */
+static void remove_unborn(const struct mr_collector *c)
+{
+    DIR *d = opendir(c->spool);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        uint64_t magic = 1;
+        if (n < 6 || strcmp(e->d_name + n - 5, ".ring") || kill((pid_t)strtol(e->d_name, NULL, 10), 0) == 0 || errno != ESRCH)
+            continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        ssize_t got = fd >= 0 ? read(fd, &magic, sizeof(magic)) : -1;
+        if (got == 0 || (got == sizeof(magic) && !magic))
+            unlinkat(dirfd(d), e->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
+}
+
 static int make_session(struct mr_collector *c, struct mr_error *err)
 {
     char path[4096];
@@ -774,6 +794,8 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
         c->stats.bytes = (uint64_t)st.st_size;
     if (!c->stats.running && rc == 0) {
         char path[4096];
+        if (c->live)
+            remove_unborn(c);
         snprintf(path, sizeof(path), "%s/session", c->spool);
         unlink(path);
         rmdir(c->spool);
