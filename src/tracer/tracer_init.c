@@ -622,6 +622,10 @@ static void make_folder(char *path)
         mr_sys3(SYS_fchmodat, AT_FDCWD, path, 0700); /* whatever the umask */
 }
 
+/* pthread_atfork as glibc has it; weak, because a program of musl must come as far as to start itself without us. */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
+extern MR_HIDDEN void *__dso_handle;
+
 static void first_begin(void)
 {
     mr_core.use_tsc = tsc_is_invariant();
@@ -631,7 +635,8 @@ static void first_begin(void)
         make_folder(mr_config.dir);
     mr_sys3(SYS_madvise, &mr_live, sizeof(mr_live), MADV_WIPEONFORK);
     mr_names_begin();
-    pthread_atfork(NULL, NULL, mr_after_fork);
+    if (__register_atfork)
+        __register_atfork(NULL, NULL, mr_after_fork, &__dso_handle);
     mr_core.switched_on = mr_config.start;
     if (mr_config.signal)
         signal(mr_config.signal, on_signal);

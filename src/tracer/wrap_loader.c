@@ -80,10 +80,11 @@ static void *find_in(const struct link_map *m, const char *name)
 
 /* A function of the C library, or of libdl where that is apart: of the first module whose symbols have versions, as those of libraries that
  * stand between have not. By hand, because every function that could be asked is one of ours. */
+#pragma weak _r_debug /* it is not there with musl, where we only help a program to start itself without us */
 static void *find_first(const char *name)
 {
     void *f = NULL;
-    for (const struct link_map *m = _r_debug.r_map; m && !f; m = m->l_next)
+    for (const struct link_map *m = &_r_debug ? _r_debug.r_map : NULL; m && !f; m = m->l_next)
         f = find_in(m, name);
     return f;
 }

@@ -75,6 +75,10 @@ soon gone $members
 [ ! -L "$dir/t.mrt.spool" ] || { echo "FAIL: the spool stays after recovery"; exit 1; }
 for n in 1 2 3 4; do reads "$dir/t.mrt" "$dir/g$n"; done
 
+# A process that was killed while it began leaves nothing behind.
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- sh -c 'echo "$MILLRACE_SPOOL"; head -c 8192 /dev/zero >"$MILLRACE_SPOOL/4194304.00000000000000aa.0.ring"' >"$dir/spool"
+[ -n "$(cat "$dir/spool")" ] && [ ! -e "$(cat "$dir/spool")" ] || { echo "FAIL: a process that never began leaves its ring"; exit 1; }
+
 # Threads at work when the process leaves: none of their reads is lost, with the collector and with the library alone.
 ${CC:-cc} -O1 -D_GNU_SOURCE -pthread -o "$dir/leave" "$MR_SOURCE_DIR/tests/tracer/leave_at_work.c"
 ulimit -c 0
