@@ -101,18 +101,21 @@ static void run_workers(struct worker *worker, unsigned workers, bool forks)
 
 int pair_cost(const char *file, const char *floor_library, unsigned workers, bool forks)
 {
-    void *libc = dlopen("libc.so.6", RTLD_NOW), *floor = dlopen(floor_library, RTLD_NOW | RTLD_LOCAL);
-    if (!libc || !floor) {
+    void *floor = dlopen(floor_library, RTLD_NOW | RTLD_LOCAL), *(*bare)(void) = NULL;
+    if (floor)
+        *(void **)&bare = dlsym(floor, "bare_pread");
+    if (!bare) {
         fprintf(stderr, "bench_trace: %s\n", dlerror());
         return 1;
     }
     pread_fn *fn[KINDS];
-    void *bare = dlvsym(libc, "pread", "GLIBC_2.2.5"); /* by version: the tracer would answer dlsym with its own */
-    *(void **)&fn[BARE] = *(void **)&fn[BARE_AGAIN] = bare ? bare : dlvsym(libc, "pread", "GLIBC_2.17");
+    *(void **)&fn[BARE] = *(void **)&fn[BARE_AGAIN] = bare();
     *(void **)&fn[FLOOR] = dlsym(floor, "pread");
     *(void **)&fn[TRACED] = dlsym(RTLD_DEFAULT, "pread"); /* what the program's own calls would reach */
-    if (!fn[BARE] || !fn[FLOOR] || fn[BARE] == fn[TRACED])
-        return 1; /* nothing is traced */
+    if (!fn[BARE] || !fn[FLOOR] || fn[BARE] == fn[TRACED]) {
+        fprintf(stderr, "bench_trace: nothing is traced\n");
+        return 1;
+    }
     workers = MR_MIN(workers, 16u);
     double(*round)[KINDS] = mmap(NULL, ROUNDS * sizeof(*round), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct worker worker[16];
