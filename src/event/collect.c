@@ -367,7 +367,7 @@ static void unmap_ring(struct mr_collector *c, struct ring *r, bool remove_files
 
 static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *skipped)
 {
-    uint64_t lost = 0;
+    uint64_t lost = atomic_load(&r->segment[0]->lost);
     *threads = 0;
     memset(skipped, 0, MR_SLOT_CALLS * sizeof(*skipped));
     for (uint32_t g = 0; g < r->segments; g++)

@@ -68,7 +68,7 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 7u /* of the layout below; library and command must agree */
+#define MR_RING_VERSION 8u /* of the layout below; library and command must agree */
 #define MR_RING_CELLS 4194304u /* address space; memory comes as it is needed */
 #define MR_BLOCK_EVENTS 32768u /* events per block */
 #define MR_RECORD_CELLS 4u
@@ -123,6 +123,7 @@ struct mr_ring_header {
     _Atomic uint32_t strings;      /* number of strings */
     _Atomic uint32_t strings_full; /* names that did not fit */
     _Atomic uint32_t starved;      /* segment 0: a thread finds no memory for its records */
+    _Atomic uint64_t lost;         /* segment 0: events of threads that found no slot */
 };
 
 /* Segment 0: header page, process payload, string arena, slots. Others: header page, slots. */

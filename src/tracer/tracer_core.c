@@ -295,8 +295,8 @@ static void lose(struct mr_tls *t)
 {
     if (t->slot)
         atomic_fetch_add(&t->slot->lost, 1);
-    else
-        atomic_fetch_add(&mr_process.lost, 1);
+    else if (mr_process.segment[0])
+        atomic_fetch_add(&mr_process.segment[0]->lost, 1);
 }
 
 #define SAMPLE_AFTER 1000 /* calls of a kind that a thread makes before sampling begins */

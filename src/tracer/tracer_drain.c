@@ -269,7 +269,7 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, cons
 bool mr_drain_all(enum mr_mrt_how how)
 {
     static uint64_t skipped[MR_SLOT_CALLS]; /* one thread ends a process */
-    uint64_t lost = atomic_load(&mr_process.lost);
+    uint64_t lost = atomic_load(&mr_process.segment[0]->lost);
     memset(skipped, 0, sizeof(skipped));
     uint32_t threads = 0;
     bool ok = true;

@@ -28,7 +28,6 @@ struct mr_process {
     struct mr_session *session;
     uint64_t key;
     uint32_t pid;
-    _Atomic uint64_t lost; /* events without a slot */
     _Atomic uint32_t claim_lock, encode_lock;
     bool late;             /* the program's exit handlers are running: write each event at once */
     /* Own output, when nobody drains. */

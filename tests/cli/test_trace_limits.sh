@@ -163,3 +163,41 @@ if unshare -p -f true 2>/dev/null; then
     grep -q 'still run' "$dir/err" && fail "processes of another namespace: $(cat "$dir/err")"
     [ "$("$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "open[a-z]*,$dir/data")" = 2 ] || fail "events of another namespace are lost"
 fi
+
+# More threads than slots, and no descriptor for more: what they do is counted as lost.
+cat >"$dir/crowd.c" <<'C'
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#define THREADS 20
+static pthread_barrier_t all;
+static int fd;
+static void *run(void *arg)
+{
+    char b;
+    for (int i = 0; i < 10; i++)
+        if (pread(fd, &b, 1, 0) != 1)
+            _exit(1);
+    pthread_barrier_wait(&all);
+    return arg;
+}
+int main(int argc, char **argv)
+{
+    const struct rlimit none = {0, 0};
+    pthread_t t[THREADS];
+    fd = open(argv[argc - 1], O_RDONLY);
+    pthread_barrier_init(&all, 0, THREADS);
+    if (setrlimit(RLIMIT_NOFILE, &none))
+        return 1;
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&t[i], 0, run, 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], 0);
+    return 0;
+}
+C
+${CC:-cc} -O1 -pthread -o "$dir/crowd" "$dir/crowd.c"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/crowd" "$dir/data" 2>/dev/null
+kept=$("$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "pread,$dir/data") lost=$("$MILLRACE" report --json "$dir/t.mrt" | grep -o '"lost_events":[0-9]*' | head -n 1 | cut -d: -f2)
+[ "$lost" -gt 0 ] && [ $((kept + lost)) = 200 ] || fail "20 threads, too few slots: $kept reads kept, $lost said to be lost, of 200"
