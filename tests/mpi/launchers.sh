@@ -24,11 +24,11 @@ start() {
         timeout 150 "${!name}" --allow-run-as-root --oversubscribe --mca btl_vader_single_copy_mechanism none -n "$n" "$@"
     else
         # MPICH's launcher now and then ends itself by SIGPIPE, and tells nothing, when its ranks fail at once (one time in eight on a busy machine, with `sh -c 'exit 2'` too).
-        local tries status=141
+        local tries status said
         for tries in 1 2 3 4 5 6; do
-            [ $status = 141 ] || break
-            status=0
+            status=0 said=$(stat -Lc %s /dev/stderr)
             timeout 150 "${!name}" -n "$n" "$@" || status=$?
+            [ $status = 141 ] && [ "$(stat -Lc %s /dev/stderr)" = "$said" ] || break
         done
         return $status
     fi
