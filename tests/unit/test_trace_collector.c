@@ -140,10 +140,43 @@ static void check_trace(const char *path)
     mr_trace_free(t);
 }
 
+/* A folder with a spool, a trace file, a collector and a ring of this process. */
+struct place {
+    char dir[32], out[64], spool[64], path[128]; /* path: of the ring */
+    struct mr_collector *c;
+    struct mr_ring_header *ring;
+};
+
+/* False: there is no such folder. */
+static bool begin_in(struct place *p, const char *where)
+{
+    struct mr_error err;
+    snprintf(p->dir, sizeof(p->dir), "%s/mr-collect-XXXXXX", where);
+    if (!mkdtemp(p->dir))
+        return false;
+    snprintf(p->spool, sizeof(p->spool), "%s/spool", p->dir);
+    snprintf(p->out, sizeof(p->out), "%s/t.mrt", p->dir);
+    snprintf(p->path, sizeof(p->path), "%s/%d.00000000000000aa.0.ring", p->spool, (int)getpid());
+    assert_int_equal(mkdir(p->spool, 0700), 0);
+    assert_int_equal(mr_collector_open(p->spool, p->out, true, false, 0, &p->c, &err), 0);
+    p->ring = make_ring(p->spool);
+    return true;
+}
+
+static void end(struct place *p)
+{
+    munmap(p->ring, MR_RING_SEGMENT_BYTES(0));
+    unlink(p->path);
+    snprintf(p->path, sizeof(p->path), "%s/session", p->spool);
+    unlink(p->path);
+    rmdir(p->spool);
+    unlink(p->out);
+    rmdir(p->dir);
+}
+
 static void collector_drains_live_writers_exactly_once_in_order(void **state)
 {
-    char dir[] = "/tmp/mr-collect-XXXXXX", out[64], spool[64];
-    struct mr_collector *c;
+    struct place p;
     struct mr_collect_stats stats;
     struct mr_error err;
     pthread_t thread[2];
@@ -151,33 +184,20 @@ static void collector_drains_live_writers_exactly_once_in_order(void **state)
     _Atomic int names_lock = 0;
     bool busy;
     (void)state;
-    assert_non_null(mkdtemp(dir));
-    snprintf(spool, sizeof(spool), "%s/spool", dir);
-    snprintf(out, sizeof(out), "%s/t.mrt", dir);
-    assert_int_equal(mkdir(spool, 0700), 0);
-    assert_int_equal(mr_collector_open(spool, out, true, false, 0, &c, &err), 0);
-    struct mr_ring_header *ring = make_ring(spool);
+    assert_true(begin_in(&p, "/tmp"));
     for (unsigned i = 0; i < 2; i++) {
-        writer[i] = (struct writer){.ring = ring, .slot = i, .names_lock = &names_lock};
+        writer[i] = (struct writer){.ring = p.ring, .slot = i, .names_lock = &names_lock};
         assert_int_equal(pthread_create(&thread[i], NULL, write_events, &writer[i]), 0);
     }
     for (int i = 0; i < 2; i++)
         while (pthread_tryjoin_np(thread[i], NULL) != 0)
-            assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
-    assert_int_equal(mr_collector_close(c, &stats, &err), 0);
+            assert_int_equal(mr_collector_poll(p.c, &busy, &err), 0);
+    assert_int_equal(mr_collector_close(p.c, &stats, &err), 0);
     assert_int_equal(stats.events, 2 * EVENTS);
     assert_int_equal(stats.lost, 0);
     assert_true(writer[1].laps > 0);
-    munmap(ring, MR_RING_SEGMENT_BYTES(0));
-    check_trace(out);
-    char command[128];
-    snprintf(command, sizeof(command), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
-    unlink(command);
-    snprintf(command, sizeof(command), "%s/session", spool);
-    unlink(command);
-    rmdir(spool);
-    unlink(out);
-    rmdir(dir);
+    check_trace(p.out);
+    end(&p);
 }
 
 static uint64_t blocks_of(const char *path)
@@ -190,50 +210,37 @@ static uint64_t blocks_of(const char *path)
 /* A thread that finds no memory says so in its ring; the collector then empties all rings and gives their memory back. */
 static void starved_program_gets_the_memory_of_its_rings_back(void **state)
 {
-    char dir[] = "/dev/shm/mr-starve-XXXXXX", out[64], spool[64], path[128];
-    struct mr_collector *c;
+    struct place p;
     struct mr_collect_stats stats;
     struct mr_error err;
     bool busy;
     (void)state;
-    if (!mkdtemp(dir)) {
+    if (!begin_in(&p, "/dev/shm")) {
         print_message("no /dev/shm here\n");
         skip();
     }
-    snprintf(spool, sizeof(spool), "%s/spool", dir);
-    snprintf(out, sizeof(out), "%s/t.mrt", dir);
-    assert_int_equal(mkdir(spool, 0700), 0);
-    assert_int_equal(mr_collector_open(spool, out, true, false, 0, &c, &err), 0);
-    struct mr_ring_header *ring = make_ring(spool);
-    snprintf(path, sizeof(path), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
-    struct mr_slot *s = mr_ring_slot(ring, 0);
-    uint64_t empty = blocks_of(path);
-    assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
-    assert_int_equal(blocks_of(path), empty); /* slots that are not there are not looked at: that would take memory */
+    struct mr_slot *s = mr_ring_slot(p.ring, 0);
+    uint64_t empty = blocks_of(p.path);
+    assert_int_equal(mr_collector_poll(p.c, &busy, &err), 0);
+    assert_int_equal(blocks_of(p.path), empty); /* slots that are not there are not looked at: that would take memory */
     const uint32_t records = 100000;
     for (uint64_t i = 0; i < records; i++) {
         s->cell[4 * i] = i << 16 | MR_CALL_pread;
         s->cell[4 * i + 2] = 1000 + i * 10;
     }
     atomic_store(&s->head, 4 * records);
-    assert_true(blocks_of(path) >= empty + records * sizeof(struct mr_raw) / 512);
-    atomic_store(&ring->starved, 1);
-    assert_int_equal(mr_collector_poll(c, &busy, &err), 0);
+    assert_true(blocks_of(p.path) >= empty + records * sizeof(struct mr_raw) / 512);
+    atomic_store(&p.ring->starved, 1);
+    assert_int_equal(mr_collector_poll(p.c, &busy, &err), 0);
     assert_int_equal(atomic_load(&s->written), 4 * records);
     assert_int_equal(atomic_load(&s->tail), 4 * records);
-    assert_int_equal(atomic_load(&ring->starved), 0);
-    assert_true(blocks_of(path) < empty + 64);
+    assert_int_equal(atomic_load(&p.ring->starved), 0);
+    assert_true(blocks_of(p.path) < empty + 64);
     /* The last page is still in use. */
     assert_int_equal(mr_cell_call(s->cell[4 * records - 4]), MR_CALL_pread);
-    assert_int_equal(mr_collector_close(c, &stats, &err), 0);
+    assert_int_equal(mr_collector_close(p.c, &stats, &err), 0);
     assert_int_equal(stats.events, records);
-    munmap(ring, MR_RING_SEGMENT_BYTES(0));
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/session", spool);
-    unlink(path);
-    rmdir(spool);
-    unlink(out);
-    rmdir(dir);
+    end(&p);
 }
 
 /* R8: what a drainer that is killed before it moves `written` leaves. */
@@ -261,30 +268,17 @@ static void damaged_positions_end_nothing_but_their_slot(void **state)
     static const uint64_t written[] = {UINT64_MAX - 1000, 100, UINT64_MAX, MR_RING_CELLS}, head[] = {1000, 50, UINT64_MAX - 4, UINT64_MAX};
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
-        char dir[] = "/tmp/mr-damaged-XXXXXX", out[64], spool[64], path[128];
-        struct mr_collector *c;
+        struct place p;
         struct mr_collect_stats stats;
         struct mr_error err;
-        assert_non_null(mkdtemp(dir));
-        snprintf(spool, sizeof(spool), "%s/spool", dir);
-        snprintf(out, sizeof(out), "%s/t.mrt", dir);
-        assert_int_equal(mkdir(spool, 0700), 0);
-        assert_int_equal(mr_collector_open(spool, out, true, false, 0, &c, &err), 0);
-        struct mr_ring_header *ring = make_ring(spool);
-        atomic_store(&mr_ring_slot(ring, 0)->written, written[i]);
-        atomic_store(&mr_ring_slot(ring, 0)->head, head[i]);
-        mr_ring_slot(ring, 1)->cell[0] = MR_CALL_read;
-        atomic_store(&mr_ring_slot(ring, 1)->head, MR_RECORD_CELLS);
-        assert_int_equal(mr_collector_close(c, &stats, &err), 0);
+        assert_true(begin_in(&p, "/tmp"));
+        atomic_store(&mr_ring_slot(p.ring, 0)->written, written[i]);
+        atomic_store(&mr_ring_slot(p.ring, 0)->head, head[i]);
+        mr_ring_slot(p.ring, 1)->cell[0] = MR_CALL_read;
+        atomic_store(&mr_ring_slot(p.ring, 1)->head, MR_RECORD_CELLS);
+        assert_int_equal(mr_collector_close(p.c, &stats, &err), 0);
         assert_int_equal(stats.events, 1);
-        munmap(ring, MR_RING_SEGMENT_BYTES(0));
-        snprintf(path, sizeof(path), "%s/%d.00000000000000aa.0.ring", spool, (int)getpid());
-        unlink(path);
-        snprintf(path, sizeof(path), "%s/session", spool);
-        unlink(path);
-        rmdir(spool);
-        unlink(out);
-        rmdir(dir);
+        end(&p);
     }
 }
 
