@@ -32,27 +32,72 @@ static uint32_t text_id(enum mr_string_kind kind, const char *text)
     return mr_string_id(kind, text ? text : "", text ? strlen(text) : 0);
 }
 
+/* Keys come again and again, mostly as the same constants of a program: their ids are remembered by address. Whether an entry is valid is in
+ * `state`, epoch << 1 | 1; it is written once in an epoch, by the thread that got it to epoch << 1. Memory may be used for another
+ * text later: what was there is compared. */
+struct known_key {
+    _Alignas(64) _Atomic uint64_t state;
+    const char *key;
+    uint32_t id;
+    char text[40];
+};
+static struct known_key known_keys[32];
+
+static bool is_same(const char *a, const char *b)
+{
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
+static __attribute__((noinline, cold)) uint32_t new_key(struct known_key *k, uint64_t state, const char *key)
+{
+    uint64_t valid = (uint64_t)mr_core.epoch << 1 | 1;
+    size_t len = key ? strlen(key) : sizeof(k->text);
+    uint32_t id = text_id(MR_STR_KEY, key);
+    if (id && len < sizeof(k->text) && state >> 1 != valid >> 1 && atomic_compare_exchange_strong(&k->state, &state, valid & ~1ull)) {
+        memcpy(k->text, key, len + 1);
+        k->key = key;
+        k->id = id;
+        atomic_store_explicit(&k->state, valid, memory_order_release);
+    }
+    return id;
+}
+
+static inline uint32_t key_id(const char *key)
+{
+    uintptr_t at = (uintptr_t)key;
+    struct known_key *k = &known_keys[(at >> 4 ^ at >> 9) % MR_ARRAY_LEN(known_keys)];
+    uint64_t state = atomic_load_explicit(&k->state, memory_order_acquire);
+    if (MR_LIKELY(state == ((uint64_t)mr_core.epoch << 1 | 1) && k->key == key && is_same(k->text, key)))
+        return k->id;
+    return new_key(k, state, key);
+}
+
 static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr_extra *out)
 {
     n = MR_MIN(n, (unsigned)MILLRACE_ARGS_MAX);
     for (unsigned i = 0; i < n; i++) {
         out[i].type = (uint32_t)args[i].type;
-        out[i].key = text_id(MR_STR_KEY, args[i].key);
+        out[i].key = key_id(args[i].key);
         out[i].value = args[i].type == MILLRACE_TEXT ? text_id(MR_STR_TEXT, args[i].value.s) : args[i].value.u;
     }
     return n;
 }
 
-static void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+static MR_TOGETHER void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
 {
     uint64_t t1 = mr_stamp();
     struct mr_extra extra[MILLRACE_ARGS_MAX];
     if (!n) {
-        mr_put(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0);
+        mr_put_inline(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0);
         return;
     }
     n = to_extras(args, n, extra);
-    mr_put_slow(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra, n);
+    if (n == 1)
+        mr_put_one(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra);
+    else
+        mr_put_slow(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra, n);
 }
 
 MR_EXPORT int millrace_trace_active(void)
@@ -72,12 +117,12 @@ MR_EXPORT void millrace_trace_stop(void)
     mr_switch(false);
 }
 
-MR_EXPORT uint64_t millrace_trace_now(void)
+MR_EXPORT MR_TOGETHER uint64_t millrace_trace_now(void)
 {
     return mr_enter() ? mr_stamp() : 0;
 }
 
-MR_EXPORT void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
+MR_EXPORT MR_TOGETHER void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
         put_site(begin, CALL(region), site_id(site), args, n);

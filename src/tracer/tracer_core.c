@@ -187,7 +187,8 @@ static uint64_t write_record(struct mr_slot *s, uint64_t at, const struct mr_raw
 
 static uint64_t write_more(struct mr_slot *s, uint64_t at, const struct mr_extra *e)
 {
-    return write_record(s, at, &(struct mr_raw){{MR_CALL_more, (uint64_t)e->key << 32 | e->type, e->value, 0}});
+    struct mr_raw more = mr_raw_more(e);
+    return write_record(s, at, &more);
 }
 
 /* R7: goes on at the start of the ring, where memory is present and, in a small ring, in the cache. */
@@ -451,37 +452,6 @@ bool mr_exec_withdraw(void)
 {
     struct mr_tls *t = &mr_tls;
     return t->slot && t->epoch == mr_core.epoch && atomic_exchange(&t->slot->exec_set, 0);
-}
-
-void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)
-{
-    struct mr_tls *t = &mr_tls;
-    uint64_t dur = t1 - t0;
-    if (MR_LIKELY(!((dur | result) >> 32 | t->busy) && t->head < t->limit)) {
-        mr_busy(t);
-        bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
-        uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
-        if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
-            mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
-            return;
-        }
-        uint64_t h = t->head, *word = mr_words_at(t, h);
-        word[0] = offset_call | MR_RAW_REPEAT;
-        word[1] = gap << 32 | dur;
-        if (offset != MR_NO_OFFSET)
-            t->last_offset = offset;
-        t->last_end = t1;
-        mr_stored(t, word, h + 2);
-        return;
-    }
-    int64_t r = (int64_t)result == -1 ? -errno : (int64_t)result; /* lseek may fail; nobody can read SIZE_MAX bytes */
-    mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), r, NULL, 0);
-}
-
-int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
-{
-    mr_put_fd(t0, t1, call, fd, offset, count, result);
-    return result;
 }
 
 void mr_set_active(bool active)

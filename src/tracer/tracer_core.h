@@ -27,6 +27,10 @@
 
 #define MR_HIDDEN __attribute__((visibility("hidden")))
 #define MR_COLD __attribute__((noinline, cold, visibility("hidden")))
+/* What most programs need lies together: a program that works on data between its calls finds the tracer out of the caches, and every line of code
+ * and every page that it does not touch is time saved. */
+#define MR_TOGETHER __attribute__((section(".text.hot.millrace")))
+#define MR_HOT __attribute__((noinline, visibility("hidden"))) MR_TOGETHER
 #define MR_EXPORT __attribute__((visibility("default")))
 
 /* Keeps the compiler from working a value out once more. */
@@ -71,6 +75,7 @@ struct mr_core {
     uint32_t epoch;            /* counts initialisations: 1, 2 in a forked child ... */
     uint32_t use_tsc;
     uint32_t sample;           /* keep every n-th of hot calls */
+    uint32_t choosy;           /* not all of call_on is 1: it must be looked at */
     uint32_t switched_on;      /* by the program, a signal or the configuration */
     uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
@@ -155,6 +160,11 @@ static inline struct mr_raw mr_raw_of(uint64_t t0, uint64_t dur, unsigned call, 
     return (struct mr_raw){{offset << 16 | call, (uint64_t)file << 32 | (uint32_t)dur, t0, (uint64_t)result << 16 | (uint16_t)fd1}};
 }
 
+static inline struct mr_raw mr_raw_more(const struct mr_extra *e)
+{
+    return (struct mr_raw){{MR_CALL_more, (uint64_t)e->key << 32 | e->type, e->value, 0}};
+}
+
 /* The collector has read the line; without asking for it back the store would wait. The compilers' own prefetch asks for reading, where
  * the instruction set they are told of lacks the other one; processors without it take it for a nop. */
 static inline void mr_prefetch_for_write(const void *p)
@@ -191,14 +201,19 @@ static inline __attribute__((always_inline)) uint64_t *mr_words_at(const struct 
     return word;
 }
 
-/* Stores an event; the caller has set t->busy and found room. */
-static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uint64_t h, struct mr_raw raw)
+static inline __attribute__((always_inline)) void mr_set_cells(uint64_t *word, struct mr_raw raw)
 {
-    uint64_t *word = mr_words_at(t, h);
     word[0] = raw.word[0];
     word[1] = raw.word[1];
     word[2] = raw.word[2];
     word[3] = raw.word[3];
+}
+
+/* Stores an event; the caller has set t->busy and found room. */
+static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uint64_t h, struct mr_raw raw)
+{
+    uint64_t *word = mr_words_at(t, h);
+    mr_set_cells(word, raw);
     t->last_file = raw.word[3] >> 48 ? 0 : (uint32_t)(raw.word[1] >> 32); /* an error or a number this large is no usual result */
     t->last_end = raw.word[2] + (uint32_t)raw.word[1];
     t->last_offset = (uint64_t)((int64_t)raw.word[0] >> 16);
@@ -213,13 +228,21 @@ static inline uint64_t mr_is_wide(uint64_t value)
     return (value + (1ull << 47)) >> 48;
 }
 
-/* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. */
-static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+/* True if an event is for mr_put_slow. */
+static inline __attribute__((always_inline)) bool mr_is_unusual(const struct mr_tls *t, uint64_t dur, unsigned call, uint64_t offset, int64_t result)
+{
+    uint64_t unusual = mr_is_wide(offset) | mr_is_wide((uint64_t)result) | dur >> 32 | t->busy;
+    return MR_UNLIKELY(unusual || t->head >= t->limit || (mr_core.choosy && mr_core.call_on[call] != 1));
+}
+
+/* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. One copy for all wrappers (MR_HOT), and one to be inlined
+ * where every nanosecond counts. */
+MR_HOT void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result);
+static inline __attribute__((always_inline)) void mr_put_inline(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
-    uint64_t unusual = mr_is_wide(offset) | mr_is_wide((uint64_t)result) | dur >> 32 | t->busy | (mr_core.call_on[call] ^ 1u);
-    if (MR_UNLIKELY(unusual || t->head >= t->limit)) {
+    if (mr_is_unusual(t, dur, call, offset, result)) {
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
     } else {
         mr_busy(t);
@@ -230,7 +253,7 @@ static inline __attribute__((always_inline)) void mr_put(uint64_t t0, uint64_t t
 /* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) whose result is the usual one. One that is like the event before it
  * takes a quarter of the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. False: it is
  * not usual after all. `call` and `kind` are constants, and so is an offset that is MR_NO_OFFSET. */
-MR_HIDDEN void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
+MR_HOT void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
 static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, enum mr_short kind, uint32_t file, int fd,
                                                               uint64_t offset, uint64_t result)
 {
@@ -286,34 +309,22 @@ static inline uint32_t mr_fd1(int fd)
     return (uint32_t)fd < MR_FD_STORED ? (uint32_t)fd + 1 : 0xffffu;
 }
 
-MR_HIDDEN void mr_file_set(int fd, uint32_t file);
+MR_HOT void mr_file_set(int fd, uint32_t file);
 MR_HIDDEN void mr_file_dup(int from, int to);
 MR_HIDDEN void mr_file_forget_range(unsigned first, unsigned last);
 /* String id of a path relative to a directory descriptor (AT_FDCWD: the working directory); MR_FILE_EXCLUDED if a filter
  * says so; 0 if it cannot be stored. */
-MR_HIDDEN uint32_t mr_path_id(int dirfd, const char *path);
+MR_HOT uint32_t mr_path_id(int dirfd, const char *path);
 MR_HIDDEN uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len);
 MR_HIDDEN void mr_cwd_changed(void);
 
-/* An event on a descriptor; `count` is what was asked for. */
-static inline __attribute__((always_inline)) void mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)
-{
-    if (result == -1)
-        result = -errno;
-    uint32_t file = mr_file_of(fd);
-    if (MR_UNLIKELY(file == MR_FILE_EXCLUDED))
-        return;
-    uint32_t fd1 = mr_fd1(fd);
-    if (MR_UNLIKELY((int64_t)count != result)) {
-        const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = count};
-        mr_put_slow(t0, t1, call, file, fd1, offset, result, &extra, 1);
-        return;
-    }
-    mr_put(t0, t1, call, file, fd1, offset, result);
-}
+/* Stores an event with one extra. */
+MR_HOT void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result, const struct mr_extra *extra);
 
-/* The same out of line, for the cases a hot wrapper does not want; returns `result`. */
-MR_COLD int64_t mr_put_fd_slow(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result);
+/* An event on a descriptor; `count` is what was asked for. Returns `result`, as the real call gave it. */
+MR_HOT int64_t mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result);
+/* The same for one that moves nothing: no count. */
+MR_HOT void mr_put_fd0(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, int64_t result);
 
 /* Process events. */
 /* exec, whose event must be there when nobody comes back to record it: R9. */

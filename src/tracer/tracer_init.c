@@ -342,6 +342,7 @@ static void read_groups(void)
     for (unsigned c = MR_CALL_metadata + 1; c < MR_CALL_COUNT && mr_core.sample > 1; c++)
         if (mr_core.call_on[c] && mr_call_get(c)->kind != MR_EV_PROCESS)
             mr_core.call_on[c] = 2;
+    mr_core.choosy = !all || mr_core.sample > 1;
 }
 
 void mr_config_read(void)

@@ -14,6 +14,8 @@ struct entry {
     uint64_t at; /* in the arena */
 };
 
+/* What every look-up needs, in one cache line. */
+static _Alignas(64) _Atomic uintptr_t owner; /* of the lock: the thread's &mr_tls, so that an abandoned one is known */
 static struct entry *table;
 static uint32_t table_slots, table_used;
 static char cwd[MR_PATH_BYTES];
@@ -30,20 +32,44 @@ struct mapping {
 static struct mapping *map; /* in order, without overlaps */
 static size_t maps, map_cap;
 
-static uint32_t hash_text(const char *s, size_t len, uint32_t kind)
+static inline uint64_t word_at(const char *s)
+{
+    uint64_t v;
+    memcpy(&v, s, sizeof(v));
+    return v;
+}
+
+/* The last one to seven bytes of a text: as a word that ends with them, if it is long enough for one. */
+static inline uint64_t last_word(const char *s, size_t len, size_t all)
+{
+    uint64_t v = 0;
+    if (MR_LIKELY(all >= sizeof(v)))
+        return word_at(s + len - sizeof(v));
+    for (size_t i = 0; i < len; i++)
+        v |= (uint64_t)(uint8_t)s[i] << (8 * i);
+    return v;
+}
+
+static inline uint32_t hash_text(const char *s, size_t len, uint32_t kind)
 {
     uint64_t h = 0x9e3779b97f4a7c15ull ^ (len * 0xff51afd7ed558ccdull) ^ kind;
-    for (; len >= 8; s += 8, len -= 8) {
-        uint64_t v;
-        memcpy(&v, s, 8);
-        h = (h ^ v) * 0x9fb21c651e98df25ull;
+    size_t left = len;
+    for (; left >= 8; s += 8, left -= 8) {
+        h = (h ^ word_at(s)) * 0x9fb21c651e98df25ull;
         h ^= h >> 32;
     }
-    uint64_t v = 0;
-    memcpy(&v, s, len);
-    h = (h ^ v) * 0x9fb21c651e98df25ull;
+    h = (h ^ last_word(s, left, len)) * 0x9fb21c651e98df25ull;
     h ^= h >> 29;
     return (uint32_t)(h >> 8) | 1;
+}
+
+static inline bool same_text(const char *a, const char *b, size_t len)
+{
+    size_t left = len;
+    for (; left >= 8; a += 8, b += 8, left -= 8)
+        if (word_at(a) != word_at(b))
+            return false;
+    return last_word(a, left, len) == last_word(b, left, len);
 }
 
 static uint8_t *arena(void)
@@ -129,19 +155,19 @@ static bool table_grow(void)
     return true;
 }
 
-static uint32_t find(uint32_t hash, uint32_t kind, const char *text, size_t len)
+static inline uint32_t find(uint32_t hash, uint32_t kind, const char *text, size_t len)
 {
     if (!table_slots)
         return 0;
     for (uint32_t i = hash & (table_slots - 1); table[i].hash; i = (i + 1) & (table_slots - 1)) {
         const struct mr_arena_string *s = (const void *)(arena() + table[i].at);
-        if (table[i].hash == hash && s->len == len && s->kind == kind && !memcmp(s->text, text, len))
+        if (table[i].hash == hash && s->len == len && s->kind == kind && same_text(s->text, text, len))
             return table[i].id;
     }
     return 0;
 }
 
-static uint32_t append(uint32_t hash, uint32_t kind, const char *text, size_t len)
+static __attribute__((noinline, cold)) uint32_t append(uint32_t hash, uint32_t kind, const char *text, size_t len)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     uint64_t at = atomic_load_explicit(&h->strings_used, memory_order_relaxed), bytes = MR_ARENA_STRING_BYTES(len);
@@ -163,7 +189,7 @@ static uint32_t append(uint32_t hash, uint32_t kind, const char *text, size_t le
     return id;
 }
 
-static uint32_t intern_locked(uint32_t kind, const char *text, size_t len)
+static MR_TOGETHER uint32_t intern_locked(uint32_t kind, const char *text, size_t len)
 {
     uint32_t hash = hash_text(text, len, kind), id = find(hash, kind, text, len);
     if (id)
@@ -173,10 +199,8 @@ static uint32_t intern_locked(uint32_t kind, const char *text, size_t len)
     return append(hash, kind, text, len);
 }
 
-static _Atomic uintptr_t owner; /* of the lock: the thread's &mr_tls, so that an abandoned one is known */
-
 /* Runs one step with busy set and the lock held; 0 when a signal handler interrupted the tracer on this thread. */
-static bool names_lock(const void *frame)
+static inline bool names_lock(const void *frame)
 {
     uintptr_t none = 0;
     unsigned n = 0;
@@ -218,7 +242,7 @@ void mr_names_abandon(void)
     atomic_store_explicit(&owner, 0, memory_order_release);
 }
 
-static void names_unlock(void)
+static inline void names_unlock(void)
 {
     atomic_store_explicit(&owner, 0, memory_order_release);
     atomic_signal_fence(memory_order_seq_cst);
@@ -253,13 +277,15 @@ static size_t directory_of(int dirfd, char *out)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Absolute, and surely without "//", "/./" and "/../"; every open asks. */
-static bool tidy(const char *path, size_t len)
+/* Length of a path, at most MR_PATH_BYTES, and whether it is tidy: absolute and surely without "//", "/./" and "/../". Every open asks. */
+static inline size_t look_at_path(const char *path, bool *tidy)
 {
-    for (size_t i = 1; i < len; i++)
-        if (path[i - 1] == '/' && (path[i] == '/' || path[i] == '.'))
-            return false;
-    return len && path[0] == '/';
+    bool odd = path[0] != '/';
+    size_t n = 0;
+    for (char before = 0; n < MR_PATH_BYTES && path[n]; before = path[n++])
+        odd |= before == '/' && (path[n] == '/' || path[n] == '.');
+    *tidy = !odd && n < MR_PATH_BYTES;
+    return n;
 }
 
 /* Removes "//" and "/./", which name the same directory; ".." stays, it may cross a symbolic link. */
@@ -282,40 +308,47 @@ static size_t tidy_up(char *s, size_t len)
     return to;
 }
 
+static inline uint32_t tidy_id(const char *path, size_t len, const void *frame)
+{
+    if (MR_UNLIKELY(!mr_live.alive) || !names_lock(frame))
+        return 0;
+    uint32_t id = intern_locked(MR_STR_PATH, path, len);
+    names_unlock();
+    return id;
+}
+
+static __attribute__((noinline, cold)) uint32_t untidy_id(int dirfd, const char *path, size_t len)
+{
+    if (!mr_live.alive || !names_lock(__builtin_frame_address(0)))
+        return 0;
+    size_t n = len && path[0] == '/' ? 0 : directory_of(dirfd, joined);
+    if (n) /* else the directory has no name: what is left is the path as it was given */
+        joined[n++] = '/';
+    memcpy(joined + n, path, len);
+    n = tidy_up(joined, n + len);
+    uint32_t id = n ? intern_locked(MR_STR_PATH, joined, n) : 0;
+    names_unlock();
+    return id;
+}
+
 uint32_t mr_path_id(int dirfd, const char *path)
 {
-    int keep = errno;
+    bool tidy;
     if (dirfd >= 0 && (!path || !*path)) /* AT_EMPTY_PATH */
         return mr_file_of(dirfd);
-    if (!path || !mr_live.alive)
+    if (!path)
         return 0;
-    size_t len = strnlen(path, MR_PATH_BYTES);
-    if (!names_lock(__builtin_frame_address(0)))
-        return 0;
-    uint32_t id;
-    if (tidy(path, len) && len < MR_PATH_BYTES) {
-        id = intern_locked(MR_STR_PATH, path, len);
-    } else {
-        size_t n = len && path[0] == '/' ? 0 : directory_of(dirfd, joined);
-        if (n) /* else the directory has no name: what is left is the path as it was given */
-            joined[n++] = '/';
-        memcpy(joined + n, path, len);
-        n = tidy_up(joined, n + len);
-        id = n ? intern_locked(MR_STR_PATH, joined, n) : 0;
-    }
-    names_unlock();
-    errno = keep;
-    return id;
+    size_t len = look_at_path(path, &tidy);
+    return MR_LIKELY(tidy) ? tidy_id(path, len, __builtin_frame_address(0)) : untidy_id(dirfd, path, len);
 }
 
 bool mr_leads_elsewhere(const char *path, uint64_t flags)
 {
     if (flags != MR_NO_OFFSET && (flags & O_TMPFILE) == O_TMPFILE)
         return true;
-    bool maybe = path[0] == '/' && (path[1] == 'd' || path[1] == 'p');
-    if (maybe && (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8)))
+    if (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8))
         return true;
-    if (maybe && !strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
+    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
@@ -323,16 +356,25 @@ bool mr_leads_elsewhere(const char *path, uint64_t flags)
     return false;
 }
 
+static __attribute__((noinline, cold)) uint32_t odd_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
+{
+    uint32_t id = path && mr_leads_elsewhere(path, flags) ? mr_file_resolve(fd) : 0;
+    return id ? id : mr_path_id(dirfd, path);
+}
+
 uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
 {
-    uint32_t id = path && MR_UNLIKELY(mr_leads_elsewhere(path, flags)) ? mr_file_resolve(fd) : 0;
-    return id ? id : mr_path_id(dirfd, path);
+    bool tidy = false;
+    size_t len = path ? look_at_path(path, &tidy) : 0;
+    bool system = len >= 8 && (!memcmp(path, "/dev/fd/", 8) || !memcmp(path, "/dev/std", 8) || !memcmp(path, "/proc/", 6));
+    if (MR_UNLIKELY(!tidy || system || len < 8 || flags & (O_TMPFILE & ~O_DIRECTORY)))
+        return odd_opened_id(dirfd, path, flags, fd);
+    return tidy_id(path, len, __builtin_frame_address(0));
 }
 
 /* Something inside a file, as FILE:NAME; the filter looks at the file only. */
 uint32_t mr_object_id(const char *file, const char *name)
 {
-    int keep = errno;
     size_t len = strnlen(file, MR_PATH_BYTES), more = strnlen(name, MR_PATH_BYTES - 2);
     if (!mr_live.alive || !names_lock(__builtin_frame_address(0)))
         return 0;
@@ -352,7 +394,6 @@ uint32_t mr_object_id(const char *file, const char *name)
         id = id ? id : append(hash, MR_STR_PATH, joined, n);
     }
     names_unlock();
-    errno = keep;
     return id;
 }
 

@@ -10,14 +10,22 @@
 
 #include <fcntl.h>
 
-#define MR_REAL(ret, name, params, args)                                                                             \
+#define MR_REAL(ret, name, params, args) MR_REAL_IN(, ret, name, params, args)
+#define MR_REAL_IN(where, ret, name, params, args)                                                                   \
     static ret boot_##name params;                                                                                   \
-    static ret(*real_##name) params = boot_##name;                                                                   \
+    static where ret(*real_##name) params = boot_##name;                                                             \
     static ret boot_##name params                                                                                    \
     {                                                                                                                \
         *(void **)&real_##name = mr_next(#name);                                                                     \
         return real_##name args;                                                                                     \
     }
+
+/* For what most programs call (MR_HOT): one cache line holds the pointers. */
+#define MR_NEAR __attribute__((section(".data.millrace")))
+#define MR_REAL_HOT(ret, name, params, args) MR_REAL_IN(MR_NEAR, ret, name, params, args)
+#define MR_SYMBOL_HOT(ret, name, params)                                                                             \
+    MR_EXPORT MR_TOGETHER ret w_##name params __asm__(#name);                                                        \
+    ret w_##name params
 
 #define MR_SYMBOL(ret, name, params)                                                                                 \
     MR_EXPORT ret w_##name params __asm__(#name);                                                                    \
@@ -25,7 +33,11 @@
 
 #define MR_WRAP(ret, name, params, args, ...)                                                                        \
     MR_REAL(ret, name, params, args)                                                                                 \
-    MR_SYMBOL(ret, name, params)                                                                                     \
+    MR_SYMBOL(ret, name, params) MR_WRAPPING(ret, name, args, __VA_ARGS__)
+#define MR_WRAP_HOT(ret, name, params, args, ...)                                                                    \
+    MR_REAL_HOT(ret, name, params, args)                                                                             \
+    MR_SYMBOL_HOT(ret, name, params) MR_WRAPPING(ret, name, args, __VA_ARGS__)
+#define MR_WRAPPING(ret, name, args, ...)                                                                            \
     {                                                                                                                \
         if (!mr_enter())                                                                                             \
             return real_##name args;                                                                                 \
@@ -39,7 +51,7 @@
 /* As MR_WRAP with FD, for the calls that programs make most, often many alike: what the record needs is loaded before the call, when nobody waits
  * for it, and all that is not usual is done elsewhere. `expected` is the usual result, to be told without keeping it in a register. */
 #define MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, expected)                                          \
-    MR_REAL(ret, name, params, args)                                                                                 \
+    MR_REAL_HOT(ret, name, params, args)                                                                             \
     static __attribute__((noinline)) ret unusual_##name params                                                       \
     {                                                                                                                \
         if (mr_file_plain(fd) == MR_FILE_EXCLUDED || !mr_enter())                                                    \
@@ -47,9 +59,9 @@
         uint64_t t0 = mr_stamp();                                                                                    \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
-        return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
+        return (ret)mr_put_fd(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                     \
     }                                                                                                                \
-    MR_SYMBOL(ret, name, params)                                                                                     \
+    MR_SYMBOL_HOT(ret, name, params)                                                                                 \
     {                                                                                                                \
         uint32_t file = mr_file_plain(fd);                                                                           \
         if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
@@ -61,7 +73,7 @@
         MR_OPAQUE(usual);                                                                                            \
         if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)usual))) \
             return usual;                                                                                            \
-        return (ret)mr_put_fd_slow(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                \
+        return (ret)mr_put_fd(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                     \
     }
 
 #define MR_WRAP_DATA(ret, name, params, args, fd, offset, count)                                                     \
@@ -103,75 +115,27 @@ MR_HIDDEN uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result
 MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);
 
 /* True if a path may say something else than the file that it leads to. */
-MR_HIDDEN bool mr_leads_elsewhere(const char *path, uint64_t flags);
+MR_COLD bool mr_leads_elsewhere(const char *path, uint64_t flags);
 
 /* The id of a file that was just opened. Where the path is not the file's (".." in it, /proc/self/fd, O_TMPFILE), the kernel's name for it counts. */
-MR_HIDDEN uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd);
+MR_HOT uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd);
 
 /* An event that names a path. */
-static inline void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result)
-{
-    if (result == -1)
-        result = -errno;
-    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_path_id(dirfd, path);
-    if (file != MR_FILE_EXCLUDED)
-        mr_put(t0, t1, call, file, 0, offset, result);
-}
-
+MR_HOT void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result);
 /* The same for a path that the kernel looks at only if it likes the one before it. */
-static inline void mr_put_second_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, int64_t result)
-{
-    if (result == -1)
-        result = -errno;
-    uint32_t file = result < 0 ? mr_path_failed(MR_UNREAD, dirfd, path) : mr_path_id(dirfd, path);
-    if (file != MR_FILE_EXCLUDED)
-        mr_put(t0, t1, call, file, 0, MR_NO_OFFSET, result);
-}
-
+MR_HIDDEN void mr_put_second_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, int64_t result);
 /* An event that made a descriptor from a path. */
-static inline void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd)
-{
-    int64_t result = fd == -1 ? -errno : fd;
-    uint32_t file = result < 0 ? mr_path_failed(result, dirfd, path) : mr_opened_id(dirfd, path, flags, fd);
-    if (fd >= 0)
-        mr_file_set(fd, file);
-    if (file != MR_FILE_EXCLUDED)
-        mr_put(t0, t1, call, file, fd >= 0 ? mr_fd1(fd) : 0, flags, result);
-}
-
+MR_HOT void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t flags, int fd);
 /* The same for openat2: `how` is read only if the kernel has read it. */
 MR_HIDDEN void mr_put_open2(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, const void *how, int fd);
 
 /* An event that names two paths; filtered only if both are excluded. */
-static inline void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2,
-                                int64_t result)
-{
-    if (result == -1)
-        result = -errno;
-    uint32_t one = result < 0 ? mr_path_failed(MR_UNREAD, dir1, path1) : mr_path_id(dir1, path1);
-    uint32_t two = result < 0 ? mr_path_failed(MR_UNREAD, dir2, path2) : mr_path_id(dir2, path2);
-    if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
-        return;
-    const struct mr_extra extra = {.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two};
-    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, 0, MR_NO_OFFSET, result, &extra, 1);
-}
-
+MR_HIDDEN void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2, int64_t result);
 /* Bytes from one descriptor to another. */
-static inline void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint64_t offset, uint64_t count, int64_t result)
-{
-    if (result == -1)
-        result = -errno;
-    uint32_t one = mr_file_of(in), two = mr_file_of(out);
-    if (one == MR_FILE_EXCLUDED && two == MR_FILE_EXCLUDED)
-        return;
-    const struct mr_extra extra[] = {{.type = MR_MORE_FILE2, .value = two == MR_FILE_EXCLUDED ? 0 : two},
-                                     {.type = MR_MORE_COUNT, .value = count}};
-    mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, in >= 0 ? mr_fd1(in) : 0, offset, result, extra,
-                (int64_t)count == result ? 1 : 2);
-}
+MR_HIDDEN void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint64_t offset, uint64_t count, int64_t result);
 
 /* The file of a descriptor that is about to be closed, which is then forgotten: another thread may get the number the moment it is free. */
-MR_HIDDEN uint32_t mr_file_closing(int fd);
+MR_HOT uint32_t mr_file_closing(int fd);
 
 /* A stream is about to be closed: what inlined functions did to it is recorded (wrap_stdio.c). */
 struct _IO_FILE;
@@ -202,8 +166,7 @@ MR_HIDDEN void mr_put_memory(uint64_t t0, uint64_t t1, unsigned call, const void
 
 #define CALL(c) MR_CALL_##c
 #define FD(c, fd, offset, count) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(count), (int64_t)r)
-/* Calls on a descriptor that move nothing: no count. */
-#define FD0(c, fd, offset) mr_put_fd(t0, t1, CALL(c), fd, (uint64_t)(offset), (uint64_t)(r == -1 ? -errno : (int64_t)r), (int64_t)r)
+#define FD0(c, fd, offset) mr_put_fd0(t0, t1, CALL(c), fd, (uint64_t)(offset), (int64_t)r)
 #define PATH(c, dir, path, offset) mr_put_path(t0, t1, CALL(c), dir, path, (uint64_t)(offset), (int64_t)r)
 #define OPENED(c, dir, path, flags) mr_put_open(t0, t1, CALL(c), dir, path, (uint64_t)(flags), r)
 #define SECOND_PATH(c, dir, path) mr_put_second_path(t0, t1, CALL(c), dir, path, (int64_t)r)

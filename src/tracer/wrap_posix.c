@@ -158,7 +158,7 @@ MR_WRAP(ssize_t, readahead, (int fd, off o, size_t n), (fd, o, n), FD(readahead,
 MR_WRAP(ssize_t, getdents64, (int fd, void *b, size_t n), (fd, b, n), FD0(getdents64, fd, NONE))
 MR_WRAP(ssize_t, getdirentries, (int fd, char *b, size_t n, off *p), (fd, b, n, p), FD0(getdents64, fd, NONE))
 MR_ALIAS(getdirentries64, getdirentries)
-MR_WRAP(int, fstat, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
+MR_WRAP_HOT(int, fstat, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
 MR_ALIAS(fstat64, fstat)
 MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE))
 MR_ALIAS(__fxstat64, __fxstat)
@@ -204,7 +204,7 @@ static void put_moved(uint64_t t0, uint64_t t1, unsigned call, path p, int r)
     }
 MR_CONF(pathconf, (path p, int k), (p, k), mr_put_path(t0, t1, CALL(pathconf), CWD, p, (uint64_t)k, result))
 MR_CONF(fpathconf, (int fd, int k), (fd, k), mr_put_fd(t0, t1, CALL(fpathconf), fd, (uint64_t)k, (uint64_t)result, result))
-MR_WRAP(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
+MR_WRAP_HOT(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
 MR_ALIAS(stat64, stat)
 MR_WRAP(int, lstat, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
 MR_ALIAS(lstat64, lstat)
@@ -290,7 +290,7 @@ MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, 
 MR_ALIAS(posix_fallocate64, posix_fallocate)
 MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_ALIAS(posix_fadvise64, posix_fadvise)
-MR_WRAP(int, isatty, (int fd), (fd), mr_put_fd(t0, t1, CALL(isatty), fd, NONE, (uint64_t)(r ? r : -errno), r ? r : -errno))
+MR_WRAP_HOT(int, isatty, (int fd), (fd), mr_put_fd0(t0, t1, CALL(isatty), fd, NONE, r ? r : -1))
 MR_WRAP(mode_t, umask, (mode_t m), (m), mr_put(t0, t1, CALL(umask), 0, 0, m, (int64_t)r))
 
 /* Directories. */
@@ -490,8 +490,8 @@ MR_ALIAS(lio_listio64, lio_listio)
 
 /* ---- written out ---- */
 
-MR_REAL(int, close, (int fd), (fd))
-MR_SYMBOL(int, close, (int fd))
+MR_REAL_HOT(int, close, (int fd), (fd))
+MR_SYMBOL_HOT(int, close, (int fd))
 {
     if (!mr_enter())
         return real_close(fd);
@@ -536,8 +536,8 @@ MR_VOID(rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
 MR_VOID(seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
 MR_VOID(closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
 
-MR_REAL(int, open, (path p, int f, mode_t m), (p, f, m))
-MR_EXPORT int w_open(path p, int f, ...) __asm__("open");
+MR_REAL_HOT(int, open, (path p, int f, mode_t m), (p, f, m))
+MR_EXPORT MR_TOGETHER int w_open(path p, int f, ...) __asm__("open");
 int w_open(path p, int f, ...)
 {
     va_list ap;
@@ -556,8 +556,8 @@ MR_ALIAS(open64, open)
 MR_ALIAS(__open, open)
 MR_ALIAS(__open64, open)
 
-MR_REAL(int, openat, (int d, path p, int f, mode_t m), (d, p, f, m))
-MR_EXPORT int w_openat(int d, path p, int f, ...) __asm__("openat");
+MR_REAL_HOT(int, openat, (int d, path p, int f, mode_t m), (d, p, f, m))
+MR_EXPORT MR_TOGETHER int w_openat(int d, path p, int f, ...) __asm__("openat");
 int w_openat(int d, path p, int f, ...)
 {
     va_list ap;
