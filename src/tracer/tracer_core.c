@@ -2,6 +2,7 @@
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -454,6 +455,17 @@ bool mr_exec_withdraw(void)
     return t->slot && t->epoch == mr_core.epoch && atomic_exchange(&t->slot->exec_set, 0);
 }
 
+/* Not with --strays, which tells our own system calls by the instruction's address. */
+static const char *find_alone(void)
+{
+    static const char *found, never = 0; /* once: a child may be forked where nothing can be looked up */
+    if (!found)
+        found = !mr_config.strays && mr_data_calls_are_plain() ? dlsym(RTLD_DEFAULT, "__libc_single_threaded") : NULL;
+    if (!found)
+        found = &never; /* also a C library before 2.32 */
+    return found;
+}
+
 void mr_set_active(bool active)
 {
     bool one_clock = mr_core.use_tsc;
@@ -465,6 +477,7 @@ void mr_set_active(bool active)
     for (unsigned i = 0; i < MR_ARRAY_LEN(hot); i++)
         plain = plain && mr_core.call_on[hot[i]] == 1;
     mr_live.file_of = mr_core.file_of;
+    mr_live.alone = find_alone();
     mr_live.active = active;
     atomic_signal_fence(memory_order_seq_cst);
     mr_live.plain = plain ? MR_MIN(mr_core.files, MR_FD_STORED) : 0;

@@ -64,7 +64,8 @@ struct mr_live {
     uint32_t plain;  /* descriptors below: reads, writes and seeks are all recorded, with stamps of the TSC; 0 unless active */
     _Atomic uint32_t beginning; /* lock: of the threads of a forked child, which may make their first calls at once, one begins */
     _Atomic uint32_t *file_of; /* as in mr_core, if plain */
-    char page[4072]; /* nothing else may share the page */
+    const char *alone; /* if plain: not 0 there: mr_direct may do what the C library's read, write, pread, pwrite and lseek would do */
+    char page[4064]; /* nothing else may share the page */
 };
 
 /* Process-wide state; private memory, so a forked child starts with a copy of it. */
@@ -259,17 +260,16 @@ static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint
 {
     struct mr_tls *t = &mr_tls;
     const bool has_offset = kind >= MR_SHORT_pread, is_seek = kind == MR_SHORT_lseek;
-    uint64_t far = has_offset ? offset >> 47 : 0;
     if (MR_UNLIKELY(t->busy))
         return false;
     mr_busy(t);
     uint64_t dur = t1 - t0, gap = t0 - t->last_end, h = t->head;
     uint64_t step = has_offset ? offset - t->last_offset : 0;
     uint64_t other = (is_seek ? offset : t->last_result) ^ result; /* the usual result of lseek is its offset */
-    other |= (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> MR_SHORT_GAP_BITS | dur >> MR_SHORT_DURATION_BITS | far;
+    other |= (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> MR_SHORT_GAP_BITS | dur >> MR_SHORT_DURATION_BITS;
     if (MR_UNLIKELY(other | (step + (1u << 31)) >> 32) || MR_UNLIKELY(h >= t->limit)) {
         t->busy = 0;
-        if (MR_UNLIKELY(far))
+        if (MR_UNLIKELY(has_offset && offset >> 47)) /* it does not fit a record; a step from one that did always fits */
             return false;
         mr_put_other(t0, t1, offset << 16 | call, file, fd, result);
         return true;
@@ -282,6 +282,35 @@ static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint
     mr_stored(t, word, h + 1);
     return true;
 }
+
+/* In a program of one thread the C library's functions for data are a system call and nothing else, and so is this; a function call less, that is, of the
+ * three that a traced one takes. Threads may be cancelled: for them the C library's own is called. */
+static inline bool mr_alone(void)
+{
+#if defined(__x86_64__)
+    uint32_t threads; /* what the C library before 2.36 looks at */
+    __asm__("movl %%fs:0x18, %0" : "=r"(threads));
+    return (uint8_t)*mr_live.alone > threads; /* 1 and 0 */
+#else
+    return false;
+#endif
+}
+
+MR_COLD long mr_direct_failed(long error);
+static inline __attribute__((always_inline)) long mr_direct(long number, long a, long b, long c, long d)
+{
+#if defined(__x86_64__)
+    long r;
+    register long r10 __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory", "cc");
+    return MR_LIKELY((unsigned long)r <= -4096ul) ? r : mr_direct_failed(r);
+#else
+    (void)number, (void)a, (void)b, (void)c, (void)d;
+    return mr_direct_failed(-ENOSYS);
+#endif
+}
+/* Whether these functions are the C library's own, and not those of another library that stands between; wrap_posix.c. */
+MR_HIDDEN bool mr_data_calls_are_plain(void);
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
 MR_COLD uint32_t mr_file_resolve(int fd);

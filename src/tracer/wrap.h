@@ -49,8 +49,9 @@
     }
 
 /* As MR_WRAP with FD, for the calls that programs make most, often many alike: what the record needs is loaded before the call, when nobody waits
- * for it, and all that is not usual is done elsewhere. `expected` is the usual result, to be told without keeping it in a register. */
-#define MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, expected)                                          \
+ * for it, and all that is not usual is done elsewhere. `direct` is the same call by mr_direct; `expected` the usual result, to be told without keeping it
+ * in a register. */
+#define MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, expected)                                  \
     MR_REAL_HOT(ret, name, params, args)                                                                             \
     static __attribute__((noinline)) ret unusual_##name params                                                       \
     {                                                                                                                \
@@ -66,9 +67,17 @@
         uint32_t file = mr_file_plain(fd);                                                                           \
         if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
             return unusual_##name args;                                                                              \
-        uint64_t t0 = mr_stamp_by(1);                                                                                \
-        ret r = real_##name args;                                                                                    \
-        uint64_t t1 = mr_stamp_by(1);                                                                                \
+        uint64_t t0, t1;                                                                                             \
+        ret r;                                                                                                       \
+        if (MR_LIKELY(mr_alone())) {                                                                                 \
+            t0 = mr_stamp_by(1);                                                                                     \
+            r = (ret)mr_direct direct;                                                                               \
+            t1 = mr_stamp_by(1);                                                                                     \
+        } else {                                                                                                     \
+            t0 = mr_stamp_by(1);                                                                                     \
+            r = real_##name args;                                                                                    \
+            t1 = mr_stamp_by(1);                                                                                     \
+        }                                                                                                            \
         ret usual = (ret)(expected);                                                                                 \
         MR_OPAQUE(usual);                                                                                            \
         if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)usual))) \
@@ -76,8 +85,8 @@
         return (ret)mr_put_fd(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                     \
     }
 
-#define MR_WRAP_DATA(ret, name, params, args, fd, offset, count)                                                     \
-    MR_WRAP_PLAIN(ret, name, params, args, fd, offset, count, count)
+#define MR_WRAP_DATA(ret, name, params, args, direct, fd, offset, count)                                             \
+    MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, count)
 
 /* As MR_WRAP, for functions without a result. */
 #define MR_VOID(name, params, args, ...)                                                                             \

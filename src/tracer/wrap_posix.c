@@ -8,6 +8,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <string.h>
@@ -51,10 +52,10 @@ uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result)
 #define IOV(v, n) mr_iov_bytes(v, (int64_t)(n), r)
 
 /* Reading and writing. */
-MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), fd, NONE, n)
-MR_WRAP_DATA(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), fd, NONE, n)
-MR_WRAP_DATA(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), fd, o, n)
-MR_WRAP_DATA(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), fd, o, n)
+MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), (SYS_read, fd, (long)b, (long)n, 0), fd, NONE, n)
+MR_WRAP_DATA(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), (SYS_write, fd, (long)b, (long)n, 0), fd, NONE, n)
+MR_WRAP_DATA(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), (SYS_pread64, fd, (long)b, (long)n, o), fd, o, n)
+MR_WRAP_DATA(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), (SYS_pwrite64, fd, (long)b, (long)n, o), fd, o, n)
 MR_ALIAS(pread64, pread)
 MR_ALIAS(pwrite64, pwrite)
 /* The C library's public second names, which some old libraries use. */
@@ -75,10 +76,33 @@ MR_ALIAS(pwritev64v2, pwritev2)
 MR_WRAP(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t c), (fd, b, n, c), FD(read, fd, NONE, n))
 MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
 MR_ALIAS(__pread64_chk, __pread_chk)
-MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), fd, o, r == -1 ? -errno : r, r)
+MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), (SYS_lseek, fd, o, w, 0), fd, o, r == -1 ? -errno : r, r)
 MR_ALIAS(lseek64, lseek)
 MR_ALIAS(llseek, lseek)
 MR_ALIAS(__lseek, lseek)
+
+long mr_direct_failed(long error)
+{
+    errno = (int)-error;
+    return -1;
+}
+
+static const void *module_of(void *function)
+{
+    Dl_info info;
+    return function && dladdr(function, &info) ? info.dli_fbase : NULL;
+}
+
+bool mr_data_calls_are_plain(void)
+{
+    void *of_libc = dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+    const void *libc = module_of(of_libc);
+    void *const function[] = {mr_next("read"), mr_next("write"), mr_next("pread"), mr_next("pwrite"), mr_next("lseek")};
+    bool plain = libc != NULL;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(function); i++)
+        plain = plain && module_of(function[i]) == libc;
+    return plain;
+}
 
 /* Between descriptors. */
 MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, p && r >= 0 ? *p - r : (off)NONE, n))
