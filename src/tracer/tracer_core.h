@@ -183,15 +183,15 @@ static inline __attribute__((always_inline)) void mr_busy(struct mr_tls *t)
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
 }
-static inline __attribute__((always_inline)) void mr_stored(struct mr_tls *t, const uint64_t *word, uint64_t head)
+/* True if a handler has, and mr_flush_pending is to be called. */
+static inline __attribute__((always_inline)) bool mr_stored(struct mr_tls *t, const uint64_t *word, uint64_t head)
 {
     mr_prefetch_for_write(word + 32); /* beyond the end of the ring it is of no use, and does no harm */
     atomic_store_explicit(&t->slot->head, head, memory_order_release);
     t->head = head;
     atomic_signal_fence(memory_order_seq_cst);
     t->busy = 0;
-    if (MR_UNLIKELY(t->pendings))
-        mr_flush_pending();
+    return MR_UNLIKELY(t->pendings);
 }
 
 /* The cell of a position before t->limit. */
@@ -220,7 +220,8 @@ static inline __attribute__((always_inline)) void mr_store(struct mr_tls *t, uin
     t->last_offset = (uint64_t)((int64_t)raw.word[0] >> 16);
     t->last_result = (uint32_t)(raw.word[3] >> 16);
     t->last_fd1 = (uint16_t)raw.word[3];
-    mr_stored(t, word, h + MR_RECORD_CELLS);
+    if (mr_stored(t, word, h + MR_RECORD_CELLS))
+        mr_flush_pending();
 }
 
 /* Not 0 if a value does not fit 48 bits signed. */
@@ -251,17 +252,21 @@ static inline __attribute__((always_inline)) void mr_put_inline(uint64_t t0, uin
     }
 }
 
-/* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) whose result is the usual one. One that is like the event before it
- * takes a quarter of the memory, which is less to write, and to take for the first time; the others go elsewhere, which keeps this short. False: it is
- * not usual after all. `call` and `kind` are constants, and so is an offset that is MR_NO_OFFSET. */
-MR_HOT void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
-static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, enum mr_short kind, uint32_t file, int fd,
-                                                              uint64_t offset, uint64_t result)
+/* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) that has not failed, and returns its result. One that is like the
+ * event before it takes a quarter of the memory, which is less to write, and to take for the first time; the others go elsewhere, by jumps that leave nothing
+ * to be kept for their return. `call` and `kind` are constants, and so is an offset that is MR_NO_OFFSET. */
+MR_HOT int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
+/* call << 32 | descriptor, because six arguments go without the stack; lseek has no count. */
+#define MR_CALL_FD(call, fd) ((uint64_t)(call) << 32 | (uint32_t)(fd))
+MR_HOT int64_t mr_put_unusual(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t result);
+MR_COLD int64_t mr_put_flushed(int64_t result);
+static inline __attribute__((always_inline)) int64_t mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, enum mr_short kind, uint32_t file, int fd,
+                                                                 uint64_t offset, uint64_t count, uint64_t usual, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
     const bool has_offset = kind >= MR_SHORT_pread, is_seek = kind == MR_SHORT_lseek;
-    if (MR_UNLIKELY(t->busy))
-        return false;
+    if (MR_UNLIKELY(result != usual) || MR_UNLIKELY(t->busy))
+        return mr_put_unusual(t0, t1, MR_CALL_FD(call, fd), offset, count, (int64_t)result);
     mr_busy(t);
     uint64_t dur = t1 - t0, gap = t0 - t->last_end, h = t->head;
     uint64_t step = has_offset ? offset - t->last_offset : 0;
@@ -270,17 +275,15 @@ static inline __attribute__((always_inline)) bool mr_put_plain(uint64_t t0, uint
     if (MR_UNLIKELY(other | (step + (1u << 31)) >> 32) || MR_UNLIKELY(h >= t->limit)) {
         t->busy = 0;
         if (MR_UNLIKELY(has_offset && offset >> 47)) /* it does not fit a record; a step from one that did always fits */
-            return false;
-        mr_put_other(t0, t1, offset << 16 | call, file, fd, result);
-        return true;
+            return mr_put_unusual(t0, t1, MR_CALL_FD(call, fd), offset, count, (int64_t)result);
+        return mr_put_other(t0, t1, offset << 16 | call, file, fd, result);
     }
     uint64_t *word = mr_words_at(t, h);
     word[0] = step << 32 | dur << 16 | MR_RAW_SHORT | gap << 3 | kind;
     t->last_end = t1;
     if (has_offset)
         t->last_offset = offset;
-    mr_stored(t, word, h + 1);
-    return true;
+    return MR_LIKELY(!mr_stored(t, word, h + 1)) ? (int64_t)result : mr_put_flushed((int64_t)result);
 }
 
 /* In a program of one thread the C library's functions for data are a system call and nothing else, and so is this; a function call less, that is, of the
@@ -296,19 +299,21 @@ static inline bool mr_alone(void)
 #endif
 }
 
-MR_COLD long mr_direct_failed(long error);
 static inline __attribute__((always_inline)) long mr_direct(long number, long a, long b, long c, long d)
 {
 #if defined(__x86_64__)
     long r;
     register long r10 __asm__("r10") = d;
     __asm__ volatile("syscall" : "=a"(r) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory", "cc");
-    return MR_LIKELY((unsigned long)r <= -4096ul) ? r : mr_direct_failed(r);
+    return r;
 #else
     (void)number, (void)a, (void)b, (void)c, (void)d;
-    return mr_direct_failed(-ENOSYS);
+    return -ENOSYS;
 #endif
 }
+/* What it gave is an error: errno is set, the event stored, -1 returned. */
+#define MR_DIRECT_REFUSED(r) ((unsigned long)(r) > -4096ul)
+MR_COLD int64_t mr_put_refused(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t error);
 /* Whether these functions are the C library's own, and not those of another library that stands between; wrap_posix.c. */
 MR_HIDDEN bool mr_data_calls_are_plain(void);
 

@@ -6,29 +6,49 @@ void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1
     mr_put_inline(t0, t1, call, file, fd1, offset, result);
 }
 
-void mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)
+int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
-    if (MR_LIKELY(!((dur | result) >> 32 | t->busy) && t->head < t->limit)) {
-        mr_busy(t);
-        bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
-        uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
-        if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
-            mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
-            return;
-        }
-        uint64_t h = t->head, *word = mr_words_at(t, h);
-        word[0] = offset_call | MR_RAW_REPEAT;
-        word[1] = gap << 32 | dur;
-        if (offset != MR_NO_OFFSET)
-            t->last_offset = offset;
-        t->last_end = t1;
-        mr_stored(t, word, h + 2);
-        return;
+    if (MR_UNLIKELY((dur | result) >> 32 | t->busy) || MR_UNLIKELY(t->head >= t->limit)) {
+        mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), (int64_t)result, NULL, 0);
+        return (int64_t)result;
     }
-    int64_t r = (int64_t)result == -1 ? -errno : (int64_t)result; /* lseek may fail; nobody can read SIZE_MAX bytes */
-    mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), r, NULL, 0);
+    mr_busy(t);
+    bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
+    uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
+    if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
+        mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
+        return (int64_t)result;
+    }
+    uint64_t h = t->head, *word = mr_words_at(t, h);
+    word[0] = offset_call | MR_RAW_REPEAT;
+    word[1] = gap << 32 | dur;
+    if (offset != MR_NO_OFFSET)
+        t->last_offset = offset;
+    t->last_end = t1;
+    return MR_LIKELY(!mr_stored(t, word, h + 2)) ? (int64_t)result : mr_put_flushed((int64_t)result);
+}
+
+int64_t mr_put_unusual(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t result)
+{
+    unsigned call = (unsigned)(call_fd >> 32);
+    if (call != MR_CALL_lseek)
+        return mr_put_fd(t0, t1, call, (int)call_fd, offset, count, result);
+    mr_put_fd0(t0, t1, call, (int)call_fd, offset, result);
+    return result;
+}
+
+int64_t mr_put_refused(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t error)
+{
+    errno = (int)-error;
+    return mr_put_unusual(t0, t1, call_fd, offset, count, -1);
+}
+
+int64_t mr_put_flushed(int64_t result)
+{
+    mr_flush_pending();
+    return result;
 }
 
 void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result, const struct mr_extra *extra)
@@ -44,7 +64,8 @@ void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t
     mr_set_cells(word, mr_raw_of(t0, dur, call, file, fd1, offset, result));
     mr_set_cells(word + MR_RECORD_CELLS, mr_raw_more(extra));
     t->last_file = 0; /* none may repeat it */
-    mr_stored(t, word, h + 2 * MR_RECORD_CELLS);
+    if (mr_stored(t, word, h + 2 * MR_RECORD_CELLS))
+        mr_flush_pending();
 }
 
 int64_t mr_put_fd(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset, uint64_t count, int64_t result)

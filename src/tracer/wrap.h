@@ -49,8 +49,7 @@
     }
 
 /* As MR_WRAP with FD, for the calls that programs make most, often many alike: what the record needs is loaded before the call, when nobody waits
- * for it, and all that is not usual is done elsewhere. `direct` is the same call by mr_direct; `expected` the usual result, to be told without keeping it
- * in a register. */
+ * for it, and all that is not usual is done elsewhere. `direct` is the same call by mr_direct; `expected` the usual result. */
 #define MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, expected)                                  \
     MR_REAL_HOT(ret, name, params, args)                                                                             \
     static __attribute__((noinline)) ret unusual_##name params                                                       \
@@ -60,30 +59,34 @@
         uint64_t t0 = mr_stamp();                                                                                    \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
-        return (ret)mr_put_fd(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                     \
+        return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r);    \
+    }                                                                                                                \
+    static __attribute__((noinline)) MR_TOGETHER ret threaded_##name params                                          \
+    {                                                                                                                \
+        uint32_t file = mr_file_plain(fd);                                                                           \
+        uint64_t t0 = mr_stamp_by(1);                                                                                \
+        ret r = real_##name args;                                                                                    \
+        uint64_t t1 = mr_stamp_by(1);                                                                                \
+        if (MR_UNLIKELY(r == -1))                                                                                    \
+            return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r); \
+        return (ret)PUT_PLAIN(name, file, fd, offset, count, expected);                                              \
     }                                                                                                                \
     MR_SYMBOL_HOT(ret, name, params)                                                                                 \
     {                                                                                                                \
         uint32_t file = mr_file_plain(fd);                                                                           \
         if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
             return unusual_##name args;                                                                              \
-        uint64_t t0, t1;                                                                                             \
-        ret r;                                                                                                       \
-        if (MR_LIKELY(mr_alone())) {                                                                                 \
-            t0 = mr_stamp_by(1);                                                                                     \
-            r = (ret)mr_direct direct;                                                                               \
-            t1 = mr_stamp_by(1);                                                                                     \
-        } else {                                                                                                     \
-            t0 = mr_stamp_by(1);                                                                                     \
-            r = real_##name args;                                                                                    \
-            t1 = mr_stamp_by(1);                                                                                     \
-        }                                                                                                            \
-        ret usual = (ret)(expected);                                                                                 \
-        MR_OPAQUE(usual);                                                                                            \
-        if (MR_LIKELY(r == usual && mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)usual))) \
-            return usual;                                                                                            \
-        return (ret)mr_put_fd(t0, t1, CALL(name), fd, (uint64_t)(offset), (uint64_t)(count), r);                     \
+        if (MR_UNLIKELY(!mr_alone()))                                                                                \
+            return threaded_##name args;                                                                             \
+        uint64_t t0 = mr_stamp_by(1);                                                                                \
+        ret r = (ret)mr_direct direct;                                                                               \
+        uint64_t t1 = mr_stamp_by(1);                                                                                \
+        if (MR_UNLIKELY(MR_DIRECT_REFUSED(r)))                                                                       \
+            return (ret)mr_put_refused(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r); \
+        return (ret)PUT_PLAIN(name, file, fd, offset, count, expected);                                              \
     }
+#define PUT_PLAIN(name, file, fd, offset, count, expected)                                                           \
+    mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)(count), (uint64_t)(expected), (uint64_t)r)
 
 #define MR_WRAP_DATA(ret, name, params, args, direct, fd, offset, count)                                             \
     MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, count)

@@ -76,16 +76,10 @@ MR_ALIAS(pwritev64v2, pwritev2)
 MR_WRAP(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t c), (fd, b, n, c), FD(read, fd, NONE, n))
 MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
 MR_ALIAS(__pread64_chk, __pread_chk)
-MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), (SYS_lseek, fd, o, w, 0), fd, o, r == -1 ? -errno : r, r)
+MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), (SYS_lseek, fd, o, w, 0), fd, o, 0, r)
 MR_ALIAS(lseek64, lseek)
 MR_ALIAS(llseek, lseek)
 MR_ALIAS(__lseek, lseek)
-
-long mr_direct_failed(long error)
-{
-    errno = (int)-error;
-    return -1;
-}
 
 static const void *module_of(void *function)
 {

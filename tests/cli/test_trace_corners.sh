@@ -94,6 +94,23 @@ P
     traced $way names || fail "$way: names that are made anew: $?"
     count --file "$dir/data"
     grep -qx 'pread 7' "$dir/seen" || fail "$way: names that are made anew: $(tr '\n' ' ' <"$dir/seen")"
+    for name in refused cancelled; do
+        status=0
+        "$dir/corner" $name "$dir/data" >"$dir/plain" || status=$?
+        traced $way $name && got=0 || got=$?
+        [ $got = $status ] && cmp -s "$dir/plain" "$dir/out" || fail "$way: $name: ends with $got instead of $status: $(diff "$dir/plain" "$dir/out")"
+    done
+    traced $way refused || fail "$way: refused"
+    "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    python3 - "$dir" <<'P' || fail "$way: calls that fail in a program of one thread"
+import csv, sys
+said = [l.split() for l in open(sys.argv[1] + "/out")]
+want = [(l[0].split("(")[0], -int(l[-1]) if l[-2] == "-1" else int(l[-2])) for l in said]
+rows = [r for r in csv.DictReader(open(sys.argv[1] + "/t.csv", newline="")) if r["name"] in ("read", "write", "pread", "pwrite", "lseek")]
+have = [(r["name"], int(r["result"])) for r in rows if not r["file"].endswith("/out")]
+at = next((i for i in range(len(have)) if have[i] == want[0]), 0)
+assert len(want) == 36 and have[at:at + len(want)] == want, (want, have)
+P
     traced $way environment || fail "$way: a changed environment"
     traced $way execs || fail "$way: execs"
     count --file "$dir/data"

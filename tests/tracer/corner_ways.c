@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,6 +371,53 @@ static int names(void)
     return 0;
 }
 
+/* Calls for data that fail in a program of one thread: what came of them, errno, and that a success leaves it alone. */
+static int refused(void)
+{
+    char b[16], fifo[4096];
+    snprintf(fifo, sizeof(fifo), "%s.fifo", file);
+    int data = open(file, O_RDONLY), full = open("/dev/full", O_WRONLY), folder = open("/", O_RDONLY);
+    int pipe = mkfifo(fifo, 0600) ? -1 : open(fifo, O_RDWR);
+    long long r;
+#define SAY(call) (errno = 0, r = (call), printf("%s %lld %d\n", #call, r, errno))
+    for (int i = 0; i < 3; i++) { /* the second and third time they are like the one before */
+        SAY(read(data, (void *)8, 4));
+        SAY(pread(data, b, 4, -1));
+        SAY(pread(pipe, b, 4, 0));
+        SAY(pwrite(data, b, 4, 0));
+        SAY(write(full, b, 4));
+        SAY(read(folder, b, 4));
+        SAY(lseek(pipe, 0, SEEK_SET));
+        SAY(lseek(data, -1, SEEK_SET));
+        SAY(lseek(data, 3, 77));
+        SAY(lseek(data, 1, SEEK_SET));
+        SAY(pread(data, b, 2, 1));
+        SAY(pread(data, b, 100, 3));
+    }
+    unlink(fifo);
+    errno = 1234;
+    return pread(data, b, 2, 0) != 2 || lseek(data, 1, SEEK_SET) != 1 || errno != 1234;
+}
+
+static void say_cancelled(void *unused)
+{
+    (void)unused;
+    write(1, "cancelled\n", 10);
+}
+
+/* A program of one thread may cancel itself: reading ends it. */
+static int cancelled(void)
+{
+    char b[4];
+    int fd = open(file, O_RDONLY);
+    bool failed = read(fd, b, 1) != 1;
+    pthread_cleanup_push(say_cancelled, NULL);
+    pthread_cancel(pthread_self());
+    failed |= read(fd, b, 1) != 1;
+    pthread_cleanup_pop(0);
+    return failed ? 3 : 4;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -391,5 +439,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "together")    ? together()
            : !strcmp(name, "names")       ? names()
            : !strcmp(name, "handler")     ? handler()
+           : !strcmp(name, "refused")     ? refused()
+           : !strcmp(name, "cancelled")   ? cancelled()
                                           : 2;
 }
