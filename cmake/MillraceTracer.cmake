@@ -56,7 +56,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${CMAKE_INSTALL_DATADI
 
 # Benchmarks of the tracer: bench/run_trace.
 add_executable(bench_trace EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/bench_trace.c
-               ${CMAKE_SOURCE_DIR}/bench/bench_trace/pair_cost.c)
+               ${CMAKE_SOURCE_DIR}/bench/bench_trace/turns_cost.c)
 target_link_libraries(bench_trace PRIVATE mr_event PkgConfig::DEFLATE)
 add_library(trace_floor MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/trace_floor.c)
 set_target_properties(trace_floor PROPERTIES PREFIX "")

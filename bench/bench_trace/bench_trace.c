@@ -4,9 +4,8 @@
  *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2, forks: 8.
  *                              Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
  *                              program (not of a collector beside it).
- *   lockstep DIR FILES [CALLS]  the same as single, twenty files for every line on the standard input; prints ns per event of each part
- *   pair FILE FLOOR WORKERS thread|fork
- *                              cost of a call by blocks that take turns in one process (pair_cost.c); FLOOR is trace_floor.so
+ *   turns DIR FILES FLOOR WORKERS thread|fork
+ *                              the same by turns with and without tracing in one process (turns_cost.c); FLOOR is trace_floor.so
  *   region                     ns per empty C region
  *   generate FILE EVENTS [samples]
  *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4 threads, or, with
@@ -18,7 +17,7 @@
 #include "event/calls.h"
 #include "event/mrt_file.h"
 #include "event/mrt_sink.h"
-#include "pair_cost.h"
+#include "turns_cost.h"
 
 #include <millrace/trace.h>
 
@@ -143,21 +142,6 @@ static int work(const char *mode)
     double wall = (double)(clock_ns(CLOCK_MONOTONIC) - t0);
     cpu = cpu_ns(RUSAGE_SELF) + cpu_ns(RUSAGE_CHILDREN) - cpu;
     fprintf(stderr, "%.2f %.2f\n", wall / events, (double)cpu / events);
-    return 0;
-}
-
-#define PART 20
-
-static int lockstep(void)
-{
-    char line[64];
-    for (int at = 0; fgets(line, sizeof(line), stdin); at = (at + PART) % files) {
-        int end = MR_MIN(at + PART, files);
-        uint64_t t0 = clock_ns(CLOCK_MONOTONIC);
-        read_files(at, end);
-        printf("%.2f\n", (double)(clock_ns(CLOCK_MONOTONIC) - t0) / ((double)(end - at) * (calls + 2)));
-        fflush(stdout);
-    }
     return 0;
 }
 
@@ -353,8 +337,8 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "region"))
         return region();
-    if (!strcmp(mode, "pair") && argc == 6)
-        return pair_cost(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10), !strcmp(argv[5], "fork"));
+    if (!strcmp(mode, "turns") && argc == 7)
+        return turns_cost(argv[2], (unsigned)strtoul(argv[3], NULL, 10), argv[4], (unsigned)strtoul(argv[5], NULL, 10), !strcmp(argv[6], "fork"));
     if (!strcmp(mode, "encode"))
         return encode();
     if (!strcmp(mode, "inflate") && argc == 3)
@@ -368,5 +352,5 @@ int main(int argc, char **argv)
     calls = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 998;
     if (!strcmp(mode, "prepare"))
         return prepare();
-    return !strcmp(mode, "lockstep") ? lockstep() : work(mode);
+    return work(mode);
 }

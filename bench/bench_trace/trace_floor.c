@@ -56,8 +56,8 @@ __attribute__((visibility("default"))) ssize_t pread(int fd, void *buf, size_t l
 __attribute__((visibility("default"))) ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));
 
 /* The C library's own, which the tracer does not stand in front of for a library that asks for the next one. */
-__attribute__((visibility("default"))) void *bare_pread(void)
+__attribute__((visibility("default"))) void *bare_function(const char *name)
 {
-    void *volatile found = dlsym(RTLD_NEXT, "pread"); /* no tail call: dlsym asks who calls */
+    void *volatile found = dlsym(RTLD_NEXT, name); /* no tail call: dlsym asks who calls */
     return found;
 }

@@ -61,9 +61,8 @@
         uint64_t t1 = mr_stamp();                                                                                    \
         return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r);    \
     }                                                                                                                \
-    static __attribute__((noinline)) MR_TOGETHER ret threaded_##name params                                          \
+    static __attribute__((noinline)) MR_TOGETHER ret threaded_##name(MR_LIST params, uint32_t file)                  \
     {                                                                                                                \
-        uint32_t file = mr_file_plain(fd);                                                                           \
         uint64_t t0 = mr_stamp_by(1);                                                                                \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp_by(1);                                                                                \
@@ -77,7 +76,7 @@
         if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
             return unusual_##name args;                                                                              \
         if (MR_UNLIKELY(!mr_alone()))                                                                                \
-            return threaded_##name args;                                                                             \
+            return threaded_##name(MR_LIST args, file);                                                              \
         uint64_t t0 = mr_stamp_by(1);                                                                                \
         ret r = (ret)mr_direct direct;                                                                               \
         uint64_t t1 = mr_stamp_by(1);                                                                                \
@@ -85,6 +84,7 @@
             return (ret)mr_put_refused(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r); \
         return (ret)PUT_PLAIN(name, file, fd, offset, count, expected);                                              \
     }
+#define MR_LIST(...) __VA_ARGS__
 #define PUT_PLAIN(name, file, fd, offset, count, expected)                                                           \
     mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)(count), (uint64_t)(expected), (uint64_t)r)
 
