@@ -11,6 +11,24 @@ import sys
 from . import _trace, active, fn, now, span
 
 
+_changes = []  # owner, name, what was there, what is there now
+
+
+def _put(owner, name, value):
+    _changes.append((owner, name, owner.__dict__.get(name), value))
+    setattr(owner, name, value)
+
+
+def switch(on):
+    """Takes the changes back, or makes them again; what has been made with them (an iterator, a worker) keeps them. With trace.stop() a program
+    then runs as it would without the tracer."""
+    for owner, name, original, traced in _changes:
+        if on or original is not None:
+            setattr(owner, name, traced if on else original)
+        elif name in owner.__dict__:
+            delattr(owner, name)
+
+
 def _wrap(owner, name, category, label=None):
     """Replaces owner.name by a traced version; a missing or foreign name stays."""
     original = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
@@ -21,13 +39,13 @@ def _wrap(owner, name, category, label=None):
         if isinstance(original, type):  # programs ask isinstance(x, numpy.memmap): the class stays, making one is traced
             _wrap(original, "__new__", category, label)
         elif isinstance(original, staticmethod):
-            setattr(owner, name, staticmethod(fn(original.__func__, category=category, name=label)))
+            _put(owner, name, staticmethod(fn(original.__func__, category=category, name=label)))
         elif isinstance(original, classmethod):
-            setattr(owner, name, classmethod(fn(original.__func__, category=category, name=label)))
+            _put(owner, name, classmethod(fn(original.__func__, category=category, name=label)))
         elif name == "__new__":
-            setattr(owner, name, staticmethod(fn(original, category=category, name=label)))
+            _put(owner, name, staticmethod(fn(original, category=category, name=label)))
         elif callable(original):
-            setattr(owner, name, fn(original, category=category, name=label))
+            _put(owner, name, fn(original, category=category, name=label))
     except (AttributeError, TypeError):
         pass
 
@@ -64,7 +82,7 @@ def _torch_fetch(module):
             finally:
                 span("data_loader", "fetch", begin, None)
 
-        cls.fetch = fetch
+        _put(cls, "fetch", fetch)
 
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         if hasattr(module, name):
@@ -130,7 +148,7 @@ def _h5py_file(module):
         wraps = type(name).__module__.startswith("h5py.")
         (original if wraps else opening)(self, name, *args, **kwargs)
 
-    module.File.__init__ = __init__
+    _put(module.File, "__init__", __init__)
     _wrap(module.File, "close", "reader", "h5py.File.close")
 
 
@@ -156,7 +174,7 @@ def _grain_dataset(module):
         _wrap(cls, "__next__", "data_loader", cls.__name__.lstrip("_") + ".next")
 
     if "__init_subclass__" not in base.__dict__:
-        base.__init_subclass__ = classmethod(__init_subclass__)
+        _put(base, "__init_subclass__", classmethod(__init_subclass__))
 
 
 def _all(*patches):
