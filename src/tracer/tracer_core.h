@@ -230,6 +230,9 @@ static inline uint64_t mr_is_wide(uint64_t value)
     return (value + (1ull << 47)) >> 48;
 }
 
+/* Six arguments go without the stack. */
+#define MR_CALL_FD(call, fd) ((uint64_t)(call) << 32 | (uint32_t)(fd))
+
 /* True if an event is for mr_put_slow. */
 static inline __attribute__((always_inline)) bool mr_is_unusual(const struct mr_tls *t, uint64_t dur, unsigned call, uint64_t offset, int64_t result)
 {
@@ -239,7 +242,11 @@ static inline __attribute__((always_inline)) bool mr_is_unusual(const struct mr_
 
 /* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. One copy for all wrappers (MR_HOT), and one to be inlined
  * where every nanosecond counts. */
-MR_HOT void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result);
+MR_HOT void mr_put_event(uint64_t t0, uint64_t t1, uint64_t call_fd1, uint32_t file, uint64_t offset, int64_t result); /* MR_CALL_FD(call, fd1) */
+static inline void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+{
+    mr_put_event(t0, t1, MR_CALL_FD(call, fd1), file, offset, result);
+}
 static inline __attribute__((always_inline)) void mr_put_inline(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
 {
     struct mr_tls *t = &mr_tls;
@@ -256,8 +263,7 @@ static inline __attribute__((always_inline)) void mr_put_inline(uint64_t t0, uin
  * event before it takes a quarter of the memory, which is less to write, and to take for the first time; the others go elsewhere, by jumps that leave nothing
  * to be kept for their return. `call` and `kind` are constants, and so is an offset that is MR_NO_OFFSET. */
 MR_HOT int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result);
-/* call << 32 | descriptor, because six arguments go without the stack; lseek has no count. */
-#define MR_CALL_FD(call, fd) ((uint64_t)(call) << 32 | (uint32_t)(fd))
+/* lseek has no count. */
 MR_HOT int64_t mr_put_unusual(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t result);
 MR_COLD int64_t mr_put_flushed(int64_t result);
 static inline __attribute__((always_inline)) int64_t mr_put_plain(uint64_t t0, uint64_t t1, unsigned call, enum mr_short kind, uint32_t file, int fd,

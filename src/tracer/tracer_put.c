@@ -1,9 +1,9 @@
 /* What wrappers do after the real call, one copy of it for all. What reading a file takes (open, status, read, close) is hot: see MR_HOT. */
 #include "tracer/wrap.h"
 
-void mr_put(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result)
+void mr_put_event(uint64_t t0, uint64_t t1, uint64_t call_fd1, uint32_t file, uint64_t offset, int64_t result)
 {
-    mr_put_inline(t0, t1, call, file, fd1, offset, result);
+    mr_put_inline(t0, t1, (unsigned)(call_fd1 >> 32), file, (uint32_t)call_fd1, offset, result);
 }
 
 int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t file, int fd, uint64_t result)
@@ -88,7 +88,7 @@ void mr_put_fd0(uint64_t t0, uint64_t t1, unsigned call, int fd, uint64_t offset
     if (MR_UNLIKELY(result == -1))
         result = -errno;
     if (MR_LIKELY(file != MR_FILE_EXCLUDED))
-        mr_put_inline(t0, t1, call, file, mr_fd1(fd), offset, result);
+        mr_put(t0, t1, call, file, mr_fd1(fd), offset, result);
 }
 
 void mr_put_path(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *path, uint64_t offset, int64_t result)
