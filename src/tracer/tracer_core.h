@@ -11,7 +11,9 @@
  *  T3. After any kind of fork the page `mr_live` reads as zero (MADV_WIPEONFORK), so a child never writes the parent's rings:
  *      it finds active == 0 and starts afresh. A vfork child runs in its parent's memory and is marked by `vforked`.
  *  T4. The library keeps no descriptor open, starts no thread, installs no signal handler unless asked to.
- *  T5. On internal failure: one line on stderr, tracing ends, the program goes on. */
+ *  T5. On internal failure: one line on stderr, tracing ends, the program goes on.
+ *  T6. A wrapper makes the system call itself (mr_direct) only where the function it wraps would do nothing else: the C library's own read, write,
+ *      pread, pwrite or lseek in a program of one thread. */
 #ifndef MR_TRACER_CORE_H
 #define MR_TRACER_CORE_H
 
