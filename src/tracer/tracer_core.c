@@ -415,6 +415,10 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     }
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
+    if (MR_UNLIKELY(!mr_live.alive)) { /* a handler that came before has forked, and this is its child */
+        t->busy = 0;
+        return;
+    }
     bool room = have_room(t);
     if (room && mr_core.call_on[call] == 2 && left_out(t->slot, call))
         ;
@@ -534,6 +538,11 @@ void mr_after_fork(void)
         return; /* it has its parent's memory, or has begun */
     mr_tls.limit = 0;
     mr_tls.pendings = 0; /* the parent stores them */
+    /* A handler may have forked, and what it interrupted goes on in the child: */
+    mr_live.file_of = mr_core.file_of; /* with what it has found to be so, */
+    mr_live.alone = find_alone();
+    if (mr_tls.busy)
+        keep_apart(); /* but not in its parent's ring */
 }
 
 static void __attribute__((constructor)) begin(void)

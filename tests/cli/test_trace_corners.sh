@@ -274,4 +274,32 @@ count --file "$dir/mapped"
 [ "$(tr '\n' ' ' <"$dir/seen")" = "close 1 mmap 1 mremap 1 msync 2 munmap 2 open 1 pids 1 " ] || fail "calls on a mapped file: $(tr '\n' ' ' <"$dir/seen")"
 count
 ! grep -q madvise "$dir/seen" && grep -qx 'munmap 2' "$dir/seen" || fail "calls on memory that is no file's: $(tr '\n' ' ' <"$dir/seen")"
+
+# A handler at every instruction of a call: it forks, or records on its own.
+if [ "$(uname -m)" = x86_64 ]; then
+    $cc -O2 -w -o "$dir/step" "$src/step_ways.c"
+    head -c 65536 /dev/zero >"$dir/mapped"
+    for way in fork record; do
+        for call in pread far end refused lseek fsync rename; do
+            timeout 120 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/step" $way $call "$dir/mapped" "$dir/data" >"$dir/out" 2>"$dir/err" ||
+                fail "a handler that does a $way in $call: $(tail -n 2 "$dir/err")"
+            "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+            python3 - "$dir" $way $call <<'P' || fail "events of a handler that does a $way in $call"
+import csv, sys
+folder, way, call = sys.argv[1:]
+name = {"far": "pread", "end": "pread", "refused": "pread", "fsync": "fdatasync"}.get(call, call)
+rows = list(csv.DictReader(open(folder + "/t.csv", newline="")))
+parent = next(r["pid"] for r in rows if r["name"] == "open" and r["file"] == folder + "/mapped")
+rounds = int(open(folder + "/out").read())
+def count(name, file):
+    return sum(r["name"] == name and r["pid"] == parent and r["file"] == file for r in rows)
+have = count(name, folder + "/mapped"), count("fork", ""), count("pread", folder + "/data")
+want = rounds + 1, (rounds - 1) * (way == "fork"), (rounds - 1) * (way == "record")
+assert rounds > 50 and have == want, (have, want)
+names = {r["name"] for r in rows if r["file"] == folder + "/mapped"}
+assert names == {"open", name}, names
+P
+        done
+    done
+fi
 echo "corners hold"
