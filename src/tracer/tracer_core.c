@@ -460,9 +460,10 @@ bool mr_exec_withdraw(void)
 }
 
 /* Not with --strays, which tells our own system calls by the instruction's address. */
+static const char *found; /* looked up once: a child may be forked where nothing can be */
 static const char *find_alone(void)
 {
-    static const char *found, never = 0; /* once: a child may be forked where nothing can be looked up */
+    static const char never = 0;
     if (!found)
         found = !mr_config.strays && mr_data_calls_are_plain() ? dlsym(RTLD_DEFAULT, "__libc_single_threaded") : NULL;
     if (!found)
@@ -547,6 +548,10 @@ void mr_after_fork(void)
 
 static void __attribute__((constructor)) begin(void)
 {
+    if (mr_live.alive) { /* a library that came before us made calls; it may have changed the C library since */
+        found = NULL;
+        mr_live.alone = find_alone();
+    }
     mr_enter_slow();
 }
 
