@@ -461,14 +461,21 @@ bool mr_exec_withdraw(void)
 
 /* Not with --strays, which tells our own system calls by the instruction's address. */
 static const char *found; /* looked up once: a child may be forked where nothing can be */
+static const char never = 0;
 static const char *find_alone(void)
 {
-    static const char never = 0;
     if (!found)
         found = !mr_config.strays && mr_data_calls_are_plain() ? dlsym(RTLD_DEFAULT, "__libc_single_threaded") : NULL;
     if (!found)
         found = &never; /* also a C library before 2.32 */
     return found;
+}
+
+void mr_never_direct(void)
+{
+    found = &never;
+    if (mr_live.alone)
+        mr_live.alone = found;
 }
 
 void mr_set_active(bool active)

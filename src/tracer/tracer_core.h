@@ -331,6 +331,7 @@ static inline __attribute__((always_inline)) long mr_direct(long number, long a,
 MR_COLD int64_t mr_put_refused(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t error);
 /* Whether these functions are the C library's own, and not those of another library that stands between; wrap_posix.c. */
 MR_HIDDEN bool mr_data_calls_are_plain(void);
+MR_HIDDEN void mr_never_direct(void); /* from now on */
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
 MR_COLD uint32_t mr_file_resolve(int fd);

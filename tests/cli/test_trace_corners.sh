@@ -315,6 +315,15 @@ S
     LD_PRELOAD=$dir/hook.so "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/data" || fail "a hook in the C library is passed by"
 fi
 
+# A filter that asks where a call comes from.
+if [ "$(uname -m)" = x86_64 ]; then
+    $cc -O2 -w -o "$dir/m" "$src/confined_code.c"
+    "$dir/m" "$dir/data" || fail "the filter does not work without the tracer"
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/data" || fail "a call comes from elsewhere than the C library"
+    count --file "$dir/data"
+    grep -qx 'pread 2' "$dir/seen" || fail "under a filter that asks where a call comes from: $(tr '\n' ' ' <"$dir/seen")"
+fi
+
 # A handler at every instruction of a call: it forks, or records on its own.
 if [ "$(uname -m)" = x86_64 ]; then
     $cc -O2 -w -o "$dir/step" "$src/step_ways.c"
