@@ -8,6 +8,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 
 #if defined(__x86_64__)
@@ -99,8 +100,21 @@ static bool lets_us_live(const struct sock_fprog *p)
     return true;
 }
 
+/* Whether it matters which code makes a system call. */
+static bool asks_where_from(const struct sock_fprog *p)
+{
+    for (uint32_t i = 0; can_read(p) && can_read(p->filter) && i < p->len; i++) {
+        const struct sock_filter *f = &p->filter[i];
+        if (f->code == (BPF_LD | BPF_W | BPF_ABS) && f->k - offsetof(struct seccomp_data, instruction_pointer) < sizeof(uint64_t))
+            return true;
+    }
+    return false;
+}
+
 void mr_before_confine(long mode, const void *filter)
 {
+    if (mode == SECCOMP_MODE_FILTER && asks_where_from(filter))
+        mr_never_direct();
     if (!mr_live.alive || mr_tls.vforked || (mode == SECCOMP_MODE_FILTER && lets_us_live(filter)))
         return;
     mr_leaving();

@@ -415,6 +415,10 @@ void mr_put_slow(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_
     }
     t->busy = mr_mark();
     atomic_signal_fence(memory_order_seq_cst);
+    if (MR_UNLIKELY(!mr_live.alive)) { /* a handler that came before has forked, and this is its child */
+        t->busy = 0;
+        return;
+    }
     bool room = have_room(t);
     if (room && mr_core.call_on[call] == 2 && left_out(t->slot, call))
         ;
@@ -456,14 +460,22 @@ bool mr_exec_withdraw(void)
 }
 
 /* Not with --strays, which tells our own system calls by the instruction's address. */
+static const char *found; /* looked up once: a child may be forked where nothing can be */
+static const char never = 0;
 static const char *find_alone(void)
 {
-    static const char *found, never = 0; /* once: a child may be forked where nothing can be looked up */
     if (!found)
         found = !mr_config.strays && mr_data_calls_are_plain() ? dlsym(RTLD_DEFAULT, "__libc_single_threaded") : NULL;
     if (!found)
         found = &never; /* also a C library before 2.32 */
     return found;
+}
+
+void mr_never_direct(void)
+{
+    found = &never;
+    if (mr_live.alone)
+        mr_live.alone = found;
 }
 
 void mr_set_active(bool active)
@@ -534,10 +546,19 @@ void mr_after_fork(void)
         return; /* it has its parent's memory, or has begun */
     mr_tls.limit = 0;
     mr_tls.pendings = 0; /* the parent stores them */
+    /* A handler may have forked, and what it interrupted goes on in the child: */
+    mr_live.file_of = mr_core.file_of; /* with what it has found to be so, */
+    mr_live.alone = find_alone();
+    if (mr_tls.busy)
+        keep_apart(); /* but not in its parent's ring */
 }
 
 static void __attribute__((constructor)) begin(void)
 {
+    if (mr_live.alive) { /* a library that came before us made calls; it may have changed the C library since */
+        found = NULL;
+        mr_live.alone = find_alone();
+    }
     mr_enter_slow();
 }
 

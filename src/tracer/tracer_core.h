@@ -235,11 +235,22 @@ static inline uint64_t mr_is_wide(uint64_t value)
 /* Six arguments go without the stack. */
 #define MR_CALL_FD(call, fd) ((uint64_t)(call) << 32 | (uint32_t)(fd))
 
-/* True if an event is for mr_put_slow. */
-static inline __attribute__((always_inline)) bool mr_is_unusual(const struct mr_tls *t, uint64_t dur, unsigned call, uint64_t offset, int64_t result)
+/* Sets `busy` if there is room for an event. Not the other way around: a handler that comes in between may store events, or fork, and its child has
+ * no room in its parent's ring. */
+static inline __attribute__((always_inline)) bool mr_busy_with_room(struct mr_tls *t)
+{
+    mr_busy(t);
+    if (MR_LIKELY(t->head < t->limit))
+        return true;
+    t->busy = 0;
+    return false;
+}
+
+/* True if an event is for mr_put_slow; otherwise `busy` is set. */
+static inline __attribute__((always_inline)) bool mr_is_unusual(struct mr_tls *t, uint64_t dur, unsigned call, uint64_t offset, int64_t result)
 {
     uint64_t unusual = mr_is_wide(offset) | mr_is_wide((uint64_t)result) | dur >> 32 | t->busy;
-    return MR_UNLIKELY(unusual || t->head >= t->limit || (mr_core.choosy && mr_core.call_on[call] != 1));
+    return MR_UNLIKELY(unusual || (mr_core.choosy && mr_core.call_on[call] != 1)) || MR_UNLIKELY(!mr_busy_with_room(t));
 }
 
 /* Stores an event. Contract: no lock, no malloc, no system call unless the ring is full. One copy for all wrappers (MR_HOT), and one to be inlined
@@ -253,12 +264,10 @@ static inline __attribute__((always_inline)) void mr_put_inline(uint64_t t0, uin
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
-    if (mr_is_unusual(t, dur, call, offset, result)) {
+    if (mr_is_unusual(t, dur, call, offset, result))
         mr_put_slow(t0, t1, call, file, fd1, offset, result, NULL, 0);
-    } else {
-        mr_busy(t);
-        mr_store(t, t->head, mr_raw_of(t0, dur, call, file, fd1, offset, result)); /* again: a signal handler may have stored events since */
-    }
+    else
+        mr_store(t, t->head, mr_raw_of(t0, dur, call, file, fd1, offset, result));
 }
 
 /* Stores a call on a descriptor with a known file in a plain process (mr_live.plain) that has not failed, and returns its result. One that is like the
@@ -324,6 +333,7 @@ static inline __attribute__((always_inline)) long mr_direct(long number, long a,
 MR_COLD int64_t mr_put_refused(uint64_t t0, uint64_t t1, uint64_t call_fd, uint64_t offset, uint64_t count, int64_t error);
 /* Whether these functions are the C library's own, and not those of another library that stands between; wrap_posix.c. */
 MR_HIDDEN bool mr_data_calls_are_plain(void);
+MR_HIDDEN void mr_never_direct(void); /* from now on */
 
 /* File of a descriptor; the slow form asks the kernel for one that was opened out of our sight. */
 MR_COLD uint32_t mr_file_resolve(int fd);

@@ -10,11 +10,10 @@ int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t fi
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
-    if (MR_UNLIKELY((dur | result) >> 32 | t->busy) || MR_UNLIKELY(t->head >= t->limit)) {
+    if (MR_UNLIKELY((dur | result) >> 32 | t->busy) || MR_UNLIKELY(!mr_busy_with_room(t))) {
         mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), (int64_t)result, NULL, 0);
         return (int64_t)result;
     }
-    mr_busy(t);
     bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
     uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
     if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
@@ -59,7 +58,6 @@ void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t
         mr_put_slow(t0, t1, call, file, fd1, offset, result, extra, 1);
         return;
     }
-    mr_busy(t);
     uint64_t h = t->head, *word = mr_words_at(t, h);
     mr_set_cells(word, mr_raw_of(t0, dur, call, file, fd1, offset, result));
     mr_set_cells(word + MR_RECORD_CELLS, mr_raw_more(extra));

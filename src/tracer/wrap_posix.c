@@ -87,6 +87,19 @@ static const void *module_of(void *function)
     return function && dladdr(function, &info) ? info.dli_fbase : NULL;
 }
 
+/* Libraries that change the C library's code in memory (hooks at the beginning of a function, jumps instead of system calls) want to be asked. */
+static bool is_unchanged(const uint8_t *code)
+{
+    static const uint8_t endbr[] = {0xf3, 0x0f, 0x1e, 0xfa};
+    code += memcmp(code, endbr, sizeof(endbr)) ? 0 : sizeof(endbr);
+    bool jumps = code[0] == 0xe9 || code[0] == 0xeb || code[0] == 0xff || code[0] == 0x68 || code[0] == 0xcc;
+    bool loads_address = (code[0] & 0xf0) == 0x40 && (code[1] & 0xf8) == 0xb8;
+    for (unsigned i = 0; i < 32 && !jumps && !loads_address; i++)
+        if (code[i] == 0x0f && code[i + 1] == 0x05) /* syscall */
+            return true;
+    return false;
+}
+
 bool mr_data_calls_are_plain(void)
 {
     void *of_libc = dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
@@ -94,7 +107,7 @@ bool mr_data_calls_are_plain(void)
     void *const function[] = {mr_next("read"), mr_next("write"), mr_next("pread"), mr_next("pwrite"), mr_next("lseek")};
     bool plain = libc != NULL;
     for (unsigned i = 0; i < MR_ARRAY_LEN(function); i++)
-        plain = plain && module_of(function[i]) == libc;
+        plain = plain && module_of(function[i]) == libc && is_unchanged(function[i]);
     return plain;
 }
 
@@ -304,7 +317,15 @@ MR_WRAP(char *, __getcwd_chk, (char *b, size_t n, size_t c), (b, n, c), mr_put(t
 MR_WRAP(char *, getwd, (char *b), (b), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, __getwd_chk, (char *b, size_t c), (b, c), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
 MR_WRAP(char *, get_current_dir_name, (void), (), mr_put(t0, t1, CALL(getcwd), 0, 0, NONE, NULL_FAILS(r)))
-MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), mr_put_fd(t0, t1, CALL(posix_fallocate), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
+/* It returns the error; -1, which is EPERM (a sealed memory file), would mean errno. */
+static void put_fallocate(uint64_t t0, uint64_t t1, int fd, off o, off n, int error)
+{
+    int keep = errno;
+    errno = error;
+    mr_put_fd(t0, t1, CALL(posix_fallocate), fd, (uint64_t)o, (uint64_t)n, error ? -1 : 0);
+    errno = keep;
+}
+MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), put_fallocate(t0, t1, fd, o, n, r))
 MR_ALIAS(posix_fallocate64, posix_fallocate)
 MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_ALIAS(posix_fadvise64, posix_fadvise)

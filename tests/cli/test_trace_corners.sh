@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Corners: inlined stream functions, children in the parent's memory, programs that forbid themselves system calls, a changing environment, exec
+# Corners: inlined stream functions, children in the parent's memory, programs that forbid themselves system calls, handlers at every instruction, a changing environment, exec
 # that fails or goes by number, another root, registered files of io_uring, data sets of HDF5 under a path filter. With the command and with the
 # library alone; the programs end as they do without the tracer.
 set -eu
@@ -274,4 +274,81 @@ count --file "$dir/mapped"
 [ "$(tr '\n' ' ' <"$dir/seen")" = "close 1 mmap 1 mremap 1 msync 2 munmap 2 open 1 pids 1 " ] || fail "calls on a mapped file: $(tr '\n' ' ' <"$dir/seen")"
 count
 ! grep -q madvise "$dir/seen" && grep -qx 'munmap 2' "$dir/seen" || fail "calls on memory that is no file's: $(tr '\n' ' ' <"$dir/seen")"
+
+# An error that is returned and happens to be 1, with errno 0.
+cat >"$dir/m.c" <<'S'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+int main(void)
+{
+    int fd = memfd_create("sealed", MFD_ALLOW_SEALING);
+    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW);
+    errno = 0;
+    return posix_fallocate(fd, 0, 4096) != EPERM || errno;
+}
+S
+$cc -w -o "$dir/m" "$dir/m.c"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" || fail "posix_fallocate of a sealed file"
+"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+grep -q ',posix_fallocate,.*,-1,4096,' "$dir/t.csv" || fail "the error of posix_fallocate: $(grep fallocate "$dir/t.csv")"
+
+# Another library that puts itself in the way of the C library's own code.
+if [ "$(uname -m)" = x86_64 ]; then
+    cat >"$dir/m.c" <<'S'
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char b[6];
+    int fd = open(argv[argc - 1], O_RDONLY), all = 1;
+    for (int i = 0; i < 3; i++)
+        all &= pread(fd, b, 6, 0) == 6 && !memcmp(b, "hooked", 6);
+    return !all;
+}
+S
+    $cc -O2 -w -o "$dir/m" "$dir/m.c"
+    $cc -O2 -w -shared -fPIC -o "$dir/hook.so" "$src/hook_ways.c"
+    LD_PRELOAD=$dir/hook.so "$dir/m" "$dir/data" || fail "the hook does not work without the tracer"
+    LD_PRELOAD=$dir/hook.so "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/data" || fail "a hook in the C library is passed by"
+fi
+
+# A filter that asks where a call comes from.
+if [ "$(uname -m)" = x86_64 ]; then
+    $cc -O2 -w -o "$dir/m" "$src/confined_code.c"
+    "$dir/m" "$dir/data" || fail "the filter does not work without the tracer"
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/data" || fail "a call comes from elsewhere than the C library"
+    count --file "$dir/data"
+    grep -qx 'pread 2' "$dir/seen" || fail "under a filter that asks where a call comes from: $(tr '\n' ' ' <"$dir/seen")"
+fi
+
+# A handler at every instruction of a call: it forks, or records on its own.
+if [ "$(uname -m)" = x86_64 ]; then
+    $cc -O2 -w -o "$dir/step" "$src/step_ways.c"
+    head -c 65536 /dev/zero >"$dir/mapped"
+    for way in fork record; do
+        for call in pread far end refused lseek fsync rename; do
+            timeout 120 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/step" $way $call "$dir/mapped" "$dir/data" >"$dir/out" 2>"$dir/err" ||
+                fail "a handler that does a $way in $call: $(tail -n 2 "$dir/err")"
+            "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+            python3 - "$dir" $way $call <<'P' || fail "events of a handler that does a $way in $call"
+import csv, sys
+folder, way, call = sys.argv[1:]
+name = {"far": "pread", "end": "pread", "refused": "pread", "fsync": "fdatasync"}.get(call, call)
+rows = list(csv.DictReader(open(folder + "/t.csv", newline="")))
+parent = next(r["pid"] for r in rows if r["name"] == "open" and r["file"] == folder + "/mapped")
+rounds = int(open(folder + "/out").read())
+def count(name, file):
+    return sum(r["name"] == name and r["pid"] == parent and r["file"] == file for r in rows)
+have = count(name, folder + "/mapped"), count("fork", ""), count("pread", folder + "/data")
+want = rounds + 1, (rounds - 1) * (way == "fork"), (rounds - 1) * (way == "record")
+assert rounds > 50 and have == want, (have, want)
+names = {r["name"] for r in rows if r["file"] == folder + "/mapped"}
+assert names == {"open", name}, names
+P
+        done
+    done
+fi
 echo "corners hold"
