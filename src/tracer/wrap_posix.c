@@ -355,7 +355,15 @@ MR_WRAP(int, nftw, (path p, void *f, int n, int g), (p, f, n, g), PATH(nftw, CWD
 MR_ALIAS(nftw64, nftw)
 MR_WRAP(int, ftw, (path p, void *f, int n), (p, f, n), PATH(ftw, CWD, p, NONE))
 MR_ALIAS(ftw64, ftw)
-MR_WRAP(int, glob, (path p, int f, void *e, void *g), (p, f, e, g), mr_put_path(t0, t1, CALL(glob), CWD, p, NONE, -(int64_t)r))
+/* For functions that return their own numbers for errors; -1 would mean errno. */
+static void put_own_error(uint64_t t0, uint64_t t1, unsigned call, path p, int error)
+{
+    int keep = errno;
+    errno = error;
+    mr_put_path(t0, t1, call, CWD, p, NONE, error ? -1 : 0);
+    errno = keep;
+}
+MR_WRAP(int, glob, (path p, int f, void *e, void *g), (p, f, e, g), put_own_error(t0, t1, CALL(glob), p, r))
 MR_ALIAS(glob64, glob)
 MR_WRAP(void *, fts_open, (char *const *p, int f, void *c), (p, f, c), mr_put_path(t0, t1, CALL(fts_open), CWD, r ? p[0] : NULL, (uint64_t)f, NULL_FAILS(r)))
 MR_ALIAS(fts64_open, fts_open)
@@ -363,7 +371,7 @@ MR_WRAP(void *, fts_read, (void *f), (f), mr_put(t0, t1, CALL(fts_read), 0, 0, N
 MR_ALIAS(fts64_read, fts_read)
 MR_WRAP(void *, fts_children, (void *f, int o), (f, o), mr_put(t0, t1, CALL(fts_children), 0, 0, NONE, r != NULL))
 MR_ALIAS(fts64_children, fts_children)
-MR_WRAP(int, wordexp, (path p, void *w, int f), (p, w, f), mr_put_path(t0, t1, CALL(wordexp), CWD, p, NONE, -(int64_t)r))
+MR_WRAP(int, wordexp, (path p, void *w, int f), (p, w, f), put_own_error(t0, t1, CALL(wordexp), p, r))
 MR_WRAP(int, fts_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
 MR_ALIAS(fts64_close, fts_close)
 
