@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,28 +37,39 @@ static void *constants(void *keys)
     return NULL;
 }
 
-int main(void)
+static void in_threads(void *(*one)(void *), void *(*two)(void *), void *keys)
 {
-    static char keys[100][16];
     pthread_t thread[4];
-    for (int i = 0; i < 100; i++)
-        snprintf(keys[i], sizeof(keys[i]), "%d_key", i);
     for (int i = 0; i < 4; i++)
-        pthread_create(&thread[i], NULL, i % 2 ? reuse : constants, keys);
+        pthread_create(&thread[i], NULL, i % 2 ? one : two, keys);
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
-    pid_t child = fork(); /* its numbers for texts are others: it meets the keys in another order */
-    if (child == 0) {
-        for (int i = 99; i >= 0; i--)
-            put(keys[i], i, 1);
-        reuse(NULL);
-        _exit(0);
+}
+
+int main(void)
+{
+    static _Alignas(1024) char keys[100][16];
+    int status[2] = {1, 1};
+    for (int i = 0; i < 100; i++)
+        snprintf(keys[i], sizeof(keys[i]), "%d_key", i);
+    for (int i = 0; i < 100; i++)
+        put(keys[i], i, 1);
+    for (int c = 0; c < 2; c++) { /* a child's numbers for texts are others, and it has remembered none */
+        pid_t child = fork();
+        if (child == 0 && c == 0) {
+            in_threads(reuse, reuse, NULL);
+            _exit(0);
+        } else if (child == 0) {
+            for (int i = 99; i >= 0; i--) /* in another order, beginning with those that the parent remembers */
+                put(keys[(i + 32) % 100], (i + 32) % 100, 1);
+            _exit(0);
+        }
+        waitpid(child, &status[c], 0);
     }
-    int status = 1;
-    waitpid(child, &status, 0);
+    in_threads(reuse, constants, keys);
     put(NULL, -1, 1);
     put("", -1, 1);
     put(NULL, -1, 2);
-    printf("%d\n", 2 * ROUNDS + 2 * 2 * ROUNDS + 100 + 2 * ROUNDS + 3);
-    return status != 0;
+    printf("%d\n", 100 + 4 * 2 * ROUNDS + 100 + 2 * 2 * ROUNDS + 2 * ROUNDS + 3);
+    return status[0] || status[1];
 }
