@@ -58,7 +58,10 @@ static inline uint32_t hash_text(const char *s, size_t len, uint32_t kind)
         h = (h ^ word_at(s)) * 0x9fb21c651e98df25ull;
         h ^= h >> 32;
     }
-    h = (h ^ last_word(s, left, len)) * 0x9fb21c651e98df25ull;
+    uint64_t last = last_word(s, left, len);
+    if (MR_LIKELY(len >= 8))
+        last = last >> 1 >> (63 - 8 * left); /* without the bytes of the word before: they would cancel out, and names that count up share their places */
+    h = (h ^ last) * 0x9fb21c651e98df25ull;
     h ^= h >> 29;
     return (uint32_t)(h >> 8) | 1;
 }

@@ -33,6 +33,18 @@ runner=
 libs=
 layer annotations ${CC:-cc} -O2
 "$dir/layer" "$dir/data" >/dev/null || { echo "FAIL: annotations without the tracer: status $?"; exit 1; }
+${CC:-cc} -O2 -w -D_GNU_SOURCE -I"$inc" -o "$dir/keys" "$src/key_ways.c" -pthread
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/keys" >"$dir/names"
+"$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+python3 - "$dir" <<'P' || { echo "FAIL: keys of annotations"; exit 1; }
+import csv, json, sys
+rows = [json.loads(r["args"]) for r in csv.DictReader(open(sys.argv[1] + "/t.csv", newline="")) if r["category"] == "keys"]
+assert len(rows) == int(open(sys.argv[1] + "/names").read()), len(rows)
+for args in rows:
+    (key, value), *more = args.items()
+    assert more in ([], [("second", 2)]) and (key == "" if value == -1 else key[:len(str(value)) + 1].rstrip("_ ") == str(value)), args
+P
+checked="$checked keys"
 libs="-luring" layer io_uring ${CC:-cc} -DLAYER_URING
 case "$checked" in *io_uring*) # every one with its file, offset and size
     [ "$(grep -cE "uring_read,$dir/data,[0-9]+,512,512,[0-9]+" "$dir/t.csv")" = 3000 ] || { echo "FAIL io_uring: files or sizes are wrong"; exit 1; } ;;

@@ -573,6 +573,46 @@ def automatic(folder):
     assert count(rows, "data_loader", "Set.__getitem__") == 6
     assert count(rows, "data_loader", "collate") == 2
     assert count(rows, "data_loader", "DataLoader.next") == 3  # the last one ends the loop
+    rows, _ = traced(
+        """
+        from torch.utils.data import DataLoader, _utils, dataloader
+        from millrace.trace import instrument
+        class Set:
+            def __getitem__(self, i):
+                if i < 0 or i == 1 << 70:
+                    raise IndexError(i)
+                return i
+        def loop(*batches):
+            return list(DataLoader(Set(), batches))
+        names = [(DataLoader, "__iter__"), (dataloader._BaseDataLoaderIter, "__next__"), (_utils.fetch._MapDatasetFetcher, "fetch")]
+        traced = [owner.__dict__[name] for owner, name in names]
+        class Inherits(DataLoader):
+            pass
+        instrument._put(Inherits, "__iter__", traced[0])  # a name that the class did not have
+        instrument._torch_fetch(_utils.fetch)  # changed a second time
+        twice = _utils.fetch._MapDatasetFetcher.fetch
+        instrument._wrap(int, "from_bytes", "x")  # cannot be changed: neither now nor later
+        for _ in range(2):
+            instrument.switch(False)
+            plain = [owner.__dict__[name] for owner, name in names]
+            assert all(f.__code__.co_filename.startswith(dataloader.__file__.split("/utils/")[0]) for f in plain), plain
+            assert "__iter__" not in Inherits.__dict__ and loop([7]) == [[7]]
+            instrument.switch(True)
+            assert [owner.__dict__[name] for owner, name in names] == [*traced[:2], twice] and "__iter__" in Inherits.__dict__
+        assert loop([8], [1 << 62], [1 << 66], [True]) == [[8], [1 << 62], [1 << 66], [True]]
+        for wrong in (-1, 1 << 70):
+            try:
+                loop([wrong])
+                assert False
+            except IndexError as error:
+                assert error.args == (wrong,)
+        """,
+        folder,
+        "--python",
+        path=(fake,),
+    )
+    items = [r["args"] for r in rows if r["name"] == "Set.__getitem__"]
+    assert items == ["{\"image_idx\":%s}" % n if n else "" for n in (8, 1 << 62, None, 1, -1, None)], items
     try:
         import numpy  # noqa: F401
     except ImportError:

@@ -15,14 +15,15 @@ _changes = []  # owner, name, what was there, what is there now
 
 
 def _put(owner, name, value):
-    _changes.append((owner, name, owner.__dict__.get(name), value))
-    setattr(owner, name, value)
+    original = owner.__dict__.get(name)
+    setattr(owner, name, value)  # a class that cannot be changed refuses: nothing to take back
+    _changes.append((owner, name, original, value))
 
 
 def switch(on):
-    """Takes the changes back, or makes them again; what has been made with them (an iterator, a worker) keeps them. With trace.stop() a program
-    then runs as it would without the tracer."""
-    for owner, name, original, traced in _changes:
+    """Takes the changes back, or makes them again; what has been made with them (an iterator, a worker) keeps them, and so does a name that was
+    imported from the module (torch.save is torch.serialization's). With trace.stop() a program then runs as it would without the tracer."""
+    for owner, name, original, traced in _changes if on else reversed(_changes):  # one name may have been changed twice
         if on or original is not None:
             setattr(owner, name, traced if on else original)
         elif name in owner.__dict__:
