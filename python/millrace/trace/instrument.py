@@ -77,13 +77,9 @@ def _torch_fetch(module):
                     self.dataset_iter = _Items(self.dataset_iter, type(self.dataset).__name__ + ".__next__")
                 elif hasattr(self, "dataset"):
                     self.dataset = _Dataset(self.dataset)
-            begin = now()
-            try:
-                return original(self, index)
-            finally:
-                span("data_loader", "fetch", begin, None)
+            return original(self, index)
 
-        _put(cls, "fetch", fetch)
+        _put(cls, "fetch", fn(fetch, category="data_loader", name="fetch"))
 
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         if hasattr(module, name):
