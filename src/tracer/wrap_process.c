@@ -672,6 +672,8 @@ bool mr_process_call(long number, const long *a, long *r)
         mr_before_confine(a[0] + 1, (const void *)a[2]);
     else if (number == SYS_prctl && a[0] == PR_SET_SECCOMP)
         mr_before_confine(a[1], (const void *)a[2]);
+    else if (number == SYS_prctl && a[0] == 59) /* PR_SET_SYSCALL_USER_DISPATCH, as in wrap_signal.c */
+        mr_never_direct();
     return number == SYS_execve || number == SYS_execveat;
 }
 

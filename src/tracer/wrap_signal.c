@@ -275,6 +275,8 @@ int w_prctl(int op, ...)
     va_end(ap);
     if (op == PR_SET_SECCOMP)
         mr_before_confine(a, (const void *)b);
+    if (op == PR_SET_SYSCALL_USER_DISPATCH)
+        mr_never_direct(); /* it may want to see all that does not come from the C library */
     int r = real_prctl(op, a, b, c, d);
     if (op == PR_SET_SYSCALL_USER_DISPATCH && r == 0)
         mr_strays_disowned();

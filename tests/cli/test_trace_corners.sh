@@ -94,7 +94,7 @@ P
     traced $way names || fail "$way: names that are made anew: $?"
     count --file "$dir/data"
     grep -qx 'pread 7' "$dir/seen" || fail "$way: names that are made anew: $(tr '\n' ' ' <"$dir/seen")"
-    for name in refused cancelled; do
+    for name in refused cancelled dispatched; do
         status=0
         "$dir/corner" $name "$dir/data" >"$dir/plain" || status=$?
         traced $way $name && got=0 || got=$?
