@@ -312,7 +312,7 @@ S
     $cc -O2 -w -o "$dir/m" "$dir/m.c"
     $cc -O2 -w -shared -fPIC -o "$dir/hook.so" "$src/hook_ways.c"
     LD_PRELOAD=$dir/hook.so "$dir/m" "$dir/data" || fail "the hook does not work without the tracer"
-    LD_PRELOAD=$dir/hook.so "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/m" "$dir/data" || fail "a hook in the C library is passed by"
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- env LD_PRELOAD="$dir/hook.so" "$dir/m" "$dir/data" || fail "a hook in the C library is passed by"
 fi
 
 # A filter that asks where a call comes from.
