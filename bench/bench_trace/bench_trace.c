@@ -6,6 +6,7 @@
  *                              program (not of a collector beside it).
  *   turns DIR FILES FLOOR WORKERS thread|fork
  *                              the same by turns with and without tracing in one process (turns_cost.c); FLOOR is trace_floor.so
+ *   stamps                     ns of two time stamps and nothing else, which no tracer can do without
  *   region                     ns per empty C region
  *   generate FILE EVENTS [samples]
  *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4 threads, or, with
@@ -142,6 +143,41 @@ static int work(const char *mode)
     double wall = (double)(clock_ns(CLOCK_MONOTONIC) - t0);
     cpu = cpu_ns(RUSAGE_SELF) + cpu_ns(RUSAGE_CHILDREN) - cpu;
     fprintf(stderr, "%.2f %.2f\n", wall / events, (double)cpu / events);
+    return 0;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t stamp(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return clock_ns(CLOCK_MONOTONIC);
+#endif
+}
+
+static int stamps(void)
+{
+    enum { BLOCKS_TIMED = 101, PAIRS = 10000 };
+    static double ns[BLOCKS_TIMED];
+    static volatile uint64_t last; /* keeps the stamps from being left out where they are ordinary calls */
+    for (int i = 0; i < BLOCKS_TIMED; i++) {
+        uint64_t t0 = clock_ns(CLOCK_MONOTONIC), sum = 0;
+        for (int k = 0; k < PAIRS; k++) {
+            sum -= stamp();
+            sum += stamp();
+        }
+        last = sum;
+        ns[i] = (double)(clock_ns(CLOCK_MONOTONIC) - t0) / PAIRS;
+    }
+    (void)last;
+    qsort(ns, BLOCKS_TIMED, sizeof(ns[0]), compare_doubles);
+    printf("%.1f\n", ns[BLOCKS_TIMED / 2]);
     return 0;
 }
 
@@ -335,6 +371,8 @@ static int inflate_floor(const char *path)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "stamps"))
+        return stamps();
     if (!strcmp(mode, "region"))
         return region();
     if (!strcmp(mode, "turns") && argc == 7)
