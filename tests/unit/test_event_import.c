@@ -167,6 +167,34 @@ static void pfw_aggregated_lines_keep_their_sums(void **state)
     mr_trace_free(t);
 }
 
+/* Such lines have been counters, and later have a phase of their own. What was the same in all calls stands there once, without "_sum". */
+static void pfw_aggregated_lines_of_every_version(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    struct mr_trace *t = import("{\"name\":\"creat64\",\"cat\":\"POSIX\",\"type\":3,\"ts\":3000,\"ph\":3,\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":1,\"dur\":185,\"mode\":2}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"ts\":4000,\"ph\":\"C\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":10,\"dur_sum\":30,\"ret\":4096,\"count\":4096}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"ts\":5000,\"ph\":\"C\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dur_count\":3,\"dur_sum\":31,\"ret_count\":3,\"ret_sum\":70}}\n"
+                                "{\"name\":\"f\",\"cat\":\"APP\",\"ts\":6000,\"ph\":\"A\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":5,\"dur\":8,\"ret_sum\":-3}}\n"
+                                "{\"name\":\"cpu\",\"cat\":\"sys\",\"ts\":7000,\"ph\":2,\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"user_pct\":12.5}}\n",
+                                mr_pfw_import);
+    static const uint16_t call[] = {MR_CALL_creat, MR_CALL_read, MR_CALL_read, MR_CALL_region, MR_CALL_counter};
+    static const uint64_t dur[] = {185000, 30000, 31000, 40000, 0};
+    static const int64_t result[] = {MR_NO_RESULT, 40960, 70, 0, 0};
+    assert_int_equal(t->events, 5);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(b.c.call[i], call[i]);
+        assert_int_equal(b.c.end_ns[i] - b.c.start_ns[i], dur[i]);
+        assert_true(b.c.result[i] == result[i]);
+    }
+    assert_int_equal(t->process[0].skipped[MR_CALL_read], 9 + 2);
+    assert_int_equal(t->process[0].skipped[MR_CALL_creat], 0);
+    assert_int_equal(t->process[0].skipped[MR_CALL_region], 4);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
 /* Compact JSON: everything in one line, with braces inside a name. */
 static void pfw_several_objects_in_a_line_are_all_read(void **state)
 {
@@ -219,11 +247,12 @@ static void pfw_arguments_keep_their_values(void **state)
     double d;
     (void)state;
     struct mr_trace *t = import(LINE("1", "2", "\"hostname\":\"n1\",\"f\":\"a\",\"u\":18446744073709551615,\"s\":\"007\",\"q\":\"-7\",\"z\":9223372036854775808,"
-                                               "\"hostname\":\"h\",\"level\":4,\"n\":null"),
+                                               "\"hostname\":\"h\",\"level\":4,\"n\":null,\"o\":{\"k\":\"a\\\"b\"}"),
                                 mr_pfw_import);
     assert_string_equal(t->node[0].name, "n1");
     assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
-    assert_int_equal(b.args, 8);
+    assert_int_equal(b.args, 9);
+    text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[8]), "{\"k\":\"a\\\"b\"}");
     text_is(mr_trace_string(b.process, b.c.arg_key[0]), "f");
     text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[0]), "a"); /* keys and texts have ids of their own */
     assert_int_equal(b.c.arg_type[1], MR_MORE_UINT);
@@ -248,13 +277,15 @@ static void pfw_processes_have_their_ranks(void **state)
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":9,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":10,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"x\",\"cat\":\"c\",\"pid\":11,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":11q,\"tid\":11,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"rank\",\"value\":5}}\n"
                                 "{\"name\":\"process_name\",\"cat\":\"dftracer\",\"pid\":9,\"tid\":9,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"Rank 12\",\"value\":\"process_name\"}}\n",
                                 mr_pfw_import);
     int seen = 0;
     for (size_t i = 0; i < t->processes; i++)
-        seen += t->process[i].rank == (t->process[i].pid == 7 ? 3 : t->process[i].pid == 9 ? 12 : -1);
-    assert_int_equal(t->processes, 3);
-    assert_int_equal(seen, 3);
+        seen += t->process[i].rank == (t->process[i].pid == 7 ? 3 : t->process[i].pid == 9 ? 12 : t->process[i].pid == 11 ? 5 : -1);
+    assert_int_equal(t->processes, 4);
+    assert_int_equal(seen, 4);
     mr_trace_free(t);
 }
 
@@ -314,6 +345,7 @@ int main(void)
         cmocka_unit_test(pfw_new_layout_with_numbers_and_hex),
         cmocka_unit_test(pfw_lines_of_known_shapes_read_as_lines_of_new_ones),
         cmocka_unit_test(pfw_aggregated_lines_keep_their_sums),
+        cmocka_unit_test(pfw_aggregated_lines_of_every_version),
         cmocka_unit_test(pfw_several_objects_in_a_line_are_all_read),
         cmocka_unit_test(pfw_times_are_exact_in_every_unit),
         cmocka_unit_test(pfw_arguments_keep_their_values),
