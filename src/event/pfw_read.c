@@ -953,6 +953,21 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
     return t->p && to_int(t, &v) ? v : otherwise;
 }
 
+/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none (a pointer) is unknown. */
+static int64_t fact_result(const struct text *t)
+{
+    int64_t v;
+    uint64_t large;
+    double d;
+    if (!t->p)
+        return MR_NO_RESULT;
+    if (to_int(t, &v))
+        return v;
+    if (to_large(t, &large))
+        return (int64_t)large;
+    return to_double(t, &d) && fabs(d) < 0x1p63 && d == floor(d) && !memchr(t->p, 'x', t->n) ? (int64_t)d : MR_NO_RESULT;
+}
+
 static const struct text *fact_named(const struct facts *f, const char *name)
 {
     for (unsigned i = 0; i < f->n; i++)
@@ -1028,7 +1043,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
-    c->result[i] = !call || app_call ? 0 : f->ret.p ? fact_int(&f->ret, 0) : MR_NO_RESULT;
+    c->result[i] = !call || app_call ? 0 : fact_result(&f->ret);
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;

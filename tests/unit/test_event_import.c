@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -270,6 +271,23 @@ static void pfw_arguments_keep_their_values(void **state)
     mr_trace_free(t);
 }
 
+static void pfw_results_are_numbers_however_written(void **state)
+{
+    static const char *const written[] = {"5", "\"5\"", "4096.0", "1e3", "18446744073709551615", "-2", "\"0x7f0010\"", "null", "\"\"", "1.5"};
+    static const int64_t meant[] = {5, 5, 4096, 1000, -1, -2, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT};
+    (void)state;
+    for (size_t i = 0; i < MR_ARRAY_LEN(meant); i++) {
+        struct mr_batch b = {0};
+        char line[256];
+        snprintf(line, sizeof(line), "{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":4000,\"dur\":7,\"ph\":\"X\",\"args\":{\"ret\":%s}}\n", written[i]);
+        struct mr_trace *t = import(line, mr_pfw_import);
+        assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+        assert_true(b.c.result[0] == meant[i]);
+        mr_batch_done(&b);
+        mr_trace_free(t);
+    }
+}
+
 static void pfw_processes_have_their_ranks(void **state)
 {
     (void)state;
@@ -349,6 +367,7 @@ int main(void)
         cmocka_unit_test(pfw_several_objects_in_a_line_are_all_read),
         cmocka_unit_test(pfw_times_are_exact_in_every_unit),
         cmocka_unit_test(pfw_arguments_keep_their_values),
+        cmocka_unit_test(pfw_results_are_numbers_however_written),
         cmocka_unit_test(pfw_processes_have_their_ranks),
         cmocka_unit_test(dxt_text_of_two_ranks),
         cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),
