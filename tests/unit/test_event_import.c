@@ -339,6 +339,47 @@ static void dxt_text_of_two_ranks(void **state)
     mr_trace_free(t);
 }
 
+/* Older versions have no offsets of MPI-IO; logs may stand one after the other, each with its own start; names may look like other lines. */
+static void dxt_text_of_every_version(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    const char *text = "\n# darshan log version: 3.10\r\n# exe: ./a # start_time: 5\r\n# start_time: 1700000000\r\n# mount entry:\t/\text4\r\n   \r\n"
+                       "# DXT, file_id: 1, file_name: /a/# start_time: 7, rank: 9, hostname: x \r\n# DXT, rank: 3, hostname: n1\r\n"
+                       "# Module    Rank  Wt/Rd  Segment       Length    Start(s)      End(s)\r\n"
+                       " X_MPIIO       3  write        0       262144      0.5000      0.7500\r\n"
+                       "# darshan log version: 3.41\n# start_time: 1700000100\n"
+                       "# DXT, file_id: 1, file_name: /b\n# DXT, rank: 3, hostname: n1\n"
+                       "# DXT, mnt_pt: /, fs_type: lustre\n# DXT, Lustre stripe_size: 1048576, Lustre stripe_count: 2\n# DXT, Lustre OST obdidx: 5 7\n"
+                       "# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)  [OST]\n"
+                       " X_POSIX       3   read        0              16       262144      0.2500      0.5000  [  5]  [  7]\n"
+                       " X_STDIO       3   read        1             -1            10      0.1000      0.2000\n"
+                       "POSIX\t3\t1\tPOSIX_OPENS\t16\t/b\t/\text4\n";
+    assert_true(mr_dxt_is(text, strlen(text)));
+    struct mr_trace *t = import(text, mr_dxt_import);
+    assert_int_equal(t->events, 3);
+    assert_int_equal(t->processes, 2);
+    assert_int_equal(t->nodes, 1);
+    assert_int_equal(t->skipped_lines, 1);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.process->rank, 3);
+    assert_int_equal(b.c.call[0], MR_CALL_MPI_File_write_at);
+    assert_true(b.c.offset[0] == MR_NO_OFFSET);
+    assert_int_equal(b.c.result[0], 262144);
+    assert_int_equal(b.c.start_ns[0], 1700000000500000000ull);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 250000000);
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/a/# start_time: 7, rank: 9, hostname: x ");
+    assert_int_equal(mr_trace_read(t, 1, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.process->rank, 3);
+    assert_int_equal(b.c.call[0], MR_CALL_pread);
+    assert_int_equal(b.c.offset[0], 16);
+    assert_int_equal(b.c.start_ns[0], 1700000100250000000ull);
+    assert_int_equal(b.c.call[1], MR_CALL_fread);
+    assert_true(b.c.offset[1] == MR_NO_OFFSET);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
 static void dxt_logs_of_several_processes_stay_apart(void **state)
 {
     static const char text[] = "# darshan log version: 3.41\n# start_time: 1700000000\n# DXT, file_id: 1, file_name: /a\n# DXT, rank: 0, hostname: n1\n"
@@ -370,6 +411,7 @@ int main(void)
         cmocka_unit_test(pfw_results_are_numbers_however_written),
         cmocka_unit_test(pfw_processes_have_their_ranks),
         cmocka_unit_test(dxt_text_of_two_ranks),
+        cmocka_unit_test(dxt_text_of_every_version),
         cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
