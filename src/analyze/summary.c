@@ -50,7 +50,7 @@ struct worker {
     struct mr_timeline timeline;
     struct mr_time_split all, *group;
     uint64_t *group_events, *group_first, *group_last;
-    uint8_t *did_io, *did_compute; /* by lane */
+    uint8_t *did_io, *did_compute, *present; /* by lane; present: has something in what filters leave */
     /* The block being visited. */
     struct tally *now;
     uint32_t process;
@@ -667,8 +667,8 @@ static inline __attribute__((always_inline)) void fetch_ahead(const struct worke
 }
 
 /* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
-static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, const struct task *todo, struct mr_run *run, uint8_t *seen,
-                      bool normal[MR_SETS])
+static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, const struct task *todo, struct mr_run *run,
+                      uint8_t *seen, bool normal[MR_SETS])
 {
     const struct mr_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
@@ -686,10 +686,11 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint32_t file = id < strings && !aside ? file_of[id] : 0;
         if (todo->filtered && !wanted(j, group, file, start))
             continue;
-        if (todo->count && start >= j->from_ns) {
-            w->group_events[group]++;
-            first = MR_MIN(first, start);
-            last = MR_MAX(last, end);
+        if (todo->count) { /* what reaches into the wanted part of the run is there, and counted where it starts */
+            w->present[lane] = 1;
+            w->group_events[group] += start >= j->from_ns;
+            first = MR_MIN(first, MR_MAX(start, j->from_ns));
+            last = MR_MAX(last, MR_MIN(end, j->to_ns));
         }
         if (aside)
             continue;
@@ -758,7 +759,7 @@ static void trim_list(struct job *j, struct mr_intervals *v)
 }
 
 /* Counts a whole block by its aggregates, if it has them. Says what is left to do. */
-static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, struct task *todo, struct mr_error *err)
+static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, struct task *todo, struct mr_error *err)
 {
     struct visit v = {j, w};
     uint32_t group = j->group_of[c->process];
@@ -775,6 +776,7 @@ static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_
     w->group_events[group] += c->count;
     w->group_first[group] = MR_MIN(w->group_first[group], c->first_ns);
     w->group_last[group] = MR_MAX(w->group_last[group], c->last_ns);
+    w->present[lane] = 1;
     return 0;
 }
 
@@ -793,7 +795,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     w->odd = w->failed = false;
     w->process = c->process;
     if (whole)
-        rc = by_aggregates(j, w, c, &todo, err);
+        rc = by_aggregates(j, w, c, j->lane_of[chunk], &todo, err);
     bool one_by_one = todo.count || todo.rows || todo.list;
     if (rc == 0 && (one_by_one || w->classes))
         rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0),
@@ -804,7 +806,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
         if (todo.list || w->classes & 1u << s)
             rc = take_list(j, &run->set[s], c->count);
     if (rc == 0 && one_by_one)
-        rc = go_through(j, w, c, &todo, run, &seen, normal);
+        rc = go_through(j, w, c, j->lane_of[chunk], &todo, run, &seen, normal);
     for (unsigned s = 0; s < MR_SETS && rc == 0 && !todo.list; s++)
         if (w->classes & 1u << s)
             list_all(&w->batch, &run->set[s], &normal[s]);
@@ -1010,7 +1012,7 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
     f->sizes_exact = !spilled;
     double *const to[] = {&f->size_25, &f->size_median, &f->size_75};
     for (unsigned q = 0; q < 3 && f->sizes; q++)
-        *to[q] = spilled ? (double)mr_histogram_quantile(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
+        *to[q] = spilled ? mr_histogram_between(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
     free(s);
     return 0;
 }
@@ -1031,10 +1033,12 @@ static void finish_durations(struct job *j, struct mr_function *f, uint32_t inde
         h->max = MR_MAX(h->max, t->dur_max);
     }
     f->dur_min = h->min;
-    f->dur_25 = mr_histogram_quantile(h, 0.25);
-    f->dur_median = mr_histogram_quantile(h, 0.5);
-    f->dur_75 = mr_histogram_quantile(h, 0.75);
-    f->dur_99 = mr_histogram_quantile(h, 0.99);
+    uint64_t *const to[] = {&f->dur_25, &f->dur_median, &f->dur_75, &f->dur_99};
+    static const double at[] = {0.25, 0.5, 0.75, 0.99};
+    for (unsigned q = 0; q < MR_ARRAY_LEN(at); q++) {
+        double ns = mr_histogram_between(h, at[q]);
+        *to[q] = ns < (double)h->max ? (uint64_t)(ns + 0.5) : h->max;
+    }
     f->dur_max = h->max;
 }
 
@@ -1174,16 +1178,32 @@ static int by_pair(const void *a, const void *b)
     return x->again < y->again ? -1 : x->again > y->again;
 }
 
-/* Processes are counted by machine and pid: an exec'd image is the same process. */
+static bool is_present(const struct job *j, size_t chunk)
+{
+    bool there = !is_cut(j);
+    for (unsigned k = 0; k < j->workers && !there; k++)
+        there = j->worker[k].present[j->lane_of[chunk]] != 0;
+    return there;
+}
+
+/* Processes are counted by machine and pid: an exec'd image is the same process. Where filters cut, those count that have something left. */
 static int count_processes(struct job *j, struct mr_summary *s)
 {
     struct pair *p = malloc((j->t->processes + 1) * sizeof(*p));
+    bool *there = calloc(j->t->processes + 1, sizeof(*there));
     size_t n = 0;
-    if (!p)
+    if (!p || !there) {
+        free(p);
+        free(there);
         return -ENOMEM;
+    }
+    for (size_t i = 0; i < j->t->chunks && is_cut(j); i++)
+        if (rank_wanted(j, &j->t->process[j->t->chunk[i].process]))
+            there[j->t->chunk[i].process] |= is_present(j, i);
     for (size_t i = 0; i < j->t->processes; i++)
-        if (rank_wanted(j, &j->t->process[i]))
+        if (rank_wanted(j, &j->t->process[i]) && (there[i] || !is_cut(j)))
             p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid, j->t->process[i].again};
+    free(there);
     qsort(p, n, sizeof(*p), by_pair);
     for (size_t i = 0; i < n; i++) {
         s->processes += !i || by_pair(&p[i], &p[i - 1]);
@@ -1241,7 +1261,7 @@ static int finish_times(struct job *j, struct mr_summary *s)
 
 struct thread {
     uint32_t node, pid, again, tid;
-    bool io, compute;
+    bool io, compute, there;
 };
 
 static int by_thread(const void *a, const void *b)
@@ -1267,7 +1287,7 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         uint32_t l = j->lane_of[i];
         if (!rank_wanted(j, p))
             continue;
-        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid};
+        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid, .there = is_present(j, i)};
         for (unsigned k = 0; k < j->workers; k++) {
             t[l].io |= j->worker[k].did_io[l] != 0;
             t[l].compute |= j->worker[k].did_compute[l] != 0;
@@ -1279,9 +1299,10 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         if (next) { /* one thread: what it did is passed on */
             t[i + 1].io |= t[i].io;
             t[i + 1].compute |= t[i].compute;
+            t[i + 1].there |= t[i].there;
             continue;
         }
-        s->threads++;
+        s->threads += t[i].there;
         s->io_threads += t[i].io;
         s->compute_threads += t[i].compute;
     }
@@ -1338,7 +1359,8 @@ static int make_workers(struct job *j)
         w->group_last = calloc(j->groups + 1, sizeof(*w->group_last));
         w->did_io = calloc(j->lanes + 1, 1);
         w->did_compute = calloc(j->lanes + 1, 1);
-        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute)
+        w->present = calloc(j->lanes + 1, 1);
+        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute || !w->present)
             return -ENOMEM;
         for (uint32_t g = 0; g < j->groups; g++)
             w->group_first[g] = UINT64_MAX;
@@ -1363,6 +1385,7 @@ static void worker_done(struct job *j, struct worker *w)
     free(w->group_last);
     free(w->did_io);
     free(w->did_compute);
+    free(w->present);
 }
 
 static void job_done(struct job *j)

@@ -3,7 +3,8 @@
  *
  * Own traces tell counts, bytes, sizes and times per block; where no filter cuts through a block, only its times are decoded, for the
  * unions. Exact: counts, bytes, sums, minima and maxima, unions; sizes while a function has at most 256 different ones per block and
- * 4096 in all. Otherwise quantiles are those of log-linear histograms, within 1/32 (3.2 %). */
+ * 4096 in all. Otherwise quantiles are those of log-linear histograms, within 1/32 (3.2 %).
+ * Quantiles between two values are interpolated, as NumPy and pandas do it. */
 #ifndef MR_ANALYZE_SUMMARY_H
 #define MR_ANALYZE_SUMMARY_H
 
@@ -50,7 +51,7 @@ struct mr_rank_row {
 struct mr_summary {
     struct mr_arena arena;
     uint64_t events, processes, threads, io_threads, compute_threads, nodes, files, lost;
-    uint64_t total_ns;                       /* first start to last end of what was counted */
+    uint64_t total_ns;                       /* first start to last end of what was counted, within the wanted part of the run */
     uint64_t app_io_ns, app_io_only_ns, compute_only_app_ns, compute_ns, io_ns, io_only_ns, compute_only_ns;
     uint64_t read_bytes, written_bytes, read_calls, write_calls, data_ns, metadata_ns; /* summed over threads */
     struct mr_function *function;            /* by time, largest first */

@@ -78,8 +78,8 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
     }
     if (rc == 0 && *o->time) {
         rc = parse_range("time", o->time, false, &from, &to, err);
-        s->from_ns = (uint64_t)(from * 1e9);
-        s->to_ns = to < 0 ? 0 : (uint64_t)(to * 1e9);
+        s->from_ns = (uint64_t)(from * 1e9 + 0.5); /* 0.3 s are a little less as a double */
+        s->to_ns = to < 0 ? 0 : (uint64_t)(to * 1e9 + 0.5);
     }
     return rc;
 }
@@ -328,7 +328,8 @@ const struct mr_command mr_cmd_report = {
     .details = "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, how time splits between "
                "compute and I/O, every function with counts, bytes, times and sizes, and the busiest files. Overlap is computed by exact interval "
                "unions, over all and for every rank. Size quantiles are exact while a function has at most 256 different sizes per 32768 events and 4096 in "
-               "all, otherwise within 3.2 %, as latency quantiles are; everything else is exact.\n\n"
+               "all, otherwise within 3.2 %, as latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. With "
+               "filters, processes, threads and nodes are those of which something is left.\n\n"
                "Example:\n  millrace report --time 10:60 run.mrt",
     .table = {.section = "report", .doc = "Report.", .options = report_options, .struct_bytes = sizeof(struct report_options)},
     .run = report_run,

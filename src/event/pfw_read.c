@@ -395,10 +395,10 @@ static size_t put_utf8(char *out, uint32_t v)
     return n;
 }
 
-/* Undoes JSON escapes, in the arena. Text without a backslash stays where it is. */
+/* Undoes the escapes of a JSON string, in the arena. Text without a backslash stays where it is. */
 static struct text unescape(struct import *im, struct text t)
 {
-    if (!memchr(t.p, '\\', t.n))
+    if (!t.quoted || !memchr(t.p, '\\', t.n)) /* an object or a list stays as it is written */
         return t;
     char *out = mr_arena_alloc(&im->t->arena, t.n + 1);
     size_t n = 0;
@@ -953,6 +953,21 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
     return t->p && to_int(t, &v) ? v : otherwise;
 }
 
+/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none (a pointer) is unknown. */
+static int64_t fact_result(const struct text *t)
+{
+    int64_t v;
+    uint64_t large;
+    double d;
+    if (!t->p)
+        return MR_NO_RESULT;
+    if (to_int(t, &v))
+        return v;
+    if (to_large(t, &large))
+        return (int64_t)large;
+    return to_double(t, &d) && fabs(d) < 0x1p63 && d == floor(d) && !memchr(t->p, 'x', t->n) ? (int64_t)d : MR_NO_RESULT;
+}
+
 static const struct text *fact_named(const struct facts *f, const char *name)
 {
     for (unsigned i = 0; i < f->n; i++)
@@ -961,17 +976,36 @@ static const struct text *fact_named(const struct facts *f, const char *name)
     return NULL;
 }
 
-/* A line that stands for several calls (aggregated mode): sums of bytes and time, and how many there were. */
+/* The number of calls that a line stands for, NULL if it does not say. Oldest versions wrote one for every field. */
+static const struct text *folded_calls(const struct facts *f)
+{
+    const struct text *calls = fact_named(f, "dft_cnt");
+    return calls ? calls : fact_named(f, "dur_count");
+}
+
+/* True for a line that stands for several calls (aggregated mode): they have a phase of their own, before they were counters. */
+static bool is_folded(const struct line *l)
+{
+    char ph = l->ph.n ? l->ph.p[0] : 'X';
+    return ph == '3' || ph == 'A' || ((ph == 'C' || ph == '2') && folded_calls(&l->f));
+}
+
+/* Gives the event of such a line the sums of bytes and time. A field that was the same in all calls has its value instead of a sum. */
 static int unfold(struct import *im, const struct line *l, struct lane *lane, uint32_t i)
 {
-    const struct text *calls = fact_named(&l->f, "dft_cnt"), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
+    const struct text *calls = folded_calls(&l->f), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
     struct mr_columns *c = &lane->c;
+    int64_t n = calls ? MR_MAX(fact_int(calls, 1), (int64_t)1) : 1;
+    uint64_t ns = dur ? to_ns(dur, im->unit_ns) : 0;
     bytes = bytes ? bytes : fact_named(&l->f, "size_sum");
-    if (bytes)
+    if (bytes && c->call[i] != MR_CALL_region)
         c->result[i] = fact_int(bytes, 0);
+    else if (c->result[i] != MR_NO_RESULT && __builtin_mul_overflow(c->result[i], n, &c->result[i]))
+        c->result[i] = MR_NO_RESULT;
+    if (!dur && (dur = fact_named(&l->f, "dur")) && __builtin_mul_overflow(to_ns(dur, im->unit_ns), (uint64_t)n, &ns))
+        ns = TIME_MAX;
     if (dur)
-        c->end_ns[i] = c->start_ns[i] + to_ns(dur, im->unit_ns);
-    int64_t n = calls ? fact_int(calls, 1) : 1;
+        c->end_ns[i] = c->start_ns[i] + MR_MIN(ns, TIME_MAX);
     if (!lane->folded && n > 1 && !(lane->folded = calloc(MR_CALL_COUNT, sizeof(*lane->folded))))
         return -ENOMEM;
     if (n > 1)
@@ -1009,13 +1043,14 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
-    c->result[i] = !call || app_call ? 0 : f->ret.p ? fact_int(&f->ret, 0) : MR_NO_RESULT;
+    c->result[i] = !call || app_call ? 0 : fact_result(&f->ret);
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
     c->file[i] = is_io ? file_id(im, f) : call == MR_CALL_metadata ? 0 : site_id(im, l);
-    int rc = is_io && l->ph.n && l->ph.p[0] == '3' ? unfold(im, l, lane, i) : 0;
-    if (rc == 0 && is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
+    bool folded = !app_call && is_folded(l);
+    int rc = folded ? unfold(im, l, lane, i) : 0;
+    if (rc == 0 && is_io && !folded && f->count.p && fact_int(&f->count, -1) != c->result[i])
         rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
     if (rc == 0)
         rc = keep_args(im, lane, f, is_io);
@@ -1045,6 +1080,15 @@ static int add_fact(struct import *im, const struct line *l, struct text name, s
     return add_event(im, &one, MR_CALL_metadata);
 }
 
+/* The process of a line. Some versions of DFTracer put a 'q' behind the number in facts that are no strings. */
+static int64_t fact_pid(const struct line *l)
+{
+    struct text pid = l->pid;
+    if (pid.n && !pid.quoted && pid.p[pid.n - 1] == 'q')
+        pid.n--;
+    return fact_int(&pid, 0);
+}
+
 /* The rank of a process: of the fact 'rank', or of a name "Rank 3". */
 static int add_rank(struct import *im, const struct line *l, struct text name, struct text value)
 {
@@ -1058,7 +1102,7 @@ static int add_rank(struct import *im, const struct line *l, struct text name, s
     }
     if (!to_int(&value, &rank) || rank < 0 || rank >= INT32_MAX)
         return 0;
-    uint32_t *at = table_at(&im->rank_of, process_key(im, host_key(im, &l->f), fact_int(&l->pid, 0)));
+    uint32_t *at = table_at(&im->rank_of, process_key(im, host_key(im, &l->f), fact_pid(l)));
     if (!at)
         return -ENOMEM;
     *at = (uint32_t)rank + 1;
@@ -1100,9 +1144,9 @@ static int add_line(struct import *im, const struct line *l)
     char ph = l->ph.n ? l->ph.p[0] : 'X';
     switch (ph) {
     case 'M': case '4': return add_metadata(im, l);
-    case 'C': case '2': return l->ts.p ? add_event(im, l, MR_CALL_counter) : 0;
+    case 'C': case '2': return l->ts.p ? add_event(im, l, is_folded(l) ? 0 : MR_CALL_counter) : 0;
     case 'i': case 'I': case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
-    case 'X': case '1': case '3': return l->ts.p ? add_event(im, l, 0) : 0;
+    case 'X': case '1': case '3': case 'A': return l->ts.p ? add_event(im, l, 0) : 0;
     default: im->t->skipped_lines++; return 0;
     }
 }

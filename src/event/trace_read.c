@@ -739,23 +739,40 @@ static int number_again(struct mr_trace *t, struct mr_error *err)
     return 0;
 }
 
-/* Events that a process recorded and that are in no block. Chunks are in the order of processes. */
-static void count_gone(struct mr_trace *t)
+/* Events that a process recorded and that are in no block. */
+static int count_gone(struct mr_trace *t, struct mr_error *err)
 {
-    for (size_t i = 0; i < t->chunks;) {
-        const struct mr_trace_process *p = &t->process[t->chunk[i].process];
-        uint64_t found = 0;
-        for (uint32_t process = t->chunk[i].process; i < t->chunks && t->chunk[i].process == process; i++)
-            found += t->chunk[i].count;
-        t->gone += p->recorded > found ? p->recorded - found : 0;
-    }
+    uint64_t *found = calloc(t->processes + 1, sizeof(*found));
+    if (!found)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    for (size_t i = 0; i < t->chunks; i++)
+        found[t->chunk[i].process] += t->chunk[i].count;
+    for (size_t p = 0; p < t->processes; p++)
+        t->gone += t->process[p].recorded > found[p] ? t->process[p].recorded - found[p] : 0;
     t->gone = MR_MAX(t->gone, t->recorded > t->events ? t->recorded - t->events : 0);
+    free(found);
+    return 0;
+}
+
+/* Processes whose block is damaged are known by their events only. Those say what time it was, too. */
+static void find_clocks(struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->chunks; i++) {
+        const struct mr_mrt_view *v = &t->chunk[i].view;
+        struct mr_trace_process *p = &t->process[t->chunk[i].process];
+        if (t->chunk[i].imported || p->known || v->head.payload_bytes < 24)
+            continue;
+        int64_t offset = (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
+        int64_t apart = t->nodes && t->node[0].has_offset ? offset - t->node[0].real_offset : INT64_MAX;
+        p->real_offset = apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? t->node[0].real_offset : offset;
+    }
 }
 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
     mr_pfw_resolve(t);
+    find_clocks(t);
     share_names(t);
     if (number_again(t, err) < 0)
         return -ENOMEM;
@@ -786,8 +803,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
         t->first_ns = t->last_ns = 0;
     for (size_t i = 0; i < t->processes; i++)
         t->lost += t->process[i].lost;
-    count_gone(t);
-    return 0;
+    return count_gone(t, err);
 }
 
 /* ---- reading ---- */

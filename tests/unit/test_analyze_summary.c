@@ -153,15 +153,17 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
             continue;
         for (uint64_t t = MR_MAX(e->start, from); t < MR_MIN(e->end, to); t++)
             bits[t] |= e->what < WHAT_COMPUTE ? 1 : e->what == WHAT_FETCH ? 2 : e->what == WHAT_COMPUTE ? 4 : 0;
-        if (e->start < from || e->start >= to)
+        if (e->start >= to || (e->start < from && e->end <= from))
+            continue;
+        r->first = MR_MIN(r->first, MR_MAX(e->start, from)); /* of the part that is looked at */
+        r->last = MR_MAX(r->last, MR_MIN(e->end, to));
+        if (e->start < from)
             continue;
         r->events++;
         r->count[e->what]++;
         r->dur[e->what] += e->end - e->start;
         r->shortest[e->what] = MR_MIN(r->count[e->what] == 1 ? UINT64_MAX : r->shortest[e->what], e->end - e->start);
         r->longest[e->what] = MR_MAX(r->longest[e->what], e->end - e->start);
-        r->first = MR_MIN(r->first, e->start);
-        r->last = MR_MAX(r->last, e->end);
         if (e->what >= WHAT_COMPUTE)
             continue;
         r->file_calls[e->file]++;
@@ -289,7 +291,8 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
     assert_int_equal(s->io_only_ns, r.p - r.pc);
     assert_int_equal(s->app_io_only_ns, r.a - r.ac);
     assert_int_equal(s->compute_only_ns, r.c - r.pc);
-    assert_int_equal(s->total_ns, r.events ? r.last - r.first : 0);
+    assert_int_equal(s->total_ns, r.last > r.first ? r.last - r.first : 0);
+    assert_true(s->io_ns <= s->total_ns && s->app_io_ns <= s->total_ns && s->compute_ns <= s->total_ns);
     check_function(s, "pread", &r, WHAT_READ);
     check_function(s, "pwrite", &r, WHAT_WRITE);
     check_function(s, "open", &r, WHAT_OPEN);
@@ -307,6 +310,7 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
         const struct mr_rank_row *row = &s->rank[rows++];
         assert_int_equal(row->rank, rank);
         assert_int_equal(row->events, r.events);
+        assert_int_equal(row->total_ns, r.last - r.first);
         assert_int_equal(row->time.ns[MR_SET_P], r.p);
         assert_int_equal(row->time.ns[MR_SET_A], r.a);
         assert_int_equal(row->time.ns[MR_SET_C], r.c);
