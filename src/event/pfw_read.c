@@ -9,6 +9,7 @@
  * with the same result. */
 #include "event/trace_read.h"
 #include "base/common.h"
+#include "base/pages.h"
 #include "base/rng.h"
 
 #include <errno.h>
@@ -913,6 +914,8 @@ static int resize(void *array, size_t each, size_t n)
     void *bigger = realloc(*at, each * n);
     if (!bigger)
         return -ENOMEM;
+    if (each * n >= 4 * MR_MIB)
+        mr_large_pages(bigger, each * n);
     *at = bigger;
     return 0;
 }
