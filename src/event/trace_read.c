@@ -1,6 +1,7 @@
 /* Loading traces: mapping files, reading process and string blocks, listing the events blocks. */
 #include "event/trace_read.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/pages.h"
 #include "base/rng.h"
 
@@ -639,24 +640,46 @@ static bool is_trace_name(const char *name)
     return false;
 }
 
+/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace is; in *bad if so. */
+static int add_one_of(struct mr_trace *t, const char *path, size_t size, bool *bad, struct mr_error *err)
+{
+    struct mr_error why;
+    int rc = add_file(t, path, &why);
+    *bad = rc == MR_E_FORMAT;
+    if (rc < 0 && err)
+        *err = why;
+    if (!*bad)
+        return rc;
+    t->skipped_bytes += size;
+    mr_log(MR_LOG_WARN, "%s: it is left out", why.message);
+    return 0;
+}
+
 static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err)
 {
     DIR *d = opendir(path);
-    int rc = 0, n = 0;
+    int rc = 0, n = 0, left_out = 0;
     if (!d)
         return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
     for (struct dirent *e; rc == 0 && (e = readdir(d));) {
         char file[4096];
+        bool bad = false;
+        struct stat st = {0};
         if (!is_trace_name(e->d_name))
             continue;
         snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
-        struct stat st;
+        bool found = stat(file, &st) == 0;
+        if (found && !S_ISREG(st.st_mode))
+            continue; /* a folder; a pipe would have to be waited for */
         n++;
-        if (stat(file, &st) == 0 && st.st_size == 0)
+        if (found && st.st_size == 0)
             continue; /* its process was killed between making the file and writing to it */
-        rc = add_file(t, file, err);
+        rc = add_one_of(t, file, (size_t)st.st_size, &bad, err);
+        left_out += bad;
     }
     closedir(d);
+    if (rc == 0 && left_out && left_out == n)
+        rc = MR_E_FORMAT; /* the error of the last one */
     if (rc < 0 || n)
         return rc;
     rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);

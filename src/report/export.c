@@ -216,7 +216,10 @@ static void put_series(struct mr_out *o, const struct row *r)
         mr_out_text(o, comma);
         mr_out_json(o, key->text, key->len, MR_JSON_HEX);
         mr_out_text(o, ":");
-        put_value(o, r, a, MR_JSON_HEX);
+        if (c->arg_type[a] == MR_MORE_UINT && c->arg_value[a] > INT64_MAX) /* viewers have 64 bits with a sign, or doubles */
+            put_double(o, (double)c->arg_value[a]);
+        else
+            put_value(o, r, a, MR_JSON_HEX);
         comma = ",";
     }
 }

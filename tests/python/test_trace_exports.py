@@ -194,6 +194,20 @@ with tempfile.TemporaryDirectory() as folder:
     whole, unpacked = (subprocess.run([MILLRACE, "report", "--json", t], check=True, stdout=subprocess.PIPE).stdout for t in (trace, packed))
     assert piped == whole == unpacked and json.loads(whole)["events"] == len(rows)
 
+    # In a folder, what is no trace is left out and told; alone it is an error. Folders and pipes with such names are passed over.
+    together = os.path.join(folder, "together")
+    os.makedirs(os.path.join(together, "sub.mrt"))
+    os.mkfifo(os.path.join(together, "pipe.mrt"))
+    cut = os.path.join(together, "cut.mrt")
+    with open(trace, "rb") as f, open(cut, "wb") as g:
+        g.write(f.read(10))
+    done = subprocess.run([MILLRACE, "report", together], capture_output=True, text=True)
+    assert done.returncode == 4 and "cut.mrt' is not a trace" in done.stderr, done
+    os.link(trace, os.path.join(together, "t.mrt"))
+    done = subprocess.run([MILLRACE, "report", "--json", together], check=True, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    assert "left out" in done.stderr and report["events"] == len(rows) and report["skipped_bytes"] == 10, (done.stderr, report)
+
     # A process whose block is damaged keeps its time: its events know what time it was.
     with open(trace, "rb") as f:
         data = bytearray(f.read())
