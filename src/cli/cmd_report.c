@@ -304,8 +304,10 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
         mr_rings_tell(o->trace.item[i]);
         mr_unseen_tell(o->trace.item[i]);
-        rc = mr_trace_add(t, o->trace.item[i], err);
     }
+    if (rc == 0)
+        t->stop = ctx->stop;
+    rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
     rc = rc ? rc : mr_trace_finish(t, err);
     filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);

@@ -9,7 +9,6 @@
  * with the same result. */
 #include "event/trace_read.h"
 #include "base/common.h"
-#include "base/pages.h"
 #include "base/rng.h"
 
 #include <errno.h>
@@ -56,8 +55,10 @@ struct memo {
 #define LEARN_MAX 1024 /* shapes made per file: beyond, its lines are too different for this */
 struct shape;
 
-struct import {
-    struct mr_trace *t;
+/* The events of a file, before they belong to a trace. Its names are copies: the file's text need not stay. */
+struct mr_pfw {
+    struct mr_arena arena;
+    uint64_t skipped_lines;
     struct lane *lane;
     size_t lanes, lane_cap, last_lane;
     struct table lane_of, hash_string, text_string, host_of, rank_of;
@@ -66,11 +67,9 @@ struct import {
     uint32_t strings, string_cap;
     uint32_t no_host;
     double unit_ns; /* of ts and dur, from the first event */
-    uint64_t salt; /* names are per file, so a process is, too */
     struct shape *shape[SHAPES]; /* the one used last comes first */
     unsigned shapes, learned;
     struct memo last_host, last_file, last_site;
-    struct mr_error *err;
 };
 
 static uint64_t hash_bytes(const char *p, size_t n, uint64_t seed)
@@ -142,6 +141,7 @@ static void table_done(struct table *t)
 {
     free(t->key);
     free(t->value);
+    *t = (struct table){0};
 }
 
 /* ---- JSON, as much of it as a line needs ---- */
@@ -397,11 +397,11 @@ static size_t put_utf8(char *out, uint32_t v)
 }
 
 /* Undoes the escapes of a JSON string, in the arena. Text without a backslash stays where it is. */
-static struct text unescape(struct import *im, struct text t)
+static struct text unescape(struct mr_pfw *im, struct text t)
 {
     if (!t.quoted || !memchr(t.p, '\\', t.n)) /* an object or a list stays as it is written */
         return t;
-    char *out = mr_arena_alloc(&im->t->arena, t.n + 1);
+    char *out = mr_arena_alloc(&im->arena, t.n + 1);
     size_t n = 0;
     if (!out)
         return t;
@@ -429,7 +429,23 @@ static struct text unescape(struct import *im, struct text t)
     return (struct text){.p = out, .n = (uint32_t)n, .quoted = true};
 }
 
-static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
+/* A copy that outlives the file's text. */
+static struct text copy_text(struct mr_pfw *im, struct text t)
+{
+    char *copy = mr_arena_alloc(&im->arena, t.n + 1);
+    if (copy)
+        memcpy(copy, t.p, t.n);
+    return (struct text){.p = copy ? copy : "", .n = copy ? t.n : 0, .quoted = true};
+}
+
+/* The same, without escapes. */
+static struct text own_text(struct mr_pfw *im, struct text t)
+{
+    struct text plain = unescape(im, t);
+    return plain.p == t.p ? copy_text(im, t) : plain;
+}
+
+static uint32_t new_string(struct mr_pfw *im, uint8_t kind, struct text t)
 {
     if (im->strings == im->string_cap) {
         uint32_t cap = im->string_cap ? im->string_cap * 2 : 1024;
@@ -446,21 +462,21 @@ static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
 }
 
 /* Id of a text. Told apart by a 64-bit hash of it and its kind. */
-static uint32_t text_id(struct import *im, uint8_t kind, struct text t)
+static uint32_t text_id(struct mr_pfw *im, uint8_t kind, struct text t)
 {
     uint32_t *at = table_at(&im->text_string, hash_bytes(t.p, t.n, kind));
     if (at && !*at)
-        *at = new_string(im, kind, unescape(im, t));
+        *at = new_string(im, kind, own_text(im, t));
     return at ? *at : 0;
 }
 
-static uint32_t site_string(struct import *im, struct text category, struct text name)
+static uint32_t site_string(struct mr_pfw *im, struct text category, struct text name)
 {
     uint32_t *at = table_at(&im->text_string, hash_bytes(name.p, name.n, hash_bytes(category.p, category.n, 99)));
     if (at && !*at) {
         category = unescape(im, category);
         name = unescape(im, name);
-        char *s = mr_arena_alloc(&im->t->arena, category.n + name.n + 2);
+        char *s = mr_arena_alloc(&im->arena, category.n + name.n + 2);
         if (!s)
             return 0;
         memcpy(s, category.p, category.n);
@@ -471,10 +487,10 @@ static uint32_t site_string(struct import *im, struct text category, struct text
 }
 
 /* Id of the file a hash stands for; its name may come later. */
-static uint32_t file_by_hash(struct import *im, const struct text *h)
+static uint32_t file_by_hash(struct mr_pfw *im, const struct text *h)
 {
     uint32_t *at = table_at(&im->hash_string, hash_value(h));
-    if (at && !*at && (*at = new_string(im, MR_STR_PATH, (struct text){.p = h->p, .n = h->n, .quoted = true})))
+    if (at && !*at && (*at = new_string(im, MR_STR_PATH, copy_text(im, *h))))
         im->string[*at].unnamed = true;
     return at ? *at : 0;
 }
@@ -844,7 +860,7 @@ static inline bool like_before(struct shape *s, const char *p, const char *stop)
 }
 
 /* The line as one of the shapes reads it, or NULL. */
-static const struct line *by_any_shape(struct import *im, const char *p, const char *stop)
+static const struct line *by_any_shape(struct mr_pfw *im, const char *p, const char *stop)
 {
     for (unsigned i = 0; i < im->shapes; i++)
         if (like_before(im->shape[i], p, stop) || by_shape(im->shape[i], p, stop)) {
@@ -858,7 +874,7 @@ static const struct line *by_any_shape(struct import *im, const char *p, const c
 }
 
 /* Remembers the shape of a line, in the place of the one not used for longest. */
-static void keep_shape(struct import *im, const char *p, const char *stop)
+static void keep_shape(struct mr_pfw *im, const char *p, const char *stop)
 {
     if (im->learned >= LEARN_MAX)
         return;
@@ -881,7 +897,7 @@ static void keep_shape(struct import *im, const char *p, const char *stop)
 #define SLACK SIZE_MAX
 #endif
 
-static struct lane *lane_get(struct import *im, uint64_t process_key, uint32_t tid)
+static struct lane *lane_get(struct mr_pfw *im, uint64_t process_key, uint32_t tid)
 {
     struct lane *last = im->lanes ? &im->lane[im->last_lane] : NULL;
     if (last && last->key == process_key && last->tid == tid)
@@ -914,8 +930,6 @@ static int resize(void *array, size_t each, size_t n)
     void *bigger = realloc(*at, each * n);
     if (!bigger)
         return -ENOMEM;
-    if (each * n >= 4 * MR_MIB)
-        mr_large_pages(bigger, each * n);
     *at = bigger;
     return 0;
 }
@@ -949,7 +963,7 @@ static int add_arg(struct lane *l, uint32_t key, uint8_t type, uint64_t value)
     return 0;
 }
 
-static int add_typed(struct import *im, struct lane *l, struct text key, struct text value)
+static int add_typed(struct mr_pfw *im, struct lane *l, struct text key, struct text value)
 {
     int64_t i;
     double d;
@@ -967,7 +981,7 @@ static int add_typed(struct import *im, struct lane *l, struct text key, struct 
     return add_arg(l, k, MR_MORE_TEXT, text_id(im, MR_STR_TEXT, value));
 }
 
-static int keep_args(struct import *im, struct lane *l, const struct facts *f, bool is_call)
+static int keep_args(struct mr_pfw *im, struct lane *l, const struct facts *f, bool is_call)
 {
     int rc = 0;
     bool nested = false; /* DFTracer's own: p_idx, and a level with it */
@@ -996,21 +1010,21 @@ static uint64_t memo_set(struct memo *m, const struct text *a, const struct text
     return value;
 }
 
-static uint64_t host_key(struct import *im, const struct facts *f)
+static uint64_t host_key(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->host.p)
         return f->hhash.p ? hash_value(&f->hhash) : 0;
     return memo_is(&im->last_host, &f->host, NULL) ? im->last_host.value : memo_set(&im->last_host, &f->host, NULL, hash_bytes(f->host.p, f->host.n, 3));
 }
 
-static uint32_t file_id(struct import *im, const struct facts *f)
+static uint32_t file_id(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->file.p)
         return f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
     return (uint32_t)(memo_is(&im->last_file, &f->file, NULL) ? im->last_file.value : memo_set(&im->last_file, &f->file, NULL, text_id(im, MR_STR_PATH, f->file)));
 }
 
-static uint32_t site_id(struct import *im, const struct line *l)
+static uint32_t site_id(struct mr_pfw *im, const struct line *l)
 {
     return (uint32_t)(memo_is(&im->last_site, &l->name, &l->cat) ? im->last_site.value
                                                                  : memo_set(&im->last_site, &l->name, &l->cat, site_string(im, l->cat, l->name)));
@@ -1085,7 +1099,7 @@ static bool is_folded(const struct line *l)
 }
 
 /* Gives the event of such a line the sums of bytes and time. A field that was the same in all calls has its value instead of a sum. */
-static int unfold(struct import *im, const struct line *l, struct lane *lane, uint32_t i)
+static int unfold(struct mr_pfw *im, const struct line *l, struct lane *lane, uint32_t i)
 {
     const struct text *calls = folded_calls(&l->f), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
     struct mr_columns *c = &lane->c;
@@ -1107,17 +1121,17 @@ static int unfold(struct import *im, const struct line *l, struct lane *lane, ui
     return 0;
 }
 
-static uint64_t process_key(const struct import *im, uint64_t host, int64_t pid)
+static uint64_t process_key(uint64_t host, int64_t pid)
 {
-    return mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed);
+    return mr_mix64(host) ^ mr_mix64((uint64_t)pid + 0x51ed);
 }
 
-static int add_event(struct import *im, const struct line *l, unsigned app_call)
+static int add_event(struct mr_pfw *im, const struct line *l, unsigned app_call)
 {
     const struct facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
     uint64_t host = host_key(im, f);
-    struct lane *lane = lane_get(im, process_key(im, host, pid), (uint32_t)tid);
+    struct lane *lane = lane_get(im, process_key(host, pid), (uint32_t)tid);
     if (!lane || lane_room(lane) < 0)
         return -ENOMEM;
     if (!lane->n) { /* first event of this thread: remember who it is */
@@ -1155,7 +1169,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
 }
 
 /* A fact with a time. Lines of the same id that follow each other are one event: our export writes a line per fact. */
-static int add_fact(struct import *im, const struct line *l, struct text name, struct text value)
+static int add_fact(struct mr_pfw *im, const struct line *l, struct text name, struct text value)
 {
     int64_t id = fact_int(&l->id, -1);
     struct lane *lane = im->lanes ? &im->lane[im->last_lane] : NULL;
@@ -1184,7 +1198,7 @@ static int64_t fact_pid(const struct line *l)
 }
 
 /* The rank of a process: of the fact 'rank', or of a name "Rank 3". */
-static int add_rank(struct import *im, const struct line *l, struct text name, struct text value)
+static int add_rank(struct mr_pfw *im, const struct line *l, struct text name, struct text value)
 {
     int64_t rank;
     if (is(&l->name, "process_name")) {
@@ -1196,7 +1210,7 @@ static int add_rank(struct import *im, const struct line *l, struct text name, s
     }
     if (!to_int(&value, &rank) || rank < 0 || rank >= INT32_MAX)
         return 0;
-    uint32_t *at = table_at(&im->rank_of, process_key(im, host_key(im, &l->f), fact_pid(l)));
+    uint32_t *at = table_at(&im->rank_of, process_key(host_key(im, &l->f), fact_pid(l)));
     if (!at)
         return -ENOMEM;
     *at = (uint32_t)rank + 1;
@@ -1205,7 +1219,7 @@ static int add_rank(struct import *im, const struct line *l, struct text name, s
 
 /* FH, HH, SH lines name what a hash stands for; PR lines are facts about a process; CM lines are facts about the run, which become events
  * where they have a time. */
-static int add_metadata(struct import *im, const struct line *l)
+static int add_metadata(struct mr_pfw *im, const struct line *l)
 {
     struct text name = {0}, hash = {0};
     bool fact = is(&l->name, "CM") && l->ts.p, process = is(&l->name, "PR") || is(&l->name, "process_name");
@@ -1226,14 +1240,14 @@ static int add_metadata(struct import *im, const struct line *l)
     uint32_t id = file_by_hash(im, &hash);
     if (!id)
         return -ENOMEM;
-    name = unescape(im, name);
+    name = own_text(im, name);
     im->string[id].text = name.p;
     im->string[id].len = (uint32_t)name.n;
     im->string[id].unnamed = false;
     return 0;
 }
 
-static int add_line(struct import *im, const struct line *l)
+static int add_line(struct mr_pfw *im, const struct line *l)
 {
     char ph = l->ph.n ? l->ph.p[0] : 'X';
     switch (ph) {
@@ -1241,7 +1255,7 @@ static int add_line(struct import *im, const struct line *l)
     case 'C': case '2': return l->ts.p ? add_event(im, l, is_folded(l) ? 0 : MR_CALL_counter) : 0;
     case 'i': case 'I': case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
     case 'X': case '1': case '3': case 'A': return l->ts.p ? add_event(im, l, 0) : 0;
-    default: im->t->skipped_lines++; return 0;
+    default: im->skipped_lines++; return 0;
     }
 }
 
@@ -1284,7 +1298,7 @@ static const char *skip_between(const char *p, const char *stop)
 }
 
 /* A line with several objects, one after the other. */
-static int add_objects(struct import *im, const char *p, const char *stop)
+static int add_objects(struct mr_pfw *im, const char *p, const char *stop)
 {
     struct line l;
     int rc = 0;
@@ -1293,7 +1307,7 @@ static int add_objects(struct import *im, const char *p, const char *stop)
         if (*p == '{' && parse_line(p, end, &l))
             rc = add_line(im, &l);
         else if (!(*p == '}' && skip_between(p + 1, stop) == stop)) /* of {"traceEvents":[ ... ]} */
-            im->t->skipped_lines++;
+            im->skipped_lines++;
         p = end;
     }
     return rc;
@@ -1313,12 +1327,12 @@ static const char *skip_wrapping(const char *p, const char *end)
     return q < end && *q == ':' ? q + 1 : p;
 }
 
-static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err)
+/* `salt` is the file's: names are per file, so a process is, too. */
+static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, struct lane *l, struct mr_error *err)
 {
-    struct mr_trace *t = im->t;
     struct mr_trace_chunk *c;
     uint32_t index, node;
-    int rc = mr_trace_process_get(t, l->key, &index, err);
+    int rc = mr_trace_process_get(t, mr_mix64(l->key ^ salt), &index, err);
     rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
     if (rc < 0)
         return rc;
@@ -1375,9 +1389,8 @@ struct mr_pfw_names {
 };
 
 /* Hands the hashes over to the trace, which may need them for other files. */
-static int keep_names(struct import *im, struct mr_error *err)
+static int keep_names(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
 {
-    struct mr_trace *t = im->t;
     struct mr_pfw_names *n = im->hash_string.used ? mr_arena_alloc(&t->arena, sizeof(*n)) : NULL;
     if (!n)
         return im->hash_string.used ? mr_error_set(err, -ENOMEM, "cannot keep the names") : 0;
@@ -1447,20 +1460,6 @@ void mr_pfw_resolve(struct mr_trace *t)
         }
 }
 
-static void import_done(struct import *im)
-{
-    table_done(&im->lane_of);
-    table_done(&im->hash_string);
-    table_done(&im->text_string);
-    table_done(&im->host_of);
-    table_done(&im->rank_of);
-    for (unsigned i = 0; i < im->shapes; i++)
-        free(im->shape[i]);
-    for (size_t i = 0; i < im->lanes; i++)
-        free(im->lane[i].folded);
-    free(im->lane);
-}
-
 /* Behind the mark that some editors put before UTF-8. */
 static const char *skip_mark(const char *p, const char *end)
 {
@@ -1478,43 +1477,115 @@ bool mr_pfw_is(const char *data, size_t len)
     return false;
 }
 
-int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+static int parse_text(struct mr_pfw *im, const char *data, size_t len)
 {
-    struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1), .fact_id = -1};
     struct line l;
     int rc = 0;
-    im.no_host = new_string(&im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
     for (const char *end = data + len, *p = skip_wrapping(skip_mark(data, end), end); p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         const char *stop = eol ? eol : end;
         p = skip_between(skip_space(p, stop), stop);
         if (p < stop) {
             bool room = (size_t)(end - stop) >= SLACK; /* to look a little behind the line */
-            const struct line *known = room ? by_any_shape(&im, p, stop) : NULL;
+            const struct line *known = room ? by_any_shape(im, p, stop) : NULL;
             if (known) {
-                rc = add_line(&im, known);
+                rc = add_line(im, known);
             } else if (has_several(p, stop)) {
-                rc = add_objects(&im, p, stop);
+                rc = add_objects(im, p, stop);
             } else if (*p == '{' && parse_line(p, stop, &l)) {
-                rc = add_line(&im, &l);
+                rc = add_line(im, &l);
                 if (room)
-                    keep_shape(&im, p, stop);
+                    keep_shape(im, p, stop);
             } else {
-                t->skipped_lines++;
+                im->skipped_lines++;
             }
         }
         p = stop + 1;
     }
-    if (rc < 0)
-        rc = mr_error_set(err, rc, "cannot import '%s'", name);
-    for (size_t i = 0; i < im.lanes; i++) {
-        int kept = keep_lane(t, &im.lane[i], err);
+    return rc;
+}
+
+static void free_columns(struct lane *l)
+{
+    void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++)
+        free(all[i]);
+    l->c = (struct mr_columns){0};
+}
+
+/* What only reading needs: it points into the text. */
+static void text_done(struct mr_pfw *im)
+{
+    for (unsigned i = 0; i < im->shapes; i++)
+        free(im->shape[i]);
+    im->shapes = 0;
+    im->last_host = im->last_file = im->last_site = (struct memo){0};
+    table_done(&im->lane_of);
+    table_done(&im->text_string);
+}
+
+void mr_pfw_free(struct mr_pfw *im)
+{
+    if (!im)
+        return;
+    text_done(im);
+    table_done(&im->hash_string);
+    table_done(&im->host_of);
+    table_done(&im->rank_of);
+    for (size_t i = 0; i < im->lanes; i++) {
+        free(im->lane[i].folded);
+        free_columns(&im->lane[i]);
+    }
+    free(im->lane);
+    free(im->string);
+    mr_arena_done(&im->arena);
+    free(im);
+}
+
+int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err)
+{
+    struct mr_pfw *im = calloc(1, sizeof(*im));
+    int rc = -ENOMEM;
+    if (im) {
+        im->fact_id = -1;
+        im->no_host = new_string(im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
+        rc = parse_text(im, data, len);
+        text_done(im);
+    }
+    if (rc < 0) {
+        mr_pfw_free(im);
+        return mr_error_set(err, rc, "cannot import '%s'", name);
+    }
+    *out = im;
+    return 0;
+}
+
+int mr_pfw_join(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
+{
+    const uint64_t salt = mr_mix64(t->processes + 1);
+    int rc = 0;
+    t->skipped_lines += im->skipped_lines;
+    for (size_t i = 0; i < im->lanes; i++) {
+        struct lane *l = &im->lane[i];
+        int kept = keep_lane(t, l, err);
         rc = rc ? rc : kept;
         if (rc == 0)
-            rc = lane_to_chunk(&im, &im.lane[i], err);
+            rc = lane_to_chunk(t, salt, im, l, err);
+        l->c = (struct mr_columns){0};
     }
-    int kept = im.string ? mr_trace_keep(t, im.string, err) : 0;
-    kept = kept ? kept : keep_names(&im, err);
-    import_done(&im);
+    int kept = im->string ? mr_trace_keep(t, im->string, err) : 0;
+    if (kept == 0) {
+        kept = keep_names(t, im, err);
+        im->string = NULL; /* the trace's */
+    }
+    mr_arena_join(&t->arena, &im->arena);
+    mr_pfw_free(im);
     return rc ? rc : kept;
+}
+
+int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct mr_pfw *im;
+    int rc = mr_pfw_parse(data, len, name, &im, err);
+    return rc ? rc : mr_pfw_join(t, im, err);
 }

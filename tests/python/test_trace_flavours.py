@@ -200,6 +200,29 @@ def alike(folder):
     print("ok alike", count)
 
 
+def many_files(folder):
+    """A folder of files, read by one thread and by several, some named twice: the same report. One of them is no trace."""
+    place = os.path.join(folder, "many")
+    os.mkdir(place)
+    every = lines()
+    facts, rest = [e for e in every if e["ph"] == "M"], [e for e in every if e["ph"] != "M"]
+    for n in range(20):  # the names are in the first one only
+        some = [json.dumps(e) for e in (facts if n == 0 else []) + rest[n::20]]
+        with (gzip.open if n % 2 else open)(os.path.join(place, "%02d.pfw%s" % (n, ".gz" if n % 2 else "")), "wt") as f:
+            f.write("[\n" + "\n".join(some) + "\n]\n")
+    with open(os.path.join(place, "10a.pfw"), "w") as f:
+        f.write("nothing")
+    reports = set()
+    for arguments in (["--threads", "1", place], ["--threads", "8", place], [place, os.path.join(place, "03.pfw.gz"), place]):
+        out = subprocess.run([MILLRACE, "report", "--json", *arguments], check=True, capture_output=True, text=True)
+        assert out.stderr.count("10a.pfw") == 1 and "is left out" in out.stderr, out.stderr
+        reports.add(out.stdout)
+    assert len(reports) == 1, reports
+    report = json.loads(reports.pop())
+    assert report["events"] == 200 and report["files"] == 7 and report["processes"] == 3, report
+    print("ok many files")
+
+
 def annotations(folder):
     if not os.path.exists(os.path.join(PYTHON, "millrace", "trace", "_trace.abi3.so")) or sys.version_info < (3, 10):
         print("the extension is not built for this Python: no annotations")
@@ -237,4 +260,5 @@ def annotations(folder):
 with tempfile.TemporaryDirectory() as work:
     flavours(work)
     alike(work)
+    many_files(work)
     annotations(work)
