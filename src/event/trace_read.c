@@ -430,6 +430,8 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
             text[n++] = '\n'; /* the line that was cut off ends here */
     }
     inflateEnd(&z);
+    if (rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR))
+        mr_log(MR_LOG_WARN, "'%s' is cut off: what was behind its last whole line is not there", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
     if (rc < 0) {
