@@ -737,6 +737,19 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Traces of other tools may tell of one process in several files, its rank in one of them. */
+static void share_ranks(struct mr_trace_process *const *p, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        int32_t rank = -1;
+        for (end = i; end < n && p[end]->node == p[i]->node && p[end]->pid == p[i]->pid && p[end]->again == p[i]->again; end++)
+            rank = MR_MAX(rank, p[end]->rank);
+        for (size_t k = i; k < end; k++)
+            if (p[k]->rank < 0 && !p[k]->ppid && !p[k]->how)
+                p[k]->rank = rank;
+    }
+}
+
 /* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told by a process without parent and end beside
  * the real one; but a forked image is a new process, and so is what comes after one that has exited. */
 static int number_again(struct mr_trace *t, struct mr_error *err)
@@ -760,6 +773,7 @@ static int number_again(struct mr_trace *t, struct mr_error *err)
         }
         p[i]->again = again;
     }
+    share_ranks(p, t->processes);
     free(p);
     return 0;
 }
