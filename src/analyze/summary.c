@@ -662,6 +662,19 @@ struct task {
     bool count, rows, list, filtered;
 };
 
+#define AHEAD 24 /* events */
+
+/* Rows of many files do not stay in the cache, nor do the numbers of their names. */
+/* (Always inline: gcc takes a function that only prefetches for one without effect, and leaves it out.) */
+static inline __attribute__((always_inline)) void fetch_ahead(const struct worker *w, const uint32_t *file_of, uint32_t strings, const uint32_t *id)
+{
+    if (id[2 * AHEAD] < strings)
+        __builtin_prefetch(&file_of[id[2 * AHEAD]]);
+    uint32_t soon = id[AHEAD] < strings ? file_of[id[AHEAD]] : 0;
+    if (soon)
+        __builtin_prefetch(&w->file[soon - 1], 1);
+}
+
 /* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
 static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, const struct task *todo, struct mr_run *run,
                       uint8_t *seen, bool normal[MR_SETS])
@@ -674,10 +687,8 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
         uint32_t id = b->c.file[i];
         unsigned call = b->c.call[i];
-        /* Rows of many files do not stay in the cache. */
-        uint32_t soon = todo->rows && i + 24 < b->count && b->c.file[i + 24] < strings ? file_of[b->c.file[i + 24]] : 0;
-        if (soon)
-            __builtin_prefetch(&w->file[soon - 1], 1);
+        if (todo->rows && i + 2 * AHEAD < b->count)
+            fetch_ahead(w, file_of, strings, b->c.file + i);
         if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns))
             continue;
         bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event, but of no function */
@@ -1117,12 +1128,24 @@ static int by_bytes(const void *a, const void *b)
     uint64_t p = x->read_bytes + x->written_bytes, q = y->read_bytes + y->written_bytes;
     if (p != q)
         return p > q ? -1 : 1;
-    return x->calls != y->calls ? (x->calls > y->calls ? -1 : 1) : 0;
+    if (x->calls != y->calls)
+        return x->calls > y->calls ? -1 : 1;
+    int order = memcmp(x->path, y->path, MR_MIN(x->path_len, y->path_len));
+    return order ? order : (x->path_len > y->path_len) - (x->path_len < y->path_len);
 }
 
+static void sort_files(struct mr_summary *s, size_t top)
+{
+    qsort(s->file, s->file_rows, sizeof(*s->file), by_bytes);
+    s->file_rows = MR_MIN(s->file_rows, top);
+}
+
+/* Of a million files ten are listed: rows are gathered, sorted when there are twice as many as asked for, and then only better ones are. */
 static int finish_files(struct job *j, struct mr_summary *s)
 {
-    s->file = mr_arena_alloc(&s->arena, (j->files + 1) * sizeof(*s->file));
+    size_t top = j->opt->top_files ? MR_MIN(j->opt->top_files, j->files) : j->files, room = MR_MIN(2 * top, j->files);
+    const struct mr_file_row *worst = NULL; /* of the best ones, once there are enough */
+    s->file = mr_arena_alloc(&s->arena, (room + 1) * sizeof(*s->file));
     if (!s->file)
         return -ENOMEM;
     for (size_t i = 0; i < j->files; i++) {
@@ -1135,11 +1158,18 @@ static int finish_files(struct job *j, struct mr_summary *s)
             r.dur_ns += w->dur_ns;
             r.opens += w->opens;
         }
-        if (r.calls)
-            s->file[s->file_rows++] = r;
+        if (!r.calls)
+            continue;
+        s->files++;
+        if (worst && by_bytes(&r, worst) > 0)
+            continue;
+        if (s->file_rows == room) {
+            sort_files(s, top);
+            worst = &s->file[top - 1];
+        }
+        s->file[s->file_rows++] = r;
     }
-    s->files = s->file_rows;
-    qsort(s->file, s->file_rows, sizeof(*s->file), by_bytes);
+    sort_files(s, top);
     return 0;
 }
 

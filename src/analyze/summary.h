@@ -20,6 +20,7 @@ struct mr_summary_options {
     int64_t rank;                  /* -1 all */
     int64_t step_from, step_to;    /* inclusive; step_from -1: no filter */
     const char *path;              /* glob or "" */
+    size_t top_files;              /* rows of files to keep, of those with the most bytes; 0 all */
 };
 
 /* One function: a call, or a region of the program. */
@@ -38,6 +39,7 @@ struct mr_file_row {
     const char *path; /* not NUL-terminated */
     uint32_t path_len;
     uint64_t calls, read_bytes, written_bytes, dur_ns, opens;
+    uint64_t unused; /* a row is a cache line, where rows begin with one */
 };
 
 struct mr_rank_row {
@@ -54,7 +56,7 @@ struct mr_summary {
     uint64_t read_bytes, written_bytes, read_calls, write_calls, data_ns, metadata_ns; /* summed over threads */
     struct mr_function *function;            /* by time, largest first */
     size_t functions;
-    struct mr_file_row *file;                /* by bytes, then calls */
+    struct mr_file_row *file;                /* by bytes, then calls, then path */
     size_t file_rows;
     struct mr_rank_row *rank;                /* by rank; those with events */
     size_t ranks;

@@ -307,6 +307,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_trace_add(t, o->trace.item[i], err);
     }
     rc = rc ? rc : mr_trace_finish(t, err);
+    filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
     if (rc == 0 && t->events && !s->events)
         mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,

@@ -9,6 +9,7 @@
  * with the same result. */
 #include "event/trace_read.h"
 #include "base/common.h"
+#include "base/pages.h"
 #include "base/rng.h"
 
 #include <errno.h>
@@ -588,16 +589,28 @@ static bool parse_line(const char *p, const char *end, struct line *l)
 struct step {
     char before[BETWEEN];
     uint8_t len;
-    bool quoted, pair, meant; /* pair: it is also one of the arguments kept in order */
+    bool quoted, pair;        /* pair: it is also one of the arguments kept in order */
     uint16_t to;              /* offset in struct line, or NOWHERE */
-    struct text key;
+    uint16_t pair_at;         /* its place among those */
+    const char *last; /* its text in the line before, of `last_n` bytes */
+    uint32_t last_n;
+    bool changes; /* often */
 };
 
+/* Most values are those of the line before. A shape therefore remembers a line, and which of its values change from line to line: of another line only these
+ * are read, and what lies between them is compared with the remembered one. */
 struct shape {
     struct step step[STEPS];
     unsigned steps;
     char tail[BETWEEN];
     uint8_t tail_len;
+    unsigned changing, alike; /* values that change; lines like the remembered one since it was remembered */
+    struct {
+        const char *before; /* bytes of the remembered line from the changing value before to this one */
+        uint32_t len;
+        uint16_t step;
+    } change[STEPS + 1]; /* the last one is the rest of the line */
+    struct line line;
 };
 
 static bool add_step(struct shape *s, const char *from, const struct text *value, const struct line *l, const struct text *to, const char **next)
@@ -621,7 +634,7 @@ static bool learn(const char *p, const char *stop, struct shape *s)
     const char *from = p;
     bool broken = false, in_args = false, has_host = false;
     unsigned pairs = 0;
-    s->steps = 0;
+    memset(s, 0, sizeof(*s));
     for (p++;;) {
         const char *at = take_key(p, stop, &key, &broken);
         if (broken)
@@ -645,14 +658,17 @@ static bool learn(const char *p, const char *stop, struct shape *s)
             return false;
         if (in_args && to != &l.f.host && to != &l.f.hhash && pairs++ < PAIRS) {
             s->step[s->steps - 1].pair = true;
-            s->step[s->steps - 1].meant = to != NULL;
-            s->step[s->steps - 1].key = key;
+            s->step[s->steps - 1].pair_at = (uint16_t)(pairs - 1);
+            s->line.f.key[pairs - 1] = key;
+            s->line.f.meant[pairs - 1] = to != NULL;
+            s->line.f.n = pairs;
         }
     }
     if (stop - from > BETWEEN)
         return false;
     s->tail_len = (uint8_t)(stop - from);
     memcpy(s->tail, from, s->tail_len);
+    s->line.cat = (struct text){.p = "", .quoted = true}; /* if there is none */
     return s->steps > 0;
 }
 
@@ -689,16 +705,37 @@ static inline const char *quote_end(const char *p, const char *stop)
     return p < stop ? p : NULL;
 }
 
-/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. */
+/* The number that the first n (1 to 8) of eight digits are; what follows them does not matter. */
+static inline uint64_t eight_digits(const char *p, unsigned n)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    v = (v << (64 - 8 * n)) & 0x0f0f0f0f0f0f0f0full; /* zeros before them instead; then neighbours are joined: to four of two digits, two of four, one of eight */
+    v = (v * 10 + (v >> 8)) & 0x00ff00ff00ff00ffull;
+    v = (v * 100 + (v >> 16)) & 0x0000ffff0000ffffull;
+    return (v * 10000 + (v >> 32)) & 0xffffffff;
+}
+
+/* How many of the 16 bytes at p are digits, from the first on. */
+static inline unsigned digits_at(const char *p)
+{
+    __m128i v = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)p), _mm_set1_epi8((char)('0' + 128)));
+    unsigned others = (unsigned)_mm_movemask_epi8(_mm_cmpgt_epi8(v, _mm_set1_epi8(9 - 128)));
+    return (unsigned)__builtin_ctz(others | 1u << 16);
+}
+
+/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. No loop for usual numbers: how long they are cannot be foreseen. */
 static inline const char *bare_end(const char *p, const char *stop, bool *whole, int64_t *number)
 {
+    static const uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     const char *start = p;
-    uint64_t v = 0;
     bool minus = p < stop && *p == '-';
     p += minus;
     const char *digits = p;
-    while (p < stop && *p >= '0' && *p <= '9')
-        v = v * 10 + (uint64_t)(*p++ - '0');
+    unsigned n = digits_at(p);
+    uint64_t v = n == 0 ? 0 : n <= 8 ? eight_digits(p, n) : eight_digits(p, 8) * ten_to[n - 8] + eight_digits(p + 8, n - 8);
+    for (p += n; n == 16 && p < stop && *p >= '0' && *p <= '9'; p++)
+        v = v * 10 + (uint64_t)(*p - '0');
     *whole = p > digits && p - digits <= 18;
     for (; p < stop && *p != ',' && *p != '}' && *p != ']' && *p != ' '; p++) {
         *whole = false;
@@ -706,7 +743,7 @@ static inline const char *bare_end(const char *p, const char *stop, bool *whole,
             return NULL;
     }
     *number = (int64_t)(minus ? -v : v);
-    return p > start ? p : NULL;
+    return p > start && p <= stop ? p : NULL;
 }
 
 /* Member by member: copying a struct that was just written in parts would wait for the parts. */
@@ -719,50 +756,105 @@ static inline void put_text(struct text *to, const char *p, const char *end, boo
     to->number = number;
 }
 
-/* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
-static bool by_shape(const struct shape *s, const char *p, const char *stop, struct line *l)
+/* Reads the value of a step at p; returns its end, NULL if there is none. */
+static inline const char *read_value(const struct step *step, const char *p, const char *stop, struct line *l)
 {
-    memset(l, 0, offsetof(struct line, f));
-    memset(&l->f, 0, offsetof(struct facts, key));
-    unsigned n = 0;
-    for (unsigned i = 0; i < s->steps; i++) {
-        const struct step *step = &s->step[i];
-        bool whole = false;
-        int64_t number = 0;
-        if (stop - p < step->len || !same(p, step->before, step->len))
-            return false;
-        p += step->len;
-        const char *q = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
-        if (!q)
-            return false;
-        if (step->to != NOWHERE)
-            put_text((struct text *)(void *)((char *)l + step->to), p, q, step->quoted, whole, number);
-        if (step->pair) {
-            l->f.key[n] = step->key;
-            put_text(&l->f.value[n], p, q, step->quoted, whole, number);
-            l->f.meant[n++] = step->meant;
-        }
-        p = q;
-    }
-    l->f.n = n;
-    if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))
-        return false;
-    if (!l->cat.p)
-        l->cat = (struct text){.p = "", .quoted = true};
-    return l->name.p != NULL;
+    bool whole = false;
+    int64_t number = 0;
+    const char *q = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
+    if (!q)
+        return NULL;
+    if (step->to != NOWHERE)
+        put_text((struct text *)(void *)((char *)l + step->to), p, q, step->quoted, whole, number);
+    if (step->pair)
+        put_text(&l->f.value[step->pair_at], p, q, step->quoted, whole, number);
+    return q;
 }
 
-static bool by_any_shape(struct import *im, const char *p, const char *stop, struct line *l)
+/* Finds the values that change, and remembers what is between them. Those that are other than in the line remembered before are known to change, if that
+ * one did not last long. */
+static void remember(struct shape *s, const char *p, const char *stop)
+{
+    s->changing = 0;
+    for (unsigned i = 0; i < s->steps; i++) {
+        struct step *step = &s->step[i];
+        if (!step->changes)
+            continue;
+        s->change[s->changing].before = p;
+        s->change[s->changing].len = (uint32_t)(step->last - p);
+        s->change[s->changing++].step = (uint16_t)i;
+        p = step->last + step->last_n;
+    }
+    s->change[s->changing].before = p;
+    s->change[s->changing].len = (uint32_t)(stop - p);
+    s->alike = 0;
+}
+
+#define LASTS 16 /* lines that a remembered one should be good for */
+
+/* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
+static bool by_shape(struct shape *s, const char *line, const char *stop)
+{
+    const char *p = line, *at[STEPS], *end[STEPS];
+    for (unsigned i = 0; i < s->steps; i++) {
+        const struct step *step = &s->step[i];
+        bool whole;
+        int64_t number;
+        if (stop - p < step->len || !same(p, step->before, step->len))
+            return false;
+        at[i] = p += step->len;
+        end[i] = p = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
+        if (!p)
+            return false;
+    }
+    if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))
+        return false;
+    for (unsigned i = 0; i < s->steps; i++) {
+        struct step *step = &s->step[i];
+        uint32_t n = (uint32_t)(end[i] - at[i]);
+        bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n);
+        step->changes |= step->last && other && s->alike < LASTS;
+        step->last = at[i];
+        step->last_n = n;
+        read_value(step, at[i], stop, &s->line);
+    }
+    remember(s, line, stop);
+    return true;
+}
+
+/* The same for a line like the remembered one. */
+static inline bool like_before(struct shape *s, const char *p, const char *stop)
+{
+    for (unsigned i = 0;; i++) {
+        uint32_t len = s->change[i].len;
+        bool rest = i == s->changing;
+        if (rest ? stop - p != len : stop - p < len)
+            return false;
+        if (!same(p, s->change[i].before, len))
+            return false;
+        if (rest)
+            break;
+        p += len;
+        p = read_value(&s->step[s->change[i].step], p, stop, &s->line);
+        if (!p)
+            return false;
+    }
+    s->alike++;
+    return true;
+}
+
+/* The line as one of the shapes reads it, or NULL. */
+static const struct line *by_any_shape(struct import *im, const char *p, const char *stop)
 {
     for (unsigned i = 0; i < im->shapes; i++)
-        if (by_shape(im->shape[i], p, stop, l)) {
+        if (like_before(im->shape[i], p, stop) || by_shape(im->shape[i], p, stop)) {
             struct shape *s = im->shape[i];
             for (; i; i--)
                 im->shape[i] = im->shape[i - 1];
             im->shape[0] = s;
-            return true;
+            return &s->line;
         }
-    return false;
+    return NULL;
 }
 
 /* Remembers the shape of a line, in the place of the one not used for longest. */
@@ -822,6 +914,8 @@ static int resize(void *array, size_t each, size_t n)
     void *bigger = realloc(*at, each * n);
     if (!bigger)
         return -ENOMEM;
+    if (each * n >= 4 * MR_MIB)
+        mr_large_pages(bigger, each * n);
     *at = bigger;
     return 0;
 }
@@ -893,7 +987,7 @@ static int keep_args(struct import *im, struct lane *l, const struct facts *f, b
 /* True if this is what was asked the last time. */
 static inline bool memo_is(const struct memo *m, const struct text *a, const struct text *b)
 {
-    return m->n == a->n && m->p && !memcmp(m->p, a->p, a->n) && (!b || (m->m == b->n && !memcmp(m->q, b->p, b->n)));
+    return m->n == a->n && m->p && (m->p == a->p || !memcmp(m->p, a->p, a->n)) && (!b || (m->m == b->n && (m->q == b->p || !memcmp(m->q, b->p, b->n))));
 }
 
 static uint64_t memo_set(struct memo *m, const struct text *a, const struct text *b, uint64_t value)
@@ -1398,8 +1492,9 @@ int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *
         p = skip_between(skip_space(p, stop), stop);
         if (p < stop) {
             bool room = (size_t)(end - stop) >= SLACK; /* to look a little behind the line */
-            if (room && by_any_shape(&im, p, stop, &l)) {
-                rc = add_line(&im, &l);
+            const struct line *known = room ? by_any_shape(&im, p, stop) : NULL;
+            if (known) {
+                rc = add_line(&im, known);
             } else if (has_several(p, stop)) {
                 rc = add_objects(&im, p, stop);
             } else if (*p == '{' && parse_line(p, stop, &l)) {

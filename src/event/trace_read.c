@@ -2,6 +2,7 @@
 #include "event/trace_read.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/pages.h"
 #include "base/rng.h"
 
 #include <dirent.h>
@@ -443,16 +444,17 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
     return 0;
 }
 
-/* Makes memory present that is about to be written from end to end: much cheaper than a page fault each. Kernels that cannot do it let the
- * faults happen. */
+/* Makes memory present that is about to be written from end to end, in large pages if there are any: much cheaper than a page fault each. Kernels that cannot
+ * do it let the faults happen. */
 static void make_present(char *p, size_t n)
 {
+    void *from;
+    size_t bytes;
+    if (n < MR_MIB || !mr_whole_pages(p, n, &from, &bytes))
+        return;
+    mr_large_pages(p, n);
 #ifdef MADV_POPULATE_WRITE
-    uintptr_t from = MR_ALIGN_UP((uintptr_t)p, 4096), to = ((uintptr_t)p + n) / 4096 * 4096;
-    if (n >= MR_MIB && from < to)
-        madvise((void *)from, to - from, MADV_POPULATE_WRITE);
-#else
-    (void)p, (void)n;
+    madvise(from, bytes, MADV_POPULATE_WRITE);
 #endif
 }
 

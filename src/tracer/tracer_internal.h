@@ -80,6 +80,7 @@ MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
+MR_HIDDEN void mr_python_begin(void); /* before the program's main: Python will instrument itself */
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */

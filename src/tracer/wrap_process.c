@@ -56,6 +56,7 @@ static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
 static size_t preload_len;
+static char given[MR_PATH_BYTES]; /* the same as LD_PRELOAD has it, if that is a relative path: elsewhere it would be missing */
 
 /* Copies what must survive; called once, before the program's main. */
 static void __attribute__((constructor)) remember(void)
@@ -65,6 +66,7 @@ static void __attribute__((constructor)) remember(void)
     if (dladdr((void *)remember, &info) && info.dli_fname) {
         size_t at = mr_copy_text(preload, 12, "LD_PRELOAD=");
         if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
+            mr_copy_text(given, sizeof(given), info.dli_fname);
             long n = mr_sys2(SYS_getcwd, preload + at, sizeof(preload) - at - 1);
             at += n > 1 ? (size_t)n - 1 : 0;
             preload[at++] = '/';
@@ -82,16 +84,37 @@ static void __attribute__((constructor)) remember(void)
     }
 }
 
-static bool names_us(const char *value)
+static bool is_word(const char *p, size_t n, const char *word)
 {
-    size_t n = preload_len - 11;
-    for (const char *p = value; *p;) {
+    return n && n == strlen(word) && !memcmp(p, word, n);
+}
+
+static bool names(const char *list, const char *word)
+{
+    for (const char *p = list; *p;) {
         size_t k = strcspn(p, ": ");
-        if (k == n && !memcmp(p, preload + 11, n))
+        if (is_word(p, k, word))
             return true;
         p += k + (p[k] != 0);
     }
     return false;
+}
+
+/* Adds what LD_PRELOAD names beside us to a text that begins with "LD_PRELOAD="; there must be room for all of it and a colon. */
+static size_t put_others(char *text, size_t at, const char *theirs)
+{
+    for (const char *p = theirs; *p;) {
+        size_t n = strcspn(p, ": ");
+        if (n && !is_word(p, n, preload + 11) && !is_word(p, n, given)) {
+            if (at > 11)
+                text[at++] = ':';
+            memcpy(text + at, p, n);
+            at += n;
+        }
+        p += n + (p[n] != 0);
+    }
+    text[at] = 0;
+    return at;
 }
 
 /* Whether the folder of the trace must be told: it is not, or by a path that means another one elsewhere. */
@@ -127,22 +150,11 @@ static struct injected without_us(char *const *env, size_t n, const char *theirs
 {
     struct injected r = {.env = env, .bytes = (n + 1) * sizeof(char *) + strlen(theirs) + 16};
     char **copy = r.space = mr_map(r.bytes), *text = copy ? (char *)(copy + n + 1) : NULL;
-    size_t k = 0, at = 11;
+    size_t k = 0;
     if (!copy)
         return (struct injected){.env = env};
     memcpy(text, "LD_PRELOAD=", 12);
-    for (const char *p = theirs; *p;) {
-        size_t len = strcspn(p, ": ");
-        bool us = len == preload_len - 11 && !memcmp(p, preload + 11, len);
-        if (len && !us) {
-            if (at > 11)
-                text[at++] = ':';
-            memcpy(text + at, p, len);
-            at += len;
-            text[at] = 0;
-        }
-        p += len + (p[len] != 0);
-    }
+    size_t at = put_others(text, 11, theirs);
     for (size_t i = 0; i < n; i++)
         if (strncmp(env[i], "LD_PRELOAD=", 11))
             copy[k++] = env[i];
@@ -167,7 +179,7 @@ static struct injected inject(char *const *env, enum mr_program program)
             theirs = r.env[n] + 11;
     bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
     if (!in_reach || program == MR_CANNOT_LOAD) {
-        if (!theirs || !names_us(theirs))
+        if (!theirs || (!names(theirs, preload + 11) && !names(theirs, given)))
             return (struct injected){.env = env};
         if (!in_reach)
             mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
@@ -175,7 +187,7 @@ static struct injected inject(char *const *env, enum mr_program program)
     }
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
-    bool need_preload = !theirs || !names_us(theirs), need_out = needs_out(r.env);
+    bool need_preload = !theirs || !names(theirs, preload + 11), need_out = needs_out(r.env);
     extra += need_out;
     if (!extra && !need_preload)
         return (struct injected){.env = env};
@@ -192,11 +204,7 @@ static struct injected inject(char *const *env, enum mr_program program)
     if (need_out)
         copy[k++] = mr_config.out;
     if (need_preload) {
-        size_t at = mr_copy_text(text, preload_len + 1, preload);
-        if (value) {
-            text[at++] = ':';
-            mr_copy_text(text + at, value + 1, theirs);
-        }
+        put_others(text, mr_copy_text(text, preload_len + 1, preload), theirs ? theirs : "");
         copy[k++] = text;
     }
     for (unsigned i = 0; i < owns; i++)

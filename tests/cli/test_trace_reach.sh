@@ -116,6 +116,16 @@ for folder in rel ''; do
     "$MILLRACE" recover --out "$dir/t.mrt" "$dir/${folder:-millrace-trace}" >/dev/null
     case "$(count)" in *"open 2 "*) ;; *) fail "programs that started elsewhere are missing: $(count)" ;; esac
 done
+# So is a library named by a relative path: the loader of a program that starts elsewhere finds it, and does not complain.
+ln -s "$lib" "$dir/relative.so"
+printf 'int nothing;\n' | $cc -shared -fPIC -o "$dir/nothing.so" -xc -
+for list in ./relative.so "./relative.so:$dir/nothing.so" "$dir/nothing.so ./relative.so"; do
+    # shellcheck disable=SC2016
+    (cd "$dir" && LD_PRELOAD=$list MILLRACE_TRACE_OUT=rel sh -c 'cd elsewhere && env | grep ^LD_PRELOAD=') >"$dir/out" 2>"$dir/err"
+    [ ! -s "$dir/err" ] || fail "LD_PRELOAD=$list: $(cat "$dir/err")"
+    case $list in *nothing*) wanted="$dir/./relative.so:$dir/nothing.so" ;; *) wanted=$dir/./relative.so ;; esac
+    [ "$(cat "$dir/out")" = "LD_PRELOAD=$wanted" ] || fail "LD_PRELOAD=$list became $(cat "$dir/out")"
+done
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_SAMPLE=often cat /dev/null 2>"$dir/err"
 grep -q 'MILLRACE_TRACE_SAMPLE: not a number' "$dir/err" || fail "a setting that is no number is not said: $(cat "$dir/err")"
 echo "what is not reached is said"

@@ -5,6 +5,7 @@ import csv
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -160,6 +161,50 @@ with open("from", "wb") as f, open("to", "wb") as g:
 """
 
 
+def alike(folder):
+    """Lines that differ from the one before in a few values, at random. One per line they are read by what they have in common, all on one line each for itself."""
+    rng = random.Random(11)
+    values = {
+        "id": (lambda: rng.randrange(10**rng.randrange(1, 12))), "pid": (lambda: rng.choice((1, 12, 123))), "tid": (lambda: rng.choice((1, 12, 121))),
+        "ts": (lambda: T0 + rng.randrange(10**rng.randrange(1, 8))), "dur": (lambda: rng.choice((0, 5, 50, 12345678, 123456789012345678))),
+        "name": (lambda: rng.choice(("read", "pread", "write", "step"))), "cat": (lambda: rng.choice(("POSIX", "app"))), "ph": (lambda: "X"),
+    }
+    facts = {
+        "hostname": (lambda: rng.choice(("a", "ab"))), "ret": (lambda: rng.choice((0, 7, 77, -1, 4096, 10**15, 10**16, 123456789012345678))),
+        "offset": (lambda: rng.randrange(10**rng.randrange(1, 18))), "fname": (lambda: "/d/" + rng.choice(("a", "aa", "b\n\"", "a" * 40, "\u00e9\\"))),
+        "fd": (lambda: rng.choice((3, 33))), "count": (lambda: rng.choice((1, 4096))), "epoch": (lambda: rng.choice((1, 12, -12, 0.5, "1", "x", None, True, 2**63))),
+        "step": (lambda: rng.randrange(-1000, 1000)), "deep": (lambda: {"a": [1, "}"]}),
+    }
+    kinds = []
+    for _ in range(12):
+        some = rng.sample(sorted(facts), rng.randrange(len(facts)))
+        kinds.append((rng.sample(sorted(values), len(values)), some, rng.sample(sorted(values) + some, rng.randrange(1, 5))))
+    lines, seen, count = [], {}, 0
+    for _ in range(150):
+        kind = rng.randrange(len(kinds))
+        members, some, changing = kinds[kind]
+        for k in range(rng.choice((1, 2, 40))):
+            now = seen.setdefault(kind, {})
+            often = rng.random() < 0.1
+            for key in members + some:
+                if key not in now or key in changing or (often and rng.random() < 0.2):
+                    now[key] = (values if key in values else facts)[key]()
+            event = {key: now[key] for key in members}
+            event["args"] = {key: now[key] for key in some}
+            lines.append(json.dumps(event, separators=rng.choice(((",", ":"), (",", ":"), (", ", ": ")))))
+            count += 1
+    out = []
+    for name, text in (("lines", "[\n" + "\n".join(lines) + "\n]\n"), ("objects", "[" + ",".join(lines) + "]")):
+        path = os.path.join(folder, name + ".pfw")
+        with open(path, "w") as f:
+            f.write(text)
+        csv_text = subprocess.run([MILLRACE, "export", "--quiet", "-f", "csv", "-o", "-", path], check=True, capture_output=True).stdout
+        out.append(csv_text)
+    assert len(out[0]) > 50 * count
+    assert out[0] == out[1], next((a, b) for a, b in zip(out[0].splitlines(), out[1].splitlines()) if a != b)
+    print("ok alike", count)
+
+
 def annotations(folder):
     if not os.path.exists(os.path.join(PYTHON, "millrace", "trace", "_trace.abi3.so")) or sys.version_info < (3, 10):
         print("the extension is not built for this Python: no annotations")
@@ -196,4 +241,5 @@ def annotations(folder):
 
 with tempfile.TemporaryDirectory() as work:
     flavours(work)
+    alike(work)
     annotations(work)

@@ -254,6 +254,28 @@ static void check_files(const struct mr_summary *s, const struct recount *r)
     }
 }
 
+/* Fewer rows are the first of all rows. */
+static void check_top_files(const struct world *w, struct mr_summary_options o, const struct mr_summary *all)
+{
+    static const size_t tops[] = {1, 7, 60, 1000};
+    for (size_t k = 0; k < MR_ARRAY_LEN(tops); k++) {
+        struct mr_summary *s;
+        struct mr_error err;
+        o.top_files = tops[k];
+        assert_int_equal(mr_summarise(w->t, &o, NULL, &s, &err), 0);
+        assert_int_equal(s->files, all->files);
+        assert_int_equal(s->file_rows, MR_MIN(tops[k], all->file_rows));
+        for (size_t i = 0; i < s->file_rows; i++) {
+            assert_ptr_equal(s->file[i].path, all->file[i].path);
+            assert_int_equal(s->file[i].calls, all->file[i].calls);
+            assert_int_equal(s->file[i].dur_ns, all->file[i].dur_ns);
+        }
+        mr_summary_free(s);
+    }
+    for (size_t i = 1; i < all->file_rows; i++)
+        assert_true(all->file[i - 1].read_bytes + all->file[i - 1].written_bytes >= all->file[i].read_bytes + all->file[i].written_bytes);
+}
+
 static void check(const struct world *w, struct mr_summary_options o, bool varied)
 {
     struct recount r = {.sizes = calloc(EVENTS, sizeof(*r.sizes))};
@@ -278,6 +300,7 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
         assert_int_equal(s->functions, 6);
     check_sizes(s, &r);
     check_files(s, &r);
+    check_top_files(w, o, s);
     size_t rows = 0;
     for (int32_t rank = 0; rank < (int32_t)WORLD; rank++) {
         recount(w, &o, rank, &r);
