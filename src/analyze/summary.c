@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/workers.h"
+#include "event/path_glob.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -308,16 +309,24 @@ static int choose_files(struct job *j)
 {
     if (!j->opt->path || !*j->opt->path)
         return 0;
+    const char *glob = j->opt->path;
+    bool more = strchr(glob, '{') || glob[strlen(glob) - 1] == '/'; /* what fnmatch does not know, and the tracer's options do */
     j->file_wanted = calloc(j->files + 1, 1);
-    if (!j->file_wanted)
+    char *globs = malloc(MR_GLOBS_BYTES);
+    if (!j->file_wanted || !globs) {
+        free(globs);
         return -ENOMEM;
+    }
+    if (!more || !mr_globs_read(glob, globs, MR_GLOBS_BYTES))
+        globs[0] = 0;
     for (size_t i = 0; i < j->files; i++) {
         char path[4097];
         size_t n = MR_MIN((size_t)j->file[i].path_len, sizeof(path) - 1);
         memcpy(path, j->file[i].path, n);
         path[n] = 0;
-        j->file_wanted[i + 1] = fnmatch(j->opt->path, path, 0) == 0;
+        j->file_wanted[i + 1] = fnmatch(glob, path, 0) == 0 || mr_globs_match(globs, path);
     }
+    free(globs);
     return 0;
 }
 

@@ -27,7 +27,7 @@ static const struct mr_option report_options[] = {
     {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
     {FIELD(rank), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p31, .doc = "Only this rank; -1 takes all."},
-    {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob.", .example = "--path '/data/*.npz'"},
+    {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob: '*' also matches '/', {one,two} is either, 'FOLDER/' the folder and all below it.", .example = "--path '/data/*.npz'"},
     {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.", .example = "--time 10:60.5"},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     {FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1024, .doc = "Threads that work on it; 0 takes all CPUs."},

@@ -1349,9 +1349,11 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
         p->node = node;
         p->known = true;
         p->start_ns = l->first;
-        const uint32_t *rank = im->rank_of.used ? table_at(&im->rank_of, l->key) : NULL;
-        if (rank && *rank)
-            p->rank = (int32_t)(*rank - 1);
+        uint32_t rank = table_find(&im->rank_of, l->key);
+        if (!rank) /* of a line without a host */
+            rank = table_find(&im->rank_of, process_key(im, 0, l->process));
+        if (rank)
+            p->rank = (int32_t)(rank - 1);
     }
     p->string = im->string;
     p->strings = im->strings;

@@ -431,6 +431,8 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
             text[n++] = '\n'; /* the line that was cut off ends here */
     }
     inflateEnd(&z);
+    if (rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR))
+        mr_log(MR_LOG_WARN, "'%s' is cut off: what was behind its last whole line is not there", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
     if (rc < 0) {
@@ -881,6 +883,19 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Traces of other tools may tell of one process in several files, its rank in one of them. */
+static void share_ranks(struct mr_trace_process *const *p, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        int32_t rank = -1;
+        for (end = i; end < n && p[end]->node == p[i]->node && p[end]->pid == p[i]->pid && p[end]->again == p[i]->again; end++)
+            rank = MR_MAX(rank, p[end]->rank);
+        for (size_t k = i; k < end; k++)
+            if (p[k]->rank < 0 && !p[k]->ppid && !p[k]->how)
+                p[k]->rank = rank;
+    }
+}
+
 /* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told by a process without parent and end beside
  * the real one; but a forked image is a new process, and so is what comes after one that has exited. */
 static int number_again(struct mr_trace *t, struct mr_error *err)
@@ -904,6 +919,7 @@ static int number_again(struct mr_trace *t, struct mr_error *err)
         }
         p[i]->again = again;
     }
+    share_ranks(p, t->processes);
     free(p);
     return 0;
 }

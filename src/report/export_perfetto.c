@@ -24,6 +24,8 @@ struct buf {
 
 static void buf_bytes(struct buf *b, const void *p, size_t n)
 {
+    if (!n)
+        return;
     if (b->n + n > b->cap) {
         size_t cap = (b->n + n) * 2 + 256;
         uint8_t *bigger = realloc(b->p, cap);

@@ -132,6 +132,11 @@ def flavours(folder):
     got = content(rows)
     last = {tuple(r) for r in wanted()} & {tuple(r) for r in got}
     assert passed > 0 and 138 - 12 <= len(last) < 200 and len(last) == len(got), (passed, skipped, len(last), len(got))
+    for data, said in ((whole[:len(whole) // 2], True), (whole, False), (b"".join(members), False), (b"".join(members)[:-20], True)):
+        with open(path, "wb") as f:
+            f.write(data)
+        done = subprocess.run([MILLRACE, "report", "--json", path], check=True, capture_output=True, text=True)
+        assert ("is cut off" in done.stderr) == said, (said, done.stderr)
     print("ok flavours", len(files) + 4)
 
 

@@ -140,6 +140,9 @@ with tempfile.TemporaryDirectory() as folder:
         check(name)
         for part in ((0, 10**6), (3000, 3040), (3000, 3300), (30000, 30100)):
             check_part(name, *part)
+    left = [subprocess.run([MILLRACE, "report", "--json", "--path", p, name], check=True, stdout=subprocess.PIPE).stdout
+            for p in ("/d/", "/d/*", "/d/{x1,x2}", "/d/x[12]", "/[d]/x1")]
+    assert left[0] == left[1] and left[2] == left[3] and [json.loads(one)["files"] for one in left] == [30, 30, 2, 2, 1], left
 if os.environ.get("MR_EXAMPLE_PFW"):
     check(os.environ["MR_EXAMPLE_PFW"])
 print("recount agrees")

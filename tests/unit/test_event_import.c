@@ -307,6 +307,28 @@ static void pfw_processes_have_their_ranks(void **state)
     mr_trace_free(t);
 }
 
+/* A rank that is told without a host, and one that another file of the process has. */
+static void pfw_ranks_of_other_lines_and_files(void **state)
+{
+    static const char *const file[] = {
+        "{\"name\":\"PR\",\"cat\":\"dftracer\",\"type\":1,\"pid\":7,\"tid\":7,\"ph\":4,\"args\":{\"name\":\"rank\",\"value\":3}}\n"
+        "{\"name\":\"HH\",\"cat\":\"dftracer\",\"pid\":7,\"tid\":7,\"ph\":4,\"args\":{\"hhash\":\"ab\",\"name\":\"n1\",\"value\":\"ab\"}}\n"
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":7,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n",
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n"
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":9,\"tid\":9,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n"};
+    struct mr_trace *t;
+    (void)state;
+    assert_int_equal(mr_trace_create(&t, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mr_pfw_import(t, file[i], strlen(file[i]), "test", NULL), 0);
+    assert_int_equal(mr_trace_finish(t, NULL), 0);
+    assert_int_equal(t->processes, 3);
+    assert_int_equal(t->nodes, 2); /* one under its hash has become the other */
+    for (size_t i = 0; i < t->processes; i++)
+        assert_int_equal(t->process[i].rank, t->process[i].pid == 7 ? 3 : -1);
+    mr_trace_free(t);
+}
+
 static void dxt_text_of_two_ranks(void **state)
 {
     struct mr_batch b = {0};
@@ -410,6 +432,7 @@ int main(void)
         cmocka_unit_test(pfw_arguments_keep_their_values),
         cmocka_unit_test(pfw_results_are_numbers_however_written),
         cmocka_unit_test(pfw_processes_have_their_ranks),
+        cmocka_unit_test(pfw_ranks_of_other_lines_and_files),
         cmocka_unit_test(dxt_text_of_two_ranks),
         cmocka_unit_test(dxt_text_of_every_version),
         cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),
