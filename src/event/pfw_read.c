@@ -1351,7 +1351,7 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
         p->start_ns = l->first;
         uint32_t rank = table_find(&im->rank_of, l->key);
         if (!rank) /* of a line without a host */
-            rank = table_find(&im->rank_of, process_key(im, 0, l->process));
+            rank = table_find(&im->rank_of, process_key(0, l->process));
         if (rank)
             p->rank = (int32_t)(rank - 1);
     }
