@@ -1,6 +1,6 @@
 /* Calls whose event must say exactly what happened. Works in the current folder; the first word names the group. Each line of standard output is
  * an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is anything, a file without '/' lies in the folder, and
- * one after a * has no folder.
+ * one after a * has no folder; a line that begins with ! is an event that must not be there besides.
  * Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +20,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -356,6 +357,23 @@ static void uring(void)
     uint64_t path = (uintptr_t)"ring";
     memcpy((char *)q + 48, &path, sizeof(path));
     expect("uring_other|%d|ring|*|*|", one());
+    int pair[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    io_uring_prep_rw(47, io_uring_get_sqe(&ring), pair[0], b, 40, 0); /* IORING_OP_SEND_ZC: two completions, one operation */
+    MUST(io_uring_submit(&ring) == 1 && io_uring_wait_cqe(&ring, &c) == 0);
+    expect("uring_send|%d|*|*|40|%d", c->res, pair[0]);
+    expect("!uring_send|*|*|*|*|*");
+    if (c->flags & IORING_CQE_F_MORE) {
+        io_uring_cqe_seen(&ring, c);
+        MUST(io_uring_wait_cqe(&ring, &c) == 0);
+    }
+    io_uring_cqe_seen(&ring, c);
+    io_uring_prep_rw(49, q = io_uring_get_sqe(&ring), pair[1], NULL, 0, 0); /* IORING_OP_READ_MULTISHOT, by the kernel's choice of buffer */
+    q->flags |= IOSQE_BUFFER_SELECT, q->buf_group = 1;
+    MUST(write(pair[0], b, 7) == 7 && close(pair[0]) == 0);
+    same = one();
+    if (same > 0) /* not before Linux 6.7 */
+        expect("uring_read|%d|*|*|%d|%d", same, same, pair[1]);
     io_uring_queue_exit(&ring);
 }
 #endif
