@@ -420,6 +420,20 @@ static bool is_limited(uint64_t bytes)
     return limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes;
 }
 
+/* A ring. Where the kernel locks what is mapped, and with it makes all of it exist, the first page is unlocked, and grows: the rest is as the first is. */
+static long map_ring(long fd, size_t bytes)
+{
+    size_t first = mr_future_locked ? 4096 : bytes;
+    long p = mr_sys6(SYS_mmap, 0, (long)first, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (!mr_future_locked || (p < 0 && p > -4096))
+        return p;
+    mr_sys2(SYS_munlock, p, first);
+    long whole = mr_sys4(SYS_mremap, p, first, bytes, MREMAP_MAYMOVE);
+    if (whole < 0 && whole > -4096)
+        mr_sys2(SYS_munmap, p, first);
+    return whole;
+}
+
 #define PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
 
 int mr_segment_open(uint32_t index)
@@ -434,7 +448,7 @@ int mr_segment_open(uint32_t index)
         return (int)fd;
     mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
     long rc = mr_sys2(SYS_ftruncate, fd, bytes);
-    long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    long p = rc ? rc : map_ring(fd, bytes);
     if (p > 0) /* in a folder on a disk: a page that is touched is needed, those behind it are not to be read ahead */
         mr_sys3(SYS_madvise, p, bytes, MADV_RANDOM);
     mr_sys1(SYS_close, fd);
