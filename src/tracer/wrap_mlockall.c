@@ -13,35 +13,42 @@
 
 bool mr_future_locked;
 
-static bool is_ring(uintptr_t from)
+/* A forked child has its parent's rings, too. Nobody else shares as many bytes. */
+static bool is_ring(uint64_t bytes, bool is_shared)
 {
-    for (uint32_t i = 0; i < mr_process.segments; i++)
-        if (from - (uintptr_t)mr_process.segment[i] < MR_RING_SEGMENT_BYTES(i))
-            return true;
-    return false;
+    return is_shared && (bytes == MR_RING_SEGMENT_BYTES(0) || bytes == MR_RING_SEGMENT_BYTES(1));
 }
 
 typedef void each_mapping(uintptr_t from, uintptr_t to, void *arg);
 
-/* The range at the start of a line of /proc/self/maps, read byte by byte. */
+/* The start of a line of /proc/self/maps, read byte by byte: FROM-TO rwxs */
 struct line {
-    uintptr_t from, value;
-    enum { IN_FROM, IN_TO, IN_REST } at;
+    uintptr_t from, to;
+    enum { IN_FROM, IN_TO, AT_R, AT_W, AT_X, AT_SHARED, IN_REST } at;
 };
+
+static uintptr_t with_digit(uintptr_t v, char c)
+{
+    return v * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
 
 static void look_at(struct line *l, char c, each_mapping *each, void *arg)
 {
-    if (c == '\n') {
+    bool is_kernels = (intptr_t)l->to < 0; /* its own page */
+    if (c == '\n')
         *l = (struct line){0};
-    } else if (l->at == IN_FROM && c == '-') {
-        *l = (struct line){.from = l->value, .at = IN_TO};
-    } else if (l->at == IN_TO && c == ' ') {
-        l->at = IN_REST;
-        if ((intptr_t)l->value > 0 && !is_ring(l->from)) /* else it is the kernel's own page */
-            each(l->from, l->value, arg);
-    } else {
-        l->value = l->value * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
+    else if (c == '-' && l->at == IN_FROM)
+        l->at = IN_TO;
+    else if (c == ' ' && l->at == IN_TO)
+        l->at = AT_R;
+    else if (l->at == IN_FROM)
+        l->from = with_digit(l->from, c);
+    else if (l->at == IN_TO)
+        l->to = with_digit(l->to, c);
+    else if (l->at == AT_SHARED && !is_kernels && !is_ring(l->to - l->from, c == 's'))
+        each(l->from, l->to, arg);
+    if (l->at >= AT_R && l->at < IN_REST && c != ' ')
+        l->at++;
 }
 
 static bool for_each_mapping(each_mapping *each, void *arg)
@@ -96,7 +103,7 @@ MR_SYMBOL(int, munlockall, (void))
 MR_REAL(int, mlockall, (int flags), (flags))
 MR_SYMBOL(int, mlockall, (int flags))
 {
-    bool ours = mr_enter() && mr_process.segments && flags & MCL_CURRENT && !(flags & ~(MCL_CURRENT | MCL_FUTURE | ON_FAULT)) && would_be_allowed();
+    bool ours = mr_enter() && flags & MCL_CURRENT && !(flags & ~(MCL_CURRENT | MCL_FUTURE | ON_FAULT)) && would_be_allowed();
     if (!ours) {
         int r = real_mlockall(flags); /* a refusal, or no business of ours */
         mr_future_locked = r ? mr_future_locked : flags & MCL_FUTURE;

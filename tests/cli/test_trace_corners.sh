@@ -73,6 +73,13 @@ EOF
         count --file "$dir/data"
         grep -qx 'pread 50' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program without free descriptors: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
     fi
+    status=0
+    "$dir/corner" smallfiles "$dir/data" || status=$?
+    if [ $status = 0 ]; then
+        traced $way smallfiles || fail "$way: children under a limit of file sizes end with $?"
+        count --file "$dir/data"
+        grep -qx 'pread 50' "$dir/seen" || fail "$way: children under a limit of file sizes: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    fi
     "$dir/corner" stack "$dir/data" || fail "a handler with little stack fails without the tracer: $?"
     traced $way stack || fail "$way: a handler with little stack ends with $?"
     count --file "$dir/data"
@@ -105,7 +112,7 @@ P
     if [ $status = 0 ]; then
         traced $way locked || fail "$way: a program that locks its memory ends with $?"
         count --file "$dir/data"
-        grep -qx 'pread 200' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program that locks its memory: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+        grep -qx 'pread 205' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program that locks its memory: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
     fi
     traced $way refused || fail "$way: refused"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"

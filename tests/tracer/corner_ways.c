@@ -205,6 +205,28 @@ static int crowded(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
+/* Children under a limit of file sizes that they may raise: it is as they have set it. */
+static int small_files(void)
+{
+    struct rlimit r;
+    int status = 1, fd = open(file, O_RDONLY);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &r);
+    r.rlim_cur = 1000;
+    if (r.rlim_max < 1 << 30 || setrlimit(RLIMIT_FSIZE, &r))
+        return 77;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char b;
+        int memory = memfd_create("grows", 0);
+        for (int i = 0; i < 50; i++)
+            (void)!pread(fd, &b, 1, 0);
+        getrlimit(RLIMIT_FSIZE, &r);
+        _exit(r.rlim_cur != 1000 || ftruncate(memory, 1000) || ftruncate(memory, 1001) == 0 || errno != EFBIG);
+    }
+    return waitpid(pid, &status, 0) != pid || status;
+}
+
 /* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a number the tracer does not know,
  * and has children that do the same, start a program and end. */
 #define LEFT 5500
@@ -477,6 +499,13 @@ static int locked(void)
     if (mlockall(MCL_CURRENT | MCL_FUTURE))
         return 1;
     bool failed = kib_of("VmLck:") < 1000;
+    int status = 1;
+    pid_t pid = fork(); /* with its parent's memory, but not its locks */
+    if (pid == 0) {
+        reads(5);
+        _exit(mlockall(MCL_CURRENT) != 0 || kib_of("VmLck:") < 1000);
+    }
+    failed |= waitpid(pid, &status, 0) != pid || status;
     pthread_barrier_init(&all_there, NULL, 20);
     pthread_attr_init(&little);
     pthread_attr_setstacksize(&little, 128 << 10);
@@ -511,6 +540,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "nomemory")    ? no_memory()
            : !strcmp(name, "execs")       ? execs()
            : !strcmp(name, "crowded")     ? crowded()
+           : !strcmp(name, "smallfiles")  ? small_files()
            : !strcmp(name, "stack")       ? little_stack()
            : !strcmp(name, "together")    ? together()
            : !strcmp(name, "names")       ? names()
