@@ -163,6 +163,9 @@ MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
 
 /* A thread gets a working directory of its own (unshare). */
 MR_HIDDEN void mr_cwd_unshared(void);
+/* Or descriptors: a number alone says no longer which file it is. The kernel is asked from now on, every time. */
+MR_HIDDEN void mr_files_unshared(void);
+MR_HIDDEN void mr_closed_range(unsigned first, unsigned last, long flags); /* by close_range */
 
 /* The program is about to confine itself (seccomp modes; tracer_confine.c). */
 MR_HIDDEN void mr_before_confine(long mode, const void *filter);

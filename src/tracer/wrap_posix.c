@@ -171,7 +171,14 @@ MR_WRAP(int, dup3, (int fd, int to, int f), (fd, to, f), if (r >= 0) mr_file_dup
 MR_WRAP(int, pipe, (int p[2]), (p), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe, CWD, NULL, NONE))
 MR_ALIAS(__pipe, pipe)
 MR_WRAP(int, pipe2, (int p[2], int f), (p, f), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe2, CWD, NULL, f))
-MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r && !(f & 4)) mr_file_forget_range(a, b); PATH(close_range, CWD, NULL, a))
+void mr_closed_range(unsigned first, unsigned last, long flags)
+{
+    if (flags & 2) /* CLOSE_RANGE_UNSHARE */
+        mr_files_unshared();
+    if (!(flags & 4)) /* CLOSE_RANGE_CLOEXEC */
+        mr_file_forget_range(first, last);
+}
+MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r) mr_closed_range(a, b, f); PATH(close_range, CWD, NULL, a))
 
 /* On descriptors. */
 MR_WRAP(int, fsync, (int fd), (fd), FD0(fsync, fd, NONE))

@@ -594,6 +594,8 @@ static void note_unshare(long flags)
     const long with_own_directory = 0x200 | 0x20000 | 0x10000000; /* CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER */
     if (flags & with_own_directory)
         mr_cwd_unshared();
+    if (flags & 0x400) /* CLONE_FILES */
+        mr_files_unshared();
 }
 MR_REAL(int, unshare, (int flags), (flags))
 MR_SYMBOL(int, unshare, (int flags))

@@ -239,8 +239,8 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
             mr_put(s->t0, t1, call, s->file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, MR_NO_OFFSET, r == -1 ? -errno : r);
         break;
     case CLOSES_ALL:
-        if (!r && !(a[2] & 4))
-            mr_file_forget_range((unsigned)a[0], (unsigned)a[1]);
+        if (!r)
+            mr_closed_range((unsigned)a[0], (unsigned)a[1], a[2]);
         mr_put_path(s->t0, t1, call, AT_FDCWD, NULL, offset, r);
         break;
     case NAMELESS:

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,30 @@ static void *elsewhere(void *turn)
     fd = creat("again", 0600);
     expect("creat|%d|apart/again|*|*|%d", fd, fd);
     return NULL;
+}
+
+/* A thread that has descriptors of its own: a number is two files. */
+static bool by_range;
+static void *own_files(void *number)
+{
+    int fd = creat("both", 0600);
+    int r = by_range ? syscall(SYS_close_range, 1000, 1001, 2 /* CLOSE_RANGE_UNSHARE */) : unshare(CLONE_FILES);
+    if (r == -1 && errno == ENOSYS)
+        exit(77);
+    MUST(close(fd) == 0 && creat("mine", 0600) == fd && write(fd, b, 11) == 11);
+    expect("write|11|mine||11|%d", fd);
+    *(int *)number = fd;
+    return NULL;
+}
+
+static void files(void)
+{
+    pthread_t t;
+    int fd = -1;
+    MUST(pthread_create(&t, NULL, own_files, &fd) == 0 && pthread_join(t, NULL) == 0);
+    MUST(write(fd, b, 21) == 21 && close(fd) == 0);
+    expect("write|21|both||21|%d", fd);
+    expect("close|0|both|*|*|%d", fd);
 }
 
 static void directories(void)
@@ -431,6 +456,8 @@ int main(int argc, char **argv)
         pointers();
     else if (!strcmp(group, "paths"))
         paths();
+    else if (!strcmp(group, "files") || (by_range = !strcmp(group, "range")))
+        files();
     else if (!strcmp(group, "directories"))
         directories();
     else if (!strcmp(group, "mappings"))
