@@ -134,6 +134,9 @@ MR_COLD bool mr_readable(const void *at, uint64_t bytes);
 struct iovec;
 MR_HIDDEN uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result);
 
+/* The offset that a call was given, which has moved it on by its result. */
+MR_HIDDEN uint64_t mr_offset_before(const int64_t *at, int64_t result);
+
 /* The path of a call that failed: 0 if it cannot be read (T1). `result` tells whether the kernel must have read it; MR_UNREAD does not. */
 #define MR_UNREAD (-EFAULT)
 MR_COLD uint32_t mr_path_failed(int64_t result, int dirfd, const char *path);

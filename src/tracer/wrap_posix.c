@@ -116,12 +116,18 @@ bool mr_data_calls_are_plain(void)
 }
 
 /* Between descriptors. */
-MR_WRAP_2(ssize_t, sendfile, sendfile64, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, p && r >= 0 ? *p - r : (off)NONE, n))
-MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+uint64_t mr_offset_before(const int64_t *at, int64_t result)
+{
+    if (!at || (result < 0 && !mr_readable(at, sizeof(*at)))) /* a call that failed may not have looked at it */
+        return NONE;
+    return (uint64_t)(*at - MR_MAX(result, (int64_t)0));
+}
+MR_WRAP_2(ssize_t, sendfile, sendfile64, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, mr_offset_before(p, r), n))
+MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, mr_offset_before(a, r), n))
 MR_WRAP(ssize_t, tee, (int i, int o, size_t n, unsigned f), (i, o, n, f), COPY(tee, i, o, NONE, n))
 MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f),
-        COPY(copy_file_range, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+        COPY(copy_file_range, i, o, mr_offset_before(a, r), n))
 
 /* Making descriptors. */
 MR_WRAP_2(int, creat, creat64, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))

@@ -226,7 +226,7 @@ static void put_copy(const struct mr_syscall *s, unsigned call, uint64_t t1, int
 {
     const struct row *w = s->row;
     const int64_t *at = w->offset >= 0 ? (const int64_t *)s->arg[w->offset] : NULL;
-    mr_put_copy(s->t0, t1, call, fd, (int)s->arg[w->path], at && r >= 0 ? (uint64_t)(*at - r) : MR_NO_OFFSET, (uint64_t)s->arg[w->count], r);
+    mr_put_copy(s->t0, t1, call, fd, (int)s->arg[w->path], mr_offset_before(at, r), (uint64_t)s->arg[w->count], r);
 }
 
 static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int fd, uint64_t offset, long r)

@@ -85,6 +85,10 @@ static void pointers(void)
     expect("writev|%d|||30|*", -EBADF);
     MUST(sendfile(1, -9, NULL, 50) == -1 && errno == EBADF);
     expect("sendfile|%d|||50|", -EBADF);
+    off_t from = 77;
+    MUST(sendfile(1, -9, &from, 51) == -1 && errno == EBADF && sendfile(1, -9, (off_t *)BAD, 52) == -1);
+    expect("sendfile|%d||77|51|", -EBADF);
+    expect("sendfile|%d|||52|", -errno);
     if (syscall(SYS_io_setup, 4, &ctx) != 0)
         return;
     MUST(syscall(SYS_io_submit, ctx, 1L, BAD) == -1 && errno == EFAULT);
