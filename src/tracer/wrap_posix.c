@@ -483,7 +483,15 @@ MR_AIO_CALL(aio_write64, aio_write, (struct aiocb * a), (a))
 MR_AIO_CALL(aio_fsync, aio_fsync, (int op, struct aiocb *a), (op, a))
 MR_AIO_CALL(aio_fsync64, aio_fsync, (int op, struct aiocb *a), (op, a))
 MR_WRAP_2(int, aio_error, aio_error64, (const struct aiocb *a), (a), put_aio(t0, t1, CALL(aio_error), a, -(int64_t)r))
-MR_WRAP_2(ssize_t, aio_return, aio_return64, (struct aiocb * a), (a), put_aio(t0, t1, aio_returned(a), a, r))
+/* The error of an operation that failed is not in errno, where aio_return leaves what was there. */
+static void put_returned(uint64_t t0, uint64_t t1, const struct aiocb *a, int64_t result)
+{
+    int keep = errno;
+    errno = a->__error_code;
+    put_aio(t0, t1, aio_returned(a), a, result);
+    errno = keep;
+}
+MR_WRAP_2(ssize_t, aio_return, aio_return64, (struct aiocb * a), (a), put_returned(t0, t1, a, r))
 MR_WRAP_2(int, aio_suspend, aio_suspend64, (const struct aiocb *const *l, int n, const void *t), (l, n, t), mr_put(t0, t1, CALL(aio_suspend), 0, 0, (uint64_t)n, r ? -errno : 0))
 MR_WRAP_2(int, aio_cancel, aio_cancel64, (int fd, struct aiocb *a), (fd, a), FD0(aio_cancel, fd, NONE))
 MR_REAL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s), (m, l, n, s))

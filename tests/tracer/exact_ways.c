@@ -3,6 +3,7 @@
  * one after a * has no folder; a line that begins with ! is an event that must not be there besides.
  * Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -245,6 +246,18 @@ static void streams(void)
 }
 
 /* The kernel has its own copy of a control block once it was submitted. */
+/* The error of an operation that failed is the operation's, not what errno happens to be. */
+static void posix_aio(void)
+{
+    struct aiocb a = {.aio_fildes = -1, .aio_buf = b, .aio_nbytes = 5, .aio_offset = 3};
+    MUST(aio_read(&a) == 0);
+    while (aio_error(&a) == EINPROGRESS)
+        sched_yield();
+    errno = ENOTTY;
+    MUST(aio_return(&a) == -1 && errno == ENOTTY);
+    expect("aio_return_read|%d||3|5|", -EBADF);
+}
+
 static void kernel_aio(void)
 {
     struct iocb *block = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), wrong = {.aio_fildes = 99}, *two[2] = {block, &wrong};
@@ -473,7 +486,7 @@ int main(int argc, char **argv)
     else if (!strcmp(group, "descriptors"))
         descriptors();
     else if (!strcmp(group, "aio"))
-        kernel_aio();
+        kernel_aio(), posix_aio();
     else if (!strcmp(group, "memory"))
         own_memory();
 #ifdef WITH_LIBURING
