@@ -60,6 +60,7 @@ MR_HIDDEN enum mr_trace_mode mr_mode(void);
 MR_HIDDEN void mr_stop_tracing(const char *why, long error);
 MR_HIDDEN void mr_say_plain(const char *what); /* one line on stderr */
 MR_HIDDEN void *mr_map(size_t bytes);
+extern MR_HIDDEN bool mr_future_locked; /* the program locks all memory that it will map (wrap_mlockall.c) */
 /* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the program by
  * SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
 MR_HIDDEN bool mr_populate(const void *at, size_t bytes);

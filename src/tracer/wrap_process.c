@@ -602,6 +602,8 @@ static void note_unshare(long flags)
     const long with_own_directory = 0x200 | 0x20000 | 0x10000000; /* CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER */
     if (flags & with_own_directory)
         mr_cwd_unshared();
+    if (flags & 0x400) /* CLONE_FILES */
+        mr_files_unshared();
 }
 MR_REAL(int, unshare, (int flags), (flags))
 MR_SYMBOL(int, unshare, (int flags))
@@ -665,13 +667,15 @@ _Noreturn void w_abort(void)
     __builtin_unreachable();
 }
 
-/* exec and exit by syscall(2); false if the number is another one. */
+/* What must not go to the kernel as it is, by syscall(2); false if the number is another one. */
 bool mr_process_call(long number, const long *a, long *r)
 {
     if (number == SYS_execve)
         *r = w_execve((path)a[0], (char *const *)a[1], (char *const *)a[2]);
     else if (number == SYS_execveat)
         *r = w_execveat((int)a[0], (path)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]);
+    else if (number == SYS_mlockall)
+        *r = mlockall((int)a[0]);
     else if (number == SYS_exit_group)
         mr_leaving();
     else if (number == SYS_unshare)
@@ -682,7 +686,7 @@ bool mr_process_call(long number, const long *a, long *r)
         mr_before_confine(a[1], (const void *)a[2]);
     else if (number == SYS_prctl && a[0] == 59) /* PR_SET_SYSCALL_USER_DISPATCH, as in wrap_signal.c */
         mr_never_direct();
-    return number == SYS_execve || number == SYS_execveat;
+    return number == SYS_execve || number == SYS_execveat || number == SYS_mlockall;
 }
 
 /* A program built with an address sanitizer in a shared library wants that library to be the first one loaded. The sanitizer asks this
