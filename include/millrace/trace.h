@@ -168,6 +168,19 @@ static inline const char *millrace_text(const char *text)
     return text ? text : "";
 }
 
+/* The argument of that key, which may have been given before, or a new one; NULL if there are too many. */
+static inline struct millrace_arg *millrace_arg_of(struct millrace_arg *args, unsigned *n, const char *key)
+{
+    unsigned at = 0;
+    while (at < *n && args[at].key != key && __builtin_strcmp(millrace_text(args[at].key), millrace_text(key)) != 0)
+        at++;
+    if (at == MILLRACE_ARGS_MAX)
+        return 0;
+    if (at == *n)
+        args[(*n)++].key = key;
+    return &args[at];
+}
+
 #define MILLRACE_REGION_BEGIN(id, category_, name_)                                                                  \
     static struct millrace_site millrace_site_##id = {category_, name_, 0, 0};                                       \
     struct millrace_span millrace_span_##id;                                                                         \
@@ -177,11 +190,12 @@ static inline const char *millrace_text(const char *text)
 
 #define MILLRACE_REGION_ARG(id, key_, type_, member_, value_)                                                        \
     do {                                                                                                             \
-        if (millrace_span_##id.begin && millrace_span_##id.args < MILLRACE_ARGS_MAX) {                               \
-            struct millrace_arg *millrace_arg_ = &millrace_span_##id.arg[millrace_span_##id.args++];                 \
-            millrace_arg_->key = (key_);                                                                             \
-            millrace_arg_->type = (type_);                                                                           \
-            millrace_arg_->value.member_ = (value_);                                                                 \
+        if (millrace_span_##id.begin) {                                                                              \
+            struct millrace_arg *millrace_arg_ = millrace_arg_of(millrace_span_##id.arg, &millrace_span_##id.args, key_); \
+            if (millrace_arg_) {                                                                                     \
+                millrace_arg_->type = (type_);                                                                       \
+                millrace_arg_->value.member_ = (value_);                                                             \
+            }                                                                                                        \
         }                                                                                                            \
     } while (0)
 #define MILLRACE_REGION_INT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_INT, i, v)
