@@ -516,6 +516,97 @@ def dftracer_forms(folder):
     assert found["past"]["args"]["logged_start_us"] == 5 and found["past"]["args"]["logged_dur_us"] == 6
 
 
+def dftracer_state(folder):
+    """What update(), enable() and disable() say reaches the spans that DFTracer gives it to."""
+    rows, _ = traced(
+        """
+        import asyncio, threading
+        from dftracer.python import DFTracerAI, DFTRACER_INIT_PRELOAD, DFTRACER_LOG_LEVEL, Dynamo, ai, create_backend, dft_fn, dftracer, dynamo
+        from dftracer.python.dynamo import create_backend as same
+        from dftracer.python.torch import trace_handler
+        from dftracer.python.env import DFTRACER_ENABLE
+        from dftracer.python.dbg.logger import dft_fn as also
+        assert same is create_backend and also is dft_fn and DFTRACER_ENABLE and isinstance(ai.compute, DFTracerAI) and isinstance(dynamo, Dynamo)
+        dftracer().log_metadata_event("made", "yes")
+        assert isinstance(dftracer.get_instance(), dftracer) and dftracer.initialize_log("x") is dftracer.get_instance()
+
+        io = dft_fn("io")
+
+        class Reader:
+            step = 0
+            @io.log_init
+            def __init__(self, epoch=7):
+                self.epoch, self.step = 8, 1
+            @io.log
+            def get(self, name):
+                self.step += 1
+                io.update(image_size=name)
+        @io.log
+        def plain(n):
+            io.update(args={"n": n})
+        @io.log
+        async def later():
+            io.update(step=9)
+        @io.log
+        def items():
+            yield 1
+        reader = Reader()
+        reader.get(100)
+        reader.get(200)
+        plain(5)
+        asyncio.run(later())
+        assert list(items()) == [1]
+
+        ai.disable()
+        ai.compute.enable()
+        with ai.compute.forward, ai.comm.send:
+            pass
+        ai.compute.forward.disable()
+        with ai.compute.forward(enable=True), ai.compute.forward:
+            pass
+        ai.enable()
+        ai.compute.step.update(step=3)
+        ai.update(step=4, args={"more": 1})
+        with ai.compute.step, ai.pipeline.epoch.derive("own"), ai.compute.step(step=5):
+            pass
+        ai.update(step=6)
+        with ai.pipeline.epoch.derive("own"):
+            pass
+        with DFTracerAI(cat="custom", name="mine", epoch=1):
+            pass
+
+        both, shared = threading.Barrier(2), dft_fn("shared", "block")
+        def enter():
+            with shared:
+                both.wait()
+                with shared:
+                    both.wait()
+        threads = [threading.Thread(target=enter) for _ in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        with shared:
+            shared.flush()
+            shared.reset()
+        with shared:
+            shared.flush()
+        """,
+        folder,
+        path=(PYTHON, os.path.join(PYTHON, "dropin")),
+    )
+    spans = [(r["category"], r["name"], json.loads(r["args"] or "{}")) for r in rows if r["category"] in ("io", "compute", "comm", "pipeline", "custom")]
+    sizes, n = {"image_size": 200}, {"image_size": 200, "n": 5}
+    assert spans == [
+        ("io", "Reader.__init__", {"epoch": 7}), ("io", "Reader.get", {"epoch": 8, "step": 1, "image_size": 100}),
+        ("io", "Reader.get", {"epoch": 8, "step": 2, **sizes}), ("io", "plain", n), ("io", "later", {**n, "step": 9}), ("io", "items", {**n, "step": 9}),
+        ("compute", "forward", {}), ("compute", "forward", {}),
+        ("compute", "step", {"step": 5, "more": 1}), ("pipeline", "epoch.own", {"step": 4, "more": 1}), ("compute", "step", {"step": 4, "more": 1}),
+        ("pipeline", "epoch.own", {"step": 6, "more": 1}), ("custom", "mine", {"epoch": 1}),
+    ], spans
+    assert count(rows, "shared", "block") == 4 + 2 + 1
+
+
 FAKE_TORCH = {
     "torch/__init__.py": "",
     "torch/utils/__init__.py": "",
@@ -631,7 +722,7 @@ def automatic(folder):
     assert count(rows, "reader", "numpy.load") == 1 and count(rows, "reader", "numpy.save") == 1
 
 
-for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, automatic):
+for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, dftracer_state, automatic):
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
         print("ok", test.__name__)

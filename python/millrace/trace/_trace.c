@@ -157,7 +157,21 @@ static int keep(PyObject *hold, PyObject **held)
     return ok;
 }
 
-/* Keyword arguments as arguments of a span. Texts live as long as `hold`. */
+/* A value as an argument; texts live as long as `hold`. 1: done, 0: it is left out, -1 with an exception. */
+static int fill_value(PyObject *value, struct millrace_arg *a, PyObject *hold)
+{
+    PyObject *held = NULL;
+    if (number_arg(value, a))
+        return 1;
+    PyObject *text = PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
+    a->type = MILLRACE_TEXT;
+    a->value.s = text ? text_bytes(text, &held) : NULL;
+    Py_XDECREF(text);
+    PyErr_Clear(); /* an object that cannot say what it is is left out rather than disturb the program */
+    return keep(hold, &held) ? a->value.s != NULL : -1;
+}
+
+/* Keyword arguments as arguments of a span. While a value says what it is, other threads may change the dictionary. */
 static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyObject *hold)
 {
     PyObject *key, *value;
@@ -169,22 +183,12 @@ static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyOb
             continue;
         PyObject *held = NULL;
         a->key = PyUnicode_Check(key) ? text_bytes(key, &held) : NULL;
-        if (!keep(hold, &held))
+        Py_INCREF(value);
+        int rc = !keep(hold, &held) ? -1 : a->key ? fill_value(value, a, hold) : 0;
+        Py_DECREF(value);
+        if (rc < 0)
             return -1;
-        if (!a->key)
-            continue;
-        if (!number_arg(value, a)) {
-            PyObject *text = PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
-            a->type = MILLRACE_TEXT;
-            a->value.s = text ? text_bytes(text, &held) : NULL;
-            Py_XDECREF(text);
-            PyErr_Clear(); /* an object that cannot say what it is is left out rather than disturb the program */
-            if (!keep(hold, &held))
-                return -1;
-            if (!a->value.s)
-                continue;
-        }
-        ++*n;
+        *n += (unsigned)rc;
     }
     return 0;
 }

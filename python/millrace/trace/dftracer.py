@@ -8,13 +8,16 @@ import contextvars
 import enum
 import functools
 import inspect
+import os
 import sys
 import threading
 import time
 
-from . import _trace, counter, fn, instant, metadata, now, span
+from . import _HAS_DICTS, _of_coroutine, _of_function, _trace, counter, instant, metadata, now, span
 
 DFTRACER_ENABLE = True  # programs ask; here `millrace trace` decides
+DFTRACER_INIT_PRELOAD = os.getenv("DFTRACER_INIT", "PRELOAD") == "PRELOAD"
+DFTRACER_LOG_LEVEL = os.getenv("DFTRACER_LOG_LEVEL", "ERROR")
 
 
 _FIRST = (now(), time.time_ns())
@@ -27,11 +30,23 @@ def _ticks_before(us):
     return max(1, int(tick - us * 1000 * rate)) if tick and _FIRST[0] else tick
 
 
-class _Log:
-    """What DFTracer calls the logger object."""
+class dftracer:
+    """The logger. There is one; programs also make objects of it."""
 
-    def initialize_log(self, logfile=None, data_dir=None, process_id=-1):
-        return self
+    __instance = None
+    logger = dbg_logging = None
+
+    def __init__(self):
+        self.start_time = self.get_time()
+        dftracer.__instance = self
+
+    @classmethod
+    def get_instance(cls, *args, **kwargs):
+        return cls.__instance or dftracer()
+
+    @staticmethod
+    def initialize_log(logfile=None, data_dir=None, process_id=-1):
+        return dftracer.get_instance()
 
     def get_time(self):
         return time.time_ns() // 1000
@@ -75,20 +90,6 @@ class _Log:
         pass
 
 
-class dftracer:
-    __instance = None
-
-    @classmethod
-    def get_instance(cls, *args, **kwargs):
-        if cls.__instance is None:
-            cls.__instance = _Log()
-        return cls.__instance
-
-    @staticmethod
-    def initialize_log(logfile=None, data_dir=None, process_id=-1):
-        return dftracer.get_instance()
-
-
 def _arguments(**known):
     return {k: v for k, v in known.items() if v is not None}
 
@@ -118,35 +119,58 @@ def _own(thing):
 
 
 class dft_fn:
-    """dft_fn(cat, name): context manager, or from its making to flush(); decorators log, log_init, log_static; iter()."""
+    """dft_fn(cat, name): context manager, or from its making to flush(); decorators log, log_init, log_static; iter().
+
+    What update() states goes into the spans that end from then on: of this object, and of all functions it decorates."""
 
     def __init__(self, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True, args=None):
         self._cat, self._name, self._enable = cat, name or sys._getframe(1).f_code.co_name, enable
         self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
         self._args.update(_given(args))
+        self._entered = []  # begin and thread of every block that is not left; one object may serve threads
         self._begin = now() if enable else 0
 
     def __enter__(self):
-        self._begin = now() if self._enable else 0
+        self._entered.append([now() if self._enable else 0, threading.get_ident()])
+        self._begin = 0
         return self
 
     def __exit__(self, *exc):
-        self.flush()
+        block = self._block()
+        if block:
+            self._entered.remove(block)
+            self._span(block[0])
         return False
+
+    def _block(self):
+        """The innermost block of this thread."""
+        thread = threading.get_ident()
+        return next((block for block in reversed(self._entered) if block[1] == thread), None)
+
+    def _span(self, begin):
+        if begin:
+            span(self._cat, self._name, begin, self._args)
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None):
         self._args.update(_arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size))
         self._args.update(_given(args))
         return self
 
+    def _since(self, begin):
+        """Sets where the present span begins and returns where it did: the block's, or that of the object outside of blocks."""
+        block = self._block()
+        if block:
+            before, block[0] = block[0], begin
+        else:
+            before, self._begin = self._begin, begin
+        return before
+
     def flush(self):
-        if self._begin:
-            span(self._cat, self._name, self._begin, self._args)
-        self._begin = 0
+        self._span(self._since(0))
         return self
 
     def reset(self):
-        self._begin = now() if self._enable else 0
+        self._since(now() if self._enable else 0)
         return self
 
     def log_metadata(self, key, value):
@@ -165,41 +189,50 @@ class dft_fn:
 
     generates = uses
 
-    def _decorate(self, function, name=None):
+    def _decorate(self, function, name=None, method=True):
         if not self._enable or not _trace.present:
             return function
-        label = name or getattr(function, "__qualname__", function.__name__)
+        label = name or getattr(function, "__qualname__", None) or function.__name__
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
             signature = None
         names = list(signature.parameters) if signature else []
-        if not _flags(function) & _ASYNC and (names[:1] == ["self"] or any(key in names for key in _KNOWN)):
-            return self._with_arguments(function, label, signature)
-        if _flags(function) & _GENERATOR:  # one event per call, as DFTracer counts: the making of the generator
-            return functools.update_wrapper(_trace.Traced(function, self._cat, label, None), function)
-        return fn(function, category=self._cat, name=label)
+        method = method and names[:1] == ["self"]
+        if not _flags(function) & _ASYNC and (method or any(key in names for key in _KNOWN)):
+            return self._with_arguments(function, label, signature, method)
+        if _flags(function) & _ASYNC & ~_GENERATOR:
+            return _of_coroutine(function, self._cat, label, self._args)
+        if not _HAS_DICTS:
+            return _of_function(function, self._cat, label, self._args)
+        # Of a generator it is one event per call, as DFTracer counts: the making of it.
+        return functools.update_wrapper(_trace.Traced(function, self._cat, label, self._args), function)
 
-    def _with_arguments(self, function, label, signature):
-        """Epoch, step and image of a call, where the function takes them or its object has them, go into its span."""
+    def _with_arguments(self, function, label, signature, method):
+        """Epoch, step and image of a call, where the function takes them or its object has them when it is called, go into its span; what
+        update() says in the meantime counts before them."""
         known = [key for key in _KNOWN if key in signature.parameters]
-        method = next(iter(signature.parameters)) == "self"
+
+        def named(args, kwargs):
+            found = _own(args[0]) if method and args else {}
+            if known:
+                try:
+                    given = signature.bind(*args, **kwargs)
+                    given.apply_defaults()
+                    found.update(_arguments(**{key: given.arguments[key] for key in known}))
+                except TypeError:  # a call that will fail for its arguments
+                    pass
+            return found
 
         @functools.wraps(function)
         def inner(*args, **kwargs):
+            found, before = (named(args, kwargs), dict(self._args)) if now() else ({}, {})
             begin = now()
             try:
                 return function(*args, **kwargs)
             finally:
                 if begin:
-                    found = _own(args[0]) if method and args else {}
-                    if known:
-                        try:
-                            given = signature.bind(*args, **kwargs)
-                            given.apply_defaults()
-                            found.update(_arguments(**{key: given.arguments[key] for key in known}))
-                        except TypeError:  # a call that failed for its arguments
-                            pass
+                    found.update((k, v) for k, v in dict(self._args).items() if k not in found or before.get(k) is not v)
                     span(self._cat, label, begin, found)
 
         return inner
@@ -210,7 +243,9 @@ class dft_fn:
         return self._decorate(func, name)
 
     def log_init(self, init=None, name=None):
-        return self.log(init, name)
+        if init is None:
+            return lambda f: self.log_init(f, name)
+        return self._decorate(init, name, method=False)  # an object that is being made has nothing to tell yet
 
     def log_static(self, func=None, name=None):
         if func is None:
@@ -243,29 +278,39 @@ def _iterate(iterable, cat, wait, body, enabled, arguments):
         count += 1
 
 
-class _Node:
-    """A name of the `ai` taxonomy: decorator, context manager, iter(), update() inherited by what lies below."""
+class DFTracerAI:
+    """A name of the `ai` taxonomy, or of the program's own: decorator, context manager, iter(). What update(), enable() and disable() say
+    holds for all that lies below, until it is told otherwise."""
 
-    def __init__(self, category, name, parent=None, children=(), enabled=True):
-        self._cat, self._name, self._parent = category, name, parent
-        self._enabled, self._args = enabled, {}
-        self._open, self._started = contextvars.ContextVar(name, default=()), threading.local()
-        self._derived = {}
-        for child in children:
-            setattr(self, child, _Node(category, child, self))
+    def __init__(self, *, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True):
+        self._cat, self._name = cat, name or cat
+        self._enabled = enable  # None: as the one that it stands for
+        self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
+        self._open, self._started = contextvars.ContextVar(str(self._name), default=()), threading.local()
+        self._below, self._of = {}, None
+
+    def create_children(self, names):
+        for attribute, name in names.items():
+            setattr(self, attribute, self._child(attribute, name))
+
+    def _child(self, key, name, category=None):
+        """What is always the same one; it begins with what this one says."""
+        if key not in self._below:
+            self._below[key] = DFTracerAI(cat=category or self._cat, name=name, enable=self._enabled)
+            self._below[key].update(args=self._all_args())
+        return self._below[key]
 
     def _all_args(self):
-        args = dict(self._parent._all_args()) if self._parent else {}
-        args.update(self._args)
-        return args
+        return dict(self._of._all_args(), **self._args) if self._of else self._args
 
     def _on(self):
-        return self._enabled and (self._parent is None or self._parent._on())
+        return self._of._on() if self._enabled is None and self._of else self._enabled is not False
 
     def __call__(self, fn=None, *, enable=None, **args):
         """As a decorator; without a function a node of the same name with arguments or a switch of its own, for one use."""
         if not callable(fn):
-            node = _Node(self._cat, self._name, self, enabled=enable is not False)
+            node = DFTracerAI(cat=self._cat, name=self._name, enable=enable)
+            node._of = self
             return node.update(**args)
         if args or enable is not None:
             return self(enable=enable, **args)(fn)
@@ -363,22 +408,28 @@ class _Node:
                         self._on, lambda count: dict(self._all_args(), count=count))
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None, **more):
-        self._args.update(_arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size))
-        self._args.update(_given(args))
-        self._args.update(_given(more))
+        said = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
+        said.update(_given(args), **_given(more))
+        self._args.update(said)
+        for node in self._below.values():
+            node.update(args=said)
         return self
 
+    def _switch(self, on):
+        self._enabled = on
+        for node in self._below.values():
+            node._switch(on)
+
     def enable(self):
-        self._enabled = True
+        self._switch(True)
 
     def disable(self):
-        self._enabled = False
+        self._switch(False)
 
     def derive(self, name):
         """The node '<name of this one>.<name>', always the same one."""
-        if name not in self._derived:
-            self._derived[name] = _Node(self._cat, self._name + "." + name, self)
-        return self._derived[name]
+        full = self._name + "." + name
+        return self._child(full, full)
 
 
 ITER_COUNT_NAME, INIT_NAME = "count", "init"
@@ -458,27 +509,27 @@ OtherEvent = _events("OtherEvent", *_TAXONOMY["other"])
 IOEvent = _events("IOEvent", *_IO)
 
 
-class _AI(_Node):
+class AI(DFTracerAI):
     """The root. A category is a span of its own too (`with ai.compute`), with its name as name and category."""
 
     def __init__(self):
-        super().__init__("ai_root", "ai_root")
+        super().__init__(cat="ai_root", name="ai_root")
         for name, children in _TAXONOMY.items():
-            node = _Node(name, name, self, children)
+            node = self._child(name, name, category=name)
             setattr(self, name, node)
+            node.create_children({child: child if name != "other" else "other." + child for child in children})
             if name in ("data", "checkpoint", "other"):
-                node.io = _Node(name, name + ".io", node)
-                for call in _IO:
-                    setattr(node.io, call, _Node(name, name + ".io." + call, node.io))
-        self.other.log = _Node("other", "other.log", self.other)
+                node.create_children({"io": name + ".io"})
+                node.io.create_children({call: name + ".io." + call for call in _IO})
 
 
-ai = _AI()
+ai = AI()
 checkpoint, comm, compute, data, dataloader, device, pipeline = (
     ai.checkpoint, ai.comm, ai.compute, ai.data, ai.dataloader, ai.device, ai.pipeline)
 other = ai.other
 __all__ = [
-    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
+    "AI", "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DFTRACER_INIT_PRELOAD",
+    "DFTRACER_LOG_LEVEL", "DFTracerAI", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
     "EntityRole", "EntityStore", "INIT_NAME",
     "IOEvent", "ITER_COUNT_NAME", "OtherEvent", "PipelineEvent", "ProfileCategory", "TagDType", "TagType", "TagValue", "ai", "checkpoint",
     "comm", "compute", "counter", "data", "dataloader", "device", "dft_fn", "dftracer", "get_iter_block_name", "get_iter_handle_name",
