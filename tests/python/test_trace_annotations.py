@@ -221,6 +221,26 @@ def kinds_of_functions(folder):
                 "of value"
                 return 3
 
+        class Own(property):
+            pass
+
+        class Owns:
+            @trace.fn(category="own")
+            @Own
+            def value(self):
+                "of value"
+                return self._value
+            @value.setter
+            @trace.fn(category="own", name="set")
+            def value(self, value):
+                self._value = value
+
+        owns = Owns()
+        owns.value = 3
+        assert owns.value == 3 and type(Owns.value) is Own and Owns.value.__doc__ == "of value"
+        plain = trace.fn(property(lambda self: 1, doc="given"))
+        assert plain.__doc__ == "given" and type(plain) is property and trace.fn(property()).fget is None
+
         @trace.fn(category="f")
         class D:
             def __init__(self, a):
@@ -372,6 +392,7 @@ def kinds_of_functions(folder):
     )
     for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2, "F.who": 3}.items():
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
+    assert count(rows, "own", "Owns.value") == 1 and count(rows, "own", "set") == 1
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3
     twice = [r for r in rows if r["name"] == "twice"]

@@ -57,8 +57,10 @@ def fn(function=None, *, category=None, name=None, **args):
         inner = fn(function.__func__, category=category, name=name, **args)
         return inner if isinstance(inner, classmethod) else type(function)(inner)
     if isinstance(function, property):
-        parts = (part and fn(part, category=category, name=name, **args) for part in (function.fget, function.fset, function.fdel))
-        return property(*parts, function.__doc__)
+        for part, changed in ((function.fget, "getter"), (function.fset, "setter"), (function.fdel, "deleter")):
+            if part is not None:  # as Python does it, by which a class of the program's own stays
+                function = getattr(function, changed)(fn(part, category=category, name=name, **args))
+        return function
     if not callable(function):  # an object that makes methods; cached_property has the function inside
         if isinstance(function, _functools.cached_property):
             function.func = fn(function.func, category=category, name=name, **args)
