@@ -46,6 +46,20 @@ typedef enum {
 } EntityRelation;
 #define DFT_ENTITY_NONE ((EntityID)0)
 
+/* What DFTracer gives an entity as its number, the same in every program: FNV-1a of type, 0x1f and key. */
+static inline EntityID millrace_dftracer_entity(const char *type, const char *key)
+{
+    EntityID id = 1469598103934665603u;
+    const char *part[3];
+    part[0] = millrace_text(type), part[1] = "\x1f", part[2] = millrace_text(key);
+    if (!millrace_trace_active())
+        return DFT_ENTITY_NONE;
+    for (int i = 0; i < 3; i++)
+        for (const char *at = part[i]; *at; at++)
+            id = (id ^ (unsigned char)*at) * 1099511628211u;
+    return id;
+}
+
 /* A region that ends with its block at the latest. */
 struct millrace_dftracer_region {
     const void *open; /* its own address from start to end: what a jump past the start leaves here is not that */
@@ -130,7 +144,7 @@ static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_typ
 #define DFTRACER_C_REGION_UPDATE_STR_TYPE(name, key, val, type) ((void)(type), millrace_dftracer_text(&millrace_region_##name, key, val));
 #define DFTRACER_C_METADATA(name, key, val) {DFTRACER_C_APP_METADATA_STR(key, val)}
 
-#define DFTRACER_C_ENTITY(type, key, store, uri) ((void)(type), (void)(key), (void)(store), (void)(uri), DFT_ENTITY_NONE)
+#define DFTRACER_C_ENTITY(type, key, store, uri) ((void)(store), (void)(uri), millrace_dftracer_entity(type, key))
 #define DFTRACER_C_ENTITY_TYPE(type, role, description) ((void)(type), (void)(role), (void)(description));
 #define DFTRACER_C_ENTITY_RELATE(relation, subject, object) ((void)(relation), (void)(subject), (void)(object));
 #define DFTRACER_C_FUNCTION_RELATE(relation, entity) ((void)(relation), (void)(entity));
@@ -152,12 +166,41 @@ public:
     void update(const char *key, const char *value, MetadataType = MT_KEY) { arg(key, value); }
     void finalize() { end(); }
     void relate(EntityRelation, EntityID) {}
-    EntityID relate(EntityRelation, const char *, const char *, EntityStore = DFT_STORE_MEMORY, const char * = nullptr) { return DFT_ENTITY_NONE; }
-    EntityID uses(const char *, const char *, EntityStore = DFT_STORE_MEMORY, const char * = nullptr) { return DFT_ENTITY_NONE; }
-    EntityID generates(const char *, const char *, EntityStore = DFT_STORE_MEMORY, const char * = nullptr) { return DFT_ENTITY_NONE; }
+    EntityID relate(EntityRelation, const char *type, const char *key, EntityStore = DFT_STORE_MEMORY, const char * = nullptr)
+    {
+        return millrace_dftracer_entity(type, key);
+    }
+    EntityID uses(const char *type, const char *key, EntityStore store = DFT_STORE_MEMORY, const char *uri = nullptr)
+    {
+        return relate(DFT_REL_USED, type, key, store, uri);
+    }
+    EntityID generates(const char *type, const char *key, EntityStore store = DFT_STORE_MEMORY, const char *uri = nullptr)
+    {
+        return relate(DFT_REL_GENERATED, type, key, store, uri);
+    }
 };
 
 } // namespace millrace
+
+#define DF_DATA_EVENT 0
+#define DF_METADATA_EVENT 1
+__attribute__((unused)) static const char *CPP_LOG_CATEGORY = "CPP_APP";
+
+// Its class, for names that are known at run time only; as a fact, `name` is the key and `cat` the value. They must outlive it.
+class DFTracer : public millrace::dftracer_scope {
+public:
+    DFTracer(const char *name, const char *cat, int event_type = DF_DATA_EVENT) : dftracer_scope(own_), own_{cat, name, 0, 0}
+    {
+        if (event_type == DF_METADATA_EVENT) {
+            millrace_dftracer_fact(name, MILLRACE_TEXT, 0, cat);
+            cancel();
+        }
+    }
+    ~DFTracer() { end(); }
+
+private:
+    millrace_site own_;
+};
 
 #define DFTRACER_CPP_INIT(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)
 #define DFTRACER_CPP_INIT_NO_BIND(log_file, data_dirs, process_id) DFTRACER_C_INIT(log_file, data_dirs, process_id)

@@ -78,6 +78,9 @@ public:
         begin_ = 0;
     }
 
+    // The span is not recorded.
+    void cancel() { begin_ = 0; }
+
     // Integers, floating-point numbers, enumerations and texts; a key that was given before gets the new value. Strings are copied:
     // those of the block are gone before the scope ends. What a pointer shows must live until then.
     template <class T> scope &arg(const char *key, T value)

@@ -23,11 +23,11 @@ DFTRACER_LOG_LEVEL = os.getenv("DFTRACER_LOG_LEVEL", "ERROR")
 _FIRST = (now(), time.time_ns())
 
 
-def _ticks_before(us):
-    """The time stamp of a moment `us` ago; stamps have a unit of their own, known from two of them."""
+def _stamp_of(us):
+    """The time stamp of a moment in microseconds since 1970; 0 before this program. Stamps have a unit of their own, known from two of them."""
     tick, ns = now(), time.time_ns()
     rate = (tick - _FIRST[0]) / max(1, ns - _FIRST[1])
-    return max(1, int(tick - us * 1000 * rate)) if tick and _FIRST[0] else tick
+    return max(0, int(tick - (ns - us * 1000) * rate)) if tick and _FIRST[0] and us * 1000 >= _FIRST[1] else 0
 
 
 class dftracer:
@@ -58,15 +58,15 @@ class dftracer:
         pass
 
     def log_event(self, name, cat, start_time, duration, int_args=None, float_args=None, string_args=None, **more):
-        """A span that has just ended; one that ended long ago stays a moment with its times as arguments."""
+        """A span with times in microseconds; one that was not in the time of this program is a moment with its times as arguments."""
         args = {}
         for given in (int_args, float_args, string_args):
             for key, value in (given or {}).items():
                 args[str(key)] = value[-1] if isinstance(value, tuple) else value  # DFTracer's pairs of kind and value
         args.update((k, v) for k, v in more.items() if isinstance(v, (int, float, str)))
-        age = time.time_ns() / 1000 - start_time  # us
-        if 0 <= duration <= age <= duration + max(1000, duration / 100):
-            span(cat, name, _ticks_before(age), args)
+        begin, end = _stamp_of(start_time), min(now(), _stamp_of(start_time + duration))
+        if 0 < begin <= end:
+            span(cat, name, begin, args, end)
         else:
             _trace.instant(cat, name, dict(args, logged_start_us=int(start_time), logged_dur_us=int(duration)))
 
@@ -81,13 +81,25 @@ class dftracer:
     def mark_used(self, name):
         pass
 
-    def declare_entity(self, *args, **kwargs):
-        return 0  # DFTracer's "no entity": what a program touches is in the trace
+    def declare_entity(self, type, key, store=0, uri=""):
+        return _entity(type, key)
 
-    declare_entity_type = relate_entities = declare_entity
+    def declare_entity_type(self, type, role=0, description=""):
+        pass
+
+    def relate_entities(self, relation, subject, object):
+        pass
 
     def finalize(self):
         pass
+
+
+def _entity(type, key):
+    """The id of what DFTracer calls an entity, the same in every program: FNV-1a of type, 0x1f and key; 0 if nothing is recorded."""
+    number = 1469598103934665603
+    for byte in ("%s\x1f%s" % (type, key)).encode("utf-8", "surrogateescape") if now() else ():
+        number = (number ^ byte) * 1099511628211 % (1 << 64)
+    return number if now() else 0
 
 
 def _arguments(**known):
@@ -176,18 +188,19 @@ class dft_fn:
     def log_metadata(self, key, value):
         metadata(**{str(key): value})
 
-    # Relations to what DFTracer calls entities: they are accepted, what a program touches is in the trace.
+    # Relations to what DFTracer calls entities: they are accepted and not recorded.
 
     def relate(self, relation, entity):
         return self
 
     def relate_entity(self, relation, type, key, store=0, uri=""):
-        return 0
+        return _entity(type, key) if self._enable else 0
 
     def uses(self, type, key, store=0, uri=""):
-        return 0
+        return self.relate_entity(EntityRelation.USED, type, key, store, uri)
 
-    generates = uses
+    def generates(self, type, key, store=0, uri=""):
+        return self.relate_entity(EntityRelation.GENERATED, type, key, store, uri)
 
     def _decorate(self, function, name=None, method=True):
         if not self._enable or not _trace.present:
@@ -199,7 +212,7 @@ class dft_fn:
             signature = None
         names = list(signature.parameters) if signature else []
         method = method and names[:1] == ["self"]
-        if not _flags(function) & _ASYNC and (method or any(key in names for key in _KNOWN)):
+        if not _flags(function) & _GENERATOR and (method or any(key in names for key in _KNOWN)):
             return self._with_arguments(function, label, signature, method)
         if _flags(function) & _ASYNC & ~_GENERATOR:
             return _of_coroutine(function, self._cat, label, self._args)
@@ -224,16 +237,34 @@ class dft_fn:
                     pass
             return found
 
-        @functools.wraps(function)
-        def inner(*args, **kwargs):
+        def begun(args, kwargs):
             found, before = (named(args, kwargs), dict(self._args)) if now() else ({}, {})
-            begin = now()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if begin:
-                    found.update((k, v) for k, v in dict(self._args).items() if k not in found or before.get(k) is not v)
-                    span(self._cat, label, begin, found)
+            return now(), found, before
+
+        def ended(begin, found, before):
+            if begin:
+                found.update((k, v) for k, v in dict(self._args).items() if k not in found or before.get(k) is not v)
+                span(self._cat, label, begin, found)
+
+        if _flags(function) & _ASYNC:
+
+            @functools.wraps(function)
+            async def inner(*args, **kwargs):
+                call = begun(args, kwargs)
+                try:
+                    return await function(*args, **kwargs)
+                finally:
+                    ended(*call)
+
+        else:
+
+            @functools.wraps(function)
+            def inner(*args, **kwargs):
+                call = begun(args, kwargs)
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    ended(*call)
 
         return inner
 
@@ -258,23 +289,26 @@ class dft_fn:
                         lambda: self._enable, lambda step: dict(self._args, **{iter_name: step}))
 
 
-def _iterate(iterable, cat, wait, body, enabled, arguments):
-    """The waits and bodies of a loop as spans; one without a name is not recorded."""
+def _iterate(iterable, cat, wait, body, enabled, arguments, late=False):
+    """The waits and bodies of a loop as spans; one without a name is not recorded. `late`: what is said in a body goes for its wait, too."""
     count, iterator = 1, iter(iterable)
     while True:
-        begin = now() if wait and enabled() else 0
+        begin = now() if enabled() else 0
         try:
             item = next(iterator)
         except StopIteration:
             return
-        if begin:
-            span(cat, wait, begin, arguments(count))
-        begin = now() if body and enabled() else 0
+        there = now() if begin else 0
+        if wait and begin and not late:
+            span(cat, wait, begin, arguments(count), there)
+            there = now()
         try:
             yield item
         finally:  # also when the loop is left early
-            if begin:
-                span(cat, body, begin, arguments(count))
+            if wait and begin and late:
+                span(cat, wait, begin, arguments(count), there)
+            if body and there:
+                span(cat, body, there, arguments(count))
         count += 1
 
 
@@ -405,7 +439,7 @@ class DFTracerAI:
     def iter(self, iterator, *, include_block=True, include_iter=True, iter_name=None, block_name=None):
         return _iterate(iterator, self._cat, (iter_name or get_iter_handle_name(self._name)) if include_iter else None,
                         (block_name or get_iter_block_name(self._name)) if include_block else None,
-                        self._on, lambda count: dict(self._all_args(), count=count))
+                        self._on, lambda count: dict(self._all_args(), count=count), late=True)
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None, **more):
         said = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
