@@ -258,7 +258,21 @@ def kinds_of_functions(folder):
 
         assert G().kept() is f and f.who() is f and F.who(f) is f and f.who == f.who and f.who.__self__ is f and f.who.__name__ == "who"
 
+        import enum, functools, types
+
+        class Text(str, enum.Enum):
+            B = "bee"
+
+        @trace.fn(category="aw", text=Text.B)
+        @types.coroutine
+        def awaited():
+            yield
+            return 7
+
+        partial = trace.fn(functools.partial(later.__wrapped__, 5), category="aw", name="partial")
+
         async def main():
+            assert await awaited() == 7 and await partial() == 5 and inspect.iscoroutinefunction(partial)
             assert await asyncio.gather(later(1), later(2)) == [1, 2]
             assert [x async for x in later_items(2)] == [0, 1]
 
@@ -392,6 +406,8 @@ def kinds_of_functions(folder):
     )
     for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2, "F.who": 3}.items():
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
+    assert [r["args"] for r in rows if r["name"] == "awaited"] == ['{"text":"bee"}'] * 2 and count(rows, "aw", "partial") == 1
+    assert int(next(r["dur_ns"] for r in rows if r["name"] == "partial")) >= 50e6
     assert count(rows, "own", "Owns.value") == 1 and count(rows, "own", "set") == 1
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3

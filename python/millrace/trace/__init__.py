@@ -17,6 +17,7 @@ Without the tracer in the process (see `millrace trace`) all of this costs next 
 import copyreg as _copyreg
 import functools as _functools
 import sys as _sys
+import types as _types
 from operator import length_hint as _length_hint
 
 try:
@@ -74,7 +75,7 @@ def fn(function=None, *, category=None, name=None, **args):
         except TypeError:  # a class of the interpreter itself
             pass
         return function
-    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    flags = _flags(function)
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
@@ -86,6 +87,12 @@ def fn(function=None, *, category=None, name=None, **args):
     except (AttributeError, TypeError):
         pass
     return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
+
+
+def _flags(function):
+    while isinstance(function, _functools.partial):
+        function = function.func
+    return getattr(getattr(function, "__code__", None), "co_flags", 0)
 
 
 def _of_function(function, category, label, args):
@@ -132,7 +139,7 @@ def _of_generator(function, category, label, args):
             except BaseException as error:
                 step, value = inner.throw, error
 
-    return traced
+    return _types.coroutine(traced) if _flags(function) & 0x100 else traced  # one that can be awaited stays so
 
 
 def _of_async_generator(function, category, label, args):

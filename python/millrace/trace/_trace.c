@@ -163,7 +163,7 @@ static int fill_value(PyObject *value, struct millrace_arg *a, PyObject *hold)
     PyObject *held = NULL;
     if (number_arg(value, a))
         return 1;
-    PyObject *text = PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
+    PyObject *text = PyUnicode_Check(value) || PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
     a->type = MILLRACE_TEXT;
     a->value.s = text ? text_bytes(text, &held) : NULL;
     Py_XDECREF(text);

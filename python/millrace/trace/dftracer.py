@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import _HAS_DICTS, _of_coroutine, _of_function, _trace, counter, instant, metadata, now, span
+from . import _HAS_DICTS, _flags, _of_coroutine, _of_function, _trace, counter, instant, metadata, now, span
 
 DFTRACER_ENABLE = True  # programs ask; here `millrace trace` decides
 DFTRACER_INIT_PRELOAD = os.getenv("DFTRACER_INIT", "PRELOAD") == "PRELOAD"
@@ -107,10 +107,6 @@ def _arguments(**known):
 
 
 _GENERATOR, _ASYNC = 0x220, 0x280  # of co_flags
-
-
-def _flags(function):
-    return getattr(getattr(function, "__code__", None), "co_flags", 0)
 
 
 def _given(args):
