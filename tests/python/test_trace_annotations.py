@@ -565,6 +565,9 @@ def dftracer_state(folder):
         from dftracer.python.dynamo import create_backend as same
         from dftracer.python.torch import trace_handler
         from dftracer.python.env import DFTRACER_ENABLE
+        from dftracer.dynamo import create_backend as older
+        from dlio_profiler.logger import dlio_logger, fn_interceptor
+        assert older is create_backend and fn_interceptor is dft_fn and dlio_logger is dftracer
         from dftracer.python.dbg.logger import dft_fn as also
         assert same is create_backend and also is dft_fn and DFTRACER_ENABLE and isinstance(ai.compute, DFTracerAI) and isinstance(dynamo, Dynamo)
         dftracer().log_metadata_event("made", "yes")
