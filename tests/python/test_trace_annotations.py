@@ -597,6 +597,17 @@ def dftracer_state(folder):
         async def known(step, more=1):
             await asyncio.sleep(0)
         asyncio.run(known(6))
+        class Places:
+            epoch = __import__("fractions").Fraction(1, 2)  # a number that is neither int nor float, as NumPy's
+            @io.log
+            def at(self, first, step, /, *more, epoch=None, **rest):
+                pass
+        try:
+            Places().at(1)
+        except TypeError:
+            pass
+        Places().at(1, 2, 3)
+        Places().at(1, 2, epoch=4, image_idx=5)
         reader = Reader()
         reader.get(100)
         reader.get(200)
@@ -651,7 +662,8 @@ def dftracer_state(folder):
     spans = [(r["category"], r["name"], json.loads(r["args"] or "{}")) for r in rows if r["category"] in ("io", "compute", "comm", "pipeline", "custom")]
     sizes, n = {"image_size": 200}, {"image_size": 200, "n": 5}
     assert spans == [
-        ("io", "known", {"step": 6}), ("io", "Reader.__init__", {"epoch": 7}), ("io", "Reader.get", {"epoch": 8, "step": 1, "image_size": 100}),
+        ("io", "known", {"step": 6}), ("io", "Places.at", {"epoch": 0.5}), ("io", "Places.at", {"epoch": 0.5, "step": 2}),
+        ("io", "Places.at", {"epoch": 4, "step": 2}), ("io", "Reader.__init__", {"epoch": 7}), ("io", "Reader.get", {"epoch": 8, "step": 1, "image_size": 100}),
         ("io", "Reader.get", {"epoch": 8, "step": 2, **sizes}), ("io", "plain", n), ("io", "later", {**n, "step": 9}), ("io", "items", {**n, "step": 9}),
         ("compute", "forward", {}), ("compute", "forward", {}),
         ("compute", "step", {"step": 5, "more": 1}), ("pipeline", "epoch.own", {"step": 4, "more": 1}), ("compute", "step", {"step": 4, "more": 1}),

@@ -8,6 +8,7 @@ import contextvars
 import enum
 import functools
 import inspect
+import numbers
 import os
 import sys
 import threading
@@ -119,11 +120,24 @@ _KNOWN = ("epoch", "step", "image_idx", "image_size")
 
 def _own(thing):
     """Epoch, step and image that an object has as attributes; a method of that name is none."""
+    found = {}
     try:
-        found = {key: getattr(thing, key, None) for key in _KNOWN}
+        for key in _KNOWN:
+            value = getattr(thing, key, None)
+            if value is not None and isinstance(value, (int, float, str, numbers.Number)):
+                found[key] = value
     except Exception:  # a property that fails: the program's own affair
-        return {}
-    return {key: value for key, value in found.items() if isinstance(value, (int, float, str))}
+        pass
+    return found
+
+
+def _places(signature):
+    """Where a call has epoch, step and image: name, position or one that no call has, default."""
+    parameters, empty = signature.parameters, inspect.Parameter.empty
+    for at, (key, one) in enumerate(parameters.items()):
+        if key in _KNOWN:
+            by_name = one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            yield key, sys.maxsize if by_name else at, None if one.default is empty else one.default
 
 
 class dft_fn:
@@ -153,7 +167,10 @@ class dft_fn:
     def _block(self):
         """The innermost block of this thread."""
         thread = threading.get_ident()
-        return next((block for block in reversed(self._entered) if block[1] == thread), None)
+        for block in reversed(self._entered):
+            if block[1] == thread:
+                return block
+        return None
 
     def _span(self, begin):
         if begin:
@@ -220,26 +237,22 @@ class dft_fn:
     def _with_arguments(self, function, label, signature, method):
         """Epoch, step and image of a call, where the function takes them or its object has them when it is called, go into its span; what
         update() says in the meantime counts before them."""
-        known = [key for key in _KNOWN if key in signature.parameters]
-
-        def named(args, kwargs):
-            found = _own(args[0]) if method and args else {}
-            if known:
-                try:
-                    given = signature.bind(*args, **kwargs)
-                    given.apply_defaults()
-                    found.update(_arguments(**{key: given.arguments[key] for key in known}))
-                except TypeError:  # a call that will fail for its arguments
-                    pass
-            return found
+        places = list(_places(signature))
 
         def begun(args, kwargs):
-            found, before = (named(args, kwargs), dict(self._args)) if now() else ({}, {})
-            return now(), found, before
+            if not now():
+                return 0, None, None
+            found = _own(args[0]) if method and args else {}
+            for key, at, default in places:
+                value = args[at] if at < len(args) else kwargs.get(key, default)
+                if value is not None:
+                    found[key] = value
+            return now(), found, self._args.copy()
 
         def ended(begin, found, before):
             if begin:
-                found.update((k, v) for k, v in dict(self._args).items() if k not in found or before.get(k) is not v)
+                if self._args:
+                    found.update([(k, v) for k, v in self._args.copy().items() if k not in found or before.get(k) is not v])
                 span(self._cat, label, begin, found)
 
         if _flags(function) & _ASYNC:
