@@ -633,6 +633,11 @@ def dftracer_state(folder):
         with DFTracerAI(cat="custom", name="mine", epoch=1):
             pass
 
+        import copy, pickle
+        for carried in (pickle.loads(pickle.dumps(ai)).other.log, copy.deepcopy(ai.other.log), pickle.loads(pickle.dumps(dft_fn("other", "carried")))):
+            with carried, carried:
+                pass
+
         for step in ai.dataloader.fetch.iter(range(2)):  # what is said in a body goes for its wait
             ai.update(step=step)
             time.sleep(0.01)
@@ -669,7 +674,7 @@ def dftracer_state(folder):
         ("compute", "step", {"step": 5, "more": 1}), ("pipeline", "epoch.own", {"step": 4, "more": 1}), ("compute", "step", {"step": 4, "more": 1}),
         ("pipeline", "epoch.own", {"step": 6, "more": 1}), ("custom", "mine", {"epoch": 1}),
     ], spans
-    assert count(rows, "shared", "block") == 4 + 2 + 1
+    assert count(rows, "shared", "block") == 4 + 2 + 1 and count(rows, "other", "other.log") == 4 and count(rows, "other", "carried") == 2
     loop = [(r["name"], json.loads(r["args"])["step"]) for r in rows if r["category"] == "dataloader"]
     assert loop == [("fetch.iter", 0), ("fetch.block", 0), ("fetch.iter", 1), ("fetch.block", 1)], loop
     assert all(int(r["dur_ns"]) >= 10e6 for r in rows if r["name"] == "fetch.block") and count(rows, "early", "loop.iter") == 1

@@ -149,28 +149,22 @@ class dft_fn:
         self._cat, self._name, self._enable = cat, name or sys._getframe(1).f_code.co_name, enable
         self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
         self._args.update(_given(args))
-        self._entered = []  # begin and thread of every block that is not left; one object may serve threads
+        self._entered = {}  # of each thread, where the blocks begin that it has not left: one object may serve many
         self._begin = now() if enable else 0
 
     def __enter__(self):
-        self._entered.append([now() if self._enable else 0, threading.get_ident()])
+        self._entered.setdefault(threading.get_ident(), []).append(now() if self._enable else 0)
         self._begin = 0
         return self
 
     def __exit__(self, *exc):
-        block = self._block()
-        if block:
-            self._entered.remove(block)
-            self._span(block[0])
-        return False
-
-    def _block(self):
-        """The innermost block of this thread."""
         thread = threading.get_ident()
-        for block in reversed(self._entered):
-            if block[1] == thread:
-                return block
-        return None
+        blocks = self._entered.get(thread)
+        if blocks:
+            self._span(blocks.pop())
+            if not blocks:
+                del self._entered[thread]
+        return False
 
     def _span(self, begin):
         if begin:
@@ -183,9 +177,9 @@ class dft_fn:
 
     def _since(self, begin):
         """Sets where the present span begins and returns where it did: the block's, or that of the object outside of blocks."""
-        block = self._block()
-        if block:
-            before, block[0] = block[0], begin
+        blocks = self._entered.get(threading.get_ident())
+        if blocks:
+            before, blocks[-1] = blocks[-1], begin
         else:
             before, self._begin = self._begin, begin
         return before
@@ -329,8 +323,18 @@ class DFTracerAI:
         self._cat, self._name = cat, name or cat
         self._enabled = enable  # None: as the one that it stands for
         self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
-        self._open, self._started = contextvars.ContextVar(str(self._name), default=()), threading.local()
         self._below, self._of = {}, None
+        self._nothing_open()
+
+    def _nothing_open(self):
+        self._open, self._started = contextvars.ContextVar(str(self._name), default=()), threading.local()
+
+    def __getstate__(self):
+        return {key: value for key, value in vars(self).items() if key not in ("_open", "_started")}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._nothing_open()
 
     def create_children(self, names):
         for attribute, name in names.items():
