@@ -56,12 +56,36 @@ static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
 static size_t preload_len;
+static char python[2 * MR_PATH_BYTES + 16]; /* "PYTHONPATH=<folder of sitecustomize>:<folder of the package>", if Python is instrumented */
+static size_t python_len;
+
+#define AUTOLOAD "/millrace/trace/autoload"
+
+/* What leads Python to us, from the PYTHONPATH that we were started with. */
+static void remember_python(const char *folders)
+{
+    const size_t tail = sizeof(AUTOLOAD) - 1;
+    for (const char *p = folders; *p;) {
+        size_t n = strcspn(p, ":");
+        if (n > tail && 2 * n + 16 < sizeof(python) && !memcmp(p + n - tail, AUTOLOAD, tail)) {
+            size_t at = mr_copy_text(python, 12, "PYTHONPATH=");
+            memcpy(python + at, p, n);
+            python[at + n] = ':';
+            memcpy(python + at + n + 1, p, n - tail);
+            python_len = at + n + 1 + n - tail;
+            return;
+        }
+        p += n + (p[n] != 0);
+    }
+}
 
 /* Copies what must survive; called once, before the program's main. */
 static void __attribute__((constructor)) remember(void)
 {
     size_t used = 0;
     Dl_info info;
+    const char *folders = "";
+    bool instrumented = false;
     if (dladdr((void *)remember, &info) && info.dli_fname) {
         size_t at = mr_copy_text(preload, 12, "LD_PRELOAD=");
         if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
@@ -73,6 +97,9 @@ static void __attribute__((constructor)) remember(void)
     }
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
+        if (!strncmp(*e, "PYTHONPATH=", 11))
+            folders = *e + 11;
+        instrumented |= !strncmp(*e, "MILLRACE_TRACE_PYTHON=", 22);
         if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) ||
             used + n > sizeof(own_text))
             continue;
@@ -80,18 +107,42 @@ static void __attribute__((constructor)) remember(void)
         own[owns++] = own_text + used;
         used += n;
     }
+    if (instrumented)
+        remember_python(folders);
 }
 
-static bool names_us(const char *value)
+/* Whether a list has an item. */
+static bool lists(const char *list, const char *separators, const char *item, size_t n)
 {
-    size_t n = preload_len - 11;
-    for (const char *p = value; *p;) {
-        size_t k = strcspn(p, ": ");
-        if (k == n && !memcmp(p, preload + 11, n))
+    for (const char *p = list; *p;) {
+        size_t k = strcspn(p, separators);
+        if (k == n && !memcmp(p, item, n))
             return true;
         p += k + (p[k] != 0);
     }
     return false;
+}
+
+static bool names_us(const char *value)
+{
+    return lists(value, ": ", preload + 11, preload_len - 11);
+}
+
+/* Whether a PYTHONPATH, or none, must be changed to lead to us. */
+static bool needs_python(const char *folders)
+{
+    return python_len && !(folders && lists(folders, ":", python + 11, strcspn(python + 11, ":")));
+}
+
+/* "<ours>:<theirs>"; returns the end. */
+static char *ours_first(char *text, const char *ours, size_t len, const char *theirs)
+{
+    size_t at = mr_copy_text(text, len + 1, ours);
+    if (theirs && *theirs) {
+        text[at++] = ':';
+        at += mr_copy_text(text + at, strlen(theirs) + 1, theirs);
+    }
+    return text + at + 1;
 }
 
 /* Whether the folder of the trace must be told: it is not, or by a path that means another one elsewhere. */
@@ -158,13 +209,15 @@ static struct injected inject(char *const *env, enum mr_program program)
 {
     static char *const empty[] = {NULL};
     struct injected r = {.env = env ? env : empty};
-    size_t n = 0, extra = 0, value = 0;
-    const char *theirs = NULL;
+    size_t n = 0, extra = 0;
+    const char *theirs = NULL, *folders = NULL;
     if (!mr_live.alive || !preload_len || !mr_readable(r.env, sizeof(*env)))
         return (struct injected){.env = env};
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
+        else if (!strncmp(r.env[n], "PYTHONPATH=", 11))
+            folders = r.env[n] + 11;
     bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
     if (!in_reach || program == MR_CANNOT_LOAD) {
         if (!theirs || !names_us(theirs))
@@ -175,29 +228,29 @@ static struct injected inject(char *const *env, enum mr_program program)
     }
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
-    bool need_preload = !theirs || !names_us(theirs), need_out = needs_out(r.env);
+    bool need_preload = !theirs || !names_us(theirs), need_out = needs_out(r.env), need_python = needs_python(folders);
     extra += need_out;
-    if (!extra && !need_preload)
+    if (!extra && !need_preload && !need_python)
         return (struct injected){.env = env};
-    value = theirs ? strlen(theirs) : 0;
-    r.bytes = (n + extra + 2) * sizeof(char *) + preload_len + value + 16;
+    r.bytes = (n + extra + 3) * sizeof(char *) + preload_len + python_len + (theirs ? strlen(theirs) : 0) + (folders ? strlen(folders) : 0) + 32;
     char **copy = r.space = mr_map(r.bytes);
     if (!copy)
         return (struct injected){.env = env};
-    char *text = (char *)(copy + n + extra + 2);
+    char *text = (char *)(copy + n + extra + 3);
     size_t k = 0;
     for (size_t i = 0; i < n; i++)
-        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
+        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)) &&
+            (!need_python || strncmp(r.env[i], "PYTHONPATH=", 11)))
             copy[k++] = r.env[i];
     if (need_out)
         copy[k++] = mr_config.out;
     if (need_preload) {
-        size_t at = mr_copy_text(text, preload_len + 1, preload);
-        if (value) {
-            text[at++] = ':';
-            mr_copy_text(text + at, value + 1, theirs);
-        }
         copy[k++] = text;
+        text = ours_first(text, preload, preload_len, theirs);
+    }
+    if (need_python) {
+        copy[k++] = text;
+        ours_first(text, python, python_len, folders);
     }
     for (unsigned i = 0; i < owns; i++)
         if (!env_has(r.env, own[i]))

@@ -737,6 +737,29 @@ def automatic(folder):
     assert count(rows, "data_loader", "Set.__getitem__") == 6
     assert count(rows, "data_loader", "collate") == 2
     assert count(rows, "data_loader", "DataLoader.next") == 3  # the last one ends the loop
+    traced(
+        """
+        import os, subprocess, sys
+        ours = os.environ["PYTHONPATH"].split(":")[:2]
+        ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, os.environ['PYTHONPATH'])"]
+        def told(given, command=ask):
+            return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.split()
+        assert told({}) == told({"PYTHONPATH": ""}) == ["True", ":".join(ours)], told({})
+        assert told({"PYTHONPATH": "/a:/b"}) == ["True", ":".join(ours + ["/a", "/b"])]
+        assert told({"PYTHONPATH": "/a:" + ":".join(ours)}) == ["True", ":".join(["/a"] + ours)]
+        assert told(dict(os.environ, PYTHONPATH="/a"), ["sh", "-c", 'PYTHONPATH=/c exec "$0" "$@"'] + ask) == ["True", ":".join(ours + ["/c"])]
+        """,
+        folder,
+        "--python",
+    )
+    traced(
+        """
+        import os, subprocess
+        for given in ({}, {"PYTHONPATH": "/a"}):  # without --python nothing is added
+            assert subprocess.run(["sh", "-c", "echo $PYTHONPATH"], env=given, capture_output=True, text=True).stdout.strip() == given.get("PYTHONPATH", "")
+        """,
+        folder,
+    )
     rows, _ = traced(
         """
         from torch.utils.data import DataLoader, _utils, dataloader
