@@ -3,12 +3,13 @@
  * here: `millrace trace` decides.
  *
  * What compiles with DFTracer's header compiles with this one: a semicolon after a macro may be missing where it may be missing there, and a
- * region that is left by return, break or goto ends there. Of an argument that is given twice the last value counts. Kinds of arguments
+ * region that is left by return, break or goto ends there. Keys and texts are copied; of an argument that is given twice the last value counts. Kinds of arguments
  * and relations to what DFTracer calls entities are accepted without effect. */
 #ifndef MILLRACE_DFTRACER_H
 #define MILLRACE_DFTRACER_H
 
 #include <millrace/trace.h>
+#include <stdlib.h>
 
 #ifdef __cplusplus
 #define MILLRACE_DFTRACER_KIND : uint8_t
@@ -64,6 +65,7 @@ static inline EntityID millrace_dftracer_entity(const char *type, const char *ke
 struct millrace_dftracer_region {
     const void *open; /* its own address from start to end: what a jump past the start leaves here is not that */
     struct millrace_span span;
+    char *copy[MILLRACE_ARGS_MAX]; /* key and text of each argument: programs use their buffers for the next one */
 };
 
 static inline void millrace_dftracer_start(struct millrace_dftracer_region *r, struct millrace_site *site)
@@ -82,11 +84,35 @@ __attribute__((noinline, unused)) static void millrace_dftracer_end(struct millr
     r->open = 0;
     if (r->span.begin)
         millrace_trace_span(r->span.site, r->span.begin, r->span.arg, r->span.args);
+    for (unsigned i = 0; i < r->span.args; i++)
+        free(r->copy[i]);
+}
+
+/* The argument of that key, with copies of both texts; NULL if it is not to be recorded. */
+static inline struct millrace_arg *millrace_dftracer_arg(struct millrace_dftracer_region *r, const char *key, const char *text)
+{
+    unsigned before = r->span.args, at;
+    struct millrace_arg *arg = r->open == r && r->span.begin ? millrace_arg_of(r->span.arg, &r->span.args, key) : 0;
+    if (!arg)
+        return 0;
+    at = (unsigned)(arg - r->span.arg);
+    size_t k = __builtin_strlen(millrace_text(key)) + 1, n = __builtin_strlen(text) + 1;
+    char *copy = (char *)malloc(k + n);
+    if (copy) {
+        __builtin_memcpy(copy, millrace_text(key), k);
+        __builtin_memcpy(copy + k, text, n);
+    }
+    if (at < before)
+        free(r->copy[at]);
+    r->copy[at] = copy;
+    arg->key = copy ? copy : "";
+    arg->value.s = copy ? copy + k : "";
+    return arg;
 }
 
 static inline void millrace_dftracer_int(struct millrace_dftracer_region *r, const char *key, int64_t value)
 {
-    struct millrace_arg *arg = r->open == r && r->span.begin ? millrace_arg_of(r->span.arg, &r->span.args, key) : 0;
+    struct millrace_arg *arg = millrace_dftracer_arg(r, key, "");
     if (arg) {
         arg->type = MILLRACE_INT;
         arg->value.i = value;
@@ -95,11 +121,9 @@ static inline void millrace_dftracer_int(struct millrace_dftracer_region *r, con
 
 static inline void millrace_dftracer_text(struct millrace_dftracer_region *r, const char *key, const char *value)
 {
-    struct millrace_arg *arg = r->open == r && r->span.begin ? millrace_arg_of(r->span.arg, &r->span.args, key) : 0;
-    if (arg) {
+    struct millrace_arg *arg = millrace_dftracer_arg(r, key, millrace_text(value));
+    if (arg)
         arg->type = MILLRACE_TEXT;
-        arg->value.s = millrace_text(value);
-    }
 }
 
 static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_type type, int64_t number, const char *text)
@@ -162,8 +186,8 @@ class dftracer_scope : public scope {
 public:
     using scope::scope;
     dftracer_scope *operator->() { return this; }
-    template <class T> void update(const char *key, const T &value, MetadataType = MT_KEY) { arg(key, value); }
-    void update(const char *key, const char *value, MetadataType = MT_KEY) { arg(key, value); }
+    template <class T> void update(const char *key, const T &value, MetadataType = MT_KEY) { arg(kept(key), value); }
+    void update(const char *key, const char *value, MetadataType = MT_KEY) { arg(kept(key), std::string(millrace_text(value))); }
     void finalize() { end(); }
     void relate(EntityRelation, EntityID) {}
     EntityID relate(EntityRelation, const char *type, const char *key, EntityStore = DFT_STORE_MEMORY, const char * = nullptr)
@@ -178,6 +202,18 @@ public:
     {
         return relate(DFT_REL_GENERATED, type, key, store, uri);
     }
+
+private:
+    const char *kept(const char *key)
+    {
+        for (auto &one : keys_)
+            if (one == millrace_text(key))
+                return one.c_str();
+        keys_.emplace_front(millrace_text(key));
+        return keys_.front().c_str();
+    }
+
+    std::forward_list<std::string> keys_;
 };
 
 } // namespace millrace

@@ -192,6 +192,17 @@ int main(int argc, char **argv)
     DFTRACER_C_ENTITY_RELATE(DFT_REL_CONTAINS, entity, entity)
     early(2);
     early(3);
+    DFTRACER_C_REGION_START(buffers);
+    char key[8], text[8];
+    for (int i = 0; i < 30; i++) {
+        snprintf(key, sizeof(key), "k%d", i % 3);
+        snprintf(text, sizeof(text), "t%d", i);
+        DFTRACER_C_REGION_UPDATE_STR(buffers, key, text);
+    }
+    strcpy(key, "x");
+    DFTRACER_C_REGION_UPDATE_STR(buffers, key, NULL);
+    strcpy(text, "y");
+    DFTRACER_C_REGION_END(buffers);
 #ifndef __clang__ /* an error there, with DFTracer's header too */
     for (int turn = 0; turn < 2; turn++) {
         char garbage[600];
@@ -208,7 +219,7 @@ int main(int argc, char **argv)
     }
     printf("chosen 1\n");
 #endif
-    printf("early 2\nleft 5\nmetadata 3\n");
+    printf("early 2\nleft 5\nmetadata 3\nbuffers 1\n");
     DFTRACER_C_FINI();
     return entity != (millrace_trace_active() ? 0x8bbc25ce1072009a : DFT_ENTITY_NONE);
 }
@@ -244,6 +255,8 @@ int main()
         std::string name("made"); // here
         DFTracer made(name.c_str(), CPP_LOG_CATEGORY), fact("fact", "value", DF_METADATA_EVENT);
         made.update("text", "literal");
+        for (int i = 0; i < 3; i++)
+            made.update(("k" + std::to_string(i % 2)).c_str(), ("a text that is made for this call only " + std::to_string(i)).c_str());
         made.update("double", 2.5);
     }
     std::puts("twice 2\ndata 2\nmetadata 3\nmade 1");
@@ -260,10 +273,10 @@ for source in "${CC:-cc} -x c -std=c11" "${CC:-cc} -x c -std=gnu17 -O2 -fno-pie 
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     if [ $file = d.c ]; then
         [ "$(grep -c ',early,.*"{""count"":99,""kind"":""second""}"' "$dir/t.csv")" = 2 ] && [ "$(grep -c ',left,.*{""i"":' "$dir/t.csv")" = 5 ] &&
-            ! grep -q late "$dir/t.csv" && grep -q '""ranks"":4' "$dir/t.csv" || { echo "FAIL: arguments of DFTracer's macros:"; grep ',early,' "$dir/t.csv"; exit 1; }
+            ! grep -q late "$dir/t.csv" && grep -qF '"{""k0"":""t27"",""k1"":""t28"",""k2"":""t29"",""x"":""""}"' "$dir/t.csv" && grep -q '""ranks"":4' "$dir/t.csv" || { echo "FAIL: arguments of DFTracer's macros:"; grep ',early,' "$dir/t.csv"; exit 1; }
     else
         [ "$(grep -c ',data,.*"{""many"":""99""}"' "$dir/t.csv")" = 2 ] && [ "$(grep -c 'CPP_APP,read,.*"{""bytes"":-1}"' "$dir/t.csv")" = 2 ] &&
-            grep -q 'CPP_APP,made,.*"{""text"":""literal"",""double"":2.5}"' "$dir/t.csv" && [ "$(grep -cE ',twice,.*"\{""fn"":[56]\}"' "$dir/t.csv")" = 2 ] || { echo "FAIL: arguments of DFTracer's C++ macros:"; cat "$dir/t.csv"; exit 1; }
+            grep -q 'CPP_APP,made,.*"{""text"":""literal"",""k0"":""a text that is made for this call only 2"",""k1"":""a text that is made for this call only 1"",""double"":2.5}"' "$dir/t.csv" && [ "$(grep -cE ',twice,.*"\{""fn"":[56]\}"' "$dir/t.csv")" = 2 ] || { echo "FAIL: arguments of DFTracer's C++ macros:"; cat "$dir/t.csv"; exit 1; }
     fi
 done
 checked="$checked dftracer"
