@@ -744,6 +744,7 @@ def automatic(folder):
         ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, os.environ['PYTHONPATH'])"]
         def told(given, command=ask):
             return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.split()
+        assert told({"MILLRACE_TRACE_PYTHON": "0"})[0] == told({"MILLRACE_TRACE_PYTHON": "False"})[0] == "False" and told({"MILLRACE_TRACE_PYTHON": "on"})[0] == "True"
         assert told({}) == told({"PYTHONPATH": ""}) == ["True", ":".join(ours)], told({})
         assert told({"PYTHONPATH": "/a:/b"}) == ["True", ":".join(ours + ["/a", "/b"])]
         assert told({"PYTHONPATH": "/a:" + ":".join(ours)}) == ["True", ":".join(["/a"] + ours)]
