@@ -61,6 +61,8 @@ MILLRACE_WEAK void millrace_trace_stop(void);
 /* A time stamp for millrace_trace_span. */
 MILLRACE_WEAK uint64_t millrace_trace_now(void);
 MILLRACE_WEAK void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n);
+/* The same of a span that has ended before: `end` is a time stamp, too. */
+MILLRACE_WEAK void millrace_trace_span_between(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n);
 MILLRACE_WEAK void millrace_trace_instant(struct millrace_site *site, const struct millrace_arg *args, unsigned n);
 MILLRACE_WEAK void millrace_trace_counter(struct millrace_site *site, double value);
 /* Facts about the process (rank, model, data set ...) that hold from now on. */
@@ -81,6 +83,7 @@ struct millrace_functions {
     void (*counter)(struct millrace_site *site, double value);
     void (*metadata)(const struct millrace_arg *args, unsigned n);
     void (*span_named)(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n);
+    void (*span_between)(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n);
 };
 #define MILLRACE_FUNCTIONS_NAME 0x4d520001
 
@@ -121,11 +124,17 @@ static inline void millrace_no_span_named(const char *category, const char *name
     (void)category, (void)name, (void)begin, (void)args, (void)n;
 }
 
-/* Threads that ask at once get the same answer. */
+static inline void millrace_no_span_between(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n)
+{
+    (void)site, (void)begin, (void)end, (void)args, (void)n;
+}
+
+/* Threads that ask at once get the same answer. A tracer that knows fewer functions than this header counts as none. */
 static inline const struct millrace_functions *millrace_table(void)
 {
     static const struct millrace_functions none = {sizeof(none),        millrace_no_active,  millrace_no_switch,   millrace_no_switch,    millrace_no_now,
-                                                   millrace_no_span,    millrace_no_instant, millrace_no_counter,  millrace_no_metadata,  millrace_no_span_named};
+                                                   millrace_no_span,    millrace_no_instant, millrace_no_counter,  millrace_no_metadata,  millrace_no_span_named,
+                                                   millrace_no_span_between};
     static const struct millrace_functions *known;
     const struct millrace_functions *f = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
     if (!f) {
@@ -134,6 +143,8 @@ static inline const struct millrace_functions *millrace_table(void)
         f = &none;
         if (millrace_confstr(MILLRACE_FUNCTIONS_NAME, out, sizeof(out)) == sizeof(out))
             __builtin_memcpy(&f, out, sizeof(f));
+        if (f->bytes < sizeof(*f))
+            f = &none;
         errno = before;
         __atomic_store_n(&known, f, __ATOMIC_RELEASE);
     }
@@ -148,6 +159,7 @@ static inline const struct millrace_functions *millrace_table(void)
 #define millrace_trace_counter (millrace_table()->counter)
 #define millrace_trace_metadata (millrace_table()->metadata)
 #define millrace_trace_span_named (millrace_table()->span_named)
+#define millrace_trace_span_between (millrace_table()->span_between)
 #elif !defined(MILLRACE_TRACE_INSIDE)
 /* Without the tracer there is nothing behind these names: calls do nothing then, and ask 0. */
 #define millrace_trace_active() (millrace_trace_active ? (millrace_trace_active)() : 0)
@@ -160,12 +172,27 @@ static inline const struct millrace_functions *millrace_table(void)
 #define millrace_trace_metadata(args, n) (millrace_trace_metadata ? (millrace_trace_metadata)(args, n) : (void)0)
 #define millrace_trace_span_named(category, name, begin, args, n)                                                    \
     (millrace_trace_span_named ? (millrace_trace_span_named)(category, name, begin, args, n) : (void)0)
+#define millrace_trace_span_between(site, begin, end, args, n)                                                       \
+    (millrace_trace_span_between ? (millrace_trace_span_between)(site, begin, end, args, n) : (void)0)
 #endif
 
 /* A missing text is an empty one. */
 static inline const char *millrace_text(const char *text)
 {
     return text ? text : "";
+}
+
+/* The argument of that key, which may have been given before, or a new one; NULL if there are too many. */
+static inline struct millrace_arg *millrace_arg_of(struct millrace_arg *args, unsigned *n, const char *key)
+{
+    unsigned at = 0;
+    while (at < *n && args[at].key != key && __builtin_strcmp(millrace_text(args[at].key), millrace_text(key)) != 0)
+        at++;
+    if (at == MILLRACE_ARGS_MAX)
+        return 0;
+    if (at == *n)
+        args[(*n)++].key = key;
+    return &args[at];
 }
 
 #define MILLRACE_REGION_BEGIN(id, category_, name_)                                                                  \
@@ -177,11 +204,12 @@ static inline const char *millrace_text(const char *text)
 
 #define MILLRACE_REGION_ARG(id, key_, type_, member_, value_)                                                        \
     do {                                                                                                             \
-        if (millrace_span_##id.begin && millrace_span_##id.args < MILLRACE_ARGS_MAX) {                               \
-            struct millrace_arg *millrace_arg_ = &millrace_span_##id.arg[millrace_span_##id.args++];                 \
-            millrace_arg_->key = (key_);                                                                             \
-            millrace_arg_->type = (type_);                                                                           \
-            millrace_arg_->value.member_ = (value_);                                                                 \
+        if (millrace_span_##id.begin) {                                                                              \
+            struct millrace_arg *millrace_arg_ = millrace_arg_of(millrace_span_##id.arg, &millrace_span_##id.args, key_); \
+            if (millrace_arg_) {                                                                                     \
+                millrace_arg_->type = (type_);                                                                       \
+                millrace_arg_->value.member_ = (value_);                                                             \
+            }                                                                                                        \
         }                                                                                                            \
     } while (0)
 #define MILLRACE_REGION_INT(id, key, v) MILLRACE_REGION_ARG(id, key, MILLRACE_INT, i, v)

@@ -16,6 +16,7 @@
 #include <forward_list>
 #include <string>
 #include <type_traits>
+#include <utility>
 #if __cplusplus >= 201703L
 #include <string_view>
 #endif
@@ -52,10 +53,8 @@ inline void set(millrace_arg &a, const char *v)
 // Adds an argument to a region of MILLRACE_REGION_BEGIN; a text must live until its end, so temporary strings are refused.
 template <class T> void add_arg(millrace_span &span, const char *key, T value)
 {
-    if (span.begin && span.args < MILLRACE_ARGS_MAX) {
-        span.arg[span.args].key = key;
-        detail::set(span.arg[span.args++], value);
-    }
+    if (millrace_arg *arg = span.begin ? millrace_arg_of(span.arg, &span.args, key) : nullptr)
+        detail::set(*arg, value);
 }
 inline void add_arg(millrace_span &span, const char *key, const std::string &value)
 {
@@ -79,23 +78,21 @@ public:
         begin_ = 0;
     }
 
-    // Integers, floating-point numbers, enumerations and texts. Strings are copied: those of the block are gone before the scope
-    // ends. What a pointer shows must live until then.
+    // The span is not recorded.
+    void cancel() { begin_ = 0; }
+
+    // Integers, floating-point numbers, enumerations and texts; a key that was given before gets the new value. Strings are copied:
+    // those of the block are gone before the scope ends. What a pointer shows must live until then.
     template <class T> scope &arg(const char *key, T value)
     {
-        if (begin_ && n_ < MILLRACE_ARGS_MAX) {
-            args_[n_].key = key;
-            detail::set(args_[n_], value);
-            n_++;
-        }
+        if (millrace_arg *arg = begin_ ? millrace_arg_of(args_, &n_, key) : nullptr)
+            detail::set(*arg, value);
         return *this;
     }
     scope &arg(const char *key, const std::string &value)
     {
-        if (begin_ && n_ < MILLRACE_ARGS_MAX) {
-            kept_.push_front(value);
-            arg(key, kept_.front().c_str());
-        }
+        if (millrace_arg *arg = begin_ ? millrace_arg_of(args_, &n_, key) : nullptr)
+            detail::set(*arg, copy(arg, value));
         return *this;
     }
 #if __cplusplus >= 201703L
@@ -103,10 +100,20 @@ public:
 #endif
 
 private:
+    // The copy that belongs to an argument, so that one that changes often does not take more and more memory.
+    const char *copy(const millrace_arg *arg, const std::string &value)
+    {
+        for (auto &kept : kept_)
+            if (kept.first == arg)
+                return (kept.second = value).c_str();
+        kept_.emplace_front(arg, value);
+        return kept_.front().second.c_str();
+    }
+
     millrace_site *site_;
     std::uint64_t begin_;
     unsigned n_ = 0;
-    std::forward_list<std::string> kept_;
+    std::forward_list<std::pair<const millrace_arg *, std::string>> kept_;
     millrace_arg args_[MILLRACE_ARGS_MAX];
 };
 

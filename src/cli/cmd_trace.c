@@ -252,14 +252,12 @@ static void set_environment(const struct trace_options *o, const char *library, 
         prepend("LD_PRELOAD", library, ':');
     /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ':');
-    if (own_folder(folder) == 0 && first_existing(folder, python_places, site)) {
-        if (o->python) {
-            setenv("MILLRACE_TRACE_PYTHON", "1", 1);
-            char autoload[PATH_MAX + 32];
-            snprintf(autoload, sizeof(autoload), "%s/millrace/trace/autoload", site);
-            prepend("PYTHONPATH", site, ':');
-            prepend("PYTHONPATH", autoload, ':');
-        }
+    set_or_unset("MILLRACE_TRACE_PYTHON", o->python ? "1" : NULL);
+    if (o->python && own_folder(folder) == 0 && first_existing(folder, python_places, site)) {
+        char autoload[PATH_MAX + 32];
+        snprintf(autoload, sizeof(autoload), "%s/millrace/trace/autoload", site);
+        prepend("PYTHONPATH", site, ':');
+        prepend("PYTHONPATH", autoload, ':');
     }
 }
 

@@ -85,9 +85,8 @@ static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr
     return n;
 }
 
-static MR_TOGETHER void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+static inline __attribute__((always_inline)) void put_between(uint64_t t0, uint64_t t1, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
 {
-    uint64_t t1 = mr_stamp();
     struct mr_extra extra[MILLRACE_ARGS_MAX];
     if (!n) {
         mr_put_inline(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0);
@@ -98,6 +97,11 @@ static MR_TOGETHER void put_site(uint64_t t0, unsigned call, uint32_t id, const 
         mr_put_one(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra);
     else
         mr_put_slow(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra, n);
+}
+
+static MR_TOGETHER void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+{
+    put_between(t0, mr_stamp(), call, id, args, n);
 }
 
 MR_EXPORT int millrace_trace_active(void)
@@ -126,6 +130,12 @@ MR_EXPORT MR_TOGETHER void millrace_trace_span(struct millrace_site *site, uint6
 {
     if (mr_enter())
         put_site(begin, CALL(region), site_id(site), args, n);
+}
+
+MR_EXPORT void millrace_trace_span_between(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n)
+{
+    if (mr_enter() && begin && begin <= end)
+        put_between(begin, end, CALL(region), site_id(site), args, n);
 }
 
 MR_EXPORT void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n)
@@ -157,7 +167,7 @@ MR_EXPORT void millrace_trace_metadata(const struct millrace_arg *args, unsigned
 static const struct millrace_functions functions = {
     .bytes = sizeof(functions), .active = millrace_trace_active, .start = millrace_trace_start, .stop = millrace_trace_stop, .now = millrace_trace_now,
     .span = millrace_trace_span, .instant = millrace_trace_instant, .counter = millrace_trace_counter, .metadata = millrace_trace_metadata,
-    .span_named = millrace_trace_span_named,
+    .span_named = millrace_trace_span_named, .span_between = millrace_trace_span_between,
 };
 
 MR_REAL(size_t, confstr, (int name, char *out, size_t len), (name, out, len))

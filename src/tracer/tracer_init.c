@@ -300,8 +300,6 @@ static void read_for_library(void)
     check_globs(mr_config.exclude);
     if (env_switch("MILLRACE_TRACE_MMAP", false, "MILLRACE_TRACE_MMAP: neither true nor false; page faults are not recorded"))
         mr_say_plain("MILLRACE_TRACE_MMAP: the library alone does not record page faults; run the program by 'millrace trace --mmap'");
-    if (env_switch("MILLRACE_TRACE_PYTHON", false, "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
-        mr_python_begin();
     if (!env_bytes("MILLRACE_TRACE_MAX_SIZE", &mr_config.max_bytes))
         mr_say_plain("MILLRACE_TRACE_MAX_SIZE: not a size in bytes (4096, 256KiB, 100MB); everything is kept");
 }
@@ -374,6 +372,8 @@ void mr_config_read(void)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
+    if (env_switch("MILLRACE_TRACE_PYTHON", false, "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
+        mr_python_begin();
     if (!c->collected)
         read_for_library();
 }

@@ -1,5 +1,5 @@
-/* MILLRACE_TRACE_PYTHON with the library alone: what `millrace trace --python` does to the environment, before the program's main. Python then finds our
- * sitecustomize first, which instruments libraries as they are imported. */
+/* MILLRACE_TRACE_PYTHON: what `millrace trace --python` does to the environment is done here for the library alone, and for programs that are started with
+ * another PYTHONPATH, or none, before their main. Python then finds our sitecustomize first, which instruments libraries as they are imported. */
 #include "base/common.h"
 #include "tracer_core.h"
 #include "tracer_internal.h"
@@ -61,38 +61,33 @@ static bool find_folder(char out[MR_PATH_BYTES])
     return false;
 }
 
-static bool lists(const char *value, const char *folder)
+/* Whether it is there already, by whatever path: put by the command, or by the program that started this one. */
+static bool lists_autoload(const char *value)
 {
-    size_t n = strlen(folder);
+    const size_t tail = sizeof(AUTOLOAD) - 1;
     for (const char *p = value; *p;) {
-        size_t k = strcspn(p, ":");
-        if (k == n && !memcmp(p, folder, n))
+        size_t n = strcspn(p, ":");
+        if (n > tail && !memcmp(p + n - tail, AUTOLOAD, tail))
             return true;
-        p += k + (p[k] != 0);
+        p += n + (p[n] != 0);
     }
     return false;
 }
 
 /* The environment with "PYTHONPATH=<folder>/millrace/trace/autoload:<folder>:<as before>". It stays: the program may keep pointers to it. */
-static void put_first(const char *autoload, const char *folder)
+static void put_first(const char *folder, const char *before)
 {
-    const size_t name = sizeof(VARIABLE) - 1;
-    const char *before = "";
-    size_t n = 0, k = 0;
-    for (; environ[n]; n++)
-        if (!strncmp(environ[n], VARIABLE, name))
-            before = environ[n] + name;
-    if (lists(before, autoload)) /* a program that was started by one of these */
-        return;
-    size_t len = name + strlen(autoload) + strlen(folder) + strlen(before) + 4;
+    size_t n = 0, k = 0, len = sizeof(VARIABLE) + 2 * strlen(folder) + sizeof(AUTOLOAD) + strlen(before) + 2;
+    while (environ[n])
+        n++;
     char **copy = mr_map((n + 2) * sizeof(*copy) + len), *text = copy ? (char *)(copy + n + 2) : NULL;
     if (!copy)
         return;
-    const char *const parts[] = {VARIABLE, autoload, ":", folder, *before ? ":" : "", before};
+    const char *const parts[] = {VARIABLE, folder, AUTOLOAD, ":", folder, *before ? ":" : "", before};
     for (size_t i = 0, at = 0; i < MR_ARRAY_LEN(parts); i++)
         at += mr_copy_text(text + at, len - at, parts[i]);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], VARIABLE, name))
+        if (strncmp(environ[i], VARIABLE, sizeof(VARIABLE) - 1))
             copy[k++] = environ[i];
     copy[k++] = text;
     copy[k] = NULL;
@@ -101,13 +96,15 @@ static void put_first(const char *autoload, const char *folder)
 
 void mr_python_begin(void)
 {
-    char folder[MR_PATH_BYTES], autoload[MR_PATH_BYTES];
-    if (!environ)
+    char folder[MR_PATH_BYTES];
+    const char *before = "";
+    for (char **e = environ; e && *e; e++)
+        if (!strncmp(*e, VARIABLE, sizeof(VARIABLE) - 1))
+            before = *e + sizeof(VARIABLE) - 1;
+    if (!environ || lists_autoload(before))
         return;
-    if (!find_folder(folder)) {
+    if (find_folder(folder))
+        put_first(folder, before);
+    else
         mr_say_plain("MILLRACE_TRACE_PYTHON: the Python files are not where they belong beside the library; Python programs are not instrumented");
-        return;
-    }
-    mr_copy_text(autoload + mr_copy_text(autoload, sizeof(autoload), folder), sizeof(autoload) - strlen(folder), AUTOLOAD);
-    put_first(autoload, folder);
 }

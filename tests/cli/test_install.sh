@@ -19,6 +19,6 @@ done
 grep -q '^\.SH NAME' "$root/share/man/man1/millrace.1" || fail "no manual page of the program"
 bash -n "$root/share/bash-completion/completions/millrace" || fail "bash does not load its completion"
 bash -c "source '$root/share/bash-completion/completions/millrace' && complete -p millrace" >/dev/null || fail "completion is not registered"
-for file in share/zsh/site-functions/_millrace share/fish/vendor_completions.d/millrace.fish include/millrace/checkpoint.h; do
+for file in share/zsh/site-functions/_millrace share/fish/vendor_completions.d/millrace.fish include/millrace/checkpoint.h include/millrace/dropin/dftracer/dftracer.h; do
     [ -s "$root/$file" ] || fail "'$file' is missing"
 done

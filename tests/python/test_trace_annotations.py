@@ -221,6 +221,26 @@ def kinds_of_functions(folder):
                 "of value"
                 return 3
 
+        class Own(property):
+            pass
+
+        class Owns:
+            @trace.fn(category="own")
+            @Own
+            def value(self):
+                "of value"
+                return self._value
+            @value.setter
+            @trace.fn(category="own", name="set")
+            def value(self, value):
+                self._value = value
+
+        owns = Owns()
+        owns.value = 3
+        assert owns.value == 3 and type(Owns.value) is Own and Owns.value.__doc__ == "of value"
+        plain = trace.fn(property(lambda self: 1, doc="given"))
+        assert plain.__doc__ == "given" and type(plain) is property and trace.fn(property()).fget is None
+
         @trace.fn(category="f")
         class D:
             def __init__(self, a):
@@ -238,7 +258,21 @@ def kinds_of_functions(folder):
 
         assert G().kept() is f and f.who() is f and F.who(f) is f and f.who == f.who and f.who.__self__ is f and f.who.__name__ == "who"
 
+        import enum, functools, types
+
+        class Text(str, enum.Enum):
+            B = "bee"
+
+        @trace.fn(category="aw", text=Text.B)
+        @types.coroutine
+        def awaited():
+            yield
+            return 7
+
+        partial = trace.fn(functools.partial(later.__wrapped__, 5), category="aw", name="partial")
+
         async def main():
+            assert await awaited() == 7 and await partial() == 5 and inspect.iscoroutinefunction(partial)
             assert await asyncio.gather(later(1), later(2)) == [1, 2]
             assert [x async for x in later_items(2)] == [0, 1]
 
@@ -372,6 +406,9 @@ def kinds_of_functions(folder):
     )
     for name, wanted in {"later": 2, "items": 5, "later_items": 3, "C.of_class": 1, "C.static": 1, "C.value": 1, "D": 2, "F.who": 3}.items():
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
+    assert [r["args"] for r in rows if r["name"] == "awaited"] == ['{"text":"bee"}'] * 2 and count(rows, "aw", "partial") == 1
+    assert int(next(r["dur_ns"] for r in rows if r["name"] == "partial")) >= 50e6
+    assert count(rows, "own", "Owns.value") == 1 and count(rows, "own", "set") == 1
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3
     twice = [r for r in rows if r["name"] == "twice"]
@@ -425,7 +462,7 @@ def dftracer_forms(folder):
         assert same is dft_fn and TagValue("5", TagDType.INT).value() == (0, 5) and TagValue(5, TagDType.STRING, TagType.IGNORE).value() == (2, "5")
         with dft_fn("typed", "entities") as event:
             event.update(args={"n": TagValue("5", TagDType.INT)}).relate(EntityRelation.USED, event.uses("file", "x", EntityStore.LOCAL_DISK))
-            assert event.generates("file", "y", uri="u") == 0
+            assert event.generates("file", "y", uri="u") == dftracer.get_instance().declare_entity("file", "y") == 0x8bbc26ce1072024d  # as DFTracer's own library
         dft_fn("typed").log(func=lambda: 0, name="keyword")()
         assert ComputeEvent.FORWARD == "forward" == str(ComputeEvent.FORWARD) and get_iter_block_name("x") == "x.block"
 
@@ -486,10 +523,12 @@ def dftracer_forms(folder):
             await asyncio.gather(task(1, turns[0], turns[1]), task(0, turns[1], turns[2]))
         asyncio.run(main())
         log = dftracer.initialize_log("x", "all", -1)
-        for _ in range(20):  # on a busy machine some are logged late
-            begin = log.get_time()
-            time.sleep(0.02)
-            log.log_event("logged", "c", begin, log.get_time() - begin, string_args={"k": "v"})
+        begin, first = log.get_time(), time.time_ns()
+        time.sleep(0.02)
+        took, last = log.get_time() - begin, time.time_ns()
+        time.sleep(0.1)
+        with dft_fn("c", "told", args={"first": first, "last": last}):
+            log.log_event("logged", "c", begin, took, string_args={"k": "v"})  # some time later
         log.log_event("past", "c", 5, 6)
         """,
         folder,
@@ -510,10 +549,135 @@ def dftracer_forms(folder):
     ends = sorted(int(r["start_unix_ns"]) + int(r["dur_ns"]) for r in rows if r["name"] == "receive")
     first = min((r for r in rows if r["name"] == "receive"), key=lambda r: int(r["start_unix_ns"]))
     assert len(starts) == 2 and int(first["start_unix_ns"]) + int(first["dur_ns"]) == ends[0], "each task has its own span"
-    logged = [e for e in events if e["name"] == "logged"]
-    assert len(logged) == 20 and all(e["args"]["k"] == "v" for e in logged), logged
-    assert any(e["ph"] == "X" for e in logged) and all(e.get("dur", 20000) >= 19990 for e in logged), logged
+    logged, told = found["logged"], found["told"]["args"]
+    assert logged["ph"] == "X" and logged["args"]["k"] == "v" and logged["dur"] >= 19990, logged
+    start = next(int(r["start_unix_ns"]) for r in rows if r["name"] == "logged")
+    assert told["first"] - 1e6 <= start and start + logged["dur"] * 1000 <= told["last"] + 1e6, (told, logged, start)
     assert found["past"]["args"]["logged_start_us"] == 5 and found["past"]["args"]["logged_dur_us"] == 6
+
+
+def dftracer_state(folder):
+    """What update(), enable() and disable() say reaches the spans that DFTracer gives it to."""
+    rows, _ = traced(
+        """
+        import asyncio, threading, time
+        from dftracer.python import DFTracerAI, DFTRACER_INIT_PRELOAD, DFTRACER_LOG_LEVEL, Dynamo, ai, create_backend, dft_fn, dftracer, dynamo
+        from dftracer.python.dynamo import create_backend as same
+        from dftracer.python.torch import trace_handler
+        from dftracer.python.env import DFTRACER_ENABLE
+        from dftracer.dynamo import create_backend as older
+        from dlio_profiler.logger import dlio_logger, fn_interceptor
+        assert older is create_backend and fn_interceptor is dft_fn and dlio_logger is dftracer
+        from dftracer.python.dbg.logger import dft_fn as also
+        assert same is create_backend and also is dft_fn and DFTRACER_ENABLE and isinstance(ai.compute, DFTracerAI) and isinstance(dynamo, Dynamo)
+        dftracer().log_metadata_event("made", "yes")
+        assert isinstance(dftracer.get_instance(), dftracer) and dftracer.initialize_log("x") is dftracer.get_instance()
+
+        io = dft_fn("io")
+
+        class Reader:
+            step = 0
+            @io.log_init
+            def __init__(self, epoch=7):
+                self.epoch, self.step = 8, 1
+            @io.log
+            def get(self, name):
+                self.step += 1
+                io.update(image_size=name)
+        @io.log
+        def plain(n):
+            io.update(args={"n": n})
+        @io.log
+        async def later():
+            io.update(step=9)
+        @io.log
+        def items():
+            yield 1
+        @io.log
+        async def known(step, more=1):
+            await asyncio.sleep(0)
+        asyncio.run(known(6))
+        class Places:
+            epoch = __import__("fractions").Fraction(1, 2)  # a number that is neither int nor float, as NumPy's
+            @io.log
+            def at(self, first, step, /, *more, epoch=None, **rest):
+                pass
+        try:
+            Places().at(1)
+        except TypeError:
+            pass
+        Places().at(1, 2, 3)
+        Places().at(1, 2, epoch=4, image_idx=5)
+        reader = Reader()
+        reader.get(100)
+        reader.get(200)
+        plain(5)
+        asyncio.run(later())
+        assert list(items()) == [1]
+
+        ai.disable()
+        ai.compute.enable()
+        with ai.compute.forward, ai.comm.send:
+            pass
+        ai.compute.forward.disable()
+        with ai.compute.forward(enable=True), ai.compute.forward:
+            pass
+        ai.enable()
+        ai.compute.step.update(step=3)
+        ai.update(step=4, args={"more": 1})
+        with ai.compute.step, ai.pipeline.epoch.derive("own"), ai.compute.step(step=5):
+            pass
+        ai.update(step=6)
+        with ai.pipeline.epoch.derive("own"):
+            pass
+        with DFTracerAI(cat="custom", name="mine", epoch=1):
+            pass
+
+        import copy, pickle
+        for carried in (pickle.loads(pickle.dumps(ai)).other.log, copy.deepcopy(ai.other.log), pickle.loads(pickle.dumps(dft_fn("other", "carried")))):
+            with carried, carried:
+                pass
+
+        for step in ai.dataloader.fetch.iter(range(2)):  # what is said in a body goes for its wait
+            ai.update(step=step)
+            time.sleep(0.01)
+        for n in dft_fn("early", "early").iter(range(1)):
+            pass
+
+        both, shared = threading.Barrier(2), dft_fn("shared", "block")
+        def enter():
+            with shared:
+                both.wait()
+                with shared:
+                    both.wait()
+        threads = [threading.Thread(target=enter) for _ in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        with shared:
+            shared.flush()
+            shared.reset()
+        with shared:
+            shared.flush()
+        """,
+        folder,
+        path=(PYTHON, os.path.join(PYTHON, "dropin")),
+    )
+    spans = [(r["category"], r["name"], json.loads(r["args"] or "{}")) for r in rows if r["category"] in ("io", "compute", "comm", "pipeline", "custom")]
+    sizes, n = {"image_size": 200}, {"image_size": 200, "n": 5}
+    assert spans == [
+        ("io", "known", {"step": 6}), ("io", "Places.at", {"epoch": 0.5}), ("io", "Places.at", {"epoch": 0.5, "step": 2}),
+        ("io", "Places.at", {"epoch": 4, "step": 2}), ("io", "Reader.__init__", {"epoch": 7}), ("io", "Reader.get", {"epoch": 8, "step": 1, "image_size": 100}),
+        ("io", "Reader.get", {"epoch": 8, "step": 2, **sizes}), ("io", "plain", n), ("io", "later", {**n, "step": 9}), ("io", "items", {**n, "step": 9}),
+        ("compute", "forward", {}), ("compute", "forward", {}),
+        ("compute", "step", {"step": 5, "more": 1}), ("pipeline", "epoch.own", {"step": 4, "more": 1}), ("compute", "step", {"step": 4, "more": 1}),
+        ("pipeline", "epoch.own", {"step": 6, "more": 1}), ("custom", "mine", {"epoch": 1}),
+    ], spans
+    assert count(rows, "shared", "block") == 4 + 2 + 1 and count(rows, "other", "other.log") == 4 and count(rows, "other", "carried") == 2
+    loop = [(r["name"], json.loads(r["args"])["step"]) for r in rows if r["category"] == "dataloader"]
+    assert loop == [("fetch.iter", 0), ("fetch.block", 0), ("fetch.iter", 1), ("fetch.block", 1)], loop
+    assert all(int(r["dur_ns"]) >= 10e6 for r in rows if r["name"] == "fetch.block") and count(rows, "early", "loop.iter") == 1
 
 
 FAKE_TORCH = {
@@ -573,6 +737,31 @@ def automatic(folder):
     assert count(rows, "data_loader", "Set.__getitem__") == 6
     assert count(rows, "data_loader", "collate") == 2
     assert count(rows, "data_loader", "DataLoader.next") == 3  # the last one ends the loop
+    traced(
+        """
+        import os, subprocess, sys
+        ours = [os.path.normpath(p) for p in os.environ["PYTHONPATH"].split(":")[:2]]
+        ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, "
+               "':'.join(map(os.path.normpath, os.environ.get('PYTHONPATH', '').split(':'))))"]
+        def told(given, command=ask):
+            return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.split()
+        assert told({"MILLRACE_TRACE_PYTHON": "0"})[0] == told({"MILLRACE_TRACE_PYTHON": "False"})[0] == "False" and told({"MILLRACE_TRACE_PYTHON": "on"})[0] == "True"
+        assert told({}) == told({"PYTHONPATH": ""}) == ["True", ":".join(ours)], told({})
+        assert told({"PYTHONPATH": "/a:/b"}) == ["True", ":".join(ours + ["/a", "/b"])]
+        assert told({"PYTHONPATH": "/a:" + ":".join(ours)}) == ["True", ":".join(["/a"] + ours)]
+        assert told(dict(os.environ, PYTHONPATH="/a"), ["sh", "-c", 'PYTHONPATH=/c exec "$0" "$@"'] + ask) == ["True", ":".join(ours + ["/c"])]
+        """,
+        folder,
+        "--python",
+    )
+    traced(
+        """
+        import os, subprocess
+        for given in ({}, {"PYTHONPATH": "/a"}):  # without --python nothing is added
+            assert subprocess.run(["sh", "-c", "echo $PYTHONPATH"], env=given, capture_output=True, text=True).stdout.strip() == given.get("PYTHONPATH", "")
+        """,
+        folder,
+    )
     rows, _ = traced(
         """
         from torch.utils.data import DataLoader, _utils, dataloader
@@ -650,7 +839,7 @@ def library_alone(folder):
         assert out.stdout.splitlines() == wanted and not out.stderr, (switch, out)
 
 
-for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, automatic, library_alone):
+for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, dftracer_state, automatic, library_alone):
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
         print("ok", test.__name__)

@@ -165,6 +165,35 @@ def torch_loader(folder, python=sys.executable):
         print("ok torch", way, python)
 
 
+def torch_compiled(folder, python=sys.executable):
+    """DFTracer's names for compiled models and PyTorch's profiler."""
+    os.environ["PYTHONPATH"] = os.path.join(PYTHON, "dropin")
+    spans, _ = traced(
+        """
+        import sys, torch
+        if not hasattr(torch, "compile"):
+            sys.exit(0)
+        from dftracer.python import dftracer, dynamo
+        from dftracer.python.dynamo import create_backend
+        from dftracer.python.torch import trace_handler
+        log, x = dftracer.initialize_log("x", None, -1), torch.randn(2, 4)
+        def f(a):
+            return (a * 2).relu()
+        for autograd in (True, False):
+            assert torch.equal(torch.compile(f, backend=create_backend(name="mine", epoch=1, autograd=autograd))(x), f(x))
+        assert torch.equal(dynamo.compile(f)(x), f(x))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=trace_handler):
+            f(x)
+        print("compiled")
+        """,
+        folder,
+        python=python,
+    )
+    del os.environ["PYTHONPATH"]
+    names = [name for category, name in spans.elements() if category == "dynamo"]
+    assert not names or (sum("mul" in n for n in names) == sum("relu" in n for n in names) == 3 and spans["PP", "aten::relu"] == 1), spans
+
+
 def tensorflow_data(folder, python):
     samples(folder)
     spans, files = traced(
@@ -218,11 +247,11 @@ def grain_iterators(folder, python):
 def main():
     jobs = [unnoticed, readers]
     if has(sys.executable, "torch"):
-        jobs.append(torch_loader)
+        jobs += [torch_loader, torch_compiled]
     else:
         print("not checked: PyTorch is not installed")
     for python in os.environ.get("MR_TEST_PYTHONS", "").split():
-        for module, job in (("torch", torch_loader), ("tensorflow", tensorflow_data), ("grain", grain_iterators)):
+        for module, job in (("torch", torch_loader), ("torch", torch_compiled), ("tensorflow", tensorflow_data), ("grain", grain_iterators)):
             if has(python, module):
                 jobs.append(lambda folder, job=job, python=python: job(folder, python=python))
     for job in jobs:

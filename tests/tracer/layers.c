@@ -116,6 +116,9 @@ int main(void)
     millrace_trace_start();
     millrace_trace_span(&direct, millrace_trace_now(), &rank, 1);
     millrace_trace_span_named("train", "named here", millrace_trace_now(), &rank, 1);
+    uint64_t before = millrace_trace_now(), until = millrace_trace_now();
+    millrace_trace_span_between(&direct, before, until, &rank, 1);
+    millrace_trace_span_between(&direct, until, 1, &rank, 1); /* ends before it begins: not recorded */
     millrace_trace_metadata(&rank, 1);
     if (millrace_trace_active() != (getenv("MILLRACE_SPOOL") != NULL))
         return 1;
@@ -135,7 +138,7 @@ int main(void)
     DFTRACER_C_REGION_UPDATE_INT(named, "k", 1);
     DFTRACER_C_REGION_END(named);
     DFTRACER_C_FUNCTION_END();
-    printf("direct 1\nnamed here 1\nmetadata 1\nstep 7\nqueue 7\nmark 7\nnamed 1\nmain 1\n");
+    printf("direct 2\nnamed here 1\nmetadata 1\nstep 7\nqueue 7\nmark 7\nnamed 1\nmain 1\n");
     return 0;
 }
 #endif

@@ -17,6 +17,7 @@ Without the tracer in the process (see `millrace trace`) all of this costs next 
 import copyreg as _copyreg
 import functools as _functools
 import sys as _sys
+import types as _types
 from operator import length_hint as _length_hint
 
 try:
@@ -57,8 +58,10 @@ def fn(function=None, *, category=None, name=None, **args):
         inner = fn(function.__func__, category=category, name=name, **args)
         return inner if isinstance(inner, classmethod) else type(function)(inner)
     if isinstance(function, property):
-        parts = (part and fn(part, category=category, name=name, **args) for part in (function.fget, function.fset, function.fdel))
-        return property(*parts, function.__doc__)
+        for part, changed in ((function.fget, "getter"), (function.fset, "setter"), (function.fdel, "deleter")):
+            if part is not None:  # as Python does it, by which a class of the program's own stays
+                function = getattr(function, changed)(fn(part, category=category, name=name, **args))
+        return function
     if not callable(function):  # an object that makes methods; cached_property has the function inside
         if isinstance(function, _functools.cached_property):
             function.func = fn(function.func, category=category, name=name, **args)
@@ -72,7 +75,7 @@ def fn(function=None, *, category=None, name=None, **args):
         except TypeError:  # a class of the interpreter itself
             pass
         return function
-    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    flags = _flags(function)
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
@@ -84,6 +87,12 @@ def fn(function=None, *, category=None, name=None, **args):
     except (AttributeError, TypeError):
         pass
     return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
+
+
+def _flags(function):
+    while isinstance(function, _functools.partial):
+        function = function.func
+    return getattr(getattr(function, "__code__", None), "co_flags", 0)
 
 
 def _of_function(function, category, label, args):
@@ -130,7 +139,7 @@ def _of_generator(function, category, label, args):
             except BaseException as error:
                 step, value = inner.throw, error
 
-    return traced
+    return _types.coroutine(traced) if _flags(function) & 0x100 else traced  # one that can be awaited stays so
 
 
 def _of_async_generator(function, category, label, args):

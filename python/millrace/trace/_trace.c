@@ -157,7 +157,21 @@ static int keep(PyObject *hold, PyObject **held)
     return ok;
 }
 
-/* Keyword arguments as arguments of a span. Texts live as long as `hold`. */
+/* A value as an argument; texts live as long as `hold`. 1: done, 0: it is left out, -1 with an exception. */
+static int fill_value(PyObject *value, struct millrace_arg *a, PyObject *hold)
+{
+    PyObject *held = NULL;
+    if (number_arg(value, a))
+        return 1;
+    PyObject *text = PyUnicode_Check(value) || PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
+    a->type = MILLRACE_TEXT;
+    a->value.s = text ? text_bytes(text, &held) : NULL;
+    Py_XDECREF(text);
+    PyErr_Clear(); /* an object that cannot say what it is is left out rather than disturb the program */
+    return keep(hold, &held) ? a->value.s != NULL : -1;
+}
+
+/* Keyword arguments as arguments of a span. While a value says what it is, other threads may change the dictionary. */
 static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyObject *hold)
 {
     PyObject *key, *value;
@@ -169,42 +183,46 @@ static int fill_args(PyObject *dict, struct millrace_arg *out, unsigned *n, PyOb
             continue;
         PyObject *held = NULL;
         a->key = PyUnicode_Check(key) ? text_bytes(key, &held) : NULL;
-        if (!keep(hold, &held))
+        Py_INCREF(value);
+        int rc = !keep(hold, &held) ? -1 : a->key ? fill_value(value, a, hold) : 0;
+        Py_DECREF(value);
+        if (rc < 0)
             return -1;
-        if (!a->key)
-            continue;
-        if (!number_arg(value, a)) {
-            PyObject *text = PyBytes_Check(value) ? Py_NewRef(value) : PyObject_Str(value);
-            a->type = MILLRACE_TEXT;
-            a->value.s = text ? text_bytes(text, &held) : NULL;
-            Py_XDECREF(text);
-            PyErr_Clear(); /* an object that cannot say what it is is left out rather than disturb the program */
-            if (!keep(hold, &held))
-                return -1;
-            if (!a->value.s)
-                continue;
-        }
-        ++*n;
+        *n += (unsigned)rc;
     }
     return 0;
 }
 
-static int emit(named_site *s, uint64_t begin, PyObject *dict)
+/* `end` is 0 for now. */
+static void put(named_site *s, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n)
+{
+    if (end)
+        millrace_trace_span_between(&s->site, begin, end, args, n);
+    else
+        millrace_trace_span(&s->site, begin, args, n);
+}
+
+static int emit_until(named_site *s, uint64_t begin, uint64_t end, PyObject *dict)
 {
     struct millrace_arg args[MILLRACE_ARGS_MAX];
     unsigned n = 0;
     if (!begin)
         return 0;
     if (!dict || !PyDict_Check(dict) || PyDict_Size(dict) == 0) {
-        millrace_trace_span(&s->site, begin, NULL, 0);
+        put(s, begin, end, NULL, 0);
         return 0;
     }
     PyObject *hold = PyList_New(0);
     int rc = hold ? fill_args(dict, args, &n, hold) : -1;
     if (rc == 0)
-        millrace_trace_span(&s->site, begin, args, n);
+        put(s, begin, end, args, n);
     Py_XDECREF(hold);
     return rc;
+}
+
+static int emit(named_site *s, uint64_t begin, PyObject *dict)
+{
+    return emit_until(s, begin, 0, dict);
 }
 
 /* ---- Region: with Region(category, name, args) ---- */
@@ -580,16 +598,16 @@ static PyObject *py_now(PyObject *m, PyObject *unused)
 static PyObject *py_span(PyObject *m, PyObject *args)
 {
     PyObject *category, *name, *dict = NULL;
-    unsigned long long begin;
+    unsigned long long begin, end = 0;
     named_site s = {.name = NULL};
     (void)m;
-    if (!PyArg_ParseTuple(args, "OOK|O", &category, &name, &begin, &dict))
+    if (!PyArg_ParseTuple(args, "OOK|OK", &category, &name, &begin, &dict, &end))
         return NULL;
     if (!begin)
         Py_RETURN_NONE;
     int rc = site_init(&s, category, name);
     if (rc == 0)
-        rc = emit(&s, begin, dict == Py_None ? NULL : dict);
+        rc = emit_until(&s, begin, end, dict == Py_None ? NULL : dict);
     site_clear(&s);
     return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -657,7 +675,7 @@ static PyMethodDef methods[] = {
     {"start", py_start, METH_NOARGS, "Switches recording on."},
     {"stop", py_stop, METH_NOARGS, "Switches recording off."},
     {"now", py_now, METH_NOARGS, "A time stamp for span(); 0 without the tracer."},
-    {"span", py_span, METH_VARARGS, "span(category, name, begin, args=None): a span from `begin` to now."},
+    {"span", py_span, METH_VARARGS, "span(category, name, begin, args=None, end=0): a span from `begin` to `end`, or to now."},
     {"instant", py_instant, METH_VARARGS, "instant(category, name, args=None)."},
     {"counter", py_counter, METH_VARARGS, "counter(category, name, value)."},
     {"metadata", (PyCFunction)(void (*)(void))py_metadata, METH_VARARGS | METH_KEYWORDS, "metadata(**facts): facts about this process."},

@@ -8,30 +8,46 @@ import contextvars
 import enum
 import functools
 import inspect
+import numbers
+import os
 import sys
 import threading
 import time
 
-from . import _trace, counter, fn, instant, metadata, now, span
+from . import _HAS_DICTS, _flags, _of_coroutine, _of_function, _trace, counter, instant, metadata, now, span
 
 DFTRACER_ENABLE = True  # programs ask; here `millrace trace` decides
+DFTRACER_INIT_PRELOAD = os.getenv("DFTRACER_INIT", "PRELOAD") == "PRELOAD"
+DFTRACER_LOG_LEVEL = os.getenv("DFTRACER_LOG_LEVEL", "ERROR")
 
 
 _FIRST = (now(), time.time_ns())
 
 
-def _ticks_before(us):
-    """The time stamp of a moment `us` ago; stamps have a unit of their own, known from two of them."""
+def _stamp_of(us):
+    """The time stamp of a moment in microseconds since 1970; 0 before this program. Stamps have a unit of their own, known from two of them."""
     tick, ns = now(), time.time_ns()
     rate = (tick - _FIRST[0]) / max(1, ns - _FIRST[1])
-    return max(1, int(tick - us * 1000 * rate)) if tick and _FIRST[0] else tick
+    return max(0, int(tick - (ns - us * 1000) * rate)) if tick and _FIRST[0] and us * 1000 >= _FIRST[1] else 0
 
 
-class _Log:
-    """What DFTracer calls the logger object."""
+class dftracer:
+    """The logger. There is one; programs also make objects of it."""
 
-    def initialize_log(self, logfile=None, data_dir=None, process_id=-1):
-        return self
+    __instance = None
+    logger = dbg_logging = None
+
+    def __init__(self):
+        self.start_time = self.get_time()
+        dftracer.__instance = self
+
+    @classmethod
+    def get_instance(cls, *args, **kwargs):
+        return cls.__instance or dftracer()
+
+    @staticmethod
+    def initialize_log(logfile=None, data_dir=None, process_id=-1):
+        return dftracer.get_instance()
 
     def get_time(self):
         return time.time_ns() // 1000
@@ -43,15 +59,15 @@ class _Log:
         pass
 
     def log_event(self, name, cat, start_time, duration, int_args=None, float_args=None, string_args=None, **more):
-        """A span that has just ended; one that ended long ago stays a moment with its times as arguments."""
+        """A span with times in microseconds; one that was not in the time of this program is a moment with its times as arguments."""
         args = {}
         for given in (int_args, float_args, string_args):
             for key, value in (given or {}).items():
                 args[str(key)] = value[-1] if isinstance(value, tuple) else value  # DFTracer's pairs of kind and value
         args.update((k, v) for k, v in more.items() if isinstance(v, (int, float, str)))
-        age = time.time_ns() / 1000 - start_time  # us
-        if 0 <= duration <= age <= duration + max(1000, duration / 100):
-            span(cat, name, _ticks_before(age), args)
+        begin, end = _stamp_of(start_time), min(now(), _stamp_of(start_time + duration))
+        if 0 < begin <= end:
+            span(cat, name, begin, args, end)
         else:
             _trace.instant(cat, name, dict(args, logged_start_us=int(start_time), logged_dur_us=int(duration)))
 
@@ -66,27 +82,25 @@ class _Log:
     def mark_used(self, name):
         pass
 
-    def declare_entity(self, *args, **kwargs):
-        return 0  # DFTracer's "no entity": what a program touches is in the trace
+    def declare_entity(self, type, key, store=0, uri=""):
+        return _entity(type, key)
 
-    declare_entity_type = relate_entities = declare_entity
+    def declare_entity_type(self, type, role=0, description=""):
+        pass
+
+    def relate_entities(self, relation, subject, object):
+        pass
 
     def finalize(self):
         pass
 
 
-class dftracer:
-    __instance = None
-
-    @classmethod
-    def get_instance(cls, *args, **kwargs):
-        if cls.__instance is None:
-            cls.__instance = _Log()
-        return cls.__instance
-
-    @staticmethod
-    def initialize_log(logfile=None, data_dir=None, process_id=-1):
-        return dftracer.get_instance()
+def _entity(type, key):
+    """The id of what DFTracer calls an entity, the same in every program: FNV-1a of type, 0x1f and key; 0 if nothing is recorded."""
+    number = 1469598103934665603
+    for byte in ("%s\x1f%s" % (type, key)).encode("utf-8", "surrogateescape") if now() else ():
+        number = (number ^ byte) * 1099511628211 % (1 << 64)
+    return number if now() else 0
 
 
 def _arguments(**known):
@@ -94,10 +108,6 @@ def _arguments(**known):
 
 
 _GENERATOR, _ASYNC = 0x220, 0x280  # of co_flags
-
-
-def _flags(function):
-    return getattr(getattr(function, "__code__", None), "co_flags", 0)
 
 
 def _given(args):
@@ -110,97 +120,154 @@ _KNOWN = ("epoch", "step", "image_idx", "image_size")
 
 def _own(thing):
     """Epoch, step and image that an object has as attributes; a method of that name is none."""
+    found = {}
     try:
-        found = {key: getattr(thing, key, None) for key in _KNOWN}
+        for key in _KNOWN:
+            value = getattr(thing, key, None)
+            if value is not None and isinstance(value, (int, float, str, numbers.Number)):
+                found[key] = value
     except Exception:  # a property that fails: the program's own affair
-        return {}
-    return {key: value for key, value in found.items() if isinstance(value, (int, float, str))}
+        pass
+    return found
+
+
+def _places(signature):
+    """Where a call has epoch, step and image: name, position or one that no call has, default."""
+    parameters, empty = signature.parameters, inspect.Parameter.empty
+    for at, (key, one) in enumerate(parameters.items()):
+        if key in _KNOWN:
+            by_name = one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            yield key, sys.maxsize if by_name else at, None if one.default is empty else one.default
 
 
 class dft_fn:
-    """dft_fn(cat, name): context manager, or from its making to flush(); decorators log, log_init, log_static; iter()."""
+    """dft_fn(cat, name): context manager, or from its making to flush(); decorators log, log_init, log_static; iter().
+
+    What update() states goes into the spans that end from then on: of this object, and of all functions it decorates."""
 
     def __init__(self, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True, args=None):
         self._cat, self._name, self._enable = cat, name or sys._getframe(1).f_code.co_name, enable
         self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
         self._args.update(_given(args))
+        self._entered = {}  # of each thread, where the blocks begin that it has not left: one object may serve many
         self._begin = now() if enable else 0
 
     def __enter__(self):
-        self._begin = now() if self._enable else 0
+        self._entered.setdefault(threading.get_ident(), []).append(now() if self._enable else 0)
+        self._begin = 0
         return self
 
     def __exit__(self, *exc):
-        self.flush()
+        thread = threading.get_ident()
+        blocks = self._entered.get(thread)
+        if blocks:
+            self._span(blocks.pop())
+            if not blocks:
+                del self._entered[thread]
         return False
+
+    def _span(self, begin):
+        if begin:
+            span(self._cat, self._name, begin, self._args)
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None):
         self._args.update(_arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size))
         self._args.update(_given(args))
         return self
 
+    def _since(self, begin):
+        """Sets where the present span begins and returns where it did: the block's, or that of the object outside of blocks."""
+        blocks = self._entered.get(threading.get_ident())
+        if blocks:
+            before, blocks[-1] = blocks[-1], begin
+        else:
+            before, self._begin = self._begin, begin
+        return before
+
     def flush(self):
-        if self._begin:
-            span(self._cat, self._name, self._begin, self._args)
-        self._begin = 0
+        self._span(self._since(0))
         return self
 
     def reset(self):
-        self._begin = now() if self._enable else 0
+        self._since(now() if self._enable else 0)
         return self
 
     def log_metadata(self, key, value):
         metadata(**{str(key): value})
 
-    # Relations to what DFTracer calls entities: they are accepted, what a program touches is in the trace.
+    # Relations to what DFTracer calls entities: they are accepted and not recorded.
 
     def relate(self, relation, entity):
         return self
 
     def relate_entity(self, relation, type, key, store=0, uri=""):
-        return 0
+        return _entity(type, key) if self._enable else 0
 
     def uses(self, type, key, store=0, uri=""):
-        return 0
+        return self.relate_entity(EntityRelation.USED, type, key, store, uri)
 
-    generates = uses
+    def generates(self, type, key, store=0, uri=""):
+        return self.relate_entity(EntityRelation.GENERATED, type, key, store, uri)
 
-    def _decorate(self, function, name=None):
+    def _decorate(self, function, name=None, method=True):
         if not self._enable or not _trace.present:
             return function
-        label = name or getattr(function, "__qualname__", function.__name__)
+        label = name or getattr(function, "__qualname__", None) or function.__name__
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
             signature = None
         names = list(signature.parameters) if signature else []
-        if not _flags(function) & _ASYNC and (names[:1] == ["self"] or any(key in names for key in _KNOWN)):
-            return self._with_arguments(function, label, signature)
-        if _flags(function) & _GENERATOR:  # one event per call, as DFTracer counts: the making of the generator
-            return functools.update_wrapper(_trace.Traced(function, self._cat, label, None), function)
-        return fn(function, category=self._cat, name=label)
+        method = method and names[:1] == ["self"]
+        if not _flags(function) & _GENERATOR and (method or any(key in names for key in _KNOWN)):
+            return self._with_arguments(function, label, signature, method)
+        if _flags(function) & _ASYNC & ~_GENERATOR:
+            return _of_coroutine(function, self._cat, label, self._args)
+        if not _HAS_DICTS:
+            return _of_function(function, self._cat, label, self._args)
+        # Of a generator it is one event per call, as DFTracer counts: the making of it.
+        return functools.update_wrapper(_trace.Traced(function, self._cat, label, self._args), function)
 
-    def _with_arguments(self, function, label, signature):
-        """Epoch, step and image of a call, where the function takes them or its object has them, go into its span."""
-        known = [key for key in _KNOWN if key in signature.parameters]
-        method = next(iter(signature.parameters)) == "self"
+    def _with_arguments(self, function, label, signature, method):
+        """Epoch, step and image of a call, where the function takes them or its object has them when it is called, go into its span; what
+        update() says in the meantime counts before them."""
+        places = list(_places(signature))
 
-        @functools.wraps(function)
-        def inner(*args, **kwargs):
-            begin = now()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if begin:
-                    found = _own(args[0]) if method and args else {}
-                    if known:
-                        try:
-                            given = signature.bind(*args, **kwargs)
-                            given.apply_defaults()
-                            found.update(_arguments(**{key: given.arguments[key] for key in known}))
-                        except TypeError:  # a call that failed for its arguments
-                            pass
-                    span(self._cat, label, begin, found)
+        def begun(args, kwargs):
+            if not now():
+                return 0, None, None
+            found = _own(args[0]) if method and args else {}
+            for key, at, default in places:
+                value = args[at] if at < len(args) else kwargs.get(key, default)
+                if value is not None:
+                    found[key] = value
+            return now(), found, self._args.copy()
+
+        def ended(begin, found, before):
+            if begin:
+                if self._args:
+                    found.update([(k, v) for k, v in self._args.copy().items() if k not in found or before.get(k) is not v])
+                span(self._cat, label, begin, found)
+
+        if _flags(function) & _ASYNC:
+
+            @functools.wraps(function)
+            async def inner(*args, **kwargs):
+                call = begun(args, kwargs)
+                try:
+                    return await function(*args, **kwargs)
+                finally:
+                    ended(*call)
+
+        else:
+
+            @functools.wraps(function)
+            def inner(*args, **kwargs):
+                call = begun(args, kwargs)
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    ended(*call)
 
         return inner
 
@@ -210,7 +277,9 @@ class dft_fn:
         return self._decorate(func, name)
 
     def log_init(self, init=None, name=None):
-        return self.log(init, name)
+        if init is None:
+            return lambda f: self.log_init(f, name)
+        return self._decorate(init, name, method=False)  # an object that is being made has nothing to tell yet
 
     def log_static(self, func=None, name=None):
         if func is None:
@@ -223,49 +292,72 @@ class dft_fn:
                         lambda: self._enable, lambda step: dict(self._args, **{iter_name: step}))
 
 
-def _iterate(iterable, cat, wait, body, enabled, arguments):
-    """The waits and bodies of a loop as spans; one without a name is not recorded."""
+def _iterate(iterable, cat, wait, body, enabled, arguments, late=False):
+    """The waits and bodies of a loop as spans; one without a name is not recorded. `late`: what is said in a body goes for its wait, too."""
     count, iterator = 1, iter(iterable)
     while True:
-        begin = now() if wait and enabled() else 0
+        begin = now() if enabled() else 0
         try:
             item = next(iterator)
         except StopIteration:
             return
-        if begin:
-            span(cat, wait, begin, arguments(count))
-        begin = now() if body and enabled() else 0
+        there = now() if begin else 0
+        if wait and begin and not late:
+            span(cat, wait, begin, arguments(count), there)
+            there = now()
         try:
             yield item
         finally:  # also when the loop is left early
-            if begin:
-                span(cat, body, begin, arguments(count))
+            if wait and begin and late:
+                span(cat, wait, begin, arguments(count), there)
+            if body and there:
+                span(cat, body, there, arguments(count))
         count += 1
 
 
-class _Node:
-    """A name of the `ai` taxonomy: decorator, context manager, iter(), update() inherited by what lies below."""
+class DFTracerAI:
+    """A name of the `ai` taxonomy, or of the program's own: decorator, context manager, iter(). What update(), enable() and disable() say
+    holds for all that lies below, until it is told otherwise."""
 
-    def __init__(self, category, name, parent=None, children=(), enabled=True):
-        self._cat, self._name, self._parent = category, name, parent
-        self._enabled, self._args = enabled, {}
-        self._open, self._started = contextvars.ContextVar(name, default=()), threading.local()
-        self._derived = {}
-        for child in children:
-            setattr(self, child, _Node(category, child, self))
+    def __init__(self, *, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True):
+        self._cat, self._name = cat, name or cat
+        self._enabled = enable  # None: as the one that it stands for
+        self._args = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
+        self._below, self._of = {}, None
+        self._nothing_open()
+
+    def _nothing_open(self):
+        self._open, self._started = contextvars.ContextVar(str(self._name), default=()), threading.local()
+
+    def __getstate__(self):
+        return {key: value for key, value in vars(self).items() if key not in ("_open", "_started")}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._nothing_open()
+
+    def create_children(self, names):
+        for attribute, name in names.items():
+            setattr(self, attribute, self._child(attribute, name))
+
+    def _child(self, key, name, category=None):
+        """What is always the same one; it begins with what this one says."""
+        if key not in self._below:
+            self._below[key] = DFTracerAI(cat=category or self._cat, name=name, enable=self._enabled)
+            self._below[key].update(args=self._all_args())
+        return self._below[key]
 
     def _all_args(self):
-        args = dict(self._parent._all_args()) if self._parent else {}
-        args.update(self._args)
-        return args
+        return dict(self._of._all_args(), **self._args) if self._of else self._args
 
     def _on(self):
-        return self._enabled and (self._parent is None or self._parent._on())
+        return self._of._on() if self._enabled is None and self._of else self._enabled is not False
 
     def __call__(self, fn=None, *, enable=None, **args):
         """As a decorator; without a function a node of the same name with arguments or a switch of its own, for one use."""
         if not callable(fn):
-            node = _Node(self._cat, self._name, self, enabled=enable is not False)
+            node = DFTracerAI(cat=self._cat, name=self._name, enable=enable)
+            node._of = self
             return node.update(**args)
         if args or enable is not None:
             return self(enable=enable, **args)(fn)
@@ -360,25 +452,31 @@ class _Node:
     def iter(self, iterator, *, include_block=True, include_iter=True, iter_name=None, block_name=None):
         return _iterate(iterator, self._cat, (iter_name or get_iter_handle_name(self._name)) if include_iter else None,
                         (block_name or get_iter_block_name(self._name)) if include_block else None,
-                        self._on, lambda count: dict(self._all_args(), count=count))
+                        self._on, lambda count: dict(self._all_args(), count=count), late=True)
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None, **more):
-        self._args.update(_arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size))
-        self._args.update(_given(args))
-        self._args.update(_given(more))
+        said = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
+        said.update(_given(args), **_given(more))
+        self._args.update(said)
+        for node in self._below.values():
+            node.update(args=said)
         return self
 
+    def _switch(self, on):
+        self._enabled = on
+        for node in self._below.values():
+            node._switch(on)
+
     def enable(self):
-        self._enabled = True
+        self._switch(True)
 
     def disable(self):
-        self._enabled = False
+        self._switch(False)
 
     def derive(self, name):
         """The node '<name of this one>.<name>', always the same one."""
-        if name not in self._derived:
-            self._derived[name] = _Node(self._cat, self._name + "." + name, self)
-        return self._derived[name]
+        full = self._name + "." + name
+        return self._child(full, full)
 
 
 ITER_COUNT_NAME, INIT_NAME = "count", "init"
@@ -458,27 +556,27 @@ OtherEvent = _events("OtherEvent", *_TAXONOMY["other"])
 IOEvent = _events("IOEvent", *_IO)
 
 
-class _AI(_Node):
+class AI(DFTracerAI):
     """The root. A category is a span of its own too (`with ai.compute`), with its name as name and category."""
 
     def __init__(self):
-        super().__init__("ai_root", "ai_root")
+        super().__init__(cat="ai_root", name="ai_root")
         for name, children in _TAXONOMY.items():
-            node = _Node(name, name, self, children)
+            node = self._child(name, name, category=name)
             setattr(self, name, node)
+            node.create_children({child: child if name != "other" else "other." + child for child in children})
             if name in ("data", "checkpoint", "other"):
-                node.io = _Node(name, name + ".io", node)
-                for call in _IO:
-                    setattr(node.io, call, _Node(name, name + ".io." + call, node.io))
-        self.other.log = _Node("other", "other.log", self.other)
+                node.create_children({"io": name + ".io"})
+                node.io.create_children({call: name + ".io." + call for call in _IO})
 
 
-ai = _AI()
+ai = AI()
 checkpoint, comm, compute, data, dataloader, device, pipeline = (
     ai.checkpoint, ai.comm, ai.compute, ai.data, ai.dataloader, ai.device, ai.pipeline)
 other = ai.other
 __all__ = [
-    "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
+    "AI", "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DFTRACER_INIT_PRELOAD",
+    "DFTRACER_LOG_LEVEL", "DFTracerAI", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
     "EntityRole", "EntityStore", "INIT_NAME",
     "IOEvent", "ITER_COUNT_NAME", "OtherEvent", "PipelineEvent", "ProfileCategory", "TagDType", "TagType", "TagValue", "ai", "checkpoint",
     "comm", "compute", "counter", "data", "dataloader", "device", "dft_fn", "dftracer", "get_iter_block_name", "get_iter_handle_name",

@@ -189,7 +189,7 @@ PATCHES = {
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
     "safetensors.torch": _names("checkpoint", "save_file", "load_file"),
-    "numpy": _names("reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap"),
+    "numpy": _names("reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"),
     "h5py._hl.dataset": _h5py_dataset,
     "h5py._hl.files": _h5py_file,
     "PIL.Image": _names("reader", "open"),

@@ -1,0 +1,1 @@
+"""DFTracer under its first name, from Millrace; see millrace.trace.dftracer."""

@@ -1,0 +1,2 @@
+"""DFTracer under its first name, from Millrace; see millrace.trace.dftracer."""
+from millrace.trace.dftracer import dft_fn as fn_interceptor, dftracer as dlio_logger  # noqa: F401
