@@ -1479,9 +1479,27 @@ bool mr_pfw_is(const char *data, size_t len)
     return false;
 }
 
+#define INDENTED_MAX 65536u
+#define INDENTED_TRIES 64 /* that fail: then the file has lone braces for another reason */
+
+/* An object over several lines, as tools that indent JSON write it (jq): its brace is alone in its line. Returns what is behind it, NULL if it is
+ * none. */
+static const char *read_indented(struct mr_pfw *im, const char *p, const char *stop, const char *end, struct line *l)
+{
+    if (*p != '{' || skip_space(p + 1, stop) != stop)
+        return NULL;
+    const char *close = object_end(p, p + MR_MIN((size_t)(end - p), (size_t)INDENTED_MAX));
+    size_t n = (size_t)(close - p);
+    char *copy = close > stop && close[-1] == '}' ? mr_arena_alloc(&im->arena, n) : NULL;
+    for (size_t i = 0; copy && i < n; i++)
+        copy[i] = p[i] == '\n' || p[i] == '\r' ? ' ' : p[i];
+    return copy && parse_line(copy, copy + n, l) ? close : NULL;
+}
+
 static int parse_text(struct mr_pfw *im, const char *data, size_t len)
 {
     struct line l;
+    unsigned tries = INDENTED_TRIES;
     int rc = 0;
     for (const char *end = data + len, *p = skip_wrapping(skip_mark(data, end), end); p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
@@ -1499,7 +1517,12 @@ static int parse_text(struct mr_pfw *im, const char *data, size_t len)
                 if (room)
                     keep_shape(im, p, stop);
             } else {
-                im->skipped_lines++;
+                const char *behind = tries ? read_indented(im, p, stop, end, &l) : NULL;
+                if (behind)
+                    rc = add_line(im, &l);
+                im->skipped_lines += !behind;
+                tries -= !behind && tries;
+                stop = behind ? behind : stop;
             }
         }
         p = stop + 1;

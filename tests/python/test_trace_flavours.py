@@ -80,7 +80,8 @@ def flavours(folder):
     files = {
         "classic.pfw": classic, "commas.pfw": "[\n" + ",\n".join(text) + "\n]", "one line.pfw": "[" + ",".join(text) + "]", "spaced.pfw": spaced,
         "wrapped.pfw": '{"traceEvents":[' + ",\n".join(text) + '],"displayTimeUnit":"ns"}', "crlf.pfw": classic.replace("\n", "\r\n"),
-        "mark.pfw": "\ufeff" + classic, "unclosed.pfw": "\n".join(text), "cut line.pfw": classic[:-2] + "\n" + text[-1][:60],
+        "mark.pfw": "\ufeff" + classic, "unclosed.pfw": "\n".join(text), "indented.pfw": json.dumps(lines(), indent=2), "tabs.pfw": json.dumps(lines(), indent="\t", ensure_ascii=False).replace("\n", "\r\n"),
+        "cut line.pfw": classic[:-2] + "\n" + text[-1][:60],
         "whole.pfw.gz": whole, "members.pfw.gz": b"".join(members) + gzip.compress(b""), "padded.pfw.gz": whole + b"\0" * 512, "no end.pfw.gz": whole[:-8],
     }
     files.update((name + ".pfw", "\n".join(json.dumps(x) for x in one)) for name, one in other.items())
