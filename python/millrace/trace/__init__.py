@@ -79,7 +79,7 @@ def fn(function=None, *, category=None, name=None, **args):
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
-    if not _HAS_DICTS:
+    if not _HAS_DICTS or getattr(function, "__name__", "") == "forward":  # PyTorch's compilers want a function of Python's own there
         return _of_function(function, category, label, args or None)
     traced = _trace.Traced(function, category, label, args or None)
     try:

@@ -223,7 +223,7 @@ class dft_fn:
             return self._with_arguments(function, label, signature, method)
         if _flags(function) & _ASYNC & ~_GENERATOR:
             return _of_coroutine(function, self._cat, label, self._args)
-        if not _HAS_DICTS:
+        if not _HAS_DICTS or getattr(function, "__name__", "") == "forward":
             return _of_function(function, self._cat, label, self._args)
         # Of a generator it is one event per call, as DFTracer counts: the making of it.
         return functools.update_wrapper(_trace.Traced(function, self._cat, label, self._args), function)
