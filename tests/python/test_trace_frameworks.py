@@ -214,11 +214,20 @@ def tensorflow_data(folder, python):
         assert next(iter(data.as_numpy_iterator())).shape == (4,)
         checkpoint = tf.train.Checkpoint(v=tf.Variable(1.0))
         checkpoint.restore(checkpoint.save(os.path.join(root, "ck")))
+        from millrace import trace
+        @trace.fn(category="graph")
+        def chosen(x):  # AutoGraph reads the function and changes its `if`
+            if tf.reduce_sum(x) > 0:
+                return x + 1
+            return x
+        for compiled in (tf.function(chosen), tf.function(lambda x: chosen(x))):
+            assert compiled(tf.ones(2)).numpy().tolist() == [2, 2]
         """,
         folder,
         python=python,
     )
     expect(spans, "data_loader", OwnedIterator__dot__next=10)
+    assert spans["graph", "chosen"] >= 2, spans
     expect(spans, "checkpoint", tf__dot__Checkpoint__dot__save=1, tf__dot__Checkpoint__dot__restore=1)
     assert per_file(files, "open") >= 36, files
     print("ok tensorflow", python)

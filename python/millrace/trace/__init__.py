@@ -79,7 +79,7 @@ def fn(function=None, *, category=None, name=None, **args):
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
-    if not _HAS_DICTS or getattr(function, "__name__", "") == "forward":  # PyTorch's compilers want a function of Python's own there
+    if _wants_function(function):
         return _of_function(function, category, label, args or None)
     traced = _trace.Traced(function, category, label, args or None)
     try:
@@ -87,6 +87,12 @@ def fn(function=None, *, category=None, name=None, **args):
     except (AttributeError, TypeError):
         pass
     return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
+
+
+def _wants_function(function):
+    """Whether a function must become one of Python's own, which is slower: for compilers that read it, PyTorch's with `forward` of a module and
+    TensorFlow's with everything; or to have a name at all."""
+    return not _HAS_DICTS or getattr(function, "__name__", "") == "forward" or ("tensorflow" in _sys.modules and hasattr(function, "__code__"))
 
 
 def _flags(function):
