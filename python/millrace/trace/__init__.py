@@ -90,9 +90,10 @@ def fn(function=None, *, category=None, name=None, **args):
 
 
 def _wants_function(function):
-    """Whether a function must become one of Python's own, which is slower: for compilers that read it, PyTorch's with `forward` of a module and
-    TensorFlow's with everything; or to have a name at all."""
-    return not _HAS_DICTS or getattr(function, "__name__", "") == "forward" or ("tensorflow" in _sys.modules and hasattr(function, "__code__"))
+    """Whether a function must become one of Python's own, which is slower: for libraries that look into functions and take nothing else (PyTorch's
+    compilers with `forward` of a module, TensorFlow and pydantic with any), or to have a name at all."""
+    looked_into = "tensorflow" in _sys.modules or "pydantic" in _sys.modules
+    return not _HAS_DICTS or getattr(function, "__name__", "") == "forward" or (looked_into and hasattr(function, "__code__"))
 
 
 def _flags(function):
