@@ -90,10 +90,11 @@ def fn(function=None, *, category=None, name=None, **args):
 
 
 def _wants_function(function):
-    """Whether a function must become one of Python's own, which is slower: for libraries that look into functions and take nothing else (PyTorch's
-    compilers with `forward` of a module, TensorFlow and pydantic with any), or to have a name at all."""
-    looked_into = "tensorflow" in _sys.modules or "pydantic" in _sys.modules
-    return not _HAS_DICTS or getattr(function, "__name__", "") == "forward" or (looked_into and hasattr(function, "__code__"))
+    """Whether a function must become one of Python's own, which is slower: for libraries that take nothing else, or to have a name at all.
+    PyTorch's compilers want one for `forward` of a module."""
+    if not _HAS_DICTS or getattr(function, "__name__", "") == "forward":
+        return True
+    return hasattr(function, "__code__") and any(library in _sys.modules for library in _FUNCTIONS_ONLY)
 
 
 def _flags(function):
@@ -173,6 +174,7 @@ def _of_async_generator(function, category, label, args):
     return traced
 
 
+_FUNCTIONS_ONLY = ("pydantic", "ray", "tensorflow")
 _HAS_DICTS = _sys.version_info >= (3, 9)  # before, objects of an extension like ours have no attributes of their own: no name to be pickled by
 _CLASS_METHODS = ("__init_subclass__", "__class_getitem__")  # Python makes them so by itself, but only functions of its own
 _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_generator))  # inspect.CO_...; importing it takes 10 ms
