@@ -91,13 +91,13 @@ __attribute__((noinline, unused)) static void millrace_dftracer_end(struct millr
 /* The argument of that key, with copies of both texts; NULL if it is not to be recorded. */
 static inline struct millrace_arg *millrace_dftracer_arg(struct millrace_dftracer_region *r, const char *key, const char *text)
 {
+    size_t k = __builtin_strlen(millrace_text(key)) + 1, n = __builtin_strlen(text) + 1;
     unsigned before = r->span.args, at;
     struct millrace_arg *arg = r->open == r && r->span.begin ? millrace_arg_of(r->span.arg, &r->span.args, key) : 0;
+    char *copy = arg ? (char *)malloc(k + n) : 0;
     if (!arg)
         return 0;
     at = (unsigned)(arg - r->span.arg);
-    size_t k = __builtin_strlen(millrace_text(key)) + 1, n = __builtin_strlen(text) + 1;
-    char *copy = (char *)malloc(k + n);
     if (copy) {
         __builtin_memcpy(copy, millrace_text(key), k);
         __builtin_memcpy(copy + k, text, n);
@@ -213,7 +213,7 @@ private:
         return keys_.front().c_str();
     }
 
-    std::forward_list<std::string> keys_;
+    std::forward_list<std::string> keys_{};
 };
 
 } // namespace millrace

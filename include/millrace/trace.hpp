@@ -113,7 +113,7 @@ private:
     millrace_site *site_;
     std::uint64_t begin_;
     unsigned n_ = 0;
-    std::forward_list<std::pair<const millrace_arg *, std::string>> kept_;
+    std::forward_list<std::pair<const millrace_arg *, std::string>> kept_{};
     millrace_arg args_[MILLRACE_ARGS_MAX];
 };
 

@@ -399,6 +399,20 @@ def kinds_of_functions(folder):
             raise SystemExit("facts without a name")
         except TypeError:
             pass
+        import sys
+
+        @trace.fn(category="f")
+        def forward(x):
+            return x
+
+        assert inspect.isfunction(forward) and forward(3) == 3
+        for library in ("pydantic", "ray", "tensorflow"):  # which take functions only
+            sys.modules[library] = types.ModuleType(library)
+            wanted = trace.fn(lambda x: x, category="f", name="wanted")
+            assert inspect.isfunction(wanted) and wanted(3) == 3
+            assert trace.fn(len, category="f")([1]) == 1
+            del sys.modules[library]
+        assert not inspect.isfunction(trace.fn(lambda: 0))
         with trace.region("n\\udce9", i=2**64 - 1, huge=2**70, file="f\\udce9", wrong=type("W", (), {"__str__": lambda s: 1 / 0})()):
             pass
         """,
@@ -408,6 +422,7 @@ def kinds_of_functions(folder):
         assert count(rows, "f", name) == wanted, (name, count(rows, "f", name))
     assert [r["args"] for r in rows if r["name"] == "awaited"] == ['{"text":"bee"}'] * 2 and count(rows, "aw", "partial") == 1
     assert int(next(r["dur_ns"] for r in rows if r["name"] == "partial")) >= 50e6
+    assert count(rows, "f", "forward") == 1 and count(rows, "f", "wanted") == count(rows, "f", "len") == 3
     assert count(rows, "own", "Owns.value") == 1 and count(rows, "own", "set") == 1
     assert all(int(r["dur_ns"]) >= 50e6 for r in rows if r["name"] == "later"), "an async function takes until its result"
     assert count(rows, "app", "left.iter") == count(rows, "app", "left.yield") == 3

@@ -182,6 +182,15 @@ def torch_compiled(folder, python=sys.executable):
         for autograd in (True, False):
             assert torch.equal(torch.compile(f, backend=create_backend(name="mine", epoch=1, autograd=autograd))(x), f(x))
         assert torch.equal(dynamo.compile(f)(x), f(x))
+        from millrace import trace
+        from dftracer.python import dft_fn
+        for traced in (trace.fn(category="fwd"), dft_fn("fwd").log):
+            class Model(torch.nn.Module):
+                @traced
+                def forward(self, a):
+                    return a + 1
+            for made in (torch.compile(Model(), backend="eager"), torch.fx.symbolic_trace(Model()), torch.jit.script(Model())):
+                assert torch.equal(made(x), x + 1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=trace_handler):
             f(x)
         print("compiled")
@@ -191,7 +200,7 @@ def torch_compiled(folder, python=sys.executable):
     )
     del os.environ["PYTHONPATH"]
     names = [name for category, name in spans.elements() if category == "dynamo"]
-    assert not names or (sum("mul" in n for n in names) == sum("relu" in n for n in names) == 3 and spans["PP", "aten::relu"] == 1), spans
+    assert not names or (sum("mul" in n for n in names) == sum("relu" in n for n in names) == 3 and spans["PP", "aten::relu"] == 1 and spans["fwd", "Model.forward"] >= 2), spans
 
 
 def tensorflow_data(folder, python):
@@ -205,11 +214,20 @@ def tensorflow_data(folder, python):
         assert next(iter(data.as_numpy_iterator())).shape == (4,)
         checkpoint = tf.train.Checkpoint(v=tf.Variable(1.0))
         checkpoint.restore(checkpoint.save(os.path.join(root, "ck")))
+        from millrace import trace
+        @trace.fn(category="graph")
+        def chosen(x):  # AutoGraph reads the function and changes its `if`
+            if tf.reduce_sum(x) > 0:
+                return x + 1
+            return x
+        for compiled in (tf.function(chosen), tf.function(lambda x: chosen(x))):
+            assert compiled(tf.ones(2)).numpy().tolist() == [2, 2]
         """,
         folder,
         python=python,
     )
     expect(spans, "data_loader", OwnedIterator__dot__next=10)
+    assert spans["graph", "chosen"] >= 2, spans
     expect(spans, "checkpoint", tf__dot__Checkpoint__dot__save=1, tf__dot__Checkpoint__dot__restore=1)
     assert per_file(files, "open") >= 36, files
     print("ok tensorflow", python)

@@ -79,7 +79,7 @@ def fn(function=None, *, category=None, name=None, **args):
     for flag, made in _STEPWISE:
         if flags & flag:
             return made(function, category, label, args or None)
-    if not _HAS_DICTS:
+    if _wants_function(function):
         return _of_function(function, category, label, args or None)
     traced = _trace.Traced(function, category, label, args or None)
     try:
@@ -87,6 +87,14 @@ def fn(function=None, *, category=None, name=None, **args):
     except (AttributeError, TypeError):
         pass
     return classmethod(traced) if getattr(function, "__name__", "") in _CLASS_METHODS else traced
+
+
+def _wants_function(function):
+    """Whether a function must become one of Python's own, which is slower: for libraries that take nothing else, or to have a name at all.
+    PyTorch's compilers want one for `forward` of a module."""
+    if not _HAS_DICTS or getattr(function, "__name__", "") == "forward":
+        return True
+    return hasattr(function, "__code__") and any(library in _sys.modules for library in _FUNCTIONS_ONLY)
 
 
 def _flags(function):
@@ -166,6 +174,7 @@ def _of_async_generator(function, category, label, args):
     return traced
 
 
+_FUNCTIONS_ONLY = ("pydantic", "ray", "tensorflow")
 _HAS_DICTS = _sys.version_info >= (3, 9)  # before, objects of an extension like ours have no attributes of their own: no name to be pickled by
 _CLASS_METHODS = ("__init_subclass__", "__class_getitem__")  # Python makes them so by itself, but only functions of its own
 _STEPWISE = ((0x20, _of_generator), (0x80, _of_coroutine), (0x200, _of_async_generator))  # inspect.CO_...; importing it takes 10 ms

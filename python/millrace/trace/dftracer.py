@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from . import _HAS_DICTS, _flags, _of_coroutine, _of_function, _trace, counter, instant, metadata, now, span
+from . import _flags, _of_coroutine, _of_function, _trace, _wants_function, counter, instant, metadata, now, span
 
 DFTRACER_ENABLE = True  # programs ask; here `millrace trace` decides
 DFTRACER_INIT_PRELOAD = os.getenv("DFTRACER_INIT", "PRELOAD") == "PRELOAD"
@@ -223,7 +223,7 @@ class dft_fn:
             return self._with_arguments(function, label, signature, method)
         if _flags(function) & _ASYNC & ~_GENERATOR:
             return _of_coroutine(function, self._cat, label, self._args)
-        if not _HAS_DICTS:
+        if _wants_function(function):
             return _of_function(function, self._cat, label, self._args)
         # Of a generator it is one event per call, as DFTracer counts: the making of it.
         return functools.update_wrapper(_trace.Traced(function, self._cat, label, self._args), function)
