@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "base/workers.h"
+#include "event/path_glob.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -50,7 +51,7 @@ struct worker {
     struct mr_timeline timeline;
     struct mr_time_split all, *group;
     uint64_t *group_events, *group_first, *group_last;
-    uint8_t *did_io, *did_compute; /* by lane */
+    uint8_t *did_io, *did_compute, *present; /* by lane; present: has something in what filters leave */
     /* The block being visited. */
     struct tally *now;
     uint32_t process;
@@ -308,16 +309,24 @@ static int choose_files(struct job *j)
 {
     if (!j->opt->path || !*j->opt->path)
         return 0;
+    const char *glob = j->opt->path;
+    bool more = strchr(glob, '{') || glob[strlen(glob) - 1] == '/'; /* what fnmatch does not know, and the tracer's options do */
     j->file_wanted = calloc(j->files + 1, 1);
-    if (!j->file_wanted)
+    char *globs = malloc(MR_GLOBS_BYTES);
+    if (!j->file_wanted || !globs) {
+        free(globs);
         return -ENOMEM;
+    }
+    if (!more || !mr_globs_read(glob, globs, MR_GLOBS_BYTES))
+        globs[0] = 0;
     for (size_t i = 0; i < j->files; i++) {
         char path[4097];
         size_t n = MR_MIN((size_t)j->file[i].path_len, sizeof(path) - 1);
         memcpy(path, j->file[i].path, n);
         path[n] = 0;
-        j->file_wanted[i + 1] = fnmatch(j->opt->path, path, 0) == 0;
+        j->file_wanted[i + 1] = fnmatch(glob, path, 0) == 0 || mr_globs_match(globs, path);
     }
+    free(globs);
     return 0;
 }
 
@@ -653,9 +662,22 @@ struct task {
     bool count, rows, list, filtered;
 };
 
+#define AHEAD 24 /* events */
+
+/* Rows of many files do not stay in the cache, nor do the numbers of their names. */
+/* (Always inline: gcc takes a function that only prefetches for one without effect, and leaves it out.) */
+static inline __attribute__((always_inline)) void fetch_ahead(const struct worker *w, const uint32_t *file_of, uint32_t strings, const uint32_t *id)
+{
+    if (id[2 * AHEAD] < strings)
+        __builtin_prefetch(&file_of[id[2 * AHEAD]]);
+    uint32_t soon = id[AHEAD] < strings ? file_of[id[AHEAD]] : 0;
+    if (soon)
+        __builtin_prefetch(&w->file[soon - 1], 1);
+}
+
 /* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
-static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, const struct task *todo, struct mr_run *run, uint8_t *seen,
-                      bool normal[MR_SETS])
+static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, const struct task *todo, struct mr_run *run,
+                      uint8_t *seen, bool normal[MR_SETS])
 {
     const struct mr_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
@@ -665,20 +687,19 @@ static int go_through(struct job *j, struct worker *w, const struct mr_trace_chu
         uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
         uint32_t id = b->c.file[i];
         unsigned call = b->c.call[i];
-        /* Rows of many files do not stay in the cache. */
-        uint32_t soon = todo->rows && i + 24 < b->count && b->c.file[i + 24] < strings ? file_of[b->c.file[i + 24]] : 0;
-        if (soon)
-            __builtin_prefetch(&w->file[soon - 1], 1);
+        if (todo->rows && i + 2 * AHEAD < b->count)
+            fetch_ahead(w, file_of, strings, b->c.file + i);
         if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns))
             continue;
         bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event, but of no function */
         uint32_t file = id < strings && !aside ? file_of[id] : 0;
         if (todo->filtered && !wanted(j, group, file, start))
             continue;
-        if (todo->count && start >= j->from_ns) {
-            w->group_events[group]++;
-            first = MR_MIN(first, start);
-            last = MR_MAX(last, end);
+        if (todo->count) { /* what reaches into the wanted part of the run is there, and counted where it starts */
+            w->present[lane] = 1;
+            w->group_events[group] += start >= j->from_ns;
+            first = MR_MIN(first, MR_MAX(start, j->from_ns));
+            last = MR_MAX(last, MR_MIN(end, j->to_ns));
         }
         if (aside)
             continue;
@@ -747,7 +768,7 @@ static void trim_list(struct job *j, struct mr_intervals *v)
 }
 
 /* Counts a whole block by its aggregates, if it has them. Says what is left to do. */
-static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, struct task *todo, struct mr_error *err)
+static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, struct task *todo, struct mr_error *err)
 {
     struct visit v = {j, w};
     uint32_t group = j->group_of[c->process];
@@ -764,6 +785,7 @@ static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_
     w->group_events[group] += c->count;
     w->group_first[group] = MR_MIN(w->group_first[group], c->first_ns);
     w->group_last[group] = MR_MAX(w->group_last[group], c->last_ns);
+    w->present[lane] = 1;
     return 0;
 }
 
@@ -782,7 +804,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     w->odd = w->failed = false;
     w->process = c->process;
     if (whole)
-        rc = by_aggregates(j, w, c, &todo, err);
+        rc = by_aggregates(j, w, c, j->lane_of[chunk], &todo, err);
     bool one_by_one = todo.count || todo.rows || todo.list;
     if (rc == 0 && (one_by_one || w->classes))
         rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0),
@@ -793,7 +815,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
         if (todo.list || w->classes & 1u << s)
             rc = take_list(j, &run->set[s], c->count);
     if (rc == 0 && one_by_one)
-        rc = go_through(j, w, c, &todo, run, &seen, normal);
+        rc = go_through(j, w, c, j->lane_of[chunk], &todo, run, &seen, normal);
     for (unsigned s = 0; s < MR_SETS && rc == 0 && !todo.list; s++)
         if (w->classes & 1u << s)
             list_all(&w->batch, &run->set[s], &normal[s]);
@@ -999,7 +1021,7 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
     f->sizes_exact = !spilled;
     double *const to[] = {&f->size_25, &f->size_median, &f->size_75};
     for (unsigned q = 0; q < 3 && f->sizes; q++)
-        *to[q] = spilled ? (double)mr_histogram_quantile(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
+        *to[q] = spilled ? mr_histogram_between(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
     free(s);
     return 0;
 }
@@ -1020,10 +1042,12 @@ static void finish_durations(struct job *j, struct mr_function *f, uint32_t inde
         h->max = MR_MAX(h->max, t->dur_max);
     }
     f->dur_min = h->min;
-    f->dur_25 = mr_histogram_quantile(h, 0.25);
-    f->dur_median = mr_histogram_quantile(h, 0.5);
-    f->dur_75 = mr_histogram_quantile(h, 0.75);
-    f->dur_99 = mr_histogram_quantile(h, 0.99);
+    uint64_t *const to[] = {&f->dur_25, &f->dur_median, &f->dur_75, &f->dur_99};
+    static const double at[] = {0.25, 0.5, 0.75, 0.99};
+    for (unsigned q = 0; q < MR_ARRAY_LEN(at); q++) {
+        double ns = mr_histogram_between(h, at[q]);
+        *to[q] = ns < (double)h->max ? (uint64_t)(ns + 0.5) : h->max;
+    }
     f->dur_max = h->max;
 }
 
@@ -1104,12 +1128,24 @@ static int by_bytes(const void *a, const void *b)
     uint64_t p = x->read_bytes + x->written_bytes, q = y->read_bytes + y->written_bytes;
     if (p != q)
         return p > q ? -1 : 1;
-    return x->calls != y->calls ? (x->calls > y->calls ? -1 : 1) : 0;
+    if (x->calls != y->calls)
+        return x->calls > y->calls ? -1 : 1;
+    int order = memcmp(x->path, y->path, MR_MIN(x->path_len, y->path_len));
+    return order ? order : (x->path_len > y->path_len) - (x->path_len < y->path_len);
 }
 
+static void sort_files(struct mr_summary *s, size_t top)
+{
+    qsort(s->file, s->file_rows, sizeof(*s->file), by_bytes);
+    s->file_rows = MR_MIN(s->file_rows, top);
+}
+
+/* Of a million files ten are listed: rows are gathered, sorted when there are twice as many as asked for, and then only better ones are. */
 static int finish_files(struct job *j, struct mr_summary *s)
 {
-    s->file = mr_arena_alloc(&s->arena, (j->files + 1) * sizeof(*s->file));
+    size_t top = j->opt->top_files ? MR_MIN(j->opt->top_files, j->files) : j->files, room = MR_MIN(2 * top, j->files);
+    const struct mr_file_row *worst = NULL; /* of the best ones, once there are enough */
+    s->file = mr_arena_alloc(&s->arena, (room + 1) * sizeof(*s->file));
     if (!s->file)
         return -ENOMEM;
     for (size_t i = 0; i < j->files; i++) {
@@ -1122,11 +1158,18 @@ static int finish_files(struct job *j, struct mr_summary *s)
             r.dur_ns += w->dur_ns;
             r.opens += w->opens;
         }
-        if (r.calls)
-            s->file[s->file_rows++] = r;
+        if (!r.calls)
+            continue;
+        s->files++;
+        if (worst && by_bytes(&r, worst) > 0)
+            continue;
+        if (s->file_rows == room) {
+            sort_files(s, top);
+            worst = &s->file[top - 1];
+        }
+        s->file[s->file_rows++] = r;
     }
-    s->files = s->file_rows;
-    qsort(s->file, s->file_rows, sizeof(*s->file), by_bytes);
+    sort_files(s, top);
     return 0;
 }
 
@@ -1144,16 +1187,32 @@ static int by_pair(const void *a, const void *b)
     return x->again < y->again ? -1 : x->again > y->again;
 }
 
-/* Processes are counted by machine and pid: an exec'd image is the same process. */
+static bool is_present(const struct job *j, size_t chunk)
+{
+    bool there = !is_cut(j);
+    for (unsigned k = 0; k < j->workers && !there; k++)
+        there = j->worker[k].present[j->lane_of[chunk]] != 0;
+    return there;
+}
+
+/* Processes are counted by machine and pid: an exec'd image is the same process. Where filters cut, those count that have something left. */
 static int count_processes(struct job *j, struct mr_summary *s)
 {
     struct pair *p = malloc((j->t->processes + 1) * sizeof(*p));
+    bool *there = calloc(j->t->processes + 1, sizeof(*there));
     size_t n = 0;
-    if (!p)
+    if (!p || !there) {
+        free(p);
+        free(there);
         return -ENOMEM;
+    }
+    for (size_t i = 0; i < j->t->chunks && is_cut(j); i++)
+        if (rank_wanted(j, &j->t->process[j->t->chunk[i].process]))
+            there[j->t->chunk[i].process] |= is_present(j, i);
     for (size_t i = 0; i < j->t->processes; i++)
-        if (rank_wanted(j, &j->t->process[i]))
+        if (rank_wanted(j, &j->t->process[i]) && (there[i] || !is_cut(j)))
             p[n++] = (struct pair){j->t->process[i].node, j->t->process[i].pid, j->t->process[i].again};
+    free(there);
     qsort(p, n, sizeof(*p), by_pair);
     for (size_t i = 0; i < n; i++) {
         s->processes += !i || by_pair(&p[i], &p[i - 1]);
@@ -1211,7 +1270,7 @@ static int finish_times(struct job *j, struct mr_summary *s)
 
 struct thread {
     uint32_t node, pid, again, tid;
-    bool io, compute;
+    bool io, compute, there;
 };
 
 static int by_thread(const void *a, const void *b)
@@ -1237,7 +1296,7 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         uint32_t l = j->lane_of[i];
         if (!rank_wanted(j, p))
             continue;
-        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid};
+        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid, .there = is_present(j, i)};
         for (unsigned k = 0; k < j->workers; k++) {
             t[l].io |= j->worker[k].did_io[l] != 0;
             t[l].compute |= j->worker[k].did_compute[l] != 0;
@@ -1249,9 +1308,10 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         if (next) { /* one thread: what it did is passed on */
             t[i + 1].io |= t[i].io;
             t[i + 1].compute |= t[i].compute;
+            t[i + 1].there |= t[i].there;
             continue;
         }
-        s->threads++;
+        s->threads += t[i].there;
         s->io_threads += t[i].io;
         s->compute_threads += t[i].compute;
     }
@@ -1308,7 +1368,8 @@ static int make_workers(struct job *j)
         w->group_last = calloc(j->groups + 1, sizeof(*w->group_last));
         w->did_io = calloc(j->lanes + 1, 1);
         w->did_compute = calloc(j->lanes + 1, 1);
-        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute)
+        w->present = calloc(j->lanes + 1, 1);
+        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute || !w->present)
             return -ENOMEM;
         for (uint32_t g = 0; g < j->groups; g++)
             w->group_first[g] = UINT64_MAX;
@@ -1333,6 +1394,7 @@ static void worker_done(struct job *j, struct worker *w)
     free(w->group_last);
     free(w->did_io);
     free(w->did_compute);
+    free(w->present);
 }
 
 static void job_done(struct job *j)

@@ -3,7 +3,8 @@
  *
  * Own traces tell counts, bytes, sizes and times per block; where no filter cuts through a block, only its times are decoded, for the
  * unions. Exact: counts, bytes, sums, minima and maxima, unions; sizes while a function has at most 256 different ones per block and
- * 4096 in all. Otherwise quantiles are those of log-linear histograms, within 1/32 (3.2 %). */
+ * 4096 in all. Otherwise quantiles are those of log-linear histograms, within 1/32 (3.2 %).
+ * Quantiles between two values are interpolated, as NumPy and pandas do it. */
 #ifndef MR_ANALYZE_SUMMARY_H
 #define MR_ANALYZE_SUMMARY_H
 
@@ -19,6 +20,7 @@ struct mr_summary_options {
     int64_t rank;                  /* -1 all */
     int64_t step_from, step_to;    /* inclusive; step_from -1: no filter */
     const char *path;              /* glob or "" */
+    size_t top_files;              /* rows of files to keep, of those with the most bytes; 0 all */
 };
 
 /* One function: a call, or a region of the program. */
@@ -37,6 +39,7 @@ struct mr_file_row {
     const char *path; /* not NUL-terminated */
     uint32_t path_len;
     uint64_t calls, read_bytes, written_bytes, dur_ns, opens;
+    uint64_t unused; /* a row is a cache line, where rows begin with one */
 };
 
 struct mr_rank_row {
@@ -48,12 +51,12 @@ struct mr_rank_row {
 struct mr_summary {
     struct mr_arena arena;
     uint64_t events, processes, threads, io_threads, compute_threads, nodes, files, lost;
-    uint64_t total_ns;                       /* first start to last end of what was counted */
+    uint64_t total_ns;                       /* first start to last end of what was counted, within the wanted part of the run */
     uint64_t app_io_ns, app_io_only_ns, compute_only_app_ns, compute_ns, io_ns, io_only_ns, compute_only_ns;
     uint64_t read_bytes, written_bytes, read_calls, write_calls, data_ns, metadata_ns; /* summed over threads */
     struct mr_function *function;            /* by time, largest first */
     size_t functions;
-    struct mr_file_row *file;                /* by bytes, then calls */
+    struct mr_file_row *file;                /* by bytes, then calls, then path */
     size_t file_rows;
     struct mr_rank_row *rank;                /* by rank; those with events */
     size_t ranks;

@@ -87,6 +87,17 @@ char *mr_arena_printf(struct mr_arena *a, const char *fmt, ...)
     return text;
 }
 
+void mr_arena_join(struct mr_arena *into, struct mr_arena *from)
+{
+    struct mr_arena_chunk **end = into->head ? &into->head->next : &into->head, *rest = *end;
+    *end = from->head;
+    while (*end)
+        end = &(*end)->next;
+    *end = rest;
+    into->used_bytes += from->used_bytes;
+    *from = (struct mr_arena){0};
+}
+
 void mr_arena_done(struct mr_arena *a)
 {
     for (struct mr_arena_chunk *c = a->head, *next; c; c = next) {

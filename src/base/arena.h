@@ -16,6 +16,8 @@ void *mr_arena_alloc(struct mr_arena *a, size_t bytes);
 char *mr_arena_strdup(struct mr_arena *a, const char *text);
 char *mr_arena_strndup(struct mr_arena *a, const char *text, size_t len);
 char *mr_arena_printf(struct mr_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Hands everything over to another arena, and leaves none. */
+void mr_arena_join(struct mr_arena *into, struct mr_arena *from);
 void mr_arena_done(struct mr_arena *a);
 
 #endif

@@ -61,6 +61,20 @@ void mr_histogram_merge(struct mr_histogram *into, const struct mr_histogram *fr
         into->bucket[b] += from->bucket[b];
 }
 
+/* The value at a place counted from 0 in the order of values. */
+static uint64_t value_at(const struct mr_histogram *h, uint64_t place)
+{
+    uint64_t seen = 0;
+    if (!place)
+        return h->min;
+    for (unsigned b = 0; b < MR_HIST_BUCKETS && place + 1 < h->count; b++) {
+        seen += h->bucket[b];
+        if (seen > place)
+            return MR_MAX(h->min, MR_MIN(h->max, bucket_value(b)));
+    }
+    return h->max;
+}
+
 uint64_t mr_histogram_quantile(const struct mr_histogram *h, double q)
 {
     if (!h->count)
@@ -69,13 +83,18 @@ uint64_t mr_histogram_quantile(const struct mr_histogram *h, double q)
         return h->min;
     if (q >= 1)
         return h->max;
-    uint64_t rank = (uint64_t)ceil(q * (double)h->count), seen = 0; /* nearest-rank definition */
-    for (unsigned b = 0; b < MR_HIST_BUCKETS; b++) {
-        seen += h->bucket[b];
-        if (seen >= rank && h->bucket[b])
-            return MR_MAX(h->min, MR_MIN(h->max, bucket_value(b)));
-    }
-    return h->max;
+    uint64_t rank = (uint64_t)ceil(q * (double)h->count); /* nearest-rank definition */
+    return value_at(h, rank ? rank - 1 : 0);
+}
+
+double mr_histogram_between(const struct mr_histogram *h, double q)
+{
+    if (!h->count)
+        return 0;
+    double place = q * (double)(h->count - 1);
+    uint64_t below = (uint64_t)place;
+    double low = (double)value_at(h, below), high = (double)value_at(h, below + 1);
+    return low + (high - low) * (place - (double)below);
 }
 
 double mr_histogram_mean(const struct mr_histogram *h)

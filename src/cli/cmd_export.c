@@ -35,10 +35,9 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = mr_trace_create(&t, err);
     if (rc == 0)
         t->stop = ctx->stop;
-    for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
+    for (unsigned i = 0; i < o->trace.n && rc == 0; i++)
         mr_rings_tell(o->trace.item[i]);
-        rc = mr_trace_add(t, o->trace.item[i], err);
-    }
+    rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, 0, err);
     rc = rc ? rc : mr_trace_finish(t, err);
     if (rc == 0 && mr_trace_reads(t, o->out)) {
         rc = mr_error_plain(err, MR_E_USAGE, "'%s' is a trace to be exported: it would be lost", o->out);

@@ -27,7 +27,7 @@ static const struct mr_option report_options[] = {
     {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
     {FIELD(rank), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p31, .doc = "Only this rank; -1 takes all."},
-    {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob.", .example = "--path '/data/*.npz'"},
+    {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob: '*' also matches '/', {one,two} is either, 'FOLDER/' the folder and all below it.", .example = "--path '/data/*.npz'"},
     {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.", .example = "--time 10:60.5"},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     {FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1024, .doc = "Threads that work on it; 0 takes all CPUs."},
@@ -78,8 +78,8 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
     }
     if (rc == 0 && *o->time) {
         rc = parse_range("time", o->time, false, &from, &to, err);
-        s->from_ns = (uint64_t)(from * 1e9);
-        s->to_ns = to < 0 ? 0 : (uint64_t)(to * 1e9);
+        s->from_ns = (uint64_t)(from * 1e9 + 0.5); /* 0.3 s are a little less as a double */
+        s->to_ns = to < 0 ? 0 : (uint64_t)(to * 1e9 + 0.5);
     }
     return rc;
 }
@@ -304,9 +304,12 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
         mr_rings_tell(o->trace.item[i]);
         mr_unseen_tell(o->trace.item[i]);
-        rc = mr_trace_add(t, o->trace.item[i], err);
     }
+    if (rc == 0)
+        t->stop = ctx->stop;
+    rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
     rc = rc ? rc : mr_trace_finish(t, err);
+    filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
     if (rc == 0 && t->events && !s->events)
         mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,
@@ -327,7 +330,8 @@ const struct mr_command mr_cmd_report = {
     .details = "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, how time splits between "
                "compute and I/O, every function with counts, bytes, times and sizes, and the busiest files. Overlap is computed by exact interval "
                "unions, over all and for every rank. Size quantiles are exact while a function has at most 256 different sizes per 32768 events and 4096 in "
-               "all, otherwise within 3.2 %, as latency quantiles are; everything else is exact.\n\n"
+               "all, otherwise within 3.2 %, as latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. With "
+               "filters, processes, threads and nodes are those of which something is left.\n\n"
                "Example:\n  millrace report --time 10:60 run.mrt",
     .table = {.section = "report", .doc = "Report.", .options = report_options, .struct_bytes = sizeof(struct report_options)},
     .run = report_run,

@@ -608,7 +608,7 @@ const struct mr_command mr_cmd_trace = {
     .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or rebuilding "
                "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
                "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes one file per "
-               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE and _STRAYS are the options of the same name.\n\n"
+               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE, _PYTHON and _STRAYS are the options of the same name.\n\n"
                "Statically linked and setuid programs cannot be traced; they run unchanged and are named at the end.\n\n"
                "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
     .table = {.section = "trace", .doc = "Recording.", .options = trace_options, .struct_bytes = sizeof(struct trace_options)},

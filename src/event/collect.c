@@ -65,6 +65,7 @@ struct mr_collector {
     bool live, closing, tight; /* tight: memory is given back */
     bool has_events;           /* the file being written */
     unsigned turns;            /* files begun anew */
+    uint64_t before;           /* events that the collector had written which we go on for */
     enum hurry hurry;
     uint64_t scanned_ns, caught_up_ns, emptied_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
@@ -191,6 +192,7 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
     char old[4096];
     c->has_events = false;
     c->stats.dropped |= c->turns++ > 0; /* the file before the last one goes */
+    c->session->turns = c->turns;       /* for recover, should we be killed */
     snprintf(old, sizeof(old), "%s.1", c->out);
     int rc = mr_mrt_writer_close(c->writer, err);
     c->writer = NULL;
@@ -248,6 +250,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
         if (rc == 0) {
             c->has_events |= b.count > 0;
             r->events += b.count;
+            c->session->recorded += b.count;
             mr_slot_carry_set(s, &carry);
             atomic_store_explicit(&s->written, carry.at, memory_order_release);
             if (c->tight && !r->gone)
@@ -679,8 +682,10 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
         if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) && !is_older) /* page faults are no process of ours */
             c->stats.processes++;
     }
-    if (count)
+    if (count) {
         c->stats.events += joined;
+        c->session->recorded += joined;
+    }
     mr_mrt_scan_done(&scan);
     munmap((void *)data, len);
     if (rc == 0)
@@ -731,6 +736,11 @@ static int make_session(struct mr_collector *c, struct mr_error *err)
     if (rc < 0)
         return rc;
     c->session = p;
+    if (!c->live && c->session->magic == MR_SESSION_MAGIC) { /* of a collector that was killed */
+        c->turns = c->session->turns;
+        c->stats.dropped = c->turns > 1;
+        c->before = c->session->recorded;
+    }
     c->session->version = MR_RING_VERSION;
     c->session->collector_pid = (uint32_t)getpid();
     atomic_store(&c->session->collecting, c->live);
@@ -830,7 +840,7 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
         rc = join_file(c, old, false, err);
     }
     if (rc == 0 && c->stats.dropped) /* whole processes may be gone, and what they have recorded with them */
-        rc = append(c, c->buffer, mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->stats.events, 0, mr_now_ns(), NULL, c->buffer), err);
+        rc = append(c, c->buffer, mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->before + c->stats.events, 0, mr_now_ns(), NULL, c->buffer), err);
     struct mr_error second;
     int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
     c->stats.bytes = 0;

@@ -27,8 +27,16 @@ struct dxt {
 
 bool mr_dxt_is(const char *data, size_t len)
 {
+    while (len && (*data == '\n' || *data == '\r' || *data == ' '))
+        data++, len--;
     size_t n = MR_MIN(len, (size_t)8192);
     return n > 2 && data[0] == '#' && (memmem(data, n, "DXT", 3) || memmem(data, n, "darshan log version", 19));
+}
+
+static bool starts(const char *line, size_t len, const char *word)
+{
+    size_t n = strlen(word);
+    return len >= n && !memcmp(line, word, n);
 }
 
 /* Value behind "name: " in a comment; NULL if it is not there. */
@@ -127,39 +135,87 @@ static int flush_segments(struct dxt *d, struct mr_error *err)
     return 0;
 }
 
-static int comment(struct dxt *d, const char *line, size_t len, struct mr_error *err)
+/* "DXT, key: ...": the file, or the rank and host, of the segments that follow. Names come last in their lines, and may have anything in them. */
+static int about_segments(struct dxt *d, const char *line, size_t len, struct mr_error *err)
 {
+    const char *comma = memchr(line, ',', len), *v;
     size_t n;
-    const char *v;
-    int rc = 0;
-    if ((v = after(line, len, "start_time:", &n)) || (v = after(line, len, "start_time(s):", &n))) {
-        if (!d->job_ns)
-            d->job_ns = seconds_to_ns(v);
-    } else if ((v = after(line, len, "file_name:", &n))) {
-        rc = flush_segments(d, err);
+    if (!comma)
+        return 0;
+    len -= (size_t)(comma + 1 - line);
+    line = comma + 1;
+    while (len && *line == ' ')
+        line++, len--;
+    if ((starts(line, len, "file_id:") || starts(line, len, "file_name:")) && (v = after(line, len, "file_name:", &n))) {
+        int rc = flush_segments(d, err);
         d->file_len = MR_MIN(n, sizeof(d->file) - 1);
         memcpy(d->file, v, d->file_len);
         d->host_len = 0;
-    } else if (memmem(line, len, "DXT, rank:", 10)) {
-        rc = flush_segments(d, err);
-        v = after(line, len, "rank:", &n);
-        d->rank = v ? strtoll(v, NULL, 10) : 0;
-        v = after(line, len, "hostname:", &n);
-        d->host_len = v ? MR_MIN(n, sizeof(d->host) - 1) : 0;
-        if (v)
-            memcpy(d->host, v, d->host_len);
-    } else if (memmem(line, len, "Module", 6) && memmem(line, len, "Offset", 6)) {
-        heading(d, line, len);
+        return rc;
     }
+    if (!starts(line, len, "rank:"))
+        return 0;
+    int rc = flush_segments(d, err);
+    d->rank = strtoll(line + strlen("rank:"), NULL, 10);
+    v = after(line, len, "hostname:", &n);
+    d->host_len = v ? MR_MIN(n, sizeof(d->host) - 1) : 0;
+    if (v)
+        memcpy(d->host, v, d->host_len);
     return rc;
 }
 
-static bool field(const char *const *words, const size_t *lens, int n, int column, char out[64])
+/* The first line of a log: several may stand one after the other, each of its own job. */
+static int next_log(struct dxt *d, struct mr_error *err)
 {
+    int rc = flush_segments(d, err);
+    d->job_ns = 0;
+    d->rank = 0;
+    d->file_len = d->host_len = 0;
+    d->salt = mr_mix64(d->t->processes + 1);
+    return rc;
+}
+
+static int comment(struct dxt *d, const char *line, size_t len, struct mr_error *err)
+{
+    const char *body = line + 1;
+    size_t n;
+    for (len--; len && (*body == ' ' || *body == '\t'); len--)
+        body++;
+    if (starts(body, len, "darshan log version"))
+        return next_log(d, err);
+    if (starts(body, len, "start_time:") || starts(body, len, "start_time(s):"))
+        d->job_ns = seconds_to_ns(after(body, len, ":", &n));
+    else if (starts(body, len, "DX"))
+        return about_segments(d, body, len, err);
+    else if (starts(body, len, "Module"))
+        heading(d, line, strlen(line));
+    return 0;
+}
+
+/* A word of a line that is a number; false if it is none. */
+static bool number(const char *const *words, const size_t *lens, int n, int column, char out[64])
+{
+    char *end;
     if (column < 0 || column >= n || lens[column] > 63)
         return false;
     memcpy(out, words[column], lens[column]);
     out[lens[column]] = 0;
+    strtod(out, &end);
+    return end != out && !*end;
+}
+
+/* What a module's segments are; false for other lines, as darshan-parser's counters are. */
+static bool call_of(const char *module, size_t module_len, char op, uint16_t *call)
+{
+    bool writes = op == 'w' || op == 'W';
+    if (!module_len || *module != 'X' || (!writes && op != 'r' && op != 'R'))
+        return false;
+    if (memmem(module, module_len, "MPI", 3))
+        *call = writes ? MR_CALL_MPI_File_write_at : MR_CALL_MPI_File_read_at;
+    else if (memmem(module, module_len, "STDIO", 5))
+        *call = writes ? MR_CALL_fwrite : MR_CALL_fread;
+    else
+        *call = writes ? MR_CALL_pwrite : MR_CALL_pread;
     return true;
 }
 
@@ -179,10 +235,14 @@ static int segment(struct dxt *d, const char *line, size_t len)
             lens[n++] = i - start;
         }
     }
-    char op[64], offset[64], length[64], start[64], end[64], module[64];
-    if (!field(word, lens, n, d->column[OP], op) || !field(word, lens, n, d->column[OFFSET], offset) ||
-        !field(word, lens, n, d->column[LENGTH], length) || !field(word, lens, n, d->column[START], start) ||
-        !field(word, lens, n, d->column[END], end) || !field(word, lens, n, d->column[MODULE], module)) {
+    if (!n)
+        return 0;
+    char offset[64] = "-1", length[64], start[64], end[64];
+    int module = d->column[MODULE], op = d->column[OP];
+    uint16_t call;
+    if (module < 0 || module >= n || op < 0 || op >= n || !call_of(word[module], lens[module], *word[op], &call) ||
+        (d->column[OFFSET] >= 0 && !number(word, lens, n, d->column[OFFSET], offset)) || !number(word, lens, n, d->column[LENGTH], length) ||
+        !number(word, lens, n, d->column[START], start) || !number(word, lens, n, d->column[END], end)) {
         d->t->skipped_lines++;
         return 0;
     }
@@ -195,14 +255,13 @@ static int segment(struct dxt *d, const char *line, size_t len)
     }
     uint64_t from = seconds_to_ns(start), to = seconds_to_ns(end);
     uint32_t i = d->n++;
-    bool mpi = strstr(module, "MPIIO") != NULL, writes = op[0] == 'w' || op[0] == 'W';
     d->c.start_ns[i] = d->job_ns + from;
     d->c.end_ns[i] = d->job_ns + MR_MAX(from, to);
     d->c.offset[i] = (uint64_t)strtoll(offset, NULL, 10);
     d->c.result[i] = strtoll(length, NULL, 10);
     d->c.file[i] = 0;
     d->c.fd[i] = 0;
-    d->c.call[i] = (uint16_t)(mpi ? (writes ? MR_CALL_MPI_File_write_at : MR_CALL_MPI_File_read_at) : writes ? MR_CALL_pwrite : MR_CALL_pread);
+    d->c.call[i] = call;
     return 0;
 }
 
@@ -219,7 +278,7 @@ int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *
         memcpy(line, p, n);
         line[n] = 0;
         n = strlen(line);
-        while (n && (line[n - 1] == '\r' || line[n - 1] == ' '))
+        if (n && line[n - 1] == '\r')
             line[--n] = 0;
         if (n && line[0] == '#')
             rc = comment(&d, line, n, err);

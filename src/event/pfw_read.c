@@ -55,8 +55,10 @@ struct memo {
 #define LEARN_MAX 1024 /* shapes made per file: beyond, its lines are too different for this */
 struct shape;
 
-struct import {
-    struct mr_trace *t;
+/* The events of a file, before they belong to a trace. Its names are copies: the file's text need not stay. */
+struct mr_pfw {
+    struct mr_arena arena;
+    uint64_t skipped_lines;
     struct lane *lane;
     size_t lanes, lane_cap, last_lane;
     struct table lane_of, hash_string, text_string, host_of, rank_of;
@@ -65,11 +67,9 @@ struct import {
     uint32_t strings, string_cap;
     uint32_t no_host;
     double unit_ns; /* of ts and dur, from the first event */
-    uint64_t salt; /* names are per file, so a process is, too */
     struct shape *shape[SHAPES]; /* the one used last comes first */
     unsigned shapes, learned;
     struct memo last_host, last_file, last_site;
-    struct mr_error *err;
 };
 
 static uint64_t hash_bytes(const char *p, size_t n, uint64_t seed)
@@ -141,6 +141,7 @@ static void table_done(struct table *t)
 {
     free(t->key);
     free(t->value);
+    *t = (struct table){0};
 }
 
 /* ---- JSON, as much of it as a line needs ---- */
@@ -395,12 +396,12 @@ static size_t put_utf8(char *out, uint32_t v)
     return n;
 }
 
-/* Undoes JSON escapes, in the arena. Text without a backslash stays where it is. */
-static struct text unescape(struct import *im, struct text t)
+/* Undoes the escapes of a JSON string, in the arena. Text without a backslash stays where it is. */
+static struct text unescape(struct mr_pfw *im, struct text t)
 {
-    if (!memchr(t.p, '\\', t.n))
+    if (!t.quoted || !memchr(t.p, '\\', t.n)) /* an object or a list stays as it is written */
         return t;
-    char *out = mr_arena_alloc(&im->t->arena, t.n + 1);
+    char *out = mr_arena_alloc(&im->arena, t.n + 1);
     size_t n = 0;
     if (!out)
         return t;
@@ -428,7 +429,23 @@ static struct text unescape(struct import *im, struct text t)
     return (struct text){.p = out, .n = (uint32_t)n, .quoted = true};
 }
 
-static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
+/* A copy that outlives the file's text. */
+static struct text copy_text(struct mr_pfw *im, struct text t)
+{
+    char *copy = mr_arena_alloc(&im->arena, t.n + 1);
+    if (copy)
+        memcpy(copy, t.p, t.n);
+    return (struct text){.p = copy ? copy : "", .n = copy ? t.n : 0, .quoted = true};
+}
+
+/* The same, without escapes. */
+static struct text own_text(struct mr_pfw *im, struct text t)
+{
+    struct text plain = unescape(im, t);
+    return plain.p == t.p ? copy_text(im, t) : plain;
+}
+
+static uint32_t new_string(struct mr_pfw *im, uint8_t kind, struct text t)
 {
     if (im->strings == im->string_cap) {
         uint32_t cap = im->string_cap ? im->string_cap * 2 : 1024;
@@ -445,21 +462,21 @@ static uint32_t new_string(struct import *im, uint8_t kind, struct text t)
 }
 
 /* Id of a text. Told apart by a 64-bit hash of it and its kind. */
-static uint32_t text_id(struct import *im, uint8_t kind, struct text t)
+static uint32_t text_id(struct mr_pfw *im, uint8_t kind, struct text t)
 {
     uint32_t *at = table_at(&im->text_string, hash_bytes(t.p, t.n, kind));
     if (at && !*at)
-        *at = new_string(im, kind, unescape(im, t));
+        *at = new_string(im, kind, own_text(im, t));
     return at ? *at : 0;
 }
 
-static uint32_t site_string(struct import *im, struct text category, struct text name)
+static uint32_t site_string(struct mr_pfw *im, struct text category, struct text name)
 {
     uint32_t *at = table_at(&im->text_string, hash_bytes(name.p, name.n, hash_bytes(category.p, category.n, 99)));
     if (at && !*at) {
         category = unescape(im, category);
         name = unescape(im, name);
-        char *s = mr_arena_alloc(&im->t->arena, category.n + name.n + 2);
+        char *s = mr_arena_alloc(&im->arena, category.n + name.n + 2);
         if (!s)
             return 0;
         memcpy(s, category.p, category.n);
@@ -470,10 +487,10 @@ static uint32_t site_string(struct import *im, struct text category, struct text
 }
 
 /* Id of the file a hash stands for; its name may come later. */
-static uint32_t file_by_hash(struct import *im, const struct text *h)
+static uint32_t file_by_hash(struct mr_pfw *im, const struct text *h)
 {
     uint32_t *at = table_at(&im->hash_string, hash_value(h));
-    if (at && !*at && (*at = new_string(im, MR_STR_PATH, (struct text){.p = h->p, .n = h->n, .quoted = true})))
+    if (at && !*at && (*at = new_string(im, MR_STR_PATH, copy_text(im, *h))))
         im->string[*at].unnamed = true;
     return at ? *at : 0;
 }
@@ -588,16 +605,28 @@ static bool parse_line(const char *p, const char *end, struct line *l)
 struct step {
     char before[BETWEEN];
     uint8_t len;
-    bool quoted, pair, meant; /* pair: it is also one of the arguments kept in order */
+    bool quoted, pair;        /* pair: it is also one of the arguments kept in order */
     uint16_t to;              /* offset in struct line, or NOWHERE */
-    struct text key;
+    uint16_t pair_at;         /* its place among those */
+    const char *last; /* its text in the line before, of `last_n` bytes */
+    uint32_t last_n;
+    bool changes; /* often */
 };
 
+/* Most values are those of the line before. A shape therefore remembers a line, and which of its values change from line to line: of another line only these
+ * are read, and what lies between them is compared with the remembered one. */
 struct shape {
     struct step step[STEPS];
     unsigned steps;
     char tail[BETWEEN];
     uint8_t tail_len;
+    unsigned changing, alike; /* values that change; lines like the remembered one since it was remembered */
+    struct {
+        const char *before; /* bytes of the remembered line from the changing value before to this one */
+        uint32_t len;
+        uint16_t step;
+    } change[STEPS + 1]; /* the last one is the rest of the line */
+    struct line line;
 };
 
 static bool add_step(struct shape *s, const char *from, const struct text *value, const struct line *l, const struct text *to, const char **next)
@@ -621,7 +650,7 @@ static bool learn(const char *p, const char *stop, struct shape *s)
     const char *from = p;
     bool broken = false, in_args = false, has_host = false;
     unsigned pairs = 0;
-    s->steps = 0;
+    memset(s, 0, sizeof(*s));
     for (p++;;) {
         const char *at = take_key(p, stop, &key, &broken);
         if (broken)
@@ -645,14 +674,17 @@ static bool learn(const char *p, const char *stop, struct shape *s)
             return false;
         if (in_args && to != &l.f.host && to != &l.f.hhash && pairs++ < PAIRS) {
             s->step[s->steps - 1].pair = true;
-            s->step[s->steps - 1].meant = to != NULL;
-            s->step[s->steps - 1].key = key;
+            s->step[s->steps - 1].pair_at = (uint16_t)(pairs - 1);
+            s->line.f.key[pairs - 1] = key;
+            s->line.f.meant[pairs - 1] = to != NULL;
+            s->line.f.n = pairs;
         }
     }
     if (stop - from > BETWEEN)
         return false;
     s->tail_len = (uint8_t)(stop - from);
     memcpy(s->tail, from, s->tail_len);
+    s->line.cat = (struct text){.p = "", .quoted = true}; /* if there is none */
     return s->steps > 0;
 }
 
@@ -689,16 +721,37 @@ static inline const char *quote_end(const char *p, const char *stop)
     return p < stop ? p : NULL;
 }
 
-/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. */
+/* The number that the first n (1 to 8) of eight digits are; what follows them does not matter. */
+static inline uint64_t eight_digits(const char *p, unsigned n)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    v = (v << (64 - 8 * n)) & 0x0f0f0f0f0f0f0f0full; /* zeros before them instead; then neighbours are joined: to four of two digits, two of four, one of eight */
+    v = (v * 10 + (v >> 8)) & 0x00ff00ff00ff00ffull;
+    v = (v * 100 + (v >> 16)) & 0x0000ffff0000ffffull;
+    return (v * 10000 + (v >> 32)) & 0xffffffff;
+}
+
+/* How many of the 16 bytes at p are digits, from the first on. */
+static inline unsigned digits_at(const char *p)
+{
+    __m128i v = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)p), _mm_set1_epi8((char)('0' + 128)));
+    unsigned others = (unsigned)_mm_movemask_epi8(_mm_cmpgt_epi8(v, _mm_set1_epi8(9 - 128)));
+    return (unsigned)__builtin_ctz(others | 1u << 16);
+}
+
+/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. No loop for usual numbers: how long they are cannot be foreseen. */
 static inline const char *bare_end(const char *p, const char *stop, bool *whole, int64_t *number)
 {
+    static const uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     const char *start = p;
-    uint64_t v = 0;
     bool minus = p < stop && *p == '-';
     p += minus;
     const char *digits = p;
-    while (p < stop && *p >= '0' && *p <= '9')
-        v = v * 10 + (uint64_t)(*p++ - '0');
+    unsigned n = digits_at(p);
+    uint64_t v = n == 0 ? 0 : n <= 8 ? eight_digits(p, n) : eight_digits(p, 8) * ten_to[n - 8] + eight_digits(p + 8, n - 8);
+    for (p += n; n == 16 && p < stop && *p >= '0' && *p <= '9'; p++)
+        v = v * 10 + (uint64_t)(*p - '0');
     *whole = p > digits && p - digits <= 18;
     for (; p < stop && *p != ',' && *p != '}' && *p != ']' && *p != ' '; p++) {
         *whole = false;
@@ -706,7 +759,7 @@ static inline const char *bare_end(const char *p, const char *stop, bool *whole,
             return NULL;
     }
     *number = (int64_t)(minus ? -v : v);
-    return p > start ? p : NULL;
+    return p > start && p <= stop ? p : NULL;
 }
 
 /* Member by member: copying a struct that was just written in parts would wait for the parts. */
@@ -719,54 +772,109 @@ static inline void put_text(struct text *to, const char *p, const char *end, boo
     to->number = number;
 }
 
-/* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
-static bool by_shape(const struct shape *s, const char *p, const char *stop, struct line *l)
+/* Reads the value of a step at p; returns its end, NULL if there is none. */
+static inline const char *read_value(const struct step *step, const char *p, const char *stop, struct line *l)
 {
-    memset(l, 0, offsetof(struct line, f));
-    memset(&l->f, 0, offsetof(struct facts, key));
-    unsigned n = 0;
-    for (unsigned i = 0; i < s->steps; i++) {
-        const struct step *step = &s->step[i];
-        bool whole = false;
-        int64_t number = 0;
-        if (stop - p < step->len || !same(p, step->before, step->len))
-            return false;
-        p += step->len;
-        const char *q = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
-        if (!q)
-            return false;
-        if (step->to != NOWHERE)
-            put_text((struct text *)(void *)((char *)l + step->to), p, q, step->quoted, whole, number);
-        if (step->pair) {
-            l->f.key[n] = step->key;
-            put_text(&l->f.value[n], p, q, step->quoted, whole, number);
-            l->f.meant[n++] = step->meant;
-        }
-        p = q;
-    }
-    l->f.n = n;
-    if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))
-        return false;
-    if (!l->cat.p)
-        l->cat = (struct text){.p = "", .quoted = true};
-    return l->name.p != NULL;
+    bool whole = false;
+    int64_t number = 0;
+    const char *q = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
+    if (!q)
+        return NULL;
+    if (step->to != NOWHERE)
+        put_text((struct text *)(void *)((char *)l + step->to), p, q, step->quoted, whole, number);
+    if (step->pair)
+        put_text(&l->f.value[step->pair_at], p, q, step->quoted, whole, number);
+    return q;
 }
 
-static bool by_any_shape(struct import *im, const char *p, const char *stop, struct line *l)
+/* Finds the values that change, and remembers what is between them. Those that are other than in the line remembered before are known to change, if that
+ * one did not last long. */
+static void remember(struct shape *s, const char *p, const char *stop)
+{
+    s->changing = 0;
+    for (unsigned i = 0; i < s->steps; i++) {
+        struct step *step = &s->step[i];
+        if (!step->changes)
+            continue;
+        s->change[s->changing].before = p;
+        s->change[s->changing].len = (uint32_t)(step->last - p);
+        s->change[s->changing++].step = (uint16_t)i;
+        p = step->last + step->last_n;
+    }
+    s->change[s->changing].before = p;
+    s->change[s->changing].len = (uint32_t)(stop - p);
+    s->alike = 0;
+}
+
+#define LASTS 16 /* lines that a remembered one should be good for */
+
+/* Reads a line of this shape; false if it has another one. Up to SLACK bytes behind `stop` are readable. */
+static bool by_shape(struct shape *s, const char *line, const char *stop)
+{
+    const char *p = line, *at[STEPS], *end[STEPS];
+    for (unsigned i = 0; i < s->steps; i++) {
+        const struct step *step = &s->step[i];
+        bool whole;
+        int64_t number;
+        if (stop - p < step->len || !same(p, step->before, step->len))
+            return false;
+        at[i] = p += step->len;
+        end[i] = p = step->quoted ? quote_end(p, stop) : bare_end(p, stop, &whole, &number);
+        if (!p)
+            return false;
+    }
+    if (stop - p != s->tail_len || !same(p, s->tail, s->tail_len))
+        return false;
+    for (unsigned i = 0; i < s->steps; i++) {
+        struct step *step = &s->step[i];
+        uint32_t n = (uint32_t)(end[i] - at[i]);
+        bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n);
+        step->changes |= step->last && other && s->alike < LASTS;
+        step->last = at[i];
+        step->last_n = n;
+        read_value(step, at[i], stop, &s->line);
+    }
+    remember(s, line, stop);
+    return true;
+}
+
+/* The same for a line like the remembered one. */
+static inline bool like_before(struct shape *s, const char *p, const char *stop)
+{
+    for (unsigned i = 0;; i++) {
+        uint32_t len = s->change[i].len;
+        bool rest = i == s->changing;
+        if (rest ? stop - p != len : stop - p < len)
+            return false;
+        if (!same(p, s->change[i].before, len))
+            return false;
+        if (rest)
+            break;
+        p += len;
+        p = read_value(&s->step[s->change[i].step], p, stop, &s->line);
+        if (!p)
+            return false;
+    }
+    s->alike++;
+    return true;
+}
+
+/* The line as one of the shapes reads it, or NULL. */
+static const struct line *by_any_shape(struct mr_pfw *im, const char *p, const char *stop)
 {
     for (unsigned i = 0; i < im->shapes; i++)
-        if (by_shape(im->shape[i], p, stop, l)) {
+        if (like_before(im->shape[i], p, stop) || by_shape(im->shape[i], p, stop)) {
             struct shape *s = im->shape[i];
             for (; i; i--)
                 im->shape[i] = im->shape[i - 1];
             im->shape[0] = s;
-            return true;
+            return &s->line;
         }
-    return false;
+    return NULL;
 }
 
 /* Remembers the shape of a line, in the place of the one not used for longest. */
-static void keep_shape(struct import *im, const char *p, const char *stop)
+static void keep_shape(struct mr_pfw *im, const char *p, const char *stop)
 {
     if (im->learned >= LEARN_MAX)
         return;
@@ -789,7 +897,7 @@ static void keep_shape(struct import *im, const char *p, const char *stop)
 #define SLACK SIZE_MAX
 #endif
 
-static struct lane *lane_get(struct import *im, uint64_t process_key, uint32_t tid)
+static struct lane *lane_get(struct mr_pfw *im, uint64_t process_key, uint32_t tid)
 {
     struct lane *last = im->lanes ? &im->lane[im->last_lane] : NULL;
     if (last && last->key == process_key && last->tid == tid)
@@ -855,7 +963,7 @@ static int add_arg(struct lane *l, uint32_t key, uint8_t type, uint64_t value)
     return 0;
 }
 
-static int add_typed(struct import *im, struct lane *l, struct text key, struct text value)
+static int add_typed(struct mr_pfw *im, struct lane *l, struct text key, struct text value)
 {
     int64_t i;
     double d;
@@ -873,7 +981,7 @@ static int add_typed(struct import *im, struct lane *l, struct text key, struct 
     return add_arg(l, k, MR_MORE_TEXT, text_id(im, MR_STR_TEXT, value));
 }
 
-static int keep_args(struct import *im, struct lane *l, const struct facts *f, bool is_call)
+static int keep_args(struct mr_pfw *im, struct lane *l, const struct facts *f, bool is_call)
 {
     int rc = 0;
     bool nested = false; /* DFTracer's own: p_idx, and a level with it */
@@ -893,7 +1001,7 @@ static int keep_args(struct import *im, struct lane *l, const struct facts *f, b
 /* True if this is what was asked the last time. */
 static inline bool memo_is(const struct memo *m, const struct text *a, const struct text *b)
 {
-    return m->n == a->n && m->p && !memcmp(m->p, a->p, a->n) && (!b || (m->m == b->n && !memcmp(m->q, b->p, b->n)));
+    return m->n == a->n && m->p && (m->p == a->p || !memcmp(m->p, a->p, a->n)) && (!b || (m->m == b->n && (m->q == b->p || !memcmp(m->q, b->p, b->n))));
 }
 
 static uint64_t memo_set(struct memo *m, const struct text *a, const struct text *b, uint64_t value)
@@ -902,21 +1010,21 @@ static uint64_t memo_set(struct memo *m, const struct text *a, const struct text
     return value;
 }
 
-static uint64_t host_key(struct import *im, const struct facts *f)
+static uint64_t host_key(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->host.p)
         return f->hhash.p ? hash_value(&f->hhash) : 0;
     return memo_is(&im->last_host, &f->host, NULL) ? im->last_host.value : memo_set(&im->last_host, &f->host, NULL, hash_bytes(f->host.p, f->host.n, 3));
 }
 
-static uint32_t file_id(struct import *im, const struct facts *f)
+static uint32_t file_id(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->file.p)
         return f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
     return (uint32_t)(memo_is(&im->last_file, &f->file, NULL) ? im->last_file.value : memo_set(&im->last_file, &f->file, NULL, text_id(im, MR_STR_PATH, f->file)));
 }
 
-static uint32_t site_id(struct import *im, const struct line *l)
+static uint32_t site_id(struct mr_pfw *im, const struct line *l)
 {
     return (uint32_t)(memo_is(&im->last_site, &l->name, &l->cat) ? im->last_site.value
                                                                  : memo_set(&im->last_site, &l->name, &l->cat, site_string(im, l->cat, l->name)));
@@ -953,6 +1061,21 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
     return t->p && to_int(t, &v) ? v : otherwise;
 }
 
+/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none (a pointer) is unknown. */
+static int64_t fact_result(const struct text *t)
+{
+    int64_t v;
+    uint64_t large;
+    double d;
+    if (!t->p)
+        return MR_NO_RESULT;
+    if (to_int(t, &v))
+        return v;
+    if (to_large(t, &large))
+        return (int64_t)large;
+    return to_double(t, &d) && fabs(d) < 0x1p63 && d == floor(d) && !memchr(t->p, 'x', t->n) ? (int64_t)d : MR_NO_RESULT;
+}
+
 static const struct text *fact_named(const struct facts *f, const char *name)
 {
     for (unsigned i = 0; i < f->n; i++)
@@ -961,17 +1084,36 @@ static const struct text *fact_named(const struct facts *f, const char *name)
     return NULL;
 }
 
-/* A line that stands for several calls (aggregated mode): sums of bytes and time, and how many there were. */
-static int unfold(struct import *im, const struct line *l, struct lane *lane, uint32_t i)
+/* The number of calls that a line stands for, NULL if it does not say. Oldest versions wrote one for every field. */
+static const struct text *folded_calls(const struct facts *f)
 {
-    const struct text *calls = fact_named(&l->f, "dft_cnt"), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
+    const struct text *calls = fact_named(f, "dft_cnt");
+    return calls ? calls : fact_named(f, "dur_count");
+}
+
+/* True for a line that stands for several calls (aggregated mode): they have a phase of their own, before they were counters. */
+static bool is_folded(const struct line *l)
+{
+    char ph = l->ph.n ? l->ph.p[0] : 'X';
+    return ph == '3' || ph == 'A' || ((ph == 'C' || ph == '2') && folded_calls(&l->f));
+}
+
+/* Gives the event of such a line the sums of bytes and time. A field that was the same in all calls has its value instead of a sum. */
+static int unfold(struct mr_pfw *im, const struct line *l, struct lane *lane, uint32_t i)
+{
+    const struct text *calls = folded_calls(&l->f), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
     struct mr_columns *c = &lane->c;
+    int64_t n = calls ? MR_MAX(fact_int(calls, 1), (int64_t)1) : 1;
+    uint64_t ns = dur ? to_ns(dur, im->unit_ns) : 0;
     bytes = bytes ? bytes : fact_named(&l->f, "size_sum");
-    if (bytes)
+    if (bytes && c->call[i] != MR_CALL_region)
         c->result[i] = fact_int(bytes, 0);
+    else if (c->result[i] != MR_NO_RESULT && __builtin_mul_overflow(c->result[i], n, &c->result[i]))
+        c->result[i] = MR_NO_RESULT;
+    if (!dur && (dur = fact_named(&l->f, "dur")) && __builtin_mul_overflow(to_ns(dur, im->unit_ns), (uint64_t)n, &ns))
+        ns = TIME_MAX;
     if (dur)
-        c->end_ns[i] = c->start_ns[i] + to_ns(dur, im->unit_ns);
-    int64_t n = calls ? fact_int(calls, 1) : 1;
+        c->end_ns[i] = c->start_ns[i] + MR_MIN(ns, TIME_MAX);
     if (!lane->folded && n > 1 && !(lane->folded = calloc(MR_CALL_COUNT, sizeof(*lane->folded))))
         return -ENOMEM;
     if (n > 1)
@@ -979,17 +1121,17 @@ static int unfold(struct import *im, const struct line *l, struct lane *lane, ui
     return 0;
 }
 
-static uint64_t process_key(const struct import *im, uint64_t host, int64_t pid)
+static uint64_t process_key(uint64_t host, int64_t pid)
 {
-    return mr_mix64(host ^ im->salt) ^ mr_mix64((uint64_t)pid + 0x51ed);
+    return mr_mix64(host) ^ mr_mix64((uint64_t)pid + 0x51ed);
 }
 
-static int add_event(struct import *im, const struct line *l, unsigned app_call)
+static int add_event(struct mr_pfw *im, const struct line *l, unsigned app_call)
 {
     const struct facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
     uint64_t host = host_key(im, f);
-    struct lane *lane = lane_get(im, process_key(im, host, pid), (uint32_t)tid);
+    struct lane *lane = lane_get(im, process_key(host, pid), (uint32_t)tid);
     if (!lane || lane_room(lane) < 0)
         return -ENOMEM;
     if (!lane->n) { /* first event of this thread: remember who it is */
@@ -1009,13 +1151,14 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
-    c->result[i] = !call || app_call ? 0 : f->ret.p ? fact_int(&f->ret, 0) : MR_NO_RESULT;
+    c->result[i] = !call || app_call ? 0 : fact_result(&f->ret);
     c->offset[i] = call ? (uint64_t)fact_int(&f->offset, -1) : MR_NO_OFFSET;
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
     c->file[i] = is_io ? file_id(im, f) : call == MR_CALL_metadata ? 0 : site_id(im, l);
-    int rc = is_io && l->ph.n && l->ph.p[0] == '3' ? unfold(im, l, lane, i) : 0;
-    if (rc == 0 && is_io && f->count.p && fact_int(&f->count, -1) != c->result[i])
+    bool folded = !app_call && is_folded(l);
+    int rc = folded ? unfold(im, l, lane, i) : 0;
+    if (rc == 0 && is_io && !folded && f->count.p && fact_int(&f->count, -1) != c->result[i])
         rc = add_arg(lane, 0, MR_MORE_COUNT, (uint64_t)fact_int(&f->count, 0));
     if (rc == 0)
         rc = keep_args(im, lane, f, is_io);
@@ -1026,7 +1169,7 @@ static int add_event(struct import *im, const struct line *l, unsigned app_call)
 }
 
 /* A fact with a time. Lines of the same id that follow each other are one event: our export writes a line per fact. */
-static int add_fact(struct import *im, const struct line *l, struct text name, struct text value)
+static int add_fact(struct mr_pfw *im, const struct line *l, struct text name, struct text value)
 {
     int64_t id = fact_int(&l->id, -1);
     struct lane *lane = im->lanes ? &im->lane[im->last_lane] : NULL;
@@ -1045,8 +1188,17 @@ static int add_fact(struct import *im, const struct line *l, struct text name, s
     return add_event(im, &one, MR_CALL_metadata);
 }
 
+/* The process of a line. Some versions of DFTracer put a 'q' behind the number in facts that are no strings. */
+static int64_t fact_pid(const struct line *l)
+{
+    struct text pid = l->pid;
+    if (pid.n && !pid.quoted && pid.p[pid.n - 1] == 'q')
+        pid.n--;
+    return fact_int(&pid, 0);
+}
+
 /* The rank of a process: of the fact 'rank', or of a name "Rank 3". */
-static int add_rank(struct import *im, const struct line *l, struct text name, struct text value)
+static int add_rank(struct mr_pfw *im, const struct line *l, struct text name, struct text value)
 {
     int64_t rank;
     if (is(&l->name, "process_name")) {
@@ -1058,7 +1210,7 @@ static int add_rank(struct import *im, const struct line *l, struct text name, s
     }
     if (!to_int(&value, &rank) || rank < 0 || rank >= INT32_MAX)
         return 0;
-    uint32_t *at = table_at(&im->rank_of, process_key(im, host_key(im, &l->f), fact_int(&l->pid, 0)));
+    uint32_t *at = table_at(&im->rank_of, process_key(host_key(im, &l->f), fact_pid(l)));
     if (!at)
         return -ENOMEM;
     *at = (uint32_t)rank + 1;
@@ -1067,7 +1219,7 @@ static int add_rank(struct import *im, const struct line *l, struct text name, s
 
 /* FH, HH, SH lines name what a hash stands for; PR lines are facts about a process; CM lines are facts about the run, which become events
  * where they have a time. */
-static int add_metadata(struct import *im, const struct line *l)
+static int add_metadata(struct mr_pfw *im, const struct line *l)
 {
     struct text name = {0}, hash = {0};
     bool fact = is(&l->name, "CM") && l->ts.p, process = is(&l->name, "PR") || is(&l->name, "process_name");
@@ -1088,22 +1240,22 @@ static int add_metadata(struct import *im, const struct line *l)
     uint32_t id = file_by_hash(im, &hash);
     if (!id)
         return -ENOMEM;
-    name = unescape(im, name);
+    name = own_text(im, name);
     im->string[id].text = name.p;
     im->string[id].len = (uint32_t)name.n;
     im->string[id].unnamed = false;
     return 0;
 }
 
-static int add_line(struct import *im, const struct line *l)
+static int add_line(struct mr_pfw *im, const struct line *l)
 {
     char ph = l->ph.n ? l->ph.p[0] : 'X';
     switch (ph) {
     case 'M': case '4': return add_metadata(im, l);
-    case 'C': case '2': return l->ts.p ? add_event(im, l, MR_CALL_counter) : 0;
+    case 'C': case '2': return l->ts.p ? add_event(im, l, is_folded(l) ? 0 : MR_CALL_counter) : 0;
     case 'i': case 'I': case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
-    case 'X': case '1': case '3': return l->ts.p ? add_event(im, l, 0) : 0;
-    default: im->t->skipped_lines++; return 0;
+    case 'X': case '1': case '3': case 'A': return l->ts.p ? add_event(im, l, 0) : 0;
+    default: im->skipped_lines++; return 0;
     }
 }
 
@@ -1146,7 +1298,7 @@ static const char *skip_between(const char *p, const char *stop)
 }
 
 /* A line with several objects, one after the other. */
-static int add_objects(struct import *im, const char *p, const char *stop)
+static int add_objects(struct mr_pfw *im, const char *p, const char *stop)
 {
     struct line l;
     int rc = 0;
@@ -1155,7 +1307,7 @@ static int add_objects(struct import *im, const char *p, const char *stop)
         if (*p == '{' && parse_line(p, end, &l))
             rc = add_line(im, &l);
         else if (!(*p == '}' && skip_between(p + 1, stop) == stop)) /* of {"traceEvents":[ ... ]} */
-            im->t->skipped_lines++;
+            im->skipped_lines++;
         p = end;
     }
     return rc;
@@ -1175,12 +1327,12 @@ static const char *skip_wrapping(const char *p, const char *end)
     return q < end && *q == ':' ? q + 1 : p;
 }
 
-static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err)
+/* `salt` is the file's: names are per file, so a process is, too. */
+static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, struct lane *l, struct mr_error *err)
 {
-    struct mr_trace *t = im->t;
     struct mr_trace_chunk *c;
     uint32_t index, node;
-    int rc = mr_trace_process_get(t, l->key, &index, err);
+    int rc = mr_trace_process_get(t, mr_mix64(l->key ^ salt), &index, err);
     rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
     if (rc < 0)
         return rc;
@@ -1197,9 +1349,11 @@ static int lane_to_chunk(struct import *im, struct lane *l, struct mr_error *err
         p->node = node;
         p->known = true;
         p->start_ns = l->first;
-        const uint32_t *rank = im->rank_of.used ? table_at(&im->rank_of, l->key) : NULL;
-        if (rank && *rank)
-            p->rank = (int32_t)(*rank - 1);
+        uint32_t rank = table_find(&im->rank_of, l->key);
+        if (!rank) /* of a line without a host */
+            rank = table_find(&im->rank_of, process_key(0, l->process));
+        if (rank)
+            p->rank = (int32_t)(rank - 1);
     }
     p->string = im->string;
     p->strings = im->strings;
@@ -1237,9 +1391,8 @@ struct mr_pfw_names {
 };
 
 /* Hands the hashes over to the trace, which may need them for other files. */
-static int keep_names(struct import *im, struct mr_error *err)
+static int keep_names(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
 {
-    struct mr_trace *t = im->t;
     struct mr_pfw_names *n = im->hash_string.used ? mr_arena_alloc(&t->arena, sizeof(*n)) : NULL;
     if (!n)
         return im->hash_string.used ? mr_error_set(err, -ENOMEM, "cannot keep the names") : 0;
@@ -1309,20 +1462,6 @@ void mr_pfw_resolve(struct mr_trace *t)
         }
 }
 
-static void import_done(struct import *im)
-{
-    table_done(&im->lane_of);
-    table_done(&im->hash_string);
-    table_done(&im->text_string);
-    table_done(&im->host_of);
-    table_done(&im->rank_of);
-    for (unsigned i = 0; i < im->shapes; i++)
-        free(im->shape[i]);
-    for (size_t i = 0; i < im->lanes; i++)
-        free(im->lane[i].folded);
-    free(im->lane);
-}
-
 /* Behind the mark that some editors put before UTF-8. */
 static const char *skip_mark(const char *p, const char *end)
 {
@@ -1340,42 +1479,115 @@ bool mr_pfw_is(const char *data, size_t len)
     return false;
 }
 
-int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+static int parse_text(struct mr_pfw *im, const char *data, size_t len)
 {
-    struct import im = {.t = t, .err = err, .salt = mr_mix64(t->processes + 1), .fact_id = -1};
     struct line l;
     int rc = 0;
-    im.no_host = new_string(&im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
     for (const char *end = data + len, *p = skip_wrapping(skip_mark(data, end), end); p < end && rc == 0;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         const char *stop = eol ? eol : end;
         p = skip_between(skip_space(p, stop), stop);
         if (p < stop) {
             bool room = (size_t)(end - stop) >= SLACK; /* to look a little behind the line */
-            if (room && by_any_shape(&im, p, stop, &l)) {
-                rc = add_line(&im, &l);
+            const struct line *known = room ? by_any_shape(im, p, stop) : NULL;
+            if (known) {
+                rc = add_line(im, known);
             } else if (has_several(p, stop)) {
-                rc = add_objects(&im, p, stop);
+                rc = add_objects(im, p, stop);
             } else if (*p == '{' && parse_line(p, stop, &l)) {
-                rc = add_line(&im, &l);
+                rc = add_line(im, &l);
                 if (room)
-                    keep_shape(&im, p, stop);
+                    keep_shape(im, p, stop);
             } else {
-                t->skipped_lines++;
+                im->skipped_lines++;
             }
         }
         p = stop + 1;
     }
-    if (rc < 0)
-        rc = mr_error_set(err, rc, "cannot import '%s'", name);
-    for (size_t i = 0; i < im.lanes; i++) {
-        int kept = keep_lane(t, &im.lane[i], err);
+    return rc;
+}
+
+static void free_columns(struct lane *l)
+{
+    void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++)
+        free(all[i]);
+    l->c = (struct mr_columns){0};
+}
+
+/* What only reading needs: it points into the text. */
+static void text_done(struct mr_pfw *im)
+{
+    for (unsigned i = 0; i < im->shapes; i++)
+        free(im->shape[i]);
+    im->shapes = 0;
+    im->last_host = im->last_file = im->last_site = (struct memo){0};
+    table_done(&im->lane_of);
+    table_done(&im->text_string);
+}
+
+void mr_pfw_free(struct mr_pfw *im)
+{
+    if (!im)
+        return;
+    text_done(im);
+    table_done(&im->hash_string);
+    table_done(&im->host_of);
+    table_done(&im->rank_of);
+    for (size_t i = 0; i < im->lanes; i++) {
+        free(im->lane[i].folded);
+        free_columns(&im->lane[i]);
+    }
+    free(im->lane);
+    free(im->string);
+    mr_arena_done(&im->arena);
+    free(im);
+}
+
+int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err)
+{
+    struct mr_pfw *im = calloc(1, sizeof(*im));
+    int rc = -ENOMEM;
+    if (im) {
+        im->fact_id = -1;
+        im->no_host = new_string(im, MR_STR_TEXT, (struct text){.p = "unknown", .n = 7, .quoted = true});
+        rc = parse_text(im, data, len);
+        text_done(im);
+    }
+    if (rc < 0) {
+        mr_pfw_free(im);
+        return mr_error_set(err, rc, "cannot import '%s'", name);
+    }
+    *out = im;
+    return 0;
+}
+
+int mr_pfw_join(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
+{
+    const uint64_t salt = mr_mix64(t->processes + 1);
+    int rc = 0;
+    t->skipped_lines += im->skipped_lines;
+    for (size_t i = 0; i < im->lanes; i++) {
+        struct lane *l = &im->lane[i];
+        int kept = keep_lane(t, l, err);
         rc = rc ? rc : kept;
         if (rc == 0)
-            rc = lane_to_chunk(&im, &im.lane[i], err);
+            rc = lane_to_chunk(t, salt, im, l, err);
+        l->c = (struct mr_columns){0};
     }
-    int kept = im.string ? mr_trace_keep(t, im.string, err) : 0;
-    kept = kept ? kept : keep_names(&im, err);
-    import_done(&im);
+    int kept = im->string ? mr_trace_keep(t, im->string, err) : 0;
+    if (kept == 0) {
+        kept = keep_names(t, im, err);
+        im->string = NULL; /* the trace's */
+    }
+    mr_arena_join(&t->arena, &im->arena);
+    mr_pfw_free(im);
     return rc ? rc : kept;
+}
+
+int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct mr_pfw *im;
+    int rc = mr_pfw_parse(data, len, name, &im, err);
+    return rc ? rc : mr_pfw_join(t, im, err);
 }

@@ -158,6 +158,8 @@ struct mr_session {
     uint32_t version;
     _Atomic uint32_t collecting; /* 1 while the collector drains; MR_SESSION_OFF: stop recording */
     uint32_t collector_pid;
+    uint32_t turns;    /* files begun anew under a limit on their size: if any, OUT.1 has what is older than OUT */
+    uint64_t recorded; /* events written so far, in whichever file */
 };
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */

@@ -1,7 +1,9 @@
 /* Loading traces: mapping files, reading process and string blocks, listing the events blocks. */
 #include "event/trace_read.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/rng.h"
+#include "base/workers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -429,6 +431,8 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
             text[n++] = '\n'; /* the line that was cut off ends here */
     }
     inflateEnd(&z);
+    if (rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR))
+        mr_log(MR_LOG_WARN, "'%s' is cut off: what was behind its last whole line is not there", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
     if (rc < 0) {
@@ -441,7 +445,7 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
 }
 
 /* Makes memory present that is about to be written from end to end: much cheaper than a page fault each. Kernels that cannot do it let the
- * faults happen. */
+ * faults happen. Not in large pages: where memory is in use, the kernel takes longer to find them than they save. */
 static void make_present(char *p, size_t n)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -488,60 +492,45 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
     return 0;
 }
 
-static int add_text(struct mr_trace *t, const char *text, size_t len, const char *name, struct mr_error *err)
+/* ---- files ----
+ *
+ * In two steps: files are opened, decompressed and, if they are DFTracer's, parsed by several threads at once; then they are added to the trace, one
+ * after the other in the order in which they were given. */
+
+struct input {
+    char *path;
+    bool in_folder;
+    bool again; /* the same file as one before it */
+    dev_t device;
+    ino_t inode;
+    uint64_t bytes;       /* as stored */
+    const uint8_t *data;  /* the content, decompressed; NULL where `pfw` has it already */
+    size_t len;
+    void *memory;         /* that it is in */
+    size_t memory_len;
+    bool mapped;
+    struct mr_pfw *pfw;
+    uint64_t skipped_bytes;
+    int rc; /* of loading it, and why */
+    struct mr_error err;
+};
+
+static void let_go(struct input *in)
 {
-    int rc;
-    if (mr_dxt_is(text, len))
-        rc = mr_dxt_import(t, text, len, name, err);
-    else if (mr_pfw_is(text, len))
-        rc = mr_pfw_import(t, text, len, name, err);
-    else {
-        mr_error_plain(err, MR_E_FORMAT, "'%s' is not a trace", name);
-        return mr_error_hint(err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser");
-    }
-    if (rc < 0)
-        mr_error_context(err, "in trace '%s'", name);
-    return rc;
+    if (in->mapped && in->memory)
+        munmap(in->memory, in->memory_len);
+    else if (!in->mapped)
+        free(in->memory);
+    in->memory = NULL;
+    in->data = NULL;
 }
 
-static int add_data(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
+static void take(struct input *in, void *memory, size_t len, bool mapped)
 {
-    if (mr_mrt_is_header(data, len))
-        return add_mrt(t, data, len, name, err);
-    if (len < 2 || data[0] != 0x1f || data[1] != 0x8b)
-        return add_text(t, (const char *)data, len, name, err);
-    char *text = NULL;
-    size_t n = 0;
-    int rc = gunzip_fast(data, len, &text, &n);
-    if (rc < 0)
-        rc = gunzip(data, len, name, &text, &n, &t->skipped_bytes, err);
-    if (rc < 0)
-        return rc;
-    rc = keep(t, text, n, false, err);
-    if (rc < 0) {
-        free(text);
-        return rc;
-    }
-    return mr_mrt_is_header((const uint8_t *)text, n) ? add_mrt(t, (const uint8_t *)text, n, name, err) : add_text(t, text, n, name, err);
-}
-
-int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
-{
-    return add_data(t, data, len, name, err);
-}
-
-static bool is_source(const struct mr_trace *t, const struct stat *st)
-{
-    for (const struct mr_trace_source *s = t->sources; s; s = s->next)
-        if (s->device == st->st_dev && s->inode == st->st_ino)
-            return true;
-    return false;
-}
-
-bool mr_trace_reads(const struct mr_trace *t, const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && is_source(t, &st);
+    let_go(in);
+    in->data = in->memory = memory;
+    in->len = in->memory_len = len;
+    in->mapped = mapped;
 }
 
 /* All that a pipe has to say, in memory. */
@@ -581,50 +570,182 @@ static int map_file(int fd, size_t len, void **out)
     return 0;
 }
 
-static void let_go(void *data, size_t len, bool mapped)
+static int read_file(struct input *in)
 {
-    if (!mapped)
-        free(data);
-    else if (data)
-        munmap(data, len);
-}
-
-/* Adds what is open at `fd`. */
-static int add_open(struct mr_trace *t, int fd, const struct stat *st, const char *path, struct mr_error *err)
-{
-    bool mapped = !S_ISFIFO(st->st_mode) && !S_ISSOCK(st->st_mode);
-    size_t len = (size_t)st->st_size;
-    void *data = NULL;
-    int rc = mapped ? map_file(fd, len, &data) : read_pipe(fd, &data, &len);
-    if (rc < 0)
-        return mr_error_set(err, rc, "cannot read the trace '%s'", path);
-    if (!len) {
-        let_go(data, len, mapped);
-        return mr_error_plain(err, MR_E_FORMAT, "the trace '%s' is empty", path);
-    }
-    struct mr_trace_source *s = mr_arena_alloc(&t->arena, sizeof(*s));
-    rc = s ? keep(t, data, len, mapped, err) : mr_error_set(err, -ENOMEM, "cannot load the trace");
-    if (rc < 0) {
-        let_go(data, len, mapped);
-        return rc;
-    }
-    *s = (struct mr_trace_source){.next = t->sources, .device = st->st_dev, .inode = st->st_ino};
-    t->sources = s;
-    t->file_bytes += len;
-    return add_data(t, data, len, path, err);
-}
-
-static int add_file(struct mr_trace *t, const char *path, struct mr_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        rc = mr_error_set(err, -errno, "cannot open the trace '%s'", path);
-    else
-        rc = is_source(t, &st) ? 0 : add_open(t, fd, &st, path, err);
+    void *data = NULL;
+    int fd = open(in->path, O_RDONLY | O_CLOEXEC), rc = 0;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        rc = mr_error_set(&in->err, -errno, "cannot open the trace '%s'", in->path);
+    } else {
+        bool mapped = !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode);
+        size_t len = (size_t)st.st_size;
+        rc = mapped ? map_file(fd, len, &data) : read_pipe(fd, &data, &len);
+        if (rc < 0)
+            rc = mr_error_set(&in->err, rc, "cannot read the trace '%s'", in->path);
+        else
+            take(in, data, len, mapped);
+        in->bytes = len;
+        if (rc == 0 && !len)
+            rc = mr_error_plain(&in->err, MR_E_FORMAT, "the trace '%s' is empty", in->path);
+    }
     if (fd >= 0)
         close(fd);
     return rc;
+}
+
+static int decompress(struct input *in)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (in->len < 2 || in->data[0] != 0x1f || in->data[1] != 0x8b)
+        return 0;
+    int rc = gunzip_fast(in->data, in->len, &text, &n);
+    if (rc < 0)
+        rc = gunzip(in->data, in->len, in->path, &text, &n, &in->skipped_bytes, &in->err);
+    if (rc == 0)
+        take(in, text, n, false);
+    return rc;
+}
+
+static int parse(struct input *in)
+{
+    const char *text = (const char *)in->data;
+    if (mr_mrt_is_header(in->data, in->len) || mr_dxt_is(text, in->len))
+        return 0;
+    if (!mr_pfw_is(text, in->len)) {
+        mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is not a trace", in->path);
+        return mr_error_hint(&in->err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser");
+    }
+    int rc = mr_pfw_parse(text, in->len, in->path, &in->pfw, &in->err);
+    let_go(in);
+    return rc;
+}
+
+/* What can be done for every file on its own. How it went is in the input: others go on. */
+static void load(struct input *in)
+{
+    in->rc = in->data ? 0 : read_file(in);
+    in->rc = in->rc ? in->rc : decompress(in);
+    in->rc = in->rc ? in->rc : parse(in);
+}
+
+static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct input *in = &((struct input *)ctx->user)[index];
+    (void)err;
+    if (!in->again)
+        load(in);
+    return 0;
+}
+
+/* The content stays with the trace where that reads in it later. */
+static int join_content(struct mr_trace *t, struct input *in, struct mr_error *err)
+{
+    if (in->pfw) {
+        struct mr_pfw *p = in->pfw;
+        in->pfw = NULL;
+        return mr_pfw_join(t, p, err);
+    }
+    if (!mr_mrt_is_header(in->data, in->len))
+        return mr_dxt_import(t, (const char *)in->data, in->len, in->path, err);
+    int rc = in->memory ? keep(t, in->memory, in->memory_len, in->mapped, err) : 0;
+    if (rc < 0)
+        return rc;
+    in->memory = NULL;
+    return add_mrt(t, in->data, in->len, in->path, err);
+}
+
+static int join(struct mr_trace *t, struct input *in, struct mr_error *err)
+{
+    if (in->rc < 0) {
+        if (err)
+            *err = in->err;
+        return in->rc;
+    }
+    struct mr_trace_source *s = mr_arena_alloc(&t->arena, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    *s = (struct mr_trace_source){.next = t->sources, .device = in->device, .inode = in->inode};
+    t->sources = s;
+    t->file_bytes += in->bytes;
+    t->skipped_bytes += in->skipped_bytes;
+    return join_content(t, in, err);
+}
+
+static void input_done(struct input *in)
+{
+    let_go(in);
+    mr_pfw_free(in->pfw);
+    free(in->path);
+}
+
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct input in = {.path = strdup(name), .data = data, .len = len, .mapped = true};
+    int rc = -ENOMEM;
+    if (in.path) {
+        load(&in);
+        rc = join(t, &in, err);
+    }
+    input_done(&in);
+    return rc;
+}
+
+static bool is_source(const struct mr_trace *t, const struct stat *st)
+{
+    for (const struct mr_trace_source *s = t->sources; s; s = s->next)
+        if (s->device == st->st_dev && s->inode == st->st_ino)
+            return true;
+    return false;
+}
+
+bool mr_trace_reads(const struct mr_trace *t, const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && is_source(t, &st);
+}
+
+struct inputs {
+    struct input *item;
+    size_t n, cap;
+};
+
+static int input_add(struct inputs *all, const char *path, const struct stat *st, bool in_folder, struct mr_error *err)
+{
+    int rc = grow((void **)&all->item, &all->cap, all->n + 1, sizeof(*all->item), err);
+    char *copy = rc ? NULL : strdup(path);
+    if (!copy)
+        return rc ? rc : mr_error_set(err, -ENOMEM, "cannot load the trace");
+    all->item[all->n++] = (struct input){.path = copy, .in_folder = in_folder, .device = st->st_dev, .inode = st->st_ino, .mapped = true};
+    return 0;
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const struct input *x = *(struct input *const *)a, *y = *(struct input *const *)b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode)
+        return x->inode < y->inode ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Files that were named twice, or added before. */
+static int find_again(const struct mr_trace *t, struct inputs *all, struct mr_error *err)
+{
+    struct input **in = malloc((all->n + 1) * sizeof(struct input *));
+    if (!in)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    for (size_t i = 0; i < all->n; i++)
+        in[i] = &all->item[i];
+    qsort(in, all->n, sizeof(struct input *), by_file);
+    for (size_t i = 0; i < all->n; i++) {
+        const struct stat st = {.st_dev = in[i]->device, .st_ino = in[i]->inode};
+        in[i]->again = is_source(t, &st) || (i && in[i]->device == in[i - 1]->device && in[i]->inode == in[i - 1]->inode);
+    }
+    free(in);
+    return 0;
 }
 
 static bool is_trace_name(const char *name)
@@ -637,38 +758,88 @@ static bool is_trace_name(const char *name)
     return false;
 }
 
-static int add_folder(struct mr_trace *t, const char *path, struct mr_error *err)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    DIR *d = opendir(path);
-    int rc = 0, n = 0;
-    if (!d)
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int list_folder(struct inputs *all, const char *path, struct mr_error *err)
+{
+    struct dirent **entry;
+    int rc = 0, found = 0, n = scandir(path, &entry, NULL, by_name);
+    if (n < 0)
         return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
-    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+    for (int i = 0; i < n; i++) {
         char file[4096];
-        if (!is_trace_name(e->d_name))
-            continue;
-        snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
-        struct stat st;
-        n++;
-        if (stat(file, &st) == 0 && st.st_size == 0)
+        struct stat st = {0};
+        snprintf(file, sizeof(file), "%s/%s", path, entry[i]->d_name);
+        bool trace = rc == 0 && is_trace_name(entry[i]->d_name);
+        free(entry[i]);
+        bool there = trace && stat(file, &st) == 0;
+        if (!trace || (there && !S_ISREG(st.st_mode)))
+            continue; /* also a folder; a pipe would have to be waited for */
+        found++;
+        if (there && st.st_size == 0)
             continue; /* its process was killed between making the file and writing to it */
-        rc = add_file(t, file, err);
+        rc = there ? input_add(all, file, &st, true, err) : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
     }
-    closedir(d);
-    if (rc < 0 || n)
+    free(entry);
+    if (rc < 0 || found)
         return rc;
     rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
     return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path);
 }
 
-int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
+static int list(struct inputs *all, const char *path, struct mr_error *err)
 {
     struct stat st;
     if (!strcmp(path, "-"))
         path = "/dev/stdin";
     if (stat(path, &st) < 0)
         return mr_error_set(err, -errno, "cannot open the trace '%s'", path);
-    return S_ISDIR(st.st_mode) ? add_folder(t, path, err) : add_file(t, path, err);
+    return S_ISDIR(st.st_mode) ? list_folder(all, path, err) : input_add(all, path, &st, false, err);
+}
+
+/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace is; unless all of them are. */
+static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err)
+{
+    size_t left_out = 0;
+    int rc = 0;
+    for (size_t i = 0; i < all->n && rc == 0; i++) {
+        struct input *in = &all->item[i];
+        bool bad = in->in_folder && in->rc == MR_E_FORMAT && left_out + 1 < all->n;
+        if (!bad) {
+            rc = in->again ? 0 : join(t, in, err);
+        } else {
+            left_out++;
+            t->skipped_bytes += in->bytes;
+            mr_log(MR_LOG_WARN, "%s: it is left out", in->err.message);
+        }
+        input_done(in);
+        *in = (struct input){.mapped = true};
+    }
+    return rc;
+}
+
+int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, unsigned threads, struct mr_error *err)
+{
+    struct inputs all = {0};
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = list(&all, paths[i], err);
+    rc = rc ? rc : find_again(t, &all, err);
+    if (rc == 0)
+        rc = mr_workers_run((unsigned)MR_MIN((size_t)(threads ? threads : mr_cpus_available()), MR_MAX(all.n, (size_t)1)), all.n, 1, load_one, all.item, t->stop, err);
+    rc = rc ? rc : join_all(t, &all, err);
+    for (size_t i = 0; i < all.n; i++)
+        input_done(&all.item[i]);
+    free(all.item);
+    return rc;
+}
+
+int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    return mr_trace_add_all(t, &path, 1, 1, err);
 }
 
 static int by_place(const void *a, const void *b)
@@ -712,6 +883,19 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Traces of other tools may tell of one process in several files, its rank in one of them. */
+static void share_ranks(struct mr_trace_process *const *p, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        int32_t rank = -1;
+        for (end = i; end < n && p[end]->node == p[i]->node && p[end]->pid == p[i]->pid && p[end]->again == p[i]->again; end++)
+            rank = MR_MAX(rank, p[end]->rank);
+        for (size_t k = i; k < end; k++)
+            if (p[k]->rank < 0 && !p[k]->ppid && !p[k]->how)
+                p[k]->rank = rank;
+    }
+}
+
 /* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told by a process without parent and end beside
  * the real one; but a forked image is a new process, and so is what comes after one that has exited. */
 static int number_again(struct mr_trace *t, struct mr_error *err)
@@ -735,27 +919,45 @@ static int number_again(struct mr_trace *t, struct mr_error *err)
         }
         p[i]->again = again;
     }
+    share_ranks(p, t->processes);
     free(p);
     return 0;
 }
 
-/* Events that a process recorded and that are in no block. Chunks are in the order of processes. */
-static void count_gone(struct mr_trace *t)
+/* Events that a process recorded and that are in no block. */
+static int count_gone(struct mr_trace *t, struct mr_error *err)
 {
-    for (size_t i = 0; i < t->chunks;) {
-        const struct mr_trace_process *p = &t->process[t->chunk[i].process];
-        uint64_t found = 0;
-        for (uint32_t process = t->chunk[i].process; i < t->chunks && t->chunk[i].process == process; i++)
-            found += t->chunk[i].count;
-        t->gone += p->recorded > found ? p->recorded - found : 0;
-    }
+    uint64_t *found = calloc(t->processes + 1, sizeof(*found));
+    if (!found)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    for (size_t i = 0; i < t->chunks; i++)
+        found[t->chunk[i].process] += t->chunk[i].count;
+    for (size_t p = 0; p < t->processes; p++)
+        t->gone += t->process[p].recorded > found[p] ? t->process[p].recorded - found[p] : 0;
     t->gone = MR_MAX(t->gone, t->recorded > t->events ? t->recorded - t->events : 0);
+    free(found);
+    return 0;
+}
+
+/* Processes whose block is damaged are known by their events only. Those say what time it was, too. */
+static void find_clocks(struct mr_trace *t)
+{
+    for (size_t i = 0; i < t->chunks; i++) {
+        const struct mr_mrt_view *v = &t->chunk[i].view;
+        struct mr_trace_process *p = &t->process[t->chunk[i].process];
+        if (t->chunk[i].imported || p->known || v->head.payload_bytes < 24)
+            continue;
+        int64_t offset = (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
+        int64_t apart = t->nodes && t->node[0].has_offset ? offset - t->node[0].real_offset : INT64_MAX;
+        p->real_offset = apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? t->node[0].real_offset : offset;
+    }
 }
 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
     mr_pfw_resolve(t);
+    find_clocks(t);
     share_names(t);
     if (number_again(t, err) < 0)
         return -ENOMEM;
@@ -786,8 +988,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
         t->first_ns = t->last_ns = 0;
     for (size_t i = 0; i < t->processes; i++)
         t->lost += t->process[i].lost;
-    count_gone(t);
-    return 0;
+    return count_gone(t, err);
 }
 
 /* ---- reading ---- */

@@ -81,6 +81,8 @@ struct mr_trace {
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
 /* Adds a file, standard input ('-') or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
+/* The same for several, loaded by so many threads; 0: as many as there are CPUs. */
+int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, unsigned threads, struct mr_error *err);
 /* True if the file at `path` is one of those added: it is still being read. */
 bool mr_trace_reads(const struct mr_trace *t, const char *path);
 /* The same from memory that outlives the trace. */
@@ -113,9 +115,14 @@ int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t
 int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct mr_error *err);
 /* Memory from malloc that the trace frees. */
 int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
-/* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. */
+/* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. The text need not stay. */
 int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
 int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
+/* The first in two parts: files can be parsed by several threads at once. Joining frees. */
+struct mr_pfw;
+int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err);
+int mr_pfw_join(struct mr_trace *t, struct mr_pfw *p, struct mr_error *err);
+void mr_pfw_free(struct mr_pfw *p);
 /* Names the hashes that a .pfw has no name for by those of the others. */
 void mr_pfw_resolve(struct mr_trace *t);
 bool mr_dxt_is(const char *data, size_t len);

@@ -216,21 +216,26 @@ static void put_series(struct mr_out *o, const struct row *r)
         mr_out_text(o, comma);
         mr_out_json(o, key->text, key->len, MR_JSON_HEX);
         mr_out_text(o, ":");
-        put_value(o, r, a, MR_JSON_HEX);
+        if (c->arg_type[a] == MR_MORE_UINT && c->arg_value[a] > INT64_MAX) /* viewers have 64 bits with a sign, or doubles */
+            put_double(o, (double)c->arg_value[a]);
+        else
+            put_value(o, r, a, MR_JSON_HEX);
         comma = ",";
     }
 }
 
-/* A counter whose values are numbers. One that is infinite or none (null in JSON) is no point of a curve to the viewers, but a mistake. */
+/* A counter whose values are numbers. One that is infinite or none (null in JSON) is no point of a curve to the viewers, but a mistake; one without
+ * values would not be shown. */
 static bool is_curve(const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
-    bool finite = c->call[r->i] == MR_CALL_counter;
+    bool finite = c->call[r->i] == MR_CALL_counter, any = false;
     for (uint32_t a = r->arg; a < r->arg_end && finite; a++) {
         double d = as_double(c->arg_value[a]);
         finite = c->arg_type[a] != MR_MORE_DOUBLE || d - d == 0;
+        any |= c->arg_type[a] <= MR_MORE_DOUBLE;
     }
-    return finite;
+    return finite && any;
 }
 
 /* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, others that had the same number, and spans that

@@ -14,6 +14,7 @@
 
 #define SEQ_CLEARED 1
 #define SEQ_NEEDED 2
+#define NO_TIME UINT64_MAX
 
 struct buf {
     uint8_t *p;
@@ -23,6 +24,8 @@ struct buf {
 
 static void buf_bytes(struct buf *b, const void *p, size_t n)
 {
+    if (!n)
+        return;
     if (b->n + n > b->cap) {
         size_t cap = (b->n + n) * 2 + 256;
         uint8_t *bigger = realloc(b->p, cap);
@@ -95,7 +98,9 @@ struct writer {
     const struct mr_trace_process *process;
     uint32_t sequence;
     bool fresh;                     /* the next packet starts the sequence's state */
-    uint8_t *name_known, *text_known, *category_known, *key_known, *counter_known; /* bitmaps by string id + calls */
+    uint8_t *name_known, *text_known, *category_known, *key_known; /* bitmaps by string id + calls */
+    uint64_t *counter;              /* tracks of counters that the viewer knows: a hash table */
+    size_t counters, counter_slots;
     struct buf packet, event, interned, sub;
     struct mr_lanes lanes;          /* of the thread at hand */
 };
@@ -120,7 +125,7 @@ static void send(struct writer *w)
 static void begin_packet(struct writer *w, uint64_t ts)
 {
     w->packet.n = 0;
-    if (ts)
+    if (ts != NO_TIME)
         put_uint(&w->packet, 8, ts);
     put_uint(&w->packet, 10, w->sequence);
     put_uint(&w->packet, 13, w->fresh ? SEQ_CLEARED | SEQ_NEEDED : SEQ_NEEDED);
@@ -142,7 +147,7 @@ static void describe_process(struct writer *w)
         put_string(&inner, 6, slash + 1, (size_t)(p->exe.text + p->exe.len - slash - 1));
     put_uint(&d, 1, mr_mix64(p->key) | 1);
     put_data(&d, 3, inner.p, inner.n);
-    begin_packet(w, 0);
+    begin_packet(w, NO_TIME);
     put_data(&w->packet, 60, d.p, d.n);
     send(w);
     free(inner.p);
@@ -162,7 +167,7 @@ static void describe_thread(struct writer *w, uint32_t tid, unsigned lane)
         put_data(&d, 4, inner.p, inner.n);
         put_uint(&d, 5, mr_mix64(w->process->key) | 1);
     }
-    begin_packet(w, 0);
+    begin_packet(w, NO_TIME);
     put_data(&w->packet, 60, d.p, d.n);
     send(w);
     free(inner.p);
@@ -269,33 +274,69 @@ static void put_event(struct writer *w, const struct mr_batch *b, uint32_t i, ui
     send(w);
 }
 
-/* A counter has a track of its own, under the process. */
-static void put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
+/* Notes a counter's track. True if it is new. */
+static bool counter_is_new(struct writer *w, uint64_t track)
+{
+    if (w->counters * 2 >= w->counter_slots) {
+        struct writer bigger = {.counter_slots = w->counter_slots ? w->counter_slots * 2 : 64};
+        bigger.counter = calloc(bigger.counter_slots, sizeof(*bigger.counter));
+        if (!bigger.counter) {
+            w->o->failed = -ENOMEM;
+            return false;
+        }
+        for (size_t i = 0; i < w->counter_slots; i++)
+            if (w->counter[i])
+                counter_is_new(&bigger, w->counter[i]);
+        free(w->counter);
+        w->counter = bigger.counter;
+        w->counter_slots = bigger.counter_slots;
+    }
+    size_t i = track & (w->counter_slots - 1);
+    while (w->counter[i] && w->counter[i] != track)
+        i = (i + 1) & (w->counter_slots - 1);
+    bool fresh = !w->counter[i];
+    w->counter[i] = track;
+    w->counters += fresh;
+    return fresh;
+}
+
+static void describe_counter(struct writer *w, uint64_t track, const struct mr_trace_string *name, const struct mr_trace_string *key)
+{
+    struct buf d = {0}, text = {0};
+    buf_bytes(&text, name->text, name->len);
+    if (key->len != 5 || memcmp(key->text, "value", 5) != 0) { /* one of several values, which have names */
+        buf_bytes(&text, " ", 1);
+        buf_bytes(&text, key->text, key->len);
+    }
+    put_uint(&d, 1, track);
+    put_string(&d, 2, (const char *)text.p, text.n);
+    put_uint(&d, 5, mr_mix64(w->process->key) | 1);
+    put_data(&d, 8, "", 0);
+    begin_packet(w, NO_TIME);
+    put_data(&w->packet, 60, d.p, d.n);
+    w->packet.failed |= d.failed || text.failed;
+    send(w);
+    free(d.p);
+    free(text.p);
+}
+
+/* Each value of a counter has a track of its own, under the process. False if there is none that is a number. */
+static bool put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
 {
     const struct mr_columns *c = &b->c;
     uint32_t id = c->file[i] < w->process->strings ? c->file[i] : 0;
-    uint64_t track = mr_mix64(w->process->key ^ mr_mix64((uint64_t)id + 0xc0)) | 1;
-    if (!(w->counter_known[id >> 3] & 1u << (id & 7))) {
-        struct mr_trace_string category, name;
-        struct buf d = {0};
-        mr_trace_label(w->process, c->call[i], id, &category, &name);
-        put_uint(&d, 1, track);
-        put_string(&d, 2, name.text, name.len);
-        put_uint(&d, 5, mr_mix64(w->process->key) | 1);
-        put_data(&d, 8, "", 0);
-        begin_packet(w, 0);
-        put_data(&w->packet, 60, d.p, d.n);
-        send(w);
-        free(d.p);
-        w->counter_known[id >> 3] |= (uint8_t)(1u << (id & 7));
-    }
+    struct mr_trace_string category, name;
+    bool any = false;
+    mr_trace_label(w->process, c->call[i], id, &category, &name);
     for (uint32_t a = arg; a < arg_end; a++) {
-        double value = (double)(int64_t)c->arg_value[a];
-        uint64_t bits = c->arg_value[a];
-        if (c->arg_type[a] == MR_MORE_TEXT)
+        double value = c->arg_type[a] == MR_MORE_UINT ? (double)c->arg_value[a] : (double)(int64_t)c->arg_value[a];
+        uint64_t bits = c->arg_value[a], track = mr_mix64(w->process->key ^ mr_mix64(((uint64_t)id << 32 | c->arg_key[a]) + 0xc0)) | 1;
+        if (c->arg_type[a] > MR_MORE_DOUBLE)
             continue;
         if (c->arg_type[a] != MR_MORE_DOUBLE)
             memcpy(&bits, &value, 8);
+        if (counter_is_new(w, track))
+            describe_counter(w, track, &name, mr_trace_string(w->process, c->arg_key[a]));
         w->event.n = 0;
         put_uint(&w->event, 9, 4);
         put_uint(&w->event, 11, track);
@@ -303,8 +344,9 @@ static void put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, 
         begin_packet(w, c->start_ns[i]);
         put_data(&w->packet, 11, w->event.p, w->event.n);
         send(w);
-        return;
+        any = true;
     }
+    return any;
 }
 
 struct order {
@@ -370,9 +412,7 @@ static int export_chunk(struct writer *w, const struct mr_batch *b)
         uint32_t i = o[k].i;
         if (mr_is_span(b->c.call[i]))
             put_span(w, b, i, first_arg, lane, below);
-        else if (b->c.call[i] == MR_CALL_counter)
-            put_counter(w, b, i, first_arg[i], first_arg[i + 1]);
-        else
+        else if (b->c.call[i] != MR_CALL_counter || !put_counter(w, b, i, first_arg[i], first_arg[i + 1]))
             put_event(w, b, i, first_arg[i], first_arg[i + 1], 3, o[k].start, 0);
     }
     for (unsigned k = 0; k < w->lanes.count && rc == 0; k++)
@@ -391,13 +431,15 @@ static int start_process(struct writer *w, uint32_t index)
     w->process = &w->t->process[index];
     w->sequence = index + 1;
     w->fresh = true;
-    w->name_known = calloc(5, bytes);
+    w->name_known = calloc(4, bytes);
     if (!w->name_known)
         return -ENOMEM;
     w->text_known = w->name_known + bytes;
     w->category_known = w->text_known + bytes;
     w->key_known = w->category_known + bytes;
-    w->counter_known = w->key_known + bytes;
+    if (w->counter_slots)
+        memset(w->counter, 0, w->counter_slots * sizeof(*w->counter));
+    w->counters = 0;
     describe_process(w);
     return 0;
 }
@@ -426,6 +468,7 @@ int mr_export_perfetto(const struct mr_trace *t, struct mr_out *o, struct mr_err
     mr_batch_done(&b);
     mr_lanes_done(&w.lanes);
     free(w.name_known);
+    free(w.counter);
     free(w.packet.p);
     free(w.event.p);
     free(w.interned.p);

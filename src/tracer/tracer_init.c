@@ -372,6 +372,8 @@ void mr_config_read(void)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
+    if (env_switch("MILLRACE_TRACE_PYTHON", false, "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
+        mr_python_begin();
     if (!c->collected)
         read_for_library();
 }
@@ -412,12 +414,43 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
-/* Growing a file to this size would end the program by SIGXFSZ. */
-static bool is_limited(uint64_t bytes)
+/* A file that grows to this size would end the program by SIGXFSZ where its limit is lower: it is raised for that moment, if it may be. *before takes it back. */
+static bool raise_file_limit(uint64_t bytes, struct rlimit *before)
 {
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &limit);
-    return limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes;
+    *before = (struct rlimit){RLIM_INFINITY, RLIM_INFINITY};
+    mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, before);
+    const struct rlimit more = {.rlim_cur = bytes, .rlim_max = MR_MAX(before->rlim_max, (rlim_t)bytes)};
+    return before->rlim_cur >= bytes || mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, &more, NULL) == 0;
+}
+
+static void restore_file_limit(uint64_t bytes, const struct rlimit *before)
+{
+    if (before->rlim_cur < bytes)
+        mr_sys4(SYS_prlimit64, 0, RLIMIT_FSIZE, before, NULL);
+}
+
+static long set_size(long fd, uint64_t bytes)
+{
+    struct rlimit before;
+    if (!raise_file_limit(bytes, &before))
+        return -EFBIG;
+    long rc = mr_sys2(SYS_ftruncate, fd, bytes);
+    restore_file_limit(bytes, &before);
+    return rc;
+}
+
+/* A ring. Where the kernel locks what is mapped, and with it makes all of it exist, the first page is unlocked, and grows: the rest is as the first is. */
+static long map_ring(long fd, size_t bytes)
+{
+    size_t first = mr_future_locked ? 4096 : bytes;
+    long p = mr_sys6(SYS_mmap, 0, (long)first, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (!mr_future_locked || (p < 0 && p > -4096))
+        return p;
+    mr_sys2(SYS_munlock, p, first);
+    long whole = mr_sys4(SYS_mremap, p, first, bytes, MREMAP_MAYMOVE);
+    if (whole < 0 && whole > -4096)
+        mr_sys2(SYS_munmap, p, first);
+    return whole;
 }
 
 #define PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
@@ -426,15 +459,13 @@ int mr_segment_open(uint32_t index)
 {
     static char path[MR_PATH_BYTES]; /* of whoever holds claim_lock, or begins the process; stacks may be small */
     size_t bytes = MR_RING_SEGMENT_BYTES(index);
-    if (is_limited(bytes))
-        return -EFBIG;
     mr_own_path(path, (int)index);
     long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
     mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
-    long rc = mr_sys2(SYS_ftruncate, fd, bytes);
-    long p = rc ? rc : mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    long rc = set_size(fd, bytes);
+    long p = rc ? rc : map_ring(fd, bytes);
     if (p > 0) /* in a folder on a disk: a page that is touched is needed, those behind it are not to be read ahead */
         mr_sys3(SYS_madvise, p, bytes, MADV_RANDOM);
     mr_sys1(SYS_close, fd);
@@ -500,14 +531,17 @@ static int segment_again(uint32_t index)
     static char path[MR_PATH_BYTES];
     struct mr_ring_header *h = mr_process.segment[index];
     uint64_t bytes = MR_RING_SEGMENT_BYTES(index), first = index ? sizeof(*h) : MR_RING_STRINGS_AT + mr_names_present();
+    struct rlimit before;
     mr_own_path(path, (int)index);
-    long fd = is_limited(bytes) ? -EFBIG : mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
+    long fd = mr_open(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return (int)fd;
     mr_sys2(SYS_fchmod, fd, 0600);
-    bool ok = mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
+    bool raised = raise_file_limit(bytes, &before), ok = raised && mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
     for (unsigned i = 0; ok && i < h->slots_present; i++)
         ok = copy_slot(fd, h, i);
+    if (raised)
+        restore_file_limit(bytes, &before);
     long p = ok ? mr_sys6(SYS_mmap, (long)h, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) : -ENOSPC;
     mr_sys1(SYS_close, fd);
     if (p < 0 && p > -4096) {

@@ -60,6 +60,7 @@ MR_HIDDEN enum mr_trace_mode mr_mode(void);
 MR_HIDDEN void mr_stop_tracing(const char *why, long error);
 MR_HIDDEN void mr_say_plain(const char *what); /* one line on stderr */
 MR_HIDDEN void *mr_map(size_t bytes);
+extern MR_HIDDEN bool mr_future_locked; /* the program locks all memory that it will map (wrap_mlockall.c) */
 /* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the program by
  * SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
 MR_HIDDEN bool mr_populate(const void *at, size_t bytes);
@@ -80,6 +81,7 @@ MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
+MR_HIDDEN void mr_python_begin(void); /* before the program's main: Python will instrument itself */
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */

@@ -22,6 +22,7 @@ static char cwd[MR_PATH_BYTES];
 static size_t cwd_len;
 static _Atomic bool cwd_known;
 static _Atomic bool cwd_apart; /* threads have working directories of their own: it is asked for every time */
+static _Atomic bool files_apart; /* and so for descriptors */
 static char joined[3 * MR_PATH_BYTES]; /* not on the stack, as it may be a small one: a signal's, a thread's */
 
 /* Mapped files, by address. */
@@ -263,6 +264,13 @@ uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
     return id;
 }
 
+static void link_of(int fd, char link[40])
+{
+    size_t n = mr_copy_text(link, 40, atomic_load_explicit(&files_apart, memory_order_relaxed) ? "/proc/thread-self/fd/" : "/proc/self/fd/");
+    n += mr_decimal(link + n, (uint64_t)(uint32_t)fd);
+    link[n] = 0;
+}
+
 static size_t directory_of(int dirfd, char *out)
 {
     if (dirfd == AT_FDCWD) {
@@ -274,8 +282,8 @@ static size_t directory_of(int dirfd, char *out)
         memcpy(out, cwd, cwd_len);
         return cwd_len;
     }
-    char link[32] = "/proc/self/fd/";
-    link[14 + mr_decimal(link + 14, (uint64_t)(uint32_t)dirfd)] = 0;
+    char link[40];
+    link_of(dirfd, link);
     long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, out, MR_PATH_BYTES - 1);
     return n > 0 ? (size_t)n : 0;
 }
@@ -405,6 +413,15 @@ void mr_cwd_unshared(void)
     atomic_store(&cwd_apart, true);
 }
 
+void mr_files_unshared(void)
+{
+    if (mr_tls.vforked)
+        return;
+    atomic_store(&files_apart, true);
+    mr_core.files = 0;
+    mr_set_active(mr_live.active); /* without the short path */
+}
+
 void mr_cwd_changed(void)
 {
     atomic_store(&cwd_known, false);
@@ -412,11 +429,11 @@ void mr_cwd_changed(void)
 
 uint32_t mr_file_resolve(int fd)
 {
-    char link[32] = "/proc/self/fd/";
+    char link[40];
     uint32_t id = 0;
     if (fd < 0 || !mr_live.alive)
         return 0;
-    link[14 + mr_decimal(link + 14, (uint64_t)(uint32_t)fd)] = 0;
+    link_of(fd, link);
     if (!names_lock(__builtin_frame_address(0)))
         return 0;
     long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, joined, MR_PATH_BYTES - 1);
@@ -447,7 +464,7 @@ uint32_t mr_file_closing(int fd)
     uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
     uint32_t top = atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
     bool likely = mr_tls.vforked ? (uint32_t)fd <= top + 16 : mr_core.epoch > 1 && (uint32_t)fd <= top;
-    if (!file && (likely || mr_config.include[0] || mr_config.exclude[0]))
+    if (!file && (likely || atomic_load_explicit(&files_apart, memory_order_relaxed) || mr_config.include[0] || mr_config.exclude[0]))
         file = mr_file_resolve(fd);
     if (file)
         mr_file_set(fd, 0);

@@ -22,9 +22,11 @@
 
 /* For what most programs call (MR_HOT): one cache line holds the pointers. */
 #define MR_NEAR __attribute__((section(".data.millrace")))
-#define MR_REAL_HOT(ret, name, params, args) MR_REAL_IN(MR_NEAR, ret, name, params, args)
-#define MR_SYMBOL_HOT(ret, name, params)                                                                             \
-    MR_EXPORT MR_TOGETHER ret w_##name params __asm__(#name);                                                        \
+/* Of two names for the same call a program uses one: those for files beyond 2 GiB (`64`) lie behind the others, code and pointers. */
+#define MR_NEAR64 __attribute__((section(".data.millrace64")))
+#define MR_TOGETHER64 __attribute__((section(".text.hot.millrace64")))
+#define MR_SYMBOL_IN(where, ret, name, params)                                                                       \
+    MR_EXPORT where ret w_##name params __asm__(#name);                                                              \
     ret w_##name params
 
 #define MR_SYMBOL(ret, name, params)                                                                                 \
@@ -34,9 +36,18 @@
 #define MR_WRAP(ret, name, params, args, ...)                                                                        \
     MR_REAL(ret, name, params, args)                                                                                 \
     MR_SYMBOL(ret, name, params) MR_WRAPPING(ret, name, args, __VA_ARGS__)
-#define MR_WRAP_HOT(ret, name, params, args, ...)                                                                    \
-    MR_REAL_HOT(ret, name, params, args)                                                                             \
-    MR_SYMBOL_HOT(ret, name, params) MR_WRAPPING(ret, name, args, __VA_ARGS__)
+#define MR_WRAP_HOT(ret, name, params, args, ...) MR_WRAP_IN(MR_NEAR, MR_TOGETHER, ret, name, params, args, __VA_ARGS__)
+#define MR_WRAP_IN(near, together, ret, name, params, args, ...)                                                     \
+    MR_REAL_IN(near, ret, name, params, args)                                                                        \
+    MR_SYMBOL_IN(together, ret, name, params) MR_WRAPPING(ret, name, args, __VA_ARGS__)
+/* The same under a second name, of files beyond 2 GiB on 32 bits, which is another function: a library that stands in for one of them (LD_PRELOAD) need not do so for
+ * the other, and each leads to its own next. */
+#define MR_WRAP_2(ret, name, name64, params, args, ...)                                                              \
+    MR_WRAP(ret, name, params, args, __VA_ARGS__)                                                                    \
+    MR_WRAP(ret, name64, params, args, __VA_ARGS__)
+#define MR_WRAP_HOT_2(ret, name, name64, params, args, ...)                                                          \
+    MR_WRAP_HOT(ret, name, params, args, __VA_ARGS__)                                                                \
+    MR_WRAP_IN(MR_NEAR64, MR_TOGETHER64, ret, name64, params, args, __VA_ARGS__)
 #define MR_WRAPPING(ret, name, args, ...)                                                                            \
     {                                                                                                                \
         if (!mr_enter())                                                                                             \
@@ -49,9 +60,10 @@
     }
 
 /* As MR_WRAP with FD, for the calls that programs make most, often many alike: what the record needs is loaded before the call, when nobody waits
- * for it, and all that is not usual is done elsewhere. `direct` is the same call by mr_direct; `expected` the usual result. */
-#define MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, expected)                                  \
-    MR_REAL_HOT(ret, name, params, args)                                                                             \
+ * for it, and all that is not usual is done elsewhere. `direct` is the same call by mr_direct; `expected` the usual result; `as` is the call
+ * that the event names. */
+#define MR_WRAP_PLAIN(near, together, ret, name, as, params, args, direct, fd, offset, count, expected)              \
+    MR_REAL_IN(near, ret, name, params, args)                                                                        \
     static __attribute__((noinline)) ret unusual_##name params                                                       \
     {                                                                                                                \
         if (mr_file_plain(fd) == MR_FILE_EXCLUDED || !mr_enter())                                                    \
@@ -59,18 +71,18 @@
         uint64_t t0 = mr_stamp();                                                                                    \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
-        return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r);    \
+        return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(as), fd), (uint64_t)(offset), (uint64_t)(count), r);    \
     }                                                                                                                \
-    static __attribute__((noinline)) MR_TOGETHER ret threaded_##name(MR_LIST params, uint32_t file)                  \
+    static __attribute__((noinline)) together ret threaded_##name(MR_LIST params, uint32_t file)                     \
     {                                                                                                                \
         uint64_t t0 = mr_stamp_by(1);                                                                                \
         ret r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp_by(1);                                                                                \
         if (MR_UNLIKELY(r == -1))                                                                                    \
-            return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r); \
-        return (ret)PUT_PLAIN(name, file, fd, offset, count, expected);                                              \
+            return (ret)mr_put_unusual(t0, t1, MR_CALL_FD(CALL(as), fd), (uint64_t)(offset), (uint64_t)(count), r); \
+        return (ret)PUT_PLAIN(as, file, fd, offset, count, expected);                                              \
     }                                                                                                                \
-    MR_SYMBOL_HOT(ret, name, params)                                                                                 \
+    MR_SYMBOL_IN(together, ret, name, params)                                                                        \
     {                                                                                                                \
         uint32_t file = mr_file_plain(fd);                                                                           \
         if (MR_UNLIKELY(file - 1 >= MR_FILE_EXCLUDED - 1))                                                           \
@@ -81,15 +93,15 @@
         ret r = (ret)mr_direct direct;                                                                               \
         uint64_t t1 = mr_stamp_by(1);                                                                                \
         if (MR_UNLIKELY(MR_DIRECT_REFUSED(r)))                                                                       \
-            return (ret)mr_put_refused(t0, t1, MR_CALL_FD(CALL(name), fd), (uint64_t)(offset), (uint64_t)(count), r); \
-        return (ret)PUT_PLAIN(name, file, fd, offset, count, expected);                                              \
+            return (ret)mr_put_refused(t0, t1, MR_CALL_FD(CALL(as), fd), (uint64_t)(offset), (uint64_t)(count), r); \
+        return (ret)PUT_PLAIN(as, file, fd, offset, count, expected);                                              \
     }
 #define MR_LIST(...) __VA_ARGS__
 #define PUT_PLAIN(name, file, fd, offset, count, expected)                                                           \
     mr_put_plain(t0, t1, CALL(name), MR_SHORT_##name, file, fd, (uint64_t)(offset), (uint64_t)(count), (uint64_t)(expected), (uint64_t)r)
 
-#define MR_WRAP_DATA(ret, name, params, args, direct, fd, offset, count)                                             \
-    MR_WRAP_PLAIN(ret, name, params, args, direct, fd, offset, count, count)
+#define MR_WRAP_DATA(near, together, ret, name, as, params, args, direct, fd, offset, count)                         \
+    MR_WRAP_PLAIN(near, together, ret, name, as, params, args, direct, fd, offset, count, count)
 
 /* As MR_WRAP, for functions without a result. */
 #define MR_VOID(name, params, args, ...)                                                                             \
@@ -121,6 +133,9 @@ MR_COLD bool mr_readable(const void *at, uint64_t bytes);
 /* Bytes that a vector asks for, after the call; 0 if it failed and the vector cannot be read. */
 struct iovec;
 MR_HIDDEN uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result);
+
+/* The offset that a call was given, which has moved it on by its result. */
+MR_HIDDEN uint64_t mr_offset_before(const int64_t *at, int64_t result);
 
 /* The path of a call that failed: 0 if it cannot be read (T1). `result` tells whether the kernel must have read it; MR_UNREAD does not. */
 #define MR_UNREAD (-EFAULT)
@@ -163,6 +178,9 @@ MR_HIDDEN uint32_t mr_object_id(const char *file, const char *name);
 
 /* A thread gets a working directory of its own (unshare). */
 MR_HIDDEN void mr_cwd_unshared(void);
+/* Or descriptors: a number alone says no longer which file it is. The kernel is asked from now on, every time. */
+MR_HIDDEN void mr_files_unshared(void);
+MR_HIDDEN void mr_closed_range(unsigned first, unsigned last, long flags); /* by close_range */
 
 /* The program is about to confine itself (seccomp modes; tracer_confine.c). */
 MR_HIDDEN void mr_before_confine(long mode, const void *filter);

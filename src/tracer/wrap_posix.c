@@ -52,32 +52,35 @@ uint64_t mr_iov_bytes(const struct iovec *v, int64_t n, int64_t result)
 #define IOV(v, n) mr_iov_bytes(v, (int64_t)(n), r)
 
 /* Reading and writing. */
-MR_WRAP_DATA(ssize_t, read, (int fd, void *b, size_t n), (fd, b, n), (SYS_read, fd, (long)b, (long)n, 0), fd, NONE, n)
-MR_WRAP_DATA(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), (SYS_write, fd, (long)b, (long)n, 0), fd, NONE, n)
-MR_WRAP_DATA(ssize_t, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o), (SYS_pread64, fd, (long)b, (long)n, o), fd, o, n)
-MR_WRAP_DATA(ssize_t, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o), (SYS_pwrite64, fd, (long)b, (long)n, o), fd, o, n)
-MR_ALIAS(pread64, pread)
-MR_ALIAS(pwrite64, pwrite)
+MR_WRAP_DATA(MR_NEAR, MR_TOGETHER, ssize_t, read, read, (int fd, void *b, size_t n), (fd, b, n), (SYS_read, fd, (long)b, (long)n, 0), fd, NONE, n)
+MR_WRAP_DATA(MR_NEAR, MR_TOGETHER, ssize_t, write, write, (int fd, const void *b, size_t n), (fd, b, n), (SYS_write, fd, (long)b, (long)n, 0), fd, NONE, n)
+#define MR_PREAD(near, together, name)                                                                               \
+    MR_WRAP_DATA(near, together, ssize_t, name, pread, (int fd, void *b, size_t n, off o), (fd, b, n, o),            \
+                 (SYS_pread64, fd, (long)b, (long)n, o), fd, o, n)
+#define MR_PWRITE(near, together, name)                                                                              \
+    MR_WRAP_DATA(near, together, ssize_t, name, pwrite, (int fd, const void *b, size_t n, off o), (fd, b, n, o),     \
+                 (SYS_pwrite64, fd, (long)b, (long)n, o), fd, o, n)
+MR_PREAD(MR_NEAR, MR_TOGETHER, pread)
+MR_PWRITE(MR_NEAR, MR_TOGETHER, pwrite)
+MR_PREAD(MR_NEAR64, MR_TOGETHER64, pread64)
+MR_PWRITE(MR_NEAR64, MR_TOGETHER64, pwrite64)
 /* The C library's public second names, which some old libraries use. */
 MR_ALIAS(__read, read)
 MR_ALIAS(__write, write)
-MR_ALIAS(__pread64, pread)
-MR_ALIAS(__pwrite64, pwrite)
+MR_ALIAS(__pread64, pread64)
+MR_ALIAS(__pwrite64, pwrite64)
 MR_WRAP(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n), FD(readv, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n), FD(writev, fd, NONE, IOV(v, n)))
-MR_WRAP(ssize_t, preadv, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(preadv, fd, o, IOV(v, n)))
-MR_WRAP(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(pwritev, fd, o, IOV(v, n)))
-MR_ALIAS(preadv64, preadv)
-MR_ALIAS(pwritev64, pwritev)
-MR_WRAP(ssize_t, preadv2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(preadv2, fd, o, IOV(v, n)))
-MR_WRAP(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(pwritev2, fd, o, IOV(v, n)))
-MR_ALIAS(preadv64v2, preadv2)
-MR_ALIAS(pwritev64v2, pwritev2)
+MR_WRAP_2(ssize_t, preadv, preadv64, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(preadv, fd, o, IOV(v, n)))
+MR_WRAP_2(ssize_t, pwritev, pwritev64, (int fd, const struct iovec *v, int n, off o), (fd, v, n, o), FD(pwritev, fd, o, IOV(v, n)))
+MR_WRAP_2(ssize_t, preadv2, preadv64v2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(preadv2, fd, o, IOV(v, n)))
+MR_WRAP_2(ssize_t, pwritev2, pwritev64v2, (int fd, const struct iovec *v, int n, off o, int f), (fd, v, n, o, f), FD(pwritev2, fd, o, IOV(v, n)))
 MR_WRAP(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t c), (fd, b, n, c), FD(read, fd, NONE, n))
-MR_WRAP(ssize_t, __pread_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
-MR_ALIAS(__pread64_chk, __pread_chk)
-MR_WRAP_PLAIN(off, lseek, (int fd, off o, int w), (fd, o, w), (SYS_lseek, fd, o, w, 0), fd, o, 0, r)
-MR_ALIAS(lseek64, lseek)
+MR_WRAP_2(ssize_t, __pread_chk, __pread64_chk, (int fd, void *b, size_t n, off o, size_t c), (fd, b, n, o, c), FD(pread, fd, o, n))
+#define MR_LSEEK(near, together, name)                                                                               \
+    MR_WRAP_PLAIN(near, together, off, name, lseek, (int fd, off o, int w), (fd, o, w), (SYS_lseek, fd, o, w, 0), fd, o, 0, r)
+MR_LSEEK(MR_NEAR, MR_TOGETHER, lseek)
+MR_LSEEK(MR_NEAR64, MR_TOGETHER64, lseek64)
 MR_ALIAS(llseek, lseek)
 MR_ALIAS(__lseek, lseek)
 
@@ -104,7 +107,8 @@ bool mr_data_calls_are_plain(void)
 {
     void *of_libc = dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
     const void *libc = module_of(of_libc);
-    void *const function[] = {mr_next("read"), mr_next("write"), mr_next("pread"), mr_next("pwrite"), mr_next("lseek")};
+    void *const function[] = {mr_next("read"),   mr_next("write"),    mr_next("pread"), mr_next("pread64"),
+                              mr_next("pwrite"), mr_next("pwrite64"), mr_next("lseek"), mr_next("lseek64")};
     bool plain = libc != NULL;
     for (unsigned i = 0; i < MR_ARRAY_LEN(function); i++)
         plain = plain && module_of(function[i]) == libc && is_unchanged(function[i]);
@@ -112,17 +116,21 @@ bool mr_data_calls_are_plain(void)
 }
 
 /* Between descriptors. */
-MR_WRAP(ssize_t, sendfile, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, p && r >= 0 ? *p - r : (off)NONE, n))
-MR_ALIAS(sendfile64, sendfile)
-MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+uint64_t mr_offset_before(const int64_t *at, int64_t result)
+{
+    if (!at || (result < 0 && !mr_readable(at, sizeof(*at)))) /* a call that failed may not have looked at it */
+        return NONE;
+    return (uint64_t)(*at - MR_MAX(result, (int64_t)0));
+}
+MR_WRAP_2(ssize_t, sendfile, sendfile64, (int o, int i, off *p, size_t n), (o, i, p, n), COPY(sendfile, i, o, mr_offset_before(p, r), n))
+MR_WRAP(ssize_t, splice, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f), COPY(splice, i, o, mr_offset_before(a, r), n))
 MR_WRAP(ssize_t, tee, (int i, int o, size_t n, unsigned f), (i, o, n, f), COPY(tee, i, o, NONE, n))
 MR_WRAP(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned f), (fd, v, n, f), FD(vmsplice, fd, NONE, IOV(v, n)))
 MR_WRAP(ssize_t, copy_file_range, (int i, off *a, int o, off *b, size_t n, unsigned f), (i, a, o, b, n, f),
-        COPY(copy_file_range, i, o, a && r >= 0 ? *a - r : (off)NONE, n))
+        COPY(copy_file_range, i, o, mr_offset_before(a, r), n))
 
 /* Making descriptors. */
-MR_WRAP(int, creat, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))
-MR_ALIAS(creat64, creat)
+MR_WRAP_2(int, creat, creat64, (path p, mode_t m), (p, m), OPENED(creat, CWD, p, O_CREAT | O_WRONLY | O_TRUNC))
 void mr_put_open2(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char *p, const void *how, int fd)
 {
     const struct {
@@ -136,18 +144,12 @@ void mr_put_open2(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char
         mr_put(t0, t1, call, file, mr_fd1(fd), h->flags, fd);
 }
 MR_WRAP(int, openat2, (int d, path p, void *how, size_t n), (d, p, how, n), mr_put_open2(t0, t1, CALL(openat2), d, p, how, r))
-MR_WRAP(int, __open_2, (path p, int f), (p, f), OPENED(open, CWD, p, f))
-MR_ALIAS(__open64_2, __open_2)
-MR_WRAP(int, __openat_2, (int d, path p, int f), (d, p, f), OPENED(openat, d, p, f))
-MR_ALIAS(__openat64_2, __openat_2)
-MR_WRAP(int, mkstemp, (char *p), (p), OPENED(mkstemp, CWD, p, O_CREAT | O_RDWR))
-MR_ALIAS(mkstemp64, mkstemp)
-MR_WRAP(int, mkostemp, (char *p, int f), (p, f), OPENED(mkostemp, CWD, p, O_CREAT | O_RDWR | f))
-MR_ALIAS(mkostemp64, mkostemp)
-MR_WRAP(int, mkstemps, (char *p, int s), (p, s), OPENED(mkstemps, CWD, p, O_CREAT | O_RDWR))
-MR_ALIAS(mkstemps64, mkstemps)
-MR_WRAP(int, mkostemps, (char *p, int s, int f), (p, s, f), OPENED(mkostemps, CWD, p, O_CREAT | O_RDWR | f))
-MR_ALIAS(mkostemps64, mkostemps)
+MR_WRAP_2(int, __open_2, __open64_2, (path p, int f), (p, f), OPENED(open, CWD, p, f))
+MR_WRAP_2(int, __openat_2, __openat64_2, (int d, path p, int f), (d, p, f), OPENED(openat, d, p, f))
+MR_WRAP_2(int, mkstemp, mkstemp64, (char *p), (p), OPENED(mkstemp, CWD, p, O_CREAT | O_RDWR))
+MR_WRAP_2(int, mkostemp, mkostemp64, (char *p, int f), (p, f), OPENED(mkostemp, CWD, p, O_CREAT | O_RDWR | f))
+MR_WRAP_2(int, mkstemps, mkstemps64, (char *p, int s), (p, s), OPENED(mkstemps, CWD, p, O_CREAT | O_RDWR))
+MR_WRAP_2(int, mkostemps, mkostemps64, (char *p, int s, int f), (p, s, f), OPENED(mkostemps, CWD, p, O_CREAT | O_RDWR | f))
 MR_WRAP(int, shm_open, (path p, int f, mode_t m), (p, f, m), mr_file_set(r, 0); FD0(shm_open, r, f))
 static void put_shm_unlink(uint64_t t0, uint64_t t1, path p, int64_t result)
 {
@@ -171,32 +173,31 @@ MR_WRAP(int, dup3, (int fd, int to, int f), (fd, to, f), if (r >= 0) mr_file_dup
 MR_WRAP(int, pipe, (int p[2]), (p), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe, CWD, NULL, NONE))
 MR_ALIAS(__pipe, pipe)
 MR_WRAP(int, pipe2, (int p[2], int f), (p, f), if (!r) mr_file_set(p[0], 0), mr_file_set(p[1], 0); PATH(pipe2, CWD, NULL, f))
-MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r && !(f & 4)) mr_file_forget_range(a, b); PATH(close_range, CWD, NULL, a))
+void mr_closed_range(unsigned first, unsigned last, long flags)
+{
+    if (flags & 2) /* CLOSE_RANGE_UNSHARE */
+        mr_files_unshared();
+    if (!(flags & 4)) /* CLOSE_RANGE_CLOEXEC */
+        mr_file_forget_range(first, last);
+}
+MR_WRAP(int, close_range, (unsigned a, unsigned b, int f), (a, b, f), if (!r) mr_closed_range(a, b, f); PATH(close_range, CWD, NULL, a))
 
 /* On descriptors. */
 MR_WRAP(int, fsync, (int fd), (fd), FD0(fsync, fd, NONE))
 MR_WRAP(int, fdatasync, (int fd), (fd), FD0(fdatasync, fd, NONE))
 MR_WRAP(int, syncfs, (int fd), (fd), FD0(syncfs, fd, NONE))
 MR_WRAP(int, sync_file_range, (int fd, off o, off n, unsigned f), (fd, o, n, f), FD(sync_file_range, fd, o, n))
-MR_WRAP(int, ftruncate, (int fd, off o), (fd, o), FD0(ftruncate, fd, o))
-MR_ALIAS(ftruncate64, ftruncate)
-MR_WRAP(int, fallocate, (int fd, int m, off o, off n), (fd, m, o, n), FD(fallocate, fd, o, n))
-MR_ALIAS(fallocate64, fallocate)
+MR_WRAP_2(int, ftruncate, ftruncate64, (int fd, off o), (fd, o), FD0(ftruncate, fd, o))
+MR_WRAP_2(int, fallocate, fallocate64, (int fd, int m, off o, off n), (fd, m, o, n), FD(fallocate, fd, o, n))
 MR_WRAP(int, flock, (int fd, int op), (fd, op), FD0(flock, fd, op))
-MR_WRAP(int, lockf, (int fd, int op, off n), (fd, op, n), FD0(lockf, fd, op))
-MR_ALIAS(lockf64, lockf)
+MR_WRAP_2(int, lockf, lockf64, (int fd, int op, off n), (fd, op, n), FD0(lockf, fd, op))
 MR_WRAP(ssize_t, readahead, (int fd, off o, size_t n), (fd, o, n), FD(readahead, fd, o, n))
 MR_WRAP(ssize_t, getdents64, (int fd, void *b, size_t n), (fd, b, n), FD0(getdents64, fd, NONE))
-MR_WRAP(ssize_t, getdirentries, (int fd, char *b, size_t n, off *p), (fd, b, n, p), FD0(getdents64, fd, NONE))
-MR_ALIAS(getdirentries64, getdirentries)
-MR_WRAP_HOT(int, fstat, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
-MR_ALIAS(fstat64, fstat)
-MR_WRAP(int, __fxstat, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE))
-MR_ALIAS(__fxstat64, __fxstat)
-MR_WRAP(int, fstatfs, (int fd, void *s), (fd, s), FD0(fstatfs, fd, NONE))
-MR_ALIAS(fstatfs64, fstatfs)
-MR_WRAP(int, fstatvfs, (int fd, void *s), (fd, s), FD0(fstatvfs, fd, NONE))
-MR_ALIAS(fstatvfs64, fstatvfs)
+MR_WRAP_2(ssize_t, getdirentries, getdirentries64, (int fd, char *b, size_t n, off *p), (fd, b, n, p), FD0(getdents64, fd, NONE))
+MR_WRAP_HOT_2(int, fstat, fstat64, (int fd, void *s), (fd, s), FD0(fstat, fd, NONE))
+MR_WRAP_2(int, __fxstat, __fxstat64, (int v, int fd, void *s), (v, fd, s), FD0(fstat, fd, NONE))
+MR_WRAP_2(int, fstatfs, fstatfs64, (int fd, void *s), (fd, s), FD0(fstatfs, fd, NONE))
+MR_WRAP_2(int, fstatvfs, fstatvfs64, (int fd, void *s), (fd, s), FD0(fstatvfs, fd, NONE))
 MR_WRAP(int, fchmod, (int fd, mode_t m), (fd, m), FD0(fchmod, fd, m))
 MR_WRAP(int, fchown, (int fd, uid_t u, gid_t g), (fd, u, g), FD0(fchown, fd, NONE))
 MR_WRAP(int, futimens, (int fd, const void *t), (fd, t), FD0(futimens, fd, NONE))
@@ -235,31 +236,22 @@ static void put_moved(uint64_t t0, uint64_t t1, unsigned call, path p, int r)
     }
 MR_CONF(pathconf, (path p, int k), (p, k), mr_put_path(t0, t1, CALL(pathconf), CWD, p, (uint64_t)k, result))
 MR_CONF(fpathconf, (int fd, int k), (fd, k), mr_put_fd(t0, t1, CALL(fpathconf), fd, (uint64_t)k, (uint64_t)result, result))
-MR_WRAP_HOT(int, stat, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
-MR_ALIAS(stat64, stat)
-MR_WRAP(int, lstat, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
-MR_ALIAS(lstat64, lstat)
-MR_WRAP(int, fstatat, (int d, path p, void *s, int f), (d, p, s, f), PATH(fstatat, d, p, NONE))
-MR_ALIAS(fstatat64, fstatat)
-MR_WRAP(int, __xstat, (int v, path p, void *s), (v, p, s), PATH(stat, CWD, p, NONE))
-MR_ALIAS(__xstat64, __xstat)
-MR_WRAP(int, __lxstat, (int v, path p, void *s), (v, p, s), PATH(lstat, CWD, p, NONE))
-MR_ALIAS(__lxstat64, __lxstat)
-MR_WRAP(int, __fxstatat, (int v, int d, path p, void *s, int f), (v, d, p, s, f), PATH(fstatat, d, p, NONE))
-MR_ALIAS(__fxstatat64, __fxstatat)
+MR_WRAP_HOT_2(int, stat, stat64, (path p, void *s), (p, s), PATH(stat, CWD, p, NONE))
+MR_WRAP_2(int, lstat, lstat64, (path p, void *s), (p, s), PATH(lstat, CWD, p, NONE))
+MR_WRAP_2(int, fstatat, fstatat64, (int d, path p, void *s, int f), (d, p, s, f), PATH(fstatat, d, p, NONE))
+MR_WRAP_2(int, __xstat, __xstat64, (int v, path p, void *s), (v, p, s), PATH(stat, CWD, p, NONE))
+MR_WRAP_2(int, __lxstat, __lxstat64, (int v, path p, void *s), (v, p, s), PATH(lstat, CWD, p, NONE))
+MR_WRAP_2(int, __fxstatat, __fxstatat64, (int v, int d, path p, void *s, int f), (v, d, p, s, f), PATH(fstatat, d, p, NONE))
 MR_WRAP(int, statx, (int d, path p, int f, unsigned m, void *s), (d, p, f, m, s), PATH(statx, d, p, NONE))
-MR_WRAP(int, statfs, (path p, void *s), (p, s), PATH(statfs, CWD, p, NONE))
-MR_ALIAS(statfs64, statfs)
+MR_WRAP_2(int, statfs, statfs64, (path p, void *s), (p, s), PATH(statfs, CWD, p, NONE))
 MR_ALIAS(__statfs, statfs)
-MR_WRAP(int, statvfs, (path p, void *s), (p, s), PATH(statvfs, CWD, p, NONE))
-MR_ALIAS(statvfs64, statvfs)
+MR_WRAP_2(int, statvfs, statvfs64, (path p, void *s), (p, s), PATH(statvfs, CWD, p, NONE))
 MR_WRAP(int, access, (path p, int m), (p, m), PATH(access, CWD, p, m))
 MR_WRAP(int, faccessat, (int d, path p, int m, int f), (d, p, m, f), PATH(faccessat, d, p, m))
 MR_WRAP(int, name_to_handle_at, (int d, path p, void *h, int *m, int f), (d, p, h, m, f), PATH(name_to_handle_at, d, p, f))
 MR_WRAP(int, euidaccess, (path p, int m), (p, m), PATH(euidaccess, CWD, p, m))
 MR_WRAP(int, eaccess, (path p, int m), (p, m), PATH(eaccess, CWD, p, m))
-MR_WRAP(int, truncate, (path p, off o), (p, o), PATH(truncate, CWD, p, o))
-MR_ALIAS(truncate64, truncate)
+MR_WRAP_2(int, truncate, truncate64, (path p, off o), (p, o), PATH(truncate, CWD, p, o))
 MR_WRAP(int, unlink, (path p), (p), PATH(unlink, CWD, p, NONE))
 MR_WRAP(int, unlinkat, (int d, path p, int f), (d, p, f), PATH(unlinkat, d, p, f))
 MR_WRAP(int, remove, (path p), (p), PATH(remove, CWD, p, NONE))
@@ -325,10 +317,8 @@ static void put_fallocate(uint64_t t0, uint64_t t1, int fd, off o, off n, int er
     mr_put_fd(t0, t1, CALL(posix_fallocate), fd, (uint64_t)o, (uint64_t)n, error ? -1 : 0);
     errno = keep;
 }
-MR_WRAP(int, posix_fallocate, (int fd, off o, off n), (fd, o, n), put_fallocate(t0, t1, fd, o, n, r))
-MR_ALIAS(posix_fallocate64, posix_fallocate)
-MR_WRAP(int, posix_fadvise, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
-MR_ALIAS(posix_fadvise64, posix_fadvise)
+MR_WRAP_2(int, posix_fallocate, posix_fallocate64, (int fd, off o, off n), (fd, o, n), put_fallocate(t0, t1, fd, o, n, r))
+MR_WRAP_2(int, posix_fadvise, posix_fadvise64, (int fd, off o, off n, int a), (fd, o, n, a), mr_put_fd(t0, t1, CALL(posix_fadvise), fd, (uint64_t)o, (uint64_t)n, -(int64_t)r))
 MR_WRAP_HOT(int, isatty, (int fd), (fd), mr_put_fd0(t0, t1, CALL(isatty), fd, NONE, r ? r : -1))
 MR_WRAP(mode_t, umask, (mode_t m), (m), mr_put(t0, t1, CALL(umask), 0, 0, m, (int64_t)r))
 
@@ -340,21 +330,15 @@ static void put_dir(uint64_t t0, uint64_t t1, unsigned call, DIR *d, int64_t res
 }
 MR_WRAP(DIR *, opendir, (path p), (p), mr_put_open(t0, t1, CALL(opendir), CWD, p, NONE, r ? dirfd(r) : -1))
 MR_WRAP(DIR *, fdopendir, (int fd), (fd), mr_put_fd(t0, t1, CALL(fdopendir), fd, NONE, (uint64_t)NULL_FAILS(r), NULL_FAILS(r)))
-MR_WRAP(void *, readdir, (DIR *d), (d), put_dir(t0, t1, CALL(readdir), d, r != NULL))
-MR_ALIAS(readdir64, readdir)
-MR_WRAP(int, readdir_r, (DIR *d, void *e, void **o), (d, e, o), put_dir(t0, t1, CALL(readdir_r), d, -(int64_t)r))
-MR_ALIAS(readdir64_r, readdir_r)
+MR_WRAP_2(void *, readdir, readdir64, (DIR *d), (d), put_dir(t0, t1, CALL(readdir), d, r != NULL))
+MR_WRAP_2(int, readdir_r, readdir64_r, (DIR *d, void *e, void **o), (d, e, o), put_dir(t0, t1, CALL(readdir_r), d, -(int64_t)r))
 MR_WRAP(long, telldir, (DIR *d), (d), put_dir(t0, t1, CALL(telldir), d, r))
 typedef int dir_select(const void *);
 typedef int dir_order(const void *, const void *);
-MR_WRAP(int, scandir, (path p, void *l, dir_select *s, dir_order *o), (p, l, s, o), PATH(scandir, CWD, p, NONE))
-MR_ALIAS(scandir64, scandir)
-MR_WRAP(int, scandirat, (int d, path p, void *l, dir_select *s, dir_order *o), (d, p, l, s, o), PATH(scandirat, d, p, NONE))
-MR_ALIAS(scandirat64, scandirat)
-MR_WRAP(int, nftw, (path p, void *f, int n, int g), (p, f, n, g), PATH(nftw, CWD, p, NONE))
-MR_ALIAS(nftw64, nftw)
-MR_WRAP(int, ftw, (path p, void *f, int n), (p, f, n), PATH(ftw, CWD, p, NONE))
-MR_ALIAS(ftw64, ftw)
+MR_WRAP_2(int, scandir, scandir64, (path p, void *l, dir_select *s, dir_order *o), (p, l, s, o), PATH(scandir, CWD, p, NONE))
+MR_WRAP_2(int, scandirat, scandirat64, (int d, path p, void *l, dir_select *s, dir_order *o), (d, p, l, s, o), PATH(scandirat, d, p, NONE))
+MR_WRAP_2(int, nftw, nftw64, (path p, void *f, int n, int g), (p, f, n, g), PATH(nftw, CWD, p, NONE))
+MR_WRAP_2(int, ftw, ftw64, (path p, void *f, int n), (p, f, n), PATH(ftw, CWD, p, NONE))
 /* For functions that return their own numbers for errors; -1 would mean errno. */
 static void put_own_error(uint64_t t0, uint64_t t1, unsigned call, path p, int error)
 {
@@ -363,17 +347,12 @@ static void put_own_error(uint64_t t0, uint64_t t1, unsigned call, path p, int e
     mr_put_path(t0, t1, call, CWD, p, NONE, error ? -1 : 0);
     errno = keep;
 }
-MR_WRAP(int, glob, (path p, int f, void *e, void *g), (p, f, e, g), put_own_error(t0, t1, CALL(glob), p, r))
-MR_ALIAS(glob64, glob)
-MR_WRAP(void *, fts_open, (char *const *p, int f, void *c), (p, f, c), mr_put_path(t0, t1, CALL(fts_open), CWD, r ? p[0] : NULL, (uint64_t)f, NULL_FAILS(r)))
-MR_ALIAS(fts64_open, fts_open)
-MR_WRAP(void *, fts_read, (void *f), (f), mr_put(t0, t1, CALL(fts_read), 0, 0, NONE, r != NULL))
-MR_ALIAS(fts64_read, fts_read)
-MR_WRAP(void *, fts_children, (void *f, int o), (f, o), mr_put(t0, t1, CALL(fts_children), 0, 0, NONE, r != NULL))
-MR_ALIAS(fts64_children, fts_children)
+MR_WRAP_2(int, glob, glob64, (path p, int f, void *e, void *g), (p, f, e, g), put_own_error(t0, t1, CALL(glob), p, r))
+MR_WRAP_2(void *, fts_open, fts64_open, (char *const *p, int f, void *c), (p, f, c), mr_put_path(t0, t1, CALL(fts_open), CWD, r ? p[0] : NULL, (uint64_t)f, NULL_FAILS(r)))
+MR_WRAP_2(void *, fts_read, fts64_read, (void *f), (f), mr_put(t0, t1, CALL(fts_read), 0, 0, NONE, r != NULL))
+MR_WRAP_2(void *, fts_children, fts64_children, (void *f, int o), (f, o), mr_put(t0, t1, CALL(fts_children), 0, 0, NONE, r != NULL))
 MR_WRAP(int, wordexp, (path p, void *w, int f), (p, w, f), put_own_error(t0, t1, CALL(wordexp), p, r))
-MR_WRAP(int, fts_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
-MR_ALIAS(fts64_close, fts_close)
+MR_WRAP_2(int, fts_close, fts64_close, (void *f), (f), mr_put(t0, t1, CALL(fts_close), 0, 0, NONE, r ? -errno : 0))
 
 /* Mapped files. Anonymous memory is not I/O, and neither are calls on it. */
 void mr_put_map(uint64_t t0, uint64_t t1, unsigned call, int fd, int flags, uint64_t offset, uint64_t len, const void *at)
@@ -430,8 +409,7 @@ void mr_put_moved(uint64_t t0, uint64_t t1, unsigned call, const void *from, uin
         mr_put_slow(t0, t1, call, file, 0, (uintptr_t)from, to == MAP_FAILED ? -keep : 0, &extra, 1);
     errno = keep;
 }
-MR_WRAP(void *, mmap, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), mr_put_map(t0, t1, CALL(mmap), fd, f, (uint64_t)o, n, r))
-MR_ALIAS(mmap64, mmap)
+MR_WRAP_2(void *, mmap, mmap64, (void *a, size_t n, int p, int f, int fd, off o), (a, n, p, f, fd, o), mr_put_map(t0, t1, CALL(mmap), fd, f, (uint64_t)o, n, r))
 MR_REAL(int, munmap, (void *a, size_t n), (a, n))
 MR_SYMBOL(int, munmap, (void *a, size_t n))
 {
@@ -485,7 +463,7 @@ static unsigned aio_returned(const struct aiocb *a)
 {
     return a->aio_lio_opcode == LIO_READ ? CALL(aio_return_read) : a->aio_lio_opcode == LIO_WRITE ? CALL(aio_return_write) : CALL(aio_return_fsync);
 }
-#define MR_AIO_CALL(name, params, args)                                                                              \
+#define MR_AIO_CALL(name, as, params, args)                                                                              \
     MR_REAL(int, name, params, args)                                                                                 \
     MR_SYMBOL(int, name, params)                                                                                     \
     {                                                                                                                \
@@ -495,23 +473,27 @@ static unsigned aio_returned(const struct aiocb *a)
         uint64_t t0 = mr_stamp();                                                                                    \
         int r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
-        put_asked(t0, t1, CALL(name), &q, r);                                                                        \
+        put_asked(t0, t1, CALL(as), &q, r);                                                                          \
         return r;                                                                                                    \
     }
-MR_AIO_CALL(aio_read, (struct aiocb * a), (a))
-MR_ALIAS(aio_read64, aio_read)
-MR_AIO_CALL(aio_write, (struct aiocb * a), (a))
-MR_ALIAS(aio_write64, aio_write)
-MR_AIO_CALL(aio_fsync, (int op, struct aiocb *a), (op, a))
-MR_ALIAS(aio_fsync64, aio_fsync)
-MR_WRAP(int, aio_error, (const struct aiocb *a), (a), put_aio(t0, t1, CALL(aio_error), a, -(int64_t)r))
-MR_ALIAS(aio_error64, aio_error)
-MR_WRAP(ssize_t, aio_return, (struct aiocb * a), (a), put_aio(t0, t1, aio_returned(a), a, r))
-MR_ALIAS(aio_return64, aio_return)
-MR_WRAP(int, aio_suspend, (const struct aiocb *const *l, int n, const void *t), (l, n, t), mr_put(t0, t1, CALL(aio_suspend), 0, 0, (uint64_t)n, r ? -errno : 0))
-MR_ALIAS(aio_suspend64, aio_suspend)
-MR_WRAP(int, aio_cancel, (int fd, struct aiocb *a), (fd, a), FD0(aio_cancel, fd, NONE))
-MR_ALIAS(aio_cancel64, aio_cancel)
+MR_AIO_CALL(aio_read, aio_read, (struct aiocb * a), (a))
+MR_AIO_CALL(aio_read64, aio_read, (struct aiocb * a), (a))
+MR_AIO_CALL(aio_write, aio_write, (struct aiocb * a), (a))
+MR_AIO_CALL(aio_write64, aio_write, (struct aiocb * a), (a))
+MR_AIO_CALL(aio_fsync, aio_fsync, (int op, struct aiocb *a), (op, a))
+MR_AIO_CALL(aio_fsync64, aio_fsync, (int op, struct aiocb *a), (op, a))
+MR_WRAP_2(int, aio_error, aio_error64, (const struct aiocb *a), (a), put_aio(t0, t1, CALL(aio_error), a, -(int64_t)r))
+/* The error of an operation that failed is not in errno, where aio_return leaves what was there. */
+static void put_returned(uint64_t t0, uint64_t t1, const struct aiocb *a, int64_t result)
+{
+    int keep = errno;
+    errno = a->__error_code;
+    put_aio(t0, t1, aio_returned(a), a, result);
+    errno = keep;
+}
+MR_WRAP_2(ssize_t, aio_return, aio_return64, (struct aiocb * a), (a), put_returned(t0, t1, a, r))
+MR_WRAP_2(int, aio_suspend, aio_suspend64, (const struct aiocb *const *l, int n, const void *t), (l, n, t), mr_put(t0, t1, CALL(aio_suspend), 0, 0, (uint64_t)n, r ? -errno : 0))
+MR_WRAP_2(int, aio_cancel, aio_cancel64, (int fd, struct aiocb *a), (fd, a), FD0(aio_cancel, fd, NONE))
 MR_REAL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s), (m, l, n, s))
 MR_SYMBOL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s))
 {
@@ -537,8 +519,8 @@ MR_ALIAS(lio_listio64, lio_listio)
 
 /* ---- written out ---- */
 
-MR_REAL_HOT(int, close, (int fd), (fd))
-MR_SYMBOL_HOT(int, close, (int fd))
+MR_REAL_IN(MR_NEAR, int, close, (int fd), (fd))
+MR_SYMBOL_IN(MR_TOGETHER, int, close, (int fd))
 {
     if (!mr_enter())
         return real_close(fd);
@@ -583,43 +565,47 @@ MR_VOID(rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
 MR_VOID(seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
 MR_VOID(closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
 
-MR_REAL_HOT(int, open, (path p, int f, mode_t m), (p, f, m))
-MR_EXPORT MR_TOGETHER int w_open(path p, int f, ...) __asm__("open");
-int w_open(path p, int f, ...)
-{
-    va_list ap;
-    va_start(ap, f);
-    mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
-    va_end(ap);
-    if (!mr_enter())
-        return real_open(p, f, m);
-    uint64_t t0 = mr_stamp();
-    int r = real_open(p, f, m);
-    uint64_t t1 = mr_stamp();
-    OPENED(open, CWD, p, f);
-    return r;
-}
-MR_ALIAS(open64, open)
+#define MR_OPEN(near, together, name)                                                                                \
+    MR_REAL_IN(near, int, name, (path p, int f, mode_t m), (p, f, m))                                                \
+    MR_EXPORT together int w_##name(path p, int f, ...) __asm__(#name);                                              \
+    int w_##name(path p, int f, ...)                                                                                 \
+    {                                                                                                                \
+        va_list ap;                                                                                                  \
+        va_start(ap, f);                                                                                             \
+        mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;                                               \
+        va_end(ap);                                                                                                  \
+        if (!mr_enter())                                                                                             \
+            return real_##name(p, f, m);                                                                             \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name(p, f, m);                                                                                \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        OPENED(open, CWD, p, f);                                                                                     \
+        return r;                                                                                                    \
+    }
+MR_OPEN(MR_NEAR, MR_TOGETHER, open)
+MR_OPEN(MR_NEAR64, MR_TOGETHER64, open64)
 MR_ALIAS(__open, open)
-MR_ALIAS(__open64, open)
+MR_ALIAS(__open64, open64)
 
-MR_REAL_HOT(int, openat, (int d, path p, int f, mode_t m), (d, p, f, m))
-MR_EXPORT MR_TOGETHER int w_openat(int d, path p, int f, ...) __asm__("openat");
-int w_openat(int d, path p, int f, ...)
-{
-    va_list ap;
-    va_start(ap, f);
-    mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
-    va_end(ap);
-    if (!mr_enter())
-        return real_openat(d, p, f, m);
-    uint64_t t0 = mr_stamp();
-    int r = real_openat(d, p, f, m);
-    uint64_t t1 = mr_stamp();
-    OPENED(openat, d, p, f);
-    return r;
-}
-MR_ALIAS(openat64, openat)
+#define MR_OPENAT(near, together, name)                                                                              \
+    MR_REAL_IN(near, int, name, (int d, path p, int f, mode_t m), (d, p, f, m))                                      \
+    MR_EXPORT together int w_##name(int d, path p, int f, ...) __asm__(#name);                                       \
+    int w_##name(int d, path p, int f, ...)                                                                          \
+    {                                                                                                                \
+        va_list ap;                                                                                                  \
+        va_start(ap, f);                                                                                             \
+        mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;                                               \
+        va_end(ap);                                                                                                  \
+        if (!mr_enter())                                                                                             \
+            return real_##name(d, p, f, m);                                                                          \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name(d, p, f, m);                                                                             \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        OPENED(openat, d, p, f);                                                                                     \
+        return r;                                                                                                    \
+    }
+MR_OPENAT(MR_NEAR, MR_TOGETHER, openat)
+MR_OPENAT(MR_NEAR64, MR_TOGETHER64, openat64)
 
 static void put_fcntl(uint64_t t0, uint64_t t1, int fd, int cmd, int r)
 {
@@ -627,23 +613,25 @@ static void put_fcntl(uint64_t t0, uint64_t t1, int fd, int cmd, int r)
         mr_file_dup(fd, r);
     FD0(fcntl, fd, cmd);
 }
-MR_REAL(int, fcntl, (int fd, int cmd, void *arg), (fd, cmd, arg))
-MR_EXPORT int w_fcntl(int fd, int cmd, ...) __asm__("fcntl");
-int w_fcntl(int fd, int cmd, ...)
-{
-    va_list ap;
-    va_start(ap, cmd);
-    void *arg = va_arg(ap, void *);
-    va_end(ap);
-    if (!mr_enter())
-        return real_fcntl(fd, cmd, arg);
-    uint64_t t0 = mr_stamp();
-    int r = real_fcntl(fd, cmd, arg);
-    uint64_t t1 = mr_stamp();
-    put_fcntl(t0, t1, fd, cmd, r);
-    return r;
-}
-MR_ALIAS(fcntl64, fcntl)
+#define MR_FCNTL(name)                                                                                               \
+    MR_REAL(int, name, (int fd, int cmd, void *arg), (fd, cmd, arg))                                                 \
+    MR_EXPORT int w_##name(int fd, int cmd, ...) __asm__(#name);                                                     \
+    int w_##name(int fd, int cmd, ...)                                                                               \
+    {                                                                                                                \
+        va_list ap;                                                                                                  \
+        va_start(ap, cmd);                                                                                           \
+        void *arg = va_arg(ap, void *);                                                                              \
+        va_end(ap);                                                                                                  \
+        if (!mr_enter())                                                                                             \
+            return real_##name(fd, cmd, arg);                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        int r = real_##name(fd, cmd, arg);                                                                           \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        put_fcntl(t0, t1, fd, cmd, r);                                                                               \
+        return r;                                                                                                    \
+    }
+MR_FCNTL(fcntl)
+MR_FCNTL(fcntl64)
 MR_ALIAS(__fcntl, fcntl)
 
 MR_REAL(int, ioctl, (int fd, unsigned long op, void *arg), (fd, op, arg))

@@ -56,39 +56,17 @@ static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
 static size_t preload_len;
-static char python[2 * MR_PATH_BYTES + 16]; /* "PYTHONPATH=<folder of sitecustomize>:<folder of the package>", if Python is instrumented */
-static size_t python_len;
-
-#define AUTOLOAD "/millrace/trace/autoload"
-
-/* What leads Python to us, from the PYTHONPATH that we were started with. */
-static void remember_python(const char *folders)
-{
-    const size_t tail = sizeof(AUTOLOAD) - 1;
-    for (const char *p = folders; *p;) {
-        size_t n = strcspn(p, ":");
-        if (n > tail && 2 * n + 16 < sizeof(python) && !memcmp(p + n - tail, AUTOLOAD, tail)) {
-            size_t at = mr_copy_text(python, 12, "PYTHONPATH=");
-            memcpy(python + at, p, n);
-            python[at + n] = ':';
-            memcpy(python + at + n + 1, p, n - tail);
-            python_len = at + n + 1 + n - tail;
-            return;
-        }
-        p += n + (p[n] != 0);
-    }
-}
+static char given[MR_PATH_BYTES]; /* the same as LD_PRELOAD has it, if that is a relative path: elsewhere it would be missing */
 
 /* Copies what must survive; called once, before the program's main. */
 static void __attribute__((constructor)) remember(void)
 {
     size_t used = 0;
     Dl_info info;
-    const char *folders = "";
-    bool instrumented = false;
     if (dladdr((void *)remember, &info) && info.dli_fname) {
         size_t at = mr_copy_text(preload, 12, "LD_PRELOAD=");
         if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
+            mr_copy_text(given, sizeof(given), info.dli_fname);
             long n = mr_sys2(SYS_getcwd, preload + at, sizeof(preload) - at - 1);
             at += n > 1 ? (size_t)n - 1 : 0;
             preload[at++] = '/';
@@ -97,9 +75,6 @@ static void __attribute__((constructor)) remember(void)
     }
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
-        if (!strncmp(*e, "PYTHONPATH=", 11))
-            folders = *e + 11;
-        instrumented |= !strncmp(*e, "MILLRACE_TRACE_PYTHON=", 22);
         if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) ||
             used + n > sizeof(own_text))
             continue;
@@ -107,42 +82,39 @@ static void __attribute__((constructor)) remember(void)
         own[owns++] = own_text + used;
         used += n;
     }
-    if (instrumented)
-        remember_python(folders);
 }
 
-/* Whether a list has an item. */
-static bool lists(const char *list, const char *separators, const char *item, size_t n)
+static bool is_word(const char *p, size_t n, const char *word)
+{
+    return n && n == strlen(word) && !memcmp(p, word, n);
+}
+
+static bool names(const char *list, const char *word)
 {
     for (const char *p = list; *p;) {
-        size_t k = strcspn(p, separators);
-        if (k == n && !memcmp(p, item, n))
+        size_t k = strcspn(p, ": ");
+        if (is_word(p, k, word))
             return true;
         p += k + (p[k] != 0);
     }
     return false;
 }
 
-static bool names_us(const char *value)
+/* Adds what LD_PRELOAD names beside us to a text that begins with "LD_PRELOAD="; there must be room for all of it and a colon. */
+static size_t put_others(char *text, size_t at, const char *theirs)
 {
-    return lists(value, ": ", preload + 11, preload_len - 11);
-}
-
-/* Whether a PYTHONPATH, or none, must be changed to lead to us. */
-static bool needs_python(const char *folders)
-{
-    return python_len && !(folders && lists(folders, ":", python + 11, strcspn(python + 11, ":")));
-}
-
-/* "<ours>:<theirs>"; returns the end. */
-static char *ours_first(char *text, const char *ours, size_t len, const char *theirs)
-{
-    size_t at = mr_copy_text(text, len + 1, ours);
-    if (theirs && *theirs) {
-        text[at++] = ':';
-        at += mr_copy_text(text + at, strlen(theirs) + 1, theirs);
+    for (const char *p = theirs; *p;) {
+        size_t n = strcspn(p, ": ");
+        if (n && !is_word(p, n, preload + 11) && !is_word(p, n, given)) {
+            if (at > 11)
+                text[at++] = ':';
+            memcpy(text + at, p, n);
+            at += n;
+        }
+        p += n + (p[n] != 0);
     }
-    return text + at + 1;
+    text[at] = 0;
+    return at;
 }
 
 /* Whether the folder of the trace must be told: it is not, or by a path that means another one elsewhere. */
@@ -178,22 +150,11 @@ static struct injected without_us(char *const *env, size_t n, const char *theirs
 {
     struct injected r = {.env = env, .bytes = (n + 1) * sizeof(char *) + strlen(theirs) + 16};
     char **copy = r.space = mr_map(r.bytes), *text = copy ? (char *)(copy + n + 1) : NULL;
-    size_t k = 0, at = 11;
+    size_t k = 0;
     if (!copy)
         return (struct injected){.env = env};
     memcpy(text, "LD_PRELOAD=", 12);
-    for (const char *p = theirs; *p;) {
-        size_t len = strcspn(p, ": ");
-        bool us = len == preload_len - 11 && !memcmp(p, preload + 11, len);
-        if (len && !us) {
-            if (at > 11)
-                text[at++] = ':';
-            memcpy(text + at, p, len);
-            at += len;
-            text[at] = 0;
-        }
-        p += len + (p[len] != 0);
-    }
+    size_t at = put_others(text, 11, theirs);
     for (size_t i = 0; i < n; i++)
         if (strncmp(env[i], "LD_PRELOAD=", 11))
             copy[k++] = env[i];
@@ -209,18 +170,16 @@ static struct injected inject(char *const *env, enum mr_program program)
 {
     static char *const empty[] = {NULL};
     struct injected r = {.env = env ? env : empty};
-    size_t n = 0, extra = 0;
-    const char *theirs = NULL, *folders = NULL;
+    size_t n = 0, extra = 0, value = 0;
+    const char *theirs = NULL;
     if (!mr_live.alive || !preload_len || !mr_readable(r.env, sizeof(*env)))
         return (struct injected){.env = env};
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
-        else if (!strncmp(r.env[n], "PYTHONPATH=", 11))
-            folders = r.env[n] + 11;
     bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
     if (!in_reach || program == MR_CANNOT_LOAD) {
-        if (!theirs || !names_us(theirs))
+        if (!theirs || (!names(theirs, preload + 11) && !names(theirs, given)))
             return (struct injected){.env = env};
         if (!in_reach)
             mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
@@ -228,29 +187,25 @@ static struct injected inject(char *const *env, enum mr_program program)
     }
     for (unsigned i = 0; i < owns; i++)
         extra += !env_has(r.env, own[i]);
-    bool need_preload = !theirs || !names_us(theirs), need_out = needs_out(r.env), need_python = needs_python(folders);
+    bool need_preload = !theirs || !names(theirs, preload + 11), need_out = needs_out(r.env);
     extra += need_out;
-    if (!extra && !need_preload && !need_python)
+    if (!extra && !need_preload)
         return (struct injected){.env = env};
-    r.bytes = (n + extra + 3) * sizeof(char *) + preload_len + python_len + (theirs ? strlen(theirs) : 0) + (folders ? strlen(folders) : 0) + 32;
+    value = theirs ? strlen(theirs) : 0;
+    r.bytes = (n + extra + 2) * sizeof(char *) + preload_len + value + 16;
     char **copy = r.space = mr_map(r.bytes);
     if (!copy)
         return (struct injected){.env = env};
-    char *text = (char *)(copy + n + extra + 3);
+    char *text = (char *)(copy + n + extra + 2);
     size_t k = 0;
     for (size_t i = 0; i < n; i++)
-        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)) &&
-            (!need_python || strncmp(r.env[i], "PYTHONPATH=", 11)))
+        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
             copy[k++] = r.env[i];
     if (need_out)
         copy[k++] = mr_config.out;
     if (need_preload) {
+        put_others(text, mr_copy_text(text, preload_len + 1, preload), theirs ? theirs : "");
         copy[k++] = text;
-        text = ours_first(text, preload, preload_len, theirs);
-    }
-    if (need_python) {
-        copy[k++] = text;
-        ours_first(text, python, python_len, folders);
     }
     for (unsigned i = 0; i < owns; i++)
         if (!env_has(r.env, own[i]))
@@ -647,6 +602,8 @@ static void note_unshare(long flags)
     const long with_own_directory = 0x200 | 0x20000 | 0x10000000; /* CLONE_FS, CLONE_NEWNS, CLONE_NEWUSER */
     if (flags & with_own_directory)
         mr_cwd_unshared();
+    if (flags & 0x400) /* CLONE_FILES */
+        mr_files_unshared();
 }
 MR_REAL(int, unshare, (int flags), (flags))
 MR_SYMBOL(int, unshare, (int flags))
@@ -710,13 +667,15 @@ _Noreturn void w_abort(void)
     __builtin_unreachable();
 }
 
-/* exec and exit by syscall(2); false if the number is another one. */
+/* What must not go to the kernel as it is, by syscall(2); false if the number is another one. */
 bool mr_process_call(long number, const long *a, long *r)
 {
     if (number == SYS_execve)
         *r = w_execve((path)a[0], (char *const *)a[1], (char *const *)a[2]);
     else if (number == SYS_execveat)
         *r = w_execveat((int)a[0], (path)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]);
+    else if (number == SYS_mlockall)
+        *r = mlockall((int)a[0]);
     else if (number == SYS_exit_group)
         mr_leaving();
     else if (number == SYS_unshare)
@@ -727,7 +686,7 @@ bool mr_process_call(long number, const long *a, long *r)
         mr_before_confine(a[1], (const void *)a[2]);
     else if (number == SYS_prctl && a[0] == 59) /* PR_SET_SYSCALL_USER_DISPATCH, as in wrap_signal.c */
         mr_never_direct();
-    return number == SYS_execve || number == SYS_execveat;
+    return number == SYS_execve || number == SYS_execveat || number == SYS_mlockall;
 }
 
 /* A program built with an address sanitizer in a shared library wants that library to be the first one loaded. The sanitizer asks this

@@ -185,6 +185,10 @@ static void __attribute__((destructor)) at_exit(void)
         return r;                                                                                                    \
     }
 
+#define MR_STREAM_2(ret, name, name64, stream, params, args, ...)                                                    \
+    MR_STREAM(ret, name, stream, params, args, __VA_ARGS__)                                                          \
+    MR_STREAM(ret, name64, stream, params, args, __VA_ARGS__)
+
 static void put_fopen(uint64_t t0, uint64_t t1, unsigned call, path p, FILE *f)
 {
     int keep = errno;
@@ -192,15 +196,13 @@ static void put_fopen(uint64_t t0, uint64_t t1, unsigned call, path p, FILE *f)
     errno = keep;
 }
 
-MR_WRAP(FILE *, fopen, (path p, path m), (p, m), put_fopen(t0, t1, CALL(fopen), p, r))
-MR_ALIAS(fopen64, fopen)
+MR_WRAP_2(FILE *, fopen, fopen64, (path p, path m), (p, m), put_fopen(t0, t1, CALL(fopen), p, r))
 MR_ALIAS(_IO_fopen, fopen)
 MR_WRAP(FILE *, setmntent, (path p, path m), (p, m), put_fopen(t0, t1, CALL(fopen), p, r))
 MR_ALIAS(__setmntent, setmntent)
 MR_WRAP(FILE *, fdopen, (int fd, path m), (fd, m), mr_put_fd(t0, t1, CALL(fdopen), fd, NONE, (uint64_t)(r ? fd : -errno), r ? fd : -errno))
 MR_ALIAS(_IO_fdopen, fdopen)
-MR_WRAP(FILE *, tmpfile, (void), (), mr_file_set(r ? fileno(r) : -1, 0); ST0(tmpfile, r, r ? fileno(r) : -1))
-MR_ALIAS(tmpfile64, tmpfile)
+MR_WRAP_2(FILE *, tmpfile, tmpfile64, (void), (), mr_file_set(r ? fileno(r) : -1, 0); ST0(tmpfile, r, r ? fileno(r) : -1))
 MR_WRAP(FILE *, fmemopen, (void *b, size_t n, path m), (b, n, m), put_nameless(t0, t1, CALL(fmemopen), NONE, r ? 0 : -errno))
 MR_WRAP(FILE *, open_memstream, (char **b, size_t *n), (b, n), put_nameless(t0, t1, CALL(open_memstream), NONE, r ? 0 : -errno))
 MR_WRAP(FILE *, open_wmemstream, (wchar_t **b, size_t *n), (b, n), put_nameless(t0, t1, CALL(open_memstream), NONE, r ? 0 : -errno))
@@ -365,15 +367,11 @@ MR_FLUSH(fflush)
 MR_FLUSH(fflush_unlocked)
 #define SEEK(c, f, offset, result) put_stream(t0, t1, CALL(c), f, (uint64_t)(offset), (uint64_t)(result), (int64_t)(result))
 MR_STREAM(int, fseek, f, (FILE * f, long o, int w), (f, o, w), SEEK(fseek, f, o, r))
-MR_STREAM(int, fseeko, f, (FILE * f, int64_t o, int w), (f, o, w), SEEK(fseeko, f, o, r))
-MR_ALIAS(fseeko64, fseeko)
+MR_STREAM_2(int, fseeko, fseeko64, f, (FILE * f, int64_t o, int w), (f, o, w), SEEK(fseeko, f, o, r))
 MR_STREAM(long, ftell, f, (FILE * f), (f), ST0(ftell, f, r))
-MR_STREAM(int64_t, ftello, f, (FILE * f), (f), ST0(ftello, f, r))
-MR_ALIAS(ftello64, ftello)
-MR_STREAM(int, fgetpos, f, (FILE * f, void *p), (f, p), ST0(fgetpos, f, r ? -1 : 0))
-MR_ALIAS(fgetpos64, fgetpos)
-MR_STREAM(int, fsetpos, f, (FILE * f, const void *p), (f, p), ST0(fsetpos, f, r ? -1 : 0))
-MR_ALIAS(fsetpos64, fsetpos)
+MR_STREAM_2(int64_t, ftello, ftello64, f, (FILE * f), (f), ST0(ftello, f, r))
+MR_STREAM_2(int, fgetpos, fgetpos64, f, (FILE * f, void *p), (f, p), ST0(fgetpos, f, r ? -1 : 0))
+MR_STREAM_2(int, fsetpos, fsetpos64, f, (FILE * f, const void *p), (f, p), ST0(fsetpos, f, r ? -1 : 0))
 MR_STREAM(int, setvbuf, f, (FILE * f, char *b, int m, size_t n), (f, b, m, n), ST0(setvbuf, f, r ? -1 : 0))
 MR_ALIAS(_IO_setvbuf, setvbuf)
 MR_ALIAS(_IO_fflush, fflush)
@@ -565,27 +563,29 @@ MR_ALIAS(_IO_fclose, fclose)
 MR_CLOSES_STREAM(endmntent, !r)
 MR_ALIAS(__endmntent, endmntent)
 
-MR_REAL(FILE *, freopen, (path p, path m, FILE *f), (p, m, f))
-MR_SYMBOL(FILE *, freopen, (path p, path m, FILE *f))
-{
-    if (!mr_enter() || !f)
-        return real_freopen(p, m, f);
-    int keep = errno, before = fileno(f);
-    errno = keep;
-    mr_stream_closing(f);
-    uint64_t t0 = mr_stamp();
-    FILE *r = real_freopen(p, m, f);
-    uint64_t t1 = mr_stamp();
-    if (r && !p) { /* another mode for the same file */
-        ST0(freopen, r, fileno(r));
-        return r;
+#define MR_FREOPEN(name)                                                                                             \
+    MR_REAL(FILE *, name, (path p, path m, FILE *f), (p, m, f))                                                      \
+    MR_SYMBOL(FILE *, name, (path p, path m, FILE *f))                                                               \
+    {                                                                                                                \
+        if (!mr_enter() || !f)                                                                                       \
+            return real_##name(p, m, f);                                                                             \
+        int keep = errno, before = fileno(f);                                                                        \
+        errno = keep;                                                                                                \
+        mr_stream_closing(f);                                                                                        \
+        uint64_t t0 = mr_stamp();                                                                                    \
+        FILE *r = real_##name(p, m, f);                                                                              \
+        uint64_t t1 = mr_stamp();                                                                                    \
+        if (r && !p) { /* another mode for the same file */                                                          \
+            ST0(freopen, r, fileno(r));                                                                              \
+            return r;                                                                                                \
+        }                                                                                                            \
+        if (!r && before >= 0)                                                                                       \
+            mr_file_set(before, 0); /* it is closed all the same */                                                  \
+        put_fopen(t0, t1, CALL(freopen), p, r);                                                                      \
+        return r;                                                                                                    \
     }
-    if (!r && before >= 0)
-        mr_file_set(before, 0); /* it is closed all the same */
-    put_fopen(t0, t1, CALL(freopen), p, r);
-    return r;
-}
-MR_ALIAS(freopen64, freopen)
+MR_FREOPEN(freopen)
+MR_FREOPEN(freopen64)
 
 MR_VOID(setbuf, (FILE * f, char *b), (f, b), ST0(setvbuf, f, 0))
 MR_VOID(setbuffer, (FILE * f, char *b, size_t n), (f, b, n), ST0(setvbuf, f, 0))

@@ -226,7 +226,7 @@ static void put_copy(const struct mr_syscall *s, unsigned call, uint64_t t1, int
 {
     const struct row *w = s->row;
     const int64_t *at = w->offset >= 0 ? (const int64_t *)s->arg[w->offset] : NULL;
-    mr_put_copy(s->t0, t1, call, fd, (int)s->arg[w->path], at && r >= 0 ? (uint64_t)(*at - r) : MR_NO_OFFSET, (uint64_t)s->arg[w->count], r);
+    mr_put_copy(s->t0, t1, call, fd, (int)s->arg[w->path], mr_offset_before(at, r), (uint64_t)s->arg[w->count], r);
 }
 
 static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int fd, uint64_t offset, long r)
@@ -239,8 +239,8 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
             mr_put(s->t0, t1, call, s->file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, MR_NO_OFFSET, r == -1 ? -errno : r);
         break;
     case CLOSES_ALL:
-        if (!r && !(a[2] & 4))
-            mr_file_forget_range((unsigned)a[0], (unsigned)a[1]);
+        if (!r)
+            mr_closed_range((unsigned)a[0], (unsigned)a[1], a[2]);
         mr_put_path(s->t0, t1, call, AT_FDCWD, NULL, offset, r);
         break;
     case NAMELESS:

@@ -25,6 +25,7 @@ struct operation {
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
     uint8_t opcode, used;
+    bool any_length; /* the kernel picks the buffer, and with it how much */
     bool elsewhere; /* an open: the kernel will know the file's name */
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
@@ -194,8 +195,10 @@ static uint32_t fixed_get(const struct ring_state *s, int32_t number)
 }
 
 /* Operations that older headers do not name. */
-enum { OP_MSG_RING = 40, OP_SETXATTR = 42, OP_GETXATTR = 44, OP_SOCKET = 45, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
+enum { OP_MSG_RING = 40, OP_SETXATTR = 42, OP_GETXATTR = 44, OP_SOCKET = 45, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
        OP_FUTEX_WAKE = 52, OP_FUTEX_WAITV = 53, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61, OP_PIPE = 62 };
+
+#define CQE_F_NOTIF (1u << 3)
 
 static unsigned call_of(uint8_t opcode)
 {
@@ -205,7 +208,7 @@ static unsigned call_of(uint8_t opcode)
     case IORING_OP_WRITE: case IORING_OP_WRITE_FIXED: return CALL(uring_write);
     case IORING_OP_WRITEV: case OP_WRITEV_FIXED: return CALL(uring_writev);
     case IORING_OP_RECV: case IORING_OP_RECVMSG: return CALL(uring_recv);
-    case IORING_OP_SEND: case IORING_OP_SENDMSG: return CALL(uring_send);
+    case IORING_OP_SEND: case IORING_OP_SENDMSG: case OP_SEND_ZC: case OP_SENDMSG_ZC: return CALL(uring_send);
     case IORING_OP_OPENAT: case IORING_OP_OPENAT2: return CALL(uring_open);
     case IORING_OP_CLOSE: return CALL(uring_close);
     case IORING_OP_FSYNC: case IORING_OP_SYNC_FILE_RANGE: return CALL(uring_fsync);
@@ -310,7 +313,7 @@ static void put_operation(const struct operation *o, uint64_t now, int64_t resul
         return;
     if (o->file2)
         extra[extras++] = (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
-    if (has_count(o->opcode) && (int64_t)o->count != result)
+    if (has_count(o->opcode) && (int64_t)o->count != result && !(o->any_length && result >= 0))
         extra[extras++] = (struct mr_extra){.type = MR_MORE_COUNT, .value = o->count};
     int fd = call == CALL(uring_open) && !o->slot && result >= 0 ? (int)result : o->fd;
     uint32_t file = o->file == MR_FILE_EXCLUDED ? 0 : o->file, fd1 = fd >= 0 ? mr_fd1(fd) : 0;
@@ -338,6 +341,7 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
     struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = offset_in(q)};
     name_files(s, q, call, &o);
     o.count = q->opcode == IORING_OP_FALLOCATE ? q->addr : q->len; /* fallocate has its mode there */
+    o.any_length = q->flags & IOSQE_BUFFER_SELECT && !q->len;
     if (call == CALL(uring_readv) || call == CALL(uring_writev))
         o.count = iovec_bytes(q);
     if (q->opcode == IORING_OP_FILES_UPDATE && mr_readable((const void *)(uintptr_t)q->addr, q->len * sizeof(int)))
@@ -386,6 +390,8 @@ static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_
     struct operation o = *found;
     if (!(c->flags & IORING_CQE_F_MORE))
         op_remove(s, found);
+    if (c->flags & CQE_F_NOTIF)
+        return; /* the second completion of a zero copy send: its buffer is free */
     if (o.elsewhere && c->res >= 0 && !is_known(c->res)) {
         uint32_t file = mr_file_resolve(c->res);
         o.file = file ? file : o.file;

@@ -73,6 +73,13 @@ EOF
         count --file "$dir/data"
         grep -qx 'pread 50' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program without free descriptors: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
     fi
+    status=0
+    "$dir/corner" smallfiles "$dir/data" || status=$?
+    if [ $status = 0 ]; then
+        traced $way smallfiles || fail "$way: children under a limit of file sizes end with $?"
+        count --file "$dir/data"
+        grep -qx 'pread 50' "$dir/seen" || fail "$way: children under a limit of file sizes: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    fi
     "$dir/corner" stack "$dir/data" || fail "a handler with little stack fails without the tracer: $?"
     traced $way stack || fail "$way: a handler with little stack ends with $?"
     count --file "$dir/data"
@@ -94,12 +101,19 @@ P
     traced $way names || fail "$way: names that are made anew: $?"
     count --file "$dir/data"
     grep -qx 'pread 7' "$dir/seen" || fail "$way: names that are made anew: $(tr '\n' ' ' <"$dir/seen")"
-    for name in refused cancelled dispatched; do
+    for name in refused cancelled dispatched locked; do
         status=0
         "$dir/corner" $name "$dir/data" >"$dir/plain" || status=$?
         traced $way $name && got=0 || got=$?
         [ $got = $status ] && cmp -s "$dir/plain" "$dir/out" || fail "$way: $name: ends with $got instead of $status: $(diff "$dir/plain" "$dir/out")"
     done
+    status=0
+    "$dir/corner" locked "$dir/data" || status=$?
+    if [ $status = 0 ]; then
+        traced $way locked || fail "$way: a program that locks its memory ends with $?"
+        count --file "$dir/data"
+        grep -qx 'pread 205' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: a program that locks its memory: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
+    fi
     traced $way refused || fail "$way: refused"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     python3 - "$dir" <<'P' || fail "$way: calls that fail in a program of one thread"

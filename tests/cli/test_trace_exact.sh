@@ -10,9 +10,9 @@ lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
 src=$MR_SOURCE_DIR/tests/tracer
 cc=${CC:-cc}
 fail() { echo "FAIL $*"; exit 1; }
-$cc -O1 -w -pthread -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring 2>/dev/null || $cc -O1 -w -pthread -o "$dir/exact" "$src/exact_ways.c"
+$cc -O1 -w -pthread -DWITH_LIBURING -o "$dir/exact" "$src/exact_ways.c" -luring -lrt 2>/dev/null || $cc -O1 -w -pthread -o "$dir/exact" "$src/exact_ways.c" -lrt
 
-groups="pointers paths programs descriptors directories mappings streams aio"
+groups="pointers paths programs descriptors files range directories mappings streams aio"
 grep -q io_uring_peek_batch_cqe "$lib" && groups="$groups memory uring" # the tracer may have been built without
 for group in $groups; do
     mkdir "$dir/bare" "$dir/work"

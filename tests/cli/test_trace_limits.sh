@@ -114,6 +114,38 @@ all=$("$MILLRACE" trace --max-size 20KB -o "$dir/small.mrt" -- sh -c 'for i in $
 import json, sys
 r = json.load(sys.stdin)
 assert r["gone_events"] > 0 and r["events"] + r["gone_events"] == int(sys.argv[1]), (r["events"], r["gone_events"], sys.argv[1])' "$all" || fail "--max-size: processes that are gone are not told"
+
+# The collector is killed: what is older lies in a second file, which recover puts back; it knows how many events are gone.
+cat >"$dir/forever.py" <<'PY'
+import os, sys
+fd, n = os.open(sys.argv[1], os.O_RDONLY), 0
+with open(sys.argv[3], "w") as f:
+    f.write(str(os.getpid()))
+while not os.path.exists(sys.argv[2]):
+    for _ in range(2000):
+        os.pread(fd, 1 + n % 977, 0)
+        n += 1
+print(n)
+PY
+"$MILLRACE" trace --quiet --max-size 100KB -o "$dir/killed.mrt" -- python3 "$dir/forever.py" "$dir/data" "$dir/stop" "$dir/pid" >"$dir/reads" 2>/dev/null &
+collector=$!
+soon test -s "$dir/pid" || fail "--max-size: the program did not start"
+soon test -s "$dir/killed.mrt.1" || fail "--max-size: no second file"
+first=$(stat -c %y "$dir/killed.mrt.1")
+turned() { [ "$(stat -c %y "$dir/killed.mrt.1")" != "$first" ]; }
+soon turned || fail "--max-size: no third file"
+kill -9 $collector
+touch "$dir/stop"
+wait $collector 2>/dev/null || true
+soon gone "$(cat "$dir/pid")" || fail "--max-size: the program did not end"
+"$MILLRACE" recover "$dir/killed.mrt" >/dev/null
+[ ! -e "$dir/killed.mrt.1" ] || fail "--max-size: recover left the older file alone"
+"$MILLRACE" report --json "$dir/killed.mrt" | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+reads = sum(f["count"] for f in r["functions"] if f["name"] == "pread")
+assert r["gone_events"] > 0 and r["events"] + r["gone_events"] >= int(sys.argv[1]) >= reads > 0, (r["events"], r["gone_events"], reads, sys.argv[1])' "$(cat "$dir/reads")" ||
+    fail "--max-size, recovered: what is gone is not told"
 LD_PRELOAD=$lib MILLRACE_TRACE_MAX_SIZE=100KiB MILLRACE_TRACE_OUT=$dir/ring.d bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'"
 bytes=$(cat "$dir"/ring.d/*.mrt | wc -c)
 [ "$bytes" -le 110000 ] && [ "$bytes" -gt 25000 ] || fail "MILLRACE_TRACE_MAX_SIZE: $bytes bytes"

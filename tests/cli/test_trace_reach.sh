@@ -41,6 +41,10 @@ if [ -n "$loader" ]; then
     printf '#!%s told\n' "$dir/other" >"$dir/script"
     chmod +x "$dir/script"
 fi
+for bits in 32 64; do # names without and with 64
+    $cc -O1 -w -D_FILE_OFFSET_BITS=$bits -DLIBRARY -shared -fPIC -o "$dir/stand$bits.so" "$src/stand_in.c" -ldl
+    $cc -O1 -w -D_FILE_OFFSET_BITS=$bits -o "$dir/calls$bits" "$src/stand_in.c"
+done
 $cc -O1 -w -DGO_NOTE -o "$dir/go" "$src/reach_ways.c" -ldl
 
 # Musl itself, where it is there: LD_PRELOAD made by hand does not end its programs. Elsewhere at least nothing of glibc's alone is a must for the library.
@@ -89,6 +93,18 @@ for way in command alone; do
         [ "$(cat "$dir/out")" = "$dir/between.so" ] || fail "$way: another's LD_PRELOAD is lost: $(cat "$dir/out")"
     fi
 
+    # A library that stands in for functions is asked for those, and only for those, whose names it has; every call is an event once.
+    for bits in 32.32 32.64 64.32 64.64; do
+        want=$(LD_PRELOAD=$dir/stand${bits%.*}.so "$dir/calls${bits#*.}" "$dir/stood") || fail "a library that stands in, $bits: status $?"
+        for order in "$lib:$dir/stand${bits%.*}.so" "$dir/stand${bits%.*}.so:$lib"; do
+            traced $way env "LD_PRELOAD=$order" "$dir/calls${bits#*.}" "$dir/stood" || fail "$way: a library that stands in, $bits: status $?"
+            [ "$(cat "$dir/out")" = "$want" ] || fail "$way: a library that stands in, $order, $bits: $(cat "$dir/out"), not $want"
+            "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+            got=$(python3 "$src/csv_count.py" "$dir/t.csv" --file "$dir/stood" | sort | tr '\n' ' ')
+            [ "$got" = "close 1 fclose 1 fopen 1 fstat 1 lseek 1 open 1 pids 1 pread 5 truncate 1 " ] || fail "$way: events behind a library that stands in, $order, $bits: $got"
+        done
+    done
+
     traced $way "$dir/go" inherits "$dir/data" || fail "$way: Go: status $?"
     grep -q "1 times a Go program ran.*--strays.*'$dir/go'" "$dir/err" || fail "$way: a Go program is not named: $(cat "$dir/err")"
     for name in deep:RTLD_DEEPBIND apart:dlmopen; do
@@ -115,6 +131,16 @@ for folder in rel ''; do
     [ -z "$(ls "$dir/elsewhere")" ] || fail "a trace folder '$folder' became another one: $(ls "$dir/elsewhere")"
     "$MILLRACE" recover --out "$dir/t.mrt" "$dir/${folder:-millrace-trace}" >/dev/null
     case "$(count)" in *"open 2 "*) ;; *) fail "programs that started elsewhere are missing: $(count)" ;; esac
+done
+# So is a library named by a relative path: the loader of a program that starts elsewhere finds it, and does not complain.
+ln -s "$lib" "$dir/relative.so"
+printf 'int nothing;\n' | $cc -shared -fPIC -o "$dir/nothing.so" -xc -
+for list in ./relative.so "./relative.so:$dir/nothing.so" "$dir/nothing.so ./relative.so"; do
+    # shellcheck disable=SC2016
+    (cd "$dir" && LD_PRELOAD=$list MILLRACE_TRACE_OUT=rel sh -c 'cd elsewhere && env | grep ^LD_PRELOAD=') >"$dir/out" 2>"$dir/err"
+    [ ! -s "$dir/err" ] || fail "LD_PRELOAD=$list: $(cat "$dir/err")"
+    case $list in *nothing*) wanted="$dir/./relative.so:$dir/nothing.so" ;; *) wanted=$dir/./relative.so ;; esac
+    [ "$(cat "$dir/out")" = "LD_PRELOAD=$wanted" ] || fail "LD_PRELOAD=$list became $(cat "$dir/out")"
 done
 LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone MILLRACE_TRACE_SAMPLE=often cat /dev/null 2>"$dir/err"
 grep -q 'MILLRACE_TRACE_SAMPLE: not a number' "$dir/err" || fail "a setting that is no number is not said: $(cat "$dir/err")"

@@ -755,8 +755,9 @@ def automatic(folder):
     traced(
         """
         import os, subprocess, sys
-        ours = os.environ["PYTHONPATH"].split(":")[:2]
-        ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, os.environ['PYTHONPATH'])"]
+        ours = [os.path.normpath(p) for p in os.environ["PYTHONPATH"].split(":")[:2]]
+        ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, "
+               "':'.join(map(os.path.normpath, os.environ.get('PYTHONPATH', '').split(':'))))"]
         def told(given, command=ask):
             return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.split()
         assert told({"MILLRACE_TRACE_PYTHON": "0"})[0] == told({"MILLRACE_TRACE_PYTHON": "False"})[0] == "False" and told({"MILLRACE_TRACE_PYTHON": "on"})[0] == "True"
@@ -834,7 +835,26 @@ def automatic(folder):
     assert count(rows, "reader", "numpy.load") == 1 and count(rows, "reader", "numpy.save") == 1
 
 
-for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, dftracer_state, automatic):
+def library_alone(folder):
+    """MILLRACE_TRACE_PYTHON=1 LD_PRELOAD=... python: also in a child with an empty environment; what PYTHONPATH had is still there, and no folder twice."""
+    name = os.path.join(folder, "script.py")
+    with open(name, "w") as f:
+        f.write(textwrap.dedent(
+            """
+            import os, subprocess, sys
+            path = os.environ.get("PYTHONPATH", "").split(":")
+            print("millrace.trace.instrument" in sys.modules, path[2:], len(path) == len(set(path)), flush=True)
+            if len(sys.argv) == 1:
+                subprocess.run([sys.executable, __file__, "again"], check=True)
+                subprocess.run([sys.executable, __file__, "empty"], check=True, env={})
+            """))
+    env = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "lib", "libmillrace_trace.so"), MILLRACE_TRACE_OUT=os.path.join(folder, "traces"), PYTHONPATH="/nowhere")
+    for switch, wanted in (("1", ["True ['/nowhere'] True"] * 2 + ["True [] True"]), ("off", ["False [] True"] * 3)):
+        out = subprocess.run([sys.executable, name], env=dict(env, MILLRACE_TRACE_PYTHON=switch), check=True, capture_output=True, text=True)
+        assert out.stdout.splitlines() == wanted and not out.stderr, (switch, out)
+
+
+for test in (annotations, kinds_of_functions, without_the_tracer, dftracer_names, dftracer_forms, dftracer_state, automatic, library_alone):
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
         print("ok", test.__name__)

@@ -194,6 +194,47 @@ with tempfile.TemporaryDirectory() as folder:
     whole, unpacked = (subprocess.run([MILLRACE, "report", "--json", t], check=True, stdout=subprocess.PIPE).stdout for t in (trace, packed))
     assert piped == whole == unpacked and json.loads(whole)["events"] == len(rows)
 
+    # In a folder, what is no trace is left out and told; alone it is an error. Folders and pipes with such names are passed over.
+    together = os.path.join(folder, "together")
+    os.makedirs(os.path.join(together, "sub.mrt"))
+    os.mkfifo(os.path.join(together, "pipe.mrt"))
+    cut = os.path.join(together, "cut.mrt")
+    with open(trace, "rb") as f, open(cut, "wb") as g:
+        g.write(f.read(10))
+    done = subprocess.run([MILLRACE, "report", together], capture_output=True, text=True)
+    assert done.returncode == 4 and "cut.mrt' is not a trace" in done.stderr, done
+    os.link(trace, os.path.join(together, "t.mrt"))
+    done = subprocess.run([MILLRACE, "report", "--json", together], check=True, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    assert "left out" in done.stderr and report["events"] == len(rows) and report["skipped_bytes"] == 10, (done.stderr, report)
+
+    # A process whose block is damaged keeps its time: its events know what time it was.
+    with open(trace, "rb") as f:
+        data = bytearray(f.read())
+    at = data.find(b"MRB1\1\0")
+    while at >= 0:
+        data[at + 70] ^= 1
+        at = data.find(b"MRB1\1\0", at + 1)
+    hurt = os.path.join(folder, "hurt.mrt")
+    with open(hurt, "wb") as f:
+        f.write(data)
+    there, left = ({int(r["start_unix_ns"]) // 10**9 for r in csv_rows(export(t, "csv", os.path.join(folder, "h.csv")))} for t in (trace, hurt))
+    assert min(there) - 1 <= min(left) and max(left) <= max(there) + 1, (there, left)
+    report = json.loads(subprocess.run([MILLRACE, "report", "--json", hurt], check=True, stdout=subprocess.PIPE).stdout)
+    assert report["events"] == len(rows) and report["skipped_bytes"] > 0, report
+
+    # Of a process whose events are all damaged it is still known how many there were.
+    with open(trace, "rb") as f:
+        data = bytearray(f.read())
+    at = data.find(b"MRB1\3\0")
+    while at >= 0:
+        data[at + 100] ^= 1
+        at = data.find(b"MRB1\3\0", at + 1)
+    with open(hurt, "wb") as f:
+        f.write(data)
+    report = json.loads(subprocess.run([MILLRACE, "report", "--json", hurt], check=True, stdout=subprocess.PIPE).stdout)
+    assert report["events"] == 0 and report["gone_events"] == len(rows), report
+
     # Names of annotations are the program's: none reaches a terminal as it is. Counters that are no numbers are no curve to viewers.
     named = os.path.join(folder, "a.mrt")
     source = os.path.join(folder, "a.c")

@@ -5,6 +5,7 @@ import csv
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,11 @@ def flavours(folder):
     got = content(rows)
     last = {tuple(r) for r in wanted()} & {tuple(r) for r in got}
     assert passed > 0 and 138 - 12 <= len(last) < 200 and len(last) == len(got), (passed, skipped, len(last), len(got))
+    for data, said in ((whole[:len(whole) // 2], True), (whole, False), (b"".join(members), False), (b"".join(members)[:-20], True)):
+        with open(path, "wb") as f:
+            f.write(data)
+        done = subprocess.run([MILLRACE, "report", "--json", path], check=True, capture_output=True, text=True)
+        assert ("is cut off" in done.stderr) == said, (said, done.stderr)
     print("ok flavours", len(files) + 4)
 
 
@@ -153,6 +159,73 @@ with open("from", "wb") as f, open("to", "wb") as g:
     with open("from", "rb") as r:
         os.sendfile(g.fileno(), r.fileno(), 0, 600)
 """
+
+
+def alike(folder):
+    """Lines that differ from the one before in a few values, at random. One per line they are read by what they have in common, all on one line each for itself."""
+    rng = random.Random(11)
+    values = {
+        "id": (lambda: rng.randrange(10**rng.randrange(1, 12))), "pid": (lambda: rng.choice((1, 12, 123))), "tid": (lambda: rng.choice((1, 12, 121))),
+        "ts": (lambda: T0 + rng.randrange(10**rng.randrange(1, 8))), "dur": (lambda: rng.choice((0, 5, 50, 12345678, 123456789012345678))),
+        "name": (lambda: rng.choice(("read", "pread", "write", "step"))), "cat": (lambda: rng.choice(("POSIX", "app"))), "ph": (lambda: "X"),
+    }
+    facts = {
+        "hostname": (lambda: rng.choice(("a", "ab"))), "ret": (lambda: rng.choice((0, 7, 77, -1, 4096, 10**15, 10**16, 123456789012345678))),
+        "offset": (lambda: rng.randrange(10**rng.randrange(1, 18))), "fname": (lambda: "/d/" + rng.choice(("a", "aa", "b\n\"", "a" * 40, "\u00e9\\"))),
+        "fd": (lambda: rng.choice((3, 33))), "count": (lambda: rng.choice((1, 4096))), "epoch": (lambda: rng.choice((1, 12, -12, 0.5, "1", "x", None, True, 2**63))),
+        "step": (lambda: rng.randrange(-1000, 1000)), "deep": (lambda: {"a": [1, "}"]}),
+    }
+    kinds = []
+    for _ in range(12):
+        some = rng.sample(sorted(facts), rng.randrange(len(facts)))
+        kinds.append((rng.sample(sorted(values), len(values)), some, rng.sample(sorted(values) + some, rng.randrange(1, 5))))
+    lines, seen, count = [], {}, 0
+    for _ in range(150):
+        kind = rng.randrange(len(kinds))
+        members, some, changing = kinds[kind]
+        for k in range(rng.choice((1, 2, 40))):
+            now = seen.setdefault(kind, {})
+            often = rng.random() < 0.1
+            for key in members + some:
+                if key not in now or key in changing or (often and rng.random() < 0.2):
+                    now[key] = (values if key in values else facts)[key]()
+            event = {key: now[key] for key in members}
+            event["args"] = {key: now[key] for key in some}
+            lines.append(json.dumps(event, separators=rng.choice(((",", ":"), (",", ":"), (", ", ": ")))))
+            count += 1
+    out = []
+    for name, text in (("lines", "[\n" + "\n".join(lines) + "\n]\n"), ("objects", "[" + ",".join(lines) + "]")):
+        path = os.path.join(folder, name + ".pfw")
+        with open(path, "w") as f:
+            f.write(text)
+        csv_text = subprocess.run([MILLRACE, "export", "--quiet", "-f", "csv", "-o", "-", path], check=True, capture_output=True).stdout
+        out.append(csv_text)
+    assert len(out[0]) > 50 * count
+    assert out[0] == out[1], next((a, b) for a, b in zip(out[0].splitlines(), out[1].splitlines()) if a != b)
+    print("ok alike", count)
+
+
+def many_files(folder):
+    """A folder of files, read by one thread and by several, some named twice: the same report. One of them is no trace."""
+    place = os.path.join(folder, "many")
+    os.mkdir(place)
+    every = lines()
+    facts, rest = [e for e in every if e["ph"] == "M"], [e for e in every if e["ph"] != "M"]
+    for n in range(20):  # the names are in the first one only
+        some = [json.dumps(e) for e in (facts if n == 0 else []) + rest[n::20]]
+        with (gzip.open if n % 2 else open)(os.path.join(place, "%02d.pfw%s" % (n, ".gz" if n % 2 else "")), "wt") as f:
+            f.write("[\n" + "\n".join(some) + "\n]\n")
+    with open(os.path.join(place, "10a.pfw"), "w") as f:
+        f.write("nothing")
+    reports = set()
+    for arguments in (["--threads", "1", place], ["--threads", "8", place], [place, os.path.join(place, "03.pfw.gz"), place]):
+        out = subprocess.run([MILLRACE, "report", "--json", *arguments], check=True, capture_output=True, text=True)
+        assert out.stderr.count("10a.pfw") == 1 and "is left out" in out.stderr, out.stderr
+        reports.add(out.stdout)
+    assert len(reports) == 1, reports
+    report = json.loads(reports.pop())
+    assert report["events"] == 200 and report["files"] == 7 and report["processes"] == 3, report
+    print("ok many files")
 
 
 def annotations(folder):
@@ -191,4 +264,6 @@ def annotations(folder):
 
 with tempfile.TemporaryDirectory() as work:
     flavours(work)
+    alike(work)
+    many_files(work)
     annotations(work)

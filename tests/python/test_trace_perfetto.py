@@ -175,6 +175,18 @@ with tempfile.TemporaryDirectory() as folder:
     complaints, slices = ask(export(made, "perfetto"), COMPLAINTS, "select name, ts, dur from slice")
     assert complaints == [] and len(slices) == 7 and {s["name"]: s["dur"] for s in slices}["s3"] == "100000", (complaints, slices)
 
+    # Times from 0 on, and counters with several values, as DFTracer's service writes them; one without a number is an instant.
+    counted = os.path.join(folder, "c.pfw")
+    with open(counted, "w") as f:
+        for ts, ph, args in ((0, "X", {}), (0, 2, {"user": 1.5, "system": 2**64 - 1}), (7, 2, {"user": -3, "system": 4}), (8, 2, {"user": "?"})):
+            f.write(json.dumps({"name": "cpu", "cat": "sys", "pid": 1, "tid": 1, "ts": ts, "ph": ph, "dur": 0, "args": args}) + "\n")
+    for kind in ("perfetto", "chrome"):
+        complaints, slices, curves = ask(export(counted, kind), COMPLAINTS, "select ts from slice order by ts",
+                                         "select c.ts, c.value, t.name from counter c join counter_track t on c.track_id = t.id")
+        found = sorted((int(c["ts"]), c["name"], float(c["value"])) for c in curves)
+        assert complaints == [] and [s["ts"] for s in slices] == ["0", "8000"], (kind, complaints, slices)
+        assert found == [(0, "cpu system", 2.0**64), (0, "cpu user", 1.5), (7000, "cpu system", 4.0), (7000, "cpu user", -3.0)], (kind, found)
+
     # Very many at once, spans that begin or end together, and processes of two machines with the same number.
     many = os.path.join(folder, "many.pfw")
     rng = random.Random(5)

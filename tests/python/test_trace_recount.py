@@ -69,6 +69,35 @@ def recount(path):
             "unoverlapped_compute_ns": (length(compute) - common(io, compute)) * 1000}
 
 
+def quantile(v, q):
+    """Of a sorted list, as NumPy does it."""
+    place = q * (len(v) - 1)
+    low, high = v[int(place)], v[min(int(place) + 1, len(v) - 1)]
+    return low + (high - low) * (place - int(place))
+
+
+def check_part(path, start, stop):
+    """Quantiles of durations, and who was there, in a part of the run; `start` and `stop` in us from its begin."""
+    lines = [json.loads(s) for s in (line.strip().rstrip(",") for line in gzip.open(path, "rt")) if s.startswith("{") and s.endswith("}")]
+    events = [dict(o, ts=int(o["ts"]), dur=int(o["dur"])) for o in lines if str(o.get("ph")) in ("X", "1")]
+    first = min(o["ts"] for o in events)
+    reach = [o for o in events if o["ts"] < first + stop and (o["ts"] + o["dur"] > first + start or o["ts"] >= first + start)]
+    by_name = collections.defaultdict(list)
+    for o in reach:
+        if o["ts"] >= first + start:
+            by_name[o["cat"], SAME.get(o["name"], o["name"]) if o["cat"] == "POSIX" else o["name"]].append(o["dur"] * 1000)
+    command = [MILLRACE, "report", "--json", "--time", "%.6f:%.6f" % (start / 1e6, stop / 1e6), path]
+    have = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    for f in have["functions"]:
+        times = sorted(by_name.pop((f["category"], f["name"])))
+        for key, q in (("p25_ns", 0.25), ("p50_ns", 0.5), ("p75_ns", 0.75), ("p99_ns", 0.99)):
+            assert abs(f[key] - quantile(times, q)) <= quantile(times, q) / 32 + 1, (path, f["name"], key, f[key], times)
+    assert not by_name, by_name
+    assert have["processes"] == len({o["pid"] for o in reach}) and have["threads"] == len({(o["pid"], o["tid"]) for o in reach}), have
+    total = min(first + stop, max(o["ts"] + o["dur"] for o in reach)) - max(first + start, min(o["ts"] for o in reach)) if reach else 0
+    assert have["total_time_ns"] == total * 1000 and have["io_ns"] <= have["total_time_ns"], (total, have["total_time_ns"], have["io_ns"])
+
+
 def make(path, quoted, numeric, hashes):
     rng = random.Random(7)
     word = (lambda v: str(v)) if quoted else (lambda v: v)
@@ -109,6 +138,11 @@ with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "f%d.pfw.gz" % flavour)
         make(name, flavour & 1, flavour & 2, flavour & 4)
         check(name)
+        for part in ((0, 10**6), (3000, 3040), (3000, 3300), (30000, 30100)):
+            check_part(name, *part)
+    left = [subprocess.run([MILLRACE, "report", "--json", "--path", p, name], check=True, stdout=subprocess.PIPE).stdout
+            for p in ("/d/", "/d/*", "/d/{x1,x2}", "/d/x[12]", "/[d]/x1")]
+    assert left[0] == left[1] and left[2] == left[3] and [json.loads(one)["files"] for one in left] == [30, 30, 2, 2, 1], left
 if os.environ.get("MR_EXAMPLE_PFW"):
     check(os.environ["MR_EXAMPLE_PFW"])
 print("recount agrees")

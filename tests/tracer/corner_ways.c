@@ -205,6 +205,28 @@ static int crowded(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
+/* Children under a limit of file sizes that they may raise: it is as they have set it. */
+static int small_files(void)
+{
+    struct rlimit r;
+    int status = 1, fd = open(file, O_RDONLY);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &r);
+    r.rlim_cur = 1000;
+    if (r.rlim_max < 1 << 30 || setrlimit(RLIMIT_FSIZE, &r))
+        return 77;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char b;
+        int memory = memfd_create("grows", 0);
+        for (int i = 0; i < 50; i++)
+            (void)!pread(fd, &b, 1, 0);
+        getrlimit(RLIMIT_FSIZE, &r);
+        _exit(r.rlim_cur != 1000 || ftruncate(memory, 1000) || ftruncate(memory, 1001) == 0 || errno != EFBIG);
+    }
+    return waitpid(pid, &status, 0) != pid || status;
+}
+
 /* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a number the tracer does not know,
  * and has children that do the same, start a program and end. */
 #define LEFT 5500
@@ -438,6 +460,69 @@ static int dispatched(void)
     return failed;
 }
 
+/* A program that locks its memory, with a limit: the tracer's memory is not its own. With more threads than there are rings so far. */
+static pthread_barrier_t all_there;
+static void *read_locked(void *unused)
+{
+    pthread_barrier_wait(&all_there);
+    reads(10);
+    pthread_barrier_wait(&all_there);
+    return unused;
+}
+
+static long kib_of(const char *what)
+{
+    char line[256];
+    long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && kib < 0 && fgets(line, sizeof(line), f))
+        if (!strncmp(line, what, strlen(what)))
+            kib = atol(line + strlen(what));
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static int locked(void)
+{
+    struct rlimit limit;
+    unsigned header[2] = {0x20080522, 0}, data[6]; /* of capget, version 3 */
+    pthread_t thread[20];
+    pthread_attr_t little;
+    if (syscall(SYS_capget, header, data))
+        return 77;
+    data[0] &= ~(1u << 14); /* CAP_IPC_LOCK */
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    limit.rlim_cur = limit.rlim_max < 64 << 20 ? limit.rlim_max : 64 << 20;
+    if (limit.rlim_cur < 8 << 20 || syscall(SYS_capset, header, data) || setrlimit(RLIMIT_MEMLOCK, &limit))
+        return 77;
+    if (mlockall(MCL_CURRENT | MCL_FUTURE))
+        return 1;
+    bool failed = kib_of("VmLck:") < 1000;
+    int status = 1;
+    pid_t pid = fork(); /* with its parent's memory, but not its locks */
+    if (pid == 0) {
+        reads(5);
+        _exit(mlockall(MCL_CURRENT) != 0 || kib_of("VmLck:") < 1000);
+    }
+    failed |= waitpid(pid, &status, 0) != pid || status;
+    pthread_barrier_init(&all_there, NULL, 20);
+    pthread_attr_init(&little);
+    pthread_attr_setstacksize(&little, 128 << 10);
+    for (int i = 0; i < 20; i++)
+        failed |= pthread_create(&thread[i], &little, read_locked, NULL) != 0;
+    for (int i = 0; i < 20 && !failed; i++)
+        pthread_join(thread[i], NULL);
+    failed |= kib_of("RssShmem:") > 64 << 10;
+    failed |= mlockall(MCL_CURRENT) != 0 || syscall(SYS_mlockall, (long)MCL_CURRENT) != 0; /* what is mapped from now on is free again */
+    long before = kib_of("VmLck:");
+    failed |= mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED || kib_of("VmLck:") != before;
+    failed |= munlockall() != 0 || kib_of("VmLck:") != 0 || mlockall(0) == 0 || errno != EINVAL || mlockall(MCL_CURRENT | 1 << 10) == 0 || errno != EINVAL;
+    limit.rlim_cur = 4096;
+    failed |= setrlimit(RLIMIT_MEMLOCK, &limit) || mlockall(MCL_CURRENT) == 0 || errno != ENOMEM || kib_of("VmLck:") != 0;
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -455,6 +540,7 @@ int main(int argc, char **argv)
            : !strcmp(name, "nomemory")    ? no_memory()
            : !strcmp(name, "execs")       ? execs()
            : !strcmp(name, "crowded")     ? crowded()
+           : !strcmp(name, "smallfiles")  ? small_files()
            : !strcmp(name, "stack")       ? little_stack()
            : !strcmp(name, "together")    ? together()
            : !strcmp(name, "names")       ? names()
@@ -462,5 +548,6 @@ int main(int argc, char **argv)
            : !strcmp(name, "refused")     ? refused()
            : !strcmp(name, "cancelled")   ? cancelled()
            : !strcmp(name, "dispatched")  ? dispatched()
+           : !strcmp(name, "locked")      ? locked()
                                           : 2;
 }

@@ -1,8 +1,9 @@
 /* Calls whose event must say exactly what happened. Works in the current folder; the first word names the group. Each line of standard output is
  * an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is anything, a file without '/' lies in the folder, and
- * one after a * has no folder.
+ * one after a * has no folder; a line that begins with ! is an event that must not be there besides.
  * Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -83,6 +86,10 @@ static void pointers(void)
     expect("writev|%d|||30|*", -EBADF);
     MUST(sendfile(1, -9, NULL, 50) == -1 && errno == EBADF);
     expect("sendfile|%d|||50|", -EBADF);
+    off_t from = 77;
+    MUST(sendfile(1, -9, &from, 51) == -1 && errno == EBADF && sendfile(1, -9, (off_t *)BAD, 52) == -1);
+    expect("sendfile|%d||77|51|", -EBADF);
+    expect("sendfile|%d|||52|", -errno);
     if (syscall(SYS_io_setup, 4, &ctx) != 0)
         return;
     MUST(syscall(SYS_io_submit, ctx, 1L, BAD) == -1 && errno == EFAULT);
@@ -147,6 +154,30 @@ static void *elsewhere(void *turn)
     fd = creat("again", 0600);
     expect("creat|%d|apart/again|*|*|%d", fd, fd);
     return NULL;
+}
+
+/* A thread that has descriptors of its own: a number is two files. */
+static bool by_range;
+static void *own_files(void *number)
+{
+    int fd = creat("both", 0600);
+    int r = by_range ? syscall(SYS_close_range, 1000, 1001, 2 /* CLOSE_RANGE_UNSHARE */) : unshare(CLONE_FILES);
+    if (r == -1 && errno == ENOSYS)
+        exit(77);
+    MUST(close(fd) == 0 && creat("mine", 0600) == fd && write(fd, b, 11) == 11);
+    expect("write|11|mine||11|%d", fd);
+    *(int *)number = fd;
+    return NULL;
+}
+
+static void files(void)
+{
+    pthread_t t;
+    int fd = -1;
+    MUST(pthread_create(&t, NULL, own_files, &fd) == 0 && pthread_join(t, NULL) == 0);
+    MUST(write(fd, b, 21) == 21 && close(fd) == 0);
+    expect("write|21|both||21|%d", fd);
+    expect("close|0|both|*|*|%d", fd);
 }
 
 static void directories(void)
@@ -215,6 +246,18 @@ static void streams(void)
 }
 
 /* The kernel has its own copy of a control block once it was submitted. */
+/* The error of an operation that failed is the operation's, not what errno happens to be. */
+static void posix_aio(void)
+{
+    struct aiocb a = {.aio_fildes = -1, .aio_buf = b, .aio_nbytes = 5, .aio_offset = 3};
+    MUST(aio_read(&a) == 0);
+    while (aio_error(&a) == EINPROGRESS)
+        sched_yield();
+    errno = ENOTTY;
+    MUST(aio_return(&a) == -1 && errno == ENOTTY);
+    expect("aio_return_read|%d||3|5|", -EBADF);
+}
+
 static void kernel_aio(void)
 {
     struct iocb *block = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), wrong = {.aio_fildes = 99}, *two[2] = {block, &wrong};
@@ -356,6 +399,23 @@ static void uring(void)
     uint64_t path = (uintptr_t)"ring";
     memcpy((char *)q + 48, &path, sizeof(path));
     expect("uring_other|%d|ring|*|*|", one());
+    int pair[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    io_uring_prep_rw(47, io_uring_get_sqe(&ring), pair[0], b, 40, 0); /* IORING_OP_SEND_ZC: two completions, one operation */
+    MUST(io_uring_submit(&ring) == 1 && io_uring_wait_cqe(&ring, &c) == 0);
+    expect("uring_send|%d|*|*|40|%d", c->res, pair[0]);
+    expect("!uring_send|*|*|*|*|*");
+    if (c->flags & IORING_CQE_F_MORE) {
+        io_uring_cqe_seen(&ring, c);
+        MUST(io_uring_wait_cqe(&ring, &c) == 0);
+    }
+    io_uring_cqe_seen(&ring, c);
+    io_uring_prep_rw(49, q = io_uring_get_sqe(&ring), pair[1], NULL, 0, 0); /* IORING_OP_READ_MULTISHOT, by the kernel's choice of buffer */
+    q->flags |= IOSQE_BUFFER_SELECT, q->buf_group = 1;
+    MUST(write(pair[0], b, 7) == 7 && close(pair[0]) == 0);
+    same = one();
+    if (same > 0) /* not before Linux 6.7 */
+        expect("uring_read|%d|*|*|%d|%d", same, same, pair[1]);
     io_uring_queue_exit(&ring);
 }
 #endif
@@ -413,6 +473,8 @@ int main(int argc, char **argv)
         pointers();
     else if (!strcmp(group, "paths"))
         paths();
+    else if (!strcmp(group, "files") || (by_range = !strcmp(group, "range")))
+        files();
     else if (!strcmp(group, "directories"))
         directories();
     else if (!strcmp(group, "mappings"))
@@ -424,7 +486,7 @@ int main(int argc, char **argv)
     else if (!strcmp(group, "descriptors"))
         descriptors();
     else if (!strcmp(group, "aio"))
-        kernel_aio();
+        kernel_aio(), posix_aio();
     else if (!strcmp(group, "memory"))
         own_memory();
 #ifdef WITH_LIBURING

@@ -153,15 +153,17 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
             continue;
         for (uint64_t t = MR_MAX(e->start, from); t < MR_MIN(e->end, to); t++)
             bits[t] |= e->what < WHAT_COMPUTE ? 1 : e->what == WHAT_FETCH ? 2 : e->what == WHAT_COMPUTE ? 4 : 0;
-        if (e->start < from || e->start >= to)
+        if (e->start >= to || (e->start < from && e->end <= from))
+            continue;
+        r->first = MR_MIN(r->first, MR_MAX(e->start, from)); /* of the part that is looked at */
+        r->last = MR_MAX(r->last, MR_MIN(e->end, to));
+        if (e->start < from)
             continue;
         r->events++;
         r->count[e->what]++;
         r->dur[e->what] += e->end - e->start;
         r->shortest[e->what] = MR_MIN(r->count[e->what] == 1 ? UINT64_MAX : r->shortest[e->what], e->end - e->start);
         r->longest[e->what] = MR_MAX(r->longest[e->what], e->end - e->start);
-        r->first = MR_MIN(r->first, e->start);
-        r->last = MR_MAX(r->last, e->end);
         if (e->what >= WHAT_COMPUTE)
             continue;
         r->file_calls[e->file]++;
@@ -252,6 +254,28 @@ static void check_files(const struct mr_summary *s, const struct recount *r)
     }
 }
 
+/* Fewer rows are the first of all rows. */
+static void check_top_files(const struct world *w, struct mr_summary_options o, const struct mr_summary *all)
+{
+    static const size_t tops[] = {1, 7, 60, 1000};
+    for (size_t k = 0; k < MR_ARRAY_LEN(tops); k++) {
+        struct mr_summary *s;
+        struct mr_error err;
+        o.top_files = tops[k];
+        assert_int_equal(mr_summarise(w->t, &o, NULL, &s, &err), 0);
+        assert_int_equal(s->files, all->files);
+        assert_int_equal(s->file_rows, MR_MIN(tops[k], all->file_rows));
+        for (size_t i = 0; i < s->file_rows; i++) {
+            assert_ptr_equal(s->file[i].path, all->file[i].path);
+            assert_int_equal(s->file[i].calls, all->file[i].calls);
+            assert_int_equal(s->file[i].dur_ns, all->file[i].dur_ns);
+        }
+        mr_summary_free(s);
+    }
+    for (size_t i = 1; i < all->file_rows; i++)
+        assert_true(all->file[i - 1].read_bytes + all->file[i - 1].written_bytes >= all->file[i].read_bytes + all->file[i].written_bytes);
+}
+
 static void check(const struct world *w, struct mr_summary_options o, bool varied)
 {
     struct recount r = {.sizes = calloc(EVENTS, sizeof(*r.sizes))};
@@ -267,7 +291,8 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
     assert_int_equal(s->io_only_ns, r.p - r.pc);
     assert_int_equal(s->app_io_only_ns, r.a - r.ac);
     assert_int_equal(s->compute_only_ns, r.c - r.pc);
-    assert_int_equal(s->total_ns, r.events ? r.last - r.first : 0);
+    assert_int_equal(s->total_ns, r.last > r.first ? r.last - r.first : 0);
+    assert_true(s->io_ns <= s->total_ns && s->app_io_ns <= s->total_ns && s->compute_ns <= s->total_ns);
     check_function(s, "pread", &r, WHAT_READ);
     check_function(s, "pwrite", &r, WHAT_WRITE);
     check_function(s, "open", &r, WHAT_OPEN);
@@ -275,6 +300,7 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
         assert_int_equal(s->functions, 6);
     check_sizes(s, &r);
     check_files(s, &r);
+    check_top_files(w, o, s);
     size_t rows = 0;
     for (int32_t rank = 0; rank < (int32_t)WORLD; rank++) {
         recount(w, &o, rank, &r);
@@ -284,6 +310,7 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
         const struct mr_rank_row *row = &s->rank[rows++];
         assert_int_equal(row->rank, rank);
         assert_int_equal(row->events, r.events);
+        assert_int_equal(row->total_ns, r.last - r.first);
         assert_int_equal(row->time.ns[MR_SET_P], r.p);
         assert_int_equal(row->time.ns[MR_SET_A], r.a);
         assert_int_equal(row->time.ns[MR_SET_C], r.c);

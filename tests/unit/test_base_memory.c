@@ -37,6 +37,32 @@ static void arena_memory_is_zeroed_aligned_and_disjoint(void **state)
     mr_arena_done(&a);
 }
 
+static void arenas_can_be_joined(void **state)
+{
+    static const size_t sizes[] = {1, 100, 20000, 70000, 30}; /* also chunks of their own */
+    (void)state;
+    for (unsigned empty = 0; empty < 4; empty++) { /* bits: which of the two */
+        struct mr_arena a[2] = {{0}};
+        char *text[2][5] = {{0}};
+        for (unsigned k = 0; k < 2; k++)
+            for (unsigned i = 0; i < 5 && !(empty & 1u << k); i++) {
+                text[k][i] = mr_arena_alloc(&a[k], sizes[i]);
+                memset(text[k][i], 'a' + (int)(5 * k + i), sizes[i]);
+            }
+        size_t used = a[0].used_bytes + a[1].used_bytes;
+        mr_arena_join(&a[0], &a[1]);
+        assert_null(a[1].head);
+        assert_int_equal(a[0].used_bytes, used);
+        mr_arena_done(&a[1]);
+        assert_non_null(mr_arena_alloc(&a[0], 50));
+        for (unsigned k = 0; k < 2; k++)
+            for (unsigned i = 0; i < 5 && text[k][i]; i++)
+                for (size_t n = 0; n < sizes[i]; n++)
+                    assert_int_equal(text[k][i][n], 'a' + (int)(5 * k + i));
+        mr_arena_done(&a[0]); /* a sanitizer sees what is left, or freed twice */
+    }
+}
+
 static void arena_refuses_absurd_sizes(void **state)
 {
     (void)state;
@@ -105,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arena_memory_is_zeroed_aligned_and_disjoint),
+        cmocka_unit_test(arenas_can_be_joined),
         cmocka_unit_test(arena_refuses_absurd_sizes),
         cmocka_unit_test(arena_strings_are_copied_and_terminated),
         cmocka_unit_test(strbuf_grows_and_hands_over),

@@ -219,6 +219,9 @@ static void histogram_quantiles_are_within_one_part_in_32(void **state)
         for (double q = 0.01; q < 1; q += 0.01) {
             double want = (double)v[(size_t)ceil(q * N) - 1], have = (double)mr_histogram_quantile(h, q);
             assert_true(fabs(have - want) <= want / 32);
+            size_t below = (size_t)(q * (N - 1));
+            want = (double)v[below] + ((double)v[below + 1] - (double)v[below]) * (q * (N - 1) - (double)below);
+            assert_true(fabs(mr_histogram_between(h, q) - want) <= want / 32);
         }
     }
     free(h);
@@ -248,6 +251,11 @@ static void histogram_merge_equals_adding_everything_to_one(void **state)
     assert_true(mr_histogram_mean(b) == 0);
     mr_histogram_add(b, UINT64_MAX);
     assert_int_equal(mr_histogram_quantile(b, 0.5), UINT64_MAX);
+    mr_histogram_init(b);
+    assert_true(mr_histogram_between(b, 0.5) == 0);
+    mr_histogram_add(b, 10);
+    mr_histogram_add(b, 1000);
+    assert_true(mr_histogram_between(b, 0.5) == 505 && mr_histogram_between(b, 0) == 10 && mr_histogram_between(b, 1) == 1000);
     free(all);
 }
 

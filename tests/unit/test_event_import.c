@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -167,6 +168,34 @@ static void pfw_aggregated_lines_keep_their_sums(void **state)
     mr_trace_free(t);
 }
 
+/* Such lines have been counters, and later have a phase of their own. What was the same in all calls stands there once, without "_sum". */
+static void pfw_aggregated_lines_of_every_version(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    struct mr_trace *t = import("{\"name\":\"creat64\",\"cat\":\"POSIX\",\"type\":3,\"ts\":3000,\"ph\":3,\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":1,\"dur\":185,\"mode\":2}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"ts\":4000,\"ph\":\"C\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":10,\"dur_sum\":30,\"ret\":4096,\"count\":4096}}\n"
+                                "{\"name\":\"read\",\"cat\":\"POSIX\",\"ts\":5000,\"ph\":\"C\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dur_count\":3,\"dur_sum\":31,\"ret_count\":3,\"ret_sum\":70}}\n"
+                                "{\"name\":\"f\",\"cat\":\"APP\",\"ts\":6000,\"ph\":\"A\",\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"dft_cnt\":5,\"dur\":8,\"ret_sum\":-3}}\n"
+                                "{\"name\":\"cpu\",\"cat\":\"sys\",\"ts\":7000,\"ph\":2,\"pid\":1,\"tid\":1,\"args\":{\"hhash\":\"8e\",\"user_pct\":12.5}}\n",
+                                mr_pfw_import);
+    static const uint16_t call[] = {MR_CALL_creat, MR_CALL_read, MR_CALL_read, MR_CALL_region, MR_CALL_counter};
+    static const uint64_t dur[] = {185000, 30000, 31000, 40000, 0};
+    static const int64_t result[] = {MR_NO_RESULT, 40960, 70, 0, 0};
+    assert_int_equal(t->events, 5);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(b.c.call[i], call[i]);
+        assert_int_equal(b.c.end_ns[i] - b.c.start_ns[i], dur[i]);
+        assert_true(b.c.result[i] == result[i]);
+    }
+    assert_int_equal(t->process[0].skipped[MR_CALL_read], 9 + 2);
+    assert_int_equal(t->process[0].skipped[MR_CALL_creat], 0);
+    assert_int_equal(t->process[0].skipped[MR_CALL_region], 4);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
 /* Compact JSON: everything in one line, with braces inside a name. */
 static void pfw_several_objects_in_a_line_are_all_read(void **state)
 {
@@ -219,11 +248,12 @@ static void pfw_arguments_keep_their_values(void **state)
     double d;
     (void)state;
     struct mr_trace *t = import(LINE("1", "2", "\"hostname\":\"n1\",\"f\":\"a\",\"u\":18446744073709551615,\"s\":\"007\",\"q\":\"-7\",\"z\":9223372036854775808,"
-                                               "\"hostname\":\"h\",\"level\":4,\"n\":null"),
+                                               "\"hostname\":\"h\",\"level\":4,\"n\":null,\"o\":{\"k\":\"a\\\"b\"}"),
                                 mr_pfw_import);
     assert_string_equal(t->node[0].name, "n1");
     assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
-    assert_int_equal(b.args, 8);
+    assert_int_equal(b.args, 9);
+    text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[8]), "{\"k\":\"a\\\"b\"}");
     text_is(mr_trace_string(b.process, b.c.arg_key[0]), "f");
     text_is(mr_trace_string(b.process, (uint32_t)b.c.arg_value[0]), "a"); /* keys and texts have ids of their own */
     assert_int_equal(b.c.arg_type[1], MR_MORE_UINT);
@@ -241,6 +271,23 @@ static void pfw_arguments_keep_their_values(void **state)
     mr_trace_free(t);
 }
 
+static void pfw_results_are_numbers_however_written(void **state)
+{
+    static const char *const written[] = {"5", "\"5\"", "4096.0", "1e3", "18446744073709551615", "-2", "\"0x7f0010\"", "null", "\"\"", "1.5"};
+    static const int64_t meant[] = {5, 5, 4096, 1000, -1, -2, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT};
+    (void)state;
+    for (size_t i = 0; i < MR_ARRAY_LEN(meant); i++) {
+        struct mr_batch b = {0};
+        char line[256];
+        snprintf(line, sizeof(line), "{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":4000,\"dur\":7,\"ph\":\"X\",\"args\":{\"ret\":%s}}\n", written[i]);
+        struct mr_trace *t = import(line, mr_pfw_import);
+        assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+        assert_true(b.c.result[0] == meant[i]);
+        mr_batch_done(&b);
+        mr_trace_free(t);
+    }
+}
+
 static void pfw_processes_have_their_ranks(void **state)
 {
     (void)state;
@@ -248,13 +295,37 @@ static void pfw_processes_have_their_ranks(void **state)
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":9,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
                                 "{\"name\":\"x\",\"cat\":\"c\",\"pid\":10,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"x\",\"cat\":\"c\",\"pid\":11,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":\"X\",\"args\":{\"hhash\":\"ab\"}}\n"
+                                "{\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":11q,\"tid\":11,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"rank\",\"value\":5}}\n"
                                 "{\"name\":\"process_name\",\"cat\":\"dftracer\",\"pid\":9,\"tid\":9,\"ph\":\"M\",\"args\":{\"hhash\":\"ab\",\"name\":\"Rank 12\",\"value\":\"process_name\"}}\n",
                                 mr_pfw_import);
     int seen = 0;
     for (size_t i = 0; i < t->processes; i++)
-        seen += t->process[i].rank == (t->process[i].pid == 7 ? 3 : t->process[i].pid == 9 ? 12 : -1);
+        seen += t->process[i].rank == (t->process[i].pid == 7 ? 3 : t->process[i].pid == 9 ? 12 : t->process[i].pid == 11 ? 5 : -1);
+    assert_int_equal(t->processes, 4);
+    assert_int_equal(seen, 4);
+    mr_trace_free(t);
+}
+
+/* A rank that is told without a host, and one that another file of the process has. */
+static void pfw_ranks_of_other_lines_and_files(void **state)
+{
+    static const char *const file[] = {
+        "{\"name\":\"PR\",\"cat\":\"dftracer\",\"type\":1,\"pid\":7,\"tid\":7,\"ph\":4,\"args\":{\"name\":\"rank\",\"value\":3}}\n"
+        "{\"name\":\"HH\",\"cat\":\"dftracer\",\"pid\":7,\"tid\":7,\"ph\":4,\"args\":{\"hhash\":\"ab\",\"name\":\"n1\",\"value\":\"ab\"}}\n"
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":7,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n",
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":7,\"tid\":8,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n"
+        "{\"name\":\"x\",\"cat\":\"c\",\"pid\":9,\"tid\":9,\"ts\":1,\"dur\":1,\"ph\":1,\"args\":{\"hhash\":\"ab\"}}\n"};
+    struct mr_trace *t;
+    (void)state;
+    assert_int_equal(mr_trace_create(&t, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mr_pfw_import(t, file[i], strlen(file[i]), "test", NULL), 0);
+    assert_int_equal(mr_trace_finish(t, NULL), 0);
     assert_int_equal(t->processes, 3);
-    assert_int_equal(seen, 3);
+    assert_int_equal(t->nodes, 2); /* one under its hash has become the other */
+    for (size_t i = 0; i < t->processes; i++)
+        assert_int_equal(t->process[i].rank, t->process[i].pid == 7 ? 3 : -1);
     mr_trace_free(t);
 }
 
@@ -290,6 +361,47 @@ static void dxt_text_of_two_ranks(void **state)
     mr_trace_free(t);
 }
 
+/* Older versions have no offsets of MPI-IO; logs may stand one after the other, each with its own start; names may look like other lines. */
+static void dxt_text_of_every_version(void **state)
+{
+    struct mr_batch b = {0};
+    (void)state;
+    const char *text = "\n# darshan log version: 3.10\r\n# exe: ./a # start_time: 5\r\n# start_time: 1700000000\r\n# mount entry:\t/\text4\r\n   \r\n"
+                       "# DXT, file_id: 1, file_name: /a/# start_time: 7, rank: 9, hostname: x \r\n# DXT, rank: 3, hostname: n1\r\n"
+                       "# Module    Rank  Wt/Rd  Segment       Length    Start(s)      End(s)\r\n"
+                       " X_MPIIO       3  write        0       262144      0.5000      0.7500\r\n"
+                       "# darshan log version: 3.41\n# start_time: 1700000100\n"
+                       "# DXT, file_id: 1, file_name: /b\n# DXT, rank: 3, hostname: n1\n"
+                       "# DXT, mnt_pt: /, fs_type: lustre\n# DXT, Lustre stripe_size: 1048576, Lustre stripe_count: 2\n# DXT, Lustre OST obdidx: 5 7\n"
+                       "# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)  [OST]\n"
+                       " X_POSIX       3   read        0              16       262144      0.2500      0.5000  [  5]  [  7]\n"
+                       " X_STDIO       3   read        1             -1            10      0.1000      0.2000\n"
+                       "POSIX\t3\t1\tPOSIX_OPENS\t16\t/b\t/\text4\n";
+    assert_true(mr_dxt_is(text, strlen(text)));
+    struct mr_trace *t = import(text, mr_dxt_import);
+    assert_int_equal(t->events, 3);
+    assert_int_equal(t->processes, 2);
+    assert_int_equal(t->nodes, 1);
+    assert_int_equal(t->skipped_lines, 1);
+    assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.process->rank, 3);
+    assert_int_equal(b.c.call[0], MR_CALL_MPI_File_write_at);
+    assert_true(b.c.offset[0] == MR_NO_OFFSET);
+    assert_int_equal(b.c.result[0], 262144);
+    assert_int_equal(b.c.start_ns[0], 1700000000500000000ull);
+    assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 250000000);
+    text_is(mr_trace_string(b.process, b.c.file[0]), "/a/# start_time: 7, rank: 9, hostname: x ");
+    assert_int_equal(mr_trace_read(t, 1, MR_WANT_ALL, &b, NULL), 0);
+    assert_int_equal(b.process->rank, 3);
+    assert_int_equal(b.c.call[0], MR_CALL_pread);
+    assert_int_equal(b.c.offset[0], 16);
+    assert_int_equal(b.c.start_ns[0], 1700000100250000000ull);
+    assert_int_equal(b.c.call[1], MR_CALL_fread);
+    assert_true(b.c.offset[1] == MR_NO_OFFSET);
+    mr_batch_done(&b);
+    mr_trace_free(t);
+}
+
 static void dxt_logs_of_several_processes_stay_apart(void **state)
 {
     static const char text[] = "# darshan log version: 3.41\n# start_time: 1700000000\n# DXT, file_id: 1, file_name: /a\n# DXT, rank: 0, hostname: n1\n"
@@ -314,11 +426,15 @@ int main(void)
         cmocka_unit_test(pfw_new_layout_with_numbers_and_hex),
         cmocka_unit_test(pfw_lines_of_known_shapes_read_as_lines_of_new_ones),
         cmocka_unit_test(pfw_aggregated_lines_keep_their_sums),
+        cmocka_unit_test(pfw_aggregated_lines_of_every_version),
         cmocka_unit_test(pfw_several_objects_in_a_line_are_all_read),
         cmocka_unit_test(pfw_times_are_exact_in_every_unit),
         cmocka_unit_test(pfw_arguments_keep_their_values),
+        cmocka_unit_test(pfw_results_are_numbers_however_written),
         cmocka_unit_test(pfw_processes_have_their_ranks),
+        cmocka_unit_test(pfw_ranks_of_other_lines_and_files),
         cmocka_unit_test(dxt_text_of_two_ranks),
+        cmocka_unit_test(dxt_text_of_every_version),
         cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@ import sys
 _here = os.path.dirname(os.path.abspath(__file__))
 
 try:
-    if os.environ.get("MILLRACE_TRACE_PYTHON", "").lower() in ("true", "yes", "on", "1"):
+    if os.environ.get("MILLRACE_TRACE_PYTHON", "").lower() in ("1", "true", "yes", "on"):
         from millrace.trace import instrument
 
         instrument.install()
