@@ -78,6 +78,7 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_collector *c = NULL;
     struct mr_collect_stats s;
     int rc = locate(o, spool, out, err);
+    bool fresh = rc == 0 && access(out, F_OK) != 0;
     rc = rc ? rc : mr_collector_open(spool, out, false, true, 0, &c, err);
     rc = rc ? rc : mr_collector_close(c, &s, err);
     if (rc < 0)
@@ -86,11 +87,18 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (access(spool, F_OK) != 0)
         unlink(link);
     unsigned unreadable = tell_unreadable(spool);
+    bool nothing = fresh && !s.events && !s.processes;
+    if (nothing) { /* a folder of something else is left as it was */
+        unlink(out);
+        s.bytes = 0;
+    }
     if (o->json)
         printf("{\"schema\":\"millrace.recover/1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,\"killed_processes\":%u,"
                "\"running_processes\":%u,\"unreadable_rings\":%u,\"file_bytes\":%llu}\n",
                (unsigned long long)s.events, (unsigned long long)s.processes, (unsigned long long)s.lost, s.killed, s.running,
                unreadable, (unsigned long long)s.bytes);
+    else if (nothing)
+        printf("nothing to recover in '%s'\n", o->from);
     else
         printf("recovered %s events of %s process%s into '%s'\n", mr_human_count(s.events, n1), mr_human_count(s.processes, n2), s.processes == 1 ? "" : "es", out);
     if (s.running)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <libdeflate.h>
 #include <zlib.h>
@@ -570,11 +571,34 @@ static int map_file(int fd, size_t len, void **out)
     return 0;
 }
 
+/* True if the trace is still being written, or its collector was killed. */
+static bool is_unfinished(const char *path)
+{
+    char spool[4096];
+    struct stat st;
+    return snprintf(spool, sizeof(spool), "%s.spool", path) < (int)sizeof(spool) && lstat(spool, &st) == 0;
+}
+
+/* Opens a file. Under a limit on the size two take turns: in the moment between two turns there is none, or an empty one. */
+static int open_file(const char *path, struct stat *st)
+{
+    int fd, tries = is_unfinished(path) ? 100 : 1;
+    for (;;) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        bool ok = fd >= 0 && fstat(fd, st) == 0;
+        if (--tries == 0 || (ok && (st->st_size || !S_ISREG(st->st_mode))) || (fd < 0 && errno != ENOENT))
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 static int read_file(struct input *in)
 {
     struct stat st;
     void *data = NULL;
-    int fd = open(in->path, O_RDONLY | O_CLOEXEC), rc = 0;
+    int fd = open_file(in->path, &st), rc = 0;
     if (fd < 0 || fstat(fd, &st) < 0) {
         rc = mr_error_set(&in->err, -errno, "cannot open the trace '%s'", in->path);
     } else {
@@ -790,14 +814,28 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
     return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path);
 }
 
+/* The older of two files that take turns belongs to the trace. */
+static int list_older(struct inputs *all, const char *path, struct mr_error *err)
+{
+    char older[4096];
+    struct stat st;
+    if (snprintf(older, sizeof(older), "%s.1", path) >= (int)sizeof(older) || stat(older, &st) < 0 || !S_ISREG(st.st_mode) || !st.st_size)
+        return 0;
+    return input_add(all, older, &st, true, err);
+}
+
 static int list(struct inputs *all, const char *path, struct mr_error *err)
 {
-    struct stat st;
+    struct stat st = {0};
     if (!strcmp(path, "-"))
         path = "/dev/stdin";
-    if (stat(path, &st) < 0)
+    bool unfinished = is_unfinished(path);
+    if (stat(path, &st) < 0 && !unfinished)
         return mr_error_set(err, -errno, "cannot open the trace '%s'", path);
-    return S_ISDIR(st.st_mode) ? list_folder(all, path, err) : input_add(all, path, &st, false, err);
+    if (S_ISDIR(st.st_mode))
+        return list_folder(all, path, err);
+    int rc = input_add(all, path, &st, false, err);
+    return rc || !unfinished ? rc : list_older(all, path, err);
 }
 
 /* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace is; unless all of them are. */

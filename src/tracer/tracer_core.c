@@ -515,8 +515,8 @@ static void keep_apart(void)
 bool mr_enter_slow(void)
 {
     struct mr_tls *t = &mr_tls;
-    if (!environ)
-        return false; /* before the C library is ready (a sanitizer's start): the next call tries again */
+    if (!environ && !mr_core.epoch)
+        return false; /* before the C library is ready (a sanitizer's start): the next call tries again. Later it is clearenv that leaves none. */
     if (mr_live.alive || atomic_load_explicit(&mr_off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
     if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {

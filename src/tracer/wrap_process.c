@@ -177,6 +177,8 @@ static struct injected inject(char *const *env, enum mr_program program)
     for (; r.env[n]; n++)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
+        else if (!strncmp(r.env[n], "LD_TRACE_LOADED_OBJECTS=", 24))
+            program = MR_CANNOT_LOAD; /* ldd: it will not run, only be asked for its libraries, and we are none of them */
     bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
     if (!in_reach || program == MR_CANNOT_LOAD) {
         if (!theirs || (!names(theirs, preload + 11) && !names(theirs, given)))

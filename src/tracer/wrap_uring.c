@@ -24,19 +24,26 @@ struct operation {
     int32_t fd;
     uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
-    uint8_t opcode, used;
+    uint32_t next; /* in its chain, or of those that are free: number + 1; 0 none */
+    uint8_t opcode;
     bool any_length; /* the kernel picks the buffer, and with it how much */
     bool elsewhere; /* an open: the kernel will know the file's name */
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
+
+struct chain {
+    uint32_t first, last;
+};
 
 struct ring_state {
     struct io_uring *ring;
     unsigned sq_seen, cq_seen; /* positions up to which entries were read */
     unsigned in_flight;
     _Atomic uint32_t lock;
-    uint32_t slots;       /* of op, a power of two, more than twice as many as are in flight */
-    struct operation *op; /* open addressing by user_data, without gaps */
+    struct operation *op; /* in flight or free, below `top` */
+    struct chain *chain;  /* of those in flight, by user_data, oldest first */
+    uint32_t slots;       /* of both, a power of two */
+    uint32_t top, free;
     uint32_t *fixed;      /* files that were registered, by number */
     /* Where completions are: the program's struct may be gone when it exits, the ring's memory is not. */
     struct io_uring_cq cq;
@@ -69,26 +76,107 @@ static void after_fork(void)
     atomic_store(&rings_epoch, mr_core.epoch);
 }
 
+/* ---- operations in flight ---- */
+
+static struct chain *chain_of(const struct ring_state *s, uint64_t user_data)
+{
+    return &s->chain[(unsigned)((user_data * 0x9e3779b97f4a7c15ull) >> 40) & (s->slots - 1)];
+}
+
+/* At the end of its chain; there is room. */
+static void op_add(struct ring_state *s, const struct operation *o)
+{
+    struct chain *c = chain_of(s, o->user_data);
+    uint32_t place = s->free ? s->free : ++s->top; /* number + 1 */
+    if (s->free)
+        s->free = s->op[s->free - 1].next;
+    s->op[place - 1] = *o;
+    s->op[place - 1].next = 0;
+    *(c->last ? &s->op[c->last - 1].next : &c->first) = place;
+    c->last = place;
+    s->in_flight++;
+}
+
+static bool ops_begin(struct ring_state *s, uint32_t slots)
+{
+    void *memory = mr_map(slots * (sizeof(*s->op) + sizeof(*s->chain)));
+    if (!memory)
+        return false;
+    s->op = memory;
+    s->chain = (struct chain *)(void *)(s->op + slots);
+    s->slots = slots;
+    s->top = s->free = s->in_flight = 0;
+    return true;
+}
+
+static void ops_end(struct ring_state *s)
+{
+    if (s->op)
+        mr_sys2(SYS_munmap, s->op, s->slots * (sizeof(*s->op) + sizeof(*s->chain)));
+    s->op = NULL;
+}
+
+/* Room for one more; false without memory. */
+static bool op_room(struct ring_state *s)
+{
+    if (s->in_flight < s->slots)
+        return true;
+    struct ring_state bigger = {0};
+    if (!ops_begin(&bigger, s->slots * 2))
+        return false;
+    for (uint32_t i = 0; i < s->slots; i++) /* along the chains: those of one tag stay in order */
+        for (uint32_t at = s->chain[i].first; at; at = s->op[at - 1].next)
+            op_add(&bigger, &s->op[at - 1]);
+    ops_end(s);
+    s->op = bigger.op;
+    s->chain = bigger.chain;
+    s->slots = bigger.slots;
+    s->top = bigger.top;
+    s->free = 0;
+    return true;
+}
+
+/* The oldest operation with this tag; many may have the same. *before is the link that leads to it. */
+static struct operation *op_find(struct ring_state *s, uint64_t user_data, uint32_t *before)
+{
+    *before = 0;
+    for (uint32_t at = chain_of(s, user_data)->first; at; at = s->op[at - 1].next) {
+        if (s->op[at - 1].user_data == user_data)
+            return &s->op[at - 1];
+        *before = at;
+    }
+    return NULL;
+}
+
+static void op_remove(struct ring_state *s, struct operation *o, uint32_t before)
+{
+    struct chain *c = chain_of(s, o->user_data);
+    uint32_t place = (uint32_t)(o - s->op) + 1;
+    *(before ? &s->op[before - 1].next : &c->first) = o->next;
+    if (c->last == place)
+        c->last = before;
+    o->next = s->free;
+    s->free = place;
+    s->in_flight--;
+}
+
+/* ---- rings ---- */
+
 static bool state_begin(struct ring_state *s, struct io_uring *ring)
 {
-    if (!s->op) {
-        s->op = mr_map(FIRST_SLOTS * sizeof(*s->op));
-        s->slots = s->op ? FIRST_SLOTS : 0;
-    } else {
-        memset(s->op, 0, s->slots * sizeof(*s->op));
-    }
+    ops_end(s);
+    bool there = ops_begin(s, FIRST_SLOTS);
     if (s->fixed)
         mr_sys2(SYS_munmap, s->fixed, FIXED_FILES * sizeof(*s->fixed));
     s->fixed = NULL;
-    s->in_flight = 0;
     s->sq_seen = *ring->sq.khead;
     s->cq_seen = *ring->cq.khead;
     s->cq = ring->cq;
     s->flags = ring->flags;
     s->epoch = mr_core.epoch;
-    if (s->op)
+    if (there)
         s->ring = ring;
-    return s->op != NULL;
+    return there;
 }
 
 static struct ring_state *state_of(struct io_uring *ring, bool create)
@@ -115,59 +203,6 @@ static struct ring_state *state_of(struct io_uring *ring, bool create)
     if (found)
         last = found;
     return found;
-}
-
-static unsigned home_of(const struct ring_state *s, uint64_t user_data)
-{
-    return (unsigned)((user_data * 0x9e3779b97f4a7c15ull) >> 40) & (s->slots - 1);
-}
-
-static struct operation *op_place(struct ring_state *s, uint64_t user_data)
-{
-    unsigned i = home_of(s, user_data);
-    while (s->op[i].used)
-        i = (i + 1) & (s->slots - 1);
-    return &s->op[i];
-}
-
-/* Room for one more; false without memory. */
-static bool op_room(struct ring_state *s)
-{
-    if (s->in_flight * 2 + 2 <= s->slots)
-        return true;
-    struct ring_state bigger = {.slots = s->slots * 2, .op = mr_map(s->slots * 2 * sizeof(*s->op))};
-    if (!bigger.op)
-        return false;
-    for (unsigned i = 0; i < s->slots; i++)
-        if (s->op[i].used)
-            *op_place(&bigger, s->op[i].user_data) = s->op[i];
-    mr_sys2(SYS_munmap, s->op, s->slots * sizeof(*s->op));
-    s->op = bigger.op;
-    s->slots = bigger.slots;
-    return true;
-}
-
-/* The oldest operation with this tag. */
-static struct operation *op_find(struct ring_state *s, uint64_t user_data)
-{
-    struct operation *oldest = NULL;
-    for (unsigned i = home_of(s, user_data); s->op[i].used; i = (i + 1) & (s->slots - 1))
-        if (s->op[i].user_data == user_data && (!oldest || s->op[i].t0 < oldest->t0))
-            oldest = &s->op[i];
-    return oldest;
-}
-
-/* Removes one and moves up those behind it, so that no search ends early. */
-static void op_remove(struct ring_state *s, struct operation *o)
-{
-    unsigned mask = s->slots - 1, hole = (unsigned)(o - s->op);
-    for (unsigned i = (hole + 1) & mask; s->op[i].used; i = (i + 1) & mask)
-        if (((i - home_of(s, s->op[i].user_data)) & mask) >= ((i - hole) & mask)) {
-            s->op[hole] = s->op[i];
-            hole = i;
-        }
-    s->op[hole].used = 0;
-    s->in_flight--;
 }
 
 /* ---- fixed files ---- */
@@ -338,7 +373,7 @@ static uint64_t iovec_bytes(const struct io_uring_sqe *q)
 static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_t now)
 {
     unsigned call = call_of(q->opcode);
-    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .used = 1, .fd = -1, .offset = offset_in(q)};
+    struct operation o = {.user_data = q->user_data, .t0 = now, .opcode = q->opcode, .fd = -1, .offset = offset_in(q)};
     name_files(s, q, call, &o);
     o.count = q->opcode == IORING_OP_FALLOCATE ? q->addr : q->len; /* fallocate has its mode there */
     o.any_length = q->flags & IOSQE_BUFFER_SELECT && !q->len;
@@ -350,8 +385,7 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
         /* Only a failure will have a completion; the operation is recorded as the success it asks for. */
         put_operation(&o, now, mr_kind_moves_data(mr_call_get(call)->kind) ? (int64_t)o.count : 0);
     } else if (op_room(s)) {
-        *op_place(s, o.user_data) = o;
-        s->in_flight++;
+        op_add(s, &o);
     }
 }
 
@@ -384,12 +418,13 @@ static void follow_files(struct ring_state *s, const struct operation *o, int re
 
 static void complete(struct ring_state *s, const struct io_uring_cqe *c, uint64_t now)
 {
-    struct operation *found = op_find(s, c->user_data);
+    uint32_t before;
+    struct operation *found = op_find(s, c->user_data, &before);
     if (!found)
         return; /* a message from another ring, or a failure that was not to be reported */
     struct operation o = *found;
     if (!(c->flags & IORING_CQE_F_MORE))
-        op_remove(s, found);
+        op_remove(s, found, before);
     if (c->flags & CQE_F_NOTIF)
         return; /* the second completion of a zero copy send: its buffer is free */
     if (o.elsewhere && c->res >= 0 && !is_known(c->res)) {

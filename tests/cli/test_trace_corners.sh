@@ -80,6 +80,9 @@ EOF
         count --file "$dir/data"
         grep -qx 'pread 50' "$dir/seen" || fail "$way: children under a limit of file sizes: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
     fi
+    traced $way cleared || fail "$way: a program without an environment ends with $?"
+    count --file "$dir/data"
+    grep -qx 'pread 18' "$dir/seen" || fail "$way: children of a program without an environment: $(tr '\n' ' ' <"$dir/seen")"
     "$dir/corner" stack "$dir/data" || fail "a handler with little stack fails without the tracer: $?"
     traced $way stack || fail "$way: a handler with little stack ends with $?"
     count --file "$dir/data"

@@ -153,4 +153,9 @@ mkdir "$dir/unborn"
 truncate -s 1M "$dir/unborn/4194305.0123456789abcdef.0.ring"
 "$MILLRACE" recover -o "$dir/unborn.mrt" "$dir/unborn" >/dev/null
 [ ! -e "$dir/unborn" ] || { echo "FAIL: an empty ring stays: $(ls "$dir/unborn")"; exit 1; }
+# A folder of something else is left as it was.
+mkdir "$dir/none"
+touch "$dir/none/file"
+"$MILLRACE" recover "$dir/none" | grep -q "nothing to recover in" || { echo "FAIL: recover: a folder without rings is not told"; exit 1; }
+[ "$(ls -A "$dir/none")" = file ] || { echo "FAIL: recover left something in a folder without rings: $(ls -A "$dir/none")"; exit 1; }
 echo "$rounds kills, nothing lost"

@@ -138,6 +138,10 @@ kill -9 $collector
 touch "$dir/stop"
 wait $collector 2>/dev/null || true
 soon gone "$(cat "$dir/pid")" || fail "--max-size: the program did not end"
+events() { "$MILLRACE" report --json "$1" 2>/dev/null | grep -o '"events":[0-9]*' | head -n 1 | cut -d: -f2; }
+cp "$dir/killed.mrt" "$dir/alone.mrt"
+newer=$(events "$dir/alone.mrt") older=$(events "$dir/killed.mrt.1")
+[ "$(events "$dir/killed.mrt")" = $((newer + older)) ] || fail "--max-size: $(events "$dir/killed.mrt") events reported of $newer and, in the older file, $older"
 "$MILLRACE" recover "$dir/killed.mrt" >/dev/null
 [ ! -e "$dir/killed.mrt.1" ] || fail "--max-size: recover left the older file alone"
 "$MILLRACE" report --json "$dir/killed.mrt" | python3 -c '

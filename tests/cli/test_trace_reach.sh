@@ -105,6 +105,10 @@ for way in command alone; do
         done
     done
 
+    # A program that is only asked for its libraries, as ldd does, does not have ours.
+    traced $way sh -c 'LD_TRACE_LOADED_OBJECTS= "$1"; env LD_TRACE_LOADED_OBJECTS=1 "$1"' sh "$dir/reach" || fail "$way: libraries of a program: status $?"
+    [ "$(grep -c libc.so "$dir/out")" = 2 ] && ! grep -q millrace "$dir/out" || fail "$way: libraries of a program: $(cat "$dir/out")"
+
     traced $way "$dir/go" inherits "$dir/data" || fail "$way: Go: status $?"
     grep -q "1 times a Go program ran.*--strays.*'$dir/go'" "$dir/err" || fail "$way: a Go program is not named: $(cat "$dir/err")"
     for name in deep:RTLD_DEEPBIND apart:dlmopen; do

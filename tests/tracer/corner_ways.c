@@ -205,6 +205,26 @@ static int crowded(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
+/* A program that has thrown its environment away has children, and they start programs. */
+static int no_environment(void)
+{
+    int status = 1;
+    clearenv();
+    pid_t pid = fork();
+    if (pid == 0) {
+        reads(7);
+        execl("/proc/self/exe", "corner_ways", "reads", file, NULL);
+        _exit(1);
+    }
+    return waitpid(pid, &status, 0) != pid || status;
+}
+
+static int only_reads(void)
+{
+    reads(11);
+    return getenv("PATH") != NULL;
+}
+
 /* Children under a limit of file sizes that they may raise: it is as they have set it. */
 static int small_files(void)
 {
@@ -541,6 +561,8 @@ int main(int argc, char **argv)
            : !strcmp(name, "execs")       ? execs()
            : !strcmp(name, "crowded")     ? crowded()
            : !strcmp(name, "smallfiles")  ? small_files()
+           : !strcmp(name, "cleared")     ? no_environment()
+           : !strcmp(name, "reads")       ? only_reads()
            : !strcmp(name, "stack")       ? little_stack()
            : !strcmp(name, "together")    ? together()
            : !strcmp(name, "names")       ? names()

@@ -399,6 +399,13 @@ static void uring(void)
     uint64_t path = (uintptr_t)"ring";
     memcpy((char *)q + 48, &path, sizeof(path));
     expect("uring_other|%d|ring|*|*|", one());
+    for (int i = 0; i < 8; i++) { /* one tag for all: in the order of their submission, which is that of their ends */
+        io_uring_prep_write(q = io_uring_get_sqe(&ring), fd, b, 31 + i, 4000 + i);
+        q->flags |= i < 7 ? IOSQE_IO_LINK : 0, q->user_data = i % 3 ? 5 : 6;
+        expect("uring_write|%d|ring|%d|%d|%d", 31 + i, 4000 + i, 31 + i, fd);
+    }
+    MUST(io_uring_submit_and_wait(&ring, 8) == 8);
+    io_uring_cq_advance(&ring, 8);
     int pair[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     io_uring_prep_rw(47, io_uring_get_sqe(&ring), pair[0], b, 40, 0); /* IORING_OP_SEND_ZC: two completions, one operation */
