@@ -1,9 +1,9 @@
 /* MILLRACE_TRACE_PYTHON: what `millrace trace --python` does to the environment is done here for the library alone, and for programs that are started with
  * another PYTHONPATH, or none, before their main. Python then finds our sitecustomize first, which instruments libraries as they are imported. */
 #include "base/common.h"
-#include "tracer_core.h"
-#include "tracer_internal.h"
-#include "tracer_sys.h"
+#include "tracer/tracer_core.h"
+#include "tracer/tracer_internal.h"
+#include "tracer/tracer_sys.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
