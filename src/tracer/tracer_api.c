@@ -85,7 +85,7 @@ static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr
     return n;
 }
 
-static inline __attribute__((always_inline)) void put_between(uint64_t t0, uint64_t t1, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+static __attribute__((noinline)) MR_TOGETHER void put_site(uint64_t t0, uint64_t t1, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
 {
     struct mr_extra extra[MILLRACE_ARGS_MAX];
     if (!n) {
@@ -97,11 +97,6 @@ static inline __attribute__((always_inline)) void put_between(uint64_t t0, uint6
         mr_put_one(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra);
     else
         mr_put_slow(t0 ? t0 : t1, t1, call, id, 0, MR_NO_OFFSET, 0, extra, n);
-}
-
-static MR_TOGETHER void put_site(uint64_t t0, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
-{
-    put_between(t0, mr_stamp(), call, id, args, n);
 }
 
 MR_EXPORT int millrace_trace_active(void)
@@ -129,38 +124,38 @@ MR_EXPORT MR_TOGETHER uint64_t millrace_trace_now(void)
 MR_EXPORT MR_TOGETHER void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
-        put_site(begin, CALL(region), site_id(site), args, n);
+        put_site(begin, mr_stamp(), CALL(region), site_id(site), args, n);
 }
 
 MR_EXPORT void millrace_trace_span_between(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter() && begin && begin <= end)
-        put_between(begin, end, CALL(region), site_id(site), args, n);
+        put_site(begin, end, CALL(region), site_id(site), args, n);
 }
 
 MR_EXPORT void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
-        put_site(begin, CALL(region), site_string(category, name), args, n);
+        put_site(begin, mr_stamp(), CALL(region), site_string(category, name), args, n);
 }
 
 MR_EXPORT void millrace_trace_instant(struct millrace_site *site, const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
-        put_site(0, CALL(instant), site_id(site), args, n);
+        put_site(0, mr_stamp(), CALL(instant), site_id(site), args, n);
 }
 
 MR_EXPORT void millrace_trace_counter(struct millrace_site *site, double value)
 {
     const struct millrace_arg arg = {.key = "value", .type = MILLRACE_DOUBLE, .value.d = value};
     if (mr_enter())
-        put_site(0, CALL(counter), site_id(site), &arg, 1);
+        put_site(0, mr_stamp(), CALL(counter), site_id(site), &arg, 1);
 }
 
 MR_EXPORT void millrace_trace_metadata(const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
-        put_site(0, CALL(metadata), 0, args, n);
+        put_site(0, mr_stamp(), CALL(metadata), 0, args, n);
 }
 
 /* For programs whose linker has settled that our names lead nowhere (see the header). */
