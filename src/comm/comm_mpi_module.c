@@ -116,13 +116,20 @@ static void find_speaker(struct mpi_comm *m, int32_t dead)
 /* Takes a failure notice if one has come. */
 static bool look_for_notice(struct mpi_comm *m)
 {
-    int have = 0;
+    int have = 0, bytes = 0;
     MPI_Status status;
-    struct notice n;
+    struct notice n = {.dead = -1};
     if (MPI_Iprobe(MPI_ANY_SOURCE, FAIL_TAG, m->control, &have, &status) != MPI_SUCCESS || !have)
         return false;
     if (MPI_Recv(&n, (int)sizeof n, MPI_BYTE, status.MPI_SOURCE, FAIL_TAG, m->control, &status) != MPI_SUCCESS)
         return false;
+    if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes != (int)sizeof n || !n.why.message[0]) {
+        /* The sender was gone before all of it was here. If a rank on this host has ended, that will be found, and is the better story. */
+        if (m->n_peers && poll(m->life, m->n_peers, 0) > 0)
+            return false;
+        n = (struct notice){.dead = -1};
+        snprintf(n.why.message, sizeof n.why.message, "it ended before it could say why");
+    }
     m->failed = true;
     m->why = n.why;
     m->why.code = MR_E_PEER;

@@ -134,6 +134,11 @@ soon test -s "$dir/killed.mrt.1" || fail "--max-size: no second file"
 first=$(stat -c %y "$dir/killed.mrt.1")
 turned() { [ "$(stat -c %y "$dir/killed.mrt.1")" != "$first" ]; }
 soon turned || fail "--max-size: no third file"
+between() { # stopped where the new file is there: not in the moment between two files, in which there is only the older one
+    kill -STOP $collector
+    test -s "$dir/killed.mrt" || { kill -CONT $collector; return 1; }
+}
+soon between || fail "--max-size: no new file"
 kill -9 $collector
 touch "$dir/stop"
 wait $collector 2>/dev/null || true
