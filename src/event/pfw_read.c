@@ -787,8 +787,7 @@ static inline const char *read_value(const struct step *step, const char *p, con
     return q;
 }
 
-/* Finds the values that change, and remembers what is between them. Those that are other than in the line remembered before are known to change, if that
- * one did not last long. */
+/* Remembers what is between the values that change. */
 static void remember(struct shape *s, const char *p, const char *stop)
 {
     s->changing = 0;
@@ -828,6 +827,7 @@ static bool by_shape(struct shape *s, const char *line, const char *stop)
     for (unsigned i = 0; i < s->steps; i++) {
         struct step *step = &s->step[i];
         uint32_t n = (uint32_t)(end[i] - at[i]);
+        /* What is other than in the line remembered before changes often, if that one was not good for long. */
         bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n);
         step->changes |= step->last && other && s->alike < LASTS;
         step->last = at[i];
@@ -1365,18 +1365,17 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
     return 0;
 }
 
+/* The columns become the trace's, or are freed where there is none, or no room to keep them. */
 static int keep_lane(struct mr_trace *t, struct lane *l, struct mr_error *err)
 {
     void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
     int rc = 0;
-    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++)
-        if (all[i]) {
-            int one = mr_trace_keep(t, all[i], err);
-            if (one < 0) {
-                free(all[i]);
-                rc = one;
-            }
-        }
+    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++) {
+        int one = t && all[i] ? mr_trace_keep(t, all[i], err) : 0;
+        if (one < 0 || !t)
+            free(all[i]);
+        rc = one < 0 ? one : rc;
+    }
     return rc;
 }
 
@@ -1530,14 +1529,6 @@ static int parse_text(struct mr_pfw *im, const char *data, size_t len)
     return rc;
 }
 
-static void free_columns(struct lane *l)
-{
-    void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
-    for (size_t i = 0; i < MR_ARRAY_LEN(all); i++)
-        free(all[i]);
-    l->c = (struct mr_columns){0};
-}
-
 /* What only reading needs: it points into the text. */
 static void text_done(struct mr_pfw *im)
 {
@@ -1559,7 +1550,7 @@ void mr_pfw_free(struct mr_pfw *im)
     table_done(&im->rank_of);
     for (size_t i = 0; i < im->lanes; i++) {
         free(im->lane[i].folded);
-        free_columns(&im->lane[i]);
+        keep_lane(NULL, &im->lane[i], NULL);
     }
     free(im->lane);
     free(im->string);

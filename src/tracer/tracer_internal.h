@@ -81,6 +81,8 @@ MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
+/* This library's path, absolute; returns its length, 0 if it is not known. *given, if wanted: the same as the loader has it. */
+MR_HIDDEN size_t mr_library_path(char *out, size_t cap, const char **given);
 MR_HIDDEN void mr_python_begin(void); /* before the program's main: Python will instrument itself */
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);

@@ -5,7 +5,6 @@
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -27,27 +26,9 @@ static bool is_there(char folder[MR_PATH_BYTES], size_t n)
     return there;
 }
 
-/* The library's own path, absolute. */
-static bool own_path(char out[MR_PATH_BYTES])
-{
-    Dl_info info;
-    size_t at = 0;
-    if (!dladdr((void *)own_path, &info) || !info.dli_fname)
-        return false;
-    if (info.dli_fname[0] != '/') {
-        long n = mr_sys2(SYS_getcwd, out, MR_PATH_BYTES - 1);
-        at = n > 1 ? (size_t)n - 1 : 0;
-        out[at++] = '/';
-    }
-    mr_copy_text(out + at, MR_PATH_BYTES - at, info.dli_fname);
-    return true;
-}
-
 static bool find_folder(char out[MR_PATH_BYTES])
 {
-    if (!own_path(out))
-        return false;
-    size_t folder = strlen(out);
+    size_t folder = mr_library_path(out, MR_PATH_BYTES, NULL);
     while (folder && out[--folder] != '/') {
     }
     for (size_t i = 0; i < MR_ARRAY_LEN(places); i++) {

@@ -565,47 +565,29 @@ MR_VOID(rewinddir, (DIR * d), (d), put_dir(t0, t1, CALL(rewinddir), d, 0))
 MR_VOID(seekdir, (DIR * d, long o), (d, o), put_dir(t0, t1, CALL(seekdir), d, 0))
 MR_VOID(closefrom, (int fd), (fd), mr_file_forget_range((unsigned)MR_MAX(fd, 0), ~0u); mr_put(t0, t1, CALL(closefrom), 0, 0, (uint64_t)fd, 0))
 
-#define MR_OPEN(near, together, name)                                                                                \
-    MR_REAL_IN(near, int, name, (path p, int f, mode_t m), (p, f, m))                                                \
-    MR_EXPORT together int w_##name(path p, int f, ...) __asm__(#name);                                              \
-    int w_##name(path p, int f, ...)                                                                                 \
+#define MR_OPEN(near, together, name, as, dir, params, with_mode, args)                                              \
+    MR_REAL_IN(near, int, name, with_mode, args)                                                                     \
+    MR_EXPORT together int w_##name params __asm__(#name);                                                           \
+    int w_##name params                                                                                              \
     {                                                                                                                \
         va_list ap;                                                                                                  \
         va_start(ap, f);                                                                                             \
         mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;                                               \
         va_end(ap);                                                                                                  \
         if (!mr_enter())                                                                                             \
-            return real_##name(p, f, m);                                                                             \
+            return real_##name args;                                                                                 \
         uint64_t t0 = mr_stamp();                                                                                    \
-        int r = real_##name(p, f, m);                                                                                \
+        int r = real_##name args;                                                                                    \
         uint64_t t1 = mr_stamp();                                                                                    \
-        OPENED(open, CWD, p, f);                                                                                     \
+        OPENED(as, dir, p, f);                                                                                       \
         return r;                                                                                                    \
     }
-MR_OPEN(MR_NEAR, MR_TOGETHER, open)
-MR_OPEN(MR_NEAR64, MR_TOGETHER64, open64)
+MR_OPEN(MR_NEAR, MR_TOGETHER, open, open, CWD, (path p, int f, ...), (path p, int f, mode_t m), (p, f, m))
+MR_OPEN(MR_NEAR64, MR_TOGETHER64, open64, open, CWD, (path p, int f, ...), (path p, int f, mode_t m), (p, f, m))
+MR_OPEN(MR_NEAR, MR_TOGETHER, openat, openat, d, (int d, path p, int f, ...), (int d, path p, int f, mode_t m), (d, p, f, m))
+MR_OPEN(MR_NEAR64, MR_TOGETHER64, openat64, openat, d, (int d, path p, int f, ...), (int d, path p, int f, mode_t m), (d, p, f, m))
 MR_ALIAS(__open, open)
 MR_ALIAS(__open64, open64)
-
-#define MR_OPENAT(near, together, name)                                                                              \
-    MR_REAL_IN(near, int, name, (int d, path p, int f, mode_t m), (d, p, f, m))                                      \
-    MR_EXPORT together int w_##name(int d, path p, int f, ...) __asm__(#name);                                       \
-    int w_##name(int d, path p, int f, ...)                                                                          \
-    {                                                                                                                \
-        va_list ap;                                                                                                  \
-        va_start(ap, f);                                                                                             \
-        mode_t m = f & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;                                               \
-        va_end(ap);                                                                                                  \
-        if (!mr_enter())                                                                                             \
-            return real_##name(d, p, f, m);                                                                          \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = real_##name(d, p, f, m);                                                                             \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        OPENED(openat, d, p, f);                                                                                     \
-        return r;                                                                                                    \
-    }
-MR_OPENAT(MR_NEAR, MR_TOGETHER, openat)
-MR_OPENAT(MR_NEAR64, MR_TOGETHER64, openat64)
 
 static void put_fcntl(uint64_t t0, uint64_t t1, int fd, int cmd, int r)
 {

@@ -58,21 +58,31 @@ static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
 static size_t preload_len;
 static char given[MR_PATH_BYTES]; /* the same as LD_PRELOAD has it, if that is a relative path: elsewhere it would be missing */
 
+size_t mr_library_path(char *out, size_t cap, const char **as_given)
+{
+    Dl_info info;
+    size_t at = 0;
+    if (!dladdr((void *)mr_library_path, &info) || !info.dli_fname)
+        return 0;
+    if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
+        long n = mr_sys2(SYS_getcwd, out, cap - 1);
+        at = n > 1 ? (size_t)n - 1 : 0;
+        out[at++] = '/';
+    }
+    if (as_given)
+        *as_given = info.dli_fname;
+    return at + mr_copy_text(out + at, cap - at, info.dli_fname);
+}
+
 /* Copies what must survive; called once, before the program's main. */
 static void __attribute__((constructor)) remember(void)
 {
-    size_t used = 0;
-    Dl_info info;
-    if (dladdr((void *)remember, &info) && info.dli_fname) {
-        size_t at = mr_copy_text(preload, 12, "LD_PRELOAD=");
-        if (info.dli_fname[0] != '/') { /* the program may go elsewhere */
-            mr_copy_text(given, sizeof(given), info.dli_fname);
-            long n = mr_sys2(SYS_getcwd, preload + at, sizeof(preload) - at - 1);
-            at += n > 1 ? (size_t)n - 1 : 0;
-            preload[at++] = '/';
-        }
-        preload_len = at + mr_copy_text(preload + at, sizeof(preload) - at, info.dli_fname);
-    }
+    size_t used = 0, at = mr_copy_text(preload, 12, "LD_PRELOAD=");
+    const char *name = "/";
+    size_t path_len = mr_library_path(preload + at, sizeof(preload) - at, &name);
+    preload_len = path_len ? at + path_len : 0;
+    if (*name != '/')
+        mr_copy_text(given, sizeof(given), name);
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
         if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) ||

@@ -33,6 +33,20 @@ def export(trace, kind, to):
     return to
 
 
+def damaged(trace, mark, place):
+    """A copy in which a bit of every block of that kind is wrong."""
+    with open(trace, "rb") as f:
+        data = bytearray(f.read())
+    at = data.find(mark)
+    while at >= 0:
+        data[at + place] ^= 1
+        at = data.find(mark, at + 1)
+    hurt = os.path.join(os.path.dirname(trace), "hurt.mrt")
+    with open(hurt, "wb") as f:
+        f.write(data)
+    return hurt
+
+
 def csv_rows(path):
     with open(path, newline="", encoding="utf-8", errors="surrogateescape") as f:
         return list(csv.DictReader(f))
@@ -209,29 +223,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert "left out" in done.stderr and report["events"] == len(rows) and report["skipped_bytes"] == 10, (done.stderr, report)
 
     # A process whose block is damaged keeps its time: its events know what time it was.
-    with open(trace, "rb") as f:
-        data = bytearray(f.read())
-    at = data.find(b"MRB1\1\0")
-    while at >= 0:
-        data[at + 70] ^= 1
-        at = data.find(b"MRB1\1\0", at + 1)
-    hurt = os.path.join(folder, "hurt.mrt")
-    with open(hurt, "wb") as f:
-        f.write(data)
+    hurt = damaged(trace, b"MRB1\1\0", 70)
     there, left = ({int(r["start_unix_ns"]) // 10**9 for r in csv_rows(export(t, "csv", os.path.join(folder, "h.csv")))} for t in (trace, hurt))
     assert min(there) - 1 <= min(left) and max(left) <= max(there) + 1, (there, left)
     report = json.loads(subprocess.run([MILLRACE, "report", "--json", hurt], check=True, stdout=subprocess.PIPE).stdout)
     assert report["events"] == len(rows) and report["skipped_bytes"] > 0, report
 
     # Of a process whose events are all damaged it is still known how many there were.
-    with open(trace, "rb") as f:
-        data = bytearray(f.read())
-    at = data.find(b"MRB1\3\0")
-    while at >= 0:
-        data[at + 100] ^= 1
-        at = data.find(b"MRB1\3\0", at + 1)
-    with open(hurt, "wb") as f:
-        f.write(data)
+    damaged(trace, b"MRB1\3\0", 100)
     report = json.loads(subprocess.run([MILLRACE, "report", "--json", hurt], check=True, stdout=subprocess.PIPE).stdout)
     assert report["events"] == 0 and report["gone_events"] == len(rows), report
 
