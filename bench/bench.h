@@ -1,5 +1,5 @@
-/* The harness: cases, rounds, rows. A measurement is a function that does one run and says how much it did and how long it
- * took. bench_compare runs product and floor alternately, so that both see the same machine, and adds one row. */
+/* The harness: cases, rounds, rows. A measurement is a function that does one run and says how much it did and how long
+ * it took. bench_compare runs product and floor alternately, so that both see the same machine, and adds one row. */
 #ifndef MR_BENCH_BENCH_H
 #define MR_BENCH_BENCH_H
 
@@ -14,11 +14,12 @@ struct bench_options {
     const char *only;     /* rows whose name contains it, or one of several texts with '|' in between */
     const char *self;     /* this program, for child runs */
     unsigned rounds;
-    bool quick;           /* one round each: does everything run? */
-    bool hot;             /* the floor of generation writes from a cached buffer, see floors.h */
+    bool quick; /* one round each: does everything run? */
+    bool hot;   /* the floor of generation writes from a cached buffer, see floors.h */
 };
 
-/* Wall-clock and CPU seconds (of all threads, user and system). CPU seconds hardly depend on what else the machine does. */
+/* Wall-clock and CPU seconds (of all threads, user and system). CPU seconds hardly depend on what else the machine
+ * does. */
 struct bench_time {
     double wall_s, cpu_s;
 };
@@ -37,8 +38,8 @@ void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretu
 
 bool bench_wanted(const struct bench_options *o, const char *name);
 /* budget: smallest acceptable product/floor ratio; 0 = none. `divide` turns units per second into the figure shown. */
-void bench_compare(const struct bench_options *o, const char *name, unsigned threads, bench_fn *product, bench_fn *floor,
-                   void *user, double divide, const char *unit, double budget);
+void bench_compare(const struct bench_options *o, const char *name, unsigned threads, bench_fn *product,
+                   bench_fn *floor, void *user, double divide, const char *unit, double budget);
 /* A row without floor: value against a limit (0 = none). */
 void bench_value(const char *name, double value, const char *unit, bool at_most, double limit);
 /* A row that says that this build or machine lacks something: a format, O_DIRECT. */

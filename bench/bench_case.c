@@ -23,8 +23,8 @@ int bench_case_try(const struct bench_case *c, const char *folder, unsigned thre
     spec.samples_per_file = c->samples_per_file;
     spec.size_bytes = c->size_bytes;
     for (unsigned i = 0; rc >= 0 && i < 3 && c->extra[i][0]; i++)
-        rc = mr_option_parse(&mr_gen_spec_table, mr_option_find(&mr_gen_spec_table, c->extra[i][0]), c->extra[i][1], &arena,
-                             &spec, err);
+        rc = mr_option_parse(&mr_gen_spec_table, mr_option_find(&mr_gen_spec_table, c->extra[i][0]), c->extra[i][1],
+                             &arena, &spec, err);
     struct bench_time start = bench_clock();
     if (rc >= 0)
         rc = mr_gen_plan_resolve(&spec, "train", &plan, err);

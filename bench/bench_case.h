@@ -1,4 +1,5 @@
-/* A data set to be made by the product's generator: shared by the generation rows, the reading rows and the children. */
+/* A data set to be made by the product's generator: shared by the generation rows, the reading rows and the children.
+ */
 #ifndef MR_BENCH_CASE_H
 #define MR_BENCH_CASE_H
 

@@ -95,8 +95,8 @@ static void one(bench_fn *fn, void *user, unsigned threads, struct series *s)
     s->cpu_rate = MR_MAX(s->cpu_rate, r.units / r.time.cpu_s);
 }
 
-void bench_compare(const struct bench_options *o, const char *name, unsigned threads, bench_fn *product, bench_fn *floor,
-                   void *user, double divide, const char *unit, double budget)
+void bench_compare(const struct bench_options *o, const char *name, unsigned threads, bench_fn *product,
+                   bench_fn *floor, void *user, double divide, const char *unit, double budget)
 {
     struct series p = {.n = 0}, f = {.n = 0};
     double ratio = 0;
@@ -112,8 +112,8 @@ void bench_compare(const struct bench_options *o, const char *name, unsigned thr
     bool miss = ratio < budget;
     missed += miss;
     measured++;
-    emit("| %s | %u | %.4g | %.4g | %s | %.2f | %.2f | ", name, threads, best(&p) / divide, best(&f) / divide, unit, ratio,
-         p.cpu_rate / f.cpu_rate);
+    emit("| %s | %u | %.4g | %.4g | %s | %.2f | %.2f | ", name, threads, best(&p) / divide, best(&f) / divide, unit,
+         ratio, p.cpu_rate / f.cpu_rate);
     if (budget > 0)
         emit("%.2f | %s | %.0f / %.0f %% of %u |\n", budget, miss ? "MISS" : "pass", spread(&p), spread(&f), p.n);
     else
@@ -165,7 +165,8 @@ void bench_spawn(char *const *argv, struct bench_child *out)
     close(fds[1]);
     size_t len = 0;
     char more[4096]; /* read to the end, or a talkative child would be killed by its pipe */
-    for (ssize_t n; (n = len < sizeof text - 1 ? read(fds[0], text + len, sizeof text - 1 - len) : read(fds[0], more, sizeof more)) > 0;)
+    for (ssize_t n; (n = len < sizeof text - 1 ? read(fds[0], text + len, sizeof text - 1 - len)
+                                               : read(fds[0], more, sizeof more)) > 0;)
         len = MR_MIN(len + (size_t)n, sizeof text - 1);
     close(fds[0]);
     if (pid < 0 || wait4(pid, &status, 0, &usage) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
@@ -207,18 +208,21 @@ static void print_head(const struct bench_options *o)
     if (getloadavg(load, 1) != 1)
         load[0] = -1;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &tm));
-    emit("# Millrace against its floors\n\n%s, %s, %ld CPUs, Linux %s, file system type 0x%lx, load average at start %.2f.\n",
+    emit("# Millrace against its floors\n\n%s, %s, %ld CPUs, Linux %s, file system type 0x%lx, load average at start "
+         "%.2f.\n",
          date, cpu, sysconf(_SC_NPROCESSORS_ONLN), u.release, (unsigned long)fs.f_type, load[0]);
-    emit("Best of at least %u interleaved rounds; the last column says how far the medians lie below (product / floor, of how many).\n\n",
+    emit("Best of at least %u interleaved rounds; the last column says how far the medians lie below (product / floor, "
+         "of how many).\n\n",
          o->rounds);
-    emit("| path | threads | Millrace | floor | unit | ratio | by CPU time | budget | | spread |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    emit("| path | threads | Millrace | floor | unit | ratio | by CPU time | budget | | spread "
+         "|\n|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
 static struct bench_options parse(int argc, char **argv)
 {
-    static const struct option options[] = {{"dir", 1, NULL, 'd'},  {"millrace", 1, NULL, 'm'}, {"out", 1, NULL, 'o'},
-                                            {"only", 1, NULL, 'y'}, {"rounds", 1, NULL, 'r'},
-                                            {"hot-floor", 0, NULL, 'h'}, {"quick", 0, NULL, 'q'}, {0}};
+    static const struct option options[] = {
+        {"dir", 1, NULL, 'd'},    {"millrace", 1, NULL, 'm'},  {"out", 1, NULL, 'o'},   {"only", 1, NULL, 'y'},
+        {"rounds", 1, NULL, 'r'}, {"hot-floor", 0, NULL, 'h'}, {"quick", 0, NULL, 'q'}, {0}};
     struct bench_options o = {.dir = "bench-data", .self = "/proc/self/exe", .rounds = 5};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
@@ -228,11 +232,16 @@ static struct bench_options parse(int argc, char **argv)
         case 'y': o.only = optarg; break;
         case 'r': o.rounds = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'h': o.hot = true; break;
-        case 'q': o.quick = true; o.rounds = 1; break;
+        case 'q':
+            o.quick = true;
+            o.rounds = 1;
+            break;
         default: exit(2);
         }
     if (optind < argc || o.rounds < 1 || o.rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u] [--quick] [--hot-floor]\n",
+        fprintf(stderr,
+                "usage: bench_formats [--dir FOLDER] [--millrace PROGRAM] [--out FILE] [--only TEXT] [--rounds 1..%u] "
+                "[--quick] [--hot-floor]\n",
                 ROUNDS_MAX);
         exit(2);
     }

@@ -1,5 +1,5 @@
-/* Generation rows: the product's generator, manifest included, against the floor that writes files of the same sizes. Both
- * start with an empty folder; deleting the previous run's files is not timed. */
+/* Generation rows: the product's generator, manifest included, against the floor that writes files of the same sizes.
+ * Both start with an empty folder; deleting the previous run's files is not timed. */
 #include "base/common.h"
 #include "bench.h"
 #include "bench_case.h"
@@ -17,12 +17,37 @@
 static const struct bench_case cases[] = {
     {.name = "gen npy", .format = "npy", .files = 384, .samples_per_file = 1, .size_bytes = MR_MIB, .budget = 0.8},
     {.name = "gen npz", .format = "npz", .files = 384, .samples_per_file = 1, .size_bytes = MR_MIB, .budget = 0.8},
-    {.name = "gen npz 64 MiB", .format = "npz", .files = 6, .samples_per_file = 1, .size_bytes = 64 * MR_MIB, .budget = 0.8},
-    {.name = "gen indexed_binary", .format = "indexed_binary", .files = 8, .samples_per_file = 384, .size_bytes = 131072, .budget = 0.8},
-    {.name = "gen tfrecord", .format = "tfrecord", .files = 8, .samples_per_file = 400, .size_bytes = 114660, .budget = 0.8},
+    {.name = "gen npz 64 MiB",
+     .format = "npz",
+     .files = 6,
+     .samples_per_file = 1,
+     .size_bytes = 64 * MR_MIB,
+     .budget = 0.8},
+    {.name = "gen indexed_binary",
+     .format = "indexed_binary",
+     .files = 8,
+     .samples_per_file = 384,
+     .size_bytes = 131072,
+     .budget = 0.8},
+    {.name = "gen tfrecord",
+     .format = "tfrecord",
+     .files = 8,
+     .samples_per_file = 400,
+     .size_bytes = 114660,
+     .budget = 0.8},
     {.name = "gen hdf5", .format = "hdf5", .files = 8, .samples_per_file = 384, .size_bytes = 131072, .budget = 0.8},
-    {.name = "gen indexed_binary 4 KiB", .format = "indexed_binary", .files = 8, .samples_per_file = 8192, .size_bytes = 4096, .budget = 0.8},
-    {.name = "gen tfrecord 4 KiB", .format = "tfrecord", .files = 8, .samples_per_file = 8192, .size_bytes = 4096, .budget = 0.8},
+    {.name = "gen indexed_binary 4 KiB",
+     .format = "indexed_binary",
+     .files = 8,
+     .samples_per_file = 8192,
+     .size_bytes = 4096,
+     .budget = 0.8},
+    {.name = "gen tfrecord 4 KiB",
+     .format = "tfrecord",
+     .files = 8,
+     .samples_per_file = 8192,
+     .size_bytes = 4096,
+     .budget = 0.8},
     {.name = "gen csv", .format = "csv", .files = 16, .samples_per_file = 16, .size_bytes = 65536},
 };
 
@@ -129,8 +154,12 @@ static bool works(const struct context *x)
 
 static void images(const struct bench_options *o, unsigned threads)
 {
-    static const struct bench_case c = {.name = "gen jpeg", .format = "jpeg", .files = 256, .samples_per_file = 1,
-                                        .size_bytes = 114660, .extra = {{"quality", "85"}}};
+    static const struct bench_case c = {.name = "gen jpeg",
+                                        .format = "jpeg",
+                                        .files = 256,
+                                        .samples_per_file = 1,
+                                        .size_bytes = 114660,
+                                        .extra = {{"quality", "85"}}};
     struct mr_writer_spec spec = {.samples = 1, .quality = 85};
     struct mr_sample_info info = {0};
     if (mr_format_find(c.format, NULL)->shape(&spec, c.size_bytes, &info, NULL) < 0)

@@ -1,6 +1,6 @@
-/* Loader rows. Warm: batches through <millrace/loader.h> against threads that only read (and decode) the same samples into
- * rows of a slab of the same size. Cold: the loader with direct reads through a queue against a floor that keeps as many
- * direct reads in flight with io_uring. Ceiling: no storage at all (null store), small samples. */
+/* Loader rows. Warm: batches through <millrace/loader.h> against threads that only read (and decode) the same samples
+ * into rows of a slab of the same size. Cold: the loader with direct reads through a queue against a floor that keeps
+ * as many direct reads in flight with io_uring. Ceiling: no storage at all (null store), small samples. */
 #include "base/common.h"
 #include "bench.h"
 #include "bench_set.h"
@@ -28,11 +28,18 @@ static const struct loader_case {
     bool cold;
     unsigned lookahead; /* 0: LOOKAHEAD */
     bool preprocess;    /* the middle of the picture, resized to SIDE x SIDE, float32, in planes */
-    bool aligned;       /* cold: samples are moved to the aligned start of their row, which the floor does not do: no budget */
+    bool
+        aligned; /* cold: samples are moved to the aligned start of their row, which the floor does not do: no budget */
 } cases[] = {
     {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
     {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, false, false},
-    {{"loader jpeg, cropped and resized", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, true, false},
+    {{"loader jpeg, cropped and resized", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0},
+     FLOOR_JPEG,
+     16,
+     false,
+     0,
+     true,
+     false},
     {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
     {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
     {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, false, 0, false, false},
@@ -136,7 +143,8 @@ static void floor_run(void *user, unsigned threads, struct bench_run *out)
     atomic_store(&x->ticket, 0);
     if (x->c->cold) {
         bench_set_drop_cache(&x->set);
-        out->time = floor_read_direct(x->set.samples, x->set.order, x->set.n, x->slab, x->rows, x->row_bytes, QUEUE_DEPTH);
+        out->time =
+            floor_read_direct(x->set.samples, x->set.order, x->set.n, x->slab, x->rows, x->row_bytes, QUEUE_DEPTH);
     } else {
         out->time = bench_threads(threads, floor_work, x);
     }
@@ -158,7 +166,8 @@ static void prepare_preprocessing(struct context *x)
     x->preprocess.height = x->preprocess.width = SIDE;
     x->preprocess.to_float = x->preprocess.planar = true;
     if (mr_dataset_reader_create(x->set.ds, &r, &err) < 0 || mr_dataset_read(r, 0, 0, NULL, 0, &s, &err) < 0 ||
-        mr_preprocess_create(&x->preprocess, &ours, &err) < 0 || mr_preprocess_run(ours, 0, 0, &s, a, sizeof a, &bytes, &err) < 0)
+        mr_preprocess_create(&x->preprocess, &ours, &err) < 0 ||
+        mr_preprocess_run(ours, 0, 0, &s, a, sizeof a, &bytes, &err) < 0)
         bench_die("%s: %s", x->c->set.name, err.message);
     for (unsigned t = 0; t < THREADS_MAX; t++) {
         x->floor_preprocess[t] = floor_preprocess_create((unsigned)s.dims[0], (unsigned)s.dims[1], CROP, SIDE);
@@ -228,15 +237,21 @@ static void one_case(const struct bench_options *o, const struct loader_case *c)
         return;
     prepare(&x);
     for (unsigned threads = 1; threads <= (c->cold ? 1 : THREADS_MAX); threads++)
-        bench_compare(o, c->set.name, threads, product, floor_run, &x, 1, "samples/s", c->aligned ? 0 : c->cold ? 0.8 : 0.9);
+        bench_compare(o, c->set.name, threads, product, floor_run, &x, 1, "samples/s",
+                      c->aligned ? 0
+                      : c->cold  ? 0.8
+                                 : 0.9);
     finish(&x);
 }
 
 /* What the loader itself can do: nothing is read, samples are small. */
 static void ceiling(const struct bench_options *o)
 {
-    static const struct bench_case c = {.name = "loader ceiling, null store", .format = "indexed_binary", .files = 4,
-                                        .samples_per_file = 65536, .size_bytes = 64};
+    static const struct bench_case c = {.name = "loader ceiling, null store",
+                                        .format = "indexed_binary",
+                                        .files = 4,
+                                        .samples_per_file = 65536,
+                                        .size_bytes = 64};
     char folder[4096];
     double best = 0;
     if (!bench_wanted(o, c.name))

@@ -19,7 +19,8 @@
 
 static int child_generate(const char *format, const char *folder)
 {
-    struct bench_case c = {.name = format, .format = format, .files = 1, .samples_per_file = 1, .size_bytes = LARGE_RECORD};
+    struct bench_case c = {
+        .name = format, .format = format, .files = 1, .samples_per_file = 1, .size_bytes = LARGE_RECORD};
     printf("%.6f\n", bench_case_generate(&c, folder, 2).wall_s);
     return 0;
 }
@@ -88,8 +89,13 @@ static void order_rows(const struct bench_options *o)
     for (size_t i = 0; i < MR_ARRAY_LEN(rows); i++) {
         char name[96];
         double rate = 0, memory = 0;
-        char *argv[] = {(char *)(uintptr_t)o->self,         "--child", "order", (char *)(uintptr_t)rows[i].mode,
-                        (char *)(uintptr_t)rows[i].samples, (char *)(uintptr_t)rows[i].count, NULL};
+        char *argv[] = {(char *)(uintptr_t)o->self,
+                        "--child",
+                        "order",
+                        (char *)(uintptr_t)rows[i].mode,
+                        (char *)(uintptr_t)rows[i].samples,
+                        (char *)(uintptr_t)rows[i].count,
+                        NULL};
         if (!bench_wanted(o, rows[i].text))
             continue;
         for (unsigned k = 0; k < o->rounds; k++) {
@@ -107,9 +113,17 @@ static void order_rows(const struct bench_options *o)
 static void manifest_rows(const struct bench_options *o)
 {
     static const struct bench_case sets[] = {
-        {.name = "manifest, sizes vary, many per file", .format = "indexed_binary", .files = 4, .samples_per_file = 50000,
-         .size_bytes = 200, .extra = {{"size_stdev", "60"}, {"labels", "1000"}}},
-        {.name = "manifest, one sample per file", .format = "raw", .files = 4000, .samples_per_file = 1, .size_bytes = 1000,
+        {.name = "manifest, sizes vary, many per file",
+         .format = "indexed_binary",
+         .files = 4,
+         .samples_per_file = 50000,
+         .size_bytes = 200,
+         .extra = {{"size_stdev", "60"}, {"labels", "1000"}}},
+        {.name = "manifest, one sample per file",
+         .format = "raw",
+         .files = 4000,
+         .samples_per_file = 1,
+         .size_bytes = 1000,
          .extra = {{"size_stdev", "100"}}},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(sets); i++) {
@@ -130,7 +144,8 @@ static void manifest_rows(const struct bench_options *o)
     }
 }
 
-static void one_start_up(const struct bench_options *o, const char *what, char *const *argv, double most_ms, double most_mb)
+static void one_start_up(const struct bench_options *o, const char *what, char *const *argv, double most_ms,
+                         double most_mb)
 {
     char name[96];
     double best = INFINITY, memory = 0;
@@ -152,7 +167,8 @@ static void start_up(const struct bench_options *o)
 {
     char *self = (char *)(uintptr_t)o->millrace;
     one_start_up(o, "--version", (char *[]){self, "--version", NULL}, 0, 0);
-    one_start_up(o, "run --dry-run", (char *[]){self, "run", "workload=unet3d_h100", "--dry-run", "-q", NULL}, 30, 67.1);
+    one_start_up(o, "run --dry-run", (char *[]){self, "run", "workload=unet3d_h100", "--dry-run", "-q", NULL}, 30,
+                 67.1);
 }
 
 void bench_misc_all(const struct bench_options *o)

@@ -1,6 +1,7 @@
-/* Reading rows: samples in shuffled order from a warm page cache through the public data-set API, against the floor that
- * preads the same ranges (and decodes with the same library where decoding cannot be avoided). Both put samples one after
- * the other into a slab per thread that is larger than the caches, touched beforehand: the destination a batch has. */
+/* Reading rows: samples in shuffled order from a warm page cache through the public data-set API, against the floor
+ * that preads the same ranges (and decodes with the same library where decoding cannot be avoided). Both put samples
+ * one after the other into a slab per thread that is larger than the caches, touched beforehand: the destination a
+ * batch has. */
 #include "base/common.h"
 #include "bench.h"
 #include "bench_set.h"
@@ -22,14 +23,25 @@ static const struct read_case {
     {{"read npy", "npy", 192, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read npz", "npz", 192, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read npz 150 kB", "npz", 1024, 1, 150528, {{0}}, 0}, FLOOR_COPY, BUDGET},
-    {{"read npz deflated", "npz", 96, 1, MR_MIB, {{"compression", "zip"}, {"compressibility", "50"}}, 0}, FLOOR_DEFLATE, BUDGET},
+    {{"read npz deflated", "npz", 96, 1, MR_MIB, {{"compression", "zip"}, {"compressibility", "50"}}, 0},
+     FLOOR_DEFLATE,
+     BUDGET},
     {{"read indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read mmap_indexed_binary", "mmap_indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read tfrecord", "tfrecord", 8, 200, 114660, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read hdf5", "hdf5", 8, 128, 150528, {{0}}, 0}, FLOOR_COPY, BUDGET},
-    {{"read hdf5 chunked", "hdf5", 8, 128, 150528, {{"dims", "224x224x3"}, {"chunk", "224x224x3"}}, 0}, FLOOR_COPY, BUDGET},
-    {{"read hdf5 gzip", "hdf5", 4, 64, 150528,
-      {{"dims", "224x224x3"}, {"chunk", "224x224x3"}, {"compression", "gzip"}}, 0}, FLOOR_ZLIB, BUDGET},
+    {{"read hdf5 chunked", "hdf5", 8, 128, 150528, {{"dims", "224x224x3"}, {"chunk", "224x224x3"}}, 0},
+     FLOOR_COPY,
+     BUDGET},
+    {{"read hdf5 gzip",
+      "hdf5",
+      4,
+      64,
+      150528,
+      {{"dims", "224x224x3"}, {"chunk", "224x224x3"}, {"compression", "gzip"}},
+      0},
+     FLOOR_ZLIB,
+     BUDGET},
     {{"read tar", "tar", 8, 200, 114660, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read indexed_binary 4 KiB", "indexed_binary", 4, 4096, 4096, {{0}}, 0}, FLOOR_COPY, BUDGET},
     {{"read tfrecord 4 KiB", "tfrecord", 4, 4096, 4096, {{0}}, 0}, FLOOR_COPY, BUDGET},
@@ -55,7 +67,8 @@ struct context {
 
 static uint8_t *slot(const struct context *x, unsigned thread, uint64_t k)
 {
-    uint64_t room = MR_ALIGN_UP(x->set.payload_bytes + FLOOR_SLACK, 4096), slots = MR_MAX(SLAB_BYTES / room, (uint64_t)1);
+    uint64_t room = MR_ALIGN_UP(x->set.payload_bytes + FLOOR_SLACK, 4096),
+             slots = MR_MAX(SLAB_BYTES / room, (uint64_t)1);
     return x->slab[thread] + k % slots * room;
 }
 
@@ -66,7 +79,8 @@ static void product_work(void *user, unsigned thread)
     struct mr_sample s;
     for (uint64_t k = thread; k < x->reads; k += x->threads) {
         uint64_t id = x->set.order[k % x->set.n];
-        if (mr_dataset_read(x->reader[thread], id, 0, slot(x, thread, k / x->threads), x->set.payload_bytes, &s, &err) < 0)
+        if (mr_dataset_read(x->reader[thread], id, 0, slot(x, thread, k / x->threads), x->set.payload_bytes, &s, &err) <
+            0)
             bench_die("%s, sample %llu: %s", x->c->set.name, (unsigned long long)id, err.message);
     }
 }
@@ -75,7 +89,8 @@ static void floor_work(void *user, unsigned thread)
 {
     struct context *x = user;
     for (uint64_t k = thread; k < x->reads; k += x->threads)
-        floor_read_sample(x->floor[thread], &x->set.samples[x->set.order[k % x->set.n]], slot(x, thread, k / x->threads));
+        floor_read_sample(x->floor[thread], &x->set.samples[x->set.order[k % x->set.n]],
+                          slot(x, thread, k / x->threads));
 }
 
 static void product(void *user, unsigned threads, struct bench_run *out)
@@ -131,7 +146,8 @@ static void check_equal(const struct context *x)
         floor_read_sample(x->floor[0], &x->set.samples[id], dst);
         size_t skip = x->c->decoder == FLOOR_DEFLATE ? 128 : 0; /* the .npy header inside the deflated member */
         if (memcmp(dst + skip, s.data, s.bytes) != 0)
-            bench_die("%s: the floor reads other bytes than the product (sample %llu)", x->c->set.name, (unsigned long long)id);
+            bench_die("%s: the floor reads other bytes than the product (sample %llu)", x->c->set.name,
+                      (unsigned long long)id);
     }
 }
 

@@ -12,10 +12,10 @@ struct bench_set {
     const struct bench_case *c;
     char folder[4096];
     struct mr_dataset *ds;
-    uint64_t n, *order;            /* a permutation of 0 .. n-1 */
-    uint64_t payload_bytes;        /* of the largest sample, decoded */
-    uint64_t raw_bytes;            /* of the largest sample, as it lies in the file */
-    struct floor_sample *samples;  /* files of several samples are open */
+    uint64_t n, *order;           /* a permutation of 0 .. n-1 */
+    uint64_t payload_bytes;       /* of the largest sample, decoded */
+    uint64_t raw_bytes;           /* of the largest sample, as it lies in the file */
+    struct floor_sample *samples; /* files of several samples are open */
 };
 
 /* Generates the set under o->dir, reads it once with its checksums, locates every sample. False, with a row that says

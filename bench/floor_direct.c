@@ -60,8 +60,8 @@ static struct flight *reap(struct io_uring *ring)
     return f;
 }
 
-struct bench_time floor_read_direct(const struct floor_sample *samples, const uint64_t *order, uint64_t n, uint8_t *slab,
-                                    uint64_t rows, uint64_t row_bytes, unsigned depth)
+struct bench_time floor_read_direct(const struct floor_sample *samples, const uint64_t *order, uint64_t n,
+                                    uint8_t *slab, uint64_t rows, uint64_t row_bytes, unsigned depth)
 {
     struct io_uring ring;
     struct flight *flight = calloc(depth, sizeof(*flight)), **idle = calloc(depth, sizeof(struct flight *));
@@ -90,8 +90,8 @@ bool floor_can_read_direct(const char *folder)
     return false;
 }
 
-struct bench_time floor_read_direct(const struct floor_sample *samples, const uint64_t *order, uint64_t n, uint8_t *slab,
-                                    uint64_t rows, uint64_t row_bytes, unsigned depth)
+struct bench_time floor_read_direct(const struct floor_sample *samples, const uint64_t *order, uint64_t n,
+                                    uint8_t *slab, uint64_t rows, uint64_t row_bytes, unsigned depth)
 {
     (void)samples, (void)order, (void)n, (void)slab, (void)rows, (void)row_bytes, (void)depth;
     bench_die("this build has no io_uring");

@@ -1,5 +1,5 @@
-/* The floor of JPEG generation: libjpeg-turbo with the same settings on pixels that are already there, one compressor per
- * thread, reused; each encoding is written to a file of its own. */
+/* The floor of JPEG generation: libjpeg-turbo with the same settings on pixels that are already there, one compressor
+ * per thread, reused; each encoding is written to a file of its own. */
 #include "floors.h"
 #include "bench.h"
 #include "format/image_synth.h"
@@ -69,7 +69,8 @@ static void work(void *user, unsigned thread)
     free(buffer);
 }
 
-struct bench_time floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality, unsigned threads)
+struct bench_time floor_write_jpegs(const char *folder, size_t count, uint64_t height, uint64_t width, int quality,
+                                    unsigned threads)
 {
     struct job j = {.folder = folder, .height = height, .width = width, .quality = quality, .count = count};
     struct mr_dims dims = {.n = 3, .dim = {height, width, 3}};

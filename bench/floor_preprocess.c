@@ -1,5 +1,6 @@
-/* The floor of preprocessing: the middle of the picture, resized, normalised, in planes. What a careful programmer writes for exactly
- * this: weights computed once for the one size all pictures have, rows first, then columns, floats in between. It checks nothing. */
+/* The floor of preprocessing: the middle of the picture, resized, normalised, in planes. What a careful programmer
+ * writes for exactly this: weights computed once for the one size all pictures have, rows first, then columns, floats
+ * in between. It checks nothing. */
 #include "base/common.h"
 #include "floors.h"
 
@@ -25,10 +26,11 @@ struct floor_preprocess *floor_preprocess_create(unsigned height, unsigned width
 {
     struct floor_preprocess *f = calloc(1, sizeof(*f));
     double scale = (double)crop / out, support = MR_MAX(scale, 1.0);
-    if (!f || !(f->weights = calloc(out, sizeof(*f->weights))) || !(f->rows = calloc((size_t)crop * out * 3, sizeof(float))) ||
-        2 * support + 1 > 64)
+    if (!f || !(f->weights = calloc(out, sizeof(*f->weights))) ||
+        !(f->rows = calloc((size_t)crop * out * 3, sizeof(float))) || 2 * support + 1 > 64)
         bench_die("cannot make a floor for %u to %u pixels", crop, out);
-    *f = (struct floor_preprocess){.height = height, .width = width, .crop = crop, .out = out, .weights = f->weights, .rows = f->rows};
+    *f = (struct floor_preprocess){
+        .height = height, .width = width, .crop = crop, .out = out, .weights = f->weights, .rows = f->rows};
     for (unsigned i = 0; i < out; i++) {
         double middle = (i + 0.5) * scale, sum = 0;
         struct weights *w = &f->weights[i];

@@ -84,8 +84,8 @@ static void decode_png(struct floor_reader *r, uint8_t *dst)
     png_destroy_read_struct(&png, &info, NULL);
 }
 
-/* Decimal numbers below 256, each followed by one separator: a tight parser of exactly this text, which believes it. The
- * text ends with something that is no digit. */
+/* Decimal numbers below 256, each followed by one separator: a tight parser of exactly this text, which believes it.
+ * The text ends with something that is no digit. */
 static void decode_numbers(const uint8_t *p, uint8_t *dst, size_t count)
 {
     for (size_t n = 0; n < count; n++) {
@@ -131,8 +131,12 @@ void floor_read_sample(struct floor_reader *r, const struct floor_sample *s, uin
     case FLOOR_COPY: break;
     case FLOOR_JPEG: decode_jpeg(r, s->bytes, dst); break;
     case FLOOR_PNG: decode_png(r, dst); break;
-    case FLOOR_DEFLATE: bad = libdeflate_deflate_decompress(r->deflate, to, s->bytes, dst, s->decoded_bytes + FLOOR_SLACK, &got); break;
-    case FLOOR_ZLIB: bad = libdeflate_zlib_decompress(r->deflate, to, s->bytes, dst, s->decoded_bytes + FLOOR_SLACK, &got); break;
+    case FLOOR_DEFLATE:
+        bad = libdeflate_deflate_decompress(r->deflate, to, s->bytes, dst, s->decoded_bytes + FLOOR_SLACK, &got);
+        break;
+    case FLOOR_ZLIB:
+        bad = libdeflate_zlib_decompress(r->deflate, to, s->bytes, dst, s->decoded_bytes + FLOOR_SLACK, &got);
+        break;
     case FLOOR_NUMBERS: decode_csv(to, s->bytes, dst, s->decoded_bytes); break;
     case FLOOR_JSON: decode_json(to, s->bytes, dst, s->decoded_bytes); break;
     }

@@ -1,4 +1,5 @@
-/* The floor of generation: the same bytes in as many files, ready in memory; nothing is made, summed, renamed or noted. */
+/* The floor of generation: the same bytes in as many files, ready in memory; nothing is made, summed, renamed or noted.
+ */
 #include "floors.h"
 #include "base/common.h"
 #include "base/content.h"
@@ -46,7 +47,8 @@ static void work(void *user, unsigned thread)
         write_one(j, i, j->piece[thread]);
 }
 
-struct bench_time floor_write_files(const char *folder, const struct floor_file *files, size_t n, bool hot, unsigned threads)
+struct bench_time floor_write_files(const char *folder, const struct floor_file *files, size_t n, bool hot,
+                                    unsigned threads)
 {
     struct job j = {.folder = folder, .files = files, .n = n};
     for (unsigned t = 0; t < threads && hot; t++) {

@@ -1,8 +1,8 @@
-/* The floor of a data set that is already there, as a program of its own: `bench_floor FOLDER THREADS BATCH SLABS PASSES`
- * reads (and decodes) every sample of the set once per pass, in order, with THREADS threads, into SLABS slabs of BATCH rows, and
- * prints one line per pass: samples, seconds, CPU seconds. It is what bench/run_dlio holds the other two against. Whole
- * batches only: what is left over at the end is not read, as with drop_last. Nothing else is done: no order between threads, no
- * hand-over, no checksum. */
+/* The floor of a data set that is already there, as a program of its own: `bench_floor FOLDER THREADS BATCH SLABS
+ * PASSES` reads (and decodes) every sample of the set once per pass, in order, with THREADS threads, into SLABS slabs
+ * of BATCH rows, and prints one line per pass: samples, seconds, CPU seconds. It is what bench/run_dlio holds the other
+ * two against. Whole batches only: what is left over at the end is not read, as with drop_last. Nothing else is done:
+ * no order between threads, no hand-over, no checksum. */
 #include "base/common.h"
 #include "floors.h"
 
@@ -53,7 +53,8 @@ static void locate(struct mr_dataset *ds, struct work *w)
         if (mr_dataset_locate(ds, id, &place, &err) < 0 || mr_dataset_read(r, id, 0, NULL, 0, &sample, &err) < 0)
             bench_die("%s", err.message);
         if (place.file != file) {
-            bool shared = id + 1 < mr_dataset_count(ds) && mr_dataset_locate(ds, id + 1, &next, &err) == 0 && next.file == place.file;
+            bool shared = id + 1 < mr_dataset_count(ds) && mr_dataset_locate(ds, id + 1, &next, &err) == 0 &&
+                          next.file == place.file;
             file = place.file;
             path = strdup(place.path);
             fd = shared ? open(path, O_RDONLY | O_CLOEXEC) : -1;

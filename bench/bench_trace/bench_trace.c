@@ -1,18 +1,18 @@
 /* What tracing costs. bench_trace MODE ...:
  *   prepare DIR FILES          files of 256 KiB to read
  *   single|thread|fork DIR FILES [CALLS]
- *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2, forks: 8.
- *                              Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
+ *                              open, CALLS x pread of 4 KiB at random blocks, close, for every file; threads: 2,
+ * forks: 8. Prints wall time per event of the whole loop, forks and joins included, and CPU time per event of the
  *                              program (not of a collector beside it).
  *   turns DIR FILES FLOOR WORKERS thread|fork
- *                              the same by turns with and without tracing in one process (turns_cost.c); FLOOR is trace_floor.so
- *   stamps                     ns of two time stamps and nothing else, which no tracer can do without
+ *                              the same by turns with and without tracing in one process (turns_cost.c); FLOOR is
+ * trace_floor.so stamps                     ns of two time stamps and nothing else, which no tracer can do without
  *   region                     ns per empty C region
  *   generate FILE EVENTS [samples]
- *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4 threads, or, with
- *                              `samples`, 8 ranks that open, read and close a million small files of all sizes and compute
- *   inflate FILE               the floor of reading a .pfw.gz: ns of CPU time to decompress it and find its lines, and their number
- *   encode                     ns and bytes per event of the encoder alone */
+ *                              a trace of that many events, for measuring readers: long reads of 1000 files by 4
+ * threads, or, with `samples`, 8 ranks that open, read and close a million small files of all sizes and compute inflate
+ * FILE               the floor of reading a .pfw.gz: ns of CPU time to decompress it and find its lines, and their
+ * number encode                     ns and bytes per event of the encoder alone */
 #include "base/common.h"
 #include "base/rng.h"
 #include "event/calls.h"
@@ -127,7 +127,8 @@ static uint64_t cpu_ns(int who)
 {
     struct rusage u;
     getrusage(who, &u);
-    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * MR_NS_PER_S + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * MR_NS_PER_US;
+    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * MR_NS_PER_S +
+           (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * MR_NS_PER_US;
 }
 
 static int work(const char *mode)
@@ -230,7 +231,8 @@ static void encoder_init(struct encoder *e)
     memset(e->workspace, 0, mr_mrt_workspace_bytes());
 }
 
-static const struct mr_calibration identity = {.tick0 = 1, .mono0 = 1, .real0 = 1700000000000000000ull, .tick1 = 1000001, .mono1 = 1000001};
+static const struct mr_calibration identity = {
+    .tick0 = 1, .mono0 = 1, .real0 = 1700000000000000000ull, .tick1 = 1000001, .mono1 = 1000001};
 
 static int encode(void)
 {
@@ -254,8 +256,20 @@ static int encode(void)
 
 static void write_names(struct mr_mrt_writer *w, struct encoder *e)
 {
-    struct mr_process_info p = {.key = 1, .pid = 1, .start_ns = 1, .start_real_ns = identity.real0, .rank = -1, .world = -1, .local_rank = -1,
-                                .local_world = -1, .host = "bench", .host_len = 5, .exe = "bench", .exe_len = 5, .cmdline = "bench", .cmdline_len = 5};
+    struct mr_process_info p = {.key = 1,
+                                .pid = 1,
+                                .start_ns = 1,
+                                .start_real_ns = identity.real0,
+                                .rank = -1,
+                                .world = -1,
+                                .local_rank = -1,
+                                .local_world = -1,
+                                .host = "bench",
+                                .host_len = 5,
+                                .exe = "bench",
+                                .exe_len = 5,
+                                .cmdline = "bench",
+                                .cmdline_len = 5};
     struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = 1, .count = 1};
     b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, e->out + 64, MR_RING_PROCESS_BYTES);
     mr_mrt_writer_append(w, e->out, mr_mrt_seal(e->out, &b), NULL);
@@ -289,7 +303,8 @@ static int generate(const char *path, uint64_t events)
     for (uint64_t done = 0, k = 0; done < events; k++) {
         uint32_t n = (uint32_t)MR_MIN(events - done, (uint64_t)MR_BLOCK_EVENTS);
         t[k % 4] = fill(e.ring, n, &seed, t[k % 4]);
-        size_t bytes = mr_mrt_encode_records(e.workspace, e.ring, n, &identity, 1, (uint32_t)(1 + k % 4), k << 20, 0, e.out, &taken, &b);
+        size_t bytes = mr_mrt_encode_records(e.workspace, e.ring, n, &identity, 1, (uint32_t)(1 + k % 4), k << 20, 0,
+                                             e.out, &taken, &b);
         if (mr_mrt_writer_append(w, e.out, bytes, &err) < 0) {
             fprintf(stderr, "bench_trace: %s\n", err.message);
             return 5;
@@ -299,14 +314,16 @@ static int generate(const char *path, uint64_t events)
     return mr_mrt_writer_close(w, &err) < 0 ? 5 : 0;
 }
 
-/* A training run as its ranks record it: sample after sample is opened, read whole and closed by two loader threads, the trainer computes. */
+/* A training run as its ranks record it: sample after sample is opened, read whole and closed by two loader threads,
+ * the trainer computes. */
 static int generate_samples(const char *path, uint64_t events)
 {
     struct mr_mrt_sink *sink;
     struct mr_error err = {0};
     uint64_t clock[8][3] = {{0}}, made = 0, seed = 0;
     uint32_t *file = malloc(1000000 * sizeof(*file));
-    if (!file || mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = 8, .ranks_per_node = 4, .program = "bench"}, &sink, &err) < 0) {
+    if (!file || mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = 8, .ranks_per_node = 4, .program = "bench"},
+                                      &sink, &err) < 0) {
         fprintf(stderr, "bench_trace: %s\n", err.message);
         return 5;
     }
@@ -324,14 +341,30 @@ static int generate_samples(const char *path, uint64_t events)
         static const uint16_t kind[4] = {MR_EV_OPEN, MR_EV_STAT, MR_EV_READ, MR_EV_CLOSE};
         for (unsigned k = 0; k < 4; k++) {
             uint64_t dur = (k == 2 ? 20000 : 700) + (r >> (8 + 4 * k) & 511);
-            s->emit(s, &(struct mr_event){.kind = kind[k], .rank = rank, .tid = tid, .start_ns = *t, .dur_ns = dur, .path_id = file[(r >> 24) % 1000000],
-                                          .offset = UINT64_MAX, .result = k == 2 ? (int64_t)(60000 + (r >> 40 & 0x1ffff)) : 0});
+            s->emit(s, &(struct mr_event){.kind = kind[k],
+                                          .rank = rank,
+                                          .tid = tid,
+                                          .start_ns = *t,
+                                          .dur_ns = dur,
+                                          .path_id = file[(r >> 24) % 1000000],
+                                          .offset = UINT64_MAX,
+                                          .result = k == 2 ? (int64_t)(60000 + (r >> 40 & 0x1ffff)) : 0});
             *t += dur + 300 + (r >> 50 & 63);
         }
-        s->emit(s, &(struct mr_event){.kind = MR_EV_REGION, .rank = rank, .tid = tid, .start_ns = begin, .dur_ns = *t - begin, .path_id = fetch});
+        s->emit(s, &(struct mr_event){.kind = MR_EV_REGION,
+                                      .rank = rank,
+                                      .tid = tid,
+                                      .start_ns = begin,
+                                      .dur_ns = *t - begin,
+                                      .path_id = fetch});
         made += 5;
         if (seed % 32 == 0) {
-            s->emit(s, &(struct mr_event){.kind = MR_EV_REGION, .rank = rank, .tid = 3, .start_ns = clock[rank][0], .dur_ns = 300000, .path_id = compute});
+            s->emit(s, &(struct mr_event){.kind = MR_EV_REGION,
+                                          .rank = rank,
+                                          .tid = 3,
+                                          .start_ns = clock[rank][0],
+                                          .dur_ns = 300000,
+                                          .path_id = compute});
             clock[rank][0] += 400000;
             made++;
         }
@@ -355,7 +388,8 @@ static int inflate_floor(const char *path)
     for (int round = 0; round < 5; round++) {
         uint64_t t0 = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         size_t used = 0, n = 0, in, got;
-        while (used < (size_t)len && libdeflate_gzip_decompress_ex(d, data + used, (size_t)len - used, text + n, cap - n, &in, &got) == LIBDEFLATE_SUCCESS) {
+        while (used < (size_t)len && libdeflate_gzip_decompress_ex(d, data + used, (size_t)len - used, text + n,
+                                                                   cap - n, &in, &got) == LIBDEFLATE_SUCCESS) {
             used += in;
             n += got;
         }
@@ -376,7 +410,8 @@ int main(int argc, char **argv)
     if (!strcmp(mode, "region"))
         return region();
     if (!strcmp(mode, "turns") && argc == 7)
-        return turns_cost(argv[2], (unsigned)strtoul(argv[3], NULL, 10), argv[4], (unsigned)strtoul(argv[5], NULL, 10), !strcmp(argv[6], "fork"));
+        return turns_cost(argv[2], (unsigned)strtoul(argv[3], NULL, 10), argv[4], (unsigned)strtoul(argv[5], NULL, 10),
+                          !strcmp(argv[6], "fork"));
     if (!strcmp(mode, "encode"))
         return encode();
     if (!strcmp(mode, "inflate") && argc == 3)

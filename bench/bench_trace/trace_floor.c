@@ -1,5 +1,5 @@
-/* The floor of tracing: a preloaded pread with two time stamps and one 32-byte store into a ring of shared memory, which would survive a kill, and
- * which is used again and again; nothing is kept. What any preload tracer must pay. */
+/* The floor of tracing: a preloaded pread with two time stamps and one 32-byte store into a ring of shared memory,
+ * which would survive a kill, and which is used again and again; nothing is kept. What any preload tracer must pay. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@ struct record {
     int64_t result;
 };
 
-static __thread struct record *ring __attribute__((tls_model("initial-exec"))), *next __attribute__((tls_model("initial-exec")));
+static __thread struct record *ring __attribute__((tls_model("initial-exec"))),
+    *next __attribute__((tls_model("initial-exec")));
 static ssize_t (*real)(int, void *, size_t, off_t);
 
 static inline uint64_t stamp(void)
@@ -36,7 +37,8 @@ static __attribute__((noinline, cold)) void begin(void)
 {
     if (!ring) {
         *(void **)&real = dlsym(RTLD_NEXT, "pread");
-        ring = mmap(NULL, RECORDS * sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        ring = mmap(NULL, RECORDS * sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE,
+                    -1, 0);
         if (ring == MAP_FAILED)
             abort();
     }

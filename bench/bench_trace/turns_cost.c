@@ -1,7 +1,8 @@
-/* What tracing adds to the micro workload (a file is opened, read 998 times in blocks at random places, and closed), told from a machine's moods: in one
- * process files are read by turns with the C library's own functions, with the floor's, with the traced ones, and with the C library's again, so
- * that all see the same moment and the same memory. Reported is the median of the differences to the bare files beside it, and what the second series of
- * bare files differs by, which is chance. Threads and forked processes do the same at the same time. */
+/* What tracing adds to the micro workload (a file is opened, read 998 times in blocks at random places, and closed),
+ * told from a machine's moods: in one process files are read by turns with the C library's own functions, with the
+ * floor's, with the traced ones, and with the C library's again, so that all see the same moment and the same memory.
+ * Reported is the median of the differences to the bare files beside it, and what the second series of bare files
+ * differs by, which is chance. Threads and forked processes do the same at the same time. */
 #include "turns_cost.h"
 #include "base/common.h"
 
@@ -114,7 +115,8 @@ static void run_workers(struct worker *worker, unsigned workers, bool forks)
     }
 }
 
-/* The C library's own functions, which the tracer does not stand in front of for the floor's library; the floor's; and those that the program's calls reach. */
+/* The C library's own functions, which the tracer does not stand in front of for the floor's library; the floor's; and
+ * those that the program's calls reach. */
 static bool find_ways(const char *floor_library, struct way way[KINDS])
 {
     void *floor = dlopen(floor_library, RTLD_NOW | RTLD_LOCAL), *(*bare)(const char *) = NULL;
@@ -128,7 +130,9 @@ static bool find_ways(const char *floor_library, struct way way[KINDS])
         bool traced = k == TRACED;
         *(void **)&way[k].open = traced ? dlsym(RTLD_DEFAULT, "open") : bare("open");
         *(void **)&way[k].close = traced ? dlsym(RTLD_DEFAULT, "close") : bare("close");
-        *(void **)&way[k].pread = traced ? dlsym(RTLD_DEFAULT, "pread") : k == FLOOR ? dlsym(floor, "pread") : bare("pread");
+        *(void **)&way[k].pread = traced       ? dlsym(RTLD_DEFAULT, "pread")
+                                  : k == FLOOR ? dlsym(floor, "pread")
+                                               : bare("pread");
     }
     if (way[BARE].pread != way[TRACED].pread && way[BARE].open != way[TRACED].open)
         return true;
@@ -144,11 +148,13 @@ int turns_cost(const char *folder, unsigned files, const char *floor_library, un
     unsigned each = files / workers / KINDS * KINDS, turns = each / KINDS * LAPS;
     if (!workers || !each || !find_ways(floor_library, way))
         return 1;
-    double(*turn)[KINDS] = mmap(NULL, turns * workers * sizeof(*turn), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double(*turn)[KINDS] =
+        mmap(NULL, turns * workers * sizeof(*turn), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (turn == MAP_FAILED)
         return 1;
     for (unsigned i = 0; i < workers; i++)
-        worker[i] = (struct worker){.way = way, .folder = folder, .turn = turn + i * turns, .first = i * each, .files = each};
+        worker[i] =
+            (struct worker){.way = way, .folder = folder, .turn = turn + i * turns, .first = i * each, .files = each};
     run_workers(worker, workers, forks);
     for (unsigned k = 0; k < KINDS; k++)
         fprintf(stderr, "%.1f ", middle(turn, turns * workers, (enum kind)k));

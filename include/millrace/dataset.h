@@ -77,8 +77,8 @@ struct mr_sample_place {
     char path[8192];
 };
 
-/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest; "PATH@files=N" is its first N files. `store`
- * is a storage stack, NULL for "posix"; see 'millrace help store'. */
+/* `path` is a data set's folder (with manifest.mrm or train/manifest.mrm in it) or a manifest; "PATH@files=N" is its
+ * first N files. `store` is a storage stack, NULL for "posix"; see 'millrace help store'. */
 int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out, struct mr_error *err);
 void mr_dataset_close(struct mr_dataset *ds);
 uint64_t mr_dataset_count(const struct mr_dataset *ds);
@@ -90,8 +90,9 @@ int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **o
 void mr_dataset_reader_free(struct mr_dataset_reader *r);
 /* Reads sample `id` in the calling thread. With `dst` the payload is put there (MR_E_LIMIT and out->bytes = what is
  * needed if `cap` is too small); with dst NULL it stays in the reader's own buffer until its next read. Files that hold
- * several samples stay open (16 of them; the loader keeps more); files that can only be unpacked as a whole stay unpacked (up to 1 GiB, at
- * least one). No memory is allocated once the buffers have grown, apart from what opening a file takes. */
+ * several samples stay open (16 of them; the loader keeps more); files that can only be unpacked as a whole stay
+ * unpacked (up to 1 GiB, at least one). No memory is allocated once the buffers have grown, apart from what opening a
+ * file takes. */
 int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
                     struct mr_sample *out, struct mr_error *err);
 

@@ -1,10 +1,11 @@
-/* DFTracer's C and C++ macro names over <millrace/trace.h>, for programs that are annotated with them: include this in place of
- * <dftracer/dftracer.h>, or put the folder millrace/dropin on the include path. Log file, data folders and process id have no effect
- * here: `millrace trace` decides.
+/* DFTracer's C and C++ macro names over <millrace/trace.h>, for programs that are annotated with them: include this in
+ * place of <dftracer/dftracer.h>, or put the folder millrace/dropin on the include path. Log file, data folders and
+ * process id have no effect here: `millrace trace` decides.
  *
- * What compiles with DFTracer's header compiles with this one: a semicolon after a macro may be missing where it may be missing there, and a
- * region that is left by return, break or goto ends there. Keys and texts are copied; of an argument that is given twice the last value counts. Kinds of arguments
- * and relations to what DFTracer calls entities are accepted without effect. */
+ * What compiles with DFTracer's header compiles with this one: a semicolon after a macro may be missing where it may be
+ * missing there, and a region that is left by return, break or goto ends there. Keys and texts are copied; of an
+ * argument that is given twice the last value counts. Kinds of arguments and relations to what DFTracer calls entities
+ * are accepted without effect. */
 #ifndef MILLRACE_DFTRACER_H
 #define MILLRACE_DFTRACER_H
 
@@ -31,7 +32,14 @@ typedef enum {
     DFT_STORE_NETWORK,
     DFT_STORE_OTHER
 } EntityStore;
-typedef enum { DFT_ROLE_UNKNOWN, DFT_ROLE_INPUT, DFT_ROLE_OUTPUT, DFT_ROLE_INTERMEDIATE, DFT_ROLE_PARAMETER, DFT_ROLE_REFERENCE } EntityRole;
+typedef enum {
+    DFT_ROLE_UNKNOWN,
+    DFT_ROLE_INPUT,
+    DFT_ROLE_OUTPUT,
+    DFT_ROLE_INTERMEDIATE,
+    DFT_ROLE_PARAMETER,
+    DFT_ROLE_REFERENCE
+} EntityRole;
 typedef enum {
     DFT_REL_USED,
     DFT_REL_GENERATED,
@@ -89,7 +97,8 @@ __attribute__((noinline, unused)) static void millrace_dftracer_end(struct millr
 }
 
 /* The argument of that key, with copies of both texts; NULL if it is not to be recorded. */
-static inline struct millrace_arg *millrace_dftracer_arg(struct millrace_dftracer_region *r, const char *key, const char *text)
+static inline struct millrace_arg *millrace_dftracer_arg(struct millrace_dftracer_region *r, const char *key,
+                                                         const char *text)
 {
     size_t k = __builtin_strlen(millrace_text(key)) + 1, n = __builtin_strlen(text) + 1;
     unsigned before = r->span.args, at;
@@ -126,7 +135,8 @@ static inline void millrace_dftracer_text(struct millrace_dftracer_region *r, co
         arg->type = MILLRACE_TEXT;
 }
 
-static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_type type, int64_t number, const char *text)
+static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_type type, int64_t number,
+                                          const char *text)
 {
     struct millrace_arg fact;
     fact.key = key;
@@ -150,9 +160,9 @@ static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_typ
 #define DFTRACER_C_APP_METADATA_INT(key, val) millrace_dftracer_fact(key, MILLRACE_INT, val, 0);
 #define DFTRACER_C_APP_METADATA_STR(key, val) millrace_dftracer_fact(key, MILLRACE_TEXT, 0, val);
 #define DFTRACER_C_MARK_USED(name) ((void)(name));
-#define MILLRACE_DFTRACER_START(id, name)                                                                            \
-    static struct millrace_site millrace_site_##id = {"C_APP", name, 0, 0};                                          \
-    struct millrace_dftracer_region millrace_region_##id __attribute__((cleanup(millrace_dftracer_end)));            \
+#define MILLRACE_DFTRACER_START(id, name)                                                                              \
+    static struct millrace_site millrace_site_##id = {"C_APP", name, 0, 0};                                            \
+    struct millrace_dftracer_region millrace_region_##id __attribute__((cleanup(millrace_dftracer_end)));              \
     millrace_dftracer_start(&millrace_region_##id, &millrace_site_##id);
 #define DFTRACER_C_FUNCTION_START() MILLRACE_DFTRACER_START(fn, __func__)
 #define DFTRACER_C_FUNCTION_END() DFTRACER_C_REGION_END(fn)
@@ -164,9 +174,14 @@ static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_typ
 #define DFTRACER_C_REGION_END(name) millrace_dftracer_end(&millrace_region_##name);
 #define DFTRACER_C_REGION_UPDATE_INT(name, key, val) millrace_dftracer_int(&millrace_region_##name, key, val);
 #define DFTRACER_C_REGION_UPDATE_STR(name, key, val) millrace_dftracer_text(&millrace_region_##name, key, val);
-#define DFTRACER_C_REGION_UPDATE_INT_TYPE(name, key, val, type) ((void)(type), millrace_dftracer_int(&millrace_region_##name, key, val));
-#define DFTRACER_C_REGION_UPDATE_STR_TYPE(name, key, val, type) ((void)(type), millrace_dftracer_text(&millrace_region_##name, key, val));
-#define DFTRACER_C_METADATA(name, key, val) {DFTRACER_C_APP_METADATA_STR(key, val)}
+#define DFTRACER_C_REGION_UPDATE_INT_TYPE(name, key, val, type)                                                        \
+    ((void)(type), millrace_dftracer_int(&millrace_region_##name, key, val));
+#define DFTRACER_C_REGION_UPDATE_STR_TYPE(name, key, val, type)                                                        \
+    ((void)(type), millrace_dftracer_text(&millrace_region_##name, key, val));
+#define DFTRACER_C_METADATA(name, key, val)                                                                            \
+    {                                                                                                                  \
+        DFTRACER_C_APP_METADATA_STR(key, val)                                                                          \
+    }
 
 #define DFTRACER_C_ENTITY(type, key, store, uri) ((void)(store), (void)(uri), millrace_dftracer_entity(type, key))
 #define DFTRACER_C_ENTITY_TYPE(type, role, description) ((void)(type), (void)(role), (void)(description));
@@ -179,18 +194,36 @@ static inline void millrace_dftracer_fact(const char *key, enum millrace_arg_typ
 #ifdef __cplusplus
 #include <millrace/trace.hpp>
 
-namespace millrace {
+namespace millrace
+{
 
-// What DFTracer's macros declare; programs also use its variables (profiler_dft_fn, profiler_NAME) by name, some of them as pointers.
-class dftracer_scope : public scope {
-public:
+// What DFTracer's macros declare; programs also use its variables (profiler_dft_fn, profiler_NAME) by name, some of
+// them as pointers.
+class dftracer_scope : public scope
+{
+  public:
     using scope::scope;
-    dftracer_scope *operator->() { return this; }
-    template <class T> void update(const char *key, const T &value, MetadataType = MT_KEY) { arg(kept(key), value); }
-    void update(const char *key, const char *value, MetadataType = MT_KEY) { arg(kept(key), std::string(millrace_text(value))); }
-    void finalize() { end(); }
-    void relate(EntityRelation, EntityID) {}
-    EntityID relate(EntityRelation, const char *type, const char *key, EntityStore = DFT_STORE_MEMORY, const char * = nullptr)
+    dftracer_scope *operator->()
+    {
+        return this;
+    }
+    template <class T> void update(const char *key, const T &value, MetadataType = MT_KEY)
+    {
+        arg(kept(key), value);
+    }
+    void update(const char *key, const char *value, MetadataType = MT_KEY)
+    {
+        arg(kept(key), std::string(millrace_text(value)));
+    }
+    void finalize()
+    {
+        end();
+    }
+    void relate(EntityRelation, EntityID)
+    {
+    }
+    EntityID relate(EntityRelation, const char *type, const char *key, EntityStore = DFT_STORE_MEMORY,
+                    const char * = nullptr)
     {
         return millrace_dftracer_entity(type, key);
     }
@@ -198,12 +231,13 @@ public:
     {
         return relate(DFT_REL_USED, type, key, store, uri);
     }
-    EntityID generates(const char *type, const char *key, EntityStore store = DFT_STORE_MEMORY, const char *uri = nullptr)
+    EntityID generates(const char *type, const char *key, EntityStore store = DFT_STORE_MEMORY,
+                       const char *uri = nullptr)
     {
         return relate(DFT_REL_GENERATED, type, key, store, uri);
     }
 
-private:
+  private:
     const char *kept(const char *key)
     {
         for (auto &one : keys_)
@@ -222,19 +256,25 @@ private:
 #define DF_METADATA_EVENT 1
 __attribute__((unused)) static const char *CPP_LOG_CATEGORY = "CPP_APP";
 
-// Its class, for names that are known at run time only; as a fact, `name` is the key and `cat` the value. They must outlive it.
-class DFTracer : public millrace::dftracer_scope {
-public:
-    DFTracer(const char *name, const char *cat, int event_type = DF_DATA_EVENT) : dftracer_scope(own_), own_{cat, name, 0, 0}
+// Its class, for names that are known at run time only; as a fact, `name` is the key and `cat` the value. They must
+// outlive it.
+class DFTracer : public millrace::dftracer_scope
+{
+  public:
+    DFTracer(const char *name, const char *cat, int event_type = DF_DATA_EVENT)
+        : dftracer_scope(own_), own_{cat, name, 0, 0}
     {
         if (event_type == DF_METADATA_EVENT) {
             millrace_dftracer_fact(name, MILLRACE_TEXT, 0, cat);
             cancel();
         }
     }
-    ~DFTracer() { end(); }
+    ~DFTracer()
+    {
+        end();
+    }
 
-private:
+  private:
     millrace_site own_;
 };
 
@@ -244,8 +284,8 @@ private:
 #define DFTRACER_CPP_APP_METADATA_INT(key, val) DFTRACER_C_APP_METADATA_INT(key, val)
 #define DFTRACER_CPP_APP_METADATA_STR(key, val) DFTRACER_C_APP_METADATA_STR(key, val)
 #define DFTRACER_CPP_MARK_USED(name) DFTRACER_C_MARK_USED(name)
-#define MILLRACE_DFTRACER_SCOPE(id, name)                                                                            \
-    static millrace_site millrace_site_##id = {"CPP_APP", name, 0, 0};                                               \
+#define MILLRACE_DFTRACER_SCOPE(id, name)                                                                              \
+    static millrace_site millrace_site_##id = {"CPP_APP", name, 0, 0};                                                 \
     millrace::dftracer_scope profiler_##id(millrace_site_##id);
 #define DFTRACER_CPP_FUNCTION() MILLRACE_DFTRACER_SCOPE(dft_fn, __func__)
 #define DFTRACER_CPP_FUNCTION_UPDATE(key, val) profiler_dft_fn.update(key, val);

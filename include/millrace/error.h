@@ -23,18 +23,18 @@ extern "C" {
 #endif
 
 /* One list gives the code, its name, its process exit status and its text. To add one: add a row at the end. */
-#define MR_ERROR_LIST(X)                                                                                             \
-    X(MR_E_INTERNAL, 10001, 1, "internal error")                                                                     \
-    X(MR_E_USAGE, 10002, 2, "wrong usage")                                                                           \
-    X(MR_E_CONFIG, 10003, 2, "bad configuration")                                                                    \
-    X(MR_E_BUDGET, 10004, 3, "budget or expectation not met")                                                        \
-    X(MR_E_FORMAT, 10005, 4, "bad input file")                                                                       \
-    X(MR_E_CORRUPT, 10006, 4, "checksum or content mismatch")                                                        \
-    X(MR_E_CHANGED, 10007, 4, "file changed while in use")                                                           \
-    X(MR_E_UNSUPPORTED, 10008, 2, "not supported by this build or backend")                                          \
-    X(MR_E_INCOMPLETE, 10009, 6, "incomplete or untrusted result")                                                   \
-    X(MR_E_INTERRUPTED, 10010, 130, "interrupted")                                                                   \
-    X(MR_E_PEER, 10011, 5, "another rank failed")                                                                    \
+#define MR_ERROR_LIST(X)                                                                                               \
+    X(MR_E_INTERNAL, 10001, 1, "internal error")                                                                       \
+    X(MR_E_USAGE, 10002, 2, "wrong usage")                                                                             \
+    X(MR_E_CONFIG, 10003, 2, "bad configuration")                                                                      \
+    X(MR_E_BUDGET, 10004, 3, "budget or expectation not met")                                                          \
+    X(MR_E_FORMAT, 10005, 4, "bad input file")                                                                         \
+    X(MR_E_CORRUPT, 10006, 4, "checksum or content mismatch")                                                          \
+    X(MR_E_CHANGED, 10007, 4, "file changed while in use")                                                             \
+    X(MR_E_UNSUPPORTED, 10008, 2, "not supported by this build or backend")                                            \
+    X(MR_E_INCOMPLETE, 10009, 6, "incomplete or untrusted result")                                                     \
+    X(MR_E_INTERRUPTED, 10010, 130, "interrupted")                                                                     \
+    X(MR_E_PEER, 10011, 5, "another rank failed")                                                                      \
     X(MR_E_LIMIT, 10012, 4, "beyond a safety limit")
 
 enum mr_error_code {
@@ -44,10 +44,10 @@ enum mr_error_code {
 };
 
 struct mr_error {
-    int code;           /* the negative code the function returned */
-    char message[768];  /* always NUL-terminated; cut with "..." if too long */
-    char context[768];  /* empty or a chain, innermost first */
-    char hint[384];     /* empty or one sentence */
+    int code;          /* the negative code the function returned */
+    char message[768]; /* always NUL-terminated; cut with "..." if too long */
+    char context[768]; /* empty or a chain, innermost first */
+    char hint[384];    /* empty or one sentence */
 };
 
 #if defined(__GNUC__)

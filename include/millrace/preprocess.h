@@ -1,24 +1,26 @@
-/* Preprocessing of pictures, for real: what a training job does between decoding a sample and handing it to the accelerator.
+/* Preprocessing of pictures, for real: what a training job does between decoding a sample and handing it to the
+ * accelerator.
  *
- *   decoded picture ──> crop ──> resize (bilinear) ──> flip ──> normalise to float32, or bytes ──> rows of pixels or planes
+ *   decoded picture ──> crop ──> resize (bilinear) ──> flip ──> normalise to float32, or bytes ──> rows of pixels or
+ * planes
  *
- * All of it happens in one pass over the output, so nothing of the size of a picture is written in between. Sizes are reduced by the
- * area-aware bilinear filter (a triangle as wide as the reduction), as Pillow and torchvision do on pictures; results differ from
- * theirs by rounding only, because the intermediate values are not rounded here.
+ * All of it happens in one pass over the output, so nothing of the size of a picture is written in between. Sizes are
+ * reduced by the area-aware bilinear filter (a triangle as wide as the reduction), as Pillow and torchvision do on
+ * pictures; results differ from theirs by rounding only, because the intermediate values are not rounded here.
  *
- * What is drawn at random (place and size of the crop, flip) is a pure function of (seed, epoch, sample): every run, with any
- * number of threads and ranks and after any resume, makes the same pictures.
+ * What is drawn at random (place and size of the crop, flip) is a pure function of (seed, epoch, sample): every run,
+ * with any number of threads and ranks and after any resume, makes the same pictures.
  *
  *     struct mr_preprocess_params p;
  *     mr_preprocess_params_init(&p);
  *     p.crop = MR_CROP_RANDOM_RESIZED;  p.height = p.width = 224;  p.flip = 0.5;  p.to_float = p.planar = true;
  *     loader_params.preprocess = &p;        // the loader's threads do it
  *
- * Samples must be unsigned bytes of shape height x width or height x width x channels, with 1 to 4 channels: what JPEG and PNG
- * decode to, and arrays of that shape in any other format. Anything else is MR_E_USAGE with what it is instead.
+ * Samples must be unsigned bytes of shape height x width or height x width x channels, with 1 to 4 channels: what JPEG
+ * and PNG decode to, and arrays of that shape in any other format. Anything else is MR_E_USAGE with what it is instead.
  *
- * Thread-safety: a preprocessor holds scratch memory and belongs to one thread. Ownership: create allocates, free releases and
- * accepts NULL. */
+ * Thread-safety: a preprocessor holds scratch memory and belongs to one thread. Ownership: create allocates, free
+ * releases and accepts NULL. */
 #ifndef MILLRACE_PREPROCESS_H
 #define MILLRACE_PREPROCESS_H
 
@@ -40,8 +42,9 @@ enum mr_crop {
     MR_CROP_NONE,           /* the whole picture */
     MR_CROP_CENTER,         /* crop_height x crop_width from the middle; a smaller picture is an error */
     MR_CROP_RANDOM,         /* the same from anywhere */
-    MR_CROP_RANDOM_RESIZED, /* a share of the area between scale_min and scale_max with an aspect ratio between ratio_min and
-                               ratio_max, anywhere; the middle when ten draws do not fit. Needs height and width */
+    MR_CROP_RANDOM_RESIZED, /* a share of the area between scale_min and scale_max with an aspect ratio between
+                               ratio_min and ratio_max, anywhere; the middle when ten draws do not fit. Needs height and
+                               width */
 };
 
 struct mr_preprocess_params {
@@ -53,7 +56,7 @@ struct mr_preprocess_params {
     double flip;                 /* probability that left and right change places; 0 and 1 are certain */
     bool to_float;               /* float32, (value / 255 - mean) / stdev; else bytes */
     float mean[MR_PREPROCESS_CHANNELS], stdev[MR_PREPROCESS_CHANNELS]; /* 0 and 1; with to_float only */
-    bool planar;                 /* channels x height x width; else height x width x channels */
+    bool planar; /* channels x height x width; else height x width x channels */
     uint64_t seed;
 };
 void mr_preprocess_params_init(struct mr_preprocess_params *p);
@@ -65,10 +68,10 @@ int mr_preprocess_create(const struct mr_preprocess_params *p, struct mr_preproc
 void mr_preprocess_free(struct mr_preprocess *x);
 /* Bytes that become of a picture of this shape: they depend on no draw. */
 size_t mr_preprocess_bytes(const struct mr_preprocess_params *p, uint64_t height, uint64_t width, uint64_t channels);
-/* Makes the sample's picture of this epoch in dst. MR_E_LIMIT when dst is too small; *bytes is what is needed in that case, too. No
- * memory is allocated once the largest picture has been seen. */
-int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst, size_t cap,
-                      size_t *bytes, struct mr_error *err);
+/* Makes the sample's picture of this epoch in dst. MR_E_LIMIT when dst is too small; *bytes is what is needed in that
+ * case, too. No memory is allocated once the largest picture has been seen. */
+int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
+                      size_t cap, size_t *bytes, struct mr_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
-/* Summary of traces. Names are made global once (functions, files). Then chunks are taken in the order of time, a few million events at once:
- * first they are counted and their intervals listed, in parallel over chunks; then the intervals are united, in parallel over slices
- * of time. Lists that reach beyond these events stay for the next round, so nothing is decoded twice. Each worker has its own
- * counters, which are added up at the end. */
+/* Summary of traces. Names are made global once (functions, files). Then chunks are taken in the order of time, a few
+ * million events at once: first they are counted and their intervals listed, in parallel over chunks; then the
+ * intervals are united, in parallel over slices of time. Lists that reach beyond these events stay for the next round,
+ * so nothing is decoded twice. Each worker has its own counters, which are added up at the end. */
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -18,7 +18,7 @@
 #define ROUND_EVENTS (4u << 20)
 #define SLICE_EVENTS 50000u /* fewer are not worth a slice of their own */
 #define DISTINCT 4096u      /* different sizes counted exactly per function */
-#define FEW 6               /* buckets of durations listed before there is a histogram: a program may have a name for every step */
+#define FEW 6 /* buckets of durations listed before there is a histogram: a program may have a name for every step */
 
 enum { CLASS_NONE = 0, CLASS_P = 1 << MR_SET_P, CLASS_A = 1 << MR_SET_A, CLASS_C = 1 << MR_SET_C };
 
@@ -35,13 +35,13 @@ struct bucket_count {
 struct tally {
     uint64_t count, errors, bytes, dur_ns, dur_min, dur_max;
     struct bucket_count few[FEW]; /* durations; the used ones are the first */
-    struct mr_histogram *dur;   /* all durations, once they fall into more buckets; only its buckets are counted here */
-    struct mr_histogram *size;  /* sizes that are not counted one by one; NULL: there are none */
+    struct mr_histogram *dur;  /* all durations, once they fall into more buckets; only its buckets are counted here */
+    struct mr_histogram *size; /* sizes that are not counted one by one; NULL: there are none */
     uint64_t bin[MR_TALLY_BINS];
-    struct size_count *sizes;   /* hash table */
+    struct size_count *sizes; /* hash table */
     uint32_t slots, used, last;
-    bool spilled;               /* some sizes are in the histogram only */
-    bool failed;                /* no memory */
+    bool spilled; /* some sizes are in the histogram only */
+    bool failed;  /* no memory */
 };
 
 struct worker {
@@ -65,25 +65,25 @@ struct job {
     struct mr_function *function;
     uint8_t *function_class;
     size_t functions, function_cap;
-    uint32_t *owner;     /* by process: whose tables it uses */
-    uint32_t **site_of;  /* by process, string id: function of a site */
-    uint32_t **file_of;  /* by process, string id: global file + 1 */
+    uint32_t *owner;    /* by process: whose tables it uses */
+    uint32_t **site_of; /* by process, string id: function of a site */
+    uint32_t **file_of; /* by process, string id: global file + 1 */
     struct mr_file_row *file;
     size_t files, file_cap;
     uint8_t *file_wanted;
-    uint64_t *key;       /* hash table over texts */
+    uint64_t *key; /* hash table over texts */
     uint32_t *value;
     size_t slots, used;
     struct worker *worker;
     unsigned workers;
-    uint32_t *lane_of;   /* by chunk: number of its thread */
+    uint32_t *lane_of; /* by chunk: number of its thread */
     uint32_t lanes;
-    uint32_t *group_of;  /* by process */
+    uint32_t *group_of; /* by process */
     int32_t *group_rank;
     uint32_t groups;
-    uint32_t *order;     /* wanted chunks by time */
+    uint32_t *order; /* wanted chunks by time */
     size_t ordered;
-    struct mr_run *run;  /* of the chunks at hand */
+    struct mr_run *run; /* of the chunks at hand */
     size_t runs, run_cap, first_run, first_chunk;
     uint64_t slice_from, slice_to;
     unsigned slices;
@@ -91,7 +91,8 @@ struct job {
     struct mr_intervals spare[64]; /* memory of lists to be used again; under lock */
     unsigned spares;
     struct mr_histogram dur, size; /* of the function that is being finished */
-    struct mr_intervals *steps; /* by group: when its wanted steps are; behind the last group those of all, for groups without steps */
+    struct mr_intervals
+        *steps; /* by group: when its wanted steps are; behind the last group those of all, for groups without steps */
     uint64_t from_ns, to_ns;
     struct mr_arena *arena;
     uint8_t call_kind[MR_CALL_COUNT];
@@ -174,7 +175,8 @@ static uint8_t call_class(unsigned call)
     return i->layer == MR_LAYER_HDF5 || i->layer == MR_LAYER_MPIIO ? CLASS_A : CLASS_P;
 }
 
-static int add_function(struct job *j, const char *category, size_t clen, const char *name, size_t nlen, unsigned call, uint8_t klass, uint32_t *index)
+static int add_function(struct job *j, const char *category, size_t clen, const char *name, size_t nlen, unsigned call,
+                        uint8_t klass, uint32_t *index)
 {
     if (j->functions == j->function_cap) {
         size_t cap = j->function_cap ? j->function_cap * 2 : 1024;
@@ -210,7 +212,8 @@ static int site_function(struct job *j, const struct mr_trace_process *p, uint32
         return 0;
     }
     mr_trace_label(p, MR_CALL_region, id, &category, &name);
-    int rc = add_function(j, category.text, category.len, name.text, name.len, 0, region_class(&category, &name), index);
+    int rc =
+        add_function(j, category.text, category.len, name.text, name.len, 0, region_class(&category, &name), index);
     *at = *index + 1;
     return rc;
 }
@@ -244,10 +247,13 @@ struct owner {
 static int by_strings(const void *a, const void *b)
 {
     const struct owner *x = a, *y = b;
-    return x->string != y->string ? (x->string < y->string ? -1 : 1) : x->process < y->process ? -1 : x->process > y->process;
+    return x->string != y->string    ? (x->string < y->string ? -1 : 1)
+           : x->process < y->process ? -1
+                                     : x->process > y->process;
 }
 
-/* Processes can share one list of strings (ranks of a simulation, imported files): the first of them makes the tables for all. */
+/* Processes can share one list of strings (ranks of a simulation, imported files): the first of them makes the tables
+ * for all. */
 static int find_owners(struct job *j)
 {
     size_t n = j->t->processes;
@@ -261,7 +267,8 @@ static int find_owners(struct job *j)
         o[p] = (struct owner){j->t->process[p].string, (uint32_t)p};
     qsort(o, n, sizeof(*o), by_strings);
     for (size_t i = 0; i < n; i++)
-        j->owner[o[i].process] = i && o[i].string && o[i].string == o[i - 1].string ? j->owner[o[i - 1].process] : o[i].process;
+        j->owner[o[i].process] =
+            i && o[i].string && o[i].string == o[i - 1].string ? j->owner[o[i - 1].process] : o[i].process;
     free(o);
     return 0;
 }
@@ -310,7 +317,8 @@ static int choose_files(struct job *j)
     if (!j->opt->path || !*j->opt->path)
         return 0;
     const char *glob = j->opt->path;
-    bool more = strchr(glob, '{') || glob[strlen(glob) - 1] == '/'; /* what fnmatch does not know, and the tracer's options do */
+    bool more = strchr(glob, '{') ||
+                glob[strlen(glob) - 1] == '/'; /* what fnmatch does not know, and the tracer's options do */
     j->file_wanted = calloc(j->files + 1, 1);
     char *globs = malloc(MR_GLOBS_BYTES);
     if (!j->file_wanted || !globs) {
@@ -511,7 +519,8 @@ static void count_size(struct tally *f, uint64_t size, uint64_t n)
 
 static bool wanted(const struct job *j, uint32_t group, uint32_t file, uint64_t start)
 {
-    return (!j->file_wanted || j->file_wanted[file]) && (j->opt->step_from < 0 || mr_intervals_has(&j->steps[group], start));
+    return (!j->file_wanted || j->file_wanted[file]) &&
+           (j->opt->step_from < 0 || mr_intervals_has(&j->steps[group], start));
 }
 
 static void count_row(struct mr_file_row *row, unsigned kind, uint64_t dur, int64_t result)
@@ -636,8 +645,12 @@ static void visit_file(void *user, const struct mr_tally_file *row)
     r->dur_ns += row->dur_ns;
 }
 
-static const struct mr_mrt_visitor visitor = {.function = visit_function, .duration = visit_duration, .size = visit_size, .sizes = visit_sizes,
-                                              .size_bucket = visit_size_bucket, .file = visit_file};
+static const struct mr_mrt_visitor visitor = {.function = visit_function,
+                                              .duration = visit_duration,
+                                              .size = visit_size,
+                                              .sizes = visit_sizes,
+                                              .size_bucket = visit_size_bucket,
+                                              .file = visit_file};
 
 /* ---- chunks ---- */
 
@@ -666,7 +679,8 @@ struct task {
 
 /* Rows of many files do not stay in the cache, nor do the numbers of their names. */
 /* (Always inline: gcc takes a function that only prefetches for one without effect, and leaves it out.) */
-static inline __attribute__((always_inline)) void fetch_ahead(const struct worker *w, const uint32_t *file_of, uint32_t strings, const uint32_t *id)
+static inline __attribute__((always_inline)) void fetch_ahead(const struct worker *w, const uint32_t *file_of,
+                                                              uint32_t strings, const uint32_t *id)
 {
     if (id[2 * AHEAD] < strings)
         __builtin_prefetch(&file_of[id[2 * AHEAD]]);
@@ -676,8 +690,8 @@ static inline __attribute__((always_inline)) void fetch_ahead(const struct worke
 }
 
 /* Goes through the events of a decoded chunk. `list` is false for chunks of one set, which list_all does. */
-static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, const struct task *todo, struct mr_run *run,
-                      uint8_t *seen, bool normal[MR_SETS])
+static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane,
+                      const struct task *todo, struct mr_run *run, uint8_t *seen, bool normal[MR_SETS])
 {
     const struct mr_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
@@ -751,7 +765,8 @@ static void drop_list(struct job *j, struct mr_intervals *v)
     *v = (struct mr_intervals){0};
 }
 
-/* Gives back what a list does not need, once it is complete: sparse lists would otherwise hold far more than they have. */
+/* Gives back what a list does not need, once it is complete: sparse lists would otherwise hold far more than they have.
+ */
 static void trim_list(struct job *j, struct mr_intervals *v)
 {
     if (v->n * 4 > v->cap || !v->item)
@@ -768,7 +783,8 @@ static void trim_list(struct job *j, struct mr_intervals *v)
 }
 
 /* Counts a whole block by its aggregates, if it has them. Says what is left to do. */
-static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane, struct task *todo, struct mr_error *err)
+static int by_aggregates(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane,
+                         struct task *todo, struct mr_error *err)
 {
     struct visit v = {j, w};
     uint32_t group = j->group_of[c->process];
@@ -796,8 +812,10 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     size_t chunk = j->order[j->first_chunk + index];
     const struct mr_trace_chunk *c = &j->t->chunk[chunk];
     struct mr_run *run = &j->run[j->first_run + index];
-    struct task todo = {.count = true, .rows = true, .list = true, .filtered = j->file_wanted || j->opt->step_from >= 0};
-    bool whole = !c->imported && !todo.filtered && c->first_ns >= j->from_ns && c->last_ns < j->to_ns, normal[MR_SETS] = {true, true, true};
+    struct task todo = {
+        .count = true, .rows = true, .list = true, .filtered = j->file_wanted || j->opt->step_from >= 0};
+    bool whole = !c->imported && !todo.filtered && c->first_ns >= j->from_ns && c->last_ns < j->to_ns,
+         normal[MR_SETS] = {true, true, true};
     uint8_t seen = 0;
     int rc = 0;
     w->classes = w->mixed = 0;
@@ -807,7 +825,9 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
         rc = by_aggregates(j, w, c, j->lane_of[chunk], &todo, err);
     bool one_by_one = todo.count || todo.rows || todo.list;
     if (rc == 0 && (one_by_one || w->classes))
-        rc = mr_trace_read(j->t, chunk, MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) | (todo.count || todo.rows ? MR_WANT_RESULT : 0),
+        rc = mr_trace_read(j->t, chunk,
+                           MR_WANT_TIME | (one_by_one ? MR_WANT_CALL | MR_WANT_FILE : 0) |
+                               (todo.count || todo.rows ? MR_WANT_RESULT : 0),
                            &w->batch, err);
     if (rc < 0)
         return rc;
@@ -844,7 +864,9 @@ static int work_slice(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
 static int by_group(const void *a, const void *b)
 {
     const struct mr_run *x = a, *y = b;
-    return x->group != y->group ? (x->group < y->group ? -1 : 1) : x->last_ns < y->last_ns ? -1 : x->last_ns > y->last_ns;
+    return x->group != y->group      ? (x->group < y->group ? -1 : 1)
+           : x->last_ns < y->last_ns ? -1
+                                     : x->last_ns > y->last_ns;
 }
 
 static void drop_runs(struct job *j, uint64_t before)
@@ -910,11 +932,13 @@ static bool is_step(const struct mr_trace_string *s)
     return s->len == 4 && !memcmp(s->text, "step", 4);
 }
 
-/* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a later row. */
+/* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a
+ * later row. */
 static bool step_of(const struct mr_batch *b, uint32_t a, int64_t *step)
 {
     const struct mr_columns *c = &b->c;
-    if ((c->arg_type[a] != MR_MORE_INT && c->arg_type[a] != MR_MORE_UINT) || !is_step(mr_trace_string(b->process, c->arg_key[a])))
+    if ((c->arg_type[a] != MR_MORE_INT && c->arg_type[a] != MR_MORE_UINT) ||
+        !is_step(mr_trace_string(b->process, c->arg_key[a])))
         return false;
     for (uint32_t next = a + 1; next < b->args && c->arg_event[next] == c->arg_event[a]; next++)
         if (c->arg_key[next] == c->arg_key[a])
@@ -923,7 +947,8 @@ static bool step_of(const struct mr_batch *b, uint32_t a, int64_t *step)
     return true;
 }
 
-/* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no steps, follow all. */
+/* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no
+ * steps, follow all. */
 static int gather_steps(struct job *j, struct mr_error *err)
 {
     if (j->opt->step_from < 0)
@@ -962,7 +987,6 @@ static int gather_steps(struct job *j, struct mr_error *err)
 }
 
 /* ---- adding up ---- */
-
 
 static int by_size(const void *a, const void *b)
 {
@@ -1021,7 +1045,8 @@ static int finish_sizes(struct job *j, struct mr_function *f, uint32_t index)
     f->sizes_exact = !spilled;
     double *const to[] = {&f->size_25, &f->size_median, &f->size_75};
     for (unsigned q = 0; q < 3 && f->sizes; q++)
-        *to[q] = spilled ? mr_histogram_between(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
+        *to[q] =
+            spilled ? mr_histogram_between(&j->size, 0.25 * (q + 1)) : exact_quantile(s, m, f->sizes, 0.25 * (q + 1));
     free(s);
     return 0;
 }
@@ -1062,7 +1087,8 @@ static void add_sizes(struct job *j, struct tally *t)
         }
 }
 
-/* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how many would be left. */
+/* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how
+ * many would be left. */
 static bool is_cut(const struct job *j)
 {
     return j->file_wanted || j->opt->step_from >= 0 || j->opt->from_ns || j->opt->to_ns;
@@ -1140,7 +1166,8 @@ static void sort_files(struct mr_summary *s, size_t top)
     s->file_rows = MR_MIN(s->file_rows, top);
 }
 
-/* Of a million files ten are listed: rows are gathered, sorted when there are twice as many as asked for, and then only better ones are. */
+/* Of a million files ten are listed: rows are gathered, sorted when there are twice as many as asked for, and then only
+ * better ones are. */
 static int finish_files(struct job *j, struct mr_summary *s)
 {
     size_t top = j->opt->top_files ? MR_MIN(j->opt->top_files, j->files) : j->files, room = MR_MIN(2 * top, j->files);
@@ -1195,7 +1222,8 @@ static bool is_present(const struct job *j, size_t chunk)
     return there;
 }
 
-/* Processes are counted by machine and pid: an exec'd image is the same process. Where filters cut, those count that have something left. */
+/* Processes are counted by machine and pid: an exec'd image is the same process. Where filters cut, those count that
+ * have something left. */
 static int count_processes(struct job *j, struct mr_summary *s)
 {
     struct pair *p = malloc((j->t->processes + 1) * sizeof(*p));
@@ -1285,7 +1313,8 @@ static int by_thread(const void *a, const void *b)
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Threads are counted by machine, pid and tid: a process may have several images, by exec or because its page faults were watched. */
+/* Threads are counted by machine, pid and tid: a process may have several images, by exec or because its page faults
+ * were watched. */
 static int count_threads(const struct job *j, struct mr_summary *s)
 {
     struct thread *t = calloc((size_t)j->lanes + 1, sizeof(*t));
@@ -1296,7 +1325,8 @@ static int count_threads(const struct job *j, struct mr_summary *s)
         uint32_t l = j->lane_of[i];
         if (!rank_wanted(j, p))
             continue;
-        t[l] = (struct thread){.node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid, .there = is_present(j, i)};
+        t[l] = (struct thread){
+            .node = p->node, .pid = p->pid, .again = p->again, .tid = j->t->chunk[i].tid, .there = is_present(j, i)};
         for (unsigned k = 0; k < j->workers; k++) {
             t[l].io |= j->worker[k].did_io[l] != 0;
             t[l].compute |= j->worker[k].did_compute[l] != 0;
@@ -1369,7 +1399,8 @@ static int make_workers(struct job *j)
         w->did_io = calloc(j->lanes + 1, 1);
         w->did_compute = calloc(j->lanes + 1, 1);
         w->present = calloc(j->lanes + 1, 1);
-        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io || !w->did_compute || !w->present)
+        if (!w->tally || !w->file || !w->group || !w->group_events || !w->group_first || !w->group_last || !w->did_io ||
+            !w->did_compute || !w->present)
             return -ENOMEM;
         for (uint32_t g = 0; g < j->groups; g++)
             w->group_first[g] = UINT64_MAX;
@@ -1431,7 +1462,8 @@ static void job_done(struct job *j)
     free(j->lane_of);
 }
 
-int mr_summarise(const struct mr_trace *t, const struct mr_summary_options *opt, const atomic_bool *stop, struct mr_summary **out, struct mr_error *err)
+int mr_summarise(const struct mr_trace *t, const struct mr_summary_options *opt, const atomic_bool *stop,
+                 struct mr_summary **out, struct mr_error *err)
 {
     struct mr_summary *s = calloc(1, sizeof(*s));
     if (!s)

@@ -18,9 +18,10 @@ static int room(struct mr_intervals *v, size_t n)
     return v->item ? 0 : -ENOMEM;
 }
 
-/* Union of two normal lists, neither empty; out has room for both. Which list comes next is as good as random, so the loop has no
- * branch on it. */
-static size_t unite(const struct mr_interval *a, size_t an, const struct mr_interval *b, size_t bn, struct mr_interval *out)
+/* Union of two normal lists, neither empty; out has room for both. Which list comes next is as good as random, so the
+ * loop has no branch on it. */
+static size_t unite(const struct mr_interval *a, size_t an, const struct mr_interval *b, size_t bn,
+                    struct mr_interval *out)
 {
     const struct mr_interval *a_end = a + an, *b_end = b + bn;
     struct mr_interval now = a->start <= b->start ? *a : *b;
@@ -63,7 +64,8 @@ static int unite_top(struct mr_pile *p, const struct mr_interval *item, size_t n
 static int settle(struct mr_pile *p, bool all)
 {
     int rc = 0;
-    while (rc == 0 && p->used > 1 && (all || p->used == MR_PILE || p->level[p->used - 2].n <= 2 * p->level[p->used - 1].n)) {
+    while (rc == 0 && p->used > 1 &&
+           (all || p->used == MR_PILE || p->level[p->used - 2].n <= 2 * p->level[p->used - 1].n)) {
         struct mr_intervals *top = &p->level[--p->used];
         rc = unite_top(p, top->item, top->n);
     }
@@ -102,7 +104,8 @@ static size_t first_after(const struct mr_intervals *v, uint64_t t)
     return lo;
 }
 
-/* Adds the part of a run's list in [from, to). Only its first and last intervals can reach over the borders; they are added as copies. */
+/* Adds the part of a run's list in [from, to). Only its first and last intervals can reach over the borders; they are
+ * added as copies. */
 static int add_part(struct mr_pile *p, const struct mr_intervals *v, uint64_t from, uint64_t to)
 {
     size_t i = first_after(v, from), end = first_after(v, to);
@@ -148,8 +151,8 @@ static int end_group(struct mr_timeline *t, struct mr_time_split *split, bool on
     return rc;
 }
 
-int mr_timeline_slice(struct mr_timeline *t, const struct mr_run *run, size_t runs, uint64_t from, uint64_t to, struct mr_time_split *all,
-                      struct mr_time_split *group)
+int mr_timeline_slice(struct mr_timeline *t, const struct mr_run *run, size_t runs, uint64_t from, uint64_t to,
+                      struct mr_time_split *all, struct mr_time_split *group)
 {
     int rc = 0;
     bool only = !runs || run[0].group == run[runs - 1].group;

@@ -16,8 +16,8 @@ struct generator {
     lanes a, b, d, e;
 };
 
-/* mr_mix64 of eight numbers. Forced inline, as all that is given vectors, so that it is compiled for the instruction set of
- * its caller; by address, since how vectors are passed depends on that set. */
+/* mr_mix64 of eight numbers. Forced inline, as all that is given vectors, so that it is compiled for the instruction
+ * set of its caller; by address, since how vectors are passed depends on that set. */
 __attribute__((always_inline)) static inline void mix_lanes(lanes *v)
 {
     const uint64_t by = 0xd6e8feb86659fd93ull;
@@ -29,10 +29,11 @@ __attribute__((always_inline)) static inline void mix_lanes(lanes *v)
 }
 
 /* The states are mr_mix64 of z + 1..32 times the golden ratio, eight for each of the four words. */
-__attribute__((always_inline)) static inline void seed_block(const struct mr_content *c, uint64_t sample, uint64_t block,
-                                                             struct generator *g)
+__attribute__((always_inline)) static inline void seed_block(const struct mr_content *c, uint64_t sample,
+                                                             uint64_t block, struct generator *g)
 {
-    const lanes steps = {GOLDEN * 1, GOLDEN * 2, GOLDEN * 3, GOLDEN * 4, GOLDEN * 5, GOLDEN * 6, GOLDEN * 7, GOLDEN * 8};
+    const lanes steps = {GOLDEN * 1, GOLDEN * 2, GOLDEN * 3, GOLDEN * 4,
+                         GOLDEN * 5, GOLDEN * 6, GOLDEN * 7, GOLDEN * 8};
     uint64_t key = mr_rng_at(c->seed, MR_RNG_CONTENT, sample);
     lanes z = steps + mr_mix64(key ^ mr_mix64(block + GOLDEN));
     *g = (struct generator){z, z + GOLDEN * 8, z + GOLDEN * 16, z + GOLDEN * 24};
@@ -101,7 +102,8 @@ static void make_block(const struct mr_content *c, uint64_t sample, uint64_t blo
         fill_block(c, sample, block, dst, len);
 }
 
-/* Two whole blocks at once: the steps of a generator depend on each other, those of two do not, so the second is nearly free. */
+/* Two whole blocks at once: the steps of a generator depend on each other, those of two do not, so the second is nearly
+ * free. */
 MR_SIMD_CLONES static void fill_two_blocks(const struct mr_content *c, uint64_t sample, uint64_t block, uint8_t *dst)
 {
     struct generator g, h;

@@ -1,6 +1,6 @@
-/* CRC-32C (and the CRC-32 of zip files, by folding only) in three ways, chosen by what the CPU has; the tables and constants are filled once, on first use.
- *   folding    carry-less multiplication on 512-bit registers: 256 bytes at a time are multiplied by x^2048 and the next ones
- *              added; what is left in the end is 16 bytes with the same remainder
+/* CRC-32C (and the CRC-32 of zip files, by folding only) in three ways, chosen by what the CPU has; the tables and
+ * constants are filled once, on first use. folding    carry-less multiplication on 512-bit registers: 256 bytes at a
+ * time are multiplied by x^2048 and the next ones added; what is left in the end is 16 bytes with the same remainder
  *   three-way  the crc32 instruction on three streams, which hides its latency of 3 cycles; joining shifts a CRC over a
  *              fixed distance by table look-up (the shift is linear over GF(2))
  *   plain      slicing-by-8 */
@@ -123,10 +123,11 @@ __attribute__((target("sse4.2"))) static uint32_t crc_hardware(uint32_t crc, con
 
 /* ---- folding ----
  * Bit-reflected: bit 0 of a load is the highest power. A carry-less product of two reflected 64-bit words, read as a
- * reflected 128-bit word, is their product times x; so x^(n - 1) mod P, in the upper half of a word, multiplies by x^n. */
+ * reflected 128-bit word, is their product times x; so x^(n - 1) mod P, in the upper half of a word, multiplies by x^n.
+ */
 
-/* Multipliers of the two halves of each 128-bit lane: over 2048 bits (the loop), then those that bring the four registers
- * together (over 1536, 1024, 512 bits), then the four lanes (over 384, 256, 128 bits; the last stays). */
+/* Multipliers of the two halves of each 128-bit lane: over 2048 bits (the loop), then those that bring the four
+ * registers together (over 1536, 1024, 512 bits), then the four lanes (over 384, 256, 128 bits; the last stays). */
 struct fold_constants {
     uint64_t loop[8], registers[3][8], lane[8];
 };

@@ -21,7 +21,8 @@ void mr_histogram_add_n(struct mr_histogram *h, uint64_t value, uint64_t n);
 void mr_histogram_merge(struct mr_histogram *into, const struct mr_histogram *from);
 /* q in [0,1]; 0 for an empty histogram; q=0 and q=1 give the exact minimum and maximum. */
 uint64_t mr_histogram_quantile(const struct mr_histogram *h, double q);
-/* The same between the two values that q lies between, as NumPy and pandas do it: of few values that differ much the nearest is far off. */
+/* The same between the two values that q lies between, as NumPy and pandas do it: of few values that differ much the
+ * nearest is far off. */
 double mr_histogram_between(const struct mr_histogram *h, double q);
 double mr_histogram_mean(const struct mr_histogram *h);
 

@@ -150,7 +150,8 @@ static int checkpoint_step(void *user, const char *name, bool is_dir, struct mr_
 int mr_bench_checkpoint_cache(const char *folder, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
                               struct mr_bench_cold *cold, struct mr_error *err)
 {
-    struct checkpoint_files c = {.folder = folder, .cool = mode == MR_CACHE_COLD, .rank = rank, .world = world, .cold = cold};
+    struct checkpoint_files c = {
+        .folder = folder, .cool = mode == MR_CACHE_COLD, .rank = rank, .world = world, .cold = cold};
     int rc = mr_store_open("posix", &c.store, err);
     if (rc < 0)
         return rc;

@@ -46,9 +46,9 @@ struct feed {
     struct transform transform;
     struct mr_preprocess_params preprocess;
     struct mr_pattern *pattern;
-    struct mr_dataset *set; /* pattern: where samples lie */
+    struct mr_dataset *set;         /* pattern: where samples lie */
     struct mr_store *pattern_store; /* memory: held, so that a shim's file goes on with the evaluation's calls */
-    uint64_t row_max; /* pattern: bytes of a sample that the trainer gets */
+    uint64_t row_max;               /* pattern: bytes of a sample that the trainer gets */
     uint64_t *row_bytes;
     struct share *share;
     char dataset[4096], *store;
@@ -123,8 +123,8 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     out->transfer_bytes = w->reader.transfer_size;
 }
 
-/* "{rank}" in a storage stack: every rank its own trace file, for example. A rank that reads for others has one more for
- * each of them. */
+/* "{rank}" in a storage stack: every rank its own trace file, for example. A rank that reads for others has one more
+ * for each of them. */
 static char *expand_rank(const char *spec, uint32_t rank, uint32_t reads_for)
 {
     const char *at = spec ? strstr(spec, "{rank}") : NULL;

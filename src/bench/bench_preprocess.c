@@ -20,8 +20,8 @@ static int two_sides(const char *key, const struct mr_dims *d, uint32_t *height,
 static int channels(const char *key, const struct mr_strings *list, float *out, struct mr_error *err)
 {
     if (list->n > MR_PREPROCESS_CHANNELS)
-        return mr_error_plain(err, MR_E_CONFIG, "reader.preprocess.%s has %zu numbers, a picture at most %u channels", key,
-                              (size_t)list->n, MR_PREPROCESS_CHANNELS);
+        return mr_error_plain(err, MR_E_CONFIG, "reader.preprocess.%s has %zu numbers, a picture at most %u channels",
+                              key, (size_t)list->n, MR_PREPROCESS_CHANNELS);
     for (size_t i = 0; i < list->n; i++) {
         char *end;
         double v = strtod(list->item[i], &end);
@@ -59,7 +59,8 @@ int mr_bench_preprocess_params(const struct mr_workload *w, bool eval, uint64_t 
     if (!rc && !p.to_float && (c->mean.n || c->stdev.n))
         rc = mr_error_plain(err, MR_E_CONFIG, "reader.preprocess.mean and stdev need dtype float32");
     if (!rc && (c->crop_size.n > 0) != (p.crop == MR_CROP_CENTER || p.crop == MR_CROP_RANDOM))
-        rc = mr_error_plain(err, MR_E_CONFIG, "reader.preprocess.crop_size goes with crop center or random, and only with them");
+        rc = mr_error_plain(err, MR_E_CONFIG,
+                            "reader.preprocess.crop_size goes with crop center or random, and only with them");
     struct mr_preprocess *probe = NULL;
     if (!rc && (rc = mr_preprocess_create(&p, &probe, err)) < 0)
         mr_error_context(err, "in reader.preprocess");

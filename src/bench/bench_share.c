@@ -4,15 +4,16 @@
  *   every rank                            gets it by broadcast
  *
  *     reader g:  next of the feed of g, g + readers, ...   ──┐ status of all      for g = 0 ... readers-1:
- *     others:    nothing                                    ──┴─ allreduce ──────>  broadcast sizes, broadcast rows, keep own
+ *     others:    nothing                                    ──┴─ allreduce ──────>  broadcast sizes, broadcast rows,
+ * keep own
  *
  * Through MPI-IO the readers open a single shared file together and read with collective calls, of which every reader
  * makes equally many (the largest number that one needs; the others read nothing); several files are opened by each
  * reader alone. MPI-IO goes past the storage stack, so only a bare "posix" is replaced by it.
  *
- * Invariant: every rank enters the same collectives, whatever happened to it: a rank that failed or was told to stop says
- * so in the status, and then nobody broadcasts. Only the rank that failed returns the error; the others "interrupted",
- * so that the step's own agreement names the right one. */
+ * Invariant: every rank enters the same collectives, whatever happened to it: a rank that failed or was told to stop
+ * says so in the status, and then nobody broadcasts. Only the rank that failed returns the error; the others
+ * "interrupted", so that the step's own agreement names the right one. */
 #include "bench/bench_feed.h"
 #include "base/common.h"
 
@@ -68,15 +69,17 @@ static int check_config(const struct mr_bench_params *p, struct mr_error *err)
         return mr_error_hint(err, "add 'pattern.unit=record', or say 'reader.file_access=collective'");
     }
     if (mpio && p->store && *p->store && strcmp(p->store, "posix") != 0)
-        return mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio cannot read through the storage stack '%s'", p->store);
+        return mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio cannot read through the storage stack '%s'",
+                              p->store);
     if (memory && (mpio || w->pattern.unit == MR_UNIT_SAMPLE)) {
         mr_error_plain(err, MR_E_CONFIG, "reader.read_type memory and reader.file_access %s do not go together here",
                        mpio ? "mpio" : "collective");
         return mr_error_hint(err, "with 'reader.file_access=collective pattern.unit=file' they do");
     }
     if (w->pattern.same_offsets && w->pattern.collective_readers > 1)
-        return mr_error_plain(err, MR_E_CONFIG, "with pattern.same_offsets all ranks get one batch, which one rank reads: "
-                                                "pattern.collective_readers must be 1");
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "with pattern.same_offsets all ranks get one batch, which one rank reads: "
+                              "pattern.collective_readers must be 1");
     return 0;
 }
 

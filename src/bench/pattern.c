@@ -2,12 +2,11 @@
  *
  * Invariants
  *  P1 `lock` guards next, frontier, allowed, consumed, the ring and the order; it is never held during I/O or sleep.
- *  P2 consumed <= frontier <= next <= allowed (allowed may run ahead of n_items), and ring[i] exists for consumed <= i < next.
- *  P3 An item's bytes have one writer, the thread that took it, until it is done; then one reader, the consumer, until
- *     release moves `consumed` past it. Buffers are used again after that.
- *  P4 The order is asked for items in ascending order only, when they are taken: it holds one epoch at a time.
- *  P5 A failure or stop is seen by every wait within 50 ms.
- * Lock order: there is one lock. */
+ *  P2 consumed <= frontier <= next <= allowed (allowed may run ahead of n_items), and ring[i] exists for consumed <= i
+ * < next. P3 An item's bytes have one writer, the thread that took it, until it is done; then one reader, the consumer,
+ * until release moves `consumed` past it. Buffers are used again after that. P4 The order is asked for items in
+ * ascending order only, when they are taken: it holds one epoch at a time. P5 A failure or stop is seen by every wait
+ * within 50 ms. Lock order: there is one lock. */
 #include "bench/pattern_internal.h"
 #include "base/clock.h"
 
@@ -152,7 +151,8 @@ static void read_allowed(struct pattern_hand *h, bool wait)
 static void *reader_main(void *arg)
 {
     struct pattern_hand *h = arg;
-    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* emulated storage sleeps; 50 us of slack would be a quarter of a fast request */
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0,
+          0); /* emulated storage sleeps; 50 us of slack would be a quarter of a fast request */
     read_allowed(h, true);
     mr_pattern_drop_hand(h);
     return NULL;

@@ -1,14 +1,14 @@
 /* The access patterns of real applications, as system calls: what `pattern` and `file_access` of a workload say is done
- * here, for `millrace run` and `millrace workloads check` alike. It lies beside the loader, not on it: a pattern replays
- * the calls another program made (whole files in pieces, records in two sizes, everything at the start), which a loader
- * would do better. Rows of a batch are the samples' bytes as they lie in the file; they are not decoded.
+ * here, for `millrace run` and `millrace workloads check` alike. It lies beside the loader, not on it: a pattern
+ * replays the calls another program made (whole files in pieces, records in two sizes, everything at the start), which
+ * a loader would do better. Rows of a batch are the samples' bytes as they lie in the file; they are not decoded.
  *
  *      items   0 1 2 3 | 4 5 6 7 | 8 9 ...     an item is a file or a record; need(step): first item the step can do
  *              consumed^  frontier^  ^next ^allowed       without
  *
  * Readers take items in turn, never beyond `allowed`; asking for a step allows its items, having it those of the
- * `prefetch` steps behind it. With no readers the caller of mr_pattern_next reads. With read_type memory one pass is read
- * before the first step and served for all epochs.
+ * `prefetch` steps behind it. With no readers the caller of mr_pattern_next reads. With read_type memory one pass is
+ * read before the first step and served for all epochs.
  *
  * Threads: one consumer thread calls preload, next, release and finish; stop and get_stats from any. */
 #ifndef MR_BENCH_PATTERN_H
@@ -34,14 +34,14 @@ struct mr_pattern_params {
     uint32_t rank, world;
     uint64_t seed;
     unsigned readers, prefetch;
-    uint64_t file_passes;   /* of all ranks together; 0: each file once per epoch */
-    uint64_t max_steps;     /* 0: all epochs. Nothing is read for later ones */
-    bool drop_last;         /* of files or samples that do not divide evenly, and of the last batch */
-    bool whole_epochs;      /* items that no batch needs are read, too */
-    bool keep;              /* batches have rows; otherwise what was read is dropped */
-    bool verify;            /* compare with the generated content; needs keep */
+    uint64_t file_passes;           /* of all ranks together; 0: each file once per epoch */
+    uint64_t max_steps;             /* 0: all epochs. Nothing is read for later ones */
+    bool drop_last;                 /* of files or samples that do not divide evenly, and of the last batch */
+    bool whole_epochs;              /* items that no batch needs are read, too */
+    bool keep;                      /* batches have rows; otherwise what was read is dropped */
+    bool verify;                    /* compare with the generated content; needs keep */
     const struct mr_pattern_io *io; /* or NULL */
-    bool (*over)(void *user); /* asked by waits; or NULL */
+    bool (*over)(void *user);       /* asked by waits; or NULL */
     /* Emulated preprocessing of samples [first, first + n); in the thread that read them. Or NULL. */
     void (*prepare)(void *user, uint64_t epoch, uint64_t first, uint64_t n);
     void *user;
@@ -58,7 +58,7 @@ struct mr_pattern;
 
 /* Errors: MR_E_CONFIG when the pattern does not fit the data set, -ENOMEM, -errno. */
 int mr_pattern_open(const struct mr_pattern_params *p, struct mr_pattern **out, struct mr_error *err);
-void mr_pattern_close(struct mr_pattern *s); /* waits for its readers; accepts NULL */
+void mr_pattern_close(struct mr_pattern *s);             /* waits for its readers; accepts NULL */
 uint64_t mr_pattern_batches(const struct mr_pattern *s); /* per epoch */
 uint64_t mr_pattern_items(const struct mr_pattern *s);   /* of this rank, in all */
 /* read_type memory: reads everything. Otherwise lets readers fill the queue. Once, before the first step. */
@@ -78,8 +78,8 @@ void mr_pattern_get_stats(struct mr_pattern *s, struct mr_loader_stats *out);
 /* The order that a workload's shuffle keys and file_access ask for, over samples or, for unit file, files. */
 void mr_pattern_order(const struct mr_workload *w, struct mr_order_params *out);
 /* Reads at the front of a file, as pattern.header_* say. */
-int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path, uint64_t file_bytes,
-                           struct mr_error *err);
+int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path,
+                           uint64_t file_bytes, struct mr_error *err);
 /* Writes files FOLDER/STEM-RANK-I of these sizes, one call each. */
 int mr_pattern_write_files(struct mr_store *store, const char *folder, const char *stem, uint32_t rank,
                            const uint64_t *bytes, unsigned n, bool fsync, struct mr_error *err);

@@ -42,7 +42,7 @@ struct mr_pattern {
     struct pattern_slot **ring, *free_slots;    /* lock: items consumed .. next; buffers to use again */
     uint64_t ring_cap;
     atomic_bool drain; /* what is read now is for nobody */
-    int rc;     /* lock: the first failure */
+    int rc;            /* lock: the first failure */
     struct mr_error err;
     atomic_bool stopped;
 
@@ -56,7 +56,8 @@ struct mr_pattern {
     uint64_t *bytes_out, *ids_out;
     uint64_t read_before; /* read_bytes at the last batch */
 
-    _Atomic uint64_t read_bytes, read_ns, prepare_ns, idle_ns, wait_ns, batches_out, samples_out, bytes_given, held_bytes;
+    _Atomic uint64_t read_bytes, read_ns, prepare_ns, idle_ns, wait_ns, batches_out, samples_out, bytes_given,
+        held_bytes;
     uint64_t opened_ns;
 };
 

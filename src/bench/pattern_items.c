@@ -55,7 +55,7 @@ int mr_pattern_items_open(struct mr_pattern *s, struct mr_error *err)
     const struct mr_workload *w = s->p.workload;
     bool same = w->pattern.same_offsets;
     /* Where nothing is left out, the last run of samples goes on at the start of the set. */
-    uint64_t units = s->files          ? s->info.files
+    uint64_t units = s->files         ? s->info.files
                      : s->p.drop_last ? s->info.samples / s->run
                                       : ceil_div(s->info.samples, s->run);
     struct mr_order_params o = {.samples = units,
@@ -105,7 +105,8 @@ uint64_t mr_pattern_used_up(const struct mr_pattern *s, uint64_t step)
 int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *out, struct mr_error *err)
 {
     uint64_t in_order = s->p.file_passes ? item : item % s->per_epoch;
-    uint64_t epoch = s->p.file_passes ? in_order / s->order_len : item / s->per_epoch, k = in_order % s->order_len, unit;
+    uint64_t epoch = s->p.file_passes ? in_order / s->order_len : item / s->per_epoch, k = in_order % s->order_len,
+             unit;
     const struct mr_manifest *m = mr_dataset_manifest(s->p.dataset);
     int rc = epoch == mr_order_epoch(s->order) ? 0 : mr_order_set_epoch(s->order, epoch, err);
     if (rc)

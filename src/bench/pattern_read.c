@@ -78,8 +78,8 @@ static int read_pieces(struct pattern_hand *h, struct pattern_slot *slot, const 
 /* ---- checking ---- */
 
 /* The planned ranges out of the item's bytes, one behind the other; NULL when they reach beyond. */
-static const void *gather(struct pattern_hand *h, const struct pattern_slot *slot, const struct mr_extent *e, unsigned n,
-                          size_t *len)
+static const void *gather(struct pattern_hand *h, const struct pattern_slot *slot, const struct mr_extent *e,
+                          unsigned n, size_t *len)
 {
     *len = 0;
     for (unsigned i = 0; i < n; i++) {
@@ -122,7 +122,8 @@ static int verify_sample(struct pattern_hand *h, const struct pattern_slot *slot
     /* By the format's own rule: text cannot hold every float that the content would be. */
     const struct mr_content c = {.seed = in->seed, .compress_percent = in->compress_percent};
     const struct mr_writer_spec spec = {.dtype = out.dtype, .dims = out.dims};
-    const struct mr_sample_info info = {.id = id, .dtype = out.dtype, .dims = out.dims, .bytes = out.bytes, .label = out.label};
+    const struct mr_sample_info info = {
+        .id = id, .dtype = out.dtype, .dims = out.dims, .bytes = out.bytes, .label = out.label};
     rc = f->check(&spec, &c, &info, &out, err);
     if (rc)
         mr_error_hint(err, "repair it with 'millrace gen --repair'");
@@ -186,8 +187,8 @@ void mr_pattern_drop_hand(struct pattern_hand *h)
 /* ---- the rest of a pattern ---- */
 
 /* Consecutive as often as the source saw it, else back to a place before. */
-int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path, uint64_t file_bytes,
-                           struct mr_error *err)
+int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path,
+                           uint64_t file_bytes, struct mr_error *err)
 {
     uint64_t at = 0, n = MR_MIN(p->header_bytes, file_bytes), jump = 0;
     double consecutive = 0;

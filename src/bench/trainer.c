@@ -274,8 +274,8 @@ static int restore(struct trainer *t, uint64_t step, struct mr_error *err)
     if (rc)
         return rc;
     enter(t, MR_BENCH_RESTORE);
-    rc = mr_bench_checkpoint_cache(t->p->checkpoint_folder, t->p->cache, t->comm->rank, t->comm->world,
-                                       &t->me->cold, err);
+    rc = mr_bench_checkpoint_cache(t->p->checkpoint_folder, t->p->cache, t->comm->rank, t->comm->world, &t->me->cold,
+                                   err);
     if ((rc = mr_comm_agree(t->comm, rc, err)) != 0)
         return rc;
     uint64_t start = since_start(t);
@@ -564,8 +564,8 @@ static int finish_pattern(struct trainer *t, struct mr_error *err)
         if (!rc)
             rc = mr_store_mkdirs(store, t->p->output_folder, err);
         if (!rc)
-            rc = mr_pattern_write_files(store, t->p->output_folder, "output", t->comm->rank, c->outputs.item, c->outputs.n,
-                                        t->p->workload->checkpoint.fsync, err);
+            rc = mr_pattern_write_files(store, t->p->output_folder, "output", t->comm->rank, c->outputs.item,
+                                        c->outputs.n, t->p->workload->checkpoint.fsync, err);
         mr_store_close(store);
     }
     return mr_comm_agree(t->comm, rc, err);
@@ -597,10 +597,10 @@ static int open_saver(struct trainer *t, struct mr_error *err)
     return rc ? rc : mr_checkpointer_open(&p, &t->saver, err);
 }
 
-/* Opening reads the manifest (and with read_type memory everything), from storage that may hang. So that a stop is heard,
- * it runs in a thread of its own and is left behind when it does not come back soon after one; what it may still touch
- * then stays allocated until the process ends. A feed that all ranks open together is opened here: it needs the thread of
- * the collectives. */
+/* Opening reads the manifest (and with read_type memory everything), from storage that may hang. So that a stop is
+ * heard, it runs in a thread of its own and is left behind when it does not come back soon after one; what it may still
+ * touch then stays allocated until the process ends. A feed that all ranks open together is opened here: it needs the
+ * thread of the collectives. */
 struct opener {
     struct mr_bench_params p;
     bool eval;

@@ -35,7 +35,7 @@ enum mr_bench_cache { MR_CACHE_ASIS, MR_CACHE_COLD, MR_CACHE_WARM };
     X(MR_BENCH_PAUSE, "pausing between checkpoints")                                                                   \
     X(MR_BENCH_OPEN, "opening the data set")                                                                           \
     X(MR_BENCH_REDUCE, "summing gradients over the ranks")                                                             \
-    X(MR_BENCH_OUTPUT, "writing its output files")                                                                   \
+    X(MR_BENCH_OUTPUT, "writing its output files")                                                                     \
     X(MR_BENCH_DRAIN, "waiting for the burst buffer to drain")                                                         \
     X(MR_BENCH_DONE, "done")
 enum mr_bench_state {
@@ -62,10 +62,12 @@ struct mr_bench_rank {
     uint64_t peak_rss_bytes;
     uint64_t rows_crc; /* with MR_LOADER_VERIFY: sum of the CRC-32C of every row the trainer got */
     double preload_s;
-    uint64_t drain_wait_ns, drains_left; /* burst buffer: waited for it outside of saves; checkpoints in it at the end */
+    uint64_t drain_wait_ns,
+        drains_left; /* burst buffer: waited for it outside of saves; checkpoints in it at the end */
     struct mr_bench_cold {
         uint64_t cold_bytes, total_bytes, unknown_files;
-    } cold; /* of this rank's part of the files, whenever the cache was prepared; where checkpoints are read back, before each */
+    } cold; /* of this rank's part of the files, whenever the cache was prepared; where checkpoints are read back,
+               before each */
 };
 
 struct mr_bench_board {
@@ -98,8 +100,8 @@ struct mr_bench_params {
     const char *store;       /* storage stack; "{rank}" in it becomes the rank's number */
     const char *checkpoint_folder, *checkpoint_store;
     const char *output_folder; /* of pattern.outputs; written through checkpoint_store */
-    unsigned threads;  /* 0 = reader.read_threads */
-    int64_t lookahead; /* batches; -1 = reader.prefetch_size */
+    unsigned threads;          /* 0 = reader.read_threads */
+    int64_t lookahead;         /* batches; -1 = reader.prefetch_size */
     enum mr_loader_io io;
     enum mr_bench_compute compute;
     bool preprocess_sleeps; /* emulate preprocessing without using the CPU */
@@ -136,16 +138,17 @@ int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan 
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err);
 /* The loader's parameters that follow from a workload; strings are borrowed. */
 void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out);
-/* What reader.preprocess asks for: 1 and the parameters, 0 when nothing, MR_E_CONFIG for what makes no sense. An evaluation draws
- * nothing at random: crops come from the middle, parts of random size are the whole picture, nothing is flipped. */
+/* What reader.preprocess asks for: 1 and the parameters, 0 when nothing, MR_E_CONFIG for what makes no sense. An
+ * evaluation draws nothing at random: crops come from the middle, parts of random size are the whole picture, nothing
+ * is flipped. */
 int mr_bench_preprocess_params(const struct mr_workload *w, bool eval, uint64_t seed, struct mr_preprocess_params *out,
                                struct mr_error *err);
 /* Makes this rank's share of a data set's files cold or warm, and measures how much of them is outside the page cache.
  */
 int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
                        const _Atomic uint32_t *stop, struct mr_bench_cold *cold, struct mr_error *err);
-/* The same before a checkpoint is read back: COLD drops the pages of all checkpoints in the folder, this rank's share of
- * the files; what was cold is added to *cold. Every rank must be done before one reads. */
+/* The same before a checkpoint is read back: COLD drops the pages of all checkpoints in the folder, this rank's share
+ * of the files; what was cold is added to *cold. Every rank must be done before one reads. */
 int mr_bench_checkpoint_cache(const char *folder, enum mr_bench_cache mode, uint32_t rank, uint32_t world,
                               struct mr_bench_cold *cold, struct mr_error *err);
 

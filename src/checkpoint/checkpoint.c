@@ -1,4 +1,5 @@
-/* Checkpointers: see <millrace/checkpoint.h> for the contract and README.md for the invariants that the comments refer to.
+/* Checkpointers: see <millrace/checkpoint.h> for the contract and README.md for the invariants that the comments refer
+ * to.
  *
  *   begin (leader)   clear what a killed save left, make step-N.tmp
  *   write (all)      files through one buffer per thread; a part list per rank
@@ -84,8 +85,8 @@ static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPO
     char path[MR_CHECKPOINT_PATH];
     plain_path(p->folder, path);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX, p->burst_folder,
-             *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX,
+             p->burst_folder, *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
 }
 
 static int open_burst(struct mr_checkpointer *c, const struct mr_checkpoint_params *p, struct mr_error *err)
@@ -101,7 +102,8 @@ static int open_burst(struct mr_checkpointer *c, const struct mr_checkpoint_para
     if (p->world > 1 && c->buffer.shared != c->final.shared)
         return mr_error_plain(err, MR_E_CONFIG,
                               "the burst buffer and the checkpoint folder must both be seen by all %u ranks", p->world);
-    return c->final.lead ? mr_checkpoint_drainer_create(&c->p, &c->buffer, &c->final, p->burst_bytes, &c->drainer, err) : 0;
+    return c->final.lead ? mr_checkpoint_drainer_create(&c->p, &c->buffer, &c->final, p->burst_bytes, &c->drainer, err)
+                         : 0;
 }
 
 int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
@@ -147,7 +149,8 @@ static int agree(struct mr_checkpointer *c, int code, struct mr_error *err)
 /* ---- save ---- */
 
 /* Fills the share of this rank from the caller's files. */
-static int take_files(struct mr_checkpoint_job *j, const struct mr_checkpoint_file *files, uint64_t n, struct mr_error *err)
+static int take_files(struct mr_checkpoint_job *j, const struct mr_checkpoint_file *files, uint64_t n,
+                      struct mr_error *err)
 {
     if (j->list.step > MR_CHECKPOINT_STEP_MAX)
         return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is too large to name a checkpoint", j->list.step);
@@ -182,7 +185,11 @@ static int save_at(struct mr_checkpointer *c, const struct mr_checkpoint_place *
                    struct mr_error *err)
 {
     char tmp[MR_CHECKPOINT_PATH], final[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_job j = {.p = &c->p, .at = at, .dir = tmp, .stopped = c->p.stopped, .user = c->p.user,
+    struct mr_checkpoint_job j = {.p = &c->p,
+                                  .at = at,
+                                  .dir = tmp,
+                                  .stopped = c->p.stopped,
+                                  .user = c->p.user,
                                   .list = {.step = step, .world = c->p.world, .fsync = at->fsync}};
     struct mr_checkpoint_list all = {0};
     uint64_t start = mr_now_ns();
@@ -259,7 +266,8 @@ static int save_in_buffer(struct mr_checkpointer *c, uint64_t step, const struct
     return rc;
 }
 
-/* B2: nobody else writes to the final folder meanwhile. What the buffer has of this step, if anything, is out of date. */
+/* B2: nobody else writes to the final folder meanwhile. What the buffer has of this step, if anything, is out of date.
+ */
 static int save_around(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                        struct mr_checkpoint_result *out, uint64_t *wait_ns, struct mr_error *err)
 {
@@ -284,8 +292,8 @@ int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr
     bool buffered = !rc;
     if (buffer_failed(rc)) {
         if (c->p.rank == 0)
-            mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s%s", step, why.message,
-                   rc == -ENOENT && c->p.world > 1 ? "; all ranks must see the buffer" : "");
+            mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s%s", step,
+                   why.message, rc == -ENOENT && c->p.world > 1 ? "; all ranks must see the buffer" : "");
         rc = save_around(c, step, files, n, out, &wait_ns, &why);
     }
     if (!rc) {
@@ -321,7 +329,8 @@ uint64_t mr_checkpoint_buffered(struct mr_checkpointer *c)
     return c->drainer ? mr_checkpoint_drainer_left(c->drainer) : 0;
 }
 
-uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out, uint64_t cap)
+uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out,
+                              uint64_t cap)
 {
     return c->drainer ? mr_checkpoint_drainer_records(c->drainer, first, out, cap) : 0;
 }
@@ -335,7 +344,8 @@ struct found {
     bool exists, unfinished; /* the folder; something in it that is no checkpoint */
 };
 
-/* Looks in one place for the step, or for the newest (UINT64_MAX), and keeps what is better than what was found before. */
+/* Looks in one place for the step, or for the newest (UINT64_MAX), and keeps what is better than what was found before.
+ */
 static int look_in(const struct mr_checkpoint_place *at, uint64_t step, struct found *f, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d = {0};
@@ -427,14 +437,15 @@ static int load_share(struct mr_checkpointer *c, struct mr_checkpoint_job *j, ui
     mr_checkpoint_dir_path(f.at->folder, f.step, f.kind, dir);
     rc = mr_checkpoint_read_list(f.at, dir, &j->list, err);
     if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s/" MR_CHECKPOINT_LIST_NAME "' is missing: '%s' is no checkpoint", dir,
-                              dir);
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s/" MR_CHECKPOINT_LIST_NAME "' is missing: '%s' is no checkpoint",
+                              dir, dir);
     if (rc)
         return rc;
     if (j->list.step != f.step)
         return mr_error_plain(err, MR_E_CORRUPT,
-                              "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64, dir,
-                              j->list.step, f.step);
+                              "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64
+                              ", its folder's name says %" PRIu64,
+                              dir, j->list.step, f.step);
     keep_share(j, shift, &j->list);
     return mr_checkpoint_read_share(j, err);
 }

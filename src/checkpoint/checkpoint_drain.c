@@ -1,5 +1,6 @@
-/* The drain: see the header for what it does and README.md for the invariants B1 to B6. One lock guards the queue and the
- * records; it is never held during I/O. Every wait looks at the stop flags, at the latest WAIT_NS after they were set. */
+/* The drain: see the header for what it does and README.md for the invariants B1 to B6. One lock guards the queue and
+ * the records; it is never held during I/O. Every wait looks at the stop flags, at the latest WAIT_NS after they were
+ * set. */
 #include "checkpoint/checkpoint_drain.h"
 
 #include "base/clock.h"
@@ -95,7 +96,8 @@ static bool is_there(const struct mr_checkpoint_drainer *d, const struct mr_chec
     return true;
 }
 
-static int copy_over(struct mr_checkpoint_drainer *d, struct mr_checkpoint_job *j, const char *final, struct mr_error *err)
+static int copy_over(struct mr_checkpoint_drainer *d, struct mr_checkpoint_job *j, const char *final,
+                     struct mr_error *err)
 {
     int rc = mr_checkpoint_begin(d->final, j->dir, err);
     if (!rc)
@@ -110,11 +112,17 @@ static int copy_over(struct mr_checkpoint_drainer *d, struct mr_checkpoint_job *
 }
 
 /* B1: the buffer is freed only after the copy has its name. */
-static int drain_one(struct mr_checkpoint_drainer *d, bool recovered, struct mr_checkpoint_drained *r, struct mr_error *err)
+static int drain_one(struct mr_checkpoint_drainer *d, bool recovered, struct mr_checkpoint_drained *r,
+                     struct mr_error *err)
 {
     char from[MR_CHECKPOINT_PATH], tmp[MR_CHECKPOINT_PATH], final[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_job j = {.p = d->p, .at = d->final, .from = d->buffer, .dir = tmp, .from_dir = from,
-                                  .stopped = drain_stopped, .user = d};
+    struct mr_checkpoint_job j = {.p = d->p,
+                                  .at = d->final,
+                                  .from = d->buffer,
+                                  .dir = tmp,
+                                  .from_dir = from,
+                                  .stopped = drain_stopped,
+                                  .user = d};
     mr_checkpoint_dir_path(d->buffer->folder, r->step, MR_CHECKPOINT_COMPLETE, from);
     mr_checkpoint_dir_path(d->final->folder, r->step, MR_CHECKPOINT_TMP, tmp);
     mr_checkpoint_dir_path(d->final->folder, r->step, MR_CHECKPOINT_COMPLETE, final);
@@ -139,8 +147,10 @@ static void tell_failure(const struct mr_checkpoint_drainer *d, uint64_t step, s
 {
     mr_error_context(err, "draining the checkpoint of step %" PRIu64 " from the burst buffer", step);
     err->hint[0] = '\0'; /* an inner one is about loading */
-    mr_error_hint(err, "the checkpoint stays in '%s'; the next run with this burst buffer drains it", d->buffer->folder);
-    mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", step, err->message);
+    mr_error_hint(err, "the checkpoint stays in '%s'; the next run with this burst buffer drains it",
+                  d->buffer->folder);
+    mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", step,
+           err->message);
 }
 
 /* ---- the thread ---- */
@@ -291,7 +301,8 @@ static uint64_t space_left(struct mr_checkpoint_drainer *d, uint64_t held)
     return bytes;
 }
 
-static int no_room(const struct mr_checkpoint_drainer *d, uint64_t bytes, uint64_t left, uint64_t held, struct mr_error *err)
+static int no_room(const struct mr_checkpoint_drainer *d, uint64_t bytes, uint64_t left, uint64_t held,
+                   struct mr_error *err)
 {
     mr_error_plain(err, MR_E_LIMIT,
                    "the burst buffer '%s' has room for %" PRIu64 " bytes, the checkpoint has %" PRIu64 " (%" PRIu64
@@ -357,8 +368,8 @@ uint64_t mr_checkpoint_drainer_left(struct mr_checkpoint_drainer *d)
     return n;
 }
 
-uint64_t mr_checkpoint_drainer_records(struct mr_checkpoint_drainer *d, uint64_t first, struct mr_checkpoint_drained *out,
-                                       uint64_t cap)
+uint64_t mr_checkpoint_drainer_records(struct mr_checkpoint_drainer *d, uint64_t first,
+                                       struct mr_checkpoint_drained *out, uint64_t cap)
 {
     uint64_t n = 0;
     pthread_mutex_lock(&d->lock);

@@ -36,7 +36,7 @@ int mr_checkpoint_drainer_failure(struct mr_checkpoint_drainer *d, struct mr_err
 /* Checkpoints that are in the buffer. */
 uint64_t mr_checkpoint_drainer_left(struct mr_checkpoint_drainer *d);
 /* Finished drains from number `first` on; how many were written to `out`. */
-uint64_t mr_checkpoint_drainer_records(struct mr_checkpoint_drainer *d, uint64_t first, struct mr_checkpoint_drained *out,
-                                       uint64_t cap);
+uint64_t mr_checkpoint_drainer_records(struct mr_checkpoint_drainer *d, uint64_t first,
+                                       struct mr_checkpoint_drained *out, uint64_t cap);
 
 #endif

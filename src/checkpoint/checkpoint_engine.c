@@ -1,6 +1,6 @@
-/* The parts of saves, loads and drains: see the header, and README.md for the invariants C1 to C6 that the comments refer
- * to. Files are written, read and copied in pieces through one buffer per thread; a checkpoint gets its name by one
- * rename when all of it is there. */
+/* The parts of saves, loads and drains: see the header, and README.md for the invariants C1 to C6 that the comments
+ * refer to. Files are written, read and copied in pieces through one buffer per thread; a checkpoint gets its name by
+ * one rename when all of it is there. */
 #include "checkpoint/checkpoint_engine.h"
 
 #include "base/clock.h"
@@ -61,7 +61,8 @@ static uint64_t content_key(const struct mr_checkpoint_job *j, const struct mr_c
 
 /* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
  * buffer holds from the start (run_job) and nobody else writes to. */
-static void make_piece(const struct mr_checkpoint_job *j, uint64_t key, uint64_t at, uint8_t *buf, size_t len, XXH3_state_t *hash)
+static void make_piece(const struct mr_checkpoint_job *j, uint64_t key, uint64_t at, uint8_t *buf, size_t len,
+                       XXH3_state_t *hash)
 {
     const struct mr_content content = {.seed = j->p->seed};
     for (size_t done = 0; done < len;) {
@@ -150,14 +151,14 @@ static int expect_hash(const struct mr_object *o, const struct mr_checkpoint_ent
     uint64_t have = XXH3_64bits_digest(hash);
     if (have == e->hash)
         return 0;
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64, o->path,
-                   e->hash, have);
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64,
+                   o->path, e->hash, have);
     mr_error_hint(err, "load an older checkpoint");
     return MR_E_CORRUPT;
 }
 
-static int read_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
-                       XXH3_state_t *hash, struct mr_error *err)
+static int read_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
+                       struct mr_object *o, XXH3_state_t *hash, struct mr_error *err)
 {
     int rc = expect_size(o, e, err);
     for (uint64_t at = 0; !rc && at < e->bytes;) {
@@ -211,8 +212,8 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
 }
 
 /* One file from the buffer to where it stays. What was read is what the list says, or the copy fails. */
-static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *in,
-                       struct mr_object *out, XXH3_state_t *hash, struct mr_error *err)
+static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
+                       struct mr_object *in, struct mr_object *out, XXH3_state_t *hash, struct mr_error *err)
 {
     uint64_t size;
     int rc = expect_size(in, e, err);
@@ -235,7 +236,8 @@ static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_e
     if (!rc && kept)
         rc = mr_object_size(out, &size, err);
     if (!rc && kept && size != e->bytes)
-        rc = mr_error_plain(err, -EIO, "'%s' has %" PRIu64 " bytes after %" PRIu64 " were written", out->path, size, e->bytes);
+        rc = mr_error_plain(err, -EIO, "'%s' has %" PRIu64 " bytes after %" PRIu64 " were written", out->path, size,
+                            e->bytes);
     return rc;
 }
 
@@ -394,7 +396,8 @@ static int swap_in(const struct mr_checkpoint_place *at, const char *tmp, const 
         return rc;
     rc = ops->rename(at->store, tmp, final, err);
     if (rc && replaces)
-        ops->rename(at->store, old, final, NULL); /* if this fails as well, readers and the next save find the old one */
+        ops->rename(at->store, old, final,
+                    NULL); /* if this fails as well, readers and the next save find the old one */
     if (!rc && at->fsync)
         rc = ops->sync_dir(at->store, at->folder, err);
     if (!rc && replaces)

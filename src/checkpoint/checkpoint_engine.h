@@ -1,5 +1,5 @@
-/* The parts that saves, loads and drains are made of. They work on one place: a folder on a store. A checkpointer has one
- * place, or with a burst buffer two. See README.md for the invariants.
+/* The parts that saves, loads and drains are made of. They work on one place: a folder on a store. A checkpointer has
+ * one place, or with a burst buffer two. See README.md for the invariants.
  *
  * A job is one pass over the files of a list: writing this rank's share, reading it back, or copying all of it from one
  * place to another. Its threads each have a buffer and take one file at a time. */
@@ -17,7 +17,7 @@ struct mr_checkpoint_place {
     struct mr_store *store;
     char *folder;
     bool shared; /* all ranks see one store */
-    bool lead;   /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
+    bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
     bool fsync;
     unsigned keep_last; /* 0 = all */
 };
@@ -28,7 +28,7 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
 void mr_checkpoint_place_close(struct mr_checkpoint_place *p);
 
 struct mr_checkpoint_job {
-    const struct mr_checkpoint_params *p; /* rank, world, threads, buffers, content; its strings are not used */
+    const struct mr_checkpoint_params *p;        /* rank, world, threads, buffers, content; its strings are not used */
     const struct mr_checkpoint_place *at, *from; /* from: copies only */
     const char *dir, *from_dir;
     struct mr_checkpoint_list list;

@@ -5,9 +5,9 @@
  *   storage model ──> throttle text ────────┘        └─> steps                                              └─> figures
  *
  * Ranks are threads of this process, each with a storage stack of its own; what they share is the emulated storage (a
- * throttle group), the barrier after every step, and the files. Every figure comes from the calls that the trace shim saw
- * or from the steps' times, never from the plan that made them, except those of the plan itself (plan.*, checkpoint sizes
- * of models too large to write). */
+ * throttle group), the barrier after every step, and the files. Every figure comes from the calls that the trace shim
+ * saw or from the steps' times, never from the plan that made them, except those of the plan itself (plan.*, checkpoint
+ * sizes of models too large to write). */
 #ifndef MR_CLI_CHECK_H
 #define MR_CLI_CHECK_H
 
@@ -26,15 +26,15 @@ struct mr_check_shape {
     struct mr_workload w; /* the scaled one */
     struct mr_plan full, plan;
     uint32_t ranks;
-    double factor;        /* asked */
+    double factor; /* asked */
     double bytes_ratio, files_ratio, ranks_ratio, write_ratio, record_ratio;
-    double data_bytes;    /* of the data set to generate */
-    double step_s;        /* compute of one step */
+    double data_bytes;           /* of the data set to generate */
+    double step_s;               /* compute of one step */
     uint64_t file_passes, steps; /* of all ranks; of each rank, at most (0: no limit) */
     uint64_t checkpoint_bytes[8];
     unsigned checkpoint_files;
     bool reads, writes_checkpoints;
-    bool compute_cut;     /* steps compute for less time than their data would ask for: utilisation means nothing */
+    bool compute_cut; /* steps compute for less time than their data would ask for: utilisation means nothing */
 };
 /* factor 0: the preset's own. MR_E_CONFIG when the preset makes no sense. */
 int mr_check_scale(const struct mr_workload *w, double factor, struct mr_check_shape *out, struct mr_error *err);
@@ -60,10 +60,10 @@ void mr_check_data_done(struct mr_check_data *d);
 
 /* One execution: on which storage, with how many readers and how much prefetch. */
 struct mr_check_variant {
-    const char *storage;        /* throttle text, or "" for the bare file system */
-    const char *burst;          /* of a burst buffer before it, or NULL: checkpoints are written to `storage` */
-    int64_t threads, prefetch;  /* -1: the preset's */
-    double slowdown;            /* storage and compute are this much slower, measured times divided by it; already in `storage` */
+    const char *storage;       /* throttle text, or "" for the bare file system */
+    const char *burst;         /* of a burst buffer before it, or NULL: checkpoints are written to `storage` */
+    int64_t threads, prefetch; /* -1: the preset's */
+    double slowdown; /* storage and compute are this much slower, measured times divided by it; already in `storage` */
 };
 struct mr_check_run {
     struct mr_io_calls calls;
@@ -89,8 +89,8 @@ struct mr_check_paths {
     char **other;
     uint32_t n_other;
 };
-int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events, size_t *n,
-                        size_t *cap, struct mr_error *err);
+int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events,
+                        size_t *n, size_t *cap, struct mr_error *err);
 
 /* ---- one preset ---- */
 
@@ -99,7 +99,7 @@ struct mr_check_line {
     const struct mr_expectation *e;
     double measured, ratio; /* ratio 1: not scaled */
     enum mr_check_verdict verdict;
-    const char *why;        /* why skipped, "" otherwise */
+    const char *why; /* why skipped, "" otherwise */
 };
 struct mr_check_report {
     const char *name, *skipped; /* reason, or NULL */

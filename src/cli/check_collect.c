@@ -1,5 +1,5 @@
-/* Figures of an execution: the calls that the trace shim saw, the steps' times, and from both what the expectations of a
- * preset ask for. */
+/* Figures of an execution: the calls that the trace shim saw, the steps' times, and from both what the expectations of
+ * a preset ask for. */
 #include "base/common.h"
 #include "cli/check_internal.h"
 
@@ -28,8 +28,8 @@ static void undo_slowdown(struct check_job *j, struct mr_check_run *out)
     for (uint32_t i = 0; i < j->world; i++)
         for (uint64_t s = 0; s < j->ranks[i].n_steps; s++) {
             struct mr_step *p = &j->ranks[i].steps[s];
-            uint64_t *const times[] = {&p->start_ns, &p->end_ns, &p->load_ns, &p->compute_ns, &p->barrier_ns, &p->checkpoint_ns,
-                                       &p->compute_wall_ns};
+            uint64_t *const times[] = {&p->start_ns,   &p->end_ns,        &p->load_ns,        &p->compute_ns,
+                                       &p->barrier_ns, &p->checkpoint_ns, &p->compute_wall_ns};
             for (size_t t = 0; t < MR_ARRAY_LEN(times); t++)
                 *times[t] = (uint64_t)((double)*times[t] / k);
         }
@@ -60,7 +60,8 @@ static int count_samples(const struct check_job *j, struct mr_check_run *out)
         return -ENOMEM;
     for (size_t i = 0; i < out->calls.n; i++) {
         const struct mr_event *e = &out->calls.events[i];
-        if (e->kind == MR_EV_READ && e->result > 0 && e->path_id <= d->n_files && e->start_ns >= j->ranks[e->rank].opened_ns)
+        if (e->kind == MR_EV_READ && e->result > 0 && e->path_id <= d->n_files &&
+            e->start_ns >= j->ranks[e->rank].opened_ns)
             v[n++] = e;
     }
     qsort(v, n, sizeof(*v), by_file_offset);
@@ -118,9 +119,13 @@ static int collect(struct check_job *j, struct mr_check_run *out, struct mr_erro
     if (!rc)
         undo_slowdown(j, out);
     for (uint32_t i = 0; !rc && i < j->world; i++)
-        series[i] = (struct mr_rank_series){.rank = i, .steps = j->ranks[i].steps, .n = j->ranks[i].n_steps,
-                                            .checkpoints = j->ranks[i].checkpoints, .n_checkpoints = j->ranks[i].n_checkpoints,
-                                            .drains = j->ranks[i].drains, .n_drains = j->ranks[i].n_drains};
+        series[i] = (struct mr_rank_series){.rank = i,
+                                            .steps = j->ranks[i].steps,
+                                            .n = j->ranks[i].n_steps,
+                                            .checkpoints = j->ranks[i].checkpoints,
+                                            .n_checkpoints = j->ranks[i].n_checkpoints,
+                                            .drains = j->ranks[i].drains,
+                                            .n_drains = j->ranks[i].n_drains};
     out->metrics = rc ? NULL : calloc(1, sizeof(*out->metrics));
     if (out->metrics)
         mr_metrics_compute(series, j->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, out->metrics);

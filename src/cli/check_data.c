@@ -38,7 +38,8 @@ static int generate(const struct mr_check_shape *s, struct mr_store *store, cons
     rc = mr_gen_plan_resolve(&spec, "train", &plan, err);
     if (rc)
         return rc;
-    const struct mr_gen_options o = {.store = store, .folder = folder, .plan = &plan, .world = 1, .threads = 2, .stop = stop};
+    const struct mr_gen_options o = {
+        .store = store, .folder = folder, .plan = &plan, .world = 1, .threads = 2, .stop = stop};
     rc = mr_gen_open(&o, &g, err);
     if (!rc)
         rc = mr_gen_prepare(g, err);

@@ -145,8 +145,10 @@ static int checkpoint(struct check_rank *r, uint64_t step, struct mr_step *recor
     record->checkpoint_ns = mr_now_ns() - start;
     for (unsigned i = 0; i < s->checkpoint_files; i++)
         bytes += s->checkpoint_bytes[i];
-    r->checkpoints[r->n_checkpoints++] = (struct mr_checkpoint_event){
-        .start_ns = start - j->start_ns, .duration_ns = record->checkpoint_ns, .bytes = r->id ? 0 : bytes, .step = step};
+    r->checkpoints[r->n_checkpoints++] = (struct mr_checkpoint_event){.start_ns = start - j->start_ns,
+                                                                      .duration_ns = record->checkpoint_ns,
+                                                                      .bytes = r->id ? 0 : bytes,
+                                                                      .step = step};
     return rc;
 }
 
@@ -207,8 +209,8 @@ static int pattern_rank(struct check_rank *r, struct mr_error *err)
     if (!rc && !over(j))
         rc = drain(r, err);
     if (!rc && outputs->n)
-        rc = mr_pattern_write_files(r->store, j->folder, "output", r->id, outputs->item, outputs->n, j->w->checkpoint.fsync,
-                                    err);
+        rc = mr_pattern_write_files(r->store, j->folder, "output", r->id, outputs->item, outputs->n,
+                                    j->w->checkpoint.fsync, err);
     if (!r->n_steps || outputs->n)
         r->end_ns = mr_now_ns();
     return rc;
@@ -219,7 +221,8 @@ static int pattern_rank(struct check_rank *r, struct mr_error *err)
 static void store_text(const struct check_rank *r, char *out, size_t cap)
 {
     const struct check_job *j = r->job;
-    snprintf(out, cap, "trace(file=\"%s/rank-%u.tsv\"):%s%sposix", j->folder, r->id, j->storage, *j->storage ? ":" : "");
+    snprintf(out, cap, "trace(file=\"%s/rank-%u.tsv\"):%s%sposix", j->folder, r->id, j->storage,
+             *j->storage ? ":" : "");
 }
 
 static void loader_params(const struct check_rank *r, char *store, size_t cap, struct mr_loader_params *p)
@@ -256,7 +259,8 @@ static int loader_step(struct check_rank *r, struct mr_loader *l, uint32_t epoch
     uint64_t t1 = mr_now_ns();
     if (!r->train_start_ns)
         r->train_start_ns = t1;
-    struct mr_step rec = {.samples = b->n, .epoch = epoch, .step = (uint32_t)b->index, .block = 1, .read_bytes = b->read_bytes};
+    struct mr_step rec = {
+        .samples = b->n, .epoch = epoch, .step = (uint32_t)b->index, .block = 1, .read_bytes = b->read_bytes};
     mr_loader_release(l, b);
     sleep_s(j, j->shape->step_s);
     uint64_t t2 = mr_now_ns();
@@ -322,13 +326,15 @@ static int prepare_rank(struct check_job *j, uint32_t id, uint32_t readers, stru
 {
     struct check_rank *r = &j->ranks[id];
     const struct mr_workload *w = j->w;
-    bool reads = j->shape->reads && j->data && j->data->set && w->pattern.unit != MR_UNIT_NONE && w->pattern.unit != MR_UNIT_SAMPLE;
+    bool reads = j->shape->reads && j->data && j->data->set && w->pattern.unit != MR_UNIT_NONE &&
+                 w->pattern.unit != MR_UNIT_SAMPLE;
     uint64_t limit = j->shape->steps, from_data = 0;
     int rc = reads ? open_pattern(j, r, readers, err) : 0;
     if (rc)
         return rc;
     if (reads)
-        from_data = MR_MAX(mr_pattern_batches(r->pattern), 1u) * (j->shape->file_passes ? 1 : (uint64_t)w->train.epochs);
+        from_data =
+            MR_MAX(mr_pattern_batches(r->pattern), 1u) * (j->shape->file_passes ? 1 : (uint64_t)w->train.epochs);
     if (w->pattern.unit == MR_UNIT_SAMPLE)
         from_data = (j->shape->plan.steps_per_epoch + 1) * (uint64_t)w->train.epochs;
     r->steps_cap = from_data && limit ? MR_MIN(from_data, limit) : MR_MAX(from_data, limit);
@@ -371,7 +377,8 @@ static void set_storage(const char *storage, char out[1024])
     if (!len || storage[len - 1] != ')')
         snprintf(out, 1024, "%s", storage);
     else
-        snprintf(out, 1024, "%.*s,group=check-%d-%u)", (int)(len - 1), storage, (int)getpid(), atomic_fetch_add(&number, 1));
+        snprintf(out, 1024, "%.*s,group=check-%d-%u)", (int)(len - 1), storage, (int)getpid(),
+                 atomic_fetch_add(&number, 1));
 }
 
 static int open_ranks(struct check_job *j, struct mr_error *err)
@@ -426,9 +433,14 @@ static int run_ranks(struct check_job *j, struct mr_error *err)
 int mr_check_execute(const struct mr_check_shape *s, const struct mr_check_data *d, const struct mr_check_variant *v,
                      const char *folder, const atomic_bool *stop, struct mr_check_run *out, struct mr_error *err)
 {
-    struct check_job j = {.shape = s, .data = d, .w = &s->w, .stop = stop, .slowdown = v->slowdown, .world = s->ranks,
-                    .readers = (unsigned)(v->threads >= 0 ? v->threads : s->w.reader.read_threads),
-                    .prefetch = (unsigned)(v->prefetch >= 0 ? v->prefetch : s->w.reader.prefetch_size)};
+    struct check_job j = {.shape = s,
+                          .data = d,
+                          .w = &s->w,
+                          .stop = stop,
+                          .slowdown = v->slowdown,
+                          .world = s->ranks,
+                          .readers = (unsigned)(v->threads >= 0 ? v->threads : s->w.reader.read_threads),
+                          .prefetch = (unsigned)(v->prefetch >= 0 ? v->prefetch : s->w.reader.prefetch_size)};
     memset(out, 0, sizeof(*out));
     snprintf(j.folder, sizeof j.folder, "%s", folder);
     set_storage(v->storage, j.storage);

@@ -8,14 +8,14 @@
  *     checkpoint.count checkpoint.share checkpoint.seconds  samples.repeated samples.missed
  *     drain.count drain.seconds drain.overlap (burst buffer; overlap: share while training went on)
  *   on another storage, with other reader threads, prefetch or slowdown; "-" is the preset's own:
- *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]; SYSTEM may be BUFFER>SYSTEM: checkpoints go to a
- *                                burst buffer on BUFFER and are drained to SYSTEM (not traced: no posix.write figures)
- *     at VARIANT METRIC          ratio METRIC A B   value at B / value at A
- *     speedup A B                run time at A / at B
- *     spread A B C ...           (longest - shortest) / shortest run time
+ *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]; SYSTEM may be BUFFER>SYSTEM: checkpoints go to
+ * a burst buffer on BUFFER and are drained to SYSTEM (not traced: no posix.write figures) at VARIANT METRIC ratio
+ * METRIC A B   value at B / value at A speedup A B                run time at A / at B spread A B C ... (longest -
+ * shortest) / shortest run time
  *
- * Executions are kept by variant, so each is made once. Times are noisy on a busy machine: when a shaped line fails, all
- * executions are made again, ATTEMPTS times at most, and the report says how many it took. Exact lines get one attempt. */
+ * Executions are kept by variant, so each is made once. Times are noisy on a busy machine: when a shaped line fails,
+ * all executions are made again, ATTEMPTS times at most, and the report says how many it took. Exact lines get one
+ * attempt. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -65,9 +65,10 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
         field[i] = strsep(&rest, "/");
     for (unsigned i = 1; i < 4; i++)
         if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
-            return mr_error_plain(err, MR_E_CONFIG, "bad variant '%s': want [BUFFER>]SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
-    *out = (struct mr_check_variant){.storage = "", .threads = v[1], .prefetch = v[2],
-                                     .slowdown = v[3] > 0 ? (double)v[3] : c->w->pattern.slowdown};
+            return mr_error_plain(err, MR_E_CONFIG,
+                                  "bad variant '%s': want [BUFFER>]SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
+    *out = (struct mr_check_variant){
+        .storage = "", .threads = v[1], .prefetch = v[2], .slowdown = v[3] > 0 ? (double)v[3] : c->w->pattern.slowdown};
     char *final = strchr(field[0], '>');
     if (final)
         *final++ = '\0';
@@ -75,8 +76,9 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
         final = field[0];
     const char *model = strcmp(final, "-") ? final : c->w->extra.storage_model;
     int rc = mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
-    return rc || final == field[0] ? rc
-                                   : mr_check_storage(field[0], out->slowdown, c->p->search, c->arena, &out->burst, err);
+    return rc || final == field[0]
+               ? rc
+               : mr_check_storage(field[0], out->slowdown, c->p->search, c->arena, &out->burst, err);
 }
 
 static int execute(struct check *c, const char *variant, struct mr_check_run **out, struct mr_error *err)
@@ -91,7 +93,8 @@ static int execute(struct check *c, const char *variant, struct mr_check_run **o
         return mr_error_plain(err, MR_E_LIMIT, "preset '%s' asks for more than %d variants", c->w->name, VARIANTS_MAX);
     int rc = parse_variant(c, variant, &v, err);
     if (!rc)
-        rc = mr_check_execute(&c->shape, c->shape.reads ? &c->data : NULL, &v, c->folder, c->p->stop, &c->executions[c->n].run, err);
+        rc = mr_check_execute(&c->shape, c->shape.reads ? &c->data : NULL, &v, c->folder, c->p->stop,
+                              &c->executions[c->n].run, err);
     if (rc)
         return rc;
     snprintf(c->executions[c->n].variant, sizeof c->executions[c->n].variant, "%s", variant);
@@ -257,8 +260,8 @@ static bool holds(const struct mr_expectation *e, double v)
     return isnan(e->le) || v <= e->le + fabs(e->le) * (e->tol + slack);
 }
 
-/* Files that were made so small that the last, shorter read of each is too large a part of all: nothing can be said of the shares of
- * sizes, while at full scale they would come out. */
+/* Files that were made so small that the last, shorter read of each is too large a part of all: nothing can be said of
+ * the shares of sizes, while at full scale they would come out. */
 static bool too_few_reads(const struct check *c, const struct mr_expectation *e)
 {
     const struct mr_workload *small = &c->shape.w, *full = c->w;

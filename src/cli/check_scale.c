@@ -4,8 +4,9 @@
  *   2. then fewer samples per file, unless num_samples_per_file is kept;
  *   3. then smaller records, unless record_length_bytes is kept.
  *
- * The batch shrinks with the file (so that a file still makes as many steps) or with the record count, unless batch_size is
- * kept; compute time shrinks with the bytes of a step, so the demand in bytes per second stays. At most RANKS_MAX ranks. */
+ * The batch shrinks with the file (so that a file still makes as many steps) or with the record count, unless
+ * batch_size is kept; compute time shrinks with the bytes of a step, so the demand in bytes per second stays. At most
+ * RANKS_MAX ranks. */
 #include "base/common.h"
 #include "cli/check.h"
 
@@ -81,7 +82,8 @@ static void scale_steps(const struct mr_workload *w, struct mr_check_shape *s)
 {
     const struct mr_conf_dataset *o = &w->dataset, *d = &s->w.dataset;
     struct mr_conf_reader *r = &s->w.reader;
-    double data = s->data_bytes / ((double)o->num_files_train * (double)o->num_samples_per_file * mr_workload_record_bytes(w));
+    double data =
+        s->data_bytes / ((double)o->num_files_train * (double)o->num_samples_per_file * mr_workload_record_bytes(w));
     double spf_ratio = (double)d->num_samples_per_file / (double)o->num_samples_per_file;
     double steps = (double)s->full.total_steps * data, batch = (double)w->reader.batch_size;
     bool keep = kept(w, "batch_size");
@@ -98,8 +100,8 @@ static void scale_steps(const struct mr_workload *w, struct mr_check_shape *s)
     s->step_s = s->full.compute_s * (double)r->batch_size / batch * s->record_ratio;
     if (w->pattern.unit == MR_UNIT_SAMPLE)
         shorten_loader_run(w, s);
-    double per_epoch = s->step_s * (double)d->num_files_train * (double)d->num_samples_per_file / (double)r->batch_size /
-                       (w->pattern.same_offsets ? 1 : s->ranks);
+    double per_epoch = s->step_s * (double)d->num_files_train * (double)d->num_samples_per_file /
+                       (double)r->batch_size / (w->pattern.same_offsets ? 1 : s->ranks);
     /* With more data to read the run is longer, or reading would be more of it than it should. */
     double enough = MEMORY_RUN_S * MR_MAX(1, s->factor / w->extra.scale);
     if (w->reader.read_type == MR_READ_MEMORY && per_epoch * (double)w->train.epochs > enough)
@@ -131,8 +133,8 @@ static void set_ratios(const struct mr_workload *w, struct mr_check_shape *s)
 static void scale_checkpoint(const struct mr_workload *w, struct mr_check_shape *s)
 {
     s->write_ratio = 1;
-    s->writes_checkpoints = w->workflow.checkpoint && w->workflow.train && w->checkpoint.steps_between_checkpoints > 0 &&
-                            w->checkpoint.files.n > 0;
+    s->writes_checkpoints = w->workflow.checkpoint && w->workflow.train &&
+                            w->checkpoint.steps_between_checkpoints > 0 && w->checkpoint.files.n > 0;
     if (!s->writes_checkpoints)
         return;
     s->write_ratio = kept(w, "checkpoint_files") ? 1 : s->factor;

@@ -1,6 +1,6 @@
-/* Storage models as text for the throttle shim. A preset names a system (workloads/systems/NAME.yaml, whose file system is
- * emulated) or gives the shim's options itself: "throttle(latency=200us,stream_bandwidth=1.2GB)". With a slowdown all
- * rates are divided and all latencies multiplied by it. */
+/* Storage models as text for the throttle shim. A preset names a system (workloads/systems/NAME.yaml, whose file system
+ * is emulated) or gives the shim's options itself: "throttle(latency=200us,stream_bandwidth=1.2GB)". With a slowdown
+ * all rates are divided and all latencies multiplied by it. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/check_storage.h"
@@ -18,10 +18,12 @@ static void add_rate(struct mr_strbuf *s, const char *key, double mbps, double s
 static void add_seconds(struct mr_strbuf *s, const char *key, double seconds, double slowdown)
 {
     if (seconds > 0)
-        mr_strbuf_printf(s, "%s%s=%.0fns", s->len && s->text[s->len - 1] != '(' ? "," : "", key, seconds * 1e9 * slowdown);
+        mr_strbuf_printf(s, "%s%s=%.0fns", s->len && s->text[s->len - 1] != '(' ? "," : "", key,
+                         seconds * 1e9 * slowdown);
 }
 
-/* The shared file system of a model: what all clients get together by their number, what one of them and one stream gets. */
+/* The shared file system of a model: what all clients get together by their number, what one of them and one stream
+ * gets. */
 static void system_text(const struct mr_system *y, double slowdown, struct mr_strbuf *s)
 {
     mr_strbuf_puts(s, "throttle(");
@@ -81,8 +83,8 @@ static int inline_text(const char *model, double slowdown, struct mr_strbuf *s, 
     return 0;
 }
 
-int mr_check_storage(const char *model, double slowdown, const struct mr_strings *search, struct mr_arena *a, const char **out,
-                     struct mr_error *err)
+int mr_check_storage(const char *model, double slowdown, const struct mr_strings *search, struct mr_arena *a,
+                     const char **out, struct mr_error *err)
 {
     struct mr_strbuf s = {0};
     int rc = 0;

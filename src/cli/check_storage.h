@@ -8,7 +8,7 @@
 #include <millrace/error.h>
 
 /* *out lives in the arena; "" for no model. MR_E_CONFIG for a bad text or an unknown system. */
-int mr_check_storage(const char *model, double slowdown, const struct mr_strings *search, struct mr_arena *a, const char **out,
-                     struct mr_error *err);
+int mr_check_storage(const char *model, double slowdown, const struct mr_strings *search, struct mr_arena *a,
+                     const char **out, struct mr_error *err);
 
 #endif

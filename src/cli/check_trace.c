@@ -1,5 +1,5 @@
-/* Reads what the trace shim wrote (tab-separated: kind, path, offset, length, result, start_ns, dur_ns, tid) into events. Our
- * own file, written a moment ago; still, a line that does not parse is an error, not skipped. */
+/* Reads what the trace shim wrote (tab-separated: kind, path, offset, length, result, start_ns, dur_ns, tid) into
+ * events. Our own file, written a moment ago; still, a line that does not parse is an error, not skipped. */
 #include "base/common.h"
 #include "cli/check.h"
 
@@ -14,9 +14,10 @@ static uint16_t kind_of(const char *name)
     static const struct {
         const char *name;
         uint16_t kind;
-    } kinds[] = {{"read", MR_EV_READ},   {"read_path", MR_EV_READ}, {"write", MR_EV_WRITE}, {"open", MR_EV_OPEN},
-                 {"close", MR_EV_CLOSE}, {"fsync", MR_EV_FSYNC},    {"sync_dir", MR_EV_FSYNC}, {"stat", MR_EV_STAT},
-                 {"list", MR_EV_LIST},   {"mkdir", MR_EV_MKDIR},    {"unlink", MR_EV_UNLINK}, {"rename", MR_EV_RENAME}};
+    } kinds[] = {{"read", MR_EV_READ},      {"read_path", MR_EV_READ}, {"write", MR_EV_WRITE},
+                 {"open", MR_EV_OPEN},      {"close", MR_EV_CLOSE},    {"fsync", MR_EV_FSYNC},
+                 {"sync_dir", MR_EV_FSYNC}, {"stat", MR_EV_STAT},      {"list", MR_EV_LIST},
+                 {"mkdir", MR_EV_MKDIR},    {"unlink", MR_EV_UNLINK},  {"rename", MR_EV_RENAME}};
     for (size_t i = 0; i < MR_ARRAY_LEN(kinds); i++)
         if (!strcmp(name, kinds[i].name))
             return kinds[i].kind;
@@ -63,8 +64,8 @@ static int parse_line(char *line, struct mr_check_paths *paths, uint32_t *hint, 
     return e->path_id ? 0 : -ENOMEM;
 }
 
-int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events, size_t *n,
-                        size_t *cap, struct mr_error *err)
+int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events,
+                        size_t *n, size_t *cap, struct mr_error *err)
 {
     FILE *f = fopen(file, "re");
     char *line = NULL;

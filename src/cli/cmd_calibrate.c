@@ -33,25 +33,68 @@ static const char *const only_names[] = MR_CALIBRATE_ONLY_NAMES;
 
 #define FIELD(f) .offset = offsetof(struct calibrate_options, f)
 static const struct mr_option calibrate_rows[] = {
-    {.key = "paths", FIELD(paths), .type = MR_OPT_STRINGS, .def = "[]", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REQUIRED,
-     .doc = "Folders to measure: the first stands for the parallel file system, the others for storage classes of a node.",
+    {.key = "paths",
+     FIELD(paths),
+     .type = MR_OPT_STRINGS,
+     .def = "[]",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REQUIRED,
+     .doc =
+         "Folders to measure: the first stands for the parallel file system, the others for storage classes of a node.",
      .example = "millrace calibrate /lustre/me /local/ssd"},
-    {.key = "budget", FIELD(budget_ns), .type = MR_OPT_DURATION, .def = "60s", .min = 1, .max = 86400,
+    {.key = "budget",
+     FIELD(budget_ns),
+     .type = MR_OPT_DURATION,
+     .def = "60s",
+     .min = 1,
+     .max = 86400,
      .doc = "Time for everything, shared by the folders."},
-    {.key = "file_size", FIELD(file_size), .type = MR_OPT_BYTES, .def = "1GiB", .min = 16777216, .max = 1e13,
+    {.key = "file_size",
+     FIELD(file_size),
+     .type = MR_OPT_BYTES,
+     .def = "1GiB",
+     .min = 16777216,
+     .max = 1e13,
      .doc = "The test file's size, at most; never more than 10 % of the free space."},
-    {.key = "request_size", FIELD(request_size), .type = MR_OPT_BYTES, .def = "1MiB", .min = 4096, .max = 4194304,
+    {.key = "request_size",
+     FIELD(request_size),
+     .type = MR_OPT_BYTES,
+     .def = "1MiB",
+     .min = 4096,
+     .max = 4194304,
      .doc = "Size of the requests that the system's tables are made of: that of your samples; a power of two."},
-    {.key = "max_threads", FIELD(max_threads), .type = MR_OPT_INT, .def = "8", .min = 1, .max = 64,
+    {.key = "max_threads",
+     FIELD(max_threads),
+     .type = MR_OPT_INT,
+     .def = "8",
+     .min = 1,
+     .max = 64,
      .doc = "Measures 1, 2, 4 ... up to so many threads."},
-    {.key = "only", FIELD(only), .type = MR_OPT_ENUM, .def = "all", .choices = only_names,
+    {.key = "only",
+     FIELD(only),
+     .type = MR_OPT_ENUM,
+     .def = "all",
+     .choices = only_names,
      .doc = "Measures one kind of request at --request-size, or memory, and nothing else: quick, or exact.",
      .example = "--only random-read --request-size 64KiB"},
-    {.key = "net", FIELD(net), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also measures the network, point to point: between the ranks of mpirun or srun, else between two local processes."},
-    {.key = "out", FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
-     .doc = "Writes the machine as a system file.", .example = "--out here.yaml; millrace sim workload=unet3d_h100 system=here.yaml"},
-    {.key = "json", FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
+    {.key = "net",
+     FIELD(net),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .doc = "Also measures the network, point to point: between the ranks of mpirun or srun, else between two local "
+            "processes."},
+    {.key = "out",
+     FIELD(out),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .short_flag = 'o',
+     .doc = "Writes the machine as a system file.",
+     .example = "--out here.yaml; millrace sim workload=unet3d_h100 system=here.yaml"},
+    {.key = "json",
+     FIELD(json),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Prints one JSON object."},
     MR_OPTION_END,
 };
 
@@ -72,8 +115,8 @@ struct calibration {
 /* ---- network ---- */
 
 /* `times` messages from rank 0 to `peer`, and one small answer at the end (bandwidth) or after each (round trips). */
-static int exchange(struct mr_comm *c, uint32_t peer, char *buf, size_t len, unsigned times, bool answer_each, double *seconds,
-                    struct mr_error *err)
+static int exchange(struct mr_comm *c, uint32_t peer, char *buf, size_t len, unsigned times, bool answer_each,
+                    double *seconds, struct mr_error *err)
 {
     char answer = 0;
     uint64_t begin = mr_now_ns();
@@ -94,7 +137,8 @@ static int exchange(struct mr_comm *c, uint32_t peer, char *buf, size_t len, uns
 
 enum { NET_LARGE = 4 << 20, NET_LARGE_TIMES = 32, NET_SMALL_TIMES = 200, NET_ROUNDS = 3 };
 
-/* One pair: the best of the rounds, because a disturbance only slows down. Half a round trip of 8 bytes is the latency. */
+/* One pair: the best of the rounds, because a disturbance only slows down. Half a round trip of 8 bytes is the latency.
+ */
 static int measure_pair(struct mr_comm *c, uint32_t peer, char *buf, struct network *out, struct mr_error *err)
 {
     *out = (struct network){.latency_s = INFINITY};
@@ -114,7 +158,8 @@ static int measure_pair(struct mr_comm *c, uint32_t peer, char *buf, struct netw
 static int measure_net(struct mr_comm *c, struct network *out, struct mr_error *err)
 {
     if (c->world < 2) {
-        mr_error_plain(err, MR_E_USAGE, "--net needs at least two ranks, %s started one", mr_comm_detect_launcher(NULL) ? "the launcher" : "this job has");
+        mr_error_plain(err, MR_E_USAGE, "--net needs at least two ranks, %s started one",
+                       mr_comm_detect_launcher(NULL) ? "the launcher" : "this job has");
         return mr_error_hint(err, "start two: mpirun -n 2 --map-by node millrace calibrate ... --net");
     }
     char *buf = calloc(1, NET_LARGE);
@@ -132,7 +177,8 @@ static int measure_net(struct mr_comm *c, struct network *out, struct mr_error *
     return rc;
 }
 
-/* Joins the ranks and measures; *others is set on those that have nothing more to do. Forks, so it comes before any thread. */
+/* Joins the ranks and measures; *others is set on those that have nothing more to do. Forks, so it comes before any
+ * thread. */
 static int run_net(struct network *out, bool *others, struct mr_error *err)
 {
     struct mr_comm *c;
@@ -151,7 +197,8 @@ static int run_net(struct network *out, bool *others, struct mr_error *err)
 
 static const char *kind_name(const struct mr_probe_spec *s, char out[64])
 {
-    snprintf(out, 64, "%s %s, %s", s->random ? "random" : "sequential", s->write ? "write" : "read", s->direct ? "direct" : "buffered");
+    snprintf(out, 64, "%s %s, %s", s->random ? "random" : "sequential", s->write ? "write" : "read",
+             s->direct ? "direct" : "buffered");
     return out;
 }
 
@@ -193,8 +240,9 @@ static void print_path(const struct mr_path_calibration *c)
            mr_human_bytes((double)c->free_bytes, space), c->in_memory ? ", memory without a device behind it" : "",
            c->direct ? "" : ", no direct I/O: reads are buffered, after dropping the cache");
     printf("  %-26s %9s", "MB/s (median of 3)", "threads");
-    for (unsigned i = 0; i < c->n && c->points[i].spec.request_bytes == c->points[0].spec.request_bytes &&
-                         c->points[i].spec.write == c->points[0].spec.write && (i == 0 || c->points[i].spec.threads > 1);
+    for (unsigned i = 0;
+         i < c->n && c->points[i].spec.request_bytes == c->points[0].spec.request_bytes &&
+         c->points[i].spec.write == c->points[0].spec.write && (i == 0 || c->points[i].spec.threads > 1);
          i++)
         printf(" %8u", c->points[i].spec.threads);
     printf("  %4s spread\n", "knee");
@@ -202,7 +250,8 @@ static void print_path(const struct mr_path_calibration *c)
         if (c->points[i].spec.threads == 1)
             print_kind(c, &c->points[i].spec, best_mbps(c));
     if (c->opens_per_s.n)
-        printf("  open+close %.0f/s, stat %.0f/s with %u threads\n", c->opens_per_s.median, c->stats_per_s.median, c->meta_threads);
+        printf("  open+close %.0f/s, stat %.0f/s with %u threads\n", c->opens_per_s.median, c->stats_per_s.median,
+               c->meta_threads);
     putchar('\n');
 }
 
@@ -212,12 +261,14 @@ static void print_text(const struct calibration *c)
         print_path(&c->paths[i]);
     char block[MR_HUMAN_LEN];
     if (c->memory.n)
-        printf("memory: copying blocks of %s, MB/s by threads:", mr_human_bytes((double)c->memory.points[0].block_bytes, block));
+        printf("memory: copying blocks of %s, MB/s by threads:",
+               mr_human_bytes((double)c->memory.points[0].block_bytes, block));
     for (unsigned i = 0; i < c->memory.n; i++)
-        printf("  %u: %.0f%s", c->memory.points[i].threads, c->memory.points[i].bytes_per_s.median / 1e6, i + 1 < c->memory.n ? "" : "\n");
+        printf("  %u: %.0f%s", c->memory.points[i].threads, c->memory.points[i].bytes_per_s.median / 1e6,
+               i + 1 < c->memory.n ? "" : "\n");
     if (c->net.ranks)
-        printf("network: %.0f MB/s, %.1f us one way, point to point from rank 0%s\n", c->net.bytes_per_s / 1e6, c->net.latency_s * 1e6,
-               c->net.ranks == 2 ? "" : ", the slowest of the other ranks");
+        printf("network: %.0f MB/s, %.1f us one way, point to point from rank 0%s\n", c->net.bytes_per_s / 1e6,
+               c->net.latency_s * 1e6, c->net.ranks == 2 ? "" : ", the slowest of the other ranks");
     printf("took %.1f s\n", c->seconds);
 }
 
@@ -233,15 +284,16 @@ static json_t *path_json(const struct mr_path_calibration *c)
     json_t *points = json_array();
     for (unsigned i = 0; i < c->n; i++) {
         const struct mr_calibrate_point *p = &c->points[i];
-        json_array_append_new(points, json_pack("{s:s, s:s, s:b, s:i, s:I, s:o?}", "operation", p->spec.write ? "write" : "read", "pattern",
-                                                p->spec.random ? "random" : "sequential", "direct", (int)p->spec.direct, "threads",
-                                                (int)p->spec.threads, "request_bytes", (json_int_t)p->spec.request_bytes,
-                                                "bytes_per_s", rate_json(&p->bytes_per_s)));
+        json_array_append_new(
+            points, json_pack("{s:s, s:s, s:b, s:i, s:I, s:o?}", "operation", p->spec.write ? "write" : "read",
+                              "pattern", p->spec.random ? "random" : "sequential", "direct", (int)p->spec.direct,
+                              "threads", (int)p->spec.threads, "request_bytes", (json_int_t)p->spec.request_bytes,
+                              "bytes_per_s", rate_json(&p->bytes_per_s)));
     }
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:o, s:i, s:o?, s:o?}", "path", c->path, "direct", (int)c->direct, "in_memory",
-                     (int)c->in_memory, "file_bytes", (json_int_t)c->file_bytes, "free_bytes", (json_int_t)c->free_bytes, "points",
-                     points, "metadata_threads", (int)c->meta_threads, "opens_per_s", rate_json(&c->opens_per_s), "stats_per_s",
-                     rate_json(&c->stats_per_s));
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:o, s:i, s:o?, s:o?}", "path", c->path, "direct", (int)c->direct,
+                     "in_memory", (int)c->in_memory, "file_bytes", (json_int_t)c->file_bytes, "free_bytes",
+                     (json_int_t)c->free_bytes, "points", points, "metadata_threads", (int)c->meta_threads,
+                     "opens_per_s", rate_json(&c->opens_per_s), "stats_per_s", rate_json(&c->stats_per_s));
 }
 
 static json_t *calibration_json(const struct calibration *c)
@@ -250,14 +302,15 @@ static json_t *calibration_json(const struct calibration *c)
     for (unsigned i = 0; i < c->n_paths; i++)
         json_array_append_new(paths, path_json(&c->paths[i]));
     for (unsigned i = 0; i < c->memory.n; i++)
-        json_array_append_new(memory, json_pack("{s:i, s:I, s:o?}", "threads", (int)c->memory.points[i].threads, "block_bytes",
-                                                (json_int_t)c->memory.points[i].block_bytes, "bytes_per_s",
-                                                rate_json(&c->memory.points[i].bytes_per_s)));
-    json_t *root = json_pack("{s:s, s:o, s:o, s:I, s:f}", "schema", "millrace.calibrate/1", "paths", paths, "memory", memory,
-                             "memory_bytes", (json_int_t)c->memory_bytes, "took_s", c->seconds);
+        json_array_append_new(memory, json_pack("{s:i, s:I, s:o?}", "threads", (int)c->memory.points[i].threads,
+                                                "block_bytes", (json_int_t)c->memory.points[i].block_bytes,
+                                                "bytes_per_s", rate_json(&c->memory.points[i].bytes_per_s)));
+    json_t *root = json_pack("{s:s, s:o, s:o, s:I, s:f}", "schema", "millrace.calibrate/1", "paths", paths, "memory",
+                             memory, "memory_bytes", (json_int_t)c->memory_bytes, "took_s", c->seconds);
     if (root && c->net.ranks)
-        json_object_set_new(root, "network", json_pack("{s:i, s:f, s:f}", "ranks", (int)c->net.ranks, "bytes_per_s", c->net.bytes_per_s,
-                                                       "latency_s", c->net.latency_s));
+        json_object_set_new(root, "network",
+                            json_pack("{s:i, s:f, s:f}", "ranks", (int)c->net.ranks, "bytes_per_s", c->net.bytes_per_s,
+                                      "latency_s", c->net.latency_s));
     return root;
 }
 
@@ -285,13 +338,17 @@ static int write_system(const struct calibration *c, const struct calibrate_opti
     struct mr_system s;
     struct mr_strbuf text = {0};
     char host[64] = "this machine";
-    mr_calibration_system(c->paths, c->n_paths, &c->memory, o->request_size, c->memory_bytes, c->net.bytes_per_s / 1e6, &s);
+    mr_calibration_system(c->paths, c->n_paths, &c->memory, o->request_size, c->memory_bytes, c->net.bytes_per_s / 1e6,
+                          &s);
     (void)gethostname(host, sizeof host - 1);
     snprintf(s.name, sizeof s.name, "%s", host);
     snprintf(s.source, sizeof s.source, "millrace calibrate %s on %s", MR_VERSION, host);
-    mr_system_write(&s, c->net.ranks ? "The PFS table holds one client, this machine. No compute rate: give step_time or compute."
-                                     : "The PFS table holds one client, this machine; the network was not measured and stands for "
-                                       "unlimited. No compute rate: give step_time or compute.", &text);
+    mr_system_write(&s,
+                    c->net.ranks
+                        ? "The PFS table holds one client, this machine. No compute rate: give step_time or compute."
+                        : "The PFS table holds one client, this machine; the network was not measured and stands for "
+                          "unlimited. No compute rate: give step_time or compute.",
+                    &text);
     int rc = text.failed ? mr_error_set(err, -ENOMEM, "writing '%s'", o->out) : write_file(o->out, &text, err);
     mr_strbuf_done(&text);
     return rc;
@@ -301,16 +358,24 @@ static int write_system(const struct calibration *c, const struct calibrate_opti
 
 static uint64_t usable_memory(void)
 {
-    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit = mr_cgroup_memory_limit();
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+             limit = mr_cgroup_memory_limit();
     return limit ? MR_MIN(machine, limit) : machine;
 }
 
-static int measure_all(const struct calibrate_options *o, const atomic_bool *stop, struct calibration *c, struct mr_error *err)
+static int measure_all(const struct calibrate_options *o, const atomic_bool *stop, struct calibration *c,
+                       struct mr_error *err)
 {
-    double budget = (double)o->budget_ns / 1e9, files = o->only == MR_CALIBRATE_MEMORY ? 0 : o->only == MR_CALIBRATE_ALL ? 0.9 : 1;
-    struct mr_calibrate_options one = {.only = (enum mr_calibrate_only)o->only, .budget_s = files * budget / o->paths.n,
-                                       .file_bytes = o->file_size, .request_bytes = o->request_size,
-                                       .copy_bytes = c->memory_bytes / 16, .max_threads = (unsigned)o->max_threads, .stop = stop};
+    double budget = (double)o->budget_ns / 1e9, files = o->only == MR_CALIBRATE_MEMORY ? 0
+                                                        : o->only == MR_CALIBRATE_ALL  ? 0.9
+                                                                                       : 1;
+    struct mr_calibrate_options one = {.only = (enum mr_calibrate_only)o->only,
+                                       .budget_s = files * budget / o->paths.n,
+                                       .file_bytes = o->file_size,
+                                       .request_bytes = o->request_size,
+                                       .copy_bytes = c->memory_bytes / 16,
+                                       .max_threads = (unsigned)o->max_threads,
+                                       .stop = stop};
     int rc = 0;
     for (unsigned i = 0; i < o->paths.n && !rc && files > 0; i++) {
         mr_log(MR_LOG_INFO, "measuring '%s' for %.0f s", o->paths.item[i], one.budget_s);
@@ -364,17 +429,20 @@ const struct mr_command mr_cmd_calibrate = {
     .name = "calibrate",
     .synopsis = "PATH... [--net] [--budget 60s] [--out SYSTEM.yaml] [--json]",
     .summary = "measure storage, memory and network; write a system file for sim",
-    .details = "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, and how "
-               "many files can be opened per second; then memory and, with --net, the network. Every figure is the median of three "
-               "probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
-               "\n"
-               "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind. "
-               "Direct requests bypass the page cache; buffered reads start after the file's pages were dropped.\n"
-               "\n"
-               "Examples:\n"
-               "  millrace calibrate /data --budget 30s --out here.yaml\n"
-               "  millrace sim workload=unet3d_h100 system=here.yaml\n"
-               "  mpirun -n 2 --map-by node millrace calibrate /lustre/me --net\n",
+    .details =
+        "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, "
+        "and how "
+        "many files can be opened per second; then memory and, with --net, the network. Every figure is the median of "
+        "three "
+        "probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
+        "\n"
+        "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind. "
+        "Direct requests bypass the page cache; buffered reads start after the file's pages were dropped.\n"
+        "\n"
+        "Examples:\n"
+        "  millrace calibrate /data --budget 30s --out here.yaml\n"
+        "  millrace sim workload=unet3d_h100 system=here.yaml\n"
+        "  mpirun -n 2 --map-by node millrace calibrate /lustre/me --net\n",
     .table = {"calibrate", "Calibration.", calibrate_rows, sizeof(struct calibrate_options)},
     .run = calibrate_run,
 };

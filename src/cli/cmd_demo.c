@@ -1,7 +1,7 @@
-/* `millrace demo`: what the program is for, in under a minute. A data set is made, a training run on slow (emulated) storage
- * starves, its own figures say why, the same run with more reads in flight does not. Every step is a command of this program,
- * started as the user would type it and shown, so nothing here can do what a user could not. The folder it makes is removed
- * unless it is asked to stay. */
+/* `millrace demo`: what the program is for, in under a minute. A data set is made, a training run on slow (emulated)
+ * storage starves, its own figures say why, the same run with more reads in flight does not. Every step is a command of
+ * this program, started as the user would type it and shown, so nothing here can do what a user could not. The folder
+ * it makes is removed unless it is asked to stay. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
@@ -31,7 +31,11 @@ static const struct mr_option rows[] = {
      .def = "",
      .flags = MR_OPTF_POSITIONAL,
      .doc = "Where to work; it must not exist yet. Default: a new folder in $TMPDIR or /tmp."},
-    {.key = "keep", .type = MR_OPT_BOOL, .offset = AT(keep), .def = "false", .doc = "Leaves data set and results where they are."},
+    {.key = "keep",
+     .type = MR_OPT_BOOL,
+     .offset = AT(keep),
+     .def = "false",
+     .doc = "Leaves data set and results where they are."},
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };
@@ -104,14 +108,28 @@ static int train(struct demo *d, const char *name, const char *threads, const ch
 {
     char results[4200];
     snprintf(results, sizeof results, "%s/%s", d->folder, name);
-    char *words[] = {WORD("-q"),          WORD("run"),         WORD("unet3d_h100"),
-                     WORD("--data"),      d->data,             WORD("dataset.num_files_train=96"),
-                     WORD("dataset.record_length_bytes=524288"), WORD("dataset.record_length_bytes_stdev=0"),
-                     WORD("dataset.record_length_bytes_resize=0"), WORD("reader.batch_size=2"),
-                     WORD("train.epochs=2"), WORD("train.computation_time=0.0125"), WORD("workflow.checkpoint=false"),
-                     WORD("--store"),     WORD(DEMO_STORE),    WORD("--threads"),
-                     WORD(threads),       WORD("--lookahead"), WORD(lookahead),
-                     WORD("--out"),       results,             NULL};
+    char *words[] = {WORD("-q"),
+                     WORD("run"),
+                     WORD("unet3d_h100"),
+                     WORD("--data"),
+                     d->data,
+                     WORD("dataset.num_files_train=96"),
+                     WORD("dataset.record_length_bytes=524288"),
+                     WORD("dataset.record_length_bytes_stdev=0"),
+                     WORD("dataset.record_length_bytes_resize=0"),
+                     WORD("reader.batch_size=2"),
+                     WORD("train.epochs=2"),
+                     WORD("train.computation_time=0.0125"),
+                     WORD("workflow.checkpoint=false"),
+                     WORD("--store"),
+                     WORD(DEMO_STORE),
+                     WORD("--threads"),
+                     WORD(threads),
+                     WORD("--lookahead"),
+                     WORD(lookahead),
+                     WORD("--out"),
+                     results,
+                     NULL};
     int rc = step(d, words, err);
     return rc ? rc : read_outcome(results, out, err);
 }
@@ -120,8 +138,8 @@ static int train(struct demo *d, const char *name, const char *threads, const ch
 
 static void say_outcome(const struct demo *d, const struct outcome *o)
 {
-    fprintf(d->talk, "   accelerators busy (AU) %.1f %%, %.0f samples/s; waiting for data %.0f %% of the time\n", 100 * o->au,
-            o->samples_per_s, 100 * o->stall);
+    fprintf(d->talk, "   accelerators busy (AU) %.1f %%, %.0f samples/s; waiting for data %.0f %% of the time\n",
+            100 * o->au, o->samples_per_s, 100 * o->stall);
 }
 
 static void say_why(const struct demo *d, const struct outcome *o)
@@ -158,8 +176,10 @@ static int finish(const struct demo *d, const struct outcome *before, const stru
             return rc;
     }
     fprintf(d->talk, "\n             %12s %12s %14s\n", "AU", "samples/s", "waiting");
-    fprintf(d->talk, "   before    %10.1f %% %12.0f %12.0f %%\n", 100 * before->au, before->samples_per_s, 100 * before->stall);
-    fprintf(d->talk, "   after     %10.1f %% %12.0f %12.0f %%\n", 100 * after->au, after->samples_per_s, 100 * after->stall);
+    fprintf(d->talk, "   before    %10.1f %% %12.0f %12.0f %%\n", 100 * before->au, before->samples_per_s,
+            100 * before->stall);
+    fprintf(d->talk, "   after     %10.1f %% %12.0f %12.0f %%\n", 100 * after->au, after->samples_per_s,
+            100 * after->stall);
     fprintf(d->talk, "\nThe same data, order and storage: %.1f times as fast. ", gain);
     if (d->opt->keep)
         fprintf(d->talk, "Data and results are in '%s'.\n", d->folder);
@@ -189,13 +209,15 @@ static int make_folder(struct demo *d, struct mr_error *err)
 static int play(struct demo *d, struct mr_error *err)
 {
     struct outcome before, after;
-    char *gen[] = {WORD("-q"), WORD("gen"), d->data, WORD("--format"), WORD("npz"), WORD("--files"), WORD("96"), WORD("--size"),
-                   WORD("512KiB"), NULL};
+    char *gen[] = {WORD("-q"),      WORD("gen"), d->data,        WORD("--format"), WORD("npz"),
+                   WORD("--files"), WORD("96"),  WORD("--size"), WORD("512KiB"),   NULL};
     fprintf(d->talk, "1. A data set: 96 files of 512 KiB, one sample each.\n");
     int rc = step(d, gen, err);
     if (rc)
         return rc;
-    fprintf(d->talk, "\n2. Training on storage that gives 30 MB/s to one reader and 120 MB/s in all, with one reading thread.\n");
+    fprintf(
+        d->talk,
+        "\n2. Training on storage that gives 30 MB/s to one reader and 120 MB/s in all, with one reading thread.\n");
     if ((rc = train(d, "before", "1", "1", &before, err)) != 0)
         return rc;
     say_outcome(d, &before);

@@ -16,11 +16,14 @@ static const char *const formats[] = {"perfetto", "chrome", "pfw", "csv", NULL};
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct export_options, name)
 static const struct mr_option export_options[] = {
-    {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "Traces, or folders of them; '-' is standard input."},
+    {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
+     .doc = "Traces, or folders of them; '-' is standard input."},
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
-     .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: one line per event, with its "
+     .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: "
+            "one line per event, with its "
             "arguments as a JSON object ('args') and, in another ('inherited'), what the annotations around it say."},
-    {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o', .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
+    {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
+     .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
     MR_OPTION_END,
 };
 
@@ -44,8 +47,8 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_hint(err, "name another file with -o");
     }
     if (rc == 0 && (t->skipped_bytes || t->skipped_lines))
-        mr_log(MR_LOG_WARN, "%llu bytes and %llu lines could not be read and are left out", (unsigned long long)t->skipped_bytes,
-               (unsigned long long)t->skipped_lines);
+        mr_log(MR_LOG_WARN, "%llu bytes and %llu lines could not be read and are left out",
+               (unsigned long long)t->skipped_bytes, (unsigned long long)t->skipped_lines);
     rc = rc ? rc : mr_export(t, (enum mr_export_format)o->format, o->out, err);
     mr_trace_free(t);
     return rc;
@@ -55,8 +58,12 @@ const struct mr_command mr_cmd_export = {
     .name = "export",
     .synopsis = "[options] -o FILE TRACE...",
     .summary = "Writes a trace for Perfetto, Chrome, DFTracer or a spreadsheet.",
-    .details = "Reads any trace that 'millrace report' reads. Names keep every byte; what a format cannot carry is escaped.\n\n"
+    .details = "Reads any trace that 'millrace report' reads. Names keep every byte; what a format cannot carry is "
+               "escaped.\n\n"
                "Example:\n  millrace export -f perfetto -o run.pftrace run.mrt",
-    .table = {.section = "export", .doc = "Export.", .options = export_options, .struct_bytes = sizeof(struct export_options)},
+    .table = {.section = "export",
+              .doc = "Export.",
+              .options = export_options,
+              .struct_bytes = sizeof(struct export_options)},
     .run = export_run,
 };

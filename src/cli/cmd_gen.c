@@ -364,7 +364,8 @@ static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error
 }
 
 /* DLIO wants the folder of the evaluation set to be there even when it is empty. */
-static int make_valid(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_store *store, struct mr_error *err)
+static int make_valid(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_store *store,
+                      struct mr_error *err)
 {
     char folder[4096];
     if (!*o->workload && !ctx->overrides.n)
@@ -417,7 +418,8 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     mr_comm_close(c);
     if (speaks)
         return r < 0 ? r : report(o, splits, n, err);
-    if ((r != MR_E_PEER || o->ranks > 1) && !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
+    if ((r != MR_E_PEER || o->ranks > 1) &&
+        !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
         r = MR_E_INTERNAL;
     return r;
 }
@@ -446,8 +448,8 @@ static int dry_run(const struct gen_options *o, struct split *splits, unsigned n
     return r < 0 ? r : report(o, splits, n, err);
 }
 
-/* A flag that only one format obeys is refused with another: it would do nothing. A workload may hold such keys, as DLIO's
- * files do, so only the words of the command line count. */
+/* A flag that only one format obeys is refused with another: it would do nothing. A workload may hold such keys, as
+ * DLIO's files do, so only the words of the command line count. */
 static int refuse_idle_flags(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_error *err)
 {
     static const struct {
@@ -456,7 +458,8 @@ static int refuse_idle_flags(const struct mr_command_ctx *ctx, const struct gen_
     for (int i = 0; i < ctx->argc && strcmp(ctx->argv[i], "--") != 0; i++)
         for (size_t k = 0; k < MR_ARRAY_LEN(only); k++) {
             size_t len = strlen(only[k].flag);
-            bool given = !strncmp(ctx->argv[i], only[k].flag, len) && (ctx->argv[i][len] == '\0' || ctx->argv[i][len] == '=');
+            bool given =
+                !strncmp(ctx->argv[i], only[k].flag, len) && (ctx->argv[i][len] == '\0' || ctx->argv[i][len] == '=');
             if (given && strcmp(o->spec.format, only[k].format) != 0) {
                 mr_error_plain(err, MR_E_USAGE, "'%s' has no effect with format '%s'", only[k].flag, o->spec.format);
                 mr_error_hint(err, "leave it out, or give --format %s", only[k].format);

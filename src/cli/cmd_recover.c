@@ -21,7 +21,8 @@ struct recover_options {
 #define FIELD(name) .key = #name, .offset = offsetof(struct recover_options, name)
 static const struct mr_option recover_options[] = {
     {FIELD(from), .type = MR_OPT_STRING, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "The trace file of the interrupted 'millrace trace', its spool folder, or the folder given as MILLRACE_TRACE_OUT."},
+     .doc = "The trace file of the interrupted 'millrace trace', its spool folder, or the folder given as "
+            "MILLRACE_TRACE_OUT."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
      .doc = "The trace file to write or continue; by default the interrupted one, or FOLDER/recovered.mrt."},
     {FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
@@ -61,9 +62,11 @@ static unsigned tell_unreadable(const char *spool)
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t len = strlen(e->d_name);
         long pid = strtol(e->d_name, NULL, 10);
-        if (len < 5 || strcmp(e->d_name + len - 5, ".ring") != 0 || pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+        if (len < 5 || strcmp(e->d_name + len - 5, ".ring") != 0 || pid <= 0 || kill((pid_t)pid, 0) == 0 ||
+            errno != ESRCH)
             continue;
-        mr_log(MR_LOG_WARN, "'%s/%s' cannot be recovered: it is damaged, or of another version of millrace", spool, e->d_name);
+        mr_log(MR_LOG_WARN, "'%s/%s' cannot be recovered: it is damaged, or of another version of millrace", spool,
+               e->d_name);
         n++;
     }
     if (d)
@@ -93,14 +96,16 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
         s.bytes = 0;
     }
     if (o->json)
-        printf("{\"schema\":\"millrace.recover/1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,\"killed_processes\":%u,"
+        printf("{\"schema\":\"millrace.recover/"
+               "1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,\"killed_processes\":%u,"
                "\"running_processes\":%u,\"unreadable_rings\":%u,\"file_bytes\":%llu}\n",
-               (unsigned long long)s.events, (unsigned long long)s.processes, (unsigned long long)s.lost, s.killed, s.running,
-               unreadable, (unsigned long long)s.bytes);
+               (unsigned long long)s.events, (unsigned long long)s.processes, (unsigned long long)s.lost, s.killed,
+               s.running, unreadable, (unsigned long long)s.bytes);
     else if (nothing)
         printf("nothing to recover in '%s'\n", o->from);
     else
-        printf("recovered %s events of %s process%s into '%s'\n", mr_human_count(s.events, n1), mr_human_count(s.processes, n2), s.processes == 1 ? "" : "es", out);
+        printf("recovered %s events of %s process%s into '%s'\n", mr_human_count(s.events, n1),
+               mr_human_count(s.processes, n2), s.processes == 1 ? "" : "es", out);
     if (s.running)
         mr_log(MR_LOG_WARN, "%u processes still run", s.running);
     return 0;
@@ -110,9 +115,13 @@ const struct mr_command mr_cmd_recover = {
     .name = "recover",
     .synopsis = "[options] TRACE|FOLDER",
     .summary = "Completes a trace that was interrupted.",
-    .details = "Events live in shared memory until they are written to the trace, so a killed program or a killed collector loses nothing. "
+    .details = "Events live in shared memory until they are written to the trace, so a killed program or a killed "
+               "collector loses nothing. "
                "This command writes what is left into the trace file and removes the leftovers.\n\n"
                "Example:\n  millrace recover run.mrt",
-    .table = {.section = "recover", .doc = "Recovery.", .options = recover_options, .struct_bytes = sizeof(struct recover_options)},
+    .table = {.section = "recover",
+              .doc = "Recovery.",
+              .options = recover_options,
+              .struct_bytes = sizeof(struct recover_options)},
     .run = recover_run,
 };

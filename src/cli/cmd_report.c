@@ -23,14 +23,21 @@ struct report_options {
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
-     .doc = "Traces: .mrt, DFTracer's .pfw, both also gzipped, the text of darshan-dxt-parser, or folders of them; '-' is standard input."},
-    {FIELD(steps), .type = MR_OPT_STRING, .def = "", .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
+     .doc = "Traces: .mrt, DFTracer's .pfw, both also gzipped, the text of darshan-dxt-parser, or folders of them; '-' "
+            "is standard input."},
+    {FIELD(steps), .type = MR_OPT_STRING, .def = "",
+     .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
     {FIELD(rank), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p31, .doc = "Only this rank; -1 takes all."},
-    {FIELD(path), .type = MR_OPT_STRING, .def = "", .doc = "Only events on files that match this glob: '*' also matches '/', {one,two} is either, 'FOLDER/' the folder and all below it.", .example = "--path '/data/*.npz'"},
-    {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.", .example = "--time 10:60.5"},
+    {FIELD(path), .type = MR_OPT_STRING, .def = "",
+     .doc = "Only events on files that match this glob: '*' also matches '/', {one,two} is either, 'FOLDER/' the "
+            "folder and all below it.",
+     .example = "--path '/data/*.npz'"},
+    {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.",
+     .example = "--time 10:60.5"},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
-    {FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1024, .doc = "Threads that work on it; 0 takes all CPUs."},
+    {FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1024,
+     .doc = "Threads that work on it; 0 takes all CPUs."},
     {FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
     MR_OPTION_END,
 };
@@ -46,7 +53,8 @@ static const char *parse_end(const char *text, bool whole, double *out)
     return end;
 }
 
-/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. Steps are whole numbers and a single one is itself; of time there must be some. */
+/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. Steps are whole numbers and a single one is itself; of
+ * time there must be some. */
 static int parse_range(const char *key, const char *text, bool steps, double *from, double *to, struct mr_error *err)
 {
     const char *at = text;
@@ -62,7 +70,8 @@ static int parse_range(const char *key, const char *text, bool steps, double *fr
         at++;
     if (at && !*at && (*to < 0 || *to > *from || (steps && *to == *from)))
         return 0;
-    mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--%s': want FROM:TO%s", text, key, steps ? ", whole numbers" : ", in seconds");
+    mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--%s': want FROM:TO%s", text, key,
+                   steps ? ", whole numbers" : ", in seconds");
     return mr_error_hint(err, "for example --%s 10:20", key);
 }
 
@@ -70,7 +79,8 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
 {
     double from, to;
     int rc = 0;
-    *s = (struct mr_summary_options){.threads = (unsigned)o->threads, .rank = o->rank, .step_from = -1, .path = o->path};
+    *s =
+        (struct mr_summary_options){.threads = (unsigned)o->threads, .rank = o->rank, .step_from = -1, .path = o->path};
     if (*o->steps) {
         rc = parse_range("steps", o->steps, true, &from, &to, err);
         s->step_from = (int64_t)from;
@@ -84,12 +94,14 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
     return rc;
 }
 
-static const char *const bin_names[10] = {"0-100", "100-1Ki", "1Ki-10Ki", "10Ki-100Ki", "100Ki-1Mi", "1Mi-4Mi", "4Mi-10Mi", "10Mi-100Mi", "100Mi-1Gi", "over 1Gi"};
+static const char *const bin_names[10] = {"0-100",   "100-1Ki",  "1Ki-10Ki",   "10Ki-100Ki", "100Ki-1Mi",
+                                          "1Mi-4Mi", "4Mi-10Mi", "10Mi-100Mi", "100Mi-1Gi",  "over 1Gi"};
 
 static void print_line(const char *label, uint64_t ns, uint64_t total)
 {
     char t[MR_HUMAN_LEN];
-    printf("  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t), total ? 100.0 * (double)ns / (double)total : 0.0);
+    printf("  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t),
+           total ? 100.0 * (double)ns / (double)total : 0.0);
 }
 
 /* Bytes of the character at p if it can go to a terminal; 0 for control characters and what is no UTF-8. */
@@ -134,8 +146,8 @@ static void print_path(const struct mr_file_row *f)
 static void print_functions(const struct mr_summary *s)
 {
     char b[8][MR_HUMAN_LEN];
-    printf("\nCalls and regions, by time\n  %-34s %12s %10s %10s %10s %10s | size %7s %9s %9s %9s %9s %9s\n", "function", "count", "time", "p50", "p99",
-           "bytes", "min", "25 %", "mean", "median", "75 %", "max");
+    printf("\nCalls and regions, by time\n  %-34s %12s %10s %10s %10s %10s | size %7s %9s %9s %9s %9s %9s\n",
+           "function", "count", "time", "p50", "p99", "bytes", "min", "25 %", "mean", "median", "75 %", "max");
     for (size_t i = 0; i < s->functions; i++) {
         const struct mr_function *f = &s->function[i];
         char count[MR_HUMAN_LEN];
@@ -143,11 +155,13 @@ static void print_functions(const struct mr_summary *s)
         int width = print_name(f->category, 60);
         putchar('.');
         width += 1 + print_name(f->name, 90);
-        printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count), mr_human_ns((double)f->dur_ns, b[0]),
-               mr_human_ns((double)f->dur_median, b[1]), mr_human_ns((double)f->dur_99, b[2]));
+        printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count),
+               mr_human_ns((double)f->dur_ns, b[0]), mr_human_ns((double)f->dur_median, b[1]),
+               mr_human_ns((double)f->dur_99, b[2]));
         if (f->sizes)
-            printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]), mr_human_bytes((double)f->size_min, b[1]),
-                   mr_human_bytes(f->size_25, b[2]), mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
+            printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]),
+                   mr_human_bytes((double)f->size_min, b[1]), mr_human_bytes(f->size_25, b[2]),
+                   mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
                    mr_human_bytes(f->size_75, b[5]), mr_human_bytes((double)f->size_max, b[6]));
         if (f->skipped)
             printf("  + %llu sampled out", (unsigned long long)f->skipped);
@@ -163,34 +177,43 @@ static void print_ranks(const struct mr_summary *s)
     char b[8][MR_HUMAN_LEN];
     if (s->ranks < 2 && (!s->ranks || s->rank[0].rank < 0))
         return;
-    printf("\nRanks (unions over the threads of each; overlapped = I/O during compute)\n  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", "rank", "events",
-           "total", "app I/O", "not overl.", "I/O", "overlapped", "not overl.", "compute");
+    printf("\nRanks (unions over the threads of each; overlapped = I/O during compute)\n  %6s %14s %11s %11s %11s %11s "
+           "%11s %11s %11s\n",
+           "rank", "events", "total", "app I/O", "not overl.", "I/O", "overlapped", "not overl.", "compute");
     for (size_t i = 0; i < s->ranks; i++) {
         const struct mr_rank_row *r = &s->rank[i];
         char rank[16] = "none";
         if (r->rank >= 0)
             snprintf(rank, sizeof(rank), "%d", r->rank);
-        printf("  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", rank, mr_human_count(r->events, b[0]), mr_human_ns((double)r->total_ns, b[1]),
-               mr_human_ns((double)r->time.ns[MR_SET_A], b[2]), mr_human_ns((double)(r->time.ns[MR_SET_A] - r->time.a_and_c), b[3]),
+        printf("  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", rank, mr_human_count(r->events, b[0]),
+               mr_human_ns((double)r->total_ns, b[1]), mr_human_ns((double)r->time.ns[MR_SET_A], b[2]),
+               mr_human_ns((double)(r->time.ns[MR_SET_A] - r->time.a_and_c), b[3]),
                mr_human_ns((double)r->time.ns[MR_SET_P], b[4]), mr_human_ns((double)r->time.p_and_c, b[5]),
-               mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]), mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
+               mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]),
+               mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
     }
 }
 
 static void print_text(const struct mr_summary *s, int64_t top)
 {
     char b[4][MR_HUMAN_LEN];
-    printf("Allocation\n  nodes %llu, processes %llu, threads %llu (I/O %llu, compute %llu)\n", (unsigned long long)s->nodes,
-           (unsigned long long)s->processes, (unsigned long long)s->threads, (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads);
+    printf("Allocation\n  nodes %llu, processes %llu, threads %llu (I/O %llu, compute %llu)\n",
+           (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
+           (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads);
     printf("  events %s, files %s", mr_human_count(s->events, b[0]), mr_human_count(s->files, b[1]));
     printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
     if (s->gone)
-        printf("  %s more were recorded and are no longer in the file (--max-size keeps the newest)\n", mr_human_count(s->gone, b[2]));
+        printf("  %s more were recorded and are no longer in the file (--max-size keeps the newest)\n",
+               mr_human_count(s->gone, b[2]));
     if (s->sampled_out)
-        printf("  %s more calls have no event of their own (--sample, or a line for many); filters of time, steps and path do not know them\n", mr_human_count(s->sampled_out, b[3]));
+        printf("  %s more calls have no event of their own (--sample, or a line for many); filters of time, steps and "
+               "path do not know them\n",
+               mr_human_count(s->sampled_out, b[3]));
     if (s->skipped_bytes || s->skipped_lines)
-        printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
-    printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader spans, HDF5, MPI-IO)\n");
+        printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes,
+               (unsigned long long)s->skipped_lines);
+    printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader "
+           "spans, HDF5, MPI-IO)\n");
     print_line("total time", s->total_ns, s->total_ns);
     print_line("app-level I/O", s->app_io_ns, s->total_ns);
     print_line("app-level I/O without compute", s->app_io_only_ns, s->total_ns);
@@ -200,7 +223,8 @@ static void print_text(const struct mr_summary *s, int64_t top)
     print_line("I/O without compute", s->io_only_ns, s->total_ns);
     print_line("compute without I/O", s->compute_only_ns, s->total_ns);
     printf("\nData\n  read %s in %s calls, written %s in %s calls\n", mr_human_bytes((double)s->read_bytes, b[0]),
-           mr_human_count(s->read_calls, b[1]), mr_human_bytes((double)s->written_bytes, b[2]), mr_human_count(s->write_calls, b[3]));
+           mr_human_count(s->read_calls, b[1]), mr_human_bytes((double)s->written_bytes, b[2]),
+           mr_human_count(s->write_calls, b[3]));
     printf("  summed over threads: %s in data calls, %s in other calls\n", mr_human_ns((double)s->data_ns, b[0]),
            mr_human_ns((double)s->metadata_ns, b[1]));
     print_ranks(s);
@@ -213,8 +237,9 @@ static void print_text(const struct mr_summary *s, int64_t top)
         printf("\nFiles, by bytes\n  %10s %10s %12s %10s  path\n", "read", "written", "calls", "time");
     for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
         const struct mr_file_row *f = &s->file[i];
-        printf("  %10s %10s %12s %10s  ", mr_human_bytes((double)f->read_bytes, b[0]), mr_human_bytes((double)f->written_bytes, b[1]),
-               mr_human_count(f->calls, b[2]), mr_human_ns((double)f->dur_ns, b[3]));
+        printf("  %10s %10s %12s %10s  ", mr_human_bytes((double)f->read_bytes, b[0]),
+               mr_human_bytes((double)f->written_bytes, b[1]), mr_human_count(f->calls, b[2]),
+               mr_human_ns((double)f->dur_ns, b[3]));
         print_path(f);
     }
 }
@@ -225,28 +250,38 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
     mr_out_json(o, f->category, strlen(f->category), MR_JSON_PRIVATE);
     mr_out_text(o, ",\"name\":");
     mr_out_json(o, f->name, strlen(f->name), MR_JSON_PRIVATE);
-    mr_out_format(o, ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,\"mean_ns\":%.1f,"
+    mr_out_format(o,
+                  ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,"
+                  "\"mean_ns\":%.1f,"
                   "\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
-                  (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns, (unsigned long long)f->bytes,
-                  (unsigned long long)f->dur_min, (unsigned long long)f->dur_25, (double)f->dur_ns / (double)f->count,
-                  (unsigned long long)f->dur_median, (unsigned long long)f->dur_75, (unsigned long long)f->dur_99, (unsigned long long)f->dur_max);
+                  (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns,
+                  (unsigned long long)f->bytes, (unsigned long long)f->dur_min, (unsigned long long)f->dur_25,
+                  (double)f->dur_ns / (double)f->count, (unsigned long long)f->dur_median,
+                  (unsigned long long)f->dur_75, (unsigned long long)f->dur_99, (unsigned long long)f->dur_max);
     if (f->skipped)
         mr_out_format(o, ",\"sampled_out\":%llu", (unsigned long long)f->skipped);
     if (f->sizes)
-        mr_out_format(o, ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.12g,\"size_mean_bytes\":%.3f,\"size_median_bytes\":%.12g,"
+        mr_out_format(o,
+                      ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.12g,\"size_mean_bytes\":%.3f,"
+                      "\"size_median_bytes\":%.12g,"
                       "\"size_75_bytes\":%.12g,\"size_max_bytes\":%llu,\"size_exact\":%s",
-                      (unsigned long long)f->sizes, (unsigned long long)f->size_min, f->size_25, (double)f->bytes / (double)f->sizes, f->size_median,
-                      f->size_75, (unsigned long long)f->size_max, f->sizes_exact ? "true" : "false");
+                      (unsigned long long)f->sizes, (unsigned long long)f->size_min, f->size_25,
+                      (double)f->bytes / (double)f->sizes, f->size_median, f->size_75, (unsigned long long)f->size_max,
+                      f->sizes_exact ? "true" : "false");
     mr_out_text(o, "}");
 }
 
 static void json_rank(struct mr_out *o, const struct mr_rank_row *r, bool first)
 {
-    mr_out_format(o, "%s{\"rank\":%d,\"events\":%llu,\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"overlapped_app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,"
+    mr_out_format(o,
+                  "%s{\"rank\":%d,\"events\":%llu,\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"overlapped_app_io_ns\":%"
+                  "llu,\"unoverlapped_app_io_ns\":%llu,"
                   "\"io_ns\":%llu,\"overlapped_io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"compute_ns\":%llu}",
-                  first ? "\n" : ",\n", r->rank, (unsigned long long)r->events, (unsigned long long)r->total_ns, (unsigned long long)r->time.ns[MR_SET_A],
-                  (unsigned long long)r->time.a_and_c, (unsigned long long)(r->time.ns[MR_SET_A] - r->time.a_and_c), (unsigned long long)r->time.ns[MR_SET_P],
-                  (unsigned long long)r->time.p_and_c, (unsigned long long)(r->time.ns[MR_SET_P] - r->time.p_and_c),
+                  first ? "\n" : ",\n", r->rank, (unsigned long long)r->events, (unsigned long long)r->total_ns,
+                  (unsigned long long)r->time.ns[MR_SET_A], (unsigned long long)r->time.a_and_c,
+                  (unsigned long long)(r->time.ns[MR_SET_A] - r->time.a_and_c),
+                  (unsigned long long)r->time.ns[MR_SET_P], (unsigned long long)r->time.p_and_c,
+                  (unsigned long long)(r->time.ns[MR_SET_P] - r->time.p_and_c),
                   (unsigned long long)r->time.ns[MR_SET_C]);
 }
 
@@ -256,19 +291,30 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
     int rc = mr_out_open(&o, "-", false, err);
     if (rc < 0)
         return rc;
-    mr_out_format(&o, "{\"schema\":\"millrace.report/1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"
-                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"sampled_out\":%llu,\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
-                  (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads, (unsigned long long)s->io_threads,
-                  (unsigned long long)s->compute_threads, (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
-                  (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes, (unsigned long long)s->skipped_lines);
-    mr_out_format(&o, "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_compute_ns\":%llu,\"compute_ns\":%llu,"
+    mr_out_format(&o,
+                  "{\"schema\":\"millrace.report/"
+                  "1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"
+                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"sampled_out\":%llu,"
+                  "\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
+                  (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
+                  (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads,
+                  (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
+                  (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes,
+                  (unsigned long long)s->skipped_lines);
+    mr_out_format(&o,
+                  "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_"
+                  "compute_ns\":%llu,\"compute_ns\":%llu,"
                   "\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
-                  (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns, (unsigned long long)s->app_io_only_ns,
-                  (unsigned long long)s->compute_only_app_ns, (unsigned long long)s->compute_ns, (unsigned long long)s->io_ns,
-                  (unsigned long long)s->io_only_ns, (unsigned long long)s->compute_only_ns);
-    mr_out_format(&o, "\"read_bytes\":%llu,\"read_calls\":%llu,\"written_bytes\":%llu,\"write_calls\":%llu,\"data_time_ns\":%llu,\"other_time_ns\":%llu,\n\"functions\":[",
-                  (unsigned long long)s->read_bytes, (unsigned long long)s->read_calls, (unsigned long long)s->written_bytes,
-                  (unsigned long long)s->write_calls, (unsigned long long)s->data_ns, (unsigned long long)s->metadata_ns);
+                  (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns,
+                  (unsigned long long)s->app_io_only_ns, (unsigned long long)s->compute_only_app_ns,
+                  (unsigned long long)s->compute_ns, (unsigned long long)s->io_ns, (unsigned long long)s->io_only_ns,
+                  (unsigned long long)s->compute_only_ns);
+    mr_out_format(&o,
+                  "\"read_bytes\":%llu,\"read_calls\":%llu,\"written_bytes\":%llu,\"write_calls\":%llu,\"data_time_"
+                  "ns\":%llu,\"other_time_ns\":%llu,\n\"functions\":[",
+                  (unsigned long long)s->read_bytes, (unsigned long long)s->read_calls,
+                  (unsigned long long)s->written_bytes, (unsigned long long)s->write_calls,
+                  (unsigned long long)s->data_ns, (unsigned long long)s->metadata_ns);
     for (size_t i = 0; i < s->functions; i++)
         json_function(&o, &s->function[i], i == 0);
     mr_out_text(&o, "],\n\"ranks\":[");
@@ -276,14 +322,16 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
         json_rank(&o, &s->rank[i], i == 0);
     mr_out_text(&o, "],\n\"size_histogram\":[");
     for (int i = 0; i < 10; i++)
-        mr_out_format(&o, "%s{\"bin_bytes\":\"%s\",\"count\":%llu}", i ? "," : "", bin_names[i], (unsigned long long)s->size_bins[i]);
+        mr_out_format(&o, "%s{\"bin_bytes\":\"%s\",\"count\":%llu}", i ? "," : "", bin_names[i],
+                      (unsigned long long)s->size_bins[i]);
     mr_out_text(&o, "],\n\"top_files\":[");
     for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
         const struct mr_file_row *f = &s->file[i];
         mr_out_text(&o, i ? ",\n{\"path\":" : "\n{\"path\":");
         mr_out_json(&o, f->path, f->path_len, MR_JSON_PRIVATE);
-        mr_out_format(&o, ",\"calls\":%llu,\"opens\":%llu,\"read_bytes\":%llu,\"written_bytes\":%llu,\"time_ns\":%llu}", (unsigned long long)f->calls,
-                      (unsigned long long)f->opens, (unsigned long long)f->read_bytes, (unsigned long long)f->written_bytes, (unsigned long long)f->dur_ns);
+        mr_out_format(&o, ",\"calls\":%llu,\"opens\":%llu,\"read_bytes\":%llu,\"written_bytes\":%llu,\"time_ns\":%llu}",
+                      (unsigned long long)f->calls, (unsigned long long)f->opens, (unsigned long long)f->read_bytes,
+                      (unsigned long long)f->written_bytes, (unsigned long long)f->dur_ns);
     }
     mr_out_text(&o, "]}\n");
     return mr_out_close(&o, err);
@@ -313,7 +361,9 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
     if (rc == 0 && t->events && !s->events)
         mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,
-               *o->steps ? ": steps are spans with an argument 'step'" : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun" : "");
+               *o->steps      ? ": steps are spans with an argument 'step'"
+               : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
+                              : "");
     if (rc == 0 && o->json)
         rc = print_json(s, o->top, err);
     else if (rc == 0)
@@ -327,12 +377,19 @@ const struct mr_command mr_cmd_report = {
     .name = "report",
     .synopsis = "[options] TRACE...",
     .summary = "Summarises traces: time split, calls, sizes, files.",
-    .details = "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, how time splits between "
-               "compute and I/O, every function with counts, bytes, times and sizes, and the busiest files. Overlap is computed by exact interval "
-               "unions, over all and for every rank. Size quantiles are exact while a function has at most 256 different sizes per 32768 events and 4096 in "
-               "all, otherwise within 3.2 %, as latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. With "
+    .details = "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, "
+               "how time splits between "
+               "compute and I/O, every function with counts, bytes, times and sizes, and the busiest files. Overlap is "
+               "computed by exact interval "
+               "unions, over all and for every rank. Size quantiles are exact while a function has at most 256 "
+               "different sizes per 32768 events and 4096 in "
+               "all, otherwise within 3.2 %, as latency quantiles are; between two values both are interpolated, as "
+               "NumPy does it. Everything else is exact. With "
                "filters, processes, threads and nodes are those of which something is left.\n\n"
                "Example:\n  millrace report --time 10:60 run.mrt",
-    .table = {.section = "report", .doc = "Report.", .options = report_options, .struct_bytes = sizeof(struct report_options)},
+    .table = {.section = "report",
+              .doc = "Report.",
+              .options = report_options,
+              .struct_bytes = sizeof(struct report_options)},
     .run = report_run,
 };

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define SERIES_WAIT_NS (300 * MR_NS_PER_MS) /* for the other ranks to write their last lines when a job broke */
-#define CHECKPOINTS_BY_TIME 100000u /* room on the board when nobody can say how many there will be */
+#define CHECKPOINTS_BY_TIME 100000u         /* room on the board when nobody can say how many there will be */
 
 static const char *const computes[] = {"sleep", "spin", "gemm", NULL};
 static const char *const caches[] = {"asis", "cold", "warm", NULL};
@@ -113,7 +113,8 @@ static const struct mr_option run_rows[] = {
      .type = MR_OPT_STRING,
      AT(burst_buffer),
      .def = "",
-     .doc = "Fast folder that checkpoints are written to first, then copied to the checkpoint folder while training goes on; "
+     .doc = "Fast folder that checkpoints are written to first, then copied to the checkpoint folder while training "
+            "goes on; "
             "default: the workload's checkpoint.burst_buffer.folder.",
      .example = "--burst-buffer /nvme/ckpt checkpoint.burst_buffer.capacity=100GiB"},
     {.key = "checkpoint_every",
@@ -213,8 +214,9 @@ static const struct mr_option run_rows[] = {
      AT(sweep),
      .def = "[]",
      .flags = MR_OPTF_REPEAT,
-     .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table. Given "
-            "several times: once for every combination.",
+     .doc =
+         "Runs once for every value of a key of the workload or an option of this command, and prints one table. Given "
+         "several times: once for every combination.",
      .example = "--sweep reader.read_threads=1,2,4,8 --sweep reader.batch_size=4,8"},
     {.key = "virtual",
      .type = MR_OPT_BOOL,
@@ -303,7 +305,6 @@ static void choose_folders(struct run *r)
              *r->opt->checkpoint_folder ? r->opt->checkpoint_folder : w->checkpoint.checkpoint_folder);
 }
 
-
 static int make_board(struct run *r, struct mr_error *err)
 {
     const struct mr_plan *p = &r->plan;
@@ -338,7 +339,8 @@ static void note_access(struct run *r)
     if (mr_workload_is_set(w, "reader", "file_access") && w->reader.file_access == MR_FA_MULTI &&
         w->pattern.unit == MR_UNIT_SAMPLE && w->dataset.num_samples_per_file > 1 && files % r->plan.ranks)
         mr_run_note(&r->notes, r->ctx->arena,
-                    "reader.file_access multi: %llu files do not divide by %u ranks, so some are read by two; pattern.unit=file "
+                    "reader.file_access multi: %llu files do not divide by %u ranks, so some are read by two; "
+                    "pattern.unit=file "
                     "deals whole files",
                     (unsigned long long)files, r->plan.ranks);
 }
@@ -350,16 +352,19 @@ static void note_idle_phases(struct run *r)
     const struct mr_plan *p = &r->plan;
     bool evaluates = w->workflow.train && w->workflow.evaluation;
     if (evaluates && !p->eval_samples)
-        mr_run_note(&r->notes, r->ctx->arena, "workflow.evaluation is on, but dataset.num_files_eval is 0: nothing is evaluated");
+        mr_run_note(&r->notes, r->ctx->arena,
+                    "workflow.evaluation is on, but dataset.num_files_eval is 0: nothing is evaluated");
     else if (evaluates && !p->eval_steps)
         mr_run_note(&r->notes, r->ctx->arena,
                     "nothing is evaluated: %llu samples are not one batch of %lld for each of %u ranks",
                     (unsigned long long)p->eval_samples, (long long)w->reader.batch_size_eval, p->ranks);
     else if (evaluates && !p->evaluations)
-        mr_run_note(&r->notes, r->ctx->arena, "nothing is evaluated: evaluation.eval_after_epoch is %lld, and there are %lld epochs",
+        mr_run_note(&r->notes, r->ctx->arena,
+                    "nothing is evaluated: evaluation.eval_after_epoch is %lld, and there are %lld epochs",
                     (long long)w->evaluation.eval_after_epoch, (long long)w->train.epochs);
     if (w->workflow.train && w->workflow.checkpoint && !p->checkpoint.writes && !r->opt->checkpoint_every_ns)
-        mr_run_note(&r->notes, r->ctx->arena, "no checkpoint is written: the first would be due after the last of %llu steps",
+        mr_run_note(&r->notes, r->ctx->arena,
+                    "no checkpoint is written: the first would be due after the last of %llu steps",
                     (unsigned long long)p->total_steps);
 }
 
@@ -508,7 +513,8 @@ void mr_run_compute_figures(struct run *r)
                                .eval_steps = r->plan.eval_steps,
                                .au_target = w->metric.au};
     mr_bench_board_series(r->board, r->series);
-    const struct mr_metrics_params own = {.seed = r->seed, .exclude_start = p.exclude_start, .exclude_end = p.exclude_end};
+    const struct mr_metrics_params own = {
+        .seed = r->seed, .exclude_start = p.exclude_start, .exclude_end = p.exclude_end};
     mr_metrics_compute(r->series, r->board->world, &own, r->metrics);
     mr_dlio_compute(r->series, r->board->world, &p, r->dlio);
 }
@@ -537,7 +543,8 @@ static int tell(struct run *r, struct mr_error *err)
 {
     mr_run_compute_figures(r);
     if (r->code && mr_error_exit_status(r->code) == 2 && r->metrics->steps == 0) {
-        *err = r->why; /* a mistake in the command line that only the ranks could find, as in --store: there is no result */
+        *err = r->why; /* a mistake in the command line that only the ranks could find, as in --store: there is no
+                          result */
         return r->code;
     }
     mr_run_measure_trust(r);
@@ -643,13 +650,14 @@ static int run_real(struct run *r, struct mr_error *err)
 static int check_idle(const struct run *r, struct mr_error *err)
 {
     const struct run_options *o = r->opt;
-    const char *what = *o->system && !o->is_virtual                                     ? "--system needs --virtual"
-                       : o->cache_each_epoch && o->cache == MR_CACHE_ASIS               ? "--cache-each-epoch needs --cache cold or warm"
-                       : o->checkpoint_every_ns && !r->w->workflow.checkpoint           ? "--checkpoint-every needs workflow.checkpoint=true"
-                       : o->checkpoint_every_ns && !r->w->workflow.train                ? "--checkpoint-every needs workflow.train=true"
-                       : o->keep_last && !r->w->workflow.checkpoint                     ? "--keep-last needs workflow.checkpoint=true"
-                       : *o->burst_buffer && !r->w->workflow.checkpoint                 ? "--burst-buffer needs workflow.checkpoint=true"
-                                                                                        : NULL;
+    const char *what =
+        *o->system && !o->is_virtual                           ? "--system needs --virtual"
+        : o->cache_each_epoch && o->cache == MR_CACHE_ASIS     ? "--cache-each-epoch needs --cache cold or warm"
+        : o->checkpoint_every_ns && !r->w->workflow.checkpoint ? "--checkpoint-every needs workflow.checkpoint=true"
+        : o->checkpoint_every_ns && !r->w->workflow.train      ? "--checkpoint-every needs workflow.train=true"
+        : o->keep_last && !r->w->workflow.checkpoint           ? "--keep-last needs workflow.checkpoint=true"
+        : *o->burst_buffer && !r->w->workflow.checkpoint       ? "--burst-buffer needs workflow.checkpoint=true"
+                                                               : NULL;
     return what ? mr_error_plain(err, MR_E_USAGE, "%s, without which it has no effect", what) : 0;
 }
 
@@ -666,7 +674,8 @@ static int refuse_virtual_burst(const struct run *r, struct mr_error *err)
 static int check_modes(const struct run_options *o, struct mr_error *err)
 {
     if (o->find_max && o->ranks)
-        return mr_error_plain(err, MR_E_USAGE, "--find-max-accelerators chooses the ranks: leave --ranks out, or give --max-ranks");
+        return mr_error_plain(err, MR_E_USAGE,
+                              "--find-max-accelerators chooses the ranks: leave --ranks out, or give --max-ranks");
     const char *given[4];
     unsigned n = 0;
     if (o->dry_run)
@@ -686,11 +695,13 @@ static int check_launcher(const struct run_options *o, struct mr_error *err)
     const char *launcher;
     if (!(o->sweep.n || o->find_max) || mr_comm_detect_launcher(&launcher) < 2)
         return 0;
-    mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s", o->find_max ? "--find-max-accelerators" : "--sweep", launcher);
+    mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s", o->find_max ? "--find-max-accelerators" : "--sweep",
+                   launcher);
     return mr_error_hint(err, "run it without, on one machine; or start one job per value");
 }
 
-int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out, struct mr_error *err)
+int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out,
+                        struct mr_error *err)
 {
     unsigned n = ctx->overrides.n;
     const char **item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof *item);
@@ -748,7 +759,8 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_error_hint(err, "set 'workflow.train=true'");
     }
     if (!flow->train && r.w->checkpoint.num_checkpoints_write <= 0 && r.w->checkpoint.num_checkpoints_read <= 0) {
-        mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: it neither trains nor writes nor reads checkpoints");
+        mr_error_plain(err, MR_E_CONFIG,
+                       "the workload has nothing to do: it neither trains nor writes nor reads checkpoints");
         return mr_error_hint(err, "set 'checkpoint.num_checkpoints_write=10 checkpoint.num_checkpoints_read=10'");
     }
     if (o->sweep.n)

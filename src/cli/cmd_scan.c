@@ -69,11 +69,11 @@ static void bad_file(void *user, const char *path, const struct mr_error *why)
 /* `why`: the scan failed, there is no manifest; NULL: it did not. */
 static int print_json(const struct mr_scan_result *r, json_t *bad, const struct mr_error *why, struct mr_error *err)
 {
-    json_t *j = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
-                          why ? json_null() : mr_cli_name_json(r->manifest), "format", r->format, "files",
-                          (json_int_t)r->files, "samples", (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes",
-                          (json_int_t)r->classes, "bad_files", (json_int_t)r->bad_files, "other_files",
-                          (json_int_t)r->other_files, "bad", bad);
+    json_t *j =
+        json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
+                  why ? json_null() : mr_cli_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files,
+                  "samples", (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes", (json_int_t)r->classes,
+                  "bad_files", (json_int_t)r->bad_files, "other_files", (json_int_t)r->other_files, "bad", bad);
     if (j && why)
         json_object_set_new(j, "error", mr_cli_name_json(why->message));
     return mr_cli_print_json(stdout, j, err);
@@ -103,7 +103,8 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     const struct scan_options *o = ctx->options;
     struct mr_store *store;
     struct mr_progress *progress = NULL;
-    struct mr_progress_options po = {.verb = "scanning", .unit = "files", .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, .force_tty = -1};
+    struct mr_progress_options po = {
+        .verb = "scanning", .unit = "files", .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, .force_tty = -1};
     int r = mr_store_open(o->store, &store, err);
     if (r < 0)
         return r;

@@ -1,5 +1,6 @@
-/* `millrace sim`: how long would this training run take, under which policy? Prints one sorted table, a table over the points
- * of a sweep, or how much storage a node needs. The scenario is a file, or a workload and a machine put together. */
+/* `millrace sim`: how long would this training run take, under which policy? Prints one sorted table, a table over the
+ * points of a sweep, or how much storage a node needs. The scenario is a file, or a workload and a machine put
+ * together. */
 #include "cli/commands.h"
 #include "cli/workload_args.h"
 #include "base/common.h"
@@ -31,40 +32,121 @@ static const char *const compat_names[] = {"none", "thesis", NULL};
 
 #define FIELD(f) .offset = offsetof(struct sim_options, f)
 static const struct mr_option sim_rows[] = {
-    {.key = "scenario", FIELD(scenario), .type = MR_OPT_STRING, .def = "", .flags = MR_OPTF_POSITIONAL,
-     .doc = "A scenario file, or the name of a shipped one; or give workload=NAME system=NAME.", .example = "millrace sim thesis-2"},
-    {.key = "policy", FIELD(policy), .type = MR_OPT_STRING, .def = "all", .short_flag = 'p',
-     .doc = "Policies, separated by commas, or all.", .example = "--policy nopfs,millrace"},
-    {.key = "compat", FIELD(compat), .type = MR_OPT_ENUM, .def = "none", .choices = compat_names,
+    {.key = "scenario",
+     FIELD(scenario),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL,
+     .doc = "A scenario file, or the name of a shipped one; or give workload=NAME system=NAME.",
+     .example = "millrace sim thesis-2"},
+    {.key = "policy",
+     FIELD(policy),
+     .type = MR_OPT_STRING,
+     .def = "all",
+     .short_flag = 'p',
+     .doc = "Policies, separated by commas, or all.",
+     .example = "--policy nopfs,millrace"},
+    {.key = "compat",
+     FIELD(compat),
+     .type = MR_OPT_ENUM,
+     .def = "none",
+     .choices = compat_names,
      .doc = "none: resources are truly shared. thesis: the rules of the published simulator, with its quirks."},
-    {.key = "seeds", FIELD(seeds), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 1000,
+    {.key = "seeds",
+     FIELD(seeds),
+     .type = MR_OPT_INT,
+     .def = "1",
+     .min = 1,
+     .max = 1000,
      .doc = "Runs with so many seeds and prints means and spread."},
-    {.key = "sweep", FIELD(sweep), .type = MR_OPT_STRING, .def = "",
-     .doc = "Runs once for every value of a key.", .example = "--sweep nodes=1,2,4,8"},
-    {.key = "from", FIELD(from), .type = MR_OPT_STRING, .def = "",
-     .doc = "Takes data set, compute and rates from the results folder of a finished run.", .example = "--from results/unet3d nodes=8"},
-    {.key = "svg", FIELD(svg), .type = MR_OPT_STRING, .def = "", .doc = "With --sweep: also writes a plot.", .example = "--svg nodes.svg"},
-    {.key = "trace", FIELD(trace), .type = MR_OPT_STRING, .def = "",
-     .doc = "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one file each, named FILE-POLICY.mrt.",
+    {.key = "sweep",
+     FIELD(sweep),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "Runs once for every value of a key.",
+     .example = "--sweep nodes=1,2,4,8"},
+    {.key = "from",
+     FIELD(from),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "Takes data set, compute and rates from the results folder of a finished run.",
+     .example = "--from results/unet3d nodes=8"},
+    {.key = "svg",
+     FIELD(svg),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "With --sweep: also writes a plot.",
+     .example = "--svg nodes.svg"},
+    {.key = "trace",
+     FIELD(trace),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one "
+            "file each, named FILE-POLICY.mrt.",
      .example = "--trace sim.mrt"},
-    {.key = "plan", FIELD(plan), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
-    {.key = "max_stall", FIELD(max_stall), .type = MR_OPT_DOUBLE, .def = "0.01", .min = 0, .max = 1,
+    {.key = "plan",
+     FIELD(plan),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .doc =
+         "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or --policy)."},
+    {.key = "max_stall",
+     FIELD(max_stall),
+     .type = MR_OPT_DOUBLE,
+     .def = "0.01",
+     .min = 0,
+     .max = 1,
      .doc = "With --plan: the stall allowed, as a share of the run time."},
-    {.key = "access", FIELD(access), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Instead of policies: how often a node reads a sample, how far apart, and the reads that leave it for a cache of any size under "
+    {.key = "access",
+     FIELD(access),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .doc = "Instead of policies: how often a node reads a sample, how far apart, and the reads that leave it for a "
+            "cache of any size under "
             "random, frequency and next-use placement."},
-    {.key = "list", FIELD(list), .type = MR_OPT_BOOL, .def = "false", .doc = "Lists the scenarios and systems that can be named."},
-    {.key = "grain", FIELD(grain), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e6,
+    {.key = "list",
+     FIELD(list),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .doc = "Lists the scenarios and systems that can be named."},
+    {.key = "grain",
+     FIELD(grain),
+     .type = MR_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
      .doc = "Samples moved together: 1 is exact, larger is faster; 0 chooses by the length of the run."},
-    {.key = "method", FIELD(method), .type = MR_OPT_ENUM, .def = "auto", .choices = mr_cli_sim_methods,
-     .doc = "exact: every sample's place is known. expected: whole steps, sources by the policy's expected behaviour; for very "
+    {.key = "method",
+     FIELD(method),
+     .type = MR_OPT_ENUM,
+     .def = "auto",
+     .choices = mr_cli_sim_methods,
+     .doc = "exact: every sample's place is known. expected: whole steps, sources by the policy's expected behaviour; "
+            "for very "
             "large runs. auto: exact, unless its tables exceed --memory."},
-    {.key = "memory", FIELD(memory), .type = MR_OPT_BYTES, .def = "4GiB", .doc = "The most memory the simulation may take."},
-    {.key = "threads", FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 64,
+    {.key = "memory",
+     FIELD(memory),
+     .type = MR_OPT_BYTES,
+     .def = "4GiB",
+     .doc = "The most memory the simulation may take."},
+    {.key = "threads",
+     FIELD(threads),
+     .type = MR_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 64,
      .doc = "Threads of the expected method; 0: as many as processors. The exact one takes one."},
-    {.key = "config_dir", FIELD(config_dir), .type = MR_OPT_STRING, .def = "", .doc = "Folder searched first for scenarios/ and systems/."},
-    {.key = "json", FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
+    {.key = "config_dir",
+     FIELD(config_dir),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "Folder searched first for scenarios/ and systems/."},
+    {.key = "json",
+     FIELD(json),
+     .type = MR_OPT_BOOL,
+     .def = "false",
+     .short_flag = 'j',
+     .doc = "Prints one JSON object."},
     MR_OPTION_END,
 };
 
@@ -101,13 +183,14 @@ static bool has_key(const char *word, const char *key)
     return strncmp(word, key, n) == 0 && word[n] == '=';
 }
 
-/* Words for the workload are those with a dot (reader.batch_size=4) or Hydra's signs; the others set keys of the scenario. */
+/* Words for the workload are those with a dot (reader.batch_size=4) or Hydra's signs; the others set keys of the
+ * scenario. */
 static bool for_workload(const char *word)
 {
     return strchr("+~", word[0]) || memchr(word, '.', strcspn(word, "="));
 }
 
-struct request { /* what is to be simulated, as words */
+struct request {          /* what is to be simulated, as words */
     const char *workload; /* or NULL: the scenario option says it */
     struct mr_strings workload_words, scenario_words;
 };
@@ -134,8 +217,8 @@ static int sort_words(struct mr_command_ctx *ctx, const char *extra, struct requ
 }
 
 /* A workload as a scenario text; the machine is the workload's storage model, or comes as system=NAME. */
-static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search, struct mr_scenario *out,
-                                struct mr_error *err)
+static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
+                                struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct mr_workload *w;
@@ -146,15 +229,20 @@ static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request
     if (rc)
         return rc;
     if (plan.train_samples == 0 || plan.record_bytes < 1)
-        return mr_error_plain(err, MR_E_CONFIG, "workload '%s' reads no samples; there is nothing to simulate", w->name);
+        return mr_error_plain(err, MR_E_CONFIG, "workload '%s' reads no samples; there is nothing to simulate",
+                              w->name);
     if (plan.total_steps % MR_MAX(plan.steps_per_epoch, 1u))
         mr_log(MR_LOG_NOTE, "'%s' stops in the middle of an epoch; whole epochs are simulated", w->name);
     uint64_t epochs = plan.steps_per_epoch ? (plan.total_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch : 1;
     struct mr_strbuf text = {0};
-    mr_strbuf_printf(&text, "nodes: %u\ndataset: {samples: %llu, size: %.0f, size_stdev: %.0f}\nlocal_batch: %lld\nepochs: %llu\nseed: %lld\n",
-                     plan.ranks, (unsigned long long)plan.train_samples, plan.record_bytes, w->dataset.record_length_bytes_stdev,
-                     (long long)w->reader.batch_size, (unsigned long long)MR_MAX(epochs, 1u), (long long)w->train.seed);
-    if (*w->extra.storage_model && !strchr(w->extra.storage_model, '(')) /* a machine, not a store; system=NAME overrides it */
+    mr_strbuf_printf(&text,
+                     "nodes: %u\ndataset: {samples: %llu, size: %.0f, size_stdev: %.0f}\nlocal_batch: %lld\nepochs: "
+                     "%llu\nseed: %lld\n",
+                     plan.ranks, (unsigned long long)plan.train_samples, plan.record_bytes,
+                     w->dataset.record_length_bytes_stdev, (long long)w->reader.batch_size,
+                     (unsigned long long)MR_MAX(epochs, 1u), (long long)w->train.seed);
+    if (*w->extra.storage_model &&
+        !strchr(w->extra.storage_model, '(')) /* a machine, not a store; system=NAME overrides it */
         mr_strbuf_printf(&text, "system: %s\n", w->extra.storage_model);
     if (plan.compute_s > 0)
         mr_strbuf_printf(&text, "step_time: %.9fs\n", plan.compute_s);
@@ -168,8 +256,8 @@ static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request
     return rc;
 }
 
-static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search, struct mr_scenario *out,
-                           struct mr_error *err)
+static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
+                           struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct mr_strbuf text = {0};
@@ -186,8 +274,8 @@ static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, 
 }
 
 /* `extra` is one more key=value, or NULL. */
-static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra, struct mr_scenario *out,
-                         struct mr_error *err)
+static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra,
+                         struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct request q;
@@ -196,13 +284,17 @@ static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *se
         return rc;
     int sources = (q.workload != NULL) + (*o->scenario != '\0') + (*o->from != '\0');
     if (sources != 1) {
-        mr_error_plain(err, MR_E_USAGE, sources ? "give one of a scenario, a workload and --from" : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
-        return mr_error_hint(err, "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads");
+        mr_error_plain(err, MR_E_USAGE,
+                       sources ? "give one of a scenario, a workload and --from"
+                               : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
+        return mr_error_hint(err,
+                             "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads");
     }
     if (q.workload)
         return scenario_of_workload(ctx, &q, search, out, err);
     if (q.workload_words.n)
-        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but there is none", q.workload_words.item[0]);
+        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but there is none",
+                              q.workload_words.item[0]);
     if (*o->from)
         return scenario_of_run(ctx, &q, search, out, err);
     return mr_scenario_load(o->scenario, search, &q.scenario_words, ctx->arena, out, err);
@@ -224,10 +316,12 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
         struct mr_scenario s;
         rc = mr_scenario_load(scenarios.item[i], search, &none, ctx->arena, &s, err);
         if (!rc && !o->json)
-            printf("  %-22s %5u nodes, %8llu samples, %3u epochs on %s\n", scenarios.item[i], s.nodes, (unsigned long long)s.samples, s.epochs, s.system.name);
+            printf("  %-22s %5u nodes, %8llu samples, %3u epochs on %s\n", scenarios.item[i], s.nodes,
+                   (unsigned long long)s.samples, s.epochs, s.system.name);
         if (!rc)
-            json_array_append_new(a, json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", scenarios.item[i], "system", s.system.name, "nodes",
-                                               (json_int_t)s.nodes, "samples", (json_int_t)s.samples, "epochs", (json_int_t)s.epochs));
+            json_array_append_new(a, json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", scenarios.item[i], "system",
+                                               s.system.name, "nodes", (json_int_t)s.nodes, "samples",
+                                               (json_int_t)s.samples, "epochs", (json_int_t)s.epochs));
     }
     if (!rc && !o->json)
         puts("systems");
@@ -237,28 +331,30 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
         if (!rc && !o->json)
             printf("  %-22s %s\n", systems.item[i], s.source);
         if (!rc)
-            json_array_append_new(b, json_pack("{s:s, s:s, s:i}", "name", systems.item[i], "source", s.source, "classes", (int)s.n_classes));
+            json_array_append_new(b, json_pack("{s:s, s:s, s:i}", "name", systems.item[i], "source", s.source,
+                                               "classes", (int)s.n_classes));
     }
     if (rc || !o->json) {
         json_decref(a);
         json_decref(b);
         return rc;
     }
-    return mr_cli_print_json(stdout, json_pack("{s:s, s:o, s:o}", "schema", "millrace.sim_list/1", "scenarios", a, "systems", b), err);
+    return mr_cli_print_json(
+        stdout, json_pack("{s:s, s:o, s:o}", "schema", "millrace.sim_list/1", "scenarios", a, "systems", b), err);
 }
 
 /* ---- run ---- */
 
-static int run_one(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra, const struct mr_study_options *so,
-                   struct mr_study *out, struct mr_error *err)
+static int run_one(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra,
+                   const struct mr_study_options *so, struct mr_study *out, struct mr_error *err)
 {
     struct mr_scenario s;
     int rc = load_scenario(ctx, search, extra, &s, err);
     if (rc)
         return rc;
     if (s.batch_asked != s.batch)
-        mr_log(MR_LOG_NOTE, "a batch of %llu does not divide among %u nodes; steps of %llu are simulated", (unsigned long long)s.batch_asked,
-               s.nodes, (unsigned long long)s.batch);
+        mr_log(MR_LOG_NOTE, "a batch of %llu does not divide among %u nodes; steps of %llu are simulated",
+               (unsigned long long)s.batch_asked, s.nodes, (unsigned long long)s.batch);
     return mr_study_run(&s, so, out, err);
 }
 
@@ -288,7 +384,9 @@ static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_
     bool ok = f && fwrite(svg.text, 1, svg.len, f) == svg.len;
     if (f && fclose(f))
         ok = false;
-    int rc = svg.failed ? mr_error_set(err, -ENOMEM, "plot") : ok ? 0 : mr_error_set(err, -errno, "cannot write '%s'", path);
+    int rc = svg.failed ? mr_error_set(err, -ENOMEM, "plot")
+             : ok       ? 0
+                        : mr_error_set(err, -errno, "cannot write '%s'", path);
     mr_strbuf_done(&svg);
     return rc;
 }
@@ -311,7 +409,8 @@ static int run_sweep(struct mr_command_ctx *ctx, const struct mr_strings *search
     return rc;
 }
 
-static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so, struct mr_error *err)
+static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
+                    struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     enum mr_policy_id policy = MR_POLICY_MILLRACE;
@@ -330,7 +429,8 @@ static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search,
     return rc;
 }
 
-static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so, struct mr_error *err)
+static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
+                     struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct mr_study *st = calloc(1, sizeof(*st));
@@ -348,9 +448,14 @@ static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search
 static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct mr_study_options so = {.thesis = o->compat == 1, .seeds = (unsigned)o->seeds, .grain = (uint64_t)o->grain,
-                                  .method = (enum mr_sim_method)o->method, .memory_bytes = (double)o->memory,
-                                  .threads = o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN), .stop = ctx->stop,
+    struct mr_study_options so = {.thesis = o->compat == 1,
+                                  .seeds = (unsigned)o->seeds,
+                                  .grain = (uint64_t)o->grain,
+                                  .method = (enum mr_sim_method)o->method,
+                                  .memory_bytes = (double)o->memory,
+                                  .threads =
+                                      o->threads ? (unsigned)o->threads : (unsigned)sysconf(_SC_NPROCESSORS_ONLN),
+                                  .stop = ctx->stop,
                                   .trace = *o->trace ? o->trace : NULL};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
@@ -382,20 +487,24 @@ const struct mr_command mr_cmd_sim = {
     .name = "sim",
     .synopsis = "(SCENARIO | workload=NAME system=NAME | --from RUN) [key=value ...] [options]",
     .summary = "simulate a training run under prefetching policies",
-    .details = "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for every "
-               "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared truly "
-               "among all transfers. Two lower bounds are printed: compute only, and with the first read of every sample.\n"
-               "\n"
-               "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2 system=lassen. "
-               "Sweeps over staging, class1 and class2 show what storage of a node is worth; --plan finds how much it needs.\n"
-               "\n"
-               "Examples:\n"
-               "  millrace sim thesis-2\n"
-               "  millrace sim thesis-2 --compat thesis --seeds 4\n"
-               "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
-               "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
-               "  millrace sim thesis-2 --plan --max-stall 0.05\n"
-               "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
+    .details =
+        "Predicts how long a training run takes, how long the nodes wait for data and where the bytes come from, for "
+        "every "
+        "prefetching policy, without running it. The PFS, the storage classes of the nodes and the network are shared "
+        "truly "
+        "among all transfers. Two lower bounds are printed: compute only, and with the first read of every sample.\n"
+        "\n"
+        "Any key of the scenario can be set on the command line: nodes=8 epochs=20 class1=64GiB pfs_factor=2 "
+        "system=lassen. "
+        "Sweeps over staging, class1 and class2 show what storage of a node is worth; --plan finds how much it needs.\n"
+        "\n"
+        "Examples:\n"
+        "  millrace sim thesis-2\n"
+        "  millrace sim thesis-2 --compat thesis --seeds 4\n"
+        "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
+        "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
+        "  millrace sim thesis-2 --plan --max-stall 0.05\n"
+        "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},
     .takes_overrides = true,
     .run = sim_run,

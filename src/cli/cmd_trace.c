@@ -42,38 +42,49 @@ struct globs {
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct trace_options, name)
 static const struct mr_option trace_options[] = {
-    {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o', .doc = "The trace file; created with mode 0600.",
-     .example = "-o run1.mrt"},
+    {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o',
+     .doc = "The trace file; created with mode 0600.", .example = "-o run1.mrt"},
     {FIELD(include), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
-     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; 'FOLDER/' is the folder and all below it. "
+     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; "
+            "'FOLDER/' is the folder and all below it. "
             "Decided when a file is opened, by the path that the program gives.",
      .example = "--include '/data/*' --include '*.npz'"},
-    {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .doc = "No files that match one of these globs.",
-     .example = "--exclude '/proc/*'"},
+    {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
+     .doc = "No files that match one of these globs.", .example = "--exclude '/proc/*'"},
     {FIELD(groups), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
-     .doc = "Only these groups of calls: layers (posix, stdio, uring, mpiio, hdf5, app), kinds (open, read, write, stat, list ...) or names of calls.",
+     .doc = "Only these groups of calls: layers (posix, stdio, uring, mpiio, hdf5, app), kinds (open, read, write, "
+            "stat, list ...) or names of calls.",
      .example = "--groups posix,app"},
-    {FIELD(max_size), .type = MR_OPT_BYTES, .def = "0", .max = 0x1p62, .doc = "Keeps about this much of the newest events; 0 keeps all.",
-     .example = "--max-size 1GiB"},
+    {FIELD(max_size), .type = MR_OPT_BYTES, .def = "0", .max = 0x1p62,
+     .doc = "Keeps about this much of the newest events; 0 keeps all.", .example = "--max-size 1GiB"},
     {FIELD(start), .type = MR_OPT_BOOL, .def = "true",
      .doc = "Records from the start; --no-start waits for the signal or for millrace_trace_start() in the program."},
     {FIELD(signal), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 64,
      .doc = "A signal (number) that switches recording on and off; 0 installs no handler.", .example = "--signal 12"},
     {FIELD(sample), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9,
-     .doc = "Of a call that a thread makes more than 1000 times keep every N-th; how many were left out is counted exactly. 0 keeps all.",
+     .doc = "Of a call that a thread makes more than 1000 times keep every N-th; how many were left out is counted "
+            "exactly. 0 keeps all.",
      .example = "--sample 100"},
     {FIELD(python), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models and images."},
+     .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models "
+            "and images."},
     {FIELD(strays), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also records system calls that are made by instruction, outside the C library (inline assembler, Go, other run-time systems). "
+     .doc = "Also records system calls that are made by instruction, outside the C library (inline assembler, Go, "
+            "other run-time systems). "
             "They cost some microseconds each. Needs Linux 5.11 on x86-64."},
     {FIELD(mmap), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also records page faults on mapped files, by the kernel's perf events: which page was touched, when, and whether it had to be read. "
+     .doc = "Also records page faults on mapped files, by the kernel's perf events: which page was touched, when, and "
+            "whether it had to be read. "
             "Also sees statically linked programs."},
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
-     .doc = "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
-    {.key = "program", .type = MR_OPT_STRINGS, .offset = offsetof(struct trace_options, program), .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST, .doc = "The program and its arguments; options of 'trace' come before it."},
+     .doc =
+         "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
+    {.key = "program",
+     .type = MR_OPT_STRINGS,
+     .offset = offsetof(struct trace_options, program),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST,
+     .doc = "The program and its arguments; options of 'trace' come before it."},
     MR_OPTION_END,
 };
 
@@ -103,10 +114,13 @@ static const char *first_existing(const char *folder, const char *const *names, 
 
 static int find_library(char out[PATH_MAX], struct mr_error *err)
 {
-    static const char *const places[] = {"../lib/libmillrace_trace.so", "../lib/millrace/libmillrace_trace.so",
+    static const char *const places[] = {"../lib/libmillrace_trace.so",
+                                         "../lib/millrace/libmillrace_trace.so",
                                          "../lib64/millrace/libmillrace_trace.so",
                                          "../lib/x86_64-linux-gnu/millrace/libmillrace_trace.so",
-                                         "../lib/aarch64-linux-gnu/millrace/libmillrace_trace.so", "libmillrace_trace.so", NULL};
+                                         "../lib/aarch64-linux-gnu/millrace/libmillrace_trace.so",
+                                         "libmillrace_trace.so",
+                                         NULL};
     char folder[PATH_MAX];
     if (own_folder(folder) == 0 && first_existing(folder, places, out))
         return 0;
@@ -114,11 +128,13 @@ static int find_library(char out[PATH_MAX], struct mr_error *err)
     return mr_error_hint(err, "install Millrace with 'make install', or run it from its build folder");
 }
 
-/* Rings are rewritten all the time: memory is the place for them. The folder next to the result is the second choice. */
+/* Rings are rewritten all the time: memory is the place for them. The folder next to the result is the second choice.
+ */
 static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *err)
 {
     struct statvfs fs;
-    if (statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize >= 24 * MR_MIB && access("/dev/shm", W_OK) == 0) {
+    if (statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize >= 24 * MR_MIB &&
+        access("/dev/shm", W_OK) == 0) {
         snprintf(spool, PATH_MAX, "/dev/shm/millrace-XXXXXX");
         if (mkdtemp(spool))
             return 0;
@@ -263,8 +279,9 @@ static void set_environment(const struct trace_options *o, const char *library, 
 
 /* ---- signals ----
  *
- * Whatever asks a program to end, or tells it something, is for the program to answer; we end when it has. What comes from the terminal reaches the
- * program by itself; what somebody sends to us is passed on. The program gets the signals as we found them, ignored or not. */
+ * Whatever asks a program to end, or tells it something, is for the program to answer; we end when it has. What comes
+ * from the terminal reaches the program by itself; what somebody sends to us is passed on. The program gets the signals
+ * as we found them, ignored or not. */
 
 static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 static _Atomic uint64_t arrived, to_pass_on; /* bits 1 << number */
@@ -315,8 +332,8 @@ static void pass_signals_on(pid_t program)
 
 static mode_t umask_before; /* the program's; our own files are 0600 and folders 0700 under any */
 
-static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go, const sigset_t *ignored,
-                                  const sigset_t *mask, struct mr_arena *a)
+static _Noreturn void run_program(const struct trace_options *o, const char *library, const char *spool, int go,
+                                  const sigset_t *ignored, const sigset_t *mask, struct mr_arena *a)
 {
     char byte;
     while (read(go, &byte, 1) < 0 && errno == EINTR) {
@@ -369,10 +386,12 @@ static unsigned users_of(const char *spool)
 }
 
 /* Drains until the program has ended and, within the linger time, its descendants. */
-static int drain(struct mr_collector *c, const char *spool, struct mr_faults *faults, pid_t child, uint64_t linger_ns, int *status, struct mr_error *err)
+static int drain(struct mr_collector *c, const char *spool, struct mr_faults *faults, pid_t child, uint64_t linger_ns,
+                 int *status, struct mr_error *err)
 {
     bool ended = false, busy, failed = false;
-    uint64_t end_ns = 0, longest_ns = (faults ? 4 : 20) * MR_NS_PER_MS; /* the kernel's buffers for page faults are small */
+    uint64_t end_ns = 0,
+             longest_ns = (faults ? 4 : 20) * MR_NS_PER_MS; /* the kernel's buffers for page faults are small */
     int rc = 0, program = (int)syscall(SYS_pidfd_open, child, 0);
     for (unsigned idle = 0;; idle++) {
         if (!ended && waitpid(child, status, WNOHANG) == child) {
@@ -380,7 +399,8 @@ static int drain(struct mr_collector *c, const char *spool, struct mr_faults *fa
             clock_gettime(CLOCK_MONOTONIC, &t);
             end_ns = (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec + linger_ns;
             ended = true;
-            atomic_store(&arrived, 0); /* that was for the program; what comes now ends the waiting for those it left behind */
+            atomic_store(&arrived,
+                         0); /* that was for the program; what comes now ends the waiting for those it left behind */
             if (program >= 0)
                 close(program);
             program = -1;
@@ -418,23 +438,29 @@ static int drain(struct mr_collector *c, const char *spool, struct mr_faults *fa
 static void talk(const struct trace_options *o, const struct mr_collect_stats *s, const char *spool, int status)
 {
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
-    mr_log(MR_LOG_NOTE, "%s events of %s process%s%s in '%s' (%s)", mr_human_count(s->events, events), mr_human_count(s->processes, processes), s->processes == 1 ? "" : "es",
-           s->dropped ? ", the newest" : "", o->out, mr_human_bytes((double)s->bytes, bytes));
+    mr_log(MR_LOG_NOTE, "%s events of %s process%s%s in '%s' (%s)", mr_human_count(s->events, events),
+           mr_human_count(s->processes, processes), s->processes == 1 ? "" : "es", s->dropped ? ", the newest" : "",
+           o->out, mr_human_bytes((double)s->bytes, bytes));
     if (access(o->out, F_OK) != 0)
         mr_log(MR_LOG_WARN, "'%s' is gone: it was removed while the program ran", o->out);
     if (s->lost)
         mr_log(MR_LOG_WARN, "%llu events were lost", (unsigned long long)s->lost);
     if (s->unnamed)
-        mr_log(MR_LOG_WARN, "%llu file names did not fit the table of names; their events are there without a name", (unsigned long long)s->unnamed);
+        mr_log(MR_LOG_WARN, "%llu file names did not fit the table of names; their events are there without a name",
+               (unsigned long long)s->unnamed);
     if (!s->processes && status != 126 << 8 && status != 127 << 8) /* that was us: no such program */
-        mr_log(MR_LOG_WARN, "the program did not load the tracer: it is linked statically, not with glibc, for another machine, or changes its user (setuid)%s",
+        mr_log(MR_LOG_WARN,
+               "the program did not load the tracer: it is linked statically, not with glibc, for another machine, or "
+               "changes its user (setuid)%s",
                s->events ? "; only its page faults were seen" : "");
     if (s->running)
-        mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'", s->running, o->out, spool);
+        mr_log(MR_LOG_WARN, "%u processes still run; join their later events with 'millrace recover --out %s %s'",
+               s->running, o->out, spool);
 }
 
 /* Page faults are an extra: where they cannot be had, one line says so. */
-static struct mr_faults *watch_faults(const struct trace_options *o, const struct globs *globs, pid_t child, const char *spool)
+static struct mr_faults *watch_faults(const struct trace_options *o, const struct globs *globs, pid_t child,
+                                      const char *spool)
 {
     const struct mr_faults_options opt = {.spool = spool, .include = globs->include, .exclude = globs->exclude};
     struct mr_faults *f = NULL;
@@ -453,13 +479,14 @@ static struct mr_faults *watch_faults(const struct trace_options *o, const struc
             paranoid[strcspn(paranoid, "\n")] = 0;
         fclose(p);
     }
-    mr_log(MR_LOG_WARN, "page faults are not recorded: %s (kernel.perf_event_paranoid is %s; 2 or less is needed)", err.message, paranoid);
+    mr_log(MR_LOG_WARN, "page faults are not recorded: %s (kernel.perf_event_paranoid is %s; 2 or less is needed)",
+           err.message, paranoid);
     return NULL;
 }
 
 /* Forks the program; it waits until we let it go. */
-static pid_t start_program(struct mr_command_ctx *ctx, const struct globs *globs, const char *library, const char *spool, struct mr_faults **faults,
-                           struct mr_error *err)
+static pid_t start_program(struct mr_command_ctx *ctx, const struct globs *globs, const char *library,
+                           const char *spool, struct mr_faults **faults, struct mr_error *err)
 {
     const struct trace_options *o = ctx->options;
     sigset_t mask;
@@ -490,7 +517,8 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
             size_t k = strcspn(p, ",: ");
             if (k && !mr_call_group_known(p, k)) {
                 int rc = mr_error_plain(err, MR_E_USAGE, "there is no group or call '%.*s'", (int)k, p);
-                mr_error_hint(err, "layers: posix, stdio, uring, mpiio, hdf5, app; kinds: open, read, write, stat ...; or a call as 'millrace report' names it");
+                mr_error_hint(err, "layers: posix, stdio, uring, mpiio, hdf5, app; kinds: open, read, write, stat ...; "
+                                   "or a call as 'millrace report' names it");
                 return rc;
             }
             p += k + (p[k] != 0);
@@ -498,14 +526,16 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
     return 0;
 }
 
-/* Globs are for absolute paths: one that begins with a name matches none, and one that is a folder matches nothing in it. */
+/* Globs are for absolute paths: one that begins with a name matches none, and one that is a folder matches nothing in
+ * it. */
 static void warn_of_glob(const char *flag, const char *glob, const char *globs)
 {
     char inside[PATH_MAX];
     struct stat st;
     snprintf(inside, sizeof(inside), "%.4000s/x", glob);
     if (!strchr("/*?[", *glob))
-        mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag, glob, glob);
+        mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag,
+               glob, glob);
     else if (!strpbrk(glob, "*?[") && stat(glob, &st) == 0 && S_ISDIR(st.st_mode) && !mr_globs_match(globs, inside))
         mr_log(MR_LOG_WARN, "--%s '%s' matches the folder only, not what is in it; '%s/' would do", flag, glob, glob);
 }
@@ -518,7 +548,9 @@ static int read_globs(const char *flag, const struct mr_strings *list, char **ou
     char *copy = *out ? malloc(MR_GLOBS_BYTES) : NULL;
     int rc = copy ? 0 : mr_error_set(err, -ENOMEM, "cannot read the globs of --%s", flag);
     if (rc == 0 && !mr_globs_read(text ? text : "", *out, MR_GLOBS_BYTES))
-        rc = mr_error_plain(err, MR_E_USAGE, "the globs of --%s are too long: more than %d bytes, with braces spread out", flag, MR_GLOBS_BYTES);
+        rc = mr_error_plain(err, MR_E_USAGE,
+                            "the globs of --%s are too long: more than %d bytes, with braces spread out", flag,
+                            MR_GLOBS_BYTES);
     if (rc == 0) {
         memcpy(copy, *out, MR_GLOBS_BYTES);
         for (char *glob = strtok_r(copy, "\n", &save); glob; glob = strtok_r(NULL, "\n", &save))
@@ -533,7 +565,8 @@ static int check_signal(int64_t number, struct mr_error *err)
 {
     if (!number || mr_signal_can_switch(number))
         return 0;
-    mr_error_plain(err, MR_E_USAGE, "bad value '%lld' for '--signal': no program can handle this signal", (long long)number);
+    mr_error_plain(err, MR_E_USAGE, "bad value '%lld' for '--signal': no program can handle this signal",
+                   (long long)number);
     return mr_error_hint(err, "12 (SIGUSR2) is free in most programs");
 }
 
@@ -557,7 +590,8 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     if (rc < 0)
         return rc;
     if (o->strays && !strays_possible())
-        mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch (Linux 5.11 or later, x86-64)");
+        mr_log(MR_LOG_WARN, "system calls outside the C library are not recorded: this needs Syscall User Dispatch "
+                            "(Linux 5.11 or later, x86-64)");
     umask_before = umask(077);
     rc = find_library(library, err);
     rc = rc ? rc : make_spool(o->out, spool, err);
@@ -566,7 +600,11 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
     if (rc < 0) {
         remove_spool(spool);
-        return rc == MR_E_CONFIG ? mr_error_hint(err, "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)") : rc;
+        return rc == MR_E_CONFIG
+                   ? mr_error_hint(
+                         err,
+                         "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)")
+                   : rc;
     }
     snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);
@@ -587,7 +625,8 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     if (child < 0)
         return child;
     if (rc == 0 && closed < 0)
-        fprintf(stderr, "millrace: %s; the trace is not complete, the rest waits for 'millrace recover --out %s %s'\n", err->message, o->out, spool);
+        fprintf(stderr, "millrace: %s; the trace is not complete, the rest waits for 'millrace recover --out %s %s'\n",
+                err->message, o->out, spool);
     talk(o, &stats, spool, status);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -605,12 +644,19 @@ const struct mr_command mr_cmd_trace = {
     .name = "trace",
     .synopsis = "[options] [--] PROGRAM [ARGUMENTS]",
     .summary = "Records every I/O call of a program, its threads and its children.",
-    .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or rebuilding "
-               "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
-               "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes one file per "
-               "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE, _PYTHON and _STRAYS are the options of the same name.\n\n"
-               "Statically linked and setuid programs cannot be traced; they run unchanged and are named at the end.\n\n"
-               "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
-    .table = {.section = "trace", .doc = "Recording.", .options = trace_options, .struct_bytes = sizeof(struct trace_options)},
+    .details =
+        "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or "
+        "rebuilding "
+        "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
+        "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes "
+        "one file per "
+        "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE, _PYTHON and "
+        "_STRAYS are the options of the same name.\n\n"
+        "Statically linked and setuid programs cannot be traced; they run unchanged and are named at the end.\n\n"
+        "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
+    .table = {.section = "trace",
+              .doc = "Recording.",
+              .options = trace_options,
+              .struct_bytes = sizeof(struct trace_options)},
     .run = trace_run,
 };

@@ -1,7 +1,8 @@
-/* Page faults by perf events. Per CPU there is one ring; two events, minor and major faults, write into it, together with records of
- * mappings, forks and execs. Records of different CPUs are put in the order of time before they are used, so a fault is always
- * looked up in the mappings of its moment. A forked process begins with its parent's mappings, exec with none; a new mapping
- * replaces what it covers. The kernel says nothing of mremap: the tracer in the program does (struct mr_moved). Events are written as images of the processes with a table of names of their own. */
+/* Page faults by perf events. Per CPU there is one ring; two events, minor and major faults, write into it, together
+ * with records of mappings, forks and execs. Records of different CPUs are put in the order of time before they are
+ * used, so a fault is always looked up in the mappings of its moment. A forked process begins with its parent's
+ * mappings, exec with none; a new mapping replaces what it covers. The kernel says nothing of mremap: the tracer in the
+ * program does (struct mr_moved). Events are written as images of the processes with a table of names of their own. */
 #include "cli/cmd_trace_faults.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -23,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING_PAGES 128u /* with the header page what an unprivileged user may lock per CPU */
+#define RING_PAGES 128u               /* with the header page what an unprivileged user may lock per CPU */
 #define SETTLE_NS (20 * MR_NS_PER_MS) /* a record is in its ring long before this has passed */
 
 struct cpu {
@@ -319,9 +320,20 @@ static int32_t rank_of(uint32_t pid)
 static void describe(struct mr_faults *f, struct process *p)
 {
     char host[256] = "unknown", exe[4096], words[4096], link[64];
-    struct mr_process_info i = {.key = key_of(f, p), .pid = p->pid, .start_ns = f->cal.mono0, .start_real_ns = f->cal.real0, .rank = rank_of(p->pid),
-                                .world = -1, .local_rank = -1, .local_world = -1, .uid = (uint32_t)getuid(), .host = host, .exe = exe,
-                                .cmdline = words, .names_key = f->key, .flags = p->index ? MR_PROCESS_SHARES_NAMES : 0};
+    struct mr_process_info i = {.key = key_of(f, p),
+                                .pid = p->pid,
+                                .start_ns = f->cal.mono0,
+                                .start_real_ns = f->cal.real0,
+                                .rank = rank_of(p->pid),
+                                .world = -1,
+                                .local_rank = -1,
+                                .local_world = -1,
+                                .uid = (uint32_t)getuid(),
+                                .host = host,
+                                .exe = exe,
+                                .cmdline = words,
+                                .names_key = f->key,
+                                .flags = p->index ? MR_PROCESS_SHARES_NAMES : 0};
     if (p->described)
         return;
     gethostname(host, sizeof(host) - 1);
@@ -336,7 +348,8 @@ static void describe(struct mr_faults *f, struct process *p)
     }
     i.cmdline_len = read_proc(p->pid, "cmdline", words, sizeof(words));
     i.cmdline_len -= i.cmdline_len > 0;
-    struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = i.key, .count = 1, .first_ns = f->cal.mono0, .last_ns = f->cal.mono0};
+    struct mr_mrt_block b = {
+        .type = MR_MRT_PROCESS, .key = i.key, .count = 1, .first_ns = f->cal.mono0, .last_ns = f->cal.mono0};
     b.payload_bytes = (uint32_t)mr_mrt_encode_process(&i, f->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
     append(f, mr_mrt_seal(f->out, &b));
     p->described = true;
@@ -347,8 +360,8 @@ static void write_names(struct mr_faults *f)
     while (f->arena_written < f->arena_used && f->rc == 0) {
         uint64_t bytes;
         uint32_t count;
-        size_t n = mr_mrt_encode_strings(f->workspace, f->arena + f->arena_written, f->arena_used - f->arena_written, f->key, f->strings_written + 1, f->out,
-                                         MR_MRT_EVENTS_MAX, &bytes, &count);
+        size_t n = mr_mrt_encode_strings(f->workspace, f->arena + f->arena_written, f->arena_used - f->arena_written,
+                                         f->key, f->strings_written + 1, f->out, MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;
         append(f, n);
@@ -367,7 +380,8 @@ static void write_lane(struct mr_faults *f, struct process *p, uint32_t index)
     for (uint32_t at = 0, taken; at < l->n && f->rc == 0; at += taken) {
         struct mr_mrt_block b;
         size_t n = mr_mrt_encode_records(f->workspace, l->event + at, l->n - at, &f->cal, key_of(f, p), l->tid,
-                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), p->index ? 0 : f->lost, f->out, &taken, &b);
+                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), p->index ? 0 : f->lost,
+                                         f->out, &taken, &b);
         append(f, n);
     }
     l->written += l->n;
@@ -411,7 +425,8 @@ static void put_fault(struct mr_faults *f, struct process *p, const struct recor
     const struct mapping *m = &p->map[i];
     uint64_t offset = m->offset + (r->from - m->from) / (uint64_t)f->page * (uint64_t)f->page;
     unsigned call = r->major ? MR_CALL_major_fault : MR_CALL_minor_fault;
-    l->event[l->n++] = (struct mr_raw){{offset << 16 | call, (uint64_t)m->file << 32, r->time, (uint64_t)f->page << 16}};
+    l->event[l->n++] =
+        (struct mr_raw){{offset << 16 | call, (uint64_t)m->file << 32, r->time, (uint64_t)f->page << 16}};
     if (l->n >= MR_BLOCK_EVENTS)
         write_lane(f, p, (uint32_t)(l - p->lane));
 }
@@ -446,14 +461,16 @@ static void take(struct mr_faults *f, const struct cpu *c, const uint8_t *p)
     }
     if (h.size < 8 + 24)
         return;
-    struct record r = {.type = h.type, .time = mr_load_le64(p + h.size - 16), .pid = mr_load_le32(p + 8), .tid = mr_load_le32(p + 12)};
+    struct record r = {
+        .type = h.type, .time = mr_load_le64(p + h.size - 16), .pid = mr_load_le32(p + 8), .tid = mr_load_le32(p + 12)};
     if (h.type == PERF_RECORD_SAMPLE && h.size >= 40) { /* id, pid, tid, time, address */
         r.major = mr_load_le64(p + 8) == c->id_major;
         r.pid = mr_load_le32(p + 16);
         r.tid = mr_load_le32(p + 20);
         r.time = mr_load_le64(p + 24);
         r.from = mr_load_le64(p + 32);
-    } else if (h.type == PERF_RECORD_MMAP2 && h.size > 72 + 24) { /* pid, tid, address, length, offset, inode (24), protection, flags, name */
+    } else if (h.type == PERF_RECORD_MMAP2 &&
+               h.size > 72 + 24) { /* pid, tid, address, length, offset, inode (24), protection, flags, name */
         r.from = mr_load_le64(p + 16);
         r.len = mr_load_le64(p + 24);
         r.offset = mr_load_le64(p + 32);
@@ -498,7 +515,8 @@ static void drain_moved(struct mr_faults *f)
     while (f->moved >= 0 && read(f->moved, &m, sizeof(m)) == sizeof(m)) {
         struct record *r = pending_new(f);
         if (r)
-            *r = (struct record){.type = RECORD_MOVED, .time = m.time_ns, .pid = m.pid, .from = m.from, .offset = m.to, .len = m.len};
+            *r = (struct record){
+                .type = RECORD_MOVED, .time = m.time_ns, .pid = m.pid, .from = m.from, .offset = m.to, .len = m.len};
     }
 }
 
@@ -556,9 +574,18 @@ void mr_faults_poll(struct mr_faults *f)
 static int open_event(pid_t child, unsigned cpu, bool major, bool with_kernel)
 {
     struct perf_event_attr a = {
-        .type = PERF_TYPE_SOFTWARE, .size = sizeof(a), .config = major ? PERF_COUNT_SW_PAGE_FAULTS_MAJ : PERF_COUNT_SW_PAGE_FAULTS_MIN,
-        .sample_period = 1, .sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ADDR,
-        .disabled = 1, .inherit = 1, .enable_on_exec = 1, .exclude_kernel = !with_kernel, .exclude_hv = 1, .sample_id_all = 1, .use_clockid = 1,
+        .type = PERF_TYPE_SOFTWARE,
+        .size = sizeof(a),
+        .config = major ? PERF_COUNT_SW_PAGE_FAULTS_MAJ : PERF_COUNT_SW_PAGE_FAULTS_MIN,
+        .sample_period = 1,
+        .sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ADDR,
+        .disabled = 1,
+        .inherit = 1,
+        .enable_on_exec = 1,
+        .exclude_kernel = !with_kernel,
+        .exclude_hv = 1,
+        .sample_id_all = 1,
+        .use_clockid = 1,
         .clockid = CLOCK_MONOTONIC,
     };
     if (!major) { /* once is enough */
@@ -587,7 +614,10 @@ static int open_cpu(struct mr_faults *f, pid_t child, unsigned cpu, bool with_ke
     c->fd_major = open_event(child, cpu, true, with_kernel);
     if (c->fd_major < 0)
         return c->fd_major;
-    return ioctl(c->fd_major, PERF_EVENT_IOC_SET_OUTPUT, fd) < 0 || ioctl(c->fd_major, PERF_EVENT_IOC_ID, &c->id_major) < 0 ? -errno : 0;
+    return ioctl(c->fd_major, PERF_EVENT_IOC_SET_OUTPUT, fd) < 0 ||
+                   ioctl(c->fd_major, PERF_EVENT_IOC_ID, &c->id_major) < 0
+               ? -errno
+               : 0;
 }
 
 static void close_cpus(struct mr_faults *f)

@@ -1,6 +1,6 @@
-/* Page faults on mapped files, for `millrace trace --mmap`: the kernel's perf events sample every fault of the program and its descendants, and
- * report every mapping; both together say which page of which file was touched first, when and by whom. Nothing runs in the
- * program, so statically linked ones are seen as well. */
+/* Page faults on mapped files, for `millrace trace --mmap`: the kernel's perf events sample every fault of the program
+ * and its descendants, and report every mapping; both together say which page of which file was touched first, when and
+ * by whom. Nothing runs in the program, so statically linked ones are seen as well. */
 #ifndef MR_CLI_CMD_TRACE_FAULTS_H
 #define MR_CLI_CMD_TRACE_FAULTS_H
 

@@ -143,15 +143,15 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
         return 0;
     }
     json_t *j =
-        json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1", "path",
-                  mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
+        json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1",
+                  "path", mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
                   o->quick        ? "sizes"
                   : r->byte_exact ? "bytes"
                                   : "samples",
                   "files", (json_int_t)r->files, "samples", (json_int_t)r->samples, "good_bytes", (json_int_t)r->bytes,
                   "bad_files", (json_int_t)r->bad_files, "bad_samples", (json_int_t)r->bad_samples, "missing_files",
-                  (json_int_t)r->missing, "extra_files", (json_int_t)r->extra, "unreadable", (json_int_t)r->unreadable, "findings",
-                  s->findings);
+                  (json_int_t)r->missing, "extra_files", (json_int_t)r->extra, "unreadable", (json_int_t)r->unreadable,
+                  "findings", s->findings);
     return mr_cli_print_json(stdout, j, err);
 }
 
@@ -201,7 +201,8 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_store *store = NULL;
     char paths[2][2 * MR_NAME_MAX];
     int r = o->quick && (o->sample_rate < 1 || o->by_sample)
-                ? mr_error_plain(err, MR_E_USAGE, "--quick reads no data: --sample-rate and --by-sample have no effect with it")
+                ? mr_error_plain(err, MR_E_USAGE,
+                                 "--quick reads no data: --sample-rate and --by-sample have no effect with it")
                 : mr_store_open(o->store, &store, err);
     unsigned n = r < 0 ? 0 : splits_of(store, o->folder, paths);
     for (unsigned i = 0; r >= 0 && i < n; i++) {
@@ -218,11 +219,15 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
         r = mr_error_plain(err, sum.unreadable && !sum.wrong ? -EIO : MR_E_CORRUPT,
                            sum.unreadable && !sum.wrong
                                ? "data set '%s' cannot be read: %" PRIu64 " files failed, %" PRIu64 " are extra"
-                               : "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64 " extra",
+                               : "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64
+                                 " extra",
                            o->folder, sum.bad_files, sum.extra);
-        mr_error_hint(err, sum.unreadable && !sum.wrong ? "look at permissions and at the storage; the lines above say what failed where"
-                      : sum.bad_files ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
-                                         : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
+        mr_error_hint(
+            err, sum.unreadable && !sum.wrong
+                     ? "look at permissions and at the storage; the lines above say what failed where"
+                 : sum.bad_files
+                     ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
+                     : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
     }
     return r;
 }
@@ -233,7 +238,8 @@ const struct mr_command mr_cmd_verify = {
     .summary = "check a data set: sizes, checksums, content",
     .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its "
                "stored checksum. "
-               "Names every bad file and sample with offset, wanted and found value, and exits with 4; with 5 if files cannot be read and nothing is known to be wrong.\n\n"
+               "Names every bad file and sample with offset, wanted and found value, and exits with 4; with 5 if files "
+               "cannot be read and nothing is known to be wrong.\n\n"
                "  millrace verify /data/unet3d\n"
                "  millrace verify /data/imagenet --quick\n"
                "  millrace verify /data/unet3d --sample-rate 0.01 --json\n",

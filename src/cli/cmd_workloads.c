@@ -21,20 +21,48 @@ struct workloads_options {
 static const char *const actions[] = {"list", "show", "check", NULL};
 
 static const struct mr_option workloads_options[] = {
-    {.key = "action", .type = MR_OPT_ENUM, .offset = offsetof(struct workloads_options, action), .def = "list",
-     .choices = actions, .flags = MR_OPTF_POSITIONAL, .doc = "list: one line per preset. show: everything about one. check: perform its access pattern at a small scale and "
+    {.key = "action",
+     .type = MR_OPT_ENUM,
+     .offset = offsetof(struct workloads_options, action),
+     .def = "list",
+     .choices = actions,
+     .flags = MR_OPTF_POSITIONAL,
+     .doc = "list: one line per preset. show: everything about one. check: perform its access pattern at a small scale "
+            "and "
             "compare with the figures of its source."},
-    {.key = "name", .type = MR_OPT_STRING, .offset = offsetof(struct workloads_options, name), .def = "",
-     .flags = MR_OPTF_POSITIONAL, .doc = "With show and check: the preset, or a file. With check also 'all'."},
-    {.key = "config_dir", .type = MR_OPT_STRING, .offset = offsetof(struct workloads_options, config_dir), .def = "",
+    {.key = "name",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct workloads_options, name),
+     .def = "",
+     .flags = MR_OPTF_POSITIONAL,
+     .doc = "With show and check: the preset, or a file. With check also 'all'."},
+    {.key = "config_dir",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct workloads_options, config_dir),
+     .def = "",
      .doc = "Folder with workload files, searched first."},
-    {.key = "scale", .type = MR_OPT_DOUBLE, .offset = offsetof(struct workloads_options, scale), .def = "0", .min = 0, .max = 1,
-     .doc = "With check: size of the data set relative to the original; 0: the preset's own.", .example = "0.01"},
-    {.key = "dir", .type = MR_OPT_STRING, .offset = offsetof(struct workloads_options, dir), .def = "",
+    {.key = "scale",
+     .type = MR_OPT_DOUBLE,
+     .offset = offsetof(struct workloads_options, scale),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .doc = "With check: size of the data set relative to the original; 0: the preset's own.",
+     .example = "0.01"},
+    {.key = "dir",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct workloads_options, dir),
+     .def = "",
      .doc = "With check: where the data is put meanwhile; default $TMPDIR or /tmp."},
-    {.key = "keep", .type = MR_OPT_BOOL, .offset = offsetof(struct workloads_options, keep), .def = "false",
+    {.key = "keep",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct workloads_options, keep),
+     .def = "false",
      .doc = "With check: leave data and traces there."},
-    {.key = "json", .type = MR_OPT_BOOL, .offset = offsetof(struct workloads_options, json), .def = "false",
+    {.key = "json",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct workloads_options, json),
+     .def = "false",
      .doc = "Prints the result as JSON."},
     MR_OPTION_END,
 };
@@ -52,12 +80,13 @@ static json_t *summary_json(const struct mr_workload *w, const struct mr_plan *p
 {
     struct mr_error why;
     bool supported = mr_workload_check_supported(w, &why) == 0;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:s, s:b}", "name", w->name, "format",
-                          mr_conf_format_name((enum mr_conf_format)w->dataset.format), "samples",
-                          (json_int_t)p->train_samples, "dataset_bytes", (json_int_t)llround(p->train_bytes + p->eval_bytes), "batch_size",
-                          (json_int_t)w->reader.batch_size, "compute_per_step_s", p->compute_s, "checkpoint_bytes",
-                          (json_int_t)llround(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes), "source", w->extra.source, "supported",
-                          (int)supported);
+    json_t *j =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:s, s:b}", "name", w->name, "format",
+                  mr_conf_format_name((enum mr_conf_format)w->dataset.format), "samples", (json_int_t)p->train_samples,
+                  "dataset_bytes", (json_int_t)llround(p->train_bytes + p->eval_bytes), "batch_size",
+                  (json_int_t)w->reader.batch_size, "compute_per_step_s", p->compute_s, "checkpoint_bytes",
+                  (json_int_t)llround(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes), "source",
+                  w->extra.source, "supported", (int)supported);
     if (j && !supported)
         json_object_set_new(j, "why_not", json_string(why.message));
     return j;
@@ -76,11 +105,12 @@ static void print_summary(const struct mr_workload *w, const struct mr_plan *p)
         mr_human_bytes(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes, size);
     }
     printf("%-26s %-20s %13s %11s %6s %12s  %s\n", w->name,
-           data ? mr_conf_format_name((enum mr_conf_format)w->dataset.format) : "(checkpoint)", samples, size, batch, compute,
-           w->extra.source);
+           data ? mr_conf_format_name((enum mr_conf_format)w->dataset.format) : "(checkpoint)", samples, size, batch,
+           compute, w->extra.source);
 }
 
-static int list(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a, struct mr_error *err)
+static int list(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a,
+                struct mr_error *err)
 {
     struct mr_strings names;
     int rc = mr_workload_list(path, a, &names, err);
@@ -88,7 +118,8 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
         return rc;
     json_t *rows = opt->json ? json_array() : NULL;
     if (!opt->json)
-        printf("%-26s %-20s %13s %11s %6s %12s  %s\n", "NAME", "FORMAT", "SAMPLES", "SIZE", "BATCH", "COMPUTE", "SOURCE");
+        printf("%-26s %-20s %13s %11s %6s %12s  %s\n", "NAME", "FORMAT", "SAMPLES", "SIZE", "BATCH", "COMPUTE",
+               "SOURCE");
     int first_rc = 0;
     for (unsigned i = 0; i < names.n; i++) {
         struct mr_error why;
@@ -108,7 +139,8 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
         }
     }
     if (opt->json)
-        rc = mr_cli_print_json(stdout, json_pack("{s:s, s:o}", "schema", "millrace.workloads/1", "workloads", rows), err);
+        rc = mr_cli_print_json(stdout, json_pack("{s:s, s:o}", "schema", "millrace.workloads/1", "workloads", rows),
+                               err);
     return first_rc ? first_rc : opt->json ? rc : 0;
 }
 
@@ -137,7 +169,8 @@ static void print_expectation(const struct mr_expectation *e)
     printf("  %-48s %s (%s)\n", e->metric, target_text(e, target, sizeof target), classes[e->cls]);
 }
 
-static int show(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a, struct mr_error *err)
+static int show(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a,
+                struct mr_error *err)
 {
     struct mr_workload *w;
     struct mr_plan p;
@@ -197,8 +230,8 @@ static void print_report(const struct mr_check_report *r)
         *scaled = '\0';
         if (fabs(l->ratio - 1) > 1e-12)
             snprintf(scaled, sizeof scaled, "  scaled back by %.6g", l->ratio);
-        printf("  %-48s %-24s %14.6g  %-6s %s%s%s%s\n", l->e->metric, target_text(l->e, target, sizeof target), l->measured,
-               classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
+        printf("  %-48s %-24s %14.6g  %-6s %s%s%s%s\n", l->e->metric, target_text(l->e, target, sizeof target),
+               l->measured, classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
     }
     fflush(stdout);
 }
@@ -218,10 +251,11 @@ static json_t *report_json(const struct mr_check_report *r)
             json_object_set_new(j, "measured", json_real(l->measured));
         json_array_append_new(lines, j);
     }
-    return json_pack("{s:s, s:f, s:i, s:I, s:f, s:i, s:i, s:s*, s:o}", "name", r->name, "scale", r->shape.factor, "ranks",
-                     (int)r->shape.ranks, "data_bytes", (json_int_t)llround(r->shape.reads ? r->shape.data_bytes : 0), "duration_s",
-                     r->seconds, "attempts", (int)r->attempts, "failed", (int)r->failed, "plan_only_because", r->skipped, "expectations",
-                     lines);
+    return json_pack("{s:s, s:f, s:i, s:I, s:f, s:i, s:i, s:s*, s:o}", "name", r->name, "scale", r->shape.factor,
+                     "ranks", (int)r->shape.ranks, "data_bytes",
+                     (json_int_t)llround(r->shape.reads ? r->shape.data_bytes : 0), "duration_s", r->seconds,
+                     "attempts", (int)r->attempts, "failed", (int)r->failed, "plan_only_because", r->skipped,
+                     "expectations", lines);
 }
 
 struct tally {
@@ -233,7 +267,8 @@ static int check_one(const struct workloads_options *opt, const char *name, cons
                      struct mr_command_ctx *ctx, struct tally *t, struct mr_error *err)
 {
     struct mr_workload_request req = {.workload = name, .search_path = *path};
-    struct mr_check_params p = {.scale = opt->scale, .dir = opt->dir, .keep = opt->keep, .search = path, .stop = ctx->stop};
+    struct mr_check_params p = {
+        .scale = opt->scale, .dir = opt->dir, .keep = opt->keep, .search = path, .stop = ctx->stop};
     struct mr_check_report r;
     struct mr_workload *w;
     int rc = mr_workload_resolve(&req, ctx->arena, &w, err);
@@ -281,8 +316,9 @@ static int check(const struct workloads_options *opt, const struct mr_strings *p
     }
     if (!rc && opt->json)
         rc = mr_cli_print_json(stdout,
-                               json_pack("{s:s, s:i, s:i, s:i, s:O}", "schema", "millrace.workloads_check/1", "presets", (int)t.presets,
-                                         "expectations", (int)t.lines, "failed", (int)t.failed, "results", t.rows),
+                               json_pack("{s:s, s:i, s:i, s:i, s:O}", "schema", "millrace.workloads_check/1", "presets",
+                                         (int)t.presets, "expectations", (int)t.lines, "failed", (int)t.failed,
+                                         "results", t.rows),
                                err);
     else if (!rc && names.n > 1)
         printf("%u presets, %u expectations, %u failed\n", t.presets, t.lines, t.failed);
@@ -314,15 +350,18 @@ const struct mr_command mr_cmd_workloads = {
     .name = "workloads",
     .synopsis = "[list | show NAME | check NAME|all] [options]",
     .summary = "list the presets, show one, or check them against their sources",
-    .details = "Presets are files in DLIO's format with an x-millrace block. They are searched in --config-dir, in "
-               "$MILLRACE_WORKLOADS, and where Millrace keeps its own.\n\n"
-               "check generates the data set at a small scale, performs the preset's access pattern on emulated storage and "
-               "prints target and measured value of every expectation. exact: follows from the pattern and must hold. "
-               "shaped: must hold on the emulated storage. native: depends on this machine, reported only. Exit status 3 "
-               "when an exact or shaped one fails.\n\n"
-               "  millrace workloads list\n  millrace workloads show unet3d_h100\n"
-               "  millrace workloads check imagenet-theta\n",
-    .table = {.section = "workloads", .doc = "workloads", .options = workloads_options,
+    .details =
+        "Presets are files in DLIO's format with an x-millrace block. They are searched in --config-dir, in "
+        "$MILLRACE_WORKLOADS, and where Millrace keeps its own.\n\n"
+        "check generates the data set at a small scale, performs the preset's access pattern on emulated storage and "
+        "prints target and measured value of every expectation. exact: follows from the pattern and must hold. "
+        "shaped: must hold on the emulated storage. native: depends on this machine, reported only. Exit status 3 "
+        "when an exact or shaped one fails.\n\n"
+        "  millrace workloads list\n  millrace workloads show unet3d_h100\n"
+        "  millrace workloads check imagenet-theta\n",
+    .table = {.section = "workloads",
+              .doc = "workloads",
+              .options = workloads_options,
               .struct_bytes = sizeof(struct workloads_options)},
     .run = workloads_run,
 };

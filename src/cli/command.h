@@ -23,8 +23,9 @@ struct mr_command_ctx {
     int argc;                    /* the command's own words, as given: for commands that parse them again on top of */
     char *const *argv;           /* other defaults (a workload's) */
     const atomic_bool *stop;     /* set by SIGINT/SIGTERM: finish cleanly, return MR_E_INTERRUPTED */
-    const sigset_t *ignored;     /* signals that were ignored when we were started: a program that we start is to ignore them, too */
-    bool whole;                  /* set by the command: its result is complete, a stop that came meanwhile came too late */
+    const sigset_t
+        *ignored; /* signals that were ignored when we were started: a program that we start is to ignore them, too */
+    bool whole;   /* set by the command: its result is complete, a stop that came meanwhile came too late */
 };
 
 struct mr_command {
@@ -34,13 +35,13 @@ struct mr_command {
     const char *details;  /* paragraphs for --help and the man page, with examples */
     struct mr_option_table table;
     bool takes_overrides;
-    /* Returns 0 or a negative code with err filled; main prints the error and picks the exit status. A positive value is
-     * an exit status, for commands that pass on that of another program. */
+    /* Returns 0 or a negative code with err filled; main prints the error and picks the exit status. A positive value
+     * is an exit status, for commands that pass on that of another program. */
     int (*run)(struct mr_command_ctx *ctx, struct mr_error *err);
 };
 
-/* Prints an error and returns its exit status. main calls it; whoever has to speak earlier calls it first, and main's call
- * then prints nothing. */
+/* Prints an error and returns its exit status. main calls it; whoever has to speak earlier calls it first, and main's
+ * call then prints nothing. */
 int mr_cli_tell_error(int code, const struct mr_error *err);
 
 #endif

@@ -7,7 +7,7 @@ const struct mr_command *const mr_commands[] = {
 #define MR_COMMAND_ROW(name) &mr_cmd_##name,
     MR_COMMANDS(MR_COMMAND_ROW)
 #undef MR_COMMAND_ROW
-    NULL,
+        NULL,
 };
 
 const struct mr_command *mr_command_find(const char *name, const char **nearest)

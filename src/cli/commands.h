@@ -6,23 +6,23 @@
 
 #include "cli/command.h"
 
-#define MR_COMMANDS(X)                                                                                               \
-    X(run)                                                                                                           \
-    X(workloads)                                                                                                     \
-    X(gen)                                                                                                           \
-    X(verify)                                                                                                        \
-    X(scan)                                                                                                          \
-    X(show)                                                                                                          \
-    X(cat)                                                                                                           \
-    X(order)                                                                                                         \
-    X(sim)                                                                                                           \
-    X(calibrate)                                                                                                     \
-    X(demo)                                                                                                          \
-    X(doctor)                                                                                                        \
-    X(trace)                                                                                                         \
-    X(recover)                                                                                                       \
-    X(report)                                                                                                        \
-    X(export)                                                                                                        \
+#define MR_COMMANDS(X)                                                                                                 \
+    X(run)                                                                                                             \
+    X(workloads)                                                                                                       \
+    X(gen)                                                                                                             \
+    X(verify)                                                                                                          \
+    X(scan)                                                                                                            \
+    X(show)                                                                                                            \
+    X(cat)                                                                                                             \
+    X(order)                                                                                                           \
+    X(sim)                                                                                                             \
+    X(calibrate)                                                                                                       \
+    X(demo)                                                                                                            \
+    X(doctor)                                                                                                          \
+    X(trace)                                                                                                           \
+    X(recover)                                                                                                         \
+    X(report)                                                                                                          \
+    X(export)                                                                                                          \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

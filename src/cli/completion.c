@@ -1,5 +1,5 @@
-/* Shell completion for bash, zsh and fish from the tables of commands and options. Names of presets are asked from the program
- * when they are completed, because they depend on where it looks for them. */
+/* Shell completion for bash, zsh and fish from the tables of commands and options. Names of presets are asked from the
+ * program when they are completed, because they depend on where it looks for them. */
 #include "cli/help.h"
 
 #include "cli/commands.h"
@@ -81,13 +81,15 @@ static void bash_choices(FILE *out, const struct mr_command *cmd)
 static void bash_presets(FILE *out)
 {
     fputs("  case \"${COMP_WORDS[*]:0:$((COMP_CWORD+1))}|\" in\n"
-          "    *\" --workload $cur|\"|*\" -w $cur|\"|*\"workload = $cur|\"|*'workload =|') cur=${cur#=} words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n"
+          "    *\" --workload $cur|\"|*\" -w $cur|\"|*\"workload = $cur|\"|*'workload =|') cur=${cur#=} "
+          "words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n"
           "  esac\n"
           "  case \"$cmd $cur\" in *' -'*) ;;\n",
           out);
     for (int i = 0; mr_commands[i]; i++)
         if (takes_preset(mr_commands[i]))
-            fprintf(out, "    %s\\ *) [ -n \"$words\" ] || words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n", mr_commands[i]->name);
+            fprintf(out, "    %s\\ *) [ -n \"$words\" ] || words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n",
+                    mr_commands[i]->name);
     fputs("  esac\n", out);
 }
 
@@ -150,9 +152,10 @@ static void zsh(FILE *out)
         put_quoted(out, mr_commands[i]->summary);
         fputs("'\n", out);
     }
-    fputs("  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  local cmd=$words[2]\n"
-          "  shift words; (( CURRENT-- ))\n  case $cmd in\n",
-          out);
+    fputs(
+        "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  local cmd=$words[2]\n"
+        "  shift words; (( CURRENT-- ))\n  case $cmd in\n",
+        out);
     for (int i = 0; mr_commands[i]; i++) {
         fprintf(out, "    %s) _arguments \\\n", mr_commands[i]->name);
         zsh_options(out, mr_commands[i], &mr_commands[i]->table);
@@ -191,7 +194,8 @@ static void fish(FILE *out)
         fish_options(out, mr_commands[i], &mr_commands[i]->table);
         fish_options(out, mr_commands[i], &mr_globals_table);
         if (takes_preset(mr_commands[i]))
-            fprintf(out, "complete -c millrace -n '__fish_seen_subcommand_from %s' -a \"(millrace " LIST_PRESETS ")\"\n",
+            fprintf(out,
+                    "complete -c millrace -n '__fish_seen_subcommand_from %s' -a \"(millrace " LIST_PRESETS ")\"\n",
                     mr_commands[i]->name);
     }
 }

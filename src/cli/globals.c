@@ -10,13 +10,28 @@
 #include <stdlib.h>
 
 static const struct mr_option globals_options[] = {
-    {.key = "help", .type = MR_OPT_BOOL, .offset = offsetof(struct mr_globals, help), .def = "false", .short_flag = 'h',
+    {.key = "help",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct mr_globals, help),
+     .def = "false",
+     .short_flag = 'h',
      .doc = "Shows the command's help and does nothing else."},
-    {.key = "verbose", .type = MR_OPT_BOOL, .offset = offsetof(struct mr_globals, verbose), .def = "false",
-     .short_flag = 'v', .doc = "Says more about what is being done, on standard error."},
-    {.key = "debug", .type = MR_OPT_BOOL, .offset = offsetof(struct mr_globals, debug), .def = "false",
+    {.key = "verbose",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct mr_globals, verbose),
+     .def = "false",
+     .short_flag = 'v',
+     .doc = "Says more about what is being done, on standard error."},
+    {.key = "debug",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct mr_globals, debug),
+     .def = "false",
      .doc = "Says everything there is to say, on standard error."},
-    {.key = "quiet", .type = MR_OPT_BOOL, .offset = offsetof(struct mr_globals, quiet), .def = "false", .short_flag = 'q',
+    {.key = "quiet",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct mr_globals, quiet),
+     .def = "false",
+     .short_flag = 'q',
      .doc = "Says only warnings and errors on standard error."},
     MR_OPTION_END,
 };
@@ -42,8 +57,9 @@ static int print_json(FILE *out, struct mr_error *err)
     json_t *f = json_object(), *root = NULL;
     for (size_t i = 0; i < MR_ARRAY_LEN(features); i++)
         json_object_set_new(f, features[i].name, json_boolean(features[i].present));
-    root = json_pack("{s:s, s:s, s:o, s:s, s:s, s:s}", "schema", "millrace.version/1", "version", MR_VERSION, "features",
-                     f, "compiler", MR_BUILD_COMPILER, "build_type", MR_BUILD_TYPE, "sanitizers", MR_BUILD_SANITIZE);
+    root =
+        json_pack("{s:s, s:s, s:o, s:s, s:s, s:s}", "schema", "millrace.version/1", "version", MR_VERSION, "features",
+                  f, "compiler", MR_BUILD_COMPILER, "build_type", MR_BUILD_TYPE, "sanitizers", MR_BUILD_SANITIZE);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text)
@@ -60,7 +76,7 @@ int mr_version_print(FILE *out, bool json, struct mr_error *err)
     fprintf(out, "millrace %s\nfeatures:", MR_VERSION);
     for (size_t i = 0; i < MR_ARRAY_LEN(features); i++)
         fprintf(out, " %s%s", features[i].present ? "+" : "-", features[i].name);
-    fprintf(out, "\nbuilt with: %s, %s%s%s\n", MR_BUILD_COMPILER, MR_BUILD_TYPE, *MR_BUILD_SANITIZE ? ", sanitizers " : "",
-            MR_BUILD_SANITIZE);
+    fprintf(out, "\nbuilt with: %s, %s%s%s\n", MR_BUILD_COMPILER, MR_BUILD_TYPE,
+            *MR_BUILD_SANITIZE ? ", sanitizers " : "", MR_BUILD_SANITIZE);
     return 0;
 }

@@ -18,10 +18,11 @@ static void print_topics(FILE *out)
 /* The key reference: every section of a workload, from the tables. */
 static void print_config(FILE *out)
 {
-    mr_help_wrap(out,
-                 "Keys of a workload file. Sections are DLIO's; on the command line a key is written section.key=value, "
-                 "with or without 'workload.' before it. Precedence: default < file < environment < override.\n",
-                 0);
+    mr_help_wrap(
+        out,
+        "Keys of a workload file. Sections are DLIO's; on the command line a key is written section.key=value, "
+        "with or without 'workload.' before it. Precedence: default < file < environment < override.\n",
+        0);
     for (int i = 0; mr_workload_sections[i].table; i++) {
         const struct mr_option_table *t = mr_workload_sections[i].table;
         fprintf(out, "\n%s%s - %s\n", *t->section ? t->section : "(top level)", *t->section ? ":" : "", t->doc);
@@ -61,12 +62,13 @@ static void print_store_part(FILE *out, const struct mr_store_ops *s)
 
 static void print_store(FILE *out)
 {
-    mr_help_wrap(out,
-                 "A storage stack is one backend with any number of shims in front of it, the leftmost outermost; options stand "
-                 "in parentheses, or after a comma for a backend:\n\n"
-                 "  posix\n  uring,direct=true\n  throttle(bandwidth=163MB,latency=8ms):posix\n"
-                 "  trace(file=\"a,b.tsv\"):posix\n",
-                 0);
+    mr_help_wrap(
+        out,
+        "A storage stack is one backend with any number of shims in front of it, the leftmost outermost; options stand "
+        "in parentheses, or after a comma for a backend:\n\n"
+        "  posix\n  uring,direct=true\n  throttle(bandwidth=163MB,latency=8ms):posix\n"
+        "  trace(file=\"a,b.tsv\"):posix\n",
+        0);
     for (int shims = 0; shims < 2; shims++) {
         fprintf(out, "\n%s:\n", shims ? "shims" : "backends");
         for (const struct mr_store_ops *const *s = mr_store_registry(); *s; s++)
@@ -99,12 +101,14 @@ const struct mr_help_topic mr_help_topics[] = {
      "max: 2}, {type: gamma, shape: 2, scale: 0.5}, {type: exponential, scale: 1}, {type: poisson, lam: 3}.\n",
      NULL},
     {"exit-status", "what the exit status means",
-     "  0    success\n  1    internal error\n  2    wrong usage or configuration\n  3    a budget or expectation was not met\n"
+     "  0    success\n  1    internal error\n  2    wrong usage or configuration\n  3    a budget or expectation was "
+     "not met\n"
      "  4    a bad input file\n  5    an I/O error, also when standard output cannot be written\n"
      "  6    an incomplete or untrusted result\n  130  interrupted\n",
      NULL},
     {"environment", "environment variables",
-     "Every option has a variable MILLRACE_<COMMAND>_<OPTION>, and every configuration key has MILLRACE_<SECTION>_<KEY> "
+     "Every option has a variable MILLRACE_<COMMAND>_<OPTION>, and every configuration key has "
+     "MILLRACE_<SECTION>_<KEY> "
      "(for example MILLRACE_READER_BATCH_SIZE); both stand below the command line and above the workload file.\n"
      "MILLRACE_WORKLOADS is a folder with workload files, searched after --config-dir.\n",
      NULL},

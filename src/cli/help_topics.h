@@ -6,8 +6,8 @@
 
 struct mr_help_topic {
     const char *name, *summary;
-    const char *text;             /* paragraphs, or */
-    void (*print)(FILE *out);     /* generated from the tables */
+    const char *text;         /* paragraphs, or */
+    void (*print)(FILE *out); /* generated from the tables */
 };
 
 extern const struct mr_help_topic mr_help_topics[]; /* ends with name NULL */

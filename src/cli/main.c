@@ -3,9 +3,9 @@
  *
  * Signals: the first SIGINT or SIGTERM sets the stop flag, and the command returns MR_E_INTERRUPTED when it has cleaned
  * up; a second SIGINT ends the process at once. SIGPIPE sets the flag, too, so that `millrace order | head` ends.
- * SIGXFSZ does nothing: the write that went over the limit (ulimit -f) fails, and its error tells where. They are handled, not
- * ignored, since programs that we start would inherit that.
- * Standard output is checked at the end: a result that could not be written is an error. */
+ * SIGXFSZ does nothing: the write that went over the limit (ulimit -f) fails, and its error tells where. They are
+ * handled, not ignored, since programs that we start would inherit that. Standard output is checked at the end: a
+ * result that could not be written is an error. */
 #include "cli/commands.h"
 #include "cli/globals.h"
 #include "cli/help.h"
@@ -64,10 +64,10 @@ static void log_to_stderr(void *user, enum mr_log_level level, const char *text)
 static void set_log_level(const struct mr_globals *g)
 {
     mr_log_set_sink(log_to_stderr, NULL,
-                    g->debug                                  ? MR_LOG_DEBUG
-                    : g->verbose                              ? MR_LOG_INFO
+                    g->debug                                ? MR_LOG_DEBUG
+                    : g->verbose                            ? MR_LOG_INFO
                     : g->quiet || mr_comm_detect_rank() > 0 ? MR_LOG_WARN
-                                                              : MR_LOG_NOTE);
+                                                            : MR_LOG_NOTE);
 }
 
 /* Closes standard output and says whether everything reached it. */
@@ -126,14 +126,16 @@ static void warn_of_variables(const struct mr_option_table *t)
             known = !strncmp(*e, name, len) && (*e)[len] == '=';
         }
         if (!known)
-            mr_log(MR_LOG_WARN, "environment variable '%.*s' is no option of '%s'", (int)strcspn(*e, "="), *e, t->section);
+            mr_log(MR_LOG_WARN, "environment variable '%.*s' is no option of '%s'", (int)strcspn(*e, "="), *e,
+                   t->section);
     }
 }
 
 static int run_command(const struct mr_command *cmd, int argc, char *const *argv, struct mr_arena *a,
                        struct mr_globals *g, struct mr_error *err)
 {
-    struct mr_command_ctx ctx = {.command = cmd, .arena = a, .argc = argc, .argv = argv, .stop = &stop_requested, .ignored = &ignored_at_start};
+    struct mr_command_ctx ctx = {
+        .command = cmd, .arena = a, .argc = argc, .argv = argv, .stop = &stop_requested, .ignored = &ignored_at_start};
     ctx.options = mr_arena_alloc(a, cmd->table.struct_bytes + 1);
     if (!ctx.options)
         return mr_error_set(err, -ENOMEM, "cannot start '%s'", cmd->name);

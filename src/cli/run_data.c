@@ -41,8 +41,16 @@ void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, .
  * make it search, too; the notes on the workload were told by this process. */
 static char **own_environment(void)
 {
-    static const char *const not_for_it[] = {"OMPI_", "PMI_", "PMIX_", "SLURM_", "MPI_", "HYDRA_", "MILLRACE_RUN_SWEEP=",
-                                             "MILLRACE_RUN_FIND_MAX_ACCELERATORS=", "MILLRACE_RUN_JSON=", NULL};
+    static const char *const not_for_it[] = {"OMPI_",
+                                             "PMI_",
+                                             "PMIX_",
+                                             "SLURM_",
+                                             "MPI_",
+                                             "HYDRA_",
+                                             "MILLRACE_RUN_SWEEP=",
+                                             "MILLRACE_RUN_FIND_MAX_ACCELERATORS=",
+                                             "MILLRACE_RUN_JSON=",
+                                             NULL};
     size_t n = 0, kept = 0;
     while (environ[n])
         n++;
@@ -169,7 +177,10 @@ static int missing(const struct run *r, const char *path, struct mr_error *err)
         mr_strbuf_printf(&s, " %s", words[i]);
     bool begun = is_unfinished(path);
     mr_error_plain(err, -ENOENT, begun ? "the data set in '%s' is not finished" : "there is no data set in '%s'", path);
-    mr_error_hint(err, begun ? "finish it with 'millrace%s', or let the run do it with --generate" : "make it with 'millrace%s', or let the run do it with --generate", s.text ? s.text : " gen");
+    mr_error_hint(err,
+                  begun ? "finish it with 'millrace%s', or let the run do it with --generate"
+                        : "make it with 'millrace%s', or let the run do it with --generate",
+                  s.text ? s.text : " gen");
     mr_strbuf_done(&s);
     return -ENOENT;
 }
@@ -206,8 +217,8 @@ static int find_split(struct run *r, const char *split, struct mr_dataset_info *
     int rc = look(path, info, &first);
     if (rc == 0)
         return 0;
-    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 || is_empty(path) ||
-                  is_unfinished(path);
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 ||
+                  is_empty(path) || is_unfinished(path);
     if (!absent) {
         *err = first;
         return rc;
@@ -255,19 +266,25 @@ static void fit_kind(struct run *r, const char *set, const struct mr_dataset_inf
     if (want && strcmp(want->name, in->format) != 0)
         note(r, "the %s set holds %s files, the workload says %s; the set counts", set, in->format, says);
     if (mean > 0 && r->w->dataset.record_length_bytes_stdev == 0 && (mean > 1.2 * asked || mean < asked / 1.2))
-        note(r, "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the latter", set, mean, asked);
+        note(r,
+             "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the "
+             "latter",
+             set, mean, asked);
 }
 
-/* A larger set than the workload asks for serves with its first files, as in DLIO. Numbers that nobody has chosen do not count. */
+/* A larger set than the workload asks for serves with its first files, as in DLIO. Numbers that nobody has chosen do
+ * not count. */
 static int take_first(struct run *r, bool eval, struct mr_dataset_info *in, struct mr_error *err)
 {
     const struct mr_conf_dataset *d = &r->w->dataset;
     uint64_t files = (uint64_t)(eval ? d->num_files_eval : d->num_files_train);
     char path[8192];
-    if (!mr_workload_is_set(r->w, "dataset", eval ? "num_files_eval" : "num_files_train") || !files || files >= in->files)
+    if (!mr_workload_is_set(r->w, "dataset", eval ? "num_files_eval" : "num_files_train") || !files ||
+        files >= in->files)
         return 0;
-    note(r, "the %s set has %llu files, the workload says %llu: the first %llu are read", eval ? "evaluation" : "training", (unsigned long long)in->files,
-         (unsigned long long)files, (unsigned long long)files);
+    note(r, "the %s set has %llu files, the workload says %llu: the first %llu are read",
+         eval ? "evaluation" : "training", (unsigned long long)in->files, (unsigned long long)files,
+         (unsigned long long)files);
     r->first_files[eval] = files;
     snprintf(path, sizeof path, "%s/%s@files=%llu", r->data, eval ? "valid" : "train", (unsigned long long)files);
     return look(path, in, err);

@@ -1,6 +1,6 @@
 /* Inside `millrace run`: what its files share. cmd_run.c decides, run_data.c provides the data set, run_live.c talks
- * while it runs, run_stream.c saves what is measured under MPI, run_trust.c says how far the result can be trusted, run_result.c writes and run_text.c prints it,
- * run_search.c repeats runs, run_virtual.c predicts one. */
+ * while it runs, run_stream.c saves what is measured under MPI, run_trust.c says how far the result can be trusted,
+ * run_result.c writes and run_text.c prints it, run_search.c repeats runs, run_virtual.c predicts one. */
 #ifndef MR_CLI_RUN_INTERNAL_H
 #define MR_CLI_RUN_INTERNAL_H
 
@@ -11,7 +11,8 @@
 #include <millrace/dataset.h>
 
 struct run_options {
-    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer, *system;
+    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
+        *system;
     struct mr_strings sweep;
     bool dry_run, json, lenient, verify, generate, strict_trust, copy_to_device, preprocess_sleep, cache_each_epoch;
     bool find_max, is_virtual, ceiling;
@@ -54,14 +55,15 @@ struct run {
     struct mr_error why;
     struct run_live *live;
     struct run_stream *stream; /* MPI */
-    bool made_data; /* the data set was generated for this run */
-    bool made_out;  /* and so was the results folder */
+    bool made_data;            /* the data set was generated for this run */
+    bool made_out;             /* and so was the results folder */
 };
 
 /* Checkpoints that wait in the burst buffer at the end. */
 uint64_t mr_run_left_in_buffer(const struct run *r);
 /* The overrides given and one more. */
-int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out, struct mr_error *err);
+int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out,
+                        struct mr_error *err);
 void mr_run_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
 
 /* run_data.c: finds the data set, makes it when allowed, fits the plan to it. Before the ranks start. */

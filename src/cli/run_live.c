@@ -1,5 +1,6 @@
 /* What a run says while it runs: on a terminal one line rewritten five times a second, elsewhere a line every ten
- * seconds. When no rank has finished a step for --stall-after (30 s), it says what every rank waits for. Reads the board only. */
+ * seconds. When no rank has finished a step for --stall-after (30 s), it says what every rank waits for. Reads the
+ * board only. */
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -28,7 +29,7 @@ struct run_live {
     uint64_t start_ns, next_line_ns;
     uint64_t seen_steps, seen_checkpoints, moved_ns; /* progress of all ranks together */
     uint64_t last_ns, last_samples, last_bytes;
-    char disk[64];        /* the file in /sys that tells how long the data's disk was busy; "": there is none */
+    char disk[64];           /* the file in /sys that tells how long the data's disk was busy; "": there is none */
     struct sums before, now; /* about a second apart */
 };
 
@@ -79,7 +80,8 @@ static void say_waiting(struct run_live *l, uint64_t now)
 {
     const struct mr_bench_board *b = l->run->board;
     char text[MR_HUMAN_LEN];
-    fprintf(stderr, "%smillrace: no step has ended for %s\n", l->drawn ? "\n" : "", mr_human_ns((double)(now - l->moved_ns), text));
+    fprintf(stderr, "%smillrace: no step has ended for %s\n", l->drawn ? "\n" : "",
+            mr_human_ns((double)(now - l->moved_ns), text));
     for (uint32_t r = 0; r < b->world && r < 64; r++) {
         const struct mr_bench_rank *k = &b->ranks[r];
         uint64_t since = atomic_load(&k->since_ns); /* once: the rank goes on meanwhile */
@@ -150,7 +152,8 @@ static void put_place(const struct run *r, const struct mr_step *last, struct mr
         mr_strbuf_printf(out, "epoch %u/%lld step %u/%llu", last ? last->epoch + 1 : 1, (long long)r->w->train.epochs,
                          last ? last->step + 1 : 0, (unsigned long long)r->plan.steps_per_epoch);
     else
-        mr_strbuf_printf(out, "checkpoint %llu/%llu", (unsigned long long)saved, (unsigned long long)(c->writes + c->reads));
+        mr_strbuf_printf(out, "checkpoint %llu/%llu", (unsigned long long)saved,
+                         (unsigned long long)(c->writes + c->reads));
 }
 
 static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)

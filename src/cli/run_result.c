@@ -175,10 +175,10 @@ static json_t *burst_buffer(const struct run *r)
         return json_null();
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "buffered_saves",
                      (json_int_t)d->buffered, "drains", (json_int_t)d->drains, "failed_drains", (json_int_t)d->failed,
-                     "left_in_buffer", (json_int_t)mr_run_left_in_buffer(r), "drained_bytes", (json_int_t)d->bytes, "drain_s",
-                     quantiles(&d->drain_s), "drain_total_s", real(d->total_s), "drain_overlap_s", real(d->overlap_s),
-                     "drain_overlap_share", real(d->overlap_share), "drain_bytes_per_s", real(d->bytes_per_s),
-                     "room_wait_s", real(d->room_wait_s), "end_wait_s", real(d->end_wait_s));
+                     "left_in_buffer", (json_int_t)mr_run_left_in_buffer(r), "drained_bytes", (json_int_t)d->bytes,
+                     "drain_s", quantiles(&d->drain_s), "drain_total_s", real(d->total_s), "drain_overlap_s",
+                     real(d->overlap_s), "drain_overlap_share", real(d->overlap_share), "drain_bytes_per_s",
+                     real(d->bytes_per_s), "room_wait_s", real(d->room_wait_s), "end_wait_s", real(d->end_wait_s));
 }
 
 static json_t *checkpoints(const struct run *r)
@@ -198,14 +198,14 @@ static json_t *ranks(const struct run *r)
         const struct mr_bench_rank *b = &r->board->ranks[k];
         const struct mr_loader_stats *s = &b->loader.stats;
         json_array_append_new(
-            list,
-            json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o}", "rank", (int)k, "steps",
-                      (json_int_t)r->series[k].n, "threads", (int)s->threads, "read_s", real((double)s->read_ns / 1e9),
-                      "decode_s", real((double)s->decode_ns / 1e9), "transform_s", real((double)s->transform_ns / 1e9),
-                      "idle_s", real((double)s->idle_ns / 1e9), "thread_cpu_s", real((double)s->cpu_ns / 1e9),
-                      "ready_batches_mean", real(s->ready_mean), "queue_empty_share", real(s->empty_ratio), "limiter",
-                      b->loader.limiter, "slab_bytes", (json_int_t)s->slab_bytes, "peak_rss_bytes",
-                      (json_int_t)b->peak_rss_bytes, "rows_crc32c_sum", (json_int_t)b->rows_crc, "preload_s", real(b->preload_s)));
+            list, json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o}", "rank",
+                            (int)k, "steps", (json_int_t)r->series[k].n, "threads", (int)s->threads, "read_s",
+                            real((double)s->read_ns / 1e9), "decode_s", real((double)s->decode_ns / 1e9), "transform_s",
+                            real((double)s->transform_ns / 1e9), "idle_s", real((double)s->idle_ns / 1e9),
+                            "thread_cpu_s", real((double)s->cpu_ns / 1e9), "ready_batches_mean", real(s->ready_mean),
+                            "queue_empty_share", real(s->empty_ratio), "limiter", b->loader.limiter, "slab_bytes",
+                            (json_int_t)s->slab_bytes, "peak_rss_bytes", (json_int_t)b->peak_rss_bytes,
+                            "rows_crc32c_sum", (json_int_t)b->rows_crc, "preload_s", real(b->preload_s)));
     }
     return list;
 }

@@ -164,7 +164,7 @@ static void print_points(const char *key, const struct point *p, size_t n, doubl
 
 struct axis {
     char key[128];
-    bool is_flag;      /* an option of this command, not a key of the workload */
+    bool is_flag;       /* an option of this command, not a key of the workload */
     const char **value; /* in the arena */
     size_t n;
 };
@@ -192,7 +192,8 @@ static int parse_axis(const struct run *r, const char *text, struct axis *out, s
     for (const char *at = equals + 1; a.value && *at;) {
         size_t len = value_length(at);
         if (len > VALUE_MAX)
-            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': a value is longer than %u characters", a.key, VALUE_MAX);
+            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': a value is longer than %u characters", a.key,
+                                  VALUE_MAX);
         if (!(a.value[a.n++] = mr_arena_printf(r->ctx->arena, "%.*s", (int)len, at)))
             return mr_error_set(err, -ENOMEM, "cannot start the sweep");
         at += len + (at[len] == ',');
@@ -213,7 +214,8 @@ static void append(char *text, size_t cap, const char *between, const char *more
 }
 
 /* The words of point `i`, where the last axis moves fastest; its name and its folder follow from them. */
-static void name_point(const struct axis *axes, size_t n_axes, size_t i, const char *out, struct point *p, char words[][512])
+static void name_point(const struct axis *axes, size_t n_axes, size_t i, const char *out, struct point *p,
+                       char words[][512])
 {
     const char *value[AXES_MAX];
     for (size_t k = n_axes; k-- > 0; i /= axes[k].n)
@@ -251,8 +253,9 @@ static int check_values(const struct run *r, const struct axis *axes, size_t n_a
     int rc = scratch ? 0 : mr_error_set(err, -ENOMEM, "cannot check the sweep");
     for (size_t k = 0; !rc && k < n_axes; k++)
         for (size_t v = 0; !rc && v < axes[k].n; v++) {
-            rc = axes[k].is_flag ? mr_option_parse(t, mr_option_find(t, axes[k].key), axes[k].value[v], r->ctx->arena, scratch, err)
-                                 : check_key(r, axes[k].key, axes[k].value[v], err);
+            rc = axes[k].is_flag
+                     ? mr_option_parse(t, mr_option_find(t, axes[k].key), axes[k].value[v], r->ctx->arena, scratch, err)
+                     : check_key(r, axes[k].key, axes[k].value[v], err);
             if (rc)
                 mr_error_context(err, "in the sweep, of which nothing was run");
         }
@@ -414,11 +417,12 @@ int mr_run_find_max(struct run *r, struct mr_error *err)
     bool any = s.n > 0 && s.points[0].measured; /* what was measured before a stop is told, too */
     qsort(s.points, s.n, sizeof(*s.points), by_ranks);
     if ((!rc || any) && r->opt->json) {
-        int printed = mr_cli_print_json(stdout,
-                                        json_pack("{s:s, s:b, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "complete",
-                                                  !rc, "max_accelerators", (json_int_t)best, "at_limit", best == limit,
-                                                  "au_target", r->w->metric.au, "points", points_json(s.points, s.n)),
-                                        rc ? NULL : err);
+        int printed =
+            mr_cli_print_json(stdout,
+                              json_pack("{s:s, s:b, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "complete",
+                                        !rc, "max_accelerators", (json_int_t)best, "at_limit", best == limit,
+                                        "au_target", r->w->metric.au, "points", points_json(s.points, s.n)),
+                              rc ? NULL : err);
         rc = rc ? rc : printed;
     } else if (!rc || any) {
         print_search(&s, !rc, best, limit);

@@ -1,8 +1,8 @@
 /* Series that outlive the job. Forked ranks share a board, so whoever survives writes everybody's steps; under MPI each
  * process has its own, and when a rank dies the launcher ends the others at once or a second later. Therefore every MPI
  * rank appends its steps to rank-R.steps.csv while it runs (five times a second), and rank 0 keeps a summary marked
- * incomplete beside them, with everybody's steps as far as they are in the files: soon after the start, every few seconds,
- * and at once when it is told to stop. A job that ends well replaces all of it.
+ * incomplete beside them, with everybody's steps as far as they are in the files: soon after the start, every few
+ * seconds, and at once when it is told to stop. A job that ends well replaces all of it.
  *
  * A rank that has been in one state for a while says so in rank-R.state, where rank 0 finds it when nothing moves: MPI
  * calls belong to the trainer's thread, which may be the one that waits.
@@ -35,8 +35,9 @@ struct run_stream {
     uint64_t told_ns;                   /* since_ns of the state that is in the state file; 0: none */
 };
 
-static const char header[] = "epoch,phase,block,step,start_ns,end_ns,load_ns,copy_ns,compute_ns,compute_wall_ns,barrier_ns,"
-                             "checkpoint_ns,samples,sample_bytes,read_bytes\n";
+static const char header[] =
+    "epoch,phase,block,step,start_ns,end_ns,load_ns,copy_ns,compute_ns,compute_wall_ns,barrier_ns,"
+    "checkpoint_ns,samples,sample_bytes,read_bytes\n";
 
 void mr_run_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n)
 {
@@ -62,8 +63,8 @@ static bool parse_step(const char *line, struct mr_step *x)
                      "%u,%7[a-z],%u,%u,%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64
                      ",%" SCNu64 ",%u,%" SCNu64 ",%" SCNu64 "\n%n",
                      &x->epoch, phase, &x->block, &x->step, &x->start_ns, &x->end_ns, &x->load_ns, &x->copy_ns,
-                     &x->compute_ns, &x->compute_wall_ns, &x->barrier_ns, &x->checkpoint_ns, &x->samples, &x->sample_bytes,
-                     &x->read_bytes, &end);
+                     &x->compute_ns, &x->compute_wall_ns, &x->barrier_ns, &x->checkpoint_ns, &x->samples,
+                     &x->sample_bytes, &x->read_bytes, &end);
     x->phase = got == 15 && !strcmp(phase, "eval") ? MR_PHASE_EVAL : MR_PHASE_TRAIN;
     return got == 15 && end > 0 && line[end - 1] == '\n'; /* a last line that was cut does not count */
 }

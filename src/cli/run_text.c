@@ -42,7 +42,8 @@ static const char *why_data(const struct run *r, char *text, size_t cap)
         snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
                  100 * r->metrics->epoch_start_share);
     else if (l.idle > busy)
-        snprintf(text, cap, "a look-ahead that is too short: threads are idle %.0f %% of the time, yet batches come late",
+        snprintf(text, cap,
+                 "a look-ahead that is too short: threads are idle %.0f %% of the time, yet batches come late",
                  100 * l.idle / all);
     else if (l.read >= l.decode + l.transform)
         snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads",
@@ -139,7 +140,8 @@ static void print_rates(FILE *f, const struct run *r)
     if (isnan(m->au))
         fputs("  AU            none: no step but those left out at the start and the end", f);
     else
-        fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low, 100 * m->au_high);
+        fprintf(f, "  AU            %.2f %%, 95 %% between %.2f and %.2f %%", 100 * m->au, 100 * m->au_low,
+                100 * m->au_high);
     if (!isnan(m->au_cold) && !isnan(m->au_warm))
         fprintf(f, "; first epoch %.2f %%, later %.2f %%", 100 * m->au_cold, 100 * m->au_warm);
     fprintf(f, "\n  throughput    %.1f samples/s, %s read, %s to the trainer\n", m->samples_per_s,
@@ -155,7 +157,9 @@ static void print_rates(FILE *f, const struct run *r)
     struct loaders l = add_up(r);
     double all = l.read + l.decode + l.transform + l.idle;
     if (all > 0)
-        fprintf(f, "  readers       read %.1f %%, decode %.1f %%, preprocess %.1f %%, idle %.1f %% of the reading threads' time\n",
+        fprintf(f,
+                "  readers       read %.1f %%, decode %.1f %%, preprocess %.1f %%, idle %.1f %% of the reading "
+                "threads' time\n",
                 100 * l.read / all, 100 * l.decode / all, 100 * l.transform / all, 100 * l.idle / all);
     if (isfinite(m->demand_bytes_per_s) && m->demand_bytes_per_s > 0) {
         fprintf(f, "  demand        %s", mr_human_rate(m->demand_bytes_per_s, a));
@@ -168,7 +172,8 @@ static void print_rates(FILE *f, const struct run *r)
     for (uint32_t k = 0; k < r->board->world; k++)
         preload_s = fmax(preload_s, r->board->ranks[k].preload_s);
     if (preload_s > 0)
-        fprintf(f, "  preload       %s before the first step, to read the whole set\n", mr_human_ns(preload_s * 1e9, a));
+        fprintf(f, "  preload       %s before the first step, to read the whole set\n",
+                mr_human_ns(preload_s * 1e9, a));
     print_advice(f, r);
     if (r->comm->world > 1)
         fprintf(f, "  imbalance     %.1f %% per step, %.2f s in all%s\n", 100 * m->imbalance, m->imbalance_cost_s,
@@ -235,7 +240,8 @@ static void print_drains(FILE *f, const struct run *r)
                 (unsigned long long)(r->metrics->saves - d->buffered), (unsigned long long)r->metrics->saves);
     if (left)
         fprintf(f, "  burst buffer  %llu checkpoint%s in it (%llu drain%s failed); the next run drains what is there\n",
-                (unsigned long long)left, left == 1 ? " is" : "s are", (unsigned long long)d->failed, d->failed == 1 ? "" : "s");
+                (unsigned long long)left, left == 1 ? " is" : "s are", (unsigned long long)d->failed,
+                d->failed == 1 ? "" : "s");
 }
 
 static void print_trust(FILE *f, const struct run *r)
@@ -268,8 +274,7 @@ void mr_run_print_summary(FILE *f, const struct run *r)
     print_verdict(f, r);
     fprintf(f, "  workload      %s: %u rank%s x batch %lld, %s order, seed %llu; %.2f s\n",
             *r->w->name ? r->w->name : "(defaults)", r->comm->world, r->comm->world == 1 ? "" : "s",
-            (long long)r->w->reader.batch_size, order_name(r), (unsigned long long)r->seed,
-            m->duration_s);
+            (long long)r->w->reader.batch_size, order_name(r), (unsigned long long)r->seed, m->duration_s);
     if (r->w->workflow.train && m->steps)
         print_rates(f, r);
     if (!isnan(m->eval_au))

@@ -1,9 +1,9 @@
 /* `millrace run --virtual`: the same workload on the virtual clock against a storage model, in seconds instead of
  * hours. The simulator (src/sim) plays the order, the batches and the compute time of the workload on every rank; the
  * model says how the storage shares its bandwidth among them. Whole epochs, the last one that total_training_steps cuts
- * short, and an evaluation are played apart and added up. Checkpoints are synchronous: every rank writes its files one after
- * the other, all share the storage, and training waits for the slowest; a model without rates for writing writes as fast as
- * it reads. What is printed is a prediction and says so. */
+ * short, and an evaluation are played apart and added up. Checkpoints are synchronous: every rank writes its files one
+ * after the other, all share the storage, and training waits for the slowest; a model without rates for writing writes
+ * as fast as it reads. What is printed is a prediction and says so. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/run_internal.h"
@@ -23,8 +23,8 @@ static int load_system(const struct run *r, struct mr_system *out, struct mr_err
     struct mr_strings search;
     bool store = !*r->opt->system && strchr(name, '('); /* what 'workloads check' shapes real storage with */
     if (!*name || store) {
-        mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model%s%s%s", store ? "; the workload's '" : "", store ? name : "",
-                       store ? "' shapes real storage" : "");
+        mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model%s%s%s", store ? "; the workload's '" : "",
+                       store ? name : "", store ? "' shapes real storage" : "");
         return mr_error_hint(err, "name one of workloads/systems or a file: --system lassen");
     }
     int rc = mr_cli_search_path(r->opt->config_dir, r->ctx->arena, &search, err);
@@ -84,8 +84,8 @@ static bool is_naive(const struct run *r)
     return (r->opt->threads ? r->opt->threads : r->w->reader.read_threads) == 0;
 }
 
-static int play(const struct run *r, const struct mr_system *sys, const struct part *part, bool reads, struct played *sum,
-                struct mr_error *err)
+static int play(const struct run *r, const struct mr_system *sys, const struct part *part, bool reads,
+                struct played *sum, struct mr_error *err)
 {
     struct mr_scenario s;
     struct mr_sim_workload w = {0};
@@ -220,9 +220,10 @@ static void print_checkpoint(const struct virtual_checkpoint *c)
 {
     char size[MR_HUMAN_LEN];
     if (c->writes + c->reads)
-        printf("  checkpoints   %s by %u rank%s: %llu written in %.2f s each, %llu read in %.2f s each; %.2f s in all\n",
-               mr_human_bytes(c->bytes, size), c->writers, c->writers == 1 ? "" : "s", (unsigned long long)c->writes, c->save_s,
-               (unsigned long long)c->reads, c->load_s, c->total_s);
+        printf(
+            "  checkpoints   %s by %u rank%s: %llu written in %.2f s each, %llu read in %.2f s each; %.2f s in all\n",
+            mr_human_bytes(c->bytes, size), c->writers, c->writers == 1 ? "" : "s", (unsigned long long)c->writes,
+            c->save_s, (unsigned long long)c->reads, c->load_s, c->total_s);
 }
 
 static int checkpoints_only(const struct run *r, const struct mr_system *sys, struct mr_error *err)
@@ -249,8 +250,8 @@ static int checkpoints_only(const struct run *r, const struct mr_system *sys, st
 
 struct prediction {
     const struct mr_system *system;
-    struct played train, eval;  /* all of training; one evaluation */
-    double preload_s, eval_s;   /* read_type memory; all evaluations */
+    struct played train, eval; /* all of training; one evaluation */
+    double preload_s, eval_s;  /* read_type memory; all evaluations */
     struct virtual_checkpoint ckpt;
 };
 
@@ -278,17 +279,17 @@ static double duration_s(const struct prediction *v)
 static int print_json(const struct run *r, const struct prediction *v, double au, double samples, struct mr_error *err)
 {
     const struct played *t = &v->train;
-    json_t *root = json_pack("{s:s, s:b, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "schema",
-                             "millrace.virtual_run/1", "simulated", 1, "workload", r->w->name, "system", v->system->name,
-                             "policy", is_naive(r) ? "naive" : "staging", "ranks", (int)r->plan.ranks, "au", au, "au_target",
-                             r->w->metric.au, "duration_s", duration_s(v), "stall_s", fmax(0, t->time_s - t->compute_s),
-                             "first_epoch_s", t->first_epoch_s, "samples_per_s", t->time_s > 0 ? samples / t->time_s : 0.0,
-                             "read_bytes", t->read_bytes, "compute_only_s", t->compute_s, "training_s", t->time_s, "preload_s",
-                             v->preload_s, "checkpoint", checkpoint_json(&v->ckpt));
+    json_t *root = json_pack(
+        "{s:s, s:b, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "schema",
+        "millrace.virtual_run/1", "simulated", 1, "workload", r->w->name, "system", v->system->name, "policy",
+        is_naive(r) ? "naive" : "staging", "ranks", (int)r->plan.ranks, "au", au, "au_target", r->w->metric.au,
+        "duration_s", duration_s(v), "stall_s", fmax(0, t->time_s - t->compute_s), "first_epoch_s", t->first_epoch_s,
+        "samples_per_s", t->time_s > 0 ? samples / t->time_s : 0.0, "read_bytes", t->read_bytes, "compute_only_s",
+        t->compute_s, "training_s", t->time_s, "preload_s", v->preload_s, "checkpoint", checkpoint_json(&v->ckpt));
     json_object_set_new(root, "evaluation",
                         json_pack("{s:I, s:I, s:f, s:f, s:f}", "evaluations", (json_int_t)r->plan.evaluations, "steps",
-                                  (json_int_t)r->plan.eval_steps, "read_bytes", v->eval.read_bytes, "once_s", v->eval.time_s,
-                                  "total_s", v->eval_s));
+                                  (json_int_t)r->plan.eval_steps, "read_bytes", v->eval.read_bytes, "once_s",
+                                  v->eval.time_s, "total_s", v->eval_s));
     return mr_cli_print_json(stdout, root, err);
 }
 
@@ -303,20 +304,22 @@ static int print(const struct run *r, const struct prediction *v, struct mr_erro
     printf("SIMULATED: AU %.1f %% (target %.0f %%): %s; %s\n", 100 * au, 100 * r->w->metric.au,
            au >= r->w->metric.au ? "PASS" : "FAIL",
            stall > 0.05 * t->time_s ? "limited by storage" : "storage is not the limit");
-    printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n", *r->w->name ? r->w->name : "(defaults)",
-           r->plan.ranks, r->plan.ranks == 1 ? "" : "s", (long long)r->w->reader.batch_size, v->system->name,
-           is_naive(r) ? "naive" : "staging");
-    printf("  duration      %.2f s, of which the first epoch %.2f s; compute alone %.2f s\n", duration_s(v), t->first_epoch_s,
-           t->compute_s);
+    printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n",
+           *r->w->name ? r->w->name : "(defaults)", r->plan.ranks, r->plan.ranks == 1 ? "" : "s",
+           (long long)r->w->reader.batch_size, v->system->name, is_naive(r) ? "naive" : "staging");
+    printf("  duration      %.2f s, of which the first epoch %.2f s; compute alone %.2f s\n", duration_s(v),
+           t->first_epoch_s, t->compute_s);
     if (v->preload_s > 0)
         printf("  preload       %.2f s to read the whole set on every rank\n", v->preload_s);
     if (r->plan.evaluations)
-        printf("  evaluation    %llu of %llu steps in %.2f s each; %.2f s in all\n", (unsigned long long)r->plan.evaluations,
-               (unsigned long long)r->plan.eval_steps, v->eval.time_s, v->eval_s);
+        printf("  evaluation    %llu of %llu steps in %.2f s each; %.2f s in all\n",
+               (unsigned long long)r->plan.evaluations, (unsigned long long)r->plan.eval_steps, v->eval.time_s,
+               v->eval_s);
     print_checkpoint(&v->ckpt);
     printf("  stall         %.2f s (%.1f %%)\n", stall, 100 * stall / fmax(t->time_s, 1e-9));
     printf("  throughput    %.1f samples/s, %s read in all, %s\n", samples / fmax(t->time_s, 1e-9),
-           mr_human_bytes(t->read_bytes, size), mr_human_rate(t->read_bytes / fmax(t->time_s + v->preload_s, 1e-9), rate));
+           mr_human_bytes(t->read_bytes, size),
+           mr_human_rate(t->read_bytes / fmax(t->time_s + v->preload_s, 1e-9), rate));
     printf("  not simulated: decoding beyond reader.preprocess_time, the spread of compute times%s\n",
            r->w->pattern.unit == MR_UNIT_SAMPLE ? "" : ", the calls of the access pattern");
     return 0;

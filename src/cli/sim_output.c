@@ -24,8 +24,9 @@ static void print_row(const struct mr_study *st, const struct mr_study_row *row,
         printf("%-21s  cannot run: %s\n", mr_policy_name(r->policy), r->why);
         return;
     }
-    printf("%-21s %11.2f %8.3f %9.2f %11s %11s  ", mr_policy_name(r->policy), r->time_s, r->time_s / st->bounds.io_aware_s,
-           r->stall_s, mr_human_bytes(r->pfs_mb * 1e6, pfs), mr_human_bytes(r->peer_mb * 1e6, peer));
+    printf("%-21s %11.2f %8.3f %9.2f %11s %11s  ", mr_policy_name(r->policy), r->time_s,
+           r->time_s / st->bounds.io_aware_s, r->stall_s, mr_human_bytes(r->pfs_mb * 1e6, pfs),
+           mr_human_bytes(r->peer_mb * 1e6, peer));
     print_bar(r->time_s / slowest);
     if (mr_policy_reorders(r->policy))
         printf(" reorders: %.0f %% of the samples per epoch", 100 * r->randomness);
@@ -39,8 +40,8 @@ void mr_cli_print_study(const struct mr_study *st, bool thesis)
     printf("%s on %s: %u nodes, %u epochs, %llu samples, %s%s\n", s->name, s->system.name, s->nodes, s->epochs,
            (unsigned long long)s->samples, mr_human_bytes(st->dataset_mb * 1e6, size),
            thesis ? ", rules of the published simulator" : "");
-    printf("lower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n", st->bounds.compute_only_s,
-           st->bounds.io_aware_s);
+    printf("lower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n",
+           st->bounds.compute_only_s, st->bounds.io_aware_s);
     printf("%-21s %11s %8s %9s %11s %11s\n", "POLICY", "TIME s", "x BOUND", "STALL s", "FROM PFS", "FROM PEERS");
     double slowest = 0;
     for (unsigned i = 0; i < st->n; i++)
@@ -48,7 +49,8 @@ void mr_cli_print_study(const struct mr_study *st, bool thesis)
     for (unsigned i = 0; i < st->n; i++)
         print_row(st, &st->rows[i], slowest);
     if (st->method == MR_SIM_EXPECTED)
-        printf("\nexpected behaviour on whole steps instead of every sample's place (exact tables: %.0f GB); see doc/simulator.md\n",
+        printf("\nexpected behaviour on whole steps instead of every sample's place (exact tables: %.0f GB); see "
+               "doc/simulator.md\n",
                mr_sim_exact_bytes(s) / 1e9);
     else if (st->grain > 1)
         printf("\n%llu samples are moved together; --grain 1 is exact\n", (unsigned long long)st->grain);
@@ -68,15 +70,15 @@ static json_t *row_json(const struct mr_study *st, const struct mr_study_row *ro
         json_array_append_new(classes, json_real(r->class_mb[j] * 1e6));
     }
     double moved = local + r->pfs_mb + r->peer_mb;
-    return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:b, s:f}",
-                     "name", mr_policy_name(r->policy), "possible", 1, "time_s", r->time_s, "time_min_s", row->time_min_s,
-                     "time_max_s", row->time_max_s, "ratio_to_bound", r->time_s / st->bounds.io_aware_s, "stall_s",
-                     r->stall_s, "stall_first_epoch_s", r->stall_first_epoch_s, "stall_later_s",
-                     fmax(0, r->stall_s - r->stall_first_epoch_s), "preload_s", r->preload_s, "pfs_bytes", r->pfs_mb * 1e6,
-                     "peer_bytes", r->peer_mb * 1e6, "class_bytes", classes, "local_hit_ratio", moved > 0 ? local / moved : 0.0,
-                     "peer_hit_ratio", moved > 0 ? r->peer_mb / moved : 0.0, "consumed_bytes", r->consumed_mb * 1e6,
-                     "imbalance", r->imbalance, "changes_order", (int)mr_policy_reorders(r->policy),
-                     "distinct_samples_per_epoch_ratio", r->randomness);
+    return json_pack(
+        "{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:b, s:f}", "name",
+        mr_policy_name(r->policy), "possible", 1, "time_s", r->time_s, "time_min_s", row->time_min_s, "time_max_s",
+        row->time_max_s, "ratio_to_bound", r->time_s / st->bounds.io_aware_s, "stall_s", r->stall_s,
+        "stall_first_epoch_s", r->stall_first_epoch_s, "stall_later_s", fmax(0, r->stall_s - r->stall_first_epoch_s),
+        "preload_s", r->preload_s, "pfs_bytes", r->pfs_mb * 1e6, "peer_bytes", r->peer_mb * 1e6, "class_bytes", classes,
+        "local_hit_ratio", moved > 0 ? local / moved : 0.0, "peer_hit_ratio", moved > 0 ? r->peer_mb / moved : 0.0,
+        "consumed_bytes", r->consumed_mb * 1e6, "imbalance", r->imbalance, "changes_order",
+        (int)mr_policy_reorders(r->policy), "distinct_samples_per_epoch_ratio", r->randomness);
 }
 
 json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds)
@@ -86,11 +88,12 @@ json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds
         json_array_append_new(rows, row_json(st, &st->rows[i]));
     const struct mr_scenario *s = &st->scenario;
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:{s:f, s:f}, s:o}", "schema",
-                     "millrace.sim/1", "scenario", s->name, "system", s->system.name, "compat", thesis ? "thesis" : "none",
-                     "method", mr_cli_sim_methods[st->method], "nodes", (json_int_t)s->nodes, "epochs", (json_int_t)s->epochs, "samples", (json_int_t)s->samples,
-                     "batch", (json_int_t)s->batch, "seed", (json_int_t)s->seed, "seeds", (json_int_t)seeds,
-                     "dataset_bytes", st->dataset_mb * 1e6, "grain_samples", (json_int_t)st->grain, "bounds",
-                     "compute_only_s", st->bounds.compute_only_s, "io_aware_s", st->bounds.io_aware_s, "policies", rows);
+                     "millrace.sim/1", "scenario", s->name, "system", s->system.name, "compat",
+                     thesis ? "thesis" : "none", "method", mr_cli_sim_methods[st->method], "nodes",
+                     (json_int_t)s->nodes, "epochs", (json_int_t)s->epochs, "samples", (json_int_t)s->samples, "batch",
+                     (json_int_t)s->batch, "seed", (json_int_t)s->seed, "seeds", (json_int_t)seeds, "dataset_bytes",
+                     st->dataset_mb * 1e6, "grain_samples", (json_int_t)st->grain, "bounds", "compute_only_s",
+                     st->bounds.compute_only_s, "io_aware_s", st->bounds.io_aware_s, "policies", rows);
 }
 
 /* ---- sweep ---- */
@@ -131,7 +134,8 @@ json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned s
 {
     json_t *points = json_array();
     for (unsigned i = 0; i < sw->n; i++)
-        json_array_append_new(points, json_pack("{s:s, s:o?}", "value", sw->value[i], "result", mr_cli_study_json(&sw->studies[i], thesis, seeds)));
+        json_array_append_new(points, json_pack("{s:s, s:o?}", "value", sw->value[i], "result",
+                                                mr_cli_study_json(&sw->studies[i], thesis, seeds)));
     return json_pack("{s:s, s:s, s:o}", "schema", "millrace.sim_sweep/1", "key", sw->key, "points", points);
 }
 
@@ -140,16 +144,19 @@ json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned s
 void mr_cli_print_plan_study(const struct mr_storage_plan *p, const struct mr_scenario *s)
 {
     char size[MR_HUMAN_LEN];
-    printf("%s on %s under %s: stall at most %.3g %% of the run time\n", s->name, s->system.name, mr_policy_name(p->policy), 100 * p->max_stall);
+    printf("%s on %s under %s: stall at most %.3g %% of the run time\n", s->name, s->system.name,
+           mr_policy_name(p->policy), 100 * p->max_stall);
     if (!p->reachable)
-        printf("not reachable: %.2f %% with room for everything; the answers below come within %.3g %% of that run time\n",
-               100 * p->best_stall, 100 * p->max_stall);
+        printf(
+            "not reachable: %.2f %% with room for everything; the answers below come within %.3g %% of that run time\n",
+            100 * p->best_stall, 100 * p->max_stall);
     for (unsigned k = 0; k < p->n_answers; k++) {
         const struct mr_storage_answer *a = &p->answers[k];
         printf("\n%s: at least %s per node", a->class_name, mr_human_bytes(a->capacity_mb * 1e6, size));
         printf(a->class > 1 ? ", with the classes before it as they are\n" : ", without other classes\n");
         for (unsigned i = 0; i < a->n; i++) {
-            printf("  %11s %11.2f s %7.2f %%  ", mr_human_bytes(a->curve[i].capacity_mb * 1e6, size), a->curve[i].time_s, 100 * a->curve[i].stall);
+            printf("  %11s %11.2f s %7.2f %%  ", mr_human_bytes(a->curve[i].capacity_mb * 1e6, size),
+                   a->curve[i].time_s, 100 * a->curve[i].stall);
             print_bar(a->curve[i].stall);
             putchar('\n');
         }
@@ -163,12 +170,12 @@ json_t *mr_cli_plan_study_json(const struct mr_storage_plan *p, const struct mr_
         const struct mr_storage_answer *a = &p->answers[k];
         json_t *curve = json_array();
         for (unsigned i = 0; i < a->n; i++)
-            json_array_append_new(curve, json_pack("{s:f, s:f, s:f}", "capacity_bytes", a->curve[i].capacity_mb * 1e6, "time_s",
-                                                   a->curve[i].time_s, "stall_ratio", a->curve[i].stall));
-        json_array_append_new(answers, json_pack("{s:i, s:s, s:f, s:o}", "class", (int)a->class, "name", a->class_name, "capacity_bytes",
-                                                 a->capacity_mb * 1e6, "curve", curve));
+            json_array_append_new(curve, json_pack("{s:f, s:f, s:f}", "capacity_bytes", a->curve[i].capacity_mb * 1e6,
+                                                   "time_s", a->curve[i].time_s, "stall_ratio", a->curve[i].stall));
+        json_array_append_new(answers, json_pack("{s:i, s:s, s:f, s:o}", "class", (int)a->class, "name", a->class_name,
+                                                 "capacity_bytes", a->capacity_mb * 1e6, "curve", curve));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:f, s:o}", "schema", "millrace.sim_plan/1", "scenario", s->name, "system", s->system.name,
-                     "policy", mr_policy_name(p->policy), "max_stall_ratio", p->max_stall, "reachable", (int)p->reachable,
-                     "best_stall_ratio", p->best_stall, "answers", answers);
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:f, s:o}", "schema", "millrace.sim_plan/1", "scenario", s->name,
+                     "system", s->system.name, "policy", mr_policy_name(p->policy), "max_stall_ratio", p->max_stall,
+                     "reachable", (int)p->reachable, "best_stall_ratio", p->best_stall, "answers", answers);
 }

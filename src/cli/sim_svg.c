@@ -1,6 +1,6 @@
-/* The plot of a sweep as a self-contained SVG: run time over the key's values. The x axis is logarithmic when the values span
- * more than a factor of eight, and evenly spaced when they are no numbers; the y axis is logarithmic when the times span more
- * than a factor of twenty. */
+/* The plot of a sweep as a self-contained SVG: run time over the key's values. The x axis is logarithmic when the
+ * values span more than a factor of eight, and evenly spaced when they are no numbers; the y axis is logarithmic when
+ * the times span more than a factor of twenty. */
 #include "cli/sim_output.h"
 #include "base/common.h"
 #include "conf/option.h"
@@ -100,7 +100,8 @@ static void put_tick(struct mr_strbuf *out, const struct axis *y, double v)
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT - 8, at + 4, v);
 }
 
-static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const struct axis *ax, const struct axis *ay, const double *x)
+static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const struct axis *ax, const struct axis *ay,
+                     const double *x)
 {
     if (ay->log)
         for (double v = ay->low; v <= ay->high * 1.001; v *= 10)
@@ -111,7 +112,8 @@ static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const
     double last = -INFINITY;
     for (unsigned i = 0; i < sw->n; i++) {
         double at = place(ax, x[i]);
-        mr_strbuf_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#333\"/>\n", at, BOTTOM, at, BOTTOM + 5);
+        mr_strbuf_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#333\"/>\n", at, BOTTOM, at,
+                         BOTTOM + 5);
         if (fabs(at - last) < 8.0 * (double)strlen(sw->value[i]) + 4)
             continue; /* would overlap the label before */
         last = at;
@@ -123,19 +125,22 @@ static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + RIGHT) / 2, BOTTOM + 42);
     put_text(out, sw->key);
     mr_strbuf_puts(out, ax->log ? " (logarithmic)</text>\n" : "</text>\n");
-    mr_strbuf_printf(out, "<text x=\"22\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 22 %d)\">run time, s%s</text>\n",
-                     (TOP + BOTTOM) / 2, (TOP + BOTTOM) / 2, ay->log ? " (logarithmic)" : "");
+    mr_strbuf_printf(
+        out, "<text x=\"22\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 22 %d)\">run time, s%s</text>\n",
+        (TOP + BOTTOM) / 2, (TOP + BOTTOM) / 2, ay->log ? " (logarithmic)" : "");
 }
 
 /* Policy -1 is the bound. Points that cannot run interrupt the line. */
-static void put_line(struct mr_strbuf *out, const struct mr_cli_sweep *sw, int policy, const struct axis *ax, const struct axis *ay,
-                     const double *x)
+static void put_line(struct mr_strbuf *out, const struct mr_cli_sweep *sw, int policy, const struct axis *ax,
+                     const struct axis *ay, const double *x)
 {
     const char *colour = policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)];
     bool pen = false;
-    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour, policy < 0 ? " stroke-dasharray=\"6 4\"" : "");
+    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour,
+                     policy < 0 ? " stroke-dasharray=\"6 4\"" : "");
     for (unsigned i = 0; i < sw->n; i++) {
-        const struct mr_sim_result *r = policy < 0 ? NULL : mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
+        const struct mr_sim_result *r =
+            policy < 0 ? NULL : mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
         double t = policy < 0 ? sw->studies[i].bounds.io_aware_s : r && r->possible ? r->time_s : 0;
         if (!(t > 0)) {
             pen = false;
@@ -148,15 +153,18 @@ static void put_line(struct mr_strbuf *out, const struct mr_cli_sweep *sw, int p
     for (unsigned i = 0; policy >= 0 && i < sw->n; i++) {
         const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
         if (r && r->possible && r->time_s > 0)
-            mr_strbuf_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f s</title></circle>\n", place(ax, x[i]),
-                             place(ay, r->time_s), colour, mr_policy_name((enum mr_policy_id)policy), r->time_s);
+            mr_strbuf_printf(
+                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f s</title></circle>\n",
+                place(ax, x[i]), place(ay, r->time_s), colour, mr_policy_name((enum mr_policy_id)policy), r->time_s);
     }
 }
 
 static void put_legend(struct mr_strbuf *out, int policy, unsigned row)
 {
     int y = TOP + 10 + (int)row * 22;
-    mr_strbuf_printf(out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" y=\"%d\">%s</text>\n",
+    mr_strbuf_printf(out,
+                     "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" "
+                     "y=\"%d\">%s</text>\n",
                      RIGHT + 20, y, RIGHT + 48, y, policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)],
                      policy < 0 ? " stroke-dasharray=\"6 4\"" : "", RIGHT + 56, y + 4,
                      policy < 0 ? "lower bound" : mr_policy_name((enum mr_policy_id)policy));
@@ -167,9 +175,11 @@ void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out)
     double x[MR_ARRAY_LEN(sw->value)];
     struct axis ax = x_axis(sw, x), ay = y_axis(sw);
     const struct mr_scenario *s = &sw->studies[0].scenario;
-    mr_strbuf_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-                     "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-                     WIDTH, HEIGHT, WIDTH, HEIGHT);
+    mr_strbuf_printf(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+        "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT);
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"28\" font-size=\"16\">", LEFT);
     put_text(out, s->name);
     mr_strbuf_puts(out, " on ");

@@ -32,5 +32,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 int mr_cli_remove_folder(const char *folder, struct mr_error *err)
 {
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 ? 0 : mr_error_set(err, -errno, "cannot remove '%s'", folder);
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0
+               ? 0
+               : mr_error_set(err, -errno, "cannot remove '%s'", folder);
 }

@@ -20,13 +20,16 @@ static const struct {
     const char *text;
 } reasons[] = {
     {'s', "times a program was started that the tracer cannot be in (linked statically, or setuid)"},
-    {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); it ran untraced with all that it started"},
+    {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); "
+          "it ran untraced with all that it started"},
     {'r', "times a process could not be traced, for want of memory or by its own limits (ulimit -v, -f)"},
-    {'e', "times a program's arguments left no room for the tracer's variables; what started so ran untraced with all that it started"},
+    {'e', "times a program's arguments left no room for the tracer's variables; what started so ran untraced with all "
+          "that it started"},
     {'v', "times a program ran inside Valgrind, where --strays cannot be; all else is recorded"},
     {'g', "times a Go program ran, whose own system calls are seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
     {'d', "times a library was loaded with RTLD_DEEPBIND, whose calls bind past the tracer"},
-    {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
+    {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays "
+          "(MILLRACE_TRACE_STRAYS=1)"},
 };
 
 static unsigned count(const char *list, size_t n, char why, const char *path)
@@ -41,7 +44,8 @@ static unsigned count(const char *list, size_t n, char why, const char *path)
 static void tell(char why, const char *text, const char *list, size_t n, bool cut)
 {
     const char back = (char)(why - 'a' + 'A');
-    unsigned noted = count(list, n, why, NULL), taken_back = count(list, n, back, NULL), starts = noted - MR_MIN(noted, taken_back), kinds = 0;
+    unsigned noted = count(list, n, why, NULL), taken_back = count(list, n, back, NULL),
+             starts = noted - MR_MIN(noted, taken_back), kinds = 0;
     struct mr_strbuf names = {0};
     for (const char *p = list; p < list + n; p += strlen(p) + 1) {
         bool known = *p != why || (taken_back && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
@@ -51,7 +55,8 @@ static void tell(char why, const char *text, const char *list, size_t n, bool cu
             mr_strbuf_printf(&names, "%s'%s'", kinds > 1 ? ", " : "", p + 1);
     }
     if (starts)
-        mr_log(MR_LOG_WARN, "%u%s %s: %s%s", starts, cut ? " or more" : "", text, names.text ? names.text : "", kinds > NAMED ? " ..." : "");
+        mr_log(MR_LOG_WARN, "%u%s %s: %s%s", starts, cut ? " or more" : "", text, names.text ? names.text : "",
+               kinds > NAMED ? " ..." : "");
     mr_strbuf_done(&names);
 }
 
@@ -71,7 +76,8 @@ void mr_unseen_tell(const char *folder)
         tell(reasons[i].why, reasons[i].text, text, (size_t)n, n == sizeof(text));
 }
 
-/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them was killed. */
+/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them
+ * was killed. */
 static bool has_rings(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -90,5 +96,7 @@ void mr_rings_tell(const char *trace)
     char spool[PATH_MAX];
     snprintf(spool, sizeof(spool), "%.4000s.spool", trace);
     if (has_rings(trace) || has_rings(spool))
-        mr_log(MR_LOG_WARN, "'%s' is not complete: the program still runs, or was killed; in that case run 'millrace recover %s'", trace, trace);
+        mr_log(MR_LOG_WARN,
+               "'%s' is not complete: the program still runs, or was killed; in that case run 'millrace recover %s'",
+               trace, trace);
 }

@@ -1,5 +1,5 @@
-/* What a trace does not have: programs that the tracer could not be in, as its library noted them in a folder, and events that nobody has written
- * out yet. */
+/* What a trace does not have: programs that the tracer could not be in, as its library noted them in a folder, and
+ * events that nobody has written out yet. */
 #ifndef MR_CLI_UNSEEN_PROGRAMS_H
 #define MR_CLI_UNSEEN_PROGRAMS_H
 

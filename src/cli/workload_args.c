@@ -20,8 +20,8 @@ static void add_folder(struct mr_strings *list, const char *folder)
         list->item[list->n++] = folder;
 }
 
-/* Where the program lies, without its name; "" if unknown. Bare environments (chroot) have no /proc; the kernel has then still
- * told by which name the program was started. `out` holds PATH_MAX. */
+/* Where the program lies, without its name; "" if unknown. Bare environments (chroot) have no /proc; the kernel has
+ * then still told by which name the program was started. `out` holds PATH_MAX. */
 static void program_folder(char out[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -41,8 +41,8 @@ static int add_named(struct mr_strings *list, const char *folder, const char *or
     if (!folder || !*folder)
         return 0;
     int code = stat(folder, &st) != 0 || (S_ISDIR(st.st_mode) && access(folder, R_OK | X_OK) != 0) ? errno
-               : S_ISDIR(st.st_mode)                                                            ? 0
-                                                                                                : ENOTDIR;
+               : S_ISDIR(st.st_mode)                                                               ? 0
+                                                                                                   : ENOTDIR;
     if (code)
         return mr_error_set(err, MR_E_USAGE, "cannot read the folder '%s' of '%s': %s", folder, origin, strerror(code));
     add_folder(list, folder);

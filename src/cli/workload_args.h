@@ -1,4 +1,5 @@
-/* Shared by the commands that take a workload: where presets are searched, and how a workload and its plan are shown. */
+/* Shared by the commands that take a workload: where presets are searched, and how a workload and its plan are shown.
+ */
 #ifndef MR_CLI_WORKLOAD_ARGS_H
 #define MR_CLI_WORKLOAD_ARGS_H
 

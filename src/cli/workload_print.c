@@ -87,7 +87,8 @@ static void print_steps(FILE *out, const struct mr_workload *w, const struct mr_
         row(out, "need per accelerator", "as fast as the storage can (compute time is 0)");
     }
     if (p->evaluations)
-        row(out, "evaluations", "%llu of %llu steps", (unsigned long long)p->evaluations, (unsigned long long)p->eval_steps);
+        row(out, "evaluations", "%llu of %llu steps", (unsigned long long)p->evaluations,
+            (unsigned long long)p->eval_steps);
 }
 
 static void print_checkpoint(FILE *out, const struct mr_plan *p)
@@ -158,10 +159,10 @@ json_t *mr_cli_workload_json(const struct mr_workload *w)
 
 static json_t *checkpoint_json(const struct mr_plan_checkpoint *c)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_parameters", (json_int_t)c->parameters, "model_bytes",
-                     (json_int_t)c->model_bytes, "optimizer_bytes", (json_int_t)c->optimizer_bytes, "model_files",
-                     (json_int_t)c->model_files, "optimizer_files", (json_int_t)c->optimizer_files, "checkpoints_written",
-                     (json_int_t)c->writes, "checkpoints_read", (json_int_t)c->reads);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_parameters", (json_int_t)c->parameters,
+                     "model_bytes", (json_int_t)c->model_bytes, "optimizer_bytes", (json_int_t)c->optimizer_bytes,
+                     "model_files", (json_int_t)c->model_files, "optimizer_files", (json_int_t)c->optimizer_files,
+                     "checkpoints_written", (json_int_t)c->writes, "checkpoints_read", (json_int_t)c->reads);
 }
 
 json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p)
@@ -169,13 +170,14 @@ json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p)
     json_t *j = json_pack(
         "{s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "ranks",
         (int)p->ranks, "format", mr_conf_format_name((enum mr_conf_format)w->dataset.format), "train_files",
-        (json_int_t)p->train_files, "eval_files", (json_int_t)p->eval_files, "train_samples", (json_int_t)p->train_samples,
-        "eval_samples", (json_int_t)p->eval_samples, "record_bytes_mean", p->record_bytes, "dataset_bytes",
-        (json_int_t)llround(p->train_bytes + p->eval_bytes), "steps_per_epoch", (json_int_t)p->steps_per_epoch, "total_steps",
-        (json_int_t)p->total_steps, "samples_left_out_per_epoch", (json_int_t)p->samples_left_out, "eval_steps",
-        (json_int_t)p->eval_steps, "evaluations", (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s,
-        "need_per_accelerator_bytes_per_s", p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s,
-        "compute_s", p->train_s, "evaluation_s", p->eval_s, "pauses_s", p->pause_s);
+        (json_int_t)p->train_files, "eval_files", (json_int_t)p->eval_files, "train_samples",
+        (json_int_t)p->train_samples, "eval_samples", (json_int_t)p->eval_samples, "record_bytes_mean", p->record_bytes,
+        "dataset_bytes", (json_int_t)llround(p->train_bytes + p->eval_bytes), "steps_per_epoch",
+        (json_int_t)p->steps_per_epoch, "total_steps", (json_int_t)p->total_steps, "samples_left_out_per_epoch",
+        (json_int_t)p->samples_left_out, "eval_steps", (json_int_t)p->eval_steps, "evaluations",
+        (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s, "need_per_accelerator_bytes_per_s",
+        p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s, "compute_s", p->train_s,
+        "evaluation_s", p->eval_s, "pauses_s", p->pause_s);
     if (j && w->workflow.train)
         json_object_set_new(j, "access_order", json_string(mr_workload_order_name(w)));
     if (j && w->workflow.checkpoint)

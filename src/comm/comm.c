@@ -78,14 +78,17 @@ static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
                                             .file_read = mr_comm_no_file_read,
                                             .file_close = mr_comm_no_file_close};
 
-int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                         struct mr_error *err)
 {
     (void)readers, (void)out;
-    mr_error_plain(err, MR_E_UNSUPPORTED, "cannot read '%s' through MPI-IO in a job without MPI (%s)", path, c->ops->doc);
+    mr_error_plain(err, MR_E_UNSUPPORTED, "cannot read '%s' through MPI-IO in a job without MPI (%s)", path,
+                   c->ops->doc);
     return mr_error_hint(err, "start it with mpirun");
 }
 
-int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                         struct mr_error *err)
 {
     (void)c, (void)f, (void)buf, (void)len, (void)offset;
     return mr_error_plain(err, MR_E_UNSUPPORTED, "there is no MPI-IO without MPI");
@@ -119,9 +122,10 @@ static int module_open(uint32_t expected, const char *launcher, struct mr_comm *
         mr_comm_close(c);
         mr_error_plain(err, MR_E_UNSUPPORTED, "%s started %u processes, but MPI sees a job of %u", launcher, expected,
                        world);
-        mr_error_hint(err,
-                      "start with the mpirun of an MPI that millrace was built with ('millrace doctor' names the module), or "
-                      "try 'srun --mpi=pmix' or 'srun --mpi=pmi2'");
+        mr_error_hint(
+            err,
+            "start with the mpirun of an MPI that millrace was built with ('millrace doctor' names the module), or "
+            "try 'srun --mpi=pmix' or 'srun --mpi=pmi2'");
         return MR_E_UNSUPPORTED;
     }
     *out = c;
@@ -187,7 +191,8 @@ static int check_peer(const struct mr_comm *c, uint32_t peer, struct mr_error *e
 {
     if (peer < c->world && peer != c->rank)
         return 0;
-    return mr_error_plain(err, MR_E_USAGE, "rank %u cannot exchange with rank %u in a job of %u", c->rank, peer, c->world);
+    return mr_error_plain(err, MR_E_USAGE, "rank %u cannot exchange with rank %u in a job of %u", c->rank, peer,
+                          c->world);
 }
 
 int mr_comm_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err)
@@ -202,14 +207,16 @@ int mr_comm_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct
     return code ? code : c->ops->recv(c, buf, len, from, err);
 }
 
-int mr_comm_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+int mr_comm_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                      struct mr_error *err)
 {
     if (readers && (readers > c->world || c->rank >= readers))
         return mr_error_plain(err, MR_E_USAGE, "rank %u is none of %u readers", c->rank, readers);
     return c->ops->file_open(c, path, readers, out, err);
 }
 
-int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                      struct mr_error *err)
 {
     if (len > MR_COMM_FILE_READ_MAX) {
         mr_error_plain(err, MR_E_LIMIT, "%zu bytes are too many for one read through MPI-IO", len);

@@ -1,6 +1,6 @@
 /* Ranks: how the processes of one job find each other. "self" is a job of one; "fork" makes N local processes without
- * MPI (shared memory and pipes); "mpi" is a module (lib/millrace_mpi_*.so) loaded only under mpirun or srun, and the only
- * code that includes mpi.h. Collectives here serve coordination, not bulk data.
+ * MPI (shared memory and pipes); "mpi" is a module (lib/millrace_mpi_*.so) loaded only under mpirun or srun, and the
+ * only code that includes mpi.h. Collectives here serve coordination, not bulk data.
  *
  * Failure: a rank that dies or reports an error makes every pending collective on the others return MR_E_PEER within
  * 10 s, with the rank and the cause in err. */
@@ -30,8 +30,10 @@ struct mr_comm_ops {
     void (*close)(struct mr_comm *c);
     int (*send)(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err);
     int (*recv)(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err);
-    int (*file_open)(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err);
-    int (*file_read)(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+    int (*file_open)(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                     struct mr_error *err);
+    int (*file_read)(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                     struct mr_error *err);
     void (*file_close)(struct mr_comm *c, struct mr_comm_file *f);
 };
 
@@ -58,17 +60,20 @@ int mr_comm_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm
 int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
 int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err);
 int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
-/* Point to point: one rank sends to another that receives from it with the same length; from the thread of the collectives.
- * A send may wait for its receive, so two ranks that want to exchange must not both send first. To oneself: MR_E_USAGE. */
+/* Point to point: one rank sends to another that receives from it with the same length; from the thread of the
+ * collectives. A send may wait for its receive, so two ranks that want to exchange must not both send first. To
+ * oneself: MR_E_USAGE. */
 int mr_comm_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to, struct mr_error *err);
 int mr_comm_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, struct mr_error *err);
-/* MPI-IO, over MPI only (MR_E_UNSUPPORTED elsewhere). With readers > 0 ranks 0 ... readers-1 open a file together and every
- * read is a collective call of all of them (len 0: nothing to read, but taking part); with 0 this rank opens it alone. From
- * the thread of the collectives. Exactly len bytes, at most 1 GiB, or an error. Closing is collective as opening was;
- * accepts NULL. */
+/* MPI-IO, over MPI only (MR_E_UNSUPPORTED elsewhere). With readers > 0 ranks 0 ... readers-1 open a file together and
+ * every read is a collective call of all of them (len 0: nothing to read, but taking part); with 0 this rank opens it
+ * alone. From the thread of the collectives. Exactly len bytes, at most 1 GiB, or an error. Closing is collective as
+ * opening was; accepts NULL. */
 #define MR_COMM_FILE_READ_MAX ((size_t)1 << 30)
-int mr_comm_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err);
-int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+int mr_comm_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                      struct mr_error *err);
+int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                      struct mr_error *err);
 void mr_comm_file_close(struct mr_comm *c, struct mr_comm_file *f);
 /* Phase border: every rank passes its own result; all return 0 only if all passed 0. Otherwise all return the lowest
  * failing rank's code, with its message in err and "rank R" in the context. */
@@ -80,7 +85,8 @@ void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
 /* How many processes mpirun or srun started as this job, and its name; 0 if none did. The only place in the libraries
  * that reads the environment: a launcher tells its processes who they are in no other way. */
 uint32_t mr_comm_detect_launcher(const char **name);
-/* The rank the launcher gave this process, before it has joined the others; 0 without a launcher, or if it does not tell. */
+/* The rank the launcher gave this process, before it has joined the others; 0 without a launcher, or if it does not
+ * tell. */
 uint32_t mr_comm_detect_rank(void);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
@@ -89,12 +95,14 @@ uint32_t mr_comm_detect_rank(void);
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);
 int mr_comm_module_load(struct mr_comm **out, struct mr_error *err);
-/* The MPI module for this launcher: its path; false if this installation has none that fits. There is one module per MPI
- * implementation, because their binary interfaces differ. */
+/* The MPI module for this launcher: its path; false if this installation has none that fits. There is one module per
+ * MPI implementation, because their binary interfaces differ. */
 bool mr_comm_module_find(char *path, size_t cap);
 /* For backends without MPI-IO. */
-int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err);
-int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err);
+int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                         struct mr_error *err);
+int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                         struct mr_error *err);
 void mr_comm_no_file_close(struct mr_comm *c, struct mr_comm_file *f);
 
 #endif

@@ -57,8 +57,8 @@ static bool is_set(const char *variable)
 }
 
 /* The implementations in the order in which they may fit. What the launcher itself set decides; under srun the process
- * manager interface tells: PMI-1 and PMI-2 are MPICH's, PMIx is Open MPI's. Both may be configured otherwise, so the other
- * one is tried when the first is not there; that the ranks found each other is checked after joining. */
+ * manager interface tells: PMI-1 and PMI-2 are MPICH's, PMIx is Open MPI's. Both may be configured otherwise, so the
+ * other one is tried when the first is not there; that the ranks found each other is checked after joining. */
 static void rank_kinds(const char *kinds[2])
 {
     bool mpich = !is_set("OMPI_COMM_WORLD_SIZE") &&
@@ -68,8 +68,8 @@ static void rank_kinds(const char *kinds[2])
 }
 
 /* Next to the program in a build or an installed tree. */
-static const char *const places[] = {"../lib", "../lib/millrace", "../lib64/millrace", "../lib/x86_64-linux-gnu/millrace",
-                                     "../lib/aarch64-linux-gnu/millrace"};
+static const char *const places[] = {"../lib", "../lib/millrace", "../lib64/millrace",
+                                     "../lib/x86_64-linux-gnu/millrace", "../lib/aarch64-linux-gnu/millrace"};
 
 bool mr_comm_module_find(char *path, size_t cap)
 {
@@ -96,9 +96,10 @@ int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
 {
     char path[4096];
     if (!mr_comm_module_find(path, sizeof path)) {
-        mr_error_plain(err, MR_E_UNSUPPORTED,
-                       "started by an MPI launcher, but no MPI module (millrace_mpi_openmpi.so, millrace_mpi_mpich.so) is next "
-                       "to this program");
+        mr_error_plain(
+            err, MR_E_UNSUPPORTED,
+            "started by an MPI launcher, but no MPI module (millrace_mpi_openmpi.so, millrace_mpi_mpich.so) is next "
+            "to this program");
         mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
         return MR_E_UNSUPPORTED;
     }

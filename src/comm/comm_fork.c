@@ -108,7 +108,8 @@ static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *
     futex_wake_all(&s->generation);
 }
 
-/* How a child ended, which only its parent, rank 0, can know. It closes its pipe a moment before it can be waited for. */
+/* How a child ended, which only its parent, rank 0, can know. It closes its pipe a moment before it can be waited for.
+ */
 static bool cause_of_death(const struct fork_comm *f, uint32_t rank, char text[80])
 {
     siginfo_t end = {0};
@@ -354,7 +355,8 @@ static int wait_for_outbox(struct fork_comm *f, uint32_t owner, uint32_t peer, r
         if (gone && !ready(s, owner, f->base.rank)) {
             struct mr_error why = {0};
             bool left = atomic_load(&s->rank[peer].left);
-            mr_error_plain(&why, MR_E_PEER, left ? "it left the job before the others" : "its process died without a word");
+            mr_error_plain(&why, MR_E_PEER,
+                           left ? "it left the job before the others" : "its process died without a word");
             set_failure(s, peer, &why, !left);
             continue;
         }
@@ -397,8 +399,8 @@ static int fork_recv(struct mr_comm *c, void *buf, size_t len, uint32_t from, st
         code = wait_for_outbox(f, from, from, has_data, err);
         if (!code && at == 0 && atomic_load(&s->rank[from].message) != len) {
             struct mr_error why;
-            code = mr_error_plain(&why, MR_E_INTERNAL, "rank %u receives %zu bytes while rank %u sends %llu", c->rank, len, from,
-                                  (unsigned long long)atomic_load(&s->rank[from].message));
+            code = mr_error_plain(&why, MR_E_INTERNAL, "rank %u receives %zu bytes while rank %u sends %llu", c->rank,
+                                  len, from, (unsigned long long)atomic_load(&s->rank[from].message));
             set_failure(s, c->rank, &why, false);
             if (err)
                 *err = why;

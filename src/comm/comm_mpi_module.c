@@ -4,12 +4,13 @@
  *
  * Waiting: every collective is started in its non-blocking form and tested in a loop that also looks for a failure
  * notice, a message that a failing rank sends to all others. MPI itself cannot interrupt a pending collective, and
- * never MPI_Abort: the program decides how it ends. The loop sleeps between tests, a little longer each time: ranks that
- * wait should not steal cores from those that read.
+ * never MPI_Abort: the program decides how it ends. The loop sleeps between tests, a little longer each time: ranks
+ * that wait should not steal cores from those that read.
  *
- * Death: most launchers end a job that has lost a process, but not all do. Every rank holds a pidfd of the others on its host
- * and looks at them while it waits; the first to see one end tells the ranks on other hosts. A rank that ends in order has
- * sent all that the others wait for, or a notice, so an end counts only when neither has come some time after it.
+ * Death: most launchers end a job that has lost a process, but not all do. Every rank holds a pidfd of the others on
+ * its host and looks at them while it waits; the first to see one end tells the ranks on other hosts. A rank that ends
+ * in order has sent all that the others wait for, or a notice, so an end counts only when neither has come some time
+ * after it.
  *
  * Invariants: 1. All calls come from one thread (MPI_THREAD_FUNNELED). 2. After `failed` no MPI call waits without a
  * time limit. 3. A pidfd is opened while its rank takes part in a collective, so it can be of no later process. */
@@ -32,8 +33,8 @@
 #define READERS_TAG 7003
 #define ELEMENTS_MAX (1 << 24) /* counts are int in MPI */
 #define LEAVE_LIMIT_S 5.0
-#define BUSY_ROUNDS 100u /* without sleeping */
-#define LOOK_ROUNDS 64u  /* of the longest sleep: about 40 ms between looks at the peers */
+#define BUSY_ROUNDS 100u  /* without sleeping */
+#define LOOK_ROUNDS 64u   /* of the longest sleep: about 40 ms between looks at the peers */
 #define DEATH_GRACE_S 1.0 /* for what a rank sent before it ended */
 
 /* What a failing rank sends, or a rank that has seen another die. */
@@ -62,7 +63,7 @@ struct mpi_comm {
     struct pollfd *life; /* pidfds */
     struct peer *peer;
     unsigned n_peers;
-    int dead;            /* index of the first that was seen to have ended, or -1 */
+    int dead; /* index of the first that was seen to have ended, or -1 */
     double dead_at;
 };
 
@@ -124,7 +125,8 @@ static bool look_for_notice(struct mpi_comm *m)
     if (MPI_Recv(&n, (int)sizeof n, MPI_BYTE, status.MPI_SOURCE, FAIL_TAG, m->control, &status) != MPI_SUCCESS)
         return false;
     if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes != (int)sizeof n || !n.why.message[0]) {
-        /* The sender was gone before all of it was here. If a rank on this host has ended, that will be found, and is the better story. */
+        /* The sender was gone before all of it was here. If a rank on this host has ended, that will be found, and is
+         * the better story. */
         if (m->n_peers && poll(m->life, m->n_peers, 0) > 0)
             return false;
         n = (struct notice){.dead = -1};
@@ -176,7 +178,8 @@ static void fail_for_the_dead(struct mpi_comm *m)
     const struct peer *p = &m->peer[m->dead];
     m->failed = true;
     m->why = (struct mr_error){.code = MR_E_PEER};
-    snprintf(m->why.message, sizeof m->why.message, "rank %d failed: its process (%lld) died without a word", (int)p->rank, (long long)p->pid);
+    snprintf(m->why.message, sizeof m->why.message, "rank %d failed: its process (%lld) died without a word",
+             (int)p->rank, (long long)p->pid);
     find_speaker(m, p->rank);
     send_notices(m, (int)p->rank);
 }
@@ -289,8 +292,9 @@ static int mpi_send(struct mr_comm *c, const void *buf, size_t len, uint32_t to,
         MPI_Request request;
         int count = (int)(len - at < ELEMENTS_MAX ? len - at : ELEMENTS_MAX);
         /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): wait_for waits for it */
-        code = wait_for(m, &request, "send",
-                        MPI_Isend((const char *)buf + at, count, MPI_BYTE, (int)to, PAIR_TAG, m->world, &request), 0, err);
+        code =
+            wait_for(m, &request, "send",
+                     MPI_Isend((const char *)buf + at, count, MPI_BYTE, (int)to, PAIR_TAG, m->world, &request), 0, err);
     }
     return code;
 }
@@ -352,20 +356,23 @@ static int readers_of(struct mpi_comm *m, uint32_t readers, MPI_Comm *out)
     return MPI_SUCCESS;
 }
 
-static int mpi_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out, struct mr_error *err)
+static int mpi_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
+                         struct mr_error *err)
 {
     struct mpi_comm *m = of(c);
     MPI_Comm who = MPI_COMM_SELF;
     struct mr_comm_file *f = calloc(1, sizeof(*f));
     if (m->failed || !f) {
         free(f);
-        return m->failed ? peer_error(m, err) : set_error(err, -12, "cannot open a file through MPI-IO", "out of memory");
+        return m->failed ? peer_error(m, err)
+                         : set_error(err, -12, "cannot open a file through MPI-IO", "out of memory");
     }
     f->together = readers > 0;
     snprintf(f->name, sizeof f->name, "%s", path);
     int code = readers ? readers_of(m, readers, &who) : MPI_SUCCESS;
     if (code == MPI_SUCCESS)
-        code = MPI_File_open(who, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &f->handle); /* files return their errors by default */
+        code = MPI_File_open(who, path, MPI_MODE_RDONLY, MPI_INFO_NULL,
+                             &f->handle); /* files return their errors by default */
     if (code != MPI_SUCCESS) {
         file_error(err, f->name, code);
         free(f);
@@ -375,7 +382,8 @@ static int mpi_file_open(struct mr_comm *c, const char *path, uint32_t readers, 
     return 0;
 }
 
-static int mpi_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+static int mpi_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
+                         struct mr_error *err)
 {
     MPI_Status status;
     int got = 0;

@@ -1,5 +1,5 @@
-/* "Did you mean": edit distance with swaps of neighbours (optimal string alignment), case-blind, '-' equal to '_'. Words
- * longer than EDIT_MAX are cut; keys are far shorter. */
+/* "Did you mean": edit distance with swaps of neighbours (optimal string alignment), case-blind, '-' equal to '_'.
+ * Words longer than EDIT_MAX are cut; keys are far shorter. */
 #include "conf/option.h"
 
 #include "base/common.h"

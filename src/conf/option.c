@@ -17,19 +17,26 @@
 static const struct {
     const char *name, *a, *b;
 } dists[] = {
-    [MR_DIST_CONSTANT] = {"constant", "value", NULL}, [MR_DIST_NORMAL] = {"normal", "mean", "stdev"},
-    [MR_DIST_UNIFORM] = {"uniform", "min", "max"},    [MR_DIST_GAMMA] = {"gamma", "shape", "scale"},
+    [MR_DIST_CONSTANT] = {"constant", "value", NULL},       [MR_DIST_NORMAL] = {"normal", "mean", "stdev"},
+    [MR_DIST_UNIFORM] = {"uniform", "min", "max"},          [MR_DIST_GAMMA] = {"gamma", "shape", "scale"},
     [MR_DIST_EXPONENTIAL] = {"exponential", "scale", NULL}, [MR_DIST_POISSON] = {"poisson", "lam", NULL},
 };
 
 const char *mr_option_type_name(const struct mr_option *o)
 {
     static const char *const names[] = {
-        [MR_OPT_BOOL] = "true or false", [MR_OPT_INT] = "integer",        [MR_OPT_DOUBLE] = "number",
-        [MR_OPT_BYTES] = "size in bytes (4096, 256KiB, 100MB)", [MR_OPT_DURATION] = "duration (seconds, or 1.3s, 200ms, 5min)",
-        [MR_OPT_STRING] = "text",        [MR_OPT_ENUM] = "one of a list", [MR_OPT_DIMS] = "dimensions ([224, 224, 3] or 224x224x3)",
-        [MR_OPT_DIST] = "seconds, or a distribution: {type: normal, mean: 1.0, stdev: 0.1}, uniform with min and max, gamma with shape and scale, exponential with scale, poisson with lam",
-        [MR_OPT_STRINGS] = "list of words",                      [MR_OPT_UINTS] = "list of whole numbers",
+        [MR_OPT_BOOL] = "true or false",
+        [MR_OPT_INT] = "integer",
+        [MR_OPT_DOUBLE] = "number",
+        [MR_OPT_BYTES] = "size in bytes (4096, 256KiB, 100MB)",
+        [MR_OPT_DURATION] = "duration (seconds, or 1.3s, 200ms, 5min)",
+        [MR_OPT_STRING] = "text",
+        [MR_OPT_ENUM] = "one of a list",
+        [MR_OPT_DIMS] = "dimensions ([224, 224, 3] or 224x224x3)",
+        [MR_OPT_DIST] = "seconds, or a distribution: {type: normal, mean: 1.0, stdev: 0.1}, uniform with min and max, "
+                        "gamma with shape and scale, exponential with scale, poisson with lam",
+        [MR_OPT_STRINGS] = "list of words",
+        [MR_OPT_UINTS] = "list of whole numbers",
     };
     return names[o->type];
 }
@@ -297,19 +304,34 @@ static int parse_value(const struct mr_option *o, const char *text, struct mr_ar
     } v;
     size_t bytes = 0;
     int rc = -EINVAL;
-#define TAKE(member, call)                                                                                           \
-    bytes = sizeof v.member;                                                                                         \
+#define TAKE(member, call)                                                                                             \
+    bytes = sizeof v.member;                                                                                           \
     rc = (call)
     switch (o->type) {
     case MR_OPT_BOOL: TAKE(b, parse_bool(text, &v.b)); break;
-    case MR_OPT_INT: TAKE(i, mr_parse_int(text, &v.i)); rc = rc ? rc : in_bounds(o, (double)v.i); break;
-    case MR_OPT_DOUBLE: TAKE(d, parse_double(o, text, &v.d)); rc = rc ? rc : in_bounds(o, v.d); break;
-    case MR_OPT_BYTES: TAKE(u, mr_parse_bytes(text, &v.u)); rc = rc ? rc : in_bounds(o, (double)v.u); break;
-    case MR_OPT_DURATION: TAKE(u, mr_parse_duration_ns(text, &v.u)); rc = rc ? rc : in_bounds(o, (double)v.u / 1e9); break;
+    case MR_OPT_INT:
+        TAKE(i, mr_parse_int(text, &v.i));
+        rc = rc ? rc : in_bounds(o, (double)v.i);
+        break;
+    case MR_OPT_DOUBLE:
+        TAKE(d, parse_double(o, text, &v.d));
+        rc = rc ? rc : in_bounds(o, v.d);
+        break;
+    case MR_OPT_BYTES:
+        TAKE(u, mr_parse_bytes(text, &v.u));
+        rc = rc ? rc : in_bounds(o, (double)v.u);
+        break;
+    case MR_OPT_DURATION:
+        TAKE(u, mr_parse_duration_ns(text, &v.u));
+        rc = rc ? rc : in_bounds(o, (double)v.u / 1e9);
+        break;
     case MR_OPT_STRING: TAKE(s, (v.s = mr_arena_strdup(a, text)) ? 0 : -ENOMEM); break;
     case MR_OPT_ENUM: TAKE(e, parse_enum(o, text, &v.e)); break;
     case MR_OPT_DIMS: TAKE(dims, parse_dims(text, a, &v.dims)); break;
-    case MR_OPT_DIST: TAKE(dist, parse_dist(text, a, &v.dist)); rc = rc ? rc : in_bounds(o, v.dist.a); break;
+    case MR_OPT_DIST:
+        TAKE(dist, parse_dist(text, a, &v.dist));
+        rc = rc ? rc : in_bounds(o, v.dist.a);
+        break;
     case MR_OPT_STRINGS: TAKE(strings, split_list(text, a, &v.strings)); break;
     case MR_OPT_UINTS: TAKE(uints, parse_uints(text, a, &v.uints)); break;
     }
@@ -343,7 +365,8 @@ static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
                  mr_option_bound_text(o->max, max, sizeof max),
                  o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s" : "", mr_option_type_name(o));
     else if (o->type == MR_OPT_INT)
-        snprintf(out, cap, "must be between %" PRId64 " and %" PRId64 " (%s)", INT64_MIN, INT64_MAX, mr_option_type_name(o));
+        snprintf(out, cap, "must be between %" PRId64 " and %" PRId64 " (%s)", INT64_MIN, INT64_MAX,
+                 mr_option_type_name(o));
     else
         snprintf(out, cap, "must be: %s", mr_option_type_name(o));
 }
@@ -433,11 +456,11 @@ static int print_double(double v, char *out, size_t cap)
 int mr_option_quote(const char *text, char *out, size_t cap)
 {
     size_t n = 0;
-#define PUT(c)                                                                                                       \
-    do {                                                                                                             \
-        if (n + 1 < cap)                                                                                             \
-            out[n] = (c);                                                                                            \
-        n++;                                                                                                         \
+#define PUT(c)                                                                                                         \
+    do {                                                                                                               \
+        if (n + 1 < cap)                                                                                               \
+            out[n] = (c);                                                                                              \
+        n++;                                                                                                           \
     } while (0)
     PUT('"');
     for (; *text; text++) {
@@ -484,8 +507,8 @@ static int print_dist(const struct mr_dist *d, char *out, size_t cap)
         return snprintf(out, cap, "%s", a);
     if (!dists[d->kind].b)
         return snprintf(out, cap, "{type: %s, %s: %s}", dists[d->kind].name, dists[d->kind].a, a);
-    return snprintf(out, cap, "{type: %s, %s: %s, %s: %s}", dists[d->kind].name, dists[d->kind].a, a,
-                    dists[d->kind].b, b);
+    return snprintf(out, cap, "{type: %s, %s: %s, %s: %s}", dists[d->kind].name, dists[d->kind].a, a, dists[d->kind].b,
+                    b);
 }
 
 int mr_option_print(const struct mr_option *o, const void *obj, char *out, size_t cap)

@@ -2,8 +2,8 @@
  * type, bounds, unit, default, documentation and example all come from it; so do --help, the man page, the shell
  * completion, the strict check of unknown keys and the "effective configuration" written into every result.
  *
- * A table describes the fields of one C struct. Workload sections (dataset, reader, train ...), store backends, formats,
- * and the sub-commands of the program all use it. To add a setting: add one row and one struct field.
+ * A table describes the fields of one C struct. Workload sections (dataset, reader, train ...), store backends,
+ * formats, and the sub-commands of the program all use it. To add a setting: add one row and one struct field.
  *
  * A value remembers where it came from (enum mr_origin plus file:line), so that "why is this 4?" has an answer. */
 #ifndef MR_CONF_OPTION_H
@@ -46,25 +46,34 @@ struct mr_uints {
     uint64_t *item; /* arena */
 };
 
-enum mr_dist_kind { MR_DIST_CONSTANT, MR_DIST_NORMAL, MR_DIST_UNIFORM, MR_DIST_GAMMA, MR_DIST_EXPONENTIAL, MR_DIST_POISSON };
+enum mr_dist_kind {
+    MR_DIST_CONSTANT,
+    MR_DIST_NORMAL,
+    MR_DIST_UNIFORM,
+    MR_DIST_GAMMA,
+    MR_DIST_EXPONENTIAL,
+    MR_DIST_POISSON
+};
 struct mr_dist {
     enum mr_dist_kind kind;
-    double a, b; /* constant: a; normal: mean, stdev; uniform: min, max; gamma: shape, scale; exponential: scale; poisson: lam */
+    double a, b; /* constant: a; normal: mean, stdev; uniform: min, max; gamma: shape, scale; exponential: scale;
+                    poisson: lam */
 };
 
 enum mr_opt_flags {
-    MR_OPTF_POSITIONAL = 1,  /* command line: filled by bare words, in table order */
-    MR_OPTF_REQUIRED = 2,    /* must be given */
-    MR_OPTF_HIDDEN = 4,      /* not in short help */
-    MR_OPTF_REPEAT = 8,      /* STRINGS: the flag may be repeated; a positional one takes all remaining words */
-    MR_OPTF_NO_EFFECT = 16,  /* accepted because other tools write it; the doc says why it changes nothing here */
-    MR_OPTF_SIZE = 32,       /* DOUBLE: also takes the units of sizes (a mean of 114660.07 bytes, or 256KiB) */
-    MR_OPTF_REST = 128,      /* with POSITIONAL and REPEAT: its first word ends the options, as '--' does; the words after it are its own */
-    MR_OPTF_SECRET = 64,     /* never printed: shown as '***' wherever the effective configuration is */
+    MR_OPTF_POSITIONAL = 1, /* command line: filled by bare words, in table order */
+    MR_OPTF_REQUIRED = 2,   /* must be given */
+    MR_OPTF_HIDDEN = 4,     /* not in short help */
+    MR_OPTF_REPEAT = 8,     /* STRINGS: the flag may be repeated; a positional one takes all remaining words */
+    MR_OPTF_NO_EFFECT = 16, /* accepted because other tools write it; the doc says why it changes nothing here */
+    MR_OPTF_SIZE = 32,      /* DOUBLE: also takes the units of sizes (a mean of 114660.07 bytes, or 256KiB) */
+    MR_OPTF_REST = 128, /* with POSITIONAL and REPEAT: its first word ends the options, as '--' does; the words after it
+                           are its own */
+    MR_OPTF_SECRET = 64, /* never printed: shown as '***' wherever the effective configuration is */
 };
 
 struct mr_option {
-    const char *key;            /* YAML key inside its section and, with '_' as '-', the long flag */
+    const char *key; /* YAML key inside its section and, with '_' as '-', the long flag */
     enum mr_opt_type type;
     size_t offset;              /* of the field in the table's struct */
     const char *def;            /* default, in the syntax of the type; never NULL */
@@ -72,21 +81,31 @@ struct mr_option {
     const char *const *choices; /* ENUM: NULL-terminated */
     char short_flag;            /* 'j' for -j, or 0 */
     unsigned flags;
-    const char *alias;          /* other accepted key(s), comma-separated, or NULL */
-    const char *doc;            /* one or two full sentences */
-    const char *example;        /* or NULL */
+    const char *alias;   /* other accepted key(s), comma-separated, or NULL */
+    const char *doc;     /* one or two full sentences */
+    const char *example; /* or NULL */
 };
 
-#define MR_OPTION_END {.key = NULL}
+#define MR_OPTION_END                                                                                                  \
+    {                                                                                                                  \
+        .key = NULL                                                                                                    \
+    }
 
 struct mr_option_table {
-    const char *section;             /* "dataset", or the sub-command's name */
+    const char *section; /* "dataset", or the sub-command's name */
     const char *doc;
     const struct mr_option *options; /* ends with MR_OPTION_END */
     size_t struct_bytes;
 };
 
-enum mr_origin { MR_ORIGIN_DEFAULT, MR_ORIGIN_FILE, MR_ORIGIN_ENV, MR_ORIGIN_OVERRIDE, MR_ORIGIN_FLAG, MR_ORIGIN_DERIVED };
+enum mr_origin {
+    MR_ORIGIN_DEFAULT,
+    MR_ORIGIN_FILE,
+    MR_ORIGIN_ENV,
+    MR_ORIGIN_OVERRIDE,
+    MR_ORIGIN_FLAG,
+    MR_ORIGIN_DERIVED
+};
 
 /* Fills `obj` (struct_bytes, any content) with the table's defaults. Strings point into the arena. */
 int mr_options_defaults(const struct mr_option_table *t, struct mr_arena *a, void *obj, struct mr_error *err);
@@ -119,7 +138,8 @@ int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n
 /* How many of the words are the command's: those before '--' and before the first word of a row with MR_OPTF_REST. */
 int mr_options_own_words(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv);
 
-/* Applies MILLRACE_<SECTION>_<KEY>=value entries of an environ-like, NULL-terminated array; a '.' in the section becomes
+/* Applies MILLRACE_<SECTION>_<KEY>=value entries of an environ-like, NULL-terminated array; a '.' in the section
+ * becomes
  * '_'. Libraries never call getenv: the program passes its environment. */
 int mr_options_parse_env(const struct mr_option_table *t, char *const *envp, struct mr_arena *a, void *obj,
                          struct mr_error *err);
@@ -137,8 +157,8 @@ bool mr_edit_is_near(const char *word, unsigned d);
 /* Quotes text for a list literal: "a \"b\"" ; returns the length it needs, like snprintf. */
 int mr_option_quote(const char *text, char *out, size_t cap);
 
-/* Shared parsers, also used by stores and formats. 0, -EINVAL (not such a value) or -ERANGE (too large, or negative where
- * that is impossible). The letters K M G T alone mean KiB ... TiB; KB ... TB are powers of ten. */
+/* Shared parsers, also used by stores and formats. 0, -EINVAL (not such a value) or -ERANGE (too large, or negative
+ * where that is impossible). The letters K M G T alone mean KiB ... TiB; KB ... TB are powers of ten. */
 int mr_parse_bytes(const char *text, uint64_t *out);
 int mr_parse_duration_ns(const char *text, uint64_t *out);
 int mr_parse_double(const char *text, double *out);

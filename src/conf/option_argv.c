@@ -230,8 +230,13 @@ static int check_required(struct argv_state *s, struct mr_error *err)
 int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n_targets, int argc, char *const *argv,
                              struct mr_arena *a, struct mr_strings *overrides, struct mr_error *err)
 {
-    struct argv_state s = {.targets = targets, .n_targets = n_targets, .argc = argc, .argv = argv, .arena = a,
-                           .overrides = overrides, .next_positional = targets[0].table->options};
+    struct argv_state s = {.targets = targets,
+                           .n_targets = n_targets,
+                           .argc = argc,
+                           .argv = argv,
+                           .arena = a,
+                           .overrides = overrides,
+                           .next_positional = targets[0].table->options};
     for (; s.i < argc; s.i++) {
         const char *word = argv[s.i];
         int rc;
@@ -251,7 +256,8 @@ int mr_options_parse_targets(const struct mr_options_target *targets, unsigned n
     return check_required(&s, err);
 }
 
-/* True if the option's value is the next word: --out FILE, -o FILE, -vo FILE, but not --out=FILE, -oFILE or a switch. */
+/* True if the option's value is the next word: --out FILE, -o FILE, -vo FILE, but not --out=FILE, -oFILE or a switch.
+ */
 static bool wants_next_word(struct argv_state *s, const char *word)
 {
     const struct mr_options_target *g;

@@ -44,9 +44,7 @@ static void checkpoint_files(const struct mr_workload *w, uint64_t ranks, bool s
     uint64_t layers = (uint64_t)MR_MAX(w->model.num_layers, 0) + 3; /* embedding, output head, final norm */
     uint64_t group = subset ? MR_MIN(tp * pp, ranks) : tp * pp;
     switch (w->parallelism.zero_stage) {
-    case 0:
-        c->model_files = c->optimizer_files = group;
-        break;
+    case 0: c->model_files = c->optimizer_files = group; break;
     case 1:
     case 2:
         if (pp == 1)
@@ -59,7 +57,8 @@ static void checkpoint_files(const struct mr_workload *w, uint64_t ranks, bool s
     }
 }
 
-/* Explicit tensor lengths: layer_parameters are those of one layer on one tensor rank, optimization_groups of a rank. */
+/* Explicit tensor lengths: layer_parameters are those of one layer on one tensor rank, optimization_groups of a rank.
+ */
 static void explicit_sizes(const struct mr_workload *w, uint64_t ranks, struct mr_plan_checkpoint *c)
 {
     const struct mr_conf_model *m = &w->model;
@@ -89,16 +88,19 @@ static int plan_model(const struct mr_workload *w, uint64_t ranks, struct mr_pla
     bool explicit_lengths = m->layer_parameters.n || m->optimization_groups.n;
     if (!is_transformer(w) && !explicit_lengths) {
         uint64_t writers = mr_plan_blob_writers(w, ranks);
-        c->model_bytes = (w->checkpoint.files.n ? sum(&w->checkpoint.files) : (double)m->model_size_bytes) * (double)writers;
+        c->model_bytes =
+            (w->checkpoint.files.n ? sum(&w->checkpoint.files) : (double)m->model_size_bytes) * (double)writers;
         c->model_files = writers * mr_plan_blob_files(w);
         return 0;
     }
     uint64_t need = (uint64_t)w->parallelism.tensor * (uint64_t)w->parallelism.pipeline;
     bool subset = w->checkpoint.mode == MR_CKPT_SUBSET;
     if (ranks % need && !subset) {
-        mr_error_plain(err, MR_E_CONFIG, "the model is split over %llu ranks (tensor %lld x pipeline %lld), which %llu ranks "
-                       "are no multiple of", (unsigned long long)need, (long long)w->parallelism.tensor,
-                       (long long)w->parallelism.pipeline, (unsigned long long)ranks);
+        mr_error_plain(err, MR_E_CONFIG,
+                       "the model is split over %llu ranks (tensor %lld x pipeline %lld), which %llu ranks "
+                       "are no multiple of",
+                       (unsigned long long)need, (long long)w->parallelism.tensor, (long long)w->parallelism.pipeline,
+                       (unsigned long long)ranks);
         return mr_error_hint(err, "use '--ranks %llu', or 'checkpoint.mode=subset' for a part of the job",
                              (unsigned long long)need);
     }
@@ -129,7 +131,8 @@ static uint64_t occurrences(uint64_t epochs, int64_t first, int64_t every)
     return epochs >= (uint64_t)first ? (epochs - (uint64_t)first) / (uint64_t)every + 1 : 0;
 }
 
-/* The last one may have been cut short by total_training_steps; it is followed by its evaluation and checkpoint all the same. */
+/* The last one may have been cut short by total_training_steps; it is followed by its evaluation and checkpoint all the
+ * same. */
 static uint64_t trained_epochs(const struct mr_workload *w, const struct mr_plan *p)
 {
     if (!w->workflow.train || !p->steps_per_epoch)
@@ -154,7 +157,8 @@ static int plan_checkpoint(const struct mr_workload *w, struct mr_plan *p, struc
     } else if (c->steps_between_checkpoints > 0) {
         p->checkpoint.writes = p->total_steps / (uint64_t)c->steps_between_checkpoints;
     } else {
-        p->checkpoint.writes = occurrences(trained_epochs(w, p), c->checkpoint_after_epoch, c->epochs_between_checkpoints);
+        p->checkpoint.writes =
+            occurrences(trained_epochs(w, p), c->checkpoint_after_epoch, c->epochs_between_checkpoints);
     }
     return 0;
 }
@@ -167,11 +171,14 @@ static uint64_t steps(uint64_t samples, uint64_t ranks, uint64_t batch, bool dro
     return (per_rank + batch - 1) / batch;
 }
 
-/* Ranks deal single samples, or with a pattern whole files or runs of samples; with same_offsets each reads all of them. */
+/* Ranks deal single samples, or with a pattern whole files or runs of samples; with same_offsets each reads all of
+ * them. */
 static uint64_t training_steps(const struct mr_workload *w, const struct mr_plan *p)
 {
     bool files = w->pattern.unit == MR_UNIT_FILE, records = w->pattern.unit == MR_UNIT_RECORD;
-    uint64_t unit = files ? (uint64_t)w->dataset.num_samples_per_file : records ? (uint64_t)w->pattern.sequential_samples : 1;
+    uint64_t unit = files     ? (uint64_t)w->dataset.num_samples_per_file
+                    : records ? (uint64_t)w->pattern.sequential_samples
+                              : 1;
     uint64_t ranks = (files || records) && w->pattern.same_offsets ? 1 : p->ranks;
     uint64_t units = p->train_samples / unit + (!w->reader.drop_last && p->train_samples % unit != 0);
     uint64_t per_rank = w->reader.drop_last ? units / ranks : (units + ranks - 1) / ranks;
@@ -186,7 +193,7 @@ static void plan_training(const struct mr_workload *w, struct mr_plan *p)
     if (w->reader.drop_last)
         p->samples_left_out = p->train_samples - MR_MIN(p->train_samples, read);
     if (__builtin_mul_overflow(p->steps_per_epoch, epochs, &p->total_steps))
-        p->total_steps = UINT64_MAX; /* refused by check_bounds */
+        p->total_steps = UINT64_MAX;       /* refused by check_bounds */
     if (w->train.total_training_steps > 0) /* 0: no limit, as in DLIO */
         p->total_steps = MR_MIN(p->total_steps, (uint64_t)w->train.total_training_steps);
     p->compute_s = mr_dist_mean(&w->train.computation_time);
@@ -199,7 +206,8 @@ static void plan_evaluation(const struct mr_workload *w, struct mr_plan *p)
 {
     p->eval_steps = steps(p->eval_samples, p->ranks, (uint64_t)w->reader.batch_size_eval, w->reader.drop_last);
     p->evaluations = p->eval_samples ? occurrences(trained_epochs(w, p), w->evaluation.eval_after_epoch,
-                                                   w->evaluation.epochs_between_evals) : 0;
+                                                   w->evaluation.epochs_between_evals)
+                                     : 0;
     p->eval_s = (double)p->evaluations * (double)p->eval_steps * mr_dist_mean(&w->evaluation.eval_time);
 }
 
@@ -221,8 +229,10 @@ static int check_bounds(const struct mr_workload *w, const struct mr_plan *p, st
     double steps_d = (double)p->steps_per_epoch * (double)w->train.epochs;
     if (p->train_bytes + p->eval_bytes < SANE && c->model_bytes + c->optimizer_bytes < SANE && steps_d < SANE)
         return 0;
-    mr_error_plain(err, MR_E_CONFIG, "the workload is beyond all bounds: %.3g bytes of data, %.3g bytes per checkpoint, "
-                   "%.3g steps", p->train_bytes + p->eval_bytes, c->model_bytes + c->optimizer_bytes, steps_d);
+    mr_error_plain(err, MR_E_CONFIG,
+                   "the workload is beyond all bounds: %.3g bytes of data, %.3g bytes per checkpoint, "
+                   "%.3g steps",
+                   p->train_bytes + p->eval_bytes, c->model_bytes + c->optimizer_bytes, steps_d);
     return mr_error_hint(err, "check the sizes and counts of 'dataset', 'model' and 'train'");
 }
 
@@ -247,10 +257,13 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
     if (w->workflow.train)
         plan_training(w, &p);
     if (w->workflow.train && p.steps_per_epoch == 0) {
-        bool files = w->pattern.unit == MR_UNIT_FILE, runs = w->pattern.unit == MR_UNIT_RECORD && w->pattern.sequential_samples > 1;
+        bool files = w->pattern.unit == MR_UNIT_FILE,
+             runs = w->pattern.unit == MR_UNIT_RECORD && w->pattern.sequential_samples > 1;
         mr_error_plain(err, MR_E_CONFIG, "not one full batch: %llu samples for %u ranks x batch_size %lld%s",
                        (unsigned long long)p.train_samples, p.ranks, (long long)w->reader.batch_size,
-                       files ? ", dealt in whole files" : runs ? ", dealt in runs of pattern.sequential_samples" : "");
+                       files  ? ", dealt in whole files"
+                       : runs ? ", dealt in runs of pattern.sequential_samples"
+                              : "");
         return mr_error_hint(err, "use more files, fewer ranks, a smaller batch, or 'reader.drop_last=false'");
     }
     if (w->workflow.evaluation)

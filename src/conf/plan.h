@@ -29,18 +29,18 @@ struct mr_plan {
     uint64_t steps_per_epoch, total_steps; /* of each rank */
     uint64_t samples_left_out;             /* per epoch, by drop_last */
     uint64_t eval_steps, evaluations;
-    double compute_s;                      /* mean of one step */
-    double need_bytes_per_s;               /* of one accelerator; 0 when compute_s is 0: then it is unlimited */
+    double compute_s;        /* mean of one step */
+    double need_bytes_per_s; /* of one accelerator; 0 when compute_s is 0: then it is unlimited */
     struct mr_plan_checkpoint checkpoint;
-    double train_s, eval_s, pause_s;       /* lower bound of the duration: compute only */
+    double train_s, eval_s, pause_s; /* lower bound of the duration: compute only */
 };
 
-/* A model that is neither a transformer nor listed: ranks that write it, and files each of them writes (three for TensorFlow: graph,
- * index, tensors; or as checkpoint.files lists them). */
+/* A model that is neither a transformer nor listed: ranks that write it, and files each of them writes (three for
+ * TensorFlow: graph, index, tensors; or as checkpoint.files lists them). */
 uint64_t mr_plan_blob_writers(const struct mr_workload *w, uint64_t ranks);
 uint64_t mr_plan_blob_files(const struct mr_workload *w);
-/* ranks 0: what the workload says (x-millrace.ranks), else what its model needs, else 1. MR_E_CONFIG when the model does
- * not fit the ranks or a figure leaves all bounds. */
+/* ranks 0: what the workload says (x-millrace.ranks), else what its model needs, else 1. MR_E_CONFIG when the model
+ * does not fit the ranks or a figure leaves all bounds. */
 int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* Numbers as people write them: 1_000, 1e6, 256KiB, 100MB, 1.3s, 200ms. Integers are parsed exactly in 64 bits; only
- * texts with a point or an exponent go through double. Hexadecimal, inf and nan, which strtod would take, are refused. */
+ * texts with a point or an exponent go through double. Hexadecimal, inf and nan, which strtod would take, are refused.
+ */
 #include "conf/option.h"
 
 #include "base/common.h"
@@ -32,8 +33,9 @@ static int copy_number(const char **text, char out[SCALAR_MAX], bool *integral)
                 return -EINVAL;
             continue;
         }
-        bool exponent = (*s == 'e' || *s == 'E') && n &&
-                        (isdigit((unsigned char)s[1]) || ((s[1] == '-' || s[1] == '+') && isdigit((unsigned char)s[2])));
+        bool exponent =
+            (*s == 'e' || *s == 'E') && n &&
+            (isdigit((unsigned char)s[1]) || ((s[1] == '-' || s[1] == '+') && isdigit((unsigned char)s[2])));
         if (!isdigit((unsigned char)*s) && *s != '.' && !exponent)
             break;
         if (n + 3 >= SCALAR_MAX)
@@ -119,9 +121,21 @@ static int find_unit(const struct unit *units, size_t n, const char *name, uint6
 int mr_parse_bytes(const char *text, uint64_t *out)
 {
     static const struct unit units[] = {
-        {"", 1},           {"B", 1},           {"KiB", MR_KIB},       {"MiB", MR_MIB},       {"GiB", MR_GIB},
-        {"TiB", 1ull << 40}, {"PiB", 1ull << 50}, {"K", MR_KIB},       {"M", MR_MIB},         {"G", MR_GIB},
-        {"T", 1ull << 40}, {"KB", 1000},       {"MB", 1000000},       {"GB", 1000000000},    {"TB", 1000000000000ull},
+        {"", 1},
+        {"B", 1},
+        {"KiB", MR_KIB},
+        {"MiB", MR_MIB},
+        {"GiB", MR_GIB},
+        {"TiB", 1ull << 40},
+        {"PiB", 1ull << 50},
+        {"K", MR_KIB},
+        {"M", MR_MIB},
+        {"G", MR_GIB},
+        {"T", 1ull << 40},
+        {"KB", 1000},
+        {"MB", 1000000},
+        {"GB", 1000000000},
+        {"TB", 1000000000000ull},
         {"PB", 1000000000000000ull},
     };
     struct scalar s;
@@ -139,8 +153,9 @@ int mr_parse_bytes(const char *text, uint64_t *out)
 int mr_parse_duration_ns(const char *text, uint64_t *out)
 {
     static const struct unit units[] = {
-        {"", MR_NS_PER_S},  {"s", MR_NS_PER_S},  {"sec", MR_NS_PER_S},  {"ms", MR_NS_PER_MS},   {"us", MR_NS_PER_US},
-        {"ns", 1},          {"min", 60 * MR_NS_PER_S}, {"m", 60 * MR_NS_PER_S}, {"h", 3600 * MR_NS_PER_S},
+        {"", MR_NS_PER_S},          {"s", MR_NS_PER_S},      {"sec", MR_NS_PER_S},
+        {"ms", MR_NS_PER_MS},       {"us", MR_NS_PER_US},    {"ns", 1},
+        {"min", 60 * MR_NS_PER_S},  {"m", 60 * MR_NS_PER_S}, {"h", 3600 * MR_NS_PER_S},
         {"d", 86400 * MR_NS_PER_S},
     };
     struct scalar s;

@@ -24,14 +24,16 @@ static const char *shuffle_text(struct mr_applier *ap, const char *key, const ch
 {
     if (is_false(text)) {
         if (ap->kind == MR_ORIGIN_FILE && !ap->quoted)
-            mr_workload_note(ap->w, ap->arena, "reader.%s: %s means off (without quotes, YAML makes it false and DLIO stops)",
-                             key, text);
+            mr_workload_note(ap->w, ap->arena,
+                             "reader.%s: %s means off (without quotes, YAML makes it false and DLIO stops)", key, text);
         else if (ap->kind == MR_ORIGIN_FILE && !strcmp(key, "file_shuffle"))
-            mr_workload_note(ap->w, ap->arena, "reader.file_shuffle: off leaves the files in order (DLIO shuffles them)");
+            mr_workload_note(ap->w, ap->arena,
+                             "reader.file_shuffle: off leaves the files in order (DLIO shuffles them)");
         return "off";
     }
     if (is_true(text)) {
-        mr_workload_note(ap->w, ap->arena, "reader.%s: %s is taken as seed, a shuffle that repeats from run to run", key, text);
+        mr_workload_note(ap->w, ap->arena, "reader.%s: %s is taken as seed, a shuffle that repeats from run to run",
+                         key, text);
         return "seed";
     }
     return text;
@@ -40,8 +42,9 @@ static const char *shuffle_text(struct mr_applier *ap, const char *key, const ch
 static const char *storage_text(struct mr_applier *ap, const char *text)
 {
     if (!strcasecmp(text, "parallel_fs")) {
-        mr_workload_note(ap->w, ap->arena, "storage.storage_type parallel_fs is taken as local_fs, a mounted file system "
-                                           "(DLIO accepts it and then stops)");
+        mr_workload_note(ap->w, ap->arena,
+                         "storage.storage_type parallel_fs is taken as local_fs, a mounted file system "
+                         "(DLIO accepts it and then stops)");
         return "local_fs";
     }
     if (!strcasecmp(text, "direct_fs")) {
@@ -65,7 +68,8 @@ const char *mr_trap_text(struct mr_applier *ap, const char *section, const char 
     if (!strcmp(section, "checkpoint") && !strcmp(key, "type") && !strcasecmp(text, "independent"))
         return "all_ranks"; /* its name in early DLIO */
     if (!strcmp(section, "dataset") && !strcmp(key, "format") && !strcasecmp(text, "hdf5_opt")) {
-        mr_workload_note(ap->w, ap->arena, "dataset.format hdf5_opt is taken as hdf5 (DLIO lists it and has no code for it)");
+        mr_workload_note(ap->w, ap->arena,
+                         "dataset.format hdf5_opt is taken as hdf5 (DLIO lists it and has no code for it)");
         return "hdf5";
     }
     return text;
@@ -79,20 +83,22 @@ static int note_no_effect(struct mr_workload *w, struct mr_arena *a)
         const char *obj = (const char *)w + mr_workload_sections[s].offset;
         for (const struct mr_option *o = t->options; o->key; o++) {
             char now[256];
-            if (!(o->flags & MR_OPTF_NO_EFFECT) || w->origins[s][o - t->options].kind == MR_ORIGIN_DEFAULT || !*t->section)
+            if (!(o->flags & MR_OPTF_NO_EFFECT) || w->origins[s][o - t->options].kind == MR_ORIGIN_DEFAULT ||
+                !*t->section)
                 continue;
             mr_option_print(o, obj, now, sizeof now);
-            if (strcmp(now, o->def) != 0 && mr_workload_note(w, a, "%s.%s changes nothing here: %s", t->section, o->key, o->doc))
+            if (strcmp(now, o->def) != 0 &&
+                mr_workload_note(w, a, "%s.%s changes nothing here: %s", t->section, o->key, o->doc))
                 return -ENOMEM;
         }
     }
     return 0;
 }
 
-#define NOTE(...)                                                                                                    \
-    do {                                                                                                             \
-        if (mr_workload_note(w, a, __VA_ARGS__))                                                                     \
-            return -ENOMEM;                                                                                          \
+#define NOTE(...)                                                                                                      \
+    do {                                                                                                               \
+        if (mr_workload_note(w, a, __VA_ARGS__))                                                                       \
+            return -ENOMEM;                                                                                            \
     } while (0)
 
 static int note_reader(struct mr_workload *w, struct mr_arena *a)
@@ -102,7 +108,8 @@ static int note_reader(struct mr_workload *w, struct mr_arena *a)
         NOTE("reader.read_type: on_demand reads on demand (DLIO turns its cache on when the key is written)");
     if (w->workflow.train && r->sample_shuffle != MR_SHUFFLE_OFF &&
         (r->data_loader == MR_DL_PYTORCH || r->data_loader == MR_DL_DALI))
-        NOTE("reader.sample_shuffle shuffles the samples (DLIO's PyTorch loader reads them in name order all the same)");
+        NOTE(
+            "reader.sample_shuffle shuffles the samples (DLIO's PyTorch loader reads them in name order all the same)");
     if (r->odirect && w->dataset.format != MR_CF_NPY && w->dataset.format != MR_CF_NPZ)
         NOTE("reader.odirect holds for format %s, too (DLIO uses it for npy and npz only)",
              mr_conf_format_name((enum mr_conf_format)w->dataset.format));
@@ -115,7 +122,8 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
 {
     const struct mr_conf_dataset *d = &w->dataset;
     if (d->record_length_bytes_stdev > 0)
-        NOTE("dataset.record_length_bytes_stdev is met, per sample or, where a file holds samples of one size, per file (DLIO gives about 0.71 of it)");
+        NOTE("dataset.record_length_bytes_stdev is met, per sample or, where a file holds samples of one size, per "
+             "file (DLIO gives about 0.71 of it)");
     if (d->num_subfolders_train == 1 || d->num_subfolders_eval == 1)
         NOTE("dataset.num_subfolders_*: 1 is one subfolder (DLIO writes none and then fails to read it)");
     if (w->storage.storage_type != MR_CS_LOCAL_FS)
@@ -129,7 +137,8 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
 static int note_checkpoint(struct mr_workload *w, struct mr_arena *a)
 {
     const struct mr_conf_checkpoint *c = &w->checkpoint;
-    if (!*w->burst_buffer.folder && (w->burst_buffer.capacity || mr_workload_is_set(w, "checkpoint.burst_buffer", "store")))
+    if (!*w->burst_buffer.folder &&
+        (w->burst_buffer.capacity || mr_workload_is_set(w, "checkpoint.burst_buffer", "store")))
         NOTE("checkpoint.burst_buffer needs a folder: without one checkpoints are written directly");
     if (!w->workflow.checkpoint && *w->burst_buffer.folder)
         NOTE("checkpoint.burst_buffer does nothing: workflow.checkpoint is off");
@@ -165,13 +174,17 @@ static int derive_chunks(struct mr_workload *w, struct mr_arena *a)
         return 0;
     double side = floor(sqrt((double)d->chunk_size));
     if (side < 1 || d->record_dims.n)
-        return mr_workload_note(w, a, "dataset.enable_chunking needs chunk_size (and no record_dims); use dataset.hdf5.chunk_dims");
+        return mr_workload_note(
+            w, a, "dataset.enable_chunking needs chunk_size (and no record_dims); use dataset.hdf5.chunk_dims");
     side = fmin(side, fmax(1, floor(sqrt(d->record_length_bytes))));
     w->hdf5.chunk_dims = (struct mr_dims){.n = 2, .dim = {(uint64_t)side, (uint64_t)side}};
     *mr_workload_origin(w, "dataset.hdf5", "chunk_dims") =
         (struct mr_value_origin){.kind = MR_ORIGIN_DERIVED, .where = "dataset.chunk_size"};
-    return mr_workload_note(w, a, "dataset.enable_chunking and chunk_size give hdf5.chunk_dims [%.0f, %.0f] (DLIO reads them and "
-                                  "never uses them)", side, side);
+    return mr_workload_note(
+        w, a,
+        "dataset.enable_chunking and chunk_size give hdf5.chunk_dims [%.0f, %.0f] (DLIO reads them and "
+        "never uses them)",
+        side, side);
 }
 
 static void widen(struct mr_dist *d, double stdev)
@@ -197,7 +210,8 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
         return blame(w, "model.parallelism", "zero_stage", err);
     }
     if (d->record_dims.n && d->record_length_bytes_stdev > 0) {
-        mr_error_plain(err, MR_E_CONFIG, "record_dims fixes the size of a sample, so record_length_bytes_stdev must be 0");
+        mr_error_plain(err, MR_E_CONFIG,
+                       "record_dims fixes the size of a sample, so record_length_bytes_stdev must be 0");
         return blame(w, "dataset", "record_length_bytes_stdev", err);
     }
     for (unsigned i = 0; i < d->record_dims.n; i++)
@@ -232,7 +246,8 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
 static int below_root(const struct mr_workload *w, struct mr_arena *a, const char **folder)
 {
     const char *root = w->storage.storage_root;
-    if (w->storage.storage_type != MR_CS_LOCAL_FS || !*root || !strcmp(root, ".") || !strcmp(root, "./") || !**folder || **folder == '/')
+    if (w->storage.storage_type != MR_CS_LOCAL_FS || !*root || !strcmp(root, ".") || !strcmp(root, "./") || !**folder ||
+        **folder == '/')
         return 0;
     *folder = mr_arena_printf(a, "%s%s%s", root, root[strlen(root) - 1] == '/' ? "" : "/", *folder);
     return *folder ? 0 : -ENOMEM;

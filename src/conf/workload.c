@@ -1,4 +1,5 @@
-/* Resolving a workload: defaults, then the file, then the environment, then the overrides, then the notes and checks. */
+/* Resolving a workload: defaults, then the file, then the environment, then the overrides, then the notes and checks.
+ */
 #include "conf/workload_apply.h"
 
 #include "base/common.h"
@@ -194,7 +195,8 @@ static int remove_path(struct mr_applier *ap, const struct override *ov)
         char now[512];
         mr_option_print(o, (const char *)ap->w + mr_workload_sections[section].offset, now, sizeof now);
         if (strcasecmp(now, ov->value) != 0) {
-            mr_error_plain(ap->err, MR_E_CONFIG, "'%s' is '%s', not '%.100s', so it is not removed", ov->path, now, ov->value);
+            mr_error_plain(ap->err, MR_E_CONFIG, "'%s' is '%s', not '%.100s', so it is not removed", ov->path, now,
+                           ov->value);
             return mr_apply_where(ap, 0);
         }
     }
@@ -412,7 +414,8 @@ int mr_workload_parse(const char *text, size_t len, const char *name, bool lenie
                       struct mr_workload **out, struct mr_error *err)
 {
     struct mr_error scratch;
-    struct mr_applier ap = {.arena = a, .lenient = lenient, .kind = MR_ORIGIN_FILE, .where = name, .err = err ? err : &scratch};
+    struct mr_applier ap = {
+        .arena = a, .lenient = lenient, .kind = MR_ORIGIN_FILE, .where = name, .err = err ? err : &scratch};
     struct mr_yaml_node *root = NULL;
     int rc = mr_yaml_parse(text, len, name, a, &root, ap.err);
     if (!rc)
@@ -447,11 +450,11 @@ static unsigned element_bytes(const char *name)
         const char *name;
         unsigned bytes;
     } types[] = {
-        {"uint8", 1},   {"int8", 1},    {"bool", 1},    {"uint16", 2},  {"int16", 2},     {"float16", 2},   {"fp16", 2},
-        {"bfloat16", 2}, {"bf16", 2},   {"uint32", 4},  {"int32", 4},   {"float32", 4},   {"fp32", 4},      {"uint64", 8},
-        {"int64", 8},   {"float64", 8}, {"fp64", 8},    {"complex64", 8}, {"complex128", 16}, {"u1", 1}, {"i1", 1},
-        {"u2", 2},      {"i2", 2},      {"f2", 2},      {"u4", 4},      {"i4", 4},        {"f4", 4},        {"u8", 8},
-        {"i8", 8},      {"f8", 8},
+        {"uint8", 1},       {"int8", 1},     {"bool", 1},  {"uint16", 2},  {"int16", 2}, {"float16", 2},
+        {"fp16", 2},        {"bfloat16", 2}, {"bf16", 2},  {"uint32", 4},  {"int32", 4}, {"float32", 4},
+        {"fp32", 4},        {"uint64", 8},   {"int64", 8}, {"float64", 8}, {"fp64", 8},  {"complex64", 8},
+        {"complex128", 16}, {"u1", 1},       {"i1", 1},    {"u2", 2},      {"i2", 2},    {"f2", 2},
+        {"u4", 4},          {"i4", 4},       {"f4", 4},    {"u8", 8},      {"i8", 8},    {"f8", 8},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(types); i++)
         if (!strcasecmp(types[i].name, name))

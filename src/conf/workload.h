@@ -1,6 +1,6 @@
 /* A workload: what a training (or checkpoint-only) job reads, computes and writes. The keys are those of the DLIO
- * benchmark, so its files and those of MLPerf Storage load unchanged; what is ours lives under `x-millrace:` in the same
- * file, which DLIO ignores.
+ * benchmark, so its files and those of MLPerf Storage load unchanged; what is ours lives under `x-millrace:` in the
+ * same file, which DLIO ignores.
  *
  *   default  <  preset or file  <  environment  <  override (key=value)  <  flag
  *
@@ -18,18 +18,51 @@
 enum mr_conf_framework { MR_FRAMEWORK_TENSORFLOW, MR_FRAMEWORK_PYTORCH, MR_FRAMEWORK_NONE };
 enum mr_conf_datatype { MR_DT_INT8, MR_DT_UINT8, MR_DT_FP16, MR_DT_BF16, MR_DT_FP32, MR_DT_FP64 };
 enum mr_conf_format {
-    MR_CF_TFRECORD, MR_CF_HDF5, MR_CF_CSV, MR_CF_NPZ, MR_CF_NPY, MR_CF_JPEG, MR_CF_PNG, MR_CF_INDEXED_BINARY,
-    MR_CF_MMAP_INDEXED_BINARY, MR_CF_JSON, MR_CF_JSONL, MR_CF_TAR, MR_CF_RAW, MR_CF_SYNTHETIC, MR_CF_PARQUET,
+    MR_CF_TFRECORD,
+    MR_CF_HDF5,
+    MR_CF_CSV,
+    MR_CF_NPZ,
+    MR_CF_NPY,
+    MR_CF_JPEG,
+    MR_CF_PNG,
+    MR_CF_INDEXED_BINARY,
+    MR_CF_MMAP_INDEXED_BINARY,
+    MR_CF_JSON,
+    MR_CF_JSONL,
+    MR_CF_TAR,
+    MR_CF_RAW,
+    MR_CF_SYNTHETIC,
+    MR_CF_PARQUET,
 };
 enum mr_conf_compression {
-    MR_CC_NONE, MR_CC_GZIP, MR_CC_ZIP, MR_CC_LZF, MR_CC_BZ2, MR_CC_XZ, MR_CC_SNAPPY, MR_CC_LZ4, MR_CC_ZSTD,
+    MR_CC_NONE,
+    MR_CC_GZIP,
+    MR_CC_ZIP,
+    MR_CC_LZF,
+    MR_CC_BZ2,
+    MR_CC_XZ,
+    MR_CC_SNAPPY,
+    MR_CC_LZ4,
+    MR_CC_ZSTD,
 };
 enum mr_conf_loader {
-    MR_DL_TENSORFLOW, MR_DL_PYTORCH, MR_DL_DALI, MR_DL_NATIVE_DALI, MR_DL_SYNTHETIC, MR_DL_CUSTOM, MR_DL_NONE,
+    MR_DL_TENSORFLOW,
+    MR_DL_PYTORCH,
+    MR_DL_DALI,
+    MR_DL_NATIVE_DALI,
+    MR_DL_SYNTHETIC,
+    MR_DL_CUSTOM,
+    MR_DL_NONE,
 };
 enum mr_conf_shuffle { MR_SHUFFLE_OFF, MR_SHUFFLE_SEED, MR_SHUFFLE_RANDOM };
 enum mr_conf_order {
-    MR_CO_AUTO, MR_CO_SEQUENTIAL, MR_CO_TORCH, MR_CO_CIPHER, MR_CO_SHARD, MR_CO_BUFFER, MR_CO_FILE,
+    MR_CO_AUTO,
+    MR_CO_SEQUENTIAL,
+    MR_CO_TORCH,
+    MR_CO_CIPHER,
+    MR_CO_SHARD,
+    MR_CO_BUFFER,
+    MR_CO_FILE,
 };
 enum mr_conf_read_type { MR_READ_ON_DEMAND, MR_READ_MEMORY };
 enum mr_conf_ckpt_type { MR_CKPT_RANK_ZERO, MR_CKPT_ALL_RANKS };
@@ -90,8 +123,8 @@ struct mr_conf_parquet {
 struct mr_conf_reader {
     int data_loader; /* enum mr_conf_loader */
     int64_t batch_size, batch_size_eval, read_threads, computation_threads, prefetch_size;
-    int read_type;   /* enum mr_conf_read_type */
-    int file_access; /* enum mr_conf_access */
+    int read_type;                    /* enum mr_conf_read_type */
+    int file_access;                  /* enum mr_conf_access */
     int file_shuffle, sample_shuffle; /* enum mr_conf_shuffle */
     int64_t shuffle_size;
     uint64_t transfer_size; /* 0: the reader chooses */
@@ -107,10 +140,10 @@ struct mr_conf_reader {
 };
 enum mr_conf_crop { MR_CONF_CROP_NONE, MR_CONF_CROP_CENTER, MR_CONF_CROP_RANDOM, MR_CONF_CROP_RANDOM_RESIZED };
 struct mr_conf_preprocess {
-    int crop; /* enum mr_conf_crop */
+    int crop;                       /* enum mr_conf_crop */
     struct mr_dims crop_size, size; /* height, width */
     double scale_min, scale_max, ratio_min, ratio_max, flip;
-    int dtype, layout; /* uint8 float32; hwc chw */
+    int dtype, layout;             /* uint8 float32; hwc chw */
     struct mr_strings mean, stdev; /* one number per channel */
 };
 struct mr_conf_train {
@@ -137,7 +170,8 @@ struct mr_conf_checkpoint {
     int mode; /* enum mr_conf_ckpt_mode */
     bool randomize_tensor;
     const char *checkpoint_mechanism_classname;
-    struct mr_uints files; /* bytes of each file of a checkpoint that is not a transformer's; empty: as the framework does */
+    struct mr_uints
+        files; /* bytes of each file of a checkpoint that is not a transformer's; empty: as the framework does */
 };
 struct mr_conf_burst_buffer {
     const char *folder, *store; /* folder "": none */
@@ -175,7 +209,8 @@ struct mr_conf_metric {
 
 enum mr_conf_access { MR_FA_MULTI, MR_FA_SHARED, MR_FA_COLLECTIVE, MR_FA_MPIO, MR_FA_POSIX };
 enum mr_conf_unit { MR_UNIT_SAMPLE, MR_UNIT_FILE, MR_UNIT_RECORD, MR_UNIT_NONE };
-/* What an application did to its files that no key of DLIO says; done by 'millrace run' and 'millrace workloads check'. */
+/* What an application did to its files that no key of DLIO says; done by 'millrace run' and 'millrace workloads check'.
+ */
 struct mr_conf_pattern {
     int unit; /* enum mr_conf_unit */
     bool same_offsets;
@@ -238,9 +273,9 @@ struct mr_workload {
     struct mr_conf_pattern pattern;
 
     struct mr_workload_extra extra;
-    const char *name;       /* of the preset, or of the file without folder and ending; "" for none */
-    const char *file;       /* path it was read from, or "" */
-    struct mr_strings notes;/* one line each; printed as notes, and part of every result */
+    const char *name;        /* of the preset, or of the file without folder and ending; "" for none */
+    const char *file;        /* path it was read from, or "" */
+    struct mr_strings notes; /* one line each; printed as notes, and part of every result */
     struct mr_value_origin *origins[MR_WORKLOAD_SECTIONS_MAX]; /* by section index, then row index */
 };
 
@@ -292,8 +327,8 @@ const char *mr_origin_name(enum mr_origin o);
 double mr_dist_mean(const struct mr_dist *d);
 unsigned mr_conf_datatype_bytes(enum mr_conf_datatype t);
 const char *mr_conf_format_name(enum mr_conf_format f);
-/* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off is
- * sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */
+/* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off
+ * is sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */
 const char *mr_workload_order_name(const struct mr_workload *w);
 /* Bytes of one sample: record_dims x element if given, else record_length_bytes (a mean, so not always whole). */
 double mr_workload_record_bytes(const struct mr_workload *w);

@@ -101,8 +101,9 @@ static int apply_value(struct mr_applier *ap, int section, const struct mr_optio
                        const struct mr_yaml_node *node)
 {
     const struct mr_option_table *t = mr_workload_sections[section].table;
-    if (strcmp(key, "model_size") == 0 && mr_workload_note(ap->w, ap->arena,
-            "model.model_size is taken as model_size_bytes (DLIO ignores it and writes 10 KiB)"))
+    if (strcmp(key, "model_size") == 0 &&
+        mr_workload_note(ap->w, ap->arena,
+                         "model.model_size is taken as model_size_bytes (DLIO ignores it and writes 10 KiB)"))
         return mr_error_set(ap->err, -ENOMEM, "cannot keep a note");
     if (mr_yaml_is_null(node)) {
         int rc = mr_apply_default(ap, section, o);
@@ -111,8 +112,8 @@ static int apply_value(struct mr_applier *ap, int section, const struct mr_optio
         return rc;
     }
     if (node->kind == MR_YAML_MAP && o->type != MR_OPT_DIST && o->type != MR_OPT_STRING) {
-        mr_error_plain(ap->err, MR_E_CONFIG, "'%s%s%s' takes a value (%s), not a map", t->section, *t->section ? "." : "",
-                       o->key, mr_option_type_name(o));
+        mr_error_plain(ap->err, MR_E_CONFIG, "'%s%s%s' takes a value (%s), not a map", t->section,
+                       *t->section ? "." : "", o->key, mr_option_type_name(o));
         return mr_apply_where(ap, node->line);
     }
     char *text = mr_yaml_flow(node, ap->arena);
@@ -202,8 +203,8 @@ int mr_apply_unknown(struct mr_applier *ap, const char *section, const char *key
         char at[300] = "";
         if (ap->kind == MR_ORIGIN_FILE)
             snprintf(at, sizeof at, " (%s:%u)", ap->where, line);
-        int rc = mr_workload_note(ap->w, ap->arena, "unknown key '%s%s%.100s'%s is ignored%s%s%s", section, dot, key, at,
-                                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        int rc = mr_workload_note(ap->w, ap->arena, "unknown key '%s%s%.100s'%s is ignored%s%s%s", section, dot, key,
+                                  at, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         return rc ? mr_error_set(ap->err, rc, "cannot keep a note") : 0;
     }
     mr_error_plain(ap->err, MR_E_CONFIG, "unknown key '%s%s%.100s'", section, dot, key);
@@ -226,7 +227,8 @@ static const struct mr_option *find_moved(const char *section, const char *key, 
     return NULL;
 }
 
-static int apply_moved(struct mr_applier *ap, int to, const struct mr_option *o, const char *key, const struct mr_yaml_node *node)
+static int apply_moved(struct mr_applier *ap, int to, const struct mr_option *o, const char *key,
+                       const struct mr_yaml_node *node)
 {
     if (mr_workload_note(ap->w, ap->arena, "checkpoint.%s is taken as model.%s, as DLIO calls it now", key, o->key))
         return mr_error_set(ap->err, -ENOMEM, "cannot keep a note");

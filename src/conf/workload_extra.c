@@ -142,7 +142,8 @@ static int unknown(struct mr_applier *ap, const struct mr_yaml_node *key)
     for (size_t i = 0; i < MR_ARRAY_LEN(names); i++)
         if (mr_edit_is_near(key->text, mr_edit_distance(key->text, names[i])))
             mr_error_hint(ap->err, "did you mean 'x-millrace.%s'?", names[i]);
-    return mr_error_hint(ap->err, "it has the keys source, ranks, scale, storage_model, expect, notes and the sections");
+    return mr_error_hint(ap->err,
+                         "it has the keys source, ranks, scale, storage_model, expect, notes and the sections");
 }
 
 int mr_apply_extra(struct mr_applier *ap, const struct mr_yaml_node *node)

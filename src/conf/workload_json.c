@@ -74,7 +74,7 @@ static json_t *value_to_json(const struct mr_option *o, const void *obj)
     case MR_OPT_BOOL: return json_boolean(*(const bool *)field);
     case MR_OPT_INT: return json_integer(*(const int64_t *)(const void *)field);
     case MR_OPT_DOUBLE: return json_real(*(const double *)(const void *)field);
-    case MR_OPT_BYTES: return json_integer((json_int_t)*(const uint64_t *)(const void *)field);
+    case MR_OPT_BYTES: return json_integer((json_int_t) * (const uint64_t *)(const void *)field);
     case MR_OPT_DURATION: return json_real((double)*(const uint64_t *)(const void *)field / 1e9);
     case MR_OPT_STRING:
         if ((o->flags & MR_OPTF_SECRET) && **(const char *const *)(const void *)field)

@@ -5,17 +5,22 @@
 #include "base/common.h"
 
 #define BIG 9007199254740992.0 /* 2^53: counts beyond it are mistakes */
-#define OPT(S, k, t, d, ...) {.key = #k, .type = MR_OPT_##t, .offset = offsetof(struct S, k), .def = d, __VA_ARGS__}
-#define TABLE(var, sect, S, text)                                                                                    \
-    static const struct mr_option_table var##_table = {                                                              \
+#define OPT(S, k, t, d, ...)                                                                                           \
+    {                                                                                                                  \
+        .key = #k, .type = MR_OPT_##t, .offset = offsetof(struct S, k), .def = d, __VA_ARGS__                          \
+    }
+#define TABLE(var, sect, S, text)                                                                                      \
+    static const struct mr_option_table var##_table = {                                                                \
         .section = sect, .doc = text, .options = var##_rows, .struct_bytes = sizeof(struct S)}
 
 static const char *const frameworks[] = {"tensorflow", "pytorch", "none", NULL};
 static const char *const datatypes[] = {"int8", "uint8", "fp16", "bf16", "fp32", "fp64", NULL};
-static const char *const formats[] = {"tfrecord", "hdf5", "csv", "npz", "npy", "jpeg", "png", "indexed_binary",
-                                      "mmap_indexed_binary", "json", "jsonl", "tar", "raw", "synthetic", "parquet", NULL};
+static const char *const formats[] = {
+    "tfrecord", "hdf5",  "csv", "npz", "npy",       "jpeg",    "png", "indexed_binary", "mmap_indexed_binary",
+    "json",     "jsonl", "tar", "raw", "synthetic", "parquet", NULL};
 static const char *const compressions[] = {"none", "gzip", "zip", "lzf", "bz2", "xz", "snappy", "lz4", "zstd", NULL};
-static const char *const loaders[] = {"tensorflow", "pytorch", "dali", "native_dali", "synthetic", "custom", "none", NULL};
+static const char *const loaders[] = {"tensorflow", "pytorch", "dali", "native_dali",
+                                      "synthetic",  "custom",  "none", NULL};
 static const char *const shuffles[] = {"off", "seed", "random", NULL};
 static const char *const orders[] = {"auto", "sequential", "torch", "cipher", "shard", "buffer", "file", NULL};
 static const char *const read_types[] = {"on_demand", "memory", NULL};
@@ -42,15 +47,18 @@ static const struct mr_option model_rows[] = {
     OPT(mr_conf_model, name, STRING, "default", .doc = "Name of the model; a label."),
     OPT(mr_conf_model, type, STRING, "none",
         .doc = "'transformer' computes the checkpoint from the model's dimensions; any other type writes one blob of "
-               "model_size_bytes.", .example = "transformer"),
+               "model_size_bytes.",
+        .example = "transformer"),
     OPT(mr_conf_model, model_size_bytes, BYTES, "10240", .max = BIG, .alias = "model_size",
         .doc = "Bytes of model state in a checkpoint when the type is not 'transformer'."),
-    OPT(mr_conf_model, model_datatype, ENUM, "fp16", .choices = datatypes, .doc = "Element type of the model's tensors."),
+    OPT(mr_conf_model, model_datatype, ENUM, "fp16", .choices = datatypes,
+        .doc = "Element type of the model's tensors."),
     OPT(mr_conf_model, optimizer_datatype, ENUM, "fp32", .choices = datatypes,
         .doc = "Element type of the optimizer's tensors."),
     OPT(mr_conf_model, num_layers, INT, "-1", .min = -1, .max = 1e6, .doc = "Transformer layers; -1 means none."),
     OPT(mr_conf_model, optimization_groups, UINTS, "[]",
-        .doc = "Explicit lengths (elements) of the optimizer tensors each rank writes; overrides the transformer maths."),
+        .doc =
+            "Explicit lengths (elements) of the optimizer tensors each rank writes; overrides the transformer maths."),
     OPT(mr_conf_model, layer_parameters, UINTS, "[]",
         .doc = "Explicit lengths (elements) of the tensors of one layer on one tensor-parallel rank; overrides the "
                "transformer maths."),
@@ -64,7 +72,8 @@ static const struct mr_option parallelism_rows[] = {
     OPT(mr_conf_parallelism, data, INT, "-1", .min = -1, .max = 1e6,
         .doc = "Data-parallel replicas with checkpoint.mode 'subset'; -1: ranks / (tensor x pipeline)."),
     OPT(mr_conf_parallelism, zero_stage, INT, "0", .min = 0, .max = 3,
-        .doc = "ZeRO stage: 0 one replica writes, 1 and 2 every rank writes its optimizer shard, 3 also its model shard."),
+        .doc =
+            "ZeRO stage: 0 one replica writes, 1 and 2 every rank writes its optimizer shard, 3 also its model shard."),
     MR_OPTION_END,
 };
 TABLE(parallelism, "model.parallelism", mr_conf_parallelism, "How the model is split over ranks");
@@ -72,7 +81,8 @@ TABLE(parallelism, "model.parallelism", mr_conf_parallelism, "How the model is s
 static const struct mr_option transformer_rows[] = {
     OPT(mr_conf_transformer, vocab_size, INT, "32000", .min = 1, .max = 1e9, .doc = "Vocabulary entries."),
     OPT(mr_conf_transformer, hidden_size, INT, "2048", .min = 1, .max = 1e7, .doc = "Width of the model."),
-    OPT(mr_conf_transformer, ffn_hidden_size, INT, "8192", .min = 1, .max = 1e8, .doc = "Width of the feed-forward part."),
+    OPT(mr_conf_transformer, ffn_hidden_size, INT, "8192", .min = 1, .max = 1e8,
+        .doc = "Width of the feed-forward part."),
     OPT(mr_conf_transformer, num_attention_heads, INT, "32", .min = 1, .max = 1e6, .doc = "Attention heads."),
     OPT(mr_conf_transformer, num_kv_heads, INT, "8", .min = 1, .max = 1e6, .doc = "Key/value heads."),
     MR_OPTION_END,
@@ -87,7 +97,8 @@ static const struct mr_option workflow_rows[] = {
         .doc = "Write checkpoints. With train off: checkpoint-only mode, num_checkpoints_write and _read of them."),
     OPT(mr_conf_workflow, profiling, BOOL, "false", .flags = MR_OPTF_NO_EFFECT,
         .doc = "External profilers are not started from here; the run measures itself."),
-    OPT(mr_conf_workflow, debug, BOOL, "false", .flags = MR_OPTF_NO_EFFECT, .doc = "Of early DLIO; the command has --debug."),
+    OPT(mr_conf_workflow, debug, BOOL, "false", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "Of early DLIO; the command has --debug."),
     OPT(mr_conf_workflow, query, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "Only DLIO's query program reads it; 'millrace run --dry-run' prints every key."),
     MR_OPTION_END,
@@ -96,7 +107,8 @@ TABLE(workflow, "workflow", mr_conf_workflow, "Which phases run");
 
 static const struct mr_option dataset_rows[] = {
     OPT(mr_conf_dataset, format, ENUM, "tfrecord", .choices = formats, .doc = "File format of the data set."),
-    OPT(mr_conf_dataset, num_files_train, INT, "8", .min = 0, .max = BIG, .doc = "Training files: made by generation, and the first so many of a larger set."),
+    OPT(mr_conf_dataset, num_files_train, INT, "8", .min = 0, .max = BIG,
+        .doc = "Training files: made by generation, and the first so many of a larger set."),
     OPT(mr_conf_dataset, num_files_eval, INT, "0", .min = 0, .max = BIG, .doc = "Evaluation files."),
     OPT(mr_conf_dataset, num_samples_per_file, INT, "1", .min = 1, .max = BIG, .doc = "Samples in each file."),
     OPT(mr_conf_dataset, record_length_bytes, DOUBLE, "65536", .min = 1, .max = BIG, .flags = MR_OPTF_SIZE,
@@ -150,7 +162,8 @@ static const struct mr_option hdf5_rows[] = {
 TABLE(hdf5, "dataset.hdf5", mr_conf_hdf5, "Layout of HDF5 files");
 
 static const struct mr_option parquet_rows[] = {
-    OPT(mr_conf_parquet, columns, STRING, "[]", .doc = "Columns: name, dtype, size, read. Kept as written; the format is not supported yet."),
+    OPT(mr_conf_parquet, columns, STRING, "[]",
+        .doc = "Columns: name, dtype, size, read. Kept as written; the format is not supported yet."),
     OPT(mr_conf_parquet, row_group_size, INT, "1024", .min = 1, .max = BIG, .doc = "Rows in a row group."),
     OPT(mr_conf_parquet, read_mode, STRING, "row_group", .doc = "How rows are read."),
     MR_OPTION_END,
@@ -161,21 +174,27 @@ static const struct mr_option reader_rows[] = {
     OPT(mr_conf_reader, data_loader, ENUM, "tensorflow", .choices = loaders,
         .doc = "Loader whose access order and batching is emulated."),
     OPT(mr_conf_reader, batch_size, INT, "1", .min = 1, .max = 1073741824, .doc = "Samples per step and rank."),
-    OPT(mr_conf_reader, batch_size_eval, INT, "1", .min = 1, .max = 1073741824, .doc = "Samples per evaluation step and rank."),
-    OPT(mr_conf_reader, read_threads, INT, "1", .min = 0, .max = 4096, .doc = "Parallel readers per rank; 0: the trainer reads itself."),
+    OPT(mr_conf_reader, batch_size_eval, INT, "1", .min = 1, .max = 1073741824,
+        .doc = "Samples per evaluation step and rank."),
+    OPT(mr_conf_reader, read_threads, INT, "1", .min = 0, .max = 4096,
+        .doc = "Parallel readers per rank; 0: the trainer reads itself."),
     OPT(mr_conf_reader, computation_threads, INT, "1", .min = 0, .max = 4096, .flags = MR_OPTF_NO_EFFECT,
         .doc = "Whoever reads a sample decodes and preprocesses it, too; reader.read_threads counts them."),
-    OPT(mr_conf_reader, prefetch_size, INT, "2", .min = 0, .max = 1e6, .doc = "Batches kept ready ahead of the trainer."),
+    OPT(mr_conf_reader, prefetch_size, INT, "2", .min = 0, .max = 1e6,
+        .doc = "Batches kept ready ahead of the trainer."),
     OPT(mr_conf_reader, read_type, ENUM, "on_demand", .choices = read_types,
         .doc = "'memory' keeps what was read for the next epochs."),
     OPT(mr_conf_reader, file_access, ENUM, "multi", .choices = accesses,
-        .doc = "Which rank reads what, when given. multi: files of its own. shared: a contiguous part of all samples. collective: "
-               "pattern.collective_readers ranks read and broadcast. mpio: the same through MPI-IO. posix: as the order says."),
+        .doc = "Which rank reads what, when given. multi: files of its own. shared: a contiguous part of all samples. "
+               "collective: "
+               "pattern.collective_readers ranks read and broadcast. mpio: the same through MPI-IO. posix: as the "
+               "order says."),
     OPT(mr_conf_reader, file_shuffle, ENUM, "off", .choices = shuffles,
         .doc = "Order of the files: off, seed (the same each run) or random (another each run)."),
     OPT(mr_conf_reader, sample_shuffle, ENUM, "off", .choices = shuffles,
         .doc = "Order of the samples: off, seed (the same each run) or random (another each run)."),
-    OPT(mr_conf_reader, shuffle_size, INT, "1024", .min = 1, .max = BIG, .doc = "Samples in the shuffle buffer of streaming formats."),
+    OPT(mr_conf_reader, shuffle_size, INT, "1024", .min = 1, .max = BIG,
+        .doc = "Samples in the shuffle buffer of streaming formats."),
     OPT(mr_conf_reader, transfer_size, BYTES, "0", .max = BIG, .doc = "Bytes of one read call; 0: the reader chooses."),
     OPT(mr_conf_reader, preprocess_time, DIST, "0", .max = 1e6, .doc = "Emulated preprocessing of one sample."),
     OPT(mr_conf_reader, preprocess_time_stdev, DOUBLE, "0", .min = 0, .max = 1e6,
@@ -193,11 +212,14 @@ static const struct mr_option reader_rows[] = {
     OPT(mr_conf_reader, data_loader_sampler, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "DLIO's iterative or index sampler; reader.order says what is read when."),
     OPT(mr_conf_reader, transformed_record_dims, DIMS, "[]", .flags = MR_OPTF_NO_EFFECT,
-        .doc = "DLIO hands a constant array of this shape on; here the trainer gets what was read (see reader.preprocess)."),
+        .doc = "DLIO hands a constant array of this shape on; here the trainer gets what was read (see "
+               "reader.preprocess)."),
     OPT(mr_conf_reader, transformed_record_element_type, STRING, "uint8", .flags = MR_OPTF_NO_EFFECT,
-        .doc = "DLIO hands a constant array of this type on; here the trainer gets what was read (see reader.preprocess)."),
+        .doc = "DLIO hands a constant array of this type on; here the trainer gets what was read (see "
+               "reader.preprocess)."),
     OPT(mr_conf_reader, order, ENUM, "auto", .choices = orders,
-        .doc = "Millrace: access order; auto follows from the shuffle keys and the loader. The window of buffer is shuffle_size."),
+        .doc = "Millrace: access order; auto follows from the shuffle keys and the loader. The window of buffer is "
+               "shuffle_size."),
     OPT(mr_conf_reader, drop_last, BOOL, "true",
         .doc = "Millrace: leave out the last, incomplete batch (as DLIO does); off: it is read as a smaller step."),
     MR_OPTION_END,
@@ -206,23 +228,31 @@ TABLE(reader, "reader", mr_conf_reader, "How samples are read (also written data
 
 static const struct mr_option preprocess_rows[] = {
     OPT(mr_conf_preprocess, crop, ENUM, "none", .choices = crops,
-        .doc = "Part of the picture that is taken: all, crop_size from the middle or from anywhere, or a random part that is then resized "
+        .doc = "Part of the picture that is taken: all, crop_size from the middle or from anywhere, or a random part "
+               "that is then resized "
                "to size."),
-    OPT(mr_conf_preprocess, crop_size, DIMS, "[]", .doc = "Height and width of the part for center and random.", .example = "[224, 224]"),
-    OPT(mr_conf_preprocess, scale_min, DOUBLE, "0.08", .min = 0.000001, .max = 1, .doc = "random_resized: smallest share of the area."),
-    OPT(mr_conf_preprocess, scale_max, DOUBLE, "1", .min = 0.000001, .max = 1, .doc = "random_resized: largest share of the area."),
-    OPT(mr_conf_preprocess, ratio_min, DOUBLE, "0.75", .min = 0.001, .max = 1000, .doc = "random_resized: smallest width over height."),
+    OPT(mr_conf_preprocess, crop_size, DIMS, "[]", .doc = "Height and width of the part for center and random.",
+        .example = "[224, 224]"),
+    OPT(mr_conf_preprocess, scale_min, DOUBLE, "0.08", .min = 0.000001, .max = 1,
+        .doc = "random_resized: smallest share of the area."),
+    OPT(mr_conf_preprocess, scale_max, DOUBLE, "1", .min = 0.000001, .max = 1,
+        .doc = "random_resized: largest share of the area."),
+    OPT(mr_conf_preprocess, ratio_min, DOUBLE, "0.75", .min = 0.001, .max = 1000,
+        .doc = "random_resized: smallest width over height."),
     OPT(mr_conf_preprocess, ratio_max, DOUBLE, "1.3333333333333333", .min = 0.001, .max = 1000,
         .doc = "random_resized: largest width over height."),
-    OPT(mr_conf_preprocess, size, DIMS, "[]", .doc = "Height and width to which the part is resized (bilinear); empty: as it is.",
-        .example = "[224, 224]"),
-    OPT(mr_conf_preprocess, flip, DOUBLE, "0", .min = 0, .max = 1, .doc = "Probability that left and right change places."),
+    OPT(mr_conf_preprocess, size, DIMS, "[]",
+        .doc = "Height and width to which the part is resized (bilinear); empty: as it is.", .example = "[224, 224]"),
+    OPT(mr_conf_preprocess, flip, DOUBLE, "0", .min = 0, .max = 1,
+        .doc = "Probability that left and right change places."),
     OPT(mr_conf_preprocess, dtype, ENUM, "uint8", .choices = preprocess_dtypes,
         .doc = "Elements of the result: bytes, or (value / 255 - mean) / stdev."),
     OPT(mr_conf_preprocess, mean, STRINGS, "[]", .doc = "Mean of each channel, of values from 0 to 1; empty: 0.",
         .example = "[0.485, 0.456, 0.406]"),
-    OPT(mr_conf_preprocess, stdev, STRINGS, "[]", .doc = "Standard deviation of each channel; empty: 1.", .example = "[0.229, 0.224, 0.225]"),
-    OPT(mr_conf_preprocess, layout, ENUM, "hwc", .choices = layouts, .doc = "Rows of pixels (hwc) or one plane per channel (chw)."),
+    OPT(mr_conf_preprocess, stdev, STRINGS, "[]", .doc = "Standard deviation of each channel; empty: 1.",
+        .example = "[0.229, 0.224, 0.225]"),
+    OPT(mr_conf_preprocess, layout, ENUM, "hwc", .choices = layouts,
+        .doc = "Rows of pixels (hwc) or one plane per channel (chw)."),
     MR_OPTION_END,
 };
 TABLE(preprocess, "reader.preprocess", mr_conf_preprocess, "Real preprocessing of pictures (Millrace)");
@@ -232,11 +262,13 @@ static const struct mr_option train_rows[] = {
     OPT(mr_conf_train, computation_time, DIST, "0", .max = 1e6, .doc = "Compute time of one step.", .example = "0.323"),
     OPT(mr_conf_train, computation_time_stdev, DOUBLE, "0", .min = 0, .max = 1e6,
         .doc = "Makes computation_time a normal distribution (seconds)."),
-    OPT(mr_conf_train, total_training_steps, INT, "-1", .min = -1, .max = BIG, .doc = "Steps of the whole run; 0 and -1: no limit."),
+    OPT(mr_conf_train, total_training_steps, INT, "-1", .min = -1, .max = BIG,
+        .doc = "Steps of the whole run; 0 and -1: no limit."),
     OPT(mr_conf_train, seed, INT, "123", .min = 0, .max = BIG, .doc = "Seed of the access order."),
     OPT(mr_conf_train, seed_change_epoch, BOOL, "true", .doc = "Another order in every epoch."),
     OPT(mr_conf_train, allreduce_bytes, BYTES, "0", .max = 1e12,
-        .doc = "Millrace: bytes summed over all ranks after every step, as gradients are; 0: the ranks only meet.", .example = "102MB"),
+        .doc = "Millrace: bytes summed over all ranks after every step, as gradients are; 0: the ranks only meet.",
+        .example = "102MB"),
     MR_OPTION_END,
 };
 TABLE(train, "train", mr_conf_train, "The training phase");
@@ -245,35 +277,46 @@ static const struct mr_option evaluation_rows[] = {
     OPT(mr_conf_evaluation, eval_time, DIST, "0", .max = 1e6, .doc = "Compute time of one evaluation step."),
     OPT(mr_conf_evaluation, eval_time_stdev, DOUBLE, "0", .min = 0, .max = 1e6,
         .doc = "Makes eval_time a normal distribution (seconds)."),
-    OPT(mr_conf_evaluation, eval_after_epoch, INT, "1", .min = 1, .max = 1e9, .doc = "Epoch after which the first evaluation runs."),
-    OPT(mr_conf_evaluation, epochs_between_evals, INT, "1", .min = 1, .max = 1e9, .doc = "Epochs from one evaluation to the next."),
+    OPT(mr_conf_evaluation, eval_after_epoch, INT, "1", .min = 1, .max = 1e9,
+        .doc = "Epoch after which the first evaluation runs."),
+    OPT(mr_conf_evaluation, epochs_between_evals, INT, "1", .min = 1, .max = 1e9,
+        .doc = "Epochs from one evaluation to the next."),
     MR_OPTION_END,
 };
 TABLE(evaluation, "evaluation", mr_conf_evaluation, "Evaluations between epochs");
 
 static const struct mr_option checkpoint_rows[] = {
     OPT(mr_conf_checkpoint, checkpoint_folder, STRING, "./checkpoints/", .doc = "Folder of the checkpoints."),
-    OPT(mr_conf_checkpoint, checkpoint_after_epoch, INT, "1", .min = 1, .max = 1e9, .doc = "Epoch after which the first checkpoint is written."),
-    OPT(mr_conf_checkpoint, epochs_between_checkpoints, INT, "1", .min = 1, .max = 1e9, .doc = "Epochs from one checkpoint to the next."),
+    OPT(mr_conf_checkpoint, checkpoint_after_epoch, INT, "1", .min = 1, .max = 1e9,
+        .doc = "Epoch after which the first checkpoint is written."),
+    OPT(mr_conf_checkpoint, epochs_between_checkpoints, INT, "1", .min = 1, .max = 1e9,
+        .doc = "Epochs from one checkpoint to the next."),
     OPT(mr_conf_checkpoint, steps_between_checkpoints, INT, "-1", .min = -1, .max = BIG,
         .doc = "Steps from one checkpoint to the next; replaces the schedule by epochs; -1: by epochs."),
     OPT(mr_conf_checkpoint, type, ENUM, "rank_zero", .choices = ckpt_types,
-        .doc = "Who writes a model that is not a transformer: rank 0 or every rank. For transformers the ZeRO stage decides."),
-    OPT(mr_conf_checkpoint, fsync, BOOL, "false", .doc = "Flush every checkpoint file to the device before it counts as written."),
-    OPT(mr_conf_checkpoint, recovery_rank_shift, BOOL, "false", .doc = "Read back another node's files, not one's own."),
+        .doc = "Who writes a model that is not a transformer: rank 0 or every rank. For transformers the ZeRO stage "
+               "decides."),
+    OPT(mr_conf_checkpoint, fsync, BOOL, "false",
+        .doc = "Flush every checkpoint file to the device before it counts as written."),
+    OPT(mr_conf_checkpoint, recovery_rank_shift, BOOL, "false",
+        .doc = "Read back another node's files, not one's own."),
     OPT(mr_conf_checkpoint, rank_sync, BOOL, "false", .doc = "Wait for all ranks inside the timed region."),
     OPT(mr_conf_checkpoint, time_between_checkpoints, DOUBLE, "-1", .min = -1, .max = 1e6,
         .doc = "Pause between checkpoints in checkpoint-only mode (seconds); negative: none."),
-    OPT(mr_conf_checkpoint, num_checkpoints_write, INT, "-1", .min = -1, .max = 1e9, .doc = "Checkpoints written in checkpoint-only mode."),
-    OPT(mr_conf_checkpoint, num_checkpoints_read, INT, "-1", .min = -1, .max = 1e9, .doc = "Checkpoints read back in checkpoint-only mode."),
+    OPT(mr_conf_checkpoint, num_checkpoints_write, INT, "-1", .min = -1, .max = 1e9,
+        .doc = "Checkpoints written in checkpoint-only mode."),
+    OPT(mr_conf_checkpoint, num_checkpoints_read, INT, "-1", .min = -1, .max = 1e9,
+        .doc = "Checkpoints read back in checkpoint-only mode."),
     OPT(mr_conf_checkpoint, mode, ENUM, "default", .choices = ckpt_modes,
         .doc = "'subset': fewer ranks than the model needs write their part; see model.parallelism.data."),
     OPT(mr_conf_checkpoint, randomize_tensor, BOOL, "true", .doc = "Random tensor content instead of ones."),
     OPT(mr_conf_checkpoint, checkpoint_mechanism_classname, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "Names a Python class of DLIO; such plug-ins are not loaded."),
     OPT(mr_conf_checkpoint, files, UINTS, "[]",
-        .doc = "Millrace: bytes of each file of a checkpoint, where the application's own files are known; empty: one blob of "
-               "model.model_size_bytes, as the framework writes it.", .example = "[7000000, 32000000, 5000]"),
+        .doc = "Millrace: bytes of each file of a checkpoint, where the application's own files are known; empty: one "
+               "blob of "
+               "model.model_size_bytes, as the framework writes it.",
+        .example = "[7000000, 32000000, 5000]"),
     MR_OPTION_END,
 };
 TABLE(checkpoint, "checkpoint", mr_conf_checkpoint, "Checkpoints");
@@ -281,12 +324,14 @@ TABLE(checkpoint, "checkpoint", mr_conf_checkpoint, "Checkpoints");
 static const struct mr_option burst_buffer_rows[] = {
     OPT(mr_conf_burst_buffer, folder, STRING, "",
         .doc = "Millrace: fast folder that checkpoints are written to first; training goes on while they are copied to "
-               "checkpoint_folder. All ranks must see it; empty: none.", .example = "/nvme/ckpt"),
+               "checkpoint_folder. All ranks must see it; empty: none.",
+        .example = "/nvme/ckpt"),
     OPT(mr_conf_burst_buffer, store, STRING, "posix",
         .doc = "Millrace: storage stack of the burst buffer; that of checkpoint_folder is --checkpoint-store.",
         .example = "throttle(bandwidth=1603MB):posix"),
     OPT(mr_conf_burst_buffer, capacity, BYTES, "0", .max = BIG,
-        .doc = "Millrace: bytes of checkpoints that may wait in the burst buffer; one that does not fit waits for the copying. 0: "
+        .doc = "Millrace: bytes of checkpoints that may wait in the burst buffer; one that does not fit waits for the "
+               "copying. 0: "
                "what its file system has free."),
     MR_OPTION_END,
 };
@@ -311,8 +356,10 @@ static const struct mr_option output_rows[] = {
 TABLE(output, "output", mr_conf_output, "Results");
 
 static const struct mr_option output_metric_rows[] = {
-    OPT(mr_conf_output_metric, exclude_start_steps, INT, "1", .min = 0, .max = 1e9, .doc = "Warm-up: steps at the start of the run left out of AU; in DLIO's own figures, of every block."),
-    OPT(mr_conf_output_metric, exclude_end_steps, INT, "0", .min = 0, .max = 1e9, .doc = "Steps at the end of the run left out of AU; in DLIO's own figures, of an epoch."),
+    OPT(mr_conf_output_metric, exclude_start_steps, INT, "1", .min = 0, .max = 1e9,
+        .doc = "Warm-up: steps at the start of the run left out of AU; in DLIO's own figures, of every block."),
+    OPT(mr_conf_output_metric, exclude_end_steps, INT, "0", .min = 0, .max = 1e9,
+        .doc = "Steps at the end of the run left out of AU; in DLIO's own figures, of an epoch."),
     MR_OPTION_END,
 };
 TABLE(output_metric, "output.metric", mr_conf_output_metric, "What counts as warm-up");
@@ -320,22 +367,28 @@ TABLE(output_metric, "output.metric", mr_conf_output_metric, "What counts as war
 static const struct mr_option storage_rows[] = {
     OPT(mr_conf_storage_section, storage_type, ENUM, "local_fs", .choices = storages, .doc = "Kind of storage."),
     OPT(mr_conf_storage_section, storage_root, STRING, "./",
-        .doc = "Folder that dataset.data_folder and checkpoint.checkpoint_folder are relative to, unless they begin with '/'."),
+        .doc = "Folder that dataset.data_folder and checkpoint.checkpoint_folder are relative to, unless they begin "
+               "with '/'."),
     MR_OPTION_END,
 };
 TABLE(storage, "storage", mr_conf_storage_section, "Where the data lies");
 
 #define OBJECT_DOC "Belongs to the object-store libraries of MLPerf Storage v3.0, which are not used here."
 static const struct mr_option storage_options_rows[] = {
-    OPT(mr_conf_storage_options, access_key_id, STRING, "", .flags = MR_OPTF_SECRET, .doc = "Key of the object store; never printed."),
-    OPT(mr_conf_storage_options, secret_access_key, STRING, "", .flags = MR_OPTF_SECRET, .doc = "Secret of the object store; never printed."),
+    OPT(mr_conf_storage_options, access_key_id, STRING, "", .flags = MR_OPTF_SECRET,
+        .doc = "Key of the object store; never printed."),
+    OPT(mr_conf_storage_options, secret_access_key, STRING, "", .flags = MR_OPTF_SECRET,
+        .doc = "Secret of the object store; never printed."),
     OPT(mr_conf_storage_options, endpoint_url, STRING, "", .doc = "Address of the object store."),
     OPT(mr_conf_storage_options, region, STRING, "us-east-1", .doc = "Region of the object store."),
-    OPT(mr_conf_storage_options, s3_force_path_style, BOOL, "false", .doc = "Put the bucket into the path, not the host name."),
+    OPT(mr_conf_storage_options, s3_force_path_style, BOOL, "false",
+        .doc = "Put the bucket into the path, not the host name."),
     OPT(mr_conf_storage_options, s3_max_attempts, INT, "5", .min = 1, .max = 1000, .doc = "Tries per request."),
     OPT(mr_conf_storage_options, storage_library, STRING, "", .flags = MR_OPTF_NO_EFFECT, .doc = OBJECT_DOC),
-    OPT(mr_conf_storage_options, prefetch_workers, INT, "0", .min = 0, .max = 1e6, .flags = MR_OPTF_NO_EFFECT, .doc = OBJECT_DOC),
-    OPT(mr_conf_storage_options, prefetch_window, INT, "0", .min = 0, .max = BIG, .flags = MR_OPTF_NO_EFFECT, .doc = OBJECT_DOC),
+    OPT(mr_conf_storage_options, prefetch_workers, INT, "0", .min = 0, .max = 1e6, .flags = MR_OPTF_NO_EFFECT,
+        .doc = OBJECT_DOC),
+    OPT(mr_conf_storage_options, prefetch_window, INT, "0", .min = 0, .max = BIG, .flags = MR_OPTF_NO_EFFECT,
+        .doc = OBJECT_DOC),
     OPT(mr_conf_storage_options, simulate_io, BOOL, "false", .flags = MR_OPTF_NO_EFFECT, .doc = OBJECT_DOC),
     MR_OPTION_END,
 };
@@ -351,14 +404,16 @@ static const struct mr_option profiling_rows[] = {
 TABLE(profiling, "profiling", mr_conf_profiling, "Profilers (no effect)");
 
 static const struct mr_option metric_rows[] = {
-    OPT(mr_conf_metric, au, DOUBLE, "0.9", .min = 0, .max = 1, .doc = "Accelerator utilisation that the run must reach."),
+    OPT(mr_conf_metric, au, DOUBLE, "0.9", .min = 0, .max = 1,
+        .doc = "Accelerator utilisation that the run must reach."),
     MR_OPTION_END,
 };
 TABLE(metric, "metric", mr_conf_metric, "Pass mark");
 
 static const struct mr_option pattern_rows[] = {
     OPT(mr_conf_pattern, unit, ENUM, "sample", .choices = units,
-        .doc = "sample: by the loader. file: each file from its start on, in pieces of transfer_size. record: each sample where "
+        .doc = "sample: by the loader. file: each file from its start on, in pieces of transfer_size. record: each "
+               "sample where "
                "it lies, in pieces. none: no data is read."),
     OPT(mr_conf_pattern, same_offsets, BOOL, "false", .doc = "Every rank reads what rank 0 reads (no sharding)."),
     OPT(mr_conf_pattern, collective_readers, INT, "1", .min = 1, .max = 1e6,
@@ -367,17 +422,21 @@ static const struct mr_option pattern_rows[] = {
         .doc = "record: samples read in sequence before the next jump; a shuffle moves runs of so many."),
     OPT(mr_conf_pattern, file_passes, INT, "0", .min = 0, .max = BIG,
         .doc = "Files read by all ranks together, each pass counted; 0: every file once per epoch."),
-    OPT(mr_conf_pattern, header_reads, INT, "0", .min = 0, .max = 1e9, .doc = "Reads at the front of the file before anything else."),
+    OPT(mr_conf_pattern, header_reads, INT, "0", .min = 0, .max = 1e9,
+        .doc = "Reads at the front of the file before anything else."),
     OPT(mr_conf_pattern, header_bytes, BYTES, "0", .max = BIG, .doc = "Bytes of one header read."),
     OPT(mr_conf_pattern, header_file, BYTES, "0", .max = BIG,
         .doc = "Size of a file apart that the header reads go to; 0: the first file of the data set."),
     OPT(mr_conf_pattern, header_consecutive, DOUBLE, "1", .min = 0, .max = 1,
         .doc = "Share of the header reads that start where the last one ended; the others go back to the front."),
-    OPT(mr_conf_pattern, part, DOUBLE, "1", .min = 0.000001, .max = 1, .doc = "Share of each file or record that is read, from its front."),
-    OPT(mr_conf_pattern, pieces, UINTS, "[]", .doc = "Sizes of the reads inside a file or record, in turn; empty: transfer_size."),
+    OPT(mr_conf_pattern, part, DOUBLE, "1", .min = 0.000001, .max = 1,
+        .doc = "Share of each file or record that is read, from its front."),
+    OPT(mr_conf_pattern, pieces, UINTS, "[]",
+        .doc = "Sizes of the reads inside a file or record, in turn; empty: transfer_size."),
     OPT(mr_conf_pattern, outputs, UINTS, "[]", .doc = "Files each rank writes at the end, one write each."),
     OPT(mr_conf_pattern, slowdown, DOUBLE, "1", .min = 1, .max = 1e6,
-        .doc = "'millrace workloads check' runs the emulated storage and the compute time this much slower and divides the measured times by it, so that a "
+        .doc = "'millrace workloads check' runs the emulated storage and the compute time this much slower and divides "
+               "the measured times by it, so that a "
                "fast device can be emulated on a busy machine."),
     MR_OPTION_END,
 };

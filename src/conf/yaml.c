@@ -49,8 +49,8 @@ static int next_event(struct loader *l, yaml_event_t *e)
     unsigned line = (unsigned)(p->problem_mark.line + 1);
     bool tab = strstr(problem, "character that cannot start any token") != NULL;
     if (p->error == YAML_READER_ERROR) { /* not even text: a bad file, not a wrong setting */
-        mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: %.200s at offset %zu (want UTF-8, have byte 0x%02x)", problem,
-                       p->problem_offset, (unsigned)p->problem_value & 0xff);
+        mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: %.200s at offset %zu (want UTF-8, have byte 0x%02x)",
+                       problem, p->problem_offset, (unsigned)p->problem_value & 0xff);
         mr_error_context(l->err, "in %s:%u", l->name, line);
         mr_error_hint(l->err, "write the file as UTF-8: 'iconv -f LATIN1 -t UTF-8'");
         return MR_E_FORMAT;
@@ -94,7 +94,8 @@ static int add_anchor(struct loader *l, const yaml_char_t *name, struct mr_yaml_
 static int count(struct loader *l, unsigned weight, unsigned line)
 {
     if (weight > MR_YAML_MAX_NODES - l->nodes)
-        return fail(l, MR_E_LIMIT, line, "the file has too many nodes (aliases counted in full); the limit is 200000", NULL);
+        return fail(l, MR_E_LIMIT, line, "the file has too many nodes (aliases counted in full); the limit is 200000",
+                    NULL);
     l->nodes += weight;
     return 0;
 }
@@ -314,7 +315,8 @@ static int read_stream(struct loader *l, struct mr_yaml_node **out)
         case YAML_STREAM_END_EVENT: done = true; break;
         case YAML_DOCUMENT_START_EVENT:
             if (documents++)
-                rc = fail(l, MR_E_CONFIG, (unsigned)(e.start_mark.line + 1), "the file has more than one document", NULL);
+                rc = fail(l, MR_E_CONFIG, (unsigned)(e.start_mark.line + 1), "the file has more than one document",
+                          NULL);
             break;
         case YAML_STREAM_START_EVENT:
         case YAML_DOCUMENT_END_EVENT: break;
@@ -355,8 +357,8 @@ int mr_yaml_parse(const char *text, size_t len, const char *name, struct mr_aren
 {
     struct loader l = {.name = name, .arena = a, .err = err};
     if (len > MR_YAML_MAX_BYTES) {
-        mr_error_plain(err, MR_E_LIMIT, "'%s' is too large for a configuration file (have %zu bytes, limit %u)", name, len,
-                       MR_YAML_MAX_BYTES);
+        mr_error_plain(err, MR_E_LIMIT, "'%s' is too large for a configuration file (have %zu bytes, limit %u)", name,
+                       len, MR_YAML_MAX_BYTES);
         return MR_E_LIMIT;
     }
     int rc = check_tabs(&l, text, len);

@@ -28,7 +28,7 @@ struct mr_yaml_node {
     unsigned n;       /* entries of a list or map */
     struct mr_yaml_node **value;
     struct mr_yaml_node **key; /* map: scalars, parallel to value */
-    unsigned weight;  /* nodes a walk of this one visits */
+    unsigned weight;           /* nodes a walk of this one visits */
 };
 
 /* `name` stands for the file in messages. An empty document gives an empty map. The tree lives in the arena. */

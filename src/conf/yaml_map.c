@@ -28,7 +28,8 @@ static int unknown_key(const struct mr_yaml_reader *r, const struct mr_yaml_node
 }
 
 static int read_entry(const struct mr_yaml_reader *r, const struct mr_yaml_node *key, const struct mr_yaml_node *value,
-                      const struct mr_option_table *t, const struct mr_yaml_nested *nested, void *obj, struct mr_error *err)
+                      const struct mr_option_table *t, const struct mr_yaml_nested *nested, void *obj,
+                      struct mr_error *err)
 {
     const struct mr_yaml_nested *n = find_nested(nested, key->text);
     if (n)

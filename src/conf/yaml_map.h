@@ -1,5 +1,6 @@
 /* Reading one YAML map into one struct by its option table, strictly: unknown keys are errors with file, line and the
- * nearest valid key. Keys whose value is itself a map or a list of maps are named in `nested` and read by a function. */
+ * nearest valid key. Keys whose value is itself a map or a list of maps are named in `nested` and read by a function.
+ */
 #ifndef MR_CONF_YAML_MAP_H
 #define MR_CONF_YAML_MAP_H
 

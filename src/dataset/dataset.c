@@ -75,7 +75,8 @@ static uint64_t take_limit(struct mr_store *s, const char *path, char *plain)
     for (const char *p = strstr(path, mark); p; p = strstr(p + 1, mark))
         at = p;
     snprintf(plain, MR_NAME_MAX, "%s", path);
-    if (!at || strlen(path) >= MR_NAME_MAX || at[strlen(mark)] < '0' || at[strlen(mark)] > '9' || mr_store_stat(s, path, &st, NULL) >= 0)
+    if (!at || strlen(path) >= MR_NAME_MAX || at[strlen(mark)] < '0' || at[strlen(mark)] > '9' ||
+        mr_store_stat(s, path, &st, NULL) >= 0)
         return 0;
     uint64_t n = strtoull(at + strlen(mark), &end, 10);
     if (*end)

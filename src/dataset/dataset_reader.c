@@ -48,7 +48,7 @@ struct mr_dataset_reader {
     uint64_t cost_layout; /* layout that `cost` is about */
     struct mr_read_cost cost;
     struct mr_sample_out known; /* what decoding in place said of a sample of that layout; bytes 0: nothing yet */
-    uint64_t transfer_bytes; /* 0: a range is one read */
+    uint64_t transfer_bytes;    /* 0: a range is one read */
     unsigned open_flags;
     uint8_t *seen; /* one bit per file */
     struct mr_reader_times times;
@@ -126,7 +126,8 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r)
     free(r);
 }
 
-void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags, uint64_t open_files)
+void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags,
+                            uint64_t open_files)
 {
     uint64_t files = MR_MIN(open_files, mr_manifest_get_info(r->manifest)->files);
     if (files > r->open_sets * OPEN_WAYS)

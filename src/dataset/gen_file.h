@@ -21,7 +21,8 @@ struct mr_gen_scratch {
 int mr_gen_scratch_init(struct mr_gen_scratch *t, struct mr_error *err);
 void mr_gen_scratch_done(struct mr_gen_scratch *t);
 
-/* Bytes as asked (want_bytes of the plan) per byte of content: below 1 for images, whose encoded size is what was asked. */
+/* Bytes as asked (want_bytes of the plan) per byte of content: below 1 for images, whose encoded size is what was
+ * asked. */
 double mr_gen_scale(const struct mr_gen_plan *p);
 
 /* Writes file number `file` to `path`. On success out->layout is malloc'ed (the caller frees it) and out->column points
@@ -30,8 +31,8 @@ int mr_gen_write_file(const struct mr_gen_plan *p, struct mr_store *s, const cha
                       struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
                       struct mr_manifest_file *out, struct mr_error *err);
 
-/* The same for part number `part` of the file, for plans with parts > 1; out->bytes is where the part ends in the file. Several
- * threads and processes may write parts of one file at once. */
+/* The same for part number `part` of the file, for plans with parts > 1; out->bytes is where the part ends in the file.
+ * Several threads and processes may write parts of one file at once. */
 int mr_gen_write_part(const struct mr_gen_plan *p, struct mr_store *s, const char *path, uint64_t file, uint64_t part,
                       struct mr_gen_scratch *t, const atomic_bool *stop, struct mr_progress *progress,
                       struct mr_manifest_file *out, struct mr_error *err);

@@ -1,6 +1,7 @@
-/* See gen_lock.h. The store has no locks, so this goes to the file system itself; paths of persistent stores are paths of
- * the file system. Must stay true: whoever holds a lock holds it on the file that has the name now. The file is removed
- * while it is locked, so after locking one looks whether the name still means the same file, and tries again if not. */
+/* See gen_lock.h. The store has no locks, so this goes to the file system itself; paths of persistent stores are paths
+ * of the file system. Must stay true: whoever holds a lock holds it on the file that has the name now. The file is
+ * removed while it is locked, so after locking one looks whether the name still means the same file, and tries again if
+ * not. */
 #include "dataset/gen_lock.h"
 #include "dataset/manifest.h"
 
@@ -17,8 +18,8 @@ struct mr_gen_lock {
     char path[MR_NAME_MAX + sizeof MR_GEN_LOCK_NAME];
 };
 
-/* 1 locked, 0 cannot be locked, -EAGAIN the file was removed meanwhile, -EWOULDBLOCK (the same number on Linux as EAGAIN,
- * hence -EBUSY here) somebody has it. */
+/* 1 locked, 0 cannot be locked, -EAGAIN the file was removed meanwhile, -EWOULDBLOCK (the same number on Linux as
+ * EAGAIN, hence -EBUSY here) somebody has it. */
 static int try_once(struct mr_gen_lock *l)
 {
     struct stat ours, named;

@@ -1,5 +1,5 @@
-/* Parts of files: see gen_parts.h. All samples of such a file take equally many bytes, so the columns of part 0 are a rule
- * (constant, or affine) that all other parts must continue. */
+/* Parts of files: see gen_parts.h. All samples of such a file take equally many bytes, so the columns of part 0 are a
+ * rule (constant, or affine) that all other parts must continue. */
 #include "dataset/gen_parts.h"
 #include "base/common.h"
 #include "dataset/gen_file.h"

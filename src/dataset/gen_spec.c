@@ -183,9 +183,11 @@ int mr_gen_plan_compare(const struct mr_gen_plan *p, uint64_t id, const struct m
     for (unsigned d = 0; d < s->n_dims; d++)
         have.dims.dim[d] = s->dims[d];
     if (!(p->format->caps & MR_FMT_LOSSY) && s->bytes != info.bytes)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu", (unsigned long long)info.bytes, s->bytes);
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong size: want %llu bytes, have %zu",
+                              (unsigned long long)info.bytes, s->bytes);
     if (s->label != info.label && info.label != MR_LABEL_NONE)
-        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label, (long long)s->label);
+        return mr_error_plain(err, MR_E_CORRUPT, "wrong label: want %lld, have %lld", (long long)info.label,
+                              (long long)s->label);
     return p->format->check(&p->writer, &p->content, &info, &have, err);
 }
 
@@ -246,18 +248,20 @@ int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_sp
     return r;
 }
 
-bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out, const char **version)
+bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out,
+                             const char **version)
 {
     const struct mr_manifest_info *i = mr_manifest_get_info(m);
     struct mr_gen_spec spec;
     struct mr_gen_plan plan;
     const char *split;
     struct mr_error ignored;
-    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION || i->rng_version != MR_RNG_VERSION)
+    if (!(i->flags & MR_MANIFEST_GENERATED) || i->content_version != MR_CONTENT_VERSION ||
+        i->rng_version != MR_RNG_VERSION)
         return false;
     if (mr_gen_spec_from_json(mr_manifest_get_spec(m), a, &spec, &split, version, &ignored) < 0 ||
-        mr_gen_plan_resolve(&spec, split, &plan, &ignored) < 0 || plan.samples != i->all_samples || (uint64_t)spec.files != i->all_files ||
-        plan.content.seed != i->seed)
+        mr_gen_plan_resolve(&spec, split, &plan, &ignored) < 0 || plan.samples != i->all_samples ||
+        (uint64_t)spec.files != i->all_files || plan.content.seed != i->seed)
         return false;
     *out = plan;
     return true;

@@ -148,13 +148,13 @@ struct mr_gen_plan {
     struct mr_writer_spec writer;
     struct mr_content content;
     struct mr_sizes sizes;
-    bool size_per_file; /* sizes are drawn for files: in this format the samples of one cannot differ */
+    bool size_per_file;          /* sizes are drawn for files: in this format the samples of one cannot differ */
     struct mr_sample_info fixed; /* shape of every sample when writer.fixed_size */
     struct mr_name_template names;
     uint64_t samples;
     double want_bytes; /* of all samples together, as asked */
-    /* Few large files of equal records are written in parts, by all threads and ranks. A function of the spec alone, so that
-     * an interrupted set can be continued by any number of them. */
+    /* Few large files of equal records are written in parts, by all threads and ranks. A function of the spec alone, so
+     * that an interrupted set can be continued by any number of them. */
     uint64_t parts, part_samples; /* of each file; parts = 1: files are written as a whole */
     uint64_t record_bytes;        /* what a sample takes in the file, when parts > 1 */
 };
@@ -166,8 +166,8 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
 void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes);
 /* Shape, size and label of a sample. */
 int mr_gen_plan_sample(const struct mr_gen_plan *p, uint64_t id, struct mr_sample_info *out, struct mr_error *err);
-/* Is this what sample `id` of the plan must be: its content by the format's own rule (lossy ones: near enough), and its label?
- * MR_E_CORRUPT with what differs. */
+/* Is this what sample `id` of the plan must be: its content by the format's own rule (lossy ones: near enough), and its
+ * label? MR_E_CORRUPT with what differs. */
 int mr_gen_plan_compare(const struct mr_gen_plan *p, uint64_t id, const struct mr_sample *have, struct mr_error *err);
 /* JSON text for the manifest. */
 void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out);
@@ -175,9 +175,10 @@ void mr_gen_plan_to_json(const struct mr_gen_plan *p, struct mr_strbuf *out);
  * *version may be NULL. */
 int mr_gen_spec_from_json(const char *json, struct mr_arena *a, struct mr_gen_spec *spec, const char **split,
                           const char **version, struct mr_error *err);
-/* The plan by which gen made the set of this manifest, or false: made otherwise, or by a version whose content was another.
- * Strings live in the arena; *version may be NULL. */
-bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out, const char **version);
+/* The plan by which gen made the set of this manifest, or false: made otherwise, or by a version whose content was
+ * another. Strings live in the arena; *version may be NULL. */
+bool mr_gen_plan_of_manifest(const struct mr_manifest *m, struct mr_arena *a, struct mr_gen_plan *out,
+                             const char **version);
 /* Appends "files: 8 there, 16 asked" for each differing option; returns how many differ. */
 unsigned mr_gen_spec_diff(const struct mr_gen_spec *there, const struct mr_gen_spec *asked, struct mr_strbuf *out);
 

@@ -4,9 +4,9 @@
  *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and
  * its side-cars are there (with `repair`: if every byte is what the spec makes).
  *   4. The manifest is written last, when every file has a record; journals go after it is durable.
- *   5. A file in parts is written under its temporary name by whoever has a part of it. A part's journal record is written after
- * its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish joins the records of the
- * parts to that of the file, then 2 and 1 apply.
+ *   5. A file in parts is written under its temporary name by whoever has a part of it. A part's journal record is
+ * written after its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish joins
+ * the records of the parts to that of the file, then 2 and 1 apply.
  *   6. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate.h"
@@ -392,7 +392,8 @@ int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
     return r > 0 ? prepare_folder(g, err) : r;
 }
 
-/* Is what lies in the folder generated? A manifest that cannot be read, or is of scanned files, is not ours to remove. */
+/* Is what lies in the folder generated? A manifest that cannot be read, or is of scanned files, is not ours to remove.
+ */
 static bool is_generated(struct mr_store *s, const char *manifest_path, const char *folder)
 {
     struct mr_manifest *m = NULL;

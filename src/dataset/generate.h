@@ -50,8 +50,8 @@ int mr_gen_estimate(const struct mr_gen_plan *p, struct mr_gen_estimate *out, st
 /* Free space where the folder is or will be: the nearest existing parent, whose path goes to `where` (MR_NAME_MAX). */
 int mr_gen_free_space(struct mr_store *s, const char *folder, char *where, uint64_t *bytes, uint64_t *inodes,
                       struct mr_error *err);
-/* MR_E_CONFIG: another data set or foreign files are there; -ENOSPC: it will not fit; -EBUSY: another process is writing
- * there. Holds the lock of the folder until mr_gen_close. */
+/* MR_E_CONFIG: another data set or foreign files are there; -ENOSPC: it will not fit; -EBUSY: another process is
+ * writing there. Holds the lock of the folder until mr_gen_close. */
 int mr_gen_prepare(struct mr_gen *g, struct mr_error *err);
 /* Removes the generated set that lies in `folder`, whole or begun, as --overwrite does; foreign files stay. *removed:
  * there was one. */

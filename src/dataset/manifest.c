@@ -280,8 +280,8 @@ static int load_template(struct mr_manifest *m, struct mr_error *err)
     t->digits = mr_load_le32(c->data + 8);
     t->folder_digits = mr_load_le32(c->data + 12);
     uint32_t prefix = mr_load_le32(c->data + 16), suffix = mr_load_le32(c->data + 20);
-    if (t->digits > NAME_DIGITS_MAX || t->folder_digits > NAME_DIGITS_MAX || prefix >= sizeof t->prefix || suffix >= sizeof t->suffix ||
-        24 + (uint64_t)prefix + suffix != c->count)
+    if (t->digits > NAME_DIGITS_MAX || t->folder_digits > NAME_DIGITS_MAX || prefix >= sizeof t->prefix ||
+        suffix >= sizeof t->suffix || 24 + (uint64_t)prefix + suffix != c->count)
         return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: bad name template", m->name);
     memcpy(t->prefix, c->data + 24, prefix);
     memcpy(t->suffix, c->data + 24 + prefix, suffix);
@@ -330,13 +330,15 @@ static int check_zero(struct mr_manifest *m, uint64_t from, uint64_t to, struct 
     return 0;
 }
 
-/* No checksum covers what lies between the sections, so it must be zero; and their data lie in the order of their ids. */
+/* No checksum covers what lies between the sections, so it must be zero; and their data lie in the order of their ids.
+ */
 static int check_padding(struct mr_manifest *m, uint32_t sections, struct mr_error *err)
 {
     uint64_t at = MRM_HEADER_BYTES + (uint64_t)sections * MRM_ENTRY_BYTES;
     for (uint32_t s = 0; s < sections; s++) {
         uint64_t entry = MRM_HEADER_BYTES + (uint64_t)s * MRM_ENTRY_BYTES;
-        uint64_t offset = mr_load_le64(m->data + entry + MRM_E_OFFSET), bytes = mr_load_le64(m->data + entry + MRM_E_BYTES);
+        uint64_t offset = mr_load_le64(m->data + entry + MRM_E_OFFSET),
+                 bytes = mr_load_le64(m->data + entry + MRM_E_BYTES);
         if (!bytes)
             continue;
         if (offset < at)
@@ -614,7 +616,8 @@ static char *put_text(char *to, const char *text)
     return to + n;
 }
 
-/* By hand: a file of one sample is named for every read, and printf touches more memory than the rest of the way to the file. */
+/* By hand: a file of one sample is named for every read, and printf touches more memory than the rest of the way to the
+ * file. */
 int mr_name_from_template(const struct mr_name_template *t, uint64_t file, char *out)
 {
     char *to = out;

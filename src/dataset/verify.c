@@ -1,5 +1,6 @@
-/* Verifying: see verify.h. One work item is one file or, in sets of few files, a range of the samples of one. Each thread has its own reader, scratch and comparing store;
- * findings and counters are shared, findings under a lock so that the callback needs none. */
+/* Verifying: see verify.h. One work item is one file or, in sets of few files, a range of the samples of one. Each
+ * thread has its own reader, scratch and comparing store; findings and counters are shared, findings under a lock so
+ * that the callback needs none. */
 #include "dataset/verify.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -32,7 +33,7 @@ struct verify {
     struct thread_state *thread;
     uint64_t parts;            /* work items per file */
     _Atomic uint64_t bad_mask; /* parts > 1: files with something bad, which are fewer than 64 */
-    pthread_mutex_t lock; /* guards calls of o->found */
+    pthread_mutex_t lock;      /* guards calls of o->found */
     _Atomic uint64_t files, samples, bytes, bad_files, bad_samples, missing, extra, unreadable, wrong;
 };
 
@@ -151,8 +152,9 @@ static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, 
     struct mr_manifest_file f = {0};
     struct mr_file_diff diff;
     struct mr_store *s = mr_compare_store(t->compare);
-    int r = v->parts > 1 ? mr_gen_write_part(&v->plan, s, path, file, part, &t->scratch, v->o->stop, v->o->progress, &f, err)
-                         : mr_gen_write_file(&v->plan, s, path, file, &t->scratch, v->o->stop, v->o->progress, &f, err);
+    int r = v->parts > 1
+                ? mr_gen_write_part(&v->plan, s, path, file, part, &t->scratch, v->o->stop, v->o->progress, &f, err)
+                : mr_gen_write_file(&v->plan, s, path, file, &t->scratch, v->o->stop, v->o->progress, &f, err);
     uint64_t samples = f.column[0].count;
     free(f.layout.data);
     mr_compare_take(t->compare, &diff);
@@ -260,8 +262,8 @@ static int one_item(struct mr_worker_ctx *ctx, uint64_t item, struct mr_error *e
 #define SAMPLE_PARTS 64u
 #define SAMPLE_PARTS_BYTES (128 * MR_MIB)
 
-/* Generated files that can be written in parts are compared in those; others that can be read by range are read in ranges of
- * their samples. A compressed file would be unpacked by every thread. */
+/* Generated files that can be written in parts are compared in those; others that can be read by range are read in
+ * ranges of their samples. A compressed file would be unpacked by every thread. */
 static uint64_t parts_of_files(const struct verify *v)
 {
     const struct mr_manifest_info *i = mr_manifest_get_info(v->m);
@@ -334,7 +336,8 @@ static int make_threads(struct verify *v, unsigned n, struct mr_error *err)
         if (r >= 0)
             r = mr_gen_scratch_init(&v->thread[i].scratch, err);
         if (v->has_plan) /* the display counts bytes of files */
-            v->thread[i].scratch.scale = (double)mr_manifest_get_info(v->m)->file_bytes * mr_gen_scale(&v->plan) / v->plan.want_bytes;
+            v->thread[i].scratch.scale =
+                (double)mr_manifest_get_info(v->m)->file_bytes * mr_gen_scale(&v->plan) / v->plan.want_bytes;
         if (r >= 0)
             r = mr_compare_create(mr_dataset_store(v->ds), &v->thread[i].compare, err);
     }

@@ -53,7 +53,7 @@ struct mr_verify_result {
     uint64_t bad_files, bad_samples, missing, extra;
     uint64_t unreadable; /* findings of kind MR_FIND_UNREADABLE: the storage failed, so nothing is known */
     uint64_t wrong;      /* findings of other kinds */
-    bool byte_exact; /* every byte was compared with what the seed makes */
+    bool byte_exact;     /* every byte was compared with what the seed makes */
 };
 
 /* 0 also when something is bad: the result tells. Negative: the check itself failed (interrupted, cannot list ...). */

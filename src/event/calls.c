@@ -7,24 +7,36 @@
 
 static const struct mr_call_info infos[MR_CALL_COUNT] = {
     [MR_CALL_none] = {.name = "unknown", .layer = MR_LAYER_POSIX, .kind = MR_EV_HANDLE},
-#define MR_CALL_ROW(n, l, k)                                                                                         \
+#define MR_CALL_ROW(n, l, k)                                                                                           \
     [MR_CALL_##n] = {.name = &#n[MR_LAYER_##l == MR_LAYER_SYSCALL ? 4 : 0], .layer = MR_LAYER_##l, .kind = MR_EV_##k},
     MR_CALLS(MR_CALL_ROW)
 #undef MR_CALL_ROW
 };
 
-static const char *const layer_names[MR_LAYERS] = {"APP", "POSIX", "STDIO", "URING", "MPIIO", "HDF5", "SYSCALL", "MMAP"};
+static const char *const layer_names[MR_LAYERS] = {"APP",   "POSIX", "STDIO",   "URING",
+                                                   "MPIIO", "HDF5",  "SYSCALL", "MMAP"};
 static const char *const kind_names[MR_EV_KINDS] = {
-    "none", "open",   "close", "read",   "write", "fsync", "stat",   "unlink", "rename",  "list",    "mkdir",   "seek",    "copy",
-    "map",  "advise", "resize", "handle", "link",  "attr",  "submit", "process", "region", "instant", "counter", "metadata"};
+    "none", "open",   "close",   "read",   "write",   "fsync",   "stat",    "unlink", "rename",
+    "list", "mkdir",  "seek",    "copy",   "map",     "advise",  "resize",  "handle", "link",
+    "attr", "submit", "process", "region", "instant", "counter", "metadata"};
 
 /* Spellings that are not <name>64, __<name>_chk or __<name>_2. */
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"__xstat", "stat"},   {"__lxstat", "lstat"},     {"__fxstat", "fstat"},       {"__fxstatat", "fstatat"}, {"newfstatat", "fstatat"},
-    {"__xmknod", "mknod"}, {"__xmknodat", "mknodat"}, {"_IO_getc", "getc"},        {"_IO_putc", "putc"},      {"preadv64v2", "preadv2"},
-    {"pwritev64v2", "pwritev2"}, {"__getdelim", "getdelim"}, {"aio_return", "aio_return_read"},
+    {"__xstat", "stat"},
+    {"__lxstat", "lstat"},
+    {"__fxstat", "fstat"},
+    {"__fxstatat", "fstatat"},
+    {"newfstatat", "fstatat"},
+    {"__xmknod", "mknod"},
+    {"__xmknodat", "mknodat"},
+    {"_IO_getc", "getc"},
+    {"_IO_putc", "putc"},
+    {"preadv64v2", "preadv2"},
+    {"pwritev64v2", "pwritev2"},
+    {"__getdelim", "getdelim"},
+    {"aio_return", "aio_return_read"},
 };
 
 const struct mr_call_info *mr_call_get(unsigned call)
@@ -52,7 +64,8 @@ bool mr_call_group_known(const char *text, size_t len)
     bool known = same_word("all", text, len);
     for (unsigned c = 1; c < MR_CALL_COUNT && !known; c++) {
         const struct mr_call_info *i = mr_call_get(c);
-        known = same_word(mr_layer_name(i->layer), text, len) || same_word(mr_kind_name(i->kind), text, len) || same_word(i->name, text, len);
+        known = same_word(mr_layer_name(i->layer), text, len) || same_word(mr_kind_name(i->kind), text, len) ||
+                same_word(i->name, text, len);
     }
     return known;
 }

@@ -1,13 +1,14 @@
 /* Draining of ring files.
  *
- * Encoding takes CPU time, which a program that has all CPUs busy would lose. So records wait in their rings, which is where they survive a
- * kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old (FRESH_NS).
+ * Encoding takes CPU time, which a program that has all CPUs busy would lose. So records wait in their rings, which is
+ * where they survive a kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old
+ * (FRESH_NS).
  *
  * Invariants
  *  C1. Strings are written after head was read and before the events up to head: every name precedes its use.
- *  C2. written moves only after the block is in the file; a collector killed in between leaves the same events in the ring, and
- *      readers drop the older copy (same process, thread, sequence). Memory is given back after that, and tail moves last (R6).
- *  C3. A ring file is removed only when its process has gone and everything in it is written. */
+ *  C2. written moves only after the block is in the file; a collector killed in between leaves the same events in the
+ * ring, and readers drop the older copy (same process, thread, sequence). Memory is given back after that, and tail
+ * moves last (R6). C3. A ring file is removed only when its process has gone and everything in it is written. */
 #include "event/collect.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -25,11 +26,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define URGENT (MR_RING_CELLS / 4 * 3)    /* cells of a thread that do not wait for an idle CPU */
-#define MEMORY_BYTES (256ull << 20)       /* what all rings may hold before memory is given back */
-#define FRESH_NS (10 * MR_NS_PER_S)       /* then blocks that are not full are written as well */
-#define GONE_RINGS 32                     /* rings of ended processes that may wait */
-#define ENDED_SLOTS 32                    /* slots of ended threads that may wait */
+#define URGENT (MR_RING_CELLS / 4 * 3) /* cells of a thread that do not wait for an idle CPU */
+#define MEMORY_BYTES (256ull << 20)    /* what all rings may hold before memory is given back */
+#define FRESH_NS (10 * MR_NS_PER_S)    /* then blocks that are not full are written as well */
+#define GONE_RINGS 32                  /* rings of ended processes that may wait */
+#define ENDED_SLOTS 32                 /* slots of ended threads that may wait */
 
 struct ring {
     struct mr_ring_header **segment;
@@ -37,7 +38,7 @@ struct ring {
     uint64_t key, strings_bytes, events, lost, mono0;
     uint32_t pid, strings, segments;
     uint64_t pid_space; /* that pid belongs to */
-    uint64_t heads; /* records made so far, when last looked */
+    uint64_t heads;     /* records made so far, when last looked */
     uint64_t gone_ns;
     uint64_t exec_ns; /* since when it is in an exec, as far as we saw; 0 it is not */
     bool described, counted, gone, finished;
@@ -89,7 +90,8 @@ static uint64_t ticks_now(const struct mr_ring_header *h)
  * together, and the pair stored by the process is all there is. */
 static struct mr_calibration calibrate(const struct mr_ring_header *h)
 {
-    struct mr_calibration c = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0, .tick1 = h->tick0, .mono1 = h->mono0};
+    struct mr_calibration c = {
+        .tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0, .tick1 = h->tick0, .mono1 = h->mono0};
     uint64_t best = UINT64_MAX, tick = 0, mono = 0;
     for (int i = 0; i < 4; i++) {
         uint64_t a = ticks_now(h), m = mr_now_ns(), b = ticks_now(h);
@@ -124,8 +126,8 @@ static struct mr_ring_header *map_segment(struct mr_collector *c, const char *st
     char path[4096];
     snprintf(path, sizeof(path), "%s/%s%u.ring", c->spool, stem, segment);
     struct mr_ring_header *h = map_file(path, MR_RING_SEGMENT_BYTES(segment), true);
-    if (h && (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != MR_RING_MAGIC || h->version != MR_RING_VERSION || h->segment != segment ||
-              h->process_bytes > MR_RING_PROCESS_BYTES)) {
+    if (h && (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != MR_RING_MAGIC || h->version != MR_RING_VERSION ||
+              h->segment != segment || h->process_bytes > MR_RING_PROCESS_BYTES)) {
         munmap(h, MR_RING_SEGMENT_BYTES(segment));
         return NULL;
     }
@@ -146,7 +148,11 @@ static bool same_process(const struct ring *a, const struct ring *b)
 static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
 {
     struct mr_ring_header *h = r->segment[0];
-    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = r->key, .count = 1, .first_ns = h->mono0, .last_ns = h->mono0,
+    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS,
+                                   .key = r->key,
+                                   .count = 1,
+                                   .first_ns = h->mono0,
+                                   .last_ns = h->mono0,
                                    .payload_bytes = h->process_bytes};
     if (r->described)
         return 0;
@@ -169,7 +175,8 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
         uint64_t bytes;
         uint32_t count;
         const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + r->strings_bytes;
-        size_t n = mr_mrt_encode_strings(c->workspace, from, used - r->strings_bytes, r->key, r->strings + 1, c->buffer, MR_MRT_EVENTS_MAX, &bytes, &count);
+        size_t n = mr_mrt_encode_strings(c->workspace, from, used - r->strings_bytes, r->key, r->strings + 1, c->buffer,
+                                         MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;
         rc = append(c, c->buffer, n, err);
@@ -179,8 +186,8 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
     return rc;
 }
 
-/* Size limit: two files of half the size take turns. True if a block of events of n bytes belongs in the next one; a file whose names
- * alone fill it gets one block all the same. */
+/* Size limit: two files of half the size take turns. True if a block of events of n bytes belongs in the next one; a
+ * file whose names alone fill it gets one block all the same. */
 static bool is_full(const struct mr_collector *c, size_t n)
 {
     return c->max_bytes && c->has_events && mr_mrt_writer_bytes(c->writer) + n > c->max_bytes / 2;
@@ -221,21 +228,24 @@ static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
 }
 
 /* Drains a slot in whole blocks until less than `keep` cells are left; keep 0 takes everything. */
-static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, uint64_t keep, bool *busy, struct mr_error *err)
+static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s, unsigned index, uint64_t keep,
+                      bool *busy, struct mr_error *err)
 {
     uint32_t expected = 0;
     int rc = 0;
-    uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire), from = atomic_load_explicit(&s->written, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire),
+             from = atomic_load_explicit(&s->written, memory_order_acquire);
     if (head == from || head - from - mr_slot_gap(s, from, head) < keep)
         return 0;
     if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
         if (!r->gone)
-            return 0;                      /* its own thread is at it */
-        atomic_store(&s->drain_lock, 1);   /* the holder died */
+            return 0;                    /* its own thread is at it */
+        atomic_store(&s->drain_lock, 1); /* the holder died */
     }
     *busy = true;
     rc = drain_strings(c, r, err);
-    for (from = atomic_load(&s->written); rc == 0 && from < head && head - from <= MR_RING_CELLS && head - from - mr_slot_gap(s, from, head) >= keep;) {
+    for (from = atomic_load(&s->written);
+         rc == 0 && from < head && head - from <= MR_RING_CELLS && head - from - mr_slot_gap(s, from, head) >= keep;) {
         struct mr_calibration cal = calibrate(r->segment[0]);
         struct mr_carry carry = mr_slot_carry(s);
         struct mr_mrt_block b;
@@ -282,14 +292,17 @@ static bool map_segments(struct mr_collector *c, struct ring *r, uint32_t segmen
 
 static uint64_t keep_for(enum hurry hurry)
 {
-    static const uint64_t keep[] = {[WAIT] = URGENT, [IDLE_CPU] = MR_BLOCK_CELLS, [CATCH_UP] = MR_BLOCK_CELLS, [EVERYTHING] = 0};
+    static const uint64_t keep[] = {
+        [WAIT] = URGENT, [IDLE_CPU] = MR_BLOCK_CELLS, [CATCH_UP] = MR_BLOCK_CELLS, [EVERYTHING] = 0};
     return keep[hurry];
 }
 
 static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, bool *busy, struct mr_error *err)
 {
     uint32_t said = atomic_load(&r->segment[0]->segments), segments = MR_MIN(said, MR_RING_SEGMENTS);
-    int rc = map_segments(c, r, segments) ? 0 : mr_error_set(err, -ENOMEM, "cannot follow %u threads", segments * MR_RING_SLOTS);
+    int rc = map_segments(c, r, segments)
+                 ? 0
+                 : mr_error_set(err, -ENOMEM, "cannot follow %u threads", segments * MR_RING_SLOTS);
     for (uint32_t g = 0; g < segments && rc == 0; g++)
         for (unsigned i = 0; r->segment[g] && i < mr_ring_slots(r->segment[g]) && rc == 0; i++) {
             struct mr_slot *s = mr_ring_slot(r->segment[g], i);
@@ -314,15 +327,16 @@ static long stat_number(const char *state, unsigned field)
 
 #define STAT_THREADS 17u
 
-/* A process has gone when the kernel no longer knows it, when it is a zombie (but for one whose first thread has ended before the others), or when it
- * runs another image. In another pid namespace only
- * the process itself can tell; one that was killed there counts as running. */
+/* A process has gone when the kernel no longer knows it, when it is a zombie (but for one whose first thread has ended
+ * before the others), or when it runs another image. In another pid namespace only the process itself can tell; one
+ * that was killed there counts as running. */
 static bool process_gone(const struct ring *r)
 {
     char path[64], text[512];
     if (r->foreign) {
         uint32_t state = atomic_load(&r->segment[0]->state);
-        return state == MR_RING_EXITED || (state == MR_RING_EXEC && r->exec_ns && mr_now_ns() - r->exec_ns > MR_NS_PER_S); /* it may fail yet */
+        return state == MR_RING_EXITED ||
+               (state == MR_RING_EXEC && r->exec_ns && mr_now_ns() - r->exec_ns > MR_NS_PER_S); /* it may fail yet */
     }
     snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -334,7 +348,8 @@ static bool process_gone(const struct ring *r)
         return true;
     text[n] = 0;
     const char *state = strrchr(text, ')');
-    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X') && stat_number(state + 2, STAT_THREADS) <= 1;
+    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X') &&
+           stat_number(state + 2, STAT_THREADS) <= 1;
 }
 
 /* A process that has recorded since we looked last was alive a moment ago: no need to ask the kernel yet. */
@@ -396,7 +411,8 @@ static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *e
             if (!atomic_load(&s->exec_set))
                 continue;
             struct mr_calibration cal = calibrate(r->segment[0]);
-            size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid, (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
+            size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid,
+                                             (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
                                              atomic_load(&s->lost), c->buffer, &taken, &b);
             rc = append(c, c->buffer, n, err);
             c->has_events = true;
@@ -422,7 +438,8 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     c->stats.events += r->events;
     c->stats.unnamed += atomic_load(&r->segment[0]->strings_full);
     c->stats.killed += how == MR_HOW_KILLED;
-    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer), err);
+    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer),
+                err);
     r->finished = true;
     if (rc == 0)
         unmap_ring(c, r, how != MR_HOW_RUNNING);
@@ -496,7 +513,8 @@ static enum mr_mrt_how how_ended(const struct ring *r)
     return state == MR_RING_EXEC ? MR_HOW_EXEC : state == MR_RING_EXITED ? MR_HOW_EXIT : MR_HOW_KILLED;
 }
 
-/* True if fewer tasks want to run than there are CPUs, not counting us: a glance, but there is one every few milliseconds. */
+/* True if fewer tasks want to run than there are CPUs, not counting us: a glance, but there is one every few
+ * milliseconds. */
 static bool cpu_is_idle(const struct mr_collector *c)
 {
     char text[128];
@@ -554,7 +572,8 @@ static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting
     }
     uint64_t age = now - c->caught_up_ns;
     bool idle = cpu_is_idle(c);
-    /* With a size limit the order in which rings are drained decides what is kept: it must be near the order in time. */
+    /* With a size limit the order in which rings are drained decides what is kept: it must be near the order in time.
+     */
     if (c->max_bytes || c->tight || (idle && age > MR_NS_PER_S)) {
         c->caught_up_ns = now;
         return CATCH_UP;
@@ -622,7 +641,8 @@ static size_t block_bytes(const struct mr_mrt_view *v)
 }
 
 /* Writes the blocks before view n that later events of the file refer to once more. */
-static int append_names(struct mr_collector *c, const uint8_t *data, const struct mr_mrt_scan *scan, size_t n, struct mr_error *err)
+static int append_names(struct mr_collector *c, const uint8_t *data, const struct mr_mrt_scan *scan, size_t n,
+                        struct mr_error *err)
 {
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -665,7 +685,8 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
         return mr_error_set(err, -errno, "cannot map '%s'", path);
     struct mr_mrt_scan scan = {0};
     size_t name_len = strlen(path);
-    bool is_older = name_len > 6 && !strcmp(path + name_len - 6, ".1.mrt"); /* of the two of a process with a size limit */
+    bool is_older =
+        name_len > 6 && !strcmp(path + name_len - 6, ".1.mrt"); /* of the two of a process with a size limit */
     int rc = mr_mrt_scan(data, len, true, path, &scan, err);
     for (size_t i = 0; i < scan.views && rc == 0; i++) {
         const struct mr_mrt_view *v = &scan.view[i];
@@ -679,7 +700,8 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
         rc = rc ? rc : append(c, data + v->offset, block_bytes(v), err);
         c->has_events |= events;
         joined += events ? v->head.count : 0;
-        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) && !is_older) /* page faults are no process of ours */
+        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) &&
+            !is_older) /* page faults are no process of ours */
             c->stats.processes++;
     }
     if (count) {
@@ -693,7 +715,8 @@ static int join_file(struct mr_collector *c, const char *path, bool count, struc
     return rc;
 }
 
-/* Whether the process that writes this file goes on: taken away, the file would have no beginning when it is written to again. */
+/* Whether the process that writes this file goes on: taken away, the file would have no beginning when it is written to
+ * again. */
 static bool is_in_use(const struct mr_collector *c, const char *name)
 {
     for (size_t i = 0; i < c->rings; i++) {
@@ -766,8 +789,8 @@ static void collector_free(struct mr_collector *c)
     free(c);
 }
 
-int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes, struct mr_collector **result,
-                      struct mr_error *err)
+int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes,
+                      struct mr_collector **result, struct mr_error *err)
 {
     struct mr_collector *c = calloc(1, sizeof(*c));
     if (!c)
@@ -783,7 +806,8 @@ int mr_collector_open(const char *spool, const char *out, bool live, bool resume
     c->out = strdup(out);
     c->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
     c->buffer = aligned_alloc(64, MR_MRT_EVENTS_MAX + 4096);
-    int rc = c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
+    int rc =
+        c->spool && c->out && c->workspace && c->buffer ? 0 : mr_error_set(err, -ENOMEM, "cannot start the collector");
     if (rc == 0)
         memset(c->workspace, 0, mr_mrt_workspace_bytes());
     if (rc == 0 && max_bytes && max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS) /* a block is a small part of the limit */
@@ -805,7 +829,9 @@ static void remove_unborn(struct mr_collector *c)
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
         uint64_t magic = 1;
-        int fd = n > 7 && !strcmp(e->d_name + n - 7, ".0.ring") ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        int fd = n > 7 && !strcmp(e->d_name + n - 7, ".0.ring")
+                     ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
         if (fd < 0)
             continue;
         pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
@@ -824,7 +850,8 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
     if (!c)
         return 0;
     c->closing = true;
-    int rc = c->max_bytes ? join_files(c, err) : 0; /* what processes wrote themselves is older than what is left in the rings */
+    int rc = c->max_bytes ? join_files(c, err)
+                          : 0; /* what processes wrote themselves is older than what is left in the rings */
     rc = rc ? rc : mr_collector_poll(c, &busy, err);
     atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */
     for (size_t i = 0; i < c->rings && rc == 0; i++)
@@ -840,7 +867,9 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
         rc = join_file(c, old, false, err);
     }
     if (rc == 0 && c->stats.dropped) /* whole processes may be gone, and what they have recorded with them */
-        rc = append(c, c->buffer, mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->before + c->stats.events, 0, mr_now_ns(), NULL, c->buffer), err);
+        rc = append(c, c->buffer,
+                    mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->before + c->stats.events, 0, mr_now_ns(), NULL, c->buffer),
+                    err);
     struct mr_error second;
     int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
     c->stats.bytes = 0;

@@ -17,17 +17,17 @@ struct mr_collect_stats {
 
 /* `spool` must exist. With `live`, writes the session page so that programs leave draining to us. `max_bytes` (0: none)
  * keeps about that much of the newest events. */
-int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes, struct mr_collector **c,
-                      struct mr_error *err);
-/* One pass over new processes, rings that are full enough, ended threads and processes. *busy is set if there was anything to drain. A program
- * fills a ring in some 100 ms at the fastest; passes should be less than 50 ms apart. */
+int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes,
+                      struct mr_collector **c, struct mr_error *err);
+/* One pass over new processes, rings that are full enough, ended threads and processes. *busy is set if there was
+ * anything to drain. A program fills a ring in some 100 ms at the fastest; passes should be less than 50 ms apart. */
 int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err);
 /* How many processes that were seen are still alive. */
 unsigned mr_collector_running(struct mr_collector *c);
 /* Says that processes without a ring so far may still make one: the spool then stays. */
 void mr_collector_expect(struct mr_collector *c, unsigned processes);
-/* Drains all that is left, joins what processes wrote themselves, writes the footer, removes the spool if nobody uses it
- * any more, frees. */
+/* Drains all that is left, joins what processes wrote themselves, writes the footer, removes the spool if nobody uses
+ * it any more, frees. */
 int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, struct mr_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* Reader of the text that darshan-dxt-parser prints. Comment lines carry the file, rank and host of the segments that
- * follow; a heading names the columns, which differ between Darshan versions. Times are seconds since the start of the job. */
+ * follow; a heading names the columns, which differ between Darshan versions. Times are seconds since the start of the
+ * job. */
 #include "event/trace_read.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -71,7 +72,8 @@ static void heading(struct dxt *d, const char *line, size_t len)
         while (i < len && line[i] != ' ' && line[i] != '\t')
             i++;
         for (int k = 0; k < FIELDS; k++)
-            if (i > start && strlen(names[k]) <= i - start && !memcmp(line + start, names[k], strlen(names[k])) && d->column[k] < 0) {
+            if (i > start && strlen(names[k]) <= i - start && !memcmp(line + start, names[k], strlen(names[k])) &&
+                d->column[k] < 0) {
                 d->column[k] = column;
                 break;
             }
@@ -111,7 +113,8 @@ static int flush_segments(struct dxt *d, struct mr_error *err)
     if (!path)
         rc = mr_error_set(err, -ENOMEM, "cannot import");
     rc = rc ? rc : mr_trace_process_get(d->t, mr_mix64((uint64_t)d->rank + 0xd47) ^ d->salt, &index, err);
-    rc = rc ? rc : mr_trace_node_get(d->t, d->host_len ? d->host : "unknown", d->host_len ? d->host_len : 7, &node, err);
+    rc =
+        rc ? rc : mr_trace_node_get(d->t, d->host_len ? d->host : "unknown", d->host_len ? d->host_len : 7, &node, err);
     if (rc < 0)
         return rc;
     struct mr_trace_process *p = &d->t->process[index];
@@ -130,12 +133,19 @@ static int flush_segments(struct dxt *d, struct mr_error *err)
         first = MR_MIN(first, col.start_ns[i]);
         last = MR_MAX(last, col.end_ns[i]);
     }
-    *c = (struct mr_trace_chunk){.process = index, .tid = (uint32_t)d->rank, .count = n, .first_ns = first, .last_ns = last, .column = col,
-                                 .imported = true, .sequence = d->t->chunks};
+    *c = (struct mr_trace_chunk){.process = index,
+                                 .tid = (uint32_t)d->rank,
+                                 .count = n,
+                                 .first_ns = first,
+                                 .last_ns = last,
+                                 .column = col,
+                                 .imported = true,
+                                 .sequence = d->t->chunks};
     return 0;
 }
 
-/* "DXT, key: ...": the file, or the rank and host, of the segments that follow. Names come last in their lines, and may have anything in them. */
+/* "DXT, key: ...": the file, or the rank and host, of the segments that follow. Names come last in their lines, and may
+ * have anything in them. */
 static int about_segments(struct dxt *d, const char *line, size_t len, struct mr_error *err)
 {
     const char *comma = memchr(line, ',', len), *v;
@@ -146,7 +156,8 @@ static int about_segments(struct dxt *d, const char *line, size_t len, struct mr
     line = comma + 1;
     while (len && *line == ' ')
         line++, len--;
-    if ((starts(line, len, "file_id:") || starts(line, len, "file_name:")) && (v = after(line, len, "file_name:", &n))) {
+    if ((starts(line, len, "file_id:") || starts(line, len, "file_name:")) &&
+        (v = after(line, len, "file_name:", &n))) {
         int rc = flush_segments(d, err);
         d->file_len = MR_MIN(n, sizeof(d->file) - 1);
         memcpy(d->file, v, d->file_len);
@@ -241,15 +252,17 @@ static int segment(struct dxt *d, const char *line, size_t len)
     int module = d->column[MODULE], op = d->column[OP];
     uint16_t call;
     if (module < 0 || module >= n || op < 0 || op >= n || !call_of(word[module], lens[module], *word[op], &call) ||
-        (d->column[OFFSET] >= 0 && !number(word, lens, n, d->column[OFFSET], offset)) || !number(word, lens, n, d->column[LENGTH], length) ||
-        !number(word, lens, n, d->column[START], start) || !number(word, lens, n, d->column[END], end)) {
+        (d->column[OFFSET] >= 0 && !number(word, lens, n, d->column[OFFSET], offset)) ||
+        !number(word, lens, n, d->column[LENGTH], length) || !number(word, lens, n, d->column[START], start) ||
+        !number(word, lens, n, d->column[END], end)) {
         d->t->skipped_lines++;
         return 0;
     }
     if (d->n == d->cap) {
         uint32_t cap = d->cap ? d->cap * 2 : 64;
-        if (resize(&d->c.start_ns, 8, cap) || resize(&d->c.end_ns, 8, cap) || resize(&d->c.offset, 8, cap) || resize(&d->c.result, 8, cap) ||
-            resize(&d->c.file, 4, cap) || resize(&d->c.call, 2, cap) || resize(&d->c.fd, 2, cap))
+        if (resize(&d->c.start_ns, 8, cap) || resize(&d->c.end_ns, 8, cap) || resize(&d->c.offset, 8, cap) ||
+            resize(&d->c.result, 8, cap) || resize(&d->c.file, 4, cap) || resize(&d->c.call, 2, cap) ||
+            resize(&d->c.fd, 2, cap))
             return -ENOMEM;
         d->cap = cap;
     }

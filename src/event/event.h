@@ -1,6 +1,6 @@
 /* The one event record. Loader, trainer, checkpoint, store shims, simulator and the preload tracer all emit it, so one
- * analysis serves a real run, a traced program and a simulated one. `kind` says what an event does, `call` (event/calls.h)
- * which function did it; a producer that has no function of its own leaves call 0. */
+ * analysis serves a real run, a traced program and a simulated one. `kind` says what an event does, `call`
+ * (event/calls.h) which function did it; a producer that has no function of its own leaves call 0. */
 #ifndef MR_EVENT_EVENT_H
 #define MR_EVENT_EVENT_H
 
@@ -18,16 +18,16 @@ enum mr_event_kind {
     MR_EV_LIST,
     MR_EV_MKDIR,
     MR_EV_SEEK,
-    MR_EV_COPY,     /* both a read and a write: sendfile, splice, copy_file_range */
-    MR_EV_MAP,      /* mmap, munmap, msync */
-    MR_EV_ADVISE,   /* fadvise, madvise, readahead */
-    MR_EV_RESIZE,   /* truncate, fallocate */
-    MR_EV_HANDLE,   /* dup, fcntl, flock, pipe, fileno */
-    MR_EV_LINK,     /* link, symlink, readlink */
-    MR_EV_ATTR,     /* chmod, chown, utimes, xattr */
-    MR_EV_SUBMIT,   /* asynchronous calls that only hand over work */
-    MR_EV_PROCESS,  /* fork, exec, exit */
-    MR_EV_REGION,   /* an annotated span of the program */
+    MR_EV_COPY,    /* both a read and a write: sendfile, splice, copy_file_range */
+    MR_EV_MAP,     /* mmap, munmap, msync */
+    MR_EV_ADVISE,  /* fadvise, madvise, readahead */
+    MR_EV_RESIZE,  /* truncate, fallocate */
+    MR_EV_HANDLE,  /* dup, fcntl, flock, pipe, fileno */
+    MR_EV_LINK,    /* link, symlink, readlink */
+    MR_EV_ATTR,    /* chmod, chown, utimes, xattr */
+    MR_EV_SUBMIT,  /* asynchronous calls that only hand over work */
+    MR_EV_PROCESS, /* fork, exec, exit */
+    MR_EV_REGION,  /* an annotated span of the program */
     MR_EV_INSTANT,
     MR_EV_COUNTER,
     MR_EV_METADATA,
@@ -35,17 +35,17 @@ enum mr_event_kind {
 };
 
 struct mr_event {
-    uint64_t start_ns;  /* monotonic */
+    uint64_t start_ns; /* monotonic */
     uint64_t dur_ns;
-    uint64_t offset;    /* reads and writes */
-    int64_t result;     /* bytes moved, or negative errno */
-    uint32_t path_id;   /* from the sink's intern(), 0 = none; regions: the site */
-    uint16_t kind;      /* enum mr_event_kind */
+    uint64_t offset;  /* reads and writes */
+    int64_t result;   /* bytes moved, or negative errno */
+    uint32_t path_id; /* from the sink's intern(), 0 = none; regions: the site */
+    uint16_t kind;    /* enum mr_event_kind */
     uint16_t flags;
     uint32_t tid;
     uint32_t rank;
-    uint16_t call;      /* enum mr_call, 0 = unknown: the kind says enough */
-    uint16_t fd;        /* descriptor + 1, 0 = none */
+    uint16_t call; /* enum mr_call, 0 = unknown: the kind says enough */
+    uint16_t fd;   /* descriptor + 1, 0 = none */
 };
 
 /* Where events go. emit must be callable from any thread. */

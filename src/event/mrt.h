@@ -88,27 +88,29 @@ void mr_mrt_workspace_block(void *workspace, uint32_t events);
 /* An output buffer of this many bytes always suffices for an events block. */
 #define MR_MRT_EVENTS_MAX (5u << 20)
 
-/* Encodes the events in the cells [carry->at, to) of a ring into one complete block (header, payload, padding) at `out`. About
- * MR_BLOCK_EVENTS events are taken, their arguments counted in; *carry then tells of the position after the last one, *block what the
- * header says. Returns the bytes written; 0 only if carry->at == to. A carry of {0} will do for records without repeats. */
+/* Encodes the events in the cells [carry->at, to) of a ring into one complete block (header, payload, padding) at
+ * `out`. About MR_BLOCK_EVENTS events are taken, their arguments counted in; *carry then tells of the position after
+ * the last one, *block what the header says. Returns the bytes written; 0 only if carry->at == to. A carry of {0} will
+ * do for records without repeats. */
 size_t mr_mrt_encode_events(void *workspace, const uint64_t *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
-                            const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
-                            uint8_t *out, struct mr_mrt_block *block);
+                            const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence,
+                            uint64_t lost, uint8_t *out, struct mr_mrt_block *block);
 /* The same of n records. */
-size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal, uint64_t key, uint32_t tid,
-                             uint64_t sequence, uint64_t lost, uint8_t *out, uint32_t *taken, struct mr_mrt_block *block);
-/* A strings block from arena entries; the first has id `first`. Stops before exceeding half of `cap`, and at some 128 KiB; *taken_bytes and *taken
- * say how far it came. Returns bytes written. */
+size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal,
+                             uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost, uint8_t *out,
+                             uint32_t *taken, struct mr_mrt_block *block);
+/* A strings block from arena entries; the first has id `first`. Stops before exceeding half of `cap`, and at some 128
+ * KiB; *taken_bytes and *taken say how far it came. Returns bytes written. */
 #define MR_MRT_STRINGS_PACKED 1u /* flag of the block: u32 length, zstd frame */
-size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
-                             uint64_t *taken_bytes, uint32_t *taken);
+size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first,
+                             uint8_t *out, size_t cap, uint64_t *taken_bytes, uint32_t *taken);
 /* Payload of a process block, at most MR_RING_PROCESS_BYTES; longer command lines are cut. */
 size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size_t cap);
 /* Wraps a payload that already lies at out + 64 into a block. Returns its bytes with padding. */
 size_t mr_mrt_seal(uint8_t *out, const struct mr_mrt_block *b);
 /* `skipped` (may be NULL) has MR_SLOT_CALLS counts of calls that sampling left out. */
-size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost, uint64_t end_ns,
-                         const uint64_t *skipped, uint8_t *out);
+size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost,
+                         uint64_t end_ns, const uint64_t *skipped, uint8_t *out);
 void mr_mrt_file_header(uint64_t real_ns, const uint8_t id[16], uint8_t out[MR_MRT_HEADER]);
 
 /* ns of a tick value. */

@@ -1,8 +1,10 @@
-/* Encoder of blocks: ring records become columns, columns become byte planes, planes go through zstd. Records are unpacked once into one array
- * per column while they are tallied; then column after column is cut into planes, in loops of a fixed length that compilers turn into
- * vector code. Also used inside traced programs, hence no allocation and no libc beyond memcpy and memset.
+/* Encoder of blocks: ring records become columns, columns become byte planes, planes go through zstd. Records are
+ * unpacked once into one array per column while they are tallied; then column after column is cut into planes, in loops
+ * of a fixed length that compilers turn into vector code. Also used inside traced programs, hence no allocation and no
+ * libc beyond memcpy and memset.
  *
- * What must stay true: the output depends only on the arguments; events keep their order; every value survives exactly. */
+ * What must stay true: the output depends only on the arguments; events keep their order; every value survives exactly.
+ */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "event/mrt.h"
 #include "base/common.h"
@@ -15,14 +17,18 @@
 
 #define LEVEL 1
 #define SAMPLE 2048u /* bytes of a plane that tell how to pack it */
-#define STRIDE 64u /* values handled at a time; arrays have room up to the next multiple */
+#define STRIDE 64u   /* values handled at a time; arrays have room up to the next multiple */
 #define MAX_EVENTS (MR_BLOCK_EVENTS + 64)
-#define REST 24u /* events and arguments beyond a block that need no block of their own; the last event may bring 40 more */
+#define REST                                                                                                           \
+    24u /* events and arguments beyond a block that need no block of their own; the last event may bring 40 more */
 #define ZSTD_BYTES (1u << 20)
-#define STRINGS_BYTES (128 << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes */
+#define STRINGS_BYTES                                                                                                  \
+    (128 << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes   \
+                 */
 
 struct workspace {
-    /* As they are stored: gap and result as zigzag, the offset as its mode says. Narrow where values are, so that all stay in the cache. */
+    /* As they are stored: gap and result as zigzag, the offset as its mode says. Narrow where values are, so that all
+     * stay in the cache. */
     uint64_t gap[MAX_EVENTS], dur[MAX_EVENTS], offset[MAX_EVENTS], result[MAX_EVENTS], arg_value[MAX_EVENTS];
     uint32_t file[MAX_EVENTS], arg_event[MAX_EVENTS], arg_key[MAX_EVENTS];
     uint16_t call[MAX_EVENTS], fd[MAX_EVENTS], arg_type[MAX_EVENTS];
@@ -85,12 +91,16 @@ struct found {
     int64_t result;
 };
 
-/* Takes the record or repeat at carry->at, which lies before c->to; no continuations. False: there is no event, but a gap (R7), a
- * continuation whose event was cut off by a damaged ring, or a cell that was never written. */
-static inline __attribute__((always_inline)) bool take_event(const struct cells *c, struct mr_carry *carry, struct found *f)
+/* Takes the record or repeat at carry->at, which lies before c->to; no continuations. False: there is no event, but a
+ * gap (R7), a continuation whose event was cut off by a damaged ring, or a cell that was never written. */
+static inline __attribute__((always_inline)) bool take_event(const struct cells *c, struct mr_carry *carry,
+                                                             struct found *f)
 {
-    static const uint16_t short_call[MR_SHORTS] = {[MR_SHORT_read] = MR_CALL_read, [MR_SHORT_write] = MR_CALL_write, [MR_SHORT_pread] = MR_CALL_pread,
-                                                   [MR_SHORT_pwrite] = MR_CALL_pwrite, [MR_SHORT_lseek] = MR_CALL_lseek};
+    static const uint16_t short_call[MR_SHORTS] = {[MR_SHORT_read] = MR_CALL_read,
+                                                   [MR_SHORT_write] = MR_CALL_write,
+                                                   [MR_SHORT_pread] = MR_CALL_pread,
+                                                   [MR_SHORT_pwrite] = MR_CALL_pwrite,
+                                                   [MR_SHORT_lseek] = MR_CALL_lseek};
     uint64_t at = carry->at, head = cell_at(c, at);
     if (MR_LIKELY(head & MR_RAW_SHORT)) {
         unsigned kind = (unsigned)(head % MR_SHORTS);
@@ -102,12 +112,16 @@ static inline __attribute__((always_inline)) bool take_event(const struct cells 
         carry->offset = kind >= MR_SHORT_pread ? f->offset : carry->offset;
         f->result = kind == MR_SHORT_lseek ? (int64_t)f->offset : (int64_t)carry->result_fd >> 16;
     } else {
-        uint64_t size = MR_UNLIKELY(head == MR_RAW_SKIP) ? 0 : cell_at(c, at + 1); /* behind a gap's cell there may be no memory */
+        uint64_t size =
+            MR_UNLIKELY(head == MR_RAW_SKIP) ? 0 : cell_at(c, at + 1); /* behind a gap's cell there may be no memory */
         bool repeat = head & MR_RAW_REPEAT;
         f->call = mr_cell_call(head);
         f->offset = (uint64_t)((int64_t)head >> 16);
         f->ticks = (uint32_t)size;
-        carry->at = head == MR_RAW_SKIP && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to) : at + (repeat ? 2 : f->call ? MR_RECORD_CELLS : 1);
+        carry->at = head == MR_RAW_SKIP && c->mask != UINT64_MAX ? MR_MIN((at | c->mask) + 1, c->to)
+                                                                 : at + (repeat    ? 2
+                                                                         : f->call ? MR_RECORD_CELLS
+                                                                                   : 1);
         if (MR_UNLIKELY(f->call <= MR_CALL_more || carry->at > c->to)) {
             carry->at = MR_MIN(carry->at, c->to);
             return false;
@@ -156,8 +170,8 @@ static void take_more(struct workspace *w, const struct cells *c, struct mr_carr
     }
 }
 
-/* Offsets are stored as differences from where the access before ended if that makes many of them 0: sequential access. Random access is
- * smaller as it is. The first events of a block tell which. */
+/* Offsets are stored as differences from where the access before ended if that makes many of them 0: sequential access.
+ * Random access is smaller as it is. The first events of a block tell which. */
 static bool is_sequential(const struct cells *c, struct mr_carry carry)
 {
     uint64_t expect = 0, n = 0, hits = 0;
@@ -173,7 +187,8 @@ static bool is_sequential(const struct cells *c, struct mr_carry carry)
 }
 
 /* Unpacks events into the columns; carry tells where they begin, and then where they end. */
-static void unpack(struct workspace *w, const struct cells *c, struct mr_carry *carry, const struct mr_calibration *cal, bool sequential)
+static void unpack(struct workspace *w, const struct cells *c, struct mr_carry *carry, const struct mr_calibration *cal,
+                   bool sequential)
 {
     const uint64_t scale = tick_scale(cal), mono0 = cal->mono0, tick0 = cal->tick0;
     uint64_t first = UINT64_MAX, last = 0, previous = 0, expect = 0;
@@ -213,31 +228,33 @@ static void unpack(struct workspace *w, const struct cells *c, struct mr_carry *
 
 /* ---- columns ---- */
 
-/* The loops below, once per width of values and instruction set: they are compiled into functions with the target attribute. */
+/* The loops below, once per width of values and instruction set: they are compiled into functions with the target
+ * attribute. */
 typedef void span_fn(const void *value, uint32_t n, uint64_t *low, uint64_t *high);
 typedef void plane_fn(const void *value, uint32_t n, uint64_t base, unsigned shift, uint8_t *plane);
 
-#define LOOPS(name, attribute, type)                                                                                                 \
-    attribute static void span_##name(const void *values, uint32_t n, uint64_t *low, uint64_t *high)                                 \
-    {                                                                                                                                \
-        const type *value = values;                                                                                                  \
-        type a = value[0], b = value[0];                                                                                             \
-        for (size_t i = 0; i < n; i++) {                                                                                             \
-            a = MR_MIN(a, value[i]);                                                                                                 \
-            b = MR_MAX(b, value[i]);                                                                                                 \
-        }                                                                                                                            \
-        *low = a;                                                                                                                    \
-        *high = b;                                                                                                                   \
-    }                                                                                                                                \
-    attribute static void plane_##name(const void *values, uint32_t n, uint64_t base, unsigned shift, uint8_t *restrict plane)       \
-    {                                                                                                                                \
-        const type *restrict value = values, least = (type)base;                                                                     \
-        for (size_t i = 0; i < n; i++)                                                                                               \
-            plane[i] = (uint8_t)((type)(value[i] - least) >> shift);                                                                 \
+#define LOOPS(name, attribute, type)                                                                                   \
+    attribute static void span_##name(const void *values, uint32_t n, uint64_t *low, uint64_t *high)                   \
+    {                                                                                                                  \
+        const type *value = values;                                                                                    \
+        type a = value[0], b = value[0];                                                                               \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            a = MR_MIN(a, value[i]);                                                                                   \
+            b = MR_MAX(b, value[i]);                                                                                   \
+        }                                                                                                              \
+        *low = a;                                                                                                      \
+        *high = b;                                                                                                     \
+    }                                                                                                                  \
+    attribute static void plane_##name(const void *values, uint32_t n, uint64_t base, unsigned shift,                  \
+                                       uint8_t *restrict plane)                                                        \
+    {                                                                                                                  \
+        const type *restrict value = values, least = (type)base;                                                       \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            plane[i] = (uint8_t)((type)(value[i] - least) >> shift);                                                   \
     }
-#define WIDTHS(name, attribute)                                                                                                      \
-    LOOPS(name##2, attribute, uint16_t)                                                                                              \
-    LOOPS(name##4, attribute, uint32_t)                                                                                              \
+#define WIDTHS(name, attribute)                                                                                        \
+    LOOPS(name##2, attribute, uint16_t)                                                                                \
+    LOOPS(name##4, attribute, uint32_t)                                                                                \
     LOOPS(name##8, attribute, uint64_t)
 /* The compilers' usual level does not vectorise loops whose length it cannot see. */
 #if defined(__clang__)
@@ -256,7 +273,13 @@ struct loops {
     span_fn *span[3];
     plane_fn *plane[3];
 };
-#define ALL(name) {{span_##name##2, span_##name##4, span_##name##8}, {plane_##name##2, plane_##name##4, plane_##name##8}}
+#define ALL(name)                                                                                                      \
+    {                                                                                                                  \
+        {span_##name##2, span_##name##4, span_##name##8},                                                              \
+        {                                                                                                              \
+            plane_##name##2, plane_##name##4, plane_##name##8                                                          \
+        }                                                                                                              \
+    }
 
 static const struct loops *best_loops(void)
 {
@@ -286,8 +309,9 @@ static void repeat_first(const struct values *v, uint32_t from, uint32_t to)
         memcpy(p + i * each, p, each);
 }
 
-/* zstd at its usual level looks for repetitions; measured values have none, and random ones of a few kinds (which block of a file) come out
- * larger and four times slower with the short ones it finds. LITERALS all but leaves the search out. */
+/* zstd at its usual level looks for repetitions; measured values have none, and random ones of a few kinds (which block
+ * of a file) come out larger and four times slower with the short ones it finds. LITERALS all but leaves the search
+ * out. */
 enum pack { REPETITIONS, LITERALS };
 
 static size_t pack_bytes(ZSTD_CCtx *ctx, enum pack how, const uint8_t *from, size_t n, uint8_t *to, size_t room)
@@ -311,7 +335,8 @@ static enum pack choose_pack(ZSTD_CCtx *ctx, const uint8_t *plane, uint32_t n, u
         changes += part[i] != part[i - 1];
     if (changes < SAMPLE / 4)
         return REPETITIONS;
-    size_t a = pack_bytes(ctx, REPETITIONS, part, SAMPLE, scratch, SAMPLE + 512), b = pack_bytes(ctx, LITERALS, part, SAMPLE, scratch, SAMPLE + 512);
+    size_t a = pack_bytes(ctx, REPETITIONS, part, SAMPLE, scratch, SAMPLE + 512),
+           b = pack_bytes(ctx, LITERALS, part, SAMPLE, scratch, SAMPLE + 512);
     return !ZSTD_isError(b) && b <= a ? LITERALS : REPETITIONS;
 }
 
@@ -329,8 +354,8 @@ static uint8_t *put_plane(struct workspace *w, ZSTD_CCtx *ctx, uint32_t n, uint8
 }
 
 /* Writes the first n values as one column and its directory row. The array has room to the next multiple of STRIDE. */
-static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_CCtx *ctx, enum mr_mrt_column id, uint8_t mode, const struct values *v,
-                           uint32_t n, uint8_t *row, uint8_t *out)
+static uint8_t *put_column(struct workspace *w, const struct loops *loops, ZSTD_CCtx *ctx, enum mr_mrt_column id,
+                           uint8_t mode, const struct values *v, uint32_t n, uint8_t *row, uint8_t *out)
 {
     uint64_t base = 0, top = 0;
     uint32_t padded = MR_ALIGN_UP(n, STRIDE);
@@ -382,23 +407,37 @@ static void put_calibration(uint8_t *p, const struct mr_calibration *cal)
 }
 
 size_t mr_mrt_encode_events(void *workspace, const uint64_t *ring, uint64_t mask, uint64_t to, struct mr_carry *carry,
-                            const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost,
-                            uint8_t *out, struct mr_mrt_block *block)
+                            const struct mr_calibration *cal, uint64_t key, uint32_t tid, uint64_t sequence,
+                            uint64_t lost, uint8_t *out, struct mr_mrt_block *block)
 {
     const struct cells cells = {.cell = ring, .mask = mask, .to = to};
     struct workspace *w = workspace;
     const struct loops *loops = best_loops();
     const struct values column[MR_COLS] = {
-        [MR_COL_GAP] = {w->gap, 2}, [MR_COL_DURATION] = {w->dur, 2}, [MR_COL_CALL] = {w->call, 0}, [MR_COL_FILE] = {w->file, 1},
-        [MR_COL_FD] = {w->fd, 0}, [MR_COL_OFFSET] = {w->offset, 2}, [MR_COL_RESULT] = {w->result, 2}, [MR_COL_ARG_EVENT] = {w->arg_event, 1},
-        [MR_COL_ARG_KEY] = {w->arg_key, 1}, [MR_COL_ARG_TYPE] = {w->arg_type, 0}, [MR_COL_ARG_VALUE] = {w->arg_value, 2},
+        [MR_COL_GAP] = {w->gap, 2},
+        [MR_COL_DURATION] = {w->dur, 2},
+        [MR_COL_CALL] = {w->call, 0},
+        [MR_COL_FILE] = {w->file, 1},
+        [MR_COL_FD] = {w->fd, 0},
+        [MR_COL_OFFSET] = {w->offset, 2},
+        [MR_COL_RESULT] = {w->result, 2},
+        [MR_COL_ARG_EVENT] = {w->arg_event, 1},
+        [MR_COL_ARG_KEY] = {w->arg_key, 1},
+        [MR_COL_ARG_TYPE] = {w->arg_type, 0},
+        [MR_COL_ARG_VALUE] = {w->arg_value, 2},
     };
     if (carry->at == to)
         return 0;
     bool sequential = is_sequential(&cells, *carry);
     unpack(w, &cells, carry, cal, sequential);
-    struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = key, .tid = tid, .count = w->events, .sequence = sequence, .lost = lost,
-                             .first_ns = w->first_ns, .last_ns = w->last_ns};
+    struct mr_mrt_block b = {.type = MR_MRT_EVENTS,
+                             .key = key,
+                             .tid = tid,
+                             .count = w->events,
+                             .sequence = sequence,
+                             .lost = lost,
+                             .first_ns = w->first_ns,
+                             .last_ns = w->last_ns};
     unsigned columns = w->args ? MR_COLS - 1 : MR_COL_RESULT;
     uint16_t aggregates;
     uint8_t *payload = out + MR_MRT_HEADER, *row = payload + MR_MRT_EVENTS_FIXED;
@@ -411,24 +450,27 @@ size_t mr_mrt_encode_events(void *workspace, const uint64_t *ring, uint64_t mask
     mr_store_le32(payload + 52, 0);
     ZSTD_CCtx *ctx = ZSTD_initStaticCCtx(w->zstd, sizeof(w->zstd));
     for (unsigned id = 1; id <= columns; id++, row += MR_MRT_COLUMN_ROW)
-        p = put_column(w, loops, ctx, (enum mr_mrt_column)id, id == MR_COL_OFFSET && sequential, &column[id], id >= MR_COL_ARG_EVENT ? w->args : w->events,
-                       row, p);
+        p = put_column(w, loops, ctx, (enum mr_mrt_column)id, id == MR_COL_OFFSET && sequential, &column[id],
+                       id >= MR_COL_ARG_EVENT ? w->args : w->events, row, p);
     b.payload_bytes = (uint32_t)(p - payload);
     *block = b;
     return mr_mrt_seal(out, &b);
 }
 
-size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal, uint64_t key, uint32_t tid,
-                             uint64_t sequence, uint64_t lost, uint8_t *out, uint32_t *taken, struct mr_mrt_block *block)
+size_t mr_mrt_encode_records(void *workspace, const struct mr_raw *record, uint32_t n, const struct mr_calibration *cal,
+                             uint64_t key, uint32_t tid, uint64_t sequence, uint64_t lost, uint8_t *out,
+                             uint32_t *taken, struct mr_mrt_block *block)
 {
     struct mr_carry carry = {0};
-    size_t bytes = mr_mrt_encode_events(workspace, record->word, UINT64_MAX, (uint64_t)MR_RECORD_CELLS * n, &carry, cal, key, tid, sequence, lost, out, block);
+    size_t bytes = mr_mrt_encode_events(workspace, record->word, UINT64_MAX, (uint64_t)MR_RECORD_CELLS * n, &carry, cal,
+                                        key, tid, sequence, lost, out, block);
     *taken = (uint32_t)(carry.at / MR_RECORD_CELLS);
     return bytes;
 }
 
 /* Copies whole strings to `to`, which has `room` bytes; returns how many bytes came out. */
-static size_t copy_strings(const uint8_t *arena, uint64_t len, uint8_t *to, size_t room, uint64_t *taken_bytes, uint32_t *taken)
+static size_t copy_strings(const uint8_t *arena, uint64_t len, uint8_t *to, size_t room, uint64_t *taken_bytes,
+                           uint32_t *taken)
 {
     uint64_t at = 0;
     uint32_t n = 0;
@@ -449,14 +491,15 @@ static size_t copy_strings(const uint8_t *arena, uint64_t len, uint8_t *to, size
     return (size_t)(p - to);
 }
 
-size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first, uint8_t *out, size_t cap,
-                             uint64_t *taken_bytes, uint32_t *taken)
+size_t mr_mrt_encode_strings(void *workspace, const uint8_t *arena, uint64_t len, uint64_t key, uint32_t first,
+                             uint8_t *out, size_t cap, uint64_t *taken_bytes, uint32_t *taken)
 {
     struct workspace *w = workspace;
     size_t half = cap / 2;
     uint8_t *plain = out + half, *payload = out + MR_MRT_HEADER;
     size_t raw = copy_strings(arena, len, plain, cap - half - 8, taken_bytes, taken);
-    struct mr_mrt_block b = {.type = MR_MRT_STRINGS, .key = key, .count = *taken, .sequence = first, .payload_bytes = (uint32_t)raw};
+    struct mr_mrt_block b = {
+        .type = MR_MRT_STRINGS, .key = key, .count = *taken, .sequence = first, .payload_bytes = (uint32_t)raw};
     if (!*taken)
         return 0;
     ZSTD_CCtx *ctx = ZSTD_initStaticCCtx(w->zstd, sizeof(w->zstd));
@@ -504,8 +547,8 @@ size_t mr_mrt_encode_process(const struct mr_process_info *p, uint8_t *out, size
 
 _Static_assert(MR_CALL_COUNT <= MR_SLOT_CALLS, "slots have room for every call");
 
-size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost, uint64_t end_ns,
-                         const uint64_t *skipped, uint8_t *out)
+size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, uint64_t events, uint64_t lost,
+                         uint64_t end_ns, const uint64_t *skipped, uint8_t *out)
 {
     uint8_t *p = out + MR_MRT_HEADER;
     uint32_t at = 32;
@@ -520,8 +563,13 @@ size_t mr_mrt_encode_end(uint64_t key, enum mr_mrt_how how, uint32_t threads, ui
     mr_store_le64(p + 8, events);
     mr_store_le64(p + 16, lost);
     mr_store_le64(p + 24, end_ns);
-    const struct mr_mrt_block b = {.type = MR_MRT_END, .key = key, .count = 1, .first_ns = end_ns, .last_ns = end_ns,
-                                   .lost = lost, .payload_bytes = at};
+    const struct mr_mrt_block b = {.type = MR_MRT_END,
+                                   .key = key,
+                                   .count = 1,
+                                   .first_ns = end_ns,
+                                   .last_ns = end_ns,
+                                   .lost = lost,
+                                   .payload_bytes = at};
     return mr_mrt_seal(out, &b);
 }
 

@@ -158,7 +158,8 @@ static int write_footer(struct mr_mrt_writer *w, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot write the footer of '%s'", w->path);
     if (payload)
         memcpy(buf + MR_MRT_HEADER, w->index, payload);
-    const struct mr_mrt_block b = {.type = MR_MRT_FOOTER, .count = (uint32_t)w->blocks, .payload_bytes = (uint32_t)payload};
+    const struct mr_mrt_block b = {
+        .type = MR_MRT_FOOTER, .count = (uint32_t)w->blocks, .payload_bytes = (uint32_t)payload};
     size_t n = mr_mrt_seal(buf, &b);
     mr_store_le64(buf + n, w->at);
     memcpy(buf + n + 8, MR_MRT_FOOT_MAGIC, 8);

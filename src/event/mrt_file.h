@@ -1,6 +1,6 @@
-/* Writing and reading .mrt files. The writer appends blocks and ends with a footer; it can continue a file that a killed
- * writer left. The scanner walks over the blocks of a mapped file, by footer or by scanning, and skips damage. Neither is
- * thread-safe; the mapped bytes may be read by many threads. */
+/* Writing and reading .mrt files. The writer appends blocks and ends with a footer; it can continue a file that a
+ * killed writer left. The scanner walks over the blocks of a mapped file, by footer or by scanning, and skips damage.
+ * Neither is thread-safe; the mapped bytes may be read by many threads. */
 #ifndef MR_EVENT_MRT_FILE_H
 #define MR_EVENT_MRT_FILE_H
 
@@ -12,7 +12,8 @@
 
 struct mr_mrt_writer;
 
-/* Creates `path` (mode 0600), or with `resume` continues it after its last whole block. Fails if it is no regular file, or if another writer has it. */
+/* Creates `path` (mode 0600), or with `resume` continues it after its last whole block. Fails if it is no regular file,
+ * or if another writer has it. */
 int mr_mrt_writer_open(const char *path, bool resume, struct mr_mrt_writer **out, struct mr_error *err);
 /* Appends one sealed block of `bytes`. A full disk gives -ENOSPC; what was written stays valid. */
 int mr_mrt_writer_append(struct mr_mrt_writer *w, const uint8_t *block, size_t bytes, struct mr_error *err);
@@ -36,7 +37,8 @@ struct mr_mrt_scan {
 
 bool mr_mrt_is_header(const uint8_t *data, size_t len);
 /* Finds the blocks of a whole file in memory. `verify` checks every checksum (scanning always does). */
-int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, struct mr_mrt_scan *out, struct mr_error *err);
+int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, struct mr_mrt_scan *out,
+                struct mr_error *err);
 void mr_mrt_scan_done(struct mr_mrt_scan *s);
 
 /* Decoded columns of an events block; arrays are the caller's, with room for head.count (arguments: mr_mrt_args()). */
@@ -61,15 +63,16 @@ struct mr_columns {
 uint32_t mr_mrt_args(const struct mr_mrt_view *v);
 /* real ns = ns + this. */
 int64_t mr_mrt_real_offset(const struct mr_mrt_view *v);
-/* Decodes the wanted columns; `shift_ns` is added to times. `zstd` is a ZSTD_DCtx; `scratch` has MR_MRT_SCRATCH bytes for the larger of events
- * and arguments. */
-int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch, const struct mr_columns *out,
-                  struct mr_error *err);
-#define MR_MRT_SCRATCH(count) ((size_t)(count) * 16 + 128)
+/* Decodes the wanted columns; `shift_ns` is added to times. `zstd` is a ZSTD_DCtx; `scratch` has MR_MRT_SCRATCH bytes
+ * for the larger of events and arguments. */
+int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch,
+                  const struct mr_columns *out, struct mr_error *err);
+#define MR_MRT_SCRATCH(count) ((size_t)(count)*16 + 128)
 /* Largest number of events a well-formed block can hold. */
 #define MR_MRT_MAX_COUNT (1u << 20)
 
-/* What a block says about its events without decoding them. A function is a call or, for events of the program, a call and a site. */
+/* What a block says about its events without decoding them. A function is a call or, for events of the program, a call
+ * and a site. */
 struct mr_mrt_aggregate {
     uint32_t call, site;
     uint64_t count, errors, bytes, dur_sum, dur_min, dur_max;
@@ -80,15 +83,16 @@ struct mr_mrt_sizes {
 };
 struct mr_mrt_visitor {
     void (*function)(void *user, const struct mr_mrt_aggregate *a);
-    /* Of the function before: its durations by bucket (< MR_HIST_BUCKETS); its sizes one by one, or a summary and buckets. */
+    /* Of the function before: its durations by bucket (< MR_HIST_BUCKETS); its sizes one by one, or a summary and
+     * buckets. */
     void (*duration)(void *user, unsigned bucket, uint64_t count);
     void (*size)(void *user, uint64_t size, uint64_t count);
     void (*sizes)(void *user, const struct mr_mrt_sizes *s);
     void (*size_bucket)(void *user, unsigned bucket, uint64_t count);
     void (*file)(void *user, const struct mr_tally_file *row);
 };
-/* Visits the aggregates of a block. Returns what they cover: 0 nothing, MR_COVERS_FUNCTIONS all events by function, and with
- * MR_COVERS_FILES also by file; negative on damage. */
+/* Visits the aggregates of a block. Returns what they cover: 0 nothing, MR_COVERS_FUNCTIONS all events by function, and
+ * with MR_COVERS_FILES also by file; negative on damage. */
 int mr_mrt_aggregates(const struct mr_mrt_view *v, const struct mr_mrt_visitor *how, void *user, struct mr_error *err);
 #define MR_COVERS_FUNCTIONS 1
 #define MR_COVERS_FILES 2

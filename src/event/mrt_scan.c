@@ -1,5 +1,5 @@
-/* Finding the blocks of a .mrt file and decoding events. Every length is checked against what is there; a block that fails its
- * checksum is skipped by searching the next one that passes. */
+/* Finding the blocks of a .mrt file and decoding events. Every length is checked against what is there; a block that
+ * fails its checksum is skipped by searching the next one that passes. */
 #include "event/mrt_file.h"
 #include "base/common.h"
 #include "base/crc32c.h"
@@ -44,7 +44,8 @@ static uint64_t block_at(const uint8_t *data, size_t len, uint64_t at, bool veri
     return total;
 }
 
-static int add_view(struct mr_mrt_scan *s, const uint8_t *data, uint64_t at, const struct mr_mrt_block *b, struct mr_error *err)
+static int add_view(struct mr_mrt_scan *s, const uint8_t *data, uint64_t at, const struct mr_mrt_block *b,
+                    struct mr_error *err)
 {
     if (s->views == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 64;
@@ -59,7 +60,8 @@ static int add_view(struct mr_mrt_scan *s, const uint8_t *data, uint64_t at, con
 }
 
 /* True if the footer was there, whole, and agreed with the blocks. */
-static bool by_footer(const uint8_t *data, size_t len, bool verify, struct mr_mrt_scan *out, struct mr_error *err, int *rc)
+static bool by_footer(const uint8_t *data, size_t len, bool verify, struct mr_mrt_scan *out, struct mr_error *err,
+                      int *rc)
 {
     struct mr_mrt_block foot, b;
     if (len < MR_MRT_HEADER * 2 + 16 || memcmp(data + len - 8, MR_MRT_FOOT_MAGIC, 8))
@@ -71,7 +73,8 @@ static bool by_footer(const uint8_t *data, size_t len, bool verify, struct mr_mr
     for (uint32_t i = 0; i < foot.count; i++) {
         const uint8_t *e = data + at + MR_MRT_HEADER + (size_t)i * 72;
         uint64_t offset = mr_load_le64(e);
-        if (offset >= at || memcmp(e + 8, data + offset, MR_MIN(64u, at - offset)) || !block_at(data, at, offset, verify, &b)) {
+        if (offset >= at || memcmp(e + 8, data + offset, MR_MIN(64u, at - offset)) ||
+            !block_at(data, at, offset, verify, &b)) {
             out->views = 0;
             return false;
         }
@@ -91,7 +94,8 @@ static uint64_t next_block(const uint8_t *data, size_t len, uint64_t at, struct 
     return len;
 }
 
-int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, struct mr_mrt_scan *out, struct mr_error *err)
+int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, struct mr_mrt_scan *out,
+                struct mr_error *err)
 {
     struct mr_mrt_scan s = {0};
     struct mr_mrt_block b;
@@ -101,7 +105,8 @@ int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, 
     if (mr_crc32c(0, data, 60) != mr_load_le32(data + 60))
         return mr_error_plain(err, MR_E_CORRUPT, "the header of '%s' is damaged (checksum at 60)", name);
     if (mr_load_le16(data + 8) != MR_MRT_MAJOR)
-        return mr_error_plain(err, MR_E_FORMAT, "'%s' has trace format version %u, this program reads %u", name, mr_load_le16(data + 8), MR_MRT_MAJOR);
+        return mr_error_plain(err, MR_E_FORMAT, "'%s' has trace format version %u, this program reads %u", name,
+                              mr_load_le16(data + 8), MR_MRT_MAJOR);
     if (by_footer(data, len, verify, &s, err, &rc)) {
         if (rc < 0)
             mr_mrt_scan_done(&s);
@@ -152,7 +157,9 @@ uint32_t mr_mrt_args(const struct mr_mrt_view *v)
 
 int64_t mr_mrt_real_offset(const struct mr_mrt_view *v)
 {
-    return v->head.payload_bytes < MR_MRT_EVENTS_FIXED ? 0 : (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
+    return v->head.payload_bytes < MR_MRT_EVENTS_FIXED
+               ? 0
+               : (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
 }
 
 /* Values from their planes, one, two or up to eight at a time. */
@@ -161,19 +168,22 @@ int64_t mr_mrt_real_offset(const struct mr_mrt_view *v)
 #else
 #define VECTORISE __attribute__((optimize("O3")))
 #endif
-MR_SIMD_CLONES VECTORISE static void join_one(uint64_t *restrict value, const uint8_t *restrict p, size_t n, uint64_t base)
+MR_SIMD_CLONES VECTORISE static void join_one(uint64_t *restrict value, const uint8_t *restrict p, size_t n,
+                                              uint64_t base)
 {
     for (size_t i = 0; i < n; i++)
         value[i] = base + p[i];
 }
 
-MR_SIMD_CLONES VECTORISE static void join_two(uint64_t *restrict value, const uint8_t *restrict p, const uint8_t *restrict q, size_t n, uint64_t base)
+MR_SIMD_CLONES VECTORISE static void join_two(uint64_t *restrict value, const uint8_t *restrict p,
+                                              const uint8_t *restrict q, size_t n, uint64_t base)
 {
     for (size_t i = 0; i < n; i++)
         value[i] = base + ((uint32_t)q[i] << 8 | p[i]);
 }
 
-MR_SIMD_CLONES VECTORISE static void join_more(uint64_t *restrict value, const uint8_t *restrict p, size_t n, unsigned shift)
+MR_SIMD_CLONES VECTORISE static void join_more(uint64_t *restrict value, const uint8_t *restrict p, size_t n,
+                                               unsigned shift)
 {
     for (size_t i = 0; i < n; i++)
         value[i] += (uint64_t)p[i] << shift;
@@ -188,8 +198,8 @@ struct column {
 };
 
 /* The bytes of the next plane: where they lie, or decompressed into `room`. */
-static const uint8_t *take_plane(const struct mr_mrt_view *v, const uint8_t **at, const uint8_t *end, ZSTD_DCtx *ctx, uint32_t n, uint8_t *room,
-                                 struct mr_error *err)
+static const uint8_t *take_plane(const struct mr_mrt_view *v, const uint8_t **at, const uint8_t *end, ZSTD_DCtx *ctx,
+                                 uint32_t n, uint8_t *room, struct mr_error *err)
 {
     const uint8_t *p = *at;
     if (end - p < 4) {
@@ -217,8 +227,8 @@ static const uint8_t *take_plane(const struct mr_mrt_view *v, const uint8_t **at
 }
 
 /* `plane` has room for two planes. */
-static int decode_column(const struct mr_mrt_view *v, const struct column *c, ZSTD_DCtx *ctx, uint32_t n, uint8_t *plane, uint64_t *value,
-                         struct mr_error *err)
+static int decode_column(const struct mr_mrt_view *v, const struct column *c, ZSTD_DCtx *ctx, uint32_t n,
+                         uint8_t *plane, uint64_t *value, struct mr_error *err)
 {
     if (!c->planes || !c->there) {
         for (uint32_t i = 0; i < n; i++)
@@ -262,13 +272,19 @@ static int read_directory(const struct mr_mrt_view *v, struct column col[MR_COLS
         if (bytes > len - at || row[2] > 8)
             return bad(err, v, "column is longer than the block");
         if (row[0] < MR_COLS)
-            col[row[0]] = (struct column){.data = p + at, .bytes = bytes, .planes = row[2], .mode = row[1], .base = mr_load_le64(row + 8), .there = true};
+            col[row[0]] = (struct column){.data = p + at,
+                                          .bytes = bytes,
+                                          .planes = row[2],
+                                          .mode = row[1],
+                                          .base = mr_load_le64(row + 8),
+                                          .there = true};
         at += bytes;
     }
     return 0;
 }
 
-static void fill_times(uint64_t first, uint32_t n, const uint64_t *gap, const uint64_t *dur, uint64_t *start, uint64_t *end)
+static void fill_times(uint64_t first, uint32_t n, const uint64_t *gap, const uint64_t *dur, uint64_t *start,
+                       uint64_t *end)
 {
     uint64_t previous = first;
     for (uint32_t i = 0; i < n; i++) {
@@ -277,7 +293,8 @@ static void fill_times(uint64_t first, uint32_t n, const uint64_t *gap, const ui
     }
 }
 
-static void fill_offset(const struct column *c, uint32_t n, const uint64_t *value, const int64_t *result, uint64_t *offset)
+static void fill_offset(const struct column *c, uint32_t n, const uint64_t *value, const int64_t *result,
+                        uint64_t *offset)
 {
     uint64_t expect = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -311,8 +328,9 @@ static int decode_args(const struct mr_mrt_view *v, const struct column *col, ZS
     return rc ? rc : decode_column(v, &col[MR_COL_ARG_VALUE], ctx, n, plane, out->arg_value, err);
 }
 
-static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, unsigned want, int64_t shift_ns, ZSTD_DCtx *ctx, uint64_t *value, uint8_t *plane,
-                         const struct mr_columns *out, struct mr_error *err)
+static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, unsigned want, int64_t shift_ns,
+                         ZSTD_DCtx *ctx, uint64_t *value, uint8_t *plane, const struct mr_columns *out,
+                         struct mr_error *err)
 {
     uint32_t n = v->head.count;
     int rc = 0;
@@ -350,8 +368,8 @@ static int decode_wanted(const struct mr_mrt_view *v, const struct column *col, 
     return rc;
 }
 
-int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch, const struct mr_columns *out,
-                  struct mr_error *err)
+int mr_mrt_decode(const struct mr_mrt_view *v, unsigned want, int64_t shift_ns, void *zstd, void *scratch,
+                  const struct mr_columns *out, struct mr_error *err)
 {
     struct column col[MR_COLS] = {{0}};
     uint64_t *value = scratch;
@@ -407,8 +425,14 @@ static void visit_function(struct cursor *c, const struct mr_mrt_visitor *how, v
     uint64_t f[8];
     for (int k = 0; k < 8; k++)
         f[k] = next_varint(c);
-    const struct mr_mrt_aggregate a = {.call = f[0] < MR_CALL_COUNT ? (uint32_t)f[0] : MR_CALL_none, .site = (uint32_t)f[1], .count = f[2], .errors = f[3],
-                                       .bytes = f[4], .dur_sum = f[5], .dur_min = f[6], .dur_max = f[7]};
+    const struct mr_mrt_aggregate a = {.call = f[0] < MR_CALL_COUNT ? (uint32_t)f[0] : MR_CALL_none,
+                                       .site = (uint32_t)f[1],
+                                       .count = f[2],
+                                       .errors = f[3],
+                                       .bytes = f[4],
+                                       .dur_sum = f[5],
+                                       .dur_min = f[6],
+                                       .dur_max = f[7]};
     if (c->cut)
         return;
     how->function(user, &a);
@@ -461,5 +485,7 @@ int mr_mrt_aggregates(const struct mr_mrt_view *v, const struct mr_mrt_visitor *
     for (uint32_t i = 0; i < n && !c.cut; i++)
         visit_function(&c, how, user);
     bool files = !c.cut && visit_files(&c, how, user);
-    return c.cut ? bad(err, v, "aggregate is cut") : files ? MR_COVERS_FUNCTIONS | MR_COVERS_FILES : MR_COVERS_FUNCTIONS;
+    return c.cut   ? bad(err, v, "aggregate is cut")
+           : files ? MR_COVERS_FUNCTIONS | MR_COVERS_FILES
+                   : MR_COVERS_FUNCTIONS;
 }

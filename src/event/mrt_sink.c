@@ -1,6 +1,6 @@
-/* Events of this process, or of a simulated world, into a .mrt file. Lanes: one growing buffer of raw records per rank and thread that emits, in
- * the ring's record format, so that the encoder is the tracer's. Ranks: a process each, written when its first event comes; they share
- * the names of the first one. All under one lock. */
+/* Events of this process, or of a simulated world, into a .mrt file. Lanes: one growing buffer of raw records per rank
+ * and thread that emits, in the ring's record format, so that the encoder is the tracer's. Ranks: a process each,
+ * written when its first event comes; they share the names of the first one. All under one lock. */
 #include "event/mrt_sink.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LANE_ROOM (MR_MRT_ARGS + 4)    /* records one event may need */
-#define ALL_RECORDS (8u << 20)         /* then everything is written */
+#define LANE_ROOM (MR_MRT_ARGS + 4) /* records one event may need */
+#define ALL_RECORDS (8u << 20)      /* then everything is written */
 
 struct lane {
     uint32_t tid, rank;
@@ -44,8 +44,8 @@ struct mr_mrt_sink {
     size_t lanes, lane_cap, last_lane;
     uint32_t *lane_slot; /* hash table: index + 1 */
     size_t lane_slots;
-    uint64_t records;    /* in all lanes */
-    struct name *name;   /* hash table */
+    uint64_t records;  /* in all lanes */
+    struct name *name; /* hash table */
     size_t slots;
     uint8_t *arena;
     size_t arena_used, arena_cap, arena_written;
@@ -67,12 +67,30 @@ struct mr_mrt_sink {
 static uint16_t call_for(uint16_t kind)
 {
     static const uint16_t calls[MR_EV_KINDS] = {
-        [MR_EV_OPEN] = MR_CALL_open, [MR_EV_CLOSE] = MR_CALL_close, [MR_EV_READ] = MR_CALL_pread, [MR_EV_WRITE] = MR_CALL_pwrite,
-        [MR_EV_FSYNC] = MR_CALL_fsync, [MR_EV_STAT] = MR_CALL_stat, [MR_EV_UNLINK] = MR_CALL_unlink, [MR_EV_RENAME] = MR_CALL_rename,
-        [MR_EV_LIST] = MR_CALL_readdir, [MR_EV_MKDIR] = MR_CALL_mkdir, [MR_EV_SEEK] = MR_CALL_lseek, [MR_EV_COPY] = MR_CALL_copy_file_range,
-        [MR_EV_MAP] = MR_CALL_mmap, [MR_EV_ADVISE] = MR_CALL_posix_fadvise, [MR_EV_RESIZE] = MR_CALL_ftruncate, [MR_EV_HANDLE] = MR_CALL_fcntl,
-        [MR_EV_LINK] = MR_CALL_link, [MR_EV_ATTR] = MR_CALL_chmod, [MR_EV_SUBMIT] = MR_CALL_io_uring_submit, [MR_EV_PROCESS] = MR_CALL_fork,
-        [MR_EV_REGION] = MR_CALL_region, [MR_EV_INSTANT] = MR_CALL_instant, [MR_EV_COUNTER] = MR_CALL_counter, [MR_EV_METADATA] = MR_CALL_metadata,
+        [MR_EV_OPEN] = MR_CALL_open,
+        [MR_EV_CLOSE] = MR_CALL_close,
+        [MR_EV_READ] = MR_CALL_pread,
+        [MR_EV_WRITE] = MR_CALL_pwrite,
+        [MR_EV_FSYNC] = MR_CALL_fsync,
+        [MR_EV_STAT] = MR_CALL_stat,
+        [MR_EV_UNLINK] = MR_CALL_unlink,
+        [MR_EV_RENAME] = MR_CALL_rename,
+        [MR_EV_LIST] = MR_CALL_readdir,
+        [MR_EV_MKDIR] = MR_CALL_mkdir,
+        [MR_EV_SEEK] = MR_CALL_lseek,
+        [MR_EV_COPY] = MR_CALL_copy_file_range,
+        [MR_EV_MAP] = MR_CALL_mmap,
+        [MR_EV_ADVISE] = MR_CALL_posix_fadvise,
+        [MR_EV_RESIZE] = MR_CALL_ftruncate,
+        [MR_EV_HANDLE] = MR_CALL_fcntl,
+        [MR_EV_LINK] = MR_CALL_link,
+        [MR_EV_ATTR] = MR_CALL_chmod,
+        [MR_EV_SUBMIT] = MR_CALL_io_uring_submit,
+        [MR_EV_PROCESS] = MR_CALL_fork,
+        [MR_EV_REGION] = MR_CALL_region,
+        [MR_EV_INSTANT] = MR_CALL_instant,
+        [MR_EV_COUNTER] = MR_CALL_counter,
+        [MR_EV_METADATA] = MR_CALL_metadata,
     };
     return kind < MR_EV_KINDS && calls[kind] ? calls[kind] : MR_CALL_fcntl;
 }
@@ -94,8 +112,8 @@ static void write_names(struct mr_mrt_sink *s)
     while (s->arena_written < s->arena_used && !s->failed) {
         uint64_t bytes;
         uint32_t count;
-        size_t n = mr_mrt_encode_strings(s->workspace, s->arena + s->arena_written, s->arena_used - s->arena_written, s->key, s->strings_written + 1, s->out,
-                                         MR_MRT_EVENTS_MAX, &bytes, &count);
+        size_t n = mr_mrt_encode_strings(s->workspace, s->arena + s->arena_written, s->arena_used - s->arena_written,
+                                         s->key, s->strings_written + 1, s->out, MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;
         append(s, n);
@@ -122,10 +140,22 @@ static void describe(struct mr_mrt_sink *s, uint32_t rank)
         n = readlink("/proc/self/exe", exe, sizeof(exe));
     }
     uint32_t exe_len = n > 0 ? (uint32_t)n : 0;
-    struct mr_process_info p = {.key = key_of(s, rank), .pid = rank + 1, .start_ns = s->cal.mono0, .start_real_ns = s->cal.real0,
-                                .rank = s->own_rank, .world = s->own_world, .local_rank = -1, .local_world = -1, .uid = (uint32_t)getuid(),
-                                .host = host, .host_len = (uint32_t)strlen(host), .exe = exe, .exe_len = exe_len, .cmdline = exe,
-                                .cmdline_len = exe_len, .names_key = s->key};
+    struct mr_process_info p = {.key = key_of(s, rank),
+                                .pid = rank + 1,
+                                .start_ns = s->cal.mono0,
+                                .start_real_ns = s->cal.real0,
+                                .rank = s->own_rank,
+                                .world = s->own_world,
+                                .local_rank = -1,
+                                .local_world = -1,
+                                .uid = (uint32_t)getuid(),
+                                .host = host,
+                                .host_len = (uint32_t)strlen(host),
+                                .exe = exe,
+                                .exe_len = exe_len,
+                                .cmdline = exe,
+                                .cmdline_len = exe_len,
+                                .names_key = s->key};
     if (s->simulated) {
         p.rank = (int32_t)rank;
         p.flags = rank ? MR_PROCESS_SHARES_NAMES : 0;
@@ -133,7 +163,8 @@ static void describe(struct mr_mrt_sink *s, uint32_t rank)
         p.pid = (uint32_t)getpid();
         p.ppid = (uint32_t)getppid();
     }
-    struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = p.key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
+    struct mr_mrt_block b = {
+        .type = MR_MRT_PROCESS, .key = p.key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
     b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, s->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
     append(s, mr_mrt_seal(s->out, &b));
     s->rank[rank].described = true;
@@ -148,7 +179,8 @@ static void flush_lane(struct mr_mrt_sink *s, size_t index)
     for (uint32_t at = 0, taken; at < l->n && !s->failed; at += taken) {
         struct mr_mrt_block b;
         size_t n = mr_mrt_encode_records(s->workspace, l->record + at, l->n - at, &s->cal, key_of(s, l->rank), l->tid,
-                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost, s->out, &taken, &b);
+                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost,
+                                         s->out, &taken, &b);
         append(s, n);
         s->rank[l->rank].events += b.count;
         s->last_ns = MR_MAX(s->last_ns, b.last_ns);
@@ -188,7 +220,8 @@ static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t rank, uint32_t tid)
         if (s->lanes == s->lane_cap && grow_lanes(s) < 0)
             return NULL;
         size_t k = mr_mix64((uint64_t)rank << 32 | tid) & (s->lane_slots - 1);
-        while (s->lane_slot[k] && (s->lane[s->lane_slot[k] - 1].rank != rank || s->lane[s->lane_slot[k] - 1].tid != tid))
+        while (s->lane_slot[k] &&
+               (s->lane[s->lane_slot[k] - 1].rank != rank || s->lane[s->lane_slot[k] - 1].tid != tid))
             k = (k + 1) & (s->lane_slots - 1);
         if (!s->lane_slot[k]) {
             s->lane[s->lanes++] = (struct lane){.tid = tid, .rank = rank};
@@ -217,8 +250,8 @@ static void put_more(struct lane *l, uint32_t type, uint32_t key, uint64_t value
 static void put_event(struct lane *l, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
 {
     uint16_t call = e->call ? e->call : call_for(e->kind);
-    l->record[l->n++] = (struct mr_raw){{e->offset << 16 | call, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns, e->start_ns,
-                                         (uint64_t)e->result << 16 | e->fd}};
+    l->record[l->n++] = (struct mr_raw){{e->offset << 16 | call, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns,
+                                         e->start_ns, (uint64_t)e->result << 16 | e->fd}};
     if (e->dur_ns >> 32)
         put_more(l, MR_MORE_DURATION, 0, e->dur_ns);
     if (!MR_RAW_FITS48(e->offset))
@@ -395,7 +428,10 @@ int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mr
 
 int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out, struct mr_error *err)
 {
-    struct mr_mrt_sink what = {.ranks = MR_MAX(sim->world, 1u), .own_world = (int32_t)sim->world, .ranks_per_node = sim->ranks_per_node, .simulated = true};
+    struct mr_mrt_sink what = {.ranks = MR_MAX(sim->world, 1u),
+                               .own_world = (int32_t)sim->world,
+                               .ranks_per_node = sim->ranks_per_node,
+                               .simulated = true};
     snprintf(what.program, sizeof(what.program), "%s", sim->program ? sim->program : "sim");
     return sink_open(path, &what, out, err);
 }
@@ -414,8 +450,8 @@ int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
     write_names(s);
     for (uint32_t r = 0; r < s->ranks; r++)
         if (s->rank[r].described)
-            append(s, mr_mrt_encode_end(key_of(s, r), MR_HOW_EXIT, s->rank[r].threads, s->rank[r].events, r ? 0 : s->lost,
-                                        s->simulated ? s->last_ns : mr_now_ns(), NULL, s->out));
+            append(s, mr_mrt_encode_end(key_of(s, r), MR_HOW_EXIT, s->rank[r].threads, s->rank[r].events,
+                                        r ? 0 : s->lost, s->simulated ? s->last_ns : mr_now_ns(), NULL, s->out));
     int rc = s->failed;
     if (rc < 0 && err)
         *err = s->error;

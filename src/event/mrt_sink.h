@@ -1,29 +1,31 @@
-/* An event sink that writes a .mrt file: how the loader, the store's trace shim, the trainer and the simulator get the same traces as
- * `millrace trace`, and with them `millrace report` and `millrace export`.
+/* An event sink that writes a .mrt file: how the loader, the store's trace shim, the trainer and the simulator get the
+ * same traces as `millrace trace`, and with them `millrace report` and `millrace export`.
  *
  * A simulator does this:
  *
- *     mr_mrt_sink_open_sim("sim.mrt", &(struct mr_mrt_sim){.world = ranks, .ranks_per_node = 4, .program = "sim"}, &sink, err);
- *     struct mr_event_sink *s = mr_mrt_sink_get(sink);
- *     uint32_t file = s->intern(s, "/data/train-0001.npz"), step = mr_mrt_sink_key(sink, "step");
- *     uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), fetch = mr_mrt_sink_site(sink, "loader", "fetch");
- *     s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = r, .tid = 1, .start_ns = t, .dur_ns = d, .path_id = file, .offset = o, .result = n});
- *     mr_mrt_sink_emit_args(sink, &(struct mr_event){.kind = MR_EV_REGION, .rank = r, .start_ns = t, .dur_ns = d, .path_id = compute},
+ *     mr_mrt_sink_open_sim("sim.mrt", &(struct mr_mrt_sim){.world = ranks, .ranks_per_node = 4, .program = "sim"},
+ * &sink, err); struct mr_event_sink *s = mr_mrt_sink_get(sink); uint32_t file = s->intern(s, "/data/train-0001.npz"),
+ * step = mr_mrt_sink_key(sink, "step"); uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), fetch =
+ * mr_mrt_sink_site(sink, "loader", "fetch"); s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = r, .tid = 1,
+ * .start_ns = t, .dur_ns = d, .path_id = file, .offset = o, .result = n}); mr_mrt_sink_emit_args(sink, &(struct
+ * mr_event){.kind = MR_EV_REGION, .rank = r, .start_ns = t, .dur_ns = d, .path_id = compute},
  *                           &(struct mr_mrt_arg){step, 17}, 1);
  *     mr_mrt_sink_close(sink, err);
  *
  * Rules
- *  - path_id of an event comes from intern (files) or mr_mrt_sink_site (kinds REGION and INSTANT) of the same sink; 0 is no name. Equal names get
- *    equal ids, valid for all ranks.
+ *  - path_id of an event comes from intern (files) or mr_mrt_sink_site (kinds REGION and INSTANT) of the same sink; 0
+ * is no name. Equal names get equal ids, valid for all ranks.
  *  - result is bytes moved, or a negative errno; reads and writes without an offset have offset UINT64_MAX.
- *  - tid tells apart what can happen at the same time within a rank (trainer, prefetch threads); any number will do. Events of one tid may be
- *    emitted in any order; in the order of their ends they take the least space.
- *  - The report counts as compute: regions of the category "compute" or with "compute" in the name; as app-level I/O: regions whose
- *    category contains "reader" or "loader" or is "io"; as I/O: all events of the kinds OPEN to ATTR. An argument "step" serves `--steps`.
+ *  - tid tells apart what can happen at the same time within a rank (trainer, prefetch threads); any number will do.
+ * Events of one tid may be emitted in any order; in the order of their ends they take the least space.
+ *  - The report counts as compute: regions of the category "compute" or with "compute" in the name; as app-level I/O:
+ * regions whose category contains "reader" or "loader" or is "io"; as I/O: all events of the kinds OPEN to ATTR. An
+ * argument "step" serves `--steps`.
  *
- * emit, intern, site and key may be called from any thread; they take a lock, and every 32 k events of a lane one of them encodes a block.
- * Memory: up to 1 MiB per (rank, tid), at most about 256 MiB of events in all. Errors of writing (a full disk) are kept and returned by
- * close; later events, and events for which there is no memory, are counted as lost, in the file as well. */
+ * emit, intern, site and key may be called from any thread; they take a lock, and every 32 k events of a lane one of
+ * them encodes a block. Memory: up to 1 MiB per (rank, tid), at most about 256 MiB of events in all. Errors of writing
+ * (a full disk) are kept and returned by close; later events, and events for which there is no memory, are counted as
+ * lost, in the file as well. */
 #ifndef MR_EVENT_MRT_SINK_H
 #define MR_EVENT_MRT_SINK_H
 
@@ -33,7 +35,8 @@
 
 struct mr_mrt_sink;
 
-/* Events of this process; rank and world: -1 where there are none. The field `rank` of events is not looked at; times are CLOCK_MONOTONIC. */
+/* Events of this process; rank and world: -1 where there are none. The field `rank` of events is not looked at; times
+ * are CLOCK_MONOTONIC. */
 int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mrt_sink **out, struct mr_error *err);
 
 struct mr_mrt_sim {
@@ -42,7 +45,8 @@ struct mr_mrt_sim {
     const char *program;     /* name of the processes and, with a number, of the nodes */
 };
 /* Events of many ranks on a virtual clock that starts at 0. An event of a rank beyond world is lost, and counted. */
-int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out, struct mr_error *err);
+int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out,
+                         struct mr_error *err);
 
 /* Borrowed; valid until close. */
 struct mr_event_sink *mr_mrt_sink_get(struct mr_mrt_sink *s);
@@ -57,7 +61,8 @@ struct mr_mrt_arg {
 };
 #define MR_MRT_ARGS 32 /* arguments beyond these are left out */
 /* An event with arguments. */
-void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args);
+void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg,
+                           unsigned args);
 
 /* Writes what is left, and the footer; frees. Accepts NULL. */
 int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err);

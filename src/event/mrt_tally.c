@@ -6,7 +6,8 @@
 
 unsigned mr_tally_bin(uint64_t size)
 {
-    static const uint64_t top[MR_TALLY_BINS - 1] = {100, 1024, 10240, 102400, 1u << 20, 4u << 20, 10u << 20, 100u << 20, 1u << 30};
+    static const uint64_t top[MR_TALLY_BINS - 1] = {100,      1024,      10240,      102400,  1u << 20,
+                                                    4u << 20, 10u << 20, 100u << 20, 1u << 30};
     unsigned b = 0;
     while (b < MR_TALLY_BINS - 1 && size > top[b])
         b++;
@@ -191,7 +192,12 @@ static uint8_t *put_files(const struct mr_tally *t, uint8_t *p)
     p = mr_put_varint(p, t->too_many_files ? 0 : t->files + 1);
     for (uint32_t i = 0; i < t->files && !t->too_many_files; i++) {
         const struct mr_tally_file *r = &t->row_of[i];
-        const uint64_t field[] = {mr_zigzag((int64_t)r->id - (int64_t)before), r->calls, r->opens, r->read_bytes, r->written_bytes, r->dur_ns};
+        const uint64_t field[] = {mr_zigzag((int64_t)r->id - (int64_t)before),
+                                  r->calls,
+                                  r->opens,
+                                  r->read_bytes,
+                                  r->written_bytes,
+                                  r->dur_ns};
         for (size_t k = 0; k < MR_ARRAY_LEN(field); k++)
             p = mr_put_varint(p, field[k]);
         before = r->id;

@@ -1,9 +1,11 @@
-/* What an events block says about itself before its columns: per function counts, times and sizes, per file calls and bytes. Filled while
- * records are unpacked, written as the block's aggregates (doc/trace-format.md). Part of the preload library: no malloc, no libc beyond
- * memcpy; a tally lives in zeroed memory and mr_tally_put leaves it zeroed, apart from numbers that count what is used.
+/* What an events block says about itself before its columns: per function counts, times and sizes, per file calls and
+ * bytes. Filled while records are unpacked, written as the block's aggregates (doc/trace-format.md). Part of the
+ * preload library: no malloc, no libc beyond memcpy; a tally lives in zeroed memory and mr_tally_put leaves it zeroed,
+ * apart from numbers that count what is used.
  *
- * Limits: a block with more than MR_TALLY_FUNCTIONS functions has no aggregates; one with more than MR_TALLY_FILES files lists no
- * files; a function with more than MR_TALLY_SIZES different sizes has a histogram of them. Readers decode the columns then. */
+ * Limits: a block with more than MR_TALLY_FUNCTIONS functions has no aggregates; one with more than MR_TALLY_FILES
+ * files lists no files; a function with more than MR_TALLY_SIZES different sizes has a histogram of them. Readers
+ * decode the columns then. */
 #ifndef MR_EVENT_MRT_TALLY_H
 #define MR_EVENT_MRT_TALLY_H
 
@@ -59,7 +61,8 @@ static inline unsigned mr_tally_bucket(uint64_t v)
 /* Darshan's size classes: up to 100, 1 Ki, 10 Ki, 100 Ki, 1 Mi, 4 Mi, 10 Mi, 100 Mi, 1 Gi, more. */
 unsigned mr_tally_bin(uint64_t size);
 
-/* Whether events of a call count as calls on their file: layers above POSIX would count its bytes again, and regions name sites. */
+/* Whether events of a call count as calls on their file: layers above POSIX would count its bytes again, and regions
+ * name sites. */
 static inline bool mr_call_on_file(unsigned call)
 {
     uint8_t layer = mr_call_get(call)->layer;
@@ -80,7 +83,8 @@ void mr_tally_end(struct mr_tally *t, const struct mr_tally_streak *s);
 /* `n` events of a size. */
 void mr_tally_add_size(struct mr_tally_function *f, uint64_t size, uint32_t n);
 
-static inline __attribute__((always_inline)) void mr_tally_add(struct mr_tally *t, struct mr_tally_streak *s, unsigned call, uint32_t file, uint64_t dur, int64_t result)
+static inline __attribute__((always_inline)) void
+mr_tally_add(struct mr_tally *t, struct mr_tally_streak *s, unsigned call, uint32_t file, uint64_t dur, int64_t result)
 {
     if (MR_UNLIKELY(call != s->call || file != s->file || !s->count)) {
         mr_tally_end(t, s);

@@ -4,9 +4,9 @@
  *
  * POSIX and STDIO names become calls; everything else becomes a region named by category and name, with its arguments.
  *
- * Lines repeat the same members in the same order. The bytes between their values, once seen, are a shape; a line that has the
- * shape of an earlier one is read by comparing these bytes and taking what lies between. Any other line is parsed member by member,
- * with the same result. */
+ * Lines repeat the same members in the same order. The bytes between their values, once seen, are a shape; a line that
+ * has the shape of an earlier one is read by comparing these bytes and taking what lies between. Any other line is
+ * parsed member by member, with the same result. */
 #include "event/trace_read.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -66,7 +66,7 @@ struct mr_pfw {
     struct mr_trace_string *string;
     uint32_t strings, string_cap;
     uint32_t no_host;
-    double unit_ns; /* of ts and dur, from the first event */
+    double unit_ns;              /* of ts and dur, from the first event */
     struct shape *shape[SHAPES]; /* the one used last comes first */
     unsigned shapes, learned;
     struct memo last_host, last_file, last_site;
@@ -160,7 +160,8 @@ static const char *string_end(const char *p, const char *end)
 #if defined(__SSE2__)
         while (end - p >= 16) {
             __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-            int hits = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
+            int hits = _mm_movemask_epi8(
+                _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
             if (hits) {
                 p += __builtin_ctz((unsigned)hits);
                 break;
@@ -285,7 +286,8 @@ static bool to_large(const struct text *t, uint64_t *out)
     if (t->n < 19 || t->n > 20)
         return false;
     for (uint32_t i = 0; i < t->n; i++)
-        if (t->p[i] < '0' || t->p[i] > '9' || __builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(t->p[i] - '0'), &v))
+        if (t->p[i] < '0' || t->p[i] > '9' || __builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(t->p[i] - '0'), &v))
             return false;
     *out = v;
     return true;
@@ -311,7 +313,8 @@ static bool to_double(const struct text *t, double *out)
 
 #define TIME_MAX ((uint64_t)INT64_MAX / 2) /* start and duration together still fit */
 
-/* A decimal fraction times `unit`, exactly: a double has no room for the nanoseconds of an epoch. False if it is written otherwise. */
+/* A decimal fraction times `unit`, exactly: a double has no room for the nanoseconds of an epoch. False if it is
+ * written otherwise. */
 static bool fraction_ns(const struct text *t, uint64_t unit, uint64_t *out)
 {
     const char *point = memchr(t->p, '.', t->n), *end = t->p + t->n;
@@ -345,7 +348,8 @@ static uint64_t to_ns(const struct text *t, double unit_ns)
     return d * unit_ns < (double)TIME_MAX ? (uint64_t)(d * unit_ns + 0.5) : TIME_MAX;
 }
 
-/* The unit of a file. Times since 1970 tell it by their size (2014 to 2052); others are microseconds, as everywhere in this format. */
+/* The unit of a file. Times since 1970 tell it by their size (2014 to 2052); others are microseconds, as everywhere in
+ * this format. */
 static double unit_of(const struct text *ts)
 {
     int64_t whole;
@@ -376,13 +380,16 @@ static unsigned hex4(const char *p)
     unsigned v = 0;
     for (int i = 0; i < 4; i++) {
         char ch = p[i];
-        v = v * 16 + (unsigned)(ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : 0);
+        v = v * 16 + (unsigned)(ch >= '0' && ch <= '9'   ? ch - '0'
+                                : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+                                : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+                                                         : 0);
     }
     return v;
 }
 
-/* An escaped code point as UTF-8, at most 4 bytes. The escapes of U+EF80 to U+EFFF (our export) and U+DC80 to U+DCFF (Python's
- * surrogateescape) stand for single bytes that are no UTF-8. */
+/* An escaped code point as UTF-8, at most 4 bytes. The escapes of U+EF80 to U+EFFF (our export) and U+DC80 to U+DCFF
+ * (Python's surrogateescape) stand for single bytes that are no UTF-8. */
 static size_t put_utf8(char *out, uint32_t v)
 {
     if (v < 0x80 || (v >= 0xdc80 && v <= 0xdcff) || (v >= 0xef80 && v <= 0xefff)) {
@@ -423,7 +430,12 @@ static struct text unescape(struct mr_pfw *im, struct text t)
             }
             n += put_utf8(out + n, v);
         } else {
-            out[n++] = ch == 'n' ? '\n' : ch == 't' ? '\t' : ch == 'r' ? '\r' : ch == 'b' ? '\b' : ch == 'f' ? '\f' : ch;
+            out[n++] = ch == 'n'   ? '\n'
+                       : ch == 't' ? '\t'
+                       : ch == 'r' ? '\r'
+                       : ch == 'b' ? '\b'
+                       : ch == 'f' ? '\f'
+                                   : ch;
         }
     }
     return (struct text){.p = out, .n = (uint32_t)n, .quoted = true};
@@ -506,8 +518,8 @@ struct facts {
     unsigned n;
 };
 
-/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. Behind a host's name there is no second one: it
- * is an argument of the program. */
+/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. Behind a host's name there is
+ * no second one: it is an argument of the program. */
 static struct text *known_fact(struct facts *f, const struct text *key, bool has_host)
 {
     switch (key->n) {
@@ -605,16 +617,16 @@ static bool parse_line(const char *p, const char *end, struct line *l)
 struct step {
     char before[BETWEEN];
     uint8_t len;
-    bool quoted, pair;        /* pair: it is also one of the arguments kept in order */
-    uint16_t to;              /* offset in struct line, or NOWHERE */
-    uint16_t pair_at;         /* its place among those */
-    const char *last; /* its text in the line before, of `last_n` bytes */
+    bool quoted, pair; /* pair: it is also one of the arguments kept in order */
+    uint16_t to;       /* offset in struct line, or NOWHERE */
+    uint16_t pair_at;  /* its place among those */
+    const char *last;  /* its text in the line before, of `last_n` bytes */
     uint32_t last_n;
     bool changes; /* often */
 };
 
-/* Most values are those of the line before. A shape therefore remembers a line, and which of its values change from line to line: of another line only these
- * are read, and what lies between them is compared with the remembered one. */
+/* Most values are those of the line before. A shape therefore remembers a line, and which of its values change from
+ * line to line: of another line only these are read, and what lies between them is compared with the remembered one. */
 struct shape {
     struct step step[STEPS];
     unsigned steps;
@@ -629,7 +641,8 @@ struct shape {
     struct line line;
 };
 
-static bool add_step(struct shape *s, const char *from, const struct text *value, const struct line *l, const struct text *to, const char **next)
+static bool add_step(struct shape *s, const char *from, const struct text *value, const struct line *l,
+                     const struct text *to, const char **next)
 {
     if (s->steps == STEPS || value->p - from > BETWEEN || (!value->quoted && (*value->p == '{' || *value->p == '[')))
         return false;
@@ -694,8 +707,9 @@ static bool learn(const char *p, const char *stop, struct shape *s)
 static inline bool same(const char *a, const char *b, unsigned n)
 {
     for (unsigned at = 0; at < n; at += 16) {
-        unsigned equal = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(a + at)),
-                                                                    _mm_loadu_si128((const __m128i *)(const void *)(b + at))));
+        unsigned equal =
+            (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(a + at)),
+                                                       _mm_loadu_si128((const __m128i *)(const void *)(b + at))));
         unsigned wanted = n - at >= 16 ? 0xffff : (1u << (n - at)) - 1;
         if ((equal & wanted) != wanted)
             return false;
@@ -708,7 +722,8 @@ static inline const char *quote_end(const char *p, const char *stop)
 {
     while (p < stop) {
         __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-        unsigned hits = (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
+        unsigned hits = (unsigned)_mm_movemask_epi8(
+            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))));
         if (!hits) {
             p += 16;
             continue;
@@ -726,7 +741,8 @@ static inline uint64_t eight_digits(const char *p, unsigned n)
 {
     uint64_t v;
     memcpy(&v, p, 8);
-    v = (v << (64 - 8 * n)) & 0x0f0f0f0f0f0f0f0full; /* zeros before them instead; then neighbours are joined: to four of two digits, two of four, one of eight */
+    v = (v << (64 - 8 * n)) & 0x0f0f0f0f0f0f0f0full; /* zeros before them instead; then neighbours are joined: to four
+                                                        of two digits, two of four, one of eight */
     v = (v * 10 + (v >> 8)) & 0x00ff00ff00ff00ffull;
     v = (v * 100 + (v >> 16)) & 0x0000ffff0000ffffull;
     return (v * 10000 + (v >> 32)) & 0xffffffff;
@@ -740,7 +756,8 @@ static inline unsigned digits_at(const char *p)
     return (unsigned)__builtin_ctz(others | 1u << 16);
 }
 
-/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. No loop for usual numbers: how long they are cannot be foreseen. */
+/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. No loop for usual numbers: how
+ * long they are cannot be foreseen. */
 static inline const char *bare_end(const char *p, const char *stop, bool *whole, int64_t *number)
 {
     static const uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
@@ -749,7 +766,9 @@ static inline const char *bare_end(const char *p, const char *stop, bool *whole,
     p += minus;
     const char *digits = p;
     unsigned n = digits_at(p);
-    uint64_t v = n == 0 ? 0 : n <= 8 ? eight_digits(p, n) : eight_digits(p, 8) * ten_to[n - 8] + eight_digits(p + 8, n - 8);
+    uint64_t v = n == 0   ? 0
+                 : n <= 8 ? eight_digits(p, n)
+                          : eight_digits(p, 8) * ten_to[n - 8] + eight_digits(p + 8, n - 8);
     for (p += n; n == 16 && p < stop && *p >= '0' && *p <= '9'; p++)
         v = v * 10 + (uint64_t)(*p - '0');
     *whole = p > digits && p - digits <= 18;
@@ -940,8 +959,8 @@ static int lane_room(struct lane *l)
         return 0;
     uint32_t cap = l->cap ? l->cap * 2 : 256;
     struct mr_columns *c = &l->c;
-    if (resize(&c->start_ns, 8, cap) || resize(&c->end_ns, 8, cap) || resize(&c->offset, 8, cap) || resize(&c->result, 8, cap) ||
-        resize(&c->file, 4, cap) || resize(&c->call, 2, cap) || resize(&c->fd, 2, cap))
+    if (resize(&c->start_ns, 8, cap) || resize(&c->end_ns, 8, cap) || resize(&c->offset, 8, cap) ||
+        resize(&c->result, 8, cap) || resize(&c->file, 4, cap) || resize(&c->call, 2, cap) || resize(&c->fd, 2, cap))
         return -ENOMEM;
     l->cap = cap;
     return 0;
@@ -952,7 +971,8 @@ static int add_arg(struct lane *l, uint32_t key, uint8_t type, uint64_t value)
     struct mr_columns *c = &l->c;
     if (l->args == l->args_cap) {
         uint32_t cap = l->args_cap ? l->args_cap * 2 : 256;
-        if (resize(&c->arg_event, 4, cap) || resize(&c->arg_key, 4, cap) || resize(&c->arg_type, 1, cap) || resize(&c->arg_value, 8, cap))
+        if (resize(&c->arg_event, 4, cap) || resize(&c->arg_key, 4, cap) || resize(&c->arg_type, 1, cap) ||
+            resize(&c->arg_value, 8, cap))
             return -ENOMEM;
         l->args_cap = cap;
     }
@@ -973,7 +993,9 @@ static int add_typed(struct mr_pfw *im, struct lane *l, struct text key, struct 
         return add_arg(l, k, MR_MORE_INT, (uint64_t)i);
     if (!value.quoted && to_large(&value, &large))
         return add_arg(l, k, MR_MORE_UINT, large);
-    if (!value.quoted && (is(&value, "null") ? (d = NAN, true) : to_double(&value, &d))) { /* our export writes null for what is no number */
+    if (!value.quoted &&
+        (is(&value, "null") ? (d = NAN, true)
+                            : to_double(&value, &d))) { /* our export writes null for what is no number */
         uint64_t bits;
         memcpy(&bits, &d, 8);
         return add_arg(l, k, MR_MORE_DOUBLE, bits);
@@ -988,7 +1010,8 @@ static int keep_args(struct mr_pfw *im, struct lane *l, const struct facts *f, b
     for (unsigned i = 0; i < f->n && rc == 0; i++) {
         const struct text *key = &f->key[i];
         nested |= is(key, "p_idx");
-        if ((f->meant[i] && is_call) || is(key, "p_idx") || (nested && is(key, "level")) || (is_call && is(key, "whence")))
+        if ((f->meant[i] && is_call) || is(key, "p_idx") || (nested && is(key, "level")) ||
+            (is_call && is(key, "whence")))
             continue;
         if (is_call && is(key, "fname2"))
             rc = add_arg(l, 0, MR_MORE_FILE2, text_id(im, MR_STR_PATH, f->value[i]));
@@ -1001,7 +1024,8 @@ static int keep_args(struct mr_pfw *im, struct lane *l, const struct facts *f, b
 /* True if this is what was asked the last time. */
 static inline bool memo_is(const struct memo *m, const struct text *a, const struct text *b)
 {
-    return m->n == a->n && m->p && (m->p == a->p || !memcmp(m->p, a->p, a->n)) && (!b || (m->m == b->n && (m->q == b->p || !memcmp(m->q, b->p, b->n))));
+    return m->n == a->n && m->p && (m->p == a->p || !memcmp(m->p, a->p, a->n)) &&
+           (!b || (m->m == b->n && (m->q == b->p || !memcmp(m->q, b->p, b->n))));
 }
 
 static uint64_t memo_set(struct memo *m, const struct text *a, const struct text *b, uint64_t value)
@@ -1014,28 +1038,33 @@ static uint64_t host_key(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->host.p)
         return f->hhash.p ? hash_value(&f->hhash) : 0;
-    return memo_is(&im->last_host, &f->host, NULL) ? im->last_host.value : memo_set(&im->last_host, &f->host, NULL, hash_bytes(f->host.p, f->host.n, 3));
+    return memo_is(&im->last_host, &f->host, NULL)
+               ? im->last_host.value
+               : memo_set(&im->last_host, &f->host, NULL, hash_bytes(f->host.p, f->host.n, 3));
 }
 
 static uint32_t file_id(struct mr_pfw *im, const struct facts *f)
 {
     if (!f->file.p)
         return f->fhash.p ? file_by_hash(im, &f->fhash) : 0;
-    return (uint32_t)(memo_is(&im->last_file, &f->file, NULL) ? im->last_file.value : memo_set(&im->last_file, &f->file, NULL, text_id(im, MR_STR_PATH, f->file)));
+    return (uint32_t)(memo_is(&im->last_file, &f->file, NULL)
+                          ? im->last_file.value
+                          : memo_set(&im->last_file, &f->file, NULL, text_id(im, MR_STR_PATH, f->file)));
 }
 
 static uint32_t site_id(struct mr_pfw *im, const struct line *l)
 {
-    return (uint32_t)(memo_is(&im->last_site, &l->name, &l->cat) ? im->last_site.value
-                                                                 : memo_set(&im->last_site, &l->name, &l->cat, site_string(im, l->cat, l->name)));
+    return (uint32_t)(memo_is(&im->last_site, &l->name, &l->cat)
+                          ? im->last_site.value
+                          : memo_set(&im->last_site, &l->name, &l->cat, site_string(im, l->cat, l->name)));
 }
 
 static unsigned call_of(const struct line *l)
 {
     if (is(&l->cat, "SYSCALL"))
         return mr_call_find_raw(l->name.p, l->name.n);
-    if (!is(&l->cat, "POSIX") && !is(&l->cat, "STDIO") && !is(&l->cat, "URING") && !is(&l->cat, "MPIIO") && !is(&l->cat, "HDF5") &&
-        !is(&l->cat, "MMAP"))
+    if (!is(&l->cat, "POSIX") && !is(&l->cat, "STDIO") && !is(&l->cat, "URING") && !is(&l->cat, "MPIIO") &&
+        !is(&l->cat, "HDF5") && !is(&l->cat, "MMAP"))
         return MR_CALL_none;
     /* Names repeat: remember the last few look-ups by content. */
     static __thread struct {
@@ -1043,7 +1072,9 @@ static unsigned call_of(const struct line *l)
         size_t n;
         unsigned call;
     } cache[16];
-    size_t slot = l->name.n ? ((unsigned char)l->name.p[0] * 7u + (unsigned char)l->name.p[l->name.n - 1] * 3u + l->name.n) & 15 : 0;
+    size_t slot =
+        l->name.n ? ((unsigned char)l->name.p[0] * 7u + (unsigned char)l->name.p[l->name.n - 1] * 3u + l->name.n) & 15
+                  : 0;
     if (l->name.n && l->name.n == cache[slot].n && !memcmp(cache[slot].name, l->name.p, l->name.n))
         return cache[slot].call;
     unsigned call = mr_call_find(l->name.p, l->name.n);
@@ -1061,7 +1092,8 @@ static int64_t fact_int(const struct text *t, int64_t otherwise)
     return t->p && to_int(t, &v) ? v : otherwise;
 }
 
-/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none (a pointer) is unknown. */
+/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none
+ * (a pointer) is unknown. */
 static int64_t fact_result(const struct text *t)
 {
     int64_t v;
@@ -1073,7 +1105,8 @@ static int64_t fact_result(const struct text *t)
         return v;
     if (to_large(t, &large))
         return (int64_t)large;
-    return to_double(t, &d) && fabs(d) < 0x1p63 && d == floor(d) && !memchr(t->p, 'x', t->n) ? (int64_t)d : MR_NO_RESULT;
+    return to_double(t, &d) && fabs(d) < 0x1p63 && d == floor(d) && !memchr(t->p, 'x', t->n) ? (int64_t)d
+                                                                                             : MR_NO_RESULT;
 }
 
 static const struct text *fact_named(const struct facts *f, const char *name)
@@ -1091,17 +1124,20 @@ static const struct text *folded_calls(const struct facts *f)
     return calls ? calls : fact_named(f, "dur_count");
 }
 
-/* True for a line that stands for several calls (aggregated mode): they have a phase of their own, before they were counters. */
+/* True for a line that stands for several calls (aggregated mode): they have a phase of their own, before they were
+ * counters. */
 static bool is_folded(const struct line *l)
 {
     char ph = l->ph.n ? l->ph.p[0] : 'X';
     return ph == '3' || ph == 'A' || ((ph == 'C' || ph == '2') && folded_calls(&l->f));
 }
 
-/* Gives the event of such a line the sums of bytes and time. A field that was the same in all calls has its value instead of a sum. */
+/* Gives the event of such a line the sums of bytes and time. A field that was the same in all calls has its value
+ * instead of a sum. */
 static int unfold(struct mr_pfw *im, const struct line *l, struct lane *lane, uint32_t i)
 {
-    const struct text *calls = folded_calls(&l->f), *dur = fact_named(&l->f, "dur_sum"), *bytes = fact_named(&l->f, "ret_sum");
+    const struct text *calls = folded_calls(&l->f), *dur = fact_named(&l->f, "dur_sum"),
+                      *bytes = fact_named(&l->f, "ret_sum");
     struct mr_columns *c = &lane->c;
     int64_t n = calls ? MR_MAX(fact_int(calls, 1), (int64_t)1) : 1;
     uint64_t ns = dur ? to_ns(dur, im->unit_ns) : 0;
@@ -1217,8 +1253,8 @@ static int add_rank(struct mr_pfw *im, const struct line *l, struct text name, s
     return 0;
 }
 
-/* FH, HH, SH lines name what a hash stands for; PR lines are facts about a process; CM lines are facts about the run, which become events
- * where they have a time. */
+/* FH, HH, SH lines name what a hash stands for; PR lines are facts about a process; CM lines are facts about the run,
+ * which become events where they have a time. */
 static int add_metadata(struct mr_pfw *im, const struct line *l)
 {
     struct text name = {0}, hash = {0};
@@ -1251,10 +1287,17 @@ static int add_line(struct mr_pfw *im, const struct line *l)
 {
     char ph = l->ph.n ? l->ph.p[0] : 'X';
     switch (ph) {
-    case 'M': case '4': return add_metadata(im, l);
-    case 'C': case '2': return l->ts.p ? add_event(im, l, is_folded(l) ? 0 : MR_CALL_counter) : 0;
-    case 'i': case 'I': case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
-    case 'X': case '1': case '3': case 'A': return l->ts.p ? add_event(im, l, 0) : 0;
+    case 'M':
+    case '4': return add_metadata(im, l);
+    case 'C':
+    case '2': return l->ts.p ? add_event(im, l, is_folded(l) ? 0 : MR_CALL_counter) : 0;
+    case 'i':
+    case 'I':
+    case 'R': return l->ts.p ? add_event(im, l, MR_CALL_instant) : 0;
+    case 'X':
+    case '1':
+    case '3':
+    case 'A': return l->ts.p ? add_event(im, l, 0) : 0;
     default: im->skipped_lines++; return 0;
     }
 }
@@ -1338,8 +1381,15 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
         return rc;
     uint32_t *host = table_at(&im->host_of, l->key);
     const struct mr_trace_string *h = host && *host ? &im->string[*host] : NULL;
-    *c = (struct mr_trace_chunk){.process = index, .tid = l->tid, .count = l->n, .args = l->args, .first_ns = l->first, .last_ns = l->last,
-                                 .column = l->c, .imported = true, .sequence = t->chunks};
+    *c = (struct mr_trace_chunk){.process = index,
+                                 .tid = l->tid,
+                                 .count = l->n,
+                                 .args = l->args,
+                                 .first_ns = l->first,
+                                 .last_ns = l->last,
+                                 .column = l->c,
+                                 .imported = true,
+                                 .sequence = t->chunks};
     rc = mr_trace_node_get(t, h ? h->text : "unknown", h ? h->len : 7, &node, err);
     if (rc < 0)
         return rc;
@@ -1368,7 +1418,8 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
 /* The columns become the trace's, or are freed where there is none, or no room to keep them. */
 static int keep_lane(struct mr_trace *t, struct lane *l, struct mr_error *err)
 {
-    void *all[] = {l->c.start_ns, l->c.end_ns, l->c.offset, l->c.result, l->c.file, l->c.call, l->c.fd, l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
+    void *all[] = {l->c.start_ns, l->c.end_ns,    l->c.offset,  l->c.result,   l->c.file,     l->c.call,
+                   l->c.fd,       l->c.arg_event, l->c.arg_key, l->c.arg_type, l->c.arg_value};
     int rc = 0;
     for (size_t i = 0; i < MR_ARRAY_LEN(all); i++) {
         int one = t && all[i] ? mr_trace_keep(t, all[i], err) : 0;
@@ -1381,7 +1432,8 @@ static int keep_lane(struct mr_trace *t, struct lane *l, struct mr_error *err)
 
 /* ---- names in other files ---- */
 
-/* The hashes of one file. A process that was forked knows which names its parent has written, and does not write them again. */
+/* The hashes of one file. A process that was forked knows which names its parent has written, and does not write them
+ * again. */
 struct mr_pfw_names {
     struct mr_pfw_names *next;
     struct table id; /* by hash; its arrays belong to the trace */
@@ -1409,7 +1461,8 @@ static int keep_names(struct mr_trace *t, struct mr_pfw *im, struct mr_error *er
 }
 
 /* What a hash stands for in any file; *hint is the one asked first, and then the one that knew it. */
-static const struct mr_trace_string *name_of(const struct mr_trace *t, struct text hash, const struct mr_pfw_names **hint)
+static const struct mr_trace_string *name_of(const struct mr_trace *t, struct text hash,
+                                             const struct mr_pfw_names **hint)
 {
     uint64_t key = hash_value(&hash);
     for (const struct mr_pfw_names *n = *hint ? *hint : t->pfw_names, *first = n; n;) {
@@ -1433,7 +1486,8 @@ static void resolve_node(struct mr_trace *t, uint32_t node, const struct mr_pfw_
     if (!name || name->len >= sizeof(n->name))
         return;
     for (uint32_t other = 0; other < t->nodes; other++)
-        if (other != node && strlen(t->node[other].name) == name->len && !memcmp(t->node[other].name, name->text, name->len)) {
+        if (other != node && strlen(t->node[other].name) == name->len &&
+            !memcmp(t->node[other].name, name->text, name->len)) {
             for (size_t p = 0; p < t->processes; p++)
                 if (t->process[p].node == node)
                     t->process[p].node = other;
@@ -1453,7 +1507,8 @@ void mr_pfw_resolve(struct mr_trace *t)
     for (struct mr_pfw_names *n = t->pfw_names; n; n = n->next)
         for (uint32_t i = 1; i < n->strings; i++) {
             struct mr_trace_string *s = &n->string[i];
-            const struct mr_trace_string *name = s->unnamed ? name_of(t, (struct text){.p = s->text, .n = s->len}, &hint) : NULL;
+            const struct mr_trace_string *name =
+                s->unnamed ? name_of(t, (struct text){.p = s->text, .n = s->len}, &hint) : NULL;
             if (name) {
                 s->text = name->text;
                 s->len = name->len;
@@ -1481,8 +1536,8 @@ bool mr_pfw_is(const char *data, size_t len)
 #define INDENTED_MAX 65536u
 #define INDENTED_TRIES 64 /* that fail: then the file has lone braces for another reason */
 
-/* An object over several lines, as tools that indent JSON write it (jq): its brace is alone in its line. Returns what is behind it, NULL if it is
- * none. */
+/* An object over several lines, as tools that indent JSON write it (jq): its brace is alone in its line. Returns what
+ * is behind it, NULL if it is none. */
 static const char *read_indented(struct mr_pfw *im, const char *p, const char *stop, const char *end, struct line *l)
 {
     if (*p != '{' || skip_space(p + 1, stop) != stop)

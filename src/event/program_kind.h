@@ -1,8 +1,8 @@
-/* What a program file is, for whoever is about to start it with the tracer preloaded. Only what its ELF headers say is looked at; the caller
- * brings the way to read, because the tracer makes its system calls itself.
+/* What a program file is, for whoever is about to start it with the tracer preloaded. Only what its ELF headers say is
+ * looked at; the caller brings the way to read, because the tracer makes its system calls itself.
  *
- * A loader that is not glibc's ends a program for a library it cannot link (musl), or complains on its stderr (32 bits): such programs must not
- * be told of the tracer. */
+ * A loader that is not glibc's ends a program for a library it cannot link (musl), or complains on its stderr (32
+ * bits): such programs must not be told of the tracer. */
 #ifndef MR_EVENT_PROGRAM_KIND_H
 #define MR_EVENT_PROGRAM_KIND_H
 
@@ -58,7 +58,8 @@ static inline enum mr_program_kind mr_program_kind(int fd, mr_program_read_fn *r
             return MR_PROGRAM_NO_ELF;
         if (h.p_type != PT_INTERP)
             continue;
-        if (!h.p_filesz || h.p_filesz > sizeof(loader) || read_at(fd, loader, h.p_filesz, h.p_offset) != (long)h.p_filesz)
+        if (!h.p_filesz || h.p_filesz > sizeof(loader) ||
+            read_at(fd, loader, h.p_filesz, h.p_offset) != (long)h.p_filesz)
             return MR_PROGRAM_LOADED;
         loader[h.p_filesz - 1] = 0;
         return mr_loader_is_ours(loader) ? MR_PROGRAM_LOADED : MR_PROGRAM_FOREIGN;

@@ -1,25 +1,25 @@
-/* What a traced program writes while it runs: records in per-thread rings inside a shared, mapped spool file. A record takes four cells of
- * 8 bytes; one like the record before it, which most reads and writes are, takes two (MR_RAW_REPEAT), or one if it also comes soon after, is short,
- * and not far from it in the file (MR_RAW_SHORT). Only the preload library writes records; only the collector, `millrace recover` or the library
- * itself (when nobody drains) reads them. Layout in doc/trace-format.md; private to one version on one machine.
+/* What a traced program writes while it runs: records in per-thread rings inside a shared, mapped spool file. A record
+ * takes four cells of 8 bytes; one like the record before it, which most reads and writes are, takes two
+ * (MR_RAW_REPEAT), or one if it also comes soon after, is short, and not far from it in the file (MR_RAW_SHORT). Only
+ * the preload library writes records; only the collector, `millrace recover` or the library itself (when nobody drains)
+ * reads them. Layout in doc/trace-format.md; private to one version on one machine.
  *
  * Invariants
  *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers.
  *      Positions count cells.
- *  R2. tail <= written <= head. Records [written, head) are valid and nowhere else; written moves only after they are safe in a
- *      file, tail only after written, both by whoever holds the slot's drain lock.
- *  R3. An event and its continuation records are published by one store of head, so a reader never sees a part of it.
- *  R4. A slot goes FREE -> LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained); positions go on
- *      counting over reuse, so (slot, position) names a record once per process.
- *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to them.
- *  R6. The drainer gives memory of [tail, written) back, notes that in `freed`, then moves tail: it is never memory that the
- *      thread may write to, and a thread that sees the new tail sees `freed` as well.
- *  R7. A thread that finds the start of its ring drained may start over there instead of taking more memory: a cell MR_RAW_SKIP, and
- *      head moves to the next multiple of MR_RING_CELLS. At most one such gap lies between tail and head.
- *  R8. What a repeat at `written` repeats is in the one of the slot's two carries that names this position. The drainer writes the other one
- *      before it moves written, so that a killed drainer leaves a valid one.
- *  R9. The event of an exec waits in `exec` while the kernel decides: if it fails, its thread takes it away and records what came of it; if the
- *      process has gone, the drainer writes it behind the slot's last event. */
+ *  R2. tail <= written <= head. Records [written, head) are valid and nowhere else; written moves only after they are
+ * safe in a file, tail only after written, both by whoever holds the slot's drain lock. R3. An event and its
+ * continuation records are published by one store of head, so a reader never sees a part of it. R4. A slot goes FREE ->
+ * LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained); positions go on counting over reuse, so
+ * (slot, position) names a record once per process. R5. Strings are complete before strings_used covers them, and
+ * strings_used covers them before a record refers to them. R6. The drainer gives memory of [tail, written) back, notes
+ * that in `freed`, then moves tail: it is never memory that the thread may write to, and a thread that sees the new
+ * tail sees `freed` as well. R7. A thread that finds the start of its ring drained may start over there instead of
+ * taking more memory: a cell MR_RAW_SKIP, and head moves to the next multiple of MR_RING_CELLS. At most one such gap
+ * lies between tail and head. R8. What a repeat at `written` repeats is in the one of the slot's two carries that names
+ * this position. The drainer writes the other one before it moves written, so that a killed drainer leaves a valid one.
+ *  R9. The event of an exec waits in `exec` while the kernel decides: if it fails, its thread takes it away and records
+ * what came of it; if the process has gone, the drainer writes it behind the slot's last event. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
@@ -32,35 +32,38 @@ struct mr_raw {
     uint64_t word[4];
 };
 
-/* A repeat: word 0 offset << 16 | MR_RAW_REPEAT | call, word 1 start - end of the event before << 32 | duration. File and descriptor are those of
- * the event before; the result of lseek is its offset, others have that of the last record. */
+/* A repeat: word 0 offset << 16 | MR_RAW_REPEAT | call, word 1 start - end of the event before << 32 | duration. File
+ * and descriptor are those of the event before; the result of lseek is its offset, others have that of the last record.
+ */
 #define MR_RAW_REPEAT 0x4000u
-/* A short repeat: offset - offset of the event before << 32 | duration << 16 | MR_RAW_SHORT | start - end of the event before << 3 | enum mr_short. */
+/* A short repeat: offset - offset of the event before << 32 | duration << 16 | MR_RAW_SHORT | start - end of the event
+ * before << 3 | enum mr_short. */
 #define MR_RAW_SHORT 0x8000u
 #define MR_SHORT_GAP_BITS 12
 #define MR_SHORT_DURATION_BITS 16
 
-/* The calls that may be repeats. Reads and writes have no offset; then the event before is the last repeat that has one, or the last record. */
+/* The calls that may be repeats. Reads and writes have no offset; then the event before is the last repeat that has
+ * one, or the last record. */
 enum mr_short { MR_SHORT_read, MR_SHORT_write, MR_SHORT_pread, MR_SHORT_pwrite, MR_SHORT_lseek, MR_SHORTS = 8 };
 
 /* What a repeat needs of the events before it. */
 struct mr_carry {
-    uint64_t at; /* position of the next event */
+    uint64_t at;             /* position of the next event */
     uint64_t end, result_fd; /* result << 16 | descriptor + 1 */
     uint64_t file, offset;
 };
 
 /* Continuation records: word 0 MR_CALL_more, word 1 low half type, high half key, word 2 value. */
 enum mr_more {
-    MR_MORE_INT = 1,    /* value: int64 */
-    MR_MORE_UINT,       /* value: uint64 */
-    MR_MORE_DOUBLE,     /* value: bits of a double */
-    MR_MORE_TEXT,       /* value: string id */
-    MR_MORE_COUNT,      /* value: requested bytes, when not equal to the result */
-    MR_MORE_FILE2,      /* value: second file (rename target, copy destination) */
-    MR_MORE_OFFSET,     /* value: all 64 bits of the offset */
-    MR_MORE_RESULT,     /* value: all 64 bits of the result */
-    MR_MORE_DURATION,   /* value: all 64 bits of the duration, ticks */
+    MR_MORE_INT = 1,  /* value: int64 */
+    MR_MORE_UINT,     /* value: uint64 */
+    MR_MORE_DOUBLE,   /* value: bits of a double */
+    MR_MORE_TEXT,     /* value: string id */
+    MR_MORE_COUNT,    /* value: requested bytes, when not equal to the result */
+    MR_MORE_FILE2,    /* value: second file (rename target, copy destination) */
+    MR_MORE_OFFSET,   /* value: all 64 bits of the offset */
+    MR_MORE_RESULT,   /* value: all 64 bits of the result */
+    MR_MORE_DURATION, /* value: all 64 bits of the duration, ticks */
 };
 #define MR_RAW_SKIP 0x10001u /* one cell, of no event (R7); otherwise the high bits of such a word 0 are 0 */
 #define MR_MORE_LAST_STORED MR_MORE_FILE2 /* types above are folded into their columns */
@@ -68,9 +71,9 @@ enum mr_more {
 enum mr_string_kind { MR_STR_PATH, MR_STR_SITE, MR_STR_KEY, MR_STR_TEXT };
 
 #define MR_RING_MAGIC 0x3147534e5252u /* "RRNSG1" */
-#define MR_RING_VERSION 8u /* of the layout below; library and command must agree */
-#define MR_RING_CELLS 4194304u /* address space; memory comes as it is needed */
-#define MR_BLOCK_EVENTS 32768u /* events per block */
+#define MR_RING_VERSION 8u            /* of the layout below; library and command must agree */
+#define MR_RING_CELLS 4194304u        /* address space; memory comes as it is needed */
+#define MR_BLOCK_EVENTS 32768u        /* events per block */
 #define MR_RECORD_CELLS 4u
 #define MR_BLOCK_CELLS (MR_RECORD_CELLS * MR_BLOCK_EVENTS)
 #define MR_RING_SLOTS 8u
@@ -94,14 +97,14 @@ struct mr_slot {
     _Alignas(MR_RING_LINE) _Atomic uint64_t head;
     _Alignas(MR_RING_LINE) _Atomic uint64_t tail;
     _Atomic uint64_t written;
-    _Atomic uint64_t freed;     /* the last position whose memory was given back */
+    _Atomic uint64_t freed;      /* the last position whose memory was given back */
     _Atomic uint32_t drain_lock; /* 0 free, else tid of the drainer; a dead holder is ignored by recover */
     _Alignas(MR_RING_LINE) _Atomic uint64_t lost;
-    _Atomic uint64_t skip_at;   /* 1 + position of the last MR_RAW_SKIP; 0: none */
-    struct mr_carry carry[2];   /* R8 */
-    struct mr_raw exec;         /* R9 */
+    _Atomic uint64_t skip_at; /* 1 + position of the last MR_RAW_SKIP; 0: none */
+    struct mr_carry carry[2]; /* R8 */
+    struct mr_raw exec;       /* R9 */
     _Atomic uint32_t exec_set;
-    uint64_t populated;         /* memory of cells is present up to here; the thread's own, kept for the slot's next thread */
+    uint64_t populated; /* memory of cells is present up to here; the thread's own, kept for the slot's next thread */
     /* Sampling: calls made so far, and calls left out, by number. Written by the slot's thread only. */
     _Atomic uint32_t made[MR_SLOT_CALLS];
     _Atomic uint64_t skipped[MR_SLOT_CALLS];
@@ -111,19 +114,19 @@ struct mr_slot {
 struct mr_ring_header {
     uint64_t magic;
     uint32_t version, segment;
-    uint64_t key;              /* process key */
+    uint64_t key; /* process key */
     uint32_t pid, process_bytes;
     _Atomic uint32_t state;    /* enum mr_ring_state */
     _Atomic uint32_t segments; /* segment 0: how many exist */
     uint64_t tick0, mono0, real0;
-    uint64_t pid_space;        /* inode of the pid namespace that pid belongs to; 0 unknown */
-    uint32_t tick_is_tsc, slots_present; /* slots whose first pages are there */
+    uint64_t pid_space;                    /* inode of the pid namespace that pid belongs to; 0 unknown */
+    uint32_t tick_is_tsc, slots_present;   /* slots whose first pages are there */
     _Atomic uint64_t last_tick, last_mono; /* a later pair, refreshed by slow paths */
-    _Atomic uint64_t strings_used; /* bytes of the arena, segment 0 */
-    _Atomic uint32_t strings;      /* number of strings */
-    _Atomic uint32_t strings_full; /* names that did not fit */
-    _Atomic uint32_t starved;      /* segment 0: a thread finds no memory for its records */
-    _Atomic uint64_t lost;         /* segment 0: events of threads that found no slot */
+    _Atomic uint64_t strings_used;         /* bytes of the arena, segment 0 */
+    _Atomic uint32_t strings;              /* number of strings */
+    _Atomic uint32_t strings_full;         /* names that did not fit */
+    _Atomic uint32_t starved;              /* segment 0: a thread finds no memory for its records */
+    _Atomic uint64_t lost;                 /* segment 0: events of threads that found no slot */
 };
 
 /* Segment 0: header page, process payload, string arena, slots. Others: header page, slots. */
@@ -164,14 +167,16 @@ struct mr_session {
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */
 
-/* Whether a signal can switch recording on and off: no handler can be for two of the kernel's, nor for two of the C library's. */
+/* Whether a signal can switch recording on and off: no handler can be for two of the kernel's, nor for two of the C
+ * library's. */
 static inline bool mr_signal_can_switch(int64_t number)
 {
-    return number > 0 && number < 65 && number != 9 && number != 19 && number != 32 && number != 33; /* SIGKILL, SIGSTOP */
+    return number > 0 && number < 65 && number != 9 && number != 19 && number != 32 &&
+           number != 33; /* SIGKILL, SIGSTOP */
 }
 
-/* One of the file `moved` in the spool folder, which is there when page faults are watched: the kernel tells of mappings, but not of those that
- * mremap moves or extends. */
+/* One of the file `moved` in the spool folder, which is there when page faults are watched: the kernel tells of
+ * mappings, but not of those that mremap moves or extends. */
 struct mr_moved {
     uint64_t time_ns; /* CLOCK_MONOTONIC */
     uint64_t from, to, len;

@@ -143,7 +143,8 @@ int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, stru
     return 0;
 }
 
-int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text, uint32_t len, struct mr_error *err)
+int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text,
+                        uint32_t len, struct mr_error *err)
 {
     (void)t;
     if (!id || id > STRING_MAX_ID || p->borrowed)
@@ -168,10 +169,12 @@ const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, 
     return id && id < p->strings && p->string[id].text ? &p->string[id] : &none;
 }
 
-void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category, struct mr_trace_string *name)
+void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category,
+                    struct mr_trace_string *name)
 {
     const struct mr_call_info *i = mr_call_get(call);
-    *category = (struct mr_trace_string){.text = mr_layer_name(i->layer), .len = (uint32_t)strlen(mr_layer_name(i->layer))};
+    *category =
+        (struct mr_trace_string){.text = mr_layer_name(i->layer), .len = (uint32_t)strlen(mr_layer_name(i->layer))};
     *name = (struct mr_trace_string){.text = i->name, .len = (uint32_t)strlen(i->name)};
     const struct mr_trace_string *s = mr_trace_string(p, file);
     if (i->layer != MR_LAYER_APP || s->kind != MR_STR_SITE)
@@ -239,7 +242,8 @@ static int read_process(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     r->exe = (struct mr_trace_string){.text = (const char *)q, .len = (uint32_t)exe};
     q += exe;
     uint32_t cmd = mr_load_le32(q);
-    r->cmdline = (struct mr_trace_string){.text = (const char *)q + 4, .len = (uint32_t)MR_MIN((size_t)cmd, (size_t)(end - q - 4))};
+    r->cmdline = (struct mr_trace_string){.text = (const char *)q + 4,
+                                          .len = (uint32_t)MR_MIN((size_t)cmd, (size_t)(end - q - 4))};
     r->pid = mr_load_le32(p);
     r->ppid = mr_load_le32(p + 4);
     r->rank = (int32_t)mr_load_le32(p + 24);
@@ -294,7 +298,8 @@ static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct 
         }
         if (len > (size_t)(end - p) || v->head.sequence + i > STRING_MAX_ID)
             return mr_error_plain(err, MR_E_CORRUPT, "bad strings block at %llu", (unsigned long long)v->offset);
-        rc = mr_trace_string_set(t, &t->process[index], (uint32_t)(v->head.sequence + i), kind, (const char *)p, (uint32_t)len, err);
+        rc = mr_trace_string_set(t, &t->process[index], (uint32_t)(v->head.sequence + i), kind, (const char *)p,
+                                 (uint32_t)len, err);
         p += len;
     }
     return rc;
@@ -321,7 +326,8 @@ static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_e
             if (!*skipped)
                 *skipped = mr_arena_alloc(&t->arena, MR_CALL_COUNT * sizeof(**skipped));
             if (*skipped && call < MR_CALL_COUNT)
-                (*skipped)[call] = mr_load_le64(v->payload + at + 4); /* totals: a later end of the same process replaces them */
+                (*skipped)[call] =
+                    mr_load_le64(v->payload + at + 4); /* totals: a later end of the same process replaces them */
         }
     }
     return rc;
@@ -332,7 +338,8 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
     struct mr_trace_chunk *c = NULL;
     uint32_t index;
     if (v->head.count > MR_MRT_MAX_COUNT)
-        return mr_error_plain(err, MR_E_CORRUPT, "events block at %llu claims %u events", (unsigned long long)v->offset, v->head.count);
+        return mr_error_plain(err, MR_E_CORRUPT, "events block at %llu claims %u events", (unsigned long long)v->offset,
+                              v->head.count);
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
     if (rc < 0)
@@ -352,7 +359,8 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
 static int add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
 {
     struct mr_mrt_scan scan = {0};
-    int rc = mr_mrt_scan(data, len, true, name, &scan, err); /* a damaged block costs only itself: it is left out here, for all readers */
+    int rc = mr_mrt_scan(data, len, true, name, &scan,
+                         err); /* a damaged block costs only itself: it is left out here, for all readers */
     t->skipped_bytes += scan.skipped_bytes;
     for (size_t i = 0; i < scan.views && rc == 0; i++)
         switch (scan.view[i].head.type) {
@@ -386,9 +394,10 @@ static bool all_zero(const uint8_t *p, size_t n)
     return n == 0 || (p[0] == 0 && !memcmp(p, p + 1, n - 1));
 }
 
-/* All members of a gzip file, one after the other. A cut end keeps what was whole; behind damage it goes on with the next member. Adds to
- * *skipped the compressed bytes passed over; padding with zeros is no damage. */
-static int gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped, struct mr_error *err)
+/* All members of a gzip file, one after the other. A cut end keeps what was whole; behind damage it goes on with the
+ * next member. Adds to *skipped the compressed bytes passed over; padding with zeros is no damage. */
+static int gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped,
+                  struct mr_error *err)
 {
     size_t cap = MR_MAX(len * 8, (size_t)65536), n = 0, used = 0;
     char *text = malloc(cap);
@@ -445,8 +454,9 @@ static int gunzip(const uint8_t *data, size_t len, const char *name, char **out,
     return 0;
 }
 
-/* Makes memory present that is about to be written from end to end: much cheaper than a page fault each. Kernels that cannot do it let the
- * faults happen. Not in large pages: where memory is in use, the kernel takes longer to find them than they save. */
+/* Makes memory present that is about to be written from end to end: much cheaper than a page fault each. Kernels that
+ * cannot do it let the faults happen. Not in large pages: where memory is in use, the kernel takes longer to find them
+ * than they save. */
 static void make_present(char *p, size_t n)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -469,7 +479,8 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
         make_present(text, cap);
     while (text && used < len) {
         size_t in, got;
-        enum libdeflate_result r = libdeflate_gzip_decompress_ex(d, data + used, len - used, text + n, cap - n, &in, &got);
+        enum libdeflate_result r =
+            libdeflate_gzip_decompress_ex(d, data + used, len - used, text + n, cap - n, &in, &got);
         if (r == LIBDEFLATE_INSUFFICIENT_SPACE && cap < INFLATE_MAX) {
             char *bigger = realloc(text, cap * 2);
             if (bigger) {
@@ -495,8 +506,8 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
 
 /* ---- files ----
  *
- * In two steps: files are opened, decompressed and, if they are DFTracer's, parsed by several threads at once; then they are added to the trace, one
- * after the other in the order in which they were given. */
+ * In two steps: files are opened, decompressed and, if they are DFTracer's, parsed by several threads at once; then
+ * they are added to the trace, one after the other in the order in which they were given. */
 
 struct input {
     char *path;
@@ -504,10 +515,10 @@ struct input {
     bool again; /* the same file as one before it */
     dev_t device;
     ino_t inode;
-    uint64_t bytes;       /* as stored */
-    const uint8_t *data;  /* the content, decompressed; NULL where `pfw` has it already */
+    uint64_t bytes;      /* as stored */
+    const uint8_t *data; /* the content, decompressed; NULL where `pfw` has it already */
     size_t len;
-    void *memory;         /* that it is in */
+    void *memory; /* that it is in */
     size_t memory_len;
     bool mapped;
     struct mr_pfw *pfw;
@@ -579,7 +590,8 @@ static bool is_unfinished(const char *path)
     return snprintf(spool, sizeof(spool), "%s.spool", path) < (int)sizeof(spool) && lstat(spool, &st) == 0;
 }
 
-/* Opens a file. Under a limit on the size two take turns: in the moment between two turns there is none, or an empty one. */
+/* Opens a file. Under a limit on the size two take turns: in the moment between two turns there is none, or an empty
+ * one. */
 static int open_file(const char *path, struct stat *st)
 {
     int fd, tries = is_unfinished(path) ? 100 : 1;
@@ -741,7 +753,8 @@ static int input_add(struct inputs *all, const char *path, const struct stat *st
     char *copy = rc ? NULL : strdup(path);
     if (!copy)
         return rc ? rc : mr_error_set(err, -ENOMEM, "cannot load the trace");
-    all->item[all->n++] = (struct input){.path = copy, .in_folder = in_folder, .device = st->st_dev, .inode = st->st_ino, .mapped = true};
+    all->item[all->n++] =
+        (struct input){.path = copy, .in_folder = in_folder, .device = st->st_dev, .inode = st->st_ino, .mapped = true};
     return 0;
 }
 
@@ -766,7 +779,8 @@ static int find_again(const struct mr_trace *t, struct inputs *all, struct mr_er
     qsort(in, all->n, sizeof(struct input *), by_file);
     for (size_t i = 0; i < all->n; i++) {
         const struct stat st = {.st_dev = in[i]->device, .st_ino = in[i]->inode};
-        in[i]->again = is_source(t, &st) || (i && in[i]->device == in[i - 1]->device && in[i]->inode == in[i - 1]->inode);
+        in[i]->again =
+            is_source(t, &st) || (i && in[i]->device == in[i - 1]->device && in[i]->inode == in[i - 1]->inode);
     }
     free(in);
     return 0;
@@ -805,7 +819,8 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
         found++;
         if (there && st.st_size == 0)
             continue; /* its process was killed between making the file and writing to it */
-        rc = there ? input_add(all, file, &st, true, err) : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
+        rc = there ? input_add(all, file, &st, true, err)
+                   : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
     }
     free(entry);
     if (rc < 0 || found)
@@ -819,7 +834,8 @@ static int list_older(struct inputs *all, const char *path, struct mr_error *err
 {
     char older[4096];
     struct stat st;
-    if (snprintf(older, sizeof(older), "%s.1", path) >= (int)sizeof(older) || stat(older, &st) < 0 || !S_ISREG(st.st_mode) || !st.st_size)
+    if (snprintf(older, sizeof(older), "%s.1", path) >= (int)sizeof(older) || stat(older, &st) < 0 ||
+        !S_ISREG(st.st_mode) || !st.st_size)
         return 0;
     return input_add(all, older, &st, true, err);
 }
@@ -838,7 +854,8 @@ static int list(struct inputs *all, const char *path, struct mr_error *err)
     return rc || !unfinished ? rc : list_older(all, path, err);
 }
 
-/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace is; unless all of them are. */
+/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace
+ * is; unless all of them are. */
 static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err)
 {
     size_t left_out = 0;
@@ -867,7 +884,9 @@ int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, uns
         rc = list(&all, paths[i], err);
     rc = rc ? rc : find_again(t, &all, err);
     if (rc == 0)
-        rc = mr_workers_run((unsigned)MR_MIN((size_t)(threads ? threads : mr_cpus_available()), MR_MAX(all.n, (size_t)1)), all.n, 1, load_one, all.item, t->stop, err);
+        rc = mr_workers_run(
+            (unsigned)MR_MIN((size_t)(threads ? threads : mr_cpus_available()), MR_MAX(all.n, (size_t)1)), all.n, 1,
+            load_one, all.item, t->stop, err);
     rc = rc ? rc : join_all(t, &all, err);
     for (size_t i = 0; i < all.n; i++)
         input_done(&all.item[i]);
@@ -926,7 +945,8 @@ static void share_ranks(struct mr_trace_process *const *p, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
         int32_t rank = -1;
-        for (end = i; end < n && p[end]->node == p[i]->node && p[end]->pid == p[i]->pid && p[end]->again == p[i]->again; end++)
+        for (end = i; end < n && p[end]->node == p[i]->node && p[end]->pid == p[i]->pid && p[end]->again == p[i]->again;
+             end++)
             rank = MR_MAX(rank, p[end]->rank);
         for (size_t k = i; k < end; k++)
             if (p[k]->rank < 0 && !p[k]->ppid && !p[k]->how)
@@ -934,8 +954,9 @@ static void share_ranks(struct mr_trace_process *const *p, size_t n)
     }
 }
 
-/* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told by a process without parent and end beside
- * the real one; but a forked image is a new process, and so is what comes after one that has exited. */
+/* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told
+ * by a process without parent and end beside the real one; but a forked image is a new process, and so is what comes
+ * after one that has exited. */
 static int number_again(struct mr_trace *t, struct mr_error *err)
 {
     struct mr_trace_process **p = malloc((t->processes + 1) * sizeof(*p));
@@ -987,7 +1008,8 @@ static void find_clocks(struct mr_trace *t)
             continue;
         int64_t offset = (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
         int64_t apart = t->nodes && t->node[0].has_offset ? offset - t->node[0].real_offset : INT64_MAX;
-        p->real_offset = apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? t->node[0].real_offset : offset;
+        p->real_offset =
+            apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? t->node[0].real_offset : offset;
     }
 }
 
@@ -1006,7 +1028,8 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
         struct mr_trace_chunk c = t->chunk[i];
         const struct mr_trace_chunk *before = n ? &t->chunk[n - 1] : NULL;
         /* The same events written twice: the later block is the longer one, or has what came of an exec. */
-        if (before && !c.imported && !before->imported && before->process == c.process && before->tid == c.tid && before->sequence == c.sequence) {
+        if (before && !c.imported && !before->imported && before->process == c.process && before->tid == c.tid &&
+            before->sequence == c.sequence) {
             t->events -= before->count;
             n--;
         }

@@ -1,6 +1,6 @@
 /* A trace in memory, from any of the formats we read: processes with their names, and chunks of events of one thread
- * each. Own files stay mapped and are decoded chunk by chunk on demand, by many threads at once; imported files are decoded
- * when they are added. Times are real (UNIX epoch) nanoseconds.
+ * each. Own files stay mapped and are decoded chunk by chunk on demand, by many threads at once; imported files are
+ * decoded when they are added. Times are real (UNIX epoch) nanoseconds.
  *
  * Life: mr_trace_create, mr_trace_add for every file, mr_trace_finish once, then read; mr_trace_free. */
 #ifndef MR_EVENT_TRACE_READ_H
@@ -21,33 +21,35 @@ struct mr_trace_string {
     bool unnamed; /* while files are added: a hash whose name has not come yet */
 };
 
-#define MR_NO_RESULT INT64_MIN /* DFTracer writes what a call returned only if it is asked to: unknown, neither a failure nor a size */
+#define MR_NO_RESULT                                                                                                   \
+    INT64_MIN /* DFTracer writes what a call returned only if it is asked to: unknown, neither a failure nor a size */
 
 struct mr_trace_process {
-    uint64_t key, names_key; /* names_key: the process whose strings this one uses, 0 its own */
+    uint64_t key, names_key;              /* names_key: the process whose strings this one uses, 0 its own */
     uint32_t pid, ppid, uid, flags, node; /* node: index into mr_trace.node */
-    uint32_t again;        /* how many other processes had this pid on this machine before it: numbers come again, and containers have their own */
+    uint32_t again; /* how many other processes had this pid on this machine before it: numbers come again, and
+                       containers have their own */
     int32_t rank, world, local_rank, local_world;
-    uint64_t start_ns;     /* real */
-    int64_t real_offset;   /* own files: real = mono + this */
+    uint64_t start_ns;                   /* real */
+    int64_t real_offset;                 /* own files: real = mono + this */
     struct mr_trace_string exe, cmdline; /* words of cmdline separated by NUL */
     struct mr_trace_string *string;      /* by id; [0] is empty */
     uint32_t strings, string_cap;
-    uint32_t how;          /* enum mr_mrt_how, 0 unknown */
-    uint64_t end_ns;       /* when that was said */
+    uint32_t how;    /* enum mr_mrt_how, 0 unknown */
+    uint64_t end_ns; /* when that was said */
     uint64_t lost;
-    uint64_t recorded;     /* events, as its end says; those in the file may be fewer */
-    uint64_t *skipped;     /* by call: left out by sampling; NULL if none; arena */
-    bool known;            /* a process block was there */
-    bool borrowed;         /* the names belong to the trace */
+    uint64_t recorded; /* events, as its end says; those in the file may be fewer */
+    uint64_t *skipped; /* by call: left out by sampling; NULL if none; arena */
+    bool known;        /* a process block was there */
+    bool borrowed;     /* the names belong to the trace */
 };
 
 struct mr_trace_chunk {
     uint32_t process, tid, count;
     uint64_t first_ns, last_ns; /* real */
     uint64_t sequence;
-    struct mr_mrt_view view;    /* own format */
-    struct mr_columns column;   /* imported: the events themselves */
+    struct mr_mrt_view view;  /* own format */
+    struct mr_columns column; /* imported: the events themselves */
     uint32_t args;
     bool imported;
 };
@@ -70,16 +72,17 @@ struct mr_trace {
     struct mr_trace_source *sources; /* the files added; arena */
     struct mr_pfw_names *pfw_names;  /* of each .pfw; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
-    uint64_t recorded;            /* events that files with a limit on their size have had in all; 0 unknown */
-    uint64_t gone;                /* events recorded and no longer in the file: a limit on its size, damage */
+    uint64_t recorded; /* events that files with a limit on their size have had in all; 0 unknown */
+    uint64_t gone;     /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
-    uint64_t *key_slot;           /* hash of process keys */
+    uint64_t *key_slot; /* hash of process keys */
     size_t key_slots;
-    const atomic_bool *stop;      /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
+    const atomic_bool *stop; /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);
-/* Adds a file, standard input ('-') or all traces in a folder. The format is found from the content. A file that was added before is not added again. */
+/* Adds a file, standard input ('-') or all traces in a folder. The format is found from the content. A file that was
+ * added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
 /* The same for several, loaded by so many threads; 0: as many as there are CPUs. */
 int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, unsigned threads, struct mr_error *err);
@@ -90,8 +93,8 @@ int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
 void mr_trace_free(struct mr_trace *t);
 
-/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid until the
- * next read. */
+/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid until
+ * the next read. */
 struct mr_batch {
     struct mr_columns c;
     uint32_t count, args;
@@ -105,12 +108,15 @@ void mr_batch_done(struct mr_batch *b);
 
 /* A string of a process; an unknown id gives an empty one. */
 const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, uint32_t id);
-/* Category and name of an event: "POSIX" "pread", or those of the region's site. Neither is NUL-terminated for sites. */
-void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category, struct mr_trace_string *name);
+/* Category and name of an event: "POSIX" "pread", or those of the region's site. Neither is NUL-terminated for sites.
+ */
+void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category,
+                    struct mr_trace_string *name);
 
 /* For importers. */
 int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err);
-int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text, uint32_t len, struct mr_error *err);
+int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t id, uint8_t kind, const char *text,
+                        uint32_t len, struct mr_error *err);
 int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err);
 int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct mr_error *err);
 /* Memory from malloc that the trace frees. */

@@ -104,7 +104,7 @@ struct mr_array_writer {
     uint64_t got; /* payload bytes of the current sample so far */
     bool vary;
     struct mr_sample_info info; /* current, or the first one to come */
-    int64_t *labels; /* NULL: the format keeps none */
+    int64_t *labels;            /* NULL: the format keeps none */
     bool any_label;
 };
 /* Opens the file and allocates the label array; on failure nothing is left to undo. */

@@ -41,7 +41,8 @@ const struct mr_format_ops *const *mr_format_registry(void)
     return present;
 }
 
-/* The format that somebody who wrote `name` may have meant: its files end like that ("jpg"), or it is spelt nearly so. */
+/* The format that somebody who wrote `name` may have meant: its files end like that ("jpg"), or it is spelt nearly so.
+ */
 static const struct mr_format_ops *nearest(const char *name)
 {
     char file[64];

@@ -2,11 +2,11 @@
  * writes ranges of mr_objects, so that O_DIRECT, io_uring, an emulated PFS or an object store need no format code.
  *
  *   writing   writer_open, then per sample sample_begin / sample_data* / sample_end, then writer_close. Samples arrive
- *             in pieces, so a 600 MB record needs no 600 MB of memory. sample_end says where the sample lies (mr_sample_ref).
- *   finding   scan: lists the samples of a file anybody wrote. Used once, by `millrace scan`; the manifest keeps the result.
- *   reading   plan:   which byte ranges of the file hold the sample (normally one; an HDF5 sample may span chunks)
- *             read:   the caller reads them, with any store, thread or queue, into one buffer, one after the other
- *             decode: bytes -> sample, in memory, no I/O, safe from any thread
+ *             in pieces, so a 600 MB record needs no 600 MB of memory. sample_end says where the sample lies
+ * (mr_sample_ref). finding   scan: lists the samples of a file anybody wrote. Used once, by `millrace scan`; the
+ * manifest keeps the result. reading   plan:   which byte ranges of the file hold the sample (normally one; an HDF5
+ * sample may span chunks) read:   the caller reads them, with any store, thread or queue, into one buffer, one after
+ * the other decode: bytes -> sample, in memory, no I/O, safe from any thread
  *
  * What a file needs to be understood later (dtype, shape, chunk map, which zip member) is its layout: opaque bytes that
  * scan and writer_close produce and that the manifest keeps, once for all files that share it. plan and decode get it
@@ -16,8 +16,8 @@
  * access MR_ACCESS_UNPACK: the reader unpacks it once (unpack), keeps the result while samples of it are wanted, and
  * plan's ranges then refer to the unpacked bytes. Nothing is ever re-read per sample.
  *
- * All input is hostile: every count, size and offset is checked against the file and the limits below before use; errors
- * name file, offset, want and have. Each parser has a libFuzzer target (tests/fuzz/fuzz_<format>.c).
+ * All input is hostile: every count, size and offset is checked against the file and the limits below before use;
+ * errors name file, offset, want and have. Each parser has a libFuzzer target (tests/fuzz/fuzz_<format>.c).
  *
  * How to add a format: copy format_raw.c, fill struct mr_format_ops, add the row to the registry in format.c, run
  * tests/conformance/format on it, add a fuzz target. */
@@ -37,15 +37,29 @@
 #define MR_LABEL_NONE INT64_MIN
 
 /* X(name, numpy kind and size, bytes) */
-#define MR_DTYPE_LIST(X)                                                                                             \
-    X(MR_U8, "u1", 1) X(MR_I8, "i1", 1) X(MR_U16, "u2", 2) X(MR_I16, "i2", 2) X(MR_U32, "u4", 4) X(MR_I32, "i4", 4)  \
-    X(MR_U64, "u8", 8) X(MR_I64, "i8", 8) X(MR_F16, "f2", 2) X(MR_F32, "f4", 4) X(MR_F64, "f8", 8) X(MR_BOOL, "b1", 1) \
-    X(MR_C64, "c8", 8) X(MR_C128, "c16", 16) X(MR_BF16, "bf2", 2)
+/* clang-format off */
+#define MR_DTYPE_LIST(X) \
+    X(MR_U8, "u1", 1) \
+    X(MR_I8, "i1", 1) \
+    X(MR_U16, "u2", 2) \
+    X(MR_I16, "i2", 2) \
+    X(MR_U32, "u4", 4) \
+    X(MR_I32, "i4", 4) \
+    X(MR_U64, "u8", 8) \
+    X(MR_I64, "i8", 8) \
+    X(MR_F16, "f2", 2) \
+    X(MR_F32, "f4", 4) \
+    X(MR_F64, "f8", 8) \
+    X(MR_BOOL, "b1", 1) \
+    X(MR_C64, "c8", 8) \
+    X(MR_C128, "c16", 16) \
+    X(MR_BF16, "bf2", 2)
+/* clang-format on */
 enum mr_dtype {
 #define MR_DTYPE_ENUM(name, np, bytes) name,
     MR_DTYPE_LIST(MR_DTYPE_ENUM)
 #undef MR_DTYPE_ENUM
-    MR_DTYPE_COUNT
+        MR_DTYPE_COUNT
 };
 unsigned mr_dtype_bytes(enum mr_dtype t);
 const char *mr_dtype_numpy(enum mr_dtype t); /* "u1" */
@@ -62,22 +76,24 @@ enum mr_compression { MR_COMP_NONE, MR_COMP_GZIP, MR_COMP_ZIP };
 
 /* What a sample is. */
 struct mr_sample_info {
-    uint64_t id;         /* global sample number */
+    uint64_t id; /* global sample number */
     enum mr_dtype dtype;
     struct mr_dims dims; /* of this sample, without a batch axis */
     uint64_t bytes;      /* payload = product(dims) * dtype size */
     int64_t label;       /* or MR_LABEL_NONE */
-    uint64_t file_bytes; /* jpeg, png: the size that shape was asked for, to which the encoding is padded; 0: as it comes */
+    uint64_t
+        file_bytes; /* jpeg, png: the size that shape was asked for, to which the encoding is padded; 0: as it comes */
 };
 
 struct mr_extent {
     uint64_t offset, length;
 };
 
-/* Where a sample lies in its file: what the manifest keeps for it. Meaning of `aux` is the format's (row in a chunk...). */
+/* Where a sample lies in its file: what the manifest keeps for it. Meaning of `aux` is the format's (row in a
+ * chunk...). */
 struct mr_sample_ref {
     struct mr_extent raw;
-    uint32_t aux; /* 24 bits are kept */
+    uint32_t aux;  /* 24 bits are kept */
     int64_t label; /* 32 bits are kept; MR_LABEL_NONE allowed */
 };
 
@@ -102,8 +118,8 @@ struct mr_read_cost {
 
 /* Result of decode. If `dst` is NULL or the payload is already contiguous in raw, data may point into raw. */
 struct mr_sample_out {
-    void *dst;      /* in: where the payload should go, or NULL */
-    size_t dst_cap; /* in */
+    void *dst;        /* in: where the payload should go, or NULL */
+    size_t dst_cap;   /* in */
     const void *data; /* out: dst, or inside raw */
     size_t bytes;     /* out; if dst is too small: MR_E_LIMIT and bytes = what is needed */
     enum mr_dtype dtype;
@@ -122,7 +138,7 @@ void **mr_decoder_private(struct mr_decoder *d, const void *key, void (*free_fn)
 
 /* What a writer is to produce. */
 struct mr_writer_spec {
-    uint64_t samples;   /* in this file; known beforehand */
+    uint64_t samples; /* in this file; known beforehand */
     enum mr_dtype dtype;
     struct mr_dims dims; /* of one sample; n = 0: sizes vary, 1-d */
     bool fixed_size;     /* all samples have `dims` */
@@ -152,14 +168,15 @@ enum mr_format_caps {
 
 struct mr_format_ops {
     uint32_t abi, size;
-    const char *name;       /* "npz" */
+    const char *name; /* "npz" */
     const char *doc;
     const char *extensions; /* ".npz"; comma-separated; for scan by name */
     unsigned caps;
 
     /* Chooses dtype and dims of a sample for a requested size (jpeg: the image whose encoding comes near it). Default
      * (mr_format_shape_flat): a 1-d array of exactly that size, rounded to whole elements. */
-    int (*shape)(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info, struct mr_error *err);
+    int (*shape)(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info,
+                 struct mr_error *err);
     /* Produces bytes [offset, offset+len) of the payload of sample info->id. Default: mr_content_fill. jpeg: pixels. */
     void (*synth)(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
                   uint64_t offset, void *dst, size_t len);
@@ -173,31 +190,36 @@ struct mr_format_ops {
     int (*sample_begin)(struct mr_writer *w, const struct mr_sample_info *info, struct mr_error *err);
     int (*sample_data)(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
     int (*sample_end)(struct mr_writer *w, struct mr_sample_ref *ref, struct mr_error *err);
-    /* Optional: where the next `len` bytes of the sample may be made in place, to be handed to sample_data at once; NULL:
-     * not now, use a buffer of your own. Saves a copy of small samples. */
+    /* Optional: where the next `len` bytes of the sample may be made in place, to be handed to sample_data at once;
+     * NULL: not now, use a buffer of your own. Saves a copy of small samples. */
     void *(*sample_room)(struct mr_writer *w, size_t len);
     /* Frees w in any case. ref of earlier samples stay valid. The file is complete, not yet fsynced. */
     int (*writer_close)(struct mr_writer *w, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err);
     void (*writer_abort)(struct mr_writer *w); /* frees w and leaves whatever is there; accepts NULL */
-    /* Optional, both or none: one file written by several writers at once, each its range of samples, where samples take
-     * equally many bytes. part_bytes: how many that is; 0: not with this spec. `one` is any sample of the file; its label is
-     * the largest of all. part_open: a writer of samples [first, first + n), n > 1, which leaves the rest of the file as it
-     * is; the one with the last sample sets the file's size. Its writer_close gives the layout of the whole file, and as
-     * file_bytes where the part ends. */
+    /* Optional, both or none: one file written by several writers at once, each its range of samples, where samples
+     * take equally many bytes. part_bytes: how many that is; 0: not with this spec. `one` is any sample of the file;
+     * its label is the largest of all. part_open: a writer of samples [first, first + n), n > 1, which leaves the rest
+     * of the file as it is; the one with the last sample sets the file's size. Its writer_close gives the layout of the
+     * whole file, and as file_bytes where the part ends. */
     uint64_t (*part_bytes)(const struct mr_writer_spec *spec, const struct mr_sample_info *one);
     int (*part_open)(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
-                     const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out, struct mr_error *err);
-    /* Other files that belong to `path` (index side-cars), "" terminated list of suffixes, e.g. ".off.idx\0.sz.idx\0" */
+                     const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
+                     struct mr_error *err);
+    /* Other files that belong to `path` (index side-cars), "" terminated list of suffixes, e.g. ".off.idx\0.sz.idx\0"
+     */
     const char *side_suffixes;
 
-    int (*scan)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err);
-    /* The same, but the first axis of the array counts samples (`millrace scan --rows`). Only for formats whose files do
-     * not say it themselves (npy, npz: there scan takes the whole array as one sample); NULL elsewhere. */
-    int (*scan_rows)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout, struct mr_error *err);
+    int (*scan)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                struct mr_error *err);
+    /* The same, but the first axis of the array counts samples (`millrace scan --rows`). Only for formats whose files
+     * do not say it themselves (npy, npz: there scan takes the whole array as one sample); NULL elsewhere. */
+    int (*scan_rows)(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                     struct mr_error *err);
 
     int (*cost)(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err);
     /* Turns whole-file bytes into unpacked bytes (malloc'ed); only for layouts with MR_ACCESS_UNPACK. */
-    int (*unpack)(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err);
+    int (*unpack)(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
+                  struct mr_error *err);
     /* Fills up to `max` extents, sets *n; MR_E_LIMIT and *n = needed if max is too small. */
     int (*plan)(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags, struct mr_extent *ext,
                 unsigned max, unsigned *n, struct mr_error *err);
@@ -211,17 +233,19 @@ const struct mr_format_ops *mr_format_for_path(const char *path);               
 const struct mr_format_ops *const *mr_format_registry(void);                        /* NULL-terminated */
 
 /* Defaults and shared stubs for the table. */
-int mr_format_shape_flat(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info, struct mr_error *err);
+int mr_format_shape_flat(const struct mr_writer_spec *spec, uint64_t want_bytes, struct mr_sample_info *info,
+                         struct mr_error *err);
 void mr_format_synth_content(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
                              uint64_t offset, void *dst, size_t len);
 int mr_format_check_equal(const struct mr_writer_spec *spec, const void *content, const struct mr_sample_info *info,
                           const struct mr_sample_out *have, struct mr_error *err);
-int mr_format_no_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len, struct mr_error *err);
+int mr_format_no_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
+                        struct mr_error *err);
 int mr_format_plan_single(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
                           struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err);
 
-/* Reads one sample the simple way, in the calling thread: plan, read, decode. `buf` grows as needed (realloc). For tools
- * and tests; the loader does the same steps with its own buffers. */
+/* Reads one sample the simple way, in the calling thread: plan, read, decode. `buf` grows as needed (realloc). For
+ * tools and tests; the loader does the same steps with its own buffers. */
 struct mr_growbuf {
     void *data;
     size_t cap;

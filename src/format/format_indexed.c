@@ -264,9 +264,8 @@ static int idx_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
         .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_VERBATIM, .shape = mr_format_shape_flat,     \
         .synth = mr_format_synth_content, .check = mr_format_check_equal, .writer_open = idx_writer_open,              \
         .sample_begin = idx_sample_begin, .sample_data = idx_sample_data, .sample_end = idx_sample_end,                \
-        .sample_room = idx_sample_room,                                                                                \
-        .writer_close = idx_writer_close, .writer_abort = idx_writer_abort, .part_bytes = idx_part_bytes,              \
-        .part_open = idx_part_open, .side_suffixes = ".off.idx\0.sz.idx\0",                                            \
+        .sample_room = idx_sample_room, .writer_close = idx_writer_close, .writer_abort = idx_writer_abort,            \
+        .part_bytes = idx_part_bytes, .part_open = idx_part_open, .side_suffixes = ".off.idx\0.sz.idx\0",              \
         .scan = idx_scan, .cost = idx_cost, .unpack = mr_format_no_unpack, .plan = mr_format_plan_single,              \
         .decode = mr_format_decode_bytes,                                                                              \
     }

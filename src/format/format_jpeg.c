@@ -5,12 +5,12 @@
  * must stand before the frame, and how much is missing is known only at the end. A larger image streams to the store
  * through a buffer and is not padded; shape then aims at the requested size itself.
  *
- * Reading: one decompressor per thread (mr_decoder_private), reset by jpeg_abort after each image. libjpeg calls damaged
- * or missing data a warning and invents pixels; here such a warning is an error.
+ * Reading: one decompressor per thread (mr_decoder_private), reset by jpeg_abort after each image. libjpeg calls
+ * damaged or missing data a warning and invents pixels; here such a warning is an error.
  *
- * What must stay true: libjpeg leaves by longjmp to the nearest setjmp of the same object, so everything a function needs
- * after that lives in the writer or reader struct, never in a local variable; no pointer to a caller's buffer survives a
- * call. */
+ * What must stay true: libjpeg leaves by longjmp to the nearest setjmp of the same object, so everything a function
+ * needs after that lives in the writer or reader struct, never in a local variable; no pointer to a caller's buffer
+ * survives a call. */
 #include "format/format.h"
 #include "base/content.h"
 #include "format/format_bytes.h"
@@ -31,7 +31,7 @@
 #define STREAM_BYTES (256u * 1024u)
 #define ROWS_PER_CALL 16
 #define DEFAULT_QUALITY 85u
-#define MAX_SCANS 500 /* progressive files with more only burn time */
+#define MAX_SCANS 500  /* progressive files with more only burn time */
 #define HEAD_BYTES 20u /* SOI and the JFIF segment, after which comments go */
 #define COMMENT_MAX 65537u
 
@@ -46,22 +46,22 @@ static const struct calibration {
     unsigned quality;
     double bytes_per_pixel[2], psnr_db[2]; /* grey, colour */
 } calibration[] = {
-    {1, {0.01331, 0.01731}, {18.9, 17.9}},    {2, {0.01331, 0.01731}, {18.9, 17.9}},
-    {3, {0.01467, 0.01869}, {19.0, 17.9}},    {4, {0.01891, 0.02295}, {19.3, 18.4}},
-    {5, {0.02488, 0.02893}, {19.6, 19.1}},    {7, {0.03841, 0.04252}, {20.1, 19.8}},
-    {10, {0.05825, 0.06238}, {20.7, 20.4}},   {12, {0.07018, 0.07439}, {20.9, 20.7}},
-    {15, {0.08627, 0.09053}, {21.3, 21.1}},   {20, {0.10880, 0.11315}, {21.7, 21.6}},
-    {25, {0.13092, 0.13530}, {22.1, 22.0}},   {30, {0.15395, 0.15845}, {22.4, 22.3}},
-    {35, {0.17745, 0.18209}, {22.8, 22.7}},   {40, {0.19842, 0.20311}, {23.2, 23.1}},
-    {45, {0.22060, 0.22540}, {23.6, 23.5}},   {50, {0.24021, 0.24519}, {24.0, 23.9}},
-    {55, {0.25995, 0.26512}, {24.5, 24.4}},   {60, {0.28289, 0.28835}, {25.1, 25.0}},
-    {65, {0.30921, 0.31507}, {26.0, 25.8}},   {70, {0.33930, 0.34614}, {27.0, 26.9}},
-    {75, {0.37199, 0.38040}, {28.4, 28.2}},   {80, {0.41581, 0.42728}, {30.3, 30.0}},
-    {85, {0.47004, 0.48582}, {32.8, 32.3}},   {90, {0.55347, 0.57563}, {36.3, 35.4}},
-    {92, {0.59335, 0.61948}, {38.3, 37.0}},   {94, {0.66780, 0.70038}, {40.8, 39.0}},
-    {95, {0.71691, 0.75346}, {42.3, 40.0}},   {96, {0.77701, 0.82327}, {44.2, 41.3}},
-    {97, {0.84904, 0.90511}, {46.5, 42.7}},   {98, {0.93425, 1.00592}, {49.7, 44.3}},
-    {99, {1.07910, 1.19319}, {54.5, 46.0}},   {100, {1.16227, 1.33505}, {58.4, 46.8}},
+    {1, {0.01331, 0.01731}, {18.9, 17.9}},  {2, {0.01331, 0.01731}, {18.9, 17.9}},
+    {3, {0.01467, 0.01869}, {19.0, 17.9}},  {4, {0.01891, 0.02295}, {19.3, 18.4}},
+    {5, {0.02488, 0.02893}, {19.6, 19.1}},  {7, {0.03841, 0.04252}, {20.1, 19.8}},
+    {10, {0.05825, 0.06238}, {20.7, 20.4}}, {12, {0.07018, 0.07439}, {20.9, 20.7}},
+    {15, {0.08627, 0.09053}, {21.3, 21.1}}, {20, {0.10880, 0.11315}, {21.7, 21.6}},
+    {25, {0.13092, 0.13530}, {22.1, 22.0}}, {30, {0.15395, 0.15845}, {22.4, 22.3}},
+    {35, {0.17745, 0.18209}, {22.8, 22.7}}, {40, {0.19842, 0.20311}, {23.2, 23.1}},
+    {45, {0.22060, 0.22540}, {23.6, 23.5}}, {50, {0.24021, 0.24519}, {24.0, 23.9}},
+    {55, {0.25995, 0.26512}, {24.5, 24.4}}, {60, {0.28289, 0.28835}, {25.1, 25.0}},
+    {65, {0.30921, 0.31507}, {26.0, 25.8}}, {70, {0.33930, 0.34614}, {27.0, 26.9}},
+    {75, {0.37199, 0.38040}, {28.4, 28.2}}, {80, {0.41581, 0.42728}, {30.3, 30.0}},
+    {85, {0.47004, 0.48582}, {32.8, 32.3}}, {90, {0.55347, 0.57563}, {36.3, 35.4}},
+    {92, {0.59335, 0.61948}, {38.3, 37.0}}, {94, {0.66780, 0.70038}, {40.8, 39.0}},
+    {95, {0.71691, 0.75346}, {42.3, 40.0}}, {96, {0.77701, 0.82327}, {44.2, 41.3}},
+    {97, {0.84904, 0.90511}, {46.5, 42.7}}, {98, {0.93425, 1.00592}, {49.7, 44.3}},
+    {99, {1.07910, 1.19319}, {54.5, 46.0}}, {100, {1.16227, 1.33505}, {58.4, 46.8}},
 };
 
 static void calibrated(unsigned quality, bool colour, double *bytes_per_pixel, double *psnr_db)
@@ -117,9 +117,10 @@ static int jpeg_check(const struct mr_writer_spec *spec, const void *content, co
     double psnr = mean > 0 ? 10 * log10(255.0 * 255.0 / mean) : INFINITY;
     if (psnr >= floor_db)
         return 0;
-    mr_error_plain(err, MR_E_CORRUPT,
-                   "sample %llu does not resemble its content (peak signal-to-noise ratio %.1f dB, want at least %.1f dB)",
-                   (unsigned long long)info->id, psnr, floor_db);
+    mr_error_plain(
+        err, MR_E_CORRUPT,
+        "sample %llu does not resemble its content (peak signal-to-noise ratio %.1f dB, want at least %.1f dB)",
+        (unsigned long long)info->id, psnr, floor_db);
     return MR_E_CORRUPT;
 }
 
@@ -339,7 +340,8 @@ static int jpeg_sample_data(struct mr_writer *base, const void *data, size_t len
     return 0;
 }
 
-/* Comment segments of `pad` bytes in all, or, below the 4 bytes of an empty one, fill bytes, which may precede any marker. */
+/* Comment segments of `pad` bytes in all, or, below the 4 bytes of an empty one, fill bytes, which may precede any
+ * marker. */
 static void write_padding(uint8_t *to, size_t pad)
 {
     while (pad) {
@@ -393,12 +395,14 @@ static int jpeg_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, st
     return 0;
 }
 
-static int jpeg_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int jpeg_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                             struct mr_error *err)
 {
     struct jpeg_writer *w = (struct jpeg_writer *)base;
     struct mr_layout made = {0};
     uint64_t bytes = w->flushed;
-    int rc = w->ended ? 0 : mr_error_plain(err, MR_E_INTERNAL, "the JPEG file '%s' was closed without an image", w->path);
+    int rc =
+        w->ended ? 0 : mr_error_plain(err, MR_E_INTERNAL, "the JPEG file '%s' was closed without an image", w->path);
     int close_rc = mr_object_close(w->object, rc < 0 ? NULL : err);
     w->object = NULL;
     jpeg_writer_abort(base);
@@ -595,7 +599,8 @@ const struct mr_format_ops mr_format_jpeg = {
     .abi = MR_FORMAT_ABI,
     .size = sizeof(struct mr_format_ops),
     .name = "jpeg",
-    .doc = "JPEG: one image per file, decoded to height x width x channels of uint8; written with picture-like content.",
+    .doc =
+        "JPEG: one image per file, decoded to height x width x channels of uint8; written with picture-like content.",
     .extensions = ".jpg,.jpeg,.jpe",
     .caps = MR_FMT_LOSSY | MR_FMT_DTYPE,
     .shape = jpeg_shape,

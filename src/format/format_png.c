@@ -4,11 +4,11 @@
  * requested gets one private ancillary chunk ("miPd", spaces) before its end, which every reader skips.
  *
  * Reading: palettes become colour, 1-, 2- and 4-bit greys become 8-bit, a transparency chunk becomes an alpha channel,
- * 16-bit samples stay 16-bit in machine order; channels are kept (1 to 4). Ancillary chunks are skipped unread, so their
- * compressed texts and profiles cannot be bombs, but their checksums count: any bad CRC is an error.
+ * 16-bit samples stay 16-bit in machine order; channels are kept (1 to 4). Ancillary chunks are skipped unread, so
+ * their compressed texts and profiles cannot be bombs, but their checksums count: any bad CRC is an error.
  *
- * What must stay true: libpng leaves by longjmp, so everything a function needs after that lives in the writer or reader
- * struct, never in a local variable. */
+ * What must stay true: libpng leaves by longjmp, so everything a function needs after that lives in the writer or
+ * reader struct, never in a local variable. */
 #include "format/format.h"
 #include "base/content.h"
 #include "format/format_bytes.h"
@@ -29,19 +29,21 @@
 #define SIDE_LIMIT 1000000u
 #define BUFFER_BYTES (256u * 1024u)
 
-/* PNG always deflates. Without a compression in the spec the level is the fast one; with one it is what the spec says. */
+/* PNG always deflates. Without a compression in the spec the level is the fast one; with one it is what the spec says.
+ */
 static int level_of(const struct mr_writer_spec *spec)
 {
     return spec->compression == MR_COMP_NONE ? DEFAULT_LEVEL : spec->compression_level;
 }
 
-/* By level, filter "sub" (level 0: none), for grey and colour; measured on pictures of 1024 x 768, 128 x 96 and 40 x 30. */
+/* By level, filter "sub" (level 0: none), for grey and colour; measured on pictures of 1024 x 768, 128 x 96 and 40
+ * x 30. */
 static const struct calibration {
     double bytes_per_pixel[2], edge[2];
 } calibration[10] = {
-    [0] = {{1.00035, 3.0010}, {0.9, 0.3}}, [1] = {{0.9062, 2.276}, {2, 7.2}},  [2] = {{0.9062, 2.198}, {2, 8.5}},
-    [3] = {{0.9062, 2.179}, {2, 8.8}},     [4] = {{0.9032, 2.705}, {2, 1.4}},  [5] = {{0.9032, 2.705}, {2, 1.4}},
-    [6] = {{0.9032, 2.705}, {2, 1.4}},     [7] = {{0.9032, 2.705}, {2, 1.4}},  [8] = {{0.9032, 2.705}, {2, 1.4}},
+    [0] = {{1.00035, 3.0010}, {0.9, 0.3}}, [1] = {{0.9062, 2.276}, {2, 7.2}}, [2] = {{0.9062, 2.198}, {2, 8.5}},
+    [3] = {{0.9062, 2.179}, {2, 8.8}},     [4] = {{0.9032, 2.705}, {2, 1.4}}, [5] = {{0.9032, 2.705}, {2, 1.4}},
+    [6] = {{0.9032, 2.705}, {2, 1.4}},     [7] = {{0.9032, 2.705}, {2, 1.4}}, [8] = {{0.9032, 2.705}, {2, 1.4}},
     [9] = {{0.9032, 2.705}, {2, 1.4}},
 };
 
@@ -190,8 +192,8 @@ static int encoder_start(struct png_writer *w, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", w->path);
     png_set_write_fn(w->png, w, encode_bytes, encode_flush);
     png_set_IHDR(w->png, w->header, (png_uint_32)w->info.dims.dim[1], (png_uint_32)w->info.dims.dim[0], 8,
-                 mr_image_dims_channels(&w->info.dims) == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
-                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+                 mr_image_dims_channels(&w->info.dims) == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_compression_level(w->png, level_of(&w->spec));
     png_set_compression_buffer_size(w->png, BUFFER_BYTES / 4);
     png_set_filter(w->png, PNG_FILTER_TYPE_BASE, level_of(&w->spec) ? PNG_FILTER_SUB : PNG_FILTER_NONE);
@@ -292,7 +294,8 @@ static int png_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, str
     return 0;
 }
 
-static int png_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes, struct mr_error *err)
+static int png_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
+                            struct mr_error *err)
 {
     struct png_writer *w = (struct png_writer *)base;
     struct mr_layout made = {0};

@@ -533,8 +533,8 @@ static int scan_member(struct tar_scan *t, const uint8_t *h)
     bool extended = type == 'x' || type == 'g' || type == 'L' || type == 'K';
     unsigned want, have;
     if (!checksum_fits(h, &want, &have)) {
-        mr_error_plain(t->err, MR_E_CORRUPT, "header at offset %llu of '%s': checksum differs (want %u, have %u)", (ull)at,
-                       t->in.path, want, have);
+        mr_error_plain(t->err, MR_E_CORRUPT, "header at offset %llu of '%s': checksum differs (want %u, have %u)",
+                       (ull)at, t->in.path, want, have);
         return mr_error_hint(t->err, "the file is damaged there or is no tar archive");
     }
     bool sized = parse_size(h + SIZE_AT, &size);

@@ -109,8 +109,8 @@ static unsigned digits(uint64_t v)
     return n;
 }
 
-/* Bytes of the index of the first n records: two numbers, a space and an end of line each. Offsets of at least 10^d have
- * more than d digits. */
+/* Bytes of the index of the first n records: two numbers, a space and an end of line each. Offsets of at least 10^d
+ * have more than d digits. */
 static uint64_t index_bytes(uint64_t n, uint64_t record_bytes)
 {
     uint64_t bytes = n * (1 + 1 + digits(record_bytes) + 1);
@@ -130,7 +130,8 @@ static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_w
     uint64_t each = tfr_part_bytes(spec, one);
     (void)n;
     if (!each)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "records of '%s' differ in length: it cannot be written in parts", path);
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "records of '%s' differ in length: it cannot be written in parts",
+                              path);
     int rc = index_path(path, side, err);
     if (rc < 0)
         return rc;

@@ -99,7 +99,8 @@ static int check_sizes(struct mr_h5_file *f, struct mr_error *err)
     bool ok = (f->offset_bytes == 2 || f->offset_bytes == 4 || f->offset_bytes == 8) &&
               (f->length_bytes == 2 || f->length_bytes == 4 || f->length_bytes == 8);
     return ok ? 0
-              : mr_error_plain(err, MR_E_UNSUPPORTED, "superblock with offsets of %u and lengths of %u bytes (want 2, 4 or 8)",
+              : mr_error_plain(err, MR_E_UNSUPPORTED,
+                               "superblock with offsets of %u and lengths of %u bytes (want 2, 4 or 8)",
                                f->offset_bytes, f->length_bytes);
 }
 

@@ -33,8 +33,8 @@ struct mr_h5_layout {
 /* `map` may be NULL unless the mode is MAP. */
 int mr_h5_layout_make(const struct mr_h5_layout *l, const struct mr_h5_chunk *map, uint64_t count,
                       struct mr_layout *out, struct mr_error *err);
-/* Checks all but the map's entries, in constant time. Runs once per sample, so `l` is filled where it lies: after an error
- * its content is undefined. */
+/* Checks all but the map's entries, in constant time. Runs once per sample, so `l` is filled where it lies: after an
+ * error its content is undefined. */
 int mr_h5_layout_get(const struct mr_layout *layout, struct mr_h5_layout *l, struct mr_error *err);
 /* The mode alone: all that planning needs of a layout without a map. */
 int mr_h5_layout_mode(const struct mr_layout *layout, enum mr_h5_mode *out, struct mr_error *err);

@@ -396,12 +396,14 @@ static void labels_to_le(struct h5_writer *w)
         mr_store_le64(&w->a.labels[i], (uint64_t)w->a.labels[i]);
 }
 
-/* A part: its labels go to their place behind all records; the first one has the metadata, the last one sets the size. */
+/* A part: its labels go to their place behind all records; the first one has the metadata, the last one sets the size.
+ */
 static int finish_part(struct h5_writer *w, uint64_t *file_bytes, struct mr_error *err)
 {
     struct mr_array_output *o = &w->a.out;
     uint8_t meta[MR_H5_META_BYTES];
-    struct mr_h5_dataset labels = {.dtype = MR_I64, .n = 1, .dim = {w->rows}, .storage = MR_H5_CONTIGUOUS, .bytes = 8 * w->rows};
+    struct mr_h5_dataset labels = {
+        .dtype = MR_I64, .n = 1, .dim = {w->rows}, .storage = MR_H5_CONTIGUOUS, .bytes = 8 * w->rows};
     uint64_t end = mr_array_output_pos(o), last = w->first + w->a.samples;
     w->d.bytes = w->rows * w->a.info.bytes;
     labels.addr = MR_ALIGN_UP(MR_H5_META_BYTES + w->d.bytes, 8);

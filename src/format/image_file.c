@@ -16,7 +16,8 @@ int mr_image_layout(struct mr_layout *layout, struct mr_error *err)
 int mr_image_layout_check(const struct mr_layout *layout, struct mr_error *err)
 {
     if (layout->len != 1 || *(const uint8_t *)layout->data != IMAGE_LAYOUT_VERSION)
-        return mr_error_plain(err, MR_E_FORMAT, "bad layout of an image file (want 1 byte of version %d, have %zu bytes)",
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "bad layout of an image file (want 1 byte of version %d, have %zu bytes)",
                               IMAGE_LAYOUT_VERSION, layout->len);
     return 0;
 }
@@ -45,8 +46,9 @@ int mr_image_scan(struct mr_store *s, const char *path, const char *kind, const 
     if (rc >= 0 && bytes >= magic_len)
         rc = mr_object_read(o, head, magic_len, 0, err);
     if (rc >= 0 && (bytes < magic_len || memcmp(head, magic, magic_len) != 0)) {
-        rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a %s file: it does not begin with the %s signature (%llu bytes)",
-                            path, kind, kind, (unsigned long long)bytes);
+        rc = mr_error_plain(err, MR_E_FORMAT,
+                            "'%s' is not a %s file: it does not begin with the %s signature (%llu bytes)", path, kind,
+                            kind, (unsigned long long)bytes);
         mr_error_hint(err, "look at it with 'file', and remove or rename it if it is something else");
     }
     struct mr_error close_err;
@@ -66,13 +68,15 @@ int mr_image_scan(struct mr_store *s, const char *path, const char *kind, const 
 int mr_image_out_prepare(struct mr_decoder *d, size_t file_len, uint64_t height, uint64_t width, unsigned channels,
                          enum mr_dtype dtype, struct mr_sample_out *out, uint8_t **pixels, struct mr_error *err)
 {
-    /* Sides are below 2^31 and a pixel has at most 8 bytes, but the product needs more than 64 bits in the worst case. */
+    /* Sides are below 2^31 and a pixel has at most 8 bytes, but the product needs more than 64 bits in the worst case.
+     */
     unsigned __int128 need = (unsigned __int128)height * width * channels * mr_dtype_bytes(dtype);
     unsigned __int128 most = (unsigned __int128)file_len * MR_LIMIT_UNPACK_RATIO + IMAGE_SLACK_BYTES;
     if (need > most || need > MR_LIMIT_UNPACKED_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT,
-                              "image of %llu x %llu pixels in %zu bytes is beyond the limit (%u bytes of pixels per byte of file)",
-                              (unsigned long long)width, (unsigned long long)height, file_len, MR_LIMIT_UNPACK_RATIO);
+        return mr_error_plain(
+            err, MR_E_LIMIT,
+            "image of %llu x %llu pixels in %zu bytes is beyond the limit (%u bytes of pixels per byte of file)",
+            (unsigned long long)width, (unsigned long long)height, file_len, MR_LIMIT_UNPACK_RATIO);
     size_t bytes = (size_t)need;
     if (out->dst && out->dst_cap < bytes) {
         out->bytes = bytes;

@@ -1,15 +1,15 @@
 /* Pictures for JPEG and PNG: see image_synth.h.
  *
- * The texture is the sum of two constants, made once per process: a periodic tile with the coarse octaves, which each cell
- * of CELL x CELL_ROWS pixels takes at an offset drawn from (seed, sample, cell), and a strip of white noise, which each
- * row of a cell takes at an offset of its own. Either alone would repeat within the window of deflate; the sum does not.
- * Large-scale colours stay within [BASE_LOW, BASE_HIGH], the texture within +-(TILE_MAX + NOISE_MAX), so their sum needs
- * no saturation: three loads, two additions and one store per byte, which makes pixels cost a few per cent of their
- * encoding. Work goes in bands of rows: where the shapes begin and end is computed once per row, the horizontal gradient
- * once per cell and band.
+ * The texture is the sum of two constants, made once per process: a periodic tile with the coarse octaves, which each
+ * cell of CELL x CELL_ROWS pixels takes at an offset drawn from (seed, sample, cell), and a strip of white noise, which
+ * each row of a cell takes at an offset of its own. Either alone would repeat within the window of deflate; the sum
+ * does not. Large-scale colours stay within [BASE_LOW, BASE_HIGH], the texture within +-(TILE_MAX + NOISE_MAX), so
+ * their sum needs no saturation: three loads, two additions and one store per byte, which makes pixels cost a few per
+ * cent of their encoding. Work goes in bands of rows: where the shapes begin and end is computed once per row, the
+ * horizontal gradient once per cell and band.
  *
- * What must stay true: the result depends on nothing but the arguments; changing anything here changes MR_IMAGE_VERSION,
- * because data sets on disk are verified against it. */
+ * What must stay true: the result depends on nothing but the arguments; changing anything here changes
+ * MR_IMAGE_VERSION, because data sets on disk are verified against it. */
 #include "format/image_synth.h"
 #include "base/content.h"
 #include "base/rng.h"
@@ -275,11 +275,12 @@ int mr_image_compare(uint64_t seed, const struct mr_sample_info *info, const str
     unsigned channels = mr_image_dims_channels(&info->dims);
     if (have->dtype != MR_U8 || have->dims.n != 3 || have->bytes != info->bytes || have->dims.dim[2] != channels ||
         have->dims.dim[0] != info->dims.dim[0] || have->dims.dim[1] != info->dims.dim[1])
-        return mr_error_plain(err, MR_E_CORRUPT,
-                              "sample %llu has the wrong shape (want %llu x %llu x %u of u1, have %llu x %llu x %llu of %s)",
-                              (unsigned long long)info->id, (unsigned long long)info->dims.dim[0],
-                              (unsigned long long)info->dims.dim[1], channels, (unsigned long long)have->dims.dim[0], (unsigned long long)have->dims.dim[1],
-                              (unsigned long long)have->dims.dim[2], mr_dtype_numpy(have->dtype));
+        return mr_error_plain(
+            err, MR_E_CORRUPT,
+            "sample %llu has the wrong shape (want %llu x %llu x %u of u1, have %llu x %llu x %llu of %s)",
+            (unsigned long long)info->id, (unsigned long long)info->dims.dim[0], (unsigned long long)info->dims.dim[1],
+            channels, (unsigned long long)have->dims.dim[0], (unsigned long long)have->dims.dim[1],
+            (unsigned long long)have->dims.dim[2], mr_dtype_numpy(have->dtype));
     *out = (struct mr_image_difference){.first = UINT64_MAX};
     for (uint64_t at = 0; at < info->bytes; at += sizeof want) {
         size_t n = (size_t)MR_MIN((uint64_t)sizeof want, info->bytes - at);
@@ -311,10 +312,12 @@ int mr_image_dims_check(const struct mr_sample_info *info, struct mr_error *err)
 {
     const struct mr_dims *d = &info->dims;
     if (info->dtype != MR_U8)
-        return mr_error_plain(err, MR_E_CONFIG, "image samples are of type u1 (uint8), not %s", mr_dtype_numpy(info->dtype));
+        return mr_error_plain(err, MR_E_CONFIG, "image samples are of type u1 (uint8), not %s",
+                              mr_dtype_numpy(info->dtype));
     if (d->n != 2 && (d->n != 3 || (d->dim[2] != 1 && d->dim[2] != 3))) {
-        mr_error_plain(err, MR_E_CONFIG, "an image has height, width and 1 or 3 channels (have %u dimensions, %llu channels)",
-                       d->n, d->n == 3 ? (unsigned long long)d->dim[2] : 0);
+        mr_error_plain(err, MR_E_CONFIG,
+                       "an image has height, width and 1 or 3 channels (have %u dimensions, %llu channels)", d->n,
+                       d->n == 3 ? (unsigned long long)d->dim[2] : 0);
         return mr_error_hint(err, "give dimensions like 224x224x3, or only a size");
     }
     if (!d->dim[0] || !d->dim[1] || d->dim[0] > MR_IMAGE_MAX_SIDE || d->dim[1] > MR_IMAGE_MAX_SIDE)
@@ -372,8 +375,10 @@ int mr_image_shape(const struct mr_writer_spec *spec, const struct mr_image_mode
         return fixed_dims(spec, info, err);
     double most = (double)MR_IMAGE_MAX_SIDE * MR_IMAGE_MAX_SIDE * 0.75 * m->per_pixel;
     if ((double)want_bytes > most)
-        return mr_error_plain(err, MR_E_LIMIT, "an image file of %llu bytes would need more than %u pixels on a side (largest: %.0f bytes)",
-                              (unsigned long long)want_bytes, MR_IMAGE_MAX_SIDE, most);
+        return mr_error_plain(
+            err, MR_E_LIMIT,
+            "an image file of %llu bytes would need more than %u pixels on a side (largest: %.0f bytes)",
+            (unsigned long long)want_bytes, MR_IMAGE_MAX_SIDE, most);
     bool pads = want_bytes <= m->pad_limit_bytes;
     double scan = MR_MAX((double)want_bytes - m->fixed_bytes, 1.0), pixels = scan / m->per_pixel;
     double margin = pads ? m->spread + m->spread_edge / sqrt(pixels) : 0;

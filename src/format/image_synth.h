@@ -15,7 +15,8 @@
 #define MR_IMAGE_VERSION 1
 #define MR_IMAGE_MAX_SIDE 65500u /* of libjpeg; kept for PNG as well */
 
-/* Bytes [offset, offset+len) of the interleaved pixels (rows, then columns, then channels) of a sample. Channels 1 or 3. */
+/* Bytes [offset, offset+len) of the interleaved pixels (rows, then columns, then channels) of a sample. Channels 1
+ * or 3. */
 void mr_image_fill(uint64_t seed, uint64_t sample, const struct mr_dims *dims, uint64_t offset, void *dst, size_t len);
 
 /* The synth operation of both formats; `content` is a struct mr_content, whose compress_percent has no effect here. */
@@ -36,15 +37,16 @@ int mr_image_compare(uint64_t seed, const struct mr_sample_info *info, const str
                      struct mr_image_difference *out, struct mr_error *err);
 
 /* How large the encoding of a picture of h x w becomes: fixed_bytes + per_pixel * (h * w + a third of what fills up the
- * last blocks + edge * sqrt(h * w)). Single pictures lie within spread + spread_edge / sqrt(h * w) above that (relative). */
+ * last blocks + edge * sqrt(h * w)). Single pictures lie within spread + spread_edge / sqrt(h * w) above that
+ * (relative). */
 struct mr_image_model {
     double fixed_bytes, per_pixel, edge, spread, spread_edge;
     unsigned block, channels;
     uint64_t pad_limit_bytes; /* larger files are not padded: aim at the middle instead of below */
 };
 
-/* Fills dtype, dims, bytes and file_bytes of `info` for a requested file size: the shape operation of both formats. A spec
- * with fixed two- or three-dimensional dims gets exactly those and no size target. */
+/* Fills dtype, dims, bytes and file_bytes of `info` for a requested file size: the shape operation of both formats. A
+ * spec with fixed two- or three-dimensional dims gets exactly those and no size target. */
 int mr_image_shape(const struct mr_writer_spec *spec, const struct mr_image_model *m, uint64_t want_bytes,
                    struct mr_sample_info *info, struct mr_error *err);
 /* Channels that a spec asks for: 1 if its third dimension says so, or it has only two; otherwise 3. */

@@ -34,8 +34,8 @@ struct mr_json_token {
 /* Negative return stops; it must have set err. */
 typedef int mr_json_fn(void *user, const struct mr_json_token *t, struct mr_error *err);
 
-/* Takes a run of array elements, each with its comma, from [p, end) and returns how many characters; 0: none. Offered at
- * the start of an element; what it leaves comes as tokens. */
+/* Takes a run of array elements, each with its comma, from [p, end) and returns how many characters; 0: none. Offered
+ * at the start of an element; what it leaves comes as tokens. */
 typedef size_t mr_json_run_fn(void *user, unsigned depth, const char *p, const char *end);
 
 struct mr_json {

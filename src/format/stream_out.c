@@ -24,7 +24,7 @@ struct mr_stream_out {
     z_stream *z;
     unsigned char *zbuf;
     uint64_t whole_bytes; /* of the file this is a part of; 0: this is the whole */
-    int failed; /* the first error's code */
+    int failed;           /* the first error's code */
 };
 
 static void stream_free(struct mr_stream_out *o)

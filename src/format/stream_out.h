@@ -13,8 +13,8 @@ struct mr_stream_out;
 /* Creates (or truncates) `path`. `buffer_bytes` is the size of a gathered write; 0 = 512 KiB. */
 int mr_stream_out_open(struct mr_store *s, const char *path, enum mr_compression compression, int level,
                        size_t buffer_bytes, struct mr_stream_out **out, struct mr_error *err);
-/* A part of a file that others write as well: from `offset` on, what else is there stays. The part that ends at `whole_bytes`
- * sets the file's size. whole_bytes = 0: a file of its own, as with mr_stream_out_open. */
+/* A part of a file that others write as well: from `offset` on, what else is there stays. The part that ends at
+ * `whole_bytes` sets the file's size. whole_bytes = 0: a file of its own, as with mr_stream_out_open. */
 int mr_stream_out_open_part(struct mr_store *s, const char *path, size_t buffer_bytes, uint64_t offset,
                             uint64_t whole_bytes, struct mr_stream_out **out, struct mr_error *err);
 int mr_stream_out_put(struct mr_stream_out *o, const void *data, size_t len, struct mr_error *err);
@@ -22,8 +22,8 @@ int mr_stream_out_zeros(struct mr_stream_out *o, size_t len, struct mr_error *er
 /* Room for `len` bytes (at most half the buffer) to print into; mr_stream_out_advance tells how many were used. */
 char *mr_stream_out_room(struct mr_stream_out *o, size_t len, struct mr_error *err);
 void mr_stream_out_advance(struct mr_stream_out *o, size_t len);
-/* The place where the next put of `len` bytes would be copied to, or NULL when it does not fit there as a whole. What is made
- * there and then put is not copied. */
+/* The place where the next put of `len` bytes would be copied to, or NULL when it does not fit there as a whole. What
+ * is made there and then put is not copied. */
 void *mr_stream_out_here(struct mr_stream_out *o, size_t len);
 /* Bytes put so far: the position in the file, or in the unpacked stream of a gzip file. */
 uint64_t mr_stream_out_position(const struct mr_stream_out *o);

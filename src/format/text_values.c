@@ -373,8 +373,8 @@ static inline bool run_is_plain(const struct run_masks *m)
 size_t mr_text_run_u8(const char *p, const char *end, char separator, uint8_t *dst, size_t room, const char **rest)
 {
     uint8_t *to = dst;
-    /* The last number of a block is loaded as four characters, up to three of them behind the block. A block has at most
-     * half as many numbers as characters. */
+    /* The last number of a block is loaded as four characters, up to three of them behind the block. A block has at
+     * most half as many numbers as characters. */
     while ((size_t)(end - p) >= RUN_BLOCK + 4 && room - (size_t)(to - dst) >= RUN_BLOCK / 2) {
         struct run_masks m = look(p, separator);
         if (!m.separators || !run_is_plain(&m))

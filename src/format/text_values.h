@@ -52,10 +52,10 @@ void mr_text_sink_init(struct mr_text_sink *s, enum mr_dtype dtype, void *dst, s
 /* False: the number cannot be represented in the type. */
 bool mr_text_sink_add(struct mr_text_sink *s, const struct mr_number *n);
 
-/* The common case of both formats taken fast: numbers 0..255 without leading zeros, each followed at once by `separator`.
- * Takes as many from [p, end) as it can see and puts them to dst, which has `room`; returns how many, *rest is behind the
- * last one's separator. Stops early at whatever it does not know, at the end of the text and of the room: the caller goes
- * on with the general way, so this decides nothing about validity. No branch per digit. */
+/* The common case of both formats taken fast: numbers 0..255 without leading zeros, each followed at once by
+ * `separator`. Takes as many from [p, end) as it can see and puts them to dst, which has `room`; returns how many,
+ * *rest is behind the last one's separator. Stops early at whatever it does not know, at the end of the text and of the
+ * room: the caller goes on with the general way, so this decides nothing about validity. No branch per digit. */
 size_t mr_text_run_u8(const char *p, const char *end, char separator, uint8_t *dst, size_t room, const char **rest);
 
 /* Bytes of text per byte of payload, about: what reading costs. */

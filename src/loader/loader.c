@@ -1,5 +1,5 @@
-/* The loader's consumer side: opening, epochs, next and release, state, statistics. The engine threads are in loader_engine.c,
- * queued reading in loader_queue.c. See README.md for the invariants (L1 ...). */
+/* The loader's consumer side: opening, epochs, next and release, state, statistics. The engine threads are in
+ * loader_engine.c, queued reading in loader_queue.c. See README.md for the invariants (L1 ...). */
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 #include "base/workers.h"
@@ -24,15 +24,17 @@
 
 void mr_loader_params_init(struct mr_loader_params *p)
 {
-    *p = (struct mr_loader_params){.order = {.mode = MR_ORDER_AUTO, .world = 1, .shuffle_each_epoch = true}, .batch_size = 1,
-                                   .lookahead = 2, .policy = "staging"};
+    *p = (struct mr_loader_params){.order = {.mode = MR_ORDER_AUTO, .world = 1, .shuffle_each_epoch = true},
+                                   .batch_size = 1,
+                                   .lookahead = 2,
+                                   .policy = "staging"};
 }
 
 /* ---- slots ---- */
 
-/* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a direct read has to pin
- * each of them and hand each to the device. One mapping that starts on a huge page, because each slab of its own would have small pages at
- * both ends. What a kernel refuses here only costs time. */
+/* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
+ * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
+ * slab of its own would have small pages at both ends. What a kernel refuses here only costs time. */
 static void *map_slabs(uint64_t bytes, bool prefault)
 {
     uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : BLOCK, room = bytes + align - BLOCK;
@@ -114,8 +116,8 @@ static uint64_t known_bytes(const struct mr_loader *l)
     return bytes;
 }
 
-/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. Where the manifest
- * does not say what decoding makes of a sample, a few are read. */
+/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. Where the
+ * manifest does not say what decoding makes of a sample, a few are read. */
 static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *err)
 {
     uint64_t largest = 0, n = l->info.samples;
@@ -143,7 +145,8 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
         return rc;
     const struct mr_dataset_info *in = &l->info;
     uint64_t row = l->p.row_bytes;
-    bool stored = ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
+    bool stored =
+        ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
     bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
     uint64_t slack = blocks ? BLOCK : 0;
     l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
@@ -152,7 +155,8 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
         l->packed = true;
         uint64_t mean = in->sample_bytes / in->samples + slack + l->row_align;
         /* Room for an ordinary batch and one long sample; more goes into buffers of its own. */
-        *slab_bytes = MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes + slack, BLOCK);
+        *slab_bytes =
+            MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes + slack, BLOCK);
         return 0;
     }
     if (!row && stored)
@@ -165,8 +169,9 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
     return 0;
 }
 
-/* A queue stays full only if its requests find rows while the consumer holds a batch and the next one waits for its last rows. Where
- * batches are small, the look-ahead has too few of them; what is lacking is added as long as it is little memory. */
+/* A queue stays full only if its requests find rows while the consumer holds a batch and the next one waits for its
+ * last rows. Where batches are small, the look-ahead has too few of them; what is lacking is added as long as it is
+ * little memory. */
 static unsigned slots_for_queue(const struct mr_loader *l, uint64_t slab_bytes)
 {
     uint64_t batch = l->p.batch_size, want = (l->queue_depth + batch - 1) / batch + 2;
@@ -187,8 +192,9 @@ static int alloc_slots(struct mr_loader *l, struct mr_error *err)
     l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
     l->n_slots += slots_for_queue(l, slab_bytes);
     if (l->p.memory_bytes && slab_bytes * l->n_slots > l->p.memory_bytes) {
-        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu", l->n_slots,
-                       l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots), (unsigned long long)l->p.memory_bytes);
+        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu",
+                       l->n_slots, l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots),
+                       (unsigned long long)l->p.memory_bytes);
         return mr_error_hint(err, "read fewer batches ahead, or allow more memory");
     }
     l->slots = calloc(l->n_slots, sizeof(*l->slots));
@@ -203,7 +209,8 @@ static int alloc_slots(struct mr_loader *l, struct mr_error *err)
     for (unsigned i = 0; i < l->n_slots && !failed; i++)
         failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
     if (failed)
-        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots, (unsigned long long)slab_bytes);
+        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots,
+                            (unsigned long long)slab_bytes);
     return 0;
 }
 
@@ -216,7 +223,8 @@ static int check_params(const struct mr_loader_params *p, struct mr_error *err)
     if (p->batch_size == 0)
         return mr_error_plain(err, MR_E_USAGE, "the batch size must be at least 1");
     if (p->flags & MR_LOADER_RAW && (p->preprocess || (p->flags & MR_LOADER_VERIFY_CONTENT)))
-        return mr_error_plain(err, MR_E_USAGE, "stored bytes can neither be preprocessed nor compared with generated content");
+        return mr_error_plain(err, MR_E_USAGE,
+                              "stored bytes can neither be preprocessed nor compared with generated content");
     return 0;
 }
 
@@ -228,7 +236,8 @@ static int open_plan(struct mr_loader *l, struct mr_error *err)
     if (!l->plan)
         return mr_error_set(err, -ENOMEM, "cannot check the content of '%s'", l->dataset_path);
     if (!mr_gen_plan_of_manifest(mr_dataset_manifest(l->dataset), &l->plan_arena, l->plan, NULL))
-        return mr_error_plain(err, MR_E_USAGE, "content can only be checked in sets that this version's 'millrace gen' could have made");
+        return mr_error_plain(err, MR_E_USAGE,
+                              "content can only be checked in sets that this version's 'millrace gen' could have made");
     return 0;
 }
 
@@ -246,7 +255,8 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
     l->read_ahead = ops->prefetches;
     l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;
     /* A queue pays where reads are cold: many requests in flight from few threads. */
-    l->queued = l->read_ahead && (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
+    l->queued = l->read_ahead &&
+                (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
     return 0;
 }
 
@@ -308,7 +318,8 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
     mr_dataset_get_info(l->dataset, &l->info);
     if (l->info.samples == 0)
         return mr_error_plain(err, MR_E_FORMAT, "data set '%s' has no samples", l->dataset_path);
-    if ((rc = open_plan(l, err)) || (rc = open_order(l, err)) || (rc = open_threads(l, err)) || (rc = alloc_slots(l, err)))
+    if ((rc = open_plan(l, err)) || (rc = open_order(l, err)) || (rc = open_threads(l, err)) ||
+        (rc = alloc_slots(l, err)))
         return rc;
     count_epoch(l, &l->n_samples, &l->n_batches);
     return l->read_ahead ? mr_engine_start(l, err) : 0;
@@ -406,8 +417,8 @@ static uint64_t epoch_of(const struct stream *s, uint64_t batch, uint64_t *in_ep
     return s->epoch + 1 + batch / s->epoch_batches;
 }
 
-/* Makes the batch's slot ready to be filled. Batches come in ascending order, so the order goes from epoch to epoch once. On
- * failure the batch has no slot, and starting its epoch says why. */
+/* Makes the batch's slot ready to be filled. Batches come in ascending order, so the order goes from epoch to epoch
+ * once. On failure the batch has no slot, and starting its epoch says why. */
 static int prepare_slot(struct mr_loader *l, uint64_t batch)
 {
     struct slot *s = slot_of(l, batch);
@@ -419,11 +430,18 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
             return rc;
         l->order_epoch = epoch;
     }
-    s->n = (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
+    s->n =
+        (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
     forget_overflow(l, s);
-    s->batch = (struct mr_batch){.epoch = epoch, .index = (head ? l->first_batch : 0) + index, .n = s->n, .rows = s->rows,
-                                 .data = l->packed || l->in_place ? NULL : s->slab, .row_bytes = l->row_bytes, .ids = s->ids,
-                                 .labels = s->labels, .bytes = s->bytes};
+    s->batch = (struct mr_batch){.epoch = epoch,
+                                 .index = (head ? l->first_batch : 0) + index,
+                                 .n = s->n,
+                                 .rows = s->rows,
+                                 .data = l->packed || l->in_place ? NULL : s->slab,
+                                 .row_bytes = l->row_bytes,
+                                 .ids = s->ids,
+                                 .labels = s->labels,
+                                 .bytes = s->bytes};
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
@@ -441,7 +459,8 @@ static void plan_stream(struct mr_loader *l, uint64_t epoch, uint64_t epoch_samp
     count_epoch(l, &s->head_samples, &s->head_batches);
     s->samples = s->head_samples;
     s->batches = s->head_batches;
-    if (more && !__builtin_mul_overflow(more, epoch_samples, &tail) && tail < UINT64_MAX / 2) { /* beyond: nobody lives to see it */
+    if (more && !__builtin_mul_overflow(more, epoch_samples, &tail) &&
+        tail < UINT64_MAX / 2) { /* beyond: nobody lives to see it */
         s->samples += tail;
         s->batches += more * epoch_batches;
     }
@@ -465,7 +484,8 @@ static void start_stream(struct mr_loader *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The engine is in this epoch already: it was announced, the one before is read to its end, and nothing else was asked for. */
+/* The engine is in this epoch already: it was announced, the one before is read to its end, and nothing else was asked
+ * for. */
 static bool goes_on(const struct mr_loader *l, uint64_t epoch)
 {
     return l->in_epoch && !l->failed && !l->resume_position && epoch == l->epoch + 1 &&
@@ -530,7 +550,8 @@ void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
     pthread_mutex_lock(&l->lock);
     watch_ready(l, 1);
     pthread_mutex_unlock(&l->lock);
-    pthread_cond_signal(&l->ready); /* without the lock, which the consumer would run into when it takes over this CPU */
+    pthread_cond_signal(
+        &l->ready); /* without the lock, which the consumer would run into when it takes over this CPU */
 }
 
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err)
@@ -601,14 +622,16 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
     return 1;
 }
 
-/* Batches may be given back in any order, but a slot is reused only when all before it are back, so that slots follow batches. */
+/* Batches may be given back in any order, but a slot is reused only when all before it are back, so that slots follow
+ * batches. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 {
     uint64_t limit = atomic_load(&l->slot_limit), before = limit;
     b->n = 0; /* marks it */
     while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0) {
         l->released++;
-        if (l->read_ahead && limit == l->released + l->n_slots - 1 && limit < l->stream.batches && prepare_slot(l, limit) == 0)
+        if (l->read_ahead && limit == l->released + l->n_slots - 1 && limit < l->stream.batches &&
+            prepare_slot(l, limit) == 0)
             limit++;
     }
     if (limit == before)
@@ -624,18 +647,22 @@ void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 void mr_loader_get_state(const struct mr_loader *l, struct mr_loader_state *out)
 {
     uint64_t samples = MR_MIN((l->delivered - l->base) * l->p.batch_size, l->n_samples);
-    *out = (struct mr_loader_state){.epoch = l->epoch, .position = l->first_position + samples * l->p.order.world,
-                                    .seed = l->p.order.seed, .samples = l->info.samples, .order_version = MR_ORDER_VERSION};
+    *out = (struct mr_loader_state){.epoch = l->epoch,
+                                    .position = l->first_position + samples * l->p.order.world,
+                                    .seed = l->p.order.seed,
+                                    .samples = l->info.samples,
+                                    .order_version = MR_ORDER_VERSION};
 }
 
 int mr_loader_resume(struct mr_loader *l, const struct mr_loader_state *s, struct mr_error *err)
 {
     if (s->seed != l->p.order.seed || s->samples != l->info.samples || s->order_version != MR_ORDER_VERSION)
-        return mr_error_plain(err, MR_E_USAGE,
-                              "this state is of another run: seed %llu, %llu samples, order version %llu; here seed %llu, %llu "
-                              "samples, order version %d",
-                              (unsigned long long)s->seed, (unsigned long long)s->samples, (unsigned long long)s->order_version,
-                              (unsigned long long)l->p.order.seed, (unsigned long long)l->info.samples, MR_ORDER_VERSION);
+        return mr_error_plain(
+            err, MR_E_USAGE,
+            "this state is of another run: seed %llu, %llu samples, order version %llu; here seed %llu, %llu "
+            "samples, order version %d",
+            (unsigned long long)s->seed, (unsigned long long)s->samples, (unsigned long long)s->order_version,
+            (unsigned long long)l->p.order.seed, (unsigned long long)l->info.samples, MR_ORDER_VERSION);
     l->resume_epoch = s->epoch;
     l->resume_position = s->position;
     return 0;
@@ -651,8 +678,12 @@ static const char *find_limiter(const struct mr_loader_stats *s)
 
 void mr_loader_get_stats(struct mr_loader *l, struct mr_loader_stats *out)
 {
-    struct mr_loader_stats s = {.batches = l->batches, .samples = l->samples, .sample_bytes = l->sample_bytes,
-                                .read_bytes = l->read_bytes, .wait_ns = l->wait_ns, .threads = l->n_threads};
+    struct mr_loader_stats s = {.batches = l->batches,
+                                .samples = l->samples,
+                                .sample_bytes = l->sample_bytes,
+                                .read_bytes = l->read_bytes,
+                                .wait_ns = l->wait_ns,
+                                .threads = l->n_threads};
     for (unsigned i = 0; i < l->n_threads; i++) {
         s.read_ns += atomic_load(&l->threads[i].read_ns);
         s.decode_ns += atomic_load(&l->threads[i].decode_ns);

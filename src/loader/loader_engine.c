@@ -1,6 +1,6 @@
-/* The loader's engine threads: each takes the next sample of the stream (a ticket), waits until its batch has a slot, reads and
- * decodes it into its row. Tickets are given out in order by one atomic counter, in small runs when samples are small, so the
- * counter is not a bottleneck and no batch waits behind a later one (L2).
+/* The loader's engine threads: each takes the next sample of the stream (a ticket), waits until its batch has a slot,
+ * reads and decodes it into its row. Tickets are given out in order by one atomic counter, in small runs when samples
+ * are small, so the counter is not a bottleneck and no batch waits behind a later one (L2).
  *
  * Hot path (mr_loader_read_row): no malloc, no lock except for the last row of a batch. */
 #include "loader/loader_internal.h"
@@ -56,11 +56,12 @@ static unsigned read_flags(const struct mr_loader *l)
     return l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
 }
 
-int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, const struct mr_sample *sample,
-                             struct mr_error *err)
+int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
+                             const struct mr_sample *sample, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
-    int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, sample, err) : 0; /* while it is what was stored */
+    int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, sample, err)
+                                                   : 0; /* while it is what was stored */
     if (rc)
         return rc;
     uint64_t start = mr_now_ns(), channels = sample->n_dims == 3 ? sample->dims[2] : 1;
@@ -213,7 +214,8 @@ int mr_engine_start(struct mr_loader *l, struct mr_error *err)
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
         if (l->queued) {
-            int rc = mr_queue_reader_create(t, MR_MAX(1u, (l->queue_depth + l->n_threads - 1) / l->n_threads), &t->queue, err);
+            int rc = mr_queue_reader_create(t, MR_MAX(1u, (l->queue_depth + l->n_threads - 1) / l->n_threads),
+                                            &t->queue, err);
             if (rc)
                 return rc;
         }

@@ -10,13 +10,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Epochs are read as one stream: what is left of the first, then whole ones up to the last that the caller announced. Batches
- * and samples (tickets) are numbered through, so the look-ahead crosses the border like any other place. */
+/* Epochs are read as one stream: what is left of the first, then whole ones up to the last that the caller announced.
+ * Batches and samples (tickets) are numbered through, so the look-ahead crosses the border like any other place. */
 struct stream {
-    uint64_t epoch;                         /* the first one's number */
-    uint64_t head_samples, head_batches;    /* of this rank in the first epoch */
-    uint64_t epoch_samples, epoch_batches;  /* in every later one */
-    uint64_t samples, batches;              /* in all of it; saturated */
+    uint64_t epoch;                        /* the first one's number */
+    uint64_t head_samples, head_batches;   /* of this rank in the first epoch */
+    uint64_t epoch_samples, epoch_batches; /* in every later one */
+    uint64_t samples, batches;             /* in all of it; saturated */
 };
 
 /* One batch in the making or in the consumer's hands. */
@@ -29,11 +29,11 @@ struct slot {
     const void **rows;
     uint64_t *ids, *bytes;
     int64_t *labels;
-    void **overflow;            /* rows that did not fit the slab, freed on reuse */
-    _Atomic uint32_t left;      /* rows not complete yet */
+    void **overflow;       /* rows that did not fit the slab, freed on reuse */
+    _Atomic uint32_t left; /* rows not complete yet */
     _Atomic uint64_t read_bytes;
-    _Atomic int failed;         /* first error's code */
-    struct mr_error error;      /* under loader.lock */
+    _Atomic int failed;    /* first error's code */
+    struct mr_error error; /* under loader.lock */
 };
 
 struct engine_thread {
@@ -41,7 +41,7 @@ struct engine_thread {
     pthread_t id;
     bool started;
     struct mr_dataset_reader *reader;
-    struct queue_reader *queue; /* or NULL: direct reads */
+    struct queue_reader *queue;       /* or NULL: direct reads */
     struct mr_preprocess *preprocess; /* or NULL */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
     _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
@@ -58,44 +58,44 @@ struct mr_loader {
     struct mr_arena plan_arena;
     struct mr_order *order;
     bool read_ahead;
-    bool queued;           /* engine threads read through queues */
-    unsigned queue_depth;  /* of all threads together */
-    bool packed;           /* rows of differing sizes one behind the other */
-    uint64_t row_bytes;    /* stride when not packed */
-    uint64_t row_room;     /* bytes offered to a sample whose size is not known beforehand */
-    unsigned row_align;    /* of the place of a row: a block when direct reads go there */
-    bool in_place;         /* samples stay where a direct read put them, at any alignment */
+    bool queued;          /* engine threads read through queues */
+    unsigned queue_depth; /* of all threads together */
+    bool packed;          /* rows of differing sizes one behind the other */
+    uint64_t row_bytes;   /* stride when not packed */
+    uint64_t row_room;    /* bytes offered to a sample whose size is not known beforehand */
+    unsigned row_align;   /* of the place of a row: a block when direct reads go there */
+    bool in_place;        /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     struct slot *slots;
-    uint8_t *slabs;        /* memory of all slots, one behind the other */
+    uint8_t *slabs; /* memory of all slots, one behind the other */
     uint64_t slabs_bytes;
     struct engine_thread *threads; /* threads[0] also serves the consumer's own reads (naive) */
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready, quiet;
-    atomic_bool stop;           /* ends everything */
-    atomic_bool cancel;         /* ends the stream */
-    uint64_t generation;        /* lock: streams started */
-    unsigned busy_threads;      /* lock: threads inside the current stream */
+    atomic_bool stop;      /* ends everything */
+    atomic_bool cancel;    /* ends the stream */
+    uint64_t generation;   /* lock: streams started */
+    unsigned busy_threads; /* lock: threads inside the current stream */
 
-    struct stream stream;          /* changes only between streams (L5) */
-    _Atomic uint64_t next_ticket;  /* next sample of the stream to be given out */
-    _Atomic uint64_t slot_limit;   /* batches [0, slot_limit) have a slot; raised by release */
+    struct stream stream;         /* changes only between streams (L5) */
+    _Atomic uint64_t next_ticket; /* next sample of the stream to be given out */
+    _Atomic uint64_t slot_limit;  /* batches [0, slot_limit) have a slot; raised by release */
 
     /* The consumer's alone. */
     uint64_t epoch, resume_epoch, resume_position;
-    uint64_t first_batch;       /* index of the first batch after a resume */
-    uint64_t first_position;    /* global position where this epoch started */
-    uint64_t base;              /* batch of the stream with which this epoch starts */
+    uint64_t first_batch;          /* index of the first batch after a resume */
+    uint64_t first_position;       /* global position where this epoch started */
+    uint64_t base;                 /* batch of the stream with which this epoch starts */
     uint64_t n_batches, n_samples; /* of this rank in (the rest of) the epoch */
-    uint64_t order_epoch;       /* the epoch the order is in: that of the last batch prepared */
-    uint64_t delivered, released; /* batches of the stream */
+    uint64_t order_epoch;          /* the epoch the order is in: that of the last batch prepared */
+    uint64_t delivered, released;  /* batches of the stream */
     bool in_epoch, failed;
 
     /* Statistics of the consumer's side. */
     _Atomic uint64_t batches, samples, sample_bytes, read_bytes, wait_ns;
-    uint64_t ready_seen_ns;  /* lock */
-    int64_t ready_count;     /* lock: batches that were completed and not taken */
+    uint64_t ready_seen_ns;                  /* lock */
+    int64_t ready_count;                     /* lock: batches that were completed and not taken */
     double ready_area, empty_ns, watched_ns; /* lock */
 };
 
@@ -105,7 +105,8 @@ static inline struct slot *slot_of(struct mr_loader *l, uint64_t batch)
     return &l->slots[batch % l->n_slots];
 }
 
-/* Files that one thread keeps open: all there are, if half of the descriptors that this process may have, shared by the threads, allow it. */
+/* Files that one thread keeps open: all there are, if half of the descriptors that this process may have, shared by the
+ * threads, allow it. */
 uint64_t mr_loader_files_per_thread(const struct mr_loader *l);
 
 /* Which batch and row of the stream sample k is. */
@@ -122,8 +123,8 @@ static inline uint64_t stream_batch(const struct mr_loader *l, uint64_t k, uint3
     return batch + k / l->p.batch_size;
 }
 
-/* Where a sample of `need` bytes goes, with `slack` bytes around it for the blocks that a direct read takes: the row's place, or
- * a buffer of its own when it does not fit. NULL: out of memory or beyond row_bytes. */
+/* Where a sample of `need` bytes goes, with `slack` bytes around it for the blocks that a direct read takes: the row's
+ * place, or a buffer of its own when it does not fit. NULL: out of memory or beyond row_bytes. */
 void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack);
 /* Says why there is none. */
 int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err);
@@ -133,8 +134,8 @@ void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, i
 /* Reads one sample into its row with direct calls. */
 void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, uint64_t id);
 /* Makes the row from a decoded sample that lies elsewhere: preprocess, then finish. */
-int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, const struct mr_sample *sample,
-                             struct mr_error *err);
+int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
+                             const struct mr_sample *sample, struct mr_error *err);
 /* Everything after the payload is in memory: verify, transform, label. */
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
                          const struct mr_sample *sample, struct mr_error *err);

@@ -1,21 +1,22 @@
-/* Queued reading: one thread keeps `depth` requests in flight through the store's queue and finishes the samples that come
- * back. This is what cold storage needs: queue depth, not threads.
+/* Queued reading: one thread keeps `depth` requests in flight through the store's queue and finishes the samples that
+ * come back. This is what cold storage needs: queue depth, not threads.
  *
  *   take ticket ──> plan ──> pieces ──> submit ┐
  *        ^                                     ├── store queue (io_uring or worker threads)
  *        └── finish the row <── last piece <── reap
  *
- * A sample that needs no decoding is read straight into its row. Direct reads take whole blocks, so the row has room for the
- * blocks around the sample; it is moved to the row's start afterwards, or stays where it is (MR_LOADER_IN_PLACE). Others are read
- * into a buffer and decoded from there, several ranges (HDF5 chunks) one behind the other. A sample of very many ranges, or of a
- * file that must be unpacked as a whole, is read with direct calls in between.
+ * A sample that needs no decoding is read straight into its row. Direct reads take whole blocks, so the row has room
+ * for the blocks around the sample; it is moved to the row's start afterwards, or stays where it is
+ * (MR_LOADER_IN_PLACE). Others are read into a buffer and decoded from there, several ranges (HDF5 chunks) one behind
+ * the other. A sample of very many ranges, or of a file that must be unpacked as a whole, is read with direct calls in
+ * between.
  *
- * Nothing here waits for a batch: pieces of the next batches are in flight while the last rows of this one arrive, and all
- * that is ready goes to the store in one submission.
+ * Nothing here waits for a batch: pieces of the next batches are in flight while the last rows of this one arrive, and
+ * all that is ready goes to the store in one submission.
  *
- * Invariants: Q1 a request's place and path stay put while a piece of it is in flight. Q2 an object is closed only when no request
- * uses it. Q3 on return nothing is in flight. Q4 a request is in one place: free list, current (not yet issued to its end), or in
- * flight with pieces > 0. */
+ * Invariants: Q1 a request's place and path stay put while a piece of it is in flight. Q2 an object is closed only when
+ * no request uses it. Q3 on return nothing is in flight. Q4 a request is in one place: free list, current (not yet
+ * issued to its end), or in flight with pieces > 0. */
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 
@@ -49,15 +50,15 @@ struct request {
     struct mr_manifest_pos pos;
     struct segment segment[SEGMENTS];
     unsigned n_segments;
-    unsigned now;       /* segment whose [from, issued) has been given to pieces; those before it entirely */
+    unsigned now; /* segment whose [from, issued) has been given to pieces; those before it entirely */
     uint64_t issued;
     uint64_t length, blocks; /* of all segments: wanted, read */
-    uint64_t got;       /* bytes that came */
-    bool is_short;      /* some wanted ones did not */
-    unsigned pieces;    /* in flight or pending */
-    int code;           /* first failure */
+    uint64_t got;            /* bytes that came */
+    bool is_short;           /* some wanted ones did not */
+    unsigned pieces;         /* in flight or pending */
+    int code;                /* first failure */
     struct mr_error error;
-    uint8_t *at;        /* where it goes: the row's place or buf */
+    uint8_t *at; /* where it goes: the row's place or buf */
     bool in_row;
     uint8_t *buf;
     size_t cap;
@@ -210,7 +211,8 @@ static int know_cost(struct queue_reader *q, uint64_t file, struct mr_error *err
 
 enum planned { PLANNED, PLANNED_DIRECT, PLANNED_LATER }; /* to be queued; read with direct calls; reap first */
 
-/* How a request gets at its file: through an open object, or by path, which the store opens and closes in the queue, too. */
+/* How a request gets at its file: through an open object, or by path, which the store opens and closes in the queue,
+ * too. */
 static int choose_object(struct queue_reader *q, struct request *r, bool one_piece, struct mr_error *err)
 {
     struct cached_object *oldest, *o = find_object(q, r->pos.file, &oldest);
@@ -269,11 +271,14 @@ static bool lay_out(struct request *r, const struct mr_extent *e, unsigned n, ui
     r->is_short = false;
     r->code = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (e[i].length == 0 || e[i].length > MR_LIMIT_SAMPLE_BYTES || e[i].offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
+        if (e[i].length == 0 || e[i].length > MR_LIMIT_SAMPLE_BYTES ||
+            e[i].offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
             return false;
         struct segment *s = &r->segment[i];
-        *s = (struct segment){.extent = e[i], .from = e[i].offset / align * align,
-                              .to = MR_ALIGN_UP(e[i].offset + e[i].length, align), .at = r->blocks};
+        *s = (struct segment){.extent = e[i],
+                              .from = e[i].offset / align * align,
+                              .to = MR_ALIGN_UP(e[i].offset + e[i].length, align),
+                              .at = r->blocks};
         r->length += e[i].length;
         r->blocks += s->to - s->from;
     }
@@ -362,8 +367,8 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
 }
 
 /* The decoded sample stays in the decoder's scratch memory; what is made of it goes to the row. */
-static int finish_preprocessed(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
-                               struct mr_error *err)
+static int finish_preprocessed(struct queue_reader *q, struct request *r, struct slot *s,
+                               const struct mr_layout *layout, struct mr_error *err)
 {
     struct mr_sample_out out = {.label = r->pos.ref.label};
     int rc = mr_dataset_format(q->thread->loader->dataset)
@@ -385,8 +390,8 @@ static int finish_decoded(struct queue_reader *q, struct request *r, struct slot
         if (!at)
             return mr_loader_no_row(l, r->id, need, err);
         struct mr_sample_out out = {.dst = at, .dst_cap = need, .label = r->pos.ref.label};
-        int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, q->plan_flags,
-                                                       raw, r->length, &out, err);
+        int rc = mr_dataset_format(l->dataset)
+                     ->decode(q->decoder, layout, &r->pos.ref, q->plan_flags, raw, r->length, &out, err);
         if ((rc == MR_E_LIMIT || rc >= 0) && out.bytes > need && attempt == 0) {
             need = out.bytes;
             continue;
@@ -480,8 +485,8 @@ static void end_piece(struct queue_reader *q, struct piece *p)
         finish(q, r);
 }
 
-/* Waits for at least one completion when something is in flight. No more than a quarter at once, so that the queue is filled up
- * before the samples of all of it have been dealt with. */
+/* Waits for at least one completion when something is in flight. No more than a quarter at once, so that the queue is
+ * filled up before the samples of all of it have been dealt with. */
 static void reap(struct queue_reader *q)
 {
     struct mr_error err;
@@ -527,9 +532,15 @@ static void issue_piece(struct queue_reader *q)
     q->free_pieces = p->next_free;
     p->request = r;
     p->segment = s;
-    uint64_t wanted = s->extent.offset + s->extent.length - r->issued; /* more than 0: blocks behind the range are not read */
-    p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH, .flags = q->open_flags, .buf = r->at + s->at + (r->issued - s->from),
-                           .len = len, .enough = MR_MIN(len, wanted), .offset = r->issued, .user = p};
+    uint64_t wanted =
+        s->extent.offset + s->extent.length - r->issued; /* more than 0: blocks behind the range are not read */
+    p->io = (struct mr_io){.op = r->object ? MR_IO_READ : MR_IO_READ_PATH,
+                           .flags = q->open_flags,
+                           .buf = r->at + s->at + (r->issued - s->from),
+                           .len = len,
+                           .enough = MR_MIN(len, wanted),
+                           .offset = r->issued,
+                           .user = p};
     if (r->object)
         p->io.object = r->object->object;
     else

@@ -1,6 +1,6 @@
-/* Preprocessing of pictures: see <millrace/preprocess.h>. One row of the result at a time: the source rows it is made of are blended
- * into one row of floats, the row's pixels are blended from that, and each value is normalised and put where it belongs. A
- * picture that is not resized is taken over pixel by pixel, with a table instead of arithmetic.
+/* Preprocessing of pictures: see <millrace/preprocess.h>. One row of the result at a time: the source rows it is made
+ * of are blended into one row of floats, the row's pixels are blended from that, and each value is normalised and put
+ * where it belongs. A picture that is not resized is taken over pixel by pixel, with a table instead of arithmetic.
  *
  * Flipping is mirroring the horizontal weights, so it costs nothing. */
 #include <millrace/preprocess.h>
@@ -43,8 +43,8 @@ struct rect {
 
 void mr_preprocess_params_init(struct mr_preprocess_params *p)
 {
-    *p = (struct mr_preprocess_params){.scale_min = 0.08, .scale_max = 1, .ratio_min = 3.0 / 4, .ratio_max = 4.0 / 3,
-                                       .stdev = {1, 1, 1, 1}};
+    *p = (struct mr_preprocess_params){
+        .scale_min = 0.08, .scale_max = 1, .ratio_min = 3.0 / 4, .ratio_max = 4.0 / 3, .stdev = {1, 1, 1, 1}};
 }
 
 static int check(const struct mr_preprocess_params *p, struct mr_error *err)
@@ -59,15 +59,16 @@ static int check(const struct mr_preprocess_params *p, struct mr_error *err)
     if (MR_MAX(MR_MAX(p->crop_height, p->crop_width), MR_MAX(p->height, p->width)) > MR_PREPROCESS_SIDE_MAX)
         return mr_error_plain(err, MR_E_USAGE, "a side of a picture has at most %u pixels", MR_PREPROCESS_SIDE_MAX);
     if (!(p->scale_min > 0 && p->scale_min <= p->scale_max && p->scale_max <= 1))
-        return mr_error_plain(err, MR_E_USAGE, "a crop's share of the area lies between 0 and 1, not from %g to %g", p->scale_min,
-                              p->scale_max);
+        return mr_error_plain(err, MR_E_USAGE, "a crop's share of the area lies between 0 and 1, not from %g to %g",
+                              p->scale_min, p->scale_max);
     if (!(p->ratio_min > 0 && p->ratio_min <= p->ratio_max && p->ratio_max <= 1e6))
         return mr_error_plain(err, MR_E_USAGE, "aspect ratios from %g to %g make no sense", p->ratio_min, p->ratio_max);
     if (!(p->flip >= 0 && p->flip <= 1))
         return mr_error_plain(err, MR_E_USAGE, "a probability lies between 0 and 1, not at %g", p->flip);
     for (unsigned c = 0; c < MR_PREPROCESS_CHANNELS; c++)
         if (!isfinite(p->mean[c]) || !isfinite(p->stdev[c]) || !(p->stdev[c] > 0))
-            return mr_error_plain(err, MR_E_USAGE, "channel %u cannot be normalised by mean %g and standard deviation %g", c,
+            return mr_error_plain(err, MR_E_USAGE,
+                                  "channel %u cannot be normalised by mean %g and standard deviation %g", c,
                                   (double)p->mean[c], (double)p->stdev[c]);
     return 0;
 }
@@ -135,7 +136,8 @@ static double draw(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, u
 
 static struct rect centered(const struct picture *in, uint32_t height, uint32_t width)
 {
-    return (struct rect){.top = (in->height - height) / 2, .left = (in->width - width) / 2, .height = height, .width = width};
+    return (struct rect){
+        .top = (in->height - height) / 2, .left = (in->width - width) / 2, .height = height, .width = width};
 }
 
 /* The largest part from the middle whose aspect ratio is allowed. */
@@ -181,8 +183,8 @@ static int cut(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, const
         return 0;
     }
     if (p->crop_height > in->height || p->crop_width > in->width) {
-        mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture of %u x %u pixels, the crop has %u x %u", (unsigned long long)id,
-                       in->height, in->width, p->crop_height, p->crop_width);
+        mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture of %u x %u pixels, the crop has %u x %u",
+                       (unsigned long long)id, in->height, in->width, p->crop_height, p->crop_width);
         return mr_error_hint(err, "choose a smaller crop, or one of random size, and resize it");
     }
     *out = centered(in, p->crop_height, p->crop_width);
@@ -202,8 +204,11 @@ static int grow_axis(struct axis *a, size_t pixels, size_t width)
     pixels = MR_MAX(pixels, a->pixels);
     width = MR_MAX(width, a->width);
     free_axis(a);
-    *a = (struct axis){.start = calloc(pixels, sizeof(int32_t)), .count = calloc(pixels, sizeof(int32_t)),
-                       .weight = calloc(pixels * width, sizeof(float)), .pixels = pixels, .width = width};
+    *a = (struct axis){.start = calloc(pixels, sizeof(int32_t)),
+                       .count = calloc(pixels, sizeof(int32_t)),
+                       .weight = calloc(pixels * width, sizeof(float)),
+                       .pixels = pixels,
+                       .width = width};
     if (a->start && a->count && a->weight)
         return 0;
     free_axis(a);
@@ -211,14 +216,16 @@ static int grow_axis(struct axis *a, size_t pixels, size_t width)
     return -ENOMEM;
 }
 
-/* The triangle around each pixel's middle, as wide as the reduction but never narrower than the distance of two pixels. */
+/* The triangle around each pixel's middle, as wide as the reduction but never narrower than the distance of two pixels.
+ */
 static int weigh(struct axis *a, uint32_t from, uint32_t to, bool mirrored)
 {
     double scale = (double)from / to, support = MR_MAX(scale, 1.0);
     int rc = grow_axis(a, to, (size_t)(2 * ceil(support)) + 1);
     for (uint32_t i = 0; rc == 0 && i < to; i++) {
         double middle = (i + 0.5) * scale, sum = 0;
-        int64_t first = MR_MAX((int64_t)(middle - support + 0.5), 0), last = MR_MIN((int64_t)(middle + support + 0.5), (int64_t)from);
+        int64_t first = MR_MAX((int64_t)(middle - support + 0.5), 0),
+                last = MR_MIN((int64_t)(middle + support + 0.5), (int64_t)from);
         uint32_t at = mirrored ? to - 1 - i : i;
         float *w = a->weight + at * a->width;
         for (int64_t k = first; k < last; k++)
@@ -233,8 +240,8 @@ static int weigh(struct axis *a, uint32_t from, uint32_t to, bool mirrored)
 
 /* ---- making the result ---- */
 
-static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height, uint64_t width, uint32_t channels, uint64_t row,
-                      struct mr_row_out *out)
+static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height, uint64_t width, uint32_t channels,
+                      uint64_t row, struct mr_row_out *out)
 {
     size_t at = (size_t)(row * width) * (x->p.planar ? 1 : channels);
     *out = (struct mr_row_out){.at = x->p.to_float ? (void *)((float *)dst + at) : (void *)((uint8_t *)dst + at),
@@ -244,7 +251,8 @@ static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height,
                                .bias = x->bias};
 }
 
-static void take_over(const struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip, void *dst)
+static void take_over(const struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip,
+                      void *dst)
 {
     for (uint32_t y = 0; y < r->height; y++) {
         const uint8_t *src = in->pixels + ((size_t)(r->top + y) * in->width + r->left) * in->channels;
@@ -253,13 +261,13 @@ static void take_over(const struct mr_preprocess *x, const struct picture *in, c
         if (!flip && !x->p.to_float && (!x->p.planar || in->channels == 1))
             memcpy(out.at, src, (size_t)r->width * in->channels);
         else
-            x->k->take_pixels(flip ? src + (size_t)(r->width - 1) * in->channels : src, in->channels, flip ? -1 : 1, r->width,
-                              x->p.to_float ? x->table : NULL, &out);
+            x->k->take_pixels(flip ? src + (size_t)(r->width - 1) * in->channels : src, in->channels, flip ? -1 : 1,
+                              r->width, x->p.to_float ? x->table : NULL, &out);
     }
 }
 
-static int resize(struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip, uint32_t height, uint32_t width,
-                  void *dst)
+static int resize(struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip, uint32_t height,
+                  uint32_t width, void *dst)
 {
     size_t values = (size_t)r->width * in->channels, need = values + 4; /* the last pixel is read four channels wide */
     if (weigh(&x->x, r->width, width, flip) < 0 || weigh(&x->y, r->height, height, false) < 0)
@@ -277,7 +285,8 @@ static int resize(struct mr_preprocess *x, const struct picture *in, const struc
     const size_t stride = (size_t)in->width * in->channels;
     for (uint32_t y = 0; y < height; y++) {
         struct mr_row_out out;
-        const uint8_t *src = in->pixels + (size_t)(r->top + (uint32_t)x->y.start[y]) * stride + (size_t)r->left * in->channels;
+        const uint8_t *src =
+            in->pixels + (size_t)(r->top + (uint32_t)x->y.start[y]) * stride + (size_t)r->left * in->channels;
         place_row(x, dst, height, width, in->channels, y, &out);
         x->k->blend_rows(x->row, src, stride, x->y.weight + y * x->y.width, x->y.count[y], values);
         x->k->make_pixels(x->row, in->channels, &taps, width, &out);
@@ -288,20 +297,25 @@ static int resize(struct mr_preprocess *x, const struct picture *in, const struc
 static int look_at(const struct mr_sample *s, uint64_t id, struct picture *out, struct mr_error *err)
 {
     uint64_t channels = s->n_dims == 3 ? s->dims[2] : 1;
-    bool shaped = (s->n_dims == 2 || s->n_dims == 3) && channels >= 1 && channels <= MR_PREPROCESS_CHANNELS && s->dims[0] >= 1 &&
-                  s->dims[1] >= 1 && s->dims[0] <= MR_PREPROCESS_SIDE_MAX && s->dims[1] <= MR_PREPROCESS_SIDE_MAX;
+    bool shaped = (s->n_dims == 2 || s->n_dims == 3) && channels >= 1 && channels <= MR_PREPROCESS_CHANNELS &&
+                  s->dims[0] >= 1 && s->dims[1] >= 1 && s->dims[0] <= MR_PREPROCESS_SIDE_MAX &&
+                  s->dims[1] <= MR_PREPROCESS_SIDE_MAX;
     if (!shaped || strcmp(s->dtype, "u1") != 0 || s->bytes != s->dims[0] * s->dims[1] * channels) {
-        mr_error_plain(err, MR_E_USAGE, "sample %llu is no picture to preprocess: %u axes of '%s', %zu bytes", (unsigned long long)id,
-                       s->n_dims, s->dtype, s->bytes);
-        return mr_error_hint(err, "want unsigned bytes, height x width or height x width x channels; 'millrace show' says what is there");
+        mr_error_plain(err, MR_E_USAGE, "sample %llu is no picture to preprocess: %u axes of '%s', %zu bytes",
+                       (unsigned long long)id, s->n_dims, s->dtype, s->bytes);
+        return mr_error_hint(
+            err,
+            "want unsigned bytes, height x width or height x width x channels; 'millrace show' says what is there");
     }
-    *out = (struct picture){.pixels = s->data, .height = (uint32_t)s->dims[0], .width = (uint32_t)s->dims[1],
+    *out = (struct picture){.pixels = s->data,
+                            .height = (uint32_t)s->dims[0],
+                            .width = (uint32_t)s->dims[1],
                             .channels = (uint32_t)channels};
     return 0;
 }
 
-int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst, size_t cap,
-                      size_t *bytes, struct mr_error *err)
+int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
+                      size_t cap, size_t *bytes, struct mr_error *err)
 {
     struct picture pic = {0};
     struct rect r = {0};
@@ -312,7 +326,8 @@ int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, cons
     result_size(&x->p, &height, &width);
     *bytes = mr_preprocess_bytes(&x->p, pic.height, pic.width, pic.channels);
     if (*bytes > cap)
-        return mr_error_plain(err, MR_E_LIMIT, "the preprocessed sample %llu has %zu bytes, a row %zu", (unsigned long long)id, *bytes, cap);
+        return mr_error_plain(err, MR_E_LIMIT, "the preprocessed sample %llu has %zu bytes, a row %zu",
+                              (unsigned long long)id, *bytes, cap);
     bool flip = x->p.flip > 0 && draw(x, epoch, id, 0) < x->p.flip;
     if (height == r.height && width == r.width) {
         take_over(x, &pic, &r, flip, dst);

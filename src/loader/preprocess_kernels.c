@@ -1,7 +1,8 @@
-/* The inner loops of preprocessing. Plain C that a compiler turns into vector code; compiled twice, once for every CPU and, on x86,
- * once for AVX2 and FMA, because eight values at a time and a byte-to-word widening are what these loops live on. Both compute the
- * same sums in the same order, but FMA rounds once where a multiplication and an addition round twice: float results may
- * differ in the last bit between CPUs, bytes where a value lies within that of a half. */
+/* The inner loops of preprocessing. Plain C that a compiler turns into vector code; compiled twice, once for every CPU
+ * and, on x86, once for AVX2 and FMA, because eight values at a time and a byte-to-word widening are what these loops
+ * live on. Both compute the same sums in the same order, but FMA rounds once where a multiplication and an addition
+ * round twice: float results may differ in the last bit between CPUs, bytes where a value lies within that of a half.
+ */
 #include "loader/preprocess_kernels.h"
 
 #include "base/common.h"
@@ -15,13 +16,15 @@
 #define INLINE static inline __attribute__((always_inline))
 typedef float v4f __attribute__((vector_size(16)));
 
-INLINE void blend_two(float *restrict row, const uint8_t *restrict a, const uint8_t *restrict b, float wa, float wb, size_t n)
+INLINE void blend_two(float *restrict row, const uint8_t *restrict a, const uint8_t *restrict b, float wa, float wb,
+                      size_t n)
 {
     for (size_t i = 0; i < n; i++)
         row[i] = wa * (float)a[i] + wb * (float)b[i];
 }
 
-INLINE void add_two(float *restrict row, const uint8_t *restrict a, const uint8_t *restrict b, float wa, float wb, size_t n)
+INLINE void add_two(float *restrict row, const uint8_t *restrict a, const uint8_t *restrict b, float wa, float wb,
+                    size_t n)
 {
     for (size_t i = 0; i < n; i++)
         row[i] += wa * (float)a[i] + wb * (float)b[i];
@@ -47,7 +50,8 @@ INLINE uint8_t to_byte(float v)
 }
 
 /* A pixel's channels, at most four, are summed side by side; what lies beyond them is computed and not used. */
-INLINE void make_pixels(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels, const struct mr_row_out *out)
+INLINE void make_pixels(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
+                        const struct mr_row_out *out)
 {
     for (size_t x = 0; x < pixels; x++) {
         const float *at = row + (size_t)taps->start[x] * channels, *w = taps->weight + x * taps->width;
@@ -81,31 +85,31 @@ INLINE void take_pixels(const uint8_t *src, unsigned channels, ptrdiff_t step, s
 }
 
 /* The number of channels is a constant in each copy, so that the loops over it disappear. */
-#define KERNELS(suffix, attribute)                                                                                                     \
-    attribute static void blend_rows_##suffix(float *row, const uint8_t *src, size_t stride, const float *weight, int32_t taps,        \
-                                              size_t n)                                                                                \
-    {                                                                                                                                  \
-        blend_rows(row, src, stride, weight, taps, n);                                                                                 \
-    }                                                                                                                                  \
-    attribute static void make_pixels_##suffix(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,         \
-                                               const struct mr_row_out *out)                                                           \
-    {                                                                                                                                  \
-        if (channels == 3)                                                                                                             \
-            make_pixels(row, 3, taps, pixels, out);                                                                                    \
-        else if (channels == 1)                                                                                                        \
-            make_pixels(row, 1, taps, pixels, out);                                                                                    \
-        else                                                                                                                           \
-            make_pixels(row, channels, taps, pixels, out);                                                                             \
-    }                                                                                                                                  \
-    attribute static void take_pixels_##suffix(const uint8_t *src, unsigned channels, ptrdiff_t step, size_t pixels, const float *table, \
-                                               const struct mr_row_out *out)                                                           \
-    {                                                                                                                                  \
-        if (channels == 3)                                                                                                             \
-            take_pixels(src, 3, step, pixels, table, out);                                                                             \
-        else                                                                                                                           \
-            take_pixels(src, channels, step, pixels, table, out);                                                                      \
-    }                                                                                                                                  \
-    static const struct mr_preprocess_kernels kernels_##suffix = {                                                                     \
+#define KERNELS(suffix, attribute)                                                                                     \
+    attribute static void blend_rows_##suffix(float *row, const uint8_t *src, size_t stride, const float *weight,      \
+                                              int32_t taps, size_t n)                                                  \
+    {                                                                                                                  \
+        blend_rows(row, src, stride, weight, taps, n);                                                                 \
+    }                                                                                                                  \
+    attribute static void make_pixels_##suffix(const float *row, unsigned channels, const struct mr_taps *taps,        \
+                                               size_t pixels, const struct mr_row_out *out)                            \
+    {                                                                                                                  \
+        if (channels == 3)                                                                                             \
+            make_pixels(row, 3, taps, pixels, out);                                                                    \
+        else if (channels == 1)                                                                                        \
+            make_pixels(row, 1, taps, pixels, out);                                                                    \
+        else                                                                                                           \
+            make_pixels(row, channels, taps, pixels, out);                                                             \
+    }                                                                                                                  \
+    attribute static void take_pixels_##suffix(const uint8_t *src, unsigned channels, ptrdiff_t step, size_t pixels,   \
+                                               const float *table, const struct mr_row_out *out)                       \
+    {                                                                                                                  \
+        if (channels == 3)                                                                                             \
+            take_pixels(src, 3, step, pixels, table, out);                                                             \
+        else                                                                                                           \
+            take_pixels(src, channels, step, pixels, table, out);                                                      \
+    }                                                                                                                  \
+    static const struct mr_preprocess_kernels kernels_##suffix = {                                                     \
         .blend_rows = blend_rows_##suffix, .make_pixels = make_pixels_##suffix, .take_pixels = take_pixels_##suffix}
 
 KERNELS(any, );

@@ -23,9 +23,12 @@ struct mr_preprocess_kernels {
     /* row[i] = sum over t of weight[t] * src[t * stride + i], i < n. */
     void (*blend_rows)(float *row, const uint8_t *src, size_t stride, const float *weight, int32_t taps, size_t n);
     /* Pixels of the result from a blended row; the row has 4 floats more than it has values. */
-    void (*make_pixels)(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels, const struct mr_row_out *out);
-    /* Pixels taken over as they are, every step-th byte forward (1) or backward (-1); table: 256 floats per channel, or NULL. */
-    void (*take_pixels)(const uint8_t *src, unsigned channels, ptrdiff_t step, size_t pixels, const float *table, const struct mr_row_out *out);
+    void (*make_pixels)(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
+                        const struct mr_row_out *out);
+    /* Pixels taken over as they are, every step-th byte forward (1) or backward (-1); table: 256 floats per channel, or
+     * NULL. */
+    void (*take_pixels)(const uint8_t *src, unsigned channels, ptrdiff_t step, size_t pixels, const float *table,
+                        const struct mr_row_out *out);
 };
 
 const struct mr_preprocess_kernels *mr_preprocess_kernels(void);

@@ -1,5 +1,5 @@
-/* Figures over storage calls, by name (io_pattern.h). Each is computed from the selected calls when it is asked for: lists
- * are at most some hundred thousand calls and figures a dozen, so nothing is kept between them.
+/* Figures over storage calls, by name (io_pattern.h). Each is computed from the selected calls when it is asked for:
+ * lists are at most some hundred thousand calls and figures a dozen, so nothing is kept between them.
  *
  * Selected calls lie in an array of indices in the order (rank, start); figures per stream or file sort a copy. */
 #include "metrics/io_pattern.h"

@@ -1,5 +1,6 @@
-/* What a list of storage calls amounts to: sizes, order inside files, reuse, sharing between ranks, rates. Every figure has
- * a name, by which presets ask for it ("posix.read.size_share.262144"). Pure arithmetic over events; definitions and names:
+/* What a list of storage calls amounts to: sizes, order inside files, reuse, sharing between ranks, rates. Every figure
+ * has a name, by which presets ask for it ("posix.read.size_share.262144"). Pure arithmetic over events; definitions
+ * and names:
  *
  *   posix.SELECT.FIGURE     SELECT: read, write, read.headN, read.tailN, write.headN, write.tailN
  *                           (the first N calls of each rank, or those after them), open
@@ -7,14 +8,12 @@
  * Figures over the selected calls that moved bytes:
  *   count bytes count_per_rank bytes_per_rank
  *   mean_size modal_size max_size size_share.A[+B...]      share of the calls with exactly these sizes
- *   sequential_share consecutive_share                     per stream (rank, thread, open file): starts behind the end of
- *                                                          the last call; exactly there. A stream's first call is neutral.
- *   sequential_share_darshan consecutive_share_darshan     per rank and file, first calls counted, as Darshan does
- *   request_bytes_per_s    bytes / sum of durations        busy_bytes_per_s   bytes / time with any call in flight
- *   concurrency_in_rank    most calls in flight at once in one rank
- *   per_dataset_byte       bytes / bytes of the data set
- *   per_open               calls / opens of the files they went to
- *   before_training_share  share of the bytes of calls that began before the first step's compute
+ *   sequential_share consecutive_share                     per stream (rank, thread, open file): starts behind the end
+ * of the last call; exactly there. A stream's first call is neutral. sequential_share_darshan consecutive_share_darshan
+ * per rank and file, first calls counted, as Darshan does request_bytes_per_s    bytes / sum of durations
+ * busy_bytes_per_s   bytes / time with any call in flight concurrency_in_rank    most calls in flight at once in one
+ * rank per_dataset_byte       bytes / bytes of the data set per_open               calls / opens of the files they went
+ * to before_training_share  share of the bytes of calls that began before the first step's compute
  *   during_training_count  calls that began after it
  *   sharing_degree         distinct bytes per rank, summed over ranks / distinct bytes of all ranks
  *   rank_overlap_share     share of the distinct bytes that every rank touched
@@ -41,7 +40,7 @@ struct mr_io_calls {
     uint32_t n_paths;
     uint32_t ranks;
     uint64_t dataset_bytes;
-    uint64_t train_start_ns; /* the first step's compute begins */
+    uint64_t train_start_ns;   /* the first step's compute begins */
     uint64_t start_ns, end_ns; /* of the whole run */
 };
 

@@ -138,8 +138,8 @@ static void fill_bins(const struct mr_rank_series *r, const struct mr_metrics_pa
 }
 
 /* Resamples the bins. */
-static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted, const struct mr_metrics_params *p,
-                      double *low, double *high)
+static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t counted,
+                      const struct mr_metrics_params *p, double *low, double *high)
 {
     size_t bins = (size_t)MR_MIN(counted, (uint64_t)BOOTSTRAP_BINS);
     double *compute = calloc(bins + 1, sizeof(*compute)), *wall = calloc(bins + 1, sizeof(*wall));
@@ -166,7 +166,8 @@ static void bootstrap(const struct mr_rank_series *series, size_t n, uint64_t co
     free(result);
 }
 
-static void compute_au(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, struct mr_metrics *m)
+static void compute_au(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
+                       struct mr_metrics *m)
 {
     m->au = au_of(series, n, p, 0, UINT32_MAX, &m->au_steps);
     m->au_cold = au_of(series, n, p, 0, 0, NULL);
@@ -273,9 +274,8 @@ static void compute_totals(const struct mr_rank_series *series, size_t n, struct
         }
     m->duration_s = last > first && first != UINT64_MAX ? (double)(last - first) / 1e9 : 0;
     /* The rate of training: time in evaluation does not count, time in checkpoints does. */
-    double train_s = train_last > train_first
-                         ? ((double)(train_last - train_first) - eval_between_ns(&series[0])) / 1e9
-                         : 0;
+    double train_s =
+        train_last > train_first ? ((double)(train_last - train_first) - eval_between_ns(&series[0])) / 1e9 : 0;
     m->samples_per_s = ratio((double)m->samples, train_s);
     m->sample_bytes_per_s = ratio((double)m->sample_bytes, train_s);
     m->read_bytes_per_s = ratio((double)m->read_bytes, train_s);
@@ -367,8 +367,8 @@ static void compute_imbalance(const struct mr_rank_series *series, size_t n, str
 
 /* ---- epochs and evaluation ---- */
 
-static void compute_epoch(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, uint32_t epoch,
-                          struct mr_metrics_epoch *e)
+static void compute_epoch(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
+                          uint32_t epoch, struct mr_metrics_epoch *e)
 {
     uint64_t first = UINT64_MAX, last = 0, samples = 0, bytes = 0;
     double load = 0, wall = 0;
@@ -395,7 +395,8 @@ static void compute_epoch(const struct mr_rank_series *series, size_t n, const s
     e->stall_share = ratio(load, wall);
 }
 
-static void compute_epochs(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p, struct mr_metrics *m)
+static void compute_epochs(const struct mr_rank_series *series, size_t n, const struct mr_metrics_params *p,
+                           struct mr_metrics *m)
 {
     uint32_t epochs = 0;
     for (size_t r = 0; r < n; r++)
@@ -487,8 +488,8 @@ static double common_ns(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
     return end > start ? (double)(end - start) : 0;
 }
 
-/* Time of a drain in which training went on: inside its window, and no save waited for the drain. Drains and saves come in
- * time order: *next is the first save that may concern this or a later drain. */
+/* Time of a drain in which training went on: inside its window, and no save waited for the drain. Drains and saves come
+ * in time order: *next is the first save that may concern this or a later drain. */
 static double overlap_ns(const struct mr_drain_event *d, const struct mr_rank_series *r, size_t *next, uint64_t from,
                          uint64_t to)
 {

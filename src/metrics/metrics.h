@@ -93,9 +93,9 @@ struct mr_metrics {
     uint64_t saves, loads, save_bytes, load_bytes;    /* checkpoints; bytes over all ranks */
     struct mr_quantiles save_s, load_s;               /* slowest rank of each */
     double save_bytes_per_s, load_bytes_per_s;        /* bytes of all ranks over the slowest rank's time */
-    double fsync_share;                               /* time in fsync / time in fsync and write, of the files' own calls */
-    struct mr_metrics_drains {                        /* burst buffer */
-        uint64_t buffered, drains, failed, bytes;     /* saves that went there; copies made, of all ranks */
+    double fsync_share;                           /* time in fsync / time in fsync and write, of the files' own calls */
+    struct mr_metrics_drains {                    /* burst buffer */
+        uint64_t buffered, drains, failed, bytes; /* saves that went there; copies made, of all ranks */
         struct mr_quantiles drain_s;
         double total_s, overlap_s, bytes_per_s; /* overlap: while training went on and waited for no drain */
         double overlap_share;                   /* NAN without drains */
@@ -105,7 +105,8 @@ struct mr_metrics {
     struct mr_metrics_epoch epochs[MR_METRICS_EPOCHS_MAX];
 };
 
-/* Of the bootstrap; training steps at the start (1: the pipeline is empty) and the end of the run that are not in AU. */
+/* Of the bootstrap; training steps at the start (1: the pipeline is empty) and the end of the run that are not in AU.
+ */
 struct mr_metrics_params {
     uint64_t seed, exclude_start, exclude_end;
 };

@@ -12,8 +12,8 @@
 #define REPEATS 3
 #define LEAST_PROBE_S 0.02
 #define LEAST_FILE (16 * MR_MIB)
-/* Blocks that caches do not hold. Also, memcpy of the C library takes stores that bypass the cache from some size on, which
- * is half as fast again; with blocks around that size figures jump. */
+/* Blocks that caches do not hold. Also, memcpy of the C library takes stores that bypass the cache from some size on,
+ * which is half as fast again; with blocks around that size figures jump. */
 #define MOST_COPY (128 * MR_MIB)
 #define LEAST_COPY (4 * MR_MIB)
 
@@ -26,14 +26,16 @@ static int by_value(const void *a, const void *b)
 static struct mr_rate summary(double *v, unsigned n)
 {
     qsort(v, n, sizeof(*v), by_value);
-    return (struct mr_rate){.median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2, .low = v[0], .high = v[n - 1], .n = n};
+    return (struct mr_rate){
+        .median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2, .low = v[0], .high = v[n - 1], .n = n};
 }
 
 /* ---- one folder ---- */
 
 static bool same_kind(const struct mr_probe_spec *a, const struct mr_probe_spec *b)
 {
-    return a->write == b->write && a->random == b->random && a->direct == b->direct && a->request_bytes == b->request_bytes;
+    return a->write == b->write && a->random == b->random && a->direct == b->direct &&
+           a->request_bytes == b->request_bytes;
 }
 
 static void add_point(struct mr_path_calibration *c, struct mr_probe_spec s)
@@ -45,8 +47,8 @@ static void add_point(struct mr_path_calibration *c, struct mr_probe_spec s)
         c->points[c->n++].spec = s;
 }
 
-static void add_threads(struct mr_path_calibration *c, const struct mr_calibrate_options *o, bool write, bool random, bool direct,
-                        uint64_t request)
+static void add_threads(struct mr_path_calibration *c, const struct mr_calibrate_options *o, bool write, bool random,
+                        bool direct, uint64_t request)
 {
     for (unsigned t = 1; t <= o->max_threads; t *= 2)
         add_point(c, (struct mr_probe_spec){write, random, direct, t, request});
@@ -72,7 +74,8 @@ static void list_points(struct mr_path_calibration *c, const struct mr_calibrate
 }
 
 /* 10 % of what is free, less when asked for less; rounds down, never up. */
-static int choose_size(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *c, struct mr_error *err)
+static int choose_size(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *c,
+                       struct mr_error *err)
 {
     struct statvfs v;
     if (statvfs(folder, &v))
@@ -80,21 +83,22 @@ static int choose_size(const char *folder, const struct mr_calibrate_options *o,
     c->free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
     c->file_bytes = MR_MIN(o->file_bytes, c->free_bytes / 10);
     if (c->file_bytes < LEAST_FILE) {
-        mr_error_set(err, MR_E_CONFIG, "no room to measure '%s': a test file of 16 MiB must be at most 10 %% of the free space (%.1f MB)",
+        mr_error_set(err, MR_E_CONFIG,
+                     "no room to measure '%s': a test file of 16 MiB must be at most 10 %% of the free space (%.1f MB)",
                      folder, (double)c->free_bytes / 1e6);
         return mr_error_hint(err, "free some space, or give --file-size of at least 16MiB");
     }
     return 0;
 }
 
-static int probe_points(const struct mr_probe_file *f, const struct mr_calibrate_options *o, double seconds, struct mr_path_calibration *c,
-                        struct mr_error *err)
+static int probe_points(const struct mr_probe_file *f, const struct mr_calibrate_options *o, double seconds,
+                        struct mr_path_calibration *c, struct mr_error *err)
 {
     double values[MR_CALIBRATE_POINTS_MAX][REPEATS];
     uint64_t end = mr_now_ns() + (uint64_t)(seconds * 1e9);
     int rc = 0;
-    /* All points once, then all again: a disturbance of a moment hits one repetition of a few points. A probe may overrun
-     * (buffered writes have to reach the device), so the time that is left is divided again before each. */
+    /* All points once, then all again: a disturbance of a moment hits one repetition of a few points. A probe may
+     * overrun (buffered writes have to reach the device), so the time that is left is divided again before each. */
     for (unsigned k = 0; k < REPEATS && !rc; k++)
         for (unsigned i = 0; i < c->n && !rc; i++) {
             if (o->stop && atomic_load(o->stop))
@@ -108,8 +112,8 @@ static int probe_points(const struct mr_probe_file *f, const struct mr_calibrate
     return rc;
 }
 
-static int probe_opens(const char *folder, const struct mr_calibrate_options *o, double seconds, struct mr_path_calibration *c,
-                       struct mr_error *err)
+static int probe_opens(const char *folder, const struct mr_calibrate_options *o, double seconds,
+                       struct mr_path_calibration *c, struct mr_error *err)
 {
     double opens[REPEATS], stats[REPEATS];
     c->meta_threads = MR_MIN(4u, o->max_threads);
@@ -123,7 +127,8 @@ static int probe_opens(const char *folder, const struct mr_calibrate_options *o,
     return 0;
 }
 
-int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out, struct mr_error *err)
+int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out,
+                      struct mr_error *err)
 {
     uint64_t begin = mr_now_ns();
     struct mr_path_calibration *c = calloc(1, sizeof(*c));
@@ -154,8 +159,8 @@ int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, 
 
 /* ---- memory ---- */
 
-static int probe_copies(const struct mr_probe_copy *copy, const struct mr_calibrate_options *o, double seconds, struct mr_memory_calibration *m,
-                        struct mr_error *err)
+static int probe_copies(const struct mr_probe_copy *copy, const struct mr_calibrate_options *o, double seconds,
+                        struct mr_memory_calibration *m, struct mr_error *err)
 {
     unsigned counts = 0;
     for (unsigned t = 1; t <= copy->threads; t *= 2)
@@ -216,7 +221,8 @@ unsigned mr_curve_knee(const struct mr_curve *c)
     return 0;
 }
 
-static void memory_class(const struct mr_memory_calibration *m, const char *name, double bytes, struct mr_storage_class *k)
+static void memory_class(const struct mr_memory_calibration *m, const char *name, double bytes,
+                         struct mr_storage_class *k)
 {
     snprintf(k->name, sizeof k->name, "%s", name);
     k->capacity_mb = bytes / 1e6;
@@ -225,7 +231,8 @@ static void memory_class(const struct mr_memory_calibration *m, const char *name
     k->threads = MR_MAX(1u, mr_curve_knee(&k->read_mbps));
 }
 
-static void path_class(const struct mr_path_calibration *c, uint64_t request, unsigned number, struct mr_storage_class *k)
+static void path_class(const struct mr_path_calibration *c, uint64_t request, unsigned number,
+                       struct mr_storage_class *k)
 {
     struct mr_probe_spec read = {.random = true, .direct = c->direct, .request_bytes = request};
     struct mr_probe_spec write = {.write = true, .direct = c->direct, .request_bytes = request};
@@ -236,10 +243,12 @@ static void path_class(const struct mr_path_calibration *c, uint64_t request, un
     k->threads = MR_MAX(1u, mr_curve_knee(&k->read_mbps));
 }
 
-void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_paths, const struct mr_memory_calibration *memory,
-                           uint64_t request_bytes, uint64_t memory_bytes, double network_mbps, struct mr_system *out)
+void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_paths,
+                           const struct mr_memory_calibration *memory, uint64_t request_bytes, uint64_t memory_bytes,
+                           double network_mbps, struct mr_system *out)
 {
-    *out = (struct mr_system){.preprocess_mbps = 1e6, .network_mbps = network_mbps > 0 ? network_mbps : 1e6, .pfs_link_mbps = 1e6};
+    *out = (struct mr_system){
+        .preprocess_mbps = 1e6, .network_mbps = network_mbps > 0 ? network_mbps : 1e6, .pfs_link_mbps = 1e6};
     struct mr_probe_spec read = {.random = true, .direct = paths[0].direct, .request_bytes = request_bytes};
     struct mr_curve by_threads, by_write;
     mr_calibration_curve(&paths[0], &read, &by_threads);

@@ -1,6 +1,6 @@
-/* Calibration: what this machine's storage and memory deliver, as tables of rates by threads and request size, within a given
- * time. Every figure is the median of repeated probes, with their spread. The result becomes a system file for the
- * simulator (mr_calibration_system). */
+/* Calibration: what this machine's storage and memory deliver, as tables of rates by threads and request size, within a
+ * given time. Every figure is the median of repeated probes, with their spread. The result becomes a system file for
+ * the simulator (mr_calibration_system). */
 #ifndef MR_MODEL_CALIBRATE_H
 #define MR_MODEL_CALIBRATE_H
 
@@ -21,7 +21,9 @@ enum mr_calibrate_only {
     MR_CALIBRATE_MEMORY,
 };
 #define MR_CALIBRATE_ONLY_NAMES                                                                                        \
-    {"all", "random-read", "sequential-read", "sequential-write", "buffered-read", "buffered-write", "memory", NULL}
+    {                                                                                                                  \
+        "all", "random-read", "sequential-read", "sequential-write", "buffered-read", "buffered-write", "memory", NULL \
+    }
 
 struct mr_calibrate_options {
     enum mr_calibrate_only only;
@@ -46,7 +48,7 @@ struct mr_calibrate_point {
 
 struct mr_path_calibration {
     char path[256];
-    bool direct;      /* the file system has direct I/O; else reads are buffered, after dropping the cache */
+    bool direct; /* the file system has direct I/O; else reads are buffered, after dropping the cache */
     bool in_memory;
     uint64_t file_bytes, free_bytes;
     unsigned n;
@@ -64,8 +66,10 @@ struct mr_memory_calibration {
     } points[8];
 };
 
-/* Measures one folder in budget_s seconds (not for MR_CALIBRATE_MEMORY). MR_E_CONFIG when there is no room for a test file. */
-int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out, struct mr_error *err);
+/* Measures one folder in budget_s seconds (not for MR_CALIBRATE_MEMORY). MR_E_CONFIG when there is no room for a test
+ * file. */
+int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out,
+                      struct mr_error *err);
 int mr_calibrate_memory(const struct mr_calibrate_options *o, struct mr_memory_calibration *out, struct mr_error *err);
 
 /* Rates by threads of one kind of request, for tables and curves; empty if it was not measured. */
@@ -73,9 +77,10 @@ void mr_calibration_curve(const struct mr_path_calibration *c, const struct mr_p
 /* The least number of threads that reaches 90 % of the best rate; 0 for an empty curve. */
 unsigned mr_curve_knee(const struct mr_curve *c);
 
-/* A system: the first path stands for the PFS, the others for storage classes behind memory; memory_bytes is what a job may use
- * here. network_mbps 0: not measured. */
-void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_paths, const struct mr_memory_calibration *memory,
-                           uint64_t request_bytes, uint64_t memory_bytes, double network_mbps, struct mr_system *out);
+/* A system: the first path stands for the PFS, the others for storage classes behind memory; memory_bytes is what a job
+ * may use here. network_mbps 0: not measured. */
+void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_paths,
+                           const struct mr_memory_calibration *memory, uint64_t request_bytes, uint64_t memory_bytes,
+                           double network_mbps, struct mr_system *out);
 
 #endif

@@ -108,8 +108,8 @@ static bool flushes(const struct probe *p)
     return p->file && p->spec->write && !p->spec->direct;
 }
 
-/* Starts all threads behind a gate and opens it. The threads' rates are added: each ends with a request of its own, and the time in
- * which only the last one is still busy tells nothing about all of them together. */
+/* Starts all threads behind a gate and opens it. The threads' rates are added: each ends with a request of its own, and
+ * the time in which only the last one is still busy tells nothing about all of them together. */
 static int run_workers(struct probe *p, struct worker *w, double seconds, double *per_s)
 {
     unsigned started = 0;
@@ -208,8 +208,8 @@ static int fill_file(struct mr_probe_file *f, uint64_t size, double max_seconds,
     return rc ? rc : fdatasync(f->fd) ? -errno : 0;
 }
 
-int mr_probe_file_open(const char *folder, uint64_t size, double max_seconds, const atomic_bool *stop, struct mr_probe_file *out,
-                       struct mr_error *err)
+int mr_probe_file_open(const char *folder, uint64_t size, double max_seconds, const atomic_bool *stop,
+                       struct mr_probe_file *out, struct mr_error *err)
 {
     struct mr_probe_file f = {.fd = -1, .fd_direct = -1};
     struct statfs fs;
@@ -220,7 +220,10 @@ int mr_probe_file_open(const char *folder, uint64_t size, double max_seconds, co
         rc = fill_file(&f, MR_MAX(size / BLOCK, 4u) * BLOCK, max_seconds, stop);
     if (rc) {
         mr_probe_file_close(&f);
-        return mr_error_set(err, rc, rc == MR_E_INTERRUPTED ? "stopped while writing a test file in '%s'" : "cannot write a test file in '%s'", folder);
+        return mr_error_set(err, rc,
+                            rc == MR_E_INTERRUPTED ? "stopped while writing a test file in '%s'"
+                                                   : "cannot write a test file in '%s'",
+                            folder);
     }
     *out = f;
     return 0;
@@ -263,15 +266,22 @@ static int64_t transfer(struct worker *w)
     return (int64_t)s->request_bytes;
 }
 
-int mr_probe_run(const struct mr_probe_file *f, const struct mr_probe_spec *s, double seconds, uint64_t seed, const atomic_bool *stop,
-                 double *bytes_per_s, struct mr_error *err)
+int mr_probe_run(const struct mr_probe_file *f, const struct mr_probe_spec *s, double seconds, uint64_t seed,
+                 const atomic_bool *stop, double *bytes_per_s, struct mr_error *err)
 {
     if (s->direct && f->fd_direct < 0)
         return mr_error_set(err, MR_E_UNSUPPORTED, "the file system has no direct I/O");
     if (s->threads == 0 || s->threads > MR_PROBE_THREADS_MAX || s->request_bytes < 4096 || s->request_bytes > BLOCK)
-        return mr_error_set(err, MR_E_USAGE, "a probe takes 1 to %d threads and requests of 4 KiB to 4 MiB", MR_PROBE_THREADS_MAX);
-    struct probe p = {.job = transfer, .file = f, .spec = s, .folder = -1, .seed = seed, .threads = s->threads,
-                      .buffer_bytes = s->request_bytes, .stop = stop};
+        return mr_error_set(err, MR_E_USAGE, "a probe takes 1 to %d threads and requests of 4 KiB to 4 MiB",
+                            MR_PROBE_THREADS_MAX);
+    struct probe p = {.job = transfer,
+                      .file = f,
+                      .spec = s,
+                      .folder = -1,
+                      .seed = seed,
+                      .threads = s->threads,
+                      .buffer_bytes = s->request_bytes,
+                      .stop = stop};
     if (!s->direct && !s->write) {
         (void)fdatasync(f->fd);
         (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -360,8 +370,8 @@ int mr_probe_copy_open(unsigned threads, uint64_t block_bytes, struct mr_probe_c
     return 0;
 }
 
-int mr_probe_copy_run(const struct mr_probe_copy *c, unsigned threads, double seconds, const atomic_bool *stop, double *bytes_per_s,
-                      struct mr_error *err)
+int mr_probe_copy_run(const struct mr_probe_copy *c, unsigned threads, double seconds, const atomic_bool *stop,
+                      double *bytes_per_s, struct mr_error *err)
 {
     struct probe p = {.job = copy_block, .folder = -1, .threads = MR_MIN(threads, c->threads), .copy = c, .stop = stop};
     int rc = measure(&p, seconds, bytes_per_s);

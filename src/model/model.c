@@ -42,7 +42,8 @@ double mr_class_write_mbps(const struct mr_storage_class *k)
 int mr_system_check(const struct mr_system *s, struct mr_error *err)
 {
     if (s->n_classes == 0)
-        return mr_error_set(err, MR_E_CONFIG, "system '%s' has no storage class; class 0 is the staging buffer", s->name);
+        return mr_error_set(err, MR_E_CONFIG, "system '%s' has no storage class; class 0 is the staging buffer",
+                            s->name);
     if (s->pfs_mbps.n == 0)
         return mr_error_set(err, MR_E_CONFIG, "system '%s' has no PFS rate table", s->name);
     if (!(s->preprocess_mbps > 0) || !(s->network_mbps > 0) || !(s->pfs_link_mbps > 0))
@@ -52,13 +53,14 @@ int mr_system_check(const struct mr_system *s, struct mr_error *err)
     for (unsigned j = 0; j < s->n_classes; j++)
         threads += s->classes[j].threads;
     if (threads > MR_NODE_THREADS_MAX)
-        return mr_error_set(err, MR_E_CONFIG, "system '%s': %u threads per node over all classes, at most %d", s->name, threads,
-                            MR_NODE_THREADS_MAX);
+        return mr_error_set(err, MR_E_CONFIG, "system '%s': %u threads per node over all classes, at most %d", s->name,
+                            threads, MR_NODE_THREADS_MAX);
     for (unsigned j = 0; j < s->n_classes; j++) {
         const struct mr_storage_class *k = &s->classes[j];
         if (!(k->capacity_mb >= 0) || k->threads == 0 || k->read_mbps.n == 0)
-            return mr_error_set(err, MR_E_CONFIG, "system '%s': class %u ('%s') needs a capacity, threads and a read table",
-                                s->name, j, k->name);
+            return mr_error_set(err, MR_E_CONFIG,
+                                "system '%s': class %u ('%s') needs a capacity, threads and a read table", s->name, j,
+                                k->name);
     }
     return 0;
 }
@@ -69,8 +71,8 @@ double mr_binomial_pmf(uint64_t n, double p, uint64_t k)
         return 0;
     if (p <= 0 || p >= 1)
         return (p <= 0 ? k == 0 : k == n) ? 1 : 0;
-    double log_pmf = lgamma((double)n + 1) - lgamma((double)k + 1) - lgamma((double)(n - k) + 1) +
-                     (double)k * log(p) + (double)(n - k) * log1p(-p);
+    double log_pmf = lgamma((double)n + 1) - lgamma((double)k + 1) - lgamma((double)(n - k) + 1) + (double)k * log(p) +
+                     (double)(n - k) * log1p(-p);
     return exp(log_pmf);
 }
 

@@ -28,24 +28,24 @@ int mr_curve_add(struct mr_curve *c, double x, double y, struct mr_error *err);
 
 struct mr_storage_class {
     char name[32];
-    double capacity_mb; /* d_j */
-    unsigned threads;   /* p_j */
+    double capacity_mb;                    /* d_j */
+    unsigned threads;                      /* p_j */
     struct mr_curve read_mbps, write_mbps; /* aggregate, by threads */
 };
 
 struct mr_system {
     char name[64];
     char source[160];
-    double compute_mbps;     /* c; 0 = computed from seconds per step by the scenario */
-    double preprocess_mbps;  /* beta */
-    double network_mbps;     /* b_c */
-    double pfs_link_mbps;    /* b_fs */
-    double pfs_stream_mbps;  /* what one request stream (thread) gets at most, 0 = no limit, as in the published model */
-    double pfs_latency_s;    /* per request, 0 in the published model */
-    double pfs_metadata_per_s; /* opens per second over all clients, 0 = unlimited */
-    struct mr_curve pfs_mbps;  /* t(gamma) */
+    double compute_mbps;    /* c; 0 = computed from seconds per step by the scenario */
+    double preprocess_mbps; /* beta */
+    double network_mbps;    /* b_c */
+    double pfs_link_mbps;   /* b_fs */
+    double pfs_stream_mbps; /* what one request stream (thread) gets at most, 0 = no limit, as in the published model */
+    double pfs_latency_s;   /* per request, 0 in the published model */
+    double pfs_metadata_per_s;      /* opens per second over all clients, 0 = unlimited */
+    struct mr_curve pfs_mbps;       /* t(gamma) */
     struct mr_curve pfs_write_mbps; /* the same for writing; without points: as fast as reading */
-    unsigned n_classes;        /* at least 1: the staging buffer */
+    unsigned n_classes;             /* at least 1: the staging buffer */
     struct mr_storage_class classes[MR_CLASS_MAX];
 };
 

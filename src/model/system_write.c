@@ -1,5 +1,5 @@
-/* Systems to YAML; the counterpart of system_yaml.c. Rates and sizes are whole bytes, so that reading them back gives the same
- * numbers. */
+/* Systems to YAML; the counterpart of system_yaml.c. Rates and sizes are whole bytes, so that reading them back gives
+ * the same numbers. */
 #include "model/system_yaml.h"
 
 #include <math.h>
@@ -38,7 +38,8 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
     }
     if (s->compute_mbps > 0)
         mr_strbuf_printf(out, "\ncompute: %.0f", s->compute_mbps * MB);
-    mr_strbuf_printf(out, "\npreprocess: %.0f\nnetwork: %.0f\npfs:\n  link: %.0f\n  bandwidth: ", s->preprocess_mbps * MB,
+    mr_strbuf_printf(out,
+                     "\npreprocess: %.0f\nnetwork: %.0f\npfs:\n  link: %.0f\n  bandwidth: ", s->preprocess_mbps * MB,
                      s->network_mbps * MB, s->pfs_link_mbps * MB);
     put_curve(out, &s->pfs_mbps);
     if (s->pfs_write_mbps.n) {
@@ -47,7 +48,8 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
     }
     if (s->pfs_stream_mbps > 0)
         mr_strbuf_printf(out, "\n  stream: %.0f", s->pfs_stream_mbps * MB);
-    mr_strbuf_printf(out, "\n  latency: %.9fs\n  metadata_rate: %.0f\nclasses:\n", s->pfs_latency_s, s->pfs_metadata_per_s);
+    mr_strbuf_printf(out, "\n  latency: %.9fs\n  metadata_rate: %.0f\nclasses:\n", s->pfs_latency_s,
+                     s->pfs_metadata_per_s);
     for (unsigned j = 0; j < s->n_classes; j++) {
         const struct mr_storage_class *k = &s->classes[j];
         mr_strbuf_puts(out, "  - name: ");

@@ -29,13 +29,15 @@ struct raw_system {
 };
 
 /* {1: 66MB, 2: 86MB}: counts to rates. A single rate stands for any count. */
-static int read_curve(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, struct mr_curve *out, struct mr_error *err)
+static int read_curve(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, struct mr_curve *out,
+                      struct mr_error *err)
 {
     uint64_t bytes;
     *out = (struct mr_curve){0};
     if (n->kind == MR_YAML_SCALAR) {
         if (mr_parse_bytes(n->text, &bytes))
-            mr_error_plain(err, MR_E_CONFIG, "bad rate '%.100s': a size like 100MB (per second) or a table {1: 66MB, ...}", n->text);
+            mr_error_plain(err, MR_E_CONFIG,
+                           "bad rate '%.100s': a size like 100MB (per second) or a table {1: 66MB, ...}", n->text);
         else if (mr_curve_add(out, 1, (double)bytes / MB, err) == 0)
             return 0;
         return mr_yaml_where(r, n, err);
@@ -48,7 +50,8 @@ static int read_curve(const struct mr_yaml_reader *r, const struct mr_yaml_node 
         double count;
         if (n->value[i]->kind != MR_YAML_SCALAR || mr_parse_double(n->key[i]->text, &count) ||
             mr_parse_bytes(n->value[i]->text, &bytes))
-            mr_error_plain(err, MR_E_CONFIG, "bad entry '%.60s' in a rate table: want COUNT: SIZE, like 4: 146MB", n->key[i]->text);
+            mr_error_plain(err, MR_E_CONFIG, "bad entry '%.60s' in a rate table: want COUNT: SIZE, like 4: 146MB",
+                           n->key[i]->text);
         else if (mr_curve_add(out, count, (double)bytes / MB, err) == 0)
             continue;
         return mr_yaml_where(r, n->key[i], err);
@@ -81,25 +84,56 @@ static const struct mr_option class_rows[] = {
     {CLASS_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Name of the class, like ram or ssd."},
     {CLASS_FIELD(capacity), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity per node."},
     {CLASS_FIELD(threads), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 64, .doc = "Prefetch threads."},
-    {.key = "read", .type = MR_OPT_STRING, .offset = offsetof(struct raw_class, name), .def = "", .doc = "Read rates by threads."},
-    {.key = "write", .type = MR_OPT_STRING, .offset = offsetof(struct raw_class, name), .def = "", .doc = "Write rates by threads; as read if left out."},
+    {.key = "read",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct raw_class, name),
+     .def = "",
+     .doc = "Read rates by threads."},
+    {.key = "write",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct raw_class, name),
+     .def = "",
+     .doc = "Write rates by threads; as read if left out."},
     MR_OPTION_END,
 };
-static const struct mr_option_table class_table = {"classes", "A storage class of a node.", class_rows, sizeof(struct raw_class)};
+static const struct mr_option_table class_table = {"classes", "A storage class of a node.", class_rows,
+                                                   sizeof(struct raw_class)};
 static const struct mr_yaml_nested class_nested[] = {{"read", read_read}, {"write", read_write}, {NULL, NULL}};
 
 #define SYSTEM_FIELD(f) .offset = offsetof(struct raw_system, f)
 static const struct mr_option pfs_rows[] = {
-    {.key = "link", SYSTEM_FIELD(link), .type = MR_OPT_BYTES, .def = "1000000MB", .min = 1, .max = 1e18, .doc = "Rate between a node and the PFS."},
-    {.key = "stream", SYSTEM_FIELD(stream), .type = MR_OPT_BYTES, .def = "0", .doc = "What one thread gets from the PFS at most; 0 = no limit of its own."},
+    {.key = "link",
+     SYSTEM_FIELD(link),
+     .type = MR_OPT_BYTES,
+     .def = "1000000MB",
+     .min = 1,
+     .max = 1e18,
+     .doc = "Rate between a node and the PFS."},
+    {.key = "stream",
+     SYSTEM_FIELD(stream),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "What one thread gets from the PFS at most; 0 = no limit of its own."},
     {.key = "latency", SYSTEM_FIELD(latency_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Latency of a request."},
-    {.key = "metadata_rate", SYSTEM_FIELD(metadata_rate), .type = MR_OPT_DOUBLE, .def = "0", .min = 0, .max = 1e12, .doc = "Opens per second over all clients; 0 = unlimited."},
+    {.key = "metadata_rate",
+     SYSTEM_FIELD(metadata_rate),
+     .type = MR_OPT_DOUBLE,
+     .def = "0",
+     .min = 0,
+     .max = 1e12,
+     .doc = "Opens per second over all clients; 0 = unlimited."},
     {.key = "bandwidth", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates by clients."},
-    {.key = "write", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates of writing by clients; as bandwidth if left out."},
+    {.key = "write",
+     SYSTEM_FIELD(name),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "Aggregate rates of writing by clients; as bandwidth if left out."},
     MR_OPTION_END,
 };
-static const struct mr_option_table pfs_table = {"pfs", "The parallel file system.", pfs_rows, sizeof(struct raw_system)};
-static const struct mr_yaml_nested pfs_nested[] = {{"bandwidth", read_bandwidth}, {"write", read_pfs_write}, {NULL, NULL}};
+static const struct mr_option_table pfs_table = {"pfs", "The parallel file system.", pfs_rows,
+                                                 sizeof(struct raw_system)};
+static const struct mr_yaml_nested pfs_nested[] = {
+    {"bandwidth", read_bandwidth}, {"write", read_pfs_write}, {NULL, NULL}};
 
 static int read_pfs(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
 {
@@ -110,7 +144,8 @@ static int read_classes(const struct mr_yaml_reader *r, const struct mr_yaml_nod
 {
     struct raw_system *s = obj;
     if (n->kind != MR_YAML_LIST || n->n == 0 || n->n > MR_CLASS_MAX) {
-        mr_error_plain(err, MR_E_CONFIG, "'classes' is a list of 1 to %d storage classes; the first is the staging buffer", MR_CLASS_MAX);
+        mr_error_plain(err, MR_E_CONFIG,
+                       "'classes' is a list of 1 to %d storage classes; the first is the staging buffer", MR_CLASS_MAX);
         return mr_yaml_where(r, n, err);
     }
     int rc = 0;
@@ -126,10 +161,30 @@ static int read_classes(const struct mr_yaml_reader *r, const struct mr_yaml_nod
 static const struct mr_option system_rows[] = {
     {.key = "name", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Name of the system."},
     {.key = "source", SYSTEM_FIELD(source), .type = MR_OPT_STRING, .def = "", .doc = "Where the figures come from."},
-    {.key = "notes", SYSTEM_FIELD(notes), .type = MR_OPT_STRING, .def = "", .doc = "What a reader should know about the figures."},
-    {.key = "compute", SYSTEM_FIELD(compute), .type = MR_OPT_BYTES, .def = "0", .doc = "How fast a node consumes samples, per second."},
-    {.key = "preprocess", SYSTEM_FIELD(preprocess), .type = MR_OPT_BYTES, .def = "1000000MB", .min = 1, .max = 1e18, .doc = "How fast a thread preprocesses, per second."},
-    {.key = "network", SYSTEM_FIELD(network), .type = MR_OPT_BYTES, .def = "1000000MB", .min = 1, .max = 1e18, .doc = "Rate between nodes."},
+    {.key = "notes",
+     SYSTEM_FIELD(notes),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc = "What a reader should know about the figures."},
+    {.key = "compute",
+     SYSTEM_FIELD(compute),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "How fast a node consumes samples, per second."},
+    {.key = "preprocess",
+     SYSTEM_FIELD(preprocess),
+     .type = MR_OPT_BYTES,
+     .def = "1000000MB",
+     .min = 1,
+     .max = 1e18,
+     .doc = "How fast a thread preprocesses, per second."},
+    {.key = "network",
+     SYSTEM_FIELD(network),
+     .type = MR_OPT_BYTES,
+     .def = "1000000MB",
+     .min = 1,
+     .max = 1e18,
+     .doc = "Rate between nodes."},
     {.key = "pfs", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The parallel file system."},
     {.key = "classes", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Storage classes of a node."},
     MR_OPTION_END,
@@ -139,21 +194,30 @@ static const struct mr_yaml_nested system_nested[] = {{"pfs", read_pfs}, {"class
 
 static void convert(const struct raw_system *raw, struct mr_system *out)
 {
-    *out = (struct mr_system){.compute_mbps = (double)raw->compute / MB, .preprocess_mbps = (double)raw->preprocess / MB,
-                              .network_mbps = (double)raw->network / MB, .pfs_link_mbps = (double)raw->link / MB, .pfs_stream_mbps = (double)raw->stream / MB,
-                              .pfs_latency_s = (double)raw->latency_ns / 1e9, .pfs_metadata_per_s = raw->metadata_rate,
-                              .pfs_mbps = raw->pfs, .pfs_write_mbps = raw->pfs_write, .n_classes = raw->n_classes};
+    *out = (struct mr_system){.compute_mbps = (double)raw->compute / MB,
+                              .preprocess_mbps = (double)raw->preprocess / MB,
+                              .network_mbps = (double)raw->network / MB,
+                              .pfs_link_mbps = (double)raw->link / MB,
+                              .pfs_stream_mbps = (double)raw->stream / MB,
+                              .pfs_latency_s = (double)raw->latency_ns / 1e9,
+                              .pfs_metadata_per_s = raw->metadata_rate,
+                              .pfs_mbps = raw->pfs,
+                              .pfs_write_mbps = raw->pfs_write,
+                              .n_classes = raw->n_classes};
     snprintf(out->name, sizeof out->name, "%s", raw->name);
     snprintf(out->source, sizeof out->source, "%s", raw->source);
     for (unsigned j = 0; j < raw->n_classes; j++) {
         const struct raw_class *k = &raw->classes[j];
-        out->classes[j] = (struct mr_storage_class){.capacity_mb = (double)k->capacity / MB, .threads = (unsigned)k->threads,
-                                                    .read_mbps = k->read, .write_mbps = k->write};
+        out->classes[j] = (struct mr_storage_class){.capacity_mb = (double)k->capacity / MB,
+                                                    .threads = (unsigned)k->threads,
+                                                    .read_mbps = k->read,
+                                                    .write_mbps = k->write};
         snprintf(out->classes[j].name, sizeof out->classes[j].name, "%s", k->name);
     }
 }
 
-int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, struct mr_system *out, struct mr_error *err)
+int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, struct mr_system *out,
+                   struct mr_error *err)
 {
     struct raw_system raw;
     int rc = mr_options_defaults(&system_table, r->arena, &raw, err);

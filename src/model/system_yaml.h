@@ -5,8 +5,8 @@
  *     compute: 64MB              # per second; may be left out where the scenario gives seconds per step
  *     preprocess: 200MB
  *     network: 24000MB           # between nodes
- *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, write: {1: 400MB}, stream: 0, latency: 0s, metadata_rate: 0}
- *     classes:                   # the first is the staging buffer
+ *     pfs: {link: 24000MB, bandwidth: {1: 512MB, 8: 1024MB}, write: {1: 400MB}, stream: 0, latency: 0s, metadata_rate:
+ * 0} classes:                   # the first is the staging buffer
  *       - {name: staging, capacity: 5GiB, threads: 8, read: {8: 111GB}}
  *       - {name: ram, capacity: 25GiB, threads: 4, read: {4: 85GB}, write: {4: 60GB}}
  *
@@ -19,7 +19,8 @@
 #include "model/model.h"
 
 /* From a map node, checked. */
-int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, struct mr_system *out, struct mr_error *err);
+int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, struct mr_system *out,
+                   struct mr_error *err);
 /* From a file, or by name in the folders of `search`/systems. */
 int mr_system_load(const char *name_or_path, const struct mr_strings *search, struct mr_arena *a, struct mr_system *out,
                    struct mr_error *err);

@@ -1,11 +1,10 @@
 /* Expected behaviour of the policies: see expected.h.
  *
- * Shards (preloading policies, lbann-dynamic after its first epoch): the job holds h = min(1, N d / S) of the set, a node
- * finds h/N of it at home.
- * millrace: the own share is that of Belady with bypass on a node's random stream, computed as a fluid (fluid_belady).
- * nopfs: a sample's number of uses on a node is Binomial(E, 1/N); the classes are filled by descending number, each in the
- * order of first use. A filler's progress is its position in that list (MB); tables translate it into the epoch up to
- * which first uses are covered. */
+ * Shards (preloading policies, lbann-dynamic after its first epoch): the job holds h = min(1, N d / S) of the set, a
+ * node finds h/N of it at home. millrace: the own share is that of Belady with bypass on a node's random stream,
+ * computed as a fluid (fluid_belady). nopfs: a sample's number of uses on a node is Binomial(E, 1/N); the classes are
+ * filled by descending number, each in the order of first use. A filler's progress is its position in that list (MB);
+ * tables translate it into the epoch up to which first uses are covered. */
 #include "policy/expected.h"
 #include "base/common.h"
 
@@ -29,13 +28,13 @@ struct mr_expected {
     double total_mb;
     unsigned shard_class; /* preloading policies and lbann-dynamic */
     bool preloads;
-    double shard_held;    /* h */
-    double *own;          /* millrace: [epoch], share found at home */
-    double *held_mb;      /* millrace: [epoch], MB a node holds at the end of the epoch */
-    double lost;          /* millrace: share that nobody can hold */
+    double shard_held; /* h */
+    double *own;       /* millrace: [epoch], share found at home */
+    double *held_mb;   /* millrace: [epoch], MB a node holds at the end of the epoch */
+    double lost;       /* millrace: share that nobody can hold */
     struct nopfs_class plan[MR_CLASS_MAX];
-    double *filled_mb;    /* nopfs and preloading: [node * MR_CLASS_MAX + class], position in the list */
-    double homeless;      /* nopfs: share of accesses to samples that no node plans to keep */
+    double *filled_mb;           /* nopfs and preloading: [node * MR_CLASS_MAX + class], position in the list */
+    double homeless;             /* nopfs: share of accesses to samples that no node plans to keep */
     double staged0, staged0_pfs; /* nopfs: shares summed over first-epoch steps, and of these from the PFS */
 };
 
@@ -47,8 +46,8 @@ static uint64_t points(const struct mr_expected *x)
 /* ---- millrace ---- */
 
 /* Belady with bypass as a fluid: mass[t] is the share of all samples that a node holds for its use at point t. At every
- * point the node uses p/SLOTS of all samples; each is used again g epochs later with probability p q^(g-1). What exceeds
- * the capacity is dropped from the farthest end. */
+ * point the node uses p/SLOTS of all samples; each is used again g epochs later with probability p q^(g-1). What
+ * exceeds the capacity is dropped from the farthest end. */
 static void fluid_belady(struct mr_expected *x, double capacity, double *mass)
 {
     double p = 1.0 / x->nodes, held = 0;
@@ -195,10 +194,10 @@ static void multiply(const double *a, const double *b, double *out, uint32_t n)
             out[i + k] += a[i] * b[k];
 }
 
-/* Adds `weight` times the share of accesses to samples that every node uses fewer than `least` times, so that nobody plans
- * them. All uses of a sample add up to E, so a sample that is rare here is frequent elsewhere: given r uses on the other N-1
- * nodes, the chance that none of them plans it is the coefficient of z^r in (fewer than `least` uses)^(N-1), relative to
- * that of any uses, when uses are Poisson. */
+/* Adds `weight` times the share of accesses to samples that every node uses fewer than `least` times, so that nobody
+ * plans them. All uses of a sample add up to E, so a sample that is rare here is frequent elsewhere: given r uses on
+ * the other N-1 nodes, the chance that none of them plans it is the coefficient of z^r in (fewer than `least`
+ * uses)^(N-1), relative to that of any uses, when uses are Poisson. */
 static int count_homeless(struct mr_expected *x, uint32_t least, double weight)
 {
     uint32_t n = x->epochs;
@@ -293,7 +292,8 @@ static double kept_by_staging(const struct mr_expected *x)
     return x->staged0 > 0 ? x->staged0_pfs / x->staged0 : 1;
 }
 
-static void stage_nopfs(struct mr_expected *x, uint32_t node, double position, double draw, struct mr_expected_split *out)
+static void stage_nopfs(struct mr_expected *x, uint32_t node, double position, double draw,
+                        struct mr_expected_split *out)
 {
     double own = 0, planned = 0, ahead_mb = 0, filled_mb = 0, list_mb = 0;
     for (unsigned j = 1; j < x->system->n_classes; j++) {
@@ -313,7 +313,8 @@ static void stage_nopfs(struct mr_expected *x, uint32_t node, double position, d
         filled_mb += x->filled_mb[node * MR_CLASS_MAX + j];
         list_mb += c->list_mb[points(x)];
     }
-    /* In the first epoch peers hold only what their fillers fetched for later epochs; afterwards also what its user kept. */
+    /* In the first epoch peers hold only what their fillers fetched for later epochs; afterwards also what its user
+     * kept. */
     double found = 1 - pow(1 - fmin(1, ahead_mb / x->total_mb), x->nodes - 1);
     if (position >= 1 && x->nodes > 1)
         found = fmax(planned, list_mb > 0 && own < 1 ? (1 - x->homeless / (1 - own)) * filled_mb / list_mb : 0);
@@ -360,17 +361,20 @@ static int create(struct mr_expected *x, struct mr_error *err)
     case MR_POLICY_LBANN_DYNAMIC: return create_shards(x, 1, false, err);
     case MR_POLICY_NOPFS: return create_nopfs(x);
     case MR_POLICY_MILLRACE: return create_millrace(x);
-    default: return mr_error_set(err, MR_E_UNSUPPORTED, "redraws its batches, which takes the exact engine (--method exact)");
+    default:
+        return mr_error_set(err, MR_E_UNSUPPORTED,
+                            "redraws its batches, which takes the exact engine (--method exact)");
     }
 }
 
-int mr_expected_create(enum mr_policy_id policy, const struct mr_policy_world *w, struct mr_expected **out, struct mr_error *err)
+int mr_expected_create(enum mr_policy_id policy, const struct mr_policy_world *w, struct mr_expected **out,
+                       struct mr_error *err)
 {
     struct mr_expected *x = calloc(1, sizeof(*x));
     int rc = -ENOMEM;
     if (x) {
-        *x = (struct mr_expected){.policy = policy, .system = w->system, .nodes = w->nodes, .epochs = w->epochs,
-                                  .total_mb = w->total_mb};
+        *x = (struct mr_expected){
+            .policy = policy, .system = w->system, .nodes = w->nodes, .epochs = w->epochs, .total_mb = w->total_mb};
         x->filled_mb = calloc((uint64_t)w->nodes * MR_CLASS_MAX, sizeof(*x->filled_mb));
         rc = x->filled_mb ? create(x, err) : -ENOMEM;
     }
@@ -396,7 +400,8 @@ void mr_expected_free(struct mr_expected *x)
     free(x);
 }
 
-void mr_expected_stage(struct mr_expected *x, uint32_t node, double position, double draw, struct mr_expected_split *out)
+void mr_expected_stage(struct mr_expected *x, uint32_t node, double position, double draw,
+                       struct mr_expected_split *out)
 {
     *out = (struct mr_expected_split){0};
     switch (x->policy) {

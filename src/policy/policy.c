@@ -88,7 +88,8 @@ struct mr_source mr_policy_source(const struct mr_policy *p, uint32_t node, uint
     return (struct mr_source){own == MR_INCOMING ? MR_FROM_INCOMING : MR_FROM_PFS, node, 0};
 }
 
-int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb, struct mr_error *err)
+int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb,
+                      struct mr_error *err)
 {
     *d = (struct mr_directory){.nodes = nodes, .samples = samples, .size_mb = size_mb};
     d->held = malloc(nodes * samples);
@@ -116,9 +117,10 @@ void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsign
 {
     uint8_t *slot = &d->held[node * d->samples + id];
     mr_directory_drop(d, node, id);
-    *slot = (uint8_t)class;
+    *slot = (uint8_t) class;
     d->holders[id]++;
-    /* Each of k holders is the one that others ask with equal probability: always the latest would make a convoy of readers. */
+    /* Each of k holders is the one that others ask with equal probability: always the latest would make a convoy of
+     * readers. */
     if (d->holders[id] == 1 || mr_rng_below(mr_mix64((uint64_t)node << 32 | id), d->holders[id]) == 0)
         d->asked[id] = node;
     d->used_mb[node * MR_CLASS_MAX + class] += d->size_mb[id];

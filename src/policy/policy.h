@@ -1,5 +1,5 @@
-/* Policies: pure decisions about where samples come from and where they stay. No I/O, no threads, no clock: an engine (the
- * simulator today, the loader tomorrow) asks and executes.
+/* Policies: pure decisions about where samples come from and where they stay. No I/O, no threads, no clock: an engine
+ * (the simulator today, the loader tomorrow) asks and executes.
  *
  * The engine keeps one directory of who holds what, reads samples by three kinds of work and asks the policy at each:
  *   staging  the next samples a node will consume, in access order: from where? (mr_policy_source)
@@ -19,7 +19,8 @@
 #include <stdint.h>
 
 #define MR_NOT_HELD 0xff
-#define MR_INCOMING 0xfe /* on its way into a class of this node; nobody can read it yet, and nobody should fetch it again */
+#define MR_INCOMING                                                                                                    \
+    0xfe /* on its way into a class of this node; nobody can read it yet, and nobody should fetch it again */
 #define MR_NO_SAMPLE UINT32_MAX
 
 /* Who holds what: one byte per node and sample, plus the used space of each class. */
@@ -27,12 +28,13 @@ struct mr_directory {
     uint32_t nodes;
     uint64_t samples;
     const float *size_mb;
-    uint8_t *held;        /* [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
-    uint16_t *holders;    /* per sample: how many nodes hold it */
-    uint32_t *asked;      /* per sample: the holder that others ask first; may have dropped it since */
-    double *used_mb;      /* [node * MR_CLASS_MAX + class] */
+    uint8_t *held;     /* [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
+    uint16_t *holders; /* per sample: how many nodes hold it */
+    uint32_t *asked;   /* per sample: the holder that others ask first; may have dropped it since */
+    double *used_mb;   /* [node * MR_CLASS_MAX + class] */
 };
-int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb, struct mr_error *err);
+int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb,
+                      struct mr_error *err);
 void mr_directory_done(struct mr_directory *d);
 void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsigned class);
 /* Announces a sample that is on its way; does nothing when it is held already. */
@@ -66,9 +68,9 @@ struct mr_source {
 struct mr_policy;
 struct mr_policy_ops {
     enum mr_policy_id id;
-    bool prefetches;         /* has a staging buffer filled ahead */
+    bool prefetches;               /* has a staging buffer filled ahead */
     bool from_classes, from_peers; /* sources that staging may use beside the PFS */
-    bool preloads;           /* fills are complete before the first step */
+    bool preloads;                 /* fills are complete before the first step */
     /* NULL-able ones are optional. create says MR_E_UNSUPPORTED with the reason when the scenario does not suit it. */
     int (*create)(struct mr_policy *p, struct mr_error *err);
     void (*free)(struct mr_policy *p);

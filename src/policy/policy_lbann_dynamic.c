@@ -17,6 +17,9 @@ static int create(struct mr_policy *p, struct mr_error *err)
     return 0;
 }
 
-const struct mr_policy_ops mr_policy_lbann_dynamic_ops = {.id = MR_POLICY_LBANN_DYNAMIC, .prefetches = true,
-                                                          .from_classes = true, .from_peers = true, .create = create,
+const struct mr_policy_ops mr_policy_lbann_dynamic_ops = {.id = MR_POLICY_LBANN_DYNAMIC,
+                                                          .prefetches = true,
+                                                          .from_classes = true,
+                                                          .from_peers = true,
+                                                          .create = create,
                                                           .keep = keep_if_first};

@@ -4,16 +4,17 @@
  *   2. everybody else takes it from a peer;
  *   3. when a node's storage is full, it keeps what it will use soonest (Belady) and does not admit a sample whose next
  *      use lies behind that of everything it could give up (bypass);
- *   4. the last copy in the job is given up only when there is nothing else to give up anywhere: another copy costs a peer read when it is
- *      missed, the last one a read from the PFS. It stays with its reader; where that has nothing to give up, it goes to the node that will
- *      use it next, which would have fetched it from a peer later anyway, or else to any that has room. A node that will use
- *      a sample more often than its only holder takes it over when it reads it;
- *   5. so when the job cannot hold the set, the first that came stay. Evicting last copies by next use would read a few per cent less
- *      from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out: runs take longer.
+ *   4. the last copy in the job is given up only when there is nothing else to give up anywhere: another copy costs a
+ * peer read when it is missed, the last one a read from the PFS. It stays with its reader; where that has nothing to
+ * give up, it goes to the node that will use it next, which would have fetched it from a peer later anyway, or else to
+ * any that has room. A node that will use a sample more often than its only holder takes it over when it reads it;
+ *   5. so when the job cannot hold the set, the first that came stay. Evicting last copies by next use would read a few
+ * per cent less from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out: runs
+ * take longer.
  *
- * Invariants: I1 next[node][id] is the node's next access number of id that has not been staged yet, or NEVER; anywhere[id] the same over
- * all nodes. I2 every held sample that others hold too, or that nobody will use, is in its node's heap `spare` at least once with
- * its current key. Stale entries are skipped when popped. */
+ * Invariants: I1 next[node][id] is the node's next access number of id that has not been staged yet, or NEVER;
+ * anywhere[id] the same over all nodes. I2 every held sample that others hold too, or that nobody will use, is in its
+ * node's heap `spare` at least once with its current key. Stale entries are skipped when popped. */
 #include "policy/policy_internal.h"
 #include "base/common.h"
 
@@ -34,7 +35,8 @@ struct heap { /* largest `next` on top */
 };
 
 struct millrace {
-    uint32_t *next_of_access;     /* [node][epochs * epoch_len]: access number of the node's following use of the same sample */
+    uint32_t
+        *next_of_access; /* [node][epochs * epoch_len]: access number of the node's following use of the same sample */
     uint32_t *anywhere_of_access; /* the same of any node's following use */
     uint32_t *next;               /* [node * samples + id], I1 */
     uint32_t *anywhere;           /* [id], I1 */
@@ -214,8 +216,8 @@ static void keep_last_copy(struct mr_policy *p, uint32_t node, uint32_t id)
             return;
 }
 
-/* A sample that others hold has been read by `node`. The only holder's copy moves here when this node will use it more often: the
- * read is made anyway, and the copy left behind is spare. */
+/* A sample that others hold has been read by `node`. The only holder's copy moves here when this node will use it more
+ * often: the read is made anyway, and the copy left behind is spare. */
 static void keep_copy(struct mr_policy *p, uint32_t node, uint32_t id)
 {
     const struct millrace *s = p->state;
@@ -309,7 +311,8 @@ static int create(struct mr_policy *p, struct mr_error *err)
         s->anywhere_of_access = malloc(w->nodes * s->run_len * sizeof(*s->anywhere_of_access));
         s->uses = calloc(w->nodes * w->samples, sizeof(*s->uses));
     }
-    if (!s->next || !s->anywhere || !s->spare || !s->room_mb || (s->scarce && !(s->next_of_access && s->anywhere_of_access && s->uses)))
+    if (!s->next || !s->anywhere || !s->spare || !s->room_mb ||
+        (s->scarce && !(s->next_of_access && s->anywhere_of_access && s->uses)))
         return mr_error_set(err, -ENOMEM, "planning millrace");
     for (uint32_t i = 0; i < w->nodes; i++)
         for (unsigned j = 1; j < w->system->n_classes; j++)
@@ -334,5 +337,10 @@ static void free_state(struct mr_policy *p)
     free(s);
 }
 
-const struct mr_policy_ops mr_policy_millrace_ops = {.id = MR_POLICY_MILLRACE, .prefetches = true, .from_classes = true,
-                                                     .from_peers = true, .create = create, .free = free_state, .keep = keep};
+const struct mr_policy_ops mr_policy_millrace_ops = {.id = MR_POLICY_MILLRACE,
+                                                     .prefetches = true,
+                                                     .from_classes = true,
+                                                     .from_peers = true,
+                                                     .create = create,
+                                                     .free = free_state,
+                                                     .keep = keep};

@@ -37,7 +37,7 @@ static void choose_classes(const struct mr_policy_world *w, const uint16_t *coun
             if (class == w->system->n_classes)
                 return;
             left -= w->size_mb[id];
-            planned[id] = (uint8_t)class;
+            planned[id] = (uint8_t) class;
         }
 }
 
@@ -50,7 +50,7 @@ static int order_lists(struct mr_policy *p, uint32_t node, const uint32_t *first
     if (!uses)
         return -ENOMEM;
     int rc = 0;
-    for (unsigned class = 1; class < w->system->n_classes && !rc; class++) {
+    for (unsigned class = 1; class < w->system->n_classes && !rc; class ++) {
         uint64_t n = 0;
         for (uint64_t id = 0; id < w->samples; id++)
             if (planned[id] == class)
@@ -92,7 +92,8 @@ static int create(struct mr_policy *p, struct mr_error *err)
     uint64_t cells = w->nodes * w->samples;
     uint16_t *count = calloc(cells, sizeof(*count));
     uint32_t *first = malloc(cells * sizeof(*first));
-    int rc = s && count && first && !mr_fill_plan_init(&s->plan, w->nodes) && (s->planned = malloc(cells)) ? 0 : -ENOMEM;
+    int rc =
+        s && count && first && !mr_fill_plan_init(&s->plan, w->nodes) && (s->planned = malloc(cells)) ? 0 : -ENOMEM;
     if (!rc && w->system->n_classes > 1) {
         memset(s->planned, MR_NOT_HELD, cells);
         rc = tally(p, count, first, err);
@@ -131,7 +132,12 @@ static bool will_keep(const struct mr_policy *p, uint32_t node, uint32_t id)
     return s->planned[(uint64_t)node * p->world.samples + id] != MR_NOT_HELD;
 }
 
-const struct mr_policy_ops mr_policy_nopfs_ops = {.id = MR_POLICY_NOPFS, .prefetches = true, .from_classes = true,
-                                                  .from_peers = true, .create = create, .free = free_state,
-                                                  .next_fill = mr_fill_plan_next, .keep = keep_planned,
+const struct mr_policy_ops mr_policy_nopfs_ops = {.id = MR_POLICY_NOPFS,
+                                                  .prefetches = true,
+                                                  .from_classes = true,
+                                                  .from_peers = true,
+                                                  .create = create,
+                                                  .free = free_state,
+                                                  .next_fill = mr_fill_plan_next,
+                                                  .keep = keep_planned,
                                                   .will_keep = will_keep};

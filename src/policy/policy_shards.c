@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 /* Appends ids [from, to) while the class has room. */
-static void append_range(const struct mr_policy_world *w, struct mr_fill_list *l, uint32_t from, uint32_t to, double *left)
+static void append_range(const struct mr_policy_world *w, struct mr_fill_list *l, uint32_t from, uint32_t to,
+                         double *left)
 {
     for (uint32_t id = from; id < to && w->size_mb[id] <= *left; id++) {
         *left -= w->size_mb[id];
@@ -29,7 +30,8 @@ static int plan_shards(struct mr_policy *p, unsigned class, bool rest_too, struc
             return mr_error_set(err, -ENOMEM, "planning shards");
         double left = w->system->classes[class].capacity_mb;
         for (uint32_t k = 0; k < (rest_too ? w->nodes : 1); k++) {
-            uint32_t shard = (i + k) % w->nodes; /* own shard first, then the neighbours', so that no peer is asked by all */
+            uint32_t shard =
+                (i + k) % w->nodes; /* own shard first, then the neighbours', so that no peer is asked by all */
             append_range(w, l, mr_shard_begin(w, shard), mr_shard_begin(w, shard + 1), &left);
         }
     }
@@ -100,13 +102,14 @@ static void redraw_local(struct mr_policy *p, uint32_t epoch, uint32_t node, uin
     redraw_from(p, epoch, node, node, ids, n, seed);
 }
 
-static void redraw_with_previous(struct mr_policy *p, uint32_t epoch, uint32_t node, uint32_t *ids, uint64_t n, uint64_t seed)
+static void redraw_with_previous(struct mr_policy *p, uint32_t epoch, uint32_t node, uint32_t *ids, uint64_t n,
+                                 uint64_t seed)
 {
     redraw_from(p, epoch, node, (node + p->world.nodes - 1) % p->world.nodes, ids, n, seed);
 }
 
-#define SHARD_OPS                                                                                                    \
-    .prefetches = true, .from_classes = true, .from_peers = true, .preloads = true, .free = mr_fill_plan_free,       \
+#define SHARD_OPS                                                                                                      \
+    .prefetches = true, .from_classes = true, .from_peers = true, .preloads = true, .free = mr_fill_plan_free,         \
     .next_fill = mr_fill_plan_next
 
 const struct mr_policy_ops mr_policy_deepio_ordered_ops = {
@@ -117,5 +120,8 @@ const struct mr_policy_ops mr_policy_lbann_preload_ops = {
     .id = MR_POLICY_LBANN_PRELOAD, SHARD_OPS, .create = create_lbann};
 const struct mr_policy_ops mr_policy_locality_aware_ops = {
     .id = MR_POLICY_LOCALITY_AWARE, SHARD_OPS, .create = create_in_last};
-const struct mr_policy_ops mr_policy_parallel_staging_ops = {
-    .id = MR_POLICY_PARALLEL_STAGING, SHARD_OPS, .create = create_parallel, .fill_from_peers = true, .redraw = redraw_local};
+const struct mr_policy_ops mr_policy_parallel_staging_ops = {.id = MR_POLICY_PARALLEL_STAGING,
+                                                             SHARD_OPS,
+                                                             .create = create_parallel,
+                                                             .fill_from_peers = true,
+                                                             .redraw = redraw_local};

@@ -1,7 +1,8 @@
-/* Inherited arguments. Facts of all processes are gathered first, spans thread by thread; the facts that hold at a moment are kept for the
- * next event. The spans of a thread, sorted by their start, form
- * chains: `outer` is the one begun before it and not ended then. Almost always they nest, so a chain is the stack; where they overlap
- * without nesting (async functions), a chain has ended spans too, and `reach`, the latest end in the rest of it, says when to stop. */
+/* Inherited arguments. Facts of all processes are gathered first, spans thread by thread; the facts that hold at a
+ * moment are kept for the next event. The spans of a thread, sorted by their start, form chains: `outer` is the one
+ * begun before it and not ended then. Almost always they nest, so a chain is the stack; where they overlap without
+ * nesting (async functions), a chain has ended spans too, and `reach`, the latest end in the rest of it, says when to
+ * stop. */
 #include "report/context.h"
 #include "base/common.h"
 #include "report/lanes.h"
@@ -28,7 +29,7 @@ struct fact {
 
 struct span {
     uint64_t start, end, reach;
-    uint64_t sequence; /* of its event in the thread: those inside are recorded before it */
+    uint64_t sequence;           /* of its event in the thread: those inside are recorded before it */
     uint32_t outer, first, args; /* args of said[first] */
 };
 
@@ -40,9 +41,9 @@ struct mr_context {
     size_t spans, span_cap;
     struct mr_said *said;
     size_t saids, said_cap;
-    size_t next;             /* the chunk behind those of this thread */
-    uint64_t base, ahead;    /* sequence of the chunk's first event, and of the next chunk's */
-    uint32_t process;        /* of this thread; its facts are [from, to), of which [from, at) are in `now` */
+    size_t next;          /* the chunk behind those of this thread */
+    uint64_t base, ahead; /* sequence of the chunk's first event, and of the next chunk's */
+    uint32_t process;     /* of this thread; its facts are [from, to), of which [from, at) are in `now` */
     size_t from, to, at;
     struct said_list now, above, found; /* above: of the processes that started it, when they did */
     struct mr_batch batch;
@@ -68,13 +69,16 @@ static bool is_value(uint8_t type)
 
 static struct mr_said row_said(const struct mr_batch *b, uint32_t a)
 {
-    return (struct mr_said){.process = b->process, .key = b->c.arg_key[a], .type = b->c.arg_type[a], .value = b->c.arg_value[a]};
+    return (struct mr_said){
+        .process = b->process, .key = b->c.arg_key[a], .type = b->c.arg_type[a], .value = b->c.arg_value[a]};
 }
 
 static int by_process_time(const void *a, const void *b)
 {
     const struct fact *x = a, *y = b;
-    return x->process != y->process ? (x->process < y->process ? -1 : 1) : x->time_ns < y->time_ns ? -1 : x->time_ns > y->time_ns;
+    return x->process != y->process  ? (x->process < y->process ? -1 : 1)
+           : x->time_ns < y->time_ns ? -1
+                                     : x->time_ns > y->time_ns;
 }
 
 static int gather_facts(struct mr_context *x, struct mr_error *err)
@@ -173,7 +177,8 @@ static uint32_t parent_of(const struct mr_trace *t, uint32_t process)
     const struct mr_trace_process *p = &t->process[process];
     uint32_t best = NONE;
     for (uint32_t q = 0; p->ppid && q < t->processes; q++)
-        if (q != process && t->process[q].pid == p->ppid && t->process[q].node == p->node && t->process[q].start_ns <= p->start_ns &&
+        if (q != process && t->process[q].pid == p->ppid && t->process[q].node == p->node &&
+            t->process[q].start_ns <= p->start_ns &&
             (best == NONE || t->process[q].start_ns > t->process[best].start_ns))
             best = q;
     return best;
@@ -202,7 +207,10 @@ static void enter_process(struct mr_context *x, uint32_t process)
 
 static int add_span(struct mr_context *x, uint32_t e, uint32_t from, uint32_t to, uint64_t sequence)
 {
-    struct span s = {.start = x->batch.c.start_ns[e], .end = x->batch.c.end_ns[e], .sequence = sequence, .first = (uint32_t)x->saids};
+    struct span s = {.start = x->batch.c.start_ns[e],
+                     .end = x->batch.c.end_ns[e],
+                     .sequence = sequence,
+                     .first = (uint32_t)x->saids};
     for (uint32_t a = from; a < to; a++) {
         if (!is_value(x->batch.c.arg_type[a]))
             continue;
@@ -286,7 +294,8 @@ int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err)
 /* ---- one event ---- */
 
 /* Takes a value unless something nearer to the event, in the list or in its own rows, has said one. */
-static void inherit(struct said_list *to, const struct mr_said *s, const struct mr_batch *b, uint32_t arg, uint32_t arg_end)
+static void inherit(struct said_list *to, const struct mr_said *s, const struct mr_batch *b, uint32_t arg,
+                    uint32_t arg_end)
 {
     if (list_find(to, s) < to->n)
         return;
@@ -311,7 +320,8 @@ static void from_spans(struct mr_context *x, const struct mr_batch *b, uint32_t 
     }
     for (uint32_t at = lo ? (uint32_t)lo - 1 : NONE; at != NONE && x->span[at].reach >= end; at = x->span[at].outer) {
         const struct span *s = &x->span[at];
-        bool around = s->end >= end && s->end > start && (s->start < start || s->end > end || s->sequence > x->base + i);
+        bool around =
+            s->end >= end && s->end > start && (s->start < start || s->end > end || s->sequence > x->base + i);
         for (uint32_t a = s->args; around && a--;) /* of a key given twice the last one counts */
             inherit(&x->found, &x->said[s->first + a], b, arg, arg_end);
     }
@@ -329,7 +339,8 @@ static void facts_at(struct mr_context *x, uint64_t until)
         list_set(&x->now, &x->fact[x->at].said);
 }
 
-size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end, const struct mr_said **list)
+size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+                     const struct mr_said **list)
 {
     x->found.n = 0;
     *list = x->found.item;

@@ -1,8 +1,9 @@
-/* What annotations say about the events inside them: the arguments of the spans around an event, and the facts of its process.
+/* What annotations say about the events inside them: the arguments of the spans around an event, and the facts of its
+ * process.
  *
- * An event inherits from the spans of its own thread that it lies in, the inner ones before the outer ones, and then from the facts (metadata)
- * that its process, or the one that started it, had stated by then. A loader's threads and workers run ahead of the step that
- * another thread is in, so they do not inherit its spans. */
+ * An event inherits from the spans of its own thread that it lies in, the inner ones before the outer ones, and then
+ * from the facts (metadata) that its process, or the one that started it, had stated by then. A loader's threads and
+ * workers run ahead of the step that another thread is in, so they do not inherit its spans. */
 #ifndef MR_REPORT_CONTEXT_H
 #define MR_REPORT_CONTEXT_H
 
@@ -22,8 +23,9 @@ int mr_context_create(const struct mr_trace *t, struct mr_context **out, struct 
 void mr_context_free(struct mr_context *x);
 /* Before the events of a chunk are asked about. Chunks are taken in their order. */
 int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err);
-/* What event i of the chunk inherits, each key once, and none that it says itself, in rows [arg, arg_end) of the arguments. Valid until
- * the next call. */
-size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end, const struct mr_said **list);
+/* What event i of the chunk inherits, each key once, and none that it says itself, in rows [arg, arg_end) of the
+ * arguments. Valid until the next call. */
+size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+                     const struct mr_said **list);
 
 #endif

@@ -29,7 +29,8 @@ struct around {
     void (*lane)(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane);
 };
 
-static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct around *a, size_t chunk, struct mr_error *err)
+static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct around *a, size_t chunk,
+                       struct mr_error *err)
 {
     bool fresh = false;
     int rc = a->context ? mr_context_enter(a->context, chunk, err) : 0;
@@ -40,7 +41,8 @@ static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct 
     return rc;
 }
 
-static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, const struct around *a, struct mr_error *err)
+static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, const struct around *a,
+                      struct mr_error *err)
 {
     struct mr_batch b = {0};
     uint64_t id = 0;
@@ -53,7 +55,14 @@ static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, co
             uint32_t end = arg;
             while (end < b.args && b.c.arg_event[end] == i)
                 end++;
-            const struct row r = {.t = t, .b = &b, .i = i, .arg = arg, .arg_end = end, .id = id++, .context = a->context, .lanes = a->lanes};
+            const struct row r = {.t = t,
+                                  .b = &b,
+                                  .i = i,
+                                  .arg = arg,
+                                  .arg_end = end,
+                                  .id = id++,
+                                  .context = a->context,
+                                  .lanes = a->lanes};
             fn(o, &r);
             arg = end;
         }
@@ -101,8 +110,8 @@ static bool like_number(const struct mr_trace_string *s)
     return s->len && s->len <= 20 && i == s->len; /* longer ones are no numbers to anyone */
 }
 
-/* A text as a JSON string. One like a number has its first character escaped in .pfw, which says to our importer that it is none, and nothing to
- * others. */
+/* A text as a JSON string. One like a number has its first character escaped in .pfw, which says to our importer that
+ * it is none, and nothing to others. */
 static void put_text(struct mr_out *o, const struct mr_trace_string *s, enum mr_json_mode mode)
 {
     if (mode == MR_JSON_PRIVATE && like_number(s))
@@ -124,7 +133,10 @@ static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mod
 static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    put_said(o, &(struct mr_said){.process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]}, mode);
+    put_said(o,
+             &(struct mr_said){
+                 .process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]},
+             mode);
 }
 
 /* True if the same key comes again in this event: updated, the last value counts. */
@@ -137,8 +149,8 @@ static bool is_replaced(const struct row *r, uint32_t a)
     return false;
 }
 
-/* The arguments as members of a JSON object, each with a comma before it. One that is called as the member `taken` gets a '_' behind its name:
- * there must not be two. */
+/* The arguments as members of a JSON object, each with a comma before it. One that is called as the member `taken` gets
+ * a '_' behind its name: there must not be two. */
 static void put_args(struct mr_out *o, const struct row *r, const char *taken, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
@@ -216,7 +228,8 @@ static void put_series(struct mr_out *o, const struct row *r)
         mr_out_text(o, comma);
         mr_out_json(o, key->text, key->len, MR_JSON_HEX);
         mr_out_text(o, ":");
-        if (c->arg_type[a] == MR_MORE_UINT && c->arg_value[a] > INT64_MAX) /* viewers have 64 bits with a sign, or doubles */
+        if (c->arg_type[a] == MR_MORE_UINT &&
+            c->arg_value[a] > INT64_MAX) /* viewers have 64 bits with a sign, or doubles */
             put_double(o, (double)c->arg_value[a]);
         else
             put_value(o, r, a, MR_JSON_HEX);
@@ -224,8 +237,8 @@ static void put_series(struct mr_out *o, const struct row *r)
     }
 }
 
-/* A counter whose values are numbers. One that is infinite or none (null in JSON) is no point of a curve to the viewers, but a mistake; one without
- * values would not be shown. */
+/* A counter whose values are numbers. One that is infinite or none (null in JSON) is no point of a curve to the
+ * viewers, but a mistake; one without values would not be shown. */
 static bool is_curve(const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
@@ -238,8 +251,9 @@ static bool is_curve(const struct row *r)
     return finite && any;
 }
 
-/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, others that had the same number, and spans that
- * overlap others of their thread, get numbers that no real process or thread has: Linux has fewer than this. */
+/* Viewers know a process by its pid alone, and take a thread for a stack. So processes of further machines, others that
+ * had the same number, and spans that overlap others of their thread, get numbers that no real process or thread has:
+ * Linux has fewer than this. */
 #define PIDS 4194304u
 
 static uint32_t chrome_pid(const struct mr_trace *t, const struct mr_trace_process *p)
@@ -255,20 +269,24 @@ static uint32_t chrome_tid(const struct mr_trace *t, const struct mr_trace_proce
 static void chrome_lane(struct mr_out *o, const struct mr_trace *t, const struct mr_trace_chunk *c, unsigned lane)
 {
     const struct mr_trace_process *p = &t->process[c->process];
-    mr_out_format(o, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in thread %u\"}}", chrome_pid(t, p),
-                  chrome_tid(t, p, c->tid, lane), c->tid);
+    mr_out_format(o,
+                  ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"overlapping in "
+                  "thread %u\"}}",
+                  chrome_pid(t, p), chrome_tid(t, p, c->tid, lane), c->tid);
 }
 
 static void chrome_row(struct mr_out *o, const struct row *r)
 {
     const struct mr_columns *c = &r->b->c;
     unsigned call = c->call[r->i];
-    bool curve = is_curve(r), instant = call == MR_CALL_instant || call == MR_CALL_metadata || (call == MR_CALL_counter && !curve);
+    bool curve = is_curve(r),
+         instant = call == MR_CALL_instant || call == MR_CALL_metadata || (call == MR_CALL_counter && !curve);
     mr_out_text(o, ",\n{");
     put_label(o, r, MR_JSON_HEX);
     mr_out_text(o, curve ? ",\"ph\":\"C\"" : instant ? ",\"ph\":\"i\",\"s\":\"t\"" : ",\"ph\":\"X\"");
     unsigned lane = mr_lane_of(r->lanes, r->i);
-    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->t, r->b->process), chrome_tid(r->t, r->b->process, r->b->tid, lane));
+    mr_out_format(o, ",\"pid\":%u,\"tid\":%u,\"ts\":", chrome_pid(r->t, r->b->process),
+                  chrome_tid(r->t, r->b->process, r->b->tid, lane));
     put_us(o, c->start_ns[r->i] - r->t->first_ns);
     if (!curve && !instant) {
         mr_out_text(o, ",\"dur\":");
@@ -294,8 +312,8 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
         const char *slash = p->exe.len ? memrchr(p->exe.text, '/', p->exe.len) : NULL;
         const char *name = slash ? slash + 1 : p->exe.text ? p->exe.text : "process";
         size_t n = p->exe.text ? (size_t)(p->exe.text + p->exe.len - name) : 7;
-        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", i ? ",\n" : "", chrome_pid(t, p),
-                      chrome_tid(t, p, p->pid, 0));
+        mr_out_format(o, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":",
+                      i ? ",\n" : "", chrome_pid(t, p), chrome_tid(t, p, p->pid, 0));
         mr_out_json(o, name, n, MR_JSON_HEX);
         if ((t->nodes > 1 || p->again) && p->node < t->nodes) {
             mr_out_format(o, ",\"pid\":%u,\"host\":", p->pid);
@@ -309,7 +327,8 @@ static void chrome_names(struct mr_out *o, const struct mr_trace *t)
 
 static int export_chrome(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
-    mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n", (unsigned long long)t->first_ns);
+    mr_out_format(o, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_unix_ns\":\"%llu\"},\"traceEvents\":[\n",
+                  (unsigned long long)t->first_ns);
     chrome_names(o, t);
     struct mr_lanes lanes = {0};
     int rc = each_event(t, o, chrome_row, &(struct around){.lanes = &lanes, .lane = chrome_lane}, err);
@@ -324,8 +343,11 @@ static void pfw_facts(struct mr_out *o, const struct row *r, const char *host)
     const struct mr_columns *c = &r->b->c;
     for (uint32_t a = r->arg; a < r->arg_end; a++) {
         const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]);
-        mr_out_format(o, "{\"id\":%llu,\"name\":\"CM\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ts\":%llu,\"ph\":\"M\",\"args\":{\"hostname\":",
-                      (unsigned long long)r->id, r->b->process->pid, r->b->tid, (unsigned long long)(c->start_ns[r->i] / 1000));
+        mr_out_format(o,
+                      "{\"id\":%llu,\"name\":\"CM\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ts\":%llu,\"ph\":"
+                      "\"M\",\"args\":{\"hostname\":",
+                      (unsigned long long)r->id, r->b->process->pid, r->b->tid,
+                      (unsigned long long)(c->start_ns[r->i] / 1000));
         mr_out_json(o, host, strlen(host), MR_JSON_PRIVATE);
         mr_out_text(o, ",\"name\":");
         mr_out_json(o, key->text, key->len, MR_JSON_PRIVATE);
@@ -357,7 +379,9 @@ static void pfw_row(struct mr_out *o, const struct row *r)
     mr_out_number(o, start);
     mr_out_text(o, ",\"dur\":");
     mr_out_number(o, end - start);
-    mr_out_text(o, call == MR_CALL_counter ? ",\"ph\":\"C\",\"args\":{" : call == MR_CALL_instant ? ",\"ph\":\"i\",\"args\":{" : ",\"ph\":\"X\",\"args\":{");
+    mr_out_text(o, call == MR_CALL_counter   ? ",\"ph\":\"C\",\"args\":{"
+                   : call == MR_CALL_instant ? ",\"ph\":\"i\",\"args\":{"
+                                             : ",\"ph\":\"X\",\"args\":{");
     mr_out_text(o, "\"hostname\":");
     mr_out_json(o, host, strlen(host), MR_JSON_PRIVATE);
     if (!is_app(r)) {
@@ -382,7 +406,10 @@ static void pfw_ranks(struct mr_out *o, const struct mr_trace *t)
         const struct mr_trace_process *p = &t->process[i];
         if (p->rank < 0 || !t->nodes)
             continue;
-        mr_out_format(o, "{\"id\":0,\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ph\":\"M\",\"args\":{\"hostname\":", p->pid, p->pid);
+        mr_out_format(
+            o,
+            "{\"id\":0,\"name\":\"PR\",\"cat\":\"dftracer\",\"pid\":%u,\"tid\":%u,\"ph\":\"M\",\"args\":{\"hostname\":",
+            p->pid, p->pid);
         mr_out_json(o, t->node[p->node].name, strlen(t->node[p->node].name), MR_JSON_PRIVATE);
         mr_out_format(o, ",\"name\":\"rank\",\"value\":%d}}\n", p->rank);
     }
@@ -474,7 +501,8 @@ static void csv_row(struct mr_out *o, const struct row *r)
     } else {
         mr_out_text(o, ",,,");
     }
-    bool counted = !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind) && c->result[r->i] != MR_NO_RESULT;
+    bool counted =
+        !is_app(r) && mr_kind_moves_data(mr_call_get(c->call[r->i])->kind) && c->result[r->i] != MR_NO_RESULT;
     for (uint32_t a = r->arg; a < r->arg_end; a++)
         if (c->arg_type[a] == MR_MORE_COUNT) {
             count = c->arg_value[a];
@@ -494,7 +522,8 @@ static void csv_row(struct mr_out *o, const struct row *r)
 
 static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
-    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,args,inherited\n");
+    mr_out_text(o, "host,rank,pid,tid,start_unix_ns,dur_ns,category,name,file,offset_bytes,result,requested_bytes,fd,"
+                   "args,inherited\n");
     struct mr_context *context = NULL;
     int rc = mr_context_create(t, &context, err);
     rc = rc ? rc : each_event(t, o, csv_row, &(struct around){.context = context}, err);

@@ -1,8 +1,7 @@
 /* Exports of a trace to what other tools read. Every name survives: bytes that a format cannot carry are escaped.
- *   perfetto  Perfetto's protobuf, native: ns, interned names, one track per thread, overlapping spans on tracks of their own
- *   chrome    Chrome JSON: times in microseconds from the start of the trace, with three decimals
- *   pfw       DFTracer's classic layout, gzip: microseconds of the UNIX epoch
- *   csv       one line per event */
+ *   perfetto  Perfetto's protobuf, native: ns, interned names, one track per thread, overlapping spans on tracks of
+ * their own chrome    Chrome JSON: times in microseconds from the start of the trace, with three decimals pfw
+ * DFTracer's classic layout, gzip: microseconds of the UNIX epoch csv       one line per event */
 #ifndef MR_REPORT_EXPORT_H
 #define MR_REPORT_EXPORT_H
 

@@ -97,12 +97,12 @@ struct writer {
     const struct mr_trace *t;
     const struct mr_trace_process *process;
     uint32_t sequence;
-    bool fresh;                     /* the next packet starts the sequence's state */
+    bool fresh;                                                    /* the next packet starts the sequence's state */
     uint8_t *name_known, *text_known, *category_known, *key_known; /* bitmaps by string id + calls */
-    uint64_t *counter;              /* tracks of counters that the viewer knows: a hash table */
+    uint64_t *counter; /* tracks of counters that the viewer knows: a hash table */
     size_t counters, counter_slots;
     struct buf packet, event, interned, sub;
-    struct mr_lanes lanes;          /* of the thread at hand */
+    struct mr_lanes lanes; /* of the thread at hand */
 };
 
 static uint64_t track_of(const struct mr_trace_process *p, uint32_t tid, unsigned lane)
@@ -245,13 +245,17 @@ static void put_arguments(struct writer *w, const struct mr_batch *b, uint32_t i
         else if (type == MR_MORE_TEXT && key)
             annotate_text(w, 0, key, (uint32_t)c->arg_value[a]);
         else if (key)
-            annotate(w, intern(w, w->key_known, 3, FIXED_KEYS + (uint64_t)key, k->text, k->len), type == MR_MORE_INT ? 4 : type == MR_MORE_UINT ? 3 : 5,
+            annotate(w, intern(w, w->key_known, 3, FIXED_KEYS + (uint64_t)key, k->text, k->len),
+                     type == MR_MORE_INT    ? 4
+                     : type == MR_MORE_UINT ? 3
+                                            : 5,
                      c->arg_value[a]);
     }
 }
 
 /* A packet with one track event: type 1 begin, 2 end, 3 instant, 4 counter. */
-static void put_event(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end, unsigned type, uint64_t ts, unsigned lane)
+static void put_event(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+                      unsigned type, uint64_t ts, unsigned lane)
 {
     const struct mr_columns *c = &b->c;
     unsigned call = c->call[i];
@@ -300,7 +304,8 @@ static bool counter_is_new(struct writer *w, uint64_t track)
     return fresh;
 }
 
-static void describe_counter(struct writer *w, uint64_t track, const struct mr_trace_string *name, const struct mr_trace_string *key)
+static void describe_counter(struct writer *w, uint64_t track, const struct mr_trace_string *name,
+                             const struct mr_trace_string *key)
 {
     struct buf d = {0}, text = {0};
     buf_bytes(&text, name->text, name->len);
@@ -330,7 +335,8 @@ static bool put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, 
     mr_trace_label(w->process, c->call[i], id, &category, &name);
     for (uint32_t a = arg; a < arg_end; a++) {
         double value = c->arg_type[a] == MR_MORE_UINT ? (double)c->arg_value[a] : (double)(int64_t)c->arg_value[a];
-        uint64_t bits = c->arg_value[a], track = mr_mix64(w->process->key ^ mr_mix64(((uint64_t)id << 32 | c->arg_key[a]) + 0xc0)) | 1;
+        uint64_t bits = c->arg_value[a],
+                 track = mr_mix64(w->process->key ^ mr_mix64(((uint64_t)id << 32 | c->arg_key[a]) + 0xc0)) | 1;
         if (c->arg_type[a] > MR_MORE_DOUBLE)
             continue;
         if (c->arg_type[a] != MR_MORE_DOUBLE)
@@ -368,7 +374,8 @@ struct lane {
 
 #define NOTHING UINT32_MAX
 
-static void close_until(struct writer *w, const struct mr_batch *b, struct lane *l, const uint32_t *below, unsigned lane, uint64_t ts)
+static void close_until(struct writer *w, const struct mr_batch *b, struct lane *l, const uint32_t *below,
+                        unsigned lane, uint64_t ts)
 {
     while (l->top != NOTHING && b->c.end_ns[l->top] <= ts) {
         put_event(w, b, l->top, 0, 0, 2, b->c.end_ns[l->top], lane);
@@ -376,7 +383,8 @@ static void close_until(struct writer *w, const struct mr_batch *b, struct lane 
     }
 }
 
-static void put_span(struct writer *w, const struct mr_batch *b, uint32_t i, const uint32_t *first_arg, struct lane *lane, uint32_t *below)
+static void put_span(struct writer *w, const struct mr_batch *b, uint32_t i, const uint32_t *first_arg,
+                     struct lane *lane, uint32_t *below)
 {
     unsigned at = mr_lane_of(&w->lanes, i);
     struct lane *l = &lane[at];

@@ -1,6 +1,7 @@
-/* Lanes. All spans of a thread, the outer ones first, are put on the first lane where they lie inside what is open or behind what has
- * ended. Viewers sort by time and keep the order of the file between equal times; so where two spans of different chunks touch or begin
- * together, and the file has them in the wrong order, they go on different lanes, too. */
+/* Lanes. All spans of a thread, the outer ones first, are put on the first lane where they lie inside what is open or
+ * behind what has ended. Viewers sort by time and keep the order of the file between equal times; so where two spans of
+ * different chunks touch or begin together, and the file has them in the wrong order, they go on different lanes, too.
+ */
 #include "report/lanes.h"
 #include "base/common.h"
 
@@ -35,7 +36,8 @@ static bool fits(struct stacks *s, const struct span *span, unsigned lane, const
             return false;
         top = s->top[lane] = s->below[top];
     }
-    return top == NONE || (span[top].end >= now->end && (span[top].start < now->start || span[top].chunk == now->chunk));
+    return top == NONE ||
+           (span[top].end >= now->end && (span[top].start < now->start || span[top].chunk == now->chunk));
 }
 
 static int add_lane(struct stacks *s)
@@ -76,7 +78,8 @@ static int spread(struct mr_lanes *l, const struct span *span, uint32_t n)
 }
 
 /* The spans of the chunks [from, to). */
-static int gather(struct mr_lanes *l, const struct mr_trace *t, size_t from, size_t to, struct span *span, uint32_t *n, struct mr_error *err)
+static int gather(struct mr_lanes *l, const struct mr_trace *t, size_t from, size_t to, struct span *span, uint32_t *n,
+                  struct mr_error *err)
 {
     uint32_t place = 0;
     for (size_t c = from; c < to; c++) {
@@ -95,7 +98,9 @@ static int enter_thread(struct mr_lanes *l, const struct mr_trace *t, size_t chu
     uint64_t events = 0;
     uint32_t n = 0;
     size_t end = chunk;
-    for (; end < t->chunks && t->chunk[end].process == t->chunk[chunk].process && t->chunk[end].tid == t->chunk[chunk].tid; end++)
+    for (; end < t->chunks && t->chunk[end].process == t->chunk[chunk].process &&
+           t->chunk[end].tid == t->chunk[chunk].tid;
+         end++)
         events += t->chunk[end].count;
     free(l->lane);
     l->lane = events < NONE ? calloc(events + 1, sizeof(*l->lane)) : NULL;

@@ -19,7 +19,8 @@ int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *
     o->buffer = malloc(BUFFER);
     o->packed = gzip ? malloc(BUFFER) : NULL;
     o->gz = gzip ? calloc(1, sizeof(z_stream)) : NULL;
-    if (!o->buffer || (gzip && (!o->packed || !o->gz || deflateInit2(o->gz, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK))) {
+    if (!o->buffer || (gzip && (!o->packed || !o->gz ||
+                                deflateInit2(o->gz, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK))) {
         mr_out_close(o, NULL);
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     }
@@ -140,21 +141,28 @@ void mr_out_format(struct mr_out *o, const char *fmt, ...)
 
 size_t mr_utf8_length(const uint8_t *p, size_t n)
 {
-    size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    size_t len = p[0] < 0x80                   ? 1
+                 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+                 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                               : 0;
     if (!len || len > n)
         return 0;
     for (size_t i = 1; i < len; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] >= 0x90))
         return 0;
     return len;
 }
 
-/* C1 controls and the line ends of Unicode: JSON allows them as they are, but readers that split text into lines stop at them. */
+/* C1 controls and the line ends of Unicode: JSON allows them as they are, but readers that split text into lines stop
+ * at them. */
 static bool ends_lines(const uint8_t *p, size_t len)
 {
-    return (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) || (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9));
+    return (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) ||
+           (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9));
 }
 
 void mr_out_json(struct mr_out *o, const char *text, size_t n, enum mr_json_mode mode)

@@ -1,4 +1,5 @@
-/* A buffered output file, plain or gzip, with the escaping that the text formats need. Errors stick: check once at the end. */
+/* A buffered output file, plain or gzip, with the escaping that the text formats need. Errors stick: check once at the
+ * end. */
 #ifndef MR_REPORT_OUT_STREAM_H
 #define MR_REPORT_OUT_STREAM_H
 
@@ -12,7 +13,7 @@ struct mr_out {
     void *gz; /* z_stream, or NULL */
     uint8_t *buffer, *packed;
     size_t used;
-    int failed; /* -errno */
+    int failed;    /* -errno */
     bool in_field; /* inside a quoted CSV field: every quote is written twice */
     const char *path;
 };
@@ -25,8 +26,9 @@ void mr_out_signed(struct mr_out *o, int64_t v);
 void mr_out_format(struct mr_out *o, const char *fmt, ...) MR_PRINTF(2, 3);
 /* How bytes that are not UTF-8 appear in a JSON string. */
 enum mr_json_mode {
-    MR_JSON_PRIVATE,   /* the escape \uefXX, of the private use area: valid for strict parsers, and our importer turns it back */
-    MR_JSON_HEX,       /* \\xXX in the text: for people */
+    MR_JSON_PRIVATE, /* the escape \uefXX, of the private use area: valid for strict parsers, and our importer turns it
+                        back */
+    MR_JSON_HEX,     /* \\xXX in the text: for people */
 };
 /* A JSON string with its quotes. */
 void mr_out_json(struct mr_out *o, const char *p, size_t n, enum mr_json_mode mode);

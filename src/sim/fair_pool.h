@@ -2,8 +2,8 @@
  * clockwork that says which transfer ends next. A transfer that needs several resources has one flow in each and ends
  * when the last of them ends, so no resource ever delivers more than its rate and bytes are conserved.
  *
- * Virtual time makes this O(log n) per event: a pool advances by rate/flows per second, and a flow of x MB that joins at
- * virtual time v ends at v + x whatever happens to the others. */
+ * Virtual time makes this O(log n) per event: a pool advances by rate/flows per second, and a flow of x MB that joins
+ * at virtual time v ends at v + x whatever happens to the others. */
 #ifndef MR_SIM_FAIR_POOL_H
 #define MR_SIM_FAIR_POOL_H
 
@@ -22,9 +22,9 @@ struct mr_pool {
     double rate;                          /* MB/s over all flows */
     double virtual_time, seen_s;
     uint32_t n, cap;
-    struct mr_flow *heap;                 /* earliest end on top */
-    double next_s;                        /* when the top ends, INFINITY if idle */
-    uint32_t at;                          /* position in the clockwork's heap */
+    struct mr_flow *heap; /* earliest end on top */
+    double next_s;        /* when the top ends, INFINITY if idle */
+    uint32_t at;          /* position in the clockwork's heap */
 };
 
 /* All pools of a simulation, ordered by their next event. */

@@ -44,7 +44,8 @@ static uint64_t static_misses(const uint32_t *ids, uint64_t n, unsigned char *ch
     return misses;
 }
 
-static void choose_random(const struct mr_scenario *s, uint32_t node, uint64_t capacity, uint32_t *pool, unsigned char *chosen)
+static void choose_random(const struct mr_scenario *s, uint32_t node, uint64_t capacity, uint32_t *pool,
+                          unsigned char *chosen)
 {
     for (uint32_t id = 0; id < s->samples; id++)
         pool[id] = id;
@@ -56,8 +57,8 @@ static void choose_random(const struct mr_scenario *s, uint32_t node, uint64_t c
     }
 }
 
-static void choose_frequent(const struct mr_scenario *s, const uint32_t *ids, uint64_t n, uint64_t capacity, uint32_t *count,
-                            unsigned char *chosen)
+static void choose_frequent(const struct mr_scenario *s, const uint32_t *ids, uint64_t n, uint64_t capacity,
+                            uint32_t *count, unsigned char *chosen)
 {
     memset(count, 0, s->samples * sizeof(*count));
     for (uint64_t k = 0; k < n; k++)
@@ -70,10 +71,11 @@ static void choose_frequent(const struct mr_scenario *s, const uint32_t *ids, ui
             }
 }
 
-/* Belady with bypass. The cache always holds the samples with the nearest next uses, so it is enough to know, among the held ones,
- * the farthest: a bucket per access number (a sample's next use is unique) and a pointer that only moves down between insertions. */
-static uint64_t belady_misses(const uint32_t *ids, uint64_t n, uint64_t samples, uint64_t capacity, uint32_t *next, uint32_t *last,
-                              uint32_t *held_until)
+/* Belady with bypass. The cache always holds the samples with the nearest next uses, so it is enough to know, among the
+ * held ones, the farthest: a bucket per access number (a sample's next use is unique) and a pointer that only moves
+ * down between insertions. */
+static uint64_t belady_misses(const uint32_t *ids, uint64_t n, uint64_t samples, uint64_t capacity, uint32_t *next,
+                              uint32_t *last, uint32_t *held_until)
 {
     memset(last, 0xff, samples * sizeof(*last));
     for (uint64_t k = n; k-- > 0;) {
@@ -176,11 +178,13 @@ static uint64_t tree_sum(const uint32_t *tree, uint64_t at)
     return sum;
 }
 
-int mr_sim_reuse_distance(struct mr_sim_workload *w, uint64_t *hist, unsigned bins, uint64_t *cold, struct mr_error *err)
+int mr_sim_reuse_distance(struct mr_sim_workload *w, uint64_t *hist, unsigned bins, uint64_t *cold,
+                          struct mr_error *err)
 {
     const struct mr_scenario *s = w->scenario;
     uint64_t n = run_len(w);
-    uint32_t *ids = malloc(n * sizeof(*ids)), *last = malloc(s->samples * sizeof(*last)), *tree = calloc(n + 1, sizeof(*tree));
+    uint32_t *ids = malloc(n * sizeof(*ids)), *last = malloc(s->samples * sizeof(*last)),
+             *tree = calloc(n + 1, sizeof(*tree));
     int rc = ids && last && tree ? node_stream(w, 0, ids, err) : mr_error_set(err, -ENOMEM, "measuring reuse");
     if (!rc) {
         memset(last, 0xff, s->samples * sizeof(*last));

@@ -25,12 +25,23 @@ struct raw_scenario {
 
 #define FIELD(f) .offset = offsetof(struct raw_scenario, f)
 static const struct mr_option dataset_rows[] = {
-    {.key = "samples", FIELD(samples), .type = MR_OPT_INT, .def = "0", .min = 1, .max = 4294967294.0, .doc = "Samples in the data set."},
+    {.key = "samples",
+     FIELD(samples),
+     .type = MR_OPT_INT,
+     .def = "0",
+     .min = 1,
+     .max = 4294967294.0,
+     .doc = "Samples in the data set."},
     {.key = "size", FIELD(size), .type = MR_OPT_BYTES, .def = "0", .min = 1, .max = 1e15, .doc = "Mean sample size."},
-    {.key = "size_stdev", FIELD(size_stdev), .type = MR_OPT_BYTES, .def = "0", .doc = "Standard deviation of the sample size."},
+    {.key = "size_stdev",
+     FIELD(size_stdev),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "Standard deviation of the sample size."},
     MR_OPTION_END,
 };
-static const struct mr_option_table dataset_table = {"dataset", "The data set.", dataset_rows, sizeof(struct raw_scenario)};
+static const struct mr_option_table dataset_table = {"dataset", "The data set.", dataset_rows,
+                                                     sizeof(struct raw_scenario)};
 
 static int read_dataset(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
 {
@@ -56,24 +67,78 @@ static const struct mr_option scenario_rows[] = {
     {.key = "source", FIELD(source), .type = MR_OPT_STRING, .def = "", .doc = "Where the figures come from."},
     {.key = "notes", FIELD(notes), .type = MR_OPT_STRING, .def = "", .doc = "What a reader should know."},
     {.key = "nodes", FIELD(nodes), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 65535, .doc = "Nodes."},
-    {.key = "batch", FIELD(batch), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9, .doc = "Samples per step over all nodes."},
-    {.key = "local_batch", FIELD(local_batch), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1e9, .doc = "Samples per step of one node."},
+    {.key = "batch",
+     FIELD(batch),
+     .type = MR_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .doc = "Samples per step over all nodes."},
+    {.key = "local_batch",
+     FIELD(local_batch),
+     .type = MR_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
+     .doc = "Samples per step of one node."},
     {.key = "epochs", FIELD(epochs), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 65535, .doc = "Epochs."},
-    {.key = "seed", FIELD(seed), .type = MR_OPT_INT, .def = "1", .min = 0, .max = 0x1p62, .doc = "Seed of sizes and order."},
-    {.key = "order", FIELD(order), .type = MR_OPT_STRING, .def = "auto", .doc = "Order of the samples: torch, cipher, sequential or auto."},
-    {.key = "drop_last", FIELD(drop_last), .type = MR_OPT_BOOL, .def = "true", .doc = "Leaves out the samples that do not fill a step; always so in the simulator."},
-    {.key = "compute", FIELD(compute), .type = MR_OPT_BYTES, .def = "0", .doc = "How fast a node consumes samples, per second; overrides the system's."},
-    {.key = "step_time", FIELD(step_time_ns), .type = MR_OPT_DURATION, .def = "0", .doc = "Compute per step; overrides compute."},
-    {.key = "staging", FIELD(capacity[0]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of the staging buffer; without it the system's."},
-    {.key = "class1", FIELD(capacity[1]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 1 (usually RAM); without it the system's."},
-    {.key = "class2", FIELD(capacity[2]), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity of class 2 (usually SSD); without it the system's."},
-    {.key = "pfs_factor", FIELD(pfs_factor), .type = MR_OPT_DOUBLE, .def = "1", .min = 1e-6, .max = 1e6, .doc = "Makes the PFS this much faster."},
+    {.key = "seed",
+     FIELD(seed),
+     .type = MR_OPT_INT,
+     .def = "1",
+     .min = 0,
+     .max = 0x1p62,
+     .doc = "Seed of sizes and order."},
+    {.key = "order",
+     FIELD(order),
+     .type = MR_OPT_STRING,
+     .def = "auto",
+     .doc = "Order of the samples: torch, cipher, sequential or auto."},
+    {.key = "drop_last",
+     FIELD(drop_last),
+     .type = MR_OPT_BOOL,
+     .def = "true",
+     .doc = "Leaves out the samples that do not fill a step; always so in the simulator."},
+    {.key = "compute",
+     FIELD(compute),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "How fast a node consumes samples, per second; overrides the system's."},
+    {.key = "step_time",
+     FIELD(step_time_ns),
+     .type = MR_OPT_DURATION,
+     .def = "0",
+     .doc = "Compute per step; overrides compute."},
+    {.key = "staging",
+     FIELD(capacity[0]),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "Capacity of the staging buffer; without it the system's."},
+    {.key = "class1",
+     FIELD(capacity[1]),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "Capacity of class 1 (usually RAM); without it the system's."},
+    {.key = "class2",
+     FIELD(capacity[2]),
+     .type = MR_OPT_BYTES,
+     .def = "0",
+     .doc = "Capacity of class 2 (usually SSD); without it the system's."},
+    {.key = "pfs_factor",
+     FIELD(pfs_factor),
+     .type = MR_OPT_DOUBLE,
+     .def = "1",
+     .min = 1e-6,
+     .max = 1e6,
+     .doc = "Makes the PFS this much faster."},
     {.key = "dataset", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The data set."},
     {.key = "system", FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "The machine."},
     MR_OPTION_END,
 };
-static const struct mr_option_table scenario_table = {"scenario", "A simulated training run.", scenario_rows, sizeof(struct raw_scenario)};
-static const struct mr_yaml_nested scenario_nested[] = {{"dataset", read_dataset}, {"system", read_system}, {NULL, NULL}};
+static const struct mr_option_table scenario_table = {"scenario", "A simulated training run.", scenario_rows,
+                                                      sizeof(struct raw_scenario)};
+static const struct mr_yaml_nested scenario_nested[] = {
+    {"dataset", read_dataset}, {"system", read_system}, {NULL, NULL}};
 
 static int convert(const struct raw_scenario *raw, struct mr_scenario *out, struct mr_error *err)
 {
@@ -87,9 +152,14 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
         return mr_error_plain(err, MR_E_CONFIG, "give either 'batch' (over all nodes) or 'local_batch'");
     if (!raw->drop_last)
         return mr_error_plain(err, MR_E_CONFIG, "drop_last: false is not simulated; the last step must be full");
-    struct mr_scenario s = {.system = raw->system, .nodes = (uint32_t)raw->nodes, .samples = (uint64_t)raw->samples,
-                            .epochs = (uint32_t)raw->epochs, .drop_last = true, .size_mean_mb = (double)raw->size / MB,
-                            .size_stdev_mb = (double)raw->size_stdev / MB, .seed = (uint64_t)raw->seed};
+    struct mr_scenario s = {.system = raw->system,
+                            .nodes = (uint32_t)raw->nodes,
+                            .samples = (uint64_t)raw->samples,
+                            .epochs = (uint32_t)raw->epochs,
+                            .drop_last = true,
+                            .size_mean_mb = (double)raw->size / MB,
+                            .size_stdev_mb = (double)raw->size_stdev / MB,
+                            .seed = (uint64_t)raw->seed};
     s.batch_asked = s.batch = raw->batch > 0 ? (uint64_t)raw->batch : (uint64_t)(raw->local_batch * raw->nodes);
     s.batch -= s.batch >= s.nodes ? s.batch % s.nodes : 0; /* an even split; the rest goes to the next step */
     snprintf(s.name, sizeof s.name, "%s", raw->name);
@@ -98,7 +168,8 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
     if (rc)
         return rc;
     if (s.order_mode > MR_ORDER_CIPHER)
-        return mr_error_plain(err, MR_E_CONFIG, "order '%s' is rank-local; the simulator takes torch, cipher or sequential", raw->order);
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "order '%s' is rank-local; the simulator takes torch, cipher or sequential", raw->order);
     if (raw->compute)
         s.system.compute_mbps = (double)raw->compute / MB;
     if (raw->step_time_ns)
@@ -134,7 +205,8 @@ static int override(struct raw_scenario *raw, const char *text, struct mr_arena 
         mr_error_plain(err, MR_E_USAGE, "cannot set '%.100s'", text);
         const char *near = mr_option_nearest(&scenario_table, key);
         return near ? mr_error_hint(err, "did you mean '%s=...'?", near)
-                    : mr_error_hint(err, "keys: nodes, epochs, batch, local_batch, samples, size, size_stdev, seed, order, compute, step_time, staging, "
+                    : mr_error_hint(err, "keys: nodes, epochs, batch, local_batch, samples, size, size_stdev, seed, "
+                                         "order, compute, step_time, staging, "
                                          "class1, class2, pfs_factor, system");
     }
     if (strcmp(key, "batch") == 0)
@@ -163,7 +235,8 @@ static int from_tree(const struct mr_yaml_reader *r, const struct mr_yaml_node *
 }
 
 int mr_scenario_parse(const char *text, size_t len, const char *name, const struct mr_strings *search,
-                      const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out, struct mr_error *err)
+                      const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out,
+                      struct mr_error *err)
 {
     struct mr_yaml_node *root;
     int rc = mr_yaml_parse(text, len, name, a, &root, err);

@@ -21,5 +21,6 @@ int mr_scenario_load(const char *name_or_path, const struct mr_strings *search, 
                      struct mr_arena *a, struct mr_scenario *out, struct mr_error *err);
 /* Parses from memory (tests, fuzzing). */
 int mr_scenario_parse(const char *text, size_t len, const char *name, const struct mr_strings *search,
-                      const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out, struct mr_error *err);
+                      const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out,
+                      struct mr_error *err);
 #endif

@@ -22,31 +22,31 @@
 struct mr_scenario {
     char name[64];
     struct mr_system system;
-    uint32_t nodes;          /* N */
-    uint64_t samples;        /* F */
-    uint64_t batch;          /* B, over all nodes; a multiple of them */
-    uint64_t batch_asked;    /* what the scenario says, for messages; 0: the same */
-    uint32_t epochs;         /* E */
+    uint32_t nodes;       /* N */
+    uint64_t samples;     /* F */
+    uint64_t batch;       /* B, over all nodes; a multiple of them */
+    uint64_t batch_asked; /* what the scenario says, for messages; 0: the same */
+    uint32_t epochs;      /* E */
     bool drop_last;
     double size_mean_mb, size_stdev_mb; /* normal, truncated at 0 */
     uint64_t seed;
     enum mr_order_mode order_mode;
-    double step_s;           /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
+    double step_s; /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
 };
 
 struct mr_sim_result {
     enum mr_policy_id policy;
-    bool possible;           /* false: `why` says why the policy cannot run this scenario */
+    bool possible; /* false: `why` says why the policy cannot run this scenario */
     char why[160];
     double time_s, stall_s;
     double first_epoch_s;
     double stall_first_epoch_s;
-    double preload_s;        /* before the first step */
+    double preload_s; /* before the first step */
     double pfs_mb, peer_mb;
     double class_mb[MR_CLASS_MAX]; /* read from each local class */
     double consumed_mb;
-    double imbalance;        /* mean over steps of (max - mean) / mean of the nodes' step times */
-    double randomness;       /* 1 = exact order; for policies that reorder: distinct samples seen per epoch / samples */
+    double imbalance;  /* mean over steps of (max - mean) / mean of the nodes' step times */
+    double randomness; /* 1 = exact order; for policies that reorder: distinct samples seen per epoch / samples */
 };
 
 struct mr_sim_bounds {
@@ -79,8 +79,8 @@ void mr_sim_workload_done(struct mr_sim_workload *w);
 /* Compute time of one node's step of `mb`. */
 double mr_sim_compute_s(const struct mr_scenario *s, double mb);
 int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err);
-int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop, struct mr_sim_result *out,
-                  struct mr_error *err);
+int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop,
+                  struct mr_sim_result *out, struct mr_error *err);
 /* grain: samples per simulated item, 1 = exact, 0 = mr_sim_grain's choice. */
 int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t grain, const atomic_bool *stop,
                   struct mr_sim_result *out, struct mr_error *err);

@@ -5,12 +5,13 @@
  *          filler threads p_j  ──> class j
  *
  * A thread carries one item at a time: `grain` consecutive samples of the node's stream (staging) or of a fill list. An
- * item is moved source by source, with one flow in every resource a source uses (PFS; or a peer's class, its link and ours;
- * or an own class); then the thread spends the preprocessing and write time, and the item is there. grain = 1 is exact; the default grows
- * with the run, so that the work stays bounded (mr_sim_grain); doc/simulator.md states the error.
+ * item is moved source by source, with one flow in every resource a source uses (PFS; or a peer's class, its link and
+ * ours; or an own class); then the thread spends the preprocessing and write time, and the item is there. grain = 1 is
+ * exact; the default grows with the run, so that the work stays bounded (mr_sim_grain); doc/simulator.md states the
+ * error.
  *
- * When the tables of who holds what would not fit, an item is a node's whole step and its sources come from the policy's
- * expected behaviour (policy/expected.h) instead of the directory; everything else stays the same.
+ * When the tables of who holds what would not fit, an item is a node's whole step and its sources come from the
+ * policy's expected behaviour (policy/expected.h) instead of the directory; everything else stays the same.
  *
  * Invariants: S1 staged, not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
  * S2 items of a node start in stream order. S3 the stager is at most one epoch ahead of the consumer. */
@@ -45,14 +46,14 @@ struct demand { /* what is still to be moved of an item, in MB by source; one so
 
 struct thread {
     uint32_t node;
-    uint8_t class;   /* 0: staging */
+    uint8_t class; /* 0: staging */
     bool busy;
-    uint8_t flows;   /* not yet ended */
+    uint8_t flows; /* not yet ended */
     struct demand todo;
-    uint64_t item;   /* staging: item number over the whole run */
+    uint64_t item; /* staging: item number over the whole run */
     double write_s;
     uint32_t n_ids;
-    uint32_t *ids;   /* fillers: what is being fetched */
+    uint32_t *ids;    /* fillers: what is being fetched */
     uint64_t waiters; /* fillers: staging threads of the node that wait for it, by bit */
     /* For the trace: when the item was started, and what is being moved now. */
     double started_s, part_start_s, part_mb, item_mb;
@@ -60,13 +61,13 @@ struct thread {
 };
 
 struct sim_node {
-    double t;               /* compute is scheduled up to here */
-    uint64_t next_item;     /* to stage */
-    uint64_t consumed;      /* items consumed */
+    double t;           /* compute is scheduled up to here */
+    uint64_t next_item; /* to stage */
+    uint64_t consumed;  /* items consumed */
     double staged_mb, step_mb;
     uint32_t pfs_flows;
     bool waiting_at_barrier;
-    double busy_since;      /* for the trace: computing without a gap from here to t */
+    double busy_since; /* for the trace: computing without a gap from here to t */
 };
 
 struct shared {
@@ -86,12 +87,12 @@ struct shared {
     float *done_at[2];     /* item completion, relative to epoch_base_s: [node][items_per_epoch]; < 0 = not yet */
     double base_s[2];
     uint64_t grain, items_per_step, items_per_epoch, epoch_len;
-    uint64_t step;         /* over all epochs */
+    uint64_t step; /* over all epochs */
     uint32_t at_barrier;
     uint32_t pfs_clients;
     double now, barrier_s;
     bool training, out_of_memory;
-    int failed;            /* the code in err, when an epoch could not be loaded in the middle of the run */
+    int failed; /* the code in err, when an epoch could not be loaded in the middle of the run */
     struct mr_sim_result *out;
     double step_start, epoch_start;
     struct mr_error *err;
@@ -418,7 +419,9 @@ static void find_expected_sources(struct shared *x, uint32_t node, uint64_t item
     double position = (double)item / (double)x->items_per_epoch;
     mr_expected_stage(x->expected, node, position, mr_rng_unit(random), &split);
     uint32_t peer = x->s->nodes > 1 ? (node + 1 + (uint32_t)(random % (x->s->nodes - 1))) % x->s->nodes : node;
-    *d = (struct demand){.pfs = mb * split.pfs, .pfs_requests = (double)x->w->per_node * split.pfs, .peer = mb * split.peer,
+    *d = (struct demand){.pfs = mb * split.pfs,
+                         .pfs_requests = (double)x->w->per_node * split.pfs,
+                         .peer = mb * split.peer,
                          .peer_at = {MR_FROM_PEER, peer, split.peer_class}};
     for (unsigned j = 1; j < x->s->system.n_classes; j++)
         d->class[j] = mb * split.class[j];
@@ -444,8 +447,8 @@ static bool stage_next(struct shared *x, uint32_t thread)
         find_sources(x, thread, n->next_item, &d);
     t->item = n->next_item++;
     t->write_s = staging_write_s(x, mb);
-    /* Threads that start alike and move equal sizes would read all at once and write all at once for ever, and leave the PFS idle in
-     * between; real ones drift apart. The first write takes up to twice as long. */
+    /* Threads that start alike and move equal sizes would read all at once and write all at once for ever, and leave
+     * the PFS idle in between; real ones drift apart. The first write takes up to twice as long. */
     if (t->item < x->s->system.classes[0].threads && x->policy.ops->prefetches)
         t->write_s *= 1 + mr_rng_unit(mr_rng_at(x->s->seed, MR_RNG_ORDER, UINT64_MAX - thread));
     n->staged_mb += mb;
@@ -591,7 +594,8 @@ static void item_arrived(struct shared *x, uint32_t thread)
 {
     struct thread *t = &x->threads[thread];
     t->busy = false;
-    mr_sim_trace_span(x->w->trace, t->class > 0 ? MR_SPAN_FILL : MR_SPAN_STAGE, t->node, lane(x, thread), t->started_s, x->now);
+    mr_sim_trace_span(x->w->trace, t->class > 0 ? MR_SPAN_FILL : MR_SPAN_STAGE, t->node, lane(x, thread), t->started_s,
+                      x->now);
     if (t->class > 0) {
         mr_sim_trace_write(x->w->trace, t->node, lane(x, thread), t->class, x->now - t->write_s, x->now, t->item_mb);
         for (uint32_t k = 0; k < t->n_ids && !x->expected; k++)
@@ -630,7 +634,8 @@ static void flow_ended(struct shared *x, uint32_t pool)
         advance_item(x, thread);
 }
 
-/* The step that has just ended: the nodes' waiting for each other, and what it took beyond the compute of its slowest node. */
+/* The step that has just ended: the nodes' waiting for each other, and what it took beyond the compute of its slowest
+ * node. */
 static void trace_step(struct shared *x)
 {
     double compute_s = 0;
@@ -709,7 +714,7 @@ static int init_threads(struct shared *x)
         t->node = i / x->threads_per_node;
         uint32_t k = i % x->threads_per_node;
         while (k >= m->classes[t->class].threads)
-            k -= m->classes[t->class++].threads;
+            k -= m->classes[t->class ++].threads;
         if (t->class > 0 && !x->expected && !(t->ids = malloc(x->grain * sizeof(*t->ids))))
             return -ENOMEM;
     }
@@ -763,10 +768,18 @@ static int init_items(struct shared *x, uint64_t grain)
 
 static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grain)
 {
-    struct mr_policy_world world = {.system = &x->s->system, .nodes = x->s->nodes, .epochs = x->s->epochs,
-                                    .samples = x->s->samples, .steps_per_epoch = x->w->steps_per_epoch,
-                                    .per_node = x->w->per_node, .size_mb = x->w->size_mb, .total_mb = x->w->total_mb,
-                                    .dir = &x->dir, .stream = policy_stream, .moved = policy_moved, .user = x};
+    struct mr_policy_world world = {.system = &x->s->system,
+                                    .nodes = x->s->nodes,
+                                    .epochs = x->s->epochs,
+                                    .samples = x->s->samples,
+                                    .steps_per_epoch = x->w->steps_per_epoch,
+                                    .per_node = x->w->per_node,
+                                    .size_mb = x->w->size_mb,
+                                    .total_mb = x->w->total_mb,
+                                    .dir = &x->dir,
+                                    .stream = policy_stream,
+                                    .moved = policy_moved,
+                                    .user = x};
     int rc = 0;
     if (x->w->step_mb) {
         x->policy.ops = mr_policy_get_ops(policy);
@@ -910,7 +923,8 @@ int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t 
     struct mr_error why = {0};
     struct shared x = {.w = w, .s = w->scenario, .out = &r, .err = &why};
     if (grain == 0)
-        grain = policy == MR_POLICY_NAIVE ? 1 : mr_sim_grain(w); /* reads on demand keep step only when moved together */
+        grain =
+            policy == MR_POLICY_NAIVE ? 1 : mr_sim_grain(w); /* reads on demand keep step only when moved together */
     int rc = shared_init(&x, policy, grain);
     if (!rc)
         rc = run(&x, stop);

@@ -2,22 +2,20 @@
  * included, because its tables can only be compared with the same rules:
  *
  *   Q1 Nodes run one after another inside a step; a barrier takes the slowest.
- *   Q2 A PFS read by one thread gets t(gamma)/gamma for itself; gamma = 1 + other nodes that have logged a PFS read at or
- *      after now. (Six threads of a node get six times that: the PFS is not shared truly.)
- *   Q3 Staging is scheduled at the start of a step as far ahead as the buffer and the epoch reach, on p_0 threads taken
- *      round robin by one counter shared by all nodes; the previous step's samples are released at that moment.
- *   Q4 A request takes the better of the staged copy and the best direct fetch + write.
- *   Q5 A class delivers r_j(p_j) to each reader.
- *   Q6 Preloading runs p_j threads at t(N)/N each plus write; the run starts when the last node has finished.
- *   Q7 A remote look-up finds the node that stored the sample last, and only that one.
- *   Q8 lbann-dynamic reads the first epoch at t(N)/N per thread.
- *   Q9 parallel-staging on node i leaves out every peer's id at or above i*F/N.
- *   Q10 nopfs fills its classes in the background up to the start of the step; its staging uses local classes or the
- *      PFS, never peers. Equal frequencies are taken in the order of ids.
- *   Q11 A sample's staging space is counted on its first staging by a node only; later stagings take none.
+ *   Q2 A PFS read by one thread gets t(gamma)/gamma for itself; gamma = 1 + other nodes that have logged a PFS read at
+ * or after now. (Six threads of a node get six times that: the PFS is not shared truly.) Q3 Staging is scheduled at the
+ * start of a step as far ahead as the buffer and the epoch reach, on p_0 threads taken round robin by one counter
+ * shared by all nodes; the previous step's samples are released at that moment. Q4 A request takes the better of the
+ * staged copy and the best direct fetch + write. Q5 A class delivers r_j(p_j) to each reader. Q6 Preloading runs p_j
+ * threads at t(N)/N each plus write; the run starts when the last node has finished. Q7 A remote look-up finds the node
+ * that stored the sample last, and only that one. Q8 lbann-dynamic reads the first epoch at t(N)/N per thread. Q9
+ * parallel-staging on node i leaves out every peer's id at or above i*F/N. Q10 nopfs fills its classes in the
+ * background up to the start of the step; its staging uses local classes or the PFS, never peers. Equal frequencies are
+ * taken in the order of ids. Q11 A sample's staging space is counted on its first staging by a node only; later
+ * stagings take none.
  *
- * Of these Q8, the reach of Q3 up to the end of an epoch, and in Q10 "up to the start of the step" and the order of equal frequencies are not
- * stated by the source: they were chosen because the published tables come out. */
+ * Of these Q8, the reach of Q3 up to the end of an epoch, and in Q10 "up to the start of the step" and the order of
+ * equal frequencies are not stated by the source: they were chosen because the published tables come out. */
 #include "sim/sim.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -55,7 +53,7 @@ struct thesis {
     const struct mr_scenario *s;
     enum mr_policy_id policy;
     struct node *nodes;
-    uint32_t *holder;     /* per sample, Q7 */
+    uint32_t *holder; /* per sample, Q7 */
     uint32_t epoch;
     double now;
     uint64_t next_thread; /* Q3 */
@@ -105,7 +103,8 @@ static void consider(struct source *best, double seconds, int class, uint32_t no
         *best = (struct source){seconds, class, node};
 }
 
-static struct source best_source(const struct thesis *t, uint32_t node, uint32_t id, double when, bool classes, bool peers)
+static struct source best_source(const struct thesis *t, uint32_t node, uint32_t id, double when, bool classes,
+                                 bool peers)
 {
     const struct mr_system *m = &t->s->system;
     struct source best = {pfs_s(t, id, gamma_at(t, node, when)), -1, node};
@@ -221,7 +220,8 @@ static void stage_ahead(struct thesis *t, uint32_t node, uint64_t step)
                 n->space[id] = FREE_FROM_NOW_ON;
             }
         }
-    n->staged = MR_MAX(n->staged, step * t->w->per_node); /* a buffer smaller than a step: what has been used is not staged any more */
+    n->staged = MR_MAX(
+        n->staged, step * t->w->per_node); /* a buffer smaller than a step: what has been used is not staged any more */
     while (n->staged < epoch_len) {
         uint32_t id = access_id(t, node, n->staged);
         double mb = n->space[id] == NEVER_STAGED ? size_of(t, id) : 0;
@@ -460,7 +460,8 @@ static int redraw_epoch(struct thesis *t)
                 ids[n++] = id;
         for (uint64_t k = 0; k < epoch_len && n; k++) {
             uint64_t at = k % n;
-            uint64_t pick = at + mr_rng_below(mr_rng_at(t->s->seed + t->epoch, MR_RNG_ORDER, (uint64_t)i << 40 | k), n - at);
+            uint64_t pick =
+                at + mr_rng_below(mr_rng_at(t->s->seed + t->epoch, MR_RNG_ORDER, (uint64_t)i << 40 | k), n - at);
             uint32_t id = ids[pick];
             ids[pick] = ids[at];
             ids[at] = id;
@@ -601,8 +602,8 @@ static int run_epoch(struct thesis *t, const atomic_bool *stop, struct mr_error 
     return rc;
 }
 
-int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop, struct mr_sim_result *out,
-                  struct mr_error *err)
+int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const atomic_bool *stop,
+                  struct mr_sim_result *out, struct mr_error *err)
 {
     struct mr_sim_result r = {.policy = policy, .possible = true};
     struct thesis t = {.w = w, .s = w->scenario, .policy = policy, .out = &r};

@@ -24,8 +24,9 @@ static uint64_t ns(double seconds)
 static void name_everything(struct mr_sim_trace *t, const struct mr_system *m)
 {
     static const char *const spans[MR_SPANS][2] = {
-        [MR_SPAN_STAGE] = {"loader", "stage"},    [MR_SPAN_FILL] = {"loader", "fill"},     [MR_SPAN_WAIT] = {"loader", "wait"},
-        [MR_SPAN_COMPUTE] = {"compute", "train"}, [MR_SPAN_BARRIER] = {"train", "barrier"},
+        [MR_SPAN_STAGE] = {"loader", "stage"},    [MR_SPAN_FILL] = {"loader", "fill"},
+        [MR_SPAN_WAIT] = {"loader", "wait"},      [MR_SPAN_COMPUTE] = {"compute", "train"},
+        [MR_SPAN_BARRIER] = {"train", "barrier"},
     };
     for (unsigned k = 0; k < MR_SPANS; k++)
         t->site[k] = mr_mrt_sink_site(t->file, spans[k][0], spans[k][1]);
@@ -68,21 +69,29 @@ int mr_sim_trace_close(struct mr_sim_trace *t, struct mr_error *err)
     return rc;
 }
 
-static void move(struct mr_sim_trace *t, enum mr_event_kind kind, uint32_t node, uint32_t lane, uint32_t path, double start_s, double end_s,
-                 double mb)
+static void move(struct mr_sim_trace *t, enum mr_event_kind kind, uint32_t node, uint32_t lane, uint32_t path,
+                 double start_s, double end_s, double mb)
 {
     uint64_t start = ns(start_s);
-    t->sink->emit(t->sink, &(struct mr_event){.kind = (uint16_t)kind, .rank = node, .tid = lane, .start_ns = start, .dur_ns = ns(end_s) - start,
-                                              .path_id = path, .offset = UINT64_MAX, .result = llround(mb * 1e6)});
+    t->sink->emit(t->sink, &(struct mr_event){.kind = (uint16_t)kind,
+                                              .rank = node,
+                                              .tid = lane,
+                                              .start_ns = start,
+                                              .dur_ns = ns(end_s) - start,
+                                              .path_id = path,
+                                              .offset = UINT64_MAX,
+                                              .result = llround(mb * 1e6)});
 }
 
-void mr_sim_trace_read(struct mr_sim_trace *t, uint32_t node, uint32_t lane, unsigned source, double start_s, double end_s, double mb)
+void mr_sim_trace_read(struct mr_sim_trace *t, uint32_t node, uint32_t lane, unsigned source, double start_s,
+                       double end_s, double mb)
 {
     if (t)
         move(t, MR_EV_READ, node, lane, t->path[source], start_s, end_s, mb);
 }
 
-void mr_sim_trace_write(struct mr_sim_trace *t, uint32_t node, uint32_t lane, unsigned class, double start_s, double end_s, double mb)
+void mr_sim_trace_write(struct mr_sim_trace *t, uint32_t node, uint32_t lane, unsigned class, double start_s,
+                        double end_s, double mb)
 {
     if (t)
         move(t, MR_EV_WRITE, node, lane, t->path[class], start_s, end_s, mb);
@@ -91,10 +100,16 @@ void mr_sim_trace_write(struct mr_sim_trace *t, uint32_t node, uint32_t lane, un
 static struct mr_event region(uint32_t site, uint32_t node, uint32_t lane, double start_s, double end_s)
 {
     uint64_t start = ns(start_s);
-    return (struct mr_event){.kind = MR_EV_REGION, .rank = node, .tid = lane, .start_ns = start, .dur_ns = ns(end_s) - start, .path_id = site};
+    return (struct mr_event){.kind = MR_EV_REGION,
+                             .rank = node,
+                             .tid = lane,
+                             .start_ns = start,
+                             .dur_ns = ns(end_s) - start,
+                             .path_id = site};
 }
 
-void mr_sim_trace_span(struct mr_sim_trace *t, enum mr_sim_span span, uint32_t node, uint32_t lane, double start_s, double end_s)
+void mr_sim_trace_span(struct mr_sim_trace *t, enum mr_sim_span span, uint32_t node, uint32_t lane, double start_s,
+                       double end_s)
 {
     if (!t)
         return;
@@ -110,11 +125,13 @@ void mr_sim_trace_preload(struct mr_sim_trace *t, double end_s)
     t->sink->emit(t->sink, &e);
 }
 
-void mr_sim_trace_step(struct mr_sim_trace *t, uint64_t step, uint32_t epoch, double start_s, double end_s, double stall_s)
+void mr_sim_trace_step(struct mr_sim_trace *t, uint64_t step, uint32_t epoch, double start_s, double end_s,
+                       double stall_s)
 {
     if (!t)
         return;
-    struct mr_event e = region(t->step, 0, 0, start_s, end_s), stall = region(t->stall, 0, 0, start_s, start_s + stall_s);
+    struct mr_event e = region(t->step, 0, 0, start_s, end_s),
+                    stall = region(t->stall, 0, 0, start_s, start_s + stall_s);
     if (stall.dur_ns)
         t->sink->emit(t->sink, &stall);
     mr_mrt_sink_emit_args(t->file, &e, (struct mr_mrt_arg[]){{t->step_key, (int64_t)step}, {t->epoch_key, epoch}}, 2);

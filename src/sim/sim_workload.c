@@ -1,4 +1,5 @@
-/* What every engine needs: sample sizes, the access stream of an epoch, the two lower bounds, and the list of policies. */
+/* What every engine needs: sample sizes, the access stream of an epoch, the two lower bounds, and the list of policies.
+ */
 #include "sim/sim.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -16,10 +17,13 @@ int mr_scenario_check(const struct mr_scenario *s, struct mr_error *err)
     if (s->samples > UINT32_MAX)
         return mr_error_set(err, MR_E_CONFIG, "the simulator holds at most %u samples", UINT32_MAX);
     if (s->batch < s->nodes || s->batch % s->nodes)
-        return mr_error_set(err, MR_E_CONFIG, "a global batch of %llu samples does not give each of %u nodes the same number of at least one",
-                            (unsigned long long)s->batch, s->nodes);
+        return mr_error_set(
+            err, MR_E_CONFIG,
+            "a global batch of %llu samples does not give each of %u nodes the same number of at least one",
+            (unsigned long long)s->batch, s->nodes);
     if ((double)s->samples * s->epochs > 1e11)
-        return mr_error_set(err, MR_E_CONFIG, "%.3g accesses (samples x epochs) are more than the simulator takes (1e11)",
+        return mr_error_set(err, MR_E_CONFIG,
+                            "%.3g accesses (samples x epochs) are more than the simulator takes (1e11)",
                             (double)s->samples * s->epochs);
     if (s->samples < s->batch)
         return mr_error_set(err, MR_E_CONFIG, "%llu samples do not fill one global batch of %llu",
@@ -45,8 +49,12 @@ static float draw_size(const struct mr_scenario *s, uint64_t id)
 
 static int create_order(const struct mr_scenario *s, struct mr_order **out, struct mr_error *err)
 {
-    struct mr_order_params p = {.mode = s->order_mode, .samples = s->samples, .seed = s->seed, .world = 1,
-                                .drop_last = true, .shuffle_each_epoch = true};
+    struct mr_order_params p = {.mode = s->order_mode,
+                                .samples = s->samples,
+                                .seed = s->seed,
+                                .world = 1,
+                                .drop_last = true,
+                                .shuffle_each_epoch = true};
     return mr_order_create(&p, out, err);
 }
 
@@ -117,7 +125,8 @@ static double pfs_peak_mbps(const struct mr_scenario *s)
     return best;
 }
 
-/* The bounds from the steps' sums: every byte of the first epoch is new, and what drop_last left out of it does not count. */
+/* The bounds from the steps' sums: every byte of the first epoch is new, and what drop_last left out of it does not
+ * count. */
 static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bounds *out)
 {
     const struct mr_scenario *s = w->scenario;
@@ -174,7 +183,8 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
     }
     free(seen);
     if (!rc)
-        *out = (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead, .consumed_mb = consumed_mb};
+        *out =
+            (struct mr_sim_bounds){.compute_only_s = compute, .io_aware_s = compute + lead, .consumed_mb = consumed_mb};
     return rc;
 }
 
@@ -258,7 +268,9 @@ int mr_sim_load_steps(struct mr_sim_workload *w, unsigned threads, const atomic_
         free(w->step_mb);
         w->step_mb = NULL;
     }
-    return rc == -ENOMEM ? mr_error_set(err, rc, "sums of %.3g steps", (double)s->epochs * (double)w->steps_per_epoch * s->nodes) : rc;
+    return rc == -ENOMEM
+               ? mr_error_set(err, rc, "sums of %.3g steps", (double)s->epochs * (double)w->steps_per_epoch * s->nodes)
+               : rc;
 }
 
 /* One byte in the directory, then six (millrace) or seven (nopfs) while planning; millrace also eight per access. */

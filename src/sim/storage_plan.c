@@ -1,5 +1,6 @@
-/* The least storage per node that keeps a policy from stalling: bisection over the capacity of one class at a time. Run time
- * falls with capacity (up to a few percent of noise, see the monotony test), so bisection ends within 1 % of the answer. */
+/* The least storage per node that keeps a policy from stalling: bisection over the capacity of one class at a time. Run
+ * time falls with capacity (up to a few percent of noise, see the monotony test), so bisection ends within 1 % of the
+ * answer. */
 #include "sim/study.h"
 #include "base/common.h"
 
@@ -78,7 +79,8 @@ static int bisect(struct planner *p, struct mr_storage_answer *a, double high, s
     return rc;
 }
 
-static int plan_class(struct planner *p, const struct mr_scenario *s, unsigned class, struct mr_storage_plan *plan, struct mr_error *err)
+static int plan_class(struct planner *p, const struct mr_scenario *s, unsigned class, struct mr_storage_plan *plan,
+                      struct mr_error *err)
 {
     struct mr_storage_answer *a = &plan->answers[plan->n_answers];
     struct outcome x;
@@ -104,12 +106,14 @@ static int plan_class(struct planner *p, const struct mr_scenario *s, unsigned c
     return bisect(p, a, all, err);
 }
 
-int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double max_stall, const struct mr_study_options *o,
-                  struct mr_storage_plan *out, struct mr_error *err)
+int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double max_stall,
+                  const struct mr_study_options *o, struct mr_storage_plan *out, struct mr_error *err)
 {
     if (s->system.n_classes < 2)
-        return mr_error_set(err, MR_E_UNSUPPORTED, "system '%s' has no storage class beside the staging buffer", s->system.name);
-    struct planner p = {.s = *s, .o = *o, .policy = policy, .max_stall = max_stall, .study = calloc(1, sizeof(*p.study))};
+        return mr_error_set(err, MR_E_UNSUPPORTED, "system '%s' has no storage class beside the staging buffer",
+                            s->system.name);
+    struct planner p = {
+        .s = *s, .o = *o, .policy = policy, .max_stall = max_stall, .study = calloc(1, sizeof(*p.study))};
     struct mr_storage_plan *plan = calloc(1, sizeof(*plan));
     struct outcome x;
     int rc = p.study && plan ? 0 : mr_error_set(err, -ENOMEM, "planning storage");

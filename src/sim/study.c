@@ -48,21 +48,23 @@ static int by_time(const void *a, const void *b)
     return x->mean.time_s < y->mean.time_s ? -1 : x->mean.time_s > y->mean.time_s;
 }
 
-int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096], struct mr_error *err)
+int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096],
+                        struct mr_error *err)
 {
     unsigned chosen = 0;
     for (int p = 0; p < MR_POLICY_COUNT; p++)
         chosen += o->policies[p];
     const char *slash = strrchr(o->trace, '/'), *dot = strrchr(slash ? slash : o->trace, '.');
     size_t stem = dot && dot[1] ? (size_t)(dot - o->trace) : strlen(o->trace);
-    int n = chosen > 1 ? snprintf(out, 4096, "%.*s-%s%s", (int)MR_MIN(stem, (size_t)4096), o->trace, mr_policy_name(policy), o->trace + stem)
+    int n = chosen > 1 ? snprintf(out, 4096, "%.*s-%s%s", (int)MR_MIN(stem, (size_t)4096), o->trace,
+                                  mr_policy_name(policy), o->trace + stem)
                        : snprintf(out, 4096, "%s", o->trace);
     return n < 4096 ? 0 : mr_error_plain(err, MR_E_USAGE, "the name of the trace is longer than 4095 bytes");
 }
 
 /* The exact engine, with its events in a file. */
-static int run_traced(struct mr_sim_workload *w, enum mr_policy_id p, const struct mr_study_options *o, struct mr_sim_result *r,
-                      struct mr_error *err)
+static int run_traced(struct mr_sim_workload *w, enum mr_policy_id p, const struct mr_study_options *o,
+                      struct mr_sim_result *r, struct mr_error *err)
 {
     char path[4096];
     int rc = mr_study_trace_path(o, p, path, err);
@@ -117,7 +119,8 @@ static void *run_policies(void *arg)
 static int run_crew(struct crew *c, struct mr_error *err)
 {
     pthread_t helper[MR_POLICY_COUNT];
-    unsigned helpers = 0, want = c->w->step_mb && c->o->threads > 1 ? MR_MIN(c->o->threads - 1, (unsigned)MR_POLICY_COUNT) : 0;
+    unsigned helpers = 0,
+             want = c->w->step_mb && c->o->threads > 1 ? MR_MIN(c->o->threads - 1, (unsigned)MR_POLICY_COUNT) : 0;
     while (helpers < want && pthread_create(&helper[helpers], NULL, run_policies, c) == 0)
         helpers++;
     run_policies(c);
@@ -132,8 +135,8 @@ static int run_crew(struct crew *c, struct mr_error *err)
     return 0;
 }
 
-static int run_seed(struct mr_sim_workload *w, const struct mr_study_options *o, unsigned seed_index, struct mr_study *st,
-                    struct mr_error *err)
+static int run_seed(struct mr_sim_workload *w, const struct mr_study_options *o, unsigned seed_index,
+                    struct mr_study *st, struct mr_error *err)
 {
     struct mr_sim_bounds b;
     int rc = st->method == MR_SIM_EXPECTED ? mr_sim_load_steps(w, o->threads, o->stop, err) : 0;
@@ -158,21 +161,25 @@ static int run_seed(struct mr_sim_workload *w, const struct mr_study_options *o,
     return rc;
 }
 
-static int choose_method(const struct mr_scenario *s, const struct mr_study_options *o, enum mr_sim_method *out, struct mr_error *err)
+static int choose_method(const struct mr_scenario *s, const struct mr_study_options *o, enum mr_sim_method *out,
+                         struct mr_error *err)
 {
     double limit = o->memory_bytes > 0 ? o->memory_bytes : INFINITY;
     bool fits = mr_sim_exact_bytes(s) <= limit;
     enum mr_sim_method m = o->method == MR_SIM_AUTO ? (fits || o->thesis ? MR_SIM_EXACT : MR_SIM_EXPECTED) : o->method;
     double need = m == MR_SIM_EXACT ? mr_sim_exact_bytes(s) : mr_sim_expected_bytes(s);
     if (need > limit) {
-        mr_error_set(err, MR_E_CONFIG, "the simulation would take %.1f GB of memory, the limit is %.1f GB", need / 1e9, limit / 1e9);
-        return mr_error_hint(err, m == MR_SIM_EXACT ? "take --method expected, or a higher --memory" : "fewer epochs, or a higher --memory");
+        mr_error_set(err, MR_E_CONFIG, "the simulation would take %.1f GB of memory, the limit is %.1f GB", need / 1e9,
+                     limit / 1e9);
+        return mr_error_hint(err, m == MR_SIM_EXACT ? "take --method expected, or a higher --memory"
+                                                    : "fewer epochs, or a higher --memory");
     }
     *out = m;
     return 0;
 }
 
-int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out, struct mr_error *err)
+int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out,
+                 struct mr_error *err)
 {
     struct mr_study *st = calloc(1, sizeof(*st));
     if (!st)
@@ -181,8 +188,9 @@ int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, 
     int rc = choose_method(s, o, &st->method, err);
     if (!rc && o->trace && (o->thesis || o->seeds != 1 || st->method != MR_SIM_EXACT)) {
         mr_error_plain(err, MR_E_USAGE, "a trace takes the exact method and one seed");
-        rc = mr_error_hint(err, st->method != MR_SIM_EXACT ? "a smaller scenario, or a higher --memory and --method exact"
-                                                           : "leave out --seeds and --compat");
+        rc = mr_error_hint(err, st->method != MR_SIM_EXACT
+                                    ? "a smaller scenario, or a higher --memory and --method exact"
+                                    : "leave out --seeds and --compat");
     }
     for (unsigned k = 0; k < o->seeds && !rc; k++) {
         struct mr_scenario one = *s;

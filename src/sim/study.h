@@ -1,4 +1,5 @@
-/* Studies: one scenario under several policies and seeds, sweeps over one key, and the least storage that avoids stalls. */
+/* Studies: one scenario under several policies and seeds, sweeps over one key, and the least storage that avoids
+ * stalls. */
 #ifndef MR_SIM_STUDY_H
 #define MR_SIM_STUDY_H
 
@@ -35,13 +36,17 @@ struct mr_study_options {
     double memory_bytes; /* for MR_SIM_AUTO, and the most the expected method may take */
     unsigned threads;    /* the expected method runs policies side by side */
     const atomic_bool *stop;
-    const char *trace;   /* or NULL: a .mrt file; with several policies their names come before its ending. The exact engine only, one seed */
+    const char *trace; /* or NULL: a .mrt file; with several policies their names come before its ending. The exact
+                          engine only, one seed */
 };
-/* The trace of a policy: o->trace, or with the policy's name in it where several are chosen. MR_E_USAGE when it is too long. */
-int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096], struct mr_error *err);
+/* The trace of a policy: o->trace, or with the policy's name in it where several are chosen. MR_E_USAGE when it is too
+ * long. */
+int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096],
+                        struct mr_error *err);
 
 /* Rows come out by ascending time, impossible ones last. */
-int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out, struct mr_error *err);
+int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out,
+                 struct mr_error *err);
 
 /* ---- how much storage ---- */
 
@@ -57,9 +62,9 @@ struct mr_storage_answer {
     } curve[MR_STORAGE_CURVE_MAX]; /* what was tried, by ascending capacity */
 };
 
-/* stall: share of the run time. Class 1 is planned without any further class, each further class with those before it as the
- * scenario has them. Where even room for everything stalls more (the first read of the data set does not hide), `reachable` is
- * false and the answers are the least capacities that come within max_stall of that run time. */
+/* stall: share of the run time. Class 1 is planned without any further class, each further class with those before it
+ * as the scenario has them. Where even room for everything stalls more (the first read of the data set does not hide),
+ * `reachable` is false and the answers are the least capacities that come within max_stall of that run time. */
 struct mr_storage_plan {
     enum mr_policy_id policy;
     double max_stall, best_stall;
@@ -67,8 +72,9 @@ struct mr_storage_plan {
     unsigned n_answers;
     struct mr_storage_answer answers[MR_CLASS_MAX];
 };
-/* `o` gives seeds, grain and method; its policies are ignored. MR_E_UNSUPPORTED when the system has no class to plan. */
-int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double max_stall, const struct mr_study_options *o,
-                  struct mr_storage_plan *out, struct mr_error *err);
+/* `o` gives seeds, grain and method; its policies are ignored. MR_E_UNSUPPORTED when the system has no class to plan.
+ */
+int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double max_stall,
+                  const struct mr_study_options *o, struct mr_storage_plan *out, struct mr_error *err);
 
 #endif

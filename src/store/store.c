@@ -1,9 +1,9 @@
 /* The registry of backends and shims, the text form of a stack, and the convenience functions that every caller uses:
  * exact reads and writes, whole files, folders.
  *
- * A stack text is cut at ':' outside parentheses and quotes; the rightmost piece is the backend, opened first, each piece
- * to the left wraps what is there. The convenience functions repeat interrupted and short transfers; a backend may
- * return either at any time. `err` is written only on failure, so a repeated call writes to a local error first. */
+ * A stack text is cut at ':' outside parentheses and quotes; the rightmost piece is the backend, opened first, each
+ * piece to the left wraps what is there. The convenience functions repeat interrupted and short transfers; a backend
+ * may return either at any time. `err` is written only on failure, so a repeated call writes to a local error first. */
 #include "store/store.h"
 
 #include "base/common.h"
@@ -20,8 +20,9 @@
 
 /* To add a backend or a shim: one extern in store_internal.h, one row here. */
 static const struct mr_store_ops *const registry[] = {
-    &mr_store_posix_ops,    &mr_store_uring_ops, &mr_store_mmap_ops,  &mr_store_memory_ops, &mr_store_null_ops,
-    &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops, NULL,
+    &mr_store_posix_ops,  &mr_store_uring_ops, &mr_store_mmap_ops,
+    &mr_store_memory_ops, &mr_store_null_ops,  &mr_store_throttle_ops,
+    &mr_store_fault_ops,  &mr_store_trace_ops, NULL,
 };
 
 const struct mr_store_ops *const *mr_store_registry(void)
@@ -97,8 +98,8 @@ static int parse_layer(char *text, const char *spec, struct layer *out, struct m
     if (*cut == '(') {
         char *end = text + strlen(text) - 1;
         if (*end != ')')
-            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': '%s' after the closing parenthesis of '%.*s'", spec,
-                                  strrchr(text, ')') ? strrchr(text, ')') + 1 : text, (int)(cut - text), text);
+            return mr_error_plain(err, MR_E_CONFIG, "bad store '%s': '%s' after the closing parenthesis of '%.*s'",
+                                  spec, strrchr(text, ')') ? strrchr(text, ')') + 1 : text, (int)(cut - text), text);
         *end = '\0';
     }
     if (*cut) {
@@ -154,7 +155,8 @@ static int parse_spec(char *text, const char *spec, struct layer *layers, unsign
     return 0;
 }
 
-static int set_option(const struct layer *l, char *text, uint64_t *seen, struct mr_arena *a, void *obj, struct mr_error *err)
+static int set_option(const struct layer *l, char *text, uint64_t *seen, struct mr_arena *a, void *obj,
+                      struct mr_error *err)
 {
     const struct mr_option_table *t = &l->ops->options;
     char *eq = strchr(text, '=');
@@ -191,7 +193,8 @@ static int open_layer(const struct layer *l, struct mr_store *lower, struct mr_s
     struct mr_arena a = {0};
     uint64_t seen = 0;
     void *obj = mr_arena_alloc(&a, MR_MAX(l->ops->options.struct_bytes, 1));
-    int rc = obj ? mr_options_defaults(&l->ops->options, &a, obj, err) : mr_error_set(err, -ENOMEM, "cannot open a store");
+    int rc =
+        obj ? mr_options_defaults(&l->ops->options, &a, obj, err) : mr_error_set(err, -ENOMEM, "cannot open a store");
     char *rest = l->options ? trim(l->options) : NULL;
     if (rest && !*rest)
         rest = NULL;
@@ -249,8 +252,12 @@ void mr_store_close(struct mr_store *s)
 static void hint_for(struct mr_error *err, int code, const char *path)
 {
     switch (-code) {
-    case ENOSPC: mr_error_hint(err, "free space with 'rm' or choose another folder; 'df -h %s' shows what is left", path); break;
-    case EDQUOT: mr_error_hint(err, "your quota is used up: 'quota -s' shows it; free space or choose another folder"); break;
+    case ENOSPC:
+        mr_error_hint(err, "free space with 'rm' or choose another folder; 'df -h %s' shows what is left", path);
+        break;
+    case EDQUOT:
+        mr_error_hint(err, "your quota is used up: 'quota -s' shows it; free space or choose another folder");
+        break;
     case EIO: mr_error_hint(err, "the device or server failed: 'dmesg | tail' says more"); break;
     case EMFILE:
     case ENFILE: mr_error_hint(err, "raise the limit of open files: 'ulimit -n 65536'"); break;
@@ -261,8 +268,8 @@ static void hint_for(struct mr_error *err, int code, const char *path)
     }
 }
 
-int mr_store_fail_range(struct mr_error *err, int code, const char *verb, const char *path, size_t want, uint64_t offset,
-                        size_t have)
+int mr_store_fail_range(struct mr_error *err, int code, const char *verb, const char *path, size_t want,
+                        uint64_t offset, size_t have)
 {
     if (!err)
         return code;
@@ -283,7 +290,8 @@ int mr_store_fail_path(struct mr_error *err, int code, const char *verb, const c
 
 int mr_store_no_drop_cache(struct mr_object *o, struct mr_error *err)
 {
-    return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' has no page cache to drop ('%s')", o->store->ops->name, o->path);
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' has no page cache to drop ('%s')", o->store->ops->name,
+                          o->path);
 }
 
 int mr_store_no_resident(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err)
@@ -298,7 +306,8 @@ int mr_ioq_check_room(const struct mr_ioq *q, unsigned in_flight, unsigned n, st
 {
     if (n <= q->depth - in_flight)
         return 0;
-    return mr_error_plain(err, MR_E_USAGE, "I/O queue is full: depth %u, in flight %u, want %u more", q->depth, in_flight, n);
+    return mr_error_plain(err, MR_E_USAGE, "I/O queue is full: depth %u, in flight %u, want %u more", q->depth,
+                          in_flight, n);
 }
 
 int mr_ioq_check_depth(unsigned depth, struct mr_error *err)
@@ -346,16 +355,17 @@ void mr_names_done(struct mr_names *l)
 
 /* ---- objects ---- */
 
-/* Repeats an interrupted call. The call writes its error to `local`, so that err stays untouched when a repeat works. */
-#define UNINTERRUPTED(rc, err, call)                                                                                  \
-    do {                                                                                                              \
-        struct mr_error local;                                                                                        \
-        unsigned tries_ = 0;                                                                                          \
-        do                                                                                                            \
-            (rc) = (call);                                                                                            \
-        while ((rc) == -EINTR && ++tries_ < MR_STORE_MAX_RETRIES);                                                    \
-        if ((rc) < 0 && (err))                                                                                        \
-            *(err) = local;                                                                                           \
+/* Repeats an interrupted call. The call writes its error to `local`, so that err stays untouched when a repeat works.
+ */
+#define UNINTERRUPTED(rc, err, call)                                                                                   \
+    do {                                                                                                               \
+        struct mr_error local;                                                                                         \
+        unsigned tries_ = 0;                                                                                           \
+        do                                                                                                             \
+            (rc) = (call);                                                                                             \
+        while ((rc) == -EINTR && ++tries_ < MR_STORE_MAX_RETRIES);                                                     \
+        if ((rc) < 0 && (err))                                                                                         \
+            *(err) = local;                                                                                            \
     } while (0)
 
 int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
@@ -365,7 +375,8 @@ int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct 
     if (!(flags & (MR_OBJ_READ | MR_OBJ_WRITE)))
         return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': neither for reading nor for writing", path);
     if (!(flags & MR_OBJ_WRITE) && (flags & (MR_OBJ_CREATE | MR_OBJ_TRUNCATE | MR_OBJ_EXCLUSIVE)))
-        return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': creating or truncating needs it open for writing", path);
+        return mr_error_plain(err, MR_E_USAGE, "cannot open '%s': creating or truncating needs it open for writing",
+                              path);
     int rc;
     UNINTERRUPTED(rc, err, s->ops->object_open(s, path, flags, out, &local));
     return rc;
@@ -423,11 +434,13 @@ static int fail_end_of_file(struct mr_object *o, size_t want, uint64_t offset, s
     if (rc < 0)
         return rc;
     if (size >= offset && size - offset >= want)
-        return mr_error_plain(err, MR_E_CHANGED,
-                              "cannot read '%s': it changed while it was read (want %zu bytes at %llu, got %zu, file now has %llu)",
-                              o->path, want, (unsigned long long)offset, have, (unsigned long long)size);
-    return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
-                          o->path, want, (unsigned long long)offset, (unsigned long long)size);
+        return mr_error_plain(
+            err, MR_E_CHANGED,
+            "cannot read '%s': it changed while it was read (want %zu bytes at %llu, got %zu, file now has %llu)",
+            o->path, want, (unsigned long long)offset, have, (unsigned long long)size);
+    return mr_error_plain(err, MR_E_FORMAT,
+                          "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)", o->path,
+                          want, (unsigned long long)offset, (unsigned long long)size);
 }
 
 int mr_object_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err)
@@ -466,14 +479,16 @@ int mr_io_error(const struct mr_io *io, struct mr_error *err)
     if (io->result < 0) {
         if (io->op == MR_IO_FSYNC)
             return mr_store_fail_path(err, (int)io->result, "sync", path);
-        return mr_store_fail_range(err, (int)io->result, io->op == MR_IO_WRITE ? "write" : "read", path, io->len, io->offset, 0);
+        return mr_store_fail_range(err, (int)io->result, io->op == MR_IO_WRITE ? "write" : "read", path, io->len,
+                                   io->offset, 0);
     }
     if (io->op == MR_IO_FSYNC || (uint64_t)io->result == io->len || (io->enough && (uint64_t)io->result >= io->enough))
         return 0;
     if (io->op == MR_IO_WRITE)
         return mr_store_fail_range(err, -EIO, "write", path, io->len, io->offset, (size_t)io->result);
-    return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)",
-                          path, io->len, (unsigned long long)io->offset, (unsigned long long)(io->offset + (uint64_t)io->result));
+    return mr_error_plain(
+        err, MR_E_FORMAT, "cannot read '%s': unexpected end of file (want %zu bytes at %llu, file has %llu)", path,
+        io->len, (unsigned long long)io->offset, (unsigned long long)(io->offset + (uint64_t)io->result));
 }
 
 /* ---- whole files and folders ---- */
@@ -517,7 +532,8 @@ static int read_all(struct mr_object *o, uint64_t max_bytes, void **data, size_t
     return 0;
 }
 
-int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len, struct mr_error *err)
+int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len,
+                       struct mr_error *err)
 {
     struct mr_object *o;
     if (max_bytes > SIZE_MAX / 4)
@@ -634,7 +650,8 @@ static int add_cold(struct mr_store *s, const char *path, struct mr_cold *sum, s
     return rc;
 }
 
-int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out, struct mr_error *err)
+int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out,
+                           struct mr_error *err)
 {
     struct mr_cold sum = {0};
     struct mr_error local; /* an unsupported measurement is no failure and must not touch err */

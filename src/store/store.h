@@ -35,13 +35,14 @@ struct mr_ioq;
 enum mr_object_flags {
     MR_OBJ_READ = 1,
     MR_OBJ_WRITE = 2,
-    MR_OBJ_CREATE = 4,   /* create if missing (with parents: no; see mr_store_mkdirs) */
+    MR_OBJ_CREATE = 4, /* create if missing (with parents: no; see mr_store_mkdirs) */
     MR_OBJ_TRUNCATE = 8,
     MR_OBJ_EXCLUSIVE = 16,
-    MR_OBJ_DIRECT = 32,  /* bypass the page cache; falls back with one log note where the file system refuses */
-    MR_OBJ_RANDOM = 64,  /* advise random access: no read-ahead */
-    MR_OBJ_KNOWN = 128,  /* for reading: the caller has opened this path before, so nobody asks again whether it is a file, which takes a
-                            system call. If it was replaced by a pipe meanwhile, opening waits for a writer */
+    MR_OBJ_DIRECT = 32, /* bypass the page cache; falls back with one log note where the file system refuses */
+    MR_OBJ_RANDOM = 64, /* advise random access: no read-ahead */
+    MR_OBJ_KNOWN =
+        128, /* for reading: the caller has opened this path before, so nobody asks again whether it is a file, which
+                takes a system call. If it was replaced by a pipe meanwhile, opening waits for a writer */
 };
 
 enum mr_store_caps {
@@ -62,8 +63,9 @@ enum mr_io_op { MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_FSYNC };
 
 /* One queued request; caller-owned, must stay put until reaped. READ_PATH opens `path`, reads the range and closes: the
  * common case of one sample per file, which uring does as one linked pair. For READ_PATH with len = the buffer's
- * capacity, a shorter file is not an error: result tells. A backend completes a READ or WRITE in full: result < len means
- * the end of the file (or enough; or, above a fault shim, an injected short transfer). mr_io_error turns a result into a message. */
+ * capacity, a shorter file is not an error: result tells. A backend completes a READ or WRITE in full: result < len
+ * means the end of the file (or enough; or, above a fault shim, an injected short transfer). mr_io_error turns a result
+ * into a message. */
 struct mr_io {
     enum mr_io_op op;
     unsigned flags;           /* MR_OBJ_DIRECT for READ_PATH */
@@ -71,11 +73,11 @@ struct mr_io {
     const char *path;         /* READ_PATH */
     void *buf;
     size_t len;
-    size_t enough;            /* READ: so many bytes will do (a direct read asks for whole blocks, and a file may end inside its last):
-                                 when they are there nobody looks for the others. 0: all */
+    size_t enough; /* READ: so many bytes will do (a direct read asks for whole blocks, and a file may end inside its
+                      last): when they are there nobody looks for the others. 0: all */
     uint64_t offset;
-    void *user;               /* the caller's */
-    int64_t result;           /* bytes moved, or negative code */
+    void *user;                  /* the caller's */
+    int64_t result;              /* bytes moved, or negative code */
     uint64_t submit_ns, done_ns; /* set by the queue when the store was opened with timing */
     /* backend's scratch space; do not touch */
     struct mr_io *next;
@@ -97,7 +99,8 @@ struct mr_store_ops {
     int (*open)(const void *options, struct mr_store *lower, struct mr_store **out, struct mr_error *err);
     void (*close)(struct mr_store *s);
 
-    int (*object_open)(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
+    int (*object_open)(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
+                       struct mr_error *err);
     int (*object_close)(struct mr_object *o, struct mr_error *err); /* frees o in any case */
     int (*object_size)(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
     int64_t (*read)(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
@@ -111,7 +114,8 @@ struct mr_store_ops {
     int (*mkdir)(struct mr_store *s, const char *path, struct mr_error *err); /* existing directory is fine */
     int (*unlink)(struct mr_store *s, const char *path, struct mr_error *err);
     int (*rename)(struct mr_store *s, const char *from, const char *to, struct mr_error *err);
-    int (*sync_dir)(struct mr_store *s, const char *path, struct mr_error *err); /* make creations and renames durable */
+    int (*sync_dir)(struct mr_store *s, const char *path,
+                    struct mr_error *err); /* make creations and renames durable */
     int (*free_space)(struct mr_store *s, const char *path, uint64_t *bytes, uint64_t *inodes, struct mr_error *err);
 
     /* Page-cache control on our own files, no root: drop clean pages; which fraction of the range is resident. */
@@ -160,7 +164,8 @@ int mr_object_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, 
 int64_t mr_object_read_some(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
 int mr_object_write(struct mr_object *o, const void *buf, size_t len, uint64_t offset, struct mr_error *err);
 /* Whole file into a malloc'ed buffer (NUL-terminated one past the end); refuses more than `max_bytes`. */
-int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len, struct mr_error *err);
+int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len,
+                       struct mr_error *err);
 /* Writes to a temporary beside it, fsyncs, renames, syncs the folder: the old or the new content, never half. */
 int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err);
 int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
@@ -176,7 +181,8 @@ struct mr_cold {
     uint64_t cold_bytes, total_bytes;
     uint64_t unknown_files; /* the backend could not tell */
 };
-int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out, struct mr_error *err);
+int mr_store_cold_fraction(struct mr_store *s, const char *const *paths, size_t n, struct mr_cold *out,
+                           struct mr_error *err);
 
 /* Shims, for programs and tests; each finds the first shim of its kind in the stack (MR_E_USAGE when there is none).
  * The clock of a throttle or fault shim, e.g. a virtual one; set before I/O starts. */

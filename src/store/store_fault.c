@@ -16,8 +16,10 @@
 #include <string.h>
 
 /* One list gives the option's choices and the code. */
-#define FAULT_ERRORS(X)                                                                                               \
-    X(EIO) X(ENOSPC) X(EDQUOT) X(EINTR) X(EAGAIN) X(EACCES) X(ENOENT) X(EMFILE) X(ENOMEM) X(EROFS) X(ESTALE) X(ETIMEDOUT) X(EINVAL)
+#define FAULT_ERRORS(X)                                                                                                \
+    X(EIO)                                                                                                             \
+    X(ENOSPC)                                                                                                          \
+    X(EDQUOT) X(EINTR) X(EAGAIN) X(EACCES) X(ENOENT) X(EMFILE) X(ENOMEM) X(EROFS) X(ESTALE) X(ETIMEDOUT) X(EINVAL)
 #define FAULT_NAME(e) #e,
 #define FAULT_CODE(e) e,
 static const char *const error_names[] = {"none", FAULT_ERRORS(FAULT_NAME) NULL};
@@ -52,28 +54,77 @@ struct fault_options {
 };
 
 static const struct mr_option fault_rows[] = {
-    {.key = "op", .type = MR_OPT_ENUM, .offset = offsetof(struct fault_options, op), .def = "any", .choices = op_names,
+    {.key = "op",
+     .type = MR_OPT_ENUM,
+     .offset = offsetof(struct fault_options, op),
+     .def = "any",
+     .choices = op_names,
      .doc = "Which calls are counted and may be spoilt."},
-    {.key = "path", .type = MR_OPT_STRING, .offset = offsetof(struct fault_options, path), .def = "*",
-     .doc = "Only calls on paths that match this shell pattern count; '*' also matches '/'.", .example = "path=*.npz"},
-    {.key = "nth", .type = MR_OPT_INT, .offset = offsetof(struct fault_options, nth), .def = "0", .min = 0, .max = 9e15,
+    {.key = "path",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct fault_options, path),
+     .def = "*",
+     .doc = "Only calls on paths that match this shell pattern count; '*' also matches '/'.",
+     .example = "path=*.npz"},
+    {.key = "nth",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct fault_options, nth),
+     .def = "0",
+     .min = 0,
+     .max = 9e15,
      .doc = "Spoil the n-th call that counts (from 1)."},
-    {.key = "every", .type = MR_OPT_INT, .offset = offsetof(struct fault_options, every), .def = "0", .min = 0, .max = 9e15,
+    {.key = "every",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct fault_options, every),
+     .def = "0",
+     .min = 0,
+     .max = 9e15,
      .doc = "Spoil every k-th call that counts."},
-    {.key = "probability", .type = MR_OPT_DOUBLE, .offset = offsetof(struct fault_options, probability), .def = "0",
-     .min = 0, .max = 1, .doc = "Spoil this share of the calls, chosen by the seed."},
-    {.key = "limit", .type = MR_OPT_INT, .offset = offsetof(struct fault_options, limit), .def = "0", .min = 0, .max = 9e15,
+    {.key = "probability",
+     .type = MR_OPT_DOUBLE,
+     .offset = offsetof(struct fault_options, probability),
+     .def = "0",
+     .min = 0,
+     .max = 1,
+     .doc = "Spoil this share of the calls, chosen by the seed."},
+    {.key = "limit",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct fault_options, limit),
+     .def = "0",
+     .min = 0,
+     .max = 9e15,
      .doc = "Stop after so many spoilt calls; 0 = never."},
-    {.key = "error", .type = MR_OPT_ENUM, .offset = offsetof(struct fault_options, error), .def = "none",
-     .choices = error_names, .doc = "The error a spoilt call returns instead of being carried out."},
-    {.key = "short", .type = MR_OPT_STRING, .offset = offsetof(struct fault_options, shorten), .def = "",
-     .doc = "A spoilt read or write moves only so many bytes, or that share of what was asked if below 1 and with a point.",
+    {.key = "error",
+     .type = MR_OPT_ENUM,
+     .offset = offsetof(struct fault_options, error),
+     .def = "none",
+     .choices = error_names,
+     .doc = "The error a spoilt call returns instead of being carried out."},
+    {.key = "short",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct fault_options, shorten),
+     .def = "",
+     .doc = "A spoilt read or write moves only so many bytes, or that share of what was asked if below 1 and with a "
+            "point.",
      .example = "short=0.5"},
-    {.key = "slow", .type = MR_OPT_DURATION, .offset = offsetof(struct fault_options, slow_ns), .def = "0",
+    {.key = "slow",
+     .type = MR_OPT_DURATION,
+     .offset = offsetof(struct fault_options, slow_ns),
+     .def = "0",
      .doc = "A spoilt call takes at least this long."},
-    {.key = "corrupt", .type = MR_OPT_INT, .offset = offsetof(struct fault_options, corrupt), .def = "0", .min = 0, .max = 1e6,
+    {.key = "corrupt",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct fault_options, corrupt),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
      .doc = "Flip so many bits in what a spoilt read returns, at places chosen by the seed."},
-    {.key = "seed", .type = MR_OPT_INT, .offset = offsetof(struct fault_options, seed), .def = "1", .min = 0, .max = 9e15,
+    {.key = "seed",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct fault_options, seed),
+     .def = "1",
+     .min = 0,
+     .max = 9e15,
      .doc = "For probability and corrupt."},
     MR_OPTION_END,
 };
@@ -93,8 +144,9 @@ static bool selected(struct fault_store *f, const struct mr_shim_call *c)
     if (!(f->kinds & K(c->kind)) || (f->pattern && fnmatch(f->pattern, c->path, 0) != 0))
         return false;
     uint64_t n = atomic_fetch_add(&f->matched, 1) + 1;
-    bool hit = (f->o.nth && n == (uint64_t)f->o.nth) || (f->o.every && n % (uint64_t)f->o.every == 0) ||
-               (f->o.probability > 0 && mr_rng_unit(mr_rng_at((uint64_t)f->o.seed, MR_RNG_FAULT, n)) < f->o.probability);
+    bool hit =
+        (f->o.nth && n == (uint64_t)f->o.nth) || (f->o.every && n % (uint64_t)f->o.every == 0) ||
+        (f->o.probability > 0 && mr_rng_unit(mr_rng_at((uint64_t)f->o.seed, MR_RNG_FAULT, n)) < f->o.probability);
     if (!hit)
         return false;
     if (f->o.limit && atomic_load(&f->injected) >= (uint64_t)f->o.limit)
@@ -106,13 +158,20 @@ static bool selected(struct fault_store *f, const struct mr_shim_call *c)
 static const char *verb_of(enum mr_shim_kind k)
 {
     static const char *const verbs[] = {
-        [MR_CALL_OPEN] = "open",       [MR_CALL_CLOSE] = "close",
-        [MR_CALL_READ] = "read",       [MR_CALL_READ_PATH] = "read",
-        [MR_CALL_WRITE] = "write",     [MR_CALL_FSYNC] = "sync",
-        [MR_CALL_ALLOCATE] = "reserve space for", [MR_CALL_TRUNCATE] = "truncate",
-        [MR_CALL_STAT] = "stat",       [MR_CALL_LIST] = "list",
-        [MR_CALL_MKDIR] = "make folder", [MR_CALL_UNLINK] = "remove",
-        [MR_CALL_RENAME] = "rename",   [MR_CALL_SYNC_DIR] = "sync folder",
+        [MR_CALL_OPEN] = "open",
+        [MR_CALL_CLOSE] = "close",
+        [MR_CALL_READ] = "read",
+        [MR_CALL_READ_PATH] = "read",
+        [MR_CALL_WRITE] = "write",
+        [MR_CALL_FSYNC] = "sync",
+        [MR_CALL_ALLOCATE] = "reserve space for",
+        [MR_CALL_TRUNCATE] = "truncate",
+        [MR_CALL_STAT] = "stat",
+        [MR_CALL_LIST] = "list",
+        [MR_CALL_MKDIR] = "make folder",
+        [MR_CALL_UNLINK] = "remove",
+        [MR_CALL_RENAME] = "rename",
+        [MR_CALL_SYNC_DIR] = "sync folder",
     };
     return verbs[k];
 }
@@ -182,7 +241,8 @@ static int parse_short(struct fault_store *f, const char *text, struct mr_error 
     }
     if (!is_share && mr_parse_bytes(text, &f->short_bytes) == 0 && f->short_bytes > 0)
         return 0;
-    return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'fault.short': a share like 0.5 or a number of bytes like 100", text);
+    return mr_error_plain(err, MR_E_CONFIG,
+                          "bad value '%s' for 'fault.short': a share like 0.5 or a number of bytes like 100", text);
 }
 
 static int check_options(const struct fault_store *f, struct mr_error *err)
@@ -191,12 +251,15 @@ static int check_options(const struct fault_store *f, struct mr_error *err)
     if (!o->nth && !o->every && o->probability == 0)
         return mr_error_plain(err, MR_E_CONFIG, "the fault shim needs to know when: nth, every or probability");
     if (!o->error && !f->short_share && !f->short_bytes && !o->slow_ns && !o->corrupt)
-        return mr_error_plain(err, MR_E_CONFIG, "the fault shim needs to know what to do: error, short, slow or corrupt");
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "the fault shim needs to know what to do: error, short, slow or corrupt");
     unsigned reads = K(MR_CALL_READ) | K(MR_CALL_READ_PATH), moves = reads | K(MR_CALL_WRITE);
     if (o->corrupt && !(f->kinds & reads))
-        return mr_error_plain(err, MR_E_CONFIG, "fault option 'corrupt' changes reads only, but op=%s", op_names[o->op]);
+        return mr_error_plain(err, MR_E_CONFIG, "fault option 'corrupt' changes reads only, but op=%s",
+                              op_names[o->op]);
     if ((f->short_share || f->short_bytes) && !(f->kinds & moves))
-        return mr_error_plain(err, MR_E_CONFIG, "fault option 'short' changes reads and writes only, but op=%s", op_names[o->op]);
+        return mr_error_plain(err, MR_E_CONFIG, "fault option 'short' changes reads and writes only, but op=%s",
+                              op_names[o->op]);
     return 0;
 }
 
@@ -236,7 +299,9 @@ const struct mr_store_ops mr_store_fault_ops = {
     MR_SHIM_OPS,
     .name = "fault",
     .doc = "Makes chosen calls fail, come up short, be slow or return damaged bytes.",
-    .options = {.section = "fault", .doc = "Failures on purpose", .options = fault_rows,
+    .options = {.section = "fault",
+                .doc = "Failures on purpose",
+                .options = fault_rows,
                 .struct_bytes = sizeof(struct fault_options)},
     .open = fault_open,
     .close = fault_close,

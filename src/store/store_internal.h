@@ -15,8 +15,8 @@ extern const struct mr_store_ops mr_store_posix_ops, mr_store_uring_ops, mr_stor
 #define MR_STORE_MAX_RETRIES 1000
 
 /* "cannot read 4096 bytes at 8192 of 'x' (got 512): Input/output error", with a hint where there is one. */
-int mr_store_fail_range(struct mr_error *err, int code, const char *verb, const char *path, size_t want, uint64_t offset,
-                        size_t have);
+int mr_store_fail_range(struct mr_error *err, int code, const char *verb, const char *path, size_t want,
+                        uint64_t offset, size_t have);
 /* "cannot open 'x': No such file or directory", with a hint where there is one. */
 int mr_store_fail_path(struct mr_error *err, int code, const char *verb, const char *path);
 
@@ -25,19 +25,18 @@ int mr_store_no_drop_cache(struct mr_object *o, struct mr_error *err);
 int mr_store_no_resident(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err);
 
 /* A row every backend has. */
-#define MR_STORE_TIMING_OPTION(options_struct)                                                                                  \
-    {.key = "timing",                                                                                                 \
-     .type = MR_OPT_BOOL,                                                                                             \
-     .offset = offsetof(options_struct, timing),                                                                         \
-     .def = "false",                                                                                                  \
-     .doc = "Stamp every queued request with its submit and completion time."}
+#define MR_STORE_TIMING_OPTION(options_struct)                                                                         \
+    {                                                                                                                  \
+        .key = "timing", .type = MR_OPT_BOOL, .offset = offsetof(options_struct, timing), .def = "false",              \
+        .doc = "Stamp every queued request with its submit and completion time."                                       \
+    }
 
 /* A copy of a folder's names, so that a list callback runs without a lock and may use the store. */
 struct mr_names {
     struct mr_name {
         char *name;
         bool is_dir;
-    } *item;
+    } * item;
     size_t count, cap;
 };
 int mr_names_add(struct mr_names *l, const char *name, bool is_dir); /* 0 or -ENOMEM */

@@ -1,9 +1,9 @@
-/* The memory backend: a tree of folders and objects inside the process, gone with it. For tests, for a RAM tier, and for
- * measuring everything above the storage.
+/* The memory backend: a tree of folders and objects inside the process, gone with it. For tests, for a RAM tier, and
+ * for measuring everything above the storage.
  *
- * A node is found by hashing (parent, name), so a lookup costs one probe per path component however large the folder is,
- * and renaming a folder moves one node. Content lies in chunks; chunks never written are holes that read as zeros. The
- * first chunk grows from small, so that many small objects stay small.
+ * A node is found by hashing (parent, name), so a lookup costs one probe per path component however large the folder
+ * is, and renaming a folder moves one node. Content lies in chunks; chunks never written are holes that read as zeros.
+ * The first chunk grows from small, so that many small objects stay small.
  *
  * Invariants
  *  1. tree lock: names, parents, children, the hash table. Node lock: size, mtime and chunks of one object.
@@ -589,7 +589,8 @@ static int memory_sync_dir(struct mr_store *s, const char *path, struct mr_error
     return rc < 0 || st.is_dir ? rc : mr_store_fail_path(err, -ENOTDIR, "sync folder", path);
 }
 
-static int memory_free_space(struct mr_store *base, const char *path, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
+static int memory_free_space(struct mr_store *base, const char *path, uint64_t *bytes, uint64_t *inodes,
+                             struct mr_error *err)
 {
     struct memory_store *s = (struct memory_store *)base;
     struct mr_store_stat st;
@@ -651,8 +652,9 @@ static int memory_open(const void *options, struct mr_store *lower, struct mr_st
     s->bucket_count = 1024;
     s->bucket = calloc(s->bucket_count, sizeof(s->bucket[0]));
     s->root = new_node("", 0, true);
-    int rc = s->bucket && s->root ? mr_workpool_create_inline(&s->base, mr_io_exec_generic, opt->timing, &s->queue_pool, err)
-                                  : mr_error_set(err, -ENOMEM, "cannot open store 'memory'");
+    int rc = s->bucket && s->root
+                 ? mr_workpool_create_inline(&s->base, mr_io_exec_generic, opt->timing, &s->queue_pool, err)
+                 : mr_error_set(err, -ENOMEM, "cannot open store 'memory'");
     pthread_rwlock_init(&s->tree, NULL);
     if (rc < 0) {
         memory_close(&s->base);
@@ -667,7 +669,8 @@ static const struct mr_option memory_rows[] = {
      .type = MR_OPT_BYTES,
      .offset = offsetof(struct memory_options, capacity),
      .def = "0",
-     .doc = "Most bytes the store may hold; a write beyond it fails with 'no space left'. 0 = whatever memory there is.",
+     .doc =
+         "Most bytes the store may hold; a write beyond it fails with 'no space left'. 0 = whatever memory there is.",
      .example = "memory(capacity=1GiB)"},
     MR_STORE_TIMING_OPTION(struct memory_options),
     MR_OPTION_END,

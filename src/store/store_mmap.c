@@ -1,11 +1,11 @@
 /* The mmap backend: objects are mapped when opened and a read copies from the map, so pages really are touched and page
  * faults really happen in the reading thread. Writes and everything about paths are posix.
  *
- * A mapped file that shrinks delivers SIGBUS. A handler, in place while a mmap store is open, jumps out of the copy when
- * the faulting address lies in the range this thread is copying, and passes every other SIGBUS on to whoever had the
- * signal before. We chose that over process_vm_readv(2), which is safe without a handler but copies through the kernel,
- * so that no fault of ours would be the kind a mapping loader has. The tail of the last page reads as zeros without a
- * signal; therefore every read checks the file's size afterwards. Both become MR_E_CHANGED.
+ * A mapped file that shrinks delivers SIGBUS. A handler, in place while a mmap store is open, jumps out of the copy
+ * when the faulting address lies in the range this thread is copying, and passes every other SIGBUS on to whoever had
+ * the signal before. We chose that over process_vm_readv(2), which is safe without a handler but copies through the
+ * kernel, so that no fault of ours would be the kind a mapping loader has. The tail of the last page reads as zeros
+ * without a signal; therefore every read checks the file's size afterwards. Both become MR_E_CHANGED.
  *
  * Bytes beyond the length at open (the file has grown) are read with pread.
  *
@@ -58,7 +58,8 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
         previous.sa_handler(sig);
     else
-        sigaction(SIGBUS, &previous, NULL); /* the faulting instruction runs again and ends the program as it would have */
+        sigaction(SIGBUS, &previous,
+                  NULL); /* the faulting instruction runs again and ends the program as it would have */
 }
 
 static int handler_acquire(void)
@@ -127,7 +128,8 @@ static int map_object(struct mmap_object *o, unsigned flags, struct mr_error *er
     return 0;
 }
 
-static int mmap_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
+static int mmap_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
+                            struct mr_error *err)
 {
     struct mmap_object *o = calloc(1, sizeof(*o));
     if (!o)
@@ -182,8 +184,10 @@ static int64_t mmap_read(struct mr_object *base, void *buf, size_t len, uint64_t
     if (rc < 0)
         return rc;
     if (size < offset + n) {
-        mr_error_plain(err, MR_E_CHANGED, "cannot read '%s': it shrank while it was mapped (want %zu bytes at %llu, file had %zu, now %llu)",
-                       base->path, n, (unsigned long long)offset, o->map_bytes, (unsigned long long)size);
+        mr_error_plain(
+            err, MR_E_CHANGED,
+            "cannot read '%s': it shrank while it was mapped (want %zu bytes at %llu, file had %zu, now %llu)",
+            base->path, n, (unsigned long long)offset, o->map_bytes, (unsigned long long)size);
         mr_error_hint(err, "nothing may write to a data set in use; check it with 'millrace verify'");
         return MR_E_CHANGED;
     }
@@ -234,7 +238,12 @@ struct mmap_options {
 };
 
 static const struct mr_option mmap_rows[] = {
-    {.key = "threads", .type = MR_OPT_INT, .offset = offsetof(struct mmap_options, threads), .def = "0", .min = 0, .max = 256,
+    {.key = "threads",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct mmap_options, threads),
+     .def = "0",
+     .min = 0,
+     .max = 256,
      .doc = "Threads that serve I/O queues; 0 chooses four per CPU, at least 8 and at most 32. Direct calls use none."},
     MR_STORE_TIMING_OPTION(struct mmap_options),
     MR_OPTION_END,

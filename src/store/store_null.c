@@ -1,10 +1,10 @@
-/* The null backend: the harness's ceiling. Writes vanish, reads cost as little as asked for; whatever is measured above it
- * is the program itself. It is also the skeleton to copy for a new backend: every operation is here, in the order of
+/* The null backend: the harness's ceiling. Writes vanish, reads cost as little as asked for; whatever is measured above
+ * it is the program itself. It is also the skeleton to copy for a new backend: every operation is here, in the order of
  * struct mr_store_ops, in its simplest correct form.
  *
- * What it remembers: which paths exist and how long they are. stat, list, rename and the end of a file behave as anywhere
- * else; only the content is missing. Reads give zeros, a pattern, or leave the buffer alone (option fill). With size=N
- * every path that was never written exists with N bytes, so a workload can run without generating anything.
+ * What it remembers: which paths exist and how long they are. stat, list, rename and the end of a file behave as
+ * anywhere else; only the content is missing. Reads give zeros, a pattern, or leave the buffer alone (option fill).
+ * With size=N every path that was never written exists with N bytes, so a workload can run without generating anything.
  *
  * Invariants
  *  1. `lock` guards the list of entries and their sizes; it is a leaf lock.
@@ -521,7 +521,8 @@ static int null_sync_dir(struct mr_store *s, const char *path, struct mr_error *
     return rc < 0 || st.is_dir ? rc : mr_store_fail_path(err, -ENOTDIR, "sync folder", path);
 }
 
-static int null_free_space(struct mr_store *s, const char *path, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
+static int null_free_space(struct mr_store *s, const char *path, uint64_t *bytes, uint64_t *inodes,
+                           struct mr_error *err)
 {
     struct mr_store_stat st;
     int rc = null_stat(s, path, &st, err);

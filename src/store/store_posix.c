@@ -1,5 +1,6 @@
 /* The posix backend: files and folders of the operating system. Direct calls are one system call in the calling thread
- * (store_posix_io.c); queues are served by worker threads (store_workq.c); page-cache control is in store_posix_cache.c.
+ * (store_posix_io.c); queues are served by worker threads (store_workq.c); page-cache control is in
+ * store_posix_cache.c.
  *
  * Invariants
  *  1. A direct object has off_align > 0; once it falls to 0 it stays 0 (the file system refused).
@@ -30,7 +31,8 @@ const struct mr_option mr_posix_option_rows[] = {
      .def = "0",
      .min = 0,
      .max = 256,
-     .doc = "Threads that serve I/O queues (with uring: only where it falls back); 0 chooses four per CPU, at least 8 and at "
+     .doc = "Threads that serve I/O queues (with uring: only where it falls back); 0 chooses four per CPU, at least 8 "
+            "and at "
             "most 32. Direct calls use none."},
     {.key = "direct",
      .type = MR_OPT_BOOL,
@@ -139,7 +141,8 @@ static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool
         if (o->fd_buffered < 0 || fstat(o->fd, &a) != 0 || fstat(o->fd_buffered, &b) != 0)
             return mr_store_fail_path(err, -errno, "open", o->base.path);
         if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
-            return mr_error_plain(err, MR_E_CHANGED, "cannot open '%s': it was replaced while it was opened", o->base.path);
+            return mr_error_plain(err, MR_E_CHANGED, "cannot open '%s': it was replaced while it was opened",
+                                  o->base.path);
     }
     o->mem_align = mem_align;
     atomic_store(&o->off_align, off_align);
@@ -159,7 +162,8 @@ static int check_kind(const char *path, struct mr_error *err)
     return 0;
 }
 
-int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
+int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags, struct mr_object **out,
+                         struct mr_error *err)
 {
     struct mr_posix_store *s = (struct mr_posix_store *)base;
     size_t len = strlen(path) + 1;
@@ -169,7 +173,9 @@ int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags
     memcpy(o->path, path, len);
     o->base = (struct mr_object){.store = base, .path = o->path};
     o->fd = o->fd_buffered = -1;
-    int rc = flags & (MR_OBJ_WRITE | MR_OBJ_KNOWN) ? 0 : check_kind(path, err); /* open(2) itself refuses to write a folder */
+    int rc = flags & (MR_OBJ_WRITE | MR_OBJ_KNOWN)
+                 ? 0
+                 : check_kind(path, err); /* open(2) itself refuses to write a folder */
     if (rc == 0) {
         do
             o->fd = open(path, open_flags(flags), 0666);
@@ -343,7 +349,7 @@ int mr_posix_sync_dir(struct mr_store *s, const char *path, struct mr_error *err
     if (fd < 0)
         return mr_store_fail_path(err, -errno, "open folder", path);
     int code = fsync(fd) == 0 ? 0 : -errno;
-    close(fd); /* opened for reading only */
+    close(fd);                                            /* opened for reading only */
     if (code == 0 || code == -EINVAL || code == -ENOTSUP) /* some file systems have nothing to sync here */
         return 0;
     return mr_store_fail_path(err, code, "sync folder", path);

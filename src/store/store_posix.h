@@ -50,7 +50,8 @@ int mr_posix_init(struct mr_posix_store *s, const struct mr_store_ops *ops, cons
 void mr_posix_done(struct mr_posix_store *s);
 void mr_posix_close(struct mr_store *s);
 
-int mr_posix_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
+int mr_posix_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
+                         struct mr_error *err);
 int mr_posix_object_close(struct mr_object *o, struct mr_error *err);
 int mr_posix_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
 int64_t mr_posix_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
@@ -78,13 +79,13 @@ void *mr_bounce_take(struct mr_bounce *b); /* MR_BOUNCE_BYTES, or NULL when memo
 void mr_bounce_give(struct mr_bounce *b, void *buf);
 
 /* The part of the ops table that posix and uring share. */
-#define MR_POSIX_OPS                                                                                                  \
-    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops),                                                         \
-    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,                \
-    .close = mr_posix_close, .object_open = mr_posix_object_open, .object_close = mr_posix_object_close,              \
-    .object_size = mr_posix_object_size, .read = mr_posix_read, .write = mr_posix_write, .fsync = mr_posix_fsync,     \
-    .allocate = mr_posix_allocate, .truncate = mr_posix_truncate, .stat = mr_posix_stat, .list = mr_posix_list,       \
-    .mkdir = mr_posix_mkdir, .unlink = mr_posix_unlink, .rename = mr_posix_rename, .sync_dir = mr_posix_sync_dir,     \
+#define MR_POSIX_OPS                                                                                                   \
+    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops),                                                          \
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,                 \
+    .close = mr_posix_close, .object_open = mr_posix_object_open, .object_close = mr_posix_object_close,               \
+    .object_size = mr_posix_object_size, .read = mr_posix_read, .write = mr_posix_write, .fsync = mr_posix_fsync,      \
+    .allocate = mr_posix_allocate, .truncate = mr_posix_truncate, .stat = mr_posix_stat, .list = mr_posix_list,        \
+    .mkdir = mr_posix_mkdir, .unlink = mr_posix_unlink, .rename = mr_posix_rename, .sync_dir = mr_posix_sync_dir,      \
     .free_space = mr_posix_free_space, .drop_cache = mr_posix_drop_cache, .resident = mr_posix_resident
 
 #endif

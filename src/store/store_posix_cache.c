@@ -1,6 +1,6 @@
 /* Page-cache control on our own files, without root: drop what is clean, measure what is resident. cachestat(2) answers
- * for a whole file in one call (Linux 6.5); older kernels are asked through a mapping with mincore(2), which reports the
- * cache for files we own or may write. */
+ * for a whole file in one call (Linux 6.5); older kernels are asked through a mapping with mincore(2), which reports
+ * the cache for files we own or may write. */
 #include "store/store_posix.h"
 
 #include "base/common.h"

@@ -1,14 +1,14 @@
-/* How the posix backend moves bytes: pread and pwrite in the calling thread, direct I/O with its alignment rules, and the
- * execution of queued requests.
+/* How the posix backend moves bytes: pread and pwrite in the calling thread, direct I/O with its alignment rules, and
+ * the execution of queued requests.
  *
- * Direct reads: a range that is aligned in file and memory goes straight to the caller's buffer; an unaligned end is read
- * by the same preadv into an aligned bounce buffer and copied; anything else goes through the bounce buffer in pieces.
- * Direct writes: whole pages go directly (through the bounce buffer when the memory is not aligned), what is left at both
- * ends goes through the page cache on a second descriptor of the same file. No neighbouring byte is rewritten by us, so
- * concurrent writers of neighbouring ranges cannot lose data, and the file never needs trimming. The border is the page
- * even where the file system would take smaller blocks: a direct write throws the pages it covers out of the cache, and if
- * one of them is being dirtied by a neighbour's end at that moment the kernel fails the next fsync with EIO.
- * Functions may move less than asked; the callers repeat. */
+ * Direct reads: a range that is aligned in file and memory goes straight to the caller's buffer; an unaligned end is
+ * read by the same preadv into an aligned bounce buffer and copied; anything else goes through the bounce buffer in
+ * pieces. Direct writes: whole pages go directly (through the bounce buffer when the memory is not aligned), what is
+ * left at both ends goes through the page cache on a second descriptor of the same file. No neighbouring byte is
+ * rewritten by us, so concurrent writers of neighbouring ranges cannot lose data, and the file never needs trimming.
+ * The border is the page even where the file system would take smaller blocks: a direct write throws the pages it
+ * covers out of the cache, and if one of them is being dirtied by a neighbour's end at that moment the kernel fails the
+ * next fsync with EIO. Functions may move less than asked; the callers repeat. */
 #include "store/store_posix.h"
 
 #include "base/common.h"
@@ -117,7 +117,8 @@ static int64_t read_direct(struct mr_posix_store *s, struct mr_posix_object *o, 
     return r;
 }
 
-static int64_t write_direct(struct mr_posix_store *s, struct mr_posix_object *o, const char *buf, size_t len, uint64_t offset)
+static int64_t write_direct(struct mr_posix_store *s, struct mr_posix_object *o, const char *buf, size_t len,
+                            uint64_t offset)
 {
     const size_t align = MR_BOUNCE_ALIGN;
     size_t head = (size_t)(offset % align);

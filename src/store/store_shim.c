@@ -88,7 +88,8 @@ static int64_t finish(struct mr_shim *s, struct mr_shim_call *c, int64_t result)
 #define LOWER(object) (((struct mr_shim_object *)(object))->lower)
 #define LOWER_OPS(object) (LOWER(object)->store->ops)
 
-int mr_shim_object_open(struct mr_store *base, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err)
+int mr_shim_object_open(struct mr_store *base, const char *path, unsigned flags, struct mr_object **out,
+                        struct mr_error *err)
 {
     struct mr_shim *s = SHIM(base);
     struct mr_shim_call c = {.kind = MR_CALL_OPEN, .path = path};
@@ -345,8 +346,14 @@ static void node_fill(struct node *n, struct mr_io *upper, uint64_t now)
 {
     struct mr_object *o = upper->op == MR_IO_READ_PATH ? NULL : upper->object;
     n->upper = upper;
-    n->io = (struct mr_io){.op = upper->op, .flags = upper->flags, .object = o ? LOWER(o) : NULL, .path = upper->path,
-                           .buf = upper->buf, .len = upper->len, .enough = upper->enough, .offset = upper->offset};
+    n->io = (struct mr_io){.op = upper->op,
+                           .flags = upper->flags,
+                           .object = o ? LOWER(o) : NULL,
+                           .path = upper->path,
+                           .buf = upper->buf,
+                           .len = upper->len,
+                           .enough = upper->enough,
+                           .offset = upper->offset};
     n->call = (struct mr_shim_call){
         .kind = kind_of(upper->op),
         .path = o ? o->path : upper->path,

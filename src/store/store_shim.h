@@ -1,10 +1,11 @@
-/* What all shims share. A shim sees every call on its way down (before) and up (after) and may delay, refuse, shorten or
- * spoil it; the engine in store_shim.c does the rest: it wraps objects, forwards all operations, and runs queues.
+/* What all shims share. A shim sees every call on its way down (before) and up (after) and may delay, refuse, shorten
+ * or spoil it; the engine in store_shim.c does the rest: it wraps objects, forwards all operations, and runs queues.
  *
  *    caller ──> before ──> lower store ──> after ──> hold until call.due_ns ──> caller
  *
  * The same two functions serve direct and queued calls, so a shim cannot behave differently on the two. To write a
- * shim: embed struct mr_shim first, fill before/after, list MR_SHIM_OPS in the ops table; store_trace.c is the shortest. */
+ * shim: embed struct mr_shim first, fill before/after, list MR_SHIM_OPS in the ops table; store_trace.c is the
+ * shortest. */
 #ifndef MR_STORE_STORE_SHIM_H
 #define MR_STORE_STORE_SHIM_H
 
@@ -31,8 +32,8 @@ enum mr_shim_kind {
 struct mr_shim_call {
     enum mr_shim_kind kind;
     const char *path;
-    void *buf;         /* reads only */
-    size_t len;        /* reads and writes; `before` may shorten it, not below 1 */
+    void *buf;  /* reads only */
+    size_t len; /* reads and writes; `before` may shorten it, not below 1 */
     uint64_t offset;
     uint64_t stream;   /* who calls: a thread, or one place in a queue; never 0 */
     uint64_t start_ns; /* by the shim's clock */
@@ -64,7 +65,8 @@ void mr_shim_init(struct mr_shim *s, const struct mr_store_ops *ops, struct mr_s
 /* The first shim of this kind in a stack, or NULL. */
 struct mr_shim *mr_shim_find(struct mr_store *s, const struct mr_store_ops *ops);
 
-int mr_shim_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
+int mr_shim_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
+                        struct mr_error *err);
 int mr_shim_object_close(struct mr_object *o, struct mr_error *err);
 int mr_shim_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
 int64_t mr_shim_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);
@@ -87,13 +89,13 @@ int mr_shim_ioq_submit(struct mr_ioq *q, struct mr_io *const *ios, unsigned n, s
 int mr_shim_ioq_reap(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
 
 /* The part of the ops table that is the same in every shim. */
-#define MR_SHIM_OPS                                                                                                   \
-    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops), .is_shim = true, .object_open = mr_shim_object_open,    \
-    .object_close = mr_shim_object_close, .object_size = mr_shim_object_size, .read = mr_shim_read,                   \
-    .write = mr_shim_write, .fsync = mr_shim_fsync, .allocate = mr_shim_allocate, .truncate = mr_shim_truncate,       \
-    .stat = mr_shim_stat, .list = mr_shim_list, .mkdir = mr_shim_mkdir, .unlink = mr_shim_unlink,                     \
-    .rename = mr_shim_rename, .sync_dir = mr_shim_sync_dir, .free_space = mr_shim_free_space,                         \
-    .drop_cache = mr_shim_drop_cache, .resident = mr_shim_resident, .ioq_create = mr_shim_ioq_create,                 \
+#define MR_SHIM_OPS                                                                                                    \
+    .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops), .is_shim = true, .object_open = mr_shim_object_open,     \
+    .object_close = mr_shim_object_close, .object_size = mr_shim_object_size, .read = mr_shim_read,                    \
+    .write = mr_shim_write, .fsync = mr_shim_fsync, .allocate = mr_shim_allocate, .truncate = mr_shim_truncate,        \
+    .stat = mr_shim_stat, .list = mr_shim_list, .mkdir = mr_shim_mkdir, .unlink = mr_shim_unlink,                      \
+    .rename = mr_shim_rename, .sync_dir = mr_shim_sync_dir, .free_space = mr_shim_free_space,                          \
+    .drop_cache = mr_shim_drop_cache, .resident = mr_shim_resident, .ioq_create = mr_shim_ioq_create,                  \
     .ioq_free = mr_shim_ioq_free, .ioq_submit = mr_shim_ioq_submit, .ioq_reap = mr_shim_ioq_reap
 
 #endif

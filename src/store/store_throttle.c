@@ -7,12 +7,12 @@
  *    ready    = start + latency (+ open_latency for opens)
  *    stream   : ready + bytes / stream_bandwidth                        one thread, or one place in a queue
  *    client   : max(client's end, ready) + bytes / client_bandwidth     one process
- *    aggregate: max(shared end, ready) + bytes / rate                   all; rate = bandwidth, or t(active) from a table
- *    due      = the latest of them
+ *    aggregate: max(shared end, ready) + bytes / rate                   all; rate = bandwidth, or t(active) from a
+ * table due      = the latest of them
  *
  * t(active) is interpolated linearly between the table's points and clamped at both ends. Active are the streams (or
- * processes) with a call in flight, or whose last one ended less than GRACE_NS ago: between two calls of a loop a thread
- * is briefly outside, and the device's rate must not jump because of that.
+ * processes) with a call in flight, or whose last one ended less than GRACE_NS ago: between two calls of a loop a
+ * thread is briefly outside, and the device's rate must not jump because of that.
  *
  * Never faster than asked: an end is never earlier than the resource allows. On the average not slower either: by how
  * much a sleep overshot is credited to the same stream's next call.
@@ -20,8 +20,8 @@
  * Invariants
  *  1. All shared figures are guarded by one robust mutex, held for a few hundred nanoseconds, never while sleeping.
  *  2. Ends only grow. A process that dies inside the lock leaves figures that are each valid, so its successor goes on.
- *  3. A group file lives while a process holds a shared flock on it; who finds itself alone starts afresh or removes it.
- *     The kernel drops the lock of a killed process, so nothing stays held and nothing stale is trusted. */
+ *  3. A group file lives while a process holds a shared flock on it; who finds itself alone starts afresh or removes
+ * it. The kernel drops the lock of a killed process, so nothing stays held and nothing stale is trusted. */
 #include "base/common.h"
 #include "base/log.h"
 #include "store/store_internal.h"
@@ -62,28 +62,64 @@ static const char *const active_names[] = {"streams", "processes", NULL};
 
 #define OPT(field) .offset = offsetof(struct throttle_options, field)
 static const struct mr_option throttle_rows[] = {
-    {.key = "bandwidth", .type = MR_OPT_BYTES, OPT(bandwidth), .def = "0",
+    {.key = "bandwidth",
+     .type = MR_OPT_BYTES,
+     OPT(bandwidth),
+     .def = "0",
      .doc = "Bytes per second that all clients share; 0 = no limit. Reads, and writes unless write_bandwidth is given.",
      .example = "throttle(bandwidth=163MB,latency=8ms):posix"},
-    {.key = "write_bandwidth", .type = MR_OPT_BYTES, OPT(write_bandwidth), .def = "0",
+    {.key = "write_bandwidth",
+     .type = MR_OPT_BYTES,
+     OPT(write_bandwidth),
+     .def = "0",
      .doc = "Bytes per second for all writes, apart from reads; 0 = writes share the bandwidth of reads."},
-    {.key = "aggregate", .type = MR_OPT_STRING, OPT(aggregate), .def = "",
-     .doc = "Shared bandwidth as a table over the number of active clients, in place of bandwidth: clients:rate/clients:rate, "
+    {.key = "aggregate",
+     .type = MR_OPT_STRING,
+     OPT(aggregate),
+     .def = "",
+     .doc = "Shared bandwidth as a table over the number of active clients, in place of bandwidth: "
+            "clients:rate/clients:rate, "
             "interpolated and clamped.",
      .example = "aggregate=1:71MB/2:120MB/4:163MB"},
-    {.key = "active", .type = MR_OPT_ENUM, OPT(active), .def = "streams", .choices = active_names,
+    {.key = "active",
+     .type = MR_OPT_ENUM,
+     OPT(active),
+     .def = "streams",
+     .choices = active_names,
      .doc = "What the aggregate table counts: streams (threads and queue places) or processes."},
-    {.key = "stream_bandwidth", .type = MR_OPT_BYTES, OPT(stream_bandwidth), .def = "0",
+    {.key = "stream_bandwidth",
+     .type = MR_OPT_BYTES,
+     OPT(stream_bandwidth),
+     .def = "0",
      .doc = "Bytes per second of one stream: one thread, or one place in a queue; 0 = no limit."},
-    {.key = "client_bandwidth", .type = MR_OPT_BYTES, OPT(client_bandwidth), .def = "0",
+    {.key = "client_bandwidth",
+     .type = MR_OPT_BYTES,
+     OPT(client_bandwidth),
+     .def = "0",
      .doc = "Bytes per second of one process, its link to the storage; 0 = no limit."},
-    {.key = "latency", .type = MR_OPT_DURATION, OPT(latency_ns), .def = "0",
+    {.key = "latency",
+     .type = MR_OPT_DURATION,
+     OPT(latency_ns),
+     .def = "0",
      .doc = "Time that every read, write and sync takes before its bytes move; overlaps between streams."},
-    {.key = "open_latency", .type = MR_OPT_DURATION, OPT(open_latency_ns), .def = "0", .doc = "Time that every open takes."},
-    {.key = "metadata_rate", .type = MR_OPT_DOUBLE, OPT(metadata_rate), .def = "0", .min = 0, .max = 1e9,
+    {.key = "open_latency",
+     .type = MR_OPT_DURATION,
+     OPT(open_latency_ns),
+     .def = "0",
+     .doc = "Time that every open takes."},
+    {.key = "metadata_rate",
+     .type = MR_OPT_DOUBLE,
+     OPT(metadata_rate),
+     .def = "0",
+     .min = 0,
+     .max = 1e9,
      .doc = "Opens, stats, listings, renames and removals per second that all clients share; 0 = no limit."},
-    {.key = "group", .type = MR_OPT_STRING, OPT(group), .def = "",
-     .doc = "Name under which processes of this machine share the emulated device; empty = this store alone. All must give "
+    {.key = "group",
+     .type = MR_OPT_STRING,
+     OPT(group),
+     .def = "",
+     .doc = "Name under which processes of this machine share the emulated device; empty = this store alone. All must "
+            "give "
             "the same options."},
     MR_OPTION_END,
 };
@@ -123,7 +159,7 @@ struct throttle_store {
     struct shared *shared;
     int group_fd; /* -1 = private */
     char group_path[256];
-    pid_t owner;  /* who opened: a forked child must not take the group away from its parent */
+    pid_t owner; /* who opened: a forked child must not take the group away from its parent */
     uint32_t client;
 };
 
@@ -180,7 +216,8 @@ static double interpolate(const struct point *p, unsigned n, double x)
         return p[0].rate;
     for (unsigned i = 1; i < n; i++)
         if (x <= p[i].clients)
-            return p[i - 1].rate + (p[i].rate - p[i - 1].rate) * (x - p[i - 1].clients) / (p[i].clients - p[i - 1].clients);
+            return p[i - 1].rate +
+                   (p[i].rate - p[i - 1].rate) * (x - p[i - 1].clients) / (p[i].clients - p[i - 1].clients);
     return p[n - 1].rate;
 }
 
@@ -206,8 +243,8 @@ static bool moves_bytes(enum mr_shim_kind k)
 
 static bool is_metadata(enum mr_shim_kind k)
 {
-    return k == MR_CALL_OPEN || k == MR_CALL_READ_PATH || k == MR_CALL_STAT || k == MR_CALL_LIST || k == MR_CALL_MKDIR ||
-           k == MR_CALL_UNLINK || k == MR_CALL_RENAME;
+    return k == MR_CALL_OPEN || k == MR_CALL_READ_PATH || k == MR_CALL_STAT || k == MR_CALL_LIST ||
+           k == MR_CALL_MKDIR || k == MR_CALL_UNLINK || k == MR_CALL_RENAME;
 }
 
 /* Announces the stream as active and takes its credit. */
@@ -318,29 +355,40 @@ static int check_options(const struct throttle_store *t, struct mr_error *err)
     if (t->points && o->bandwidth)
         return mr_error_plain(err, MR_E_CONFIG, "throttle takes either bandwidth or aggregate, not both");
     if (o->active && !t->points)
-        return mr_error_plain(err, MR_E_CONFIG, "throttle option 'active' says what the aggregate table counts, but there is none");
+        return mr_error_plain(err, MR_E_CONFIG,
+                              "throttle option 'active' says what the aggregate table counts, but there is none");
     if (!t->points && !o->bandwidth && !o->write_bandwidth && !o->stream_bandwidth && !o->client_bandwidth &&
         !o->latency_ns && !o->open_latency_ns && o->metadata_rate == 0)
         return mr_error_plain(err, MR_E_CONFIG, "the throttle shim needs at least one limit");
     for (const char *c = o->group; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_' && *c != '.')
-            return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'throttle.group': letters, digits, '-', '_' and '.' only", o->group);
+            return mr_error_plain(err, MR_E_CONFIG,
+                                  "bad value '%s' for 'throttle.group': letters, digits, '-', '_' and '.' only",
+                                  o->group);
     if (strlen(o->group) > 100)
-        return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'throttle.group': longer than 100 characters", o->group);
+        return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'throttle.group': longer than 100 characters",
+                              o->group);
     return 0;
 }
 
 static uint64_t hash_options(const struct throttle_store *t)
 {
-    const double v[] = {(double)t->o.bandwidth, (double)t->o.write_bandwidth, (double)t->o.stream_bandwidth,
-                        (double)t->o.client_bandwidth, (double)t->o.latency_ns, (double)t->o.open_latency_ns,
-                        t->o.metadata_rate, t->o.active, t->points};
+    const double v[] = {(double)t->o.bandwidth,
+                        (double)t->o.write_bandwidth,
+                        (double)t->o.stream_bandwidth,
+                        (double)t->o.client_bandwidth,
+                        (double)t->o.latency_ns,
+                        (double)t->o.open_latency_ns,
+                        t->o.metadata_rate,
+                        t->o.active,
+                        t->points};
     uint64_t h = 0xcbf29ce484222325ull;
     const unsigned char *parts[] = {(const unsigned char *)v, (const unsigned char *)t->point};
     const size_t sizes[] = {sizeof(v), t->points * sizeof(t->point[0])};
     for (unsigned p = 0; p < 2; p++)
         for (size_t i = 0; i < sizes[p]; i++)
-            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): it loses track of doubles seen as bytes */
+            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): it loses track of doubles seen as
+             * bytes */
             h = (h ^ parts[p][i]) * 0x100000001b3ull;
     return h;
 }
@@ -362,8 +410,8 @@ static void init_shared(struct shared *s, uint64_t hash, bool across_processes)
     s->magic = GROUP_MAGIC;
 }
 
-/* Opens the group's file and holds it shared, making it fresh when nobody else has it. Returns -EAGAIN when the file was
- * removed meanwhile. */
+/* Opens the group's file and holds it shared, making it fresh when nobody else has it. Returns -EAGAIN when the file
+ * was removed meanwhile. */
 static int join_file(struct throttle_store *t, uint64_t hash)
 {
     int fd = open(t->group_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -445,7 +493,8 @@ static void leave_group(struct throttle_store *t)
 static int join_group(struct throttle_store *t, struct mr_error *err)
 {
     uint64_t hash = hash_options(t);
-    snprintf(t->group_path, sizeof(t->group_path), GROUP_DIR "/millrace-%lu-%s.throttle", (unsigned long)geteuid(), t->o.group);
+    snprintf(t->group_path, sizeof(t->group_path), GROUP_DIR "/millrace-%lu-%s.throttle", (unsigned long)geteuid(),
+             t->o.group);
     int rc = -EAGAIN;
     for (unsigned tries = 0; rc == -EAGAIN && tries < 1000; tries++) {
         if (tries > 10)
@@ -516,8 +565,11 @@ static int throttle_open(const void *options, struct mr_store *lower, struct mr_
 const struct mr_store_ops mr_store_throttle_ops = {
     MR_SHIM_OPS,
     .name = "throttle",
-    .doc = "Emulates a device or parallel file system: latency, bandwidth per stream, client and in all, metadata rate.",
-    .options = {.section = "throttle", .doc = "An emulated device", .options = throttle_rows,
+    .doc =
+        "Emulates a device or parallel file system: latency, bandwidth per stream, client and in all, metadata rate.",
+    .options = {.section = "throttle",
+                .doc = "An emulated device",
+                .options = throttle_rows,
                 .struct_bytes = sizeof(struct throttle_options)},
     .open = throttle_open,
     .close = throttle_close,

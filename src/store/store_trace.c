@@ -1,13 +1,13 @@
 /* The trace shim: tells what happened below it, one record per call, to an event sink and/or a text file.
  *
  * The file is tab-separated with a header line: kind, path, offset, length, result, start_ns, dur_ns, tid. Tabs, line
- * ends and backslashes in a path are written \t \n \\. Lines are collected in one buffer and written when it is full and
- * at close; a line is never cut by a full buffer. Stores of one process that name the same file (training, evaluation and
- * checkpoints) share it: the first begins it anew, and all append.
+ * ends and backslashes in a path are written \t \n \\. Lines are collected in one buffer and written when it is full
+ * and at close; a line is never cut by a full buffer. Stores of one process that name the same file (training,
+ * evaluation and checkpoints) share it: the first begins it anew, and all append.
  *
  * Hot path: no allocation and, while the buffer has room, no system call; one short lock.
- * Invariant: `lock` guards the buffer and the file; it is a leaf, as is `files_lock`, which guards the list of stores with a file.
- * Paths are interned when an object is opened, and per call only for calls that have no object. */
+ * Invariant: `lock` guards the buffer and the file; it is a leaf, as is `files_lock`, which guards the list of stores
+ * with a file. Paths are interned when an object is opened, and per call only for calls that have no object. */
 #include "base/common.h"
 #include "base/log.h"
 #include "event/event.h"
@@ -32,7 +32,10 @@ struct trace_options {
 };
 
 static const struct mr_option trace_rows[] = {
-    {.key = "file", .type = MR_OPT_STRING, .offset = offsetof(struct trace_options, file), .def = "",
+    {.key = "file",
+     .type = MR_OPT_STRING,
+     .offset = offsetof(struct trace_options, file),
+     .def = "",
      .doc = "Write one tab-separated line per call to this file; empty = only to the program's event sink.",
      .example = "trace(file=calls.tsv):posix"},
     MR_OPTION_END,
@@ -102,7 +105,8 @@ static void write_line(struct trace_store *t, const struct mr_shim_call *c, uint
     size_t n = (size_t)snprintf(line, 32, "%s\t", kinds[c->kind].name);
     n += put_path(line + n, c->path);
     n += (size_t)snprintf(line + n, 200, "\t%llu\t%zu\t%lld\t%llu\t%llu\t%u\n", (unsigned long long)c->offset, c->len,
-                          (long long)c->result, (unsigned long long)c->start_ns, (unsigned long long)(now - c->start_ns), tid);
+                          (long long)c->result, (unsigned long long)c->start_ns,
+                          (unsigned long long)(now - c->start_ns), tid);
     t->used += n;
     pthread_mutex_unlock(&t->lock);
 }
@@ -161,7 +165,8 @@ static int join_file(struct trace_store *t)
     if (!other) {
         if (S_ISREG(st.st_mode) && ftruncate(t->fd, 0) != 0)
             rc = -errno;
-        t->used = (size_t)snprintf(t->buffer, BUFFER_BYTES, "kind\tpath\toffset\tlength\tresult\tstart_ns\tdur_ns\ttid\n");
+        t->used =
+            (size_t)snprintf(t->buffer, BUFFER_BYTES, "kind\tpath\toffset\tlength\tresult\tstart_ns\tdur_ns\ttid\n");
         flush(t); /* before the lines of others */
     }
     t->next_file = files;
@@ -248,7 +253,9 @@ const struct mr_store_ops mr_store_trace_ops = {
     MR_SHIM_OPS,
     .name = "trace",
     .doc = "Records every call: kind, path, offset, length, result, start, duration, thread.",
-    .options = {.section = "trace", .doc = "A record of every call", .options = trace_rows,
+    .options = {.section = "trace",
+                .doc = "A record of every call",
+                .options = trace_rows,
                 .struct_bytes = sizeof(struct trace_options)},
     .open = trace_open,
     .close = trace_close,

@@ -4,13 +4,13 @@
  *    submit ──> SQEs ──(one system call per batch)──> kernel ──> CQEs ──> pieces left? ──yes──> SQE again
  *                                                                             └──no──> done list ──> reap
  *
- * A READ_PATH is a linked pair: open into a registered descriptor, read; no descriptor table, no wake-up between the steps, and one
- * CQE: an open that succeeds says nothing. There is no close: the next open into the same place replaces the file, and when nothing is in
- * flight all are closed by one call. A READ or WRITE is cut into pieces where the kernel's transfer limit or direct I/O's alignment asks
- * for it; pieces of one request follow each other.
+ * A READ_PATH is a linked pair: open into a registered descriptor, read; no descriptor table, no wake-up between the
+ * steps, and one CQE: an open that succeeds says nothing. There is no close: the next open into the same place replaces
+ * the file, and when nothing is in flight all are closed by one call. A READ or WRITE is cut into pieces where the
+ * kernel's transfer limit or direct I/O's alignment asks for it; pieces of one request follow each other.
  *
- * io_uring is probed when the store is opened and again by every queue; where it is missing, forbidden (containers often
- * forbid it) or lacks registered descriptors, the queue is served by posix threads, with one note in the log.
+ * io_uring is probed when the store is opened and again by every queue; where it is missing, forbidden (containers
+ * often forbid it) or lacks registered descriptors, the queue is served by posix threads, with one note in the log.
  *
  * Invariants (a queue belongs to one thread, so there is no lock)
  *  1. A slot is idle, or holds one request for which exactly one CQE is still to come.
@@ -34,11 +34,11 @@ struct slot {
     struct mr_io *io;
     size_t moved;
     unsigned retries;
-    bool direct;        /* READ_PATH is opened with O_DIRECT */
-    void *bounce;       /* kept from the first piece that needs it to the end of the request */
-    bool bounced;       /* the piece in flight goes through it */
-    size_t skip;        /* bytes in front of the wanted ones in the bounce buffer */
-    size_t piece;       /* bytes of the request that the piece in flight covers */
+    bool direct;  /* READ_PATH is opened with O_DIRECT */
+    void *bounce; /* kept from the first piece that needs it to the end of the request */
+    bool bounced; /* the piece in flight goes through it */
+    size_t skip;  /* bytes in front of the wanted ones in the bounce buffer */
+    size_t piece; /* bytes of the request that the piece in flight covers */
     struct iovec iov[2];
 };
 
@@ -47,15 +47,15 @@ struct uringq {
     struct mr_posix_store *store;
     struct mr_ioq *fallback; /* a queue of posix threads; everything else is unused then */
     struct io_uring ring;
-    bool needs_enable;       /* created disabled, so that the first submitter becomes the ring's owner */
+    bool needs_enable; /* created disabled, so that the first submitter becomes the ring's owner */
     bool defer;
     unsigned in_flight, idle_count;
     unsigned *idle;
     struct mr_io *done, **done_tail;
     unsigned done_count;
     bool to_submit;
-    bool holds_files;        /* registered descriptors may be open */
-    int *no_files;           /* depth times -1 */
+    bool holds_files; /* registered descriptors may be open */
+    int *no_files;    /* depth times -1 */
     struct slot slot[];
 };
 
@@ -131,7 +131,8 @@ static bool is_aligned(const void *p, uint64_t align)
 }
 
 /* Where the next piece of a read lands: in the caller's buffer, or in a bounce buffer. False: no memory. */
-static bool plan_read(struct uringq *q, struct slot *s, unsigned off_align, unsigned mem_align, struct iovec *v, uint64_t *at)
+static bool plan_read(struct uringq *q, struct slot *s, unsigned off_align, unsigned mem_align, struct iovec *v,
+                      uint64_t *at)
 {
     size_t left = s->io->len - s->moved;
     char *to = (char *)s->io->buf + s->moved;
@@ -356,8 +357,8 @@ static void harvest(struct uringq *q)
 
 /* ---- the queue ---- */
 
-/* Hands prepared SQEs to the kernel, takes what has ended, and waits for `wait` completions. Taking is part of every call: it is what
- * starts the read behind an open, and it often saves the next call. */
+/* Hands prepared SQEs to the kernel, takes what has ended, and waits for `wait` completions. Taking is part of every
+ * call: it is what starts the read behind an open, and it often saves the next call. */
 static int enter(struct uringq *q, unsigned wait)
 {
     if (q->needs_enable) {
@@ -524,7 +525,8 @@ static int uring_create(struct mr_store *base, unsigned depth, struct mr_ioq **o
 /* 0 when a ring can be made and knows our operations. */
 static int probe_kernel(void)
 {
-    static const int needed[] = {IORING_OP_OPENAT, IORING_OP_READ, IORING_OP_READV, IORING_OP_WRITE, IORING_OP_CLOSE, IORING_OP_FSYNC};
+    static const int needed[] = {IORING_OP_OPENAT, IORING_OP_READ,  IORING_OP_READV,
+                                 IORING_OP_WRITE,  IORING_OP_CLOSE, IORING_OP_FSYNC};
     struct io_uring ring;
     int rc = io_uring_queue_init(8, &ring, 0);
     if (rc < 0)

@@ -7,7 +7,8 @@
  *  3. The two locks are never held together (workers take one, release it, take the other).
  *  4. A worker does not touch a request or its queue after the queue's lock is released with that request on the done
  *     list: the owner may free both at once.
- *  5. Every wait ends: workers on `stop`, reapers because min is cut to what is in flight and every request completes. */
+ *  5. Every wait ends: workers on `stop`, reapers because min is cut to what is in flight and every request completes.
+ */
 #include "store/store_workq.h"
 
 #include "base/common.h"
@@ -130,7 +131,8 @@ static int start_threads(struct mr_workpool *p, struct mr_error *err)
         p->threads = started; /* fewer than asked still serve */
     pthread_mutex_unlock(&p->lock);
     if (started == 0)
-        return mr_error_set(err, -rc, "cannot start I/O threads of store '%s' (want %u, have 0)", p->store->ops->name, p->threads);
+        return mr_error_set(err, -rc, "cannot start I/O threads of store '%s' (want %u, have 0)", p->store->ops->name,
+                            p->threads);
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* Queues for backends whose calls block: requests are executed by a pool of threads that all queues of a store share, or,
- * without a pool, by the submitting thread itself (for memory-like backends a hand-over costs more than the copy).
+/* Queues for backends whose calls block: requests are executed by a pool of threads that all queues of a store share,
+ * or, without a pool, by the submitting thread itself (for memory-like backends a hand-over costs more than the copy).
  *
  *    submit ──> pool list ──> worker: exec(io) ──> queue's done list ──> reap
  *

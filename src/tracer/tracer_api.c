@@ -32,9 +32,9 @@ static uint32_t text_id(enum mr_string_kind kind, const char *text)
     return mr_string_id(kind, text ? text : "", text ? strlen(text) : 0);
 }
 
-/* Keys come again and again, mostly as the same constants of a program: their ids are remembered by address. Whether an entry is valid is in
- * `state`, epoch << 1 | 1; it is written once in an epoch, by the thread that got it to epoch << 1. Memory may be used for another
- * text later: what was there is compared. */
+/* Keys come again and again, mostly as the same constants of a program: their ids are remembered by address. Whether an
+ * entry is valid is in `state`, epoch << 1 | 1; it is written once in an epoch, by the thread that got it to epoch
+ * << 1. Memory may be used for another text later: what was there is compared. */
 struct known_key {
     _Alignas(64) _Atomic uint64_t state;
     const char *key;
@@ -55,7 +55,8 @@ static __attribute__((noinline, cold)) uint32_t new_key(struct known_key *k, uin
     uint64_t valid = (uint64_t)mr_core.epoch << 1 | 1;
     size_t len = key ? strlen(key) : sizeof(k->text);
     uint32_t id = text_id(MR_STR_KEY, key);
-    if (id && len < sizeof(k->text) && state >> 1 != valid >> 1 && atomic_compare_exchange_strong(&k->state, &state, valid & ~1ull)) {
+    if (id && len < sizeof(k->text) && state >> 1 != valid >> 1 &&
+        atomic_compare_exchange_strong(&k->state, &state, valid & ~1ull)) {
         memcpy(k->text, key, len + 1);
         k->key = key;
         k->id = id;
@@ -85,7 +86,8 @@ static unsigned to_extras(const struct millrace_arg *args, unsigned n, struct mr
     return n;
 }
 
-static __attribute__((noinline)) MR_TOGETHER void put_site(uint64_t t0, uint64_t t1, unsigned call, uint32_t id, const struct millrace_arg *args, unsigned n)
+static __attribute__((noinline)) MR_TOGETHER void put_site(uint64_t t0, uint64_t t1, unsigned call, uint32_t id,
+                                                           const struct millrace_arg *args, unsigned n)
 {
     struct mr_extra extra[MILLRACE_ARGS_MAX];
     if (!n) {
@@ -121,19 +123,22 @@ MR_EXPORT MR_TOGETHER uint64_t millrace_trace_now(void)
     return mr_enter() ? mr_stamp() : 0;
 }
 
-MR_EXPORT MR_TOGETHER void millrace_trace_span(struct millrace_site *site, uint64_t begin, const struct millrace_arg *args, unsigned n)
+MR_EXPORT MR_TOGETHER void millrace_trace_span(struct millrace_site *site, uint64_t begin,
+                                               const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
         put_site(begin, mr_stamp(), CALL(region), site_id(site), args, n);
 }
 
-MR_EXPORT void millrace_trace_span_between(struct millrace_site *site, uint64_t begin, uint64_t end, const struct millrace_arg *args, unsigned n)
+MR_EXPORT void millrace_trace_span_between(struct millrace_site *site, uint64_t begin, uint64_t end,
+                                           const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter() && begin && begin <= end)
         put_site(begin, end, CALL(region), site_id(site), args, n);
 }
 
-MR_EXPORT void millrace_trace_span_named(const char *category, const char *name, uint64_t begin, const struct millrace_arg *args, unsigned n)
+MR_EXPORT void millrace_trace_span_named(const char *category, const char *name, uint64_t begin,
+                                         const struct millrace_arg *args, unsigned n)
 {
     if (mr_enter())
         put_site(begin, mr_stamp(), CALL(region), site_string(category, name), args, n);
@@ -160,9 +165,17 @@ MR_EXPORT void millrace_trace_metadata(const struct millrace_arg *args, unsigned
 
 /* For programs whose linker has settled that our names lead nowhere (see the header). */
 static const struct millrace_functions functions = {
-    .bytes = sizeof(functions), .active = millrace_trace_active, .start = millrace_trace_start, .stop = millrace_trace_stop, .now = millrace_trace_now,
-    .span = millrace_trace_span, .instant = millrace_trace_instant, .counter = millrace_trace_counter, .metadata = millrace_trace_metadata,
-    .span_named = millrace_trace_span_named, .span_between = millrace_trace_span_between,
+    .bytes = sizeof(functions),
+    .active = millrace_trace_active,
+    .start = millrace_trace_start,
+    .stop = millrace_trace_stop,
+    .now = millrace_trace_now,
+    .span = millrace_trace_span,
+    .instant = millrace_trace_instant,
+    .counter = millrace_trace_counter,
+    .metadata = millrace_trace_metadata,
+    .span_named = millrace_trace_span_named,
+    .span_between = millrace_trace_span_between,
 };
 
 MR_REAL(size_t, confstr, (int name, char *out, size_t len), (name, out, len))

@@ -1,6 +1,7 @@
-/* Programs that confine themselves by seccomp: a call of ours that their filter does not allow would end them. The filter is therefore
- * tried out, before it is installed, on every system call the tracer makes; if it refuses one, tracing ends in this process with one line, and what
- * was recorded is safe. A filter that looks at arguments is asked with zeros. */
+/* Programs that confine themselves by seccomp: a call of ours that their filter does not allow would end them. The
+ * filter is therefore tried out, before it is installed, on every system call the tracer makes; if it refuses one,
+ * tracing ends in this process with one line, and what was recorded is safe. A filter that looks at arguments is asked
+ * with zeros. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
@@ -17,9 +18,11 @@
 #define OUR_ARCH AUDIT_ARCH_AARCH64
 #endif
 
-static const int needed[] = {SYS_openat, SYS_read, SYS_write, SYS_close, SYS_ftruncate, SYS_mmap, SYS_munmap, SYS_madvise, SYS_readlinkat,
-                             SYS_unlinkat, SYS_getcwd, SYS_getpid, SYS_gettid, SYS_getppid, SYS_uname, SYS_prlimit64, SYS_rt_sigprocmask,
-                             SYS_nanosleep, SYS_sched_yield, SYS_faccessat, SYS_getrandom, SYS_sigaltstack};
+static const int needed[] = {SYS_openat,    SYS_read,           SYS_write,     SYS_close,       SYS_ftruncate,
+                             SYS_mmap,      SYS_munmap,         SYS_madvise,   SYS_readlinkat,  SYS_unlinkat,
+                             SYS_getcwd,    SYS_getpid,         SYS_gettid,    SYS_getppid,     SYS_uname,
+                             SYS_prlimit64, SYS_rt_sigprocmask, SYS_nanosleep, SYS_sched_yield, SYS_faccessat,
+                             SYS_getrandom, SYS_sigaltstack};
 
 static bool jump(const struct sock_filter *f, uint32_t a, uint32_t x)
 {
@@ -58,7 +61,8 @@ static uint32_t load(const struct sock_filter *f, const struct seccomp_data *d, 
     return BPF_MODE(f->code) == BPF_MEM ? memory[f->k % BPF_MEMWORDS] : f->k;
 }
 
-/* What the filter answers to a system call; the kernel's own rules of classic BPF: jumps go forward only, so it ends. */
+/* What the filter answers to a system call; the kernel's own rules of classic BPF: jumps go forward only, so it ends.
+ */
 static uint32_t answer(const struct sock_fprog *p, int number)
 {
     const struct seccomp_data d = {.nr = number, .arch = OUR_ARCH};
@@ -105,7 +109,8 @@ static bool asks_where_from(const struct sock_fprog *p)
 {
     for (uint32_t i = 0; can_read(p) && can_read(p->filter) && i < p->len; i++) {
         const struct sock_filter *f = &p->filter[i];
-        if (f->code == (BPF_LD | BPF_W | BPF_ABS) && f->k - offsetof(struct seccomp_data, instruction_pointer) < sizeof(uint64_t))
+        if (f->code == (BPF_LD | BPF_W | BPF_ABS) &&
+            f->k - offsetof(struct seccomp_data, instruction_pointer) < sizeof(uint64_t))
             return true;
     }
     return false;

@@ -25,9 +25,10 @@ void mr_yield(void)
 
 uint64_t mr_signals_block(void)
 {
-    /* Not the ones that the program's own instructions raise: blocked, they would end it; nor SIGSYS, by which stray calls come. */
-    const uint64_t keep_out = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGFPE - 1) |
-                              1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
+    /* Not the ones that the program's own instructions raise: blocked, they would end it; nor SIGSYS, by which stray
+     * calls come. */
+    const uint64_t keep_out = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGILL - 1) |
+                              1ull << (SIGFPE - 1) | 1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
     uint64_t all = ~keep_out, before = 0;
     mr_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(all));
     return before;
@@ -48,7 +49,8 @@ unsigned mr_slot_index(const struct mr_slot *slot)
     return 0;
 }
 
-#define POPULATE 8192u  /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
+#define POPULATE                                                                                                       \
+    8192u /* cells made present at a time: 64 KiB, which is then still in the cache when it is written to */
 
 /* As mr_populate. When the file system is full, asks the collector to give memory back and waits for it. */
 static bool populate_or_wait(const void *at, size_t bytes)
@@ -69,7 +71,8 @@ static bool populate_or_wait(const void *at, size_t bytes)
 /* Makes more cells of a slot present. Beyond tail + MR_RING_CELLS nothing may be written, so there is nothing to do. */
 static bool populate_more(struct mr_slot *s, uint64_t tail)
 {
-    uint64_t from = s->populated, to = from + MR_MIN(MR_MAX(from, POPULATE / 8), POPULATE); /* little for a short life */
+    uint64_t from = s->populated,
+             to = from + MR_MIN(MR_MAX(from, POPULATE / 8), POPULATE); /* little for a short life */
     to = MR_MIN(to, (tail + MR_RING_CELLS) / MR_PAGE_CELLS * MR_PAGE_CELLS);
     to = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);
     if (to <= from)
@@ -119,7 +122,7 @@ static void thread_end(void *arg)
     (void)arg;
     if (!t->slot || t->epoch != mr_core.epoch || !mr_live.alive)
         return;
-    mr_names_abandon(); /* a thread may be cancelled anywhere */
+    mr_names_abandon();                    /* a thread may be cancelled anywhere */
     uint64_t signals = mr_signals_block(); /* nobody would store what a handler parks; afterwards it gets a new slot */
     t->busy = 1;
     struct mr_slot *s = t->slot;
@@ -204,11 +207,13 @@ static void start_over(struct mr_tls *t, bool all_present)
     t->head = next;
 }
 
-/* The memory that is present ends here: starts over if the first block of this lap is drained, else takes more memory. */
+/* The memory that is present ends here: starts over if the first block of this lap is drained, else takes more memory.
+ */
 static bool more_memory(struct mr_tls *t, uint64_t tail)
 {
     struct mr_slot *s = t->slot;
-    uint64_t base = t->head / MR_RING_CELLS * MR_RING_CELLS, freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
+    uint64_t base = t->head / MR_RING_CELLS * MR_RING_CELLS,
+             freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
     bool lap_end = s->populated % MR_RING_CELLS == 0, whole_blocks = s->populated % MR_BLOCK_CELLS == 0;
     if (!lap_end && whole_blocks && s->populated > t->head && tail >= base + MR_BLOCK_CELLS) {
         start_over(t, freed <= base);
@@ -227,7 +232,8 @@ static bool make_room(struct mr_tls *t)
 {
     struct mr_slot *s = t->slot;
     for (unsigned tries = 0; tries < 20000; tries++) {
-        uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire), freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
+        uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire),
+                 freed = atomic_load_explicit(&s->freed, memory_order_relaxed);
         if (mr_mode() == MR_MODE_OFF) { /* the collector could not write; it has said so */
             atomic_store(&mr_off, 1);
             mr_set_active(false);
@@ -245,7 +251,8 @@ static bool make_room(struct mr_tls *t)
         }
         uint64_t capacity = mr_process.late ? MR_BLOCK_CELLS : ring_capacity(), used = t->head - tail;
         if (used - mr_slot_gap(s, tail, t->head) < capacity && used < MR_RING_CELLS - MR_ROOM) {
-            uint64_t limit = MR_MIN(tail + mr_slot_gap(s, tail, t->head) + ring_capacity(), tail + MR_RING_CELLS - MR_ROOM);
+            uint64_t limit =
+                MR_MIN(tail + mr_slot_gap(s, tail, t->head) + ring_capacity(), tail + MR_RING_CELLS - MR_ROOM);
             set_limit(t, mr_process.late ? 0 : limit);
             return true;
         }
@@ -253,7 +260,8 @@ static bool make_room(struct mr_tls *t)
         if (atomic_load_explicit(&s->tail, memory_order_acquire) == tail) {
             if (!mr_live.alive)
                 return false;
-            if (mr_mode() == MR_MODE_SELF && used < MR_RING_CELLS - POPULATE) { /* no descriptor or no memory: tries again later */
+            if (mr_mode() == MR_MODE_SELF &&
+                used < MR_RING_CELLS - POPULATE) { /* no descriptor or no memory: tries again later */
                 set_limit(t, t->head + POPULATE / 2);
                 return true;
             }
@@ -353,7 +361,8 @@ bool mr_abandoned(const void *frame)
 {
     struct mr_tls *t = &mr_tls;
     stack_t alternate = {.ss_flags = 0};
-    int32_t below = (int32_t)(t->busy - ((uint32_t)(uintptr_t)frame | 1)); /* how far we are below the frame that entered */
+    int32_t below =
+        (int32_t)(t->busy - ((uint32_t)(uintptr_t)frame | 1)); /* how far we are below the frame that entered */
     if (t->busy == 1 || below >= SIGNAL_FRAME_BYTES)
         return false;
     if (mr_sys2(SYS_sigaltstack, NULL, &alternate) == 0 && alternate.ss_flags & SS_ONSTACK)
@@ -439,7 +448,8 @@ void mr_exec_prepare(const struct mr_exec *e)
     struct mr_tls *t = &mr_tls;
     if (!mr_core.call_on[e->call] || !mr_live.alive)
         return;
-    if (!t->busy || mr_abandoned(__builtin_frame_address(0))) { /* else a handler has interrupted the tracer, which has a slot or was about to */
+    if (!t->busy || mr_abandoned(__builtin_frame_address(
+                        0))) { /* else a handler has interrupted the tracer, which has a slot or was about to */
         t->busy = mr_mark();
         atomic_signal_fence(memory_order_seq_cst);
         have_room(t);
@@ -502,7 +512,8 @@ void mr_switch(bool on)
     mr_set_active(on);
 }
 
-/* A child that was forked by a handler which interrupted the tracer will go on with that, on its parent's rings: it gets memory of its own there. */
+/* A child that was forked by a handler which interrupted the tracer will go on with that, on its parent's rings: it
+ * gets memory of its own there. */
 static void keep_apart(void)
 {
     static uint32_t done; /* in this epoch */
@@ -516,7 +527,8 @@ bool mr_enter_slow(void)
 {
     struct mr_tls *t = &mr_tls;
     if (!environ && !mr_core.epoch)
-        return false; /* before the C library is ready (a sanitizer's start): the next call tries again. Later it is clearenv that leaves none. */
+        return false; /* before the C library is ready (a sanitizer's start): the next call tries again. Later it is
+                         clearenv that leaves none. */
     if (mr_live.alive || atomic_load_explicit(&mr_off, memory_order_relaxed) || (t->busy && !mr_core.epoch))
         return false;
     if (t->busy && !mr_abandoned(__builtin_frame_address(0))) {
@@ -562,7 +574,8 @@ static void __attribute__((constructor)) begin(void)
     mr_enter_slow();
 }
 
-/* Exit handlers of libraries loaded before us still run after this; in self mode their events are written one by one. */
+/* Exit handlers of libraries loaded before us still run after this; in self mode their events are written one by one.
+ */
 static void __attribute__((destructor)) end(void)
 {
     mr_before_exit();

@@ -61,7 +61,7 @@ static long open_own(void)
     mr_own_path(path, -1);
     long fd = mr_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND);
     if (fd >= 0 && !mr_process.header_written)
-        mr_sys2(SYS_fchmod, fd, 0600); /* whatever the umask */
+        mr_sys2(SYS_fchmod, fd, 0600);                  /* whatever the umask */
     bool other_user = fd == -EACCES && mr_process.late; /* at the end, the ring is left to `millrace recover` */
     if (fd < 0 && fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM && !other_user) /* those may pass; the ring waits */
         mr_stop_tracing("cannot open the trace file", fd);
@@ -76,7 +76,11 @@ static bool write_header(long fd)
         return true;
     memcpy(id, &mr_process.key, 8);
     mr_mrt_file_header(h->real0, id, out);
-    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = mr_process.key, .count = 1, .first_ns = h->mono0, .last_ns = h->mono0,
+    const struct mr_mrt_block b = {.type = MR_MRT_PROCESS,
+                                   .key = mr_process.key,
+                                   .count = 1,
+                                   .first_ns = h->mono0,
+                                   .last_ns = h->mono0,
                                    .payload_bytes = h->process_bytes};
     memcpy(out + MR_MRT_HEADER + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     size_t n = mr_mrt_seal(out + MR_MRT_HEADER, &b);
@@ -92,8 +96,8 @@ static bool write_strings(long fd)
         uint64_t bytes;
         uint32_t count;
         const uint8_t *from = (uint8_t *)h + MR_RING_STRINGS_AT + mr_process.strings_bytes;
-        size_t n = mr_mrt_encode_strings(mr_process.workspace, from, used - mr_process.strings_bytes, mr_process.key, mr_process.strings + 1,
-                                         mr_process.out, MR_MRT_EVENTS_MAX, &bytes, &count);
+        size_t n = mr_mrt_encode_strings(mr_process.workspace, from, used - mr_process.strings_bytes, mr_process.key,
+                                         mr_process.strings + 1, mr_process.out, MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count || !write_all(fd, mr_process.out, n))
             return count != 0;
         mr_process.strings_bytes += bytes;
@@ -104,16 +108,18 @@ static bool write_strings(long fd)
 
 static bool get_buffers(void)
 {
-    if (!mr_process.workspace && (mr_process.workspace = mr_map(mr_mrt_workspace_bytes())) && mr_config.max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS &&
+    if (!mr_process.workspace && (mr_process.workspace = mr_map(mr_mrt_workspace_bytes())) &&
+        mr_config.max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS &&
         mr_config.max_bytes) /* a block is a small part of the limit */
-        mr_mrt_workspace_block(mr_process.workspace, (uint32_t)MR_MAX(mr_config.max_bytes / MR_LIMIT_PARTS, (uint64_t)256));
+        mr_mrt_workspace_block(mr_process.workspace,
+                               (uint32_t)MR_MAX(mr_config.max_bytes / MR_LIMIT_PARTS, (uint64_t)256));
     if (!mr_process.out)
         mr_process.out = mr_map(MR_MRT_EVENTS_MAX + 4096);
     return mr_process.workspace && mr_process.out;
 }
 
-/* Size limit, of a process's own file as of the collector's: two files of half the size take turns. True if a block of n bytes belongs in the next
- * one; a file whose names alone fill it gets one block all the same. */
+/* Size limit, of a process's own file as of the collector's: two files of half the size take turns. True if a block of
+ * n bytes belongs in the next one; a file whose names alone fill it gets one block all the same. */
 static bool is_full(long fd, size_t n)
 {
     long size = mr_config.max_bytes && mr_process.has_events ? mr_sys3(SYS_lseek, fd, 0, SEEK_END) : -1;
@@ -143,7 +149,8 @@ static bool turn_over(long *fd)
     return write_header(fresh) && write_strings(fresh);
 }
 
-static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to, struct mr_carry *carry)
+static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint64_t *cell, uint64_t mask, uint64_t to,
+                        struct mr_carry *carry)
 {
     struct mr_ring_header *h = mr_process.segment[0];
     struct mr_calibration cal = {.tick0 = h->tick0, .mono0 = h->mono0, .real0 = h->real0};
@@ -153,8 +160,8 @@ static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint6
     mr_calibrate(&cal.tick1, &cal.mono1, &real);
     for (;;) {
         *carry = before;
-        size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid, sequence, atomic_load(&s->lost),
-                                        mr_process.out, &b);
+        size_t n = mr_mrt_encode_events(mr_process.workspace, cell, mask, to, carry, &cal, mr_process.key, s->tid,
+                                        sequence, atomic_load(&s->lost), mr_process.out, &b);
         if (!b.count || !is_full(*fd, n)) {
             mr_process.events += b.count;
             mr_process.has_events |= b.count > 0;
@@ -165,7 +172,8 @@ static bool write_cells(long *fd, struct mr_slot *s, unsigned index, const uint6
     }
 }
 
-/* Encoding needs more stack than a signal handler may have: it has one of its own, of whoever holds encode_lock (with signals blocked). */
+/* Encoding needs more stack than a signal handler may have: it has one of its own, of whoever holds encode_lock (with
+ * signals blocked). */
 static _Alignas(16) char own_stack[64 * MR_KIB];
 
 static void on_own_stack(void (*run)(void *), void *arg)
@@ -177,8 +185,9 @@ static void on_own_stack(void (*run)(void *), void *arg)
                      "movq %%rbx, %%rsp\n"
                      : "+D"(arg)
                      : [top] "r"(own_stack + sizeof(own_stack)), [run] "r"(run)
-                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
-                       "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3",
+                       "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                       "xmm15", "memory", "cc");
 #else
     (void)own_stack;
     run(arg);
@@ -198,7 +207,8 @@ static bool write_exec(long *fd, struct mr_slot *s, unsigned index)
     uint64_t cell[MR_RECORD_CELLS];
     for (unsigned i = 0; i < MR_RECORD_CELLS; i++)
         cell[(carry.at + i) % MR_RECORD_CELLS] = s->exec.word[i];
-    return write_strings(*fd) && write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
+    return write_strings(*fd) &&
+           write_cells(fd, s, index, cell, MR_RECORD_CELLS - 1, carry.at + MR_RECORD_CELLS, &carry);
 }
 
 static void drain_slot(void *arg)
@@ -257,7 +267,8 @@ static void write_end(enum mr_mrt_how how, uint32_t threads, uint64_t lost, cons
     long fd = get_buffers() ? open_own() : -1;
     if (fd >= 0) {
         bool ok = write_header(fd);
-        size_t n = mr_mrt_encode_end(mr_process.key, how, threads, mr_process.events, lost, mr_clock_stamp(), skipped, mr_process.out);
+        size_t n = mr_mrt_encode_end(mr_process.key, how, threads, mr_process.events, lost, mr_clock_stamp(), skipped,
+                                     mr_process.out);
         if (ok)
             write_all(fd, mr_process.out, n);
         mr_sys1(SYS_close, fd);

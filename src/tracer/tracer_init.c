@@ -1,5 +1,5 @@
-/* The life of a traced process: reading the settings, creating the ring file, describing the process, starting again in a
- * forked child, ending. */
+/* The life of a traced process: reading the settings, creating the ring file, describing the process, starting again in
+ * a forked child, ending. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_sys.h"
@@ -49,7 +49,8 @@ static const char *error_text(long error)
     case ENOSPC: return "no space left";
     case EDQUOT: return "disk quota exceeded";
     case ENOMEM: return "out of memory";
-    case EMFILE: case ENFILE: return "too many open files";
+    case EMFILE:
+    case ENFILE: return "too many open files";
     case EFBIG: return "file too large";
     default: return NULL;
     }
@@ -121,7 +122,8 @@ size_t mr_hex(char *to, uint64_t v)
 
 void *mr_map(size_t bytes)
 {
-    long p = mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    long p =
+        mr_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p < 0 && p > -4096 ? NULL : (void *)p;
 }
 
@@ -238,8 +240,9 @@ static bool env_bytes(const char *name, uint64_t *out)
     static const struct {
         char name[4];
         uint64_t factor;
-    } units[] = {{"", 1}, {"B", 1}, {"K", MR_KIB}, {"M", MR_MIB}, {"G", MR_GIB}, {"T", 1ull << 40}, {"KiB", MR_KIB}, {"MiB", MR_MIB}, {"GiB", MR_GIB},
-                 {"TiB", 1ull << 40}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000ull}};
+    } units[] = {{"", 1},           {"B", 1},        {"K", MR_KIB},      {"M", MR_MIB},           {"G", MR_GIB},
+                 {"T", 1ull << 40}, {"KiB", MR_KIB}, {"MiB", MR_MIB},    {"GiB", MR_GIB},         {"TiB", 1ull << 40},
+                 {"KB", 1000},      {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000ull}};
     const char *v = getenv(name);
     uint64_t n = 0;
     *out = 0;
@@ -268,8 +271,8 @@ static void say_of(const char *before, const char *what, size_t len, const char 
 /* A variable that looks like one of ours but is none is a misspelling. */
 static void check_variables(void)
 {
-    static const char *const known[] = {"OUT", "INCLUDE", "EXCLUDE", "GROUPS", "START", "SIGNAL", "SAMPLE", "STRAYS", "MMAP", "MAX_SIZE", "LINGER", "PYTHON",
-                                        "PYTHON_SKIP", NULL};
+    static const char *const known[] = {"OUT",    "INCLUDE", "EXCLUDE",  "GROUPS", "START",  "SIGNAL",      "SAMPLE",
+                                        "STRAYS", "MMAP",    "MAX_SIZE", "LINGER", "PYTHON", "PYTHON_SKIP", NULL};
     const size_t prefix = sizeof("MILLRACE_TRACE_") - 1;
     for (char **e = environ; *e; e++) {
         const char *name = *e + prefix;
@@ -298,8 +301,10 @@ static void read_for_library(void)
     check_variables();
     check_globs(mr_config.include);
     check_globs(mr_config.exclude);
-    if (env_switch("MILLRACE_TRACE_MMAP", false, "MILLRACE_TRACE_MMAP: neither true nor false; page faults are not recorded"))
-        mr_say_plain("MILLRACE_TRACE_MMAP: the library alone does not record page faults; run the program by 'millrace trace --mmap'");
+    if (env_switch("MILLRACE_TRACE_MMAP", false,
+                   "MILLRACE_TRACE_MMAP: neither true nor false; page faults are not recorded"))
+        mr_say_plain("MILLRACE_TRACE_MMAP: the library alone does not record page faults; run the program by 'millrace "
+                     "trace --mmap'");
     if (!env_bytes("MILLRACE_TRACE_MAX_SIZE", &mr_config.max_bytes))
         mr_say_plain("MILLRACE_TRACE_MAX_SIZE: not a size in bytes (4096, 256KiB, 100MB); everything is kept");
 }
@@ -364,15 +369,19 @@ void mr_config_read(void)
     env_globs("MILLRACE_TRACE_INCLUDE", c->include, "MILLRACE_TRACE_INCLUDE: too long; every file is recorded");
     env_globs("MILLRACE_TRACE_EXCLUDE", c->exclude, "MILLRACE_TRACE_EXCLUDE: too long; no file is left out");
     c->start = env_switch("MILLRACE_TRACE_START", true, "MILLRACE_TRACE_START: neither true nor false; it starts");
-    c->strays = env_switch("MILLRACE_TRACE_STRAYS", false, "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
-    int64_t signal_number = env_option("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
-    int64_t sample = env_option("MILLRACE_TRACE_SAMPLE", 1000000000, "MILLRACE_TRACE_SAMPLE: not a number up to 1000000000; every call is kept");
+    c->strays = env_switch("MILLRACE_TRACE_STRAYS", false,
+                           "MILLRACE_TRACE_STRAYS: neither true nor false; they are not recorded");
+    int64_t signal_number =
+        env_option("MILLRACE_TRACE_SIGNAL", 64, "MILLRACE_TRACE_SIGNAL: not a signal's number; there is none");
+    int64_t sample = env_option("MILLRACE_TRACE_SAMPLE", 1000000000,
+                                "MILLRACE_TRACE_SAMPLE: not a number up to 1000000000; every call is kept");
     c->signal = mr_signal_can_switch(signal_number) ? (int)signal_number : 0;
     if (signal_number && !c->signal)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
-    if (env_switch("MILLRACE_TRACE_PYTHON", false, "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
+    if (env_switch("MILLRACE_TRACE_PYTHON", false,
+                   "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
         mr_python_begin();
     if (!c->collected)
         read_for_library();
@@ -414,7 +423,8 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
-/* A file that grows to this size would end the program by SIGXFSZ where its limit is lower: it is raised for that moment, if it may be. *before takes it back. */
+/* A file that grows to this size would end the program by SIGXFSZ where its limit is lower: it is raised for that
+ * moment, if it may be. *before takes it back. */
 static bool raise_file_limit(uint64_t bytes, struct rlimit *before)
 {
     *before = (struct rlimit){RLIM_INFINITY, RLIM_INFINITY};
@@ -439,7 +449,8 @@ static long set_size(long fd, uint64_t bytes)
     return rc;
 }
 
-/* A ring. Where the kernel locks what is mapped, and with it makes all of it exist, the first page is unlocked, and grows: the rest is as the first is. */
+/* A ring. Where the kernel locks what is mapped, and with it makes all of it exist, the first page is unlocked, and
+ * grows: the rest is as the first is. */
 static long map_ring(long fd, size_t bytes)
 {
     size_t first = mr_future_locked ? 4096 : bytes;
@@ -513,7 +524,8 @@ static bool write_at(long fd, const void *from, uint64_t bytes, uint64_t at)
 static bool copy_slot(long fd, const struct mr_ring_header *h, unsigned i)
 {
     struct mr_slot *s = mr_ring_slot((struct mr_ring_header *)h, i);
-    uint64_t at = (uint64_t)((const char *)s - (const char *)h), from = atomic_load(&s->written), to = atomic_load(&s->head);
+    uint64_t at = (uint64_t)((const char *)s - (const char *)h), from = atomic_load(&s->written),
+             to = atomic_load(&s->head);
     s->populated = MR_MIN(s->populated, to / MR_PAGE_CELLS * MR_PAGE_CELLS);
     atomic_store(&s->freed, to); /* as if given back: memory for what comes is taken anew */
     bool ok = write_at(fd, s, offsetof(struct mr_slot, cell), at);
@@ -525,7 +537,8 @@ static bool copy_slot(long fd, const struct mr_ring_header *h, unsigned i)
     return ok;
 }
 
-/* The file of a segment has been removed and is needed after all: one with the same content takes its name and its place in memory. */
+/* The file of a segment has been removed and is needed after all: one with the same content takes its name and its
+ * place in memory. */
 static int segment_again(uint32_t index)
 {
     static char path[MR_PATH_BYTES];
@@ -537,12 +550,15 @@ static int segment_again(uint32_t index)
     if (fd < 0)
         return (int)fd;
     mr_sys2(SYS_fchmod, fd, 0600);
-    bool raised = raise_file_limit(bytes, &before), ok = raised && mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
+    bool raised = raise_file_limit(bytes, &before),
+         ok = raised && mr_sys2(SYS_ftruncate, fd, bytes) == 0 && write_at(fd, h, first, 0);
     for (unsigned i = 0; ok && i < h->slots_present; i++)
         ok = copy_slot(fd, h, i);
     if (raised)
         restore_file_limit(bytes, &before);
-    long p = ok ? mr_sys6(SYS_mmap, (long)h, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) : -ENOSPC;
+    long p = ok ? mr_sys6(SYS_mmap, (long)h, (long)bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0)
+                : -ENOSPC;
     mr_sys1(SYS_close, fd);
     if (p < 0 && p > -4096) {
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -578,7 +594,8 @@ void mr_process_describe(bool forked)
 {
     static const char *const rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
     static const char *const world[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
-    static const char *const lrank[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", NULL};
+    static const char *const lrank[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID",
+                                        NULL};
     static const char *const lworld[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL};
     static char text[MR_RING_PROCESS_BYTES];
     struct mr_ring_header *h = mr_process.segment[0];
@@ -589,13 +606,23 @@ void mr_process_describe(bool forked)
     long n = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", exe, sizeof(exe));
     uint32_t cmd = read_small_file("/proc/self/cmdline", text, sizeof(text));
     const struct mr_process_info p = {
-        .key = mr_process.key, .pid = mr_process.pid, .ppid = (uint32_t)mr_sys0(SYS_getppid),
-        .start_ns = h->mono0, .start_real_ns = h->real0,
-        .rank = first_env(rank), .world = first_env(world), .local_rank = first_env(lrank), .local_world = first_env(lworld),
+        .key = mr_process.key,
+        .pid = mr_process.pid,
+        .ppid = (uint32_t)mr_sys0(SYS_getppid),
+        .start_ns = h->mono0,
+        .start_real_ns = h->real0,
+        .rank = first_env(rank),
+        .world = first_env(world),
+        .local_rank = first_env(lrank),
+        .local_world = first_env(lworld),
         .uid = (uint32_t)mr_sys0(SYS_getuid),
         .flags = (forked ? MR_PROCESS_FORKED : 0) | (mr_core.use_tsc ? MR_PROCESS_TSC : 0),
-        .host = u.nodename, .host_len = (uint32_t)strlen(u.nodename), .exe = exe, .exe_len = n > 0 ? (uint32_t)n : 0,
-        .cmdline = text, .cmdline_len = cmd ? cmd - 1 : 0,
+        .host = u.nodename,
+        .host_len = (uint32_t)strlen(u.nodename),
+        .exe = exe,
+        .exe_len = n > 0 ? (uint32_t)n : 0,
+        .cmdline = text,
+        .cmdline_len = cmd ? cmd - 1 : 0,
     };
     uint8_t *to = (uint8_t *)h + MR_RING_PROCESS_AT;
     uint32_t room = cmd > 2048 && mr_populate(to, MR_RING_PROCESS_BYTES) ? MR_RING_PROCESS_BYTES : PROCESS_PRESENT;
@@ -658,7 +685,8 @@ static void make_folder(char *path)
 }
 
 /* pthread_atfork as glibc has it; weak, because a program of musl must come as far as to start itself without us. */
-extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *library) __attribute__((weak));
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *library)
+    __attribute__((weak));
 extern MR_HIDDEN void *__dso_handle;
 
 static void first_begin(void)
@@ -732,7 +760,8 @@ static bool is_busy(uint32_t tid)
     return state && state[1] == ' ' && (state[2] == 'R' || state[2] == 'D');
 }
 
-/* How many other threads have rings, what they have recorded so far, and how many of them are busy if that is asked for. */
+/* How many other threads have rings, what they have recorded so far, and how many of them are busy if that is asked
+ * for. */
 static unsigned others(uint64_t *records, unsigned *busy)
 {
     unsigned n = 0;
@@ -750,7 +779,8 @@ static unsigned others(uint64_t *records, unsigned *busy)
     return n;
 }
 
-/* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace recover`. */
+/* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace
+ * recover`. */
 static bool others_record(void)
 {
     uint64_t before, after;

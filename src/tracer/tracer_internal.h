@@ -7,15 +7,16 @@
 #include "tracer/tracer_core.h"
 
 #define MR_PATH_BYTES 4096
-#define MR_EXTRAS 36 /* that one event may have */
-#define MR_ROOM 160  /* cells that one event and its extras may need */
+#define MR_EXTRAS 36       /* that one event may have */
+#define MR_ROOM 160        /* cells that one event and its extras may need */
 #define MR_PAGE_CELLS 512u /* cells of a page */
 
 enum mr_trace_mode { MR_MODE_OFF, MR_MODE_SELF, MR_MODE_COLLECTED };
 
 struct mr_config {
     char dir[MR_PATH_BYTES]; /* absolute; rings and own .mrt files */
-    char out[MR_PATH_BYTES + 32]; /* MILLRACE_TRACE_OUT=<dir>, for new programs, which may start elsewhere; empty if collected */
+    char out[MR_PATH_BYTES +
+             32]; /* MILLRACE_TRACE_OUT=<dir>, for new programs, which may start elsewhere; empty if collected */
     char include[MR_GLOBS_BYTES], exclude[MR_GLOBS_BYTES]; /* as mr_globs_match takes them */
     bool collected, start, strays;
     int signal;
@@ -29,7 +30,7 @@ struct mr_process {
     uint64_t key;
     uint32_t pid;
     _Atomic uint32_t claim_lock, encode_lock;
-    bool late;             /* the program's exit handlers are running: write each event at once */
+    bool late; /* the program's exit handlers are running: write each event at once */
     /* Own output, when nobody drains. */
     void *workspace;
     uint8_t *out;
@@ -61,8 +62,8 @@ MR_HIDDEN void mr_stop_tracing(const char *why, long error);
 MR_HIDDEN void mr_say_plain(const char *what); /* one line on stderr */
 MR_HIDDEN void *mr_map(size_t bytes);
 extern MR_HIDDEN bool mr_future_locked; /* the program locks all memory that it will map (wrap_mlockall.c) */
-/* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the program by
- * SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
+/* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the
+ * program by SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
 MR_HIDDEN bool mr_populate(const void *at, size_t bytes);
 MR_HIDDEN size_t mr_copy_text(char *to, size_t cap, const char *from);
 MR_HIDDEN size_t mr_hex(char *to, uint64_t v);
@@ -74,30 +75,34 @@ MR_HIDDEN int mr_segment_open(uint32_t index);
 /* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
 MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
 MR_HIDDEN bool mr_drain_all(enum mr_mrt_how how); /* then the ring files are gone; false: they stay */
-MR_HIDDEN void mr_names_begin(void); /* once, before a fork */
+MR_HIDDEN void mr_names_begin(void);              /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
 MR_HIDDEN uint64_t mr_names_present(void); /* bytes of the arena whose memory is there */
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
-/* This library's path, absolute; returns its length, 0 if it is not known. *given, if wanted: the same as the loader has it. */
+/* This library's path, absolute; returns its length, 0 if it is not known. *given, if wanted: the same as the loader
+ * has it. */
 MR_HIDDEN size_t mr_library_path(char *out, size_t cap, const char **given);
 MR_HIDDEN void mr_python_begin(void); /* before the program's main: Python will instrument itself */
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
-/* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is raised for that moment, if it may be. */
+/* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is
+ * raised for that moment, if it may be. */
 MR_HIDDEN long mr_open(long folder, const char *path, int flags);
 struct iovec;
-/* writev that cannot end the program by a signal: its limit of file sizes may be reached, or nobody may read its stderr any more. */
+/* writev that cannot end the program by a signal: its limit of file sizes may be reached, or nobody may read its stderr
+ * any more. */
 MR_HIDDEN long mr_write_quietly(long fd, const struct iovec *parts, unsigned n);
 /* A file of the spool folder, or an error. */
 MR_HIDDEN long mr_spool_open(const char *name, int flags);
-/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could not be noted. */
+/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could
+ * not be noted. */
 MR_HIDDEN bool mr_note(char why, const char *path);
 MR_HIDDEN bool mr_note_self(char why); /* this program */
-/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for in PATH. *file is its id, or that
- * of the name as it was given; 0 if it cannot be read. */
+/* A program is about to be started: notes it if the tracer cannot be in it. `search`: a name without '/' is looked for
+ * in PATH. *file is its id, or that of the name as it was given; 0 if it cannot be read. */
 enum mr_program { MR_ABSENT, MR_THERE, MR_CANNOT_LOAD };
 MR_HIDDEN enum mr_program mr_program_look(const char *path, bool search, uint32_t *file);
 MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int flags); /* path NULL: dirfd itself */
@@ -105,7 +110,8 @@ MR_HIDDEN enum mr_program mr_program_look_at(int dirfd, const char *path, int fl
 MR_HIDDEN void mr_note_own_calls(void);
 MR_HIDDEN unsigned mr_slot_index(const struct mr_slot *slot);
 
-/* Does not return in a program of another C library than glibc, which is started again without us; before anything else. */
+/* Does not return in a program of another C library than glibc, which is started again without us; before anything
+ * else. */
 MR_HIDDEN void mr_leave_foreign(void);
 
 /* What is known of the streams is old: recording was, or will be, off (wrap_stdio.c). */

@@ -1,6 +1,7 @@
-/* Functions of memory and strings for the tracer's own use: the C library's, past whoever stands between. A thread sanitizer's versions look at who
- * else has touched the memory, and would report what our spin locks protect as races of the program. The names are hidden: calls inside this library,
- * also those that the compiler and zstd make, bind here. Before the C library is found (a sanitizer's start) plain loops do the work. */
+/* Functions of memory and strings for the tracer's own use: the C library's, past whoever stands between. A thread
+ * sanitizer's versions look at who else has touched the memory, and would report what our spin locks protect as races
+ * of the program. The names are hidden: calls inside this library, also those that the compiler and zstd make, bind
+ * here. Before the C library is found (a sanitizer's start) plain loops do the work. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
@@ -16,14 +17,14 @@
 #endif
 
 /* A function that jumps to the C library's once that is known; `by_hand` is a statement that does the same. */
-#define MR_LIBC(type, name, params, args, by_hand)                                                                   \
-    static type(*real_##name) params;                                                                                \
-    MR_HIDDEN type name params;                                                                                      \
-    MR_PLAIN type name params                                                                                        \
-    {                                                                                                                \
-        if (real_##name)                                                                                             \
-            return real_##name args;                                                                                 \
-        by_hand;                                                                                                     \
+#define MR_LIBC(type, name, params, args, by_hand)                                                                     \
+    static type(*real_##name) params;                                                                                  \
+    MR_HIDDEN type name params;                                                                                        \
+    MR_PLAIN type name params                                                                                          \
+    {                                                                                                                  \
+        if (real_##name)                                                                                               \
+            return real_##name args;                                                                                   \
+        by_hand;                                                                                                       \
     }
 
 typedef const char *text;
@@ -82,7 +83,8 @@ static MR_PLAIN void *fill(char *at, int c, size_t n)
     return at;
 }
 
-MR_LIBC(void *, memcpy, (void *restrict to, const void *restrict from, size_t n), (to, from, n), return copy(to, from, n))
+MR_LIBC(void *, memcpy, (void *restrict to, const void *restrict from, size_t n), (to, from, n),
+        return copy(to, from, n))
 MR_LIBC(void *, memmove, (void *to, const void *from, size_t n), (to, from, n), return copy(to, from, n))
 MR_LIBC(void *, memset, (void *at, int c, size_t n), (at, c, n), return fill(at, c, n))
 MR_LIBC(int, memcmp, (const void *a, const void *b, size_t n), (a, b, n), return compare(a, b, n, false))
@@ -94,7 +96,8 @@ MR_LIBC(int, strcmp, (text a, text b), (a, b), return compare((const void *)a, (
 MR_LIBC(int, strncmp, (text a, text b, size_t n), (a, b, n), return compare((const void *)a, (const void *)b, n, true))
 MR_LIBC(size_t, strspn, (text s, text set), (s, set), return span(s, set, true))
 MR_LIBC(size_t, strcspn, (text s, text set), (s, set), return span(s, set, false))
-MR_LIBC(int, clock_gettime, (clockid_t clock, struct timespec *t), (clock, t), return (int)mr_sys2(SYS_clock_gettime, clock, t))
+MR_LIBC(int, clock_gettime, (clockid_t clock, struct timespec *t), (clock, t),
+        return (int)mr_sys2(SYS_clock_gettime, clock, t))
 
 #define MR_FIND(name) *(void **)&real_##name = dlsym(libc, #name)
 

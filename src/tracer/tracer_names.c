@@ -21,8 +21,8 @@ static uint32_t table_slots, table_used;
 static char cwd[MR_PATH_BYTES];
 static size_t cwd_len;
 static _Atomic bool cwd_known;
-static _Atomic bool cwd_apart; /* threads have working directories of their own: it is asked for every time */
-static _Atomic bool files_apart; /* and so for descriptors */
+static _Atomic bool cwd_apart;         /* threads have working directories of their own: it is asked for every time */
+static _Atomic bool files_apart;       /* and so for descriptors */
 static char joined[3 * MR_PATH_BYTES]; /* not on the stack, as it may be a small one: a signal's, a thread's */
 
 /* Mapped files, by address. */
@@ -61,7 +61,8 @@ static inline uint32_t hash_text(const char *s, size_t len, uint32_t kind)
     }
     uint64_t last = last_word(s, left, len);
     if (MR_LIKELY(len >= 8))
-        last = last >> 1 >> (63 - 8 * left); /* without the bytes of the word before: they would cancel out, and names that count up share their places */
+        last = last >> 1 >> (63 - 8 * left); /* without the bytes of the word before: they would cancel out, and names
+                                                that count up share their places */
     h = (h ^ last) * 0x9fb21c651e98df25ull;
     h ^= h >> 29;
     return (uint32_t)(h >> 8) | 1;
@@ -90,7 +91,8 @@ uint64_t mr_names_present(void)
 
 static bool arena_grow(uint64_t need)
 {
-    uint64_t more = MR_MAX(MR_ALIGN_UP(need - arena_present, 4 * MR_KIB), MR_MIN(arena_present, 64 * MR_KIB)); /* little for a short life */
+    uint64_t more = MR_MAX(MR_ALIGN_UP(need - arena_present, 4 * MR_KIB),
+                           MR_MIN(arena_present, 64 * MR_KIB)); /* little for a short life */
     if (arena_present + more > MR_RING_STRING_BYTES)
         return true; /* the caller finds it full */
     if (!mr_populate(arena() + arena_present, more)) {
@@ -212,12 +214,15 @@ static inline bool names_lock(const void *frame)
         return false;
     mr_tls.busy = (uint32_t)(uintptr_t)frame | 1;
     atomic_signal_fence(memory_order_seq_cst);
-    for (; !atomic_compare_exchange_weak_explicit(&owner, &none, (uintptr_t)&mr_tls, memory_order_acquire, memory_order_relaxed); none = 0)
+    for (; !atomic_compare_exchange_weak_explicit(&owner, &none, (uintptr_t)&mr_tls, memory_order_acquire,
+                                                  memory_order_relaxed);
+         none = 0)
         mr_wait_turn(n++);
     return true;
 }
 
-/* The thread left by longjmp or cancellation while it held the lock: what was being changed is made anew from the arena. */
+/* The thread left by longjmp or cancellation while it held the lock: what was being changed is made anew from the
+ * arena. */
 void mr_names_abandon(void)
 {
     if (atomic_load_explicit(&owner, memory_order_relaxed) != (uintptr_t)&mr_tls)
@@ -266,7 +271,9 @@ uint32_t mr_string_id(enum mr_string_kind kind, const char *text, size_t len)
 
 static void link_of(int fd, char link[40])
 {
-    size_t n = mr_copy_text(link, 40, atomic_load_explicit(&files_apart, memory_order_relaxed) ? "/proc/thread-self/fd/" : "/proc/self/fd/");
+    size_t n = mr_copy_text(link, 40,
+                            atomic_load_explicit(&files_apart, memory_order_relaxed) ? "/proc/thread-self/fd/"
+                                                                                     : "/proc/self/fd/");
     n += mr_decimal(link + n, (uint64_t)(uint32_t)fd);
     link[n] = 0;
 }
@@ -288,7 +295,8 @@ static size_t directory_of(int dirfd, char *out)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Length of a path, at most MR_PATH_BYTES, and whether it is tidy: absolute and surely without "//", "/./" and "/../". Every open asks. */
+/* Length of a path, at most MR_PATH_BYTES, and whether it is tidy: absolute and surely without "//", "/./" and "/../".
+ * Every open asks. */
 static inline size_t look_at_path(const char *path, bool *tidy)
 {
     bool odd = path[0] != '/';
@@ -359,7 +367,8 @@ bool mr_leads_elsewhere(const char *path, uint64_t flags)
         return true;
     if (!strncmp(path, "/dev/fd/", 8) || !strncmp(path, "/dev/std", 8))
         return true;
-    if (!strncmp(path, "/proc/", 6) && (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
+    if (!strncmp(path, "/proc/", 6) &&
+        (strstr(path + 6, "/fd/") || strstr(path + 6, "/cwd") || strstr(path + 6, "/root") || strstr(path + 6, "/exe")))
         return true;
     for (const char *dots = strstr(path, ".."); dots; dots = strstr(dots + 1, ".."))
         if ((dots == path || dots[-1] == '/') && (dots[2] == '/' || !dots[2]))
@@ -377,7 +386,8 @@ uint32_t mr_opened_id(int dirfd, const char *path, uint64_t flags, int fd)
 {
     bool tidy = false;
     size_t len = path ? look_at_path(path, &tidy) : 0;
-    bool system = len >= 8 && (!memcmp(path, "/dev/fd/", 8) || !memcmp(path, "/dev/std", 8) || !memcmp(path, "/proc/", 6));
+    bool system =
+        len >= 8 && (!memcmp(path, "/dev/fd/", 8) || !memcmp(path, "/dev/std", 8) || !memcmp(path, "/proc/", 6));
     if (MR_UNLIKELY(!tidy || system || len < 8 || flags & (O_TMPFILE & ~O_DIRECTORY)))
         return odd_opened_id(dirfd, path, flags, fd);
     return tidy_id(path, len, __builtin_frame_address(0));
@@ -457,14 +467,16 @@ void mr_file_set(int fd, uint32_t file)
     }
 }
 
-/* Descriptors that were never used are not looked up, unless a filter wants to know, or a forked child may have inherited them, or a child of
- * vfork opened them (it keeps no names): there are programs that close all numbers there can be. */
+/* Descriptors that were never used are not looked up, unless a filter wants to know, or a forked child may have
+ * inherited them, or a child of vfork opened them (it keeps no names): there are programs that close all numbers there
+ * can be. */
 uint32_t mr_file_closing(int fd)
 {
     uint32_t file = (uint32_t)fd < mr_core.files ? atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed) : 0;
     uint32_t top = atomic_load_explicit(&mr_core.max_fd, memory_order_relaxed);
     bool likely = mr_tls.vforked ? (uint32_t)fd <= top + 16 : mr_core.epoch > 1 && (uint32_t)fd <= top;
-    if (!file && (likely || atomic_load_explicit(&files_apart, memory_order_relaxed) || mr_config.include[0] || mr_config.exclude[0]))
+    if (!file && (likely || atomic_load_explicit(&files_apart, memory_order_relaxed) || mr_config.include[0] ||
+                  mr_config.exclude[0]))
         file = mr_file_resolve(fd);
     if (file)
         mr_file_set(fd, 0);
@@ -473,7 +485,8 @@ uint32_t mr_file_closing(int fd)
 
 void mr_file_dup(int from, int to)
 {
-    uint32_t id = (uint32_t)from < mr_core.files ? atomic_load_explicit(&mr_core.file_of[from], memory_order_relaxed) : 0;
+    uint32_t id =
+        (uint32_t)from < mr_core.files ? atomic_load_explicit(&mr_core.file_of[from], memory_order_relaxed) : 0;
     mr_file_set(to, id);
 }
 

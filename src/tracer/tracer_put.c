@@ -1,4 +1,5 @@
-/* What wrappers do after the real call, one copy of it for all. What reading a file takes (open, status, read, close) is hot: see MR_HOT. */
+/* What wrappers do after the real call, one copy of it for all. What reading a file takes (open, status, read, close)
+ * is hot: see MR_HOT. */
 #include "tracer/wrap.h"
 
 void mr_put_event(uint64_t t0, uint64_t t1, uint64_t call_fd1, uint32_t file, uint64_t offset, int64_t result)
@@ -11,13 +12,16 @@ int64_t mr_put_other(uint64_t t0, uint64_t t1, uint64_t offset_call, uint32_t fi
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
     if (MR_UNLIKELY((dur | result) >> 32 | t->busy) || MR_UNLIKELY(!mr_busy_with_room(t))) {
-        mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1, (uint64_t)((int64_t)offset_call >> 16), (int64_t)result, NULL, 0);
+        mr_put_slow(t0, t1, (unsigned)(offset_call & 0xffff), file, (uint32_t)fd + 1,
+                    (uint64_t)((int64_t)offset_call >> 16), (int64_t)result, NULL, 0);
         return (int64_t)result;
     }
     bool is_seek = (uint16_t)offset_call == MR_CALL_lseek;
     uint64_t offset = (uint64_t)((int64_t)offset_call >> 16), gap = t0 - t->last_end;
-    if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) | gap >> 32) {
-        mr_store(t, t->head, (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
+    if (((is_seek ? offset : t->last_result) ^ result) | (t->last_file ^ file) | (t->last_fd1 ^ ((uint32_t)fd + 1)) |
+        gap >> 32) {
+        mr_store(t, t->head,
+                 (struct mr_raw){{offset_call, (uint64_t)file << 32 | dur, t0, result << 16 | ((uint32_t)fd + 1)}});
         return (int64_t)result;
     }
     uint64_t h = t->head, *word = mr_words_at(t, h);
@@ -50,7 +54,8 @@ int64_t mr_put_flushed(int64_t result)
     return result;
 }
 
-void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result, const struct mr_extra *extra)
+void mr_put_one(uint64_t t0, uint64_t t1, unsigned call, uint32_t file, uint32_t fd1, uint64_t offset, int64_t result,
+                const struct mr_extra *extra)
 {
     struct mr_tls *t = &mr_tls;
     uint64_t dur = t1 - t0;
@@ -118,7 +123,7 @@ void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char 
 }
 
 void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2,
-                                int64_t result)
+                  int64_t result)
 {
     if (result == -1)
         result = -errno;
@@ -130,7 +135,8 @@ void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char 
     mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, 0, MR_NO_OFFSET, result, &extra, 1);
 }
 
-void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint64_t offset, uint64_t count, int64_t result)
+void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint64_t offset, uint64_t count,
+                 int64_t result)
 {
     if (result == -1)
         result = -errno;
@@ -142,4 +148,3 @@ void mr_put_copy(uint64_t t0, uint64_t t1, unsigned call, int in, int out, uint6
     mr_put_slow(t0, t1, call, one == MR_FILE_EXCLUDED ? 0 : one, in >= 0 ? mr_fd1(in) : 0, offset, result, extra,
                 (int64_t)count == result ? 1 : 2);
 }
-

@@ -1,5 +1,6 @@
-/* MILLRACE_TRACE_PYTHON: what `millrace trace --python` does to the environment is done here for the library alone, and for programs that are started with
- * another PYTHONPATH, or none, before their main. Python then finds our sitecustomize first, which instruments libraries as they are imported. */
+/* MILLRACE_TRACE_PYTHON: what `millrace trace --python` does to the environment is done here for the library alone, and
+ * for programs that are started with another PYTHONPATH, or none, before their main. Python then finds our
+ * sitecustomize first, which instruments libraries as they are imported. */
 #include "base/common.h"
 #include "tracer/tracer_core.h"
 #include "tracer/tracer_internal.h"
@@ -16,7 +17,8 @@ extern char **environ;
 #define AUTOLOAD "/millrace/trace/autoload"
 
 /* Folders of Python sources, seen from the one that the library is in: where it was built, unpacked or installed. */
-static const char *const places[] = {"/../python", "/../share/millrace/python", "/../../share/millrace/python", "/../../../share/millrace/python"};
+static const char *const places[] = {"/../python", "/../share/millrace/python", "/../../share/millrace/python",
+                                     "/../../../share/millrace/python"};
 
 static bool is_there(char folder[MR_PATH_BYTES], size_t n)
 {
@@ -55,7 +57,8 @@ static bool lists_autoload(const char *value)
     return false;
 }
 
-/* The environment with "PYTHONPATH=<folder>/millrace/trace/autoload:<folder>:<as before>". It stays: the program may keep pointers to it. */
+/* The environment with "PYTHONPATH=<folder>/millrace/trace/autoload:<folder>:<as before>". It stays: the program may
+ * keep pointers to it. */
 static void put_first(const char *folder, const char *before)
 {
     size_t n = 0, k = 0, len = sizeof(VARIABLE) + 2 * strlen(folder) + sizeof(AUTOLOAD) + strlen(before) + 2;
@@ -87,5 +90,6 @@ void mr_python_begin(void)
     if (find_folder(folder))
         put_first(folder, before);
     else
-        mr_say_plain("MILLRACE_TRACE_PYTHON: the Python files are not where they belong beside the library; Python programs are not instrumented");
+        mr_say_plain("MILLRACE_TRACE_PYTHON: the Python files are not where they belong beside the library; Python "
+                     "programs are not instrumented");
 }

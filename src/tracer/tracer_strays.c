@@ -1,25 +1,27 @@
-/* Stray system calls, seen by Syscall User Dispatch (Linux 5.11, x86-64): the kernel sends SIGSYS for a system call whose instruction lies
- * outside one address range; the handler records the call and makes it from inside the range. Chosen over a seccomp filter because
- * it ends with exec and is not inherited: a filter stays for ever and would kill every static or setuid program that is started.
+/* Stray system calls, seen by Syscall User Dispatch (Linux 5.11, x86-64): the kernel sends SIGSYS for a system call
+ * whose instruction lies outside one address range; the handler records the call and makes it from inside the range.
+ * Chosen over a seccomp filter because it ends with exec and is not inherited: a filter stays for ever and would kill
+ * every static or setuid program that is started.
  *
- * The range holds the C library's text, whose calls are recorded by the wrappers, and the gate: a page of ours beside it, or, where there is no
- * room, the unused end of that text's last page. As the last choice the range also covers libraries that lie between.
+ * The range holds the C library's text, whose calls are recorded by the wrappers, and the gate: a page of ours beside
+ * it, or, where there is no room, the unused end of that text's last page. As the last choice the range also covers
+ * libraries that lie between.
  *
  *   gate: entry 0         syscall; ret               the tracer's own calls (mr_gate)
  *         entries 1, 2    mov $15, %rax; syscall     return from our handler
- *         the rest        syscall; jmp *slot         "in place": a call that is not recorded runs on the program's stack with the
- *                                                    program's registers, as if nothing had happened; one entry per calling address
+ *         the rest        syscall; jmp *slot         "in place": a call that is not recorded runs on the program's
+ * stack with the program's registers, as if nothing had happened; one entry per calling address
  *
  * Invariants
  *  S1. Every system call instruction of the tracer lies in the gate (mr_sys6), so the handler never interrupts itself.
- *  S2. A forced SIGSYS that is blocked or has no handler ends the program. So the real mask never has it (wrap_signal.c and the
- *      handler strip it and remember what the program believes), and its real action is always ours.
- *  S3. The handler runs with the mask of the interrupted code, on the program's alternate stack where there is one (goroutine stacks
- *      are too small for a signal frame): a signal interrupts the call it makes as it would have interrupted the original.
- *  S4. Recording needs more stack than a signal stack may have left: it runs on a stack of our own per thread. Signals are blocked then: the
- *      kernel would take an alternate stack for free, and a handler could leave ours by longjmp.
- *  S5. Threads are armed that have the C library's thread-local storage: made by pthread_create, thrd_create or as the
- *      first thread of a process. Others, made by a raw clone, are left alone. */
+ *  S2. A forced SIGSYS that is blocked or has no handler ends the program. So the real mask never has it (wrap_signal.c
+ * and the handler strip it and remember what the program believes), and its real action is always ours. S3. The handler
+ * runs with the mask of the interrupted code, on the program's alternate stack where there is one (goroutine stacks are
+ * too small for a signal frame): a signal interrupts the call it makes as it would have interrupted the original. S4.
+ * Recording needs more stack than a signal stack may have left: it runs on a stack of our own per thread. Signals are
+ * blocked then: the kernel would take an alternate stack for free, and a handler could leave ours by longjmp. S5.
+ * Threads are armed that have the C library's thread-local storage: made by pthread_create, thrd_create or as the first
+ * thread of a process. Others, made by a raw clone, are left alone. */
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
@@ -67,7 +69,8 @@ __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));
 #define STACK_BYTES (256u << 10)
 #define SIGSYS_BIT (1ull << (SIGSYS - 1))
 
-__asm__(".text\n.hidden mr_plain_gate\n.globl mr_plain_gate\n.type mr_plain_gate, @function\nmr_plain_gate:\n    syscall\n    ret\n"
+__asm__(".text\n.hidden mr_plain_gate\n.globl mr_plain_gate\n.type mr_plain_gate, @function\nmr_plain_gate:\n    "
+        "syscall\n    ret\n"
         ".size mr_plain_gate, .-mr_plain_gate\n");
 extern MR_HIDDEN const char mr_plain_gate[];
 const void *mr_gate = mr_plain_gate;
@@ -79,12 +82,12 @@ struct kernel_action {
     uint64_t mask;
 };
 
-static uint8_t *gate;              /* NULL: not on */
+static uint8_t *gate; /* NULL: not on */
 static unsigned entries;
-static _Atomic uintptr_t *slots;   /* by entry: where it returns to */
+static _Atomic uintptr_t *slots; /* by entry: where it returns to */
 static uintptr_t range_from, range_to;
 static volatile char selector = BLOCK;
-static _Atomic uint64_t masked;    /* by signal: its handler's mask had SIGSYS */
+static _Atomic uint64_t masked;     /* by signal: its handler's mask had SIGSYS */
 static struct kernel_action theirs; /* what the program set for SIGSYS */
 static _Atomic uint32_t theirs_lock;
 static pthread_key_t end_key;
@@ -182,7 +185,8 @@ static bool read_layout(const void *inside, struct layout *l)
 static bool write_code(uint8_t *code, uintptr_t at, unsigned n, const _Atomic uintptr_t *slot)
 {
     static const uint8_t call[] = {0x0f, 0x05, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc};
-    static const uint8_t back[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc};
+    static const uint8_t back[] = {0x48, 0xc7, 0xc0, 0x0f, 0,    0,    0,    0x0f,
+                                   0x05, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc};
     for (unsigned i = FIRST_ENTRY; i < n; i++) {
         int64_t distance = (int64_t)(uintptr_t)&slot[i] - (int64_t)(at + (i + 1) * ENTRY);
         uint8_t in_place[ENTRY] = {0x0f, 0x05, 0xff, 0x25};
@@ -216,7 +220,8 @@ static bool gate_in_hole(uintptr_t hole, const struct layout *l)
 {
     if (!hole)
         return false;
-    long p = mr_sys6(SYS_mmap, (long)hole, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    long p = mr_sys6(SYS_mmap, (long)hole, 2 * PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (p != (long)hole)
         return false;
     _Atomic uintptr_t *slot = (void *)(p + PAGE);
@@ -249,7 +254,8 @@ static bool gate_in_padding(const struct layout *l, const uint8_t *base)
         return false;
     long r = mr_sys4(SYS_pwrite64, fd, code, n * ENTRY, end);
     mr_sys1(SYS_close, fd);
-    return r == (long)(n * ENTRY) && !memcmp((const void *)end, code, n * ENTRY) && use_gate(end, n, slot, l->text_from, l->text_to);
+    return r == (long)(n * ENTRY) && !memcmp((const void *)end, code, n * ENTRY) &&
+           use_gate(end, n, slot, l->text_from, l->text_to);
 }
 
 static bool make_gate(void)
@@ -265,7 +271,8 @@ static bool make_gate(void)
 /* The entry that returns to `back`; NULL if all are taken. */
 static const uint8_t *entry_for(uintptr_t back, bool int80)
 {
-    unsigned old = entries / INT80_SHARE, first = int80 ? entries - old : FIRST_ENTRY, n = int80 ? old : entries - old - FIRST_ENTRY;
+    unsigned old = entries / INT80_SHARE, first = int80 ? entries - old : FIRST_ENTRY,
+             n = int80 ? old : entries - old - FIRST_ENTRY;
     unsigned at = (unsigned)(back * 0x9e3779b97f4a7c15ull >> 40) % n;
     for (unsigned i = 0; i < n; i++, at = (at + 1) % n) {
         uintptr_t empty = 0;
@@ -304,7 +311,8 @@ static long arm(void)
         st.blocked = true;
     if (!st.stack)
         st.stack = mr_map(STACK_BYTES);
-    long rc = mr_sys6(SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, DISPATCH_ON, (long)range_from, (long)(range_to - range_from), (long)&selector, 0);
+    long rc = mr_sys6(SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, DISPATCH_ON, (long)range_from,
+                      (long)(range_to - range_from), (long)&selector, 0);
     st.armed = rc == 0 && st.stack;
     return st.stack ? rc : -ENOMEM;
 }
@@ -321,7 +329,8 @@ void mr_strays_thread(void)
 }
 
 /* What pthread_atfork calls; by this name it need not be there (mr_leave_foreign). */
-extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *module) __attribute__((weak));
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *module)
+    __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
 static void in_child(void)
@@ -373,7 +382,9 @@ bool mr_strays_block(bool blocked)
 bool mr_strays_masked(int number, int set)
 {
     uint64_t bit = number > 0 && number < 65 ? 1ull << (number - 1) : 0;
-    uint64_t before = set < 0 ? atomic_load(&masked) : set ? atomic_fetch_or(&masked, bit) : atomic_fetch_and(&masked, ~bit);
+    uint64_t before = set < 0 ? atomic_load(&masked)
+                      : set   ? atomic_fetch_or(&masked, bit)
+                              : atomic_fetch_and(&masked, ~bit);
     return before & bit;
 }
 
@@ -453,7 +464,8 @@ static void in_place(struct trapped *t, bool int80)
 static long copy(bool in, void *ours, const void *at, size_t n)
 {
     struct iovec one = {ours, n}, two = {(void *)at, n};
-    long rc = mr_sys6(in ? SYS_process_vm_readv : SYS_process_vm_writev, mr_sys0(SYS_getpid), (long)&one, 1, (long)&two, 1, 0);
+    long rc = mr_sys6(in ? SYS_process_vm_readv : SYS_process_vm_writev, mr_sys0(SYS_getpid), (long)&one, 1, (long)&two,
+                      1, 0);
     if (rc == -EPERM || rc == -ENOSYS) { /* forbidden here: trust the program */
         memcpy(in ? ours : (void *)at, in ? at : ours, n);
         return 0;
@@ -560,8 +572,9 @@ static void on_own_stack(void (*f)(void *), void *arg)
     __asm__ volatile("movq %%rsp, %%rbx\n\tmovq %[top], %%rsp\n\tcall *%[f]\n\tmovq %%rbx, %%rsp"
                      : "+D"(arg)
                      : [top] "r"(top), [f] "r"(f)
-                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
-                       "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+                     : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc", "xmm0", "xmm1",
+                       "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
+                       "xmm13", "xmm14", "xmm15");
 }
 
 static void with_stack(void (*f)(void *), void *arg)
@@ -602,14 +615,16 @@ static void put_process(void *arg)
 {
     const struct trapped *t = arg;
     if (mr_enter())
-        mr_put(t->call.t0, mr_stamp(), t->number == SYS_fork ? MR_CALL_sys_fork : MR_CALL_sys_clone, 0, 0, MR_NO_OFFSET, t->result);
+        mr_put(t->call.t0, mr_stamp(), t->number == SYS_fork ? MR_CALL_sys_fork : MR_CALL_sys_clone, 0, 0, MR_NO_OFFSET,
+               t->result);
 }
 
 static void before_exec(void *arg)
 {
     struct trapped *t = arg;
     bool at = t->number == SYS_execveat;
-    uint32_t file = mr_enter() ? mr_path_failed(MR_UNREAD, at ? (int)t->arg[0] : AT_FDCWD, (const char *)t->arg[at]) : 0;
+    uint32_t file =
+        mr_enter() ? mr_path_failed(MR_UNREAD, at ? (int)t->arg[0] : AT_FDCWD, (const char *)t->arg[at]) : 0;
     mr_exec_begin(&t->exec, at ? MR_CALL_sys_execveat : MR_CALL_sys_execve, file, 0, true);
 }
 
@@ -629,15 +644,16 @@ static void before_exit(void *arg)
 static bool special(struct trapped *t)
 {
     switch (t->number) {
-    case SYS_rt_sigprocmask:
-        *reg(t, REG_RAX) = raw_sigprocmask(t);
-        return true;
-    case SYS_rt_sigaction:
-        *reg(t, REG_RAX) = raw_sigaction(t);
-        return true;
-    case SYS_rt_sigsuspend: case SYS_ppoll: case SYS_pselect6: case SYS_epoll_pwait: case SYS_epoll_pwait2:
-        return strip_wait(t);
-    case SYS_fork: case SYS_clone: case SYS_clone3: {
+    case SYS_rt_sigprocmask: *reg(t, REG_RAX) = raw_sigprocmask(t); return true;
+    case SYS_rt_sigaction: *reg(t, REG_RAX) = raw_sigaction(t); return true;
+    case SYS_rt_sigsuspend:
+    case SYS_ppoll:
+    case SYS_pselect6:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2: return strip_wait(t);
+    case SYS_fork:
+    case SYS_clone:
+    case SYS_clone3: {
         uint64_t a[6] = {0}; /* flags, pidfd, child_tid, parent_tid, exit_signal, stack */
         if (t->number == SYS_clone)
             a[0] = (uint64_t)t->arg[0], a[5] = (uint64_t)t->arg[1];
@@ -656,15 +672,14 @@ static bool special(struct trapped *t)
         }
         return true;
     }
-    case SYS_execve: case SYS_execveat:
+    case SYS_execve:
+    case SYS_execveat:
         with_stack(before_exec, t);
         t->result = issue(t);
         *reg(t, REG_RAX) = t->result;
         with_stack(after_exec, t);
         return true;
-    case SYS_exit_group:
-        with_stack(before_exit, NULL);
-        return false;
+    case SYS_exit_group: with_stack(before_exit, NULL); return false;
     case SYS_prctl:
         if (t->arg[0] == PR_SET_SYSCALL_USER_DISPATCH)
             st.armed = false;
@@ -675,8 +690,7 @@ static bool special(struct trapped *t)
             st.armed = false;
         }
         return false;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -690,7 +704,9 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
     }
     int keep = errno;
     bool on = false;
-    struct trapped t = {.uc = uc, .number = (int)g[REG_RAX], .arg = {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}};
+    struct trapped t = {.uc = uc,
+                        .number = (int)g[REG_RAX],
+                        .arg = {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}};
     if (atomic_load_explicit(&mr_off, memory_order_relaxed))
         selector = ALLOW; /* tracing has ended */
     if (info->si_arch != AUDIT_ARCH_X86_64) {
@@ -714,13 +730,16 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
     errno = keep;
 }
 
-/* Valgrind runs the program inside itself: the kernel would send SIGSYS for its own system calls. It answers this sequence, which does nothing elsewhere. */
+/* Valgrind runs the program inside itself: the kernel would send SIGSYS for its own system calls. It answers this
+ * sequence, which does nothing elsewhere. */
 static bool inside_valgrind(void)
 {
     const uint64_t running_on_valgrind[6] = {0x1001};
     uint64_t answer = 0;
     __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\txchgq %%rbx, %%rbx"
-                     : "+d"(answer) : "a"(running_on_valgrind) : "cc", "memory");
+                     : "+d"(answer)
+                     : "a"(running_on_valgrind)
+                     : "cc", "memory");
     return answer != 0;
 }
 
@@ -734,14 +753,17 @@ void mr_strays_begin(void)
         mr_say_plain("stray system calls are not recorded: no room for code beside the C library");
         return;
     }
-    const struct kernel_action ours = {.handler = (void *)on_sigsys, .flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | RESTORER, .restorer = gate + ENTRY};
+    const struct kernel_action ours = {.handler = (void *)on_sigsys,
+                                       .flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | RESTORER,
+                                       .restorer = gate + ENTRY};
     set_action(&ours, &theirs);
     long rc = arm();
     if (rc < 0) {
         set_action(&theirs, NULL);
         gate = NULL;
         if (!mr_config.collected) /* otherwise the command has said so */
-            mr_say_plain("stray system calls are not recorded: this kernel has no Syscall User Dispatch (Linux 5.11 or later, x86-64)");
+            mr_say_plain("stray system calls are not recorded: this kernel has no Syscall User Dispatch (Linux 5.11 or "
+                         "later, x86-64)");
         return;
     }
     mr_gate = gate;

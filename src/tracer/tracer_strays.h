@@ -1,5 +1,5 @@
-/* Stray system calls: those made by an instruction outside the C library. What the rest of the tracer needs of them; the how is in
- * tracer_strays.c. Nothing here does anything unless MILLRACE_TRACE_STRAYS asks for it. */
+/* Stray system calls: those made by an instruction outside the C library. What the rest of the tracer needs of them;
+ * the how is in tracer_strays.c. Nothing here does anything unless MILLRACE_TRACE_STRAYS asks for it. */
 #ifndef MR_TRACER_STRAYS_H
 #define MR_TRACER_STRAYS_H
 
@@ -21,7 +21,8 @@ MR_HIDDEN bool mr_syscall_begin(struct mr_syscall *s, long number, const long *a
 /* After it, with t1 set: `r` is -1 with errno set on failure. `raw`: it did not come through the C library. */
 MR_HIDDEN void mr_syscall_end(const struct mr_syscall *s, long r, bool raw);
 
-/* Linux's asynchronous I/O (wrap_libaio.c): operations that are about to be handed over, and completions that were seen. */
+/* Linux's asynchronous I/O (wrap_libaio.c): operations that are about to be handed over, and completions that were
+ * seen. */
 struct iocb;
 struct io_event;
 MR_HIDDEN void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0);
@@ -39,7 +40,8 @@ extern MR_MAYBE void mr_ring_forget(int fd);
 extern MR_MAYBE void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n);
 extern MR_MAYBE void mr_rings_last_look(void);
 
-/* Strays of this thread are not recorded while the sum is not 0: a wrapped library makes them, whose calls are events already. */
+/* Strays of this thread are not recorded while the sum is not 0: a wrapped library makes them, whose calls are events
+ * already. */
 extern MR_HIDDEN __thread int mr_strays_silent __attribute__((tls_model("initial-exec")));
 static inline void mr_strays_quiet(int more)
 {
@@ -63,6 +65,6 @@ MR_HIDDEN bool mr_strays_block(bool blocked);
 MR_HIDDEN bool mr_strays_blocked(void);
 /* Which signals' handlers were given a mask with SIGSYS. */
 MR_HIDDEN bool mr_strays_masked(int signal, int set); /* set -1: only ask */
-MR_HIDDEN void mr_strays_disowned(void); /* the thread took the mechanism for itself */
+MR_HIDDEN void mr_strays_disowned(void);              /* the thread took the mechanism for itself */
 
 #endif

@@ -1,5 +1,6 @@
-/* System calls by instruction, for the tracer's own work: they touch neither errno nor any wrapped function. The instruction lies behind a
- * pointer, because stray calls (tracer_strays.c) are told from ours by the address of the instruction. */
+/* System calls by instruction, for the tracer's own work: they touch neither errno nor any wrapped function. The
+ * instruction lies behind a pointer, because stray calls (tracer_strays.c) are told from ours by the address of the
+ * instruction. */
 #ifndef MR_TRACER_SYS_H
 #define MR_TRACER_SYS_H
 
@@ -18,7 +19,9 @@ static inline long mr_sys6(long n, long a, long b, long c, long d, long e, long 
     register long r9 __asm__("r9") = f;
     /* The call must not write into the red zone. */
     __asm__ volatile("lea -128(%%rsp), %%rsp\n\tcall *%[gate]\n\tlea 128(%%rsp), %%rsp"
-                     : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [gate] "r"(mr_gate) : "rcx", "r11", "memory", "cc");
+                     : "=a"(r)
+                     : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [gate] "r"(mr_gate)
+                     : "rcx", "r11", "memory", "cc");
     return r;
 }
 #elif defined(__aarch64__)

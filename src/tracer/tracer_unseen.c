@@ -1,7 +1,8 @@
-/* Programs that the tracer will not be in, or will not see: linked statically, or with more rights than their user (the loader ignores LD_PRELOAD
- * then); of another C library or machine; Go programs, which make system calls themselves; libraries that bind past it. Their names go to the
- * file `unseen` in the folder of the rings, a letter for the reason before each (src/cli/unseen_programs.c), so that `millrace trace`, or
- * `millrace report` on a folder, can say what is missing. System calls only: this also runs in a child of vfork. */
+/* Programs that the tracer will not be in, or will not see: linked statically, or with more rights than their user (the
+ * loader ignores LD_PRELOAD then); of another C library or machine; Go programs, which make system calls themselves;
+ * libraries that bind past it. Their names go to the file `unseen` in the folder of the rings, a letter for the reason
+ * before each (src/cli/unseen_programs.c), so that `millrace trace`, or `millrace report` on a folder, can say what is
+ * missing. System calls only: this also runs in a child of vfork. */
 #include "event/program_kind.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
@@ -24,7 +25,8 @@ static bool has_more_rights(long fd)
         return false;
     if (mr_sys0(SYS_geteuid) != 0 && mr_sys4(SYS_fgetxattr, fd, "security.capability", NULL, 0) > 0)
         return true;
-    return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) || (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
+    return (s.st_mode & S_ISUID && s.st_uid != (uid_t)mr_sys0(SYS_geteuid)) ||
+           (s.st_mode & S_ISGID && s.st_gid != (gid_t)mr_sys0(SYS_getegid));
 }
 
 long mr_spool_open(const char *name, int flags)
@@ -67,7 +69,8 @@ static enum mr_program look_at_file(long fd, const char *path)
     enum mr_program_kind kind = mr_program_kind((int)fd, read_at);
     if (kind == MR_PROGRAM_FOREIGN)
         mr_note('f', path);
-    else if ((kind == MR_PROGRAM_STATIC && !mr_loader_is_ours(path)) || has_more_rights(fd)) /* the loader itself loads us */
+    else if ((kind == MR_PROGRAM_STATIC && !mr_loader_is_ours(path)) ||
+             has_more_rights(fd)) /* the loader itself loads us */
         mr_note('s', path);
     return kind == MR_PROGRAM_FOREIGN ? MR_CANNOT_LOAD : MR_THERE;
 }
@@ -128,7 +131,8 @@ enum mr_program mr_program_look(const char *path, bool search, uint32_t *file)
     enum mr_program found = MR_ABSENT;
     while (found == MR_ABSENT && next_place(&places, path, full))
         found = look_at(full);
-    *file = found == MR_ABSENT ? mr_string_id(MR_STR_PATH, path, strnlen(path, MR_PATH_BYTES)) : mr_path_id(AT_FDCWD, full);
+    *file =
+        found == MR_ABSENT ? mr_string_id(MR_STR_PATH, path, strnlen(path, MR_PATH_BYTES)) : mr_path_id(AT_FDCWD, full);
     mr_sys2(SYS_munmap, full, MR_PATH_BYTES);
     return found;
 }
@@ -176,9 +180,11 @@ static bool is_go(void)
         for (size_t at = 0, size = h[i].p_memsz; at + sizeof(ElfW(Nhdr)) + 4 <= size;) {
             ElfW(Nhdr) note_header;
             memcpy(&note_header, p + at, sizeof(note_header));
-            if (note_header.n_namesz >= 3 && note_header.n_namesz <= 4 && !memcmp(p + at + sizeof(note_header), "Go", 3))
+            if (note_header.n_namesz >= 3 && note_header.n_namesz <= 4 &&
+                !memcmp(p + at + sizeof(note_header), "Go", 3))
                 return true;
-            at += sizeof(note_header) + MR_ALIGN_UP((size_t)note_header.n_namesz, 4) + MR_ALIGN_UP((size_t)note_header.n_descsz, 4);
+            at += sizeof(note_header) + MR_ALIGN_UP((size_t)note_header.n_namesz, 4) +
+                  MR_ALIGN_UP((size_t)note_header.n_descsz, 4);
         }
     }
     return false;
@@ -226,8 +232,9 @@ static bool take_out(char *list, const char *name)
     return false;
 }
 
-/* Musl's loader takes what LD_PRELOAD names, and ends the program if a function is missing that the library must have. So nothing of glibc's own is a
- * must, and this is the first that runs of us: nothing else would work there. The program is started once more, without us. */
+/* Musl's loader takes what LD_PRELOAD names, and ends the program if a function is missing that the library must have.
+ * So nothing of glibc's own is a must, and this is the first that runs of us: nothing else would work there. The
+ * program is started once more, without us. */
 void mr_leave_foreign(void)
 {
     Dl_info info;

@@ -1,6 +1,7 @@
-/* Linux's own asynchronous I/O, through libaio, syscall(2) or by instruction: operations are read when they are submitted and found again by
- * their control block when their completion is seen. An operation is one event from submission to completion, `io_read`, `io_write`,
- * `io_fsync`; the calls themselves are events too. libaio's functions return the negative error. */
+/* Linux's own asynchronous I/O, through libaio, syscall(2) or by instruction: operations are read when they are
+ * submitted and found again by their control block when their completion is seen. An operation is one event from
+ * submission to completion, `io_read`, `io_write`, `io_fsync`; the calls themselves are events too. libaio's functions
+ * return the negative error. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
@@ -13,7 +14,8 @@
 
 #define MOST_AT_ONCE 65536 /* that one call submits */
 
-/* What was submitted. The kernel has its own copy from then on: the program may use the control block again, also before this one ends, or free it. */
+/* What was submitted. The kernel has its own copy from then on: the program may use the control block again, also
+ * before this one ends, or free it. */
 struct operation {
     uint64_t block, t0, offset, bytes; /* block 0: free slot */
     uint32_t file;
@@ -111,8 +113,10 @@ static struct operation recall(uint64_t block, bool newest)
     struct operation found = {.call = 0};
     uint64_t signals = lock_table();
     uint32_t best = table.slots;
-    for (uint32_t i = table.slots ? home_of(block, table.slots) : 0; table.slots && table.op[i].block; i = (i + 1) & (table.slots - 1))
-        if (table.op[i].block == block && (best == table.slots || (newest ? table.op[i].t0 >= table.op[best].t0 : table.op[i].t0 < table.op[best].t0)))
+    for (uint32_t i = table.slots ? home_of(block, table.slots) : 0; table.slots && table.op[i].block;
+         i = (i + 1) & (table.slots - 1))
+        if (table.op[i].block == block && (best == table.slots || (newest ? table.op[i].t0 >= table.op[best].t0
+                                                                          : table.op[i].t0 < table.op[best].t0)))
             best = i;
     if (best < table.slots) {
         found = table.op[best];
@@ -125,9 +129,12 @@ static struct operation recall(uint64_t block, bool newest)
 static unsigned call_of(const struct iocb *b)
 {
     switch (b->aio_lio_opcode) {
-    case IOCB_CMD_PREAD: case IOCB_CMD_PREADV: return CALL(io_read);
-    case IOCB_CMD_PWRITE: case IOCB_CMD_PWRITEV: return CALL(io_write);
-    case IOCB_CMD_FSYNC: case IOCB_CMD_FDSYNC: return CALL(io_fsync);
+    case IOCB_CMD_PREAD:
+    case IOCB_CMD_PREADV: return CALL(io_read);
+    case IOCB_CMD_PWRITE:
+    case IOCB_CMD_PWRITEV: return CALL(io_write);
+    case IOCB_CMD_FSYNC:
+    case IOCB_CMD_FDSYNC: return CALL(io_fsync);
     default: return CALL(io_other);
     }
 }
@@ -156,8 +163,9 @@ void mr_libaio_submitting(struct iocb *const *block, long n, uint64_t t0)
         if ((first != good || last != good) && !mr_readable(b, sizeof(*b)))
             return; /* the kernel stops here too */
         good = last;
-        const struct operation o = {(uintptr_t)b, t0, (uint64_t)b->aio_offset, bytes_of(b), mr_file_of((int)b->aio_fildes),
-                                    (int)b->aio_fildes, call_of(b)};
+        const struct operation o = {
+            (uintptr_t)b,       t0,        (uint64_t)b->aio_offset, bytes_of(b), mr_file_of((int)b->aio_fildes),
+            (int)b->aio_fildes, call_of(b)};
         remember(&o);
     }
 }
@@ -182,36 +190,41 @@ void mr_libaio_completed(const struct io_event *e, long n, uint64_t now)
         bool moves = o.call == CALL(io_read) || o.call == CALL(io_write);
         const struct mr_extra extra = {.type = MR_MORE_COUNT, .value = moves ? o.bytes : 0};
         if (o.file != MR_FILE_EXCLUDED)
-            mr_put_slow(o.t0, now, o.call, o.file, o.fd >= 0 ? mr_fd1(o.fd) : 0, moves ? o.offset : MR_NO_OFFSET, e[i].res, &extra,
-                        moves && (int64_t)extra.value != e[i].res);
+            mr_put_slow(o.t0, now, o.call, o.file, o.fd >= 0 ? mr_fd1(o.fd) : 0, moves ? o.offset : MR_NO_OFFSET,
+                        e[i].res, &extra, moves && (int64_t)extra.value != e[i].res);
     }
 }
 
 /* ---- libaio ---- */
 
 /* What libaio does by instruction inside is not recorded once more. */
-#define MR_AIO(ret, name, params, args, before, after)                                                               \
-    MR_REAL(ret, name, params, args)                                                                                 \
-    MR_SYMBOL(ret, name, params)                                                                                     \
-    {                                                                                                                \
-        if (!mr_enter())                                                                                             \
-            return real_##name args;                                                                                 \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        before;                                                                                                      \
-        mr_strays_quiet(1);                                                                                          \
-        ret r = real_##name args;                                                                                    \
-        mr_strays_quiet(-1);                                                                                         \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        after;                                                                                                       \
-        return r;                                                                                                    \
+#define MR_AIO(ret, name, params, args, before, after)                                                                 \
+    MR_REAL(ret, name, params, args)                                                                                   \
+    MR_SYMBOL(ret, name, params)                                                                                       \
+    {                                                                                                                  \
+        if (!mr_enter())                                                                                               \
+            return real_##name args;                                                                                   \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        before;                                                                                                        \
+        mr_strays_quiet(1);                                                                                            \
+        ret r = real_##name args;                                                                                      \
+        mr_strays_quiet(-1);                                                                                           \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        after;                                                                                                         \
+        return r;                                                                                                      \
     }
 #define DONE(c) mr_put(t0, t1, CALL(c), 0, 0, NONE, (int64_t)r)
 MR_AIO(int, io_setup, (int n, void *c), (n, c), (void)0, DONE(io_setup))
 MR_AIO(int, io_destroy, (void *c), (c), (void)0, DONE(io_destroy))
 MR_AIO(int, io_submit, (void *c, long n, struct iocb **b), (c, n, b), mr_libaio_submitting(b, n, t0),
-       mr_libaio_submitted(b, n, r); DONE(io_submit))
+       mr_libaio_submitted(b, n, r);
+       DONE(io_submit))
 MR_AIO(int, io_getevents, (void *c, long m, long n, struct io_event *e, struct timespec *t), (c, m, n, e, t), (void)0,
-       mr_libaio_completed(e, r, t1); DONE(io_getevents))
-MR_AIO(int, io_pgetevents, (void *c, long m, long n, struct io_event *e, struct timespec *t, sigset_t *s), (c, m, n, e, t, s), (void)0,
-       mr_libaio_completed(e, r, t1); DONE(io_getevents))
-MR_AIO(int, io_cancel, (void *c, struct iocb *b, struct io_event *e), (c, b, e), (void)0, if (r == 0) mr_libaio_completed(e, 1, t1); DONE(io_cancel))
+       mr_libaio_completed(e, r, t1);
+       DONE(io_getevents))
+MR_AIO(int, io_pgetevents, (void *c, long m, long n, struct io_event *e, struct timespec *t, sigset_t *s),
+       (c, m, n, e, t, s), (void)0, mr_libaio_completed(e, r, t1);
+       DONE(io_getevents))
+MR_AIO(int, io_cancel, (void *c, struct iocb *b, struct io_event *e), (c, b, e), (void)0,
+       if (r == 0) mr_libaio_completed(e, 1, t1);
+       DONE(io_cancel))

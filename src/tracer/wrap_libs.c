@@ -13,7 +13,8 @@ static void *base_of(void *address)
 static void *in_module(void *address, const char *name)
 {
     Dl_info info;
-    void *module = dladdr(address, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL, *f = NULL;
+    void *module = dladdr(address, &info) && info.dli_fname ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL,
+         *f = NULL;
     if (module) {
         f = dlsym(module, name);
         dlclose(module);

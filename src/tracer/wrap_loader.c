@@ -1,16 +1,17 @@
 /* The loader's functions, where they lead past the tracer.
  *
- * dlsym: a program that asks the C library itself for a function (Python's ctypes.CDLL("libc.so.6"), foreign function interfaces) is given ours
- * of that name, except where that could go in a circle: a library that stands behind us under the same name and looks for the function it
- * stands for.
+ * dlsym: a program that asks the C library itself for a function (Python's ctypes.CDLL("libc.so.6"), foreign function
+ * interfaces) is given ours of that name, except where that could go in a circle: a library that stands behind us under
+ * the same name and looks for the function it stands for.
  *
- * dlvsym: the same, where the version asked for is the one that everybody gets; an older one may be another function. Also without a handle, as our
- * functions have no version. With RTLD_NEXT the caller means those behind it.
+ * dlvsym: the same, where the version asked for is the one that everybody gets; an older one may be another function.
+ * Also without a handle, as our functions have no version. With RTLD_NEXT the caller means those behind it.
  *
- * dlopen with RTLD_DEEPBIND and dlmopen: what is loaded so binds to the C library, or to one of its own, past everyone. Nothing is changed; it is
- * noted, to be told at the end.
+ * dlopen with RTLD_DEEPBIND and dlmopen: what is loaded so binds to the C library, or to one of its own, past everyone.
+ * Nothing is changed; it is noted, to be told at the end.
  *
- * All of them look at who calls them, so the calls are handed on by a jump: the real function sees the program's return address. */
+ * All of them look at who calls them, so the calls are handed on by a jump: the real function sees the program's return
+ * address. */
 #include "tracer/tracer_internal.h"
 #include "tracer/wrap.h"
 
@@ -47,7 +48,8 @@ static struct module read_module(const struct link_map *m)
 {
     struct module r = {.symbol = NULL};
     for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
-        uintptr_t at = d->d_un.d_ptr + (d->d_un.d_ptr < m->l_addr ? m->l_addr : 0); /* the kernel's own module is as it was linked */
+        uintptr_t at = d->d_un.d_ptr +
+                       (d->d_un.d_ptr < m->l_addr ? m->l_addr : 0); /* the kernel's own module is as it was linked */
         if (d->d_tag == DT_SYMTAB)
             r.symbol = (const void *)at;
         else if (d->d_tag == DT_STRTAB)
@@ -67,10 +69,12 @@ static void *find_in(const struct link_map *m, const char *name)
         want = want * 33 + (uint8_t)*p;
     if (!r.symbol || !r.text || !r.hash || !r.has_versions || !r.hash[0])
         return NULL;
-    const uint32_t *bucket = r.hash + 4 + r.hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t)), *chain = bucket + r.hash[0];
+    const uint32_t *bucket = r.hash + 4 + r.hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t)),
+                   *chain = bucket + r.hash[0];
     for (uint32_t i = bucket[want % r.hash[0]]; i >= r.hash[1]; i++) {
         uint32_t hash = chain[i - r.hash[1]];
-        if ((hash | 1) == (want | 1) && r.symbol[i].st_shndx != SHN_UNDEF && !strcmp(r.text + r.symbol[i].st_name, name))
+        if ((hash | 1) == (want | 1) && r.symbol[i].st_shndx != SHN_UNDEF &&
+            !strcmp(r.text + r.symbol[i].st_name, name))
             return (void *)(m->l_addr + r.symbol[i].st_value);
         if (hash & 1)
             break;
@@ -78,8 +82,9 @@ static void *find_in(const struct link_map *m, const char *name)
     return NULL;
 }
 
-/* A function of the C library, or of libdl where that is apart: of the first module whose symbols have versions, as those of libraries that
- * stand between have not. By hand, because every function that could be asked is one of ours. */
+/* A function of the C library, or of libdl where that is apart: of the first module whose symbols have versions, as
+ * those of libraries that stand between have not. By hand, because every function that could be asked is one of ours.
+ */
 #pragma weak _r_debug /* it is not there with musl, where we only help a program to start itself without us */
 static void *find_first(const char *name)
 {
@@ -140,7 +145,8 @@ void *mr_dlvsym_ours(void *handle, const char *name, const char *version, void *
 {
     int keep = errno;
     void *f = name && version ? mr_real_dlvsym(handle, name, version) : NULL, *ours = NULL;
-    if (f && base_of(caller) != base_of((void *)mr_dlvsym_ours) && f == own_function(c_library(), name) && !own_function(caller, name))
+    if (f && base_of(caller) != base_of((void *)mr_dlvsym_ours) && f == own_function(c_library(), name) &&
+        !own_function(caller, name))
         ours = own_function((void *)mr_dlvsym_ours, name);
     errno = keep;
     return ours;
@@ -161,10 +167,11 @@ void mr_loads_apart(const char *path)
 /* Registers with arguments, and the stack at a multiple of 16. */
 #define MR_SAVE "    pushq %rdi\n    pushq %rsi\n    pushq %rdx\n"
 #define MR_RESTORE "    popq %rdx\n    popq %rsi\n    popq %rdi\n"
-#define MR_BOOT(pointer)                                                                                             \
-    "    cmpq $0, " pointer "(%rip)\n"                                                                              \
+#define MR_BOOT(pointer)                                                                                               \
+    "    cmpq $0, " pointer "(%rip)\n"                                                                                 \
     "    jne 1f\n" MR_SAVE "    call mr_loader_boot\n" MR_RESTORE "1:\n"
 
+/* clang-format off */
 __asm__(".text\n"
         ".globl dlsym, dlvsym, dlopen, dlmopen\n"
         ".type dlsym, @function\n"
@@ -198,4 +205,5 @@ __asm__(".text\n"
         "    jz 2f\n" MR_SAVE "    movq %rsi, %rdi\n    call mr_loads_apart\n" MR_RESTORE
         "2:  jmp *mr_real_dlmopen(%rip)\n"
         ".size dlmopen, .-dlmopen\n");
+/* clang-format on */
 #endif

@@ -1,6 +1,7 @@
-/* mlockall locks a program's memory, not ours: the rings are half a gigabyte of address space of which little is used. Locked, all of it would be there, in
- * shared memory, and a program with a limit of locked memory (RLIMIT_MEMLOCK) would be refused where it is not without the tracer. So its mappings are
- * locked one by one, without the rings. Nothing is recorded: it is not I/O. */
+/* mlockall locks a program's memory, not ours: the rings are half a gigabyte of address space of which little is used.
+ * Locked, all of it would be there, in shared memory, and a program with a limit of locked memory (RLIMIT_MEMLOCK)
+ * would be refused where it is not without the tracer. So its mappings are locked one by one, without the rings.
+ * Nothing is recorded: it is not I/O. */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
@@ -103,7 +104,8 @@ MR_SYMBOL(int, munlockall, (void))
 MR_REAL(int, mlockall, (int flags), (flags))
 MR_SYMBOL(int, mlockall, (int flags))
 {
-    bool ours = mr_enter() && flags & MCL_CURRENT && !(flags & ~(MCL_CURRENT | MCL_FUTURE | ON_FAULT)) && would_be_allowed();
+    bool ours =
+        mr_enter() && flags & MCL_CURRENT && !(flags & ~(MCL_CURRENT | MCL_FUTURE | ON_FAULT)) && would_be_allowed();
     if (!ours) {
         int r = real_mlockall(flags); /* a refusal, or no business of ours */
         mr_future_locked = r ? mr_future_locked : flags & MCL_FUTURE;

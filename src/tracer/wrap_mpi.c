@@ -1,13 +1,14 @@
-/* MPI-IO through the profiling names (PMPI_...), without mpi.h: whether a handle is an int or a pointer, it travels in one
- * register, so every parameter is declared as one (W). Sizes come from the library's own MPI_Type_size. Works for Open MPI and
- * MPICH and their kin; a program without MPI never gets here. */
+/* MPI-IO through the profiling names (PMPI_...), without mpi.h: whether a handle is an int or a pointer, it travels in
+ * one register, so every parameter is declared as one (W). Sizes come from the library's own MPI_Type_size. Works for
+ * Open MPI and MPICH and their kin; a program without MPI never gets here. */
 #include "tracer/wrap_libs.h"
 
 typedef intptr_t W;
 
-/* Fortran's functions call the profiling names directly (Open MPI): these are wrapped under both. Ours call the library by pointer, so nothing is seen twice. */
-#define MR_MPI(name, params, args, ...)                                                                              \
-    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, params, args, __VA_ARGS__)                                    \
+/* Fortran's functions call the profiling names directly (Open MPI): these are wrapped under both. Ours call the library
+ * by pointer, so nothing is seen twice. */
+#define MR_MPI(name, params, args, ...)                                                                                \
+    MR_LIBRARY(int, MPI_File_##name, PMPI_File_##name, params, args, __VA_ARGS__)                                      \
     MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
 #define MR_ALIAS_OF(name, other) MR_ALIAS(name, other)
 
@@ -30,8 +31,8 @@ static int64_t bytes_of(void *self, int64_t count, W type, int error)
     return count * size;
 }
 
-/* The library's status, or one of ours where the program does not want it (MPI_STATUS_IGNORE is NULL or 1): at the end of a file fewer bytes are
- * moved than were asked for, and only the status says so. */
+/* The library's status, or one of ours where the program does not want it (MPI_STATUS_IGNORE is NULL or 1): at the end
+ * of a file fewer bytes are moved than were asked for, and only the status says so. */
 #define STATUS(s) ((uintptr_t)(s) > 4096 ? (s) : (W)(uintptr_t)space)
 
 static int64_t moved_by(void *self, int64_t count, W type, W status, int error)
@@ -52,7 +53,8 @@ static void opened(uint64_t t0, uint64_t t1, W path, W handle_at, int error)
 }
 
 /* An int in a register has anything above it; a count of the `_c` spellings is 64 bits. */
-#define DATA(name, f, off, n, t) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), bytes_of(self, n, t, (int)r))
+#define DATA(name, f, off, n, t)                                                                                       \
+    put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), bytes_of(self, n, t, (int)r))
 #define DONE(name, f, off) put_mpi(t0, t1, CALL(MPI_File_##name), f, (uint64_t)(off), r ? -EIO : 0)
 
 MR_MPI(open, (W c, W p, W m, W i, W f), (c, p, m, i, f), opened(t0, t1, p, f, r))
@@ -88,57 +90,57 @@ MR_MPI(get_atomicity, (W f, W a), (f, a), DONE(get_atomicity, f, NONE))
 MR_MPI(set_atomicity, (W f, W a), (f, a), DONE(set_atomicity, f, NONE))
 
 /* (file, [offset,] buffer, count, type, status), done when the call returns; `_c` is the spelling with large counts. */
-#define BLOCKING_AT_POINTER(name, as, count_t)                                                                                \
-    MR_SYMBOL(int, MPI_File_##name, (W f, W b, W n, W t, W s))                                                       \
-    {                                                                                                                \
-        static struct mr_module_cache cache;                                                                         \
-        _Alignas(16) char space[256];                                                                                \
-        int (*fn)(W, W, W, W, W);                                                                                    \
-        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                 \
-        if (!mr_enter())                                                                                             \
-            return fn(f, b, n, t, s);                                                                                \
-        W status = STATUS(s);                                                                                        \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = fn(f, b, n, t, status);                                                                              \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        put_mpi(t0, t1, CALL(MPI_File_##as), f, NONE, moved_by(*(void **)&fn, (count_t)n, t, status, r));            \
-        return r;                                                                                                    \
-    }                                                                                                                \
+#define BLOCKING_AT_POINTER(name, as, count_t)                                                                         \
+    MR_SYMBOL(int, MPI_File_##name, (W f, W b, W n, W t, W s))                                                         \
+    {                                                                                                                  \
+        static struct mr_module_cache cache;                                                                           \
+        _Alignas(16) char space[256];                                                                                  \
+        int (*fn)(W, W, W, W, W);                                                                                      \
+        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                   \
+        if (!mr_enter())                                                                                               \
+            return fn(f, b, n, t, s);                                                                                  \
+        W status = STATUS(s);                                                                                          \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        int r = fn(f, b, n, t, status);                                                                                \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, NONE, moved_by(*(void **)&fn, (count_t)n, t, status, r));              \
+        return r;                                                                                                      \
+    }                                                                                                                  \
     MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
-#define BLOCKING_AT_OFFSET(name, as, count_t)                                                                                 \
-    MR_SYMBOL(int, MPI_File_##name, (W f, W o, W b, W n, W t, W s))                                                  \
-    {                                                                                                                \
-        static struct mr_module_cache cache;                                                                         \
-        _Alignas(16) char space[256];                                                                                \
-        int (*fn)(W, W, W, W, W, W);                                                                                 \
-        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                 \
-        if (!mr_enter())                                                                                             \
-            return fn(f, o, b, n, t, s);                                                                             \
-        W status = STATUS(s);                                                                                        \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = fn(f, o, b, n, t, status);                                                                           \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        put_mpi(t0, t1, CALL(MPI_File_##as), f, (uint64_t)o, moved_by(*(void **)&fn, (count_t)n, t, status, r));     \
-        return r;                                                                                                    \
-    }                                                                                                                \
+#define BLOCKING_AT_OFFSET(name, as, count_t)                                                                          \
+    MR_SYMBOL(int, MPI_File_##name, (W f, W o, W b, W n, W t, W s))                                                    \
+    {                                                                                                                  \
+        static struct mr_module_cache cache;                                                                           \
+        _Alignas(16) char space[256];                                                                                  \
+        int (*fn)(W, W, W, W, W, W);                                                                                   \
+        *(void **)&fn = mr_module_function(&cache, "PMPI_File_" #name, __builtin_return_address(0));                   \
+        if (!mr_enter())                                                                                               \
+            return fn(f, o, b, n, t, s);                                                                               \
+        W status = STATUS(s);                                                                                          \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        int r = fn(f, o, b, n, t, status);                                                                             \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        put_mpi(t0, t1, CALL(MPI_File_##as), f, (uint64_t)o, moved_by(*(void **)&fn, (count_t)n, t, status, r));       \
+        return r;                                                                                                      \
+    }                                                                                                                  \
     MR_ALIAS_OF(PMPI_File_##name, MPI_File_##name)
 
 /* (file, buffer, count, type, request) */
-#define AT_POINTER(name)                                                                                             \
-    MR_MPI(name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, (int)n, t)) \
+#define AT_POINTER(name)                                                                                               \
+    MR_MPI(name, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, (int)n, t))                           \
     MR_MPI(name##_c, (W f, W b, W n, W t, W s), (f, b, n, t, s), DATA(name, f, NONE, n, t))
 /* (file, offset, buffer, count, type, request) */
-#define AT_OFFSET(name)                                                                                              \
-    MR_MPI(name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, (int)n, t)) \
+#define AT_OFFSET(name)                                                                                                \
+    MR_MPI(name, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, (int)n, t))                      \
     MR_MPI(name##_c, (W f, W o, W b, W n, W t, W s), (f, o, b, n, t, s), DATA(name, f, o, n, t))
 /* the two halves of a split collective: the bytes belong to the first */
-#define BEGINS(name)                                                                                                 \
-    MR_MPI(name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, (int)n, t)) \
-    MR_MPI(name##_begin_c, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t)) \
+#define BEGINS(name)                                                                                                   \
+    MR_MPI(name##_begin, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, (int)n, t))                   \
+    MR_MPI(name##_begin_c, (W f, W b, W n, W t), (f, b, n, t), DATA(name##_begin, f, NONE, n, t))                      \
     MR_MPI(name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
-#define BEGINS_AT(name)                                                                                              \
-    MR_MPI(name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, (int)n, t)) \
-    MR_MPI(name##_begin_c, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t)) \
+#define BEGINS_AT(name)                                                                                                \
+    MR_MPI(name##_begin, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, (int)n, t))              \
+    MR_MPI(name##_begin_c, (W f, W o, W b, W n, W t), (f, o, b, n, t), DATA(name##_begin, f, o, n, t))                 \
     MR_MPI(name##_end, (W f, W b, W s), (f, b, s), DONE(name##_end, f, NONE))
 
 BLOCKING_AT_POINTER(read, read, int)

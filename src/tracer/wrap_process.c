@@ -1,5 +1,5 @@
-/* Processes: fork, exec, spawn, exit, and the environment that carries the tracer into new programs. Also the look-up of
- * real functions. */
+/* Processes: fork, exec, spawn, exit, and the environment that carries the tracer into new programs. Also the look-up
+ * of real functions. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
@@ -56,7 +56,8 @@ static const char *own[OWN_VARIABLES]; /* "NAME=value" */
 static unsigned owns;
 static char preload[MR_PATH_BYTES + 16]; /* "LD_PRELOAD=<us>" */
 static size_t preload_len;
-static char given[MR_PATH_BYTES]; /* the same as LD_PRELOAD has it, if that is a relative path: elsewhere it would be missing */
+static char
+    given[MR_PATH_BYTES]; /* the same as LD_PRELOAD has it, if that is a relative path: elsewhere it would be missing */
 
 size_t mr_library_path(char *out, size_t cap, const char **as_given)
 {
@@ -85,8 +86,8 @@ static void __attribute__((constructor)) remember(void)
         mr_copy_text(given, sizeof(given), name);
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
-        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) || !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) ||
-            used + n > sizeof(own_text))
+        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) ||
+            !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) || used + n > sizeof(own_text))
             continue;
         memcpy(own_text + used, *e, n);
         own[owns++] = own_text + used;
@@ -110,7 +111,8 @@ static bool names(const char *list, const char *word)
     return false;
 }
 
-/* Adds what LD_PRELOAD names beside us to a text that begins with "LD_PRELOAD="; there must be room for all of it and a colon. */
+/* Adds what LD_PRELOAD names beside us to a text that begins with "LD_PRELOAD="; there must be room for all of it and a
+ * colon. */
 static size_t put_others(char *text, size_t at, const char *theirs)
 {
     for (const char *p = theirs; *p;) {
@@ -175,7 +177,8 @@ static struct injected without_us(char *const *env, size_t n, const char *theirs
     return r;
 }
 
-/* The environment a new program gets: as given, with our variables put back where they are missing; or without us, if it could not load us. */
+/* The environment a new program gets: as given, with our variables put back where they are missing; or without us, if
+ * it could not load us. */
 static struct injected inject(char *const *env, enum mr_program program)
 {
     static char *const empty[] = {NULL};
@@ -188,13 +191,15 @@ static struct injected inject(char *const *env, enum mr_program program)
         if (!strncmp(r.env[n], "LD_PRELOAD=", 11))
             theirs = r.env[n] + 11;
         else if (!strncmp(r.env[n], "LD_TRACE_LOADED_OBJECTS=", 24))
-            program = MR_CANNOT_LOAD; /* ldd: it will not run, only be asked for its libraries, and we are none of them */
+            program =
+                MR_CANNOT_LOAD; /* ldd: it will not run, only be asked for its libraries, and we are none of them */
     bool in_reach = mr_sys3(SYS_faccessat, AT_FDCWD, preload + 11, R_OK) == 0;
     if (!in_reach || program == MR_CANNOT_LOAD) {
         if (!theirs || (!names(theirs, preload + 11) && !names(theirs, given)))
             return (struct injected){.env = env};
         if (!in_reach)
-            mr_say_plain("a program that is started now cannot reach the tracer (another root or user) and runs untraced");
+            mr_say_plain(
+                "a program that is started now cannot reach the tracer (another root or user) and runs untraced");
         return without_us(r.env, n, theirs);
     }
     for (unsigned i = 0; i < owns; i++)
@@ -211,7 +216,8 @@ static struct injected inject(char *const *env, enum mr_program program)
     char *text = (char *)(copy + n + extra + 2);
     size_t k = 0;
     for (size_t i = 0; i < n; i++)
-        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) && (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
+        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) &&
+            (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
             copy[k++] = r.env[i];
     if (need_out)
         copy[k++] = mr_config.out;
@@ -227,7 +233,8 @@ static struct injected inject(char *const *env, enum mr_program program)
     return r;
 }
 
-/* The kernel's room for arguments and variables may be enough for the program's own, but not for ours: it is started once more without us. */
+/* The kernel's room for arguments and variables may be enough for the program's own, but not for ours: it is started
+ * once more without us. */
 static bool no_room(const struct injected *i, int error, path program)
 {
     if (error != E2BIG || !i->space)
@@ -248,8 +255,8 @@ static void injected_done(struct injected *i)
         mr_sys2(SYS_munmap, i->space, i->bytes);
 }
 
-/* For calls that use `environ` themselves. If another thread has changed the environment meanwhile, its change stays, and with it the memory it
- * was made from. */
+/* For calls that use `environ` themselves. If another thread has changed the environment meanwhile, its change stays,
+ * and with it the memory it was made from. */
 static struct injected environ_begin(void)
 {
     struct injected i = inject(environ, MR_THERE);
@@ -287,7 +294,12 @@ static void put_exec(const struct mr_exec *e, uint64_t t1, int64_t result)
 void mr_exec_begin(struct mr_exec *e, unsigned call, uint32_t file, uint32_t fd1, bool likely)
 {
     bool ours = own_memory();
-    *e = (struct mr_exec){.t0 = mr_stamp(), .call = call, .file = file, .fd1 = fd1, .on = mr_enter(), .ends = ours && likely && !mr_tls.vforked};
+    *e = (struct mr_exec){.t0 = mr_stamp(),
+                          .call = call,
+                          .file = file,
+                          .fd1 = fd1,
+                          .on = mr_enter(),
+                          .ends = ours && likely && !mr_tls.vforked};
     if (e->ends) {
         if (e->on && file != MR_FILE_EXCLUDED)
             mr_exec_prepare(e);
@@ -427,15 +439,15 @@ static int run_execl(exec_fn *real, unsigned call, path p, path first, va_list a
     return r;
 }
 
-#define MR_EXECL(name, by, with_env)                                                                                 \
-    MR_EXPORT int w_##name(path p, path first, ...) __asm__(#name);                                                  \
-    int w_##name(path p, path first, ...)                                                                            \
-    {                                                                                                                \
-        va_list ap;                                                                                                  \
-        va_start(ap, first);                                                                                         \
-        int r = run_execl(real_##by, CALL(name), p, first, ap, with_env);                                            \
-        va_end(ap);                                                                                                  \
-        return r;                                                                                                    \
+#define MR_EXECL(name, by, with_env)                                                                                   \
+    MR_EXPORT int w_##name(path p, path first, ...) __asm__(#name);                                                    \
+    int w_##name(path p, path first, ...)                                                                              \
+    {                                                                                                                  \
+        va_list ap;                                                                                                    \
+        va_start(ap, first);                                                                                           \
+        int r = run_execl(real_##by, CALL(name), p, first, ap, with_env);                                              \
+        va_end(ap);                                                                                                    \
+        return r;                                                                                                      \
     }
 MR_EXECL(execl, execve, false)
 MR_EXECL(execlp, execvpe, false)
@@ -443,29 +455,29 @@ MR_EXECL(execle, execve, true)
 
 /* ---- spawn ---- */
 
-#define MR_SPAWN(name)                                                                                               \
-    MR_REAL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env),      \
-            (pid, p, a, b, argv, env))                                                                               \
-    MR_SYMBOL(int, name, (pid_t *pid, path p, const void *a, const void *b, char *const *argv, char *const *env))    \
-    {                                                                                                                \
-        bool on = mr_enter();                                                                                        \
-        uint32_t file;                                                                                               \
-        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp"), &file));         \
-        pid_t child = 0;                                                                                             \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = real_##name(&child, p, a, b, argv, i.env);                                                           \
-        if (no_room(&i, r, p)) {                                                                                     \
-            r = real_##name(&child, p, a, b, argv, env);                                                             \
-            if (r)                                                                                                   \
-                had_room(p);                                                                                         \
-        }                                                                                                            \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        injected_done(&i);                                                                                           \
-        if (!r && pid)                                                                                               \
-            *pid = child;                                                                                            \
-        if (on && file != MR_FILE_EXCLUDED)                                                                          \
-            mr_put(t0, t1, CALL(name), file, 0, NONE, r ? -(int64_t)r : child);                                      \
-        return r;                                                                                                    \
+#define MR_SPAWN(name)                                                                                                 \
+    MR_REAL(int, name, (pid_t * pid, path p, const void *a, const void *b, char *const *argv, char *const *env),       \
+            (pid, p, a, b, argv, env))                                                                                 \
+    MR_SYMBOL(int, name, (pid_t * pid, path p, const void *a, const void *b, char *const *argv, char *const *env))     \
+    {                                                                                                                  \
+        bool on = mr_enter();                                                                                          \
+        uint32_t file;                                                                                                 \
+        struct injected i = inject(env, mr_program_look(p, sizeof(#name) == sizeof("posix_spawnp"), &file));           \
+        pid_t child = 0;                                                                                               \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        int r = real_##name(&child, p, a, b, argv, i.env);                                                             \
+        if (no_room(&i, r, p)) {                                                                                       \
+            r = real_##name(&child, p, a, b, argv, env);                                                               \
+            if (r)                                                                                                     \
+                had_room(p);                                                                                           \
+        }                                                                                                              \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        injected_done(&i);                                                                                             \
+        if (!r && pid)                                                                                                 \
+            *pid = child;                                                                                              \
+        if (on && file != MR_FILE_EXCLUDED)                                                                            \
+            mr_put(t0, t1, CALL(name), file, 0, NONE, r ? -(int64_t)r : child);                                        \
+        return r;                                                                                                      \
     }
 MR_SPAWN(posix_spawn)
 MR_SPAWN(posix_spawnp)
@@ -590,13 +602,14 @@ __asm__(".text\n"
 
 /* ---- other users and places ---- */
 
-/* After these a process may not be able to make its ring (a daemon's child that gives up root): it gets it before. Nothing is recorded. */
-#define MR_RING_FIRST(name, params, args)                                                                            \
-    MR_REAL(int, name, params, args)                                                                                 \
-    MR_SYMBOL(int, name, params)                                                                                     \
-    {                                                                                                                \
-        mr_enter();                                                                                                  \
-        return real_##name args;                                                                                     \
+/* After these a process may not be able to make its ring (a daemon's child that gives up root): it gets it before.
+ * Nothing is recorded. */
+#define MR_RING_FIRST(name, params, args)                                                                              \
+    MR_REAL(int, name, params, args)                                                                                   \
+    MR_SYMBOL(int, name, params)                                                                                       \
+    {                                                                                                                  \
+        mr_enter();                                                                                                    \
+        return real_##name args;                                                                                       \
     }
 MR_RING_FIRST(setuid, (uid_t u), (u))
 MR_RING_FIRST(setgid, (gid_t g), (g))
@@ -637,20 +650,20 @@ void mr_leaving(void)
     mr_before_exit();
 }
 
-#define MR_LEAVES(name)                                                                                              \
-    static void boot_##name(int code);                                                                               \
-    static void (*real_##name)(int) = boot_##name;                                                                   \
-    static void boot_##name(int code)                                                                                \
-    {                                                                                                                \
-        *(void **)&real_##name = mr_next(#name);                                                                     \
-        real_##name(code);                                                                                           \
-    }                                                                                                                \
-    MR_EXPORT _Noreturn void w_##name(int code) __asm__(#name);                                                      \
-    _Noreturn void w_##name(int code)                                                                                \
-    {                                                                                                                \
-        mr_leaving();                                                                                                \
-        real_##name(code);                                                                                           \
-        __builtin_unreachable();                                                                                     \
+#define MR_LEAVES(name)                                                                                                \
+    static void boot_##name(int code);                                                                                 \
+    static void (*real_##name)(int) = boot_##name;                                                                     \
+    static void boot_##name(int code)                                                                                  \
+    {                                                                                                                  \
+        *(void **)&real_##name = mr_next(#name);                                                                       \
+        real_##name(code);                                                                                             \
+    }                                                                                                                  \
+    MR_EXPORT _Noreturn void w_##name(int code) __asm__(#name);                                                        \
+    _Noreturn void w_##name(int code)                                                                                  \
+    {                                                                                                                  \
+        mr_leaving();                                                                                                  \
+        real_##name(code);                                                                                             \
+        __builtin_unreachable();                                                                                       \
     }
 MR_LEAVES(_exit)
 MR_LEAVES(_Exit)
@@ -701,8 +714,9 @@ bool mr_process_call(long number, const long *a, long *r)
     return number == SYS_execve || number == SYS_execveat || number == SYS_mlockall;
 }
 
-/* A program built with an address sanitizer in a shared library wants that library to be the first one loaded. The sanitizer asks this
- * function, which the program may define itself; then `millrace trace` has set the option in its environment. */
+/* A program built with an address sanitizer in a shared library wants that library to be the first one loaded. The
+ * sanitizer asks this function, which the program may define itself; then `millrace trace` has set the option in its
+ * environment. */
 MR_EXPORT const char *asan_options(void) __asm__("__asan_default_options");
 const char *asan_options(void)
 {

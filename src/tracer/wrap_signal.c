@@ -1,6 +1,6 @@
-/* What keeps stray system calls (tracer_strays.c) working in programs that block signals, set handlers and start threads: the real mask
- * never has SIGSYS, its real action stays ours, and new threads are armed. The program sees what it set. Without
- * MILLRACE_TRACE_STRAYS every function here is a plain call of the real one. */
+/* What keeps stray system calls (tracer_strays.c) working in programs that block signals, set handlers and start
+ * threads: the real mask never has SIGSYS, its real action stays ours, and new threads are armed. The program sees what
+ * it set. Without MILLRACE_TRACE_STRAYS every function here is a plain call of the real one. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_strays.h"
 #include "tracer/tracer_internal.h"
@@ -101,7 +101,8 @@ MR_SYMBOL(int, ppoll, (struct pollfd * p, nfds_t n, const struct timespec *t, co
     return real_ppoll(p, n, t, stripped(m, &space));
 }
 
-MR_REAL(int, pselect, (int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *m), (n, r, w, e, t, m))
+MR_REAL(int, pselect, (int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *m),
+        (n, r, w, e, t, m))
 MR_SYMBOL(int, pselect, (int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *m))
 {
     sigset_t space;
@@ -115,7 +116,8 @@ MR_SYMBOL(int, epoll_pwait, (int fd, struct epoll_event *e, int n, int t, const 
     return real_epoll_pwait(fd, e, n, t, stripped(m, &space));
 }
 
-MR_REAL(int, epoll_pwait2, (int fd, struct epoll_event *e, int n, const struct timespec *t, const sigset_t *m), (fd, e, n, t, m))
+MR_REAL(int, epoll_pwait2, (int fd, struct epoll_event *e, int n, const struct timespec *t, const sigset_t *m),
+        (fd, e, n, t, m))
 MR_SYMBOL(int, epoll_pwait2, (int fd, struct epoll_event *e, int n, const struct timespec *t, const sigset_t *m))
 {
     sigset_t space;
@@ -156,11 +158,11 @@ static handler set_handler(handler h, int flags)
     return old.sa_handler;
 }
 
-#define MR_SIGNAL(name, flags)                                                                                       \
-    MR_REAL(handler, name, (int number, handler h), (number, h))                                                     \
-    MR_SYMBOL(handler, name, (int number, handler h))                                                                \
-    {                                                                                                                \
-        return number == SIGSYS && mr_strays_used() ? set_handler(h, flags) : real_##name(number, h);                \
+#define MR_SIGNAL(name, flags)                                                                                         \
+    MR_REAL(handler, name, (int number, handler h), (number, h))                                                       \
+    MR_SYMBOL(handler, name, (int number, handler h))                                                                  \
+    {                                                                                                                  \
+        return number == SIGSYS && mr_strays_used() ? set_handler(h, flags) : real_##name(number, h);                  \
     }
 MR_SIGNAL(signal, SA_RESTART)
 MR_SIGNAL(bsd_signal, SA_RESTART)
@@ -190,7 +192,8 @@ static void *thread_main(void *p)
     return s.run(s.arg);
 }
 
-MR_REAL(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *arg), (t, a, run, arg))
+MR_REAL(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *arg),
+        (t, a, run, arg))
 MR_SYMBOL(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *arg))
 {
     struct start *s = mr_strays_used() ? start_new(run, arg) : NULL;
@@ -231,7 +234,8 @@ static int child_main(void *p)
     return ((int (*)(void *))(void *)s.run)(s.arg);
 }
 
-MR_REAL(int, clone, (int (*run)(void *), void *stack, int flags, void *arg, void *a, void *b, void *c), (run, stack, flags, arg, a, b, c))
+MR_REAL(int, clone, (int (*run)(void *), void *stack, int flags, void *arg, void *a, void *b, void *c),
+        (run, stack, flags, arg, a, b, c))
 MR_EXPORT int w_clone(int (*run)(void *), void *stack, int flags, void *arg, ...) __asm__("clone");
 int w_clone(int (*run)(void *), void *stack, int flags, void *arg, ...)
 {

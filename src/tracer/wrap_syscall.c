@@ -1,5 +1,6 @@
-/* System calls by number: of syscall(2), which programs use to bypass the C library's functions but not the library itself, and of
- * instructions outside it (tracer_strays.c). A row per system call says what it does and where its arguments are. */
+/* System calls by number: of syscall(2), which programs use to bypass the C library's functions but not the library
+ * itself, and of instructions outside it (tracer_strays.c). A row per system call says what it does and where its
+ * arguments are. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_strays.h"
 #include "tracer/wrap.h"
@@ -10,24 +11,24 @@
 #include <sys/uio.h>
 
 enum shape {
-    ON_FD = 1,  /* fd; count and offset where there are any */
-    ON_IOV,     /* fd; iovec at `count` - 1, their number at `count` */
-    ON_PATH,    /* path, relative to fd */
-    ON_PATH_2,  /* the same behind another path */
-    OPENS,      /* path, relative to fd; makes a descriptor */
-    OPENS_HOW,  /* openat2 */
-    NAMELESS,   /* makes a descriptor that the kernel names */
+    ON_FD = 1, /* fd; count and offset where there are any */
+    ON_IOV,    /* fd; iovec at `count` - 1, their number at `count` */
+    ON_PATH,   /* path, relative to fd */
+    ON_PATH_2, /* the same behind another path */
+    OPENS,     /* path, relative to fd; makes a descriptor */
+    OPENS_HOW, /* openat2 */
+    NAMELESS,  /* makes a descriptor that the kernel names */
     CLOSES,
     CLOSES_ALL,
-    TWO_PATHS,  /* path and the one at `count`; their directories at fd and `offset`, -1 the working directory */
-    COPIES,     /* fd in, `path` out, bytes `count`, pointer to the offset `offset` */
+    TWO_PATHS, /* path and the one at `count`; their directories at fd and `offset`, -1 the working directory */
+    COPIES,    /* fd in, `path` out, bytes `count`, pointer to the offset `offset` */
     DUPS,
-    CONTROLS,   /* fcntl */
+    CONTROLS, /* fcntl */
     PIPES,
     MAPS,
     ON_MEMORY,
-    MOVES,      /* changes the working directory by path */
-    SUBMITS,    /* io_submit, io_getevents */
+    MOVES,   /* changes the working directory by path */
+    SUBMITS, /* io_submit, io_getevents */
     COMPLETES,
     CANCELS,    /* io_cancel */
     RING_SETUP, /* io_uring_setup, io_uring_enter */
@@ -53,7 +54,9 @@ struct row {
 #define SYS_removexattrat 466
 #endif
 
-#define ROW(number, as, shape, fd, path, count, offset) [SYS_##number] = {CALL(as), CALL(sys_##number), shape, fd, path, count, offset},
+/* clang-format off */
+#define ROW(number, as, shape, fd, path, count, offset) \
+    [SYS_##number] = {CALL(as), CALL(sys_##number), shape, fd, path, count, offset},
 static const struct row rows[] = {
     ROW(read, read, ON_FD, 0, -1, 2, -1)
     ROW(write, write, ON_FD, 0, -1, 2, -1)
@@ -182,6 +185,7 @@ static const struct row rows[] = {
     ROW(pipe, pipe, PIPES, -1, 0, -1, -1)
 #endif
 };
+/* clang-format on */
 
 static const struct row *find(long number)
 {
@@ -236,7 +240,8 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
     switch (w->shape) {
     case CLOSES:
         if (s->file != MR_FILE_EXCLUDED)
-            mr_put(s->t0, t1, call, s->file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, MR_NO_OFFSET, r == -1 ? -errno : r);
+            mr_put(s->t0, t1, call, s->file, fd >= 0 ? (uint32_t)MR_MIN(fd, 0xfffe) + 1 : 0, MR_NO_OFFSET,
+                   r == -1 ? -errno : r);
         break;
     case CLOSES_ALL:
         if (!r)
@@ -279,7 +284,8 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         break;
     case RING_REGISTER:
         if (r >= 0 && mr_ring_registered)
-            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2], a[1] == 6 || a[1] == 14 || a[1] == 20 ? (unsigned)r : (unsigned)a[3]);
+            mr_ring_registered(fd, (unsigned)a[1], (const void *)a[2],
+                               a[1] == 6 || a[1] == 14 || a[1] == 20 ? (unsigned)r : (unsigned)a[3]);
         put_on_fd(s, call, t1, fd, offset, r);
         break;
     case PIPES:
@@ -292,13 +298,13 @@ static void put_rest(const struct mr_syscall *s, unsigned call, uint64_t t1, int
         break;
     case ON_MEMORY:
         if (call == CALL(mremap) || call == CALL(sys_mremap)) {
-            mr_put_moved(s->t0, t1, call, (const void *)a[0], (uint64_t)a[1], r == -1 ? MAP_FAILED : (void *)r, (uint64_t)a[2]);
+            mr_put_moved(s->t0, t1, call, (const void *)a[0], (uint64_t)a[1], r == -1 ? MAP_FAILED : (void *)r,
+                         (uint64_t)a[2]);
             break;
         }
         mr_put_memory(s->t0, t1, call, (const void *)a[0], (uint64_t)a[w->count], r == -1 ? -errno : 0);
         break;
-    default:
-        mr_put(s->t0, t1, call, 0, 0, offset, r == -1 ? -errno : r);
+    default: mr_put(s->t0, t1, call, 0, 0, offset, r == -1 ? -errno : r);
     }
 }
 
@@ -311,9 +317,8 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
     int fd = w->fd >= 0 ? (int)a[w->fd] : AT_FDCWD;
     unsigned call = raw || !w->call ? w->raw : w->call;
     switch (w->shape) {
-    case ON_FD: case ON_IOV:
-        put_on_fd(s, call, t1, fd, offset, r);
-        break;
+    case ON_FD:
+    case ON_IOV: put_on_fd(s, call, t1, fd, offset, r); break;
     case DUPS:
         if (r >= 0)
             mr_file_dup(fd, (int)r);
@@ -324,12 +329,8 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
             mr_file_dup(fd, (int)r);
         put_on_fd(s, call, t1, fd, offset, r);
         break;
-    case OPENS:
-        mr_put_open(s->t0, t1, call, fd, (const char *)a[w->path], offset, (int)r);
-        break;
-    case OPENS_HOW:
-        mr_put_open2(s->t0, t1, call, fd, (const char *)a[w->path], (const void *)a[2], (int)r);
-        break;
+    case OPENS: mr_put_open(s->t0, t1, call, fd, (const char *)a[w->path], offset, (int)r); break;
+    case OPENS_HOW: mr_put_open2(s->t0, t1, call, fd, (const char *)a[w->path], (const void *)a[2], (int)r); break;
     case MOVES:
         if (!r)
             mr_cwd_changed();
@@ -341,21 +342,15 @@ void mr_syscall_end(const struct mr_syscall *s, long r, bool raw)
             mr_put_path(s->t0, t1, call, AT_FDCWD, ".", offset, r);
             break;
         } /* fall through */
-    case ON_PATH:
-        mr_put_path(s->t0, t1, call, fd, (const char *)a[w->path], offset, r);
-        break;
-    case ON_PATH_2:
-        mr_put_second_path(s->t0, t1, call, fd, (const char *)a[w->path], r);
-        break;
+    case ON_PATH: mr_put_path(s->t0, t1, call, fd, (const char *)a[w->path], offset, r); break;
+    case ON_PATH_2: mr_put_second_path(s->t0, t1, call, fd, (const char *)a[w->path], r); break;
     case TWO_PATHS:
-        mr_put_path2(s->t0, t1, call, fd, (const char *)a[w->path], w->offset >= 0 ? (int)offset : AT_FDCWD, (const char *)a[w->count], r);
+        mr_put_path2(s->t0, t1, call, fd, (const char *)a[w->path], w->offset >= 0 ? (int)offset : AT_FDCWD,
+                     (const char *)a[w->count], r);
         mr_cwd_changed(); /* by rename */
         break;
-    case COPIES:
-        put_copy(s, call, t1, fd, r);
-        break;
-    default:
-        put_rest(s, call, t1, fd, offset, r);
+    case COPIES: put_copy(s, call, t1, fd, r); break;
+    default: put_rest(s, call, t1, fd, offset, r);
     }
 }
 

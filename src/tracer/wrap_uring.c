@@ -1,9 +1,10 @@
-/* liburing: submissions are read from the ring's memory when they are handed over, completions when they become visible at the
- * next call into the library; both are matched by user_data. An operation is one event, from its submission to the moment its
- * completion was seen. A program that polls the rings by itself, without calling liburing, is seen at its next call.
+/* liburing: submissions are read from the ring's memory when they are handed over, completions when they become visible
+ * at the next call into the library; both are matched by user_data. An operation is one event, from its submission to
+ * the moment its completion was seen. A program that polls the rings by itself, without calling liburing, is seen at
+ * its next call.
  *
- * Programs without liburing (fio, Rust's io-uring) are followed by their system calls: io_uring_setup, the mappings of its descriptor, and
- * io_uring_enter, through syscall(2) or, with --strays, by instruction. */
+ * Programs without liburing (fio, Rust's io-uring) are followed by their system calls: io_uring_setup, the mappings of
+ * its descriptor, and io_uring_enter, through syscall(2) or, with --strays, by instruction. */
 #undef _FILE_OFFSET_BITS
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_strays.h"
@@ -22,12 +23,12 @@ struct operation {
     uint64_t user_data, t0, offset, count;
     uint32_t file, file2;
     int32_t fd;
-    uint32_t slot; /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
+    uint32_t slot;   /* of a fixed file that is opened or closed, as in the entry: number + 1, or ALLOC; 0 none */
     uint32_t before; /* the file that had the slot */
-    uint32_t next; /* in its chain, or of those that are free: number + 1; 0 none */
+    uint32_t next;   /* in its chain, or of those that are free: number + 1; 0 none */
     uint8_t opcode;
     bool any_length; /* the kernel picks the buffer, and with it how much */
-    bool elsewhere; /* an open: the kernel will know the file's name */
+    bool elsewhere;  /* an open: the kernel will know the file's name */
 };
 #define ALLOC (~0u) /* IORING_FILE_INDEX_ALLOC */
 
@@ -44,7 +45,7 @@ struct ring_state {
     struct chain *chain;  /* of those in flight, by user_data, oldest first */
     uint32_t slots;       /* of both, a power of two */
     uint32_t top, free;
-    uint32_t *fixed;      /* files that were registered, by number */
+    uint32_t *fixed; /* files that were registered, by number */
     /* Where completions are: the program's struct may be gone when it exits, the ring's memory is not. */
     struct io_uring_cq cq;
     unsigned flags;
@@ -230,60 +231,113 @@ static uint32_t fixed_get(const struct ring_state *s, int32_t number)
 }
 
 /* Operations that older headers do not name. */
-enum { OP_MSG_RING = 40, OP_SETXATTR = 42, OP_GETXATTR = 44, OP_SOCKET = 45, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
-       OP_FUTEX_WAKE = 52, OP_FUTEX_WAITV = 53, OP_FTRUNCATE = 55, OP_READV_FIXED = 60, OP_WRITEV_FIXED = 61, OP_PIPE = 62 };
+enum {
+    OP_MSG_RING = 40,
+    OP_SETXATTR = 42,
+    OP_GETXATTR = 44,
+    OP_SOCKET = 45,
+    OP_SEND_ZC = 47,
+    OP_SENDMSG_ZC = 48,
+    OP_READ_MULTISHOT = 49,
+    OP_WAITID = 50,
+    OP_FUTEX_WAIT = 51,
+    OP_FUTEX_WAKE = 52,
+    OP_FUTEX_WAITV = 53,
+    OP_FTRUNCATE = 55,
+    OP_READV_FIXED = 60,
+    OP_WRITEV_FIXED = 61,
+    OP_PIPE = 62
+};
 
 #define CQE_F_NOTIF (1u << 3)
 
 static unsigned call_of(uint8_t opcode)
 {
     switch (opcode) {
-    case IORING_OP_READ: case IORING_OP_READ_FIXED: case OP_READ_MULTISHOT: return CALL(uring_read);
-    case IORING_OP_READV: case OP_READV_FIXED: return CALL(uring_readv);
-    case IORING_OP_WRITE: case IORING_OP_WRITE_FIXED: return CALL(uring_write);
-    case IORING_OP_WRITEV: case OP_WRITEV_FIXED: return CALL(uring_writev);
-    case IORING_OP_RECV: case IORING_OP_RECVMSG: return CALL(uring_recv);
-    case IORING_OP_SEND: case IORING_OP_SENDMSG: case OP_SEND_ZC: case OP_SENDMSG_ZC: return CALL(uring_send);
-    case IORING_OP_OPENAT: case IORING_OP_OPENAT2: return CALL(uring_open);
+    case IORING_OP_READ:
+    case IORING_OP_READ_FIXED:
+    case OP_READ_MULTISHOT: return CALL(uring_read);
+    case IORING_OP_READV:
+    case OP_READV_FIXED: return CALL(uring_readv);
+    case IORING_OP_WRITE:
+    case IORING_OP_WRITE_FIXED: return CALL(uring_write);
+    case IORING_OP_WRITEV:
+    case OP_WRITEV_FIXED: return CALL(uring_writev);
+    case IORING_OP_RECV:
+    case IORING_OP_RECVMSG: return CALL(uring_recv);
+    case IORING_OP_SEND:
+    case IORING_OP_SENDMSG:
+    case OP_SEND_ZC:
+    case OP_SENDMSG_ZC: return CALL(uring_send);
+    case IORING_OP_OPENAT:
+    case IORING_OP_OPENAT2: return CALL(uring_open);
     case IORING_OP_CLOSE: return CALL(uring_close);
-    case IORING_OP_FSYNC: case IORING_OP_SYNC_FILE_RANGE: return CALL(uring_fsync);
+    case IORING_OP_FSYNC:
+    case IORING_OP_SYNC_FILE_RANGE: return CALL(uring_fsync);
     case IORING_OP_STATX: return CALL(uring_statx);
-    case IORING_OP_FADVISE: case IORING_OP_MADVISE: return CALL(uring_advise);
-    case IORING_OP_FALLOCATE: case OP_FTRUNCATE: return CALL(uring_fallocate);
-    case IORING_OP_SPLICE: case IORING_OP_TEE: return CALL(uring_splice);
+    case IORING_OP_FADVISE:
+    case IORING_OP_MADVISE: return CALL(uring_advise);
+    case IORING_OP_FALLOCATE:
+    case OP_FTRUNCATE: return CALL(uring_fallocate);
+    case IORING_OP_SPLICE:
+    case IORING_OP_TEE: return CALL(uring_splice);
     case IORING_OP_UNLINKAT: return CALL(uring_unlink);
     case IORING_OP_RENAMEAT: return CALL(uring_rename);
     case IORING_OP_MKDIRAT: return CALL(uring_mkdir);
-    case IORING_OP_LINKAT: case IORING_OP_SYMLINKAT: return CALL(uring_link);
+    case IORING_OP_LINKAT:
+    case IORING_OP_SYMLINKAT: return CALL(uring_link);
     default: return CALL(uring_other);
     }
 }
 
 static bool names_path(unsigned call)
 {
-    return call == CALL(uring_open) || call == CALL(uring_statx) || call == CALL(uring_unlink) || call == CALL(uring_mkdir);
+    return call == CALL(uring_open) || call == CALL(uring_statx) || call == CALL(uring_unlink) ||
+           call == CALL(uring_mkdir);
 }
 
 /* Whether an operation has a descriptor; of the others many have something else in its place. */
 static bool has_fd(uint8_t opcode)
 {
     switch (opcode) {
-    case IORING_OP_NOP: case IORING_OP_TIMEOUT: case IORING_OP_TIMEOUT_REMOVE: case IORING_OP_ASYNC_CANCEL: case IORING_OP_LINK_TIMEOUT:
-    case IORING_OP_FILES_UPDATE: case IORING_OP_MADVISE: case IORING_OP_PROVIDE_BUFFERS: case IORING_OP_REMOVE_BUFFERS: case OP_MSG_RING:
-    case OP_SETXATTR: case OP_GETXATTR: case OP_SOCKET: case OP_WAITID: case OP_FUTEX_WAIT: case OP_FUTEX_WAKE: case OP_FUTEX_WAITV: case OP_PIPE:
-        return false;
-    default:
-        return true;
+    case IORING_OP_NOP:
+    case IORING_OP_TIMEOUT:
+    case IORING_OP_TIMEOUT_REMOVE:
+    case IORING_OP_ASYNC_CANCEL:
+    case IORING_OP_LINK_TIMEOUT:
+    case IORING_OP_FILES_UPDATE:
+    case IORING_OP_MADVISE:
+    case IORING_OP_PROVIDE_BUFFERS:
+    case IORING_OP_REMOVE_BUFFERS:
+    case OP_MSG_RING:
+    case OP_SETXATTR:
+    case OP_GETXATTR:
+    case OP_SOCKET:
+    case OP_WAITID:
+    case OP_FUTEX_WAIT:
+    case OP_FUTEX_WAKE:
+    case OP_FUTEX_WAITV:
+    case OP_PIPE: return false;
+    default: return true;
     }
 }
 
 static uint64_t offset_in(const struct io_uring_sqe *q)
 {
     switch (q->opcode) {
-    case IORING_OP_READ: case IORING_OP_READ_FIXED: case IORING_OP_READV: case OP_READV_FIXED: case OP_READ_MULTISHOT: case IORING_OP_WRITE:
-    case IORING_OP_WRITE_FIXED: case IORING_OP_WRITEV: case OP_WRITEV_FIXED: case IORING_OP_FALLOCATE: case OP_FTRUNCATE: case IORING_OP_FADVISE:
-    case IORING_OP_SYNC_FILE_RANGE:
-        return q->off;
+    case IORING_OP_READ:
+    case IORING_OP_READ_FIXED:
+    case IORING_OP_READV:
+    case OP_READV_FIXED:
+    case OP_READ_MULTISHOT:
+    case IORING_OP_WRITE:
+    case IORING_OP_WRITE_FIXED:
+    case IORING_OP_WRITEV:
+    case OP_WRITEV_FIXED:
+    case IORING_OP_FALLOCATE:
+    case OP_FTRUNCATE:
+    case IORING_OP_FADVISE:
+    case IORING_OP_SYNC_FILE_RANGE: return q->off;
     case IORING_OP_SPLICE: return q->splice_off_in;
     case IORING_OP_OPENAT: return q->open_flags;
     default: return MR_NO_OFFSET;
@@ -307,7 +361,8 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
     if (names_path(call)) {
         o->file = path_in(q->fd, q->addr);
         o->slot = call == CALL(uring_open) ? q->file_index : 0;
-        o->elsewhere = call == CALL(uring_open) && o->file && !o->slot && mr_leads_elsewhere((const char *)(uintptr_t)q->addr, offset_in(q));
+        o->elsewhere = call == CALL(uring_open) && o->file && !o->slot &&
+                       mr_leads_elsewhere((const char *)(uintptr_t)q->addr, offset_in(q));
         if (o->slot && o->slot != ALLOC) { /* already now: reads that are linked behind it come in the same batch */
             o->before = fixed_get(s, (int32_t)(o->slot - 1));
             fixed_set(s, o->slot - 1, o->file);
@@ -336,8 +391,8 @@ static void name_files(struct ring_state *s, const struct io_uring_sqe *q, unsig
 
 static bool has_count(uint8_t opcode)
 {
-    return mr_kind_moves_data(mr_call_get(call_of(opcode))->kind) || opcode == IORING_OP_FALLOCATE || opcode == IORING_OP_FADVISE ||
-           opcode == IORING_OP_SYNC_FILE_RANGE;
+    return mr_kind_moves_data(mr_call_get(call_of(opcode))->kind) || opcode == IORING_OP_FALLOCATE ||
+           opcode == IORING_OP_FADVISE || opcode == IORING_OP_SYNC_FILE_RANGE;
 }
 
 static void put_operation(const struct operation *o, uint64_t now, int64_t result)
@@ -347,7 +402,8 @@ static void put_operation(const struct operation *o, uint64_t now, int64_t resul
     if (o->file == MR_FILE_EXCLUDED && (!o->file2 || o->file2 == MR_FILE_EXCLUDED))
         return;
     if (o->file2)
-        extra[extras++] = (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
+        extra[extras++] =
+            (struct mr_extra){.type = MR_MORE_FILE2, .value = o->file2 == MR_FILE_EXCLUDED ? 0 : o->file2};
     if (has_count(o->opcode) && (int64_t)o->count != result && !(o->any_length && result >= 0))
         extra[extras++] = (struct mr_extra){.type = MR_MORE_COUNT, .value = o->count};
     int fd = call == CALL(uring_open) && !o->slot && result >= 0 ? (int)result : o->fd;
@@ -389,7 +445,8 @@ static void remember(struct ring_state *s, const struct io_uring_sqe *q, uint64_
     }
 }
 
-/* A completion may be seen late: the program has taken it by the inline functions, closed the file and opened another with the number. */
+/* A completion may be seen late: the program has taken it by the inline functions, closed the file and opened another
+ * with the number. */
 static bool is_known(int fd)
 {
     return (uint32_t)fd < mr_core.files && atomic_load_explicit(&mr_core.file_of[fd], memory_order_relaxed);
@@ -506,7 +563,8 @@ void mr_ring_unmapped(const void *at, uint64_t len)
     for (unsigned i = 0; i < RAW_RINGS && atomic_load_explicit(&raw_used, memory_order_relaxed); i++) {
         struct raw_ring *r = &raw_rings[i];
         uintptr_t from = (uintptr_t)at;
-        if (r->fd && ((uintptr_t)r->sq - from < len || (uintptr_t)r->cq - from < len || (uintptr_t)r->ring.sq.sqes - from < len))
+        if (r->fd &&
+            ((uintptr_t)r->sq - from < len || (uintptr_t)r->cq - from < len || (uintptr_t)r->ring.sq.sqes - from < len))
             mr_ring_forget(r->fd);
     }
 }
@@ -669,82 +727,95 @@ static void __attribute__((destructor)) at_exit(void)
 }
 
 /* The library calls its own functions too: only the outer one is an event. */
-#define MR_URING(ret, name, call, submits, params, args)                                                             \
-    MR_REAL(ret, name, params, args)                                                                                 \
-    MR_SYMBOL(ret, name, params)                                                                                     \
-    {                                                                                                                \
-        if (!mr_enter() || mr_strays_silent)                                                                         \
-            return real_##name args;                                                                                 \
-        before(ring, submits);                                                                                       \
-        mr_strays_quiet(1); /* io_uring_enter of the library itself */                                               \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        ret r = real_##name args;                                                                                    \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        mr_strays_quiet(-1);                                                                                         \
-        after(ring);                                                                                                 \
-        mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, (int64_t)r);                                                  \
-        return r;                                                                                                    \
+#define MR_URING(ret, name, call, submits, params, args)                                                               \
+    MR_REAL(ret, name, params, args)                                                                                   \
+    MR_SYMBOL(ret, name, params)                                                                                       \
+    {                                                                                                                  \
+        if (!mr_enter() || mr_strays_silent)                                                                           \
+            return real_##name args;                                                                                   \
+        before(ring, submits);                                                                                         \
+        mr_strays_quiet(1); /* io_uring_enter of the library itself */                                                 \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        ret r = real_##name args;                                                                                      \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        mr_strays_quiet(-1);                                                                                           \
+        after(ring);                                                                                                   \
+        mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, (int64_t)r);                                                    \
+        return r;                                                                                                      \
     }
 MR_URING(int, io_uring_submit, io_uring_submit, true, (struct io_uring * ring), (ring))
 MR_URING(int, io_uring_submit_and_wait, io_uring_submit, true, (struct io_uring * ring, unsigned n), (ring, n))
 MR_URING(int, io_uring_submit_and_wait_timeout, io_uring_submit, true,
-         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m), (ring, c, n, t, m))
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m),
+         (ring, c, n, t, m))
 MR_URING(int, io_uring_submit_and_get_events, io_uring_submit, true, (struct io_uring * ring), (ring))
 MR_URING(int, io_uring_wait_cqes, io_uring_wait, false,
-         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m), (ring, c, n, t, m))
-MR_URING(int, io_uring_wait_cqe_timeout, io_uring_wait, false, (struct io_uring * ring, struct io_uring_cqe **c, struct __kernel_timespec *t), (ring, c, t))
-MR_URING(int, __io_uring_get_cqe, io_uring_wait, true, (struct io_uring * ring, struct io_uring_cqe **c, unsigned s, unsigned n, sigset_t *m), (ring, c, s, n, m))
-MR_URING(unsigned, io_uring_peek_batch_cqe, io_uring_wait, false, (struct io_uring * ring, struct io_uring_cqe **c, unsigned n), (ring, c, n))
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, sigset_t *m),
+         (ring, c, n, t, m))
+MR_URING(int, io_uring_wait_cqe_timeout, io_uring_wait, false,
+         (struct io_uring * ring, struct io_uring_cqe **c, struct __kernel_timespec *t), (ring, c, t))
+MR_URING(int, __io_uring_get_cqe, io_uring_wait, true,
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned s, unsigned n, sigset_t *m), (ring, c, s, n, m))
+MR_URING(unsigned, io_uring_peek_batch_cqe, io_uring_wait, false,
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n), (ring, c, n))
 MR_URING(int, io_uring_submit_and_wait_min_timeout, io_uring_submit, true,
-         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u, sigset_t *m), (ring, c, n, t, u, m))
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u,
+          sigset_t *m),
+         (ring, c, n, t, u, m))
 MR_URING(int, io_uring_wait_cqes_min_timeout, io_uring_wait, false,
-         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u, sigset_t *m), (ring, c, n, t, u, m))
+         (struct io_uring * ring, struct io_uring_cqe **c, unsigned n, struct __kernel_timespec *t, unsigned u,
+          sigset_t *m),
+         (ring, c, n, t, u, m))
 MR_URING(int, io_uring_get_events, io_uring_wait, false, (struct io_uring * ring), (ring))
 
 /* Calls that make or prepare a ring; `after` runs when they succeed. */
-#define MR_URING_SETS_UP(name, call, params, args, after)                                                            \
-    MR_REAL(int, name, params, args)                                                                                 \
-    MR_SYMBOL(int, name, params)                                                                                     \
-    {                                                                                                                \
-        if (!mr_enter() || mr_strays_silent)                                                                         \
-            return real_##name args;                                                                                 \
-        mr_strays_quiet(1);                                                                                          \
-        uint64_t t0 = mr_stamp();                                                                                    \
-        int r = real_##name args;                                                                                    \
-        uint64_t t1 = mr_stamp();                                                                                    \
-        mr_strays_quiet(-1);                                                                                         \
-        if (r >= 0) {                                                                                                \
-            after;                                                                                                   \
-        }                                                                                                            \
-        mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, r);                                                           \
-        return r;                                                                                                    \
+#define MR_URING_SETS_UP(name, call, params, args, after)                                                              \
+    MR_REAL(int, name, params, args)                                                                                   \
+    MR_SYMBOL(int, name, params)                                                                                       \
+    {                                                                                                                  \
+        if (!mr_enter() || mr_strays_silent)                                                                           \
+            return real_##name args;                                                                                   \
+        mr_strays_quiet(1);                                                                                            \
+        uint64_t t0 = mr_stamp();                                                                                      \
+        int r = real_##name args;                                                                                      \
+        uint64_t t1 = mr_stamp();                                                                                      \
+        mr_strays_quiet(-1);                                                                                           \
+        if (r >= 0) {                                                                                                  \
+            after;                                                                                                     \
+        }                                                                                                              \
+        mr_put(t0, t1, CALL(call), 0, 0, MR_NO_OFFSET, r);                                                             \
+        return r;                                                                                                      \
     }
 
 /* Making a ring: what was known of another one at the same place goes. */
 #define MR_URING_MADE(name, params, args) MR_URING_SETS_UP(name, io_uring_queue_init, params, args, forget(ring))
 MR_URING_MADE(io_uring_queue_init, (unsigned n, struct io_uring *ring, unsigned f), (n, ring, f))
 MR_URING_MADE(io_uring_queue_init_params, (unsigned n, struct io_uring *ring, struct io_uring_params *p), (n, ring, p))
-MR_URING_MADE(io_uring_queue_init_mem, (unsigned n, struct io_uring *ring, struct io_uring_params *p, void *b, size_t z), (n, ring, p, b, z))
+MR_URING_MADE(io_uring_queue_init_mem,
+              (unsigned n, struct io_uring *ring, struct io_uring_params *p, void *b, size_t z), (n, ring, p, b, z))
 MR_URING_MADE(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io_uring *ring), (fd, p, ring))
 
 /* Registered files: which number is which file. `does` has the ring's state as `s`. */
-#define MR_URING_FILES(name, params, args, does)                                                                     \
-    MR_URING_SETS_UP(                                                                                                \
-        name, io_uring_register, params, args, struct ring_state *s = state_of(ring, true); if (s) {                 \
-            lock(&s->lock);                                                                                          \
-            does;                                                                                                    \
-            unlock(&s->lock);                                                                                        \
+#define MR_URING_FILES(name, params, args, does)                                                                       \
+    MR_URING_SETS_UP(                                                                                                  \
+        name, io_uring_register, params, args, struct ring_state *s = state_of(ring, true); if (s) {                   \
+            lock(&s->lock);                                                                                            \
+            does;                                                                                                      \
+            unlock(&s->lock);                                                                                          \
         })
-MR_URING_FILES(io_uring_register_files, (struct io_uring * ring, const int *fd, unsigned n), (ring, fd, n), fixed_register(s, 0, fd, n))
-MR_URING_FILES(io_uring_register_files_tags, (struct io_uring * ring, const int *fd, const void *t, unsigned n), (ring, fd, t, n),
+MR_URING_FILES(io_uring_register_files, (struct io_uring * ring, const int *fd, unsigned n), (ring, fd, n),
                fixed_register(s, 0, fd, n))
-MR_URING_FILES(io_uring_register_files_update, (struct io_uring * ring, unsigned at, const int *fd, unsigned n), (ring, at, fd, n),
+MR_URING_FILES(io_uring_register_files_tags, (struct io_uring * ring, const int *fd, const void *t, unsigned n),
+               (ring, fd, t, n), fixed_register(s, 0, fd, n))
+MR_URING_FILES(io_uring_register_files_update, (struct io_uring * ring, unsigned at, const int *fd, unsigned n),
+               (ring, at, fd, n), fixed_register(s, at, fd, (unsigned)r))
+MR_URING_FILES(io_uring_register_files_update_tag,
+               (struct io_uring * ring, unsigned at, const int *fd, const void *t, unsigned n), (ring, at, fd, t, n),
                fixed_register(s, at, fd, (unsigned)r))
-MR_URING_FILES(io_uring_register_files_update_tag, (struct io_uring * ring, unsigned at, const int *fd, const void *t, unsigned n),
-               (ring, at, fd, t, n), fixed_register(s, at, fd, (unsigned)r))
 MR_URING_FILES(io_uring_register_files_sparse, (struct io_uring * ring, unsigned n), (ring, n), (void)s)
 MR_URING_FILES(io_uring_unregister_files, (struct io_uring * ring), (ring),
-               if (s->fixed) mr_sys2(SYS_munmap, s->fixed, FIXED_FILES * sizeof(*s->fixed)); s->fixed = NULL)
+               if (s->fixed) mr_sys2(SYS_munmap, s->fixed, FIXED_FILES * sizeof(*s->fixed));
+               s->fixed = NULL)
 
 /* The same by system call. */
 void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
@@ -771,33 +842,38 @@ void mr_ring_registered(int fd, unsigned opcode, const void *arg, unsigned n)
     else if (opcode == 13 && all->data) /* FILES2 */
         fixed_register(s, 0, (const int *)(uintptr_t)all->data, all->nr);
     else if (opcode == 6 || opcode == 14) /* FILES_UPDATE, FILES_UPDATE2 */
-        fixed_register(s, some->offset, (const int *)(uintptr_t)some->data, opcode == 6 ? n : ((const uint32_t *)arg)[6]);
+        fixed_register(s, some->offset, (const int *)(uintptr_t)some->data,
+                       opcode == 6 ? n : ((const uint32_t *)arg)[6]);
     unlock(&s->lock);
 }
 
-/* The library's functions for the system calls themselves, for programs that keep their rings without it; they return the negative error. */
-#define MR_URING_BARE(name, number, params, args, ...)                                                               \
-    MR_REAL(int, name, params, args)                                                                                 \
-    MR_SYMBOL(int, name, params)                                                                                     \
-    {                                                                                                                \
-        const long a[6] = {__VA_ARGS__};                                                                             \
-        struct mr_syscall s;                                                                                         \
-        if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, number, a))                                     \
-            return real_##name args;                                                                                 \
-        mr_strays_quiet(1);                                                                                          \
-        int r = real_##name args, keep = errno;                                                                      \
-        mr_strays_quiet(-1);                                                                                         \
-        s.t1 = mr_stamp();                                                                                           \
-        errno = r < 0 ? -r : 0;                                                                                      \
-        mr_syscall_end(&s, r < 0 ? -1 : r, false);                                                                   \
-        errno = keep;                                                                                                \
-        return r;                                                                                                    \
+/* The library's functions for the system calls themselves, for programs that keep their rings without it; they return
+ * the negative error. */
+#define MR_URING_BARE(name, number, params, args, ...)                                                                 \
+    MR_REAL(int, name, params, args)                                                                                   \
+    MR_SYMBOL(int, name, params)                                                                                       \
+    {                                                                                                                  \
+        const long a[6] = {__VA_ARGS__};                                                                               \
+        struct mr_syscall s;                                                                                           \
+        if (!mr_enter() || mr_strays_silent || !mr_syscall_begin(&s, number, a))                                       \
+            return real_##name args;                                                                                   \
+        mr_strays_quiet(1);                                                                                            \
+        int r = real_##name args, keep = errno;                                                                        \
+        mr_strays_quiet(-1);                                                                                           \
+        s.t1 = mr_stamp();                                                                                             \
+        errno = r < 0 ? -r : 0;                                                                                        \
+        mr_syscall_end(&s, r < 0 ? -1 : r, false);                                                                     \
+        errno = keep;                                                                                                  \
+        return r;                                                                                                      \
     }
 MR_URING_BARE(io_uring_setup, SYS_io_uring_setup, (unsigned n, struct io_uring_params *p), (n, p), n, (long)p)
-MR_URING_BARE(io_uring_enter, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m), (fd, n, w, f, m), fd, n, w, f, (long)m)
-MR_URING_BARE(io_uring_enter2, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m, size_t z), (fd, n, w, f, m, z),
-              fd, n, w, f, (long)m, (long)z)
-MR_URING_BARE(io_uring_register, SYS_io_uring_register, (unsigned fd, unsigned op, const void *arg, unsigned n), (fd, op, arg, n), fd, op, (long)arg, n)
+MR_URING_BARE(io_uring_enter, SYS_io_uring_enter, (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m),
+              (fd, n, w, f, m), fd, n, w, f, (long)m)
+MR_URING_BARE(io_uring_enter2, SYS_io_uring_enter,
+              (unsigned fd, unsigned n, unsigned w, unsigned f, sigset_t *m, size_t z), (fd, n, w, f, m, z), fd, n, w,
+              f, (long)m, (long)z)
+MR_URING_BARE(io_uring_register, SYS_io_uring_register, (unsigned fd, unsigned op, const void *arg, unsigned n),
+              (fd, op, arg, n), fd, op, (long)arg, n)
 
 /* Completions a program took by the inline functions, before it lets go of the ring. */
 static void boot_io_uring_queue_exit(struct io_uring *ring);

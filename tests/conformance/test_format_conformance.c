@@ -206,7 +206,8 @@ static void files_in_parts_equal_whole_files(void **state)
     static struct test_file t, p;
     struct mr_error err;
     unsigned formats = 0;
-    FOR_EACH_FORMAT(f) {
+    FOR_EACH_FORMAT(f)
+    {
         assert_true(!f->part_bytes == !f->part_open);
         if (!f->part_bytes)
             continue;

@@ -1,5 +1,5 @@
-/* What every backend, and every shim over one, must do: the same text of tests runs over a list of stacks. To check a new
- * backend, add its stack to `stacks` below.
+/* What every backend, and every shim over one, must do: the same text of tests runs over a list of stacks. To check a
+ * new backend, add its stack to `stacks` below.
  *
  * test-label: concurrent */
 #include "base/common.h"
@@ -47,11 +47,11 @@ struct fixture {
 
 /* ---- helpers ---- */
 
-#define OK(f, call)                                                                                                   \
-    do {                                                                                                              \
-        long long rc_ = (long long)(call);                                                                            \
-        if (rc_ < 0)                                                                                                  \
-            fail_msg("%s: %lld %s", #call, rc_, (f)->err.message);                                                    \
+#define OK(f, call)                                                                                                    \
+    do {                                                                                                               \
+        long long rc_ = (long long)(call);                                                                             \
+        if (rc_ < 0)                                                                                                   \
+            fail_msg("%s: %lld %s", #call, rc_, (f)->err.message);                                                     \
     } while (0)
 
 static char *path_of(const struct fixture *f, const char *name, char out[512])
@@ -164,7 +164,8 @@ static void written_bytes_are_read_back(void **state)
             struct mr_object *o;
             size_t shift = j % 2; /* also unaligned memory */
             path_of(f, "object", p);
-            OK(f, mr_object_open(f->store, p, MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, &f->err));
+            OK(f,
+               mr_object_open(f->store, p, MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, &f->err));
             assert_string_equal(o->path, p);
             fill(w + shift, lens[i], i * 31 + j);
             OK(f, mr_object_write(o, w + shift, lens[i], offsets[j], &f->err));
@@ -236,7 +237,8 @@ static void opening_checks_what_is_there(void **state)
     expect_text(f, "No such file");
     assert_ptr_equal(o, (void *)(uintptr_t)1);
     assert_int_equal(mr_object_open(f->store, p, MR_OBJ_WRITE, &o, &f->err), -ENOENT);
-    assert_int_equal(mr_object_open(f->store, path_of(f, "no/such/folder", q), MR_OBJ_WRITE | MR_OBJ_CREATE, &o, &f->err), -ENOENT);
+    assert_int_equal(
+        mr_object_open(f->store, path_of(f, "no/such/folder", q), MR_OBJ_WRITE | MR_OBJ_CREATE, &o, &f->err), -ENOENT);
     assert_int_equal(mr_object_open(f->store, f->dir, MR_OBJ_READ, &o, &f->err), -EISDIR);
     assert_int_equal(mr_object_open(f->store, f->dir, MR_OBJ_WRITE, &o, &f->err), -EISDIR);
     assert_int_equal(mr_object_open(f->store, p, 0, &o, &f->err), MR_E_USAGE);
@@ -244,7 +246,8 @@ static void opening_checks_what_is_there(void **state)
     assert_int_equal(mr_object_open(f->store, "", MR_OBJ_READ, &o, &f->err), MR_E_USAGE);
     OK(f, mr_object_open(f->store, p, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &o, &f->err));
     OK(f, mr_object_close(o, &f->err));
-    assert_int_equal(mr_object_open(f->store, p, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &o, &f->err), -EEXIST);
+    assert_int_equal(mr_object_open(f->store, p, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &o, &f->err),
+                     -EEXIST);
     expect_text(f, p);
     struct mr_store_stat st;
     assert_int_equal(mr_store_stat(f->store, path_of(f, "other", q), &st, &f->err), -ENOENT);
@@ -460,7 +463,8 @@ static void threads_write_disjoint_ranges(void **state)
         pthread_t t[WRITERS];
         struct writer w[WRITERS];
         for (unsigned i = 0; i < WRITERS; i++) {
-            w[i] = (struct writer){.o = o, .index = (i + pass) % WRITERS, .verify = pass == 1, .has_content = f->has_content};
+            w[i] = (struct writer){
+                .o = o, .index = (i + pass) % WRITERS, .verify = pass == 1, .has_content = f->has_content};
             assert_int_equal(pthread_create(&t[i], NULL, write_disjoint, &w[i]), 0);
         }
         for (unsigned i = 0; i < WRITERS; i++) {
@@ -514,7 +518,12 @@ static void prepare(struct fixture *f, struct place *at, unsigned i, struct mr_o
     static const enum mr_io_op ops[] = {MR_IO_WRITE, MR_IO_READ, MR_IO_READ_PATH, MR_IO_FSYNC, MR_IO_WRITE, MR_IO_READ};
     enum mr_io_op op = p->version == 0 ? MR_IO_WRITE : ops[r % MR_ARRAY_LEN(ops)];
     p->expect_end = op == MR_IO_READ && r % 64 < 4;
-    p->io = (struct mr_io){.op = op, .object = o, .path = path, .buf = p->buf, .len = REGION, .user = p,
+    p->io = (struct mr_io){.op = op,
+                           .object = o,
+                           .path = path,
+                           .buf = p->buf,
+                           .len = REGION,
+                           .user = p,
                            .offset = p->expect_end ? 1ull << 30 : (uint64_t)i * REGION};
     if (op == MR_IO_READ_PATH)
         p->io.object = NULL;
@@ -537,7 +546,8 @@ static void queue_with_depth(struct fixture *f, unsigned depth, unsigned rounds)
     unsigned flying = 0, started = 0;
     uint64_t c = depth * 1000;
     assert_non_null(at);
-    OK(f, mr_object_open(f->store, path_of(f, "queue", path), MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, &f->err));
+    OK(f, mr_object_open(f->store, path_of(f, "queue", path),
+                         MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, &f->err));
     OK(f, f->ops->truncate(o, (uint64_t)depth * REGION, &f->err));
     OK(f, f->ops->ioq_create(f->store, depth, &q, &f->err));
     assert_int_equal(q->depth, depth);
@@ -697,7 +707,8 @@ static void queue_moves_large_unaligned_ranges(void **state)
         assert_int_equal(one(f, q, &io), BIG);
         check(f, buf + shift, BIG, 99 + shift);
         memset(buf, 0, BIG + 1);
-        io = (struct mr_io){.op = MR_IO_READ_PATH, .path = p, .buf = buf + shift, .len = BIG, .offset = AT, .flags = MR_OBJ_DIRECT};
+        io = (struct mr_io){
+            .op = MR_IO_READ_PATH, .path = p, .buf = buf + shift, .len = BIG, .offset = AT, .flags = MR_OBJ_DIRECT};
         assert_int_equal(one(f, q, &io), BIG);
         check(f, buf + shift, BIG, 99 + shift);
     }
@@ -824,8 +835,11 @@ int main(void)
     for (size_t i = 0; i < N; i++) {
         size_t s = i / MR_ARRAY_LEN(cases), c = i % MR_ARRAY_LEN(cases);
         snprintf(names[i], sizeof(names[i]), "%s [%.60s]", cases[c].name, stacks[s]);
-        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = cases[c].fn, .setup_func = setup,
-                                       .teardown_func = teardown, .initial_state = (void *)(uintptr_t)stacks[s]};
+        tests[i] = (struct CMUnitTest){.name = names[i],
+                                       .test_func = cases[c].fn,
+                                       .setup_func = setup,
+                                       .teardown_func = teardown,
+                                       .initial_state = (void *)(uintptr_t)stacks[s]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

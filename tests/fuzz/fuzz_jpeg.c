@@ -1,4 +1,5 @@
-/* JPEG decoding of arbitrary bytes. One decoder for all inputs, as in a loader: a broken image must not disturb the next. */
+/* JPEG decoding of arbitrary bytes. One decoder for all inputs, as in a loader: a broken image must not disturb the
+ * next. */
 #include "format/image_file.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Any bytes as a .mrt trace, and, because checksums keep a fuzzer out of the blocks, any bytes as the payload of an events block (input
- * that does not start like a file: 4 bytes of count, then payload): no crash, no leak, no endless work. Some of the payloads are also sealed into
- * a file and summarised. */
+/* Any bytes as a .mrt trace, and, because checksums keep a fuzzer out of the blocks, any bytes as the payload of an
+ * events block (input that does not start like a file: 4 bytes of count, then payload): no crash, no leak, no endless
+ * work. Some of the payloads are also sealed into a file and summarised. */
 #include "analyze/summary.h"
 #include "event/trace_read.h"
 
@@ -57,8 +57,17 @@ static int decode_payload(const uint8_t *data, size_t size)
     static void *zstd; /* one for all: making it takes longer than the rest */
     zstd = zstd ? zstd : ZSTD_createDCtx();
     if (words && halves && shorts && bytes && scratch && zstd) {
-        const struct mr_columns c = {.start_ns = words, .end_ns = words + n, .offset = words + 2 * n, .result = (int64_t *)(words + 3 * n), .arg_value = words + 4 * n,
-                                     .file = halves, .arg_event = halves + n, .arg_key = halves + 2 * n, .call = shorts, .fd = shorts + n, .arg_type = bytes};
+        const struct mr_columns c = {.start_ns = words,
+                                     .end_ns = words + n,
+                                     .offset = words + 2 * n,
+                                     .result = (int64_t *)(words + 3 * n),
+                                     .arg_value = words + 4 * n,
+                                     .file = halves,
+                                     .arg_event = halves + n,
+                                     .arg_key = halves + 2 * n,
+                                     .call = shorts,
+                                     .fd = shorts + n,
+                                     .arg_type = bytes};
         (void)mr_mrt_decode(&v, MR_WANT_ALL, 0, zstd, scratch, &c, &err);
         (void)mr_mrt_aggregates(&v, &visitor, NULL, &err);
     }
@@ -72,11 +81,17 @@ static int decode_payload(const uint8_t *data, size_t size)
 
 static void summarise_payload(const uint8_t *data, size_t size)
 {
-    static const struct mr_summary_options filters[] = {{.threads = 1, .rank = -1, .step_from = -1}, {.threads = 1, .rank = -1, .step_from = -1, .from_ns = 1},
+    static const struct mr_summary_options filters[] = {{.threads = 1, .rank = -1, .step_from = -1},
+                                                        {.threads = 1, .rank = -1, .step_from = -1, .from_ns = 1},
                                                         {.threads = 1, .rank = -1, .step_from = 0, .step_to = 9}};
     static const uint8_t id[16];
-    struct mr_mrt_block b = {.type = MR_MRT_EVENTS, .key = 1, .tid = 1, .count = (uint32_t)(data[0] | data[1] << 8) % 300, .first_ns = 100,
-                             .last_ns = 100000, .payload_bytes = (uint32_t)size - 4};
+    struct mr_mrt_block b = {.type = MR_MRT_EVENTS,
+                             .key = 1,
+                             .tid = 1,
+                             .count = (uint32_t)(data[0] | data[1] << 8) % 300,
+                             .first_ns = 100,
+                             .last_ns = 100000,
+                             .payload_bytes = (uint32_t)size - 4};
     struct mr_trace *t = NULL;
     struct mr_summary *s = NULL;
     struct mr_error err;

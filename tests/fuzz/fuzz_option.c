@@ -25,7 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const choices[] = {"red", "green", NULL};
     if (size < 1 || size > 2000)
         return 0;
-    struct mr_option row = {.key = "k", .type = (enum mr_opt_type)(data[0] % (MR_OPT_UINTS + 1)), .def = "", .choices = choices,
+    struct mr_option row = {.key = "k",
+                            .type = (enum mr_opt_type)(data[0] % (MR_OPT_UINTS + 1)),
+                            .def = "",
+                            .choices = choices,
                             .flags = data[0] & 64 ? MR_OPTF_SIZE : 0};
     const struct mr_option_table table = {.section = "t", .options = &row, .struct_bytes = sizeof(union field)};
     struct mr_arena a = {0};

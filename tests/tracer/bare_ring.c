@@ -1,6 +1,7 @@
-/* io_uring without liburing, for tests/cli/test_trace_strays.sh: bare_ring WAY FILE, WAY = syscall or raw (by instruction). Ten rounds of four reads
- * of 512 bytes and a write of 100, on entries that are used in another order than that of the ring; a child that inherited the ring; and
- * a call on the ring's descriptor after its memory is gone. */
+/* io_uring without liburing, for tests/cli/test_trace_strays.sh: bare_ring WAY FILE, WAY = syscall or raw (by
+ * instruction). Ten rounds of four reads of 512 bytes and a write of 100, on entries that are used in another order
+ * than that of the ring; a child that inherited the ring; and a call on the ring's descriptor after its memory is gone.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -22,7 +23,10 @@ static long do_call(long n, long a, long b, long c, long d, long e, long f)
     register long r8 __asm__("r8") = e;
     register long r9 __asm__("r9") = f;
     if (*way == 'r') {
-        __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+        __asm__ volatile("syscall"
+                         : "=a"(r)
+                         : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                         : "rcx", "r11", "memory");
         return r;
     }
 #endif
@@ -43,14 +47,20 @@ int main(int argc, char **argv)
     size_t bytes = p.sq_off.array + p.sq_entries * 4, more = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
     bytes = bytes > more ? bytes : more;
     char *q = (char *)do_call(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
-    struct io_uring_sqe *sqe = (void *)do_call(SYS_mmap, 0, (long)(p.sq_entries * sizeof(*sqe)), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
-    unsigned *tail = (void *)(q + p.sq_off.tail), *array = (void *)(q + p.sq_off.array), *head = (void *)(q + p.cq_off.head), mask = p.sq_entries - 1;
+    struct io_uring_sqe *sqe = (void *)do_call(SYS_mmap, 0, (long)(p.sq_entries * sizeof(*sqe)), PROT_READ | PROT_WRITE,
+                                               MAP_SHARED, ring, IORING_OFF_SQES);
+    unsigned *tail = (void *)(q + p.sq_off.tail), *array = (void *)(q + p.sq_off.array),
+             *head = (void *)(q + p.cq_off.head), mask = p.sq_entries - 1;
     for (int i = 0; i < 10; i++) {
         unsigned t = *tail;
         for (unsigned k = 0; k < N; k++) {
             unsigned at = N - 1 - k; /* another order */
-            sqe[at] = (struct io_uring_sqe){.opcode = k < 4 ? IORING_OP_READ : IORING_OP_WRITE, .fd = fd, .addr = (uintptr_t)data[k],
-                                            .len = k < 4 ? 512 : 100, .off = k * 512, .user_data = k};
+            sqe[at] = (struct io_uring_sqe){.opcode = k < 4 ? IORING_OP_READ : IORING_OP_WRITE,
+                                            .fd = fd,
+                                            .addr = (uintptr_t)data[k],
+                                            .len = k < 4 ? 512 : 100,
+                                            .off = k * 512,
+                                            .user_data = k};
             array[t++ & mask] = at;
         }
         __atomic_store_n(tail, t, __ATOMIC_RELEASE);

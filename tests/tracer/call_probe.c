@@ -1,5 +1,6 @@
-/* One call of every kind, for the coverage test: each line of standard output names a call that must be in the trace. Files live in the
- * folder given as the first word. Nothing here checks the tracer; tests/cli/test_trace_coverage.sh does. */
+/* One call of every kind, for the coverage test: each line of standard output names a call that must be in the trace.
+ * Files live in the folder given as the first word. Nothing here checks the tracer; tests/cli/test_trace_coverage.sh
+ * does. */
 #include <aio.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,13 +29,13 @@
 static char b[8192];
 static int failures;
 
-#define DO(name, expr)                                                                                               \
-    do {                                                                                                             \
-        if (!(expr)) {                                                                                               \
-            dprintf(2, "probe: %s failed: %s\n", #name, strerror(errno));                                            \
-            failures++;                                                                                              \
-        }                                                                                                            \
-        names[count++] = #name;                                                                                      \
+#define DO(name, expr)                                                                                                 \
+    do {                                                                                                               \
+        if (!(expr)) {                                                                                                 \
+            dprintf(2, "probe: %s failed: %s\n", #name, strerror(errno));                                              \
+            failures++;                                                                                                \
+        }                                                                                                              \
+        names[count++] = #name;                                                                                        \
     } while (0)
 static const char *names[256];
 static int count;
@@ -246,7 +247,8 @@ static void process_calls(void)
     if (!pid)
         _exit(0);
     DO(fork, waitpid(pid, &status, 0) == pid);
-    DO(posix_spawnp, posix_spawnp(&pid, "true", NULL, NULL, args, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    DO(posix_spawnp,
+       posix_spawnp(&pid, "true", NULL, NULL, args, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
     pid = fork();
     if (!pid)
         execlp("true", "true", (char *)NULL);

@@ -1,6 +1,7 @@
-/* Every other spelling of a call, for the coverage test: the 64-bit, fortified, unlocked and old names, by the C library's own symbols, since
- * headers no longer give most of them. Works in the folder given as the first word; each line of standard output is a call that must be
- * in the trace, as often as it is printed. Symbols that this C library does not have are left out. */
+/* Every other spelling of a call, for the coverage test: the 64-bit, fortified, unlocked and old names, by the C
+ * library's own symbols, since headers no longer give most of them. Works in the folder given as the first word; each
+ * line of standard output is a call that must be in the trace, as often as it is printed. Symbols that this C library
+ * does not have are left out. */
 #include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -43,15 +44,15 @@ static void *find(const char *symbol)
     return dlsym(libc, symbol) ? dlsym(RTLD_DEFAULT, symbol) : NULL;
 }
 
-#define TRY(call, symbol, ret, params, check)                                                                        \
-    do {                                                                                                             \
-        ret(*fn) params = (ret(*) params)find(#symbol);                                                              \
-        if (fn && !(check)) {                                                                                        \
-            dprintf(2, "spellings: %s failed: %s\n", #symbol, strerror(errno));                                      \
-            failures++;                                                                                              \
-        }                                                                                                            \
-        if (fn)                                                                                                      \
-            names[count++] = #call;                                                                                  \
+#define TRY(call, symbol, ret, params, check)                                                                          \
+    do {                                                                                                               \
+        ret(*fn) params = (ret(*) params)find(#symbol);                                                                \
+        if (fn && !(check)) {                                                                                          \
+            dprintf(2, "spellings: %s failed: %s\n", #symbol, strerror(errno));                                        \
+            failures++;                                                                                                \
+        }                                                                                                              \
+        if (fn)                                                                                                        \
+            names[count++] = #call;                                                                                    \
     } while (0)
 
 typedef const char *path;
@@ -109,7 +110,8 @@ static void descriptors(void)
     int n;
     TRY(ioctl, ioctl, int, (int, unsigned long, ...), fn(fd, FIONREAD, &n) == 0);
     void *m = MAP_FAILED;
-    TRY(mmap, mmap64, void *, (void *, size_t, int, int, int, off64_t), (m = fn(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, 0)) != MAP_FAILED);
+    TRY(mmap, mmap64, void *, (void *, size_t, int, int, int, off64_t),
+        (m = fn(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, 0)) != MAP_FAILED);
     TRY(mlock, mlock, int, (const void *, size_t), fn(m, 4096) == 0 || errno == ENOMEM || errno == EPERM);
     TRY(mlock, mlock2, int, (const void *, size_t, unsigned), fn(m, 4096, 0) == 0 || errno == ENOMEM || errno == EPERM);
     TRY(munlock, munlock, int, (const void *, size_t), fn(m, 4096) == 0);
@@ -119,22 +121,26 @@ static void descriptors(void)
     TRY(posix_madvise, posix_madvise, int, (void *, size_t, int), fn(m, 4096, POSIX_MADV_NORMAL) == 0);
     TRY(mremap, mremap, void *, (void *, size_t, size_t, int, ...), (m = fn(m, 8192, 4096, 0)) != MAP_FAILED);
     munmap(m, 4096);
-    TRY(shm_open, shm_open, int, (path, int, mode_t), (n = fn("/spelling-probe", O_RDWR | O_CREAT, 0600)) >= 0 && close(n) == 0);
+    TRY(shm_open, shm_open, int, (path, int, mode_t),
+        (n = fn("/spelling-probe", O_RDWR | O_CREAT, 0600)) >= 0 && close(n) == 0);
     TRY(unlink, shm_unlink, int, (path), fn("/spelling-probe") == 0);
     struct {
         struct file_handle h;
         char room[128];
     } handle = {.h.handle_bytes = 128};
     int mount;
-    TRY(name_to_handle_at, name_to_handle_at, int, (int, path, void *, int *, int), fn(AT_FDCWD, "a", &handle.h, &mount, 0) == 0 || errno == EOPNOTSUPP);
+    TRY(name_to_handle_at, name_to_handle_at, int, (int, path, void *, int *, int),
+        fn(AT_FDCWD, "a", &handle.h, &mount, 0) == 0 || errno == EOPNOTSUPP);
     handle.h.handle_bytes = 128;
     if (name_to_handle_at(AT_FDCWD, "a", &handle.h, &mount, 0) == 0)
         TRY(open_by_handle_at, open_by_handle_at, int, (int, void *, int),
-            (n = fn(AT_FDCWD, &handle.h, O_RDONLY)) >= 0 ? close(n) == 0 : errno == EPERM || errno == EOPNOTSUPP || errno == ESTALE);
+            (n = fn(AT_FDCWD, &handle.h, O_RDONLY)) >= 0 ? close(n) == 0
+                                                         : errno == EPERM || errno == EOPNOTSUPP || errno == ESTALE);
     struct {
         uint64_t flags, mode, resolve;
     } how = {.flags = O_RDONLY};
-    TRY(openat2, openat2, int, (int, path, void *, size_t), (n = fn(AT_FDCWD, "a", &how, sizeof(how))) >= 0 && close(n) == 0);
+    TRY(openat2, openat2, int, (int, path, void *, size_t),
+        (n = fn(AT_FDCWD, "a", &how, sizeof(how))) >= 0 && close(n) == 0);
     names[count++] = "openat2"; /* for the C library that has no function for it */
     n = (int)syscall(SYS_openat2, AT_FDCWD, "a", &how, sizeof(how));
     failures += n < 0 ? errno != ENOSYS && errno != EPERM : close(n) != 0;
@@ -206,7 +212,8 @@ static void paths(void)
     TRY(realpath, canonicalize_file_name, char *, (path), (fn("a"), 1));
     TRY(realpath, __realpath_chk, char *, (path, char *, size_t), fn("a", b, sizeof(b)) != NULL);
     TRY(readlink, __readlink_chk, ssize_t, (path, char *, size_t, size_t), fn("l", b, 10, sizeof(b)) == 1);
-    TRY(readlinkat, __readlinkat_chk, ssize_t, (int, path, char *, size_t, size_t), fn(AT_FDCWD, "l", b, 10, sizeof(b)) == 1);
+    TRY(readlinkat, __readlinkat_chk, ssize_t, (int, path, char *, size_t, size_t),
+        fn(AT_FDCWD, "l", b, 10, sizeof(b)) == 1);
     TRY(getcwd, __getcwd_chk, char *, (char *, size_t, size_t), fn(b, sizeof(b), sizeof(b)) != NULL);
     TRY(getcwd, getwd, char *, (char *), fn(b) != NULL);
     TRY(getcwd, __getwd_chk, char *, (char *, size_t), fn(b, sizeof(b)) != NULL);
@@ -257,19 +264,23 @@ static void folders(void)
     TRY(getdents64, getdirentries64, ssize_t, (int, char *, size_t, off64_t *), fn(fd, b, sizeof(b), &base) >= 0);
     close(fd);
     TRY(scandir, scandir64, int, (path, struct dirent ***, void *, void *), (n = fn(".", &list, NULL, NULL)) > 0);
-    TRY(scandirat, scandirat, int, (int, path, struct dirent ***, void *, void *), fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
-    TRY(scandirat, scandirat64, int, (int, path, struct dirent ***, void *, void *), fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
+    TRY(scandirat, scandirat, int, (int, path, struct dirent ***, void *, void *),
+        fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
+    TRY(scandirat, scandirat64, int, (int, path, struct dirent ***, void *, void *),
+        fn(AT_FDCWD, ".", &list, NULL, NULL) > 0);
     TRY(glob, glob64, int, (path, int, void *, glob_t *), fn("*", 0, NULL, &g) == 0);
     wordexp_t words;
     TRY(wordexp, wordexp, int, (path, wordexp_t *, int), fn("*", &words, WRDE_NOCMD) == 0);
     TRY(ftw, ftw, int, (path, void *, int), fn(".", visit, 4) == 0);
     TRY(ftw, ftw64, int, (path, void *, int), fn(".", visit, 4) == 0);
     TRY(nftw, nftw64, int, (path, void *, int, int), fn(".", visit2, 4, FTW_PHYS) == 0);
-    TRY(fts_open, fts_open, FTS *, (char *const *, int, void *), (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
+    TRY(fts_open, fts_open, FTS *, (char *const *, int, void *),
+        (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
     TRY(fts_read, fts_read, FTSENT *, (FTS *), fn(t) != NULL);
     TRY(fts_children, fts_children, FTSENT *, (FTS *, int), fn(t, 0) != NULL);
     TRY(fts_close, fts_close, int, (FTS *), fn(t) == 0);
-    TRY(fts_open, fts64_open, FTS *, (char *const *, int, void *), (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
+    TRY(fts_open, fts64_open, FTS *, (char *const *, int, void *),
+        (t = fn(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL)) != NULL);
     TRY(fts_read, fts64_read, FTSENT *, (FTS *), fn(t) != NULL);
     TRY(fts_children, fts64_children, FTSENT *, (FTS *, int), fn(t, 0) != NULL);
     TRY(fts_close, fts64_close, int, (FTS *), fn(t) == 0);
@@ -293,7 +304,8 @@ static void asynchronous(void)
     TRY(aio_cancel, aio_cancel, int, (int, struct aiocb *), fn(fd, NULL) == AIO_ALLDONE);
     TRY(aio_cancel, aio_cancel64, int, (int, struct aiocb *), fn(fd, NULL) == AIO_ALLDONE);
     a.aio_lio_opcode = LIO_READ;
-    TRY(lio_listio, lio_listio64, int, (int, struct aiocb *const *, int, void *), fn(LIO_WAIT, list, 1, NULL) == 0 && FINISH);
+    TRY(lio_listio, lio_listio64, int, (int, struct aiocb *const *, int, void *),
+        fn(LIO_WAIT, list, 1, NULL) == 0 && FINISH);
     close(fd);
 }
 
@@ -307,14 +319,14 @@ typedef int wfile(FILE *, const wchar_t *, va_list);
 typedef int wfile_chk(FILE *, int, const wchar_t *, va_list);
 typedef int wplain(const wchar_t *, va_list);
 typedef int wplain_chk(int, const wchar_t *, va_list);
-#define VIA(type, name, params, last, args)                                                                          \
-    static int name params                                                                                           \
-    {                                                                                                                \
-        va_list a;                                                                                                   \
-        va_start(a, last);                                                                                           \
-        int r = ((type *)fn)args;                                                                                    \
-        va_end(a);                                                                                                   \
-        return r;                                                                                                    \
+#define VIA(type, name, params, last, args)                                                                            \
+    static int name params                                                                                             \
+    {                                                                                                                  \
+        va_list a;                                                                                                     \
+        va_start(a, last);                                                                                             \
+        int r = ((type *)fn)args;                                                                                      \
+        va_end(a);                                                                                                     \
+        return r;                                                                                                      \
     }
 VIA(vfile, via_file, (void *fn, FILE *f, path s, ...), s, (f, s, a))
 VIA(vfile_chk, via_file_chk, (void *fn, FILE *f, path s, ...), s, (f, 1, s, a))
@@ -334,7 +346,8 @@ static void written_streams(void)
     FILE *f = NULL;
     fpos_t pos;
     TRY(fopen, fopen64, FILE *, (path, path), (f = fn("s", "w+")) != NULL);
-    TRY(fwrite, fwrite_unlocked, size_t, (const void *, size_t, size_t, FILE *), fn("12 34 56 78 90 1 2 3 4 5 6 7 8 9\n", 1, 33, f) == 33);
+    TRY(fwrite, fwrite_unlocked, size_t, (const void *, size_t, size_t, FILE *),
+        fn("12 34 56 78 90 1 2 3 4 5 6 7 8 9\n", 1, 33, f) == 33);
     TRY(fwrite, _IO_fwrite, size_t, (const void *, size_t, size_t, FILE *), fn("abc\n", 1, 4, f) == 4);
     TRY(fputs, fputs_unlocked, int, (path, FILE *), fn("line\n", f) >= 0);
     TRY(fputs, _IO_fputs, int, (path, FILE *), fn("line\n", f) >= 0);
@@ -400,7 +413,8 @@ static void read_streams(void)
     wchar_t *wide;
     TRY(open_memstream, open_wmemstream, FILE *, (wchar_t **, size_t *), (f = fn(&wide, &cap)) && fclose(f) == 0);
     const cookie_io_functions_t io = {0};
-    TRY(fopencookie, fopencookie, FILE *, (void *, path, cookie_io_functions_t), (f = fn(NULL, "r", io)) && fclose(f) == 0);
+    TRY(fopencookie, fopencookie, FILE *, (void *, path, cookie_io_functions_t),
+        (f = fn(NULL, "r", io)) && fclose(f) == 0);
 }
 
 static void other_streams(void)
@@ -498,7 +512,8 @@ static void standard_streams(void)
 }
 
 extern pid_t __vfork(void) __attribute__((returns_twice));
-extern const char *__asan_default_options(void) __attribute__((weak)); /* only under the tracer; a sanitizer would call it */
+extern const char *__asan_default_options(void)
+    __attribute__((weak)); /* only under the tracer; a sanitizer would call it */
 extern _Noreturn void __longjmp_chk(jmp_buf, int);
 
 /* Signals and jumps move no data, but their wrappers must pass on what they are given. */
@@ -534,18 +549,18 @@ static int child_ends(pid_t pid)
     int status;
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
-#define IN_CHILD(call, symbol, params, expr)                                                                         \
-    do {                                                                                                             \
-        int(*fn) params = (int(*) params)find(#symbol);                                                              \
-        pid_t pid = fn ? fork() : -1;                                                                                \
-        if (pid == 0) {                                                                                              \
-            expr;                                                                                                    \
-            _exit(1);                                                                                                \
-        }                                                                                                            \
-        if (fn) {                                                                                                    \
-            failures += !child_ends(pid);                                                                            \
-            names[count++] = #call;                                                                                  \
-        }                                                                                                            \
+#define IN_CHILD(call, symbol, params, expr)                                                                           \
+    do {                                                                                                               \
+        int(*fn) params = (int(*) params)find(#symbol);                                                                \
+        pid_t pid = fn ? fork() : -1;                                                                                  \
+        if (pid == 0) {                                                                                                \
+            expr;                                                                                                      \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+        if (fn) {                                                                                                      \
+            failures += !child_ends(pid);                                                                              \
+            names[count++] = #call;                                                                                    \
+        }                                                                                                              \
     } while (0)
 
 static void processes(void)
@@ -557,7 +572,8 @@ static void processes(void)
     pid_t pid;
     TRY(posix_spawn, posix_spawn, int, (pid_t *, path, const void *, const void *, char *const *, char *const *),
         fn(&pid, prog, NULL, NULL, args, environ) == 0 && child_ends(pid));
-    TRY(clone, clone, int, (int (*)(void *), void *, int, void *, ...), child_ends(fn(child_main, stack + sizeof(stack), SIGCHLD, NULL)));
+    TRY(clone, clone, int, (int (*)(void *), void *, int, void *, ...),
+        child_ends(fn(child_main, stack + sizeof(stack), SIGCHLD, NULL)));
     pid_t (*bare)(void) = (pid_t(*)(void))find("_Fork");
     if (bare) {
         pid = bare();
@@ -598,7 +614,8 @@ static void processes(void)
     IN_CHILD(execvpe, execvpe, (path, char *const *, char *const *), fn("true", args, environ));
     IN_CHILD(execl, execl, (path, path, ...), fn(prog, "true", (char *)NULL));
     IN_CHILD(execle, execle, (path, path, ...), fn(prog, "true", (char *)NULL, environ));
-    IN_CHILD(fexecve, fexecve, (int, char *const *, char *const *), fn(open(prog, O_RDONLY | O_CLOEXEC), args, environ));
+    IN_CHILD(fexecve, fexecve, (int, char *const *, char *const *),
+             fn(open(prog, O_RDONLY | O_CLOEXEC), args, environ));
     IN_CHILD(execveat, execveat, (int, path, char *const *, char *const *, int), fn(AT_FDCWD, prog, args, environ, 0));
 }
 

@@ -1,4 +1,5 @@
-/* A program that confines itself by seccomp so that pread is allowed from the C library's code only; 0 if it works then. */
+/* A program that confines itself by seccomp so that pread is allowed from the C library's code only; 0 if it works
+ * then. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +39,8 @@ int main(int argc, char **argv)
     struct sock_fprog p = {sizeof(f) / sizeof(f[0]), f};
     char b[4];
     int fd = open(argv[argc - 1], O_RDONLY);
-    if (pread(fd, b, 1, 0) != 1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
+    if (pread(fd, b, 1, 0) != 1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
         return 2;
     return pread(fd, b, 1, 0) != 1;
 }

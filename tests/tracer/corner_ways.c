@@ -1,5 +1,5 @@
-/* Programs in corners, each chosen by its name, for tests/cli/test_trace_corners.sh: they end as they do without the tracer, and what they do to
- * FILE is known. Usage: corner_ways NAME FILE. */
+/* Programs in corners, each chosen by its name, for tests/cli/test_trace_corners.sh: they end as they do without the
+ * tracer, and what they do to FILE is known. Usage: corner_ways NAME FILE. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,8 @@ static int inlined(void)
     return n != 10000;
 }
 
-/* Between calls that the library sees, in buffers that those have filled; what is on standard output when the program ends is nobody's call. */
+/* Between calls that the library sees, in buffers that those have filled; what is on standard output when the program
+ * ends is nobody's call. */
 static int mixed(void)
 {
     char name[4096], b[64];
@@ -91,7 +92,8 @@ static int shared(void)
 {
     static char stack[2][65536] __attribute__((aligned(16)));
     for (int i = 0; i < 2; i++) {
-        int status, pid = clone(in_memory, stack[i] + sizeof(stack[i]), CLONE_VM | CLONE_FILES | SIGCHLD, i ? stack : NULL);
+        int status,
+            pid = clone(in_memory, stack[i] + sizeof(stack[i]), CLONE_VM | CLONE_FILES | SIGCHLD, i ? stack : NULL);
         if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
             return 1;
     }
@@ -102,16 +104,20 @@ static int shared(void)
 /* Forbids itself nearly everything: by strict mode, or a filter set in one of two ways. */
 static int confined(const char *how)
 {
-    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 3, 0),
-                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 2, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
-                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 3, 0),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 2, 0),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     struct sock_fprog p = {sizeof(f) / sizeof(*f), f};
     char b[8];
     int fd = open(file, O_RDONLY);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return 77;
-    if (*how == 's' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
-                    : *how == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p))
+    if (*how == 's'   ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
+        : *how == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p)
+                      : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p))
         return 77;
     for (int i = 0; i < 50000; i++)
         (void)!read(fd, b, 1);
@@ -123,8 +129,10 @@ static int confined(const char *how)
 /* A permissive filter: tracing goes on. */
 static int filtered(void)
 {
-    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 0, 1),
-                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 0, 1),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     struct sock_fprog p = {sizeof(f) / sizeof(*f), f};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
         return 77;
@@ -247,8 +255,8 @@ static int small_files(void)
     return waitpid(pid, &status, 0) != pid || status;
 }
 
-/* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a number the tracer does not know,
- * and has children that do the same, start a program and end. */
+/* A signal handler with little stack left: 5500 bytes above a page that must not be touched. It opens, reads by a
+ * number the tracer does not know, and has children that do the same, start a program and end. */
 #define LEFT 5500
 static char *stack;
 static volatile int stack_bad;
@@ -296,7 +304,8 @@ static int little_stack(void)
     return stack_bad;
 }
 
-/* The threads of a forked child make its first calls, all at once; then come those of the thread that forked, which has calls of the parent behind it. */
+/* The threads of a forked child make its first calls, all at once; then come those of the thread that forked, which has
+ * calls of the parent behind it. */
 static _Atomic int at_start;
 static void *first_reads(void *arg)
 {
@@ -342,7 +351,8 @@ static int together(void)
     return bad;
 }
 
-/* A handler forks, wherever it interrupts the program; the child makes a call in it, and then goes on where the program was. */
+/* A handler forks, wherever it interrupts the program; the child makes a call in it, and then goes on where the program
+ * was. */
 static volatile int forks, in_child;
 static void fork_here(int number)
 {
@@ -377,7 +387,8 @@ static int handler(void)
     return bad != 0;
 }
 
-/* Many names before and after each of several execs that fail, and jumps out of a handler that interrupts their keeping. */
+/* Many names before and after each of several execs that fail, and jumps out of a handler that interrupts their
+ * keeping. */
 static sigjmp_buf again;
 static void jump(int number)
 {
@@ -480,7 +491,8 @@ static int dispatched(void)
     return failed;
 }
 
-/* A program that locks its memory, with a limit: the tracer's memory is not its own. With more threads than there are rings so far. */
+/* A program that locks its memory, with a limit: the tracer's memory is not its own. With more threads than there are
+ * rings so far. */
 static pthread_barrier_t all_there;
 static void *read_locked(void *unused)
 {
@@ -534,12 +546,16 @@ static int locked(void)
     for (int i = 0; i < 20 && !failed; i++)
         pthread_join(thread[i], NULL);
     failed |= kib_of("RssShmem:") > 64 << 10;
-    failed |= mlockall(MCL_CURRENT) != 0 || syscall(SYS_mlockall, (long)MCL_CURRENT) != 0; /* what is mapped from now on is free again */
+    failed |= mlockall(MCL_CURRENT) != 0 ||
+              syscall(SYS_mlockall, (long)MCL_CURRENT) != 0; /* what is mapped from now on is free again */
     long before = kib_of("VmLck:");
-    failed |= mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED || kib_of("VmLck:") != before;
-    failed |= munlockall() != 0 || kib_of("VmLck:") != 0 || mlockall(0) == 0 || errno != EINVAL || mlockall(MCL_CURRENT | 1 << 10) == 0 || errno != EINVAL;
+    failed |=
+        mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED || kib_of("VmLck:") != before;
+    failed |= munlockall() != 0 || kib_of("VmLck:") != 0 || mlockall(0) == 0 || errno != EINVAL ||
+              mlockall(MCL_CURRENT | 1 << 10) == 0 || errno != EINVAL;
     limit.rlim_cur = 4096;
-    failed |= setrlimit(RLIMIT_MEMLOCK, &limit) || mlockall(MCL_CURRENT) == 0 || errno != ENOMEM || kib_of("VmLck:") != 0;
+    failed |=
+        setrlimit(RLIMIT_MEMLOCK, &limit) || mlockall(MCL_CURRENT) == 0 || errno != ENOMEM || kib_of("VmLck:") != 0;
     return failed;
 }
 

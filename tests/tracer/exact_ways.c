@@ -1,7 +1,7 @@
-/* Calls whose event must say exactly what happened. Works in the current folder; the first word names the group. Each line of standard output is
- * an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is anything, a file without '/' lies in the folder, and
- * one after a * has no folder; a line that begins with ! is an event that must not be there besides.
- * Built with -DWITH_LIBURING where that is there. */
+/* Calls whose event must say exactly what happened. Works in the current folder; the first word names the group. Each
+ * line of standard output is an event that must be in the trace: NAME|RESULT|FILE|OFFSET|BYTES ASKED FOR|FD, where * is
+ * anything, a file without '/' lies in the folder, and one after a * has no folder; a line that begins with ! is an
+ * event that must not be there besides. Built with -DWITH_LIBURING where that is there. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <dlfcn.h>
@@ -80,7 +80,8 @@ static void pointers(void)
     expect("execve|%d|/tmp|*|*|*", -EACCES);
     struct iovec v[2] = {{b, 10}, {b, 20}};
     int fd = open("/dev/zero", O_RDONLY);
-    MUST(preadv(fd, v, 2, -7) == -1 && errno == EINVAL && readv(fd, (struct iovec *)BAD, 2) == -1 && syscall(SYS_writev, -1, v, 2) == -1);
+    MUST(preadv(fd, v, 2, -7) == -1 && errno == EINVAL && readv(fd, (struct iovec *)BAD, 2) == -1 &&
+         syscall(SYS_writev, -1, v, 2) == -1);
     expect("preadv|%d|/dev/zero|-7|30|%d", -EINVAL, fd);
     expect("readv|%d|/dev/zero||0|%d", -EFAULT, fd);
     expect("writev|%d|||30|*", -EBADF);
@@ -127,7 +128,7 @@ static void paths(void)
     struct {
         uint64_t value;
         uint32_t size, flags;
-    } x = {(uintptr_t)"ab", 2, 0};
+    } x = {(uintptr_t) "ab", 2, 0};
     r = (int)syscall(463, dir, "", AT_EMPTY_PATH, "user.key", &x, sizeof(x)); /* setxattrat */
     expect("setxattr|%d|sub|*|*|*", r < 0 ? -errno : r);
     MUST(chdir("sub") == 0 && rename("../sub", "../moved") == 0 && (fd = creat("late", 0600)) >= 0);
@@ -217,7 +218,8 @@ static void streams(void)
     perror(NULL);
     expect("perror|%d|complaints||*|*", 6 + (int)strlen(strerror(ENOENT)) + 1);
     expect("perror|%d|complaints||*|*", (int)strlen(strerror(12345)) + 1);
-    MUST(fflush(stderr) == 0 && ftell(stderr) == 6 + (long)strlen(strerror(ENOENT)) + 1 + (long)strlen(strerror(12345)) + 1);
+    MUST(fflush(stderr) == 0 &&
+         ftell(stderr) == 6 + (long)strlen(strerror(ENOENT)) + 1 + (long)strlen(strerror(12345)) + 1);
     fclose(stderr);
     stderr = old;
     int n = open("lines", O_RDWR | O_CREAT, 0600);
@@ -260,7 +262,8 @@ static void posix_aio(void)
 
 static void kernel_aio(void)
 {
-    struct iocb *block = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), wrong = {.aio_fildes = 99}, *two[2] = {block, &wrong};
+    struct iocb *block = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                wrong = {.aio_fildes = 99}, *two[2] = {block, &wrong};
     struct io_event done[8];
     struct iovec v[2] = {{b, 10}, {b + 10, 20}};
     aio_context_t ctx = 0;
@@ -269,11 +272,19 @@ static void kernel_aio(void)
     if (syscall(SYS_io_setup, 8, &ctx) != 0)
         return;
     for (int i = 0; i < 5; i++) {
-        *block = (struct iocb){.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)fd, .aio_buf = (uintptr_t)b, .aio_nbytes = 100u + (unsigned)i, .aio_offset = i * 10};
+        *block = (struct iocb){.aio_lio_opcode = IOCB_CMD_PREAD,
+                               .aio_fildes = (uint32_t)fd,
+                               .aio_buf = (uintptr_t)b,
+                               .aio_nbytes = 100u + (unsigned)i,
+                               .aio_offset = i * 10};
         MUST(syscall(SYS_io_submit, ctx, 1L, &block) == 1);
         expect("io_read|%d|data|%d|%d|%d", 100 + i, i * 10, 100 + i, fd);
     }
-    *block = (struct iocb){.aio_lio_opcode = IOCB_CMD_PWRITEV, .aio_fildes = (uint32_t)fd, .aio_buf = (uintptr_t)v, .aio_nbytes = 2, .aio_offset = 7};
+    *block = (struct iocb){.aio_lio_opcode = IOCB_CMD_PWRITEV,
+                           .aio_fildes = (uint32_t)fd,
+                           .aio_buf = (uintptr_t)v,
+                           .aio_nbytes = 2,
+                           .aio_offset = 7};
     MUST(syscall(SYS_io_submit, ctx, 2L, two) == 1);
     expect("io_write|30|data|7|30|%d", fd);
     munmap(block, 4096);
@@ -298,7 +309,8 @@ static int enter_by_number(unsigned fd, unsigned submit, unsigned wait, unsigned
     return (int)syscall(SYS_io_uring_enter, fd, submit, wait, flags, mask, 0L);
 }
 
-static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset, enter_function *enter, int entered, unsigned flags)
+static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset, enter_function *enter, int entered,
+                   unsigned flags)
 {
     unsigned *tail = in_ring(r, r->p.sq_off.tail), at = *tail & *in_ring(r, r->p.sq_off.ring_mask);
     struct io_uring_sqe *q = (struct io_uring_sqe *)(void *)r->memory + at;
@@ -308,7 +320,8 @@ static int read_by(struct bare_ring *r, int fd, unsigned bytes, uint64_t offset,
     __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
     MUST(enter((unsigned)entered, 1, 1, IORING_ENTER_GETEVENTS | flags, NULL) == 1);
     unsigned *head = in_ring(r, r->p.cq_off.head);
-    int result = ((struct io_uring_cqe *)(void *)in_ring(r, r->p.cq_off.cqes))[*head & *in_ring(r, r->p.cq_off.ring_mask)].res;
+    int result =
+        ((struct io_uring_cqe *)(void *)in_ring(r, r->p.cq_off.cqes))[*head & *in_ring(r, r->p.cq_off.ring_mask)].res;
     __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
     return result;
 }
@@ -331,8 +344,10 @@ static void own_memory(void)
         return;
     expect("uring_read|%d|owned|7|100|%d", read_by(&r, fd, 100, 7, enter_by_number, r.fd, 0), fd);
     update.data = (unsigned)r.fd;
-    if (syscall(SYS_io_uring_register, r.fd, 20, &update, 1) == 1) /* IORING_REGISTER_RING_FDS, IORING_ENTER_REGISTERED_RING */
-        expect("uring_read|%d|owned|9|200|%d", read_by(&r, fd, 200, 9, enter_by_number, (int)update.offset, 1u << 4), fd);
+    if (syscall(SYS_io_uring_register, r.fd, 20, &update, 1) ==
+        1) /* IORING_REGISTER_RING_FDS, IORING_ENTER_REGISTERED_RING */
+        expect("uring_read|%d|owned|9|200|%d", read_by(&r, fd, 200, 9, enter_by_number, (int)update.offset, 1u << 4),
+               fd);
     void *library = dlopen("liburing.so.2", RTLD_LAZY | RTLD_NOLOAD);
     enter_function *enter = (enter_function *)dlsym(RTLD_DEFAULT, "io_uring_enter");
     if (library && dlsym(library, "io_uring_enter") && enter) /* since 2.3 */
@@ -377,8 +392,7 @@ static void uring(void)
     q->flags |= IOSQE_ASYNC;
     MUST(io_uring_submit(&ring) == 1 && open("fifo", O_WRONLY) >= 0);
     while (!n)
-        io_uring_for_each_cqe(&ring, head, c)
-            n++, same = c->res;
+        io_uring_for_each_cqe(&ring, head, c) n++, same = c->res;
     io_uring_cq_advance(&ring, n); /* nothing that the library would know of */
     MUST(close(same) == 0 && open("other", O_RDWR | O_CREAT, 0600) == same);
     io_uring_prep_nop(io_uring_get_sqe(&ring));
@@ -395,8 +409,8 @@ static void uring(void)
     q = io_uring_get_sqe(&ring);
     memset(q, 0, sizeof(*q));
     q->opcode = 42; /* IORING_OP_SETXATTR, its path in addr3 */
-    q->addr = (uintptr_t)"user.key", q->off = (uintptr_t)"ab", q->len = 2;
-    uint64_t path = (uintptr_t)"ring";
+    q->addr = (uintptr_t) "user.key", q->off = (uintptr_t) "ab", q->len = 2;
+    uint64_t path = (uintptr_t) "ring";
     memcpy((char *)q + 48, &path, sizeof(path));
     expect("uring_other|%d|ring|*|*|", one());
     for (int i = 0; i < 8; i++) { /* one tag for all: in the order of their submission, which is that of their ends */
@@ -408,7 +422,8 @@ static void uring(void)
     io_uring_cq_advance(&ring, 8);
     int pair[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    io_uring_prep_rw(47, io_uring_get_sqe(&ring), pair[0], b, 40, 0); /* IORING_OP_SEND_ZC: two completions, one operation */
+    io_uring_prep_rw(47, io_uring_get_sqe(&ring), pair[0], b, 40,
+                     0); /* IORING_OP_SEND_ZC: two completions, one operation */
     MUST(io_uring_submit(&ring) == 1 && io_uring_wait_cqe(&ring, &c) == 0);
     expect("uring_send|%d|*|*|40|%d", c->res, pair[0]);
     expect("!uring_send|*|*|*|*|*");
@@ -417,7 +432,8 @@ static void uring(void)
         MUST(io_uring_wait_cqe(&ring, &c) == 0);
     }
     io_uring_cqe_seen(&ring, c);
-    io_uring_prep_rw(49, q = io_uring_get_sqe(&ring), pair[1], NULL, 0, 0); /* IORING_OP_READ_MULTISHOT, by the kernel's choice of buffer */
+    io_uring_prep_rw(49, q = io_uring_get_sqe(&ring), pair[1], NULL, 0,
+                     0); /* IORING_OP_READ_MULTISHOT, by the kernel's choice of buffer */
     q->flags |= IOSQE_BUFFER_SELECT, q->buf_group = 1;
     MUST(write(pair[0], b, 7) == 7 && close(pair[0]) == 0);
     same = one();

@@ -1,6 +1,8 @@
-/* exec_ways FOLDER END: exec in every spelling, of programs that seem to be there and that the kernel refuses, with a read of FOLDER/data before each;
- * then by children of vfork and fork, then END (return, kill, _exit, exec). Prints the events of exec that a trace of it must have:
- * who|call|file|result. With END loop FILE: a read and an exec that is refused, counted in FILE, until it is killed. The folder has data, junk (no program), script (of an interpreter that is not there) and busy (open for writing). */
+/* exec_ways FOLDER END: exec in every spelling, of programs that seem to be there and that the kernel refuses, with a
+ * read of FOLDER/data before each; then by children of vfork and fork, then END (return, kill, _exit, exec). Prints the
+ * events of exec that a trace of it must have: who|call|file|result. With END loop FILE: a read and an exec that is
+ * refused, counted in FILE, until it is killed. The folder has data, junk (no program), script (of an interpreter that
+ * is not there) and busy (open for writing). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -32,14 +34,14 @@ static void look(size_t bytes)
         exit(2);
 }
 
-#define REFUSED(name, file, error, ...)                                   \
-    do {                                                                  \
-        look(1);                                                          \
-        if ((__VA_ARGS__) != -1 || errno != (error)) {                    \
-            fprintf(stderr, "%s of %s: errno %d\n", name, file, errno);   \
-            exit(2);                                                      \
-        }                                                                 \
-        expect("parent", name, file, -(error));                           \
+#define REFUSED(name, file, error, ...)                                                                                \
+    do {                                                                                                               \
+        look(1);                                                                                                       \
+        if ((__VA_ARGS__) != -1 || errno != (error)) {                                                                 \
+            fprintf(stderr, "%s of %s: errno %d\n", name, file, errno);                                                \
+            exit(2);                                                                                                   \
+        }                                                                                                              \
+        expect("parent", name, file, -(error));                                                                        \
     } while (0)
 
 static void *sleeper(void *arg)
@@ -106,7 +108,9 @@ static void children(const char *junk)
 static int loop(const char *junk, const char *progress)
 {
     int counter = open(progress, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    volatile long *done = counter < 0 || ftruncate(counter, 4096) ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, counter, 0);
+    volatile long *done = counter < 0 || ftruncate(counter, 4096)
+                              ? MAP_FAILED
+                              : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, counter, 0);
     while (done != MAP_FAILED) {
         look(1);
         done[0]++;

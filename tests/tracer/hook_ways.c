@@ -1,4 +1,5 @@
-/* A preloaded library that puts a jump at the beginning of the C library's pread (x86-64), as hooking tools do: whoever calls it gets "hooked". */
+/* A preloaded library that puts a jump at the beginning of the C library's pread (x86-64), as hooking tools do: whoever
+ * calls it gets "hooked". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

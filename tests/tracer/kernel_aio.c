@@ -1,5 +1,6 @@
 /* Linux's asynchronous I/O three ways, for tests/cli/test_trace_strays.sh: kernel_aio WAY FILE, WAY = syscall, raw (by
- * instruction) or libaio. Four rounds of eight reads of 512 bytes, one of them beyond the end of the file, and two writes of 100. */
+ * instruction) or libaio. Four rounds of eight reads of 512 bytes, one of them beyond the end of the file, and two
+ * writes of 100. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,8 @@
 
 #define N 10
 static int (*io_setup)(int, void *), (*io_destroy)(aio_context_t), (*io_submit)(aio_context_t, long, struct iocb **);
-static int (*io_getevents)(aio_context_t, long, long, struct io_event *, void *), (*io_cancel)(aio_context_t, struct iocb *, struct io_event *);
+static int (*io_getevents)(aio_context_t, long, long, struct io_event *, void *),
+    (*io_cancel)(aio_context_t, struct iocb *, struct io_event *);
 static int (*io_pgetevents)(aio_context_t, long, long, struct io_event *, void *, void *);
 static const char *way;
 
@@ -21,7 +23,10 @@ static long do_call(long n, long a, long b, long c, long d, long e)
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
     if (*way == 'r') {
-        __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+        __asm__ volatile("syscall"
+                         : "=a"(r)
+                         : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                         : "rcx", "r11", "memory");
         return r;
     }
 #endif
@@ -61,7 +66,8 @@ static int round_of(aio_context_t ctx, int fd)
     if (n != N)
         return -1;
     while (got < N) {
-        n = io_getevents ? io_getevents(ctx, 1, N - got, e, NULL) : do_call(SYS_io_getevents, (long)ctx, 1, N - got, (long)e, 0);
+        n = io_getevents ? io_getevents(ctx, 1, N - got, e, NULL)
+                         : do_call(SYS_io_getevents, (long)ctx, 1, N - got, (long)e, 0);
         if (n <= 0)
             return -1;
         got += n;

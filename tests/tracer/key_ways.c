@@ -1,5 +1,5 @@
-/* Keys of annotations, which the tracer remembers by address: one memory with other texts, long keys, none, two threads at once, a forked child.
- * A key begins with the number that is its value. Prints how many spans there are. */
+/* Keys of annotations, which the tracer remembers by address: one memory with other texts, long keys, none, two threads
+ * at once, a forked child. A key begins with the number that is its value. Prints how many spans there are. */
 #include <millrace/trace.h>
 
 #include <pthread.h>
@@ -16,7 +16,8 @@ static void put(const char *key, int64_t value, unsigned n)
     millrace_trace_span(&site, millrace_trace_now(), a, n);
 }
 
-/* All lengths around what is remembered (39), in the same memory; the texts differ in their first and their last character. */
+/* All lengths around what is remembered (39), in the same memory; the texts differ in their first and their last
+ * character. */
 static void *reuse(void *unused)
 {
     char key[64];

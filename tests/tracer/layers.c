@@ -51,7 +51,8 @@ int main(int argc, char **argv)
     hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate_simple(1, &dim, NULL);
     hid_t set = H5Dcreate2(file, "/x", H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     for (int i = 0; i < 3; i++)
-        if (H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0 || H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+        if (H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0 ||
+            H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
             return 1;
     H5Dclose(set);
     /* The other ways to data and objects. */
@@ -62,7 +63,8 @@ int main(int argc, char **argv)
     set = H5Dcreate2(group, "chunked", H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, list, H5P_DEFAULT);
     if (H5Dwrite_chunk(set, H5P_DEFAULT, 0, &at, 80, data) < 0 || H5Dread_chunk(set, H5P_DEFAULT, &at, &mask, data) < 0)
         return 1;
-    if (H5Ocopy(file, "/g/chunked", file, "copy", H5P_DEFAULT, H5P_DEFAULT) < 0 || H5Oexists_by_name(file, "/g/chunked", H5P_DEFAULT) <= 0)
+    if (H5Ocopy(file, "/g/chunked", file, "copy", H5P_DEFAULT, H5P_DEFAULT) < 0 ||
+        H5Oexists_by_name(file, "/g/chunked", H5P_DEFAULT) <= 0)
         return 1;
     H5Dclose(set);
     H5Gclose(group);
@@ -73,7 +75,8 @@ int main(int argc, char **argv)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     if (H5Dopen2(-1, "/none", H5P_DEFAULT) >= 0 || H5Eget_num(H5E_DEFAULT) == 0)
         return 1;
-    printf("H5Fcreate 1\nH5Dwrite 3\nH5Dread 3\nH5Dwrite_chunk 1\nH5Dread_chunk 1\nH5Ocopy 1\nH5Oexists_by_name 1\nH5Fis_hdf5 1\nH5Dopen2 1\nH5Dclose 2\nH5Fclose 1\n");
+    printf("H5Fcreate 1\nH5Dwrite 3\nH5Dread 3\nH5Dwrite_chunk 1\nH5Dread_chunk 1\nH5Ocopy 1\nH5Oexists_by_name "
+           "1\nH5Fis_hdf5 1\nH5Dopen2 1\nH5Dclose 2\nH5Fclose 1\n");
     return 0;
 }
 #elif defined(LAYER_MPI)
@@ -95,7 +98,8 @@ int main(int argc, char **argv)
         MPI_File_read_at(file, 20 * (MPI_Offset)sizeof(data) - 100, data, 256, MPI_INT, MPI_STATUS_IGNORE);
     MPI_File_close(&file);
     if (rank == 0)
-        printf("MPI_File_open 2\nMPI_File_write_at 20\nMPI_File_read_at_all 2\nMPI_File_read_at 1\nMPI_File_sync 2\nMPI_File_close 2\n");
+        printf("MPI_File_open 2\nMPI_File_write_at 20\nMPI_File_read_at_all 2\nMPI_File_read_at 1\nMPI_File_sync "
+               "2\nMPI_File_close 2\n");
     MPI_Finalize();
     return 0;
 }
@@ -105,7 +109,8 @@ int main(void)
 {
     char path[4096];
     errno = 0;
-    if (confstr(_CS_PATH, path, sizeof(path)) != strlen(path) + 1 || confstr(MILLRACE_FUNCTIONS_NAME, NULL, 0) || errno != EINVAL)
+    if (confstr(_CS_PATH, path, sizeof(path)) != strlen(path) + 1 || confstr(MILLRACE_FUNCTIONS_NAME, NULL, 0) ||
+        errno != EINVAL)
         return 1; /* what the tracer answers there is not for others */
     DFTRACER_C_INIT(NULL, NULL, NULL);
     /* Also by the functions themselves, which without the tracer do nothing. */

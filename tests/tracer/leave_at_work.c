@@ -1,4 +1,5 @@
-/* leave_at_work WAY FILE: threads read FILE without a pause and count in FILE.progress; the process leaves in the given way while they do. */
+/* leave_at_work WAY FILE: threads read FILE without a pause and count in FILE.progress; the process leaves in the given
+ * way while they do. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,6 @@
-/* System calls by instruction, for tests/cli/test_trace_strays.sh: raw_calls MODE FILE ROUNDS. Every mode checks that the calls do what they do
- * without a tracer; a round is openat, read, pread64, write, close of FILE and one getppid. */
+/* System calls by instruction, for tests/cli/test_trace_strays.sh: raw_calls MODE FILE ROUNDS. Every mode checks that
+ * the calls do what they do without a tracer; a round is openat, read, pread64, write, close of FILE and one getppid.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,12 +33,12 @@ static long raw(long n, long a, long b, long c, long d, long e)
     return r;
 }
 
-#define CHECK(x)                                                                                                     \
-    do {                                                                                                             \
-        if (!(x)) {                                                                                                  \
-            dprintf(2, "raw_calls: line %d: %s\n", __LINE__, #x);                                                    \
-            _exit(9);                                                                                                \
-        }                                                                                                            \
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            dprintf(2, "raw_calls: line %d: %s\n", __LINE__, #x);                                                      \
+            _exit(9);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static void *work(void *arg)
@@ -108,7 +109,8 @@ static void blocked(void)
     CHECK(!pthread_sigmask(SIG_BLOCK, NULL, &now) && sigismember(&now, SIGSYS) && sigismember(&now, SIGUSR1));
     CHECK(!sigprocmask(SIG_SETMASK, &old, &now) && sigismember(&now, SIGSYS));
     uint64_t mask = ~0ull, before = 0;
-    CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&before, 8, 0) == 0 && !(before & 1ull << (SIGSYS - 1)));
+    CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&before, 8, 0) == 0 &&
+          !(before & 1ull << (SIGSYS - 1)));
     work(NULL);
     CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, (long)&mask, 8, 0) == 0 && mask & 1ull << (SIGSYS - 1));
     CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, 8, 0, 8, 0) == -EFAULT);
@@ -244,7 +246,9 @@ static void small_stack(void)
         long fd = open(file, O_RDONLY), r;
         char b[8];
         __asm__ volatile("movq %%rsp, %%rbx\n\tmovq %[top], %%rsp\n\tsyscall\n\tmovq %%rbx, %%rsp"
-                         : "=a"(r) : "a"(SYS_read), "D"(fd), "S"(b), "d"(5), [top] "r"(top) : "rbx", "rcx", "r11", "memory");
+                         : "=a"(r)
+                         : "a"(SYS_read), "D"(fd), "S"(b), "d"(5), [top] "r"(top)
+                         : "rbx", "rcx", "r11", "memory");
         CHECK(r == 5);
         close((int)fd);
     }
@@ -257,10 +261,13 @@ static void registers(void)
 {
     double v[4] = {1.5, 2.5, 3.5, 4.5}, w[4];
     long keep[4];
-    __asm__ volatile("movsd (%[v]), %%xmm2\n\tmovsd 8(%[v]), %%xmm15\n\tmovq $11, %%r12\n\tmovq $12, %%r13\n\tmovq $13, %%r8\n\tmovq $14, %%r9\n\t"
+    __asm__ volatile("movsd (%[v]), %%xmm2\n\tmovsd 8(%[v]), %%xmm15\n\tmovq $11, %%r12\n\tmovq $12, %%r13\n\tmovq "
+                     "$13, %%r8\n\tmovq $14, %%r9\n\t"
                      "movl %[n], %%eax\n\tmovl $-1, %%edi\n\tsyscall\n\t"
-                     "movsd %%xmm2, (%[w])\n\tmovsd %%xmm15, 8(%[w])\n\tmovq %%r12, (%[k])\n\tmovq %%r13, 8(%[k])\n\tmovq %%r8, 16(%[k])\n\tmovq %%r9, 24(%[k])"
-                     : : [v] "r"(v), [w] "r"(w), [k] "r"(keep), [n] "i"(SYS_fsync)
+                     "movsd %%xmm2, (%[w])\n\tmovsd %%xmm15, 8(%[w])\n\tmovq %%r12, (%[k])\n\tmovq %%r13, "
+                     "8(%[k])\n\tmovq %%r8, 16(%[k])\n\tmovq %%r9, 24(%[k])"
+                     :
+                     : [v] "r"(v), [w] "r"(w), [k] "r"(keep), [n] "i"(SYS_fsync)
                      : "rax", "rcx", "r11", "rdi", "r8", "r9", "r12", "r13", "xmm2", "xmm15", "memory");
     CHECK(w[0] == 1.5 && w[1] == 2.5 && keep[0] == 11 && keep[1] == 12 && keep[2] == 13 && keep[3] == 14);
 }
@@ -272,9 +279,11 @@ static void *raw_thread(void)
     char *stack = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     long r, flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     __asm__ volatile("syscall\n\ttestq %%rax, %%rax\n\tjnz 1f\n\t"
-                     "movl %[getpid], %%eax\n\tsyscall\n\tmovl $1, %[alive]\n\txorl %%edi, %%edi\n\tmovl %[exit], %%eax\n\tsyscall\n\t1:"
+                     "movl %[getpid], %%eax\n\tsyscall\n\tmovl $1, %[alive]\n\txorl %%edi, %%edi\n\tmovl %[exit], "
+                     "%%eax\n\tsyscall\n\t1:"
                      : "=a"(r), [alive] "=m"(alive)
-                     : "a"(SYS_clone), "D"(flags), "S"(stack + 65536), "d"(0), [getpid] "i"(SYS_getpid), [exit] "i"(SYS_exit)
+                     : "a"(SYS_clone), "D"(flags), "S"(stack + 65536),
+                       "d"(0), [getpid] "i"(SYS_getpid), [exit] "i"(SYS_exit)
                      : "rcx", "r11", "memory");
     CHECK(r > 0);
     while (!alive)
@@ -295,7 +304,8 @@ int main(int argc, char **argv)
     else if (!strcmp(m, "forks"))
         forks();
     else if (!strcmp(m, "exec"))
-        raw(SYS_execve, (long)argv[0], (long)(char *[]){argv[0], "single", argv[2], argv[3], NULL}, (long)environ, 0, 0);
+        raw(SYS_execve, (long)argv[0], (long)(char *[]){argv[0], "single", argv[2], argv[3], NULL}, (long)environ, 0,
+            0);
     else if (!strcmp(m, "blocked"))
         blocked();
     else if (!strcmp(m, "masks"))

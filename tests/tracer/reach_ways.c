@@ -1,4 +1,5 @@
-/* Ways past the tracer, each chosen by its name, for tests/cli/test_trace_reach.sh. Usage: reach_ways NAME FILE [LIBRARY]. As a shared library
+/* Ways past the tracer, each chosen by its name, for tests/cli/test_trace_reach.sh. Usage: reach_ways NAME FILE
+ * [LIBRARY]. As a shared library
  * (-DLIBRARY) it stands between a program and the C library's pread, which it asks the C library for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,18 +46,22 @@ static int handles(const char *file)
     pread_fn *next = (pread_fn *)dlsym(RTLD_NEXT, "pread"), *any = (pread_fn *)dlsym(RTLD_DEFAULT, "pread");
     pread_fn *own = (pread_fn *)dlsym(dlopen(NULL, RTLD_LAZY), "pread");
     for (int i = 0; i < 10; i++)
-        n += from_c_library()(fd, b, 1, 0) == 1 && next(fd, b, 1, 0) == 1 && any(fd, b, 1, 0) == 1 && own(fd, b, 1, 0) == 1;
+        n += from_c_library()(fd, b, 1, 0) == 1 && next(fd, b, 1, 0) == 1 && any(fd, b, 1, 0) == 1 &&
+             own(fd, b, 1, 0) == 1;
     close(fd);
-    return n != 10 || dlsym(RTLD_DEFAULT, "no_such_function") || dlsym(dlopen("libc.so.6", RTLD_LAZY), "no_such_function");
+    return n != 10 || dlsym(RTLD_DEFAULT, "no_such_function") ||
+           dlsym(dlopen("libc.so.6", RTLD_LAZY), "no_such_function");
 }
 
-/* The same with a version. An older version of a function is another one, and stays what it is; errors are told as ever. */
+/* The same with a version. An older version of a function is another one, and stays what it is; errors are told as
+ * ever. */
 static int versions(const char *file)
 {
     char b[8];
     int fd = open(file, O_RDONLY), n = 0;
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    pread_fn *by_handle = (pread_fn *)dlvsym(libc, "pread", "GLIBC_2.2.5"), *any = (pread_fn *)dlvsym(RTLD_DEFAULT, "pread", "GLIBC_2.2.5");
+    pread_fn *by_handle = (pread_fn *)dlvsym(libc, "pread", "GLIBC_2.2.5"),
+             *any = (pread_fn *)dlvsym(RTLD_DEFAULT, "pread", "GLIBC_2.2.5");
     pread_fn *next = (pread_fn *)dlvsym(RTLD_NEXT, "pread", "GLIBC_2.2.5");
     void *old = dlvsym(libc, "posix_spawn", "GLIBC_2.2.5"), *today = dlvsym(libc, "posix_spawn", "GLIBC_2.15");
     if (!by_handle || !any || !next || !old || !today || old == today || dlerror())
@@ -64,7 +69,8 @@ static int versions(const char *file)
     for (int i = 0; i < 10; i++)
         n += by_handle(fd, b, 1, 0) == 1 && any(fd, b, 1, 0) == 1 && next(fd, b, 1, 0) == 1;
     close(fd);
-    if (n != 10 || dlvsym(libc, "pread", "GLIBC_1.0") || !dlerror() || dlvsym(RTLD_DEFAULT, "no_such_function", "GLIBC_2.2.5") || !dlerror())
+    if (n != 10 || dlvsym(libc, "pread", "GLIBC_1.0") || !dlerror() ||
+        dlvsym(RTLD_DEFAULT, "no_such_function", "GLIBC_2.2.5") || !dlerror())
         return 2;
     return 0;
 }

@@ -1,7 +1,7 @@
-/* Reads, writes and seeks in an order drawn from a seed, on two files in turn, with signal handlers that read in between, in several
- * threads. Every call is written down by the program itself: "thread name offset result descriptor before after" (ns of a clock), in the order of the
- * thread, on standard output.
- * What handlers do goes to a third descriptor and is not written down. */
+/* Reads, writes and seeks in an order drawn from a seed, on two files in turn, with signal handlers that read in
+ * between, in several threads. Every call is written down by the program itself: "thread name offset result descriptor
+ * before after" (ns of a clock), in the order of the thread, on standard output. What handlers do goes to a third
+ * descriptor and is not written down. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -85,7 +85,8 @@ static void *run(void *arg)
         if (next(&x) % 30 == 0)
             size = next(&x) % 3 ? 4096 : next(&x) % 100;
         off_t at = (off_t)(next(&x) % (SIZE + 100)) + (file && next(&x) % 4 == 0 ? FAR : 0);
-        for (volatile unsigned wait = next(&x) % 10 ? 0 : next(&x) % 20000; wait; wait--) { /* sooner and later than the short form wants */
+        for (volatile unsigned wait = next(&x) % 10 ? 0 : next(&x) % 20000; wait;
+             wait--) { /* sooner and later than the short form wants */
         }
         c->fd = fd[file];
         c->offset = -1;
@@ -93,17 +94,24 @@ static void *run(void *arg)
         switch (way) {
         case 0: c->name = "read", c->result = read(c->fd, buffer, size); break;
         case 1: c->name = "pread", c->offset = at, c->result = pread(c->fd, buffer, size, at); break;
-        case 2: c->name = "pwrite", c->offset = at % (SIZE - 8192), c->result = pwrite(c->fd, buffer, size, c->offset); break;
+        case 2:
+            c->name = "pwrite", c->offset = at % (SIZE - 8192), c->result = pwrite(c->fd, buffer, size, c->offset);
+            break;
         case 3: c->name = "lseek", c->offset = at, c->result = lseek(c->fd, at, SEEK_SET); break;
-        case 4: c->name = i % 2 ? "lseek" : "read";
+        case 4:
+            c->name = i % 2 ? "lseek" : "read";
             if (i % 2)
                 c->offset = at, c->result = lseek(c->fd, at, SEEK_SET);
             else
                 c->result = read(c->fd, buffer, size);
             break;
         case 5: c->name = "lseek", c->offset = -5, c->result = lseek(c->fd, -5, SEEK_CUR); break;
-        case 6: c->name = "lseek", c->offset = -1, c->result = lseek(c->fd, -1, SEEK_SET); break; /* fails with the result its offset is */
-        case 7: c->name = "pread", c->offset = at, c->result = pread(c->fd, buffer, everything, at); break; /* as many bytes as its result */
+        case 6:
+            c->name = "lseek", c->offset = -1, c->result = lseek(c->fd, -1, SEEK_SET);
+            break; /* fails with the result its offset is */
+        case 7:
+            c->name = "pread", c->offset = at, c->result = pread(c->fd, buffer, everything, at);
+            break; /* as many bytes as its result */
         default: c->name = "fsync", c->result = fsync(c->fd); break;
         }
         if (c->result == -1)
@@ -134,8 +142,8 @@ int main(int argc, char **argv)
     setitimer(ITIMER_REAL, &never, NULL);
     for (unsigned i = 0; i < 3; i++)
         for (int k = 0; k < CALLS; k++)
-            printf("%ld %s %lld %lld %d %lld %lld\n", work[i].tid, work[i].call[k].name, work[i].call[k].offset, work[i].call[k].result, work[i].call[k].fd,
-                   work[i].call[k].before, work[i].call[k].after);
+            printf("%ld %s %lld %lld %d %lld %lld\n", work[i].tid, work[i].call[k].name, work[i].call[k].offset,
+                   work[i].call[k].result, work[i].call[k].fd, work[i].call[k].before, work[i].call[k].after);
     fprintf(stderr, "%d\n", signals);
     return 0;
 }

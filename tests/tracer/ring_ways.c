@@ -1,5 +1,5 @@
-/* What liburing can do beyond plain reads, for tests/cli/test_trace_corners.sh: ring_ways WAY FILE. Prints "name count" lines of what must be in the
- * trace with FILE as its file; 77 where the kernel has no io_uring. */
+/* What liburing can do beyond plain reads, for tests/cli/test_trace_corners.sh: ring_ways WAY FILE. Prints "name count"
+ * lines of what must be in the trace with FILE as its file; 77 where the kernel has no io_uring. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,8 @@ static int deep(const char *file)
     return 0;
 }
 
-/* Completions that only inline functions look at, of a ring that is never given back; one operation that reports no success. */
+/* Completions that only inline functions look at, of a ring that is never given back; one operation that reports no
+ * success. */
 static int quiet(const char *file)
 {
     int fd = open(file, O_RDONLY);
@@ -126,7 +127,8 @@ static int bad(const char *file)
 {
     int fd = open(file, O_RDONLY);
     struct iovec v[2] = {{data[0], 2}, {data[1], 1}};
-    struct iovec *const wrong[] = {NULL, (struct iovec *)8, (struct iovec *)(~0ul - 4095), (struct iovec *)0x800000000000};
+    struct iovec *const wrong[] = {NULL, (struct iovec *)8, (struct iovec *)(~0ul - 4095),
+                                   (struct iovec *)0x800000000000};
     for (unsigned i = 0; i < 4; i++) {
         io_uring_prep_readv(next(), fd, wrong[i], 2, 0);
         if (run(1) != -EFAULT)

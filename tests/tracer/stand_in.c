@@ -1,5 +1,6 @@
-/* A library that stands in for some functions (with -DLIBRARY), and says at the end how often, and a program that calls them: stand_in FILE. With -D_FILE_OFFSET_BITS=64 the
- * library has, and the program calls, the functions of the names with 64 only. */
+/* A library that stands in for some functions (with -DLIBRARY), and says at the end how often, and a program that calls
+ * them: stand_in FILE. With -D_FILE_OFFSET_BITS=64 the library has, and the program calls, the functions of the names
+ * with 64 only. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-/* A signal handler at every instruction of a traced call (x86-64, by the trap flag): step_ways fork|record CALL FILE OTHER. In each round the handler
- * comes an instruction later; it forks, and parent and child go on with the call, or it makes a call of its own on OTHER. Prints the number of rounds. */
+/* A signal handler at every instruction of a traced call (x86-64, by the trap flag): step_ways fork|record CALL FILE
+ * OTHER. In each round the handler comes an instruction later; it forks, and parent and child go on with the call, or
+ * it makes a call of its own on OTHER. Prints the number of rounds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -79,7 +80,7 @@ int main(int argc, char **argv)
     int fd = open(argv[3], O_RDWR);
     other = open(argv[4], O_RDONLY);
     long rounds = 0, stride = strcmp(argv[2], "rename") ? 1 : 9; /* that one is long */
-    make(argv[2], argv[3], fd); /* looks it up */
+    make(argv[2], argv[3], fd);                                  /* looks it up */
     for (wanted = 1;; wanted += stride) {
         at = 0;
         rounds++;

@@ -1,5 +1,5 @@
-/* What the tests of the burst buffer share: a checkpointer with a buffer, looking at both folders, and a recovery that works
- * whatever happened before. */
+/* What the tests of the burst buffer share: a checkpointer with a buffer, looking at both folders, and a recovery that
+ * works whatever happened before. */
 #ifndef MR_TESTS_CHECKPOINT_BURST_TEST_H
 #define MR_TESTS_CHECKPOINT_BURST_TEST_H
 

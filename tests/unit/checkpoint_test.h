@@ -64,9 +64,10 @@ static inline void ct_save_forever(struct mr_checkpointer *c, const struct mr_ch
                 _exit(1);
 }
 
-/* Lets a child save with the checkpointer that `open_one` gives, and kills it some microseconds after its first save. Returns the last
- * step that it had told to be saved; 0 if it never came to one. */
-static inline uint64_t ct_save_and_kill(struct mr_checkpointer *(*open_one)(void), const struct mr_checkpoint_file *files, size_t n, unsigned us)
+/* Lets a child save with the checkpointer that `open_one` gives, and kills it some microseconds after its first save.
+ * Returns the last step that it had told to be saved; 0 if it never came to one. */
+static inline uint64_t ct_save_and_kill(struct mr_checkpointer *(*open_one)(void),
+                                        const struct mr_checkpoint_file *files, size_t n, unsigned us)
 {
     int ends[2];
     uint64_t done = 0, step;

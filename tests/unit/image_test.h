@@ -1,4 +1,5 @@
-/* What the JPEG and PNG tests share: writing one picture through a format into the memory store and getting its bytes. */
+/* What the JPEG and PNG tests share: writing one picture through a format into the memory store and getting its bytes.
+ */
 #ifndef TEST_IMAGE_TEST_H
 #define TEST_IMAGE_TEST_H
 

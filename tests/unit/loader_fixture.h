@@ -1,5 +1,5 @@
-/* What the tests of the loader share: generated data sets in a folder of their own, loaders over them, and a check of a whole epoch
- * against the order. Included after cmocka.h. */
+/* What the tests of the loader share: generated data sets in a folder of their own, loaders over them, and a check of a
+ * whole epoch against the order. Included after cmocka.h. */
 #ifndef MR_TESTS_UNIT_LOADER_FIXTURE_H
 #define MR_TESTS_UNIT_LOADER_FIXTURE_H
 
@@ -30,8 +30,8 @@ static inline void remove_root(void)
 }
 
 /* With `chunk`: samples of chunk.dim[0] x 7 rows and as many columns as a chunk has, in chunks of that many rows. */
-static inline void make_chunked_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev,
-                                    struct mr_dims chunk)
+static inline void make_chunked_set(const char *name, const char *format, int64_t files, int64_t per_file,
+                                    uint64_t size, uint64_t stdev, struct mr_dims chunk)
 {
     struct mr_arena arena = {0};
     struct mr_error err;
@@ -72,7 +72,8 @@ static inline void make_chunked_set(const char *name, const char *format, int64_
     mr_arena_done(&arena);
 }
 
-static inline void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size, uint64_t stdev)
+static inline void make_set(const char *name, const char *format, int64_t files, int64_t per_file, uint64_t size,
+                            uint64_t stdev)
 {
     make_chunked_set(name, format, files, per_file, size, stdev, (struct mr_dims){0});
 }
@@ -127,7 +128,8 @@ static inline uint64_t read_epoch(struct mr_loader *l, uint64_t epoch, uint64_t 
     return n;
 }
 
-static inline void check_against_order(const struct mr_loader_params *p, uint64_t samples, uint64_t epoch, const uint64_t *ids, uint64_t n)
+static inline void check_against_order(const struct mr_loader_params *p, uint64_t samples, uint64_t epoch,
+                                       const uint64_t *ids, uint64_t n)
 {
     struct mr_order_params op = p->order;
     struct mr_order *o;

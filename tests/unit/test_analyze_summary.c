@@ -1,5 +1,6 @@
-/* The summary against a recount by the simplest means: every nanosecond of a short virtual run is a byte with one bit per set, every event is
- * looked at. Two worlds: many sizes, files and sites (blocks without complete aggregates), and few (blocks that are not decoded).
+/* The summary against a recount by the simplest means: every nanosecond of a short virtual run is a byte with one bit
+ * per set, every event is looked at. Two worlds: many sizes, files and sites (blocks without complete aggregates), and
+ * few (blocks that are not decoded).
  *
  * test-label: concurrent */
 #include "analyze/summary.h"
@@ -41,15 +42,21 @@ static uint64_t draw(uint64_t *at, uint64_t below)
     return mr_rng_at(3, MR_RNG_TEST, (*at)++) % below;
 }
 
-/* Rank 0 makes most events, so that it has several blocks. Ends are in order within a thread, as a tracer has them; regions nest. */
+/* Rank 0 makes most events, so that it has several blocks. Ends are in order within a thread, as a tracer has them;
+ * regions nest. */
 static void make_events(struct one *e, bool varied)
 {
     uint64_t seed = varied ? 1 : 1000000, clock[WORLD][2] = {{0}};
     for (uint32_t i = 0; i < EVENTS; i++) {
         uint32_t rank = (uint32_t)(draw(&seed, 10) < 8 ? 0 : 1 + draw(&seed, 2)), tid = (uint32_t)draw(&seed, 2);
         uint64_t end = clock[rank][tid] + 1 + draw(&seed, 10), dur = draw(&seed, 30);
-        e[i] = (struct one){.rank = rank, .tid = tid, .what = (enum what)draw(&seed, WHATS), .end = end, .start = end > dur ? end - dur : 0,
-                            .file = (uint32_t)draw(&seed, varied ? 400 : 20), .step = (uint32_t)(end / 1000)};
+        e[i] = (struct one){.rank = rank,
+                            .tid = tid,
+                            .what = (enum what)draw(&seed, WHATS),
+                            .end = end,
+                            .start = end > dur ? end - dur : 0,
+                            .file = (uint32_t)draw(&seed, varied ? 400 : 20),
+                            .step = (uint32_t)(end / 1000)};
         e[i].result = draw(&seed, 50) ? (int64_t)(varied ? 50 + draw(&seed, 6000) : 4096 * draw(&seed, 3)) : -5;
         clock[rank][tid] = end;
         assert_true(end < SPAN);
@@ -79,21 +86,31 @@ static void setup(struct world *w, bool varied, bool shuffled)
     make_events(w->e, varied);
     if (shuffled)
         shuffle(w->e);
-    assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = WORLD, .program = "test"}, &sink, &err), 0);
+    assert_int_equal(
+        mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = WORLD, .program = "test"}, &sink, &err), 0);
     struct mr_event_sink *s = mr_mrt_sink_get(sink);
     uint32_t key = mr_mrt_sink_key(sink, "step");
     for (uint32_t i = 0; i < EVENTS; i++) {
         const struct one *o = &w->e[i];
         char name[32];
-        struct mr_event e = {.kind = kind[o->what], .rank = o->rank, .tid = o->tid, .start_ns = o->start, .dur_ns = o->end - o->start,
-                             .offset = UINT64_MAX, .result = o->what < WHAT_COMPUTE ? o->result : 0};
+        struct mr_event e = {.kind = kind[o->what],
+                             .rank = o->rank,
+                             .tid = o->tid,
+                             .start_ns = o->start,
+                             .dur_ns = o->end - o->start,
+                             .offset = UINT64_MAX,
+                             .result = o->what < WHAT_COMPUTE ? o->result : 0};
         snprintf(name, sizeof(name), "/data/%u", o->file);
         if (o->what < WHAT_COMPUTE)
             e.path_id = s->intern(s, name);
         else if (o->what == WHAT_OTHER && varied) /* more functions than a block can tell */
             e.path_id = mr_mrt_sink_site(sink, "misc", name);
         else
-            e.path_id = mr_mrt_sink_site(sink, o->what == WHAT_COMPUTE ? "compute" : o->what == WHAT_FETCH ? "loader" : "misc", "x");
+            e.path_id = mr_mrt_sink_site(sink,
+                                         o->what == WHAT_COMPUTE ? "compute"
+                                         : o->what == WHAT_FETCH ? "loader"
+                                                                 : "misc",
+                                         "x");
         if (o->what == WHAT_COMPUTE)
             mr_mrt_sink_emit_args(sink, &e, &(struct mr_mrt_arg){key, o->step}, 1);
         else
@@ -120,7 +137,8 @@ static int by_value(const void *a, const void *b)
 }
 
 struct recount {
-    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], shortest[WHATS], longest[WHATS], first, last, bins[MR_TALLY_BINS];
+    uint64_t events, count[WHATS], errors[WHATS], bytes[WHATS], dur[WHATS], shortest[WHATS], longest[WHATS], first,
+        last, bins[MR_TALLY_BINS];
     uint64_t p, a, c, ac, pc, file_calls[400], file_read[400];
     int64_t *sizes;
     size_t n;
@@ -148,8 +166,8 @@ static void recount(const struct world *w, const struct mr_summary_options *o, i
         const struct one *e = &w->e[i];
         char name[32];
         snprintf(name, sizeof(name), "/data/%u", e->file);
-        if ((rank >= 0 && e->rank != rank) || (o->rank >= 0 && e->rank != o->rank) || (*o->path && (e->what >= WHAT_COMPUTE || strcmp(o->path, name))) ||
-            !in_steps(step, o, e))
+        if ((rank >= 0 && e->rank != rank) || (o->rank >= 0 && e->rank != o->rank) ||
+            (*o->path && (e->what >= WHAT_COMPUTE || strcmp(o->path, name))) || !in_steps(step, o, e))
             continue;
         for (uint64_t t = MR_MAX(e->start, from); t < MR_MIN(e->end, to); t++)
             bits[t] |= e->what < WHAT_COMPUTE ? 1 : e->what == WHAT_FETCH ? 2 : e->what == WHAT_COMPUTE ? 4 : 0;
@@ -209,7 +227,8 @@ static void check_function(const struct mr_summary *s, const char *name, const s
     assert_int_equal(f->dur_ns, r->dur[what]);
     assert_int_equal(f->dur_min, r->shortest[what]);
     assert_int_equal(f->dur_max, r->longest[what]);
-    assert_true(f->dur_min <= f->dur_25 && f->dur_25 <= f->dur_median && f->dur_median <= f->dur_75 && f->dur_75 <= f->dur_99 && f->dur_99 <= f->dur_max);
+    assert_true(f->dur_min <= f->dur_25 && f->dur_25 <= f->dur_median && f->dur_median <= f->dur_75 &&
+                f->dur_75 <= f->dur_99 && f->dur_99 <= f->dur_max);
 }
 
 /* Exact, or within a bucket where the summary says so. */
@@ -273,7 +292,8 @@ static void check_top_files(const struct world *w, struct mr_summary_options o, 
         mr_summary_free(s);
     }
     for (size_t i = 1; i < all->file_rows; i++)
-        assert_true(all->file[i - 1].read_bytes + all->file[i - 1].written_bytes >= all->file[i].read_bytes + all->file[i].written_bytes);
+        assert_true(all->file[i - 1].read_bytes + all->file[i - 1].written_bytes >=
+                    all->file[i].read_bytes + all->file[i].written_bytes);
 }
 
 static void check(const struct world *w, struct mr_summary_options o, bool varied)
@@ -325,9 +345,12 @@ static void check(const struct world *w, struct mr_summary_options o, bool varie
 static void check_world(bool varied, bool shuffled)
 {
     static const struct mr_summary_options filters[] = {
-        {.threads = 1, .rank = -1, .step_from = -1}, {.threads = 3, .rank = -1, .step_from = -1},
-        {.threads = 2, .rank = 1, .step_from = -1},  {.threads = 2, .rank = -1, .step_from = -1, .from_ns = 30001, .to_ns = 90000},
-        {.threads = 2, .rank = -1, .step_from = 20, .step_to = 31}, {.threads = 2, .rank = -1, .step_from = -1, .path = "/data/7"},
+        {.threads = 1, .rank = -1, .step_from = -1},
+        {.threads = 3, .rank = -1, .step_from = -1},
+        {.threads = 2, .rank = 1, .step_from = -1},
+        {.threads = 2, .rank = -1, .step_from = -1, .from_ns = 30001, .to_ns = 90000},
+        {.threads = 2, .rank = -1, .step_from = 20, .step_to = 31},
+        {.threads = 2, .rank = -1, .step_from = -1, .path = "/data/7"},
     };
     struct world w;
     setup(&w, varied, shuffled);
@@ -354,7 +377,8 @@ static void summary_of_events_in_any_order_equals_recount(void **state)
     check_world(false, true);
 }
 
-/* Processes of one number on one machine: those that came after one that had exited are others, and so are their threads. */
+/* Processes of one number on one machine: those that came after one that had exited are others, and so are their
+ * threads. */
 static void numbers_that_come_again(void **state)
 {
     struct mr_trace *t;
@@ -367,10 +391,16 @@ static void numbers_that_come_again(void **state)
         struct mr_mrt_sink *sink;
         snprintf(path[i], sizeof(path[i]), "/tmp/mr-summary-XXXXXX");
         close(mkstemp(path[i]));
-        assert_int_equal(mr_mrt_sink_open_sim(path[i], &(struct mr_mrt_sim){.world = 1, .program = "test"}, &sink, &err), 0);
+        assert_int_equal(
+            mr_mrt_sink_open_sim(path[i], &(struct mr_mrt_sim){.world = 1, .program = "test"}, &sink, &err), 0);
         struct mr_event_sink *to = mr_mrt_sink_get(sink);
         for (uint32_t k = 0; k < 3; k++)
-            to->emit(to, &(struct mr_event){.kind = MR_EV_READ, .tid = 1 + k % 2, .start_ns = 10 * k, .dur_ns = 5, .offset = UINT64_MAX, .result = 1});
+            to->emit(to, &(struct mr_event){.kind = MR_EV_READ,
+                                            .tid = 1 + k % 2,
+                                            .start_ns = 10 * k,
+                                            .dur_ns = 5,
+                                            .offset = UINT64_MAX,
+                                            .result = 1});
         assert_int_equal(mr_mrt_sink_close(sink, &err), 0);
         assert_int_equal(mr_trace_add(t, path[i], &err), 0);
         unlink(path[i]);
@@ -389,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(summary_of_blocks_that_tell_all_equals_recount),
                                        cmocka_unit_test(summary_of_blocks_that_must_be_decoded_equals_recount),
-                                       cmocka_unit_test(numbers_that_come_again), cmocka_unit_test(summary_of_events_in_any_order_equals_recount)};
+                                       cmocka_unit_test(numbers_that_come_again),
+                                       cmocka_unit_test(summary_of_events_in_any_order_equals_recount)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

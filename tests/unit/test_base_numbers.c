@@ -255,7 +255,8 @@ static void histogram_merge_equals_adding_everything_to_one(void **state)
     assert_true(mr_histogram_between(b, 0.5) == 0);
     mr_histogram_add(b, 10);
     mr_histogram_add(b, 1000);
-    assert_true(mr_histogram_between(b, 0.5) == 505 && mr_histogram_between(b, 0) == 10 && mr_histogram_between(b, 1) == 1000);
+    assert_true(mr_histogram_between(b, 0.5) == 505 && mr_histogram_between(b, 0) == 10 &&
+                mr_histogram_between(b, 1) == 1000);
     free(all);
 }
 

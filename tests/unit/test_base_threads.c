@@ -237,8 +237,8 @@ static void bufpool_stop_releases_waiters_with_nothing(void **state)
     mr_bufpool_free(p);
 }
 
-/* All that is written to a stream by the time it is closed. A text is waited for if `until` is given, however long the drawing thread takes
- * to come by. */
+/* All that is written to a stream by the time it is closed. A text is waited for if `until` is given, however long the
+ * drawing thread takes to come by. */
 static char *run_progress(int tty, const char *until)
 {
     enum { ROOM = 1 << 16 };

@@ -21,7 +21,8 @@ static void load(struct setup *s, const char *text)
 {
     struct mr_error err = {0};
     *s = (struct setup){0};
-    if (mr_workload_parse(text, strlen(text), "t", false, &s->arena, &s->w, &err) || mr_plan_make(s->w, 2, &s->plan, &err))
+    if (mr_workload_parse(text, strlen(text), "t", false, &s->arena, &s->w, &err) ||
+        mr_plan_make(s->w, 2, &s->plan, &err))
         fail_msg("%s / %s", err.message, err.context);
 }
 
@@ -43,15 +44,19 @@ static void keys_become_preprocessing(void **state)
     struct mr_preprocess_params p;
     struct mr_error err;
     assert_int_equal(ask("", false, &p, &err), 0);
-    assert_int_equal(ask("crop: random_resized, size: [200, 224], scale_min: 0.2, flip: 0.5, dtype: float32, layout: chw, "
-                         "mean: [0.485, 0.456, 0.406], stdev: [0.229, 0.224, 0.225]",
-                         false, &p, &err),
-                     1);
-    assert_true(p.crop == MR_CROP_RANDOM_RESIZED && p.height == 200 && p.width == 224 && p.to_float && p.planar && p.seed == 77);
+    assert_int_equal(
+        ask("crop: random_resized, size: [200, 224], scale_min: 0.2, flip: 0.5, dtype: float32, layout: chw, "
+            "mean: [0.485, 0.456, 0.406], stdev: [0.229, 0.224, 0.225]",
+            false, &p, &err),
+        1);
+    assert_true(p.crop == MR_CROP_RANDOM_RESIZED && p.height == 200 && p.width == 224 && p.to_float && p.planar &&
+                p.seed == 77);
     assert_true(p.scale_min > 0.19 && p.scale_min < 0.21 && p.scale_max > 0.99 && p.flip > 0.49 && p.flip < 0.51);
-    assert_true(p.mean[1] > 0.455f && p.mean[1] < 0.457f && p.stdev[2] > 0.224f && p.stdev[2] < 0.226f && p.stdev[3] > 0.99f);
+    assert_true(p.mean[1] > 0.455f && p.mean[1] < 0.457f && p.stdev[2] > 0.224f && p.stdev[2] < 0.226f &&
+                p.stdev[3] > 0.99f);
     assert_int_equal(ask("crop: random, crop_size: [10, 20]", false, &p, &err), 1);
-    assert_true(p.crop == MR_CROP_RANDOM && p.crop_height == 10 && p.crop_width == 20 && p.height == 0 && !p.to_float && !p.planar);
+    assert_true(p.crop == MR_CROP_RANDOM && p.crop_height == 10 && p.crop_width == 20 && p.height == 0 && !p.to_float &&
+                !p.planar);
     assert_int_equal(ask("layout: chw", false, &p, &err), 1);
 }
 
@@ -95,10 +100,12 @@ static uint64_t last_epoch(const char *train, enum mr_bench_cache cache, bool ea
     struct setup s;
     struct mr_loader_params lp;
     struct mr_comm comm = {.rank = 1, .world = 2};
-    snprintf(text, sizeof text, "dataset: {num_files_train: 80, num_files_eval: 8}\nreader: {batch_size: 2}\ntrain: {%s}", train);
+    snprintf(text, sizeof text,
+             "dataset: {num_files_train: 80, num_files_eval: 8}\nreader: {batch_size: 2}\ntrain: {%s}", train);
     load(&s, text);
     assert_int_equal(s.plan.steps_per_epoch, 20);
-    const struct mr_bench_params p = {.workload = s.w, .plan = &s.plan, .comm = &comm, .cache = cache, .cache_each_epoch = each, .lookahead = -1};
+    const struct mr_bench_params p = {
+        .workload = s.w, .plan = &s.plan, .comm = &comm, .cache = cache, .cache_each_epoch = each, .lookahead = -1};
     mr_bench_loader_params(&p, eval, &lp);
     mr_arena_done(&s.arena);
     return lp.last_epoch;

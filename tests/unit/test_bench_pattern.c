@@ -1,4 +1,5 @@
-/* The pattern engine: every item once, right bytes in every row, bounded read-ahead, ends when told. test-label: concurrent */
+/* The pattern engine: every item once, right bytes in every row, bounded read-ahead, ends when told. test-label:
+ * concurrent */
 #include "base/common.h"
 #include "base/content.h"
 #include "bench/pattern.h"
@@ -72,8 +73,10 @@ static struct mr_workload *parse(struct mr_arena *a, const char *more)
     struct mr_error err;
     struct mr_workload *w = NULL;
     char text[1024];
-    snprintf(text, sizeof text,
-             "workflow: {train: true}\ndataset: {format: indexed_binary, num_files_train: 6, num_samples_per_file: 10}\n%s", more);
+    snprintf(
+        text, sizeof text,
+        "workflow: {train: true}\ndataset: {format: indexed_binary, num_files_train: 6, num_samples_per_file: 10}\n%s",
+        more);
     if (mr_workload_parse(text, strlen(text), "t", false, a, &w, &err))
         fail_msg("%s", err.message);
     return w;
@@ -100,13 +103,22 @@ static void drink(struct mr_pattern *s, uint64_t epochs, unsigned *counts, bool 
     assert_int_equal(mr_pattern_finish(s, &err), 0);
 }
 
-static struct mr_pattern *open_rank(const struct mr_workload *w, uint32_t rank, uint32_t world, unsigned readers, unsigned prefetch)
+static struct mr_pattern *open_rank(const struct mr_workload *w, uint32_t rank, uint32_t world, unsigned readers,
+                                    unsigned prefetch)
 {
     struct mr_error err;
     struct mr_pattern *s = NULL;
-    const struct mr_pattern_params p = {.workload = w, .dataset = set, .store = store, .rank = rank, .world = world, .seed = 9,
-                                        .readers = readers, .prefetch = prefetch, .drop_last = w->reader.drop_last,
-                                        .keep = true, .verify = true};
+    const struct mr_pattern_params p = {.workload = w,
+                                        .dataset = set,
+                                        .store = store,
+                                        .rank = rank,
+                                        .world = world,
+                                        .seed = 9,
+                                        .readers = readers,
+                                        .prefetch = prefetch,
+                                        .drop_last = w->reader.drop_last,
+                                        .keep = true,
+                                        .verify = true};
     if (mr_pattern_open(&p, &s, &err))
         fail_msg("%s", err.message);
     return s;
@@ -120,14 +132,25 @@ static void every_sample_once_per_epoch_over_all_ranks(void **state)
         uint32_t world;
         unsigned readers, prefetch;
     } cases[] = {
-        {"reader: {batch_size: 3, sample_shuffle: seed, drop_last: false}\npattern: {unit: record}\ntrain: {epochs: 3}\n", 2, 3, 2},
-        {"reader: {batch_size: 4, drop_last: false, transfer_size: 100}\npattern: {unit: record}\ntrain: {epochs: 2}\n", 3, 0, 0},
-        {"reader: {batch_size: 4, file_access: shared, drop_last: false}\npattern: {unit: record}\ntrain: {epochs: 2}\n", 4, 2, 7},
-        {"reader: {batch_size: 4, file_shuffle: seed, drop_last: false, transfer_size: 999}\npattern: {unit: file}\ntrain: {epochs: 3}\n", 3, 2, 1},
+        {"reader: {batch_size: 3, sample_shuffle: seed, drop_last: false}\npattern: {unit: record}\ntrain: {epochs: "
+         "3}\n",
+         2, 3, 2},
+        {"reader: {batch_size: 4, drop_last: false, transfer_size: 100}\npattern: {unit: record}\ntrain: {epochs: 2}\n",
+         3, 0, 0},
+        {"reader: {batch_size: 4, file_access: shared, drop_last: false}\npattern: {unit: record}\ntrain: {epochs: "
+         "2}\n",
+         4, 2, 7},
+        {"reader: {batch_size: 4, file_shuffle: seed, drop_last: false, transfer_size: 999}\npattern: {unit: "
+         "file}\ntrain: {epochs: 3}\n",
+         3, 2, 1},
         {"reader: {batch_size: 7, drop_last: false}\npattern: {unit: file}\ntrain: {epochs: 2}\n", 1, 0, 3},
-        {"reader: {batch_size: 5, read_type: memory, sample_shuffle: seed}\npattern: {unit: record}\ntrain: {epochs: 3}\n", 2, 3, 2},
+        {"reader: {batch_size: 5, read_type: memory, sample_shuffle: seed}\npattern: {unit: record}\ntrain: {epochs: "
+         "3}\n",
+         2, 3, 2},
         {"reader: {batch_size: 5, read_type: memory}\npattern: {unit: file}\ntrain: {epochs: 2}\n", 2, 1, 0},
-        {"reader: {batch_size: 4, sample_shuffle: seed, drop_last: false}\npattern: {unit: record, sequential_samples: 5, pieces: [64, 200]}\n", 3, 4, 4},
+        {"reader: {batch_size: 4, sample_shuffle: seed, drop_last: false}\npattern: {unit: record, sequential_samples: "
+         "5, pieces: [64, 200]}\n",
+         3, 4, 4},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         struct mr_arena a = {0};
@@ -166,7 +189,8 @@ static void same_offsets_gives_every_rank_everything(void **state)
 {
     (void)state;
     struct mr_arena a = {0};
-    struct mr_workload *w = parse(&a, "reader: {batch_size: 6, sample_shuffle: seed}\npattern: {unit: record, same_offsets: true}\n");
+    struct mr_workload *w =
+        parse(&a, "reader: {batch_size: 6, sample_shuffle: seed}\npattern: {unit: record, same_offsets: true}\n");
     unsigned counts[FILES * PER_FILE] = {0};
     for (uint32_t r = 0; r < 3; r++) {
         struct mr_pattern *s = open_rank(w, r, 3, 1, 1);
@@ -220,7 +244,8 @@ static void a_failing_read_is_the_next_batchs_error(void **state)
     struct mr_pattern *s = NULL;
     struct mr_workload *w = parse(&a, "reader: {batch_size: 4}\npattern: {unit: record}\n");
     assert_int_equal(mr_store_open("fault(op=read,nth=9,error=EIO):posix", &bad, &err), 0);
-    const struct mr_pattern_params p = {.workload = w, .dataset = set, .store = bad, .world = 1, .readers = 2, .prefetch = 1, .keep = true};
+    const struct mr_pattern_params p = {
+        .workload = w, .dataset = set, .store = bad, .world = 1, .readers = 2, .prefetch = 1, .keep = true};
     assert_int_equal(mr_pattern_open(&p, &s, &err), 0);
     int rc = 1;
     for (int i = 0; i < 5 && rc == 1; i++) {

@@ -248,7 +248,8 @@ static void gradients_are_summed_after_every_step(void **state)
     assert_int_equal(sums_made, 24);
     assert_int_equal(numbers_summed, 24 * 1001); /* whole numbers of 8 bytes */
     close_job(&j);
-    open_job(&j, "reader: {batch_size: 2}\ntrain: {epochs: 2, allreduce_bytes: 3MB}\n", 3); /* checks the sum by itself */
+    open_job(&j, "reader: {batch_size: 2}\ntrain: {epochs: 2, allreduce_bytes: 3MB}\n",
+             3); /* checks the sum by itself */
     assert_int_equal(run_job(&j, &p, &err), 0);
     assert_int_equal(atomic_load(&j.board->ranks[2].n_steps), 8);
     close_job(&j);

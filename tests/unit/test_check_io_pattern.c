@@ -11,15 +11,29 @@
 #include <errno.h>
 #include <math.h>
 
-#define READ(r, t, f, at, off, len) {.kind = MR_EV_READ, .rank = r, .tid = t, .path_id = f, .start_ns = at, .dur_ns = 10, .offset = off, .result = len}
-#define OPEN(r, t, f, at) {.kind = MR_EV_OPEN, .rank = r, .tid = t, .path_id = f, .start_ns = at, .dur_ns = 0}
+#define READ(r, t, f, at, off, len)                                                                                    \
+    {                                                                                                                  \
+        .kind = MR_EV_READ, .rank = r, .tid = t, .path_id = f, .start_ns = at, .dur_ns = 10, .offset = off,            \
+        .result = len                                                                                                  \
+    }
+#define OPEN(r, t, f, at)                                                                                              \
+    {                                                                                                                  \
+        .kind = MR_EV_OPEN, .rank = r, .tid = t, .path_id = f, .start_ns = at, .dur_ns = 0                             \
+    }
 
 static const uint64_t sizes[] = {0, 100, 100, 100};
 
 static double get(struct mr_event *e, size_t n, uint32_t ranks, const char *name)
 {
-    struct mr_io_calls c = {.events = e, .n = n, .file_bytes = sizes, .n_paths = 3, .ranks = ranks, .dataset_bytes = 300,
-                            .start_ns = 0, .end_ns = 1000, .train_start_ns = 50};
+    struct mr_io_calls c = {.events = e,
+                            .n = n,
+                            .file_bytes = sizes,
+                            .n_paths = 3,
+                            .ranks = ranks,
+                            .dataset_bytes = 300,
+                            .start_ns = 0,
+                            .end_ns = 1000,
+                            .train_start_ns = 50};
     double v = -77;
     assert_int_equal(mr_io_pattern_get(&c, name, &v), 0);
     return v;
@@ -29,8 +43,8 @@ static double get(struct mr_event *e, size_t n, uint32_t ranks, const char *name
 static void sizes_and_sums(void **state)
 {
     (void)state;
-    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 25), READ(0, 1, 1, 20, 25, 25), READ(0, 1, 1, 40, 50, 25), READ(0, 1, 1, 60, 75, 20),
-                           READ(0, 1, 1, 80, 95, 0)};
+    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 25), READ(0, 1, 1, 20, 25, 25), READ(0, 1, 1, 40, 50, 25),
+                           READ(0, 1, 1, 60, 75, 20), READ(0, 1, 1, 80, 95, 0)};
     CHECK(e, 1, "posix.read.count", 4); /* the call at the end of the file is none */
     CHECK(e, 1, "posix.read.bytes", 95);
     CHECK(e, 1, "posix.read.modal_size", 25);
@@ -52,7 +66,8 @@ static void sizes_and_sums(void **state)
 static void two_streams_of_one_file_are_consecutive(void **state)
 {
     (void)state;
-    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 10), READ(0, 2, 1, 5, 50, 10), READ(0, 1, 1, 20, 10, 10), READ(0, 2, 1, 25, 60, 10)};
+    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 10), READ(0, 2, 1, 5, 50, 10), READ(0, 1, 1, 20, 10, 10),
+                           READ(0, 2, 1, 25, 60, 10)};
     CHECK(e, 1, "posix.read.consecutive_share", 1);
     CHECK(e, 1, "posix.read.sequential_share", 1);
     CHECK(e, 1, "posix.read.consecutive_share_darshan", 0);
@@ -63,7 +78,8 @@ static void two_streams_of_one_file_are_consecutive(void **state)
 static void a_gap_is_sequential_but_not_consecutive(void **state)
 {
     (void)state;
-    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 10), READ(0, 1, 1, 20, 10, 10), READ(0, 1, 1, 40, 50, 10), READ(0, 1, 1, 60, 20, 10)};
+    struct mr_event e[] = {READ(0, 1, 1, 0, 0, 10), READ(0, 1, 1, 20, 10, 10), READ(0, 1, 1, 40, 50, 10),
+                           READ(0, 1, 1, 60, 20, 10)};
     CHECK(e, 1, "posix.read.consecutive_share", 1.0 / 3);
     CHECK(e, 1, "posix.read.sequential_share", 2.0 / 3);
     CHECK(e, 1, "posix.read.concurrency_in_rank", 1);
@@ -73,8 +89,8 @@ static void a_gap_is_sequential_but_not_consecutive(void **state)
 static void a_new_open_starts_a_new_stream(void **state)
 {
     (void)state;
-    struct mr_event e[] = {OPEN(0, 1, 1, 0), READ(0, 1, 1, 1, 0, 50), READ(0, 1, 1, 20, 50, 50), OPEN(0, 1, 1, 40),
-                           READ(0, 1, 1, 41, 0, 50), READ(0, 1, 1, 60, 50, 50)};
+    struct mr_event e[] = {OPEN(0, 1, 1, 0),  READ(0, 1, 1, 1, 0, 50),  READ(0, 1, 1, 20, 50, 50),
+                           OPEN(0, 1, 1, 40), READ(0, 1, 1, 41, 0, 50), READ(0, 1, 1, 60, 50, 50)};
     CHECK(e, 1, "posix.read.consecutive_share", 1);
     CHECK(e, 1, "posix.read.file_passes", 2);
     CHECK(e, 1, "posix.read.once_share", 0);
@@ -86,7 +102,8 @@ static void a_new_open_starts_a_new_stream(void **state)
 static void sharing_counts_ranks_per_byte(void **state)
 {
     (void)state;
-    struct mr_event same[] = {READ(0, 1, 1, 0, 0, 60), READ(1, 2, 1, 0, 0, 60), READ(2, 3, 1, 0, 0, 60), READ(2, 3, 1, 20, 0, 60)};
+    struct mr_event same[] = {READ(0, 1, 1, 0, 0, 60), READ(1, 2, 1, 0, 0, 60), READ(2, 3, 1, 0, 0, 60),
+                              READ(2, 3, 1, 20, 0, 60)};
     CHECK(same, 3, "posix.read.sharing_degree", 3);
     CHECK(same, 3, "posix.read.rank_overlap_share", 1);
     CHECK(same, 3, "posix.read.disjoint_files_share", 0);
@@ -114,8 +131,14 @@ static void nothing_read_has_no_share(void **state)
 static void unknown_names_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "posix", "posix.read.", "posix.read.speed", "posix.read.size_share.x",
-                                      "posix.read.head.count", "posix.seek.count", "io.share"};
+    static const char *const bad[] = {"",
+                                      "posix",
+                                      "posix.read.",
+                                      "posix.read.speed",
+                                      "posix.read.size_share.x",
+                                      "posix.read.head.count",
+                                      "posix.seek.count",
+                                      "io.share"};
     struct mr_event e[] = {READ(0, 1, 1, 0, 0, 60)};
     struct mr_io_calls c = {.events = e, .n = 1, .file_bytes = sizes, .n_paths = 3, .ranks = 1, .end_ns = 1};
     for (size_t i = 0; i < MR_ARRAY_LEN(bad); i++) {

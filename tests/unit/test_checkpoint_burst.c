@@ -250,7 +250,8 @@ static void burst_stop_loses_nothing(void **state)
     struct held h = {.main = pthread_self()};
     struct mr_checkpoint_result r;
     struct mr_error e = {0};
-    struct mr_checkpointer *c = open_with((struct setup){.capacity = BYTES, .threads = 1, .stopped = held_until_stop, .user = &h}, "final");
+    struct mr_checkpointer *c =
+        open_with((struct setup){.capacity = BYTES, .threads = 1, .stopped = held_until_stop, .user = &h}, "final");
     save(c, 1, &r);
     atomic_store(&h.stop, true);
     assert_int_equal(mr_checkpoint_save(c, 2, files, FILES, &r, &e), MR_E_INTERRUPTED);

@@ -1,6 +1,6 @@
-/* Any call fails, on either side: saves succeed all the same, drains tell, nothing is torn or lost. And a job with a burst buffer is
- * killed at any moment: the final folder holds complete checkpoints and temporary ones, never a
- * torn one; nothing that a save reported is lost; the next run finishes the drain. */
+/* Any call fails, on either side: saves succeed all the same, drains tell, nothing is torn or lost. And a job with a
+ * burst buffer is killed at any moment: the final folder holds complete checkpoints and temporary ones, never a torn
+ * one; nothing that a save reported is lost; the next run finishes the drain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,9 +85,10 @@ static void burst_survives_any_call_failing_on_either_side(void **state)
     const struct {
         const char *op, *error;
         unsigned buffer, final; /* so many calls can fail: a sweep that meets none tests nothing */
-    } cases[] = {{"open", "EIO", 8, 8},       {"write", "ENOSPC", 8, 8},  {"fsync", "EIO", 8, 8},
-                 {"close", "ENOSPC", 4, 6},   {"rename", "EIO", 4, 2},   {"mkdir", "EROFS", 1, 2}, {"allocate", "ENOSPC", 4, 4},
-                 {"unlink", "EACCES", 2, 0},  {"list", "EIO", 2, 1},     {"read", "EIO", 6, 0}};
+    } cases[] = {{"open", "EIO", 8, 8},        {"write", "ENOSPC", 8, 8},  {"fsync", "EIO", 8, 8},
+                 {"close", "ENOSPC", 4, 6},    {"rename", "EIO", 4, 2},    {"mkdir", "EROFS", 1, 2},
+                 {"allocate", "ENOSPC", 4, 4}, {"unlink", "EACCES", 2, 0}, {"list", "EIO", 2, 1},
+                 {"read", "EIO", 6, 0}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++) {
         unsigned buffer = sweep_buffer(cases[i].op, cases[i].error), final = sweep_final(cases[i].op, cases[i].error);
         if (buffer < cases[i].buffer || final < cases[i].final)
@@ -149,7 +150,9 @@ static void burst_killed_at_any_moment_tears_and_loses_nothing(void **state)
     (void)state;
     unsigned unfinished = 0;
     for (uint64_t round = 0; round < 30; round++) {
-        uint64_t done = ct_save_and_kill(open_burst, files, FILES, (unsigned)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000)), step = 0;
+        uint64_t done =
+                     ct_save_and_kill(open_burst, files, FILES, (unsigned)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000)),
+                 step = 0;
         assert_true(done > 0);
         expect_whole(round);
         struct mr_checkpointer *c = open_on(true);
@@ -174,7 +177,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(burst_survives_any_call_failing_on_either_side),
-        cmocka_unit_test_setup_teardown(burst_killed_at_any_moment_tears_and_loses_nothing, ct_setup_in_memory, ct_teardown),
+        cmocka_unit_test_setup_teardown(burst_killed_at_any_moment_tears_and_loses_nothing, ct_setup_in_memory,
+                                        ct_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

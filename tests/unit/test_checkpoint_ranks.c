@@ -183,19 +183,20 @@ static void through_a_burst_buffer(struct mr_comm *c)
     CHECK(c, mr_comm_allreduce_u64(c, &all, 1, MR_COMM_SUM, &e) == 0);
     snprintf(folder, sizeof folder, "%s/final", ct_dir);
     snprintf(burst, sizeof burst, "%s/burst", ct_dir);
-    struct mr_checkpoint_params p = {.folder = folder,
-                                     .rank = c->rank,
-                                     .world = c->world,
-                                     .fsync = true,
-                                     .buffer_bytes = 4096,
-                                     .random_content = true,
-                                     .keep_last = 3,
-                                     .agree = agree,
-                                     .burst_folder = burst,
-                                     .burst_store = last ? "fault(op=open,path=*step-000000000003*,nth=1,error=ENOSPC):posix" : "posix",
-                                     .burst_bytes = all,
-                                     .sum = sum,
-                                     .user = c};
+    struct mr_checkpoint_params p = {
+        .folder = folder,
+        .rank = c->rank,
+        .world = c->world,
+        .fsync = true,
+        .buffer_bytes = 4096,
+        .random_content = true,
+        .keep_last = 3,
+        .agree = agree,
+        .burst_folder = burst,
+        .burst_store = last ? "fault(op=open,path=*step-000000000003*,nth=1,error=ENOSPC):posix" : "posix",
+        .burst_bytes = all,
+        .sum = sum,
+        .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     for (uint64_t step = 1; step <= 4; step++) {
         CHECK(c, mr_checkpoint_save(k, step, files, n, &r, &e) == 0);
@@ -222,8 +223,14 @@ static void burst_buffer_cannot_drain(struct mr_comm *c)
     struct mr_error e;
     snprintf(folder, sizeof folder, "%s/final", ct_dir);
     snprintf(burst, sizeof burst, "%s/burst", ct_dir);
-    struct mr_checkpoint_params p = {.folder = folder, .store = "fault(op=write,every=1,error=EROFS):posix", .rank = c->rank,
-                                     .world = c->world, .agree = agree, .burst_folder = burst, .sum = sum, .user = c};
+    struct mr_checkpoint_params p = {.folder = folder,
+                                     .store = "fault(op=write,every=1,error=EROFS):posix",
+                                     .rank = c->rank,
+                                     .world = c->world,
+                                     .agree = agree,
+                                     .burst_folder = burst,
+                                     .sum = sum,
+                                     .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     CHECK(c, mr_checkpoint_save(k, 1, files, share(c->rank, files), &r, &e) == 0 && r.buffered);
     CHECK(c, mr_checkpoint_drain(k, &e) == -EROFS);
@@ -232,7 +239,8 @@ static void burst_buffer_cannot_drain(struct mr_comm *c)
     mr_checkpointer_close(k);
 }
 
-/* Every rank has a buffer of its own, as on the nodes of a cluster: the checkpoint is written all the same, around it. */
+/* Every rank has a buffer of its own, as on the nodes of a cluster: the checkpoint is written all the same, around it.
+ */
 static void burst_buffer_of_each_rank(struct mr_comm *c)
 {
     char folder[320], burst[320];
@@ -242,8 +250,13 @@ static void burst_buffer_of_each_rank(struct mr_comm *c)
     struct mr_error e;
     snprintf(folder, sizeof folder, "%s/final", ct_dir);
     snprintf(burst, sizeof burst, "%s/burst-%u", ct_dir, c->rank);
-    struct mr_checkpoint_params p = {.folder = folder, .rank = c->rank, .world = c->world, .agree = agree,
-                                     .burst_folder = burst, .sum = sum, .user = c};
+    struct mr_checkpoint_params p = {.folder = folder,
+                                     .rank = c->rank,
+                                     .world = c->world,
+                                     .agree = agree,
+                                     .burst_folder = burst,
+                                     .sum = sum,
+                                     .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     for (uint64_t step = 1; step <= 2; step++)
         CHECK(c, mr_checkpoint_save(k, step, files, share(c->rank, files), &r, &e) == 0 && !r.buffered);

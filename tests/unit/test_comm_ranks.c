@@ -79,7 +79,8 @@ static void check_collectives(struct mr_comm *c)
     free(d);
 }
 
-/* Every ordered pair exchanges messages of several lengths, also through a ring of outboxes; the content arrives whole. */
+/* Every ordered pair exchanges messages of several lengths, also through a ring of outboxes; the content arrives whole.
+ */
 static void check_pairs(struct mr_comm *c)
 {
     static const size_t lengths[] = {0, 1, 8, 32768, 131072, 1000003};
@@ -135,7 +136,8 @@ static void check_agreement(struct mr_comm *c)
     CHECK(c, mr_comm_agree(c, c->rank == 0 ? -ENOSPC : 0, NULL) == -ENOSPC);
 }
 
-/* The others must hear of it within 10 s where the machine is ours; where it may be busy, six times that still tells it from a hang. */
+/* The others must hear of it within 10 s where the machine is ours; where it may be busy, six times that still tells it
+ * from a hang. */
 static uint64_t limit_ns(void)
 {
     const char *full = getenv("MR_TEST_FULL");

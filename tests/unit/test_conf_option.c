@@ -29,24 +29,51 @@ struct all {
 
 static const char *const colours[] = {"red", "green", "blue", NULL};
 static const struct mr_option rows[] = {
-    {.key = "flag", .type = MR_OPT_BOOL, .offset = offsetof(struct all, flag), .def = "false", .short_flag = 'f', .doc = "."},
-    {.key = "count", .type = MR_OPT_INT, .offset = offsetof(struct all, count), .def = "4", .min = -10, .max = 1e15,
-     .short_flag = 'c', .alias = "number,how_many", .doc = "."},
+    {.key = "flag",
+     .type = MR_OPT_BOOL,
+     .offset = offsetof(struct all, flag),
+     .def = "false",
+     .short_flag = 'f',
+     .doc = "."},
+    {.key = "count",
+     .type = MR_OPT_INT,
+     .offset = offsetof(struct all, count),
+     .def = "4",
+     .min = -10,
+     .max = 1e15,
+     .short_flag = 'c',
+     .alias = "number,how_many",
+     .doc = "."},
     {.key = "ratio", .type = MR_OPT_DOUBLE, .offset = offsetof(struct all, ratio), .def = "0.5", .doc = "."},
-    {.key = "mean_size", .type = MR_OPT_DOUBLE, .offset = offsetof(struct all, mean), .def = "1", .flags = MR_OPTF_SIZE, .doc = "."},
+    {.key = "mean_size",
+     .type = MR_OPT_DOUBLE,
+     .offset = offsetof(struct all, mean),
+     .def = "1",
+     .flags = MR_OPTF_SIZE,
+     .doc = "."},
     {.key = "size", .type = MR_OPT_BYTES, .offset = offsetof(struct all, size), .def = "4KiB", .doc = "."},
     {.key = "wait_time", .type = MR_OPT_DURATION, .offset = offsetof(struct all, wait), .def = "1.5s", .doc = "."},
     {.key = "name", .type = MR_OPT_STRING, .offset = offsetof(struct all, name), .def = "x", .doc = "."},
-    {.key = "colour", .type = MR_OPT_ENUM, .offset = offsetof(struct all, colour), .def = "green", .choices = colours, .doc = "."},
+    {.key = "colour",
+     .type = MR_OPT_ENUM,
+     .offset = offsetof(struct all, colour),
+     .def = "green",
+     .choices = colours,
+     .doc = "."},
     {.key = "dims", .type = MR_OPT_DIMS, .offset = offsetof(struct all, dims), .def = "[1, 2]", .doc = "."},
     {.key = "time", .type = MR_OPT_DIST, .offset = offsetof(struct all, time), .def = "0.1", .doc = "."},
     {.key = "words", .type = MR_OPT_STRINGS, .offset = offsetof(struct all, words), .def = "[]", .doc = "."},
     {.key = "lengths", .type = MR_OPT_UINTS, .offset = offsetof(struct all, lengths), .def = "[]", .doc = "."},
-    {.key = "paths", .type = MR_OPT_STRINGS, .offset = offsetof(struct all, paths), .def = "[]",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT, .doc = "."},
+    {.key = "paths",
+     .type = MR_OPT_STRINGS,
+     .offset = offsetof(struct all, paths),
+     .def = "[]",
+     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
+     .doc = "."},
     MR_OPTION_END,
 };
-static const struct mr_option_table table = {.section = "t", .doc = "", .options = rows, .struct_bytes = sizeof(struct all)};
+static const struct mr_option_table table = {
+    .section = "t", .doc = "", .options = rows, .struct_bytes = sizeof(struct all)};
 
 static struct mr_arena arena;
 static struct mr_error err;
@@ -80,8 +107,17 @@ static void scalars_take_units_and_refuse_the_rest(void **state)
     static const struct {
         const char *text;
         uint64_t want;
-    } sizes[] = {{"0", 0}, {"4096", 4096}, {"256KiB", 262144}, {"1.5GiB", 1610612736}, {"100MB", 100000000}, {"1_000", 1000},
-                 {"1e6", 1000000}, {"4k", 4096}, {" 12 B ", 12}, {"18446744073709551615", UINT64_MAX}, {"0.5KiB", 512}};
+    } sizes[] = {{"0", 0},
+                 {"4096", 4096},
+                 {"256KiB", 262144},
+                 {"1.5GiB", 1610612736},
+                 {"100MB", 100000000},
+                 {"1_000", 1000},
+                 {"1e6", 1000000},
+                 {"4k", 4096},
+                 {" 12 B ", 12},
+                 {"18446744073709551615", UINT64_MAX},
+                 {"0.5KiB", 512}};
     for (size_t k = 0; k < MR_ARRAY_LEN(sizes); k++) {
         assert_int_equal(mr_parse_bytes(sizes[k].text, &u), 0);
         assert_true(u == sizes[k].want);
@@ -89,14 +125,16 @@ static void scalars_take_units_and_refuse_the_rest(void **state)
     static const struct {
         const char *text;
         uint64_t want;
-    } times[] = {{"1.3s", 1300000000}, {"2", 2000000000}, {"200ms", 200000000}, {"5min", 300000000000}, {"10ns", 10}, {"1us", 1000}};
+    } times[] = {{"1.3s", 1300000000},   {"2", 2000000000}, {"200ms", 200000000},
+                 {"5min", 300000000000}, {"10ns", 10},      {"1us", 1000}};
     for (size_t k = 0; k < MR_ARRAY_LEN(times); k++) {
         assert_int_equal(mr_parse_duration_ns(times[k].text, &u), 0);
         assert_true(u == times[k].want);
     }
     u = 7;
-    static const char *const bad_sizes[] = {"", "-1", "nan", "inf", "0x10", "18446744073709551616", "16EiB", "1 2", "_1", "1_", "1__0",
-                                            "1e400", "20000000TiB", "12parsecs", "1.5", "1e", "+", ".", "--1"};
+    static const char *const bad_sizes[] = {"",    "-1", "nan", "inf",  "0x10",  "18446744073709551616", "16EiB",
+                                            "1 2", "_1", "1_",  "1__0", "1e400", "20000000TiB",          "12parsecs",
+                                            "1.5", "1e", "+",   ".",    "--1"};
     for (size_t k = 0; k < MR_ARRAY_LEN(bad_sizes); k++) {
         assert_true(mr_parse_bytes(bad_sizes[k], &u) < 0);
         assert_true(u == 7); /* untouched */
@@ -179,7 +217,8 @@ static void a_bad_value_names_key_text_and_bounds_and_changes_nothing(void **sta
     struct all a;
     fresh(&a);
     assert_int_equal(set(&a, "count", "-11"), MR_E_CONFIG);
-    assert_string_equal(err.message, "bad value '-11' for 't.count': must be between -10 and 1000000000000000 (integer)");
+    assert_string_equal(err.message,
+                        "bad value '-11' for 't.count': must be between -10 and 1000000000000000 (integer)");
     assert_int_equal(a.count, 4);
     assert_int_equal(set(&a, "colour", "gren"), MR_E_CONFIG);
     assert_non_null(strstr(err.message, "red, green, blue"));
@@ -223,7 +262,8 @@ static int parse(struct all *a, struct mr_strings *overrides, int n, const char 
     fresh(a);
     return mr_options_parse_argv(&table, n, (char *const *)argv, &arena, a, overrides, &err);
 }
-#define PARSE(a, ov, ...) parse(a, ov, (int)MR_ARRAY_LEN(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
+#define PARSE(a, ov, ...)                                                                                              \
+    parse(a, ov, (int)MR_ARRAY_LEN(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
 
 static void argv_flags_positionals_and_overrides(void **state)
 {

@@ -32,7 +32,7 @@ static int resolve(struct mr_arena *a, struct mr_workload **w, char *const *envp
     req.search_path = (struct mr_strings){.n = 1, .item = &folder};
     return mr_workload_resolve(&req, a, w, &err);
 }
-#define RESOLVE(a, w, env, ...)                                                                                      \
+#define RESOLVE(a, w, env, ...)                                                                                        \
     resolve(a, w, env, (int)MR_ARRAY_LEN(((const char *[]){__VA_ARGS__})), (const char *[]){__VA_ARGS__})
 
 static bool has_note(const struct mr_workload *w, const char *part)
@@ -47,7 +47,8 @@ static const struct mr_value_origin *origin(const struct mr_workload *w, const c
 {
     for (int s = 0; mr_workload_sections[s].table; s++)
         if (!strcmp(mr_workload_sections[s].table->section, section))
-            return &w->origins[s][mr_option_find(mr_workload_sections[s].table, key) - mr_workload_sections[s].table->options];
+            return &w->origins[s][mr_option_find(mr_workload_sections[s].table, key) -
+                                  mr_workload_sections[s].table->options];
     return NULL;
 }
 
@@ -77,8 +78,12 @@ static void precedence_is_default_file_environment_override(void **state)
     (void)state;
     struct mr_arena a = {0};
     struct mr_workload *w;
-    char *envp[] = {"MILLRACE_READER_BATCH_SIZE=3", "MILLRACE_READER_READ_THREADS=5", "MILLRACE_MODEL_PARALLELISM_TENSOR=2",
-                    "MILLRACE_FRAMEWORK=none", "HOME=/", NULL};
+    char *envp[] = {"MILLRACE_READER_BATCH_SIZE=3",
+                    "MILLRACE_READER_READ_THREADS=5",
+                    "MILLRACE_MODEL_PARALLELISM_TENSOR=2",
+                    "MILLRACE_FRAMEWORK=none",
+                    "HOME=/",
+                    NULL};
     assert_int_equal(RESOLVE(&a, &w, envp, "workload=unet3d_h100", "++workload.reader.batch_size=9"), 0);
     assert_int_equal(w->reader.batch_size, 9);
     assert_int_equal(origin(w, "reader", "batch_size")->kind, MR_ORIGIN_OVERRIDE);
@@ -100,10 +105,12 @@ static void hydra_words_set_and_remove_with_and_without_prefix(void **state)
     (void)state;
     struct mr_arena a = {0};
     struct mr_workload *w;
-    assert_int_equal(RESOLVE(&a, &w, NULL, "workload=unet3d_h100", "+reader.batch_size=2", "train.epochs=7", "~workload.metric.au",
-                             "data_reader.read_threads=3", "dataset.record_dims=[3,4]", "dataset.record_length_bytes_stdev=0",
+    assert_int_equal(RESOLVE(&a, &w, NULL, "workload=unet3d_h100", "+reader.batch_size=2", "train.epochs=7",
+                             "~workload.metric.au", "data_reader.read_threads=3", "dataset.record_dims=[3,4]",
+                             "dataset.record_length_bytes_stdev=0",
                              "train.computation_time={type: normal, mean: 1, stdev: 0.25}", "~checkpoint",
-                             "dataset.data_folder=\"a, b\"", "++workload.framework=tensorflow", "hydra.run.dir=out"), 0);
+                             "dataset.data_folder=\"a, b\"", "++workload.framework=tensorflow", "hydra.run.dir=out"),
+                     0);
     assert_int_equal(w->reader.batch_size, 2);
     assert_int_equal(w->reader.read_threads, 3);
     assert_int_equal(w->train.epochs, 7);
@@ -172,7 +179,8 @@ static void dlio_traps_mean_what_their_authors_meant(void **state)
     assert_true(has_note(w, "model.model_size is taken as model_size_bytes"));
     assert_int_equal(parse("reader:\n  sample_shuffle: off\n  file_shuffle: on\n", &a, &w), 0);
     assert_true(w->reader.sample_shuffle == MR_SHUFFLE_OFF && w->reader.file_shuffle == MR_SHUFFLE_SEED);
-    assert_true(has_note(w, "reader.sample_shuffle: off means off") && has_note(w, "reader.file_shuffle: on is taken as seed"));
+    assert_true(has_note(w, "reader.sample_shuffle: off means off") &&
+                has_note(w, "reader.file_shuffle: on is taken as seed"));
     assert_int_equal(parse("reader:\n  sample_shuffle: False\n  file_shuffle: 'off'\n", &a, &w), 0);
     assert_true(has_note(w, "leaves the files in order"));
     assert_int_equal(parse("dataset: {format: hdf5_opt, enable_chunking: True, chunk_size: 4096}\n", &a, &w), 0);
@@ -185,14 +193,21 @@ static void dlio_traps_mean_what_their_authors_meant(void **state)
     assert_int_equal(parse("storage: {storage_type: direct_fs}\n", &a, &w), 0);
     assert_true(w->reader.odirect && has_note(w, "direct_fs"));
     assert_int_equal(parse("reader: {read_type: on_demand, pin_memory: False, dont_use_mmap: True}\n", &a, &w), 0);
-    assert_true(has_note(w, "read_type") && has_note(w, "reader.pin_memory changes nothing") && has_note(w, "dont_use_mmap"));
-    assert_int_equal(parse("workflow: {checkpoint: True}\ncheckpoint: {fsync: True, type: all_ranks, recovery_rank_shift: True, "
-                           "time_between_checkpoints: -1}\n", &a, &w), 0);
+    assert_true(has_note(w, "read_type") && has_note(w, "reader.pin_memory changes nothing") &&
+                has_note(w, "dont_use_mmap"));
+    assert_int_equal(
+        parse("workflow: {checkpoint: True}\ncheckpoint: {fsync: True, type: all_ranks, recovery_rank_shift: True, "
+              "time_between_checkpoints: -1}\n",
+              &a, &w),
+        0);
     assert_true(has_note(w, "fsync") && has_note(w, "checkpoint.type") && has_note(w, "recovery_rank_shift") &&
                 has_note(w, "no pause"));
-    assert_int_equal(parse("train: {total_training_steps: 10, epochs: 2}\ndataset: {num_subfolders_train: 1}\n", &a, &w), 0);
+    assert_int_equal(
+        parse("train: {total_training_steps: 10, epochs: 2}\ndataset: {num_subfolders_train: 1}\n", &a, &w), 0);
     assert_true(has_note(w, "whole run") && has_note(w, "one subfolder"));
-    assert_int_equal(parse("train: {computation_time: 0.5, computation_time_stdev: 0.1}\nreader: {transfer_size: none}\n", &a, &w), 0);
+    assert_int_equal(
+        parse("train: {computation_time: 0.5, computation_time_stdev: 0.1}\nreader: {transfer_size: none}\n", &a, &w),
+        0);
     assert_true(w->train.computation_time.kind == MR_DIST_NORMAL && w->train.computation_time.b == 0.1);
     assert_int_equal(parse("dataset: {record_length_bytes: 114660.07}\nreader: {batch_size: null}\n", &a, &w), 0);
     assert_true(w->dataset.record_length_bytes == 114660.07 && w->reader.batch_size == 1);
@@ -204,10 +219,14 @@ static void early_files_of_dlio_and_mlperf_load(void **state)
     (void)state;
     struct mr_arena a = {0};
     struct mr_workload *w;
-    assert_int_equal(parse("model: bert\nframework: tensorflow\nworkflow: {train: true, debug: false, checkpoint: true}\n"
-                           "dataset: {format: tfrecord, num_files_train: 500, record_length: 2500, record_length_std: 7}\n"
-                           "checkpoint: {steps_between_checkpoints: 250, model_size: 4034713312, type: independent, num_layers: 44,\n"
-                           "  optimization_groups: [1009254400, 793600], layer_parameters: [129761280, 20971520]}\n", &a, &w), 0);
+    assert_int_equal(
+        parse(
+            "model: bert\nframework: tensorflow\nworkflow: {train: true, debug: false, checkpoint: true}\n"
+            "dataset: {format: tfrecord, num_files_train: 500, record_length: 2500, record_length_std: 7}\n"
+            "checkpoint: {steps_between_checkpoints: 250, model_size: 4034713312, type: independent, num_layers: 44,\n"
+            "  optimization_groups: [1009254400, 793600], layer_parameters: [129761280, 20971520]}\n",
+            &a, &w),
+        0);
     assert_string_equal(w->model.name, "bert");
     assert_int_equal(w->model.model_size_bytes, 4034713312);
     assert_int_equal(w->model.num_layers, 44);
@@ -263,7 +282,9 @@ static void extra_block_is_read(void **state)
     struct mr_workload *w;
     assert_int_equal(parse("x-millrace:\n  source: study\n  ranks: 8\n  scale: {default: 1%, keep: [batch_size]}\n"
                            "  storage_model: theta\n  dataset: {seed: 5}\n  notes: [one, two]\n  expect:\n"
-                           "    - {metric: m, eq: 60.54e9, tol: 1%, class: shaped}\n    - {metric: n, ge: 0.98}\n", &a, &w), 0);
+                           "    - {metric: m, eq: 60.54e9, tol: 1%, class: shaped}\n    - {metric: n, ge: 0.98}\n",
+                           &a, &w),
+                     0);
     assert_string_equal(w->extra.source, "study");
     assert_int_equal(w->extra.ranks, 8);
     assert_true(w->extra.scale == 0.01 && w->extra.scale_keep.n == 1 && w->extra.notes.n == 2);
@@ -280,7 +301,8 @@ static void secrets_stay_secret_and_json_has_origins(void **state)
     (void)state;
     struct mr_arena a = {0};
     struct mr_workload *w;
-    assert_int_equal(RESOLVE(&a, &w, NULL, "storage.storage_options.secret_access_key=hunter2", "reader.batch_size=4"), 0);
+    assert_int_equal(RESOLVE(&a, &w, NULL, "storage.storage_options.secret_access_key=hunter2", "reader.batch_size=4"),
+                     0);
     json_t *j = mr_workload_to_json(w);
     char *text = json_dumps(j, 0);
     assert_null(strstr(text, "hunter2"));
@@ -341,17 +363,18 @@ static void misspell(const char *key, int how, char out[64])
 {
     size_t n = strlen(key), mid = n / 2;
     switch (how) {
-    case 0: snprintf(out, 64, "%sx", key); break;                                        /* one more */
-    case 1: snprintf(out, 64, "%.*s%s", (int)mid, key, key + mid + (n > 2)); break;      /* one less */
-    case 2: snprintf(out, 64, "%.*s%c%s", (int)mid, key, key[mid], key + mid); break;    /* one doubled */
-    default:                                                                             /* two swapped */
+    case 0: snprintf(out, 64, "%sx", key); break;                                     /* one more */
+    case 1: snprintf(out, 64, "%.*s%s", (int)mid, key, key + mid + (n > 2)); break;   /* one less */
+    case 2: snprintf(out, 64, "%.*s%c%s", (int)mid, key, key[mid], key + mid); break; /* one doubled */
+    default:                                                                          /* two swapped */
         snprintf(out, 64, "%s", key);
         out[n - 1] = key[n - 2];
         out[n - 2] = key[n - 1];
     }
 }
 
-static unsigned mutate(const struct mr_yaml_node *map, const char *prefix, const char *text, const char *file, int kinds)
+static unsigned mutate(const struct mr_yaml_node *map, const char *prefix, const char *text, const char *file,
+                       int kinds)
 {
     unsigned done = 0;
     for (unsigned i = 0; i < map->n; i++) {
@@ -370,7 +393,8 @@ static unsigned mutate(const struct mr_yaml_node *map, const char *prefix, const
             char *bad = with_key(text, map->key[i]->line, key, wrong);
             int rc = mr_workload_parse(bad, strlen(bad), file, false, &a, &w, &err);
             if (rc != MR_E_CONFIG || !strstr(err.hint, want))
-                fail_msg("%s: '%s' as '%s': %d '%s' '%s'", file, path, wrong, rc, rc ? err.message : "", rc ? err.hint : "");
+                fail_msg("%s: '%s' as '%s': %d '%s' '%s'", file, path, wrong, rc, rc ? err.message : "",
+                         rc ? err.hint : "");
             char where[300];
             snprintf(where, sizeof where, "%s:%u", file, map->key[i]->line);
             assert_non_null(strstr(err.context, where));

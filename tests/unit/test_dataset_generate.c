@@ -244,8 +244,9 @@ static void only_equal_records_are_split(void **state)
     assert_int_equal(plan.parts, 1);
 }
 
-/* As failing_call_at_any_point_is_survived, for files in parts, continued by other ranks and threads. Then the unfinished
- * file is cut or removed behind the generator's back: parts that are recorded, but gone, are written again. */
+/* As failing_call_at_any_point_is_survived, for files in parts, continued by other ranks and threads. Then the
+ * unfinished file is cut or removed behind the generator's back: parts that are recorded, but gone, are written again.
+ */
 static void interrupted_parts_are_continued(void **state)
 {
     (void)state;

@@ -321,10 +321,15 @@ static void templated_names_are_what_printf_writes(void **state)
     for (uint32_t digits = 0; digits <= 20; digits++)
         for (unsigned i = 0; i < MR_ARRAY_LEN(numbers); i++)
             for (uint64_t folders = 0; folders <= 1000; folders += 500) {
-                const struct mr_name_template t = {.subfolders = folders, .digits = digits, .folder_digits = digits / 2, .prefix = "a%d", .suffix = ".npz"};
+                const struct mr_name_template t = {.subfolders = folders,
+                                                   .digits = digits,
+                                                   .folder_digits = digits / 2,
+                                                   .prefix = "a%d",
+                                                   .suffix = ".npz"};
                 char have[MR_NAME_MAX], want[MR_NAME_MAX], folder[64] = "";
                 if (folders)
-                    snprintf(folder, sizeof folder, "%0*llu/", (int)digits / 2, (unsigned long long)(numbers[i] % folders));
+                    snprintf(folder, sizeof folder, "%0*llu/", (int)digits / 2,
+                             (unsigned long long)(numbers[i] % folders));
                 snprintf(want, sizeof want, "%sa%%d%0*llu.npz", folder, (int)digits, (unsigned long long)numbers[i]);
                 assert_int_equal(mr_name_from_template(&t, numbers[i], have), strlen(want));
                 assert_string_equal(have, want);

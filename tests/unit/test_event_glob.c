@@ -16,9 +16,21 @@ static void patterns_match_as_written(void **state)
         const char *pattern, *text;
         bool hit;
     } row[] = {
-        {"*", "", true},          {"*", "/a/b", true},      {"/a*", "/a/b/c", true},  {"/a/?", "/a/b", true},     {"/a/?", "/a/bc", false},
-        {"**/c", "/a/b/c", true}, {"[a-c]x", "bx", true},   {"[!a-c]x", "bx", false}, {"[^a-c]x", "dx", true},    {"[ab", "[ab", true},
-        {"*.npz", "a.npz.x", false}, {"*a*b*c", "xaybzc", true}, {"*a*b*c", "xaybz", false}, {"", "a", false},    {"", "", true},
+        {"*", "", true},
+        {"*", "/a/b", true},
+        {"/a*", "/a/b/c", true},
+        {"/a/?", "/a/b", true},
+        {"/a/?", "/a/bc", false},
+        {"**/c", "/a/b/c", true},
+        {"[a-c]x", "bx", true},
+        {"[!a-c]x", "bx", false},
+        {"[^a-c]x", "dx", true},
+        {"[ab", "[ab", true},
+        {"*.npz", "a.npz.x", false},
+        {"*a*b*c", "xaybzc", true},
+        {"*a*b*c", "xaybz", false},
+        {"", "a", false},
+        {"", "", true},
     };
     (void)state;
     for (size_t i = 0; i < MR_ARRAY_LEN(row); i++)
@@ -61,7 +73,8 @@ static void lists_are_spread_out(void **state)
 
 static void too_long_lists_are_refused(void **state)
 {
-    char out[16], list[] = "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", *large = test_malloc(MR_GLOBS_BYTES);
+    char out[16], list[] = "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
+                  *large = test_malloc(MR_GLOBS_BYTES);
     (void)state;
     assert_false(mr_globs_read("/a/path/that/is/too/long", out, sizeof(out)));
     assert_string_equal(out, "");

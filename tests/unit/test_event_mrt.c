@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 #define N 5000
-static const struct mr_calibration cal = {.tick0 = 1000, .mono0 = 5000000, .real0 = 1700000000000000000ull, .tick1 = 2001000, .mono1 = 6000000};
+static const struct mr_calibration cal = {
+    .tick0 = 1000, .mono0 = 5000000, .real0 = 1700000000000000000ull, .tick1 = 2001000, .mono1 = 6000000};
 
 struct event {
     uint64_t t0, dur, offset;
@@ -52,15 +53,19 @@ struct before {
     int64_t result;
 };
 
-/* An event like the one before: file, descriptor and, unless it is lseek, the result of the last record. Many come soon and are short, as the short
- * form wants it, or just too late, too long or too far. */
+/* An event like the one before: file, descriptor and, unless it is lseek, the result of the last record. Many come soon
+ * and are short, as the short form wants it, or just too late, too long or too far. */
 static void make_alike(struct event *e, const struct event *last, const struct before *b, uint64_t *seed)
 {
     static const uint16_t call[] = {MR_CALL_read, MR_CALL_write, MR_CALL_pread, MR_CALL_pwrite, MR_CALL_lseek};
     unsigned kind = (unsigned)(draw(seed) % 5);
     int64_t near = (int64_t)draw(seed) >> (draw(seed) % 2 ? 32 : 44), far = (int64_t)draw(seed) >> 17;
-    *e = (struct event){.dur = draw(seed) % (draw(seed) % 2 ? 65536 : 70000), .offset = draw(seed) % 3 ? b->offset + (uint64_t)near : (uint64_t)far,
-                        .file = last->file, .call = call[kind], .fd = last->fd, .repeat = true};
+    *e = (struct event){.dur = draw(seed) % (draw(seed) % 2 ? 65536 : 70000),
+                        .offset = draw(seed) % 3 ? b->offset + (uint64_t)near : (uint64_t)far,
+                        .file = last->file,
+                        .call = call[kind],
+                        .fd = last->fd,
+                        .repeat = true};
     if (kind < MR_SHORT_pread || !MR_RAW_FITS48(e->offset))
         e->offset = kind < MR_SHORT_pread ? MR_NO_OFFSET : 0;
     e->result = kind == MR_SHORT_lseek ? (int64_t)e->offset : b->result;
@@ -68,12 +73,16 @@ static void make_alike(struct event *e, const struct event *last, const struct b
 
 static uint64_t put_repeat(uint64_t *ring, uint64_t at, const struct event *e, const struct before *b, uint64_t *shorts)
 {
-    static const uint16_t kind[] = {[MR_CALL_read] = MR_SHORT_read, [MR_CALL_write] = MR_SHORT_write, [MR_CALL_pread] = MR_SHORT_pread,
-                                    [MR_CALL_pwrite] = MR_SHORT_pwrite, [MR_CALL_lseek] = MR_SHORT_lseek};
+    static const uint16_t kind[] = {[MR_CALL_read] = MR_SHORT_read,
+                                    [MR_CALL_write] = MR_SHORT_write,
+                                    [MR_CALL_pread] = MR_SHORT_pread,
+                                    [MR_CALL_pwrite] = MR_SHORT_pwrite,
+                                    [MR_CALL_lseek] = MR_SHORT_lseek};
     uint64_t gap = e->t0 - b->end;
     int64_t step = e->offset == MR_NO_OFFSET ? 0 : (int64_t)(e->offset - b->offset);
     if (gap < 4096 && e->dur < 65536 && step >= INT32_MIN && step <= INT32_MAX) {
-        ring[at++ & (MR_RING_CELLS - 1)] = (uint64_t)step << 32 | e->dur << 16 | MR_RAW_SHORT | gap << 3 | kind[e->call];
+        ring[at++ & (MR_RING_CELLS - 1)] =
+            (uint64_t)step << 32 | e->dur << 16 | MR_RAW_SHORT | gap << 3 | kind[e->call];
         (*shorts)++;
     } else {
         ring[at++ & (MR_RING_CELLS - 1)] = e->offset << 16 | MR_RAW_REPEAT | e->call;
@@ -82,29 +91,37 @@ static uint64_t put_repeat(uint64_t *ring, uint64_t at, const struct event *e, c
     return at;
 }
 
-/* Fills a ring as the tracer does, with continuation records where values do not fit. e[i].end is the position after event i. */
+/* Fills a ring as the tracer does, with continuation records where values do not fit. e[i].end is the position after
+ * event i. */
 static uint64_t fill(uint64_t *ring, struct event *e, size_t n, uint64_t *seed, uint64_t from)
 {
     uint64_t at = from, shorts = 0;
     struct before b = {.end = 2000};
     for (size_t i = 0; i < n; i++) {
-        e[i] = (struct event){.dur = draw(seed) % 10 ? draw(seed) % 5000 : wide(seed) >> 8, .offset = draw(seed) % 5 ? draw(seed) % 100000 : wide(seed),
-                              .result = draw(seed) % 5 ? (int64_t)(draw(seed) % 8192) : (int64_t)wide(seed), .file = (uint32_t)draw(seed) % 50,
-                              .call = (uint16_t)(MR_CALL_open + draw(seed) % 20), .fd = (uint16_t)(draw(seed) % 100), .extras = draw(seed) % 8 == 0};
+        e[i] = (struct event){.dur = draw(seed) % 10 ? draw(seed) % 5000 : wide(seed) >> 8,
+                              .offset = draw(seed) % 5 ? draw(seed) % 100000 : wide(seed),
+                              .result = draw(seed) % 5 ? (int64_t)(draw(seed) % 8192) : (int64_t)wide(seed),
+                              .file = (uint32_t)draw(seed) % 50,
+                              .call = (uint16_t)(MR_CALL_open + draw(seed) % 20),
+                              .fd = (uint16_t)(draw(seed) % 100),
+                              .extras = draw(seed) % 8 == 0};
         if (i && draw(seed) % 4 && MR_RAW_FITS48(b.result))
             make_alike(&e[i], &e[i - 1], &b, seed);
         e[i].t0 = b.end + (draw(seed) % 100 ? draw(seed) % 4500 : UINT32_MAX);
         if (e[i].repeat) {
             at = put_repeat(ring, at, &e[i], &b, &shorts);
         } else {
-            at = put_record(ring, at, e[i].offset << 16 | e[i].call, (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur, e[i].t0, (uint64_t)e[i].result << 16 | e[i].fd);
+            at = put_record(ring, at, e[i].offset << 16 | e[i].call, (uint64_t)e[i].file << 32 | (uint32_t)e[i].dur,
+                            e[i].t0, (uint64_t)e[i].result << 16 | e[i].fd);
             b.result = e[i].result;
         }
         if (!e[i].repeat || e[i].offset != MR_NO_OFFSET)
             b.offset = (uint64_t)((int64_t)(e[i].offset << 16) >> 16);
         b.end = e[i].t0 + (uint32_t)e[i].dur;
-        const uint64_t more[4][3] = {{e[i].dur >> 32 != 0, MR_MORE_DURATION, e[i].dur}, {!MR_RAW_FITS48(e[i].offset), MR_MORE_OFFSET, e[i].offset},
-                                     {!MR_RAW_FITS48(e[i].result), MR_MORE_RESULT, (uint64_t)e[i].result}, {e[i].extras, MR_MORE_COUNT, 77 + i}};
+        const uint64_t more[4][3] = {{e[i].dur >> 32 != 0, MR_MORE_DURATION, e[i].dur},
+                                     {!MR_RAW_FITS48(e[i].offset), MR_MORE_OFFSET, e[i].offset},
+                                     {!MR_RAW_FITS48(e[i].result), MR_MORE_RESULT, (uint64_t)e[i].result},
+                                     {e[i].extras, MR_MORE_COUNT, 77 + i}};
         for (int k = 0; k < 4; k++)
             if (more[k][0])
                 at = put_record(ring, at, MR_CALL_more, more[k][1], more[k][2], 0);
@@ -146,9 +163,21 @@ static void teardown(struct fixture *f)
 
 static void write_names(struct fixture *f, struct mr_mrt_writer *w)
 {
-    const struct mr_process_info p = {.key = 9, .pid = 12, .ppid = 1, .start_ns = cal.mono0, .start_real_ns = cal.real0, .rank = 3, .world = 8,
-                                      .local_rank = -1, .local_world = -1, .host = "node", .host_len = 4, .exe = "/bin/x", .exe_len = 6,
-                                      .cmdline = "x\0-y", .cmdline_len = 4};
+    const struct mr_process_info p = {.key = 9,
+                                      .pid = 12,
+                                      .ppid = 1,
+                                      .start_ns = cal.mono0,
+                                      .start_real_ns = cal.real0,
+                                      .rank = 3,
+                                      .world = 8,
+                                      .local_rank = -1,
+                                      .local_world = -1,
+                                      .host = "node",
+                                      .host_len = 4,
+                                      .exe = "/bin/x",
+                                      .exe_len = 6,
+                                      .cmdline = "x\0-y",
+                                      .cmdline_len = 4};
     struct mr_mrt_block b = {.type = MR_MRT_PROCESS, .key = 9, .count = 1};
     b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, f->out + 64, MR_RING_PROCESS_BYTES);
     assert_int_equal(mr_mrt_writer_append(w, f->out, mr_mrt_seal(f->out, &b), NULL), 0);
@@ -174,7 +203,8 @@ static void write_names(struct fixture *f, struct mr_mrt_writer *w)
 static size_t encode(struct fixture *f, uint64_t to)
 {
     struct mr_mrt_block b;
-    return mr_mrt_encode_events(f->workspace, f->ring, MR_RING_CELLS - 1, to, &f->carry, &cal, 9, 77, f->carry.at, 0, f->out, &b);
+    return mr_mrt_encode_events(f->workspace, f->ring, MR_RING_CELLS - 1, to, &f->carry, &cal, 9, 77, f->carry.at, 0,
+                                f->out, &b);
 }
 
 /* Reads the file back and compares every field with what was put in. */
@@ -392,8 +422,9 @@ static void mrt_aggregates_agree_with_events(void **state)
 
 static void calls_are_found_by_every_spelling(void **state)
 {
-    static const char *const same[][2] = {{"open", "open64"}, {"stat", "__xstat64"}, {"fstat", "__fxstat"}, {"read", "__read_chk"}, {"open", "__open64_2"},
-                                          {"fopen", "fopen64"}, {"lseek", "lseek64"}, {"getc", "_IO_getc"}, {"preadv2", "preadv64v2"}};
+    static const char *const same[][2] = {{"open", "open64"},     {"stat", "__xstat64"},  {"fstat", "__fxstat"},
+                                          {"read", "__read_chk"}, {"open", "__open64_2"}, {"fopen", "fopen64"},
+                                          {"lseek", "lseek64"},   {"getc", "_IO_getc"},   {"preadv2", "preadv64v2"}};
     (void)state;
     for (size_t i = 0; i < MR_ARRAY_LEN(same); i++) {
         unsigned a = mr_call_find(same[i][0], strlen(same[i][0])), b = mr_call_find(same[i][1], strlen(same[i][1]));

@@ -31,7 +31,12 @@ static void *emit(void *arg)
     for (uint64_t i = 0; i < EVENTS; i++) {
         char path[32];
         snprintf(path, sizeof(path), "/data/%u", (unsigned)(i / 100));
-        struct mr_event e = {.start_ns = 1000 + i * 10, .dur_ns = 5, .offset = i, .result = (int64_t)i, .kind = MR_EV_READ, .tid = j->tid};
+        struct mr_event e = {.start_ns = 1000 + i * 10,
+                             .dur_ns = 5,
+                             .offset = i,
+                             .result = (int64_t)i,
+                             .kind = MR_EV_READ,
+                             .tid = j->tid};
         if (i % 1000 == 999) {
             e.kind = MR_EV_REGION;
             e.path_id = site;
@@ -110,16 +115,29 @@ static void sink_keeps_simulated_ranks_apart_with_shared_names(void **state)
     uint64_t args = 0;
     (void)state;
     close(mkstemp(path));
-    assert_int_equal(mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = WORLD, .ranks_per_node = 4, .program = "sim"}, &sink, &err), 0);
+    assert_int_equal(mr_mrt_sink_open_sim(path,
+                                          &(struct mr_mrt_sim){.world = WORLD, .ranks_per_node = 4, .program = "sim"},
+                                          &sink, &err),
+                     0);
     struct mr_event_sink *s = mr_mrt_sink_get(sink);
-    uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), step = mr_mrt_sink_key(sink, "step"), file = s->intern(s, "/data/a");
+    uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), step = mr_mrt_sink_key(sink, "step"),
+             file = s->intern(s, "/data/a");
     assert_int_equal(file, s->intern(s, "/data/a"));
     for (uint64_t i = 0; i < 50; i++)
         for (uint32_t r = 0; r < WORLD; r++) {
-            s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = r, .tid = 1 + (uint32_t)(i & 1), .start_ns = i * 100, .dur_ns = 60, .path_id = file,
-                                          .offset = i, .result = 4096 + r});
-            mr_mrt_sink_emit_args(sink, &(struct mr_event){.kind = MR_EV_REGION, .rank = r, .start_ns = i * 100 + 50, .dur_ns = 50, .path_id = compute},
-                                  &(struct mr_mrt_arg){step, (int64_t)i}, 1);
+            s->emit(s, &(struct mr_event){.kind = MR_EV_READ,
+                                          .rank = r,
+                                          .tid = 1 + (uint32_t)(i & 1),
+                                          .start_ns = i * 100,
+                                          .dur_ns = 60,
+                                          .path_id = file,
+                                          .offset = i,
+                                          .result = 4096 + r});
+            mr_mrt_sink_emit_args(
+                sink,
+                &(struct mr_event){
+                    .kind = MR_EV_REGION, .rank = r, .start_ns = i * 100 + 50, .dur_ns = 50, .path_id = compute},
+                &(struct mr_mrt_arg){step, (int64_t)i}, 1);
         }
     s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = WORLD, .start_ns = 1});
     assert_int_equal(mr_mrt_sink_close(sink, &err), 0);

@@ -1,5 +1,5 @@
-/* JPEG: written pictures resemble their content, have the requested size, and damaged files are errors, never crashes and
- * never invented pixels. */
+/* JPEG: written pictures resemble their content, have the requested size, and damaged files are errors, never crashes
+ * and never invented pixels. */
 #include "image_test.h"
 
 #include <errno.h>
@@ -14,9 +14,10 @@ static void jpeg_round_trip_resembles_content(void **state)
         uint64_t h, w, c;
         unsigned quality;
         size_t piece;
-    } cases[] = {{375, 500, 3, 85, 100000}, {375, 500, 1, 85, 777},  {1, 1, 3, 85, 10},     {8, 8, 1, 85, 64},
-                 {17, 1000, 3, 85, 3001},   {640, 480, 3, 50, 7},    {600, 801, 3, 95, 1 << 20}, {64, 64, 3, 10, 5000},
-                 {64, 64, 3, 100, 5000},    {2000, 3000, 3, 90, 1 << 18}};
+    } cases[] = {{375, 500, 3, 85, 100000},   {375, 500, 1, 85, 777},  {1, 1, 3, 85, 10},
+                 {8, 8, 1, 85, 64},           {17, 1000, 3, 85, 3001}, {640, 480, 3, 50, 7},
+                 {600, 801, 3, 95, 1 << 20},  {64, 64, 3, 10, 5000},   {64, 64, 3, 100, 5000},
+                 {2000, 3000, 3, 90, 1 << 18}};
     struct mr_decoder *d = mr_decoder_create();
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         struct mr_error err = {0};
@@ -114,7 +115,8 @@ static void jpeg_file_has_the_requested_size(void **state)
                 all++;
                 exact += have == want;
                 if (fabs((double)have / (double)want - 1) > (want < 5000 ? 0.1 : 0.03))
-                    fail_msg("quality %u, %d channels: asked for %d bytes, got %d", qualities[q], (int)c, (int)want, (int)have);
+                    fail_msg("quality %u, %d channels: asked for %d bytes, got %d", qualities[q], (int)c, (int)want,
+                             (int)have);
             }
     assert_true(exact >= all * 9 / 10);
 }
@@ -280,7 +282,8 @@ static void jpeg_bad_use_of_the_writer_is_an_error(void **state)
     assert_int_equal(mr_store_open("memory", &s, &err), 0);
     struct mr_writer_spec two = {.samples = 2};
     assert_int_equal(mr_format_jpeg.writer_open(s, "x", &two, &w, &err), MR_E_CONFIG);
-    struct mr_sample_info info = image_info(1, 16, 16, 3), flat = {.dtype = MR_U8, .dims = {.n = 1, .dim = {100}}, .bytes = 100};
+    struct mr_sample_info info = image_info(1, 16, 16, 3),
+                          flat = {.dtype = MR_U8, .dims = {.n = 1, .dim = {100}}, .bytes = 100};
     struct mr_layout layout;
     struct mr_sample_ref ref;
     uint64_t bytes;

@@ -27,7 +27,8 @@ static void *decode_all(void *arg)
             if (len < f->len)
                 *failed += rc != MR_E_FORMAT;
             else
-                *failed += rc != 0 || formats[k % 2]->check(&spec, &image_content, &infos[k % 2][k / 2], &out, NULL) != 0;
+                *failed +=
+                    rc != 0 || formats[k % 2]->check(&spec, &image_content, &infos[k % 2][k / 2], &out, NULL) != 0;
         }
     mr_decoder_free(d);
     return NULL;

@@ -14,7 +14,8 @@ static void png_round_trip_is_exact(void **state)
         uint64_t h, w, c;
         int level;
         size_t piece;
-    } cases[] = {{375, 500, 3, 1, 100000}, {375, 500, 1, 6, 777}, {1, 1, 3, 9, 10}, {8, 8, 1, 0, 64}, {17, 1000, 3, 3, 3001}};
+    } cases[] = {
+        {375, 500, 3, 1, 100000}, {375, 500, 1, 6, 777}, {1, 1, 3, 9, 10}, {8, 8, 1, 0, 64}, {17, 1000, 3, 3, 3001}};
     struct mr_decoder *d = mr_decoder_create();
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         struct mr_error err = {0};
@@ -29,7 +30,8 @@ static void png_round_trip_is_exact(void **state)
         ((uint8_t *)(uintptr_t)out.data)[info.bytes / 2] ^= 1;
         assert_int_equal(mr_format_png.check(&spec, &image_content, &info, &out, &err), MR_E_CORRUPT);
         char where[64];
-        snprintf(where, sizeof where, "at byte %llu of %llu", (unsigned long long)info.bytes / 2, (unsigned long long)info.bytes);
+        snprintf(where, sizeof where, "at byte %llu of %llu", (unsigned long long)info.bytes / 2,
+                 (unsigned long long)info.bytes);
         assert_non_null(strstr(err.message, where));
         image_file_done(&f);
     }

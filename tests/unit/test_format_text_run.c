@@ -58,7 +58,8 @@ static void run_takes_what_the_slow_way_takes(void **state)
         char separator = draw(&at, 2) ? ',' : '\t';
         uint64_t junk = draw(&at, 3) ? 400 : 6; /* one in so many is something else */
         while (len < 900) {
-            static const char *const odd[] = {"007", "256", "999", "-1", "1000", " 5", "", "1.0", "\xff", "0", "00", "1e1", "\""};
+            static const char *const odd[] = {"007", "256",  "999", "-1", "1000", " 5", "",
+                                              "1.0", "\xff", "0",   "00", "1e1",  "\""};
             if (draw(&at, junk) == 0)
                 len += (size_t)snprintf(text + len, 8, "%s", odd[draw(&at, MR_ARRAY_LEN(odd))]);
             else

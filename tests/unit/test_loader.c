@@ -1,5 +1,5 @@
-/* The loader's promises: every sample once, in the order's sequence, with its content, whatever threads and I/O; resuming equals
- * continuing; errors arrive with the batch they belong to; nothing hangs. test-label: concurrent */
+/* The loader's promises: every sample once, in the order's sequence, with its content, whatever threads and I/O;
+ * resuming equals continuing; errors arrive with the batch they belong to; nothing hangs. test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,9 +14,13 @@ static const struct {
     const char *name, *format;
     int64_t files, per_file;
     uint64_t size, stdev;
-} sets[] = {{"npz", "npz", 60, 1, 5000, 0},          {"npzvar", "npz", 40, 1, 9000, 3000}, {"tfrecord", "tfrecord", 4, 25, 3000, 800},
-            {"hdf5", "hdf5", 3, 20, 4096, 0},        {"indexed", "indexed_binary", 2, 50, 2000, 0},
-            {"jpeg", "jpeg", 30, 1, 6000, 0},        {"csv", "csv", 3, 10, 200, 0}};
+} sets[] = {{"npz", "npz", 60, 1, 5000, 0},
+            {"npzvar", "npz", 40, 1, 9000, 3000},
+            {"tfrecord", "tfrecord", 4, 25, 3000, 800},
+            {"hdf5", "hdf5", 3, 20, 4096, 0},
+            {"indexed", "indexed_binary", 2, 50, 2000, 0},
+            {"jpeg", "jpeg", 30, 1, 6000, 0},
+            {"csv", "csv", 3, 10, 200, 0}};
 
 static void every_sample_arrives_in_order_with_its_content(void **state)
 {

@@ -1,5 +1,5 @@
-/* Reading ahead across the border of epochs changes when samples are read and nothing else: the same batches, states and resumed
- * runs as without it, and nothing is read beyond the last epoch. test-label: concurrent */
+/* Reading ahead across the border of epochs changes when samples are read and nothing else: the same batches, states
+ * and resumed runs as without it, and nothing is read beyond the last epoch. test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,8 +92,9 @@ static void states_and_resumed_runs_are_the_same(void **state)
         assert_int_equal(mr_loader_resume(l, &st, &err), 0);
         n += read_epoch(l, 2, whole + n, UINT64_MAX);
         check_against_order(&p, SAMPLES, 2, whole, n);
-        check_against_order(&p, SAMPLES, 3, rest, read_epoch(l, 3, rest, UINT64_MAX)); /* a whole one after the rest of one */
-        assert_int_equal(mr_loader_resume(l, &st, &err), 0); /* asked for with the next epoch in the making */
+        check_against_order(&p, SAMPLES, 3, rest,
+                            read_epoch(l, 3, rest, UINT64_MAX)); /* a whole one after the rest of one */
+        assert_int_equal(mr_loader_resume(l, &st, &err), 0);     /* asked for with the next epoch in the making */
         check_against_order(&p, SAMPLES, 4, rest, read_epoch(l, 4, rest, UINT64_MAX));
         mr_loader_close(l);
     }
@@ -111,9 +112,9 @@ static int64_t note_epoch(void *user, uint64_t epoch, uint64_t id, void *row, si
     return (int64_t)bytes;
 }
 
-/* What has been read when an epoch has been delivered: the start of the next one if it was announced, and nothing otherwise. The
- * look-ahead is longer than the epoch, so that waiting for the first batch of the next one means waiting for a read that was
- * started before. */
+/* What has been read when an epoch has been delivered: the start of the next one if it was announced, and nothing
+ * otherwise. The look-ahead is longer than the epoch, so that waiting for the first batch of the next one means waiting
+ * for a read that was started before. */
 static void the_next_epoch_is_read_before_it_is_started(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Reading through a queue keeps the loader's promises: content, alignment, pieces of the transfer size, and what happens when a
- * request fails, is interrupted, comes up short, or the file has shrunk. test-label: concurrent */
+/* Reading through a queue keeps the loader's promises: content, alignment, pieces of the transfer size, and what
+ * happens when a request fails, is interrupted, comes up short, or the file has shrunk. test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,8 @@ static uint64_t samples_of(unsigned set)
 static void every_sample_has_its_content_in_every_way_of_reading(void **state)
 {
     (void)state;
-    static const unsigned flags[] = {0, MR_LOADER_DIRECT, MR_LOADER_DIRECT | MR_LOADER_IN_PLACE, MR_LOADER_DIRECT | MR_LOADER_VERIFY};
+    static const unsigned flags[] = {0, MR_LOADER_DIRECT, MR_LOADER_DIRECT | MR_LOADER_IN_PLACE,
+                                     MR_LOADER_DIRECT | MR_LOADER_VERIFY};
     uint64_t ids[200];
     for (unsigned set = 0; set < MR_ARRAY_LEN(sets); set++)
         for (unsigned f = 0; f < MR_ARRAY_LEN(flags); f++)
@@ -89,7 +90,8 @@ static void raw_reading_gives_the_stored_bytes(void **state)
 {
     (void)state;
     char path[512];
-    struct mr_loader_params p = queued(2, MR_LOADER_RAW | MR_LOADER_DIRECT, "uring", path), q = params(sets[2].name, path);
+    struct mr_loader_params p = queued(2, MR_LOADER_RAW | MR_LOADER_DIRECT, "uring", path),
+                            q = params(sets[2].name, path);
     struct mr_error err;
     struct mr_batch *a, *b;
     p.flags &= ~(unsigned)MR_LOADER_VERIFY_CONTENT;
@@ -152,7 +154,8 @@ static void a_file_that_cannot_be_opened_is_reported_once(void **state)
         }
 }
 
-/* The n-th request fails for good, for every n: one next() reports it with sample and file, and the next epoch is whole. */
+/* The n-th request fails for good, for every n: one next() reports it with sample and file, and the next epoch is
+ * whole. */
 static void a_request_that_fails_is_reported_once(void **state)
 {
     (void)state;
@@ -182,8 +185,9 @@ static void a_request_that_fails_is_reported_once(void **state)
 static void interruptions_and_short_reads_are_made_good(void **state)
 {
     (void)state;
-    static const char *const faults[] = {"fault(op=read,every=3,error=EINTR):uring", "fault(op=read,every=4,error=EAGAIN):uring",
-                                         "fault(op=read,every=3,short=0.5):uring", "fault(op=read,every=3,short=1):posix"};
+    static const char *const faults[] = {
+        "fault(op=read,every=3,error=EINTR):uring", "fault(op=read,every=4,error=EAGAIN):uring",
+        "fault(op=read,every=3,short=0.5):uring", "fault(op=read,every=3,short=1):posix"};
     for (unsigned set = 0; set < MR_ARRAY_LEN(sets); set++)
         for (unsigned f = 0; f < MR_ARRAY_LEN(faults); f++) {
             char path[512];

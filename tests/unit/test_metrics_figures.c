@@ -61,7 +61,11 @@ static void utilisation_leaves_out_as_many_steps_as_asked(void **state)
     const struct {
         uint64_t start, end, steps;
         double au;
-    } cases[] = {{0, 0, 4, 40.0 / (61 + 20 + 15 + 30)}, {2, 0, 2, 20.0 / 45}, {1, 1, 2, 20.0 / 35}, {3, 3, 0, NAN}, {9, 9, 0, NAN}};
+    } cases[] = {{0, 0, 4, 40.0 / (61 + 20 + 15 + 30)},
+                 {2, 0, 2, 20.0 / 45},
+                 {1, 1, 2, 20.0 / 35},
+                 {3, 3, 0, NAN},
+                 {9, 9, 0, NAN}};
     struct mr_rank_series r = {.steps = s, .n = 4};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mr_metrics_params p = {.seed = 1, .exclude_start = cases[i].start, .exclude_end = cases[i].end};
@@ -171,8 +175,8 @@ static void an_empty_series_has_no_figures_and_does_not_crash(void **state)
     assert_int_equal(dlio.epochs, 0);
 }
 
-/* Two steps of 100 ms, each followed by a checkpoint of 50 ms; the second waits 20 ms of them for the first's drain. Training
- * ends at 300 ms, the second drain after it. */
+/* Two steps of 100 ms, each followed by a checkpoint of 50 ms; the second waits 20 ms of them for the first's drain.
+ * Training ends at 300 ms, the second drain after it. */
 static void drains_overlap_with_training_unless_a_save_waits_for_them(void **state)
 {
     (void)state;
@@ -185,8 +189,8 @@ static void drains_overlap_with_training_unless_a_save_waits_for_them(void **sta
     const struct mr_drain_event d[] = {{.start_ns = 150 * MS, .duration_ns = 120 * MS, .bytes = 1000},
                                        {.start_ns = 280 * MS, .duration_ns = 40 * MS, .bytes = 1000},
                                        {.start_ns = 320 * MS, .duration_ns = 10 * MS, .bytes = 1000, .failed = true}};
-    struct mr_rank_series r = {.steps = s, .n = 2, .checkpoints = c, .n_checkpoints = 3, .drains = d, .n_drains = 3,
-                               .drain_wait_ns = 30 * MS};
+    struct mr_rank_series r = {
+        .steps = s, .n = 2, .checkpoints = c, .n_checkpoints = 3, .drains = d, .n_drains = 3, .drain_wait_ns = 30 * MS};
     mr_metrics_compute(&r, 1, &usual, &metrics);
     assert_int_equal(metrics.drain.buffered, 2);
     assert_int_equal(metrics.drain.drains, 2);

@@ -1,5 +1,5 @@
-/* Preprocessing against a reference that is written the obvious way, in double and pixel by pixel; what is drawn at random is the
- * same for the same sample and epoch and spread as promised; bad input is refused. */
+/* Preprocessing against a reference that is written the obvious way, in double and pixel by pixel; what is drawn at
+ * random is the same for the same sample and epoch and spread as promised; bad input is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,10 @@ static struct mr_sample picture(uint32_t height, uint32_t width, uint32_t channe
 {
     for (size_t i = 0; i < (size_t)height * width * channels; i++)
         pixels[i] = (uint8_t)mr_rng_at(seed, MR_RNG_TEST, i);
-    return (struct mr_sample){.data = pixels, .bytes = (size_t)height * width * channels, .dtype = "u1", .n_dims = 3,
+    return (struct mr_sample){.data = pixels,
+                              .bytes = (size_t)height * width * channels,
+                              .dtype = "u1",
+                              .n_dims = 3,
                               .dims = {height, width, channels}};
 }
 
@@ -34,7 +37,8 @@ static double triangle(double from, double to, uint32_t i, uint32_t k)
 }
 
 /* One value of the resized part [top, left, height, width] of the picture. */
-static double reference(const struct mr_sample *s, const uint32_t part[4], uint32_t height, uint32_t width, uint32_t y, uint32_t x, uint32_t c)
+static double reference(const struct mr_sample *s, const uint32_t part[4], uint32_t height, uint32_t width, uint32_t y,
+                        uint32_t x, uint32_t c)
 {
     double sum = 0, weights = 0;
     const uint8_t *p = s->data;
@@ -58,7 +62,8 @@ static struct mr_preprocess *must_create(const struct mr_preprocess_params *p)
     return x;
 }
 
-static size_t must_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *s, void *dst, size_t cap)
+static size_t must_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *s, void *dst,
+                       size_t cap)
 {
     struct mr_error err = {0};
     size_t bytes = 0;
@@ -68,9 +73,11 @@ static size_t must_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, con
 }
 
 /* Compares a whole result with the reference, in every element type and layout. */
-static void check_all_outputs(struct mr_preprocess_params p, const struct mr_sample *s, const uint32_t part[4], bool flip)
+static void check_all_outputs(struct mr_preprocess_params p, const struct mr_sample *s, const uint32_t part[4],
+                              bool flip)
 {
-    uint32_t height = p.height ? p.height : part[2], width = p.width ? p.width : part[3], channels = (uint32_t)s->dims[2];
+    uint32_t height = p.height ? p.height : part[2], width = p.width ? p.width : part[3],
+             channels = (uint32_t)s->dims[2];
     for (unsigned variant = 0; variant < 4; variant++) {
         p.to_float = variant & 1;
         p.planar = variant & 2;
@@ -81,12 +88,13 @@ static void check_all_outputs(struct mr_preprocess_params p, const struct mr_sam
             for (uint32_t i = 0; i < width; i++)
                 for (uint32_t c = 0; c < channels; c++) {
                     double want = reference(s, part, height, width, y, flip ? width - 1 - i : i, c);
-                    size_t at = p.planar ? ((size_t)c * height + y) * width + i : ((size_t)y * width + i) * channels + c;
+                    size_t at =
+                        p.planar ? ((size_t)c * height + y) * width + i : ((size_t)y * width + i) * channels + c;
                     double have = p.to_float ? ((double)made_floats[at] * (double)p.stdev[c] + (double)p.mean[c]) * 255
                                              : (double)((uint8_t *)made_floats)[at];
                     if (fabs(have - want) > (p.to_float ? 1e-3 : 0.502))
-                        fail_msg("%u x %u x %u to %u x %u, variant %u: at %u, %u, %u have %g, want %g", part[2], part[3], channels,
-                                 height, width, variant, y, i, c, have, want);
+                        fail_msg("%u x %u x %u to %u x %u, variant %u: at %u, %u, %u have %g, want %g", part[2],
+                                 part[3], channels, height, width, variant, y, i, c, have, want);
                 }
         mr_preprocess_free(x);
     }
@@ -95,7 +103,8 @@ static void check_all_outputs(struct mr_preprocess_params p, const struct mr_sam
 static void resizing_equals_the_reference(void **state)
 {
     (void)state;
-    static const uint32_t sizes[][4] = {{40, 30, 20, 15}, {40, 30, 17, 29}, {9, 11, 25, 31}, {1, 1, 5, 7}, {50, 3, 1, 1}, {33, 64, 32, 63},
+    static const uint32_t sizes[][4] = {{40, 30, 20, 15}, {40, 30, 17, 29}, {9, 11, 25, 31},
+                                        {1, 1, 5, 7},     {50, 3, 1, 1},    {33, 64, 32, 63},
                                         {64, 64, 8, 8},   {20, 20, 20, 10}, {20, 20, 10, 20}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(sizes); i++)
         for (uint32_t channels = 1; channels <= 4; channels++)
@@ -180,7 +189,7 @@ static void random_crops_are_drawn_from_everywhere_once_per_sample_and_epoch(voi
     for (unsigned a = 0; a <= SIDE - CROP; a++)
         for (unsigned b = 0; b <= SIDE - CROP; b++)
             assert_in_range(seen[a][b], N / 25 / 2, N / 25 * 2); /* 160 expected, deviation 12 */
-    assert_in_range(flipped, N / 4 - 150, N / 4 + 150);       /* deviation 27 */
+    assert_in_range(flipped, N / 4 - 150, N / 4 + 150);          /* deviation 27 */
     assert_true(changed > N * 9 / 10);
     mr_preprocess_free(x);
     mr_preprocess_free(y);
@@ -207,7 +216,8 @@ static void random_sizes_keep_their_bounds(void **state)
     double smallest = 1, largest = 0;
     for (uint64_t id = 0; id < 2000; id++) {
         must_run(x, 0, id, &s, out, sizeof out);
-        /* The distance of the first and the last pixel's middle is 49 steps of 1/50 of the part, away from the borders. */
+        /* The distance of the first and the last pixel's middle is 49 steps of 1/50 of the part, away from the borders.
+         */
         double high = 255.0 * (double)(out[2 * (40 * OUT + 25)] - out[2 * (10 * OUT + 25)]) / 30 * OUT;
         double wide = 255.0 * (double)(out[2 * (25 * OUT + 40) + 1] - out[2 * (25 * OUT + 10) + 1]) / 30 * OUT;
         double area = high * wide / (SIDE * SIDE), ratio = wide / high;

@@ -149,22 +149,23 @@ static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
             if (!r->possible || r->policy == MR_POLICY_PERFECT)
                 continue;
             if (!mr_policy_reorders(r->policy) && r->time_s < st->bounds.io_aware_s * (1 - 1e-6))
-                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, mr_policy_name(r->policy), r->time_s,
-                         st->bounds.io_aware_s);
+                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, mr_policy_name(r->policy),
+                         r->time_s, st->bounds.io_aware_s);
             double local = 0;
             for (unsigned j = 1; j < MR_CLASS_MAX; j++)
                 local += r->class_mb[j];
             /* Everything consumed was moved to staging from somewhere; fills and preloads come on top. */
             if (local + r->pfs_mb + r->peer_mb < r->consumed_mb * (1 - 1e-4) - 1e-6)
-                fail_msg("scenario %d: %s consumed %.3f MB but moved %.3f", (int)k, mr_policy_name(r->policy), r->consumed_mb,
-                         local + r->pfs_mb + r->peer_mb);
+                fail_msg("scenario %d: %s consumed %.3f MB but moved %.3f", (int)k, mr_policy_name(r->policy),
+                         r->consumed_mb, local + r->pfs_mb + r->peer_mb);
         }
         free(st);
     }
 }
 
-/* The published rules on scenarios that nobody published: every figure is a number, nobody who keeps the order is faster than the compute,
- * bytes are conserved where they are counted, and reading ahead or caching is not slower than reading on demand. */
+/* The published rules on scenarios that nobody published: every figure is a number, nobody who keeps the order is
+ * faster than the compute, bytes are conserved where they are counted, and reading ahead or caching is not slower than
+ * reading on demand. */
 static void thesis_engine_is_sane_on_random_scenarios(void **state)
 {
     (void)state;
@@ -178,13 +179,16 @@ static void thesis_engine_is_sane_on_random_scenarios(void **state)
             const struct mr_sim_result *r = &st->rows[i].mean;
             const char *name = mr_policy_name(r->policy);
             if (!r->possible) {
-                assert_true(r->why[0] != 0 && (s.system.n_classes < 2 || r->policy == MR_POLICY_MILLRACE || r->policy == MR_POLICY_LBANN_PRELOAD));
+                assert_true(r->why[0] != 0 && (s.system.n_classes < 2 || r->policy == MR_POLICY_MILLRACE ||
+                                               r->policy == MR_POLICY_LBANN_PRELOAD));
                 continue;
             }
-            if (!isfinite(r->time_s) || !isfinite(r->imbalance) || r->imbalance < 0 || !(r->pfs_mb >= 0) || !(r->consumed_mb > 0))
+            if (!isfinite(r->time_s) || !isfinite(r->imbalance) || r->imbalance < 0 || !(r->pfs_mb >= 0) ||
+                !(r->consumed_mb > 0))
                 fail_msg("scenario %d: %s has %g s, %g MB", (int)k, name, r->time_s, r->pfs_mb);
             if (!mr_policy_reorders(r->policy) && r->time_s < st->bounds.compute_only_s * (1 - 1e-9))
-                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, name, r->time_s, st->bounds.compute_only_s);
+                fail_msg("scenario %d: %s takes %.6f s, the bound is %.6f s", (int)k, name, r->time_s,
+                         st->bounds.compute_only_s);
             if (r->policy == MR_POLICY_NAIVE && fabs(r->pfs_mb / r->consumed_mb - 1) > 1e-6)
                 fail_msg("scenario %d: naive read %.3f of %.3f MB", (int)k, r->pfs_mb, r->consumed_mb);
             if ((r->policy == MR_POLICY_STAGING || r->policy == MR_POLICY_NOPFS) && r->time_s > naive * 1.05)
@@ -221,18 +225,21 @@ static void doubling_a_resource_does_not_slow_down(void **state)
         struct mr_scenario s = random_scenario(k), better = s;
         change[k % 3](&better.system);
         struct mr_study *before = study(&s, false, 1, 1), *after = study(&better, false, 1, 1);
-        const enum mr_policy_id use[] = {MR_POLICY_NAIVE, MR_POLICY_STAGING, MR_POLICY_LBANN_DYNAMIC, MR_POLICY_MILLRACE};
+        const enum mr_policy_id use[] = {MR_POLICY_NAIVE, MR_POLICY_STAGING, MR_POLICY_LBANN_DYNAMIC,
+                                         MR_POLICY_MILLRACE};
         for (unsigned i = 0; i < MR_ARRAY_LEN(use); i++) {
             const struct mr_sim_result *a = row(before, use[i]), *b = row(after, use[i]);
             if (a->possible && b->possible && b->time_s > a->time_s * 1.03)
-                fail_msg("scenario %d, change %d: %s %.4f s -> %.4f s", (int)k, (int)(k % 3), mr_policy_name(use[i]), a->time_s, b->time_s);
+                fail_msg("scenario %d, change %d: %s %.4f s -> %.4f s", (int)k, (int)(k % 3), mr_policy_name(use[i]),
+                         a->time_s, b->time_s);
         }
         free(before);
         free(after);
     }
 }
 
-/* Always asking the latest holder made all nodes queue up behind one: preloading took nine times as long on 100 nodes. */
+/* Always asking the latest holder made all nodes queue up behind one: preloading took nine times as long on 100 nodes.
+ */
 static void peers_are_asked_evenly(void **state)
 {
     (void)state;
@@ -298,13 +305,16 @@ static void placements_match_the_known_figures(void **state)
     static const struct {
         uint32_t nodes, epochs;
         double ratio, want[3];
-    } cases[] = {{4, 90, .50, {.52, .45, .24}}, {16, 90, .20, {.83, .71, .49}}, {4, 10, .33, {.79, .61, .48}}, {64, 90, .10, {.96, .81, .66}}};
+    } cases[] = {{4, 90, .50, {.52, .45, .24}},
+                 {16, 90, .20, {.83, .71, .49}},
+                 {4, 10, .33, {.79, .61, .48}},
+                 {64, 90, .10, {.96, .81, .66}}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++)
         for (int p = 0; p < 3; p++) {
             double have = outside(cases[i].nodes, cases[i].epochs, cases[i].ratio, (enum mr_placement)p);
             if (fabs(have - cases[i].want[p]) > 0.05 * cases[i].want[p])
-                fail_msg("N=%u E=%u %.0f %% placement %d: %.3f, known %.2f", cases[i].nodes, cases[i].epochs, 100 * cases[i].ratio, p,
-                         have, cases[i].want[p]);
+                fail_msg("N=%u E=%u %.0f %% placement %d: %.3f, known %.2f", cases[i].nodes, cases[i].epochs,
+                         100 * cases[i].ratio, p, have, cases[i].want[p]);
         }
 }
 

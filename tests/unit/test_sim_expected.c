@@ -1,5 +1,5 @@
-/* The expected method against the exact engine on sizes both can run, millrace against Belady with bypass, and what request
- * latency and the metadata rate cost. test-label: concurrent (policies run side by side) */
+/* The expected method against the exact engine on sizes both can run, millrace against Belady with bypass, and what
+ * request latency and the metadata rate cost. test-label: concurrent (policies run side by side) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +23,14 @@ static void add_class(struct mr_system *m, double capacity, unsigned threads, do
 /* A small Lassen. */
 static struct mr_scenario small_scenario(double ram_mb, double ssd_mb, double pfs_factor)
 {
-    struct mr_scenario s = {.nodes = 16, .samples = 16000, .batch = 16 * 16, .epochs = 8, .drop_last = true, .seed = 3,
-                            .size_mean_mb = 0.1077, .size_stdev_mb = 0.1};
+    struct mr_scenario s = {.nodes = 16,
+                            .samples = 16000,
+                            .batch = 16 * 16,
+                            .epochs = 8,
+                            .drop_last = true,
+                            .seed = 3,
+                            .size_mean_mb = 0.1077,
+                            .size_stdev_mb = 0.1};
     struct mr_system *m = &s.system;
     m->compute_mbps = 64;
     m->preprocess_mbps = 200;
@@ -74,9 +80,10 @@ static void expected_method_agrees_with_the_exact_engine(void **state)
             const struct mr_sim_result *a = &exact->rows[k].mean, *b = row(expected, a->policy);
             assert_int_equal(a->possible, b->possible);
             double pfs_tolerance = a->policy == MR_POLICY_NOPFS || a->policy == MR_POLICY_MILLRACE ? .05 : .01;
-            if (a->possible && (fabs(b->time_s / a->time_s - 1) > .05 || fabs(b->pfs_mb / a->pfs_mb - 1) > pfs_tolerance))
-                fail_msg("case %u, %s: time %.2f and %.2f s, PFS %.0f and %.0f MB", i, mr_policy_name(a->policy), a->time_s,
-                         b->time_s, a->pfs_mb, b->pfs_mb);
+            if (a->possible &&
+                (fabs(b->time_s / a->time_s - 1) > .05 || fabs(b->pfs_mb / a->pfs_mb - 1) > pfs_tolerance))
+                fail_msg("case %u, %s: time %.2f and %.2f s, PFS %.0f and %.0f MB", i, mr_policy_name(a->policy),
+                         a->time_s, b->time_s, a->pfs_mb, b->pfs_mb);
             assert_true(b->time_s >= expected->bounds.io_aware_s * (1 - 1e-6));
             assert_true(fabs(b->consumed_mb / a->consumed_mb - 1) < 1e-5);
         }
@@ -88,7 +95,8 @@ static void expected_method_agrees_with_the_exact_engine(void **state)
 static struct mr_sim_result run_millrace(const struct mr_scenario *s, enum mr_sim_method method, double *dataset_mb)
 {
     struct mr_study st;
-    struct mr_study_options o = {.seeds = 1, .method = method, .threads = 1, .grain = 1, .policies[MR_POLICY_MILLRACE] = true};
+    struct mr_study_options o = {
+        .seeds = 1, .method = method, .threads = 1, .grain = 1, .policies[MR_POLICY_MILLRACE] = true};
     struct mr_error err = {0};
     if (mr_study_run(s, &o, &st, &err))
         fail_msg("%s", err.message);
@@ -96,8 +104,8 @@ static struct mr_sim_result run_millrace(const struct mr_scenario *s, enum mr_si
     return *row(&st, MR_POLICY_MILLRACE);
 }
 
-/* From a fifth of the set in the job to three times the set: the expected method within 5 % in time and PFS bytes everywhere, and every
- * sample read once from the PFS as soon as the job can hold the set. */
+/* From a fifth of the set in the job to three times the set: the expected method within 5 % in time and PFS bytes
+ * everywhere, and every sample read once from the PFS as soon as the job can hold the set. */
 static void millrace_over_a_grid_of_storage(void **state)
 {
     (void)state;
@@ -114,12 +122,14 @@ static void millrace_over_a_grid_of_storage(void **state)
                 s.system.classes[0].capacity_mb = 10;
                 (void)run_millrace(&s, MR_SIM_EXPECTED, &total);
                 s.system.classes[1].capacity_mb = s.system.classes[2].capacity_mb = holds[i] * total / nodes / 2;
-                struct mr_sim_result a = run_millrace(&s, MR_SIM_EXACT, &total), b = run_millrace(&s, MR_SIM_EXPECTED, &total);
+                struct mr_sim_result a = run_millrace(&s, MR_SIM_EXACT, &total),
+                                     b = run_millrace(&s, MR_SIM_EXPECTED, &total);
                 if (fabs(b.time_s / a.time_s - 1) > .05 || fabs(b.pfs_mb / a.pfs_mb - 1) > .05)
-                    fail_msg("%u nodes, %u epochs, %.2f of the set: time %.2f and %.2f s, PFS %.0f and %.0f MB", nodes, epochs, holds[i],
-                             a.time_s, b.time_s, a.pfs_mb, b.pfs_mb);
+                    fail_msg("%u nodes, %u epochs, %.2f of the set: time %.2f and %.2f s, PFS %.0f and %.0f MB", nodes,
+                             epochs, holds[i], a.time_s, b.time_s, a.pfs_mb, b.pfs_mb);
                 if (holds[i] > 1 && a.pfs_mb > 1.01 * total)
-                    fail_msg("%u nodes, %u epochs, %.2f of the set: %.0f MB from the PFS, the set has %.0f", nodes, epochs, holds[i], a.pfs_mb, total);
+                    fail_msg("%u nodes, %u epochs, %.2f of the set: %.0f MB from the PFS, the set has %.0f", nodes,
+                             epochs, holds[i], a.pfs_mb, total);
             }
 }
 
@@ -173,7 +183,9 @@ static void millrace_reaches_belady_when_storage_is_scarce(void **state)
             double have = (r->pfs_mb + r->peer_mb) / r->consumed_mb;
             if (fabs(have / cases[i].want - 1) > .05)
                 fail_msg("case %u, method %d: %.3f, Belady %.2f", i, method, have, cases[i].want);
-            if (s.nodes < 64 && r->pfs_mb > 1.01 * st->dataset_mb) /* all of them fit the job; with 64 nodes an epoch is shorter than staging */
+            if (s.nodes < 64 &&
+                r->pfs_mb >
+                    1.01 * st->dataset_mb) /* all of them fit the job; with 64 nodes an epoch is shorter than staging */
                 fail_msg("case %u, method %d: %.3f of the set from the PFS", i, method, r->pfs_mb / st->dataset_mb);
             free(st);
         }

@@ -80,7 +80,8 @@ static void round_trip(struct mr_store *s, struct mr_ioq *q, struct mr_object *o
     static const enum mr_io_op ops[] = {MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_READ};
     struct mr_io io[DEPTH], *list[DEPTH], *done[DEPTH];
     for (unsigned i = 0; i < DEPTH; i++) {
-        io[i] = (struct mr_io){.op = ops[i % 4], .object = o, .path = path, .buf = buf + i * PIECE, .len = PIECE, .offset = i * PIECE};
+        io[i] = (struct mr_io){
+            .op = ops[i % 4], .object = o, .path = path, .buf = buf + i * PIECE, .len = PIECE, .offset = i * PIECE};
         list[i] = &io[i];
     }
     assert_int_equal(s->ops->ioq_submit(q, list, DEPTH, NULL), 0);
@@ -121,8 +122,8 @@ static void steady_state_allocates_nothing(void **state)
         assert_int_equal(mr_object_open(s, path, MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE, &o, NULL), 0);
         assert_int_equal(s->ops->truncate(o, DEPTH * PIECE, NULL), 0);
         assert_int_equal(s->ops->ioq_create(s, DEPTH, &q, NULL), 0);
-        /* Threads that begin late and bounce buffers allocate when they are first needed, on a busy machine after many rounds; what allocates
-         * with every operation never comes to nothing. */
+        /* Threads that begin late and bounce buffers allocate when they are first needed, on a busy machine after many
+         * rounds; what allocates with every operation never comes to nothing. */
         unsigned last = 1;
         for (unsigned tries = 0; tries < 100 && last; tries++) {
             unsigned before = atomic_load(&allocations);

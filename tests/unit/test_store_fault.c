@@ -202,8 +202,10 @@ static int queue_part(struct mr_store *s, struct mr_object *o, const char *path,
         return rc;
     for (unsigned round = 0; round < 2; round++) { /* the second shows that the queue is usable after a failure */
         for (unsigned i = 0; i < 6; i++) {
-            static const enum mr_io_op ops[] = {MR_IO_READ, MR_IO_WRITE, MR_IO_READ_PATH, MR_IO_FSYNC, MR_IO_READ, MR_IO_WRITE};
-            io[i] = (struct mr_io){.op = ops[i], .object = o, .path = path, .buf = buf[i], .len = 512, .offset = i * 512};
+            static const enum mr_io_op ops[] = {MR_IO_READ,  MR_IO_WRITE, MR_IO_READ_PATH,
+                                                MR_IO_FSYNC, MR_IO_READ,  MR_IO_WRITE};
+            io[i] =
+                (struct mr_io){.op = ops[i], .object = o, .path = path, .buf = buf[i], .len = 512, .offset = i * 512};
             list[i] = &io[i];
         }
         assert_int_equal(s->ops->ioq_submit(q, list, 6, err), 0);

@@ -131,7 +131,7 @@ static void truncated_map_is_an_error_not_a_crash(void **state)
         assert_non_null(strstr(err.message, path));
         if (sizes[i] > 100)
             assert_int_equal(mr_object_read(o, buf, 100, 0, &err), 0); /* what is left can be read */
-        struct mr_ioq *q; /* and through threads */
+        struct mr_ioq *q;                                              /* and through threads */
         struct mr_io io = {.op = MR_IO_READ, .object = o, .buf = buf, .len = BYTES}, *l = &io;
         assert_int_equal(s->ops->ioq_create(s, 1, &q, &err), 0);
         assert_int_equal(s->ops->ioq_submit(q, &l, 1, &err), 0);
@@ -267,7 +267,8 @@ static void on_alarm(int sig)
 static void signals_disturb_no_transfer(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"posix(threads=2)", "uring", "uring(direct=true)", "throttle(bandwidth=2GB):uring"};
+    static const char *const specs[] = {"posix(threads=2)", "uring", "uring(direct=true)",
+                                        "throttle(bandwidth=2GB):uring"};
     enum { BYTES = 1 << 20, PIECES = 8 };
     char *buf = malloc(BYTES);
     memset(buf, 'x', BYTES);
@@ -288,8 +289,12 @@ static void signals_disturb_no_transfer(void **state)
         for (unsigned k = 0; k < 30; k++) {
             struct mr_io io[PIECES], *list[PIECES];
             for (unsigned p = 0; p < PIECES; p++) {
-                io[p] = (struct mr_io){.op = p % 2 ? MR_IO_READ_PATH : MR_IO_READ, .object = o, .path = path,
-                                       .buf = buf + p * (BYTES / PIECES), .len = BYTES / PIECES, .offset = p * (BYTES / PIECES)};
+                io[p] = (struct mr_io){.op = p % 2 ? MR_IO_READ_PATH : MR_IO_READ,
+                                       .object = o,
+                                       .path = path,
+                                       .buf = buf + p * (BYTES / PIECES),
+                                       .len = BYTES / PIECES,
+                                       .offset = p * (BYTES / PIECES)};
                 list[p] = &io[p];
             }
             wrong |= s->ops->ioq_submit(q, list, PIECES, NULL) != 0;
@@ -349,7 +354,8 @@ static void transfers_beyond_2_gib_are_complete(void **state)
 static void timing_is_stamped_when_asked(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"posix(timing=true)", "uring(timing=true)", "memory(timing=true)", "null(size=1KiB,timing=true)"};
+    static const char *const specs[] = {"posix(timing=true)", "uring(timing=true)", "memory(timing=true)",
+                                        "null(size=1KiB,timing=true)"};
     for (size_t i = 0; i < MR_ARRAY_LEN(specs); i++) {
         struct mr_store *s = open_store(specs[i]);
         struct mr_ioq *q;
@@ -401,8 +407,8 @@ static bool is_open_elsewhere(const char *path)
     return !got;
 }
 
-/* The ring opens each file into the place of an earlier one: contents must not mix, a missing file must not give another's, and the last
- * ones must not stay open. */
+/* The ring opens each file into the place of an earlier one: contents must not mix, a missing file must not give
+ * another's, and the last ones must not stay open. */
 static void reads_by_path_keep_files_apart_and_leave_none_open(void **state)
 {
     (void)state;
@@ -426,7 +432,8 @@ static void reads_by_path_keep_files_apart_and_leave_none_open(void **state)
             while (io[i].path) /* one is free */
                 i++;
             unsigned file = (unsigned)((uint64_t)number * 2654435761u >> 7) % (FILES + 1);
-            io[i] = (struct mr_io){.op = MR_IO_READ_PATH, .path = path[file], .buf = &buf[i], .len = sizeof buf[i], .user = path[file]};
+            io[i] = (struct mr_io){
+                .op = MR_IO_READ_PATH, .path = path[file], .buf = &buf[i], .len = sizeof buf[i], .user = path[file]};
             list = &io[i];
             assert_int_equal(s->ops->ioq_submit(q, &list, 1, &err), 0);
         }

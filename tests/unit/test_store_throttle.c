@@ -1,6 +1,6 @@
 /* The throttle shim against its promise: never faster than asked, on the average within 5 % of it, for one thread and
- * many, for one process and several, and with the two published shapes (a hard disk flat after 4 threads, a parallel file
- * system that scales).
+ * many, for one process and several, and with the two published shapes (a hard disk flat after 4 threads, a parallel
+ * file system that scales).
  *
  * The shapes and costs are checked exactly on a virtual clock. On the real clock every attempt must respect the limit,
  * which a busy machine cannot break; that one attempt also reaches it says as much about the machine as about us, so it

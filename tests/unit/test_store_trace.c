@@ -214,8 +214,8 @@ static void file_has_one_line_per_call(void **state)
         unsigned long long offset, length, start, dur;
         long long result;
         unsigned tid;
-        assert_int_equal(sscanf(line, "%31s\t%63s\t%llu\t%llu\t%lld\t%llu\t%llu\t%u\n", kind, name, &offset, &length, &result,
-                                &start, &dur, &tid),
+        assert_int_equal(sscanf(line, "%31s\t%63s\t%llu\t%llu\t%lld\t%llu\t%llu\t%u\n", kind, name, &offset, &length,
+                                &result, &start, &dur, &tid),
                          8);
         assert_string_equal(name, "tab\\there");
         if (n > 0 && n <= 5000) {
@@ -279,10 +279,8 @@ static void threads_lose_no_event(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sink_sees_the_order_of_offsets),
-        cmocka_unit_test(failures_and_queued_calls_are_seen),
-        cmocka_unit_test(file_has_one_line_per_call),
-        cmocka_unit_test(stores_with_the_same_file_share_it),
+        cmocka_unit_test(sink_sees_the_order_of_offsets), cmocka_unit_test(failures_and_queued_calls_are_seen),
+        cmocka_unit_test(file_has_one_line_per_call),     cmocka_unit_test(stores_with_the_same_file_share_it),
         cmocka_unit_test(threads_lose_no_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

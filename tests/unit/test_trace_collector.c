@@ -1,5 +1,5 @@
-/* The collector against live writers: every record of two threads that fill their rings as fast as they can is drained once, in order, names
- * before use.
+/* The collector against live writers: every record of two threads that fill their rings as fast as they can is drained
+ * once, in order, names before use.
  *
  * test-label: concurrent */
 #include "base/common.h"
@@ -45,8 +45,8 @@ static uint32_t add_name(struct writer *w, uint32_t number)
     return id;
 }
 
-/* Writes as a traced thread does, repeats and others by turns; waits where a real one would encode its own page. Slot 1 starts over as soon as
- * it may (R7), slot 0 uses its whole ring. */
+/* Writes as a traced thread does, repeats and others by turns; waits where a real one would encode its own page. Slot 1
+ * starts over as soon as it may (R7), slot 0 uses its whole ring. */
 static void *write_events(void *arg)
 {
     struct writer *w = arg;
@@ -60,16 +60,18 @@ static void *write_events(void *arg)
         while (at - (tail = atomic_load_explicit(&s->tail, memory_order_acquire)) >= MR_RING_CELLS - 8 ||
                (w->slot == 1 && !w->laps && at - base > MR_RING_CELLS - 32 && tail < base + MR_BLOCK_CELLS))
             sched_yield();
-        if (w->slot == 1 && tail >= base + MR_BLOCK_CELLS && at - base > MR_BLOCK_CELLS + 5 && at - base < MR_RING_CELLS - 2) {
+        if (w->slot == 1 && tail >= base + MR_BLOCK_CELLS && at - base > MR_BLOCK_CELLS + 5 &&
+            at - base < MR_RING_CELLS - 2) {
             s->cell[at & (MR_RING_CELLS - 1)] = MR_RAW_SKIP;
             atomic_store(&s->skip_at, at + 1);
             at = base + MR_RING_CELLS;
             atomic_store_explicit(&s->head, at, memory_order_release);
             w->laps++;
         }
-        const uint64_t record[3][4] = {{i << 16 | MR_CALL_pread, (uint64_t)file << 32 | 5, 1000 + i * 10, (uint64_t)w->slot << 16 | 1},
-                                       {i << 16 | MR_RAW_REPEAT | MR_CALL_pread, 5ull << 32 | 5},
-                                       {1ull << 32 | 5 << 16 | MR_RAW_SHORT | 5 << 3 | MR_SHORT_pread}};
+        const uint64_t record[3][4] = {
+            {i << 16 | MR_CALL_pread, (uint64_t)file << 32 | 5, 1000 + i * 10, (uint64_t)w->slot << 16 | 1},
+            {i << 16 | MR_RAW_REPEAT | MR_CALL_pread, 5ull << 32 | 5},
+            {1ull << 32 | 5 << 16 | MR_RAW_SHORT | 5 << 3 | MR_SHORT_pread}};
         for (unsigned kind = i % 4 < 3 ? i % 4 : 2, k = 0; k < (4u >> kind); k++)
             s->cell[at++ & (MR_RING_CELLS - 1)] = record[kind][k];
         atomic_store_explicit(&s->head, at, memory_order_release);
@@ -93,8 +95,19 @@ static struct mr_ring_header *make_ring(const char *spool)
     h->pid = (uint32_t)getpid();
     h->tick0 = h->mono0 = 1;
     h->real0 = 1700000000000000000ull;
-    const struct mr_process_info p = {.pid = h->pid, .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .start_ns = 1,
-                                      .start_real_ns = h->real0, .host = "h", .host_len = 1, .exe = "e", .exe_len = 1, .cmdline = "c", .cmdline_len = 1};
+    const struct mr_process_info p = {.pid = h->pid,
+                                      .rank = -1,
+                                      .world = -1,
+                                      .local_rank = -1,
+                                      .local_world = -1,
+                                      .start_ns = 1,
+                                      .start_real_ns = h->real0,
+                                      .host = "h",
+                                      .host_len = 1,
+                                      .exe = "e",
+                                      .exe_len = 1,
+                                      .cmdline = "c",
+                                      .cmdline_len = 1};
     h->process_bytes = (uint32_t)mr_mrt_encode_process(&p, (uint8_t *)h + MR_RING_PROCESS_AT, MR_RING_PROCESS_BYTES);
     atomic_store(&h->state, MR_RING_RUNNING);
     atomic_store(&h->segments, 1);
@@ -207,7 +220,8 @@ static uint64_t blocks_of(const char *path)
     return (uint64_t)st.st_blocks;
 }
 
-/* A thread that finds no memory says so in its ring; the collector then empties all rings and gives their memory back. */
+/* A thread that finds no memory says so in its ring; the collector then empties all rings and gives their memory back.
+ */
 static void starved_program_gets_the_memory_of_its_rings_back(void **state)
 {
     struct place p;
@@ -246,7 +260,8 @@ static void starved_program_gets_the_memory_of_its_rings_back(void **state)
 /* R8: what a drainer that is killed before it moves `written` leaves. */
 static void killed_drainer_leaves_what_the_next_one_needs(void **state)
 {
-    struct mr_slot *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct mr_slot *s =
+        mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     (void)state;
     assert_true(s != MAP_FAILED);
     for (uint64_t at = 0, next; at < 50; at = next) {
@@ -265,7 +280,8 @@ static void killed_drainer_leaves_what_the_next_one_needs(void **state)
 /* Positions that cannot be: the collector comes to an end, and so do the events that can be. */
 static void damaged_positions_end_nothing_but_their_slot(void **state)
 {
-    static const uint64_t written[] = {UINT64_MAX - 1000, 100, UINT64_MAX, MR_RING_CELLS}, head[] = {1000, 50, UINT64_MAX - 4, UINT64_MAX};
+    static const uint64_t written[] = {UINT64_MAX - 1000, 100, UINT64_MAX, MR_RING_CELLS},
+                          head[] = {1000, 50, UINT64_MAX - 4, UINT64_MAX};
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
         struct place p;

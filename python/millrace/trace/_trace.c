@@ -1,6 +1,7 @@
-/* The fast part of millrace.trace: a callable that times a function, a context manager that times a block, something whose items are timed. Limited API of
- * Python 3.10, so one file serves every later version. The tracer's functions are weak references: without the tracer in the
- * process, calls pass straight through. Everything runs under the interpreter's lock. */
+/* The fast part of millrace.trace: a callable that times a function, a context manager that times a block, something
+ * whose items are timed. Limited API of Python 3.10, so one file serves every later version. The tracer's functions are
+ * weak references: without the tracer in the process, calls pass straight through. Everything runs under the
+ * interpreter's lock. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030a0000
 #include <Python.h>
@@ -15,8 +16,8 @@ typedef struct {
     PyObject *category, *name;
 } named_site;
 
-/* The bytes of a text, which belong to *hold (a new reference). File names that are not UTF-8 come as lone surrogates: they become
- * the bytes they stand for; bytes are themselves. NULL with an exception: not a text. */
+/* The bytes of a text, which belong to *hold (a new reference). File names that are not UTF-8 come as lone surrogates:
+ * they become the bytes they stand for; bytes are themselves. NULL with an exception: not a text. */
 static const char *text_bytes(PyObject *text, PyObject **hold)
 {
     if (PyBytes_Check(text)) {
@@ -107,7 +108,8 @@ static int is_array(PyObject *value)
     return is;
 }
 
-/* Integers and floats of any library (NumPy's and PyTorch's scalars have __index__ or __float__); false: it is a text. */
+/* Integers and floats of any library (NumPy's and PyTorch's scalars have __index__ or __float__); false: it is a text.
+ */
 static int number_arg(PyObject *value, struct millrace_arg *a)
 {
     int overflow = 0;
@@ -116,7 +118,8 @@ static int number_arg(PyObject *value, struct millrace_arg *a)
         a->value.d = PyFloat_AsDouble(value);
         return 1;
     }
-    if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value) || (!PyLong_Check(value) && is_array(value)))
+    if (PyUnicode_Check(value) || PyBytes_Check(value) || !PyNumber_Check(value) ||
+        (!PyLong_Check(value) && is_array(value)))
         return 0;
     int truth = PyLong_Check(value) ? -1 : truth_of(value);
     if (truth >= 0) {
@@ -228,10 +231,10 @@ static int emit(named_site *s, uint64_t begin, PyObject *dict)
 /* ---- Region: with Region(category, name, args) ---- */
 
 typedef struct {
-    PyObject_HEAD
-    named_site site;
+    PyObject_HEAD named_site site;
     PyObject *args; /* dict or NULL */
-    PyObject *open; /* begin and thread of each entry that is open beside the last one, for a region entered twice; NULL if it never was */
+    PyObject *open; /* begin and thread of each entry that is open beside the last one, for a region entered twice; NULL
+                       if it never was */
     uint64_t begin;
     unsigned long thread; /* which entered last */
 } Region;
@@ -316,7 +319,8 @@ static PyObject *region_exit(PyObject *o, PyObject *args)
     uint64_t begin = r->begin;
     unsigned long self = PyThread_get_thread_ident(), of;
     (void)args;
-    if (r->thread == self || !region_take(r, &self, &begin, &of)) { /* what it entered last; else another thread has entered since */
+    if (r->thread == self ||
+        !region_take(r, &self, &begin, &of)) { /* what it entered last; else another thread has entered since */
         r->begin = 0;
         region_take(r, NULL, &r->begin, &r->thread);
     }
@@ -347,16 +351,18 @@ static PyMethodDef region_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot region_slots[] = {
-    {Py_tp_new, region_new}, {Py_tp_dealloc, region_dealloc}, {Py_tp_methods, region_methods},
-    {Py_tp_doc, "A span of the program: with Region(category, name, args): ..."}, {0, NULL},
+    {Py_tp_new, region_new},
+    {Py_tp_dealloc, region_dealloc},
+    {Py_tp_methods, region_methods},
+    {Py_tp_doc, "A span of the program: with Region(category, name, args): ..."},
+    {0, NULL},
 };
 static PyType_Spec region_spec = {"millrace.trace._trace.Region", sizeof(Region), 0, Py_TPFLAGS_DEFAULT, region_slots};
 
 /* ---- Traced: a function whose calls are spans ---- */
 
 typedef struct {
-    PyObject_HEAD
-    named_site site;
+    PyObject_HEAD named_site site;
     PyObject *function, *args, *dict, *weak;
 } Traced;
 
@@ -464,7 +470,8 @@ static PyMemberDef traced_members[] = {
     {"_category", T_OBJECT, offsetof(Traced, site.category), READONLY, NULL},
     {"_label", T_OBJECT, offsetof(Traced, site.name), READONLY, NULL},
     {"_args", T_OBJECT, offsetof(Traced, args), READONLY, NULL},
-    {"_function", T_OBJECT, offsetof(Traced, function), 0, NULL}, /* written by unpickling, which makes the object first */
+    {"_function", T_OBJECT, offsetof(Traced, function), 0,
+     NULL}, /* written by unpickling, which makes the object first */
     {"__dictoffset__", T_PYSSIZET, offsetof(Traced, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Traced, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -474,10 +481,18 @@ static PyGetSetDef traced_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot traced_slots[] = {
-    {Py_tp_new, traced_new}, {Py_tp_dealloc, traced_dealloc}, {Py_tp_traverse, traced_traverse}, {Py_tp_clear, traced_clear},
-    {Py_tp_call, traced_call}, {Py_tp_getattro, traced_getattr}, {Py_tp_repr, traced_repr},
-    {Py_tp_descr_get, traced_get}, {Py_tp_members, traced_members}, {Py_tp_getset, traced_getset},
-    {Py_tp_doc, "A function whose calls are spans."}, {0, NULL},
+    {Py_tp_new, traced_new},
+    {Py_tp_dealloc, traced_dealloc},
+    {Py_tp_traverse, traced_traverse},
+    {Py_tp_clear, traced_clear},
+    {Py_tp_call, traced_call},
+    {Py_tp_getattro, traced_getattr},
+    {Py_tp_repr, traced_repr},
+    {Py_tp_descr_get, traced_get},
+    {Py_tp_members, traced_members},
+    {Py_tp_getset, traced_getset},
+    {Py_tp_doc, "A function whose calls are spans."},
+    {0, NULL},
 };
 /* METHOD_DESCRIPTOR: x.f(a) calls f(x, a) without making a method. */
 static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced), 0,
@@ -486,8 +501,7 @@ static PyType_Spec traced_spec = {"millrace.trace._trace.Traced", sizeof(Traced)
 /* ---- Items: x[i] as a span with the index, for what is asked for every sample ---- */
 
 typedef struct {
-    PyObject_HEAD
-    named_site site;
+    PyObject_HEAD named_site site;
     PyObject *inner;
 } Items;
 
@@ -563,10 +577,17 @@ static PyMemberDef items_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot items_slots[] = {
-    {Py_tp_new, items_new}, {Py_tp_dealloc, items_dealloc}, {Py_tp_traverse, items_traverse}, {Py_tp_clear, items_clear},
-    {Py_mp_subscript, items_get}, {Py_tp_members, items_members}, {Py_tp_doc, "Something whose items are spans."}, {0, NULL},
+    {Py_tp_new, items_new},
+    {Py_tp_dealloc, items_dealloc},
+    {Py_tp_traverse, items_traverse},
+    {Py_tp_clear, items_clear},
+    {Py_mp_subscript, items_get},
+    {Py_tp_members, items_members},
+    {Py_tp_doc, "Something whose items are spans."},
+    {0, NULL},
 };
-static PyType_Spec items_spec = {"millrace.trace._trace.Items", sizeof(Items), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, items_slots};
+static PyType_Spec items_spec = {"millrace.trace._trace.Items", sizeof(Items), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, items_slots};
 
 /* ---- module ---- */
 
@@ -675,24 +696,28 @@ static PyMethodDef methods[] = {
     {"start", py_start, METH_NOARGS, "Switches recording on."},
     {"stop", py_stop, METH_NOARGS, "Switches recording off."},
     {"now", py_now, METH_NOARGS, "A time stamp for span(); 0 without the tracer."},
-    {"span", py_span, METH_VARARGS, "span(category, name, begin, args=None, end=0): a span from `begin` to `end`, or to now."},
+    {"span", py_span, METH_VARARGS,
+     "span(category, name, begin, args=None, end=0): a span from `begin` to `end`, or to now."},
     {"instant", py_instant, METH_VARARGS, "instant(category, name, args=None)."},
     {"counter", py_counter, METH_VARARGS, "counter(category, name, value)."},
-    {"metadata", (PyCFunction)(void (*)(void))py_metadata, METH_VARARGS | METH_KEYWORDS, "metadata(**facts): facts about this process."},
+    {"metadata", (PyCFunction)(void (*)(void))py_metadata, METH_VARARGS | METH_KEYWORDS,
+     "metadata(**facts): facts about this process."},
     {NULL, NULL, 0, NULL},
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_trace", "The fast part of millrace.trace.", -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_trace", "The fast part of millrace.trace.", -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__trace(void);
 PyMODINIT_FUNC PyInit__trace(void)
 {
-    PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec), *traced = PyType_FromSpec(&traced_spec);
+    PyObject *m = PyModule_Create(&module), *region = PyType_FromSpec(&region_spec),
+             *traced = PyType_FromSpec(&traced_spec);
     PyObject *items = PyType_FromSpec(&items_spec);
     PyObject *types = PyImport_ImportModule("types");
     method_type = types ? PyObject_GetAttrString(types, "MethodType") : NULL;
     Py_XDECREF(types);
-    if (!m || !method_type || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 || PyModule_AddObject(m, "Traced", traced) < 0 ||
-        !items || PyModule_AddObject(m, "Items", items) < 0 ||
+    if (!m || !method_type || !region || !traced || PyModule_AddObject(m, "Region", region) < 0 ||
+        PyModule_AddObject(m, "Traced", traced) < 0 || !items || PyModule_AddObject(m, "Items", items) < 0 ||
         PyModule_AddIntConstant(m, "present", millrace_trace_now != NULL) < 0)
         return NULL;
     return m;
