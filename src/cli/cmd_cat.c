@@ -13,19 +13,12 @@ struct cat_options {
 };
 
 #define AT(field) offsetof(struct cat_options, field)
+#define ROW(key, field, type, def, ...) MR_OPTION(cat_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option rows[] = {
     MR_ROW_FOLDER(AT(folder), MR_DOC_FOLDER),
-    {.key = "id",
-     .type = MR_OPT_STRING,
-     .offset = AT(id),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
-     .doc = "Number of the sample."},
-    {.key = "raw",
-     .type = MR_OPT_BOOL,
-     .offset = AT(raw),
-     .def = "false",
-     .doc = "The bytes as they lie in the file (a JPEG stays a JPEG) instead of the decoded payload."},
+    ROW("id", id, STRING, "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED, .doc = "Number of the sample."),
+    ROW("raw", raw, BOOL, "false",
+        .doc = "The bytes as they lie in the file (a JPEG stays a JPEG) instead of the decoded payload."),
     MR_ROW_JSON(AT(json), "Print shape, type, label and size of the sample as JSON instead of its bytes."),
     MR_ROW_STORE(AT(store), MR_DOC_STORE),
     MR_OPTION_END,

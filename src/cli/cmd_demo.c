@@ -24,18 +24,11 @@ struct demo_options {
 };
 
 #define AT(field) offsetof(struct demo_options, field)
+#define ROW(key, field, type, def, ...) MR_OPTION(demo_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option rows[] = {
-    {.key = "folder",
-     .type = MR_OPT_STRING,
-     .offset = AT(folder),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "Where to work; it must not exist yet. Default: a new folder in $TMPDIR or /tmp."},
-    {.key = "keep",
-     .type = MR_OPT_BOOL,
-     .offset = AT(keep),
-     .def = "false",
-     .doc = "Leaves data set and results where they are."},
+    ROW("folder", folder, STRING, "", .flags = MR_OPTF_POSITIONAL,
+        .doc = "Where to work; it must not exist yet. Default: a new folder in $TMPDIR or /tmp."),
+    ROW("keep", keep, BOOL, "false", .doc = "Leaves data set and results where they are."),
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
 };

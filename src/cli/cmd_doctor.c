@@ -14,20 +14,11 @@ struct doctor_options {
     bool json;
 };
 
+#define ROW(key, field, type, def, ...) MR_OPTION(doctor_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option doctor_options[] = {
-    {.key = "path",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct doctor_options, path),
-     .def = ".",
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "The folder where data sets would lie.",
-     .example = "millrace doctor /scratch"},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct doctor_options, json),
-     .def = "false",
-     .short_flag = 'j',
-     .doc = "Prints one JSON object."},
+    ROW("path", path, STRING, ".", .flags = MR_OPTF_POSITIONAL, .doc = "The folder where data sets would lie.",
+        .example = "millrace doctor /scratch"),
+    ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints one JSON object."),
     MR_OPTION_END,
 };
 

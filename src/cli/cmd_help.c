@@ -13,26 +13,14 @@ struct help_options {
 
 static const char *const shells[] = {"none", "bash", "zsh", "fish", NULL};
 
+#define ROW(key, field, type, def, ...) MR_OPTION(help_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option help_options[] = {
-    {.key = "topic",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct help_options, topic),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "A command or a topic; 'topics' lists them."},
-    {.key = "man",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct help_options, man),
-     .def = "false",
-     .doc = "Prints the manual page of the command (or of the program) in roff, for man(1).",
-     .example = "millrace help --man run | man -l -"},
-    {.key = "completion",
-     .type = MR_OPT_ENUM,
-     .offset = offsetof(struct help_options, completion),
-     .def = "none",
-     .choices = shells,
-     .doc = "Prints a completion script for the shell.",
-     .example = "source <(millrace help --completion bash)"},
+    ROW("topic", topic, STRING, "", .flags = MR_OPTF_POSITIONAL, .doc = "A command or a topic; 'topics' lists them."),
+    ROW("man", man, BOOL, "false",
+        .doc = "Prints the manual page of the command (or of the program) in roff, for man(1).",
+        .example = "millrace help --man run | man -l -"),
+    ROW("completion", completion, ENUM, "none", .choices = shells, .doc = "Prints a completion script for the shell.",
+        .example = "source <(millrace help --completion bash)"),
     MR_OPTION_END,
 };
 

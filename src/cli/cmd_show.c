@@ -20,14 +20,10 @@ struct show_options {
 };
 
 #define AT(field) offsetof(struct show_options, field)
+#define ROW(key, field, type, def, ...) MR_OPTION(show_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option rows[] = {
     MR_ROW_FOLDER(AT(folder), MR_DOC_FOLDER),
-    {.key = "id",
-     .type = MR_OPT_STRING,
-     .offset = AT(id),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "Number of a sample: shows where it lies."},
+    ROW("id", id, STRING, "", .flags = MR_OPTF_POSITIONAL, .doc = "Number of a sample: shows where it lies."),
     MR_ROW_STORE(AT(store), MR_DOC_STORE),
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,

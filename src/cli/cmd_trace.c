@@ -41,6 +41,7 @@ struct globs {
 };
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct trace_options, name)
+#define ROW(key, field, type, def, ...) MR_OPTION(trace_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option trace_options[] = {
     {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o',
      .doc = "The trace file; created with mode 0600.", .example = "-o run1.mrt"},
@@ -79,12 +80,8 @@ static const struct mr_option trace_options[] = {
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
      .doc =
          "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
-    {.key = "program",
-     .type = MR_OPT_STRINGS,
-     .offset = offsetof(struct trace_options, program),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST,
-     .doc = "The program and its arguments; options of 'trace' come before it."},
+    ROW("program", program, STRINGS, "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST,
+        .doc = "The program and its arguments; options of 'trace' come before it."),
     MR_OPTION_END,
 };
 

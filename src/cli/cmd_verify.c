@@ -22,28 +22,17 @@ struct verify_options {
 };
 
 #define AT(field) offsetof(struct verify_options, field)
+#define ROW(key, field, type, def, ...) MR_OPTION(verify_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option rows[] = {
     MR_ROW_FOLDER(AT(folder), "Folder of the data set (train and valid are both checked) or a manifest."),
-    {.key = "quick",
-     .type = MR_OPT_BOOL,
-     .offset = AT(quick),
-     .def = "false",
-     .doc = "Only sizes, times, missing and extra files; reads no data."},
-    {.key = "sample_rate",
-     .type = MR_OPT_DOUBLE,
-     .offset = AT(sample_rate),
-     .def = "1",
-     .min = 1e-9,
-     .max = 1,
-     .doc = "Check this share of the samples instead of every byte; sizes of all files are checked anyway.",
-     .example = "0.01"},
-    {.key = "by_sample",
-     .type = MR_OPT_BOOL,
-     .offset = AT(by_sample),
-     .def = "false",
-     .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with "
-            "another version of "
-            "an encoder library, whose bytes differ though the content is right."},
+    ROW("quick", quick, BOOL, "false", .doc = "Only sizes, times, missing and extra files; reads no data."),
+    ROW("sample_rate", sample_rate, DOUBLE, "1", .min = 1e-9, .max = 1,
+        .doc = "Check this share of the samples instead of every byte; sizes of all files are checked anyway.",
+        .example = "0.01"),
+    ROW("by_sample", by_sample, BOOL, "false",
+        .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with "
+               "another version of "
+               "an encoder library, whose bytes differ though the content is right."),
     MR_ROW_THREADS(AT(threads), MR_DOC_THREADS),
     MR_ROW_STORE(AT(store), MR_DOC_STORE),
     MR_ROW_JSON(AT(json), MR_DOC_JSON),

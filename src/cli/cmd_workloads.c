@@ -20,50 +20,21 @@ struct workloads_options {
 
 static const char *const actions[] = {"list", "show", "check", NULL};
 
+#define ROW(key, field, type, def, ...) MR_OPTION(workloads_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option workloads_options[] = {
-    {.key = "action",
-     .type = MR_OPT_ENUM,
-     .offset = offsetof(struct workloads_options, action),
-     .def = "list",
-     .choices = actions,
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "list: one line per preset. show: everything about one. check: perform its access pattern at a small scale "
+    ROW("action", action, ENUM, "list", .choices = actions, .flags = MR_OPTF_POSITIONAL,
+        .doc =
+            "list: one line per preset. show: everything about one. check: perform its access pattern at a small scale "
             "and "
-            "compare with the figures of its source."},
-    {.key = "name",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct workloads_options, name),
-     .def = "",
-     .flags = MR_OPTF_POSITIONAL,
-     .doc = "With show and check: the preset, or a file. With check also 'all'."},
-    {.key = "config_dir",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct workloads_options, config_dir),
-     .def = "",
-     .doc = "Folder with workload files, searched first."},
-    {.key = "scale",
-     .type = MR_OPT_DOUBLE,
-     .offset = offsetof(struct workloads_options, scale),
-     .def = "0",
-     .min = 0,
-     .max = 1,
-     .doc = "With check: size of the data set relative to the original; 0: the preset's own.",
-     .example = "0.01"},
-    {.key = "dir",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct workloads_options, dir),
-     .def = "",
-     .doc = "With check: where the data is put meanwhile; default $TMPDIR or /tmp."},
-    {.key = "keep",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct workloads_options, keep),
-     .def = "false",
-     .doc = "With check: leave data and traces there."},
-    {.key = "json",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct workloads_options, json),
-     .def = "false",
-     .doc = "Prints the result as JSON."},
+            "compare with the figures of its source."),
+    ROW("name", name, STRING, "", .flags = MR_OPTF_POSITIONAL,
+        .doc = "With show and check: the preset, or a file. With check also 'all'."),
+    ROW("config_dir", config_dir, STRING, "", .doc = "Folder with workload files, searched first."),
+    ROW("scale", scale, DOUBLE, "0", .min = 0, .max = 1,
+        .doc = "With check: size of the data set relative to the original; 0: the preset's own.", .example = "0.01"),
+    ROW("dir", dir, STRING, "", .doc = "With check: where the data is put meanwhile; default $TMPDIR or /tmp."),
+    ROW("keep", keep, BOOL, "false", .doc = "With check: leave data and traces there."),
+    ROW("json", json, BOOL, "false", .doc = "Prints the result as JSON."),
     MR_OPTION_END,
 };
 

@@ -9,30 +9,13 @@
 #include <millrace/version.h>
 #include <stdlib.h>
 
+#define ROW(key, field, type, def, ...) MR_OPTION(mr_globals, key, field, type, def, __VA_ARGS__)
 static const struct mr_option globals_options[] = {
-    {.key = "help",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct mr_globals, help),
-     .def = "false",
-     .short_flag = 'h',
-     .doc = "Shows the command's help and does nothing else."},
-    {.key = "verbose",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct mr_globals, verbose),
-     .def = "false",
-     .short_flag = 'v',
-     .doc = "Says more about what is being done, on standard error."},
-    {.key = "debug",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct mr_globals, debug),
-     .def = "false",
-     .doc = "Says everything there is to say, on standard error."},
-    {.key = "quiet",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct mr_globals, quiet),
-     .def = "false",
-     .short_flag = 'q',
-     .doc = "Says only warnings and errors on standard error."},
+    ROW("help", help, BOOL, "false", .short_flag = 'h', .doc = "Shows the command's help and does nothing else."),
+    ROW("verbose", verbose, BOOL, "false", .short_flag = 'v',
+        .doc = "Says more about what is being done, on standard error."),
+    ROW("debug", debug, BOOL, "false", .doc = "Says everything there is to say, on standard error."),
+    ROW("quiet", quiet, BOOL, "false", .short_flag = 'q', .doc = "Says only warnings and errors on standard error."),
     MR_OPTION_END,
 };
 

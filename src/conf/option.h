@@ -86,6 +86,14 @@ struct mr_option {
     const char *example; /* or NULL */
 };
 
+/* A row of the table of struct S. Files with one struct wrap it:
+ *     #define ROW(key, field, type, def, ...) MR_OPTION(run_options, key, field, type, def, __VA_ARGS__)
+ *     ROW("dry_run", dry_run, BOOL, "false", .short_flag = 'n', .doc = "Prints what would be done."), */
+#define MR_OPTION(S, k, field, t, d, ...)                                                                              \
+    {                                                                                                                  \
+        .key = k, .type = MR_OPT_##t, .offset = offsetof(struct S, field), .def = d, __VA_ARGS__                       \
+    }
+
 #define MR_OPTION_END                                                                                                  \
     {                                                                                                                  \
         .key = NULL                                                                                                    \

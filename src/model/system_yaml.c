@@ -80,20 +80,13 @@ static int read_pfs_write(const struct mr_yaml_reader *r, const struct mr_yaml_n
 }
 
 #define CLASS_FIELD(f) .key = #f, .offset = offsetof(struct raw_class, f)
+#define ROW(key, field, type, def, ...) MR_OPTION(raw_class, key, field, type, def, __VA_ARGS__)
 static const struct mr_option class_rows[] = {
     {CLASS_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Name of the class, like ram or ssd."},
     {CLASS_FIELD(capacity), .type = MR_OPT_BYTES, .def = "0", .doc = "Capacity per node."},
     {CLASS_FIELD(threads), .type = MR_OPT_INT, .def = "1", .min = 1, .max = 64, .doc = "Prefetch threads."},
-    {.key = "read",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct raw_class, name),
-     .def = "",
-     .doc = "Read rates by threads."},
-    {.key = "write",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct raw_class, name),
-     .def = "",
-     .doc = "Write rates by threads; as read if left out."},
+    ROW("read", name, STRING, "", .doc = "Read rates by threads."),
+    ROW("write", name, STRING, "", .doc = "Write rates by threads; as read if left out."),
     MR_OPTION_END,
 };
 static const struct mr_option_table class_table = {"classes", "A storage class of a node.", class_rows,

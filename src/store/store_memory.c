@@ -664,14 +664,12 @@ static int memory_open(const void *options, struct mr_store *lower, struct mr_st
     return 0;
 }
 
+#define ROW(key, field, type, def, ...) MR_OPTION(memory_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option memory_rows[] = {
-    {.key = "capacity",
-     .type = MR_OPT_BYTES,
-     .offset = offsetof(struct memory_options, capacity),
-     .def = "0",
-     .doc =
-         "Most bytes the store may hold; a write beyond it fails with 'no space left'. 0 = whatever memory there is.",
-     .example = "memory(capacity=1GiB)"},
+    ROW("capacity", capacity, BYTES, "0",
+        .doc = "Most bytes the store may hold; a write beyond it fails with 'no space left'. 0 = whatever memory there "
+               "is.",
+        .example = "memory(capacity=1GiB)"),
     MR_STORE_TIMING_OPTION(struct memory_options),
     MR_OPTION_END,
 };

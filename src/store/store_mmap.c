@@ -237,14 +237,11 @@ struct mmap_options {
     bool timing;
 };
 
+#define ROW(key, field, type, def, ...) MR_OPTION(mmap_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option mmap_rows[] = {
-    {.key = "threads",
-     .type = MR_OPT_INT,
-     .offset = offsetof(struct mmap_options, threads),
-     .def = "0",
-     .min = 0,
-     .max = 256,
-     .doc = "Threads that serve I/O queues; 0 chooses four per CPU, at least 8 and at most 32. Direct calls use none."},
+    ROW("threads", threads, INT, "0", .min = 0, .max = 256,
+        .doc =
+            "Threads that serve I/O queues; 0 chooses four per CPU, at least 8 and at most 32. Direct calls use none."),
     MR_STORE_TIMING_OPTION(struct mmap_options),
     MR_OPTION_END,
 };

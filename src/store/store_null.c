@@ -29,20 +29,14 @@ struct null_options {
     bool timing;
 };
 
+#define ROW(key, field, type, def, ...) MR_OPTION(null_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option null_rows[] = {
-    {.key = "size",
-     .type = MR_OPT_BYTES,
-     .offset = offsetof(struct null_options, size),
-     .def = "0",
-     .doc = "Length of objects that were never written; 0 = they do not exist.",
-     .example = "null(size=112KiB)"},
-    {.key = "fill",
-     .type = MR_OPT_ENUM,
-     .offset = offsetof(struct null_options, fill),
-     .def = "zero",
-     .choices = fill_names,
-     .doc = "What a read puts into the buffer: zeros, the low byte of each offset, or nothing at all (the buffer keeps "
-            "what it held; costs nothing)."},
+    ROW("size", size, BYTES, "0", .doc = "Length of objects that were never written; 0 = they do not exist.",
+        .example = "null(size=112KiB)"),
+    ROW("fill", fill, ENUM, "zero", .choices = fill_names,
+        .doc =
+            "What a read puts into the buffer: zeros, the low byte of each offset, or nothing at all (the buffer keeps "
+            "what it held; costs nothing)."),
     MR_STORE_TIMING_OPTION(struct null_options),
     MR_OPTION_END,
 };

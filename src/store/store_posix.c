@@ -24,21 +24,15 @@
 
 /* ---- the store ---- */
 
+#define ROW(key, field, type, def, ...) MR_OPTION(mr_posix_options, key, field, type, def, __VA_ARGS__)
 const struct mr_option mr_posix_option_rows[] = {
-    {.key = "threads",
-     .type = MR_OPT_INT,
-     .offset = offsetof(struct mr_posix_options, threads),
-     .def = "0",
-     .min = 0,
-     .max = 256,
-     .doc = "Threads that serve I/O queues (with uring: only where it falls back); 0 chooses four per CPU, at least 8 "
+    ROW("threads", threads, INT, "0", .min = 0, .max = 256,
+        .doc =
+            "Threads that serve I/O queues (with uring: only where it falls back); 0 chooses four per CPU, at least 8 "
             "and at "
-            "most 32. Direct calls use none."},
-    {.key = "direct",
-     .type = MR_OPT_BOOL,
-     .offset = offsetof(struct mr_posix_options, direct),
-     .def = "false",
-     .doc = "Bypass the page cache (O_DIRECT) for every object, with a note where the file system refuses."},
+            "most 32. Direct calls use none."),
+    ROW("direct", direct, BOOL, "false",
+        .doc = "Bypass the page cache (O_DIRECT) for every object, with a note where the file system refuses."),
     MR_STORE_TIMING_OPTION(struct mr_posix_options),
     MR_OPTION_END,
 };

@@ -31,13 +31,11 @@ struct trace_options {
     const char *file;
 };
 
+#define ROW(key, field, type, def, ...) MR_OPTION(trace_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option trace_rows[] = {
-    {.key = "file",
-     .type = MR_OPT_STRING,
-     .offset = offsetof(struct trace_options, file),
-     .def = "",
-     .doc = "Write one tab-separated line per call to this file; empty = only to the program's event sink.",
-     .example = "trace(file=calls.tsv):posix"},
+    ROW("file", file, STRING, "",
+        .doc = "Write one tab-separated line per call to this file; empty = only to the program's event sink.",
+        .example = "trace(file=calls.tsv):posix"),
     MR_OPTION_END,
 };
 
