@@ -1,7 +1,7 @@
 # A folder src/<name> becomes the static library mr_<name>. Sources are found by pattern, so adding a file needs no edit
 # here. Files named *_absent.c stand in for an optional part that this build lacks (store_uring_absent.c for
 # store_uring.c); *_module.c are loadable modules with rules of their own.
-set(MR_MODULE_NAMES base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze report cli CACHE INTERNAL "")
+set(MR_MODULE_NAMES base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze report job cli CACHE INTERNAL "")
 set(MR_DEPS_base)
 set(MR_DEPS_conf base)
 set(MR_DEPS_order base)
@@ -19,7 +19,8 @@ set(MR_DEPS_bench loader checkpoint metrics dataset order comm event conf base)
 set(MR_DEPS_sim order policy model event conf base)
 set(MR_DEPS_analyze metrics event base)
 set(MR_DEPS_report analyze event base)
-set(MR_DEPS_cli report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
+set(MR_DEPS_job report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
+set(MR_DEPS_cli job report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
 set(MR_LIBS_base Threads::Threads m)
 set(MR_LIBS_conf PkgConfig::YAML PkgConfig::JANSSON m)
 set(MR_LIBS_comm dl)
@@ -33,6 +34,7 @@ set(MR_LIBS_loader Threads::Threads m)
 set(MR_LIBS_checkpoint PkgConfig::XXHASH PkgConfig::JANSSON)
 set(MR_LIBS_metrics m)
 set(MR_LIBS_bench PkgConfig::JANSSON m)
+set(MR_LIBS_job PkgConfig::JANSSON m)
 set(MR_LIBS_cli PkgConfig::JANSSON m)
 
 

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/run_internal.h"
-#include "cli/temp_folder.h"
+#include "base/temp_folder.h"
 
 #include <errno.h>
 #include <math.h>
@@ -192,7 +192,7 @@ static int make_folder(struct demo *d, struct mr_error *err)
     const char *given = d->opt->folder;
     int rc = 0;
     if (!*given)
-        rc = mr_cli_temp_folder("", "demo", d->folder, sizeof d->folder, err);
+        rc = mr_temp_folder_make("", "demo", d->folder, sizeof d->folder, err);
     else if (snprintf(d->folder, sizeof d->folder, "%s", given), mkdir(given, 0777) != 0)
         rc = mr_error_set(err, -errno, "cannot create '%s'", given);
     snprintf(d->data, sizeof d->data, "%s/data", d->folder);
@@ -234,7 +234,7 @@ static int demo(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = play(&d, err);
     if (d.talk && d.talk != stdout)
         fclose(d.talk);
-    int removed = d.opt->keep ? 0 : mr_cli_remove_folder(d.folder, rc ? NULL : err);
+    int removed = d.opt->keep ? 0 : mr_temp_folder_remove(d.folder, rc ? NULL : err);
     return rc ? rc : removed;
 }
 

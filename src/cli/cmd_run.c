@@ -11,7 +11,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "cli/run_internal.h"
-#include "cli/temp_folder.h"
+#include "base/temp_folder.h"
 
 #include <errno.h>
 #include <math.h>
@@ -404,11 +404,11 @@ static int keep_results(struct run *r, struct mr_error *err)
     if (rc == 0)
         return 0;
     memcpy(asked, r->out, sizeof asked);
-    if (mr_cli_temp_folder("", "results", other, sizeof other, &again) == 0) {
+    if (mr_temp_folder_make("", "results", other, sizeof other, &again) == 0) {
         snprintf(r->out, sizeof r->out, "%s", other);
         if (mr_run_write_results(r, &again) == 0)
             return mr_error_hint(err, "the results are in '%s' instead", other), rc;
-        mr_cli_remove_folder(other, &again);
+        mr_temp_folder_remove(other, &again);
         memcpy(r->out, asked, sizeof asked);
     }
     return mr_error_hint(err, "choose another folder with --out; the summary is printed all the same"), rc;

@@ -1,5 +1,5 @@
 /* `millrace workloads`: the presets, one of them in full, and whether they behave like what they stand for. */
-#include "cli/check.h"
+#include "job/check.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/workload_args.h"

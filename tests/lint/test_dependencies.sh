@@ -21,6 +21,7 @@ declare -A allowed=(
     [bench]="base conf loader checkpoint metrics event comm model dataset format store order"
     [analyze]="base conf event metrics model sim order policy"
     [report]="base conf analyze metrics event"
+    [job]="base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze report"
     [tracer]="base event"
     [cli]="*"
 )

@@ -8,7 +8,7 @@
  * batch_size is kept; compute time shrinks with the bytes of a step, so the demand in bytes per second stays. At most
  * RANKS_MAX ranks. */
 #include "base/common.h"
-#include "cli/check.h"
+#include "job/check.h"
 
 #include <math.h>
 #include <string.h>

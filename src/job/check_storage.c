@@ -3,7 +3,7 @@
  * all rates are divided and all latencies multiplied by it. */
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "cli/check_storage.h"
+#include "job/check_storage.h"
 #include "model/system_yaml.h"
 
 #include <errno.h>

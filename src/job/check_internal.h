@@ -1,9 +1,9 @@
 /* Inside one execution of a check: check_execute.c runs the ranks, check_collect.c makes figures of what they did. */
-#ifndef MR_CLI_CHECK_INTERNAL_H
-#define MR_CLI_CHECK_INTERNAL_H
+#ifndef MR_JOB_CHECK_INTERNAL_H
+#define MR_JOB_CHECK_INTERNAL_H
 
 #include "bench/pattern.h"
-#include "cli/check.h"
+#include "job/check.h"
 
 #include <millrace/checkpoint.h>
 

@@ -1,6 +1,6 @@
 /* From a storage model's name or text to the throttle shim's text; see check_storage.c. */
-#ifndef MR_CLI_CHECK_STORAGE_H
-#define MR_CLI_CHECK_STORAGE_H
+#ifndef MR_JOB_CHECK_STORAGE_H
+#define MR_JOB_CHECK_STORAGE_H
 
 #include "base/arena.h"
 #include "conf/option.h"

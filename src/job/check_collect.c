@@ -1,7 +1,7 @@
 /* Figures of an execution: the calls that the trace shim saw, the steps' times, and from both what the expectations of
  * a preset ask for. */
 #include "base/common.h"
-#include "cli/check_internal.h"
+#include "job/check_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

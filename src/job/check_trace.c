@@ -1,7 +1,7 @@
 /* Reads what the trace shim wrote (tab-separated: kind, path, offset, length, result, start_ns, dur_ns, tid) into
  * events. Our own file, written a moment ago; still, a line that does not parse is an error, not skipped. */
 #include "base/common.h"
-#include "cli/check.h"
+#include "job/check.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Temporary folders: see temp_folder.h. */
-#include "cli/temp_folder.h"
+#include "base/temp_folder.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-int mr_cli_temp_folder(const char *parent, const char *purpose, char *out, size_t cap, struct mr_error *err)
+int mr_temp_folder_make(const char *parent, const char *purpose, char *out, size_t cap, struct mr_error *err)
 {
     const char *usual = getenv("TMPDIR");
     if (*parent && mkdir(parent, 0777) != 0 && errno != EEXIST)
@@ -30,7 +30,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-int mr_cli_remove_folder(const char *folder, struct mr_error *err)
+int mr_temp_folder_remove(const char *folder, struct mr_error *err)
 {
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0
                ? 0

@@ -20,9 +20,9 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "cli/check.h"
-#include "cli/check_storage.h"
-#include "cli/temp_folder.h"
+#include "job/check.h"
+#include "job/check_storage.h"
+#include "base/temp_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -352,7 +352,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     }
     c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
     if (c->runs)
-        rc = mr_cli_temp_folder(p->dir, "check", c->folder, sizeof c->folder, err);
+        rc = mr_temp_folder_make(p->dir, "check", c->folder, sizeof c->folder, err);
     if (!rc && c->runs && c->shape.reads)
         rc = mr_check_data_make(&c->shape, c->folder, p->stop, a, &c->data, err);
     if (!rc)
@@ -360,7 +360,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     forget(c);
     mr_check_data_done(&c->data);
     if (*c->folder && !p->keep)
-        mr_cli_remove_folder(c->folder, NULL);
+        mr_temp_folder_remove(c->folder, NULL);
     else if (*c->folder)
         mr_log(MR_LOG_INFO, "files kept in '%s'", c->folder);
     out->shape = c->shape;

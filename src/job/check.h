@@ -8,8 +8,8 @@
  * throttle group), the barrier after every step, and the files. Every figure comes from the calls that the trace shim
  * saw or from the steps' times, never from the plan that made them, except those of the plan itself (plan.*, checkpoint
  * sizes of models too large to write). */
-#ifndef MR_CLI_CHECK_H
-#define MR_CLI_CHECK_H
+#ifndef MR_JOB_CHECK_H
+#define MR_JOB_CHECK_H
 
 #include "base/arena.h"
 #include "conf/plan.h"

@@ -8,7 +8,7 @@
  *  1. A failure or stop sets job->failed; every wait has it in its condition.
  *  2. Steps and times of a rank are written by its own thread and read after it was joined. */
 #include "base/common.h"
-#include "cli/check_internal.h"
+#include "job/check_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
