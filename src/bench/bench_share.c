@@ -50,7 +50,7 @@ bool mr_share_wanted(const struct mr_bench_params *p)
 static bool uses_mpi_io(const struct mr_bench_params *p)
 {
     const struct mr_workload *w = p->workload;
-    bool can = strcmp(p->comm->ops->name, "mpi") == 0 && w->pattern.unit != MR_UNIT_SAMPLE &&
+    bool can = mr_comm_has_mpi_io(p->comm) && w->pattern.unit != MR_UNIT_SAMPLE &&
                w->reader.read_type != MR_READ_MEMORY && (!p->store || !*p->store || !strcmp(p->store, "posix"));
     return can || w->reader.file_access == MR_FA_MPIO;
 }
@@ -60,7 +60,7 @@ static int check_config(const struct mr_bench_params *p, struct mr_error *err)
 {
     const struct mr_workload *w = p->workload;
     bool mpio = w->reader.file_access == MR_FA_MPIO, memory = w->reader.read_type == MR_READ_MEMORY;
-    if (mpio && strcmp(p->comm->ops->name, "mpi") != 0) {
+    if (mpio && !mr_comm_has_mpi_io(p->comm)) {
         mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio needs MPI");
         return mr_error_hint(err, "start with 'mpirun -n N millrace run ...', or say 'reader.file_access=collective'");
     }

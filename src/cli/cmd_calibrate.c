@@ -146,7 +146,7 @@ static int run_net(struct network *out, bool *others, struct mr_error *err)
         return rc;
     rc = measure_net(c, out, err);
     *others = c->rank != 0;
-    if (rc < 0 && !*others && strcmp(c->ops->name, "mpi") == 0)
+    if (rc < 0 && !*others && mr_comm_is_launched(c))
         mr_cli_tell_error(rc, err);
     mr_comm_close(c);
     return rc;

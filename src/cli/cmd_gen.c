@@ -369,7 +369,7 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     bool speaks = c->rank == 0;
     if (r == MR_E_PEER)
         mr_error_hint(err, "what is finished stays: run the same command again");
-    if (r < 0 && speaks && strcmp(c->ops->name, "mpi") == 0)
+    if (r < 0 && speaks && mr_comm_is_launched(c))
         mr_cli_tell_error(r, err);
     mr_comm_close(c);
     if (speaks)

@@ -296,7 +296,7 @@ static int join_ranks(struct run *r, struct mr_error *err)
     r->board->ranks[r->comm->rank].pid = getpid();
     if (!(rc = mr_comm_bcast(r->comm, &r->seed, sizeof r->seed, 0, err)))
         rc = mr_comm_bcast(r->comm, r->out, sizeof r->out, 0, err); /* its name may hold the second of the start */
-    bool over_mpi = strcmp(r->comm->ops->name, "mpi") == 0;
+    bool over_mpi = mr_comm_is_launched(r->comm);
     return rc || !over_mpi ? rc : mr_comm_agree(r->comm, mr_run_stream_open(r, &r->stream, err), err);
 }
 
@@ -357,13 +357,13 @@ static int train(struct run *r, struct mr_error *err)
 
 static bool over_mpi(const struct run *r)
 {
-    return r->comm && strcmp(r->comm->ops->name, "mpi") == 0;
+    return r->comm && mr_comm_is_launched(r->comm);
 }
 
 /* Whether this process tells the story: rank 0, or the lowest rank alive when rank 0 is gone. */
 static bool speaks(const struct run *r)
 {
-    if (strcmp(r->comm->ops->name, "fork") != 0)
+    if (!mr_comm_is_forked(r->comm))
         return r->comm->rank == r->comm->speaker;
     if (r->comm->rank == 0)
         return true;
@@ -469,7 +469,7 @@ static int run_ranks(struct run *r, struct mr_error *err)
     if (over_mpi(r) && r->code == MR_E_PEER && speaks(r)) {
         mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + SERIES_WAIT_NS, NULL);
         mr_run_load_streams(r);
-    } else if (strcmp(r->comm->ops->name, "fork") != 0 && r->code != MR_E_PEER) {
+    } else if (!mr_comm_is_forked(r->comm) && r->code != MR_E_PEER) {
         rc = mr_bench_collect(r->comm, r->board, err);
         if (rc < 0 && !r->code) {
             r->code = rc;

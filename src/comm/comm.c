@@ -65,6 +65,7 @@ static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
                                             .size = sizeof(struct mr_comm_ops),
                                             .name = "self",
                                             .doc = "a job of one process",
+                                            .caps = MR_COMM_CAP_ONE_PROCESS,
                                             .barrier = self_barrier,
                                             .allreduce_u64 = self_allreduce_u64,
                                             .allreduce_f64 = self_allreduce_f64,
@@ -145,6 +146,21 @@ int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_err
     if (ranks > 1)
         return mr_comm_fork_open(ranks, out, err);
     return started ? module_open(started, launcher, out, err) : self_open(out, err);
+}
+
+bool mr_comm_is_launched(const struct mr_comm *c)
+{
+    return c->ops->caps & MR_COMM_CAP_LAUNCHED;
+}
+
+bool mr_comm_is_forked(const struct mr_comm *c)
+{
+    return c->ops->caps & MR_COMM_CAP_FORKED;
+}
+
+bool mr_comm_has_mpi_io(const struct mr_comm *c)
+{
+    return c->ops->caps & MR_COMM_CAP_MPI_IO;
 }
 
 void mr_comm_close(struct mr_comm *c)

@@ -1,6 +1,6 @@
 /* Ranks: how the processes of one job find each other. "self" is a job of one; "fork" makes N local processes without
- * MPI (shared memory and pipes); "mpi" is a module (lib/millrace_mpi_*.so) loaded only under mpirun or srun, and the
- * only code that includes mpi.h. Collectives here serve coordination, not bulk data.
+ * MPI (shared memory and pipes); "threads" are ranks of one process; "mpi" is a module (lib/millrace_mpi_*.so) loaded
+ * only under mpirun or srun, and the only code that includes mpi.h. Collectives here serve coordination, not bulk data.
  *
  * Failure: a rank that dies or reports an error makes every pending collective on the others return MR_E_PEER within
  * 10 s, with the rank and the cause in err. */
@@ -15,11 +15,19 @@
 struct mr_comm;
 struct mr_comm_file; /* a file read through MPI-IO; the backend's */
 
+enum mr_comm_caps {
+    MR_COMM_CAP_LAUNCHED = 1,    /* mpirun or srun started the processes; each has memory of its own */
+    MR_COMM_CAP_FORKED = 2,      /* this program forked them */
+    MR_COMM_CAP_MPI_IO = 4,      /* file_open and its kin work */
+    MR_COMM_CAP_ONE_PROCESS = 8, /* all ranks are in this process */
+};
+
 enum mr_comm_op { MR_COMM_SUM, MR_COMM_MIN, MR_COMM_MAX };
 
 struct mr_comm_ops {
     uint32_t abi, size;
     const char *name, *doc;
+    unsigned caps; /* enum mr_comm_caps */
     int (*barrier)(struct mr_comm *c, struct mr_error *err);
     int (*allreduce_u64)(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm_op op, struct mr_error *err);
     int (*allreduce_f64)(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
@@ -48,6 +56,14 @@ struct mr_comm {
  * self. `no_mpi` skips detection. `ranks` > 1 under mpirun is refused: two launchers cannot both decide.
  * Errors: MR_E_USAGE, MR_E_UNSUPPORTED (mpirun without the module), -errno. */
 int mr_comm_open(uint32_t ranks, int no_mpi, struct mr_comm **out, struct mr_error *err);
+/* `world` ranks for as many threads of this process; out has room for them. Each is used, and closed, by its own
+ * thread. */
+int mr_comm_threads_open(uint32_t world, struct mr_comm **out, struct mr_error *err);
+/* Who started the ranks? A launcher (mpirun, srun), or mr_comm_open by forking; neither for a job of one and for
+ * threads. */
+bool mr_comm_is_launched(const struct mr_comm *c);
+bool mr_comm_is_forked(const struct mr_comm *c);
+bool mr_comm_has_mpi_io(const struct mr_comm *c);
 /* Leaves the job. Accepts NULL. The parent of a fork job waits for the others here; a process that is not rank 0 goes
  * on after it and must end by itself. */
 void mr_comm_close(struct mr_comm *c);
@@ -90,7 +106,7 @@ uint32_t mr_comm_detect_launcher(const char **name);
 uint32_t mr_comm_detect_rank(void);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
-#define MR_COMM_ABI 4
+#define MR_COMM_ABI 5
 #define MR_COMM_MODULE_SYMBOL "mr_comm_module_open"
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);

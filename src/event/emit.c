@@ -1,29 +1,153 @@
-/* Emitting: see emit.h. */
+/* Emitting: see emit.h. A struct mr_events is one rank's view of a sink: the ids of the sites and keys are looked up
+ * once, so that a span costs one record and one for each thing known about its place. */
 #include "event/emit.h"
+#include "base/common.h"
+#include "event/mrt_sink.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { KEY_EPOCH, KEY_STEP, KEY_BATCH, KEY_SAMPLE, KEYS };
 
 struct mr_events {
+    struct mr_mrt_sink *sink;
+    struct mr_events_file *file;
     enum mr_event_level level;
+    uint32_t rank;
 };
+
+struct mr_events_file {
+    struct mr_mrt_sink *sink;
+    uint32_t site[MR_SPAN_COUNT], key[KEYS], ranks;
+    struct mr_events rank[]; /* one for each rank of this process */
+};
+
+static const struct {
+    uint8_t level;
+    const char *category, *name;
+} spans[] = {
+#define SPAN_ROW(id, lev, cat, text) [MR_SPAN_##id] = {MR_LEVEL_##lev, cat, text},
+    MR_SPANS(SPAN_ROW)
+#undef SPAN_ROW
+};
+
+const char *mr_span_name(enum mr_span what, const char **category)
+{
+    *category = spans[what].category;
+    return spans[what].name;
+}
 
 bool mr_events_want(const struct mr_events *e, enum mr_event_level level)
 {
     return e && level <= e->level;
 }
 
+static unsigned put_where(const struct mr_events_file *f, const struct mr_where *at, struct mr_mrt_arg out[KEYS])
+{
+    const uint64_t value[KEYS] = {at->epoch, at->step, at->batch, at->sample};
+    unsigned n = 0;
+    for (unsigned k = 0; k < KEYS; k++)
+        if (value[k] != MR_UNKNOWN)
+            out[n++] = (struct mr_mrt_arg){f->key[k], (int64_t)value[k]};
+    return n;
+}
+
+static void put(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, int64_t value,
+                const struct mr_mrt_arg *arg, unsigned args)
+{
+    const struct mr_event ev = {.start_ns = start_ns,
+                                .dur_ns = end_ns > start_ns ? end_ns - start_ns : 0,
+                                .kind = end_ns > start_ns ? MR_EV_REGION : MR_EV_INSTANT,
+                                .path_id = e->file->site[what],
+                                .result = value,
+                                .rank = e->rank};
+    mr_mrt_sink_emit_args(e->sink, &ev, arg, args);
+}
+
 void mr_emit(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
              int64_t value)
 {
-    mr_emit_args(e, what, start_ns, end_ns, at, value, NULL, 0);
+    struct mr_mrt_arg arg[KEYS];
+    if (!mr_events_want(e, spans[what].level))
+        return;
+    put(e, what, start_ns, end_ns, value, arg, put_where(e->file, at, arg));
 }
 
 void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
-                  int64_t value, const struct mr_emit_arg *arg, unsigned args)
+                  int64_t value, const struct mr_emit_arg *more, unsigned n_more)
 {
-    (void)e, (void)what, (void)start_ns, (void)end_ns, (void)at, (void)value, (void)arg, (void)args;
+    struct mr_mrt_arg arg[MR_MRT_ARGS];
+    if (!mr_events_want(e, spans[what].level))
+        return;
+    unsigned n = put_where(e->file, at, arg);
+    for (unsigned i = 0; i < n_more && n < MR_MRT_ARGS; i++)
+        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(e->sink, more[i].name), more[i].value};
+    put(e, what, start_ns, end_ns, value, arg, n);
 }
+
+/* ---- the storage stack's calls ---- */
 
 struct mr_event_sink *mr_events_calls(struct mr_events *e)
 {
-    (void)e;
-    return NULL;
+    return mr_events_want(e, MR_LEVEL_CALL) ? mr_mrt_sink_get(e->sink) : NULL;
+}
+
+uint32_t mr_events_rank(const struct mr_events *e)
+{
+    return e ? e->rank : 0;
+}
+
+/* ---- opening and closing ---- */
+
+static int make_file(struct mr_mrt_sink *sink, enum mr_event_level level, uint32_t first, uint32_t ranks,
+                     struct mr_events_file **out, struct mr_error *err)
+{
+    static const char *const keys[KEYS] = {"epoch", "step", "batch", "sample"};
+    struct mr_events_file *f = calloc(1, sizeof(*f) + ranks * sizeof(f->rank[0]));
+    if (!f) {
+        mr_mrt_sink_close(sink, NULL);
+        return mr_error_set(err, -ENOMEM, "cannot record events");
+    }
+    f->sink = sink;
+    f->ranks = ranks;
+    for (unsigned i = 0; i < MR_SPAN_COUNT; i++)
+        f->site[i] = mr_mrt_sink_site(sink, spans[i].category, spans[i].name);
+    for (unsigned i = 0; i < KEYS; i++)
+        f->key[i] = mr_mrt_sink_key(sink, keys[i]);
+    for (uint32_t r = 0; r < ranks; r++)
+        f->rank[r] = (struct mr_events){.sink = sink, .file = f, .level = level, .rank = first + r};
+    *out = f;
+    return 0;
+}
+
+int mr_events_open(const char *path, enum mr_event_level level, uint32_t rank, uint32_t world,
+                   struct mr_events_file **out, struct mr_error *err)
+{
+    struct mr_mrt_sink *sink;
+    int rc = mr_mrt_sink_open(path, (int32_t)rank, (int32_t)world, &sink, err);
+    return rc ? rc : make_file(sink, level, rank, 1, out, err);
+}
+
+int mr_events_open_threads(const char *path, enum mr_event_level level, uint32_t world, struct mr_events_file **out,
+                           struct mr_error *err)
+{
+    struct mr_mrt_sink *sink;
+    int rc = mr_mrt_sink_open_ranks(path, world, &sink, err);
+    return rc ? rc : make_file(sink, level, 0, world, out, err);
+}
+
+struct mr_events *mr_events_of(struct mr_events_file *f, uint32_t index)
+{
+    return f && index < f->ranks ? &f->rank[index] : NULL;
+}
+
+int mr_events_close(struct mr_events_file *f, bool left_behind, struct mr_error *err)
+{
+    if (!f)
+        return 0;
+    if (left_behind)
+        return mr_mrt_sink_abandon(f->sink, err);
+    int rc = mr_mrt_sink_close(f->sink, err);
+    free(f);
+    return rc;
 }

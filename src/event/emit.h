@@ -87,7 +87,26 @@ struct mr_emit_arg {
 void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
                   int64_t value, const struct mr_emit_arg *arg, unsigned args);
 
-/* The sink for the storage stack's calls (mr_store_trace_set_sink); NULL when calls are not wanted. */
+/* The sink for the storage stack's calls (mr_store_trace_set_sink); NULL when calls are not wanted. Its events need the
+ * rank, which mr_events_rank tells. */
 struct mr_event_sink *mr_events_calls(struct mr_events *e);
+uint32_t mr_events_rank(const struct mr_events *e);
+/* Category and name of a span in a trace. */
+const char *mr_span_name(enum mr_span what, const char **category);
+
+/* ---- for who starts the run ---- */
+
+/* A .mrt file that this process writes, and in it the events of one rank, or of all ranks where they are threads of one
+ * process. Open it after the ranks were forked. The file is complete when it is closed; of a process that is killed the
+ * blocks that were full are in it. */
+struct mr_events_file;
+int mr_events_open(const char *path, enum mr_event_level level, uint32_t rank, uint32_t world,
+                   struct mr_events_file **out, struct mr_error *err);
+int mr_events_open_threads(const char *path, enum mr_event_level level, uint32_t world, struct mr_events_file **out,
+                           struct mr_error *err);
+/* The events of the process's only rank (index 0), or of rank `index`. Borrowed. */
+struct mr_events *mr_events_of(struct mr_events_file *f, uint32_t index);
+/* Nobody may emit any more; with `left_behind` somebody might, and memory stays allocated. Accepts NULL. */
+int mr_events_close(struct mr_events_file *f, bool left_behind, struct mr_error *err);
 
 #endif

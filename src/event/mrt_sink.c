@@ -1,6 +1,13 @@
 /* Events of this process, or of a simulated world, into a .mrt file. Lanes: one growing buffer of raw records per rank
  * and thread that emits, in the ring's record format, so that the encoder is the tracer's. Ranks: a process each,
- * written when its first event comes; they share the names of the first one. All under one lock. */
+ * written when its first event comes; they share the names of the first one.
+ *
+ * Invariants
+ *  S1 on the real clock a lane belongs to the thread that emits: that thread alone appends to it, without a lock, and
+ *     flushes it, under the lock. Each thread remembers its lane of the last sink and rank.
+ *  S2 of a simulated world all lanes belong to the lock: one thread emits for all ranks.
+ *  S3 lanes are never moved or freed before close; close is called when nobody emits any more, or leaves them (see
+ *     mr_mrt_sink_abandon). */
 #include "event/mrt_sink.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -8,8 +15,10 @@
 #include "event/calls.h"
 #include "event/mrt_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +29,10 @@
 
 struct lane {
     uint32_t tid, rank;
+    uint32_t number;  /* of the lane */
     uint64_t written; /* records written before, for the sequence */
-    uint32_t n, cap;
+    _Atomic uint32_t n;
+    uint32_t cap;
     struct mr_raw *record;
 };
 
@@ -40,7 +51,8 @@ struct mr_mrt_sink {
     struct mr_event_sink sink; /* first: the sink's functions get this */
     pthread_mutex_t lock;
     struct mr_mrt_writer *writer;
-    struct lane *lane;
+    uint64_t serial; /* of all sinks of this process: what threads remember their lanes by */
+    struct lane **lane;
     size_t lanes, lane_cap, last_lane;
     uint32_t *lane_slot; /* hash table: index + 1 */
     size_t lane_slots;
@@ -57,8 +69,11 @@ struct mr_mrt_sink {
     uint32_t ranks, ranks_per_node;
     int32_t own_rank, own_world;
     char program[128];
-    bool simulated;
-    uint64_t key, lost, last_ns;
+    bool many;      /* events say whose they are: rank 0 to ranks - 1 */
+    bool simulated; /* on a virtual clock */
+    atomic_bool closed;
+    uint64_t key, last_ns;
+    _Atomic uint64_t lost;
     int failed;
     struct mr_error error;
 };
@@ -156,11 +171,12 @@ static void describe(struct mr_mrt_sink *s, uint32_t rank)
                                 .cmdline = exe,
                                 .cmdline_len = exe_len,
                                 .names_key = s->key};
-    if (s->simulated) {
+    if (s->many) {
         p.rank = (int32_t)rank;
         p.flags = rank ? MR_PROCESS_SHARES_NAMES : 0;
-    } else {
-        p.pid = (uint32_t)getpid();
+    }
+    if (!s->simulated) { /* ranks that are threads of one process count as processes of following numbers */
+        p.pid = (uint32_t)getpid() + rank;
         p.ppid = (uint32_t)getppid();
     }
     struct mr_mrt_block b = {
@@ -170,41 +186,45 @@ static void describe(struct mr_mrt_sink *s, uint32_t rank)
     s->rank[rank].described = true;
 }
 
-static void flush_lane(struct mr_mrt_sink *s, size_t index)
+static void flush_lane(struct mr_mrt_sink *s, struct lane *l)
 {
-    struct lane *l = &s->lane[index];
-    if (l->n && !s->rank[l->rank].described)
+    uint32_t count = atomic_load_explicit(&l->n, memory_order_acquire);
+    if (count && !s->rank[l->rank].described)
         describe(s, l->rank);
     write_names(s);
-    for (uint32_t at = 0, taken; at < l->n && !s->failed; at += taken) {
+    for (uint32_t at = 0, taken; at < count && !s->failed; at += taken) {
         struct mr_mrt_block b;
-        size_t n = mr_mrt_encode_records(s->workspace, l->record + at, l->n - at, &s->cal, key_of(s, l->rank), l->tid,
-                                         ((uint64_t)index & 0xffff) << 48 | (l->written + at), l->rank ? 0 : s->lost,
-                                         s->out, &taken, &b);
+        size_t n = mr_mrt_encode_records(s->workspace, l->record + at, count - at, &s->cal, key_of(s, l->rank), l->tid,
+                                         ((uint64_t)l->number & 0xffff) << 48 | (l->written + at),
+                                         l->rank ? 0 : s->lost, s->out, &taken, &b);
         append(s, n);
         s->rank[l->rank].events += b.count;
         s->last_ns = MR_MAX(s->last_ns, b.last_ns);
     }
-    l->written += l->n;
-    s->records -= l->n;
-    l->n = 0;
+    l->written += count;
+    s->records -= s->simulated ? count : 0;
+    atomic_store_explicit(&l->n, 0, memory_order_relaxed);
+}
+
+static size_t lane_place(const uint32_t *slot, size_t slots, struct lane *const *lane, uint32_t rank, uint32_t tid)
+{
+    size_t k = mr_mix64((uint64_t)rank << 32 | tid) & (slots - 1);
+    while (slot[k] && (lane[slot[k] - 1]->rank != rank || lane[slot[k] - 1]->tid != tid))
+        k = (k + 1) & (slots - 1);
+    return k;
 }
 
 static int grow_lanes(struct mr_mrt_sink *s)
 {
     size_t cap = s->lane_cap ? s->lane_cap * 2 : 16, slots = cap * 2;
-    struct lane *bigger = realloc(s->lane, cap * sizeof(*bigger));
+    struct lane **bigger = realloc(s->lane, cap * sizeof(*bigger));
     if (bigger)
         s->lane = bigger;
     uint32_t *slot = bigger ? calloc(slots, sizeof(*slot)) : NULL;
     if (!slot)
         return -ENOMEM;
-    for (size_t i = 0; i < s->lanes; i++) {
-        size_t k = mr_mix64((uint64_t)s->lane[i].rank << 32 | s->lane[i].tid) & (slots - 1);
-        while (slot[k])
-            k = (k + 1) & (slots - 1);
-        slot[k] = (uint32_t)i + 1;
-    }
+    for (size_t i = 0; i < s->lanes; i++)
+        slot[lane_place(slot, slots, s->lane, s->lane[i]->rank, s->lane[i]->tid)] = (uint32_t)i + 1;
     free(s->lane_slot);
     s->lane_slot = slot;
     s->lane_slots = slots;
@@ -212,74 +232,131 @@ static int grow_lanes(struct mr_mrt_sink *s)
     return 0;
 }
 
-/* The lane of a rank and thread, with room for one event. */
-static struct lane *lane_of(struct mr_mrt_sink *s, uint32_t rank, uint32_t tid)
+static struct lane *add_lane(struct mr_mrt_sink *s, size_t place, uint32_t rank, uint32_t tid)
 {
-    struct lane *l = s->lanes ? &s->lane[s->last_lane] : NULL;
-    if (!l || l->rank != rank || l->tid != tid) {
-        if (s->lanes == s->lane_cap && grow_lanes(s) < 0)
-            return NULL;
-        size_t k = mr_mix64((uint64_t)rank << 32 | tid) & (s->lane_slots - 1);
-        while (s->lane_slot[k] &&
-               (s->lane[s->lane_slot[k] - 1].rank != rank || s->lane[s->lane_slot[k] - 1].tid != tid))
-            k = (k + 1) & (s->lane_slots - 1);
-        if (!s->lane_slot[k]) {
-            s->lane[s->lanes++] = (struct lane){.tid = tid, .rank = rank};
-            s->lane_slot[k] = (uint32_t)s->lanes;
-            s->rank[rank].threads++;
-        }
-        s->last_lane = s->lane_slot[k] - 1;
-        l = &s->lane[s->last_lane];
-    }
-    if (l->n + LANE_ROOM > l->cap) {
-        uint32_t cap = l->cap ? MR_MIN(l->cap * 2, MR_BLOCK_EVENTS + LANE_ROOM) : 256;
-        struct mr_raw *bigger = realloc(l->record, cap * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        l->record = bigger;
-        l->cap = cap;
-    }
+    struct lane *l = calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    l->tid = tid;
+    l->rank = rank;
+    l->number = (uint32_t)s->lanes;
+    s->lane[s->lanes++] = l;
+    s->lane_slot[place] = (uint32_t)s->lanes;
+    s->rank[rank].threads++;
     return l;
 }
 
-static void put_more(struct lane *l, uint32_t type, uint32_t key, uint64_t value)
+/* The lane of a rank and thread. Under the lock. */
+static struct lane *find_lane(struct mr_mrt_sink *s, uint32_t rank, uint32_t tid)
 {
-    l->record[l->n++] = (struct mr_raw){{MR_CALL_more, (uint64_t)key << 32 | type, value, 0}};
+    struct lane *l = s->lanes ? s->lane[s->last_lane] : NULL;
+    if (l && l->rank == rank && l->tid == tid)
+        return l;
+    if (s->lanes == s->lane_cap && grow_lanes(s) < 0)
+        return NULL;
+    size_t k = lane_place(s->lane_slot, s->lane_slots, s->lane, rank, tid);
+    l = s->lane_slot[k] ? s->lane[s->lane_slot[k] - 1] : add_lane(s, k, rank, tid);
+    if (l)
+        s->last_lane = l->number;
+    return l;
 }
 
-static void put_event(struct lane *l, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
+/* Room for one event; by whoever owns the lane. */
+static bool make_room(struct lane *l)
+{
+    if (MR_LIKELY(l->n + LANE_ROOM <= l->cap))
+        return true;
+    uint32_t cap = l->cap ? MR_MIN(l->cap * 2, MR_BLOCK_EVENTS + LANE_ROOM) : 256;
+    struct mr_raw *bigger = realloc(l->record, cap * sizeof(*bigger));
+    if (!bigger)
+        return false;
+    l->record = bigger;
+    l->cap = cap;
+    return true;
+}
+
+static uint32_t put_more(struct lane *l, uint32_t n, uint32_t type, uint32_t key, uint64_t value)
+{
+    l->record[n] = (struct mr_raw){{MR_CALL_more, (uint64_t)key << 32 | type, value, 0}};
+    return n + 1;
+}
+
+/* Returns how many records it took. */
+static uint32_t put_event(struct lane *l, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
 {
     uint16_t call = e->call ? e->call : call_for(e->kind);
-    l->record[l->n++] = (struct mr_raw){{e->offset << 16 | call, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns,
-                                         e->start_ns, (uint64_t)e->result << 16 | e->fd}};
-    if (e->dur_ns >> 32)
-        put_more(l, MR_MORE_DURATION, 0, e->dur_ns);
-    if (!MR_RAW_FITS48(e->offset))
-        put_more(l, MR_MORE_OFFSET, 0, e->offset);
-    if (!MR_RAW_FITS48(e->result))
-        put_more(l, MR_MORE_RESULT, 0, (uint64_t)e->result);
+    uint32_t first = atomic_load_explicit(&l->n, memory_order_relaxed), n = first;
+    assert(n + LANE_ROOM <= l->cap);
+    l->record[n++] = (struct mr_raw){{e->offset << 16 | call, (uint64_t)e->path_id << 32 | (uint32_t)e->dur_ns,
+                                      e->start_ns, (uint64_t)e->result << 16 | e->fd}};
+    if (MR_UNLIKELY(e->dur_ns >> 32))
+        n = put_more(l, n, MR_MORE_DURATION, 0, e->dur_ns);
+    if (MR_UNLIKELY(!MR_RAW_FITS48(e->offset)))
+        n = put_more(l, n, MR_MORE_OFFSET, 0, e->offset);
+    if (MR_UNLIKELY(!MR_RAW_FITS48(e->result)))
+        n = put_more(l, n, MR_MORE_RESULT, 0, (uint64_t)e->result);
     for (unsigned i = 0; i < MR_MIN(args, (unsigned)MR_MRT_ARGS); i++)
-        put_more(l, MR_MORE_INT, arg[i].key, (uint64_t)arg[i].value);
+        n = put_more(l, n, MR_MORE_INT, arg[i].key, (uint64_t)arg[i].value);
+    atomic_store_explicit(&l->n, n, memory_order_release);
+    return n - first;
 }
 
-void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
+static void emit_simulated(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
 {
-    uint32_t rank = s->simulated ? e->rank : 0;
     pthread_mutex_lock(&s->lock);
-    struct lane *l = s->failed || rank >= s->ranks ? NULL : lane_of(s, rank, e->tid);
-    if (!l) {
+    struct lane *l = s->failed || e->rank >= s->ranks ? NULL : find_lane(s, e->rank, e->tid);
+    if (!l || !make_room(l)) {
         s->lost++;
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    uint32_t before = l->n;
-    put_event(l, e, arg, args);
-    s->records += l->n - before;
+    s->records += put_event(l, e, arg, args);
     if (l->n >= MR_BLOCK_EVENTS)
-        flush_lane(s, (size_t)(l - s->lane));
+        flush_lane(s, l);
     for (size_t i = 0; s->records > ALL_RECORDS && i < s->lanes; i++)
-        flush_lane(s, i);
+        flush_lane(s, s->lane[i]);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* The calling thread's lane (S1). A thread that emits for two sinks or ranks by turns takes the lock each time. */
+static struct lane *own_lane(struct mr_mrt_sink *s, uint32_t rank)
+{
+    static _Thread_local struct {
+        uint64_t serial;
+        uint32_t rank, tid;
+        struct lane *lane;
+    } last;
+    if (MR_LIKELY(last.serial == s->serial && last.rank == rank))
+        return last.lane;
+    if (!last.tid)
+        last.tid = (uint32_t)gettid();
+    pthread_mutex_lock(&s->lock);
+    last.lane = rank < s->ranks ? find_lane(s, rank, last.tid) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    last.rank = rank;
+    last.serial = last.lane ? s->serial : 0;
+    return last.lane;
+}
+
+void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg, unsigned args)
+{
+    if (s->simulated) {
+        emit_simulated(s, e, arg, args);
+        return;
+    }
+    if (MR_UNLIKELY(atomic_load_explicit(&s->closed, memory_order_relaxed)))
+        return;
+    struct lane *l = own_lane(s, s->many ? e->rank : 0);
+    if (MR_UNLIKELY(!l || !make_room(l))) {
+        s->lost++;
+        return;
+    }
+    put_event(l, e, arg, args);
+    if (MR_UNLIKELY(l->n >= MR_BLOCK_EVENTS)) {
+        pthread_mutex_lock(&s->lock);
+        flush_lane(s, l);
+        pthread_mutex_unlock(&s->lock);
+    }
 }
 
 static void sink_emit(struct mr_event_sink *sink, const struct mr_event *e)
@@ -377,8 +454,10 @@ uint32_t mr_mrt_sink_key(struct mr_mrt_sink *s, const char *name)
 
 static void sink_free(struct mr_mrt_sink *s)
 {
-    for (size_t i = 0; i < s->lanes; i++)
-        free(s->lane[i].record);
+    for (size_t i = 0; i < s->lanes; i++) {
+        free(s->lane[i]->record);
+        free(s->lane[i]);
+    }
     pthread_mutex_destroy(&s->lock);
     free(s->lane);
     free(s->lane_slot);
@@ -395,7 +474,9 @@ static int sink_open(const char *path, const struct mr_mrt_sink *what, struct mr
     struct mr_mrt_sink *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
-    *s = *what;
+    static _Atomic uint64_t serials;
+    memcpy(s, what, sizeof(*s));
+    s->serial = atomic_fetch_add(&serials, 1) + 1;
     pthread_mutex_init(&s->lock, NULL);
     s->sink = (struct mr_event_sink){.intern = sink_intern, .emit = sink_emit};
     s->workspace = aligned_alloc(64, MR_ALIGN_UP(mr_mrt_workspace_bytes(), 64));
@@ -426,11 +507,20 @@ int mr_mrt_sink_open(const char *path, int32_t rank, int32_t world, struct mr_mr
     return sink_open(path, &what, out, err);
 }
 
+int mr_mrt_sink_open_ranks(const char *path, uint32_t world, struct mr_mrt_sink **out, struct mr_error *err)
+{
+    struct mr_mrt_sink what = {.ranks = MR_MAX(world, 1u), .own_world = (int32_t)world, .many = true};
+    what.cal.mono0 = what.cal.tick0 = mr_now_ns();
+    what.cal.real0 = mr_wall_ns();
+    return sink_open(path, &what, out, err);
+}
+
 int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out, struct mr_error *err)
 {
     struct mr_mrt_sink what = {.ranks = MR_MAX(sim->world, 1u),
                                .own_world = (int32_t)sim->world,
                                .ranks_per_node = sim->ranks_per_node,
+                               .many = true,
                                .simulated = true};
     snprintf(what.program, sizeof(what.program), "%s", sim->program ? sim->program : "sim");
     return sink_open(path, &what, out, err);
@@ -441,12 +531,13 @@ struct mr_event_sink *mr_mrt_sink_get(struct mr_mrt_sink *s)
     return &s->sink;
 }
 
-int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
+/* Everything to the file, and its end. */
+static int finish(struct mr_mrt_sink *s, struct mr_error *err)
 {
-    if (!s)
-        return 0;
+    atomic_store(&s->closed, true);
+    pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->lanes; i++)
-        flush_lane(s, i);
+        flush_lane(s, s->lane[i]);
     write_names(s);
     for (uint32_t r = 0; r < s->ranks; r++)
         if (s->rank[r].described)
@@ -457,6 +548,22 @@ int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
         *err = s->error;
     struct mr_error second;
     int closed = mr_mrt_writer_close(s->writer, rc ? &second : err);
-    sink_free(s);
+    s->writer = NULL;
+    s->failed = -EBADF; /* whoever comes late writes nothing */
+    pthread_mutex_unlock(&s->lock);
     return rc ? rc : closed;
+}
+
+int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err)
+{
+    if (!s)
+        return 0;
+    int rc = finish(s, err);
+    sink_free(s);
+    return rc;
+}
+
+int mr_mrt_sink_abandon(struct mr_mrt_sink *s, struct mr_error *err)
+{
+    return s ? finish(s, err) : 0;
 }

@@ -22,10 +22,11 @@
  * regions whose category contains "reader" or "loader" or is "io"; as I/O: all events of the kinds OPEN to ATTR. An
  * argument "step" serves `--steps`.
  *
- * emit, intern, site and key may be called from any thread; they take a lock, and every 32 k events of a lane one of
- * them encodes a block. Memory: up to 1 MiB per (rank, tid), at most about 256 MiB of events in all. Errors of writing
- * (a full disk) are kept and returned by close; later events, and events for which there is no memory, are counted as
- * lost, in the file as well. */
+ * emit, intern, site and key may be called from any thread. intern, site and key take a lock. On the real clock emit
+ * takes none: each thread has a buffer of its own (`tid` of the event is not looked at), which it encodes itself when
+ * it is full, every 32 k records. Memory: up to 1 MiB per (rank, tid); simulated: at most about 256 MiB in all. Errors
+ * of writing (a full disk) are kept and returned by close; later events, and events for which there is no memory, are
+ * counted as lost, in the file as well. */
 #ifndef MR_EVENT_MRT_SINK_H
 #define MR_EVENT_MRT_SINK_H
 
@@ -48,6 +49,9 @@ struct mr_mrt_sim {
 int mr_mrt_sink_open_sim(const char *path, const struct mr_mrt_sim *sim, struct mr_mrt_sink **out,
                          struct mr_error *err);
 
+/* Events of several ranks that are threads of this process, on the real clock. */
+int mr_mrt_sink_open_ranks(const char *path, uint32_t world, struct mr_mrt_sink **out, struct mr_error *err);
+
 /* Borrowed; valid until close. */
 struct mr_event_sink *mr_mrt_sink_get(struct mr_mrt_sink *s);
 /* The id of a region's site, for events of kind MR_EV_REGION and MR_EV_INSTANT. 0 without memory. */
@@ -64,7 +68,10 @@ struct mr_mrt_arg {
 void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, const struct mr_mrt_arg *arg,
                            unsigned args);
 
-/* Writes what is left, and the footer; frees. Accepts NULL. */
+/* Writes what is left, and the footer; frees. Accepts NULL. Nobody may be emitting any more. */
 int mr_mrt_sink_close(struct mr_mrt_sink *s, struct mr_error *err);
+/* The same where a thread was left behind that may still emit (it hangs in storage): what it says then is lost, and the
+ * sink's memory stays allocated until the process ends. */
+int mr_mrt_sink_abandon(struct mr_mrt_sink *s, struct mr_error *err);
 
 #endif

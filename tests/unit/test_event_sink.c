@@ -20,7 +20,7 @@
 
 struct job {
     struct mr_mrt_sink *sink;
-    uint32_t tid;
+    uint32_t tid; /* of the thread: events of one are one lane */
 };
 
 static void *emit(void *arg)
@@ -28,15 +28,12 @@ static void *emit(void *arg)
     struct job *j = arg;
     struct mr_event_sink *s = mr_mrt_sink_get(j->sink);
     uint32_t site = mr_mrt_sink_site(j->sink, "train", "step");
+    j->tid = (uint32_t)gettid();
     for (uint64_t i = 0; i < EVENTS; i++) {
         char path[32];
         snprintf(path, sizeof(path), "/data/%u", (unsigned)(i / 100));
-        struct mr_event e = {.start_ns = 1000 + i * 10,
-                             .dur_ns = 5,
-                             .offset = i,
-                             .result = (int64_t)i,
-                             .kind = MR_EV_READ,
-                             .tid = j->tid};
+        struct mr_event e = {
+            .start_ns = 1000 + i * 10, .dur_ns = 5, .offset = i, .result = (int64_t)i, .kind = MR_EV_READ};
         if (i % 1000 == 999) {
             e.kind = MR_EV_REGION;
             e.path_id = site;
@@ -63,7 +60,7 @@ static void sink_keeps_every_event_of_every_thread(void **state)
     close(mkstemp(path));
     assert_int_equal(mr_mrt_sink_open(path, 2, 4, &sink, &err), 0);
     for (unsigned i = 0; i < THREADS; i++) {
-        job[i] = (struct job){.sink = sink, .tid = 10 + i};
+        job[i] = (struct job){.sink = sink};
         assert_int_equal(pthread_create(&thread[i], NULL, emit, &job[i]), 0);
     }
     for (unsigned i = 0; i < THREADS; i++)
@@ -77,7 +74,9 @@ static void sink_keeps_every_event_of_every_thread(void **state)
     for (size_t c = 0; c < t->chunks; c++) {
         assert_int_equal(mr_trace_read(t, c, MR_WANT_ALL, &b, &err), 0);
         for (uint32_t i = 0; i < b.count; i++) {
-            uint64_t n = seen[b.tid - 10]++;
+            unsigned who = b.tid == job[0].tid ? 0 : b.tid == job[1].tid ? 1 : 2;
+            assert_int_equal(b.tid, job[who].tid);
+            uint64_t n = seen[who]++;
             struct mr_trace_string category, name;
             char want[32];
             assert_int_equal(b.c.offset[i], n);
