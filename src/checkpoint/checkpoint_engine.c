@@ -31,6 +31,15 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
         free(p.folder);
         return rc;
     }
+    /* A checkpoint gets its name when it is complete, so a store that cannot rename is refused before the first save.
+     */
+    char what[MR_CHECKPOINT_PATH + 32];
+    snprintf(what, sizeof what, "keep checkpoints in '%s'", folder);
+    rc = mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what, err);
+    if (rc) {
+        mr_checkpoint_place_close(&p);
+        return rc;
+    }
     p.shared = mr_store_caps(p.store) & MR_STORE_CAP_PERSISTENT;
     p.lead = rank == 0 || !p.shared;
     *out = p;

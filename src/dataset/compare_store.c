@@ -251,6 +251,14 @@ static int cmp_ioq_reap(struct mr_ioq *q, unsigned min, unsigned max, struct mr_
     return refuse(err);
 }
 
+static int cmp_ioq_register(struct mr_ioq *q, const struct iovec *iov, unsigned n, struct mr_error *err)
+{
+    (void)q;
+    (void)iov;
+    (void)n;
+    return refuse(err);
+}
+
 static int cmp_open(const void *options, struct mr_store *lower, struct mr_store **out, struct mr_error *err)
 {
     (void)options;
@@ -271,7 +279,7 @@ static const struct mr_store_ops compare_ops = {
     .size = sizeof(struct mr_store_ops),
     .name = "compare",
     .doc = "Compares writes with what is there.",
-    .caps = MR_STORE_CAP_WRITE,
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_OFFSET_WRITE,
     .is_shim = true,
     .options = {.section = "compare", .doc = "", .options = no_options},
     .open = cmp_open,
@@ -297,6 +305,7 @@ static const struct mr_store_ops compare_ops = {
     .ioq_free = cmp_ioq_free,
     .ioq_submit = cmp_ioq_submit,
     .ioq_reap = cmp_ioq_reap,
+    .ioq_register = cmp_ioq_register,
 };
 
 int mr_compare_create(struct mr_store *real, struct mr_compare **out, struct mr_error *err)

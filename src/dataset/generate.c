@@ -382,7 +382,12 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
  * then locked, and looked at again: another generator may have come between. */
 int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
 {
-    int r = mr_gen_lock_take(g->o.store, g->o.folder, &g->lock, err);
+    const unsigned needs = MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE;
+    char what[MR_NAME_MAX + 32];
+    snprintf(what, sizeof what, "generate '%s'", g->o.folder);
+    int r = mr_store_require(g->o.store, needs, what, err); /* before anything is there */
+    if (r >= 0)
+        r = mr_gen_lock_take(g->o.store, g->o.folder, &g->lock, err);
     bool before = r > 0;
     if (r >= 0)
         r = prepare_folder(g, err);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "store/store_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -19,11 +20,13 @@
 #include <unistd.h>
 
 /* To add a backend or a shim: one extern in store_internal.h, one row here. */
-static const struct mr_store_ops *const registry[] = {
-    &mr_store_posix_ops,  &mr_store_uring_ops, &mr_store_mmap_ops,
-    &mr_store_memory_ops, &mr_store_null_ops,  &mr_store_throttle_ops,
-    &mr_store_fault_ops,  &mr_store_trace_ops, NULL,
+#define REGISTERED_MAX 64
+#define BUILT_IN 8
+static const struct mr_store_ops *registry[BUILT_IN + REGISTERED_MAX + 1] = {
+    &mr_store_posix_ops, &mr_store_uring_ops,    &mr_store_mmap_ops,  &mr_store_memory_ops,
+    &mr_store_null_ops,  &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops,
 };
+static_assert(MR_ARRAY_LEN(registry) > BUILT_IN && BUILT_IN == 8, "one place per built-in store");
 
 const struct mr_store_ops *const *mr_store_registry(void)
 {
@@ -41,10 +44,54 @@ struct layer {
 
 static const struct mr_store_ops *find_ops(const char *name)
 {
+    if (!name)
+        return NULL;
     for (const struct mr_store_ops *const *o = registry; *o; o++)
         if (strcmp((*o)->name, name) == 0)
             return *o;
     return NULL;
+}
+
+/* The first operation that is missing, or NULL. The function pointers are the block from `open` to the end. */
+static const char *missing_op(const struct mr_store_ops *ops)
+{
+    static const char *const names[] = {"open",     "close",      "object_open", "object_close", "object_size",
+                                        "read",     "write",      "fsync",       "allocate",     "truncate",
+                                        "stat",     "list",       "mkdir",       "unlink",       "rename",
+                                        "sync_dir", "free_space", "drop_cache",  "resident",     "ioq_create",
+                                        "ioq_free", "ioq_submit", "ioq_reap",    "ioq_register"};
+    static_assert(sizeof(struct mr_store_ops) - offsetof(struct mr_store_ops, open) == sizeof(names),
+                  "one name per operation");
+    for (size_t i = 0; i < MR_ARRAY_LEN(names); i++) {
+        void *fn;
+        memcpy(&fn, (const char *)ops + offsetof(struct mr_store_ops, open) + i * sizeof(fn), sizeof(fn));
+        if (!fn)
+            return names[i];
+    }
+    return NULL;
+}
+
+int mr_store_register(const struct mr_store_ops *ops, struct mr_error *err)
+{
+    size_t n = 0;
+    while (registry[n])
+        n++;
+    if (ops->abi != MR_STORE_ABI || ops->size != sizeof(*ops))
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "a store of abi %u with %u bytes of operations; this program has abi %u with %zu",
+                              ops->abi, ops->size, MR_STORE_ABI, sizeof(*ops));
+    if (!ops->name || !*ops->name || ops->name[strcspn(ops->name, "(),:=\" \t")] || !ops->doc || !ops->options.options)
+        return mr_error_plain(err, MR_E_USAGE,
+                              "a store needs a plain name, a text and option rows, be it the end row alone");
+    if (find_ops(ops->name))
+        return mr_error_plain(err, -EEXIST, "there is a store '%s' already", ops->name);
+    const char *missing = missing_op(ops);
+    if (missing)
+        return mr_error_plain(err, MR_E_USAGE, "store '%s' lacks the operation '%s'", ops->name, missing);
+    if (n + 1 >= MR_ARRAY_LEN(registry))
+        return mr_error_plain(err, MR_E_LIMIT, "cannot add store '%s': %d are registered", ops->name, REGISTERED_MAX);
+    registry[n] = ops;
+    return 0;
 }
 
 /* The nearest store name, by the same measure as the nearest option. */
@@ -247,6 +294,54 @@ void mr_store_close(struct mr_store *s)
         s->ops->close(s);
 }
 
+/* ---- what a stack can do ---- */
+
+unsigned mr_store_caps(const struct mr_store *s)
+{
+    unsigned removed = 0;
+    for (; s->lower; s = s->lower)
+        removed |= s->ops->caps_removed;
+    return s->ops->caps & ~removed;
+}
+
+/* Who is to blame: the shim that takes the capability away, or the backend. */
+static const char *lacks(const struct mr_store *s, unsigned cap)
+{
+    for (; s->lower; s = s->lower)
+        if (s->ops->caps_removed & cap)
+            break;
+    return s->ops->name;
+}
+
+int mr_store_require(const struct mr_store *s, unsigned caps, const char *what, struct mr_error *err)
+{
+    static const struct {
+        unsigned cap;
+        const char *text;
+    } names[] = {
+        {MR_STORE_CAP_WRITE, "write"},
+        {MR_STORE_CAP_DIRECT, "bypass the page cache"},
+        {MR_STORE_CAP_PERSISTENT, "keep anything longer than the process"},
+        {MR_STORE_CAP_CONTENT, "read back what was written"},
+        {MR_STORE_CAP_RENAME, "rename"},
+        {MR_STORE_CAP_OFFSET_WRITE, "write at any offset"},
+        {MR_STORE_CAP_APPEND, "extend a file that was closed"},
+        {MR_STORE_CAP_MULTIPART, "put a file together from parts"},
+        {MR_STORE_CAP_WHOLE_PUT, "put a file in one piece"},
+    };
+    unsigned missing = caps & ~mr_store_caps(s);
+    for (size_t i = 0; missing && i < MR_ARRAY_LEN(names); i++)
+        if (missing & names[i].cap) {
+            mr_error_plain(err, MR_E_UNSUPPORTED, "cannot %s: store '%s' cannot %s", what, lacks(s, names[i].cap),
+                           names[i].text);
+            mr_error_hint(err, "use store 'posix' or another that can; 'millrace help store' lists them");
+            return MR_E_UNSUPPORTED;
+        }
+    return missing ? mr_error_plain(err, MR_E_UNSUPPORTED, "cannot %s: store '%s' lacks capability 0x%x", what,
+                                    lacks(s, missing), missing)
+                   : 0;
+}
+
 /* ---- wording of errors ---- */
 
 static void hint_for(struct mr_error *err, int code, const char *path)
@@ -288,6 +383,11 @@ int mr_store_fail_path(struct mr_error *err, int code, const char *verb, const c
     return code;
 }
 
+int mr_store_no_rename(struct mr_store *s, const char *from, const char *to, struct mr_error *err)
+{
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' cannot rename ('%s' to '%s')", s->ops->name, from, to);
+}
+
 int mr_store_no_drop_cache(struct mr_object *o, struct mr_error *err)
 {
     return mr_error_plain(err, MR_E_UNSUPPORTED, "store '%s' has no page cache to drop ('%s')", o->store->ops->name,
@@ -308,6 +408,16 @@ int mr_ioq_check_room(const struct mr_ioq *q, unsigned in_flight, unsigned n, st
         return 0;
     return mr_error_plain(err, MR_E_USAGE, "I/O queue is full: depth %u, in flight %u, want %u more", q->depth,
                           in_flight, n);
+}
+
+int mr_ioq_check_register(unsigned in_flight, const struct iovec *iov, unsigned n, struct mr_error *err)
+{
+    if (in_flight > 0)
+        return mr_error_plain(err, MR_E_USAGE, "cannot register buffers with %u requests in flight", in_flight);
+    for (unsigned i = 0; i < n; i++)
+        if (!iov || !iov[i].iov_base || iov[i].iov_len == 0)
+            return mr_error_plain(err, MR_E_USAGE, "cannot register buffer %u of %u: it is empty", i, n);
+    return 0;
 }
 
 int mr_ioq_check_depth(unsigned depth, struct mr_error *err)
@@ -558,10 +668,11 @@ static const char *parent_folder(char *path)
     return path;
 }
 
-static int write_tmp(struct mr_store *s, const char *tmp, const void *data, size_t len, struct mr_error *err)
+static int write_new(struct mr_store *s, const char *tmp, unsigned how, const void *data, size_t len,
+                     struct mr_error *err)
 {
     struct mr_object *o;
-    int rc = mr_object_open(s, tmp, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &o, err);
+    int rc = mr_object_open(s, tmp, MR_OBJ_WRITE | MR_OBJ_CREATE | how, &o, err);
     if (rc < 0)
         return rc;
     rc = mr_object_write(o, data, len, 0, err);
@@ -570,9 +681,19 @@ static int write_tmp(struct mr_store *s, const char *tmp, const void *data, size
     int closed = mr_object_close(o, rc == 0 ? err : NULL);
     if (rc == 0)
         rc = closed;
-    if (rc < 0)
+    if (rc < 0 && how == MR_OBJ_EXCLUSIVE)
         s->ops->unlink(s, tmp, NULL);
     return rc;
+}
+
+/* Without rename: an object that appears as a whole needs no temporary. */
+static int put_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err)
+{
+    if (mr_store_caps(s) & MR_STORE_CAP_WHOLE_PUT)
+        return write_new(s, path, MR_OBJ_TRUNCATE, data, len, err);
+    char what[1200];
+    snprintf(what, sizeof(what), "replace '%s' in one step", path);
+    return mr_store_require(s, MR_STORE_CAP_RENAME, what, err);
 }
 
 int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err)
@@ -580,10 +701,12 @@ int mr_store_write_file(struct mr_store *s, const char *path, const void *data, 
     static atomic_uint serial;
     if (!path || !*path)
         return mr_error_plain(err, MR_E_USAGE, "cannot write a file: its path is empty");
+    if (!(mr_store_caps(s) & MR_STORE_CAP_RENAME))
+        return put_file(s, path, data, len, err);
     char *tmp = NULL;
     if (asprintf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
-    int rc = write_tmp(s, tmp, data, len, err);
+    int rc = write_new(s, tmp, MR_OBJ_EXCLUSIVE, data, len, err);
     if (rc == 0) {
         UNINTERRUPTED(rc, err, s->ops->rename(s, tmp, path, &local));
         if (rc < 0)

@@ -25,8 +25,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
-#define MR_STORE_ABI 1
+#define MR_STORE_ABI 2
 
 struct mr_store;
 struct mr_object;
@@ -45,11 +46,19 @@ enum mr_object_flags {
                 takes a system call. If it was replaced by a pipe meanwhile, opening waits for a writer */
 };
 
+/* What a backend can do. Callers ask (mr_store_require) before they begin, so a store that cannot do what they need is
+ * refused with the reason instead of failing half-way. CAP_WRITE alone promises this much: a new object can be written
+ * once, front to back, and is complete after its close. */
 enum mr_store_caps {
     MR_STORE_CAP_WRITE = 1,
     MR_STORE_CAP_DIRECT = 2,
-    MR_STORE_CAP_PERSISTENT = 4, /* content outlives the process */
-    MR_STORE_CAP_CONTENT = 8,    /* reads return what was written; only null lacks it */
+    MR_STORE_CAP_PERSISTENT = 4,    /* content outlives the process */
+    MR_STORE_CAP_CONTENT = 8,       /* reads return what was written; only null lacks it */
+    MR_STORE_CAP_RENAME = 16,       /* files and folders; a reader sees the old or the new, never half */
+    MR_STORE_CAP_OFFSET_WRITE = 32, /* any range in any order, also over what is there; truncate */
+    MR_STORE_CAP_APPEND = 64,       /* an object that was closed can be opened again and extended at its end */
+    MR_STORE_CAP_MULTIPART = 128,   /* reserved: parts written in any order and put together at the end */
+    MR_STORE_CAP_WHOLE_PUT = 256,   /* a new object has no name before its close and all its bytes after it */
 };
 
 struct mr_store_stat {
@@ -91,7 +100,8 @@ typedef int mr_store_list_fn(void *user, const char *name, bool is_dir, struct m
 struct mr_store_ops {
     uint32_t abi, size; /* MR_STORE_ABI, sizeof(struct mr_store_ops) */
     const char *name, *doc;
-    unsigned caps;
+    unsigned caps;         /* of a backend; a shim has those of what is below it */
+    unsigned caps_removed; /* of a shim: what its stack cannot do although the backend could; usually 0 */
     bool is_shim;
     struct mr_option_table options;
 
@@ -129,6 +139,13 @@ struct mr_store_ops {
     /* Waits for at least `min` completions (0 = poll), returns up to `max`; result count, or negative code. A `min`
      * beyond what is in flight is cut to that, so reap never waits for nothing. Any completion order. */
     int (*ioq_reap)(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
+    /* Names the memory that requests of this queue will use, instead of what was named before; n = 0 takes it back.
+     * Requests whose buffer lies inside skip the kernel's page look-up per request (io_uring's fixed buffers); others
+     * work as ever. The memory stays the caller's and must stay mapped until it is taken back or the queue is freed; it
+     * is pinned meanwhile and counts against RLIMIT_MEMLOCK. Returns 1 when requests will be faster for it, 0 when this
+     * store or this machine has no use for it (also when the limit is too low, with a note in the log): nothing changes
+     * then. Only with nothing in flight: MR_E_USAGE otherwise. Costs about 100 ns per 4 KiB page. */
+    int (*ioq_register)(struct mr_ioq *q, const struct iovec *iov, unsigned n, struct mr_error *err);
 };
 
 /* The first member of every backend's store, object and queue struct. */
@@ -150,8 +167,14 @@ struct mr_ioq {
  * value that holds ',' ':' or a parenthesis goes into double quotes: trace(file="a,b.tsv"):posix. */
 int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err);
 void mr_store_close(struct mr_store *s);
-/* MR_STORE_CAP_* of the backend under the shims. */
+/* MR_STORE_CAP_* of the backend under the shims, less what a shim takes away. */
 unsigned mr_store_caps(const struct mr_store *s);
+/* 0 when the store can do all of `caps`; else MR_E_UNSUPPORTED: "cannot <what>: store 'x' cannot rename". */
+int mr_store_require(const struct mr_store *s, unsigned caps, const char *what, struct mr_error *err);
+/* Adds a backend or shim under its name; `ops` must outlive all use. abi, size, name, option rows and all operations
+ * are checked: MR_E_UNSUPPORTED, MR_E_USAGE, -EEXIST (the name is taken), MR_E_LIMIT. At the start, before stores are
+ * opened by other threads. */
+int mr_store_register(const struct mr_store_ops *ops, struct mr_error *err);
 const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, for help and doctor */
 
 /* Convenience over ops; all retry EINTR and short transfers unless said otherwise. */
@@ -166,7 +189,9 @@ int mr_object_write(struct mr_object *o, const void *buf, size_t len, uint64_t o
 /* Whole file into a malloc'ed buffer (NUL-terminated one past the end); refuses more than `max_bytes`. */
 int mr_store_read_file(struct mr_store *s, const char *path, uint64_t max_bytes, void **data, size_t *len,
                        struct mr_error *err);
-/* Writes to a temporary beside it, fsyncs, renames, syncs the folder: the old or the new content, never half. */
+/* The old or the new content, never half: writes to a temporary beside it, fsyncs, renames, syncs the folder. On a
+ * store that cannot rename the file is put in one piece where the store can do that (CAP_WHOLE_PUT); else
+ * MR_E_UNSUPPORTED, and nothing was written. */
 int mr_store_write_file(struct mr_store *s, const char *path, const void *data, size_t len, struct mr_error *err);
 int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
 int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err); /* with parents */

@@ -22,6 +22,7 @@ int mr_store_fail_path(struct mr_error *err, int code, const char *verb, const c
 
 /* Shared stubs: MR_E_UNSUPPORTED with the backend's name. */
 int mr_store_no_drop_cache(struct mr_object *o, struct mr_error *err);
+int mr_store_no_rename(struct mr_store *s, const char *from, const char *to, struct mr_error *err);
 int mr_store_no_resident(struct mr_object *o, uint64_t *resident_bytes, uint64_t *total_bytes, struct mr_error *err);
 
 /* A row every backend has. */
@@ -46,6 +47,8 @@ void mr_names_done(struct mr_names *l);
 
 /* Checks room in a queue: 0, or MR_E_USAGE with the figures. */
 int mr_ioq_check_room(const struct mr_ioq *q, unsigned in_flight, unsigned n, struct mr_error *err);
+/* Before memory is registered: 0, or MR_E_USAGE. */
+int mr_ioq_check_register(unsigned in_flight, const struct iovec *iov, unsigned n, struct mr_error *err);
 int mr_ioq_check_depth(unsigned depth, struct mr_error *err);
 #define MR_IOQ_MAX_DEPTH 4096u
 

@@ -679,7 +679,8 @@ const struct mr_store_ops mr_store_memory_ops = {
     .size = sizeof(struct mr_store_ops),
     .name = "memory",
     .doc = "Objects in the memory of this process, gone with it.",
-    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_CONTENT,
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_CONTENT | MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE |
+            MR_STORE_CAP_APPEND,
     .options = {.section = "memory",
                 .doc = "Objects in memory",
                 .options = memory_rows,
@@ -707,4 +708,5 @@ const struct mr_store_ops mr_store_memory_ops = {
     .ioq_free = mr_workq_free,
     .ioq_submit = mr_workq_submit,
     .ioq_reap = mr_workq_reap,
+    .ioq_register = mr_workq_register,
 };

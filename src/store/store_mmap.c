@@ -282,7 +282,8 @@ const struct mr_store_ops mr_store_mmap_ops = {
     .size = sizeof(struct mr_store_ops),
     .name = "mmap",
     .doc = "Files read through memory maps: page faults instead of read calls. Writes are ordinary ones.",
-    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT | MR_STORE_CAP_RENAME |
+            MR_STORE_CAP_OFFSET_WRITE | MR_STORE_CAP_APPEND,
     .options = {.section = "mmap",
                 .doc = "Files read through memory maps",
                 .options = mmap_rows,
@@ -310,4 +311,5 @@ const struct mr_store_ops mr_store_mmap_ops = {
     .ioq_free = mr_workq_free,
     .ioq_submit = mr_workq_submit,
     .ioq_reap = mr_workq_reap,
+    .ioq_register = mr_workq_register,
 };

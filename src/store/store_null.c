@@ -539,7 +539,7 @@ const struct mr_store_ops mr_store_null_ops = {
     .size = sizeof(struct mr_store_ops),
     .name = "null",
     .doc = "No storage at all: reads give zeros, writes vanish, sizes are remembered. Measures the program itself.",
-    .caps = MR_STORE_CAP_WRITE,
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE | MR_STORE_CAP_APPEND,
     .options = {.section = "null",
                 .doc = "No storage at all",
                 .options = null_rows,
@@ -567,4 +567,5 @@ const struct mr_store_ops mr_store_null_ops = {
     .ioq_free = mr_workq_free,
     .ioq_submit = mr_workq_submit,
     .ioq_reap = mr_workq_reap,
+    .ioq_register = mr_workq_register,
 };

@@ -378,4 +378,5 @@ const struct mr_store_ops mr_store_posix_ops = {
     .ioq_free = mr_workq_free,
     .ioq_submit = mr_workq_submit,
     .ioq_reap = mr_workq_reap,
+    .ioq_register = mr_workq_register,
 };

@@ -81,7 +81,8 @@ void mr_bounce_give(struct mr_bounce *b, void *buf);
 /* The part of the ops table that posix and uring share. */
 #define MR_POSIX_OPS                                                                                                   \
     .abi = MR_STORE_ABI, .size = sizeof(struct mr_store_ops),                                                          \
-    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT,                 \
+    .caps = MR_STORE_CAP_WRITE | MR_STORE_CAP_DIRECT | MR_STORE_CAP_PERSISTENT | MR_STORE_CAP_CONTENT |                \
+            MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE | MR_STORE_CAP_APPEND,                                     \
     .close = mr_posix_close, .object_open = mr_posix_object_open, .object_close = mr_posix_object_close,               \
     .object_size = mr_posix_object_size, .read = mr_posix_read, .write = mr_posix_write, .fsync = mr_posix_fsync,      \
     .allocate = mr_posix_allocate, .truncate = mr_posix_truncate, .stat = mr_posix_stat, .list = mr_posix_list,        \

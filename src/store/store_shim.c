@@ -45,13 +45,6 @@ int mr_store_set_clock(struct mr_store *s, struct mr_clock *clock, struct mr_err
     return found ? 0 : mr_error_plain(err, MR_E_USAGE, "cannot set a clock: the store has no shim");
 }
 
-unsigned mr_store_caps(const struct mr_store *s)
-{
-    while (s->lower)
-        s = s->lower;
-    return s->ops->caps;
-}
-
 /* ---- direct calls ---- */
 
 static uint64_t thread_stream(void)
@@ -329,6 +322,14 @@ void mr_shim_ioq_free(struct mr_ioq *base)
     q->lower->store->ops->ioq_free(q->lower);
     free(q->heap);
     free(q);
+}
+
+/* The lower queue's requests use the callers' buffers, so what is registered goes to it. */
+int mr_shim_ioq_register(struct mr_ioq *base, const struct iovec *iov, unsigned n, struct mr_error *err)
+{
+    struct shimq *q = (struct shimq *)base;
+    int rc = mr_ioq_check_register(q->in_flight, iov, n, err);
+    return rc < 0 ? rc : q->lower->store->ops->ioq_register(q->lower, iov, n, err);
 }
 
 static enum mr_shim_kind kind_of(enum mr_io_op op)

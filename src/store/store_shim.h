@@ -86,6 +86,7 @@ int mr_shim_resident(struct mr_object *o, uint64_t *resident_bytes, uint64_t *to
 int mr_shim_ioq_create(struct mr_store *s, unsigned depth, struct mr_ioq **out, struct mr_error *err);
 void mr_shim_ioq_free(struct mr_ioq *q);
 int mr_shim_ioq_submit(struct mr_ioq *q, struct mr_io *const *ios, unsigned n, struct mr_error *err);
+int mr_shim_ioq_register(struct mr_ioq *q, const struct iovec *iov, unsigned n, struct mr_error *err);
 int mr_shim_ioq_reap(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
 
 /* The part of the ops table that is the same in every shim. */
@@ -96,6 +97,7 @@ int mr_shim_ioq_reap(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io 
     .stat = mr_shim_stat, .list = mr_shim_list, .mkdir = mr_shim_mkdir, .unlink = mr_shim_unlink,                      \
     .rename = mr_shim_rename, .sync_dir = mr_shim_sync_dir, .free_space = mr_shim_free_space,                          \
     .drop_cache = mr_shim_drop_cache, .resident = mr_shim_resident, .ioq_create = mr_shim_ioq_create,                  \
-    .ioq_free = mr_shim_ioq_free, .ioq_submit = mr_shim_ioq_submit, .ioq_reap = mr_shim_ioq_reap
+    .ioq_free = mr_shim_ioq_free, .ioq_submit = mr_shim_ioq_submit, .ioq_reap = mr_shim_ioq_reap,                      \
+    .ioq_register = mr_shim_ioq_register
 
 #endif

@@ -16,7 +16,9 @@
  *  1. A slot is idle, or holds one request for which exactly one CQE is still to come.
  *  2. At most 2 SQEs per slot are outstanding, and both rings are sized for 2 x depth: neither can overflow.
  *  3. A slot becomes idle only after its CQE and with its bounce buffer given back.
- *  4. Nothing is allocated by submit and reap in the steady state. */
+ *  4. Nothing is allocated by submit and reap in the steady state.
+ *  5. fixed[] is sorted by address, its ranges are disjoint, and entry i is buffer i of the ring; it changes only with
+ *     nothing in flight. */
 #include "base/common.h"
 #include "base/log.h"
 #include "store/store_internal.h"
@@ -54,15 +56,17 @@ struct uringq {
     struct mr_io *done, **done_tail;
     unsigned done_count;
     bool to_submit;
-    bool holds_files; /* registered descriptors may be open */
-    int *no_files;    /* depth times -1 */
+    bool holds_files;    /* registered descriptors may be open */
+    int *no_files;       /* depth times -1 */
+    struct iovec *fixed; /* registered buffers */
+    unsigned fixed_count;
     struct slot slot[];
 };
 
 struct uring_store {
     struct mr_posix_store posix;
     bool available;
-    atomic_bool noted;
+    atomic_bool noted, noted_fixed;
 };
 
 /* Orders the end of one ring before the start of the next, which may get the same addresses: the kernel does so anyway,
@@ -130,6 +134,34 @@ static bool is_aligned(const void *p, uint64_t align)
     return (uintptr_t)p % align == 0;
 }
 
+/* The registered buffer that holds the whole range, or -1 (invariant 5). */
+static int find_fixed(const struct uringq *q, const void *buf, size_t len)
+{
+    uintptr_t from = (uintptr_t)buf;
+    unsigned lo = 0, hi = q->fixed_count;
+    while (lo < hi) { /* the first that starts behind `from` */
+        unsigned mid = lo + (hi - lo) / 2;
+        if ((uintptr_t)q->fixed[mid].iov_base <= from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == 0)
+        return -1;
+    const struct iovec *v = &q->fixed[lo - 1];
+    size_t skip = from - (uintptr_t)v->iov_base;
+    return skip <= v->iov_len && len <= v->iov_len - skip ? (int)(lo - 1) : -1;
+}
+
+static void fill_read(const struct uringq *q, struct io_uring_sqe *e, int fd, const struct iovec *v, uint64_t at)
+{
+    int index = find_fixed(q, v->iov_base, v->iov_len);
+    if (index < 0)
+        io_uring_prep_read(e, fd, v->iov_base, (unsigned)v->iov_len, at);
+    else
+        io_uring_prep_read_fixed(e, fd, v->iov_base, (unsigned)v->iov_len, at, index);
+}
+
 /* Where the next piece of a read lands: in the caller's buffer, or in a bounce buffer. False: no memory. */
 static bool plan_read(struct uringq *q, struct slot *s, unsigned off_align, unsigned mem_align, struct iovec *v,
                       uint64_t *at)
@@ -166,7 +198,7 @@ static void prep_read(struct uringq *q, struct slot *s)
         return;
     }
     struct io_uring_sqe *e = new_sqe(q);
-    io_uring_prep_read(e, o->fd, v.iov_base, (unsigned)v.iov_len, at);
+    fill_read(q, e, o->fd, &v, at);
     mark(q, s, e);
 }
 
@@ -196,7 +228,11 @@ static void prep_write(struct uringq *q, struct slot *s)
         }
     }
     struct io_uring_sqe *e = new_sqe(q);
-    io_uring_prep_write(e, fd, from, (unsigned)s->piece, offset);
+    int index = find_fixed(q, from, s->piece);
+    if (index < 0)
+        io_uring_prep_write(e, fd, from, (unsigned)s->piece, offset);
+    else
+        io_uring_prep_write_fixed(e, fd, from, (unsigned)s->piece, offset, index);
     mark(q, s, e);
 }
 
@@ -240,7 +276,7 @@ static void prep_path(struct uringq *q, struct slot *s)
     mark(q, s, e);
     e = new_sqe(q);
     if (count == 1)
-        io_uring_prep_read(e, (int)index, s->iov[0].iov_base, (unsigned)s->iov[0].iov_len, at);
+        fill_read(q, e, (int)index, &s->iov[0], at);
     else
         io_uring_prep_readv(e, (int)index, s->iov, count, at);
     e->flags |= IOSQE_FIXED_FILE;
@@ -456,9 +492,78 @@ static void uring_free(struct mr_ioq *base)
         io_uring_queue_exit(&q->ring);
         atomic_fetch_add(&rings_ended, 1);
     }
+    free(q->fixed);
     free(q->no_files);
     free(q->idle);
     free(q);
+}
+
+/* ---- registered buffers ---- */
+
+#define FIXED_MAX_BYTES ((size_t)1 << 30) /* of one buffer, by the kernel; longer ones are registered in pieces */
+#define FIXED_MAX 1024u                   /* what every kernel takes */
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const struct iovec *)a)->iov_base, y = (uintptr_t)((const struct iovec *)b)->iov_base;
+    return (x > y) - (x < y);
+}
+
+/* Cuts, sorts and checks; the ranges go to *out, which the caller frees. How many, 0 when they are too many. */
+static int cut_fixed(const struct iovec *iov, unsigned n, struct iovec **out, struct mr_error *err)
+{
+    struct iovec *list = malloc(FIXED_MAX * sizeof(*list));
+    unsigned count = 0;
+    if (!list)
+        return mr_error_set(err, -ENOMEM, "cannot register %u buffers", n);
+    for (unsigned i = 0; i < n; i++)
+        for (size_t at = 0; at < iov[i].iov_len; at += FIXED_MAX_BYTES) {
+            if (count == FIXED_MAX) {
+                free(list);
+                return 0;
+            }
+            list[count++] = (struct iovec){.iov_base = (char *)iov[i].iov_base + at,
+                                           .iov_len = MR_MIN(iov[i].iov_len - at, FIXED_MAX_BYTES)};
+        }
+    qsort(list, count, sizeof(*list), by_address);
+    for (unsigned i = 1; i < count; i++)
+        if ((char *)list[i - 1].iov_base + list[i - 1].iov_len > (char *)list[i].iov_base) {
+            free(list);
+            return mr_error_plain(err, MR_E_USAGE, "cannot register %u buffers: two of them overlap", n);
+        }
+    *out = list;
+    return (int)count;
+}
+
+static int uring_register(struct mr_ioq *base, const struct iovec *iov, unsigned n, struct mr_error *err)
+{
+    struct uringq *q = (struct uringq *)base;
+    if (q->fallback)
+        return mr_workq_register(q->fallback, iov, n, err);
+    struct iovec *list = NULL;
+    int rc = mr_ioq_check_register(q->in_flight, iov, n, err);
+    int count = rc < 0 || n == 0 ? rc : cut_fixed(iov, n, &list, err);
+    if (count < 0)
+        return count;
+    if (q->fixed_count > 0)
+        io_uring_unregister_buffers(&q->ring);
+    free(q->fixed);
+    q->fixed = NULL;
+    q->fixed_count = 0;
+    if (count == 0)
+        return 0;
+    rc = io_uring_register_buffers(&q->ring, list, (unsigned)count);
+    if (rc <
+        0) { /* ENOMEM: RLIMIT_MEMLOCK; EFAULT, EOPNOTSUPP: memory that cannot be pinned. Plain reads still work. */
+        if (!atomic_exchange(&((struct uring_store *)base->store)->noted_fixed, true))
+            mr_log(MR_LOG_NOTE, "cannot register I/O buffers (%s); 'ulimit -l' shows how much may be pinned",
+                   strerror(-rc));
+        free(list);
+        return 0;
+    }
+    q->fixed = list;
+    q->fixed_count = (unsigned)count;
+    return 1;
 }
 
 /* The best set-up this kernel has: one submitter and completions run only when we ask (6.1), then ever plainer. */
@@ -573,4 +678,5 @@ const struct mr_store_ops mr_store_uring_ops = {
     .ioq_free = uring_free,
     .ioq_submit = uring_submit,
     .ioq_reap = uring_reap,
+    .ioq_register = uring_register,
 };

@@ -250,6 +250,11 @@ int mr_workq_submit(struct mr_ioq *ioq, struct mr_io *const *ios, unsigned n, st
     return 0;
 }
 
+int mr_workq_register(struct mr_ioq *ioq, const struct iovec *iov, unsigned n, struct mr_error *err)
+{
+    return mr_ioq_check_register(((struct workq *)ioq)->in_flight, iov, n, err);
+}
+
 int mr_workq_reap(struct mr_ioq *ioq, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err)
 {
     (void)err;

@@ -26,6 +26,8 @@ int mr_workpool_create_inline(struct mr_store *s, mr_io_exec_fn *exec, bool timi
 int mr_workq_create(struct mr_workpool *p, unsigned depth, struct mr_ioq **out, struct mr_error *err);
 void mr_workq_free(struct mr_ioq *q);
 int mr_workq_submit(struct mr_ioq *q, struct mr_io *const *ios, unsigned n, struct mr_error *err);
+/* Nothing to gain: 0 when the call is right. */
+int mr_workq_register(struct mr_ioq *q, const struct iovec *iov, unsigned n, struct mr_error *err);
 int mr_workq_reap(struct mr_ioq *q, unsigned min, unsigned max, struct mr_io **done, struct mr_error *err);
 
 /* An exec function over any backend's direct operations; READ_PATH opens and closes an object. */

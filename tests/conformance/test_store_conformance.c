@@ -717,6 +717,64 @@ static void queue_moves_large_unaligned_ranges(void **state)
     free(buf);
 }
 
+/* Reads and writes inside, outside and across the end of registered memory give the same bytes. */
+static void registered_buffers_serve_requests(void **state)
+{
+    struct fixture *f = *state;
+    enum { HALF = 1 << 16 };
+    struct mr_ioq *q;
+    struct mr_object *o;
+    char p[512];
+    unsigned char *mem = NULL, *other = malloc(HALF);
+    assert_non_null(other);
+    assert_int_equal(posix_memalign((void **)&mem, 4096, 4 * HALF), 0);
+    OK(f,
+       mr_object_open(f->store, path_of(f, "registered", p), MR_OBJ_READ | MR_OBJ_WRITE | MR_OBJ_CREATE, &o, &f->err));
+    OK(f, f->ops->ioq_create(f->store, 4, &q, &f->err));
+    struct iovec iov[] = {{.iov_base = mem + 2 * HALF, .iov_len = HALF}, {.iov_base = mem, .iov_len = HALF}};
+    for (unsigned pass = 0; pass < 3; pass++) { /* registered, registered anew, taken back */
+        int used = f->ops->ioq_register(q, iov, pass < 2 ? 2 - pass : 0, &f->err);
+        assert_in_range(used, 0, 1);
+        unsigned char *places[] = {mem, mem + 100, mem + 2 * HALF, mem + HALF - 2048, mem + 3 * HALF, other};
+        for (size_t i = 0; i < MR_ARRAY_LEN(places); i++) {
+            fill(places[i], 4096, pass * 10 + i);
+            struct mr_io io = {.op = MR_IO_WRITE, .object = o, .buf = places[i], .len = 4096, .offset = i * 4096};
+            assert_int_equal(one(f, q, &io), 4096);
+            for (unsigned by_path = 0; by_path < 2; by_path++) {
+                memset(places[i], 0, 4096);
+                io.op = by_path ? MR_IO_READ_PATH : MR_IO_READ;
+                io.path = p;
+                assert_int_equal(one(f, q, &io), 4096);
+                check(f, places[i], 4096, pass * 10 + i);
+            }
+        }
+    }
+    f->ops->ioq_free(q);
+    OK(f, mr_object_close(o, &f->err));
+    free(mem);
+    free(other);
+}
+
+static void registering_checks_what_it_gets(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_ioq *q;
+    char p[512], buf[64];
+    OK(f, mr_store_write_file(f->store, path_of(f, "r", p), "0123456789abcdef", 16, &f->err));
+    OK(f, f->ops->ioq_create(f->store, 2, &q, &f->err));
+    struct iovec none = {0}, some = {.iov_base = buf, .iov_len = sizeof(buf)};
+    assert_int_equal(f->ops->ioq_register(q, &none, 1, &f->err), MR_E_USAGE);
+    struct mr_io io = {.op = MR_IO_READ_PATH, .path = p, .buf = buf, .len = 16}, *list = &io;
+    OK(f, f->ops->ioq_submit(q, &list, 1, &f->err));
+    assert_int_equal(f->ops->ioq_register(q, &some, 1, &f->err), MR_E_USAGE);
+    expect_text(f, "1 requests in flight");
+    assert_int_equal(f->ops->ioq_reap(q, 1, 1, &list, &f->err), 1);
+    assert_int_equal(io.result, 16);
+    OK(f, f->ops->ioq_register(q, &some, 1, &f->err));
+    OK(f, f->ops->ioq_register(q, NULL, 0, &f->err));
+    f->ops->ioq_free(q);
+}
+
 struct queue_user {
     struct fixture *f;
     const char *path;
@@ -826,6 +884,8 @@ int main(void)
         CASE(queue_refuses_more_than_its_depth),
         CASE(queue_reports_errors_and_stays_usable),
         CASE(queue_moves_large_unaligned_ranges),
+        CASE(registered_buffers_serve_requests),
+        CASE(registering_checks_what_it_gets),
         CASE(every_thread_has_its_own_queue),
         CASE(page_cache_can_be_dropped_and_measured),
     };

@@ -69,7 +69,7 @@ static void registry_entries_are_complete(void **state)
     for (const struct mr_store_ops *const *o = mr_store_registry(); *o; o++, n++) {
         assert_int_equal((*o)->abi, MR_STORE_ABI);
         assert_int_equal((*o)->size, sizeof(struct mr_store_ops));
-        /* No operation may be NULL: the block of function pointers from open to ioq_reap. */
+        /* No operation may be NULL: the block of function pointers from open to ioq_register. */
         const unsigned char *p = (const unsigned char *)*o;
         for (size_t at = offsetof(struct mr_store_ops, open); at < sizeof(**o); at += sizeof(void *)) {
             void *fn;
