@@ -51,10 +51,10 @@ int mr_error_plain(struct mr_error *err, int code, const char *fmt, ...)
     return code;
 }
 
-int mr_error_context(struct mr_error *err, const char *fmt, ...)
+void mr_error_context(struct mr_error *err, const char *fmt, ...)
 {
     if (!err)
-        return MR_E_INTERNAL;
+        return;
     size_t used = strlen(err->context);
     if (used && used + 4 < sizeof err->context) {
         memcpy(err->context + used, " / ", 4);
@@ -64,20 +64,18 @@ int mr_error_context(struct mr_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     format_into(err->context, sizeof err->context, used, fmt, ap);
     va_end(ap);
-    return err->code;
 }
 
-int mr_error_hint(struct mr_error *err, const char *fmt, ...)
+void mr_error_hint(struct mr_error *err, const char *fmt, ...)
 {
     if (!err)
-        return MR_E_INTERNAL;
+        return;
     if (!err->hint[0]) {
         va_list ap;
         va_start(ap, fmt);
         format_into(err->hint, sizeof err->hint, 0, fmt, ap);
         va_end(ap);
     }
-    return err->code;
 }
 
 const char *mr_error_name(int code)

@@ -62,11 +62,12 @@ static int check_config(const struct mr_bench_params *p, struct mr_error *err)
     bool mpio = w->reader.file_access == MR_FA_MPIO, memory = w->reader.read_type == MR_READ_MEMORY;
     if (mpio && !mr_comm_has_mpi_io(p->comm)) {
         mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio needs MPI");
-        return mr_error_hint(err, "start with 'mpirun -n N millrace run ...', or say 'reader.file_access=collective'");
+        return mr_error_hint(err, "start with 'mpirun -n N millrace run ...', or say 'reader.file_access=collective'"),
+               MR_E_CONFIG;
     }
     if (mpio && w->pattern.unit == MR_UNIT_SAMPLE) {
         mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio reads files or records, not through the loader");
-        return mr_error_hint(err, "add 'pattern.unit=record', or say 'reader.file_access=collective'");
+        return mr_error_hint(err, "add 'pattern.unit=record', or say 'reader.file_access=collective'"), MR_E_CONFIG;
     }
     if (mpio && p->store && *p->store && strcmp(p->store, "posix") != 0)
         return mr_error_plain(err, MR_E_CONFIG, "reader.file_access mpio cannot read through the storage stack '%s'",
@@ -74,7 +75,7 @@ static int check_config(const struct mr_bench_params *p, struct mr_error *err)
     if (memory && (mpio || w->pattern.unit == MR_UNIT_SAMPLE)) {
         mr_error_plain(err, MR_E_CONFIG, "reader.read_type memory and reader.file_access %s do not go together here",
                        mpio ? "mpio" : "collective");
-        return mr_error_hint(err, "with 'reader.file_access=collective pattern.unit=file' they do");
+        return mr_error_hint(err, "with 'reader.file_access=collective pattern.unit=file' they do"), MR_E_CONFIG;
     }
     if (w->pattern.same_offsets && w->pattern.collective_readers > 1)
         return mr_error_plain(err, MR_E_CONFIG,

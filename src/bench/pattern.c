@@ -244,7 +244,7 @@ int mr_pattern_next(struct mr_pattern *s, struct mr_pattern_batch *out, struct m
     if (items > s->n_items) {
         mr_error_plain(err, MR_E_CONFIG, "step %llu needs %llu files or records of a rank, the pattern has %llu",
                        (unsigned long long)s->step, (unsigned long long)items, (unsigned long long)s->n_items);
-        return mr_error_hint(err, "raise pattern.file_passes or lower train.total_training_steps");
+        return mr_error_hint(err, "raise pattern.file_passes or lower train.total_training_steps"), MR_E_CONFIG;
     }
     allow(s, items);
     if (s->n_threads == 0)

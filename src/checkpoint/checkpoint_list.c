@@ -126,7 +126,7 @@ static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list 
                               "'%s' is not the list of a checkpoint: want schema, step, world, fsync, files", path);
     if (strcmp(schema, SCHEMA) != 0) {
         mr_error_plain(err, MR_E_CORRUPT, "'%s' has schema '%.64s', this program reads '" SCHEMA "'", path, schema);
-        return mr_error_hint(err, "was it written by another version? see 'millrace --version'");
+        return mr_error_hint(err, "was it written by another version? see 'millrace --version'"), MR_E_CORRUPT;
     }
     *l = (struct mr_checkpoint_list){.step = (uint64_t)step, .world = (uint32_t)world, .fsync = fsync};
     l->items = calloc(MR_MAX(json_array_size(files), 1u), sizeof(*l->items));
@@ -154,7 +154,7 @@ int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, str
     if (!root) {
         mr_error_plain(err, MR_E_CORRUPT, "'%s' is not JSON: %s (line %d, offset %d of %zu)", path, why.text, why.line,
                        why.position, len);
-        return mr_error_hint(err, "use another checkpoint");
+        return mr_error_hint(err, "use another checkpoint"), MR_E_CORRUPT;
     }
     int rc = parse_root(root, path, &l, err);
     json_decref(root);

@@ -119,7 +119,7 @@ static int measure_net(struct mr_comm *c, struct network *out, struct mr_error *
     if (c->world < 2) {
         mr_error_plain(err, MR_E_USAGE, "--net needs at least two ranks, %s started one",
                        mr_comm_detect_launcher(NULL) ? "the launcher" : "this job has");
-        return mr_error_hint(err, "start two: mpirun -n 2 --map-by node millrace calibrate ... --net");
+        return mr_error_hint(err, "start two: mpirun -n 2 --map-by node millrace calibrate ... --net"), MR_E_USAGE;
     }
     char *buf = calloc(1, NET_LARGE);
     int rc = buf ? 0 : mr_error_set(err, -ENOMEM, "measuring the network");

@@ -33,7 +33,7 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_trace *t = NULL;
     if (!o->trace.n || !*o->out) {
         mr_error_plain(err, MR_E_USAGE, o->trace.n ? "no output file given" : "no trace given");
-        return mr_error_hint(err, "millrace export --format perfetto -o run.pftrace run.mrt");
+        return mr_error_hint(err, "millrace export --format perfetto -o run.pftrace run.mrt"), MR_E_USAGE;
     }
     int rc = mr_trace_create(&t, err);
     if (rc == 0)

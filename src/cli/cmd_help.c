@@ -40,7 +40,7 @@ static int unknown_topic(const char *name, const char *nearest, struct mr_error 
     mr_error_plain(err, MR_E_USAGE, "there is no help on '%.200s'", name);
     if (nearest)
         mr_error_hint(err, "did you mean 'millrace help %s'?", nearest);
-    return mr_error_hint(err, "list the topics with 'millrace help topics'");
+    return mr_error_hint(err, "list the topics with 'millrace help topics'"), MR_E_USAGE;
 }
 
 static int help_run(struct mr_command_ctx *ctx, struct mr_error *err)

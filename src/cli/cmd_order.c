@@ -213,7 +213,7 @@ static int check_all(const struct mr_command_ctx *ctx, const struct mr_order *or
     uint64_t n = (uint64_t)o->samples, total = mr_order_total(order);
     if (n > CHECK_MAX) {
         mr_error_plain(err, MR_E_USAGE, "cannot check %" PRIu64 " samples: at most %" PRIu64, n, CHECK_MAX);
-        return mr_error_hint(err, "check a smaller number; the construction does not depend on it");
+        return mr_error_hint(err, "check a smaller number; the construction does not depend on it"), MR_E_USAGE;
     }
     uint64_t *bitmap = calloc((size_t)(n / 64 + 1), sizeof(*bitmap));
     if (!bitmap)

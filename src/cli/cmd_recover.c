@@ -48,7 +48,8 @@ static int locate(const struct recover_options *o, char spool[PATH_MAX], char ou
     snprintf(link, sizeof(link), "%.4000s.spool", o->from);
     if (!realpath(link, spool)) {
         mr_error_plain(err, MR_E_FORMAT, "nothing to recover for '%s': there is no '%s'", o->from, link);
-        return mr_error_hint(err, "a complete trace needs no recovery; look at it with 'millrace report %s'", o->from);
+        return mr_error_hint(err, "a complete trace needs no recovery; look at it with 'millrace report %s'", o->from),
+               MR_E_FORMAT;
     }
     snprintf(out, PATH_MAX, "%.4000s", *o->out ? o->out : o->from);
     return 0;

@@ -72,7 +72,7 @@ static int parse_range(const char *key, const char *text, bool steps, double *fr
         return 0;
     mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--%s': want FROM:TO%s", text, key,
                    steps ? ", whole numbers" : ", in seconds");
-    return mr_error_hint(err, "for example --%s 10:20", key);
+    return mr_error_hint(err, "for example --%s 10:20", key), MR_E_USAGE;
 }
 
 static int read_filters(const struct report_options *o, struct mr_summary_options *s, struct mr_error *err)
@@ -345,7 +345,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_summary *s = NULL;
     if (!o->trace.n) {
         mr_error_plain(err, MR_E_USAGE, "no trace given");
-        return mr_error_hint(err, "millrace report run.mrt");
+        return mr_error_hint(err, "millrace report run.mrt"), MR_E_USAGE;
     }
     int rc = read_filters(o, &filters, err);
     rc = rc ? rc : mr_trace_create(&t, err);

@@ -445,7 +445,7 @@ static int tell(struct run *r, struct mr_error *err)
     }
     if (r->opt->strict_trust && r->trust.doubts.n) {
         mr_error_plain(err, MR_E_INCOMPLETE, "the result cannot be trusted: %s", r->trust.doubts.item[0]);
-        return mr_error_hint(err, "without --strict-trust this is only noted in the result");
+        return mr_error_hint(err, "without --strict-trust this is only noted in the result"), MR_E_INCOMPLETE;
     }
     return 0;
 }
@@ -573,7 +573,7 @@ static int check_launcher(const struct run_options *o, struct mr_error *err)
         return 0;
     mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s", o->find_max ? "--find-max-accelerators" : "--sweep",
                    launcher);
-    return mr_error_hint(err, "run it without, on one machine; or start one job per value");
+    return mr_error_hint(err, "run it without, on one machine; or start one job per value"), MR_E_USAGE;
 }
 
 int mr_run_add_override(const struct mr_command_ctx *ctx, const char *key, const char *value, struct mr_strings *out,
@@ -625,19 +625,20 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_run_virtual(&r, err);
     if (r.w->storage.storage_type != MR_CS_LOCAL_FS) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "storage.storage_type: only local_fs can be run in this version");
-        return mr_error_hint(err, "to run it on files: storage.storage_type=local_fs --data FOLDER");
+        return mr_error_hint(err, "to run it on files: storage.storage_type=local_fs --data FOLDER"), MR_E_UNSUPPORTED;
     }
     const struct mr_conf_workflow *flow = &r.w->workflow;
     if (!flow->train && !flow->checkpoint && (flow->generate_data || o->generate))
         return generate_only(&r, err);
     if (!flow->train && !flow->checkpoint) {
         mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: train, checkpoint and generate_data are off");
-        return mr_error_hint(err, "set 'workflow.train=true'");
+        return mr_error_hint(err, "set 'workflow.train=true'"), MR_E_CONFIG;
     }
     if (!flow->train && r.w->checkpoint.num_checkpoints_write <= 0 && r.w->checkpoint.num_checkpoints_read <= 0) {
         mr_error_plain(err, MR_E_CONFIG,
                        "the workload has nothing to do: it neither trains nor writes nor reads checkpoints");
-        return mr_error_hint(err, "set 'checkpoint.num_checkpoints_write=10 checkpoint.num_checkpoints_read=10'");
+        return mr_error_hint(err, "set 'checkpoint.num_checkpoints_write=10 checkpoint.num_checkpoints_read=10'"),
+               MR_E_CONFIG;
     }
     if (o->sweep.n)
         return mr_run_sweep(&r, err);

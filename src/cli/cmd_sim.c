@@ -83,7 +83,7 @@ static int parse_policies(const char *text, bool chosen[MR_POLICY_COUNT], struct
     }
     if (!*text) {
         mr_error_plain(err, MR_E_USAGE, "--policy is empty");
-        return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one");
+        return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one"), MR_E_USAGE;
     }
     for (const char *at = text; *at;) {
         size_t n = strcspn(at, ",");
@@ -212,7 +212,8 @@ static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *se
                        sources ? "give one of a scenario, a workload and --from"
                                : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
         return mr_error_hint(err,
-                             "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads");
+                             "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads"),
+               MR_E_USAGE;
     }
     if (q.workload)
         return scenario_of_workload(ctx, &q, search, out, err);

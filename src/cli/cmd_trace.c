@@ -122,7 +122,7 @@ static int find_library(char out[PATH_MAX], struct mr_error *err)
     if (own_folder(folder) == 0 && first_existing(folder, places, out))
         return 0;
     mr_error_plain(err, MR_E_CONFIG, "cannot find 'libmillrace_trace.so' near this program");
-    return mr_error_hint(err, "install Millrace with 'make install', or run it from its build folder");
+    return mr_error_hint(err, "install Millrace with 'make install', or run it from its build folder"), MR_E_CONFIG;
 }
 
 /* Rings are rewritten all the time: memory is the place for them. The folder next to the result is the second choice.
@@ -564,7 +564,7 @@ static int check_signal(int64_t number, struct mr_error *err)
         return 0;
     mr_error_plain(err, MR_E_USAGE, "bad value '%lld' for '--signal': no program can handle this signal",
                    (long long)number);
-    return mr_error_hint(err, "12 (SIGUSR2) is free in most programs");
+    return mr_error_hint(err, "12 (SIGUSR2) is free in most programs"), MR_E_USAGE;
 }
 
 static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr_error *err)
@@ -578,7 +578,7 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     int status = 0;
     if (!o->program.n) {
         mr_error_plain(err, MR_E_USAGE, "no program given");
-        return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py");
+        return mr_error_hint(err, "millrace trace -o run.mrt -- python train.py"), MR_E_USAGE;
     }
     int rc = check_groups(&o->groups, err);
     rc = rc ? rc : check_signal(o->signal, err);
@@ -597,11 +597,10 @@ static int run_traced(struct mr_command_ctx *ctx, struct globs *globs, struct mr
     rc = mr_collector_open(spool, o->out, true, false, o->max_size, &c, err);
     if (rc < 0) {
         remove_spool(spool);
-        return rc == MR_E_CONFIG
-                   ? mr_error_hint(
-                         err,
-                         "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)")
-                   : rc;
+        if (rc == MR_E_CONFIG)
+            mr_error_hint(err, "a file has one writer: give every rank its own, or use the library alone "
+                               "(doc/tracing.md)");
+        return rc;
     }
     snprintf(link, sizeof(link), "%.4000s.spool", o->out); /* the file is ours now, and so is its link */
     unlink(link);

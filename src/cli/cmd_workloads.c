@@ -148,7 +148,7 @@ static int show(const struct workloads_options *opt, const struct mr_strings *pa
     struct mr_error why;
     if (!*opt->name) {
         mr_error_plain(err, MR_E_USAGE, "argument 'NAME' is missing");
-        return mr_error_hint(err, "list the names with 'millrace workloads list'");
+        return mr_error_hint(err, "list the names with 'millrace workloads list'"), MR_E_USAGE;
     }
     int rc = load(opt->name, path, a, &w, &p, err);
     if (rc)
@@ -266,7 +266,7 @@ static int check(const struct workloads_options *opt, const struct mr_strings *p
     int rc = 0, broken = 0;
     if (!*opt->name) {
         mr_error_plain(err, MR_E_USAGE, "argument 'NAME' is missing");
-        return mr_error_hint(err, "list the names with 'millrace workloads list', or check 'all'");
+        return mr_error_hint(err, "list the names with 'millrace workloads list', or check 'all'"), MR_E_USAGE;
     }
     if (names.item)
         names.item[0] = opt->name;

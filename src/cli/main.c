@@ -162,7 +162,7 @@ static int unknown_command(const char *name, const char *nearest, struct mr_erro
     mr_error_plain(err, MR_E_USAGE, "there is no command '%.200s'", name);
     if (nearest)
         mr_error_hint(err, "did you mean 'millrace %s'?", nearest);
-    return mr_error_hint(err, "list the commands with 'millrace help'");
+    return mr_error_hint(err, "list the commands with 'millrace help'"), MR_E_USAGE;
 }
 
 static int dispatch(int argc, char *const *argv, struct mr_arena *a, struct mr_error *err)

@@ -113,9 +113,9 @@ static int measure(struct run *r, struct point *p, const char *const *extra, siz
     if (atomic_load(r->ctx->stop))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
     if (status) {
-        mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s%s ended with exit status %d", extra[0],
-                       n_extra > 1 ? " ..." : "", status);
-        return mr_error_context(err, "at point '%s'", p->value);
+        int rc = mr_error_plain(err, status == 2 ? MR_E_USAGE : -EIO, "the run with %s%s ended with exit status %d",
+                                extra[0], n_extra > 1 ? " ..." : "", status);
+        return mr_error_context(err, "at point '%s'", p->value), rc;
     }
     return read_point(p, err);
 }

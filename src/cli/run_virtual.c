@@ -25,7 +25,7 @@ static int load_system(const struct run *r, struct mr_system *out, struct mr_err
     if (!*name || store) {
         mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model%s%s%s", store ? "; the workload's '" : "",
                        store ? name : "", store ? "' shapes real storage" : "");
-        return mr_error_hint(err, "name one of workloads/systems or a file: --system lassen");
+        return mr_error_hint(err, "name one of workloads/systems or a file: --system lassen"), MR_E_USAGE;
     }
     int rc = mr_cli_search_path(r->opt->config_dir, r->ctx->arena, &search, err);
     return rc ? rc : mr_system_load(name, &search, r->ctx->arena, out, err);

@@ -29,7 +29,8 @@ static int check_size(const struct mr_scenario *s, struct mr_error *err)
                    "the access study walks the order once for every node, size and placement: %.2g accesses here, 2e10 "
                    "is the most",
                    walked);
-    return mr_error_hint(err, "take fewer samples, nodes or epochs; the shares hardly depend on the number of samples");
+    return mr_error_hint(err, "take fewer samples, nodes or epochs; the shares hardly depend on the number of samples"),
+           MR_E_CONFIG;
 }
 
 static int measure(struct mr_sim_workload *w, struct access *a, struct mr_error *err)

@@ -106,9 +106,9 @@ int mr_cli_scenario_of_run(const char *folder, char name[64], struct mr_strbuf *
     snprintf(path, sizeof path, "%s%s", folder, is_folder ? "/summary.json" : "");
     json_t *root = json_load_file(path, 0, &where);
     if (!root) {
-        mr_error_plain(err, access(path, R_OK) ? -errno : MR_E_FORMAT, "cannot read the run's summary '%s': %s", path,
-                       where.text);
-        return mr_error_hint(err, "give the results folder of a 'millrace run'");
+        int rc = mr_error_plain(err, access(path, R_OK) ? -errno : MR_E_FORMAT,
+                                "cannot read the run's summary '%s': %s", path, where.text);
+        return mr_error_hint(err, "give the results folder of a 'millrace run'"), rc;
     }
     struct run_facts f = {0};
     int rc = facts_of(root, path, &f, err);

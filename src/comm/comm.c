@@ -85,7 +85,7 @@ int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, 
     (void)readers, (void)out;
     mr_error_plain(err, MR_E_UNSUPPORTED, "cannot read '%s' through MPI-IO in a job without MPI (%s)", path,
                    c->ops->doc);
-    return mr_error_hint(err, "start it with mpirun");
+    return mr_error_hint(err, "start it with mpirun"), MR_E_UNSUPPORTED;
 }
 
 int mr_comm_no_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
@@ -236,7 +236,7 @@ int mr_comm_file_read(struct mr_comm *c, struct mr_comm_file *f, void *buf, size
 {
     if (len > MR_COMM_FILE_READ_MAX) {
         mr_error_plain(err, MR_E_LIMIT, "%zu bytes are too many for one read through MPI-IO", len);
-        return mr_error_hint(err, "set reader.transfer_size to 1GiB or less");
+        return mr_error_hint(err, "set reader.transfer_size to 1GiB or less"), MR_E_LIMIT;
     }
     return c->ops->file_read(c, f, buf, len, offset, err);
 }

@@ -102,7 +102,8 @@ static int plan_model(const struct mr_workload *w, uint64_t ranks, struct mr_pla
                        (unsigned long long)need, (long long)w->parallelism.tensor, (long long)w->parallelism.pipeline,
                        (unsigned long long)ranks);
         return mr_error_hint(err, "use '--ranks %llu', or 'checkpoint.mode=subset' for a part of the job",
-                             (unsigned long long)need);
+                             (unsigned long long)need),
+               MR_E_CONFIG;
     }
     checkpoint_files(w, ranks, subset, c);
     if (is_transformer(w)) {
@@ -233,7 +234,7 @@ static int check_bounds(const struct mr_workload *w, const struct mr_plan *p, st
                    "the workload is beyond all bounds: %.3g bytes of data, %.3g bytes per checkpoint, "
                    "%.3g steps",
                    p->train_bytes + p->eval_bytes, c->model_bytes + c->optimizer_bytes, steps_d);
-    return mr_error_hint(err, "check the sizes and counts of 'dataset', 'model' and 'train'");
+    return mr_error_hint(err, "check the sizes and counts of 'dataset', 'model' and 'train'"), MR_E_CONFIG;
 }
 
 int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err)
@@ -252,7 +253,7 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
     }
     if (w->workflow.train && p.train_samples == 0) {
         mr_error_plain(err, MR_E_CONFIG, "there is nothing to train on: num_files_train is 0");
-        return mr_error_hint(err, "set 'dataset.num_files_train', or 'workflow.train=false'");
+        return mr_error_hint(err, "set 'dataset.num_files_train', or 'workflow.train=false'"), MR_E_CONFIG;
     }
     if (w->workflow.train)
         plan_training(w, &p);
@@ -264,7 +265,8 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
                        files  ? ", dealt in whole files"
                        : runs ? ", dealt in runs of pattern.sequential_samples"
                               : "");
-        return mr_error_hint(err, "use more files, fewer ranks, a smaller batch, or 'reader.drop_last=false'");
+        return mr_error_hint(err, "use more files, fewer ranks, a smaller batch, or 'reader.drop_last=false'"),
+               MR_E_CONFIG;
     }
     if (w->workflow.evaluation)
         plan_evaluation(w, &p);

@@ -194,11 +194,11 @@ static void widen(struct mr_dist *d, double stdev)
 }
 
 /* "in file:14", from the origin of the value that is to blame. */
-static int blame(const struct mr_workload *w, const char *section, const char *key, struct mr_error *err)
+static void blame(const struct mr_workload *w, const char *section, const char *key, struct mr_error *err)
 {
     char where[300];
     mr_workload_origin_text(mr_workload_origin(w, section, key), where, sizeof where);
-    return mr_error_context(err, "in '%s.%s' (%s)", section, key, where);
+    mr_error_context(err, "in '%s.%s' (%s)", section, key, where);
 }
 
 static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
@@ -207,37 +207,37 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
     if (w->parallelism.zero_stage == 3 && w->parallelism.pipeline > 1) {
         mr_error_plain(err, MR_E_CONFIG, "ZeRO stage 3 cannot be combined with %lld pipeline stages",
                        (long long)w->parallelism.pipeline);
-        return blame(w, "model.parallelism", "zero_stage", err);
+        return blame(w, "model.parallelism", "zero_stage", err), MR_E_CONFIG;
     }
     if (d->record_dims.n && d->record_length_bytes_stdev > 0) {
         mr_error_plain(err, MR_E_CONFIG,
                        "record_dims fixes the size of a sample, so record_length_bytes_stdev must be 0");
-        return blame(w, "dataset", "record_length_bytes_stdev", err);
+        return blame(w, "dataset", "record_length_bytes_stdev", err), MR_E_CONFIG;
     }
     for (unsigned i = 0; i < d->record_dims.n; i++)
         if (d->record_dims.dim[i] == 0) {
             mr_error_plain(err, MR_E_CONFIG, "a dimension of record_dims is 0");
-            return blame(w, "dataset", "record_dims", err);
+            return blame(w, "dataset", "record_dims", err), MR_E_CONFIG;
         }
     if (mr_workload_record_bytes(w) < 0) {
         mr_error_plain(err, MR_E_CONFIG, "unknown element type '%.100s', or a sample beyond all bounds",
                        d->record_element_type);
         mr_error_hint(err, "use uint8, int8, uint16, int16, uint32, int32, uint64, int64, float16, float32 or float64");
-        return blame(w, "dataset", "record_element_type", err);
+        return blame(w, "dataset", "record_element_type", err), MR_E_CONFIG;
     }
     if ((double)(d->num_files_train + d->num_files_eval) * (double)d->num_samples_per_file > 9007199254740992.0) {
         mr_error_plain(err, MR_E_CONFIG, "more samples than can be counted (files x num_samples_per_file)");
-        return blame(w, "dataset", "num_samples_per_file", err);
+        return blame(w, "dataset", "num_samples_per_file", err), MR_E_CONFIG;
     }
     if (strcasecmp(w->model.type, "transformer") != 0 && mr_edit_distance(w->model.type, "transformer") <= 3) {
         mr_error_plain(err, MR_E_CONFIG, "unknown model type '%.100s'", w->model.type);
         mr_error_hint(err, "did you mean 'transformer'?");
-        return blame(w, "model", "type", err);
+        return blame(w, "model", "type", err), MR_E_CONFIG;
     }
     if (w->workflow.checkpoint && !strcasecmp(w->model.type, "transformer") && w->model.num_layers <= 0 &&
         !w->model.layer_parameters.n) {
         mr_error_plain(err, MR_E_CONFIG, "a transformer's checkpoint needs model.num_layers");
-        return blame(w, "model", "num_layers", err);
+        return blame(w, "model", "num_layers", err), MR_E_CONFIG;
     }
     return 0;
 }

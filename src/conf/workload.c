@@ -197,7 +197,7 @@ static int remove_path(struct mr_applier *ap, const struct override *ov)
         if (strcasecmp(now, ov->value) != 0) {
             mr_error_plain(ap->err, MR_E_CONFIG, "'%s' is '%s', not '%.100s', so it is not removed", ov->path, now,
                            ov->value);
-            return mr_apply_where(ap, 0);
+            return mr_apply_where(ap, 0), MR_E_CONFIG;
         }
     }
     return mr_apply_default(ap, section, o);
@@ -213,7 +213,8 @@ static int apply_hydra(struct mr_applier *ap, const struct override *ov)
     if (ap->lenient)
         return mr_workload_note(ap->w, ap->arena, "'%s' is ignored: Hydra itself is not used", ov->path);
     mr_error_plain(ap->err, MR_E_CONFIG, "'%s' is a setting of Hydra itself, which is not used here", ov->path);
-    return mr_error_hint(ap->err, "leave it out, or use 'output.folder=DIR' for the results; '--lenient' ignores it");
+    return mr_error_hint(ap->err, "leave it out, or use 'output.folder=DIR' for the results; '--lenient' ignores it"),
+           MR_E_CONFIG;
 }
 
 static int apply_overrides(struct mr_applier *ap, const struct mr_strings *words)
@@ -499,7 +500,7 @@ int mr_workload_check_supported(const struct mr_workload *w, struct mr_error *er
         mr_error_plain(err, MR_E_UNSUPPORTED, "format parquet is not supported yet");
         if (*w->file)
             mr_error_context(err, "in workload '%s', %s", w->name, w->file);
-        return mr_error_hint(err, "choose another format, e.g. 'dataset.format=indexed_binary'");
+        return mr_error_hint(err, "choose another format, e.g. 'dataset.format=indexed_binary'"), MR_E_UNSUPPORTED;
     }
     if (d->compression != MR_CC_NONE && !can_compress(d)) {
         const struct mr_workload_section *s = &mr_workload_sections[mr_workload_section_index("dataset")];
@@ -507,7 +508,7 @@ int mr_workload_check_supported(const struct mr_workload *w, struct mr_error *er
         mr_option_print(mr_option_find(s->table, "compression"), d, name, sizeof name);
         mr_error_plain(err, MR_E_UNSUPPORTED, "compression '%s' is not available for format '%s'", name,
                        mr_conf_format_name((enum mr_conf_format)d->format));
-        return mr_error_hint(err, "gzip works for tfrecord, hdf5, csv, json and jsonl, zip for npz");
+        return mr_error_hint(err, "gzip works for tfrecord, hdf5, csv, json and jsonl, zip for npz"), MR_E_UNSUPPORTED;
     }
     return 0;
 }

@@ -55,12 +55,12 @@ int mr_workload_note(struct mr_workload *w, struct mr_arena *a, const char *fmt,
     return 0;
 }
 
-int mr_apply_where(const struct mr_applier *ap, unsigned line)
+void mr_apply_where(const struct mr_applier *ap, unsigned line)
 {
     switch (ap->kind) {
-    case MR_ORIGIN_FILE: return mr_error_context(ap->err, "in %s:%u", ap->where, line);
-    case MR_ORIGIN_ENV: return mr_error_context(ap->err, "in environment variable '%s'", ap->where);
-    default: return mr_error_context(ap->err, "in override '%s'", ap->where);
+    case MR_ORIGIN_FILE: mr_error_context(ap->err, "in %s:%u", ap->where, line); break;
+    case MR_ORIGIN_ENV: mr_error_context(ap->err, "in environment variable '%s'", ap->where); break;
+    default: mr_error_context(ap->err, "in override '%s'", ap->where); break;
     }
 }
 
@@ -114,7 +114,7 @@ static int apply_value(struct mr_applier *ap, int section, const struct mr_optio
     if (node->kind == MR_YAML_MAP && o->type != MR_OPT_DIST && o->type != MR_OPT_STRING) {
         mr_error_plain(ap->err, MR_E_CONFIG, "'%s%s%s' takes a value (%s), not a map", t->section,
                        *t->section ? "." : "", o->key, mr_option_type_name(o));
-        return mr_apply_where(ap, node->line);
+        return mr_apply_where(ap, node->line), MR_E_CONFIG;
     }
     char *text = mr_yaml_flow(node, ap->arena);
     if (!text)
@@ -211,7 +211,8 @@ int mr_apply_unknown(struct mr_applier *ap, const char *section, const char *key
     mr_apply_where(ap, line);
     if (near)
         mr_error_hint(ap->err, "did you mean '%s'? ('--lenient' ignores unknown keys)", near);
-    return mr_error_hint(ap->err, "list the keys with 'millrace help config'; '--lenient' ignores unknown ones");
+    return mr_error_hint(ap->err, "list the keys with 'millrace help config'; '--lenient' ignores unknown ones"),
+           MR_E_CONFIG;
 }
 
 /* Files of early DLIO and of MLPerf Storage v0.5 describe the model under `checkpoint`. */
@@ -245,7 +246,7 @@ int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_no
     if (node->kind != MR_YAML_MAP) {
         mr_error_plain(ap->err, MR_E_CONFIG, "section '%s' must hold keys, not %s", t->section,
                        node->kind == MR_YAML_LIST ? "a list" : "a value");
-        return mr_apply_where(ap, node->line);
+        return mr_apply_where(ap, node->line), MR_E_CONFIG;
     }
     for (unsigned i = 0; i < node->n; i++) {
         const char *key = node->key[i]->text;
@@ -273,7 +274,7 @@ int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root)
     const struct mr_option_table *top = mr_workload_sections[0].table;
     if (root->kind != MR_YAML_MAP) {
         mr_error_plain(ap->err, MR_E_CONFIG, "a workload must hold sections such as 'dataset:' and 'reader:'");
-        return mr_apply_where(ap, root->line);
+        return mr_apply_where(ap, root->line), MR_E_CONFIG;
     }
     for (unsigned i = 0; i < root->n; i++) {
         const char *key = root->key[i]->text;

@@ -30,7 +30,7 @@ int mr_apply_default(struct mr_applier *ap, int section, const struct mr_option 
 int mr_apply_unknown(struct mr_applier *ap, const char *section, const char *key, unsigned line);
 int mr_apply_extra(struct mr_applier *ap, const struct mr_yaml_node *node);
 /* "in file:12" or "in override '++x'". Returns err->code. */
-int mr_apply_where(const struct mr_applier *ap, unsigned line);
+void mr_apply_where(const struct mr_applier *ap, unsigned line);
 
 /* Adds a note unless it is there already. */
 int mr_workload_note(struct mr_workload *w, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);

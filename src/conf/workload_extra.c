@@ -13,7 +13,7 @@
 static int bad(struct mr_applier *ap, const struct mr_yaml_node *n, const char *what)
 {
     mr_error_plain(ap->err, MR_E_CONFIG, "in 'x-millrace': %s", what);
-    return mr_apply_where(ap, n->line);
+    return mr_apply_where(ap, n->line), MR_E_CONFIG;
 }
 
 static int get_text(struct mr_applier *ap, const struct mr_yaml_node *n, const char **out)
@@ -143,7 +143,8 @@ static int unknown(struct mr_applier *ap, const struct mr_yaml_node *key)
         if (mr_edit_is_near(key->text, mr_edit_distance(key->text, names[i])))
             mr_error_hint(ap->err, "did you mean 'x-millrace.%s'?", names[i]);
     return mr_error_hint(ap->err,
-                         "it has the keys source, ranks, scale, storage_model, expect, notes and the sections");
+                         "it has the keys source, ranks, scale, storage_model, expect, notes and the sections"),
+           MR_E_CONFIG;
 }
 
 int mr_apply_extra(struct mr_applier *ap, const struct mr_yaml_node *node)

@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
-int mr_yaml_where(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, struct mr_error *err)
+int mr_yaml_where(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, int code, struct mr_error *err)
 {
-    return mr_error_context(err, "in %s:%u", r->file, n->line);
+    mr_error_context(err, "in %s:%u", r->file, n->line);
+    return code;
 }
 
 static const struct mr_yaml_nested *find_nested(const struct mr_yaml_nested *nested, const char *key)
@@ -24,7 +25,7 @@ static int unknown_key(const struct mr_yaml_reader *r, const struct mr_yaml_node
     const char *near = mr_option_nearest(t, key->text);
     if (near)
         mr_error_hint(err, "did you mean '%s'?", near);
-    return mr_yaml_where(r, key, err);
+    return mr_yaml_where(r, key, MR_E_CONFIG, err);
 }
 
 static int read_entry(const struct mr_yaml_reader *r, const struct mr_yaml_node *key, const struct mr_yaml_node *value,
@@ -41,7 +42,7 @@ static int read_entry(const struct mr_yaml_reader *r, const struct mr_yaml_node 
     if (!text)
         return mr_error_set(err, -ENOMEM, "reading '%s'", key->text);
     int rc = mr_option_parse(t, o, text, r->arena, obj, err);
-    return rc ? mr_yaml_where(r, value, err) : 0;
+    return rc ? mr_yaml_where(r, value, rc, err) : 0;
 }
 
 int mr_yaml_read_map(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, const struct mr_option_table *t,
@@ -49,7 +50,7 @@ int mr_yaml_read_map(const struct mr_yaml_reader *r, const struct mr_yaml_node *
 {
     if (map->kind != MR_YAML_MAP) {
         mr_error_plain(err, MR_E_CONFIG, "'%s' must be a map of keys and values", t->section);
-        return mr_yaml_where(r, map, err);
+        return mr_yaml_where(r, map, MR_E_CONFIG, err);
     }
     int rc = 0;
     for (unsigned i = 0; i < map->n && !rc; i++)

@@ -20,7 +20,7 @@ struct mr_yaml_nested {
 /* `obj` must hold the defaults already (mr_options_defaults). `nested` ends with a NULL key and may be NULL. */
 int mr_yaml_read_map(const struct mr_yaml_reader *r, const struct mr_yaml_node *map, const struct mr_option_table *t,
                      const struct mr_yaml_nested *nested, void *obj, struct mr_error *err);
-/* Adds "in FILE:LINE" to an error. Returns its code. */
-int mr_yaml_where(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, struct mr_error *err);
+/* Adds "in FILE:LINE" to an error. Returns `code`. */
+int mr_yaml_where(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, int code, struct mr_error *err);
 
 #endif

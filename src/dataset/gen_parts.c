@@ -86,7 +86,7 @@ static int join(const struct mr_gen_plan *p, struct mr_journals *js, uint64_t fi
         if (!mr_journals_has(js, number, &end))
             return mr_error_plain(err, MR_E_INCOMPLETE, "part %llu of %llu of file %llu was not written",
                                   (unsigned long long)k, (unsigned long long)p->parts, (unsigned long long)file),
-                   mr_error_hint(err, "run the same command again: it writes what is missing");
+                   mr_error_hint(err, "run the same command again: it writes what is missing"), MR_E_INCOMPLETE;
         int r = mr_journals_get(js, number, &part, err);
         if (r < 0)
             return r;
@@ -96,7 +96,7 @@ static int join(const struct mr_gen_plan *p, struct mr_journals *js, uint64_t fi
             if (!continues(&out->column[c], &part.column[c], k * p->part_samples, samples_of(p, k)))
                 return mr_error_plain(err, MR_E_CORRUPT, "the journal's record of part %llu of file %llu does not fit",
                                       (unsigned long long)k, (unsigned long long)file),
-                       mr_error_hint(err, "run the same command again with --overwrite");
+                       mr_error_hint(err, "run the same command again with --overwrite"), MR_E_CORRUPT;
         }
         if (k == 0) {
             out->layout = (struct mr_layout){malloc(part.layout.len + 1), part.layout.len};

@@ -34,7 +34,7 @@ static int resolve_names(struct mr_gen_plan *p, struct mr_error *err)
     if (!mr_name_is_safe(s->prefix, strlen(s->prefix)) || strchr(s->prefix, '/') || strlen(s->prefix) > 100 ||
         s->prefix[0] == '.' || strpbrk(s->prefix, "\n\r\t\033\177")) {
         mr_error_plain(err, MR_E_USAGE, "bad prefix '%s'", s->prefix);
-        return mr_error_hint(err, "use 1 to 100 characters without '/' that do not begin with '.'");
+        return mr_error_hint(err, "use 1 to 100 characters without '/' that do not begin with '.'"), MR_E_USAGE;
     }
     size_t ext = strcspn(p->format->extensions, ",");
     t->digits = digits_of(files);
@@ -52,7 +52,7 @@ static int check_against_format(const struct mr_gen_plan *p, struct mr_error *er
     if (s->samples_per_file > 1 && !(p->format->caps & MR_FMT_MULTI)) {
         mr_error_plain(err, MR_E_USAGE, "format '%s' holds one sample per file, %lld asked", name,
                        (long long)s->samples_per_file);
-        return mr_error_hint(err, "use --samples-per-file 1 and more --files, or another format");
+        return mr_error_hint(err, "use --samples-per-file 1 and more --files, or another format"), MR_E_USAGE;
     }
     if (s->size_stdev_bytes && s->dims.n)
         return mr_error_plain(err, MR_E_USAGE, "dims and size_stdev exclude each other: a fixed shape has one size");

@@ -337,12 +337,13 @@ static int check_space(struct mr_gen *g, uint64_t done_bytes, struct mr_error *e
         mr_error_plain(err, -ENOSPC, "the data set does not fit: need %s, have %s at '%s'",
                        mr_human_bytes((double)need, a), mr_human_bytes((double)bytes, b), where);
         return mr_error_hint(
-            err, "choose another folder, fewer --files or a smaller --size; --dry-run shows what is needed");
+                   err, "choose another folder, fewer --files or a smaller --size; --dry-run shows what is needed"),
+               -ENOSPC;
     }
     if (inodes && e.inodes > inodes && done_bytes == 0) {
         mr_error_plain(err, -ENOSPC, "the data set does not fit: need %llu inodes, have %llu at '%s'",
                        (unsigned long long)e.inodes, (unsigned long long)inodes, where);
-        return mr_error_hint(err, "put more samples into each file with --samples-per-file");
+        return mr_error_hint(err, "put more samples into each file with --samples-per-file"), -ENOSPC;
     }
     return 0;
 }

@@ -348,7 +348,7 @@ int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_fi
         return js->source[(where >> 48) - 1].failed;
     if (!ok) {
         mr_error_plain(err, MR_E_CORRUPT, "the journal has no whole record of file %llu", (unsigned long long)file);
-        return mr_error_hint(err, "run the same command again with --overwrite");
+        return mr_error_hint(err, "run the same command again with --overwrite"), MR_E_CORRUPT;
     }
     *out = f;
     return 0;

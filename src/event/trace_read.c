@@ -651,7 +651,8 @@ static int parse(struct input *in)
         return 0;
     if (!mr_pfw_is(text, in->len)) {
         mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is not a trace", in->path);
-        return mr_error_hint(&in->err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser");
+        return mr_error_hint(&in->err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser"),
+               MR_E_FORMAT;
     }
     int rc = mr_pfw_parse(text, in->len, in->path, &in->pfw, &in->err);
     let_go(in);
@@ -826,7 +827,7 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
     if (rc < 0 || found)
         return rc;
     rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
-    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path);
+    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path), rc;
 }
 
 /* The older of two files that take turns belongs to the trace. */

@@ -93,8 +93,8 @@ int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
 void mr_trace_free(struct mr_trace *t);
 
-/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid until
- * the next read. */
+/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid
+ * until the next read. */
 struct mr_batch {
     struct mr_columns c;
     uint32_t count, args;

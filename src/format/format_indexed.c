@@ -175,7 +175,9 @@ static int check_extent(const char *path, uint64_t i, uint64_t offset, uint64_t 
                        "record %llu of '%s' overlaps the one before (want an offset of at least %llu, have %llu)",
                        (ull)i, path, (ull)end, (ull)offset);
         return mr_error_hint(
-            err, "DLIO's generator restarts the offsets in every buffer; generate the data set with 'millrace gen'");
+                   err,
+                   "DLIO's generator restarts the offsets in every buffer; generate the data set with 'millrace gen'"),
+               MR_E_FORMAT;
     }
     if (offset > file_bytes || size > file_bytes - offset)
         return mr_error_plain(err, MR_E_FORMAT,

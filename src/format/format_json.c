@@ -395,7 +395,7 @@ static int scan_token(void *user, const struct mr_json_token *t, struct mr_error
         if (t->event == MR_JSON_ARRAY || t->event == MR_JSON_ARRAY_END)
             return 0;
         mr_error_plain(err, MR_E_FORMAT, "the file must hold one array of records (offset %llu)", (ull)t->start);
-        return mr_error_hint(err, "records one after the other are format 'jsonl'");
+        return mr_error_hint(err, "records one after the other are format 'jsonl'"), MR_E_FORMAT;
     }
     if (!s->record.started)
         s->start = t->start;

@@ -25,7 +25,7 @@ static int raw_writer_open(struct mr_store *s, const char *path, const struct mr
     if (spec->samples > 1 && !spec->fixed_size) {
         mr_error_plain(err, MR_E_UNSUPPORTED,
                        "cannot write '%s': raw files of several samples need samples of one size", path);
-        return mr_error_hint(err, "use format indexed_binary, or one sample per file");
+        return mr_error_hint(err, "use format indexed_binary, or one sample per file"), MR_E_UNSUPPORTED;
     }
     struct raw_writer *w = calloc(1, sizeof(*w));
     if (!w)

@@ -535,7 +535,7 @@ static int scan_member(struct tar_scan *t, const uint8_t *h)
     if (!checksum_fits(h, &want, &have)) {
         mr_error_plain(t->err, MR_E_CORRUPT, "header at offset %llu of '%s': checksum differs (want %u, have %u)",
                        (ull)at, t->in.path, want, have);
-        return mr_error_hint(t->err, "the file is damaged there or is no tar archive");
+        return mr_error_hint(t->err, "the file is damaged there or is no tar archive"), MR_E_CORRUPT;
     }
     bool sized = parse_size(h + SIZE_AT, &size);
     take_name(t, h);
@@ -587,7 +587,7 @@ static int scan_members(struct tar_scan *t)
             mr_error_plain(t->err, MR_E_FORMAT,
                            "'%s' is cut short: no end-of-archive block before the end of the file at %llu", t->in.path,
                            (ull)t->in.size);
-            return mr_error_hint(t->err, "copy or write the archive again");
+            return mr_error_hint(t->err, "copy or write the archive again"), MR_E_FORMAT;
         }
         int rc = mr_stream_in_get(&t->in, t->at, BLOCK, &h, t->err);
         if (rc < 0)

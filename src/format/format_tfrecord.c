@@ -312,7 +312,7 @@ static int record_length(struct tfr_scan *t, uint64_t at, uint64_t *len, struct 
                        "record %llu at offset %llu of '%s': checksum of the length differs (want %08x, have %08x)",
                        (ull)t->record, (ull)at, t->in.path, mr_crc32c_mask(mr_crc32c(0, head, 8)),
                        mr_load_le32(head + 8));
-        return mr_error_hint(err, "the file is damaged there or is no TFRecord file");
+        return mr_error_hint(err, "the file is damaged there or is no TFRecord file"), MR_E_CORRUPT;
     }
     *len = mr_load_le64(head);
     uint64_t left = t->in.size - at - TFR_HEAD;
@@ -391,7 +391,7 @@ static int next_index_line(struct mr_stream_in *in, uint64_t *at, uint64_t line,
     return 1;
 bad:
     mr_error_plain(err, MR_E_FORMAT, "'%s' line %llu: want 'offset size' of a record", in->path, (ull)line);
-    return mr_error_hint(err, "delete the index; the file can be scanned without it");
+    return mr_error_hint(err, "delete the index; the file can be scanned without it"), MR_E_FORMAT;
 }
 
 static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct mr_error *err)
@@ -404,7 +404,7 @@ static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct 
                            "'%s' line %llu: record of %llu bytes at %llu overlaps the one before (ends at %llu) or the "
                            "end of the file (at %llu)",
                            index->path, (ull)t->record + 1, (ull)number[1], (ull)number[0], (ull)end, (ull)t->in.size);
-            return mr_error_hint(err, "delete the index; the file can be scanned without it");
+            return mr_error_hint(err, "delete the index; the file can be scanned without it"), MR_E_FORMAT;
         }
         rc = record_length(t, number[0], &len, err);
         if (rc >= 0 && len + TFR_HEAD + TFR_TAIL != number[1]) {

@@ -318,7 +318,7 @@ int mr_image_dims_check(const struct mr_sample_info *info, struct mr_error *err)
         mr_error_plain(err, MR_E_CONFIG,
                        "an image has height, width and 1 or 3 channels (have %u dimensions, %llu channels)", d->n,
                        d->n == 3 ? (unsigned long long)d->dim[2] : 0);
-        return mr_error_hint(err, "give dimensions like 224x224x3, or only a size");
+        return mr_error_hint(err, "give dimensions like 224x224x3, or only a size"), MR_E_CONFIG;
     }
     if (!d->dim[0] || !d->dim[1] || d->dim[0] > MR_IMAGE_MAX_SIDE || d->dim[1] > MR_IMAGE_MAX_SIDE)
         return mr_error_plain(err, MR_E_CONFIG, "an image of %llu x %llu pixels is not possible (each side 1 to %u)",

@@ -348,7 +348,7 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
         char size[MR_HUMAN_LEN];
         mr_error_plain(err, MR_E_CONFIG, "preset '%s' is too large at its default scale: %s", w->name,
                        mr_human_bytes(c->shape.data_bytes, size));
-        return mr_error_hint(err, "lower x-millrace.scale.default in '%s'", w->file);
+        return mr_error_hint(err, "lower x-millrace.scale.default in '%s'", w->file), MR_E_CONFIG;
     }
     c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
     if (c->runs)

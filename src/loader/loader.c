@@ -195,7 +195,7 @@ static int alloc_slots(struct mr_loader *l, struct mr_error *err)
         mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu",
                        l->n_slots, l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots),
                        (unsigned long long)l->p.memory_bytes);
-        return mr_error_hint(err, "read fewer batches ahead, or allow more memory");
+        return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
     }
     l->slots = calloc(l->n_slots, sizeof(*l->slots));
     if (!l->slots)
@@ -250,7 +250,7 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
     const struct mr_policy_ops *ops = mr_policy_get_ops(id);
     if (id == MR_POLICY_PERFECT || ops->from_classes || ops->from_peers || ops->next_fill) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "policy '%s' cannot run for real yet", l->p.policy);
-        return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others");
+        return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others"), MR_E_UNSUPPORTED;
     }
     l->read_ahead = ops->prefetches;
     l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;

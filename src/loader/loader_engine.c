@@ -25,7 +25,9 @@ static uint64_t thread_cpu_ns(void)
 static int verify_content(const struct mr_loader *l, uint64_t id, const struct mr_sample *sample, struct mr_error *err)
 {
     int rc = mr_gen_plan_compare(l->plan, id, sample, err);
-    return rc ? mr_error_hint(err, "repair it with 'millrace gen --repair'") : 0;
+    if (rc)
+        mr_error_hint(err, "repair it with 'millrace gen --repair'");
+    return rc;
 }
 
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,

@@ -185,7 +185,7 @@ static int cut(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, const
     if (p->crop_height > in->height || p->crop_width > in->width) {
         mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture of %u x %u pixels, the crop has %u x %u",
                        (unsigned long long)id, in->height, in->width, p->crop_height, p->crop_width);
-        return mr_error_hint(err, "choose a smaller crop, or one of random size, and resize it");
+        return mr_error_hint(err, "choose a smaller crop, or one of random size, and resize it"), MR_E_USAGE;
     }
     *out = centered(in, p->crop_height, p->crop_width);
     if (p->crop == MR_CROP_RANDOM) {
@@ -303,9 +303,9 @@ static int look_at(const struct mr_sample *s, uint64_t id, struct picture *out, 
     if (!shaped || strcmp(s->dtype, "u1") != 0 || s->bytes != s->dims[0] * s->dims[1] * channels) {
         mr_error_plain(err, MR_E_USAGE, "sample %llu is no picture to preprocess: %u axes of '%s', %zu bytes",
                        (unsigned long long)id, s->n_dims, s->dtype, s->bytes);
-        return mr_error_hint(
-            err,
-            "want unsigned bytes, height x width or height x width x channels; 'millrace show' says what is there");
+        return mr_error_hint(err, "want unsigned bytes, height x width or height x width x channels; 'millrace show' "
+                                  "says what is there"),
+               MR_E_USAGE;
     }
     *out = (struct picture){.pixels = s->data,
                             .height = (uint32_t)s->dims[0],

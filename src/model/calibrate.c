@@ -86,7 +86,7 @@ static int choose_size(const char *folder, const struct mr_calibrate_options *o,
         mr_error_set(err, MR_E_CONFIG,
                      "no room to measure '%s': a test file of 16 MiB must be at most 10 %% of the free space (%.1f MB)",
                      folder, (double)c->free_bytes / 1e6);
-        return mr_error_hint(err, "free some space, or give --file-size of at least 16MiB");
+        return mr_error_hint(err, "free some space, or give --file-size of at least 16MiB"), MR_E_CONFIG;
     }
     return 0;
 }

@@ -40,11 +40,11 @@ static int read_curve(const struct mr_yaml_reader *r, const struct mr_yaml_node 
                            "bad rate '%.100s': a size like 100MB (per second) or a table {1: 66MB, ...}", n->text);
         else if (mr_curve_add(out, 1, (double)bytes / MB, err) == 0)
             return 0;
-        return mr_yaml_where(r, n, err);
+        return mr_yaml_where(r, n, MR_E_CONFIG, err);
     }
     if (n->kind != MR_YAML_MAP || n->n == 0) {
         mr_error_plain(err, MR_E_CONFIG, "a rate table is a map of counts to rates, like {1: 66MB, 4: 146MB}");
-        return mr_yaml_where(r, n, err);
+        return mr_yaml_where(r, n, MR_E_CONFIG, err);
     }
     for (unsigned i = 0; i < n->n; i++) {
         double count;
@@ -54,7 +54,7 @@ static int read_curve(const struct mr_yaml_reader *r, const struct mr_yaml_node 
                            n->key[i]->text);
         else if (mr_curve_add(out, count, (double)bytes / MB, err) == 0)
             continue;
-        return mr_yaml_where(r, n->key[i], err);
+        return mr_yaml_where(r, n->key[i], MR_E_CONFIG, err);
     }
     return 0;
 }
@@ -139,7 +139,7 @@ static int read_classes(const struct mr_yaml_reader *r, const struct mr_yaml_nod
     if (n->kind != MR_YAML_LIST || n->n == 0 || n->n > MR_CLASS_MAX) {
         mr_error_plain(err, MR_E_CONFIG,
                        "'classes' is a list of 1 to %d storage classes; the first is the staging buffer", MR_CLASS_MAX);
-        return mr_yaml_where(r, n, err);
+        return mr_yaml_where(r, n, MR_E_CONFIG, err);
     }
     int rc = 0;
     for (s->n_classes = 0; s->n_classes < n->n && !rc; s->n_classes++) {
@@ -227,7 +227,7 @@ int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *ma
     convert(&raw, &s);
     rc = mr_system_check(&s, err);
     if (rc)
-        return mr_yaml_where(r, map, err);
+        return mr_yaml_where(r, map, rc, err);
     *out = s;
     return 0;
 }

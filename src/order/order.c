@@ -73,8 +73,7 @@ int mr_order_mode_parse(const char *name, enum mr_order_mode *mode, uint64_t *wi
         return 0;
     }
     mr_error_plain(err, MR_E_USAGE, "unknown order mode '%s'", name);
-    return mr_error_hint(err ? err : &(struct mr_error){.code = MR_E_USAGE},
-                         "choose one of auto, sequential, torch, cipher, shard, buffer(K), file");
+    return mr_error_hint(err, "choose one of auto, sequential, torch, cipher, shard, buffer(K), file"), MR_E_USAGE;
 }
 
 static int check_files(const struct mr_order_params *p, struct mr_error *err)

@@ -41,7 +41,7 @@ int mr_policy_parse(const char *name, enum mr_policy_id *out, struct mr_error *e
             return 0;
         }
     mr_error_set(err, MR_E_USAGE, "unknown policy '%s'", name);
-    return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one");
+    return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one"), MR_E_USAGE;
 }
 
 static const struct mr_policy_ops *const ops_of[MR_POLICY_COUNT] = {

@@ -46,10 +46,10 @@ static int read_system(const struct mr_yaml_reader *r, const struct mr_yaml_node
         return mr_system_read(r, n, &raw->system, err);
     if (n->kind == MR_YAML_SCALAR) {
         int rc = mr_system_load(n->text, raw->search, r->arena, &raw->system, err);
-        return rc ? mr_yaml_where(r, n, err) : 0;
+        return rc ? mr_yaml_where(r, n, rc, err) : 0;
     }
     mr_error_plain(err, MR_E_CONFIG, "'system' is a name, a path or a map");
-    return mr_yaml_where(r, n, err);
+    return mr_yaml_where(r, n, MR_E_CONFIG, err);
 }
 
 static const struct mr_option scenario_rows[] = {
@@ -83,7 +83,7 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
 {
     if (!raw->have_system) {
         mr_error_plain(err, MR_E_CONFIG, "the scenario names no 'system'");
-        return mr_error_hint(err, "give system=NAME; 'millrace sim --list' shows the shipped ones");
+        return mr_error_hint(err, "give system=NAME; 'millrace sim --list' shows the shipped ones"), MR_E_CONFIG;
     }
     if (raw->samples == 0 || raw->size == 0)
         return mr_error_plain(err, MR_E_CONFIG, "the scenario needs 'dataset: {samples: N, size: BYTES}'");
@@ -143,10 +143,12 @@ static int override(struct raw_scenario *raw, const char *text, struct mr_arena 
     if (!eq || !o || strcmp(key, "dataset") == 0) {
         mr_error_plain(err, MR_E_USAGE, "cannot set '%.100s'", text);
         const char *near = mr_option_nearest(&scenario_table, key);
-        return near ? mr_error_hint(err, "did you mean '%s=...'?", near)
-                    : mr_error_hint(err, "keys: nodes, epochs, batch, local_batch, samples, size, size_stdev, seed, "
-                                         "order, compute, step_time, staging, "
-                                         "class1, class2, pfs_factor, system");
+        if (near)
+            return mr_error_hint(err, "did you mean '%s=...'?", near), MR_E_USAGE;
+        return mr_error_hint(err, "keys: nodes, epochs, batch, local_batch, samples, size, size_stdev, seed, "
+                                  "order, compute, step_time, staging, "
+                                  "class1, class2, pfs_factor, system"),
+               MR_E_USAGE;
     }
     if (strcmp(key, "batch") == 0)
         raw->local_batch = 0;
@@ -170,7 +172,9 @@ static int from_tree(const struct mr_yaml_reader *r, const struct mr_yaml_node *
     if (rc)
         return rc;
     rc = convert(&raw, out, err);
-    return rc ? mr_error_context(err, "in %s", r->file) : 0;
+    if (rc)
+        mr_error_context(err, "in %s", r->file);
+    return rc;
 }
 
 int mr_scenario_parse(const char *text, size_t len, const char *name, const struct mr_strings *search,

@@ -172,7 +172,8 @@ static int choose_method(const struct mr_scenario *s, const struct mr_study_opti
         mr_error_set(err, MR_E_CONFIG, "the simulation would take %.1f GB of memory, the limit is %.1f GB", need / 1e9,
                      limit / 1e9);
         return mr_error_hint(err, m == MR_SIM_EXACT ? "take --method expected, or a higher --memory"
-                                                    : "fewer epochs, or a higher --memory");
+                                                    : "fewer epochs, or a higher --memory"),
+               MR_E_CONFIG;
     }
     *out = m;
     return 0;
@@ -187,10 +188,9 @@ int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, 
     st->scenario = *s;
     int rc = choose_method(s, o, &st->method, err);
     if (!rc && o->trace && (o->thesis || o->seeds != 1 || st->method != MR_SIM_EXACT)) {
-        mr_error_plain(err, MR_E_USAGE, "a trace takes the exact method and one seed");
-        rc = mr_error_hint(err, st->method != MR_SIM_EXACT
-                                    ? "a smaller scenario, or a higher --memory and --method exact"
-                                    : "leave out --seeds and --compat");
+        rc = mr_error_plain(err, MR_E_USAGE, "a trace takes the exact method and one seed");
+        mr_error_hint(err, st->method != MR_SIM_EXACT ? "a smaller scenario, or a higher --memory and --method exact"
+                                                      : "leave out --seeds and --compat");
     }
     for (unsigned k = 0; k < o->seeds && !rc; k++) {
         struct mr_scenario one = *s;
