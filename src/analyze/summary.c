@@ -45,7 +45,7 @@ struct tally {
 };
 
 struct worker {
-    struct mr_batch batch;
+    struct mr_event_batch batch;
     struct tally *tally; /* by function */
     struct mr_file_row *file;
     struct mr_timeline timeline;
@@ -655,7 +655,7 @@ static const struct mr_mrt_visitor visitor = {.function = visit_function,
 /* ---- chunks ---- */
 
 /* Lists the events of a block that all belong to one set. */
-static void list_all(const struct mr_batch *b, struct mr_intervals *list, bool *normal)
+static void list_all(const struct mr_event_batch *b, struct mr_intervals *list, bool *normal)
 {
     struct mr_interval *item = list->item;
     const uint64_t *start = b->c.start_ns, *end = b->c.end_ns;
@@ -693,7 +693,7 @@ static inline __attribute__((always_inline)) void fetch_ahead(const struct worke
 static int go_through(struct job *j, struct worker *w, const struct mr_trace_chunk *c, uint32_t lane,
                       const struct task *todo, struct mr_run *run, uint8_t *seen, bool normal[MR_SETS])
 {
-    const struct mr_batch *b = &w->batch;
+    const struct mr_event_batch *b = &w->batch;
     const uint32_t *file_of = j->file_of[c->process];
     uint32_t strings = j->t->process[c->process].strings, group = j->group_of[c->process];
     uint64_t first = w->group_first[group], last = w->group_last[group];
@@ -934,7 +934,7 @@ static bool is_step(const struct mr_trace_string *s)
 
 /* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a
  * later row. */
-static bool step_of(const struct mr_batch *b, uint32_t a, int64_t *step)
+static bool step_of(const struct mr_event_batch *b, uint32_t a, int64_t *step)
 {
     const struct mr_columns *c = &b->c;
     if ((c->arg_type[a] != MR_MORE_INT && c->arg_type[a] != MR_MORE_UINT) ||
@@ -953,7 +953,7 @@ static int gather_steps(struct job *j, struct mr_error *err)
 {
     if (j->opt->step_from < 0)
         return 0;
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     bool *has = calloc(j->groups + 1, sizeof(*has));
     int rc = 0;
     j->steps = calloc(j->groups + 1, sizeof(*j->steps));
@@ -976,7 +976,7 @@ static int gather_steps(struct job *j, struct mr_error *err)
                 rc = mr_error_set(err, -ENOMEM, "cannot find the steps");
         }
     }
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     for (uint32_t g = 0; rc == 0 && g <= j->groups; g++)
         mr_intervals_normalise(&j->steps[g]);
     for (uint32_t g = 0; rc == 0 && g < j->groups; g++)
@@ -1416,7 +1416,7 @@ static void worker_done(struct job *j, struct worker *w)
         free(w->tally[i].sizes);
     }
     mr_timeline_done(&w->timeline);
-    mr_batch_done(&w->batch);
+    mr_event_batch_done(&w->batch);
     free(w->tally);
     free(w->file);
     free(w->group);

@@ -1055,7 +1055,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 
 /* ---- reading ---- */
 
-static int batch_room(struct mr_batch *b, size_t n, struct mr_error *err)
+static int event_batch_room(struct mr_event_batch *b, size_t n, struct mr_error *err)
 {
     if (n <= b->cap)
         return 0;
@@ -1082,7 +1082,7 @@ static int batch_room(struct mr_batch *b, size_t n, struct mr_error *err)
     return 0;
 }
 
-int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_batch *b, struct mr_error *err)
+int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_event_batch *b, struct mr_error *err)
 {
     const struct mr_trace_chunk *c = &t->chunk[chunk];
     if (t->stop && atomic_load_explicit(t->stop, memory_order_relaxed))
@@ -1100,16 +1100,16 @@ int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct 
     }
     if (!b->zstd && !(b->zstd = ZSTD_createDCtx()))
         return mr_error_set(err, -ENOMEM, "cannot decode events");
-    int rc = batch_room(b, MR_MAX(c->count, c->args), err);
+    int rc = event_batch_room(b, MR_MAX(c->count, c->args), err);
     if (rc < 0)
         return rc;
     uint8_t *scratch = (uint8_t *)b->memory + MR_ALIGN_UP(b->cap * 57, 64);
     return mr_mrt_decode(&c->view, want, b->process->real_offset, b->zstd, scratch, &b->c, err);
 }
 
-void mr_batch_done(struct mr_batch *b)
+void mr_event_batch_done(struct mr_event_batch *b)
 {
     ZSTD_freeDCtx(b->zstd);
     free(b->memory);
-    *b = (struct mr_batch){0};
+    *b = (struct mr_event_batch){0};
 }

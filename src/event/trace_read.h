@@ -93,9 +93,9 @@ int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const 
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
 void mr_trace_free(struct mr_trace *t);
 
-/* Decoding space of one thread. Zero-initialise; mr_batch_done frees. After mr_trace_read the columns are valid
+/* Decoding space of one thread. Zero-initialise; mr_event_batch_done frees. After mr_trace_read the columns are valid
  * until the next read. */
-struct mr_batch {
+struct mr_event_batch {
     struct mr_columns c;
     uint32_t count, args;
     const struct mr_trace_process *process;
@@ -103,8 +103,9 @@ struct mr_batch {
     void *memory, *zstd;
     size_t cap;
 };
-int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_batch *b, struct mr_error *err);
-void mr_batch_done(struct mr_batch *b);
+int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_event_batch *b,
+                  struct mr_error *err);
+void mr_event_batch_done(struct mr_event_batch *b);
 
 /* A string of a process; an unknown id gives an empty one. */
 const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, uint32_t id);

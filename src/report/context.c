@@ -46,7 +46,7 @@ struct mr_context {
     uint32_t process;     /* of this thread; its facts are [from, to), of which [from, at) are in `now` */
     size_t from, to, at;
     struct said_list now, above, found; /* above: of the processes that started it, when they did */
-    struct mr_batch batch;
+    struct mr_event_batch batch;
 };
 
 static int grow(void *array, size_t each, size_t n, size_t *cap)
@@ -67,7 +67,7 @@ static bool is_value(uint8_t type)
     return type == MR_MORE_INT || type == MR_MORE_UINT || type == MR_MORE_DOUBLE || type == MR_MORE_TEXT;
 }
 
-static struct mr_said row_said(const struct mr_batch *b, uint32_t a)
+static struct mr_said row_said(const struct mr_event_batch *b, uint32_t a)
 {
     return (struct mr_said){
         .process = b->process, .key = b->c.arg_key[a], .type = b->c.arg_type[a], .value = b->c.arg_value[a]};
@@ -122,7 +122,7 @@ void mr_context_free(struct mr_context *x)
 {
     if (!x)
         return;
-    mr_batch_done(&x->batch);
+    mr_event_batch_done(&x->batch);
     free(x->fact);
     free(x->span);
     free(x->said);
@@ -229,7 +229,7 @@ static int add_span(struct mr_context *x, uint32_t e, uint32_t from, uint32_t to
 
 static int add_spans(struct mr_context *x, uint64_t sequence)
 {
-    const struct mr_batch *b = &x->batch;
+    const struct mr_event_batch *b = &x->batch;
     for (uint32_t a = 0, end; a < b->args; a = end) {
         uint32_t e = b->c.arg_event[a];
         for (end = a + 1; end < b->args && b->c.arg_event[end] == e; end++) {
@@ -294,7 +294,7 @@ int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err)
 /* ---- one event ---- */
 
 /* Takes a value unless something nearer to the event, in the list or in its own rows, has said one. */
-static void inherit(struct said_list *to, const struct mr_said *s, const struct mr_batch *b, uint32_t arg,
+static void inherit(struct said_list *to, const struct mr_said *s, const struct mr_event_batch *b, uint32_t arg,
                     uint32_t arg_end)
 {
     if (list_find(to, s) < to->n)
@@ -307,7 +307,7 @@ static void inherit(struct said_list *to, const struct mr_said *s, const struct 
     list_set(to, s);
 }
 
-static void from_spans(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
+static void from_spans(struct mr_context *x, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
 {
     uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
     size_t lo = 0, hi = x->spans;
@@ -339,7 +339,7 @@ static void facts_at(struct mr_context *x, uint64_t until)
         list_set(&x->now, &x->fact[x->at].said);
 }
 
-size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+size_t mr_context_of(struct mr_context *x, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
                      const struct mr_said **list)
 {
     x->found.n = 0;

@@ -25,7 +25,7 @@ void mr_context_free(struct mr_context *x);
 int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err);
 /* What event i of the chunk inherits, each key once, and none that it says itself, in rows [arg, arg_end) of the
  * arguments. Valid until the next call. */
-size_t mr_context_of(struct mr_context *x, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+size_t mr_context_of(struct mr_context *x, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
                      const struct mr_said **list);
 
 #endif

@@ -13,7 +13,7 @@
 /* One event with everything that belongs to it. */
 struct row {
     const struct mr_trace *t;
-    const struct mr_batch *b;
+    const struct mr_event_batch *b;
     uint32_t i, arg, arg_end; /* rows [arg, arg_end) of the arguments */
     uint64_t id;
     struct mr_context *context;   /* NULL where a format shows by nesting what is inherited */
@@ -44,7 +44,7 @@ static int enter_chunk(const struct mr_trace *t, struct mr_out *o, const struct 
 static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, const struct around *a,
                       struct mr_error *err)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     uint64_t id = 0;
     int rc = 0;
     for (size_t c = 0; c < t->chunks && rc == 0; c++) {
@@ -67,7 +67,7 @@ static int each_event(const struct mr_trace *t, struct mr_out *o, row_fn *fn, co
             arg = end;
         }
     }
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     return rc;
 }
 

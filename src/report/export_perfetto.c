@@ -221,7 +221,7 @@ static void annotate_text(struct writer *w, unsigned fixed, uint32_t key, uint32
     annotate(w, name, 17, value);
 }
 
-static void put_arguments(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
+static void put_arguments(struct writer *w, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
 {
     const struct mr_columns *c = &b->c;
     if (mr_call_get(c->call[i])->layer != MR_LAYER_APP) {
@@ -254,7 +254,7 @@ static void put_arguments(struct writer *w, const struct mr_batch *b, uint32_t i
 }
 
 /* A packet with one track event: type 1 begin, 2 end, 3 instant, 4 counter. */
-static void put_event(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
+static void put_event(struct writer *w, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
                       unsigned type, uint64_t ts, unsigned lane)
 {
     const struct mr_columns *c = &b->c;
@@ -326,7 +326,7 @@ static void describe_counter(struct writer *w, uint64_t track, const struct mr_t
 }
 
 /* Each value of a counter has a track of its own, under the process. False if there is none that is a number. */
-static bool put_counter(struct writer *w, const struct mr_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
+static bool put_counter(struct writer *w, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end)
 {
     const struct mr_columns *c = &b->c;
     uint32_t id = c->file[i] < w->process->strings ? c->file[i] : 0;
@@ -374,7 +374,7 @@ struct lane {
 
 #define NOTHING UINT32_MAX
 
-static void close_until(struct writer *w, const struct mr_batch *b, struct lane *l, const uint32_t *below,
+static void close_until(struct writer *w, const struct mr_event_batch *b, struct lane *l, const uint32_t *below,
                         unsigned lane, uint64_t ts)
 {
     while (l->top != NOTHING && b->c.end_ns[l->top] <= ts) {
@@ -383,7 +383,7 @@ static void close_until(struct writer *w, const struct mr_batch *b, struct lane 
     }
 }
 
-static void put_span(struct writer *w, const struct mr_batch *b, uint32_t i, const uint32_t *first_arg,
+static void put_span(struct writer *w, const struct mr_event_batch *b, uint32_t i, const uint32_t *first_arg,
                      struct lane *lane, uint32_t *below)
 {
     unsigned at = mr_lane_of(&w->lanes, i);
@@ -397,7 +397,7 @@ static void put_span(struct writer *w, const struct mr_batch *b, uint32_t i, con
     l->top = i;
 }
 
-static int export_chunk(struct writer *w, const struct mr_batch *b)
+static int export_chunk(struct writer *w, const struct mr_event_batch *b)
 {
     uint32_t n = b->count;
     struct order *o = malloc((n + 1) * sizeof(*o));
@@ -455,7 +455,7 @@ static int start_process(struct writer *w, uint32_t index)
 int mr_export_perfetto(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
     struct writer w = {.o = o, .t = t};
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     int rc = 0;
     for (size_t c = 0; c < t->chunks && rc == 0; c++) {
         bool new_process = !c || t->chunk[c].process != t->chunk[c - 1].process;
@@ -473,7 +473,7 @@ int mr_export_perfetto(const struct mr_trace *t, struct mr_out *o, struct mr_err
         if (rc == 0 && export_chunk(&w, &b) < 0)
             rc = mr_error_set(err, -ENOMEM, "cannot export");
     }
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_lanes_done(&w.lanes);
     free(w.name_known);
     free(w.counter);

@@ -128,7 +128,7 @@ int mr_lanes_enter(struct mr_lanes *l, const struct mr_trace *t, size_t chunk, b
 
 void mr_lanes_done(struct mr_lanes *l)
 {
-    mr_batch_done(&l->batch);
+    mr_event_batch_done(&l->batch);
     free(l->lane);
     *l = (struct mr_lanes){0};
 }

@@ -11,7 +11,7 @@ struct mr_lanes {
     unsigned count;       /* lanes of this thread */
     size_t next;          /* the chunk behind those of this thread */
     uint64_t base, ahead; /* place of the chunk's first event, and of the next chunk's */
-    struct mr_batch batch;
+    struct mr_event_batch batch;
 };
 
 /* Before the events of a chunk are asked about. Chunks are taken in their order. *fresh if a thread begins. Takes some

@@ -119,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct mr_trace *t;
     struct mr_error err;
-    static struct mr_batch b; /* kept: its memory is large */
+    static struct mr_event_batch b; /* kept: its memory is large */
     if (mr_trace_create(&t, &err) < 0)
         return 0;
     if (mr_trace_add_memory(t, data, size, "fuzz", &err) == 0 && mr_trace_finish(t, &err) == 0)

@@ -30,7 +30,7 @@ static void text_is(const struct mr_trace_string *s, const char *want)
 
 static void pfw_classic_with_hashes_and_late_names(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     struct mr_trace_string cat, name;
     (void)state;
     struct mr_trace *t =
@@ -65,13 +65,13 @@ static void pfw_classic_with_hashes_and_late_names(void **state)
     text_is(&name, "train.step");
     assert_int_equal(b.args, 4);
     assert_int_equal(b.c.arg_type[2], MR_MORE_DOUBLE);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
 static void pfw_new_layout_with_numbers_and_hex(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     struct mr_trace *t =
         import("{\"name\":\"FH\",\"cat\":\"dftracer\",\"ph\":4,\"args\":{\"name\":\"/"
@@ -87,7 +87,7 @@ static void pfw_new_layout_with_numbers_and_hex(void **state)
     assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], 250); /* ns, told by their size */
     text_is(mr_trace_string(b.process, b.c.file[0]), "/x\"\xc3\xa9\n");
     assert_int_equal(b.c.call[1], MR_CALL_counter);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -126,7 +126,7 @@ static void add_pfw_line(struct mr_strbuf *s, uint64_t i, bool odd)
     mr_strbuf_printf(s, "%s\n", r >> 50 & 7 ? "}" : r >> 53 & 1 ? "}," : r >> 54 & 1 ? "" : "}\r");
 }
 
-static void same_columns(const struct mr_batch *a, const struct mr_batch *b)
+static void same_columns(const struct mr_event_batch *a, const struct mr_event_batch *b)
 {
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->args, b->args);
@@ -151,7 +151,7 @@ static void same_columns(const struct mr_batch *a, const struct mr_batch *b)
 static void pfw_lines_of_known_shapes_read_as_lines_of_new_ones(void **state)
 {
     struct mr_strbuf even = {0}, odd = {0};
-    struct mr_batch a = {0}, b = {0};
+    struct mr_event_batch a = {0}, b = {0};
     (void)state;
     for (uint64_t i = 0; i < 20000; i++) {
         add_pfw_line(&even, i, false);
@@ -168,8 +168,8 @@ static void pfw_lines_of_known_shapes_read_as_lines_of_new_ones(void **state)
         assert_int_equal(mr_trace_read(y, c, MR_WANT_ALL, &b, NULL), 0);
         same_columns(&a, &b);
     }
-    mr_batch_done(&a);
-    mr_batch_done(&b);
+    mr_event_batch_done(&a);
+    mr_event_batch_done(&b);
     mr_trace_free(x);
     mr_trace_free(y);
     mr_strbuf_done(&even);
@@ -179,7 +179,7 @@ static void pfw_lines_of_known_shapes_read_as_lines_of_new_ones(void **state)
 /* A line for ten calls: bytes and time are their sums, and nine more calls are known of. */
 static void pfw_aggregated_lines_keep_their_sums(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     struct mr_trace *t = import("{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":3000,\"dur\":100,"
                                 "\"ph\":3,\"args\":{\"dft_cnt\":10,\"size_sum\":40960,"
@@ -194,7 +194,7 @@ static void pfw_aggregated_lines_keep_their_sums(void **state)
     assert_int_equal(b.c.result[1], 5);
     assert_non_null(t->process[0].skipped);
     assert_int_equal(t->process[0].skipped[MR_CALL_read], 9);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -202,7 +202,7 @@ static void pfw_aggregated_lines_keep_their_sums(void **state)
  * without "_sum". */
 static void pfw_aggregated_lines_of_every_version(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     struct mr_trace *t =
         import("{\"name\":\"creat64\",\"cat\":\"POSIX\",\"type\":3,\"ts\":3000,\"ph\":3,\"pid\":1,\"tid\":1,\"args\":{"
@@ -229,14 +229,14 @@ static void pfw_aggregated_lines_of_every_version(void **state)
     assert_int_equal(t->process[0].skipped[MR_CALL_read], 9 + 2);
     assert_int_equal(t->process[0].skipped[MR_CALL_creat], 0);
     assert_int_equal(t->process[0].skipped[MR_CALL_region], 4);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
 /* Compact JSON: everything in one line, with braces inside a name. */
 static void pfw_several_objects_in_a_line_are_all_read(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     struct mr_trace *t =
         import("{\"traceEvents\":[{\"name\":\"read\",\"cat\":\"POSIX\",\"ph\":\"X\",\"ts\":1,\"dur\":2,\"pid\":1,"
@@ -250,7 +250,7 @@ static void pfw_several_objects_in_a_line_are_all_read(void **state)
     assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
     text_is(mr_trace_string(b.process, b.c.file[0]), "/a },{ b");
     assert_int_equal(b.c.result[1], 6);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -260,13 +260,13 @@ static void pfw_several_objects_in_a_line_are_all_read(void **state)
 
 static void time_is(const char *text, uint64_t start, uint64_t dur)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     struct mr_trace *t = import(text, mr_pfw_import);
     assert_int_equal(t->events, 1);
     assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
     assert_int_equal(b.c.start_ns[0], start);
     assert_int_equal(b.c.end_ns[0] - b.c.start_ns[0], dur);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -286,7 +286,7 @@ static void pfw_times_are_exact_in_every_unit(void **state)
 
 static void pfw_arguments_keep_their_values(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     double d;
     (void)state;
     struct mr_trace *t = import(LINE("1", "2",
@@ -311,7 +311,7 @@ static void pfw_arguments_keep_their_values(void **state)
     assert_int_equal(b.c.arg_type[7], MR_MORE_DOUBLE);
     memcpy(&d, &b.c.arg_value[7], 8);
     assert_true(d != d);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -322,7 +322,7 @@ static void pfw_results_are_numbers_however_written(void **state)
     static const int64_t meant[] = {5, 5, 4096, 1000, -1, -2, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT, MR_NO_RESULT};
     (void)state;
     for (size_t i = 0; i < MR_ARRAY_LEN(meant); i++) {
-        struct mr_batch b = {0};
+        struct mr_event_batch b = {0};
         char line[256];
         snprintf(line, sizeof(line),
                  "{\"name\":\"read\",\"cat\":\"POSIX\",\"pid\":1,\"tid\":1,\"ts\":4000,\"dur\":7,\"ph\":\"X\",\"args\":"
@@ -331,7 +331,7 @@ static void pfw_results_are_numbers_however_written(void **state)
         struct mr_trace *t = import(line, mr_pfw_import);
         assert_int_equal(mr_trace_read(t, 0, MR_WANT_ALL, &b, NULL), 0);
         assert_true(b.c.result[0] == meant[i]);
-        mr_batch_done(&b);
+        mr_event_batch_done(&b);
         mr_trace_free(t);
     }
 }
@@ -391,7 +391,7 @@ static void pfw_ranks_of_other_lines_and_files(void **state)
 
 static void dxt_text_of_two_ranks(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     const char *text = "# darshan log version: 3.41\n# start_time: 1700000000\n"
                        "# DXT, file_id: 164, file_name: /scratch/a file\n# DXT, rank: 0, hostname: n1\n# DXT, "
@@ -418,7 +418,7 @@ static void dxt_text_of_two_ranks(void **state)
     assert_int_equal(mr_trace_read(t, 1, MR_WANT_ALL, &b, NULL), 0);
     assert_int_equal(b.c.call[0], MR_CALL_MPI_File_read_at);
     assert_int_equal(b.process->rank, 1);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
@@ -426,7 +426,7 @@ static void dxt_text_of_two_ranks(void **state)
  * like other lines. */
 static void dxt_text_of_every_version(void **state)
 {
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     (void)state;
     const char *text =
         "\n# darshan log version: 3.10\r\n# exe: ./a # start_time: 5\r\n# start_time: 1700000000\r\n# mount "
@@ -463,7 +463,7 @@ static void dxt_text_of_every_version(void **state)
     assert_int_equal(b.c.start_ns[0], 1700000100250000000ull);
     assert_int_equal(b.c.call[1], MR_CALL_fread);
     assert_true(b.c.offset[1] == MR_NO_OFFSET);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 

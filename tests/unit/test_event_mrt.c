@@ -212,7 +212,7 @@ static void check(struct fixture *f, size_t n, uint64_t skipped)
 {
     struct mr_trace *t;
     struct mr_error err;
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     size_t k = 0;
     assert_int_equal(mr_trace_create(&t, &err), 0);
     assert_int_equal(mr_trace_add(t, f->path, &err), 0);
@@ -246,7 +246,7 @@ static void check(struct fixture *f, size_t n, uint64_t skipped)
     const struct mr_trace_string *s = mr_trace_string(&t->process[0], 42);
     assert_int_equal(s->len, 5);
     assert_memory_equal(s->text, "/f42\n", 5);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 

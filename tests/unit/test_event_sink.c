@@ -54,7 +54,7 @@ static void sink_keeps_every_event_of_every_thread(void **state)
     pthread_t thread[THREADS];
     struct job job[THREADS];
     struct mr_trace *t;
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     uint64_t seen[THREADS] = {0};
     (void)state;
     close(mkstemp(path));
@@ -96,7 +96,7 @@ static void sink_keeps_every_event_of_every_thread(void **state)
     }
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(seen[i], EVENTS);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
     unlink(path);
 }
@@ -110,7 +110,7 @@ static void sink_keeps_simulated_ranks_apart_with_shared_names(void **state)
     struct mr_mrt_sink *sink;
     struct mr_error err;
     struct mr_trace *t;
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     uint64_t args = 0;
     (void)state;
     close(mkstemp(path));
@@ -169,7 +169,7 @@ static void sink_keeps_simulated_ranks_apart_with_shared_names(void **state)
         }
     }
     assert_int_equal(args, 50 * WORLD);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
     unlink(path);
 }

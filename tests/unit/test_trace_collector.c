@@ -124,7 +124,7 @@ static void check_trace(const char *path)
 {
     struct mr_trace *t;
     struct mr_error err;
-    struct mr_batch b = {0};
+    struct mr_event_batch b = {0};
     uint64_t seen[2] = {0};
     assert_int_equal(mr_trace_create(&t, &err), 0);
     assert_int_equal(mr_trace_add(t, path, &err), 0);
@@ -149,7 +149,7 @@ static void check_trace(const char *path)
     }
     assert_int_equal(seen[0], EVENTS);
     assert_int_equal(seen[1], EVENTS);
-    mr_batch_done(&b);
+    mr_event_batch_done(&b);
     mr_trace_free(t);
 }
 
