@@ -1,4 +1,4 @@
-/* Properties of the queue, the worker pool, the buffer pool and the progress display. test-label: concurrent */
+/* Properties of the worker pool and the progress display. test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,80 +11,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/bufpool.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/progress.h"
-#include "base/queue.h"
-#include "base/rng.h"
 #include "base/workers.h"
-
-enum { ITEMS = 20000 };
-
-static void *produce(void *arg)
-{
-    for (uintptr_t i = 1; i <= ITEMS; i++)
-        assert_true(mr_queue_push(arg, (void *)i));
-    return NULL;
-}
-
-static void *consume(void *arg)
-{
-    uint64_t *sum = calloc(1, sizeof(*sum));
-    void *item;
-    while (mr_queue_pop(arg, &item))
-        *sum += (uintptr_t)item;
-    return sum;
-}
-
-static void queue_every_item_arrives_once_and_stop_drains(void **state)
-{
-    (void)state;
-    struct mr_queue *q;
-    assert_int_equal(mr_queue_create(7, &q, NULL), 0);
-    pthread_t producer[2], consumer[3];
-    for (int i = 0; i < 3; i++)
-        pthread_create(&consumer[i], NULL, consume, q);
-    for (int i = 0; i < 2; i++)
-        pthread_create(&producer[i], NULL, produce, q);
-    for (int i = 0; i < 2; i++)
-        pthread_join(producer[i], NULL);
-    mr_queue_stop(q);
-    uint64_t total = 0;
-    for (int i = 0; i < 3; i++) {
-        void *sum;
-        pthread_join(consumer[i], &sum);
-        total += *(uint64_t *)sum;
-        free(sum);
-    }
-    assert_int_equal(total, 2ull * ITEMS * (ITEMS + 1) / 2);
-    assert_false(mr_queue_push(q, q));
-    mr_queue_free(q);
-}
-
-static void queue_is_bounded_and_first_in_first_out(void **state)
-{
-    (void)state;
-    struct mr_queue *q;
-    struct mr_error e;
-    assert_int_equal(mr_queue_create(0, &q, &e), MR_E_USAGE);
-    assert_int_equal(mr_queue_create(3, &q, &e), 0);
-    void *item;
-    assert_false(mr_queue_try_pop(q, &item));
-    for (uintptr_t i = 1; i <= 3; i++)
-        assert_true(mr_queue_try_push(q, (void *)i));
-    assert_false(mr_queue_try_push(q, q));
-    assert_int_equal(mr_queue_len(q), 3);
-    mr_queue_stop(q);
-    for (uintptr_t i = 1; i <= 3; i++) {
-        assert_true(mr_queue_pop(q, &item));
-        assert_ptr_equal(item, (void *)i);
-    }
-    assert_false(mr_queue_pop(q, &item));
-    mr_queue_free(q);
-    mr_queue_free(NULL);
-}
 
 struct marks {
     _Atomic unsigned seen[1000];
@@ -154,89 +85,6 @@ static void cpus_available_is_within_affinity_and_quota(void **state)
         assert_int_equal(mr_cgroup_memory_used(), 0);
 }
 
-static void *use_buffers(void *arg)
-{
-    struct mr_bufpool *p = arg;
-    for (uint64_t i = 0; i < 150; i++) {
-        size_t n = 1 + mr_rng_at((uintptr_t)&i, MR_RNG_TEST, i) % 200000;
-        uint8_t *b = mr_bufpool_take(p, n);
-        assert_non_null(b);
-        assert_int_equal((uintptr_t)b % 4096, 0);
-        memset(b, (int)i, n);
-        struct mr_bufpool_stats s;
-        mr_bufpool_get_stats(p, &s);
-        assert_true(s.in_use_bytes <= s.budget_bytes);
-        for (size_t k = 0; k < n; k += 997)
-            assert_int_equal(b[k], (uint8_t)i); /* nobody else has it */
-        mr_bufpool_give(p, b);
-    }
-    return NULL;
-}
-
-static void bufpool_never_exceeds_its_budget_and_wakes_waiters(void **state)
-{
-    (void)state;
-    struct mr_bufpool *p;
-    assert_int_equal(mr_bufpool_create(300000, &p, NULL), 0);
-    pthread_t t[4];
-    for (int i = 0; i < 4; i++)
-        pthread_create(&t[i], NULL, use_buffers, p);
-    for (int i = 0; i < 4; i++)
-        pthread_join(t[i], NULL);
-    struct mr_bufpool_stats s;
-    mr_bufpool_get_stats(p, &s);
-    assert_int_equal(s.in_use_bytes, 0);
-    assert_true(s.high_water_bytes <= 300000 && s.high_water_bytes > 0);
-    mr_bufpool_free(p);
-}
-
-static void bufpool_refuses_what_cannot_fit_and_reuses_what_can(void **state)
-{
-    (void)state;
-    struct mr_bufpool *p;
-    struct mr_error e;
-    assert_int_equal(mr_bufpool_create(100, &p, &e), MR_E_USAGE);
-    assert_int_equal(mr_bufpool_create(1 << 20, &p, &e), 0);
-    assert_null(mr_bufpool_take(p, (1 << 20) + 1));
-    void *whole = mr_bufpool_take(p, 1 << 20); /* class rounding must not push the whole budget out */
-    assert_non_null(whole);
-    assert_null(mr_bufpool_try_take(p, 1));
-    mr_bufpool_give(p, whole);
-    void *again = mr_bufpool_take(p, (1 << 20) - 5000);
-    assert_ptr_equal(again, whole);
-    mr_bufpool_give(p, again);
-    void *small = mr_bufpool_take(p, 100); /* idle memory makes room for another size */
-    assert_non_null(small);
-    mr_bufpool_give(p, small);
-    mr_bufpool_give(p, NULL);
-    mr_bufpool_free(p);
-    mr_bufpool_free(NULL);
-}
-
-static void *take_whole(void *arg)
-{
-    return mr_bufpool_take(arg, 1 << 20);
-}
-
-static void bufpool_stop_releases_waiters_with_nothing(void **state)
-{
-    (void)state;
-    struct mr_bufpool *p;
-    assert_int_equal(mr_bufpool_create(1 << 20, &p, NULL), 0);
-    void *held = mr_bufpool_take(p, 1 << 20), *got = held;
-    pthread_t t;
-    pthread_create(&t, NULL, take_whole, p);
-    struct mr_bufpool_stats s = {0};
-    while (!s.waits)
-        mr_bufpool_get_stats(p, &s);
-    mr_bufpool_stop(p);
-    pthread_join(t, &got);
-    assert_null(got);
-    assert_null(mr_bufpool_try_take(p, 1));
-    mr_bufpool_give(p, held);
-    mr_bufpool_free(p);
-}
-
 /* All that is written to a stream by the time it is closed. A text is waited for if `until` is given, however long the
  * drawing thread takes to come by. */
 static char *run_progress(int tty, const char *until)
@@ -303,15 +151,10 @@ static void progress_without_a_stream_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(queue_every_item_arrives_once_and_stop_drains),
-        cmocka_unit_test(queue_is_bounded_and_first_in_first_out),
         cmocka_unit_test(workers_run_each_index_once_at_any_thread_count),
         cmocka_unit_test(workers_return_the_failure_and_hand_out_no_more),
         cmocka_unit_test(workers_obey_the_stop_flag),
         cmocka_unit_test(cpus_available_is_within_affinity_and_quota),
-        cmocka_unit_test(bufpool_never_exceeds_its_budget_and_wakes_waiters),
-        cmocka_unit_test(bufpool_refuses_what_cannot_fit_and_reuses_what_can),
-        cmocka_unit_test(bufpool_stop_releases_waiters_with_nothing),
         cmocka_unit_test(progress_on_a_terminal_redraws_one_line),
         cmocka_unit_test(progress_elsewhere_prints_whole_lines_and_one_at_the_end),
         cmocka_unit_test(progress_without_a_stream_is_silent),
