@@ -1,11 +1,12 @@
 # A folder src/<name> becomes the static library mr_<name>. Sources are found by pattern, so adding a file needs no edit
 # here. Files named *_absent.c stand in for an optional part that this build lacks (store_uring_absent.c for
 # store_uring.c); *_module.c are loadable modules with rules of their own.
-set(MR_MODULE_NAMES base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze report job cli CACHE INTERNAL "")
+set(MR_MODULE_NAMES base conf order event launch comm store model policy format dataset loader checkpoint sim metrics bench analyze report job cli CACHE INTERNAL "")
 set(MR_DEPS_base)
 set(MR_DEPS_conf base)
 set(MR_DEPS_order base)
 set(MR_DEPS_event base)
+set(MR_DEPS_launch event base)
 set(MR_DEPS_comm base)
 set(MR_DEPS_store base conf event)
 set(MR_DEPS_model base conf)
@@ -20,7 +21,7 @@ set(MR_DEPS_sim order policy model event conf base)
 set(MR_DEPS_analyze metrics event base)
 set(MR_DEPS_report analyze event base)
 set(MR_DEPS_job report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
-set(MR_DEPS_cli job report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
+set(MR_DEPS_cli launch job report analyze bench loader checkpoint metrics sim policy model dataset format store comm event order conf base)
 set(MR_LIBS_base Threads::Threads m)
 set(MR_LIBS_conf PkgConfig::YAML PkgConfig::JANSSON m)
 set(MR_LIBS_comm dl)

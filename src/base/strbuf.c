@@ -131,3 +131,8 @@ const char *mr_human_count(unsigned long long n, char out[MR_HUMAN_LEN])
     out[o] = '\0';
     return out;
 }
+
+const char *mr_plural(unsigned long long n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
+}

@@ -30,5 +30,7 @@ const char *mr_human_bytes(double bytes, char out[MR_HUMAN_LEN]);
 const char *mr_human_rate(double bytes_per_s, char out[MR_HUMAN_LEN]);
 const char *mr_human_ns(double ns, char out[MR_HUMAN_LEN]);
 const char *mr_human_count(unsigned long long n, char out[MR_HUMAN_LEN]);
+/* The word that follows the number: mr_plural(n, "process", "processes"). */
+const char *mr_plural(unsigned long long n, const char *one, const char *many);
 
 #endif

@@ -1,7 +1,7 @@
 /* `millrace export`: a trace in the format of another tool. */
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/unseen_programs.h"
+#include "launch/untraced.h"
 #include "report/export.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (rc == 0)
         t->stop = ctx->stop;
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++)
-        mr_rings_tell(o->trace.item[i]);
+        mr_warn_unfinished(o->trace.item[i]);
     rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, 0, err);
     rc = rc ? rc : mr_trace_finish(t, err);
     if (rc == 0 && mr_trace_reads(t, o->out)) {

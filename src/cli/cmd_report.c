@@ -1,6 +1,6 @@
 /* `millrace report`: the summary of one or more traces, as text or JSON. */
 #include "cli/commands.h"
-#include "cli/unseen_programs.h"
+#include "launch/untraced.h"
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -350,8 +350,8 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = read_filters(o, &filters, err);
     rc = rc ? rc : mr_trace_create(&t, err);
     for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
-        mr_rings_tell(o->trace.item[i]);
-        mr_unseen_tell(o->trace.item[i]);
+        mr_warn_unfinished(o->trace.item[i]);
+        mr_warn_untraced(o->trace.item[i]);
     }
     if (rc == 0)
         t->stop = ctx->stop;

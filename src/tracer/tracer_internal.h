@@ -97,7 +97,7 @@ struct iovec;
 MR_HIDDEN long mr_write_quietly(long fd, const struct iovec *parts, unsigned n);
 /* A file of the spool folder, or an error. */
 MR_HIDDEN long mr_spool_open(const char *name, int flags);
-/* Something goes unseen, to be told at the end; `why` is a letter that src/cli/unseen_programs.c knows. False: it could
+/* Something goes unseen, to be told at the end; `why` is a letter that src/launch/untraced.c knows. False: it could
  * not be noted. */
 MR_HIDDEN bool mr_note(char why, const char *path);
 MR_HIDDEN bool mr_note_self(char why); /* this program */

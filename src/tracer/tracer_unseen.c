@@ -1,7 +1,7 @@
 /* Programs that the tracer will not be in, or will not see: linked statically, or with more rights than their user (the
  * loader ignores LD_PRELOAD then); of another C library or machine; Go programs, which make system calls themselves;
  * libraries that bind past it. Their names go to the file `unseen` in the folder of the rings, a letter for the reason
- * before each (src/cli/unseen_programs.c), so that `millrace trace`, or `millrace report` on a folder, can say what is
+ * before each (src/launch/untraced.c), so that `millrace trace`, or `millrace report` on a folder, can say what is
  * missing. System calls only: this also runs in a child of vfork. */
 #include "event/program_kind.h"
 #include "tracer/tracer_internal.h"

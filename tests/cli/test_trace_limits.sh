@@ -97,7 +97,7 @@ done
 # Processes that are too limited for a ring leave the program's stderr alone; the command tells it.
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- bash -c 'ulimit -v 200000; for i in 1 2 3; do cat "$1"; done >/dev/null 2>"$2"' bash "$dir/data" "$dir/theirs" 2>"$dir/err"
 [ ! -s "$dir/theirs" ] || fail "limited memory: on the program's stderr: $(cat "$dir/theirs")"
-grep -q "could not be traced.*'.*cat'" "$dir/err" || fail "limited memory is not told: $(cat "$dir/err")"
+grep -q "ran untraced, for lack of memory.*'.*cat'" "$dir/err" || fail "limited memory is not told: $(cat "$dir/err")"
 
 # A size limit holds, and it is the newest that is kept.
 "$MILLRACE" trace --max-size 100KiB -o "$dir/small.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; : <'$dir/data'" 2>"$dir/err"
@@ -191,7 +191,7 @@ open(sys.argv[2], "w").close()
 P
 "$MILLRACE" trace --linger 100ms -o "$dir/t.mrt" -- python3 "$dir/late.py" "$dir/data" "$dir/over" >"$dir/pid" 2>"$dir/err"
 child=$(cat "$dir/pid")
-grep -q '1 processes still run' "$dir/err" || fail "a child that outlives the program was not told: $(cat "$dir/err")"
+grep -q '1 process is still running' "$dir/err" || fail "a child that outlives the program was not told: $(cat "$dir/err")"
 kill -USR1 "$child"
 soon gone "$child" || fail "the late child does not end"
 [ -e "$dir/over" ] || fail "the late child did not end well"
@@ -201,7 +201,7 @@ soon gone "$child" || fail "the late child does not end"
 # Another pid namespace, where we may make one: the collector must not take the inner pid for one of its own.
 if unshare -p -f true 2>/dev/null; then
     "$MILLRACE" trace -o "$dir/t.mrt" -- unshare -p -f sh -c "cat '$dir/data' >/dev/null; sleep 0.2; cat '$dir/data' >/dev/null" 2>"$dir/err"
-    grep -q 'still run' "$dir/err" && fail "processes of another namespace: $(cat "$dir/err")"
+    grep -q 'still running' "$dir/err" && fail "processes of another namespace: $(cat "$dir/err")"
     [ "$("$MILLRACE" export -f csv -o - "$dir/t.mrt" | grep -c "open[a-z]*,$dir/data")" = 2 ] || fail "events of another namespace are lost"
 fi
 

@@ -57,7 +57,7 @@ check "$dir/t.mrt" || fail "--include lost faults"
 if $cc -O1 -D_GNU_SOURCE -static -pthread -o "$dir/static" "$MR_SOURCE_DIR/tests/tracer/touch_pages.c" 2>/dev/null; then
     "$MILLRACE" trace --mmap -o "$dir/t.mrt" -- "$dir/static" "$dir/data" 2>"$dir/err"
     check "$dir/t.mrt" || fail "faults of a static program"
-    grep -q 'only its page faults were seen' "$dir/err" || fail "what was not seen is not said"
+    grep -q 'only its page faults were recorded' "$dir/err" || fail "what was not seen is not said"
 else
     echo "note: no static C library here; static programs were not tried"
 fi

@@ -86,7 +86,7 @@ for way in command alone; do
     if [ -n "$loader" ]; then
         traced $way sh -c '"$@"; exec env -i "$@"' sh "$dir/other" told x || fail "$way: another loader: status $?"
         [ "$(sort -u "$dir/out")" = 'not told' ] || fail "$way: a program of another loader is told of the tracer: $(cat "$dir/out")"
-        grep -q "2 times.*cannot load the tracer.*'$dir/other'" "$dir/err" || fail "$way: a program of another loader is not named: $(cat "$dir/err")"
+        grep -q "cannot load the tracer.* 2 times: '$dir/other'" "$dir/err" || fail "$way: a program of another loader is not named: $(cat "$dir/err")"
         traced $way sh -c '"$1" x; :' sh "$dir/script" || fail "$way: a script of another loader: status $?"
         [ "$(cat "$dir/out")" = 'not told' ] || fail "$way: a script of another loader: $(cat "$dir/out")"
         traced $way env "LD_PRELOAD=$lib:$dir/between.so" "$dir/other" told x
@@ -110,13 +110,13 @@ for way in command alone; do
     [ "$(grep -c libc.so "$dir/out")" = 2 ] && ! grep -q millrace "$dir/out" || fail "$way: libraries of a program: $(cat "$dir/out")"
 
     traced $way "$dir/go" inherits "$dir/data" || fail "$way: Go: status $?"
-    grep -q "1 times a Go program ran.*--strays.*'$dir/go'" "$dir/err" || fail "$way: a Go program is not named: $(cat "$dir/err")"
+    grep -q "Go programs.*--strays.* 1 time: '$dir/go'" "$dir/err" || fail "$way: a Go program is not named: $(cat "$dir/err")"
     for name in deep:RTLD_DEEPBIND apart:dlmopen; do
         status=0
         "$dir/reach" "${name%:*}" "$dir/data" "$dir/between.so" || status=$?
         [ $status = 0 ] || continue # not with this loader
         traced $way "$dir/reach" "${name%:*}" "$dir/data" "$dir/between.so" || fail "$way: $name: status $?"
-        grep -q "1 times a library was loaded.*${name#*:}.*'$dir/between.so'" "$dir/err" || fail "$way: $name is not said: $(cat "$dir/err")"
+        grep -q "libraries were loaded.*${name#*:}.* 1 time: '$dir/between.so'" "$dir/err" || fail "$way: $name is not said: $(cat "$dir/err")"
     done
 done
 

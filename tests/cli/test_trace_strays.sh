@@ -112,7 +112,7 @@ if $cc -static -o "$dir/static" "$dir/static.c" 2>/dev/null; then
     [ $? = 4 ] && [ "$(cat "$dir/out")" = fine ] || fail "a static program changed"
     grep -q 'linked statically' "$dir/err" || fail "a static program was not reported as unseen: $(cat "$dir/err")"
     "$MILLRACE" trace --strays -o "$dir/t.mrt" -- bash -c "'$dir/static'; '$dir/static'; true" >/dev/null 2>"$dir/err" || fail "a static child changed the program"
-    grep -q "2 times a program was started.*'$dir/static'" "$dir/err" || fail "static children are not said: $(cat "$dir/err")"
+    grep -q "linked statically.* were started 2 times: '$dir/static'" "$dir/err" || fail "static children are not said: $(cat "$dir/err")"
     set -e
 else
     echo "note: no static C library here; static programs were not tried"

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/../.."
 declare -A allowed=(
     [base]=""
     [conf]="base" [order]="base" [event]="base" [comm]="base"
+    [launch]="base event"
     [store]="base conf event"
     [model]="base conf"
     [policy]="base order model"

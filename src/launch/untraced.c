@@ -1,5 +1,5 @@
 /* The file `unseen` in a folder of rings or traces: a letter and a path, each ended by NUL, one for every start. */
-#include "cli/unseen_programs.h"
+#include "launch/untraced.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -14,22 +14,22 @@
 
 #define NAMED 5u
 
-/* By the letter before the path. */
+/* By the letter before the path; the text continues with "N times: 'path' ...". */
 static const struct {
     char why;
     const char *text;
 } reasons[] = {
-    {'s', "times a program was started that the tracer cannot be in (linked statically, or setuid)"},
-    {'f', "times a program was started that cannot load the tracer (another C library than glibc, or another machine); "
-          "it ran untraced with all that it started"},
-    {'r', "times a process could not be traced, for want of memory or by its own limits (ulimit -v, -f)"},
-    {'e', "times a program's arguments left no room for the tracer's variables; what started so ran untraced with all "
-          "that it started"},
-    {'v', "times a program ran inside Valgrind, where --strays cannot be; all else is recorded"},
-    {'g', "times a Go program ran, whose own system calls are seen only with --strays (MILLRACE_TRACE_STRAYS=1)"},
-    {'d', "times a library was loaded with RTLD_DEEPBIND, whose calls bind past the tracer"},
-    {'m', "times a library was loaded by dlmopen, with a C library of its own that is seen only with --strays "
-          "(MILLRACE_TRACE_STRAYS=1)"},
+    {'s', "programs that cannot load the tracer (linked statically, or setuid) were started"},
+    {'f', "programs that cannot load the tracer (another C library than glibc, or another machine) ran untraced, with "
+          "everything they started,"},
+    {'r', "processes ran untraced, for lack of memory or because of their limits (ulimit -v, -f),"},
+    {'e', "programs ran untraced, with everything they started, because their arguments left no room for the tracer's "
+          "variables,"},
+    {'v', "programs ran inside Valgrind, where --strays does not work (everything else is recorded),"},
+    {'g', "Go programs, whose own system calls are recorded only with --strays (MILLRACE_TRACE_STRAYS=1), ran"},
+    {'d', "libraries were loaded with RTLD_DEEPBIND, whose calls bypass the tracer,"},
+    {'m', "libraries were loaded by dlmopen, with a C library of their own that is recorded only with --strays "
+          "(MILLRACE_TRACE_STRAYS=1),"},
 };
 
 static unsigned count(const char *list, size_t n, char why, const char *path)
@@ -40,27 +40,27 @@ static unsigned count(const char *list, size_t n, char why, const char *path)
     return k;
 }
 
-/* Those of which as many were taken back, by the letter in upper case, do not count. */
-static void tell(char why, const char *text, const char *list, size_t n, bool cut)
+/* An entry with the upper-case letter cancels one with the lower-case letter: the start failed. */
+static void warn(char why, const char *text, const char *list, size_t n, bool cut)
 {
     const char back = (char)(why - 'a' + 'A');
-    unsigned noted = count(list, n, why, NULL), taken_back = count(list, n, back, NULL),
-             starts = noted - MR_MIN(noted, taken_back), kinds = 0;
+    unsigned noted = count(list, n, why, NULL), cancelled = count(list, n, back, NULL),
+             starts = noted - MR_MIN(noted, cancelled), kinds = 0;
     struct mr_strbuf names = {0};
     for (const char *p = list; p < list + n; p += strlen(p) + 1) {
-        bool known = *p != why || (taken_back && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
+        bool known = *p != why || (cancelled && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
         for (const char *q = list; q < p && !known; q += strlen(q) + 1)
             known = !strcmp(p, q);
         if (!known && kinds++ < NAMED)
             mr_strbuf_printf(&names, "%s'%s'", kinds > 1 ? ", " : "", p + 1);
     }
     if (starts)
-        mr_log(MR_LOG_WARN, "%u%s %s: %s%s", starts, cut ? " or more" : "", text, names.text ? names.text : "",
-               kinds > NAMED ? " ..." : "");
+        mr_log(MR_LOG_WARN, "%s %u%s %s: %s%s", text, starts, cut ? " or more" : "", mr_plural(starts, "time", "times"),
+               names.text ? names.text : "", kinds > NAMED ? " ..." : "");
     mr_strbuf_done(&names);
 }
 
-void mr_unseen_tell(const char *folder)
+void mr_warn_untraced(const char *folder)
 {
     char path[PATH_MAX], text[8192];
     snprintf(path, sizeof(path), "%.4000s/unseen", folder);
@@ -73,11 +73,10 @@ void mr_unseen_tell(const char *folder)
         return;
     text[n - 1] = 0;
     for (unsigned i = 0; i < MR_ARRAY_LEN(reasons); i++)
-        tell(reasons[i].why, reasons[i].text, text, (size_t)n, n == sizeof(text));
+        warn(reasons[i].why, reasons[i].text, text, (size_t)n, n == sizeof(text));
 }
 
-/* Rings that nobody has written out yet belong to the trace too: the run goes on, or what should have collected them
- * was killed. */
+/* Rings that are not in the trace yet: the program still runs, or the collector was killed. */
 static bool has_rings(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -91,7 +90,7 @@ static bool has_rings(const char *folder)
     return found;
 }
 
-void mr_rings_tell(const char *trace)
+void mr_warn_unfinished(const char *trace)
 {
     char spool[PATH_MAX];
     snprintf(spool, sizeof(spool), "%.4000s.spool", trace);
