@@ -35,7 +35,8 @@ extern "C" {
     X(MR_E_INCOMPLETE, 10009, 6, "incomplete or untrusted result")                                                     \
     X(MR_E_INTERRUPTED, 10010, 130, "interrupted")                                                                     \
     X(MR_E_PEER, 10011, 5, "another rank failed")                                                                      \
-    X(MR_E_LIMIT, 10012, 4, "beyond a safety limit")
+    X(MR_E_LIMIT, 10012, 4, "beyond a safety limit")                                                                   \
+    X(MR_E_TIMEOUT, 10013, 5, "not there in time")
 
 enum mr_error_code {
 #define MR_ERROR_ENUM(name, value, exit_status, text) name = -(value),

@@ -1,8 +1,9 @@
 /* The loader: batches of samples in an exact order, ahead of time, in bounded memory. The benchmark, the Python front
  * ends and a user's own C program all use this interface and nothing below it.
  *
- *   order cursor ──> look-ahead of K batches ──> store ──> format decode ──> [preprocess, transform] ──> row of a batch
- * slab ──> next()
+ *   order cursor -> look-ahead of K batches -> fetch -> format decode -> [preprocess, transform] -> row of a slab
+ *                                                                                                     |
+ *                                                       next() <- batches in order, each complete <---+
  *
  * The unit of work is a sample: any engine thread completes any sample of the next K batches, so one slow sample delays
  * only itself; batches are delivered in order. Slabs are allocated and faulted once and reused; a batch is leased by
@@ -18,12 +19,25 @@
  *     }
  *     mr_loader_close(loader);
  *
- * Threads: one consumer thread calls start_epoch, next, release, state and resume; get_stats may be called from any
- * thread. Errors: a failing sample makes the mr_loader_next of its batch return the error (sample, file, offset,
- * want/have); the loader stays usable for closing and for its statistics. */
+ * Threads. One consumer thread at a time calls start_epoch, next, next_timed, release, get_state, resume, restart and
+ * close. mr_loader_stop and mr_loader_get_stats may be called from any thread while the loader is open. Different
+ * loaders share nothing but what the operating system shares.
+ *
+ * Ownership. open makes the loader, close frees it. Everything a batch points to belongs to the loader and is valid
+ * from the next() that returned the batch to its release(). Strings and structs in the parameters are copied by open
+ * unless their comment says "borrowed"; borrowed ones must live until close.
+ *
+ * Errors. Functions return 0 (or a count) or a negative code and fill `err`, which may be NULL (see error.h). A sample
+ * that cannot be read makes the next() of its batch return the error, with sample, file, offset, want and have; batches
+ * before it are delivered first. After that the epoch cannot go on: start it again, resume behind it, or close.
+ *
+ * Compatibility. Fields are only ever appended to the structs below. A program compiled against an older header keeps
+ * working with a newer library: the parameters carry their size, get_stats is told the size of its result, and a batch
+ * is the library's own memory, of which an older program reads the front part. */
 #ifndef MILLRACE_LOADER_H
 #define MILLRACE_LOADER_H
 
+#include <millrace/dataset.h>
 #include <millrace/error.h>
 #include <millrace/order.h>
 #include <millrace/preprocess.h>
@@ -36,75 +50,136 @@
 extern "C" {
 #endif
 
+/* How the bytes of samples are read. It changes speed, never content or order. */
 enum mr_loader_io {
-    MR_LOADER_IO_AUTO,    /* threads that read and decode; a queue where the store can and reads are cold (direct) */
-    MR_LOADER_IO_THREADS, /* each engine thread reads with direct calls */
-    MR_LOADER_IO_QUEUE,   /* one submitter keeps `queue_depth` requests in flight, threads only decode */
+    /* Threads; a queue where reads bypass the page cache (MR_LOADER_DIRECT). */
+    MR_LOADER_IO_AUTO,
+    /* Each engine thread reads with direct calls: best where the page cache, or the storage, answers in microseconds.
+     * Costs one thread per request in flight. */
+    MR_LOADER_IO_THREADS,
+    /* Each engine thread keeps its share of `queue_depth` requests in flight and decodes what comes back: best for cold
+     * storage. Costs up to 32 MiB of further batches where the look-ahead has too few rows for so many requests. */
+    MR_LOADER_IO_QUEUE,
 };
 
 enum mr_loader_flags {
-    MR_LOADER_VERIFY = 1,         /* check the formats' stored checksums */
-    MR_LOADER_VERIFY_CONTENT = 2, /* generated sets: compare every byte, or picture, and label with (seed, sample),
-                                     before preprocessing; not with RAW */
-    MR_LOADER_RAW = 4,            /* do not decode: rows hold the sample's bytes as stored (JPEG files, records) */
-    MR_LOADER_DIRECT = 8,         /* bypass the page cache */
-    MR_LOADER_IN_PLACE =
-        16, /* rows may start at any byte: a sample read directly into a row by a queue stays where its blocks put
-               it, which saves moving it to an aligned place. You lose alignment and `data` */
+    /* Check the formats' stored checksums (TFRecord, zip, PNG ...). Costs the checksum and, where it lies outside the
+     * payload, a longer read; rows can then not be read in place. A mismatch is MR_E_CORRUPT. */
+    MR_LOADER_VERIFY = 1,
+    /* Generated sets only: compare every byte, or picture, and label with what (seed, sample) must be, before
+     * preprocessing. Costs making the content a second time. Not with RAW. A difference is MR_E_CORRUPT. */
+    MR_LOADER_VERIFY_CONTENT = 2,
+    /* Do not decode: rows hold the sample's bytes as stored (JPEG files, records). You lose dtype and shape (rows are
+     * flat "u1"), checksums and preprocessing. */
+    MR_LOADER_RAW = 4,
+    /* Bypass the page cache. Reads take whole blocks of 4 KiB; where the file system refuses, the cache is used and the
+     * log says so once. You lose what the cache would have kept for the next epoch. */
+    MR_LOADER_DIRECT = 8,
+    /* Rows may start at any byte: a sample read directly into a row by a queue stays where its blocks put it, which
+     * saves moving it to an aligned place. You lose alignment and mr_batch.data. */
+    MR_LOADER_IN_PLACE = 16,
 };
 
-/* Called by an engine thread for each decoded sample; may change the row in place or write to it. `row` has row_bytes
- * bytes, of which `bytes` hold the sample. Returns the new number of bytes, or a negative code. Must be thread-safe. */
+/* Called by an engine thread for each decoded (and preprocessed) sample. `row` has row_bytes bytes of room, of which
+ * `bytes` hold the sample; the function may change them in place. It returns the number of bytes the row has now, or a
+ * negative code, which fails the sample. A row that keeps its number of bytes keeps its dtype and shape; with another
+ * number it is a flat array of "u1". Must be thread-safe; must not call the loader, except mr_loader_stop. */
 typedef int64_t mr_loader_transform_fn(void *user, uint64_t epoch, uint64_t id, void *row, size_t row_bytes,
                                        size_t bytes);
 
-struct mr_loader_params {
-    const char *dataset;          /* folder or manifest */
-    const char *store;            /* storage stack; NULL or "" = posix */
-    struct mr_order_params order; /* samples is filled in; rank, world, mode, seed, drop_last ... are the caller's */
-    uint32_t batch_size;
-    bool drop_last_batch; /* leave out a last, smaller batch; all ranks have equally many either way */
-    unsigned threads;     /* engine threads; 0 = the CPUs this process may use */
-    unsigned lookahead;   /* batches read ahead (staging); 0: the next one is read, by all threads, when the last is
-                             released */
-    uint64_t
-        memory_bytes; /* limit on slabs and I/O buffers; 0 = what lookahead needs. Too small is an error with numbers */
-    const char *policy; /* "staging": read ahead in access order; "naive": read when asked, in the consumer's thread */
-    enum mr_loader_io io;
-    unsigned queue_depth; /* of all threads together; 0 = 32. Where look-ahead has too few rows for so many requests, up
-                             to 32 MiB of batches are added (within memory_bytes) */
-    unsigned flags;
-    uint64_t row_bytes; /* bytes per row of a batch; a longer sample is an error. 0 = as large as each sample needs */
-    uint64_t transfer_bytes; /* split reads into pieces of at most this; 0 = one read per sample */
-    const struct mr_preprocess_params
-        *preprocess;                   /* crop, resize, flip, normalise every sample; or NULL. Copied. Not with RAW */
-    mr_loader_transform_fn *transform; /* after that; or NULL */
-    void *transform_user;
-    uint64_t max_samples; /* of this rank per epoch; 0 = all */
-    uint64_t last_epoch;  /* the caller will read the epochs up to this one in turn: the look-ahead goes on from the end
-                             of an  epoch into the next, which short epochs need. 0: each epoch is read when it is
-                             started, e.g. because  the page cache is dropped in between. A caller that does something
-                             else all the same only  loses what was read in vain */
-};
-void mr_loader_params_init(struct mr_loader_params *p);
+struct mr_events; /* where the loader tells what it does; inside Millrace only */
 
+/* What to load and how. Always start from mr_loader_params_init, which sets `size` and the defaults. */
+struct mr_loader_params {
+    /* sizeof(struct mr_loader_params) as the caller was compiled; set by init. Fields that an older, smaller struct
+     * does not have are at their defaults. A larger struct than the library knows is accepted if what the library does
+     * not know is zero, else MR_E_UNSUPPORTED. */
+    size_t size;
+    /* Folder of the data set, or its manifest; "PATH@files=N" is its first N files. Required. */
+    const char *dataset;
+    /* Storage stack, e.g. "uring" or "throttle(latency=1ms):posix"; NULL or "" = "posix". See 'millrace help store'. */
+    const char *store;
+    /* Which samples this rank reads when. `samples` is filled in; rank, world, mode, seed, drop_last ... are the
+     * caller's. This struct never grows: what is new in an order comes as a field of its own here. */
+    struct mr_order_params order;
+    /* Rows of a batch, at least 1. Default 1. */
+    uint32_t batch_size;
+    /* Leave out a last, smaller batch. All ranks have equally many batches either way. */
+    bool drop_last_batch;
+    /* Engine threads; 0 = as many as the CPUs this process may use. */
+    unsigned threads;
+    /* Batches read ahead of the consumer. Default 2. 0: the next one is read, by all threads, when the last is
+     * released. Each costs one slab of batch_size rows. */
+    unsigned lookahead;
+    /* Limit on slabs and I/O buffers; 0 = what lookahead needs. Too small for the look-ahead: MR_E_CONFIG, with the
+     * numbers. */
+    uint64_t memory_bytes;
+    /* "staging" (default): engine threads read ahead in access order. "naive": the consumer's own thread reads a batch
+     * when it asks for it; no engine threads exist. Others of 'millrace sim' are MR_E_UNSUPPORTED. */
+    const char *policy;
+    /* Default AUTO. */
+    enum mr_loader_io io;
+    /* Requests in flight of all threads together, with a queue; 0 = 32. */
+    unsigned queue_depth;
+    /* MR_LOADER_* or'ed. */
+    unsigned flags;
+    /* Bytes per row of a batch; a longer sample is MR_E_LIMIT. 0 = as large as each sample needs, found without reading
+     * where the manifest knows it, else from eight samples. */
+    uint64_t row_bytes;
+    /* Split reads into pieces of at most this, as another program would; 0 = one read per range, and neighbouring
+     * ranges of a sample in one read. */
+    uint64_t transfer_bytes;
+    /* Crop, resize, flip, normalise every sample; or NULL. Copied. Not with RAW. */
+    const struct mr_preprocess_params *preprocess;
+    /* Called after that; or NULL. transform_user is borrowed. */
+    mr_loader_transform_fn *transform;
+    void *transform_user;
+    /* Samples of this rank per epoch; 0 = all. */
+    uint64_t max_samples;
+    /* The caller will read the epochs up to this one in turn: the look-ahead goes on from the end of an epoch into the
+     * next, which short epochs need. 0: each epoch is read when it is started, e.g. because the page cache is dropped
+     * in between. A caller that does something else all the same only loses what was read in vain. */
+    uint64_t last_epoch;
+    /* Borrowed; NULL outside Millrace. */
+    struct mr_events *events;
+};
+/* Sets the defaults in the caller's struct, whatever its size. No errors. */
+void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);
+static inline void mr_loader_params_init(struct mr_loader_params *p)
+{
+    mr_loader_params_init_sized(p, sizeof(*p));
+}
+
+/* What the bytes of a row are: an array in C order. */
+struct mr_shape {
+    char dtype[8]; /* numpy's code without byte order: "u1", "f4", "c16"; always little-endian. "" where rows differ */
+    int n_dims;    /* 0: one number. -1: rows differ */
+    uint64_t dims[MR_SAMPLE_DIMS_MAX];
+};
+
+/* A batch. The struct and all it points to belong to the loader and stay as they are until release. */
 struct mr_batch {
     uint64_t epoch, index;   /* index-th batch of the epoch, from 0 (also after a resume) */
-    uint32_t n;              /* rows */
+    uint32_t n;              /* rows: batch_size, or fewer in the last batch of an epoch */
     const void *const *rows; /* where each row lies, 64-byte aligned (any byte with MR_LOADER_IN_PLACE) */
-    const void *
-        data; /* the first row when rows lie row_bytes apart; NULL when sizes differ and rows are packed, or IN_PLACE */
-    size_t row_bytes;
-    const uint64_t *ids;
-    const int64_t *labels; /* MR_SAMPLE_NO_LABEL where there is none */
-    const uint64_t *bytes; /* valid bytes of each row */
-    uint64_t wait_ns;      /* how long mr_loader_next waited for it */
-    uint64_t read_bytes;   /* bytes read from the store for it */
+    const void *data;        /* the first row when rows lie row_bytes apart; NULL when sizes differ and rows are packed,
+                                or with IN_PLACE */
+    size_t row_bytes;        /* distance of rows when `data` is set */
+    const uint64_t *ids;     /* sample of each row */
+    const int64_t *labels;   /* MR_SAMPLE_NO_LABEL where there is none */
+    const uint64_t *bytes;   /* valid bytes of each row; what follows in the row is undefined */
+    uint64_t wait_ns;        /* how long next() waited for it, timed-out calls included */
+    uint64_t read_bytes;     /* bytes read from storage for it */
+    /* dtype and dims that all rows have: with n_dims >= 0 and `data` set the batch is one strided array of n times that
+     * shape. n_dims -1: rows differ; dtype is set all the same if at least that is common. */
+    struct mr_shape shape;
+    const struct mr_shape *shapes; /* of each row, always set */
 };
 
+/* What the loader has done. Sums are over its life. */
 struct mr_loader_stats {
-    uint64_t batches, samples, sample_bytes, read_bytes;
-    uint64_t wait_ns;                          /* consumer waiting in next() */
+    uint64_t batches, samples, sample_bytes, read_bytes; /* delivered by next(); read from storage for that */
+    uint64_t wait_ns;                                    /* consumer waiting in next() */
     uint64_t read_ns, decode_ns, transform_ns; /* summed over engine threads; transform: preprocessing and transform */
     uint64_t idle_ns;                          /* engine threads with nothing to do (look-ahead full) */
     uint64_t cpu_ns;                           /* CPU time of the engine threads */
@@ -112,10 +187,17 @@ struct mr_loader_stats {
     double empty_ratio;                        /* share of time in which none was ready */
     uint64_t slab_bytes;                       /* memory of all batches */
     unsigned threads;
-    const char *limiter; /* "storage", "decode", "consumer": what the last second was limited by */
+    const char *limiter; /* what the last second was limited by: "storage" (threads mostly read), "decode" (decode and
+                            transform) or "consumer" (threads mostly idle). A string constant */
+    const char *lifetime_limiter; /* the same over the loader's life */
+    /* The last second; right after the start, the time since then. */
+    uint64_t recent_ns; /* how long that is */
+    double recent_samples_per_s, recent_bytes_per_s, recent_read_bytes_per_s;
+    double recent_wait_ratio; /* share of it that the consumer waited in next() */
 };
 
-/* Enough to continue exactly: seed, order and data set are the caller's and are checked on resume. */
+/* A position: enough to continue exactly, in 40 bytes. Seed, order and data set are the caller's and are checked on
+ * resume. This struct never grows; write it to a checkpoint field by field. */
 struct mr_loader_state {
     uint64_t epoch, position; /* samples of all ranks together delivered in the epoch */
     uint64_t seed, samples, order_version;
@@ -123,22 +205,55 @@ struct mr_loader_state {
 
 struct mr_loader;
 
+/* Opens the data set and makes slabs and engine threads; reads nothing but the manifest (and eight samples where
+ * decoded sizes are not known). Costs O(slabs) to fault memory, O(samples) for order "torch". Errors: MR_E_USAGE
+ * (parameters that contradict each other or were not initialised), MR_E_UNSUPPORTED (newer parameters, policies that
+ * cannot run), MR_E_CONFIG (memory limit, unknown store), MR_E_FORMAT, MR_E_CORRUPT, MR_E_CHANGED (the manifest),
+ * -ENOMEM, -errno. *out is set on success only. */
 int mr_loader_open(const struct mr_loader_params *p, struct mr_loader **out, struct mr_error *err);
-void mr_loader_close(struct mr_loader *l); /* accepts NULL; all batches must have been released */
+/* Ends reading, waits for what is in flight, frees everything. Accepts NULL. All batches become invalid; releasing them
+ * first is not needed. */
+void mr_loader_close(struct mr_loader *l);
+/* Of this rank: batches of the epoch that was started last (of any, before the first), and samples, of what was left of
+ * it when it was started. No errors, O(1). */
 uint64_t mr_loader_batches_per_epoch(const struct mr_loader *l);
-uint64_t mr_loader_samples_per_epoch(const struct mr_loader *l); /* of this rank */
-/* Starts reading epoch `epoch` from its beginning (or from where resume set it). */
+uint64_t mr_loader_samples_per_epoch(const struct mr_loader *l);
+/* Starts reading epoch `epoch` from its beginning (or from where resume set it). Any epoch, in any order, also in the
+ * middle of another one, which is abandoned. Free when the epoch was announced by last_epoch and the one before it read
+ * to its end; else waits for samples being read. Errors: MR_E_USAGE (batches not released; a position beyond the end),
+ * -ENOMEM (the order). */
 int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *err);
-/* 1 and a batch; 0 at the end of the epoch; negative on error. */
+/* The next batch. Returns 1 and a batch; 0 at the end of the epoch. Errors: MR_E_INTERRUPTED after mr_loader_stop (call
+ * mr_loader_restart to go on); MR_E_USAGE (no epoch started, all batches in use, epoch failed before); else what was
+ * wrong with a sample: MR_E_FORMAT, MR_E_CORRUPT, MR_E_CHANGED, MR_E_LIMIT, -errno, or what the transform returned.
+ * Takes a lock once; waits only if the batch is not complete. */
 int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *err);
+/* The same, waiting no longer than timeout_ns (0: not at all). When the time is over it returns MR_E_TIMEOUT, nothing
+ * is lost, and it may be called again. With policy "naive" reading a sample cannot be interrupted: it ends after the
+ * sample during which the time ran out, and the next call goes on behind it. */
+#define MR_LOADER_FOREVER UINT64_MAX
+int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err);
+/* Gives a batch back, after which its memory is overwritten. Batches may be given back in any order; memory is reused
+ * when those before are back, too. No errors. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b);
-/* The state after the last batch that next() returned. */
+/* The position after the last batch that next() returned. O(1), no errors. */
 void mr_loader_get_state(const struct mr_loader *l, struct mr_loader_state *out);
-/* Makes the next start_epoch(state->epoch) continue there; also with another world size in the global order modes. */
+/* Makes the next start_epoch(state->epoch) continue there; also with another world size in the global order modes (see
+ * order.h). Errors: MR_E_USAGE naming what differs: seed, number of samples, version of the order. */
 int mr_loader_resume(struct mr_loader *l, const struct mr_loader_state *s, struct mr_error *err);
-void mr_loader_get_stats(struct mr_loader *l, struct mr_loader_stats *out);
-/* Wakes a waiting next() with MR_E_INTERRUPTED; safe from a signal handler's thread or any other. */
+/* What the loader did and does. Costs a lock and some loads per thread; often enough for a progress line, not for every
+ * batch. No errors. */
+void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out, size_t size);
+static inline void mr_loader_get_stats(struct mr_loader *l, struct mr_loader_stats *out)
+{
+    mr_loader_get_stats_sized(l, out, sizeof(*out));
+}
+/* Makes a waiting next() and all later ones return MR_E_INTERRUPTED, until mr_loader_restart. Engine threads fill the
+ * look-ahead they have and no more. From any thread; takes a lock, so not from a signal handler itself. */
 void mr_loader_stop(struct mr_loader *l);
+/* Undoes mr_loader_stop: the next next() returns the batch behind the last one delivered, as if nothing had happened;
+ * what was read meanwhile is used. Nothing if the loader was not stopped. By the consumer. No errors. */
+void mr_loader_restart(struct mr_loader *l);
 
 #ifdef __cplusplus
 }

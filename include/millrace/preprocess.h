@@ -68,6 +68,9 @@ int mr_preprocess_create(const struct mr_preprocess_params *p, struct mr_preproc
 void mr_preprocess_free(struct mr_preprocess *x);
 /* Bytes that become of a picture of this shape: they depend on no draw. */
 size_t mr_preprocess_bytes(const struct mr_preprocess_params *p, uint64_t height, uint64_t width, uint64_t channels);
+/* Turns dtype and dims of a picture into those of what becomes of it; a picture without an axis of channels gets none.
+ */
+void mr_preprocess_shape(const struct mr_preprocess_params *p, struct mr_sample *s);
 /* Makes the sample's picture of this epoch in dst. MR_E_LIMIT when dst is too small; *bytes is what is needed in that
  * case, too. No memory is allocated once the largest picture has been seen. */
 int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,

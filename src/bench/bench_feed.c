@@ -548,6 +548,6 @@ void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out)
         mr_loader_get_stats(f->loader, &out->stats);
     else
         mr_pattern_get_stats(f->pattern, &out->stats);
-    snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.limiter);
-    out->stats.limiter = NULL;
+    snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.lifetime_limiter);
+    out->stats.limiter = out->stats.lifetime_limiter = NULL;
 }

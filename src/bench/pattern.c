@@ -445,6 +445,7 @@ uint64_t mr_pattern_items(const struct mr_pattern *s)
 void mr_pattern_get_stats(struct mr_pattern *s, struct mr_loader_stats *out)
 {
     uint64_t wait = atomic_load(&s->wait_ns), lived = mr_now_ns() - s->opened_ns;
+    const char *limiter = 20 * wait > lived ? "storage" : "consumer";
     *out = (struct mr_loader_stats){.batches = atomic_load(&s->batches_out),
                                     .samples = atomic_load(&s->samples_out),
                                     .sample_bytes = atomic_load(&s->bytes_given),
@@ -455,5 +456,6 @@ void mr_pattern_get_stats(struct mr_pattern *s, struct mr_loader_stats *out)
                                     .idle_ns = atomic_load(&s->idle_ns),
                                     .slab_bytes = atomic_load(&s->held_bytes),
                                     .threads = s->n_threads,
-                                    .limiter = 20 * wait > lived ? "storage" : "consumer"};
+                                    .limiter = limiter,
+                                    .lifetime_limiter = limiter};
 }

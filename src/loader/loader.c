@@ -8,225 +8,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-
-#define ROW_ALIGN 64u
-#define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
-#define HUGE_PAGE (2 * MR_MIB)
 #define OPEN_FILES_MAX 1024u
-#define QUEUE_ROOM (32 * MR_MIB)
-#define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
-
-void mr_loader_params_init(struct mr_loader_params *p)
-{
-    *p = (struct mr_loader_params){.order = {.mode = MR_ORDER_AUTO, .world = 1, .shuffle_each_epoch = true},
-                                   .batch_size = 1,
-                                   .lookahead = 2,
-                                   .policy = "staging"};
-}
-
-/* ---- slots ---- */
-
-/* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
- * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
- * slab of its own would have small pages at both ends. What a kernel refuses here only costs time. */
-static void *map_slabs(uint64_t bytes, bool prefault)
-{
-    uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : BLOCK, room = bytes + align - BLOCK;
-    uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    uint64_t head = (align - (uintptr_t)p % align) % align, tail = room - head - bytes;
-    if (head)
-        munmap(p, head);
-    if (tail)
-        munmap(p + head + bytes, tail);
-    p += head;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    if (prefault)
-        madvise(p, bytes, MADV_POPULATE_WRITE);
-    return p;
-}
-
-static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64_t slab_bytes)
-{
-    uint32_t n = l->p.batch_size;
-    s->slab_bytes = slab_bytes;
-    s->slab = slab;
-    s->rows = calloc(n, sizeof(*s->rows));
-    s->ids = calloc(n, sizeof(*s->ids));
-    s->bytes = calloc(n, sizeof(*s->bytes));
-    s->labels = calloc(n, sizeof(*s->labels));
-    s->overflow = calloc(n, sizeof(*s->overflow));
-    return s->rows && s->ids && s->bytes && s->labels && s->overflow ? 0 : -ENOMEM;
-}
-
-static void forget_overflow(struct mr_loader *l, struct slot *s)
-{
-    for (uint32_t i = 0; s->overflow && i < l->p.batch_size; i++) {
-        free(s->overflow[i]);
-        s->overflow[i] = NULL;
-    }
-}
-
-static void free_slot(struct mr_loader *l, struct slot *s)
-{
-    forget_overflow(l, s);
-    free(s->rows);
-    free(s->ids);
-    free(s->bytes);
-    free(s->labels);
-    free(s->overflow);
-}
-
-void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack)
-{
-    if (l->p.row_bytes && need > l->p.row_bytes)
-        return NULL;
-    uint64_t room = MR_ALIGN_UP(MR_MAX(need + slack, 1u), (uint64_t)l->row_align);
-    if (!l->packed && room <= l->row_bytes)
-        return s->slab + (uint64_t)row * l->row_bytes;
-    if (l->packed) {
-        uint64_t at = atomic_fetch_add(&s->slab_used, room);
-        if (at + room <= s->slab_bytes)
-            return s->slab + at;
-    }
-    free(s->overflow[row]);
-    s->overflow[row] = aligned_alloc(l->row_align, room);
-    return s->overflow[row];
-}
-
-/* What decoding makes of a sample, where the manifest knows one shape for all; 0: it does not. */
-static uint64_t known_bytes(const struct mr_loader *l)
-{
-    const struct mr_dataset_info *in = &l->info;
-    uint64_t bytes = strtoull(in->dtype + (in->dtype[0] != '\0'), NULL, 10); /* u1, f4, c16 */
-    for (unsigned i = 0; i < in->n_dims; i++)
-        if (__builtin_mul_overflow(bytes, in->dims[i], &bytes))
-            return 0;
-    if (!in->n_dims || !bytes)
-        return 0;
-    if (l->p.preprocess && (in->n_dims == 2 || in->n_dims == 3))
-        return mr_preprocess_bytes(&l->preprocess, in->dims[0], in->dims[1], in->n_dims == 3 ? in->dims[2] : 1);
-    return bytes;
-}
-
-/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. Where the
- * manifest does not say what decoding makes of a sample, a few are read. */
-static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *err)
-{
-    uint64_t largest = 0, n = l->info.samples;
-    if ((*bytes = known_bytes(l)))
-        return 0;
-    for (unsigned i = 0; i < 8; i++) {
-        struct mr_sample s;
-        int rc = mr_dataset_read(l->threads[0].reader, n * i / 8, 0, NULL, 0, &s, err);
-        if (rc < 0)
-            return rc;
-        uint64_t need = s.bytes;
-        if (l->p.preprocess && (s.n_dims == 2 || s.n_dims == 3)) /* other shapes fail when they are read */
-            need = mr_preprocess_bytes(&l->preprocess, s.dims[0], s.dims[1], s.n_dims == 3 ? s.dims[2] : 1);
-        largest = MR_MAX(largest, need);
-    }
-    *bytes = largest;
-    return 0;
-}
-
-static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_error *err)
-{
-    struct mr_read_cost cost;
-    int rc = mr_dataset_file_cost(l->dataset, 0, &cost, err);
-    if (rc < 0)
-        return rc;
-    const struct mr_dataset_info *in = &l->info;
-    uint64_t row = l->p.row_bytes;
-    bool stored =
-        ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
-    bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
-    uint64_t slack = blocks ? BLOCK : 0;
-    l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
-    l->row_align = blocks ? BLOCK : ROW_ALIGN;
-    if (!row && stored && in->sample_min_bytes != in->sample_max_bytes) {
-        l->packed = true;
-        uint64_t mean = in->sample_bytes / in->samples + slack + l->row_align;
-        /* Room for an ordinary batch and one long sample; more goes into buffers of its own. */
-        *slab_bytes =
-            MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes + slack, BLOCK);
-        return 0;
-    }
-    if (!row && stored)
-        row = in->sample_max_bytes;
-    else if (!row && (rc = probe_decoded(l, &row, err)) < 0)
-        return rc;
-    l->row_bytes = MR_ALIGN_UP(MR_MAX(row + slack, 1u), (uint64_t)l->row_align);
-    l->row_room = l->p.row_bytes ? l->p.row_bytes : l->row_bytes;
-    *slab_bytes = MR_ALIGN_UP(l->row_bytes * l->p.batch_size, BLOCK);
-    return 0;
-}
-
-/* A queue stays full only if its requests find rows while the consumer holds a batch and the next one waits for its
- * last rows. Where batches are small, the look-ahead has too few of them; what is lacking is added as long as it is
- * little memory. */
-static unsigned slots_for_queue(const struct mr_loader *l, uint64_t slab_bytes)
-{
-    uint64_t batch = l->p.batch_size, want = (l->queue_depth + batch - 1) / batch + 2;
-    if (!l->queued || want <= l->n_slots)
-        return 0;
-    uint64_t room = QUEUE_ROOM, used = slab_bytes * l->n_slots;
-    if (l->p.memory_bytes)
-        room = MR_MIN(room, l->p.memory_bytes - MR_MIN(used, l->p.memory_bytes));
-    return (unsigned)MR_MIN(want - l->n_slots, room / slab_bytes);
-}
-
-static int alloc_slots(struct mr_loader *l, struct mr_error *err)
-{
-    uint64_t slab_bytes;
-    int rc = choose_rows(l, &slab_bytes, err);
-    if (rc < 0)
-        return rc;
-    l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
-    l->n_slots += slots_for_queue(l, slab_bytes);
-    if (l->p.memory_bytes && slab_bytes * l->n_slots > l->p.memory_bytes) {
-        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu",
-                       l->n_slots, l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots),
-                       (unsigned long long)l->p.memory_bytes);
-        return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
-    }
-    l->slots = calloc(l->n_slots, sizeof(*l->slots));
-    if (!l->slots)
-        return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);
-    l->slabs_bytes = slab_bytes * l->n_slots;
-    uint64_t rounded = MR_ALIGN_UP(l->slabs_bytes, HUGE_PAGE);
-    if (l->slabs_bytes >= 8 * HUGE_PAGE && (!l->p.memory_bytes || rounded <= l->p.memory_bytes))
-        l->slabs_bytes = rounded; /* the last pages are huge, too */
-    l->slabs = map_slabs(l->slabs_bytes, slab_bytes <= PREFAULT_MAX);
-    bool failed = !l->slabs;
-    for (unsigned i = 0; i < l->n_slots && !failed; i++)
-        failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
-    if (failed)
-        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots,
-                            (unsigned long long)slab_bytes);
-    return 0;
-}
 
 /* ---- open and close ---- */
-
-static int check_params(const struct mr_loader_params *p, struct mr_error *err)
-{
-    if (!p->dataset || !*p->dataset)
-        return mr_error_plain(err, MR_E_USAGE, "the loader needs a data set");
-    if (p->batch_size == 0)
-        return mr_error_plain(err, MR_E_USAGE, "the batch size must be at least 1");
-    if (p->flags & MR_LOADER_RAW && (p->preprocess || (p->flags & MR_LOADER_VERIFY_CONTENT)))
-        return mr_error_plain(err, MR_E_USAGE,
-                              "stored bytes can neither be preprocessed nor compared with generated content");
-    return 0;
-}
 
 static int open_plan(struct mr_loader *l, struct mr_error *err)
 {
@@ -319,15 +106,29 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
     if (l->info.samples == 0)
         return mr_error_plain(err, MR_E_FORMAT, "data set '%s' has no samples", l->dataset_path);
     if ((rc = open_plan(l, err)) || (rc = open_order(l, err)) || (rc = open_threads(l, err)) ||
-        (rc = alloc_slots(l, err)))
+        (rc = mr_loader_alloc_slots(l, err)))
         return rc;
     count_epoch(l, &l->n_samples, &l->n_batches);
     return l->read_ahead ? mr_engine_start(l, err) : 0;
 }
 
-int mr_loader_open(const struct mr_loader_params *p, struct mr_loader **out, struct mr_error *err)
+/* Waits with a deadline count on the clock that mr_now_ns reads. */
+static void init_waits(struct mr_loader *l)
 {
-    int rc = check_params(p, err);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, &monotonic);
+    pthread_cond_init(&l->quiet, NULL);
+    pthread_condattr_destroy(&monotonic);
+}
+
+int mr_loader_open(const struct mr_loader_params *params, struct mr_loader **out, struct mr_error *err)
+{
+    struct mr_loader_params taken, *p = &taken;
+    int rc = mr_loader_params_take(params, p, err);
     if (rc)
         return rc;
     struct mr_loader *l = calloc(1, sizeof(*l));
@@ -338,10 +139,8 @@ int mr_loader_open(const struct mr_loader_params *p, struct mr_loader **out, str
         l->preprocess = *p->preprocess;
         l->p.preprocess = &l->preprocess;
     }
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
-    pthread_cond_init(&l->quiet, NULL);
+    init_waits(l);
+    l->opened_ns = mr_now_ns();
     l->dataset_path = strdup(p->dataset);
     l->store_spec = p->store && *p->store ? strdup(p->store) : NULL;
     rc = l->dataset_path ? open_all(l, err) : mr_error_set(err, -ENOMEM, "cannot make a loader");
@@ -363,11 +162,7 @@ void mr_loader_close(struct mr_loader *l)
         mr_dataset_reader_free(l->threads[i].reader);
         mr_preprocess_free(l->threads[i].preprocess);
     }
-    for (unsigned i = 0; l->slots && i < l->n_slots; i++)
-        free_slot(l, &l->slots[i]);
-    if (l->slabs)
-        munmap(l->slabs, l->slabs_bytes);
-    free(l->slots);
+    mr_loader_free_slots(l);
     free(l->threads);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
@@ -432,7 +227,7 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
     }
     s->n =
         (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
-    forget_overflow(l, s);
+    mr_loader_forget_overflow(l, s);
     s->batch = (struct mr_batch){.epoch = epoch,
                                  .index = (head ? l->first_batch : 0) + index,
                                  .n = s->n,
@@ -441,7 +236,8 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
                                  .row_bytes = l->row_bytes,
                                  .ids = s->ids,
                                  .labels = s->labels,
-                                 .bytes = s->bytes};
+                                 .bytes = s->bytes,
+                                 .shapes = s->shapes};
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
@@ -471,6 +267,8 @@ static void start_stream(struct mr_loader *l)
 {
     uint64_t slots = MR_MIN((uint64_t)l->n_slots, l->stream.batches), ready = 0;
     l->delivered = l->released = l->base = 0;
+    l->here_rows = 0;
+    l->waited_ns = 0;
     pthread_mutex_lock(&l->lock);
     while (l->read_ahead && ready < slots && prepare_slot(l, ready) == 0)
         ready++;
@@ -479,6 +277,7 @@ static void start_stream(struct mr_loader *l)
     atomic_store(&l->cancel, false);
     l->ready_count = 0;
     l->ready_seen_ns = mr_now_ns();
+    mr_loader_keep_moment(l, l->ready_seen_ns);
     l->generation++;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
@@ -528,27 +327,13 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     return 0;
 }
 
-/* Integrates the number of ready batches over time; under the lock. */
-static void watch_ready(struct mr_loader *l, int change)
-{
-    uint64_t now = mr_now_ns();
-    double dt = (double)(now - l->ready_seen_ns);
-    if (l->ready_count > 0)
-        l->ready_area += dt * (double)l->ready_count;
-    else
-        l->empty_ns += dt; /* below 0 while the consumer has a batch whose last thread has not come here yet */
-    l->watched_ns += dt;
-    l->ready_seen_ns = now;
-    l->ready_count += change;
-}
-
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
 {
     (void)batch;
     if (atomic_fetch_sub(&s->left, 1) != 1)
         return;
     pthread_mutex_lock(&l->lock);
-    watch_ready(l, 1);
+    mr_loader_watch_ready(l, 1);
     pthread_mutex_unlock(&l->lock);
     pthread_cond_signal(
         &l->ready); /* without the lock, which the consumer would run into when it takes over this CPU */
@@ -565,61 +350,136 @@ void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, i
     mr_loader_row_done(l, s, batch);
 }
 
-/* naive: the consumer reads the whole batch now. */
-static void read_batch_here(struct mr_loader *l, uint64_t batch)
+static int interrupted(struct mr_error *err)
 {
-    struct slot *s = slot_of(l, batch);
-    prepare_slot(l, batch); /* cannot fail: the order is in this epoch */
-    for (uint32_t row = 0; row < s->batch.n && !atomic_load(&l->stop); row++)
-        mr_loader_read_row(&l->threads[0], batch, row, s->ids[row]);
+    return mr_error_plain(err, MR_E_INTERRUPTED, "the loader was stopped");
 }
 
-static int wait_ready(struct mr_loader *l, struct slot *s, struct mr_error *err)
+static int out_of_time(struct mr_error *err)
 {
+    return mr_error_plain(err, MR_E_TIMEOUT, "the next batch is not complete yet");
+}
+
+/* naive: the consumer reads the whole batch now, or goes on where a stop or the end of its time left it. */
+static int read_batch_here(struct mr_loader *l, uint64_t deadline_ns, struct mr_error *err)
+{
+    struct slot *s = slot_of(l, l->delivered);
+    if (l->here_rows == 0)
+        prepare_slot(l, l->delivered); /* cannot fail: the order is in this epoch */
+    while (l->here_rows < s->n) {
+        if (atomic_load(&l->stop))
+            return interrupted(err);
+        mr_loader_read_row(&l->threads[0], l->delivered, l->here_rows, s->ids[l->here_rows]);
+        l->here_rows++;
+        if (deadline_ns != MR_LOADER_FOREVER && l->here_rows < s->n && mr_now_ns() >= deadline_ns)
+            return out_of_time(err);
+    }
+    return 0;
+}
+
+static int wait_ready(struct mr_loader *l, struct slot *s, uint64_t deadline_ns, struct mr_error *err)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / MR_NS_PER_S),
+                                   .tv_nsec = (long)(deadline_ns % MR_NS_PER_S)};
+    int late = 0;
     pthread_mutex_lock(&l->lock);
-    while (atomic_load(&s->left) > 0 && !atomic_load(&l->stop))
-        pthread_cond_wait(&l->ready, &l->lock);
-    bool stopped = atomic_load(&s->left) > 0;
-    if (!stopped)
-        watch_ready(l, -1);
+    while (atomic_load(&s->left) > 0 && !atomic_load(&l->stop) && !late) {
+        if (deadline_ns == MR_LOADER_FOREVER)
+            pthread_cond_wait(&l->ready, &l->lock);
+        else
+            late = pthread_cond_timedwait(&l->ready, &l->lock, &until);
+    }
+    bool there = atomic_load(&s->left) == 0;
+    if (there)
+        mr_loader_watch_ready(l, -1);
     pthread_mutex_unlock(&l->lock);
-    return stopped ? mr_error_plain(err, MR_E_INTERRUPTED, "the loader was stopped") : 0;
+    if (there)
+        return 0;
+    return atomic_load(&l->stop) ? interrupted(err) : out_of_time(err);
 }
 
-int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *err)
+static bool same_shape(const struct mr_shape *a, const struct mr_shape *b)
+{
+    return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(*a->dims)) == 0;
+}
+
+/* What the rows of a complete batch have in common. */
+static void describe(struct slot *s)
+{
+    struct mr_shape *all = &s->batch.shape;
+    *all = s->shapes[0];
+    for (uint32_t i = 1; i < s->n; i++) {
+        if (memcmp(s->shapes[i].dtype, s->shapes[0].dtype, sizeof all->dtype) != 0)
+            *all = (struct mr_shape){.n_dims = -1};
+        else if (all->n_dims >= 0 && !same_shape(&s->shapes[i], all))
+            all->n_dims = -1;
+        if (!all->dtype[0])
+            return;
+    }
+}
+
+/* Hands the batch out. */
+static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        bytes += s->bytes[i];
+    describe(s);
+    l->delivered++;
+    l->here_rows = 0;
+    l->batches++;
+    l->samples += s->n;
+    l->read_bytes += s->batch.read_bytes;
+    l->sample_bytes += bytes;
+    *out = &s->batch;
+    return 1;
+}
+
+static int check_next(const struct mr_loader *l, struct mr_error *err)
 {
     if (!l->in_epoch)
         return mr_error_plain(err, MR_E_USAGE, "no epoch has been started");
     if (l->failed)
         return mr_error_plain(err, MR_E_USAGE, "a batch of this epoch failed; start the epoch again");
-    if (l->delivered - l->base == l->n_batches)
-        return 0;
-    struct slot *s = slot_of(l, l->delivered);
-    if (l->delivered - l->released >= l->n_slots)
+    if (atomic_load(&l->stop))
+        return interrupted(err);
+    if (l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->n_slots)
         return mr_error_plain(err, MR_E_USAGE, "all %u batches are in use; release one first", l->n_slots);
-    uint64_t start = mr_now_ns();
-    if (!l->read_ahead)
-        read_batch_here(l, l->delivered);
-    int rc = wait_ready(l, s, err);
+    return 0;
+}
+
+int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err)
+{
+    int rc = check_next(l, err);
+    if (rc || l->delivered - l->base == l->n_batches)
+        return rc;
+    struct slot *s = slot_of(l, l->delivered);
+    uint64_t start = mr_now_ns(), deadline = timeout_ns > INT64_MAX - start ? MR_LOADER_FOREVER : start + timeout_ns;
+    atomic_store_explicit(&l->wait_since, start, memory_order_relaxed);
+    rc = l->read_ahead ? 0 : read_batch_here(l, deadline, err);
+    if (!rc)
+        rc = wait_ready(l, s, deadline, err);
+    uint64_t waited = mr_now_ns() - start;
+    atomic_store_explicit(&l->wait_since, 0, memory_order_relaxed);
+    l->wait_ns += waited;
+    l->waited_ns += waited;
     if (rc)
         return rc;
-    s->batch.wait_ns = mr_now_ns() - start;
+    s->batch.wait_ns = l->waited_ns;
     s->batch.read_bytes = atomic_load(&s->read_bytes);
-    l->wait_ns += s->batch.wait_ns;
+    l->waited_ns = 0;
     if (atomic_load(&s->failed)) {
         l->failed = true;
         if (err)
             *err = s->error;
         return atomic_load(&s->failed);
     }
-    l->delivered++;
-    l->batches++;
-    l->samples += s->batch.n;
-    l->read_bytes += s->batch.read_bytes;
-    for (uint32_t i = 0; i < s->batch.n; i++)
-        l->sample_bytes += s->bytes[i];
-    *out = &s->batch;
-    return 1;
+    return deliver(l, s, out);
+}
+
+int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *err)
+{
+    return mr_loader_next_timed(l, MR_LOADER_FOREVER, out, err);
 }
 
 /* Batches may be given back in any order, but a slot is reused only when all before it are back, so that slots follow
@@ -668,44 +528,15 @@ int mr_loader_resume(struct mr_loader *l, const struct mr_loader_state *s, struc
     return 0;
 }
 
-static const char *find_limiter(const struct mr_loader_stats *s)
-{
-    double work = (double)(s->read_ns + s->decode_ns + s->transform_ns);
-    if (work + (double)s->idle_ns <= 0 || (double)s->idle_ns > work)
-        return "consumer";
-    return s->read_ns >= s->decode_ns + s->transform_ns ? "storage" : "decode";
-}
-
-void mr_loader_get_stats(struct mr_loader *l, struct mr_loader_stats *out)
-{
-    struct mr_loader_stats s = {.batches = l->batches,
-                                .samples = l->samples,
-                                .sample_bytes = l->sample_bytes,
-                                .read_bytes = l->read_bytes,
-                                .wait_ns = l->wait_ns,
-                                .threads = l->n_threads};
-    for (unsigned i = 0; i < l->n_threads; i++) {
-        s.read_ns += atomic_load(&l->threads[i].read_ns);
-        s.decode_ns += atomic_load(&l->threads[i].decode_ns);
-        s.transform_ns += atomic_load(&l->threads[i].transform_ns);
-        s.idle_ns += atomic_load(&l->threads[i].idle_ns);
-        s.cpu_ns += atomic_load(&l->threads[i].cpu_ns);
-    }
-    for (unsigned i = 0; i < l->n_slots; i++)
-        s.slab_bytes += l->slots[i].slab_bytes;
-    pthread_mutex_lock(&l->lock);
-    s.ready_mean = l->watched_ns > 0 ? l->ready_area / l->watched_ns : 0;
-    s.empty_ratio = l->watched_ns > 0 ? l->empty_ns / l->watched_ns : 0;
-    pthread_mutex_unlock(&l->lock);
-    s.limiter = find_limiter(&s);
-    *out = s;
-}
-
 void mr_loader_stop(struct mr_loader *l)
 {
     atomic_store(&l->stop, true);
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->ready);
-    pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
+}
+
+void mr_loader_restart(struct mr_loader *l)
+{
+    atomic_store(&l->stop, false);
 }

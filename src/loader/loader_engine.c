@@ -12,7 +12,7 @@
 
 bool mr_loader_ended(const struct mr_loader *l)
 {
-    return atomic_load(&l->cancel) || atomic_load(&l->stop);
+    return atomic_load(&l->cancel) || atomic_load(&l->closing);
 }
 
 static uint64_t thread_cpu_ns(void)
@@ -28,6 +28,19 @@ static int verify_content(const struct mr_loader *l, uint64_t id, const struct m
     if (rc)
         mr_error_hint(err, "repair it with 'millrace gen --repair'");
     return rc;
+}
+
+/* A transform that changed the number of bytes made something of which only the caller knows what it is. */
+static void set_shape(struct mr_shape *to, const struct mr_sample *sample, uint64_t bytes)
+{
+    if (MR_UNLIKELY(bytes != sample->bytes)) {
+        *to = (struct mr_shape){.dtype = "u1", .n_dims = 1, .dims = {bytes}};
+        return;
+    }
+    memcpy(to->dtype, sample->dtype, sizeof to->dtype);
+    to->n_dims = (int)sample->n_dims;
+    for (unsigned d = 0; d < sample->n_dims; d++)
+        to->dims[d] = sample->dims[d];
 }
 
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
@@ -49,6 +62,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     }
     s->rows[row] = at;
     s->bytes[row] = (uint64_t)bytes;
+    set_shape(&s->shapes[row], sample, (uint64_t)bytes);
     s->labels[row] = sample->label;
     return 0;
 }
@@ -76,7 +90,10 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
     rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
     atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
     made.data = at;
-    return rc < 0 ? rc : mr_loader_finish_row(t, s, row, id, at, need, &made, err);
+    if (rc < 0)
+        return rc;
+    mr_preprocess_shape(&l->preprocess, &made);
+    return mr_loader_finish_row(t, s, row, id, at, need, &made, err);
 }
 
 int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err)
@@ -147,10 +164,12 @@ bool mr_loader_wait_slot(struct engine_thread *t, uint64_t batch)
     if (MR_LIKELY(batch < atomic_load(&l->slot_limit)))
         return !mr_loader_ended(l);
     uint64_t start = mr_now_ns();
+    atomic_store_explicit(&t->idle_since, start, memory_order_relaxed);
     pthread_mutex_lock(&l->lock);
     while (batch >= atomic_load(&l->slot_limit) && !mr_loader_ended(l))
         pthread_cond_wait(&l->work, &l->lock);
     pthread_mutex_unlock(&l->lock);
+    atomic_store_explicit(&t->idle_since, 0, memory_order_relaxed);
     atomic_fetch_add(&t->idle_ns, mr_now_ns() - start);
     atomic_store(&t->cpu_ns, thread_cpu_ns());
     return !mr_loader_ended(l);
@@ -188,7 +207,7 @@ static void *engine_main(void *arg)
     struct mr_loader *l = t->loader;
     uint64_t seen = 0;
     pthread_mutex_lock(&l->lock);
-    while (!atomic_load(&l->stop)) {
+    while (!atomic_load(&l->closing)) {
         if (l->generation == seen || atomic_load(&l->cancel)) { /* between streams the order may be changing (L5) */
             pthread_cond_wait(&l->work, &l->lock);
             continue;
@@ -231,7 +250,10 @@ int mr_engine_start(struct mr_loader *l, struct mr_error *err)
 
 void mr_engine_stop(struct mr_loader *l)
 {
-    mr_loader_stop(l);
+    atomic_store(&l->closing, true);
+    pthread_mutex_lock(&l->lock);
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
     for (unsigned i = 0; l->threads && i < l->n_threads; i++)
         if (l->threads[i].started) {
             pthread_join(l->threads[i].id, NULL);

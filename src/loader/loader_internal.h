@@ -2,6 +2,7 @@
 #ifndef MR_LOADER_LOADER_INTERNAL_H
 #define MR_LOADER_LOADER_INTERNAL_H
 
+#include "base/clock.h"
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/gen_spec.h"
@@ -29,6 +30,7 @@ struct slot {
     const void **rows;
     uint64_t *ids, *bytes;
     int64_t *labels;
+    struct mr_shape *shapes;
     void **overflow;       /* rows that did not fit the slab, freed on reuse */
     _Atomic uint32_t left; /* rows not complete yet */
     _Atomic uint64_t read_bytes;
@@ -44,9 +46,18 @@ struct engine_thread {
     struct queue_reader *queue;       /* or NULL: direct reads */
     struct mr_preprocess *preprocess; /* or NULL */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
-    _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
-    char pad[128];                       /* the next thread's are in other cache lines */
+    _Atomic uint64_t idle_since, read_since; /* when the wait or read it is in began; 0: it is in none */
+    _Atomic uint64_t read_ns, decode_ns;     /* copies of the reader's sums, for other threads to look at */
+    char pad[128];                           /* the next thread's are in other cache lines */
 };
+
+/* The sums at one moment; the statistics of the last second are the difference of two. */
+struct moment {
+    uint64_t at_ns;
+    double samples, sample_bytes, read_bytes, wait_ns, read_ns, decode_ns, transform_ns, idle_ns;
+};
+#define MOMENTS 32u
+#define MOMENT_NS (50 * MR_NS_PER_MS) /* at least so far apart: MOMENTS of them reach back beyond a second */
 
 struct mr_loader {
     struct mr_loader_params p;
@@ -73,7 +84,8 @@ struct mr_loader {
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready, quiet;
-    atomic_bool stop;      /* ends everything */
+    atomic_bool stop;      /* next() returns, until restart; the engine does not care */
+    atomic_bool closing;   /* ends the engine's threads */
     atomic_bool cancel;    /* ends the stream */
     uint64_t generation;   /* lock: streams started */
     unsigned busy_threads; /* lock: threads inside the current stream */
@@ -91,9 +103,15 @@ struct mr_loader {
     uint64_t order_epoch;          /* the epoch the order is in: that of the last batch prepared */
     uint64_t delivered, released;  /* batches of the stream */
     bool in_epoch, failed;
+    uint32_t here_rows; /* naive: rows of the next batch that are read */
+    uint64_t waited_ns; /* for the next batch, by calls that timed out or were interrupted */
 
     /* Statistics of the consumer's side. */
     _Atomic uint64_t batches, samples, sample_bytes, read_bytes, wait_ns;
+    _Atomic uint64_t wait_since;     /* when the next() that is running began; 0: none is */
+    struct moment moment[MOMENTS];   /* lock: a ring, newest at last_moment */
+    unsigned n_moments, last_moment; /* lock */
+    uint64_t opened_ns;
     uint64_t ready_seen_ns;                  /* lock */
     int64_t ready_count;                     /* lock: batches that were completed and not taken */
     double ready_area, empty_ns, watched_ns; /* lock */
@@ -122,6 +140,20 @@ static inline uint64_t stream_batch(const struct mr_loader *l, uint64_t k, uint3
     *row = (uint32_t)(k % l->p.batch_size);
     return batch + k / l->p.batch_size;
 }
+
+/* Parameters (loader_params.c): those of a caller of any size, checked. */
+int mr_loader_params_take(const struct mr_loader_params *from, struct mr_loader_params *out, struct mr_error *err);
+
+/* Slots (loader_slots.c). */
+int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err);
+void mr_loader_free_slots(struct mr_loader *l);
+/* Frees the rows that did not fit the slab. */
+void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
+
+/* Statistics (loader_stats.c). One batch more or less is ready; under the lock. Returns the time. */
+uint64_t mr_loader_watch_ready(struct mr_loader *l, int change);
+/* Keeps the sums of now for the statistics of the last second, unless that was done lately; under the lock. */
+void mr_loader_keep_moment(struct mr_loader *l, uint64_t now);
 
 /* Where a sample of `need` bytes goes, with `slack` bytes around it for the blocks that a direct read takes: the row's
  * place, or a buffer of its own when it does not fit. NULL: out of memory or beyond row_bytes. */

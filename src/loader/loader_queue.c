@@ -15,8 +15,8 @@
  * all that is ready goes to the store in one submission.
  *
  * Invariants: Q1 a request's place and path stay put while a piece of it is in flight. Q2 an object is closed only when
- * no request uses it. Q3 on return nothing is in flight. Q4 a request is in one place: free list, current (not yet
- * issued to its end), or in flight with pieces > 0. */
+ * no request uses it. Q3 on return nothing is in flight: a queue that cannot be reaped is freed, which waits. Q4 a
+ * request is in one place: free list, current (not yet issued to its end), or in flight with pieces > 0. */
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 
@@ -71,6 +71,7 @@ struct piece {
     struct mr_io io; /* its user is the piece */
     struct request *request;
     const struct segment *segment;
+    bool submitted; /* in the store's hands */
     struct piece *next_free;
 };
 
@@ -349,7 +350,8 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
     struct mr_loader *l = q->thread->loader;
     uint64_t room = r->blocks;
     uint8_t *raw = collect(r);
-    struct mr_sample_out out = {.data = raw, .bytes = r->length, .label = r->pos.ref.label};
+    struct mr_sample_out out = {
+        .data = raw, .bytes = r->length, .dtype = MR_U8, .dims = {1, {r->length}}, .label = r->pos.ref.label};
     if (!(l->p.flags & MR_LOADER_RAW)) {
         int rc = mr_dataset_format(l->dataset)->decode(q->decoder, layout, &r->pos.ref, 0, raw, r->length, &out, err);
         if (rc < 0)
@@ -479,10 +481,35 @@ static void end_piece(struct queue_reader *q, struct piece *p)
         if ((uint64_t)p->io.result < p->io.len && p->io.offset + (uint64_t)p->io.result < e->offset + e->length)
             r->is_short = true;
     }
+    p->submitted = false;
     p->next_free = q->free_pieces;
     q->free_pieces = p;
     if (--r->pieces == 0 && r->now == r->n_segments)
         finish(q, r);
+}
+
+/* The queue can no longer tell what became of its requests: they fail with its reason. Freeing it waits until nothing
+ * is written to their memory any more (Q1); the stream goes on with a new queue. */
+static void give_up_queue(struct queue_reader *q, int code, const struct mr_error *err)
+{
+    q->store->ops->ioq_free(q->ioq);
+    q->ioq = NULL;
+    q->in_flight = 0;
+    for (unsigned i = 0; i < q->depth; i++) {
+        struct piece *p = &q->pieces[i];
+        if (!p->submitted)
+            continue;
+        struct request *r = p->request;
+        if (r->code == 0) {
+            r->code = code;
+            r->error = *err;
+            mr_error_context(&r->error, "waiting for the storage queue");
+        }
+        r->now = r->n_segments;
+        q->current = q->current == r ? NULL : q->current;
+        p->io.result = (int64_t)p->io.len;
+        end_piece(q, p);
+    }
 }
 
 /* Waits for at least one completion when something is in flight. No more than a quarter at once, so that the queue is
@@ -490,10 +517,18 @@ static void end_piece(struct queue_reader *q, struct piece *p)
 static void reap(struct queue_reader *q)
 {
     struct mr_error err;
+    if (!q->in_flight)
+        return;
     uint64_t start = mr_now_ns();
-    int n = q->in_flight ? q->store->ops->ioq_reap(q->ioq, 1, MR_MAX(q->depth / 4, 1u), q->reaped, &err) : 0;
+    atomic_store_explicit(&q->thread->read_since, start, memory_order_relaxed);
+    int n = q->store->ops->ioq_reap(q->ioq, 1, MR_MAX(q->depth / 4, 1u), q->reaped, &err);
     q->read_ns += mr_now_ns() - start;
+    atomic_store_explicit(&q->thread->read_since, 0, memory_order_relaxed);
     atomic_store_explicit(&q->thread->read_ns, q->read_ns, memory_order_relaxed);
+    if (MR_UNLIKELY(n < 0)) { /* stores repeat interrupted waits themselves */
+        give_up_queue(q, n, &err);
+        return;
+    }
     for (int i = 0; i < n; i++) {
         q->in_flight--;
         end_piece(q, q->reaped[i]->user);
@@ -509,6 +544,8 @@ static void submit_pending(struct queue_reader *q)
     q->n_pending = 0;
     if (rc >= 0)
         q->in_flight += n;
+    for (unsigned i = 0; rc >= 0 && i < n; i++)
+        ((struct piece *)q->pending[i]->user)->submitted = true;
     for (unsigned i = 0; rc < 0 && i < n; i++) {
         struct piece *p = q->pending[i]->user;
         if (p->request->code == 0) {
@@ -605,14 +642,27 @@ static bool start_sample(struct queue_reader *q, struct ticket *t)
     return true;
 }
 
+/* Ends the request of which a part has not been issued. */
+static void drop_current(struct queue_reader *q)
+{
+    struct request *r = q->current;
+    q->current = NULL;
+    r->now = r->n_segments;
+    finish(q, r);
+}
+
 /* No queue can be made: every sample of ours fails with the reason. */
-static void fail_all(struct queue_reader *q, int code, const struct mr_error *err)
+static void fail_all(struct queue_reader *q, struct ticket *t, int code, const struct mr_error *err)
 {
     struct mr_loader *l = q->thread->loader;
-    struct ticket t = {0};
     uint32_t row;
-    for (; take_ticket(q, &t); t.have = false) {
-        uint64_t batch = stream_batch(l, t.k, &row);
+    if (q->current) { /* between two pieces when the last queue broke; nothing is in flight without one */
+        q->current->code = code;
+        q->current->error = *err;
+        drop_current(q);
+    }
+    for (; take_ticket(q, t); t->have = false) {
+        uint64_t batch = stream_batch(l, t->k, &row);
         if (!mr_loader_wait_slot(q->thread, batch))
             return;
         mr_loader_row_failed(l, slot_of(l, batch), batch, code, err);
@@ -636,17 +686,23 @@ static bool fill(struct queue_reader *q, struct ticket *t)
 }
 
 /* The queue belongs to the thread that makes it, and is kept from stream to stream. */
+static int need_queue(struct queue_reader *q, struct mr_error *err)
+{
+    int rc = q->ioq ? 0 : q->store->ops->ioq_create(q->store, q->depth, &q->ioq, err);
+    return rc < 0 ? rc : 0;
+}
+
 void mr_queue_reader_run(struct queue_reader *q)
 {
     struct mr_loader *l = q->thread->loader;
     struct ticket t = {0};
     struct mr_error err;
-    int rc = q->ioq ? 0 : q->store->ops->ioq_create(q->store, q->depth, &q->ioq, &err);
-    if (rc < 0) {
-        fail_all(q, rc, &err);
-        return;
-    }
     for (bool more = true; !mr_loader_ended(l) && (more || q->in_flight);) {
+        int rc = need_queue(q, &err);
+        if (rc) {
+            fail_all(q, &t, rc, &err);
+            return;
+        }
         more = fill(q, &t);
         submit_pending(q);
         reap(q);
@@ -654,9 +710,6 @@ void mr_queue_reader_run(struct queue_reader *q)
     submit_pending(q);
     while (q->in_flight) /* Q3 */
         reap(q);
-    if (q->current) { /* ended between two pieces */
-        q->current->now = q->current->n_segments;
-        finish(q, q->current);
-        q->current = NULL;
-    }
+    if (q->current) /* ended between two pieces */
+        drop_current(q);
 }

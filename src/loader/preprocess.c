@@ -127,6 +127,17 @@ size_t mr_preprocess_bytes(const struct mr_preprocess_params *p, uint64_t height
     return (size_t)(height * width * channels) * (p->to_float ? sizeof(float) : 1);
 }
 
+void mr_preprocess_shape(const struct mr_preprocess_params *p, struct mr_sample *s)
+{
+    uint64_t height = s->dims[0], width = s->dims[1], channels = s->dims[2];
+    bool first = p->planar && s->n_dims == 3;
+    result_size(p, &height, &width);
+    s->dims[0] = first ? channels : height;
+    s->dims[1] = first ? height : width;
+    s->dims[2] = first ? width : channels;
+    memcpy(s->dtype, p->to_float ? "f4" : "u1", 3);
+}
+
 /* ---- what is cut out ---- */
 
 static double draw(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, unsigned n)

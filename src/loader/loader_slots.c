@@ -1,0 +1,215 @@
+/* The memory of the loader: slots (one batch each), their slabs, and where a row lies. See README.md for the invariants
+ * (L1 ...).
+ *
+ * All slabs are one mapping (L8). Rows are a fixed stride apart where all samples are equally long or the caller fixed
+ * the row's size, and packed one behind the other where sizes differ; a sample that does not fit its slab gets a buffer
+ * of its own, which is freed when the slot is used again (L4). */
+#include "loader/loader_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define ROW_ALIGN 64u
+#define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
+#define HUGE_PAGE (2 * MR_MIB)
+#define QUEUE_ROOM (32 * MR_MIB)
+#define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
+
+/* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
+ * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
+ * slab of its own would have small pages at both ends. What a kernel refuses here only costs time. */
+static void *map_slabs(uint64_t bytes, bool prefault)
+{
+    uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : BLOCK, room = bytes + align - BLOCK;
+    uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    uint64_t head = (align - (uintptr_t)p % align) % align, tail = room - head - bytes;
+    if (head)
+        munmap(p, head);
+    if (tail)
+        munmap(p + head + bytes, tail);
+    p += head;
+    madvise(p, bytes, MADV_HUGEPAGE);
+    if (prefault)
+        madvise(p, bytes, MADV_POPULATE_WRITE);
+    return p;
+}
+
+static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64_t slab_bytes)
+{
+    uint32_t n = l->p.batch_size;
+    s->slab_bytes = slab_bytes;
+    s->slab = slab;
+    s->rows = calloc(n, sizeof(*s->rows));
+    s->ids = calloc(n, sizeof(*s->ids));
+    s->bytes = calloc(n, sizeof(*s->bytes));
+    s->labels = calloc(n, sizeof(*s->labels));
+    s->shapes = calloc(n, sizeof(*s->shapes));
+    s->overflow = calloc(n, sizeof(*s->overflow));
+    return s->rows && s->ids && s->bytes && s->labels && s->shapes && s->overflow ? 0 : -ENOMEM;
+}
+
+void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s)
+{
+    for (uint32_t i = 0; s->overflow && i < l->p.batch_size; i++) {
+        free(s->overflow[i]);
+        s->overflow[i] = NULL;
+    }
+}
+
+static void free_slot(struct mr_loader *l, struct slot *s)
+{
+    mr_loader_forget_overflow(l, s);
+    free(s->rows);
+    free(s->ids);
+    free(s->bytes);
+    free(s->labels);
+    free(s->shapes);
+    free(s->overflow);
+}
+
+void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack)
+{
+    if (l->p.row_bytes && need > l->p.row_bytes)
+        return NULL;
+    uint64_t room = MR_ALIGN_UP(MR_MAX(need + slack, 1u), (uint64_t)l->row_align);
+    if (!l->packed && room <= l->row_bytes)
+        return s->slab + (uint64_t)row * l->row_bytes;
+    if (l->packed) {
+        uint64_t at = atomic_fetch_add(&s->slab_used, room);
+        if (at + room <= s->slab_bytes)
+            return s->slab + at;
+    }
+    free(s->overflow[row]);
+    s->overflow[row] = aligned_alloc(l->row_align, room);
+    return s->overflow[row];
+}
+
+/* What decoding makes of a sample, where the manifest knows one shape for all; 0: it does not. */
+static uint64_t known_bytes(const struct mr_loader *l)
+{
+    const struct mr_dataset_info *in = &l->info;
+    uint64_t bytes = strtoull(in->dtype + (in->dtype[0] != '\0'), NULL, 10); /* u1, f4, c16 */
+    for (unsigned i = 0; i < in->n_dims; i++)
+        if (__builtin_mul_overflow(bytes, in->dims[i], &bytes))
+            return 0;
+    if (!in->n_dims || !bytes)
+        return 0;
+    if (l->p.preprocess && (in->n_dims == 2 || in->n_dims == 3))
+        return mr_preprocess_bytes(&l->preprocess, in->dims[0], in->dims[1], in->n_dims == 3 ? in->dims[2] : 1);
+    return bytes;
+}
+
+/* Row sizes: a stride where all samples are equally long or the caller fixed it; packed where sizes differ. Where the
+ * manifest does not say what decoding makes of a sample, a few are read. */
+static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *err)
+{
+    uint64_t largest = 0, n = l->info.samples;
+    if ((*bytes = known_bytes(l)))
+        return 0;
+    for (unsigned i = 0; i < 8; i++) {
+        struct mr_sample s;
+        int rc = mr_dataset_read(l->threads[0].reader, n * i / 8, 0, NULL, 0, &s, err);
+        if (rc < 0)
+            return rc;
+        uint64_t need = s.bytes;
+        if (l->p.preprocess && (s.n_dims == 2 || s.n_dims == 3)) /* other shapes fail when they are read */
+            need = mr_preprocess_bytes(&l->preprocess, s.dims[0], s.dims[1], s.n_dims == 3 ? s.dims[2] : 1);
+        largest = MR_MAX(largest, need);
+    }
+    *bytes = largest;
+    return 0;
+}
+
+static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_error *err)
+{
+    struct mr_read_cost cost;
+    int rc = mr_dataset_file_cost(l->dataset, 0, &cost, err);
+    if (rc < 0)
+        return rc;
+    const struct mr_dataset_info *in = &l->info;
+    uint64_t row = l->p.row_bytes;
+    bool stored =
+        ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
+    bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
+    uint64_t slack = blocks ? BLOCK : 0;
+    l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
+    l->row_align = blocks ? BLOCK : ROW_ALIGN;
+    if (!row && stored && in->sample_min_bytes != in->sample_max_bytes) {
+        l->packed = true;
+        uint64_t mean = in->sample_bytes / in->samples + slack + l->row_align;
+        /* Room for an ordinary batch and one long sample; more goes into buffers of its own. */
+        *slab_bytes =
+            MR_ALIGN_UP(mean * l->p.batch_size + mean * l->p.batch_size / 8 + in->sample_max_bytes + slack, BLOCK);
+        return 0;
+    }
+    if (!row && stored)
+        row = in->sample_max_bytes;
+    else if (!row && (rc = probe_decoded(l, &row, err)) < 0)
+        return rc;
+    l->row_bytes = MR_ALIGN_UP(MR_MAX(row + slack, 1u), (uint64_t)l->row_align);
+    l->row_room = l->p.row_bytes ? l->p.row_bytes : l->row_bytes;
+    *slab_bytes = MR_ALIGN_UP(l->row_bytes * l->p.batch_size, BLOCK);
+    return 0;
+}
+
+/* A queue stays full only if its requests find rows while the consumer holds a batch and the next one waits for its
+ * last rows. Where batches are small, the look-ahead has too few of them; what is lacking is added as long as it is
+ * little memory. */
+static unsigned slots_for_queue(const struct mr_loader *l, uint64_t slab_bytes)
+{
+    uint64_t batch = l->p.batch_size, want = (l->queue_depth + batch - 1) / batch + 2;
+    if (!l->queued || want <= l->n_slots)
+        return 0;
+    uint64_t room = QUEUE_ROOM, used = slab_bytes * l->n_slots;
+    if (l->p.memory_bytes)
+        room = MR_MIN(room, l->p.memory_bytes - MR_MIN(used, l->p.memory_bytes));
+    return (unsigned)MR_MIN(want - l->n_slots, room / slab_bytes);
+}
+
+int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
+{
+    uint64_t slab_bytes;
+    int rc = choose_rows(l, &slab_bytes, err);
+    if (rc < 0)
+        return rc;
+    l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
+    l->n_slots += slots_for_queue(l, slab_bytes);
+    if (l->p.memory_bytes && slab_bytes * l->n_slots > l->p.memory_bytes) {
+        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu",
+                       l->n_slots, l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots),
+                       (unsigned long long)l->p.memory_bytes);
+        return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
+    }
+    l->slots = calloc(l->n_slots, sizeof(*l->slots));
+    if (!l->slots)
+        return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);
+    l->slabs_bytes = slab_bytes * l->n_slots;
+    uint64_t rounded = MR_ALIGN_UP(l->slabs_bytes, HUGE_PAGE);
+    if (l->slabs_bytes >= 8 * HUGE_PAGE && (!l->p.memory_bytes || rounded <= l->p.memory_bytes))
+        l->slabs_bytes = rounded; /* the last pages are huge, too */
+    l->slabs = map_slabs(l->slabs_bytes, slab_bytes <= PREFAULT_MAX);
+    bool failed = !l->slabs;
+    for (unsigned i = 0; i < l->n_slots && !failed; i++)
+        failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
+    if (failed)
+        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots,
+                            (unsigned long long)slab_bytes);
+    return 0;
+}
+
+void mr_loader_free_slots(struct mr_loader *l)
+{
+    for (unsigned i = 0; l->slots && i < l->n_slots; i++)
+        free_slot(l, &l->slots[i]);
+    if (l->slabs)
+        munmap(l->slabs, l->slabs_bytes);
+    free(l->slots);
+}
