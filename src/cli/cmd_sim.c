@@ -74,10 +74,10 @@ static const struct mr_option sim_rows[] = {
     MR_OPTION_END,
 };
 
-static int parse_policies(const char *text, bool chosen[MR_POLICY_COUNT], struct mr_error *err)
+static int parse_policies(const char *text, bool chosen[MR_POLICY_MAX], struct mr_error *err)
 {
     if (strcmp(text, "all") == 0) {
-        for (int p = 0; p < MR_POLICY_COUNT; p++)
+        for (int p = 0; p < mr_policy_count(); p++)
             chosen[p] = true;
         return 0;
     }

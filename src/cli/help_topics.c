@@ -80,7 +80,7 @@ static void print_store(FILE *out)
 static void print_policies(FILE *out)
 {
     fputs("policies: where samples are kept and fetched from\n", out);
-    for (int i = 0; i < MR_POLICY_COUNT; i++)
+    for (int i = 0; i < mr_policy_count(); i++)
         fprintf(out, "  %-22s %s%s\n", mr_policy_name((enum mr_policy_id)i), mr_policy_doc((enum mr_policy_id)i),
                 mr_policy_reorders((enum mr_policy_id)i) ? " (changes the order of samples)" : "");
 }

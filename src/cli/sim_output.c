@@ -115,7 +115,7 @@ void mr_cli_print_sweep(const struct mr_cli_sweep *sw)
     for (unsigned i = 0; i < sw->n; i++)
         printf(" %11.2f", sw->studies[i].bounds.io_aware_s);
     putchar('\n');
-    for (int p = 0; p < MR_POLICY_COUNT; p++) {
+    for (int p = 0; p < mr_policy_count(); p++) {
         if (!mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p))
             continue;
         printf("%-21s", mr_policy_name((enum mr_policy_id)p));

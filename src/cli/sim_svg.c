@@ -189,7 +189,7 @@ void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out)
     put_line(out, sw, -1, &ax, &ay, x);
     put_legend(out, -1, 0);
     unsigned row = 1;
-    for (int p = 0; p < MR_POLICY_COUNT; p++)
+    for (int p = 0; p < mr_policy_count(); p++)
         if (mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p)) {
             put_line(out, sw, p, &ax, &ay, x);
             put_legend(out, p, row++);

@@ -1,8 +1,8 @@
 /* The registry of formats, what they share (dtypes, default operations, per-thread decoder scratch) and the simple way
  * to read one sample. A format is one struct mr_format_ops in a file of its own; adding one means adding a row below.
  *
- * What must stay true: the registry is constant, so it may be used from any thread; a decoder belongs to one thread;
- * no length taken from a layout, a ref or a file is added or multiplied before it is checked. */
+ * What must stay true: the registry grows only at the start (plug-ins), then it may be used from any thread; a decoder
+ * belongs to one thread; no length taken from a layout, a ref or a file is added or multiplied before it is checked. */
 #include "format/format.h"
 #include "format/format_bytes.h"
 #include "base/content.h"
@@ -19,7 +19,8 @@ extern const struct mr_format_ops mr_format_npz, mr_format_npy, mr_format_hdf5, 
     mr_format_png, mr_format_csv, mr_format_json, mr_format_jsonl, mr_format_indexed_binary,
     mr_format_mmap_indexed_binary, mr_format_tar, mr_format_raw;
 
-static const struct mr_format_ops *const present[] = {
+#define REGISTERED_MAX 64
+static const struct mr_format_ops *present[13 + REGISTERED_MAX + 1] = {
     &mr_format_npz,
     &mr_format_npy,
     &mr_format_hdf5,
@@ -33,7 +34,6 @@ static const struct mr_format_ops *const present[] = {
     &mr_format_mmap_indexed_binary,
     &mr_format_tar,
     &mr_format_raw,
-    NULL,
 };
 
 const struct mr_format_ops *const *mr_format_registry(void)
@@ -70,6 +70,66 @@ const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *er
     if (near)
         mr_error_hint(err, "did you mean '%s'?", near->name);
     return NULL;
+}
+
+static bool is_taken(const char *name)
+{
+    for (const struct mr_format_ops *const *f = present; *f; f++)
+        if (strcasecmp((*f)->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The first operation that must be there and is not, or NULL. */
+static const char *missing_op(const struct mr_format_ops *o)
+{
+    const struct {
+        const char *name;
+        bool there;
+    } ops[] = {
+        {"shape", o->shape},
+        {"synth", o->synth},
+        {"check", o->check},
+        {"writer_open", o->writer_open},
+        {"sample_begin", o->sample_begin},
+        {"sample_data", o->sample_data},
+        {"sample_end", o->sample_end},
+        {"writer_close", o->writer_close},
+        {"writer_abort", o->writer_abort},
+        {"scan", o->scan},
+        {"cost", o->cost},
+        {"unpack", o->unpack},
+        {"plan", o->plan},
+        {"decode", o->decode},
+        {"part_open", o->part_open || !o->part_bytes},
+        {"part_bytes", o->part_bytes || !o->part_open},
+    };
+    for (size_t i = 0; i < MR_ARRAY_LEN(ops); i++)
+        if (!ops[i].there)
+            return ops[i].name;
+    return NULL;
+}
+
+int mr_format_register(const struct mr_format_ops *ops, struct mr_error *err)
+{
+    size_t n = 0;
+    while (present[n])
+        n++;
+    if (ops->abi != MR_FORMAT_ABI || ops->size != sizeof(*ops))
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "a format of abi %u with %u bytes of operations; this program has abi %u with %zu",
+                              ops->abi, ops->size, MR_FORMAT_ABI, sizeof(*ops));
+    if (!ops->name || !*ops->name || strlen(ops->name) > 31 || ops->name[strcspn(ops->name, "/, \t")] || !ops->doc)
+        return mr_error_plain(err, MR_E_USAGE, "a format needs a text and a plain name of at most 31 bytes");
+    if (is_taken(ops->name))
+        return mr_error_plain(err, -EEXIST, "there is a format '%s' already", ops->name);
+    const char *missing = missing_op(ops);
+    if (missing)
+        return mr_error_plain(err, MR_E_USAGE, "format '%s' lacks the operation '%s'", ops->name, missing);
+    if (n + 1 >= MR_ARRAY_LEN(present))
+        return mr_error_plain(err, MR_E_LIMIT, "cannot add format '%s': %d are registered", ops->name, REGISTERED_MAX);
+    present[n] = ops;
+    return 0;
 }
 
 /* The length of the longest extension in the comma-separated list that ends `path`, or 0. */

@@ -362,6 +362,9 @@ static int create(struct mr_expected *x, struct mr_error *err)
     case MR_POLICY_NOPFS: return create_nopfs(x);
     case MR_POLICY_MILLRACE: return create_millrace(x);
     default:
+        if (x->policy >= MR_POLICY_COUNT)
+            return mr_error_plain(err, MR_E_UNSUPPORTED,
+                                  "comes from a plug-in, which takes the exact engine (--method exact)");
         return mr_error_set(err, MR_E_UNSUPPORTED,
                             "redraws its batches, which takes the exact engine (--method exact)");
     }

@@ -8,64 +8,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    bool reorders;
-    const char *doc;
-} policies[] = {
-#define MR_POLICY_ROW(id, name, reorders, doc) [id] = {name, reorders, doc},
+static const struct mr_policy_ops *policies[MR_POLICY_MAX] = {
+#define MR_POLICY_ROW(id, ops) [id] = &mr_policy_##ops##_ops,
     MR_POLICY_LIST(MR_POLICY_ROW)
 #undef MR_POLICY_ROW
 };
+static int count = MR_POLICY_COUNT; /* grows at the start only, before policies are used */
+
+int mr_policy_count(void)
+{
+    return count;
+}
 
 const char *mr_policy_name(enum mr_policy_id p)
 {
-    return policies[p].name;
+    return policies[p]->name;
 }
 
 const char *mr_policy_doc(enum mr_policy_id p)
 {
-    return policies[p].doc;
+    return policies[p]->doc;
 }
 
 bool mr_policy_reorders(enum mr_policy_id p)
 {
-    return policies[p].reorders;
+    return policies[p]->reorders;
+}
+
+static int find(const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(policies[i]->name, name) == 0)
+            return i;
+    return -1;
 }
 
 int mr_policy_parse(const char *name, enum mr_policy_id *out, struct mr_error *err)
 {
-    for (unsigned i = 0; i < MR_ARRAY_LEN(policies); i++)
-        if (strcmp(policies[i].name, name) == 0) {
-            *out = (enum mr_policy_id)i;
-            return 0;
-        }
-    mr_error_set(err, MR_E_USAGE, "unknown policy '%s'", name);
-    return mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one"), MR_E_USAGE;
+    int i = find(name);
+    if (i < 0) {
+        mr_error_set(err, MR_E_USAGE, "unknown policy '%s'", name);
+        mr_error_hint(err, "'millrace help policies' lists them; 'all' runs every one");
+        return MR_E_USAGE;
+    }
+    *out = (enum mr_policy_id)i;
+    return 0;
 }
 
-static const struct mr_policy_ops *const ops_of[MR_POLICY_COUNT] = {
-    [MR_POLICY_PERFECT] = &mr_policy_perfect_ops,
-    [MR_POLICY_NAIVE] = &mr_policy_naive_ops,
-    [MR_POLICY_STAGING] = &mr_policy_staging_ops,
-    [MR_POLICY_PARALLEL_STAGING] = &mr_policy_parallel_staging_ops,
-    [MR_POLICY_DEEPIO_ORDERED] = &mr_policy_deepio_ordered_ops,
-    [MR_POLICY_DEEPIO_OPPORTUNISTIC] = &mr_policy_deepio_opportunistic_ops,
-    [MR_POLICY_LBANN_PRELOAD] = &mr_policy_lbann_preload_ops,
-    [MR_POLICY_LBANN_DYNAMIC] = &mr_policy_lbann_dynamic_ops,
-    [MR_POLICY_LOCALITY_AWARE] = &mr_policy_locality_aware_ops,
-    [MR_POLICY_NOPFS] = &mr_policy_nopfs_ops,
-    [MR_POLICY_MILLRACE] = &mr_policy_millrace_ops,
-};
+int mr_policy_register(const struct mr_policy_ops *ops, struct mr_error *err)
+{
+    if (ops->abi != MR_POLICY_ABI || ops->size != sizeof(*ops))
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "a policy of abi %u with %u bytes of operations; this program has abi %u with %zu",
+                              ops->abi, ops->size, MR_POLICY_ABI, sizeof(*ops));
+    if (!ops->name || !*ops->name || ops->name[strcspn(ops->name, ", \t")] || !ops->doc || !strcmp(ops->name, "all"))
+        return mr_error_plain(err, MR_E_USAGE,
+                              "a policy needs a text and a name without comma and space that is not 'all'");
+    if (find(ops->name) >= 0)
+        return mr_error_plain(err, -EEXIST, "there is a policy '%s' already", ops->name);
+    if (ops->reorders != (ops->redraw != NULL))
+        return mr_error_plain(err, MR_E_USAGE, "policy '%s' %s the operation 'redraw'", ops->name,
+                              ops->redraw ? "does not reorder but has" : "reorders but lacks");
+    if (count == MR_POLICY_MAX)
+        return mr_error_plain(err, MR_E_LIMIT, "cannot add policy '%s': %d are registered", ops->name,
+                              MR_POLICY_MAX - MR_POLICY_COUNT);
+    policies[count++] = ops;
+    return 0;
+}
 
 const struct mr_policy_ops *mr_policy_get_ops(enum mr_policy_id id)
 {
-    return ops_of[id];
+    return policies[id];
 }
 
 int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *p, struct mr_error *err)
 {
-    *p = (struct mr_policy){.ops = ops_of[id], .world = *w};
+    *p = (struct mr_policy){.ops = policies[id], .world = *w};
     return p->ops->create ? p->ops->create(p, err) : 0;
 }
 
@@ -86,6 +104,21 @@ struct mr_source mr_policy_source(const struct mr_policy *p, uint32_t node, uint
     if (peer != MR_NO_SAMPLE)
         return (struct mr_source){MR_FROM_PEER, peer, d->held[(uint64_t)peer * d->samples + id]};
     return (struct mr_source){own == MR_INCOMING ? MR_FROM_INCOMING : MR_FROM_PFS, node, 0};
+}
+
+unsigned mr_policy_classes(const struct mr_policy_world *w)
+{
+    return w->system->n_classes;
+}
+
+double mr_policy_capacity_mb(const struct mr_policy_world *w, unsigned storage_class)
+{
+    return storage_class < w->system->n_classes ? w->system->classes[storage_class].capacity_mb : 0;
+}
+
+double mr_directory_used_mb(const struct mr_directory *d, uint32_t node, unsigned storage_class)
+{
+    return d->used_mb[(uint64_t)node * MR_CLASS_MAX + storage_class];
 }
 
 int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb,

@@ -4,10 +4,12 @@
 
 #include "policy/policy.h"
 
-extern const struct mr_policy_ops mr_policy_perfect_ops, mr_policy_naive_ops, mr_policy_staging_ops,
-    mr_policy_parallel_staging_ops, mr_policy_deepio_ordered_ops, mr_policy_deepio_opportunistic_ops,
-    mr_policy_lbann_preload_ops, mr_policy_lbann_dynamic_ops, mr_policy_locality_aware_ops, mr_policy_nopfs_ops,
-    mr_policy_millrace_ops;
+#define MR_POLICY_EXTERN(id, ops) extern const struct mr_policy_ops mr_policy_##ops##_ops;
+MR_POLICY_LIST(MR_POLICY_EXTERN)
+#undef MR_POLICY_EXTERN
+
+/* What begins every built-in policy's ops. */
+#define MR_POLICY_HEAD .abi = MR_POLICY_ABI, .size = sizeof(struct mr_policy_ops)
 
 /* A list of samples to fill into one class of one node, in order. */
 struct mr_fill_list {

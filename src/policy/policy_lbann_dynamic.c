@@ -17,9 +17,7 @@ static int create(struct mr_policy *p, struct mr_error *err)
     return 0;
 }
 
-const struct mr_policy_ops mr_policy_lbann_dynamic_ops = {.id = MR_POLICY_LBANN_DYNAMIC,
-                                                          .prefetches = true,
-                                                          .from_classes = true,
-                                                          .from_peers = true,
-                                                          .create = create,
-                                                          .keep = keep_if_first};
+const struct mr_policy_ops mr_policy_lbann_dynamic_ops = {
+    MR_POLICY_HEAD,     .name = "lbann-dynamic", .doc = "the first reader of a sample keeps it and serves the others",
+    .prefetches = true, .from_classes = true,    .from_peers = true,
+    .create = create,   .keep = keep_if_first};

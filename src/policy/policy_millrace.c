@@ -337,10 +337,7 @@ static void free_state(struct mr_policy *p)
     free(s);
 }
 
-const struct mr_policy_ops mr_policy_millrace_ops = {.id = MR_POLICY_MILLRACE,
-                                                     .prefetches = true,
-                                                     .from_classes = true,
-                                                     .from_peers = true,
-                                                     .create = create,
-                                                     .free = free_state,
-                                                     .keep = keep};
+const struct mr_policy_ops mr_policy_millrace_ops = {
+    MR_POLICY_HEAD,     .name = "millrace",   .doc = "PFS only for what no peer holds in time; next-use placement",
+    .prefetches = true, .from_classes = true, .from_peers = true,
+    .create = create,   .free = free_state,   .keep = keep};

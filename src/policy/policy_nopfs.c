@@ -132,12 +132,15 @@ static bool will_keep(const struct mr_policy *p, uint32_t node, uint32_t id)
     return s->planned[(uint64_t)node * p->world.samples + id] != MR_NOT_HELD;
 }
 
-const struct mr_policy_ops mr_policy_nopfs_ops = {.id = MR_POLICY_NOPFS,
-                                                  .prefetches = true,
-                                                  .from_classes = true,
-                                                  .from_peers = true,
-                                                  .create = create,
-                                                  .free = free_state,
-                                                  .next_fill = mr_fill_plan_next,
-                                                  .keep = keep_planned,
-                                                  .will_keep = will_keep};
+const struct mr_policy_ops mr_policy_nopfs_ops = {
+    MR_POLICY_HEAD,
+    .name = "nopfs",
+    .doc = "classes filled by access frequency, staging from the cheapest source",
+    .prefetches = true,
+    .from_classes = true,
+    .from_peers = true,
+    .create = create,
+    .free = free_state,
+    .next_fill = mr_fill_plan_next,
+    .keep = keep_planned,
+    .will_keep = will_keep};

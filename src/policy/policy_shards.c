@@ -113,15 +113,29 @@ static void redraw_with_previous(struct mr_policy *p, uint32_t epoch, uint32_t n
     .next_fill = mr_fill_plan_next
 
 const struct mr_policy_ops mr_policy_deepio_ordered_ops = {
-    .id = MR_POLICY_DEEPIO_ORDERED, SHARD_OPS, .create = create_in_memory};
+    MR_POLICY_HEAD, .name = "deepio-ordered", .doc = "shards preloaded into memory, staged from own or peer memory",
+    SHARD_OPS, .create = create_in_memory};
 const struct mr_policy_ops mr_policy_deepio_opportunistic_ops = {
-    .id = MR_POLICY_DEEPIO_OPPORTUNISTIC, SHARD_OPS, .create = create_in_memory, .redraw = redraw_with_previous};
+    MR_POLICY_HEAD,
+    .name = "deepio-opportunistic",
+    .doc = "as deepio-ordered, batches redrawn from cached samples",
+    .reorders = true,
+    SHARD_OPS,
+    .create = create_in_memory,
+    .redraw = redraw_with_previous};
 const struct mr_policy_ops mr_policy_lbann_preload_ops = {
-    .id = MR_POLICY_LBANN_PRELOAD, SHARD_OPS, .create = create_lbann};
+    MR_POLICY_HEAD, .name = "lbann-preload", .doc = "as deepio-ordered; needs the data set to fit all nodes' memory",
+    SHARD_OPS, .create = create_lbann};
 const struct mr_policy_ops mr_policy_locality_aware_ops = {
-    .id = MR_POLICY_LOCALITY_AWARE, SHARD_OPS, .create = create_in_last};
-const struct mr_policy_ops mr_policy_parallel_staging_ops = {.id = MR_POLICY_PARALLEL_STAGING,
-                                                             SHARD_OPS,
-                                                             .create = create_parallel,
-                                                             .fill_from_peers = true,
-                                                             .redraw = redraw_local};
+    MR_POLICY_HEAD, .name = "locality-aware",
+    .doc = "shards preloaded into the last class, batch items read where they are held", SHARD_OPS,
+    .create = create_in_last};
+const struct mr_policy_ops mr_policy_parallel_staging_ops = {
+    MR_POLICY_HEAD,
+    .name = "parallel-staging",
+    .doc = "shards copied to the last class, batches redrawn from local samples",
+    .reorders = true,
+    SHARD_OPS,
+    .create = create_parallel,
+    .fill_from_peers = true,
+    .redraw = redraw_local};

@@ -539,7 +539,7 @@ static bool impossible(const struct thesis *t)
     const struct mr_system *m = &t->s->system;
     bool needs_class = t->policy >= MR_POLICY_PARALLEL_STAGING && t->policy <= MR_POLICY_LOCALITY_AWARE;
     const char *why = NULL;
-    if (t->policy == MR_POLICY_MILLRACE)
+    if (t->policy >= MR_POLICY_MILLRACE) /* and those of plug-ins, which the published model does not know */
         why = "not part of the published simulator; run it without --compat thesis";
     else if (needs_class && m->n_classes < 2)
         why = "needs a storage class beside the staging buffer";

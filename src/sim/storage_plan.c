@@ -117,7 +117,7 @@ int mr_study_plan(const struct mr_scenario *s, enum mr_policy_id policy, double 
     struct mr_storage_plan *plan = calloc(1, sizeof(*plan));
     struct outcome x;
     int rc = p.study && plan ? 0 : mr_error_set(err, -ENOMEM, "planning storage");
-    for (int k = 0; k < MR_POLICY_COUNT; k++)
+    for (int k = 0; k < mr_policy_count(); k++)
         p.o.policies[k] = k == (int)policy;
     if (!rc) /* for the size of the data set */
         rc = try_capacity(&p, 1, s->system.classes[1].capacity_mb, &x, err);

@@ -52,7 +52,7 @@ int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id poli
                         struct mr_error *err)
 {
     unsigned chosen = 0;
-    for (int p = 0; p < MR_POLICY_COUNT; p++)
+    for (int p = 0; p < mr_policy_count(); p++)
         chosen += o->policies[p];
     const char *slash = strrchr(o->trace, '/'), *dot = strrchr(slash ? slash : o->trace, '.');
     size_t stem = dot && dot[1] ? (size_t)(dot - o->trace) : strlen(o->trace);
@@ -101,15 +101,15 @@ struct crew { /* threads that take the next policy until none is left */
     const struct mr_study_options *o;
     const struct mr_sim_bounds *bounds;
     atomic_int next;
-    struct mr_sim_result results[MR_POLICY_COUNT];
-    struct mr_error errors[MR_POLICY_COUNT];
-    int rc[MR_POLICY_COUNT];
+    struct mr_sim_result results[MR_POLICY_MAX];
+    struct mr_error errors[MR_POLICY_MAX];
+    int rc[MR_POLICY_MAX];
 };
 
 static void *run_policies(void *arg)
 {
     struct crew *c = arg;
-    for (int p; (p = atomic_fetch_add(&c->next, 1)) < MR_POLICY_COUNT;)
+    for (int p; (p = atomic_fetch_add(&c->next, 1)) < mr_policy_count();)
         if (c->o->policies[p])
             c->rc[p] = run_policy(c->w, (enum mr_policy_id)p, c->o, c->bounds, &c->results[p], &c->errors[p]);
     return NULL;
@@ -118,15 +118,15 @@ static void *run_policies(void *arg)
 /* The exact engine changes the workload (its stream), so only the expected method has company. */
 static int run_crew(struct crew *c, struct mr_error *err)
 {
-    pthread_t helper[MR_POLICY_COUNT];
+    pthread_t helper[MR_POLICY_MAX];
     unsigned helpers = 0,
-             want = c->w->step_mb && c->o->threads > 1 ? MR_MIN(c->o->threads - 1, (unsigned)MR_POLICY_COUNT) : 0;
+             want = c->w->step_mb && c->o->threads > 1 ? MR_MIN(c->o->threads - 1, (unsigned)mr_policy_count()) : 0;
     while (helpers < want && pthread_create(&helper[helpers], NULL, run_policies, c) == 0)
         helpers++;
     run_policies(c);
     for (unsigned k = 0; k < helpers; k++)
         pthread_join(helper[k], NULL);
-    for (int p = 0; p < MR_POLICY_COUNT; p++)
+    for (int p = 0; p < mr_policy_count(); p++)
         if (c->rc[p]) {
             if (err)
                 *err = c->errors[p];
@@ -150,7 +150,7 @@ static int run_seed(struct mr_sim_workload *w, const struct mr_study_options *o,
     *c = (struct crew){.w = w, .o = o, .bounds = &b};
     rc = run_crew(c, err);
     st->n = 0;
-    for (int p = 0; p < MR_POLICY_COUNT && !rc; p++)
+    for (int p = 0; p < mr_policy_count() && !rc; p++)
         if (o->policies[p])
             accumulate(&st->rows[st->n++], &c->results[p], seed_index, o->seeds);
     free(c);

@@ -24,11 +24,11 @@ struct mr_study {
     uint64_t grain;
     enum mr_sim_method method; /* the one taken */
     unsigned n;
-    struct mr_study_row rows[MR_POLICY_COUNT];
+    struct mr_study_row rows[MR_POLICY_MAX];
 };
 
 struct mr_study_options {
-    bool policies[MR_POLICY_COUNT];
+    bool policies[MR_POLICY_MAX];
     bool thesis;
     unsigned seeds;
     uint64_t grain; /* 0 = automatic */

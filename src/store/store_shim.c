@@ -38,7 +38,7 @@ int mr_store_set_clock(struct mr_store *s, struct mr_clock *clock, struct mr_err
 {
     unsigned found = 0;
     for (; s; s = s->lower)
-        if (s->ops->is_shim) {
+        if (s->ops->object_open == mr_shim_object_open) { /* one that runs on this engine, not one of its own */
             ((struct mr_shim *)s)->clock = clock;
             found++;
         }
