@@ -2,23 +2,13 @@
  * `millrace sim`. */
 #include "cli/commands.h"
 #include "cli/workload_args.h"
-#include "base/cgroup.h"
 #include "base/clock.h"
-#include "base/common.h"
-#include "base/log.h"
-#include "comm/comm.h"
-#include "model/calibrate.h"
-#include "model/system_yaml.h"
-
-#include <millrace/version.h>
+#include "base/strbuf.h"
+#include "probe/calibrate_machine.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct calibrate_options {
     struct mr_strings paths;
@@ -57,94 +47,15 @@ static const struct mr_option calibrate_rows[] = {
     MR_OPTION_END,
 };
 
-struct network { /* point to point, from rank 0 to each of the others in turn; the slowest pair counts */
-    uint32_t ranks;
-    double bytes_per_s, latency_s;
-};
-
-struct calibration {
-    unsigned n_paths;
-    struct mr_path_calibration paths[MR_CALIBRATE_PATHS_MAX];
-    struct mr_memory_calibration memory;
-    struct network net;
-    uint64_t memory_bytes;
-    double seconds;
-};
-
-/* ---- network ---- */
-
-/* `times` messages from rank 0 to `peer`, and one small answer at the end (bandwidth) or after each (round trips). */
-static int exchange(struct mr_comm *c, uint32_t peer, char *buf, size_t len, unsigned times, bool answer_each,
-                    double *seconds, struct mr_error *err)
-{
-    char answer = 0;
-    uint64_t begin = mr_now_ns();
-    int rc = 0;
-    for (unsigned k = 1; k <= times && !rc; k++) {
-        bool answers = answer_each || k == times;
-        if (c->rank == 0) {
-            rc = mr_comm_send(c, buf, len, peer, err);
-            rc = !rc && answers ? mr_comm_recv(c, answer_each ? buf : &answer, answer_each ? len : 1, peer, err) : rc;
-        } else if (c->rank == peer) {
-            rc = mr_comm_recv(c, buf, len, 0, err);
-            rc = !rc && answers ? mr_comm_send(c, answer_each ? buf : &answer, answer_each ? len : 1, 0, err) : rc;
-        }
-    }
-    *seconds = (double)(mr_now_ns() - begin) / 1e9;
-    return rc;
-}
-
-enum { NET_LARGE = 4 << 20, NET_LARGE_TIMES = 32, NET_SMALL_TIMES = 200, NET_ROUNDS = 3 };
-
-/* One pair: the best of the rounds, because a disturbance only slows down. Half a round trip of 8 bytes is the latency.
- */
-static int measure_pair(struct mr_comm *c, uint32_t peer, char *buf, struct network *out, struct mr_error *err)
-{
-    *out = (struct network){.latency_s = INFINITY};
-    int rc = 0;
-    for (int k = 0; k < NET_ROUNDS && !rc; k++) {
-        double large = 0, small = 0;
-        rc = mr_comm_barrier(c, err);
-        rc = rc ? rc : exchange(c, peer, buf, NET_LARGE, NET_LARGE_TIMES, false, &large, err);
-        rc = rc ? rc : exchange(c, peer, buf, 8, NET_SMALL_TIMES, true, &small, err);
-        out->bytes_per_s = fmax(out->bytes_per_s, (double)NET_LARGE * NET_LARGE_TIMES / fmax(large, 1e-9));
-        out->latency_s = fmin(out->latency_s, small / NET_SMALL_TIMES / 2);
-    }
-    return rc;
-}
-
-/* Only rank 0's figures mean something; the others take part. */
-static int measure_net(struct mr_comm *c, struct network *out, struct mr_error *err)
-{
-    if (c->world < 2) {
-        mr_error_plain(err, MR_E_USAGE, "--net needs at least two ranks, %s started one",
-                       mr_comm_detect_launcher(NULL) ? "the launcher" : "this job has");
-        return mr_error_hint(err, "start two: mpirun -n 2 --map-by node millrace calibrate ... --net"), MR_E_USAGE;
-    }
-    char *buf = calloc(1, NET_LARGE);
-    int rc = buf ? 0 : mr_error_set(err, -ENOMEM, "measuring the network");
-    struct network worst = {.ranks = c->world, .bytes_per_s = INFINITY};
-    for (uint32_t peer = 1; peer < c->world && !rc; peer++) {
-        struct network pair;
-        rc = measure_pair(c, peer, buf, &pair, err);
-        worst.bytes_per_s = fmin(worst.bytes_per_s, pair.bytes_per_s);
-        worst.latency_s = fmax(worst.latency_s, pair.latency_s);
-    }
-    free(buf);
-    if (!rc)
-        *out = worst;
-    return rc;
-}
-
-/* Joins the ranks and measures; *others is set on those that have nothing more to do. Forks, so it comes before any
- * thread. */
-static int run_net(struct network *out, bool *others, struct mr_error *err)
+/* Joins the ranks and measures; *others is set on ranks other than 0, which have nothing more to do. Forks, so it must
+ * come before any thread. */
+static int run_net(struct mr_network_rates *out, bool *others, struct mr_error *err)
 {
     struct mr_comm *c;
     int rc = mr_comm_open(mr_comm_detect_launcher(NULL) ? 0 : 2, 0, &c, err);
     if (rc)
         return rc;
-    rc = measure_net(c, out, err);
+    rc = mr_network_measure(c, out, err);
     *others = c->rank != 0;
     if (rc < 0 && !*others && mr_comm_is_launched(c))
         mr_cli_tell_error(rc, err);
@@ -209,12 +120,12 @@ static void print_path(const struct mr_path_calibration *c)
         if (c->points[i].spec.threads == 1)
             print_kind(c, &c->points[i].spec, best_mbps(c));
     if (c->opens_per_s.n)
-        printf("  open+close %.0f/s, stat %.0f/s with %u threads\n", c->opens_per_s.median, c->stats_per_s.median,
-               c->meta_threads);
+        printf("  open+close %.0f/s, stat %.0f/s with %u %s\n", c->opens_per_s.median, c->stats_per_s.median,
+               c->meta_threads, mr_plural(c->meta_threads, "thread", "threads"));
     putchar('\n');
 }
 
-static void print_text(const struct calibration *c)
+static void print_text(const struct mr_machine_calibration *c, double seconds)
 {
     for (unsigned i = 0; i < c->n_paths; i++)
         print_path(&c->paths[i]);
@@ -228,7 +139,7 @@ static void print_text(const struct calibration *c)
     if (c->net.ranks)
         printf("network: %.0f MB/s, %.1f us one way, point to point from rank 0%s\n", c->net.bytes_per_s / 1e6,
                c->net.latency_s * 1e6, c->net.ranks == 2 ? "" : ", the slowest of the other ranks");
-    printf("took %.1f s\n", c->seconds);
+    printf("took %.1f s\n", seconds);
 }
 
 /* ---- JSON ---- */
@@ -255,7 +166,7 @@ static json_t *path_json(const struct mr_path_calibration *c)
                      "opens_per_s", rate_json(&c->opens_per_s), "stats_per_s", rate_json(&c->stats_per_s));
 }
 
-static json_t *calibration_json(const struct calibration *c)
+static json_t *calibration_json(const struct mr_machine_calibration *c, double seconds)
 {
     json_t *paths = json_array(), *memory = json_array();
     for (unsigned i = 0; i < c->n_paths; i++)
@@ -265,87 +176,12 @@ static json_t *calibration_json(const struct calibration *c)
                                                 "block_bytes", (json_int_t)c->memory.points[i].block_bytes,
                                                 "bytes_per_s", rate_json(&c->memory.points[i].bytes_per_s)));
     json_t *root = json_pack("{s:s, s:o, s:o, s:I, s:f}", "schema", "millrace.calibrate/1", "paths", paths, "memory",
-                             memory, "memory_bytes", (json_int_t)c->memory_bytes, "took_s", c->seconds);
+                             memory, "memory_bytes", (json_int_t)c->memory_bytes, "took_s", seconds);
     if (root && c->net.ranks)
         json_object_set_new(root, "network",
                             json_pack("{s:i, s:f, s:f}", "ranks", (int)c->net.ranks, "bytes_per_s", c->net.bytes_per_s,
                                       "latency_s", c->net.latency_s));
     return root;
-}
-
-/* ---- the system file ---- */
-
-static int write_file(const char *path, const struct mr_strbuf *text, struct mr_error *err)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return mr_error_set(err, -errno, "cannot write '%s'", path);
-    int rc = 0;
-    for (size_t n = 0; n < text->len && !rc;) {
-        ssize_t w = write(fd, text->text + n, text->len - n);
-        if (w < 0 && errno != EINTR)
-            rc = -errno;
-        n += w > 0 ? (size_t)w : 0;
-    }
-    if (close(fd) && !rc)
-        rc = -errno;
-    return rc ? mr_error_set(err, rc, "cannot write '%s'", path) : 0;
-}
-
-static int write_system(const struct calibration *c, const struct calibrate_options *o, struct mr_error *err)
-{
-    struct mr_system s;
-    struct mr_strbuf text = {0};
-    char host[64] = "this machine";
-    mr_calibration_system(c->paths, c->n_paths, &c->memory, o->request_size, c->memory_bytes, c->net.bytes_per_s / 1e6,
-                          &s);
-    (void)gethostname(host, sizeof host - 1);
-    snprintf(s.name, sizeof s.name, "%s", host);
-    snprintf(s.source, sizeof s.source, "millrace calibrate %s on %s", MR_VERSION, host);
-    mr_system_write(&s,
-                    c->net.ranks
-                        ? "The PFS table holds one client, this machine. No compute rate: give step_time or compute."
-                        : "The PFS table holds one client, this machine; the network was not measured and stands for "
-                          "unlimited. No compute rate: give step_time or compute.",
-                    &text);
-    int rc = text.failed ? mr_error_set(err, -ENOMEM, "writing '%s'", o->out) : write_file(o->out, &text, err);
-    mr_strbuf_done(&text);
-    return rc;
-}
-
-/* ---- run ---- */
-
-static uint64_t usable_memory(void)
-{
-    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
-             limit = mr_cgroup_memory_limit();
-    return limit ? MR_MIN(machine, limit) : machine;
-}
-
-static int measure_all(const struct calibrate_options *o, const atomic_bool *stop, struct calibration *c,
-                       struct mr_error *err)
-{
-    double budget = (double)o->budget_ns / 1e9, files = o->only == MR_CALIBRATE_MEMORY ? 0
-                                                        : o->only == MR_CALIBRATE_ALL  ? 0.9
-                                                                                       : 1;
-    struct mr_calibrate_options one = {.only = (enum mr_calibrate_only)o->only,
-                                       .budget_s = files * budget / o->paths.n,
-                                       .file_bytes = o->file_size,
-                                       .request_bytes = o->request_size,
-                                       .copy_bytes = c->memory_bytes / 16,
-                                       .max_threads = (unsigned)o->max_threads,
-                                       .stop = stop};
-    int rc = 0;
-    for (unsigned i = 0; i < o->paths.n && !rc && files > 0; i++) {
-        mr_log(MR_LOG_INFO, "measuring '%s' for %.0f s", o->paths.item[i], one.budget_s);
-        rc = mr_calibrate_path(o->paths.item[i], &one, &c->paths[i], err);
-    }
-    c->n_paths = files > 0 ? o->paths.n : 0;
-    if (rc || files == 1)
-        return rc;
-    one.budget_s = (files > 0 ? 0.08 : 1) * budget;
-    one.max_threads = MR_MIN(one.max_threads, 2 * mr_cpus_affinity());
-    return mr_calibrate_memory(&one, &c->memory, err);
 }
 
 static int check_options(const struct calibrate_options *o, struct mr_error *err)
@@ -366,19 +202,24 @@ static int calibrate_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = check_options(o, err);
     if (rc)
         return rc;
-    struct calibration *c = calloc(1, sizeof(*c));
+    struct mr_machine_calibration *c = calloc(1, sizeof(*c));
     bool others = false;
-    rc = !c ? mr_error_set(err, -ENOMEM, "calibrating") : o->net ? run_net(&c->net, &others, err) : 0;
+    rc = !c ? mr_error_set(err, -ENOMEM, "cannot calibrate") : o->net ? run_net(&c->net, &others, err) : 0;
     if (!rc && !others) {
-        c->memory_bytes = usable_memory();
-        rc = measure_all(o, ctx->stop, c, err);
+        const struct mr_calibrate_options opt = {.only = (enum mr_calibrate_only)o->only,
+                                                 .budget_s = (double)o->budget_ns / 1e9,
+                                                 .file_bytes = o->file_size,
+                                                 .request_bytes = o->request_size,
+                                                 .max_threads = (unsigned)o->max_threads,
+                                                 .stop = ctx->stop};
+        rc = mr_machine_calibrate((const char *const *)o->paths.item, o->paths.n, &opt, c, err);
         if (!rc && *o->out)
-            rc = write_system(c, o, err);
-        c->seconds = (double)(mr_now_ns() - begin) / 1e9;
+            rc = mr_machine_write_system(c, o->request_size, o->out, err);
+        double seconds = (double)(mr_now_ns() - begin) / 1e9;
         if (!rc && o->json)
-            rc = mr_cli_print_json(stdout, calibration_json(c), err);
+            rc = mr_cli_print_json(stdout, calibration_json(c, seconds), err);
         else if (!rc)
-            print_text(c);
+            print_text(c, seconds);
     }
     free(c);
     return rc;

@@ -4,8 +4,8 @@
  * gives the exit status for it. */
 #include "cli/commands.h"
 #include "base/common.h"
-
-#include <millrace/order.h>
+#include "base/strbuf.h"
+#include "order/order_check.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,6 @@
 
 #define IDS_PER_BLOCK 8192u
 #define DIGITS_MAX 20u
-#define CHECK_MAX ((uint64_t)1 << 32) /* a bitmap of 512 MiB */
 
 struct order_options {
     int64_t samples, seed, epoch, rank, world, from, count, window, samples_per_file;
@@ -163,69 +162,33 @@ static int print_rank(const struct mr_command_ctx *ctx, const struct mr_order *o
     return out.code ? mr_error_set(err, out.code, "cannot write to standard output") : 0;
 }
 
-struct verdict {
-    uint64_t read, repeated, missing, outside;
-};
-
-static int walk_all(const struct mr_command_ctx *ctx, const struct mr_order *order, uint64_t *bitmap, struct verdict *v)
-{
-    const struct order_options *o = ctx->options;
-    uint64_t ids[1024], n;
-    for (uint32_t r = 0; r < (uint32_t)o->world; r++)
-        for (uint64_t k = 0; (n = mr_order_get_for(order, r, k, ids, MR_ARRAY_LEN(ids))) > 0; k += n) {
-            if (atomic_load(ctx->stop))
-                return MR_E_INTERRUPTED;
-            for (size_t i = 0; i < n; i++) {
-                v->read++;
-                if (ids[i] >= (uint64_t)o->samples) {
-                    v->outside++;
-                    continue;
-                }
-                uint64_t bit = 1ull << (ids[i] & 63), *word = &bitmap[ids[i] >> 6];
-                v->repeated += (*word & bit) != 0;
-                *word |= bit;
-            }
-        }
-    v->missing = (uint64_t)o->samples - (v->read - v->repeated - v->outside);
-    return 0;
-}
-
-static void print_verdict(const struct order_options *o, const struct mr_order *order, const struct verdict *v, bool ok)
+static void print_verdict(const struct order_options *o, const struct mr_order *order, const struct mr_order_check *v)
 {
     const char *mode = mr_order_mode_name(mr_order_mode_of(order));
     if (o->json)
         printf("{\"schema\":\"millrace.order_check/1\",\"ok\":%s,\"mode\":\"%s\",\"samples\":%" PRId64
                ",\"world\":%" PRId64 ",\"drop_last\":%s,\"left_per_rank\":%" PRIu64 ",\"read\":%" PRIu64
                ",\"repeated\":%" PRIu64 ",\"left_out\":%" PRIu64 ",\"outside\":%" PRIu64 "}\n",
-               ok ? "true" : "false", mode, o->samples, o->world, o->drop_last ? "true" : "false",
-               mr_order_rank_len(order), v->read, v->repeated, v->missing, v->outside);
+               v->is_permutation ? "true" : "false", mode, o->samples, o->world, o->drop_last ? "true" : "false",
+               mr_order_rank_len(order), v->read, v->repeated, v->left_out, v->outside);
     else
-        printf("%s: mode %s, %" PRId64 " samples, %" PRId64 " ranks read %" PRIu64 " each: %" PRIu64
+        printf("%s: mode %s, %" PRId64 " %s, %" PRId64 " %s %" PRIu64 " each: %" PRIu64
                " read twice (padding), %" PRIu64 " left out (drop-last), %" PRIu64 " outside the data set\n",
-               ok ? "permutation" : "NOT a permutation", mode, o->samples, o->world, mr_order_rank_len(order),
-               v->repeated, v->missing, v->outside);
+               v->is_permutation ? "permutation" : "NOT a permutation", mode, o->samples,
+               mr_plural((uint64_t)o->samples, "sample", "samples"), o->world,
+               mr_plural((uint64_t)o->world, "rank reads", "ranks read"), mr_order_rank_len(order), v->repeated,
+               v->left_out, v->outside);
 }
 
-static int check_all(const struct mr_command_ctx *ctx, const struct mr_order *order, struct mr_error *err)
+static int check_all(const struct mr_command_ctx *ctx, const struct mr_order *order, const struct mr_order_params *p,
+                     struct mr_error *err)
 {
-    const struct order_options *o = ctx->options;
-    struct verdict v = {0};
-    uint64_t n = (uint64_t)o->samples, total = mr_order_total(order);
-    if (n > CHECK_MAX) {
-        mr_error_plain(err, MR_E_USAGE, "cannot check %" PRIu64 " samples: at most %" PRIu64, n, CHECK_MAX);
-        return mr_error_hint(err, "check a smaller number; the construction does not depend on it"), MR_E_USAGE;
-    }
-    uint64_t *bitmap = calloc((size_t)(n / 64 + 1), sizeof(*bitmap));
-    if (!bitmap)
-        return mr_error_set(err, -ENOMEM, "cannot hold a bitmap of %" PRIu64 " samples", n);
-    int code = walk_all(ctx, order, bitmap, &v);
-    free(bitmap);
-    if (code)
-        return mr_error_plain(err, code, "interrupted");
-    bool ok = v.read == total && !v.outside && v.repeated == (o->drop_last ? 0 : total - n) &&
-              v.missing == (o->drop_last ? n - total : 0);
-    print_verdict(o, order, &v, ok);
-    return ok ? 0 : mr_error_plain(err, MR_E_BUDGET, "the ranks' samples are not a permutation");
+    struct mr_order_check v;
+    int rc = mr_order_check(order, p, ctx->stop, &v, err);
+    if (rc)
+        return rc;
+    print_verdict(ctx->options, order, &v);
+    return v.is_permutation ? 0 : mr_error_plain(err, MR_E_BUDGET, "the ranks' samples are not a permutation");
 }
 
 /* An option that another option makes meaningless is an error, never silence. */
@@ -266,7 +229,7 @@ static int order_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (!code && o->from)
         code = mr_order_seek(order, (uint64_t)o->from, err);
     if (!code)
-        code = o->check ? check_all(ctx, order, err) : print_rank(ctx, order, err);
+        code = o->check ? check_all(ctx, order, &p, err) : print_rank(ctx, order, err);
     mr_order_free(order);
     return code;
 }

@@ -6,13 +6,12 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "dataset/verify.h"
+#include "dataset/verify_folder.h"
 #include "dataset/walk.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 struct verify_options {
     const char *folder, *store;
@@ -62,65 +61,20 @@ static void found(void *user, const struct mr_finding *f)
     json_array_append_new(s->findings, j);
 }
 
-static int verify_one(struct mr_command_ctx *ctx, const char *path, struct sink *sink, struct mr_store *store,
-                      struct mr_verify_result *out, struct mr_error *err)
-{
-    const struct verify_options *o = ctx->options;
-    struct mr_dataset *ds;
-    struct mr_progress *progress = NULL;
-    int r = mr_dataset_open_in(path, store, &ds, err);
-    if (r < 0)
-        return r;
-    const struct mr_manifest_info *i = mr_manifest_get_info(mr_dataset_manifest(ds));
-    struct mr_progress_options po = {.verb = "verifying",
-                                     .unit = "files",
-                                     .total = i->files,
-                                     .total_bytes = o->quick || o->sample_rate < 1 ? 0 : i->file_bytes,
-                                     .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
-                                     .force_tty = -1};
-    r = mr_progress_start(&po, &progress, err);
-    struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
-                                   .quick = o->quick,
-                                   .by_sample = o->by_sample,
-                                   .sample_rate = o->sample_rate,
-                                   .stop = ctx->stop,
-                                   .progress = progress,
-                                   .found = found,
-                                   .user = sink};
-    if (r >= 0)
-        r = mr_verify(ds, &vo, out, err);
-    mr_progress_stop(progress);
-    mr_dataset_close(ds);
-    return r;
-}
-
-static void add(struct mr_verify_result *sum, const struct mr_verify_result *r, bool first)
-{
-    sum->files += r->files;
-    sum->samples += r->samples;
-    sum->bytes += r->bytes;
-    sum->bad_files += r->bad_files;
-    sum->bad_samples += r->bad_samples;
-    sum->missing += r->missing;
-    sum->extra += r->extra;
-    sum->unreadable += r->unreadable;
-    sum->wrong += r->wrong;
-    sum->byte_exact = r->byte_exact && (first || sum->byte_exact);
-}
-
 static void print_summary(const struct verify_options *o, const struct mr_verify_result *r)
 {
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN];
     const char *how = o->quick ? "sizes" : r->byte_exact ? "every byte" : "samples";
     if (r->bad_files || r->extra) {
-        printf("bad: %s of ", mr_human_count(r->bad_files, a));
-        printf("%s files are wrong (%" PRIu64 " missing), %" PRIu64 " files are not in the manifest\n",
-               mr_human_count(r->files, a), r->missing, r->extra);
+        printf("bad: %s of %s %s wrong (%" PRIu64 " missing), %" PRIu64 " %s not in the manifest\n",
+               mr_human_count(r->bad_files, a), mr_human_count(r->files, b),
+               mr_plural(r->files, "file is", "files are"), r->missing, r->extra,
+               mr_plural(r->extra, "file is", "files are"));
         return;
     }
-    printf("good: %s file%s, ", mr_human_count(r->files, a), r->files == 1 ? "" : "s");
+    printf("good: %s %s, ", mr_human_count(r->files, a), mr_plural(r->files, "file", "files"));
     if (!o->quick)
-        printf("%s sample%s, ", mr_human_count(r->samples, a), r->samples == 1 ? "" : "s");
+        printf("%s %s, ", mr_human_count(r->samples, a), mr_plural(r->samples, "sample", "samples"));
     printf("%s; checked %s\n", mr_human_bytes((double)r->bytes, b), how);
 }
 
@@ -144,81 +98,49 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
     return mr_cli_print_json(stdout, j, err);
 }
 
-static int one_entry(void *user, const char *name, bool is_dir, struct mr_error *err)
+/* The exit status: where the storage failed and nothing else was found, the data set is not known to be bad. */
+static int judge(const char *folder, const struct mr_verify_result *r, struct mr_error *err)
 {
-    (void)name, (void)is_dir, (void)err;
-    *(bool *)user = true;
-    return 0;
-}
-
-/* Sets made for DLIO have a folder for the evaluation set even when there is none. */
-static bool holds_something(struct mr_store *store, const char *folder)
-{
-    bool any = false;
-    return store->ops->list(store, folder, one_entry, &any, NULL) < 0 || any;
-}
-
-/* The paths to check: both splits of a generated folder, finished or not, else the one that is given. */
-static unsigned splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX])
-{
-    static const char *const names[] = {"train", "valid"};
-    struct mr_store_stat st;
-    unsigned n = 0;
-    bool finished = false;
-    char own[2 * MR_NAME_MAX];
-    snprintf(own, sizeof own, "%.4000s/" MR_MANIFEST_NAME, folder);
-    for (unsigned i = 0; i < 2 && mr_store_stat(store, own, &st, NULL) < 0; i++) {
-        char manifest[3 * MR_NAME_MAX];
-        snprintf(paths[n], sizeof paths[n], "%.4000s/%s", folder, names[i]);
-        snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, paths[n]);
-        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir && holds_something(store, paths[n]);
-        finished = finished || mr_store_stat(store, manifest, &st, NULL) >= 0;
-        n += there;
-    }
-    if (!finished) {
-        snprintf(paths[0], sizeof paths[0], "%.4000s", folder);
-        return 1;
-    }
-    return n;
+    bool unknown = r->unreadable && !r->wrong;
+    int code = unknown ? -EIO : MR_E_CORRUPT;
+    if (!r->bad_files && !r->extra)
+        return 0;
+    mr_error_plain(err, code, "data set '%s' %s: %" PRIu64 " bad %s, %" PRIu64 " extra", folder,
+                   unknown ? "cannot be read" : "is not what its manifest says", r->bad_files,
+                   mr_plural(r->bad_files, "file", "files"), r->extra);
+    mr_error_hint(err,
+                  unknown ? "look at permissions and at the storage; the lines above say what failed where"
+                  : r->bad_files
+                      ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
+                      : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
+    return code;
 }
 
 static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct verify_options *o = ctx->options;
+    struct mr_verify_result result;
+    struct mr_store *store;
+    if (o->quick && (o->sample_rate < 1 || o->by_sample))
+        return mr_error_plain(err, MR_E_USAGE,
+                              "--quick reads no data: --sample-rate and --by-sample have no effect with it");
+    int rc = mr_store_open(o->store, &store, err);
+    if (rc < 0)
+        return rc;
     struct sink sink = {.json = o->json, .findings = json_array()};
-    struct mr_verify_result sum = {0}, one;
-    struct mr_store *store = NULL;
-    char paths[2][2 * MR_NAME_MAX];
-    int r = o->quick && (o->sample_rate < 1 || o->by_sample)
-                ? mr_error_plain(err, MR_E_USAGE,
-                                 "--quick reads no data: --sample-rate and --by-sample have no effect with it")
-                : mr_store_open(o->store, &store, err);
-    unsigned n = r < 0 ? 0 : splits_of(store, o->folder, paths);
-    for (unsigned i = 0; r >= 0 && i < n; i++) {
-        r = verify_one(ctx, paths[i], &sink, store, &one, err);
-        if (r >= 0)
-            add(&sum, &one, i == 0);
-    }
+    const struct mr_verify_options vo = {.threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
+                                         .quick = o->quick,
+                                         .by_sample = o->by_sample,
+                                         .sample_rate = o->sample_rate,
+                                         .stop = ctx->stop,
+                                         .found = found,
+                                         .user = &sink};
+    rc = mr_verify_folder(o->folder, store, &vo, mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, &result, err);
     mr_store_close(store);
-    if (r >= 0)
-        r = report(o, &sum, &sink, err);
+    if (rc >= 0)
+        rc = report(o, &result, &sink, err);
     json_decref(sink.findings);
-    if (r >= 0 && (sum.bad_files || sum.extra)) {
-        /* Where the storage failed and nothing else was found, the data set is not known to be bad. */
-        r = mr_error_plain(err, sum.unreadable && !sum.wrong ? -EIO : MR_E_CORRUPT,
-                           sum.unreadable && !sum.wrong
-                               ? "data set '%s' cannot be read: %" PRIu64 " files failed, %" PRIu64 " are extra"
-                               : "data set '%s' is not what its manifest says: %" PRIu64 " bad files, %" PRIu64
-                                 " extra",
-                           o->folder, sum.bad_files, sum.extra);
-        mr_error_hint(
-            err, sum.unreadable && !sum.wrong
-                     ? "look at permissions and at the storage; the lines above say what failed where"
-                 : sum.bad_files
-                     ? "generated sets: 'millrace gen --repair' with the same options; others: 'millrace scan' again"
-                     : "move the extra files elsewhere; if they belong to a scanned set, 'millrace scan' again");
-    }
-    return r;
+    return rc < 0 ? rc : judge(o->folder, &result, err);
 }
 
 const struct mr_command mr_cmd_verify = {

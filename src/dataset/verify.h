@@ -1,10 +1,16 @@
 /* Verifying a data set against its manifest and, for generated sets, against (seed, sample). Levels:
- *   quick    sizes of all files (and modification times of scanned ones), missing and extra files
- *   rate < 1 in addition: that share of the samples, chosen by their number, read with checksums and compared with
- * their content full     generated sets: every byte of every file is computed again and compared; others: every sample
- * is read with checksums by_sample  full, but samples instead of bytes also for generated sets: for files that another
- * version of an encoder library wrote Findings are handed to a callback one at a time, from any thread; the check goes
- * on after one. */
+ *
+ * - quick: sizes of all files (and modification times of scanned ones), missing and extra files.
+ *
+ * - rate < 1: in addition that share of the samples, chosen by their number, read with checksums and compared.
+ *
+ * - full: generated sets: every byte of every file is computed again and compared; others: every sample is read with
+ *   checksums.
+ *
+ * - by_sample: full, but samples instead of bytes for generated sets, too: for files written by another version of an
+ *   encoder library.
+ *
+ * Findings are handed to a callback one at a time, from any thread; the check goes on after one. */
 #ifndef MR_DATASET_VERIFY_H
 #define MR_DATASET_VERIFY_H
 

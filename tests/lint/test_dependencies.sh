@@ -12,6 +12,7 @@ declare -A allowed=(
     [launch]="base event"
     [store]="base conf event"
     [model]="base conf"
+    [probe]="base conf comm model"
     [policy]="base order model"
     [format]="base conf store"
     [dataset]="base conf store format"

@@ -1,6 +1,6 @@
 /* The storage part of `millrace doctor`: the file system under PATH, its space, and what it lets us do without root
  * (O_DIRECT, dropping our own pages from the cache), tried on a temporary file. */
-#include "cli/doctor.h"
+#include "probe/doctor.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 

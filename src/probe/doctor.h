@@ -1,7 +1,10 @@
-/* Inside `millrace doctor`: a finding is one line of the report. Checks add findings; the command prints them. To add a
- * check: write a function that calls mr_doctor_add and list it in doctor_machine.c or doctor_storage.c. */
-#ifndef MR_CLI_DOCTOR_H
-#define MR_CLI_DOCTOR_H
+/* What on this machine distorts results: findings of checks of the storage under a path and of the machine. Checks only
+ * look, and try one temporary file of 1 MiB; they change nothing. `millrace doctor` prints the findings. Not
+ * thread-safe.
+ *
+ * To add a check: write a function that calls mr_doctor_add and list it in doctor_machine.c or doctor_storage.c. */
+#ifndef MR_PROBE_DOCTOR_H
+#define MR_PROBE_DOCTOR_H
 
 #include "base/arena.h"
 
@@ -23,6 +26,7 @@ struct mr_doctor_finding {
 struct mr_doctor {
     struct mr_arena *arena;
     const char *path;
+    bool built_with_uring;
     struct mr_doctor_finding finding[48];
     unsigned n;
     struct { /* exact values for --json, the unit in the key */
@@ -32,13 +36,18 @@ struct mr_doctor {
     unsigned n_figures;
 };
 
+/* Examines `path` and the machine. Strings of the findings live in the arena. Fails with -errno if the path cannot be
+ * examined. */
+int mr_doctor_examine(const char *path, bool built_with_uring, struct mr_arena *a, struct mr_doctor *out,
+                      struct mr_error *err);
+unsigned mr_doctor_count(const struct mr_doctor *d, enum mr_doctor_level level);
+
+/* For the checks. */
 void mr_doctor_add(struct mr_doctor *d, const char *topic, enum mr_doctor_level level, const char *advice,
-                   const char *value, ...) __attribute__((format(printf, 5, 6)));
+                   const char *value, ...) MR_PRINTF(5, 6);
 void mr_doctor_figure(struct mr_doctor *d, const char *key, double value);
 /* First line of a small file without its newline; false if it cannot be read. */
 bool mr_doctor_read(const char *path, char *line, size_t cap);
-
-/* Where the data would lie. Fails with -errno if the path cannot be examined. */
 int mr_doctor_storage(struct mr_doctor *d, struct mr_error *err);
 void mr_doctor_machine(struct mr_doctor *d);
 

@@ -1,14 +1,12 @@
 /* The machine part of `millrace doctor`: memory, cores, load, clocks, kernel features, limits, MPI. Everything is read
  * from /proc and /sys or tried with a system call; what is not visible is said to be so. */
-#include "cli/doctor.h"
+#include "probe/doctor.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "comm/comm.h"
-
-#include "build_info.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -117,7 +115,7 @@ static void check_uring(struct mr_doctor *d)
     char line[32];
     int code = probe_uring();
     bool disabled = mr_doctor_read("/proc/sys/kernel/io_uring_disabled", line, sizeof line) && line[0] != '0';
-    if (code == 0 && MR_BUILD_URING)
+    if (code == 0 && d->built_with_uring)
         mr_doctor_add(d, "io_uring", MR_DOCTOR_OK, "", "available");
     else if (code == 0)
         mr_doctor_add(
