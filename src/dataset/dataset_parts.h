@@ -17,9 +17,11 @@ const char *mr_dataset_root(const struct mr_dataset *ds); /* folder that file na
 int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err);
 /* Manifest of a data set: `path` itself, path/manifest.mrm or path/train/manifest.mrm. `out` holds 2 * MR_NAME_MAX. */
 int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err);
-/* Sums over a reader's life: time in the store and in the format, bytes read from the store. */
+/* Sums over a reader's life: time in the store and in the format, bytes read from the store; and of the last read when
+ * it began, when its bytes were there and when it was decoded (0: there was nothing to decode). */
 struct mr_reader_times {
     uint64_t read_ns, decode_ns, read_bytes;
+    uint64_t start_ns, fetched_ns, decoded_ns;
 };
 const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);
 /* Reads ranges in pieces of transfer_bytes (0: at once), opens files with these MR_OBJ_* flags in addition, and keeps

@@ -393,6 +393,7 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     uint64_t total = 0;
     const uint8_t *raw = NULL;
     int rc;
+    r->times.start_ns = r->times.fetched_ns = r->times.decoded_ns = 0;
     mr_manifest_file_layout(r->manifest, pos->file, &layout);
     if ((rc = know_cost(r, pos->file, &layout, err)) < 0 ||
         (rc = plan(r, &layout, &pos->ref, format_flags, &n, &total, err)) < 0)
@@ -403,6 +404,8 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     rc = fetch(r, pos, &layout, n, total, in_place ? dst : NULL, &raw, err);
     uint64_t fetched = mr_now_ns();
     r->times.read_ns += fetched - start;
+    r->times.start_ns = start;
+    r->times.fetched_ns = fetched;
     if (rc < 0)
         return rc;
     if (flags & MR_DATASET_RAW) {
@@ -422,8 +425,10 @@ static int read_at(struct mr_dataset_reader *r, const struct mr_manifest_pos *po
     /* Where all samples of a file are alike, what was said of one holds for every one of this layout and size. */
     if (rc >= 0 && in_place && !(r->format->caps & MR_FMT_VARSIZE) && out->bytes == total)
         r->known = *out;
-    if (!in_place) /* in place there is nothing to decode, and a look at the clock costs more than the nothing */
-        r->times.decode_ns += mr_now_ns() - fetched;
+    if (!in_place) { /* in place there is nothing to decode, and a look at the clock costs more than the nothing */
+        r->times.decoded_ns = mr_now_ns();
+        r->times.decode_ns += r->times.decoded_ns - fetched;
+    }
     return rc;
 }
 

@@ -99,7 +99,9 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
 {
     int rc = choose_policy(l, err);
     if (!rc)
-        rc = mr_dataset_open(l->dataset_path, l->store_spec, &l->dataset, err);
+        rc = mr_loader_open_store(l, err);
+    if (!rc)
+        rc = mr_dataset_open_in(l->dataset_path, l->store, &l->dataset, err);
     if (rc)
         return rc;
     mr_dataset_get_info(l->dataset, &l->info);
@@ -166,6 +168,7 @@ void mr_loader_close(struct mr_loader *l)
     free(l->threads);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
+    mr_store_close(l->store);
     free(l->plan);
     mr_arena_done(&l->plan_arena);
     pthread_mutex_destroy(&l->lock);
@@ -330,13 +333,18 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
 {
     (void)batch;
+    uint64_t epoch = s->batch.epoch, index = s->batch.index; /* another batch's once the last row is counted */
+    uint32_t rows = s->n;
+    bool tells = l->tells_steps && !mr_loader_ended(l);
     if (atomic_fetch_sub(&s->left, 1) != 1)
         return;
     pthread_mutex_lock(&l->lock);
-    mr_loader_watch_ready(l, 1);
+    uint64_t now = mr_loader_watch_ready(l, 1);
     pthread_mutex_unlock(&l->lock);
     pthread_cond_signal(
         &l->ready); /* without the lock, which the consumer would run into when it takes over this CPU */
+    if (tells)
+        mr_loader_tell_batch(l, epoch, index, rows, now);
 }
 
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err)
@@ -459,7 +467,9 @@ int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_bat
     rc = l->read_ahead ? 0 : read_batch_here(l, deadline, err);
     if (!rc)
         rc = wait_ready(l, s, deadline, err);
-    uint64_t waited = mr_now_ns() - start;
+    uint64_t end = mr_now_ns(), waited = end - start;
+    if (l->tells_steps)
+        mr_loader_tell_wait(l, s, start, end, rc == 0);
     atomic_store_explicit(&l->wait_since, 0, memory_order_relaxed);
     l->wait_ns += waited;
     l->waited_ns += waited;

@@ -30,6 +30,15 @@ static int verify_content(const struct mr_loader *l, uint64_t id, const struct m
     return rc;
 }
 
+/* Preprocessing and the caller's transform follow each other: together they are one span. */
+static void note_transform(struct engine_thread *t, uint64_t start, uint64_t end)
+{
+    atomic_fetch_add(&t->transform_ns, end - start);
+    if (!t->row.transform_ns)
+        t->row.transform_ns = start;
+    t->row.transformed_ns = end;
+}
+
 /* A transform that changed the number of bytes made something of which only the caller knows what it is. */
 static void set_shape(struct mr_shape *to, const struct mr_sample *sample, uint64_t bytes)
 {
@@ -56,7 +65,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     if (l->p.transform) {
         uint64_t start = mr_now_ns();
         bytes = l->p.transform(l->p.transform_user, s->batch.epoch, id, at, cap, sample->bytes);
-        atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
+        note_transform(t, start, mr_now_ns());
         if (bytes < 0)
             return mr_error_plain(err, (int)bytes, "the transform refused sample %llu", (unsigned long long)id);
     }
@@ -88,7 +97,7 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
         return mr_loader_no_row(l, id, need, err);
     struct mr_sample made = *sample;
     rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
-    atomic_fetch_add(&t->transform_ns, mr_now_ns() - start);
+    note_transform(t, start, mr_now_ns());
     made.data = at;
     if (rc < 0)
         return rc;
@@ -139,6 +148,7 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     void *at;
     uint64_t cap, before = mr_dataset_reader_times(t->reader)->read_bytes;
     int rc;
+    t->row = (struct row_times){0};
     if (t->preprocess) {
         rc = mr_dataset_read(t->reader, id, read_flags(t->loader), NULL, 0, &sample, &err);
         if (!rc)
@@ -149,7 +159,14 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
             rc = mr_loader_finish_row(t, s, row, id, at, cap, &sample, &err);
     }
     const struct mr_reader_times *times = mr_dataset_reader_times(t->reader);
-    atomic_fetch_add(&s->read_bytes, times->read_bytes - before);
+    uint64_t read = times->read_bytes - before;
+    atomic_fetch_add(&s->read_bytes, read);
+    if (t->loader->tells_samples) {
+        t->row.fetch_ns = times->start_ns;
+        t->row.fetched_ns = t->row.decode_ns = times->fetched_ns;
+        t->row.decoded_ns = times->decoded_ns;
+        mr_loader_tell_row(t, s, row, rc ? rc : (int64_t)read);
+    }
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
     atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);
     if (MR_UNLIKELY(rc))

@@ -38,8 +38,14 @@ struct slot {
     struct mr_error error; /* under loader.lock */
 };
 
+/* When the row that a thread is making passed its stations; 0: it did not. */
+struct row_times {
+    uint64_t fetch_ns, fetched_ns, decode_ns, decoded_ns, transform_ns, transformed_ns;
+};
+
 struct engine_thread {
     struct mr_loader *loader;
+    struct row_times row; /* the thread's own */
     pthread_t id;
     bool started;
     struct mr_dataset_reader *reader;
@@ -68,6 +74,8 @@ struct mr_loader {
     struct mr_gen_plan *plan; /* with VERIFY_CONTENT: what the samples must hold */
     struct mr_arena plan_arena;
     struct mr_order *order;
+    bool tells_steps, tells_samples; /* which events somebody wants */
+    struct mr_store *store;          /* the data set's; its calls may be traced */
     bool read_ahead;
     bool queued;          /* engine threads read through queues */
     unsigned queue_depth; /* of all threads together */
@@ -149,6 +157,14 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err);
 void mr_loader_free_slots(struct mr_loader *l);
 /* Frees the rows that did not fit the slab. */
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
+
+/* Events (loader_events.c). Opens the store, with its calls told where they are wanted. */
+int mr_loader_open_store(struct mr_loader *l, struct mr_error *err);
+/* What became of a row of which the thread noted the times: `fetched` bytes came, or a negative code. While the row
+ * still counts as not complete. */
+void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t row, int64_t fetched);
+void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns);
+void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered);
 
 /* Statistics (loader_stats.c). One batch more or less is ready; under the lock. Returns the time. */
 uint64_t mr_loader_watch_ready(struct mr_loader *l, int change);

@@ -56,6 +56,7 @@ struct request {
     uint64_t got;            /* bytes that came */
     bool is_short;           /* some wanted ones did not */
     unsigned pieces;         /* in flight or pending */
+    uint64_t submit_ns;      /* when the first went out, where somebody wants to know */
     int code;                /* first failure */
     struct mr_error error;
     uint8_t *at; /* where it goes: the row's place or buf */
@@ -87,8 +88,8 @@ struct queue_reader {
     struct piece *pieces, *free_pieces;
     struct cached_object *objects; /* file f in one of the WAYS places from f % n_sets * WAYS on */
     unsigned n_sets;
-    uint64_t tick, read_ns, decode_ns;
-    uint64_t n_files, cost_layout; /* layout that `cost` is about */
+    uint64_t tick, read_ns, decode_ns, reaped_ns; /* when something came back last */
+    uint64_t n_files, cost_layout;                /* layout that `cost` is about */
     struct mr_read_cost cost;
     unsigned plan_flags, open_flags;
     bool scattered; /* neighbours in the order lie in different files */
@@ -271,6 +272,7 @@ static bool lay_out(struct request *r, const struct mr_extent *e, unsigned n, ui
     r->now = r->pieces = 0;
     r->is_short = false;
     r->code = 0;
+    r->submit_ns = 0;
     for (unsigned i = 0; i < n; i++) {
         if (e[i].length == 0 || e[i].length > MR_LIMIT_SAMPLE_BYTES ||
             e[i].offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - ALIGN)
@@ -431,12 +433,15 @@ static void finish_row(struct queue_reader *q, struct request *r)
     struct mr_loader *l = q->thread->loader;
     struct slot *s = slot_of(l, r->batch);
     struct mr_error err;
-    uint64_t start = mr_now_ns(), transformed = atomic_load_explicit(&q->thread->transform_ns, memory_order_relaxed);
+    struct row_times *x = &q->thread->row;
+    *x = (struct row_times){.fetch_ns = r->submit_ns, .fetched_ns = q->reaped_ns, .decode_ns = mr_now_ns()};
     int rc = finish_sample(q, r, s, &err);
-    transformed = atomic_load_explicit(&q->thread->transform_ns, memory_order_relaxed) - transformed;
-    q->decode_ns += mr_now_ns() - start - transformed;
+    x->decoded_ns = x->transform_ns ? x->transform_ns : mr_now_ns();
+    q->decode_ns += x->decoded_ns - x->decode_ns;
     atomic_store_explicit(&q->thread->decode_ns, q->decode_ns, memory_order_relaxed);
     atomic_fetch_add(&s->read_bytes, r->got);
+    if (l->tells_samples)
+        mr_loader_tell_row(q->thread, s, r->row, rc < 0 ? rc : (int64_t)r->got);
     if (rc >= 0) {
         mr_loader_row_done(l, s, r->batch);
         return;
@@ -522,7 +527,8 @@ static void reap(struct queue_reader *q)
     uint64_t start = mr_now_ns();
     atomic_store_explicit(&q->thread->read_since, start, memory_order_relaxed);
     int n = q->store->ops->ioq_reap(q->ioq, 1, MR_MAX(q->depth / 4, 1u), q->reaped, &err);
-    q->read_ns += mr_now_ns() - start;
+    q->reaped_ns = mr_now_ns();
+    q->read_ns += q->reaped_ns - start;
     atomic_store_explicit(&q->thread->read_since, 0, memory_order_relaxed);
     atomic_store_explicit(&q->thread->read_ns, q->read_ns, memory_order_relaxed);
     if (MR_UNLIKELY(n < 0)) { /* stores repeat interrupted waits themselves */
@@ -544,8 +550,12 @@ static void submit_pending(struct queue_reader *q)
     q->n_pending = 0;
     if (rc >= 0)
         q->in_flight += n;
-    for (unsigned i = 0; rc >= 0 && i < n; i++)
-        ((struct piece *)q->pending[i]->user)->submitted = true;
+    uint64_t now = n && q->thread->loader->tells_samples ? mr_now_ns() : 0;
+    for (unsigned i = 0; rc >= 0 && i < n; i++) {
+        struct piece *p = q->pending[i]->user;
+        p->submitted = true;
+        p->request->submit_ns = p->request->submit_ns ? p->request->submit_ns : now;
+    }
     for (unsigned i = 0; rc < 0 && i < n; i++) {
         struct piece *p = q->pending[i]->user;
         if (p->request->code == 0) {

@@ -42,7 +42,8 @@ static const struct mr_option trace_rows[] = {
 struct trace_store {
     struct mr_shim shim;
     struct mr_event_sink *sink;
-    int fd; /* -1 = no file */
+    uint32_t rank; /* of the events */
+    int fd;        /* -1 = no file */
     pthread_mutex_t lock;
     size_t used;
     int failed; /* the first write error; reported at close through the log */
@@ -143,6 +144,7 @@ static void trace_after(struct mr_shim *shim, struct mr_shim_call *c)
         .path_id = c->tag,
         .kind = kinds[c->kind].event,
         .tid = tid,
+        .rank = t->rank,
     };
     t->sink->emit(t->sink, &e);
 }
@@ -244,6 +246,20 @@ int mr_store_trace_set_sink(struct mr_store *s, struct mr_event_sink *sink, stru
     if (!t)
         return mr_error_plain(err, MR_E_USAGE, "the store has no trace shim");
     t->sink = sink;
+    return 0;
+}
+
+int mr_store_trace_calls(struct mr_store **s, struct mr_event_sink *sink, uint32_t rank, struct mr_error *err)
+{
+    static const struct trace_options no_file = {.file = ""};
+    struct mr_store *top = *s;
+    int rc = mr_shim_find(top, &mr_store_trace_ops) ? 0 : trace_open(&no_file, *s, &top, err);
+    if (rc)
+        return rc;
+    struct trace_store *t = (struct trace_store *)mr_shim_find(top, &mr_store_trace_ops);
+    t->sink = sink;
+    t->rank = rank;
+    *s = top;
     return 0;
 }
 

@@ -1,0 +1,53 @@
+/* What the loader tells about itself (event/emit.h): fetch, decode, transform and row ready of each sample, batch
+ * ready, and the consumer's wait. Times are those that the statistics need anyway; where nobody wants the events of a
+ * level, nothing is noted for it. Calls of the storage stack are told by the trace shim, which is put on top if there
+ * is none. */
+#include "loader/loader_internal.h"
+#include "event/emit.h"
+
+int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
+{
+    struct mr_event_sink *calls = mr_events_calls(l->p.events);
+    l->tells_steps = mr_events_want(l->p.events, MR_LEVEL_STEP);
+    l->tells_samples = mr_events_want(l->p.events, MR_LEVEL_SAMPLE);
+    int rc = mr_store_open(l->store_spec ? l->store_spec : "posix", &l->store, err);
+    if (!rc && calls)
+        rc = mr_store_trace_calls(&l->store, calls, mr_events_rank(l->p.events), err);
+    return rc;
+}
+
+static struct mr_where place_of(const struct slot *s, uint64_t sample)
+{
+    return (struct mr_where){.epoch = s->batch.epoch, .step = MR_UNKNOWN, .batch = s->batch.index, .sample = sample};
+}
+
+void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t row, int64_t fetched)
+{
+    struct mr_events *e = t->loader->p.events;
+    const struct row_times *x = &t->row;
+    const struct mr_where at = place_of(s, s->ids[row]);
+    if (!x->fetch_ns) /* it failed before anything was read */
+        return;
+    uint64_t last = MR_MAX(MR_MAX(x->fetched_ns, x->decoded_ns), x->transformed_ns);
+    mr_emit(e, MR_SPAN_FETCH_STORE, x->fetch_ns, x->fetched_ns, &at, fetched);
+    if (fetched < 0)
+        return;
+    if (x->decoded_ns)
+        mr_emit(e, MR_SPAN_DECODE, x->decode_ns, x->decoded_ns, &at, (int64_t)s->bytes[row]);
+    if (x->transformed_ns)
+        mr_emit(e, MR_SPAN_TRANSFORM, x->transform_ns, x->transformed_ns, &at, (int64_t)s->bytes[row]);
+    mr_emit(e, MR_SPAN_ROW_READY, last, last, &at, (int64_t)s->bytes[row]);
+}
+
+void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered)
+{
+    const struct mr_where at = place_of(s, MR_UNKNOWN);
+    mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, delivered ? (int64_t)s->n : 0);
+}
+
+/* The slot may be another batch's as soon as its last row is counted, so what is told is noted before (row_done). */
+void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns)
+{
+    const struct mr_where at = {.epoch = epoch, .step = MR_UNKNOWN, .batch = index, .sample = MR_UNKNOWN};
+    mr_emit(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows);
+}
