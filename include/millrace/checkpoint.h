@@ -71,6 +71,9 @@ struct mr_checkpoint_params {
     /* Replaces *value by its sum over the ranks; needed with a burst buffer and more than one rank. */
     int (*sum)(void *user, uint64_t *value, struct mr_error *err);
     void *user; /* for all of them; `stopped` is also asked by the drain */
+    /* The engine: "sync" (NULL or "": this text describes it), "null" (keeps nothing), or one of a plug-in
+     * (<millrace/plugin_checkpoint.h>). MR_E_CONFIG with the nearest name if there is none. */
+    const char *engine;
 };
 
 struct mr_checkpoint_result {

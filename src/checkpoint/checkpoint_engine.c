@@ -62,22 +62,15 @@ static int check_stop(const struct mr_checkpoint_job *j, struct mr_error *err)
                : 0;
 }
 
-/* Content depends on (seed, step, name) only, so that any reader could recompute it. */
-static uint64_t content_key(const struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e)
-{
-    return XXH3_64bits_withSeed(e->name, strlen(e->name), j->list.step);
-}
-
 /* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
  * buffer holds from the start (run_job) and nobody else writes to. */
-static void make_piece(const struct mr_checkpoint_job *j, uint64_t key, uint64_t at, uint8_t *buf, size_t len,
+static void make_piece(const struct mr_checkpoint_job *j, const char *name, uint64_t at, uint8_t *buf, size_t len,
                        XXH3_state_t *hash)
 {
-    const struct mr_content content = {.seed = j->p->seed};
     for (size_t done = 0; done < len;) {
         size_t n = MR_MIN((size_t)HASH_BLOCK, len - done);
         if (j->p->random_content)
-            mr_content_fill(&content, key, at + done, buf + done, n);
+            mr_checkpoint_content(j->p, j->list.step, name, at + done, buf + done, n);
         XXH3_64bits_update(hash, buf + done, n);
         done += n;
     }
@@ -87,13 +80,12 @@ static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry 
                         XXH3_state_t *hash, struct mr_error *err)
 {
     const struct mr_checkpoint_params *p = j->p;
-    uint64_t key = content_key(j, e);
     for (uint64_t at = 0; at < e->bytes;) {
         size_t n = (size_t)MR_MIN(p->buffer_bytes, e->bytes - at);
         int rc = check_stop(j, err);
         if (rc)
             return rc;
-        make_piece(j, key, at, buf, n, hash);
+        make_piece(j, e->name, at, buf, n, hash);
         uint64_t start = mr_now_ns();
         rc = mr_object_write(o, buf, n, at, err);
         atomic_fetch_add(&j->io_ns, mr_now_ns() - start);

@@ -6,7 +6,7 @@
 #ifndef MR_CHECKPOINT_CHECKPOINT_LIST_H
 #define MR_CHECKPOINT_CHECKPOINT_LIST_H
 
-#include <millrace/error.h>
+#include <millrace/plugin_checkpoint.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,8 +27,6 @@ struct mr_checkpoint_list {
     size_t n;
 };
 
-/* MR_E_USAGE when the name cannot be a file of a checkpoint. `cap` bounds the search for its end. */
-int mr_checkpoint_name_check(const char *name, size_t cap, struct mr_error *err);
 /* MR_E_USAGE when two entries have one name: the second writer has overwritten the first. */
 int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error *err);
 /* malloc'ed text. */

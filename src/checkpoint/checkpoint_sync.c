@@ -1,5 +1,5 @@
-/* Checkpointers: see <millrace/checkpoint.h> for the contract and README.md for the invariants that the comments refer
- * to.
+/* The engine "sync": training waits until a checkpoint is written, directly or into a burst buffer that a thread
+ * drains. See <millrace/checkpoint.h> for the contract and README.md for the invariants that the comments refer to.
  *
  *   begin (leader)   clear what a killed save left, make step-N.tmp
  *   write (all)      files through one buffer per thread; a part list per rank
@@ -8,12 +8,11 @@
  * Between the phases the ranks agree. The leader is rank 0, and every rank where the store is private to its process
  * (memory, null): there each rank keeps a checkpoint of its own. With a burst buffer the phases are done there, and the
  * leader's drain (checkpoint_drain.h) does the rest. */
-#include <millrace/checkpoint.h>
-
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_drain.h"
+#include "checkpoint/checkpointer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,38 +24,16 @@
 #include <xxhash.h>
 
 #define BUFFER_DEFAULT (4 * MR_MIB)
-#define BUFFER_MAX MR_GIB
-#define THREADS_MAX 1024
-#define BURST_NAME_MAX 64 /* of the folder below the burst buffer */
 
-struct mr_checkpointer {
+struct sync {
+    struct mr_checkpointer base;
     struct mr_checkpoint_params p;
     struct mr_checkpoint_place final, buffer; /* buffer.store is NULL without one */
     struct mr_checkpoint_drainer *drainer;    /* leader, with a buffer */
     bool recovered;
 };
 
-static int check_params(const struct mr_checkpoint_params *p, struct mr_error *err)
-{
-    if (!p->folder || !*p->folder || p->world == 0 || p->rank >= p->world)
-        return mr_error_plain(err, MR_E_USAGE, "a checkpointer needs a folder and a rank below its world");
-    if (strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "the checkpoint folder's path has %zu bytes, more than %d",
-                              strlen(p->folder), MR_CHECKPOINT_FOLDER_MAX);
-    if (p->burst_folder && strlen(p->burst_folder) > MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "the burst buffer's path has %zu bytes, more than %d",
-                              strlen(p->burst_folder), MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX);
-    if (p->world > 1 && p->burst_folder && *p->burst_folder && !p->sum)
-        return mr_error_plain(err, MR_E_USAGE, "a burst buffer of %u ranks needs a way to sum", p->world);
-    if (p->world > 1 && !p->agree)
-        return mr_error_plain(err, MR_E_USAGE, "a checkpointer of %u ranks needs a way to agree", p->world);
-    if (p->threads > THREADS_MAX || p->buffer_bytes > BUFFER_MAX)
-        return mr_error_plain(err, MR_E_USAGE,
-                              "a checkpointer takes up to %d threads and %" PRIu64
-                              " bytes of buffer, not %u and %" PRIu64,
-                              THREADS_MAX, BUFFER_MAX, p->threads, p->buffer_bytes);
-    return 0;
-}
+#define SYNC(checkpointer) ((struct sync *)(checkpointer))
 
 /* ---- opening and closing ---- */
 
@@ -85,11 +62,11 @@ static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPO
     char path[MR_CHECKPOINT_PATH];
     plain_path(p->folder, path);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - BURST_NAME_MAX,
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - MR_CHECKPOINT_BURST_NAME,
              p->burst_folder, *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
 }
 
-static int open_burst(struct mr_checkpointer *c, const struct mr_checkpoint_params *p, struct mr_error *err)
+static int open_burst(struct sync *c, const struct mr_checkpoint_params *p, struct mr_error *err)
 {
     char folder[MR_CHECKPOINT_PATH];
     burst_path(p, folder);
@@ -106,42 +83,39 @@ static int open_burst(struct mr_checkpointer *c, const struct mr_checkpoint_para
                          : 0;
 }
 
-int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
+static void sync_close(struct mr_checkpointer *base)
 {
-    int rc = check_params(p, err);
-    if (rc)
-        return rc;
-    struct mr_checkpointer *c = calloc(1, sizeof(*c));
-    if (!c)
-        return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
-    c->p = *p;
-    c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = NULL; /* the caller's */
-    c->p.threads = p->threads ? p->threads : 1;
-    c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
-    rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, &c->final, err);
-    c->final.fsync = p->fsync;
-    c->final.keep_last = p->keep_last;
-    if (!rc && p->burst_folder && *p->burst_folder)
-        rc = open_burst(c, p, err);
-    if (rc) {
-        mr_checkpointer_close(c);
-        return rc;
-    }
-    *out = c;
-    return 0;
-}
-
-void mr_checkpointer_close(struct mr_checkpointer *c)
-{
-    if (!c)
-        return;
+    struct sync *c = SYNC(base);
     mr_checkpoint_drainer_free(c->drainer);
     mr_checkpoint_place_close(&c->buffer);
     mr_checkpoint_place_close(&c->final);
     free(c);
 }
 
-static int agree(struct mr_checkpointer *c, int code, struct mr_error *err)
+static int sync_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
+{
+    struct sync *c = calloc(1, sizeof(*c));
+    if (!c)
+        return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    c->base.ops = &mr_checkpoint_sync_engine;
+    c->p = *p;
+    c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = c->p.engine = NULL; /* the caller's */
+    c->p.threads = p->threads ? p->threads : 1;
+    c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
+    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, &c->final, err);
+    c->final.fsync = p->fsync;
+    c->final.keep_last = p->keep_last;
+    if (!rc && p->burst_folder && *p->burst_folder)
+        rc = open_burst(c, p, err);
+    if (rc) {
+        sync_close(&c->base);
+        return rc;
+    }
+    *out = &c->base;
+    return 0;
+}
+
+static int agree(struct sync *c, int code, struct mr_error *err)
 {
     return c->p.agree ? c->p.agree(c->p.user, code, err) : code;
 }
@@ -180,7 +154,7 @@ static struct mr_checkpoint_result result_of(const struct mr_checkpoint_job *j, 
     return r;
 }
 
-static int save_at(struct mr_checkpointer *c, const struct mr_checkpoint_place *at, uint64_t step,
+static int save_at(struct sync *c, const struct mr_checkpoint_place *at, uint64_t step,
                    const struct mr_checkpoint_file *files, uint64_t n, struct mr_checkpoint_result *out,
                    struct mr_error *err)
 {
@@ -222,8 +196,9 @@ static int save_at(struct mr_checkpointer *c, const struct mr_checkpoint_place *
 
 /* ---- the burst buffer ---- */
 
-unsigned mr_checkpoint_recover(struct mr_checkpointer *c)
+static unsigned sync_recover(struct mr_checkpointer *base)
 {
+    struct sync *c = SYNC(base);
     struct mr_error why;
     unsigned found = 0;
     if (!c->drainer || c->recovered)
@@ -244,12 +219,12 @@ static bool buffer_failed(int rc)
 }
 
 /* Waits for room and writes to the buffer. *wait_ns: the first part. All ranks get the same code. */
-static int save_in_buffer(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+static int save_in_buffer(struct sync *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                           struct mr_checkpoint_result *out, uint64_t *wait_ns, struct mr_error *err)
 {
     uint64_t start = mr_now_ns(), bytes = 0;
     int rc = 0;
-    mr_checkpoint_recover(c);
+    sync_recover(&c->base);
     for (uint64_t i = 0; i < n; i++)
         bytes += files[i].bytes;
     if (c->p.sum && c->buffer.shared && (rc = c->p.sum(c->p.user, &bytes, err)))
@@ -268,7 +243,7 @@ static int save_in_buffer(struct mr_checkpointer *c, uint64_t step, const struct
 
 /* B2: nobody else writes to the final folder meanwhile. What the buffer has of this step, if anything, is out of date.
  */
-static int save_around(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+static int save_around(struct sync *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                        struct mr_checkpoint_result *out, uint64_t *wait_ns, struct mr_error *err)
 {
     uint64_t start = mr_now_ns();
@@ -281,9 +256,10 @@ static int save_around(struct mr_checkpointer *c, uint64_t step, const struct mr
     return rc;
 }
 
-int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
-                       struct mr_checkpoint_result *out, struct mr_error *err)
+static int sync_save(struct mr_checkpointer *base, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                     struct mr_checkpoint_result *out, struct mr_error *err)
 {
+    struct sync *c = SYNC(base);
     struct mr_error why;
     uint64_t start = mr_now_ns(), wait_ns = 0;
     if (!c->buffer.store)
@@ -306,13 +282,14 @@ int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr
     return rc;
 }
 
-int mr_checkpoint_drain(struct mr_checkpointer *c, struct mr_error *err)
+static int sync_drain(struct mr_checkpointer *base, struct mr_error *err)
 {
+    struct sync *c = SYNC(base);
     struct mr_error why;
     int rc = 0;
     if (!c->buffer.store)
         return 0;
-    mr_checkpoint_recover(c);
+    sync_recover(&c->base);
     if (c->drainer) {
         rc = mr_checkpoint_drainer_idle(c->drainer, &why);
         int failed = mr_checkpoint_drainer_failure(c->drainer, rc ? NULL : &why);
@@ -324,14 +301,16 @@ int mr_checkpoint_drain(struct mr_checkpointer *c, struct mr_error *err)
     return rc;
 }
 
-uint64_t mr_checkpoint_buffered(struct mr_checkpointer *c)
+static uint64_t sync_buffered(struct mr_checkpointer *base)
 {
+    struct sync *c = SYNC(base);
     return c->drainer ? mr_checkpoint_drainer_left(c->drainer) : 0;
 }
 
-uint64_t mr_checkpoint_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out,
-                              uint64_t cap)
+static uint64_t sync_drains(struct mr_checkpointer *base, uint64_t first, struct mr_checkpoint_drained *out,
+                            uint64_t cap)
 {
+    struct sync *c = SYNC(base);
     return c->drainer ? mr_checkpoint_drainer_records(c->drainer, first, out, cap) : 0;
 }
 
@@ -376,7 +355,7 @@ static int look_in(const struct mr_checkpoint_place *at, uint64_t step, struct f
 }
 
 /* The final folder counts before the burst buffer, where there is one. */
-static int locate(struct mr_checkpointer *c, uint64_t step, struct found *out, struct mr_error *err)
+static int locate(struct sync *c, uint64_t step, struct found *out, struct mr_error *err)
 {
     struct found f = {.newest = UINT64_MAX};
     int rc = look_in(&c->final, step, &f, err);
@@ -400,8 +379,9 @@ static int locate(struct mr_checkpointer *c, uint64_t step, struct found *out, s
     return MR_E_INCOMPLETE;
 }
 
-int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err)
+static int sync_newest(struct mr_checkpointer *base, uint64_t *step, struct mr_error *err)
 {
+    struct sync *c = SYNC(base);
     struct found f = {0};
     int rc = locate(c, UINT64_MAX, &f, err);
     if (!rc)
@@ -421,7 +401,7 @@ static void keep_share(const struct mr_checkpoint_job *j, uint32_t shift, struct
     l->n = n;
 }
 
-static int load_share(struct mr_checkpointer *c, struct mr_checkpoint_job *j, uint64_t step, uint32_t shift,
+static int load_share(struct sync *c, struct mr_checkpoint_job *j, uint64_t step, uint32_t shift,
                       char dir[MR_CHECKPOINT_PATH], struct mr_error *err)
 {
     struct found f = {0};
@@ -451,17 +431,18 @@ static int load_share(struct mr_checkpointer *c, struct mr_checkpoint_job *j, ui
 }
 
 /* The buffer must not be freed while it is read. Drains that failed have been told; they free nothing. */
-static int settle_drains(struct mr_checkpointer *c, struct mr_error *err)
+static int settle_drains(struct sync *c, struct mr_error *err)
 {
     if (!c->buffer.store)
         return 0;
-    mr_checkpoint_recover(c);
+    sync_recover(&c->base);
     return agree(c, c->drainer ? mr_checkpoint_drainer_idle(c->drainer, err) : 0, err);
 }
 
-int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
-                       struct mr_error *err)
+static int sync_load(struct mr_checkpointer *base, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
+                     struct mr_error *err)
 {
+    struct sync *c = SYNC(base);
     char dir[MR_CHECKPOINT_PATH] = "";
     struct mr_checkpoint_job j = {.p = &c->p, .at = &c->final, .dir = dir, .stopped = c->p.stopped, .user = c->p.user};
     uint64_t start = mr_now_ns();
@@ -479,3 +460,19 @@ int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift,
     mr_checkpoint_list_done(&j.list);
     return rc;
 }
+
+const struct mr_checkpoint_engine_ops mr_checkpoint_sync_engine = {
+    .abi = MR_CHECKPOINT_ENGINE_ABI,
+    .size = sizeof(struct mr_checkpoint_engine_ops),
+    .name = "sync",
+    .doc = "Training waits while all ranks write, to the final folder or a burst buffer, which is drained meanwhile.",
+    .open = sync_open,
+    .close = sync_close,
+    .save = sync_save,
+    .load = sync_load,
+    .newest = sync_newest,
+    .recover = sync_recover,
+    .drain = sync_drain,
+    .buffered = sync_buffered,
+    .drains = sync_drains,
+};
