@@ -7,6 +7,8 @@
 #define MR_EVENT_TRACE_READ_H
 
 #include "base/arena.h"
+#include "base/map.h"
+#include "base/vec.h"
 #include "event/calls.h"
 #include "event/mrt_file.h"
 
@@ -34,7 +36,8 @@ struct mr_trace_process {
     int64_t real_offset;                 /* own files: real = mono + this */
     struct mr_trace_string exe, cmdline; /* words of cmdline separated by NUL */
     struct mr_trace_string *string;      /* by id; [0] is empty */
-    uint32_t strings, string_cap;
+    uint32_t strings;
+    size_t string_cap;
     uint32_t how;    /* enum mr_mrt_how, 0 unknown */
     uint64_t end_ns; /* when that was said */
     uint64_t lost;
@@ -75,9 +78,8 @@ struct mr_trace {
     uint64_t recorded; /* events that files with a limit on their size have had in all; 0 unknown */
     uint64_t gone;     /* events recorded and no longer in the file: a limit on its size, damage */
     uint64_t first_ns, last_ns;
-    uint64_t *key_slot; /* hash of process keys */
-    size_t key_slots;
-    const atomic_bool *stop; /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
+    struct mr_map process_of; /* by key: index + 1 */
+    const atomic_bool *stop;  /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);

@@ -1,0 +1,412 @@
+/* Files of a trace: which they are, and what is in them.
+ *
+ * In two steps: files are opened, decompressed and, if they are DFTracer's, parsed by several threads at once; then
+ * they are added to the trace, one after the other in the order in which they were given. */
+#include "event/trace_internal.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "base/vec.h"
+#include "base/workers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READ_BYTES 65536 /* room for each read of a pipe */
+
+/* A file, whatever its path. */
+struct mr_trace_source {
+    struct mr_trace_source *next;
+    dev_t device;
+    ino_t inode;
+};
+
+struct input {
+    char *path;
+    bool in_folder;
+    bool again; /* the same file as one before it */
+    dev_t device;
+    ino_t inode;
+    uint64_t bytes;      /* as stored */
+    const uint8_t *data; /* the content, decompressed; NULL where `pfw` has it already */
+    size_t len;
+    void *memory; /* that it is in */
+    size_t memory_len;
+    bool mapped;
+    struct mr_pfw *pfw;
+    uint64_t skipped_bytes;
+    int rc; /* of loading it, and why */
+    struct mr_error err;
+};
+
+static void let_go(struct input *in)
+{
+    if (in->mapped && in->memory)
+        munmap(in->memory, in->memory_len);
+    else if (!in->mapped)
+        free(in->memory);
+    in->memory = NULL;
+    in->data = NULL;
+}
+
+static void take(struct input *in, void *memory, size_t len, bool mapped)
+{
+    let_go(in);
+    in->data = in->memory = memory;
+    in->len = in->memory_len = len;
+    in->mapped = mapped;
+}
+
+/* All that a pipe has to say, in memory. */
+static int read_pipe(int fd, void **out, size_t *len)
+{
+    size_t n = 0, cap = 0;
+    char *data = NULL;
+    for (ssize_t k = 1; k;) {
+        if (mr_vec_reserve(&data, &cap, n + READ_BYTES, 1) < 0) {
+            free(data);
+            return -ENOMEM;
+        }
+        k = read(fd, data + n, cap - n);
+        if (k < 0 && errno != EINTR) {
+            int rc = -errno;
+            free(data);
+            return rc;
+        }
+        n += k > 0 ? (size_t)k : 0;
+    }
+    *out = data;
+    *len = n;
+    return 0;
+}
+
+static int map_file(int fd, size_t len, void **out)
+{
+    void *data = len ? mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    if (data == MAP_FAILED)
+        return -errno;
+    *out = data;
+    return 0;
+}
+
+/* True if the trace is still being written, or its collector was killed. */
+static bool is_unfinished(const char *path)
+{
+    char spool[4096];
+    struct stat st;
+    return snprintf(spool, sizeof(spool), "%s.spool", path) < (int)sizeof(spool) && lstat(spool, &st) == 0;
+}
+
+/* Opens a file. Under a limit on the size two take turns: in the moment between two turns there is none, or an empty
+ * one. */
+static int open_file(const char *path, struct stat *st)
+{
+    int fd, tries = is_unfinished(path) ? 100 : 1;
+    for (;;) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        bool ok = fd >= 0 && fstat(fd, st) == 0;
+        if (--tries == 0 || (ok && (st->st_size || !S_ISREG(st->st_mode))) || (fd < 0 && errno != ENOENT))
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static int read_file(struct input *in)
+{
+    struct stat st;
+    void *data = NULL;
+    int fd = open_file(in->path, &st), rc = 0;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        rc = mr_error_set(&in->err, -errno, "cannot open the trace '%s'", in->path);
+    } else {
+        bool mapped = !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode);
+        size_t len = (size_t)st.st_size;
+        rc = mapped ? map_file(fd, len, &data) : read_pipe(fd, &data, &len);
+        if (rc < 0)
+            rc = mr_error_set(&in->err, rc, "cannot read the trace '%s'", in->path);
+        else
+            take(in, data, len, mapped);
+        in->bytes = len;
+        if (rc == 0 && !len)
+            rc = mr_error_plain(&in->err, MR_E_FORMAT, "the trace '%s' is empty", in->path);
+    }
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int decompress(struct input *in)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (in->len < 2 || in->data[0] != 0x1f || in->data[1] != 0x8b)
+        return 0;
+    int rc = mr_trace_gunzip(in->data, in->len, in->path, &text, &n, &in->skipped_bytes, &in->err);
+    if (rc == 0)
+        take(in, text, n, false);
+    return rc;
+}
+
+static int parse(struct input *in)
+{
+    const char *text = (const char *)in->data;
+    if (mr_mrt_is_header(in->data, in->len) || mr_dxt_is(text, in->len))
+        return 0;
+    if (!mr_pfw_is(text, in->len)) {
+        mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is not a trace", in->path);
+        return mr_error_hint(&in->err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser"),
+               MR_E_FORMAT;
+    }
+    int rc = mr_pfw_parse(text, in->len, in->path, &in->pfw, &in->err);
+    let_go(in);
+    return rc;
+}
+
+/* What can be done for every file on its own. How it went is in the input: others go on. */
+static void load(struct input *in)
+{
+    in->rc = in->data ? 0 : read_file(in);
+    in->rc = in->rc ? in->rc : decompress(in);
+    in->rc = in->rc ? in->rc : parse(in);
+}
+
+static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct input *in = &((struct input *)ctx->user)[index];
+    (void)err;
+    if (!in->again)
+        load(in);
+    return 0;
+}
+
+/* The content stays with the trace where that reads in it later. */
+static int join_content(struct mr_trace *t, struct input *in, struct mr_error *err)
+{
+    if (in->pfw) {
+        struct mr_pfw *p = in->pfw;
+        in->pfw = NULL;
+        return mr_pfw_join(t, p, err);
+    }
+    if (!mr_mrt_is_header(in->data, in->len))
+        return mr_dxt_import(t, (const char *)in->data, in->len, in->path, err);
+    int rc = in->memory ? mr_trace_keep_memory(t, in->memory, in->memory_len, in->mapped, err) : 0;
+    if (rc < 0)
+        return rc;
+    in->memory = NULL;
+    return mr_trace_add_mrt(t, in->data, in->len, in->path, err);
+}
+
+static int join(struct mr_trace *t, struct input *in, struct mr_error *err)
+{
+    if (in->rc < 0) {
+        if (err)
+            *err = in->err;
+        return in->rc;
+    }
+    struct mr_trace_source *s = mr_arena_alloc(&t->arena, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    *s = (struct mr_trace_source){.next = t->sources, .device = in->device, .inode = in->inode};
+    t->sources = s;
+    t->file_bytes += in->bytes;
+    t->skipped_bytes += in->skipped_bytes;
+    return join_content(t, in, err);
+}
+
+static void input_done(struct input *in)
+{
+    let_go(in);
+    mr_pfw_free(in->pfw);
+    free(in->path);
+}
+
+int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
+{
+    struct input in = {.path = strdup(name), .data = data, .len = len, .mapped = true};
+    int rc = -ENOMEM;
+    if (in.path) {
+        load(&in);
+        rc = join(t, &in, err);
+    }
+    input_done(&in);
+    return rc;
+}
+
+static bool is_source(const struct mr_trace *t, const struct stat *st)
+{
+    for (const struct mr_trace_source *s = t->sources; s; s = s->next)
+        if (s->device == st->st_dev && s->inode == st->st_ino)
+            return true;
+    return false;
+}
+
+bool mr_trace_reads(const struct mr_trace *t, const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && is_source(t, &st);
+}
+
+struct inputs {
+    struct input *item;
+    size_t n, cap;
+};
+
+static int input_add(struct inputs *all, const char *path, const struct stat *st, bool in_folder, struct mr_error *err)
+{
+    char *copy = MR_VEC_RESERVE(all, all->n + 1) ? NULL : strdup(path);
+    if (!copy)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    all->item[all->n++] =
+        (struct input){.path = copy, .in_folder = in_folder, .device = st->st_dev, .inode = st->st_ino, .mapped = true};
+    return 0;
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const struct input *x = *(struct input *const *)a, *y = *(struct input *const *)b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode)
+        return x->inode < y->inode ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Files that were named twice, or added before. */
+static int find_again(const struct mr_trace *t, struct inputs *all, struct mr_error *err)
+{
+    struct input **in = malloc((all->n + 1) * sizeof(struct input *));
+    if (!in)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    for (size_t i = 0; i < all->n; i++)
+        in[i] = &all->item[i];
+    qsort(in, all->n, sizeof(struct input *), by_file);
+    for (size_t i = 0; i < all->n; i++) {
+        const struct stat st = {.st_dev = in[i]->device, .st_ino = in[i]->inode};
+        in[i]->again =
+            is_source(t, &st) || (i && in[i]->device == in[i - 1]->device && in[i]->inode == in[i - 1]->inode);
+    }
+    free(in);
+    return 0;
+}
+
+static bool is_trace_name(const char *name)
+{
+    static const char *const ends[] = {".mrt", ".mrt.gz", ".pfw", ".pfw.gz", ".dxt", ".dxt.txt"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
+        if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int list_folder(struct inputs *all, const char *path, struct mr_error *err)
+{
+    struct dirent **entry;
+    int rc = 0, found = 0, n = scandir(path, &entry, NULL, by_name);
+    if (n < 0)
+        return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
+    for (int i = 0; i < n; i++) {
+        char file[4096];
+        struct stat st = {0};
+        snprintf(file, sizeof(file), "%s/%s", path, entry[i]->d_name);
+        bool trace = rc == 0 && is_trace_name(entry[i]->d_name);
+        free(entry[i]);
+        bool there = trace && stat(file, &st) == 0;
+        if (!trace || (there && !S_ISREG(st.st_mode)))
+            continue; /* also a folder; a pipe would have to be waited for */
+        found++;
+        if (there && st.st_size == 0)
+            continue; /* its process was killed between making the file and writing to it */
+        rc = there ? input_add(all, file, &st, true, err)
+                   : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
+    }
+    free(entry);
+    if (rc < 0 || found)
+        return rc;
+    rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
+    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path), rc;
+}
+
+/* The older of two files that take turns belongs to the trace. */
+static int list_older(struct inputs *all, const char *path, struct mr_error *err)
+{
+    char older[4096];
+    struct stat st;
+    if (snprintf(older, sizeof(older), "%s.1", path) >= (int)sizeof(older) || stat(older, &st) < 0 ||
+        !S_ISREG(st.st_mode) || !st.st_size)
+        return 0;
+    return input_add(all, older, &st, true, err);
+}
+
+static int list(struct inputs *all, const char *path, struct mr_error *err)
+{
+    struct stat st = {0};
+    if (!strcmp(path, "-"))
+        path = "/dev/stdin";
+    bool unfinished = is_unfinished(path);
+    if (stat(path, &st) < 0 && !unfinished)
+        return mr_error_set(err, -errno, "cannot open the trace '%s'", path);
+    if (S_ISDIR(st.st_mode))
+        return list_folder(all, path, err);
+    int rc = input_add(all, path, &st, false, err);
+    return rc || !unfinished ? rc : list_older(all, path, err);
+}
+
+/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace
+ * is; unless all of them are. */
+static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err)
+{
+    size_t left_out = 0;
+    int rc = 0;
+    for (size_t i = 0; i < all->n && rc == 0; i++) {
+        struct input *in = &all->item[i];
+        bool bad = in->in_folder && in->rc == MR_E_FORMAT && left_out + 1 < all->n;
+        if (!bad) {
+            rc = in->again ? 0 : join(t, in, err);
+        } else {
+            left_out++;
+            t->skipped_bytes += in->bytes;
+            mr_log(MR_LOG_WARN, "%s: it is left out", in->err.message);
+        }
+        input_done(in);
+        *in = (struct input){.mapped = true};
+    }
+    return rc;
+}
+
+int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, unsigned threads, struct mr_error *err)
+{
+    struct inputs all = {0};
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = list(&all, paths[i], err);
+    rc = rc ? rc : find_again(t, &all, err);
+    if (rc == 0)
+        rc = mr_workers_run(
+            (unsigned)MR_MIN((size_t)(threads ? threads : mr_cpus_available()), MR_MAX(all.n, (size_t)1)), all.n, 1,
+            load_one, all.item, t->stop, err);
+    rc = rc ? rc : join_all(t, &all, err);
+    for (size_t i = 0; i < all.n; i++)
+        input_done(&all.item[i]);
+    free(all.item);
+    return rc;
+}
+
+int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err)
+{
+    return mr_trace_add_all(t, &path, 1, 1, err);
+}

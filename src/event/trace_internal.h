@@ -1,0 +1,29 @@
+/* What the files of the trace reader share; see trace_read.h. */
+#ifndef MR_EVENT_TRACE_INTERNAL_H
+#define MR_EVENT_TRACE_INTERNAL_H
+
+#include "event/trace_read.h"
+
+#define MR_TRACE_STRING_MAX (1u << 28) /* ids of strings, in what a damaged file may claim */
+
+/* Memory that lives as long as the trace. */
+struct mr_trace_file {
+    struct mr_trace_file *next;
+    void *data;
+    size_t len;
+    bool mapped;
+};
+
+/* The trace frees or unmaps `data`; on failure it stays the caller's. */
+int mr_trace_keep_memory(struct mr_trace *t, void *data, size_t len, bool mapped, struct mr_error *err);
+/* The process of a key, or NULL. */
+struct mr_trace_process *mr_trace_find_process(struct mr_trace *t, uint64_t key);
+/* Adds an own trace. `data` must stay as long as the trace: events are decoded there. */
+int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err);
+/* All members of a gzip file, in memory from malloc. A cut end keeps what was whole; behind damage reading continues at
+ * the next member. Adds to *skipped the compressed bytes passed over. MR_E_FORMAT if nothing could be read, MR_E_LIMIT
+ * beyond 64 GiB. */
+int mr_trace_gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped,
+                    struct mr_error *err);
+
+#endif
