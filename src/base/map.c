@@ -6,9 +6,12 @@
  * seen all candidates. Nothing is ever removed, so this cannot break. */
 #include "base/map.h"
 
+#include "base/common.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define FIRST_SLOTS 64
 
@@ -21,10 +24,26 @@ static struct mr_map_slot *find(const struct mr_map *m, uint64_t key)
     return &m->slot[i];
 }
 
-static bool grow(struct mr_map *m)
+/* Zeroed. Slots are looked at in no order: large pages spare most of the address translation of a large table. */
+static struct mr_map_slot *alloc_slots(size_t slots)
 {
-    struct mr_map bigger = {.slots = m->slots ? m->slots * 2 : FIRST_SLOTS};
-    bigger.slot = calloc(bigger.slots, sizeof(*bigger.slot));
+    const size_t large = 2 * MR_MIB, bytes = slots * sizeof(struct mr_map_slot);
+    if (slots > PTRDIFF_MAX / sizeof(struct mr_map_slot))
+        return NULL;
+    if (bytes < 2 * large)
+        return calloc(slots, sizeof(struct mr_map_slot));
+    void *p = aligned_alloc(large, bytes); /* a power of two, so a multiple of `large` */
+    if (p) {
+        madvise(p, bytes, MADV_HUGEPAGE); /* advice: it works without */
+        memset(p, 0, bytes);
+    }
+    return p;
+}
+
+static bool grow(struct mr_map *m, size_t slots)
+{
+    struct mr_map bigger = {.slots = slots, .slot = alloc_slots(slots)};
+    assert((slots & (slots - 1)) == 0 && slots > m->slots); /* invariant 1 */
     if (!bigger.slot)
         return false;
     for (size_t i = 0; i < m->slots; i++)
@@ -32,15 +51,22 @@ static bool grow(struct mr_map *m)
             *find(&bigger, m->slot[i].key) = m->slot[i];
             bigger.used++;
         }
-    assert(bigger.used <= m->used && (bigger.slots & (bigger.slots - 1)) == 0); /* invariant 1 */
     free(m->slot);
     *m = bigger;
     return true;
 }
 
+bool mr_map_reserve(struct mr_map *m, size_t entries)
+{
+    size_t slots = m->slots ? m->slots : FIRST_SLOTS;
+    while (slots / 2 < entries && slots <= SIZE_MAX / 2)
+        slots *= 2;
+    return slots == m->slots || grow(m, slots);
+}
+
 uint64_t *mr_map_put(struct mr_map *m, uint64_t key)
 {
-    if ((m->used + 1) * 2 > m->slots && !grow(m))
+    if ((m->used + 1) * 2 > m->slots && !grow(m, m->slots ? m->slots * 2 : FIRST_SLOTS))
         return NULL;
     struct mr_map_slot *s = find(m, key);
     if (!s->value) {

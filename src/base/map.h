@@ -56,6 +56,9 @@ static inline uint64_t mr_map_get(const struct mr_map *m, uint64_t key)
  * is not entered. NULL when memory is exhausted; the map is as it was. */
 uint64_t *mr_map_put(struct mr_map *m, uint64_t key);
 
+/* Makes room for so many entries, so that they are put without rehashing. False when memory is exhausted. */
+bool mr_map_reserve(struct mr_map *m, size_t entries);
+
 /* Walks the entries, in no order: `size_t at = 0; while ((s = mr_map_next(&m, &at))) ...`. NULL behind the last. */
 const struct mr_map_slot *mr_map_next(const struct mr_map *m, size_t *at);
 

@@ -62,6 +62,9 @@ static void map_next_visits_every_entry_once(void **state)
     }
     assert_int_equal(seen, 1000);
     assert_int_equal(sum, 1000 * 1001 / 2);
+    assert_true(mr_map_reserve(&m, 2 * 131072));
+    assert_int_equal(mr_map_get(&m, 7), 1);
+    assert_true(m.slots >= 4 * 131072);
     mr_map_clear(&m);
     assert_int_equal(mr_map_get(&m, 7), 0);
     at = 0;
