@@ -590,7 +590,8 @@ static int open_saver(struct trainer *t, struct mr_error *err)
                                      .burst_store = w->burst_buffer.store,
                                      .burst_bytes = w->burst_buffer.capacity,
                                      .sum = sum,
-                                     .user = t};
+                                     .user = t,
+                                     .engine = w->checkpoint.engine};
     if (!w->workflow.checkpoint)
         return 0;
     int rc = mr_bench_checkpoint_files(w, t->p->plan, t->comm->rank, &t->files, &t->n_files, err);

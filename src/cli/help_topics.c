@@ -7,6 +7,9 @@
 #include "policy/policy_list.h"
 #include "store/store.h"
 
+#include <millrace/plugin.h>
+#include <millrace/plugin_checkpoint.h>
+
 static void print_topics(FILE *out)
 {
     fputs("topics ('millrace help TOPIC'):\n", out);
@@ -85,10 +88,46 @@ static void print_policies(FILE *out)
                 mr_policy_reorders((enum mr_policy_id)i) ? " (changes the order of samples)" : "");
 }
 
+static void print_plugins(FILE *out)
+{
+    mr_help_wrap(
+        out,
+        "A plug-in is a shared object of yours with stores, formats, policies or checkpoint engines. It is found "
+        "through "
+        "the environment variable MILLRACE_PLUGIN_PATH (shared objects or folders of them, separated by ':') or "
+        "through "
+        "the key 'plugin' of a workload file, also as an override: plugin=./mine.so. What it brings is then used by "
+        "its "
+        "name, like what is built in: --format, --store, --policy, checkpoint.engine.\n\n"
+        "It exports one symbol, 'mr_plugin', made by MR_PLUGIN_DEFINE of <millrace/plugin.h>, and calls the functions "
+        "of "
+        "the program that loads it:\n\n"
+        "  cc -shared -fPIC -I PREFIX/include -o mine.so mine.c\n\n"
+        "The headers <millrace/plugin_store.h>, plugin_format.h, plugin_policy.h and plugin_checkpoint.h are the "
+        "manual; "
+        "examples/plugins has a skeleton of each kind. abi and size, kind, name and operations are checked; a plug-in "
+        "that fails a check is refused with the reason.\n",
+        0);
+    fputs("\nloaded:\n", out);
+    for (unsigned i = 0; mr_plugin_get(i); i++) {
+        const struct mr_plugin_info *p = mr_plugin_get(i);
+        fprintf(out, "  %-18s %-20s %s\n", p->kind, p->name, p->file);
+        mr_help_wrap(out, p->doc, 8);
+    }
+    if (!mr_plugin_get(0))
+        fputs("  none\n", out);
+    fputs("\ncheckpoint engines:\n", out);
+    for (const struct mr_checkpoint_engine_ops *const *e = mr_checkpoint_engine_registry(); *e; e++) {
+        fprintf(out, "  %s\n", (*e)->name);
+        mr_help_wrap(out, (*e)->doc, 8);
+    }
+}
+
 const struct mr_help_topic mr_help_topics[] = {
     {"formats", "the file formats", NULL, print_formats},
     {"policies", "placement and prefetch policies", NULL, print_policies},
     {"store", "storage stacks: backends, shims and their options", NULL, print_store},
+    {"plugins", "stores, formats, policies and checkpoint engines of yours", NULL, print_plugins},
     {"config", "every key of a workload file", NULL, print_config},
     {"topics", "the list of topics", NULL, print_topics},
     {"units", "how to write sizes, times, numbers, lists and distributions",
@@ -110,7 +149,8 @@ const struct mr_help_topic mr_help_topics[] = {
      "Every option has a variable MILLRACE_<COMMAND>_<OPTION>, and every configuration key has "
      "MILLRACE_<SECTION>_<KEY> "
      "(for example MILLRACE_READER_BATCH_SIZE); both stand below the command line and above the workload file.\n"
-     "MILLRACE_WORKLOADS is a folder with workload files, searched after --config-dir.\n",
+     "MILLRACE_WORKLOADS is a folder with workload files, searched after --config-dir.\n"
+     "MILLRACE_PLUGIN_PATH lists plug-ins, or folders of them, separated by ':'; see 'millrace help plugins'.\n",
      NULL},
     {NULL, NULL, NULL, NULL},
 };

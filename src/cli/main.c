@@ -12,10 +12,13 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm.h"
+#include "conf/workload.h"
 
 #include <errno.h>
+#include <millrace/plugin.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -157,6 +160,23 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
     return rc;
 }
 
+/* The user's plug-ins. A bad one is an error, except to who asks what is wrong. */
+static int load_plugins(const char *command, bool only_help, struct mr_error *err)
+{
+    struct mr_error why = {0};
+    mr_workload_set_plugin_loader(mr_plugin_load);
+    int rc = mr_plugins_load(getenv("MILLRACE_PLUGIN_PATH"), &why);
+    if (rc == 0)
+        return 0;
+    if (only_help || !strcmp(command, "help") || !strcmp(command, "doctor")) {
+        mr_log(MR_LOG_WARN, "MILLRACE_PLUGIN_PATH: %s", why.message);
+        return 0;
+    }
+    mr_error_context(&why, "in the environment variable MILLRACE_PLUGIN_PATH");
+    *err = why;
+    return rc;
+}
+
 static int unknown_command(const char *name, const char *nearest, struct mr_error *err)
 {
     mr_error_plain(err, MR_E_USAGE, "there is no command '%.200s'", name);
@@ -195,7 +215,11 @@ static int dispatch(int argc, char *const *argv, struct mr_arena *a, struct mr_e
     const struct mr_command *cmd = mr_command_find(argv[used], &nearest);
     if (!cmd)
         return unknown_command(argv[used], nearest, err);
-    if (wants_help(cmd, argc - used - 1, argv + used + 1)) {
+    bool only_help = wants_help(cmd, argc - used - 1, argv + used + 1);
+    rc = load_plugins(cmd->name, only_help, err);
+    if (rc)
+        return rc;
+    if (only_help) {
         mr_help_command(stdout, cmd);
         return 0;
     }

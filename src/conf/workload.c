@@ -217,7 +217,8 @@ static int apply_hydra(struct mr_applier *ap, const struct override *ov)
            MR_E_CONFIG;
 }
 
-static int apply_overrides(struct mr_applier *ap, const struct mr_strings *words)
+/* `plugins`: only the key `plugin`, which comes before everything that may name what plug-ins bring. */
+static int apply_overrides(struct mr_applier *ap, const struct mr_strings *words, bool plugins)
 {
     ap->kind = MR_ORIGIN_OVERRIDE;
     for (unsigned i = 0; i < words->n; i++) {
@@ -227,6 +228,8 @@ static int apply_overrides(struct mr_applier *ap, const struct mr_strings *words
         int rc;
         if (!strcmp(ov.path, "workload"))
             continue; /* chosen before */
+        if (plugins != !strcmp(ov.path, "plugin"))
+            continue;
         if (!strncmp(ov.path, "hydra.", 6))
             rc = apply_hydra(ap, &ov);
         else if (ov.remove)
@@ -398,12 +401,17 @@ int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *
     struct mr_applier ap = {.arena = a, .lenient = req->lenient, .err = err ? err : &scratch};
     const char *name = chosen_workload(req);
     int rc = create(a, &ap.w, ap.err);
+    if (!rc)
+        rc = apply_overrides(&ap, &req->overrides, true);
+    struct mr_strings overridden = ap.w ? ap.w->top.plugin : (struct mr_strings){0};
     if (!rc && name)
         rc = load_file(&ap, name, &req->search_path);
     if (!rc)
         rc = apply_env(&ap, req->envp);
     if (!rc)
-        rc = apply_overrides(&ap, &req->overrides);
+        rc = apply_overrides(&ap, &req->overrides, false);
+    if (!rc && overridden.n)
+        rc = apply_overrides(&ap, &req->overrides, true); /* again, for the value and its origin: loaded once */
     if (!rc)
         rc = mr_trap_finish(ap.w, a, ap.err);
     if (!rc)
@@ -486,7 +494,7 @@ static bool can_compress(const struct mr_conf_dataset *d)
     case MR_CF_JSON:
     case MR_CF_JSONL: return d->compression == MR_CC_GZIP;
     case MR_CF_NPZ: return d->compression == MR_CC_ZIP;
-    default: return false;
+    default: return d->format >= MR_CF_COUNT; /* a plug-in's writer says what it knows */
     }
 }
 

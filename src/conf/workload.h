@@ -33,6 +33,7 @@ enum mr_conf_format {
     MR_CF_RAW,
     MR_CF_SYNTHETIC,
     MR_CF_PARQUET,
+    MR_CF_COUNT /* and up: formats of plug-ins */
 };
 enum mr_conf_compression {
     MR_CC_NONE,
@@ -71,6 +72,7 @@ enum mr_conf_storage { MR_CS_LOCAL_FS, MR_CS_S3, MR_CS_AISTORE };
 
 struct mr_conf_top {
     int framework; /* enum mr_conf_framework */
+    struct mr_strings plugin;
 };
 struct mr_conf_model {
     const char *name, *type;
@@ -170,6 +172,7 @@ struct mr_conf_checkpoint {
     int mode; /* enum mr_conf_ckpt_mode */
     bool randomize_tensor;
     const char *checkpoint_mechanism_classname;
+    const char *engine;
     struct mr_uints
         files; /* bytes of each file of a checkpoint that is not a transformer's; empty: as the framework does */
 };
@@ -327,6 +330,14 @@ const char *mr_origin_name(enum mr_origin o);
 double mr_dist_mean(const struct mr_dist *d);
 unsigned mr_conf_datatype_bytes(enum mr_conf_datatype t);
 const char *mr_conf_format_name(enum mr_conf_format f);
+/* A format of a plug-in becomes a choice of dataset.format, numbered behind the built-in ones. `name` is kept. */
+int mr_conf_format_add(const char *name, struct mr_error *err);
+
+/* Who loads what the key `plugin` names, called for each path as soon as the key is seen, so that the other keys may
+ * name what the plug-ins bring. This folder may not know stores and formats, hence the hook; without one the key is
+ * refused. Set at the start. */
+typedef int mr_workload_plugin_fn(const char *path, struct mr_error *err);
+void mr_workload_set_plugin_loader(mr_workload_plugin_fn *fn);
 /* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off
  * is sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */
 const char *mr_workload_order_name(const struct mr_workload *w);

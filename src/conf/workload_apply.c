@@ -76,11 +76,38 @@ static void *section_struct(struct mr_applier *ap, int section)
     return (char *)ap->w + mr_workload_sections[section].offset;
 }
 
+static mr_workload_plugin_fn *plugin_loader;
+
+void mr_workload_set_plugin_loader(mr_workload_plugin_fn *fn)
+{
+    plugin_loader = fn;
+}
+
+/* Loads what the key `plugin` names; from a file, paths are relative to its folder. */
+static int load_plugins(struct mr_applier *ap)
+{
+    const struct mr_strings *list = &ap->w->top.plugin;
+    const char *slash = ap->kind == MR_ORIGIN_FILE ? strrchr(ap->where, '/') : NULL;
+    int rc = 0;
+    for (unsigned i = 0; i < list->n && !rc; i++) {
+        char path[4096];
+        if (slash && list->item[i][0] != '/')
+            snprintf(path, sizeof path, "%.*s/%s", (int)(slash - ap->where), ap->where, list->item[i]);
+        else
+            snprintf(path, sizeof path, "%s", list->item[i]);
+        rc = plugin_loader ? plugin_loader(path, ap->err)
+                           : mr_error_plain(ap->err, MR_E_UNSUPPORTED, "this program loads no plug-ins: '%s'", path);
+    }
+    return rc;
+}
+
 int mr_apply_text(struct mr_applier *ap, int section, const struct mr_option *o, const char *text, unsigned line)
 {
     const struct mr_option_table *t = mr_workload_sections[section].table;
     text = mr_trap_text(ap, t->section, o->key, text);
     int rc = mr_option_parse(t, o, text, ap->arena, section_struct(ap, section), ap->err);
+    if (!rc && section == 0 && !strcmp(o->key, "plugin"))
+        rc = load_plugins(ap);
     if (rc)
         mr_apply_where(ap, line);
     else
@@ -269,18 +296,16 @@ int mr_apply_section(struct mr_applier *ap, int section, const struct mr_yaml_no
     return 0;
 }
 
-int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root)
+static int apply_top_pass(struct mr_applier *ap, const struct mr_yaml_node *root, bool only_plugins)
 {
     const struct mr_option_table *top = mr_workload_sections[0].table;
-    if (root->kind != MR_YAML_MAP) {
-        mr_error_plain(ap->err, MR_E_CONFIG, "a workload must hold sections such as 'dataset:' and 'reader:'");
-        return mr_apply_where(ap, root->line), MR_E_CONFIG;
-    }
     for (unsigned i = 0; i < root->n; i++) {
         const char *key = root->key[i]->text;
         const struct mr_yaml_node *value = root->value[i];
         const struct mr_option *o = mr_option_find(top, key);
         int section = o || strchr(key, '.') ? -1 : mr_workload_section_index(key), rc;
+        if (only_plugins != !strcmp(key, "plugin"))
+            continue;
         if (o)
             rc = apply_value(ap, 0, o, key, value);
         else if (!strcmp(key, "x-millrace"))
@@ -291,6 +316,20 @@ int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root)
             rc = mr_apply_top(ap, value);
         else
             rc = mr_apply_unknown(ap, "", key, root->key[i]->line);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int mr_apply_top(struct mr_applier *ap, const struct mr_yaml_node *root)
+{
+    if (root->kind != MR_YAML_MAP) {
+        mr_error_plain(ap->err, MR_E_CONFIG, "a workload must hold sections such as 'dataset:' and 'reader:'");
+        return mr_apply_where(ap, root->line), MR_E_CONFIG;
+    }
+    for (unsigned pass = 0; pass < 2; pass++) { /* plug-ins first: other keys may name what they bring */
+        int rc = apply_top_pass(ap, root, pass == 0);
         if (rc)
             return rc;
     }

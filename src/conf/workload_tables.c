@@ -4,6 +4,9 @@
 
 #include "base/common.h"
 
+#include <errno.h>
+#include <string.h>
+
 #define BIG 9007199254740992.0 /* 2^53: counts beyond it are mistakes */
 #define OPT(S, k, t, d, ...)                                                                                           \
     {                                                                                                                  \
@@ -15,9 +18,10 @@
 
 static const char *const frameworks[] = {"tensorflow", "pytorch", "none", NULL};
 static const char *const datatypes[] = {"int8", "uint8", "fp16", "bf16", "fp32", "fp64", NULL};
-static const char *const formats[] = {
-    "tfrecord", "hdf5",  "csv", "npz", "npy",       "jpeg",    "png", "indexed_binary", "mmap_indexed_binary",
-    "json",     "jsonl", "tar", "raw", "synthetic", "parquet", NULL};
+#define PLUGIN_FORMATS_MAX 64
+static const char *formats[MR_CF_COUNT + PLUGIN_FORMATS_MAX + 1] = {
+    "tfrecord", "hdf5",  "csv", "npz", "npy",       "jpeg",   "png", "indexed_binary", "mmap_indexed_binary",
+    "json",     "jsonl", "tar", "raw", "synthetic", "parquet"};
 static const char *const compressions[] = {"none", "gzip", "zip", "lzf", "bz2", "xz", "snappy", "lz4", "zstd", NULL};
 static const char *const loaders[] = {"tensorflow", "pytorch", "dali", "native_dali",
                                       "synthetic",  "custom",  "none", NULL};
@@ -39,6 +43,10 @@ static const char *const layouts[] = {"hwc", "chw", NULL};
 static const struct mr_option top_rows[] = {
     OPT(mr_conf_top, framework, ENUM, "tensorflow", .choices = frameworks, .flags = MR_OPTF_NO_EFFECT,
         .doc = "Framework the job is written in. A label here: one reader and one checkpoint writer serve all."),
+    OPT(mr_conf_top, plugin, STRINGS, "[]",
+        .doc = "Millrace: shared objects, or folders of them, with stores, formats, policies or checkpoint engines of "
+               "yours; relative to the file this stands in. See 'millrace help plugins'.",
+        .example = "[./my_format.so]"),
     MR_OPTION_END,
 };
 TABLE(top, "", mr_conf_top, "Top level");
@@ -312,6 +320,9 @@ static const struct mr_option checkpoint_rows[] = {
     OPT(mr_conf_checkpoint, randomize_tensor, BOOL, "true", .doc = "Random tensor content instead of ones."),
     OPT(mr_conf_checkpoint, checkpoint_mechanism_classname, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "Names a Python class of DLIO; such plug-ins are not loaded."),
+    OPT(mr_conf_checkpoint, engine, STRING, "sync",
+        .doc = "Millrace: what writes the checkpoints: sync, null (keeps nothing), or an engine of a plug-in.",
+        .example = "null"),
     OPT(mr_conf_checkpoint, files, UINTS, "[]",
         .doc = "Millrace: bytes of each file of a checkpoint, where the application's own files are known; empty: one "
                "blob of "
@@ -472,6 +483,18 @@ _Static_assert(MR_ARRAY_LEN(mr_workload_sections) <= MR_WORKLOAD_SECTIONS_MAX, "
 const char *mr_conf_format_name(enum mr_conf_format f)
 {
     return formats[f];
+}
+
+int mr_conf_format_add(const char *name, struct mr_error *err)
+{
+    size_t n = 0;
+    while (formats[n])
+        if (!strcmp(formats[n++], name))
+            return mr_error_plain(err, -EEXIST, "there is a format '%s' already", name);
+    if (n + 1 >= MR_ARRAY_LEN(formats))
+        return mr_error_plain(err, MR_E_LIMIT, "cannot add format '%s': %d are registered", name, PLUGIN_FORMATS_MAX);
+    formats[n] = name;
+    return 0;
 }
 
 const char *mr_workload_order_name(const struct mr_workload *w)

@@ -18,6 +18,7 @@ declare -A allowed=(
     [dataset]="base conf store format"
     [loader]="base conf order policy dataset store comm event model format"
     [checkpoint]="base conf store comm event"
+    [plugin]="base conf store format policy checkpoint"
     [sim]="base conf order policy model event"
     [metrics]="base event"
     [bench]="base conf loader checkpoint metrics event comm model dataset format store order"
