@@ -3,14 +3,12 @@
  * (--ranks, or mpirun) share the files; rank 0 prepares, prints and writes the manifest. */
 #include "base/common.h"
 #include "base/log.h"
-#include "base/progress.h"
-#include "base/workers.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/globals.h"
 #include "cli/workload_args.h"
 #include "comm/comm.h"
-#include "dataset/generate.h"
+#include "job/job_generate.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -64,35 +62,16 @@ static const struct mr_option_table table = {
 
 /* ---- what to write ---- */
 
-static void from_workload(const struct mr_workload *w, struct gen_options *o, struct mr_arena *a)
+static int from_workload(const struct mr_workload *w, struct gen_options *o, struct mr_arena *a, struct mr_error *err)
 {
-    const struct mr_conf_dataset *d = &w->dataset;
-    char text[64];
-    for (const struct mr_workload_section *s = mr_workload_sections; s->table; s++)
-        if (strcmp(s->table->section, "dataset") == 0) {
-            mr_option_print(mr_option_find(s->table, "format"), d, text, sizeof text);
-            o->spec.format = mr_arena_strdup(a, text);
-        }
-    o->spec.files = d->num_files_train;
-    o->spec.samples_per_file = d->num_samples_per_file;
-    o->spec.size_bytes = (uint64_t)(d->record_length_bytes + 0.5);
-    o->spec.size_stdev_bytes = (uint64_t)(d->record_length_bytes_stdev + 0.5);
-    o->spec.dims = d->record_dims;
-    o->spec.dtype = d->record_element_type;
-    o->spec.seed = d->seed;
-    o->spec.compressibility = (int64_t)(100 * d->compressibility + 0.5);
-    o->spec.subfolders = d->num_subfolders_train;
-    o->spec.prefix = d->file_prefix;
-    o->spec.compression = d->compression == MR_CC_GZIP  ? MR_COMP_GZIP
-                          : d->compression == MR_CC_ZIP ? MR_COMP_ZIP
-                                                        : MR_COMP_NONE;
-    o->spec.compression_level = MR_MAX(1, MR_MIN(9, d->compression_level));
-    o->spec.chunk = w->hdf5.chunk_dims;
-    o->eval_files = d->num_files_eval;
-    o->eval_subfolders = d->num_subfolders_eval;
-    o->folder = d->data_folder;
-    if (o->spec.dims.n)
-        o->spec.size_stdev_bytes = 0; /* a shape has one size; DLIO ignores the deviation then, too */
+    struct mr_gen_spec valid;
+    int r = mr_job_gen_spec(w, a, &o->spec, &valid, err);
+    if (r < 0)
+        return r;
+    o->eval_files = valid.files;
+    o->eval_subfolders = valid.subfolders;
+    o->folder = w->dataset.data_folder;
+    return 0;
 }
 
 /* The workload lies between the defaults and the flags, so flags are parsed once more on top of it. */
@@ -112,13 +91,8 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
         return r;
-    if (w->dataset.compression > MR_CC_ZIP)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "the workload's compression is not supported");
-    r = mr_options_defaults(&table, ctx->arena, o, err);
-    if (r < 0)
-        return r;
-    from_workload(w, o, ctx->arena);
-    if ((r = mr_options_parse_env(&table, environ, ctx->arena, o, err)) < 0)
+    if ((r = mr_options_defaults(&table, ctx->arena, o, err)) < 0 || (r = from_workload(w, o, ctx->arena, err)) < 0 ||
+        (r = mr_options_parse_env(&table, environ, ctx->arena, o, err)) < 0)
         return r;
     /* The global options were taken before; here they only have to be recognised. */
     void *globals = mr_arena_alloc(ctx->arena, mr_globals_table.struct_bytes);
@@ -128,116 +102,19 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
     return mr_options_parse_targets(targets, 2, ctx->argc, ctx->argv, ctx->arena, &again, err);
 }
 
-/* ---- one split ---- */
-
-struct split {
-    const char *name;
-    struct mr_gen_plan plan;
-    struct mr_gen_estimate estimate;
-    struct mr_gen_result result;
-    char folder[4096];
-    uint64_t free_bytes; /* dry run; UINT64_MAX: the store cannot tell */
-    double seconds;
-};
-
-static int split_folder(const struct gen_options *o, const char *name, char out[4096], struct mr_error *err)
-{
-    size_t len = strlen(o->folder);
-    while (len > 1 && o->folder[len - 1] == '/')
-        len--;
-    if (snprintf(out, 4096, "%.*s/%s", (int)len, o->folder, name) >= 4096)
-        return mr_error_set(err, -ENAMETOOLONG, "cannot use folder '%s'", o->folder);
-    return 0;
-}
-
-static int resolve_split(const struct gen_options *o, bool valid, struct split *s, struct mr_error *err)
+static int resolve_split(const struct gen_options *o, bool valid, struct mr_job_split *s, struct mr_error *err)
 {
     struct mr_gen_spec spec = o->spec;
-    s->name = valid ? "valid" : "train";
     if (valid) {
         spec.files = o->eval_files;
         spec.subfolders = o->eval_subfolders;
     }
-    int r = split_folder(o, s->name, s->folder, err);
-    return r < 0 ? r : mr_gen_plan_resolve(&spec, s->name, &s->plan, err);
-}
-
-static int add_up(struct mr_comm *c, struct mr_gen_result *r, struct mr_error *err)
-{
-    uint64_t v[] = {r->files_written, r->bytes_written, r->files_kept, r->bytes_kept};
-    int rc = mr_comm_allreduce_u64(c, v, MR_ARRAY_LEN(v), MR_COMM_SUM, err);
-    if (rc >= 0) {
-        r->files_written = v[0];
-        r->bytes_written = v[1];
-        r->files_kept = v[2];
-        r->bytes_kept = v[3];
-    }
-    return rc;
-}
-
-static int run_with_progress(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, const struct split *s,
-                             struct mr_error *err)
-{
-    struct mr_progress *progress = NULL;
-    uint64_t items = (uint64_t)s->plan.spec.files * s->plan.parts;
-    struct mr_progress_options po = {.verb = o->repair ? "checking" : "generating",
-                                     .unit = s->plan.parts > 1 ? "parts" : "files",
-                                     .total = (items + c->world - 1) / c->world,
-                                     .total_bytes = (uint64_t)(s->plan.want_bytes / (double)c->world),
-                                     .stream = c->rank == 0 && mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
-                                     .force_tty = -1};
-    int r = mr_progress_start(&po, &progress, err);
-    mr_gen_set_progress(g, progress);
-    if (r >= 0)
-        r = mr_gen_run(g, err);
-    mr_gen_set_progress(g, NULL);
-    mr_progress_stop(progress);
-    return r;
-}
-
-static int write_split(struct mr_gen *g, const struct gen_options *o, struct mr_comm *c, struct split *s,
-                       struct mr_error *err)
-{
-    int r = mr_comm_agree(c, c->rank == 0 ? mr_gen_prepare(g, err) : 0, err);
-    if (r >= 0)
-        r = mr_comm_agree(c, run_with_progress(g, o, c, s, err), err);
-    if (r >= 0)
-        r = mr_comm_agree(c, c->rank == 0 ? mr_gen_finish(g, err) : 0, err);
-    if (r < 0)
-        return r;
-    mr_gen_get_result(g, &s->result);
-    return add_up(c, &s->result, err);
-}
-
-static int gen_split(struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_comm *c, struct mr_store *store,
-                     struct split *s, struct mr_error *err)
-{
-    struct mr_gen *g = NULL;
-    uint64_t start = mr_now_ns();
-    struct mr_gen_options go = {
-        .store = store,
-        .folder = s->folder,
-        .plan = &s->plan,
-        .rank = c->rank,
-        .world = c->world,
-        .threads = o->threads ? (unsigned)o->threads : MR_MAX(mr_cpus_available() / MR_MAX(c->local_world, 1u), 1u),
-        .overwrite = o->overwrite,
-        .repair = o->repair,
-        .fsync = o->fsync,
-        .stop = ctx->stop,
-        .all_stop = o->all_stop,
-    };
-    int r = mr_gen_open(&go, &g, err);
-    if (r >= 0)
-        r = write_split(g, o, c, s, err);
-    mr_gen_close(g);
-    s->seconds = (double)(mr_now_ns() - start) / 1e9;
-    return r;
+    return mr_job_split_init(s, &spec, valid ? "valid" : "train", o->folder, err);
 }
 
 /* ---- what to say ---- */
 
-static json_t *split_json(const struct gen_options *o, const struct split *s)
+static json_t *split_json(const struct gen_options *o, const struct mr_job_split *s)
 {
     const struct mr_gen_result *r = &s->result;
     json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format",
@@ -258,7 +135,7 @@ static json_t *split_json(const struct gen_options *o, const struct split *s)
     return j;
 }
 
-static void print_split(const struct gen_options *o, const struct split *s)
+static void print_split(const struct gen_options *o, const struct mr_job_split *s)
 {
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN];
     const struct mr_gen_result *r = &s->result;
@@ -286,7 +163,7 @@ static void print_split(const struct gen_options *o, const struct split *s)
     putchar('\n');
 }
 
-static int report(const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+static int report(const struct gen_options *o, struct mr_job_split *splits, unsigned n, struct mr_error *err)
 {
     if (!o->json) {
         for (unsigned i = 0; i < n; i++)
@@ -319,60 +196,38 @@ static int open_ranks(struct gen_options *o, struct mr_comm **c, struct mr_error
     return r;
 }
 
-/* DLIO wants the folder of the evaluation set to be there even when it is empty. */
-static int make_valid(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_store *store,
-                      struct mr_error *err)
+static struct mr_job_gen_params to_params(const struct mr_command_ctx *ctx, const struct gen_options *o)
 {
-    char folder[4096];
-    if (!*o->workload && !ctx->overrides.n)
-        return 0;
-    int r = split_folder(o, "valid", folder, err);
-    return r < 0 ? r : mr_store_mkdirs(store, folder, err);
+    return (struct mr_job_gen_params){.folder = o->folder,
+                                      .store = o->store,
+                                      .threads = (unsigned)o->threads,
+                                      .overwrite = o->overwrite,
+                                      .repair = o->repair,
+                                      .fsync = o->fsync,
+                                      .makes_valid = *o->workload || ctx->overrides.n,
+                                      .stop = ctx->stop,
+                                      .all_stop = o->all_stop,
+                                      .progress = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL};
 }
 
-/* A set that replaces another replaces its evaluation set, too, by none if none is asked for. */
-static int drop_valid(const struct gen_options *o, struct mr_store *store, struct mr_error *err)
-{
-    char folder[4096];
-    bool removed = false;
-    if (split_folder(o, "valid", folder, err) < 0)
-        return err->code;
-    int r = mr_gen_remove(store, folder, &removed, err);
-    if (r >= 0 && removed)
-        mr_log(MR_LOG_NOTE, "removed the former evaluation set in '%s': no --eval-files are asked for", folder);
-    return r;
-}
-
-static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct split *splits, unsigned n,
+static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct mr_job_split *splits, unsigned n,
                      struct mr_error *err)
 {
     struct mr_comm *c = NULL;
-    struct mr_store *store = NULL;
     int r = open_ranks(o, &c, err);
     if (r < 0 || !c) {
         mr_comm_close(c);
         return r;
     }
-    r = mr_store_open(o->store, &store, err);
-    if (r >= 0 && c->world > 1 && !(mr_store_caps(store) & MR_STORE_CAP_PERSISTENT))
-        r = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", o->store);
-    if (r >= 0 && !(mr_store_caps(store) & MR_STORE_CAP_CONTENT))
-        r = mr_error_plain(err, MR_E_USAGE, "store '%s' keeps nothing: a data set cannot be written to it", o->store);
-    r = mr_comm_agree(c, r, err);
-    for (unsigned i = 0; r >= 0 && i < n; i++)
-        r = gen_split(ctx, o, c, store, &splits[i], err);
-    if (r >= 0 && n == 1 && o->overwrite && c->rank == 0)
-        r = drop_valid(o, store, err);
-    if (r >= 0 && n == 1 && c->rank == 0)
-        r = make_valid(ctx, o, store, err);
-    mr_store_close(store);
-    bool speaks = c->rank == 0;
+    const struct mr_job_gen_params p = to_params(ctx, o);
+    r = mr_job_generate(&p, c, splits, n, err);
+    bool is_reporter = c->rank == 0;
     if (r == MR_E_PEER)
         mr_error_hint(err, "what is finished stays: run the same command again");
-    if (r < 0 && speaks && mr_comm_is_launched(c))
+    if (r < 0 && is_reporter && mr_comm_is_launched(c))
         mr_cli_tell_error(r, err);
     mr_comm_close(c);
-    if (speaks)
+    if (is_reporter)
         return r < 0 ? r : report(o, splits, n, err);
     if ((r != MR_E_PEER || o->ranks > 1) &&
         !freopen("/dev/null", "w", stderr)) /* rank 0 tells the error that all agreed on */
@@ -380,27 +235,11 @@ static int run_ranks(struct mr_command_ctx *ctx, struct gen_options *o, struct s
     return r;
 }
 
-static int dry_run(const struct gen_options *o, struct split *splits, unsigned n, struct mr_error *err)
+static int dry_run(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_job_split *splits,
+                   unsigned n, struct mr_error *err)
 {
-    struct mr_store *store;
-    int r = mr_store_open(o->store, &store, err);
-    if (r < 0)
-        return r;
-    uint64_t before = 0;
-    for (unsigned i = 0; r >= 0 && i < n; i++) {
-        char where[MR_NAME_MAX];
-        uint64_t bytes, inodes;
-        struct split *s = &splits[i];
-        r = mr_gen_estimate(&s->plan, &s->estimate, err);
-        if (r < 0)
-            break;
-        bool known = mr_gen_free_space(store, s->folder, where, &bytes, &inodes, NULL) >= 0;
-        s->free_bytes = !known           ? UINT64_MAX
-                        : bytes > before ? bytes - before
-                                         : 0; /* the second split comes on top of the first */
-        before += s->estimate.bytes;
-    }
-    mr_store_close(store);
+    const struct mr_job_gen_params p = to_params(ctx, o);
+    int r = mr_job_gen_estimate(&p, splits, n, err);
     return r < 0 ? r : report(o, splits, n, err);
 }
 
@@ -428,7 +267,7 @@ static int refuse_idle_flags(const struct mr_command_ctx *ctx, const struct gen_
 static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     struct gen_options *o = ctx->options;
-    struct split splits[2] = {{0}};
+    struct mr_job_split splits[2] = {{0}};
     int r = apply_workload(ctx, o, err);
     if (r >= 0)
         r = refuse_idle_flags(ctx, o, err);
@@ -442,7 +281,7 @@ static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
         r = resolve_split(o, i == 1, &splits[i], err);
     if (r < 0)
         return r;
-    return o->dry_run ? dry_run(o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
+    return o->dry_run ? dry_run(ctx, o, splits, n, err) : run_ranks(ctx, o, splits, n, err);
 }
 
 const struct mr_command mr_cmd_gen = {
