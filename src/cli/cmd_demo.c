@@ -1,13 +1,15 @@
 /* `millrace demo`: what the program is for, in under a minute. A data set is made, a training run on slow (emulated)
  * storage starves, its own figures say why, the same run with more reads in flight does not. Every step is a command of
- * this program, started as the user would type it and shown, so nothing here can do what a user could not. The folder
- * it makes is removed unless it is asked to stay. */
+ * this program, shown as the user would type it and resolved from those words, so nothing here can do what a user could
+ * not. The folder it makes is removed unless it is asked to stay. */
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/run_internal.h"
+#include "cli/workload_args.h"
 #include "base/temp_folder.h"
+#include "job/job_generate.h"
+#include "job/job_options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,53 +47,61 @@ struct demo {
     FILE *talk; /* stdout, or nothing with --json */
 };
 
-/* ---- running ourselves ---- */
+/* ---- running ---- */
 
 static bool needs_quotes(const char *word)
 {
     return strpbrk(word, " ()*?") != NULL;
 }
 
-/* Shows a command (without the words that only this program needs) and runs it. */
-static int step(struct demo *d, char *const *words, struct mr_error *err)
+/* Shows the command that does the same. */
+static void show_command(struct demo *d, const char *command, int argc, char *const *argv)
 {
-    fprintf(d->talk, "   $ millrace");
-    for (size_t i = 1; words[i]; i++) /* words[0] is -q */
-        fprintf(d->talk, needs_quotes(words[i]) ? " '%s'" : " %s", words[i]);
+    fprintf(d->talk, "   $ millrace %s", command);
+    for (int i = 0; i < argc; i++)
+        fprintf(d->talk, needs_quotes(argv[i]) ? " '%s'" : " %s", argv[i]);
     fputc('\n', d->talk);
-    int status = mr_run_self(words, -1, d->ctx->stop, err);
-    if (status < 0)
-        return status;
-    if (atomic_load(d->ctx->stop))
-        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
-    return status ? mr_error_plain(err, -EIO, "'millrace %s' ended with exit status %d", words[1], status) : 0;
 }
 
-static double number(const json_t *o, const char *key)
+static double or_nan(double x)
 {
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
+    return isfinite(x) ? x : NAN;
 }
 
-static int read_outcome(const char *out, struct outcome *o, struct mr_error *err)
+static void take_outcome(const struct mr_job *j, struct outcome *o)
 {
-    char path[8400];
-    json_error_t why;
-    snprintf(path, sizeof path, "%s/summary.json", out);
-    json_t *root = json_load_file(path, 0, &why);
-    if (!root)
-        return mr_error_plain(err, MR_E_INCOMPLETE, "the run left no result: %s", why.text);
-    const json_t *m = json_object_get(root, "millrace");
-    *o = (struct outcome){.au = number(m, "au"),
-                          .samples_per_s = number(m, "samples_per_s"),
-                          .stall = number(json_object_get(m, "time_split"), "data_stall"),
-                          .demand = number(m, "demand_bytes_per_s"),
-                          .supply = number(m, "supply_bytes_per_s"),
-                          .duration_s = number(m, "duration_s")};
-    const char *limiter = json_string_value(json_object_get(m, "limiter"));
-    snprintf(o->limiter, sizeof o->limiter, "%s", limiter ? limiter : "");
-    json_decref(root);
-    return 0;
+    const struct mr_metrics *m = j->result.metrics;
+    *o = (struct outcome){.au = or_nan(m->au),
+                          .samples_per_s = or_nan(m->samples_per_s),
+                          .stall = or_nan(m->split.data),
+                          .demand = or_nan(m->demand_bytes_per_s),
+                          .supply = or_nan(m->supply_bytes_per_s),
+                          .duration_s = or_nan(m->duration_s)};
+    mr_job_limiter(j, o->limiter, sizeof o->limiter);
+}
+
+static int run_job(struct demo *d, int argc, char *const *argv, struct outcome *out, struct mr_error *err)
+{
+    struct mr_arena *a = d->ctx->arena;
+    struct mr_job_options options;
+    struct mr_job *j = mr_arena_alloc(a, sizeof(*j));
+    struct mr_options_target target = {&mr_job_options_table, &options};
+    struct mr_job_request req = {
+        .options = &options, .envp = environ, .arena = a, .stop = d->ctx->stop, .is_quiet = true, .is_local = true};
+    int rc = j ? mr_options_defaults(&mr_job_options_table, a, &options, err) : mr_error_set(err, -ENOMEM, "demo");
+    if (!rc)
+        rc = mr_options_parse_targets(&target, 1, argc, argv, a, &req.overrides, err);
+    if (!rc)
+        rc = mr_cli_search_path("", a, &req.search_path, err);
+    if (!rc)
+        rc = mr_job_resolve(&req, j, err);
+    if (!rc)
+        rc = mr_job_run(j, err);
+    if (!rc)
+        take_outcome(j, out);
+    if (j)
+        mr_job_done(j);
+    return rc;
 }
 
 #define WORD(text) ((char *)(uintptr_t)(text))
@@ -101,9 +111,7 @@ static int train(struct demo *d, const char *name, const char *threads, const ch
 {
     char results[4200];
     snprintf(results, sizeof results, "%s/%s", d->folder, name);
-    char *words[] = {WORD("-q"),
-                     WORD("run"),
-                     WORD("unet3d_h100"),
+    char *words[] = {WORD("unet3d_h100"),
                      WORD("--data"),
                      d->data,
                      WORD("dataset.num_files_train=96"),
@@ -121,10 +129,32 @@ static int train(struct demo *d, const char *name, const char *threads, const ch
                      WORD("--lookahead"),
                      WORD(lookahead),
                      WORD("--out"),
-                     results,
-                     NULL};
-    int rc = step(d, words, err);
-    return rc ? rc : read_outcome(results, out, err);
+                     results};
+    show_command(d, "run", MR_ARRAY_LEN(words), words);
+    return run_job(d, MR_ARRAY_LEN(words), words, out, err);
+}
+
+static int generate(struct demo *d, struct mr_error *err)
+{
+    char *words[] = {d->data,    WORD("--format"), WORD("npz"),   WORD("--files"),
+                     WORD("96"), WORD("--size"),   WORD("512KiB")};
+    struct mr_gen_spec spec;
+    struct mr_job_split split;
+    struct mr_comm *self = NULL;
+    struct mr_options_target target = {&mr_gen_spec_table, &spec};
+    const struct mr_job_gen_params p = {.folder = d->data, .store = "posix", .stop = d->ctx->stop};
+    show_command(d, "gen", MR_ARRAY_LEN(words), words);
+    int rc = mr_options_defaults(&mr_gen_spec_table, d->ctx->arena, &spec, err);
+    if (!rc)
+        rc = mr_options_parse_targets(&target, 1, MR_ARRAY_LEN(words) - 1, words + 1, d->ctx->arena, NULL, err);
+    if (!rc)
+        rc = mr_job_split_init(&split, &spec, "train", d->data, err);
+    if (!rc)
+        rc = mr_comm_open(0, 1, &self, err);
+    if (!rc)
+        rc = mr_job_generate(&p, self, &split, 1, err);
+    mr_comm_close(self);
+    return rc;
 }
 
 /* ---- talking ---- */
@@ -202,10 +232,8 @@ static int make_folder(struct demo *d, struct mr_error *err)
 static int play(struct demo *d, struct mr_error *err)
 {
     struct outcome before, after;
-    char *gen[] = {WORD("-q"),      WORD("gen"), d->data,        WORD("--format"), WORD("npz"),
-                   WORD("--files"), WORD("96"),  WORD("--size"), WORD("512KiB"),   NULL};
     fprintf(d->talk, "1. A data set: 96 files of 512 KiB, one sample each.\n");
-    int rc = step(d, gen, err);
+    int rc = generate(d, err);
     if (rc)
         return rc;
     fprintf(

@@ -159,7 +159,7 @@ static int show(const struct workloads_options *opt, const struct mr_strings *pa
         return mr_cli_print_json(stdout,
                                  json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "schema", "millrace.workload/1", "workload",
                                            mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, &p), "config",
-                                           mr_workload_to_json(w), "notes", mr_cli_strings_json(&w->notes)),
+                                           mr_workload_to_json(w), "notes", mr_strings_to_json(&w->notes)),
                                  err);
     printf("%s (%s)\n", w->name, w->file);
     if (*w->extra.source)

@@ -5,7 +5,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "cli/run_internal.h"
+#include "cli/run_output.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct sums {
 };
 
 struct run_live {
-    struct run *run;
+    const struct mr_job *job;
     bool tty, drawn;
     uint64_t start_ns, next_line_ns;
     uint64_t seen_steps, seen_checkpoints, moved_ns; /* progress of all ranks together */
@@ -37,7 +37,7 @@ struct run_live {
 static void find_disk(struct run_live *l)
 {
     struct stat st;
-    if (stat(l->run->data, &st) == 0 && major(st.st_dev))
+    if (stat(l->job->data, &st) == 0 && major(st.st_dev))
         snprintf(l->disk, sizeof l->disk, "/sys/dev/block/%u:%u/stat", major(st.st_dev), minor(st.st_dev));
     if (*l->disk && access(l->disk, R_OK) != 0)
         l->disk[0] = '\0';
@@ -55,12 +55,12 @@ static uint64_t disk_busy_ms(const struct run_live *l)
     return ms;
 }
 
-struct run_live *mr_run_live_create(struct run *r)
+void *mr_run_live_start(const struct mr_job *j)
 {
     struct run_live *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
-    l->run = r;
+    l->job = j;
     l->tty = isatty(STDERR_FILENO) == 1;
     l->start_ns = l->moved_ns = l->last_ns = mr_now_ns();
     l->next_line_ns = l->start_ns + LINE_EVERY_NS;
@@ -69,8 +69,9 @@ struct run_live *mr_run_live_create(struct run *r)
     return l;
 }
 
-void mr_run_live_free(struct run_live *l)
+void mr_run_live_end(void *live)
 {
+    struct run_live *l = live;
     if (l && l->drawn)
         fputs("\r\033[K", stderr);
     free(l);
@@ -78,7 +79,7 @@ void mr_run_live_free(struct run_live *l)
 
 static void say_waiting(struct run_live *l, uint64_t now)
 {
-    const struct mr_bench_board *b = l->run->board;
+    const struct mr_bench_board *b = l->job->result.board;
     char text[MR_HUMAN_LEN];
     fprintf(stderr, "%smillrace: no step has ended for %s\n", l->drawn ? "\n" : "",
             mr_human_ns((double)(now - l->moved_ns), text));
@@ -87,14 +88,14 @@ static void say_waiting(struct run_live *l, uint64_t now)
         uint64_t since = atomic_load(&k->since_ns); /* once: the rank goes on meanwhile */
         enum mr_bench_state state = (enum mr_bench_state)atomic_load(&k->state);
         double age_s = (double)(now - MR_MIN(now, since)) / 1e9;
-        if (k->pid || mr_run_read_state(l->run, r, &state, &age_s)) /* a rank of MPI has no place on this board */
+        if (k->pid || mr_job_read_state(l->job, r, &state, &age_s)) /* a rank of MPI has no place on this board */
             fprintf(stderr, "  rank %u: %s for %s\n", r, mr_bench_state_text(state), mr_human_ns(age_s * 1e9, text));
     }
 }
 
 static void watch_progress(struct run_live *l, uint64_t now)
 {
-    const struct mr_bench_board *b = l->run->board;
+    const struct mr_bench_board *b = l->job->result.board;
     uint64_t steps = 0, checkpoints = 0;
     for (uint32_t r = 0; r < b->world; r++) {
         steps += atomic_load(&b->ranks[r].n_steps);
@@ -104,7 +105,7 @@ static void watch_progress(struct run_live *l, uint64_t now)
         l->seen_steps = steps;
         l->seen_checkpoints = checkpoints;
         l->moved_ns = now;
-    } else if (now - l->moved_ns >= l->run->opt->stall_after_ns) {
+    } else if (now - l->moved_ns >= l->job->opt.stall_after_ns) {
         say_waiting(l, now);
         l->moved_ns = now; /* and again after as long */
         l->drawn = false;
@@ -113,7 +114,7 @@ static void watch_progress(struct run_live *l, uint64_t now)
 
 static void take_sums(struct run_live *l, uint64_t now)
 {
-    const struct mr_loader_stats *t = &l->run->board->ranks[l->run->comm->rank].loader.stats;
+    const struct mr_loader_stats *t = &l->job->result.board->ranks[l->job->comm->rank].loader.stats;
     struct sums s = {.at_ns = now,
                      .cpu_ns = t->cpu_ns,
                      .read_ns = t->read_ns,
@@ -128,7 +129,7 @@ static void take_sums(struct run_live *l, uint64_t now)
 /* "decode: workers 97 % CPU, disk 31 % busy". The loader's sums may go back when another feed begins. */
 static void put_limiter(struct run_live *l, uint64_t now, struct mr_strbuf *out)
 {
-    const struct mr_bench_loader_stats *s = &l->run->board->ranks[l->run->comm->rank].loader;
+    const struct mr_bench_loader_stats *s = &l->job->result.board->ranks[l->job->comm->rank].loader;
     take_sums(l, now);
     const struct sums *a = &l->before, *b = &l->now;
     double dt = (double)(b->at_ns - a->at_ns), all = (double)(b->all_ns - MR_MIN(a->all_ns, b->all_ns));
@@ -144,13 +145,13 @@ static void put_limiter(struct run_live *l, uint64_t now, struct mr_strbuf *out)
 }
 
 /* Where a run stands: in its epochs, or in its checkpoints when there is nothing else. */
-static void put_place(const struct run *r, const struct mr_step *last, struct mr_strbuf *out)
+static void put_place(const struct mr_job *j, const struct mr_step *last, struct mr_strbuf *out)
 {
-    uint64_t saved = atomic_load(&r->board->ranks[r->comm->rank].n_checkpoints);
-    const struct mr_plan_checkpoint *c = &r->plan.checkpoint;
-    if (r->w->workflow.train)
-        mr_strbuf_printf(out, "epoch %u/%lld step %u/%llu", last ? last->epoch + 1 : 1, (long long)r->w->train.epochs,
-                         last ? last->step + 1 : 0, (unsigned long long)r->plan.steps_per_epoch);
+    uint64_t saved = atomic_load(&j->result.board->ranks[j->comm->rank].n_checkpoints);
+    const struct mr_plan_checkpoint *c = &j->plan.checkpoint;
+    if (j->w->workflow.train)
+        mr_strbuf_printf(out, "epoch %u/%lld step %u/%llu", last ? last->epoch + 1 : 1, (long long)j->w->train.epochs,
+                         last ? last->step + 1 : 0, (unsigned long long)j->plan.steps_per_epoch);
     else
         mr_strbuf_printf(out, "checkpoint %llu/%llu", (unsigned long long)saved,
                          (unsigned long long)(c->writes + c->reads));
@@ -158,32 +159,33 @@ static void put_place(const struct run *r, const struct mr_step *last, struct mr
 
 static void put_line(struct run_live *l, uint64_t now, struct mr_strbuf *out)
 {
-    const struct run *r = l->run;
-    const struct mr_bench_rank *me = &r->board->ranks[r->comm->rank];
+    const struct mr_job *j = l->job;
+    const struct mr_bench_rank *me = &j->result.board->ranks[j->comm->rank];
     uint64_t samples = 0, bytes = 0, compute = 0, wall = 0;
     char rate[MR_HUMAN_LEN], eta[MR_HUMAN_LEN];
-    for (uint32_t k = 0; k < r->board->world; k++) {
-        samples += atomic_load(&r->board->ranks[k].samples);
-        bytes += atomic_load(&r->board->ranks[k].read_bytes);
-        compute += atomic_load(&r->board->ranks[k].compute_ns);
-        wall += atomic_load(&r->board->ranks[k].wall_ns);
+    for (uint32_t k = 0; k < j->result.board->world; k++) {
+        samples += atomic_load(&j->result.board->ranks[k].samples);
+        bytes += atomic_load(&j->result.board->ranks[k].read_bytes);
+        compute += atomic_load(&j->result.board->ranks[k].compute_ns);
+        wall += atomic_load(&j->result.board->ranks[k].wall_ns);
     }
     double dt = (double)(now - l->last_ns) / 1e9;
     uint64_t n = atomic_load(&me->n_steps);
-    const struct mr_step *last = n ? &r->board->steps[(uint64_t)r->comm->rank * r->board->step_cap + n - 1] : NULL;
-    double done = (double)n / (double)MR_MAX(r->board->step_cap, 1u);
+    const struct mr_step *last =
+        n ? &j->result.board->steps[(uint64_t)j->comm->rank * j->result.board->step_cap + n - 1] : NULL;
+    double done = (double)n / (double)MR_MAX(j->result.board->step_cap, 1u);
     double elapsed = (double)(now - l->start_ns), left = elapsed * (1 - done) / fmax(done, 1e-9);
-    put_place(r, last, out);
-    if (r->opt->max_time_ns)
-        left = fmin(left, fmax(0, (double)r->opt->max_time_ns - elapsed));
+    put_place(j, last, out);
+    if (j->opt.max_time_ns)
+        left = fmin(left, fmax(0, (double)j->opt.max_time_ns - elapsed));
     if (n)
         mr_strbuf_printf(out, " | ETA %s", mr_human_ns(left, eta));
     if (wall)
         mr_strbuf_printf(out, " | AU %.1f %%", 100 * (double)compute / (double)wall);
-    if (dt > 0 && r->w->workflow.train)
+    if (dt > 0 && j->w->workflow.train)
         mr_strbuf_printf(out, " | %.0f samples/s %s", (double)(samples - l->last_samples) / dt,
                          mr_human_rate((double)(bytes - l->last_bytes) / dt, rate));
-    if (r->w->workflow.train)
+    if (j->w->workflow.train)
         mr_strbuf_printf(out, " | queue %.1f", me->loader.stats.ready_mean);
     put_limiter(l, now, out);
     mr_strbuf_printf(out, " | %s", mr_bench_state_text((enum mr_bench_state)atomic_load(&me->state)));
@@ -205,7 +207,7 @@ void mr_run_live_tick(void *live)
     uint64_t now = mr_now_ns();
     struct mr_strbuf line = {0};
     watch_progress(l, now);
-    if (!mr_log_shows(MR_LOG_NOTE) || (!l->tty && now < l->next_line_ns))
+    if (!mr_log_shows(MR_LOG_NOTE) || l->job->req.is_quiet || (!l->tty && now < l->next_line_ns))
         return; /* quiet, or not yet */
     l->next_line_ns = now + LINE_EVERY_NS;
     put_line(l, now, &line);

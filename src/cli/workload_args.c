@@ -70,6 +70,12 @@ int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_str
     return 0;
 }
 
+void mr_cli_log_notes(const struct mr_workload *w)
+{
+    for (unsigned i = 0; i < w->notes.n; i++)
+        mr_log(MR_LOG_NOTE, "%s", w->notes.item[i]);
+}
+
 int mr_cli_workload(const char *workload, const char *config_dir, const struct mr_strings *overrides, bool lenient,
                     struct mr_arena *a, struct mr_workload **out, struct mr_error *err)
 {
@@ -79,7 +85,7 @@ int mr_cli_workload(const char *workload, const char *config_dir, const struct m
     int rc = mr_cli_search_path(config_dir, a, &req.search_path, err);
     if (!rc)
         rc = mr_workload_resolve(&req, a, out, err);
-    for (unsigned i = 0; !rc && !getenv(MR_CLI_NOTES_TOLD) && i < (*out)->notes.n; i++)
-        mr_log(MR_LOG_NOTE, "%s", (*out)->notes.item[i]);
+    if (!rc)
+        mr_cli_log_notes(*out);
     return rc;
 }

@@ -12,8 +12,8 @@
  * source tree's workloads/ when the program lies in a build folder of it. */
 int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_strings *out, struct mr_error *err);
 
-/* Set for a child that resolves the same workload again: its notes were told. */
-#define MR_CLI_NOTES_TOLD "MILLRACE_NOTES_TOLD"
+/* What a workload's author should know, each as a note. */
+void mr_cli_log_notes(const struct mr_workload *w);
 /* Resolves with this process's environment and logs each note. `workload` may be NULL when the overrides name one. */
 int mr_cli_workload(const char *workload, const char *config_dir, const struct mr_strings *overrides, bool lenient,
                     struct mr_arena *a, struct mr_workload **out, struct mr_error *err);
@@ -24,7 +24,6 @@ void mr_cli_print_plan(FILE *out, const struct mr_workload *w, const struct mr_p
 /* {"name", "file", "source", ...}, the plan with units in the keys, the expectations. NULL when out of memory. */
 json_t *mr_cli_workload_json(const struct mr_workload *w);
 json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p);
-json_t *mr_cli_strings_json(const struct mr_strings *list);
 /* Prints and frees `root`; -ENOMEM if it is NULL. */
 int mr_cli_print_json(FILE *out, json_t *root, struct mr_error *err);
 

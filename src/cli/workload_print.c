@@ -121,14 +121,6 @@ void mr_cli_print_plan(FILE *out, const struct mr_workload *w, const struct mr_p
         mr_human_ns(s * 1e9, human), p->train_s, p->eval_s, p->pause_s);
 }
 
-json_t *mr_cli_strings_json(const struct mr_strings *list)
-{
-    json_t *j = json_array();
-    for (unsigned i = 0; i < list->n; i++)
-        json_array_append_new(j, json_string(list->item[i]));
-    return j;
-}
-
 static json_t *expect_json(const struct mr_workload_extra *x)
 {
     static const char *const classes[] = {"exact", "shaped", "native"};
@@ -153,8 +145,8 @@ json_t *mr_cli_workload_json(const struct mr_workload *w)
     json_t *file = json_string(w->file), *name = json_string(w->name);
     return json_pack("{s:o, s:o, s:s, s:s, s:i, s:f, s:o, s:o, s:o}", "name", name ? name : json_null(), "file",
                      file ? file : json_null(), "source", x->source, "storage_model", x->storage_model, "ranks",
-                     (int)x->ranks, "scale", x->scale, "scale_keep", mr_cli_strings_json(&x->scale_keep), "expect",
-                     expect_json(x), "preset_notes", mr_cli_strings_json(&x->notes));
+                     (int)x->ranks, "scale", x->scale, "scale_keep", mr_strings_to_json(&x->scale_keep), "expect",
+                     expect_json(x), "preset_notes", mr_strings_to_json(&x->notes));
 }
 
 static json_t *checkpoint_json(const struct mr_plan_checkpoint *c)

@@ -321,6 +321,11 @@ int mr_workload_list(const struct mr_strings *search_path, struct mr_arena *a, s
 
 /* {"dataset.format": {"value": "npz", "origin": "file", "where": "unet3d.yaml:17"}, ...}; NULL when out of memory. */
 json_t *mr_workload_to_json(const struct mr_workload *w);
+/* The workload that mr_workload_to_json wrote, as it was resolved then: no file, environment or trap is looked at
+ * again. Secrets and the x-millrace block are not in it. Keys that are missing have their defaults. */
+int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_workload **out, struct mr_error *err);
+/* The list as an array of texts. */
+json_t *mr_strings_to_json(const struct mr_strings *list);
 /* One value as text (secrets hidden) and its origin, e.g. "file unet3d.yaml:17"; for listings. */
 void mr_workload_value_text(const struct mr_option *o, const void *obj, char *out, size_t cap);
 void mr_workload_origin_text(const struct mr_value_origin *v, char *out, size_t cap);

@@ -114,3 +114,58 @@ json_t *mr_workload_to_json(const struct mr_workload *w)
     }
     return root;
 }
+
+json_t *mr_strings_to_json(const struct mr_strings *list)
+{
+    json_t *j = json_array();
+    for (unsigned i = 0; i < list->n; i++)
+        json_array_append_new(j, json_string(list->item[i]));
+    return j;
+}
+
+/* A value as the text that its option takes; false when it has none. */
+static bool value_text(const struct mr_option *o, const json_t *v, char *out, size_t cap)
+{
+    size_t n = 0, i;
+    const json_t *item;
+    if (json_is_string(v))
+        return snprintf(out, cap, "%s", json_string_value(v)) < (int)cap;
+    if (json_is_boolean(v))
+        return snprintf(out, cap, "%s", json_is_true(v) ? "true" : "false") < (int)cap;
+    if (json_is_integer(v))
+        return snprintf(out, cap, "%lld", (long long)json_integer_value(v)) < (int)cap;
+    if (json_is_real(v))
+        return snprintf(out, cap, "%.17g%s", json_real_value(v), o->type == MR_OPT_DURATION ? "s" : "") < (int)cap;
+    if (!json_is_array(v))
+        return false;
+    n += (size_t)snprintf(out, cap, "[");
+    json_array_foreach(v, i, item)
+    {
+        char one[256];
+        if (json_is_array(item) || !value_text(o, item, one, sizeof one) || n + strlen(one) + 4 > cap)
+            return false;
+        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "", one);
+    }
+    snprintf(out + n, cap - n, "]");
+    return true;
+}
+
+int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_workload **out, struct mr_error *err)
+{
+    static const struct mr_workload_request nothing;
+    struct mr_workload *w;
+    char path[128], text[4200];
+    int rc = mr_workload_resolve(&nothing, a, &w, err);
+    for (int s = 0; !rc && mr_workload_sections[s].table; s++) {
+        const struct mr_option_table *t = mr_workload_sections[s].table;
+        for (const struct mr_option *o = t->options; !rc && o->key; o++) {
+            snprintf(path, sizeof path, "%s%s%s", t->section, *t->section ? "." : "", o->key);
+            const json_t *v = json_object_get(json_object_get(config, path), "value");
+            if (v && !(o->flags & MR_OPTF_SECRET) && value_text(o, v, text, sizeof text))
+                rc = mr_option_parse(t, o, text, a, (char *)w + mr_workload_sections[s].offset, err);
+        }
+    }
+    if (!rc)
+        *out = w;
+    return rc;
+}

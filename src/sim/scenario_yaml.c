@@ -4,6 +4,7 @@
 #include "base/common.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,8 +112,10 @@ static int convert(const struct raw_scenario *raw, struct mr_scenario *out, stru
                               "order '%s' is rank-local; the simulator takes torch, cipher or sequential", raw->order);
     if (raw->compute)
         s.system.compute_mbps = (double)raw->compute / MB;
-    if (raw->step_time_ns)
-        s.system.compute_mbps = s.size_mean_mb * (double)s.batch / s.nodes / ((double)raw->step_time_ns / 1e9);
+    if (raw->step_time_ns) { /* the rate is for the rules of the published simulator, which know no time of a step */
+        s.step_s = (double)raw->step_time_ns / 1e9;
+        s.system.compute_mbps = s.size_mean_mb * (double)s.batch / s.nodes / s.step_s;
+    }
     for (unsigned j = 0; j < MR_CLASS_MAX; j++) {
         if (raw->capacity[j] == AS_SYSTEM)
             continue;
@@ -154,6 +157,8 @@ static int override(struct raw_scenario *raw, const char *text, struct mr_arena 
         raw->local_batch = 0;
     if (strcmp(key, "local_batch") == 0)
         raw->batch = 0;
+    if (strcmp(key, "compute") == 0) /* of two ways to say it the later one counts */
+        raw->step_time_ns = 0;
     return mr_option_parse(t, o, eq + 1, a, raw, err);
 }
 
@@ -200,4 +205,53 @@ int mr_scenario_load(const char *name_or_path, const struct mr_strings *search, 
     if (!rc && !*out->name) /* the file is its name */
         snprintf(out->name, sizeof out->name, "%s", name_or_path);
     return rc;
+}
+
+/* What no word has changed keeps its exact value: the raw form has whole bytes and nanoseconds. */
+static void keep_exact(const struct raw_scenario *before, const struct raw_scenario *after,
+                       const struct mr_scenario *old, struct mr_scenario *out)
+{
+    if (after->size == before->size)
+        out->size_mean_mb = old->size_mean_mb;
+    if (after->size_stdev == before->size_stdev)
+        out->size_stdev_mb = old->size_stdev_mb;
+    if (after->step_time_ns == before->step_time_ns)
+        out->step_s = old->step_s;
+    if (out->step_s > 0)
+        out->system.compute_mbps = out->size_mean_mb * (double)out->batch / out->nodes / out->step_s;
+}
+
+int mr_scenario_change(struct mr_scenario *s, const struct mr_strings *words, const struct mr_strings *search,
+                       struct mr_arena *a, struct mr_error *err)
+{
+    struct raw_scenario raw, before;
+    struct mr_scenario changed;
+    int rc = mr_options_defaults(&scenario_table, a, &raw, err);
+    if (rc)
+        return rc;
+    raw.search = search;
+    raw.have_system = true;
+    raw.system = s->system;
+    raw.nodes = s->nodes;
+    raw.local_batch = (int64_t)(s->batch / MR_MAX(s->nodes, 1u));
+    raw.epochs = s->epochs;
+    raw.seed = (int64_t)s->seed;
+    raw.order = mr_order_mode_name(s->order_mode);
+    raw.samples = (int64_t)s->samples;
+    raw.size = (uint64_t)fmax(1, round(s->size_mean_mb * MB));
+    raw.size_stdev = (uint64_t)round(s->size_stdev_mb * MB);
+    raw.step_time_ns = (uint64_t)round(s->step_s * 1e9);
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++)
+        raw.capacity[j] = AS_SYSTEM;
+    before = raw;
+    for (unsigned i = 0; i < words->n && !rc; i++)
+        rc = override(&raw, words->item[i], a, err);
+    if (!rc)
+        rc = convert(&raw, &changed, err);
+    if (rc)
+        return rc;
+    keep_exact(&before, &raw, s, &changed);
+    snprintf(changed.name, sizeof changed.name, "%s", raw.name == before.name ? s->name : raw.name);
+    *s = changed;
+    return 0;
 }

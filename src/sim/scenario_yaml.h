@@ -23,4 +23,8 @@ int mr_scenario_load(const char *name_or_path, const struct mr_strings *search, 
 int mr_scenario_parse(const char *text, size_t len, const char *name, const struct mr_strings *search,
                       const struct mr_strings *overrides, struct mr_arena *a, struct mr_scenario *out,
                       struct mr_error *err);
+/* Changes keys of a scenario that was not read from a file, as the overrides do, and checks it. nodes= keeps the batch
+ * of a node. On failure *s is as it was. */
+int mr_scenario_change(struct mr_scenario *s, const struct mr_strings *words, const struct mr_strings *search,
+                       struct mr_arena *a, struct mr_error *err);
 #endif

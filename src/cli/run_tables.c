@@ -1,0 +1,183 @@
+/* The table of a sweep or a search, and a prediction, as text and JSON. */
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "cli/run_output.h"
+#include "cli/workload_args.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- searches ---- */
+
+static json_t *real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *points_json(const struct mr_job_search *s)
+{
+    json_t *list = json_array();
+    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
+        if (p->measured)
+            json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s}", "value",
+                                                  p->value, "ranks", real(p->ranks), "au", real(p->au), "samples_per_s",
+                                                  real(p->samples_per_s), "read_bytes_per_s", real(p->read_bytes_per_s),
+                                                  "stall_p99_s", real(p->stall_p99_s), "data_stall_share",
+                                                  real(p->data_share), "duration_s", real(p->duration_s), "complete", 1,
+                                                  "limiter", p->limiter, "results_folder", p->out));
+    return list;
+}
+
+static void print_points(const struct mr_job_search *s, double target)
+{
+    char rate[MR_HUMAN_LEN], stall[MR_HUMAN_LEN];
+    int width = (int)MR_MAX(strlen(s->keys), 20u);
+    for (size_t i = 0; i < s->n; i++)
+        width = MR_MAX(width, (int)strlen(s->points[i].value));
+    printf("%-*s %6s %8s %7s %12s %12s %10s %8s\n", width, s->keys, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
+           "STALL p99", "DATA %");
+    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
+        if (p->measured)
+            printf("%-*s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", width, p->value, p->ranks, 100 * p->au,
+                   p->au >= target ? "pass" : "fail", p->samples_per_s, mr_human_rate(p->read_bytes_per_s, rate),
+                   mr_human_ns(p->stall_p99_s * 1e9, stall), 100 * p->data_share);
+}
+
+static void print_most(const struct mr_job_search *s, bool whole, double au)
+{
+    const char *limit = "; this is as far as was searched (--max-ranks, or the size of the data set)";
+    if (!whole)
+        puts("INCOMPLETE: the search was not finished");
+    if (s->best == 0)
+        printf("not even one accelerator stays busy %.0f %% of the time; limited by %s\n", 100 * au,
+               s->n ? s->points[0].limiter : "");
+    else
+        printf("%llu accelerator%s stay%s busy %.0f %% of the time%s\n", (unsigned long long)s->best,
+               s->best == 1 ? "" : "s", s->best == 1 ? "s" : "", 100 * au,
+               s->best == s->limit ? limit
+               : !whole            ? ", at least"
+                                   : "");
+}
+
+static json_t *search_json(const struct mr_job_search *s, bool find_max, bool whole, double au)
+{
+    if (find_max)
+        return json_pack("{s:s, s:b, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "complete", whole,
+                         "max_accelerators", (json_int_t)s->best, "at_limit", s->best == s->limit, "au_target", au,
+                         "points", points_json(s));
+    return json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete", whole, "key", s->keys,
+                     "au_target", au, "points", points_json(s));
+}
+
+int mr_cli_print_search(const struct mr_job *j, const struct mr_job_search *s, bool find_max, bool json, int rc,
+                        struct mr_error *err)
+{
+    bool any = false; /* what was measured before a stop is told, too */
+    for (size_t i = 0; i < s->n; i++)
+        any |= s->points[i].measured;
+    if (!any && rc)
+        return rc;
+    if (json) {
+        struct mr_error failed;
+        int printed = mr_cli_print_json(stdout, search_json(s, find_max, !rc, j->w->metric.au), &failed);
+        if (!rc && printed)
+            *err = failed;
+        return rc ? rc : printed;
+    }
+    if (find_max)
+        print_most(s, !rc, j->w->metric.au);
+    print_points(s, j->w->metric.au);
+    printf("results in %s\n", s->out);
+    return rc;
+}
+
+/* ---- predictions ---- */
+
+static json_t *checkpoint_json(const struct mr_job_checkpoints *c)
+{
+    return json_pack("{s:I, s:I, s:i, s:I, s:f, s:f, s:f, s:f}", "saves", (json_int_t)c->writes, "loads",
+                     (json_int_t)c->reads, "writers", (int)c->writers, "files", (json_int_t)c->files, "bytes", c->bytes,
+                     "save_s", c->save_s, "load_s", c->load_s, "total_s", c->total_s);
+}
+
+static void print_checkpoint(const struct mr_job_checkpoints *c)
+{
+    char size[MR_HUMAN_LEN];
+    if (c->writes + c->reads)
+        printf(
+            "  checkpoints   %s by %u rank%s: %llu written in %.2f s each, %llu read in %.2f s each; %.2f s in all\n",
+            mr_human_bytes(c->bytes, size), c->writers, c->writers == 1 ? "" : "s", (unsigned long long)c->writes,
+            c->save_s, (unsigned long long)c->reads, c->load_s, c->total_s);
+}
+
+static int print_checkpoints_only(const struct mr_job *j, const struct mr_job_prediction *p, bool json,
+                                  struct mr_error *err)
+{
+    if (json)
+        return mr_cli_print_json(stdout,
+                                 json_pack("{s:s, s:b, s:s, s:s, s:i, s:f, s:o}", "schema", "millrace.virtual_run/1",
+                                           "simulated", 1, "workload", j->w->name, "system", p->system.name, "ranks",
+                                           (int)j->plan.ranks, "duration_s", p->duration_s, "checkpoint",
+                                           checkpoint_json(&p->ckpt)),
+                                 err);
+    printf("SIMULATED: %.2f s for the checkpoints of %u ranks on model '%s'\n", p->duration_s, j->plan.ranks,
+           p->system.name);
+    print_checkpoint(&p->ckpt);
+    if (j->plan.pause_s > 0)
+        printf("  pauses        %.2f s\n", j->plan.pause_s);
+    return 0;
+}
+
+static json_t *prediction_json(const struct mr_job *j, const struct mr_job_prediction *p)
+{
+    const struct mr_job_played *t = &p->train;
+    json_t *root =
+        json_pack("{s:s, s:b, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "schema",
+                  "millrace.virtual_run/1", "simulated", 1, "workload", j->w->name, "system", p->system.name, "policy",
+                  p->policy, "ranks", (int)j->plan.ranks, "au", p->au, "au_target", j->w->metric.au, "duration_s",
+                  p->duration_s, "stall_s", p->stall_s, "first_epoch_s", t->first_epoch_s, "samples_per_s",
+                  p->samples_per_s, "read_bytes", t->read_bytes, "compute_only_s", t->compute_s, "training_s",
+                  t->time_s, "preload_s", p->preload_s, "checkpoint", checkpoint_json(&p->ckpt));
+    json_object_set_new(root, "evaluation",
+                        json_pack("{s:I, s:I, s:f, s:f, s:f}", "evaluations", (json_int_t)j->plan.evaluations, "steps",
+                                  (json_int_t)j->plan.eval_steps, "read_bytes", p->eval.read_bytes, "once_s",
+                                  p->eval.time_s, "total_s", p->eval_s));
+    return root;
+}
+
+static void print_training(const struct mr_job *j, const struct mr_job_prediction *p)
+{
+    const struct mr_job_played *t = &p->train;
+    char rate[MR_HUMAN_LEN], size[MR_HUMAN_LEN];
+    printf("  duration      %.2f s, of which the first epoch %.2f s; compute alone %.2f s\n", p->duration_s,
+           t->first_epoch_s, t->compute_s);
+    if (p->preload_s > 0)
+        printf("  preload       %.2f s to read the whole set on every rank\n", p->preload_s);
+    if (j->plan.evaluations)
+        printf("  evaluation    %llu of %llu steps in %.2f s each; %.2f s in all\n",
+               (unsigned long long)j->plan.evaluations, (unsigned long long)j->plan.eval_steps, p->eval.time_s,
+               p->eval_s);
+    print_checkpoint(&p->ckpt);
+    printf("  stall         %.2f s (%.1f %%)\n", p->stall_s, 100 * p->stall_s / fmax(t->time_s, 1e-9));
+    printf("  throughput    %.1f samples/s, %s read in all, %s\n", p->samples_per_s,
+           mr_human_bytes(t->read_bytes, size),
+           mr_human_rate(t->read_bytes / fmax(t->time_s + p->preload_s, 1e-9), rate));
+}
+
+int mr_cli_print_prediction(const struct mr_job *j, const struct mr_job_prediction *p, bool json, struct mr_error *err)
+{
+    if (!j->w->workflow.train)
+        return print_checkpoints_only(j, p, json, err);
+    if (json)
+        return mr_cli_print_json(stdout, prediction_json(j, p), err);
+    printf("SIMULATED: AU %.1f %% (target %.0f %%): %s; %s\n", 100 * p->au, 100 * j->w->metric.au,
+           p->au >= j->w->metric.au ? "PASS" : "FAIL",
+           p->stall_s > 0.05 * p->train.time_s ? "limited by storage" : "storage is not the limit");
+    printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n",
+           *j->w->name ? j->w->name : "(defaults)", j->plan.ranks, j->plan.ranks == 1 ? "" : "s",
+           (long long)j->w->reader.batch_size, p->system.name, p->policy);
+    print_training(j, p);
+    printf("  not simulated: decoding beyond reader.preprocess_time, the spread of compute times%s\n",
+           j->w->pattern.unit == MR_UNIT_SAMPLE ? "" : ", the calls of the access pattern");
+    return 0;
+}

@@ -1,0 +1,292 @@
+/* The data set of a job: found, made when that is allowed, and taken as it is. */
+#include "base/common.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "job/job_generate.h"
+#include "job/job_internal.h"
+#include "dataset/dataset_parts.h"
+#include "dataset/journal.h"
+#include "format/format.h"
+#include "store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- generating ---- */
+
+/* By one process: the ranks are not there yet, or wait. */
+static int generate(struct mr_job *j, struct mr_error *err)
+{
+    struct mr_gen_spec train, valid;
+    struct mr_job_split splits[2];
+    struct mr_comm *self = NULL;
+    const struct mr_job_gen_params p = {
+        .folder = j->data, .store = "posix", .makes_valid = true, .stop = j->stop, .progress = j->req.progress};
+    int rc = mr_job_gen_spec(j->w, j->arena, &train, &valid, err);
+    if (!rc)
+        rc = mr_job_split_init(&splits[0], &train, "train", j->data, err);
+    if (!rc && valid.files)
+        rc = mr_job_split_init(&splits[1], &valid, "valid", j->data, err);
+    if (!rc)
+        rc = mr_comm_open(0, 1, &self, err);
+    if (!rc)
+        rc = mr_job_generate(&p, self, splits, valid.files ? 2 : 1, err);
+    mr_comm_close(self);
+    return rc ? mr_error_context(err, "while generating the data set"), rc : 0;
+}
+
+/* A generator was here and has not finished: it goes on where it was. */
+static bool is_unfinished(const char *folder)
+{
+    char manifest[8300], journal[8300];
+    snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, folder);
+    snprintf(journal, sizeof journal, "%s/" MR_JOURNAL_FOLDER, folder);
+    return access(manifest, F_OK) != 0 && access(journal, F_OK) == 0;
+}
+
+/* 'gen' with the same workload and overrides, which a reader of the message can type as it is. */
+static void put_gen_words(const struct mr_job *j, struct mr_strbuf *s)
+{
+    const struct mr_job_options *o = &j->opt;
+    mr_strbuf_printf(s, "millrace gen %s", j->data);
+    if (*o->workload)
+        mr_strbuf_printf(s, " --workload %s", o->workload);
+    if (*o->config_dir)
+        mr_strbuf_printf(s, " --config-dir %s", o->config_dir);
+    if (o->lenient)
+        mr_strbuf_puts(s, " --lenient");
+    for (unsigned i = 0; i < j->req.overrides.n; i++)
+        mr_strbuf_printf(s, " %s", j->req.overrides.item[i]);
+}
+
+static int missing(const struct mr_job *j, const char *path, struct mr_error *err)
+{
+    struct mr_strbuf s = {0};
+    put_gen_words(j, &s);
+    bool begun = is_unfinished(path);
+    mr_error_plain(err, -ENOENT, begun ? "the data set in '%s' is not finished" : "there is no data set in '%s'", path);
+    mr_error_hint(err,
+                  begun ? "finish it with '%s', or let the run do it with --generate"
+                        : "make it with '%s', or let the run do it with --generate",
+                  s.text ? s.text : "millrace gen");
+    mr_strbuf_done(&s);
+    return -ENOENT;
+}
+
+/* ---- looking ---- */
+
+static int look(const char *path, struct mr_dataset_info *info, struct mr_error *err)
+{
+    struct mr_dataset *ds;
+    int rc = mr_dataset_open(path, NULL, &ds, err);
+    if (rc)
+        return rc;
+    mr_dataset_get_info(ds, info);
+    mr_dataset_close(ds);
+    return 0;
+}
+
+static bool is_empty(const char *folder)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e = d ? readdir(d) : NULL;
+    while (e && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
+        e = readdir(d);
+    if (d)
+        closedir(d);
+    return d && !e;
+}
+
+static int find_split(struct mr_job *j, const char *split, struct mr_dataset_info *info, bool *made,
+                      struct mr_error *err)
+{
+    char path[8192];
+    struct mr_error first;
+    snprintf(path, sizeof path, "%s/%s", j->data, split);
+    int rc = look(path, info, &first);
+    if (rc == 0)
+        return 0;
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 ||
+                  is_empty(path) || is_unfinished(path);
+    if (!absent) {
+        *err = first;
+        return rc;
+    }
+    if (!*made && (j->opt.generate || j->w->workflow.generate_data)) {
+        *made = j->made_data = true;
+        rc = generate(j, err);
+        return rc ? rc : look(path, info, err);
+    }
+    return missing(j, path, err);
+}
+
+static void note(struct mr_job *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct mr_job *j, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (unsigned i = 0; i < j->notes.n; i++)
+        if (strcmp(j->notes.item[i], text) == 0)
+            return; /* looked at before */
+    mr_job_note(&j->notes, j->arena, "%s", text);
+    if (!j->req.is_quiet)
+        mr_log(MR_LOG_NOTE, "%s", text);
+}
+
+/* Mean bytes of a sample, as the workload counts them; 0: not known (samples of several shapes). */
+static double sample_mean(const struct mr_dataset_info *in)
+{
+    if (!strcmp(in->format, "jpeg") || !strcmp(in->format, "png"))
+        return in->samples ? (double)in->sample_bytes / (double)in->samples : 0;
+    double bytes = in->n_dims ? strtod(in->dtype + (in->dtype[0] != '\0'), NULL) : 0; /* u1, f4, c16 */
+    for (unsigned i = 0; i < in->n_dims; i++)
+        bytes *= (double)in->dims[i];
+    return bytes;
+}
+
+/* What a sample is. DLIO's rates are computed with the size that the workload says. */
+static void fit_kind(struct mr_job *j, const char *set, const struct mr_dataset_info *in)
+{
+    const char *says = mr_conf_format_name((enum mr_conf_format)j->w->dataset.format);
+    const struct mr_format_ops *want = mr_format_find(says, NULL);
+    double mean = sample_mean(in), asked = mr_workload_record_bytes(j->w);
+    if (want && strcmp(want->name, in->format) != 0)
+        note(j, "the %s set holds %s files, the workload says %s; the set counts", set, in->format, says);
+    if (mean > 0 && j->w->dataset.record_length_bytes_stdev == 0 && (mean > 1.2 * asked || mean < asked / 1.2))
+        note(j,
+             "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the "
+             "latter",
+             set, mean, asked);
+}
+
+/* A larger set than the workload asks for serves with its first files, as in DLIO. Numbers that nobody has chosen do
+ * not count. */
+static int take_first(struct mr_job *j, bool eval, struct mr_dataset_info *in, struct mr_error *err)
+{
+    const struct mr_conf_dataset *d = &j->w->dataset;
+    uint64_t files = (uint64_t)(eval ? d->num_files_eval : d->num_files_train);
+    char path[8192];
+    if (!mr_workload_is_set(j->w, "dataset", eval ? "num_files_eval" : "num_files_train") || !files ||
+        files >= in->files)
+        return 0;
+    note(j, "the %s set has %llu files, the workload says %llu: the first %llu are read",
+         eval ? "evaluation" : "training", (unsigned long long)in->files, (unsigned long long)files,
+         (unsigned long long)files);
+    j->first_files[eval] = files;
+    snprintf(path, sizeof path, "%s/%s@files=%llu", j->data, eval ? "valid" : "train", (unsigned long long)files);
+    return look(path, in, err);
+}
+
+/* The set is what is read; where the workload says something else, the result says so. */
+static void fit(struct mr_job *j, bool eval, const struct mr_dataset_info *in)
+{
+    struct mr_conf_dataset *d = &j->w->dataset;
+    int64_t *files = eval ? &d->num_files_eval : &d->num_files_train;
+    uint64_t want = (uint64_t)*files * (uint64_t)d->num_samples_per_file;
+    const char *set = eval ? "evaluation" : "training";
+    fit_kind(j, set, in);
+    if (want == in->samples)
+        return;
+    note(j, "the %s set has %llu samples, the workload says %llu; the set counts", set, (unsigned long long)in->samples,
+         (unsigned long long)want);
+    if (in->samples % (uint64_t)d->num_samples_per_file == 0) {
+        *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
+        return;
+    }
+    if (!eval) { /* count single samples */
+        d->num_files_eval *= d->num_samples_per_file;
+        d->num_samples_per_file = 1;
+    }
+    *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
+}
+
+int mr_job_remove_data(const struct mr_job *j, struct mr_error *err)
+{
+    struct mr_store *s;
+    char path[4200];
+    bool removed;
+    int rc = mr_store_open("posix", &s, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; rc >= 0 && i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", j->data, i ? "valid" : "train");
+        if (access(path, F_OK) == 0)
+            rc = mr_gen_remove(s, path, &removed, err);
+    }
+    mr_store_close(s);
+    return rc < 0 ? rc : 0;
+}
+
+/* pattern.header_file: a file apart, of which only the size matters. */
+static int find_header(struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_conf_pattern *c = &j->w->pattern;
+    struct mr_store *s = NULL;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/header", j->data);
+    if (!j->w->workflow.train || !c->header_file || !c->header_reads || access(path, F_OK) == 0)
+        return 0;
+    if (!j->opt.generate && !j->w->workflow.generate_data) {
+        mr_error_plain(err, -ENOENT, "there is no header file '%s'", path);
+        return mr_error_hint(err, "let the run make it with --generate"), -ENOENT;
+    }
+    void *content = calloc(1, c->header_file);
+    int rc = content ? mr_store_open("posix", &s, err) : mr_error_set(err, -ENOMEM, "cannot make '%s'", path);
+    if (!rc)
+        rc = mr_store_mkdirs(s, j->data, err);
+    if (!rc)
+        rc = mr_store_write_file(s, path, content, c->header_file, err);
+    mr_store_close(s);
+    free(content);
+    return rc;
+}
+
+static void choose_data(struct mr_job *j)
+{
+    snprintf(j->data, sizeof j->data, "%s", *j->opt.data ? j->opt.data : j->w->dataset.data_folder);
+    for (size_t n = strlen(j->data); n > 1 && j->data[n - 1] == '/'; n--)
+        j->data[n - 1] = '\0';
+}
+
+bool mr_job_fit_data(struct mr_job *j)
+{
+    char path[8192];
+    struct mr_error ignored;
+    choose_data(j);
+    snprintf(path, sizeof path, "%s/train", j->data);
+    if (!j->w->workflow.train || j->w->dataset.format == MR_CF_SYNTHETIC || look(path, &j->info, &ignored) != 0 ||
+        take_first(j, false, &j->info, &ignored) != 0)
+        return false;
+    fit(j, false, &j->info);
+    return true;
+}
+
+int mr_job_prepare_data(struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_workload *w = j->w;
+    bool made = false;
+    choose_data(j);
+    int rc = find_header(j, err);
+    if (rc || w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
+        return rc;
+    rc = find_split(j, "train", &j->info, &made, err);
+    rc = rc ? rc : take_first(j, false, &j->info, err);
+    if (rc)
+        return rc;
+    fit(j, false, &j->info);
+    struct mr_dataset_info eval;
+    if (!w->workflow.evaluation || w->dataset.num_files_eval == 0)
+        return 0;
+    rc = find_split(j, "valid", &eval, &made, err);
+    rc = rc ? rc : take_first(j, true, &eval, err);
+    if (!rc)
+        fit(j, true, &eval);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* Inside a job: what its files share. job_resolve.c makes one, job_data.c provides the data set, job_run.c runs it,
+ * job_series.c saves what is measured where ranks do not share memory, job_trust.c says how far the result can be
+ * trusted, job_summary.c computes and job_files.c writes it. */
+#ifndef MR_JOB_JOB_INTERNAL_H
+#define MR_JOB_JOB_INTERNAL_H
+
+#include "job/job.h"
+
+/* Appends a line to a list in the arena. */
+void mr_job_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...) MR_PRINTF(3, 4);
+
+/* job_data.c: fits the workload's counts to the training set if it is there already. */
+bool mr_job_fit_data(struct mr_job *j);
+/* dataset.keep_files=false: removes what this job generated. */
+int mr_job_remove_data(const struct mr_job *j, struct mr_error *err);
+
+/* job_series.c: the series of ranks that share no memory, written while they run. */
+struct mr_job_series;
+int mr_job_series_open(struct mr_job *j, struct mr_job_series **out, struct mr_error *err);
+void mr_job_series_tick(struct mr_job_series *st);
+void mr_job_series_close(struct mr_job_series *st);
+/* The other ranks' steps, from their files onto this rank's board. */
+void mr_job_series_load(struct mr_job *j);
+void mr_job_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n); /* with a header before number 0 */
+
+/* job_trust.c */
+void mr_job_measure_trust(struct mr_job *j);
+json_t *mr_job_trust_json(const struct mr_job *j);
+
+/* job_files.c: the results folder. */
+/* --out, the workload's output.folder, or a name of its own that no folder has yet. */
+void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap);
+int mr_job_make_out(struct mr_job *j, struct mr_error *err);
+int mr_job_write_summary(const struct mr_job *j, struct mr_error *err);
+
+#endif

@@ -1,0 +1,159 @@
+/* The job of a finished run, from its summary.json: the workload as it was resolved, the options, and what was
+ * measured. Keys that the summary lacks are errors, not defaults.
+ *
+ * The machine as the run saw it: one thread got read_bytes / (sum of all threads' time in reads), the job at most that
+ * times its threads, or what the run's supply was if that is more. Half of the host's memory is class 1. */
+#include "base/common.h"
+#include "job/job_options.h"
+#include "job/job_scenario.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MB 1e6
+#define THREADS_MOST 48 /* of the staging buffer; the model has 64 for all classes */
+
+/* A number; config values are {"value": ...}. NAN if there is none. */
+static double number(const json_t *v)
+{
+    if (json_is_object(v))
+        v = json_object_get(v, "value");
+    if (json_is_array(v))
+        v = json_array_get(v, 0);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static void per_rank(const json_t *list, struct mr_job_measured *m)
+{
+    size_t i;
+    const json_t *r;
+    json_array_foreach(list, i, r)
+    {
+        m->read_s += number(json_object_get(r, "read_s"));
+        m->convert_s += number(json_object_get(r, "decode_s")) + number(json_object_get(r, "transform_s"));
+        m->threads = fmax(m->threads, number(json_object_get(r, "threads")));
+    }
+}
+
+static double or_zero(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static int read_measured(const json_t *root, const char *path, struct mr_job_measured *out, struct mr_error *err)
+{
+    const json_t *m = json_object_get(root, "millrace");
+    struct mr_job_measured r = {.sample_bytes =
+                                    number(json_object_get(m, "sample_bytes")) / number(json_object_get(m, "samples")),
+                                .epochs = number(json_object_get(root, "epochs")),
+                                .compute_s = or_zero(number(json_object_get(m, "compute_mean_s"))),
+                                .consumed_bytes = number(json_object_get(m, "sample_bytes")),
+                                .read_bytes = number(json_object_get(m, "read_bytes")),
+                                .supply_bytes_per_s = or_zero(number(json_object_get(m, "supply_bytes_per_s"))),
+                                .memory_gib = or_zero(number(json_object_get(root, "host_memory_GB")))};
+    per_rank(json_object_get(m, "per_rank"), &r);
+    const double must[] = {number(json_object_get(m, "ranks")), r.sample_bytes, r.epochs, r.read_bytes};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(must); i++)
+        if (!(must[i] > 0) || !isfinite(must[i]))
+            return mr_error_plain(err, MR_E_INCOMPLETE, "the run in '%s' read nothing, or its summary is incomplete",
+                                  path);
+    if (!(r.read_s > 0) || !(r.threads > 0))
+        return mr_error_plain(err, MR_E_INCOMPLETE, "the run in '%s' has no read times of its threads", path);
+    *out = r;
+    return 0;
+}
+
+/* Options that an older version did not write keep their defaults. */
+static int read_options(const json_t *root, struct mr_arena *a, struct mr_job_options *out, struct mr_error *err)
+{
+    const json_t *given = json_object_get(root, "options");
+    int rc = mr_options_defaults(&mr_job_options_table, a, out, err);
+    for (const struct mr_option *o = mr_job_options_table.options; o->key && !rc; o++) {
+        const char *text = json_string_value(json_object_get(given, o->key));
+        if (text)
+            rc = mr_option_parse(&mr_job_options_table, o, text, a, out, err);
+    }
+    return rc;
+}
+
+static int read_job(const json_t *root, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                    struct mr_error *err)
+{
+    const json_t *m = json_object_get(root, "millrace");
+    const char *name = json_string_value(json_object_get(m, "workload"));
+    int rc = read_options(root, a, &out->opt, err);
+    if (!rc)
+        rc = mr_workload_from_json(json_object_get(root, "config"), a, &out->w, err);
+    if (rc)
+        return rc;
+    out->arena = a;
+    out->req = (struct mr_job_request){.search_path = *search, .arena = a, .is_local = true};
+    out->w->name = mr_arena_strdup(a, name && *name ? name : "run");
+    out->opt.ranks = (int64_t)number(json_object_get(m, "ranks"));
+    double seed = number(json_object_get(m, "seed"));
+    out->seed = seed >= 0 ? (uint64_t)seed : 1;
+    return out->w->name ? 0 : mr_error_set(err, -ENOMEM, "cannot read a summary");
+}
+
+static int load_summary(const char *folder, char path[4096], json_t **out, struct mr_error *err)
+{
+    struct stat st;
+    json_error_t where;
+    bool is_folder = stat(folder, &st) == 0 && S_ISDIR(st.st_mode);
+    snprintf(path, 4096, "%s%s", folder, is_folder ? "/summary.json" : "");
+    json_t *root = json_load_file(path, 0, &where);
+    if (!root) {
+        int rc = mr_error_plain(err, access(path, R_OK) ? -errno : MR_E_FORMAT,
+                                "cannot read the run's summary '%s': %s", path, where.text);
+        return mr_error_hint(err, "give the results folder of a 'millrace run'"), rc;
+    }
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    if (!schema || strcmp(schema, "millrace.run/1") != 0) {
+        mr_error_plain(err, MR_E_FORMAT, "'%s' is not the summary of a run (schema '%s')", path, schema ? schema : "");
+        json_decref(root);
+        return MR_E_FORMAT;
+    }
+    *out = root;
+    return 0;
+}
+
+int mr_job_load(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                struct mr_job_measured *measured, struct mr_error *err)
+{
+    char path[4096];
+    json_t *root = NULL;
+    memset(out, 0, sizeof(*out));
+    int rc = load_summary(folder, path, &root, err);
+    if (!rc)
+        rc = read_measured(root, path, measured, err);
+    if (!rc)
+        rc = read_job(root, search, a, out, err);
+    if (!rc)
+        out->opt.threads = (int64_t)fmin(measured->threads, THREADS_MOST);
+    json_decref(root);
+    return rc;
+}
+
+void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out)
+{
+    double threads = fmin(m->threads, THREADS_MOST), stream = fmax(1, m->read_bytes / m->read_s) / MB;
+    double job = fmax(stream * threads * ranks, m->supply_bytes_per_s / MB);
+    struct mr_system s = {.name = "as measured",
+                          .preprocess_mbps = 1e6,
+                          .network_mbps = 1e6,
+                          .pfs_link_mbps = 1e6,
+                          .pfs_stream_mbps = stream,
+                          .pfs_mbps = {.n = 2, .x = {1, MR_MAX(ranks, 2u)}, .y = {job / ranks, job}},
+                          .n_classes = 2};
+    const struct mr_curve memory = {.n = 1, .x = {1}, .y = {10000}};
+    s.classes[0] = (struct mr_storage_class){
+        .name = "staging", .capacity_mb = (double)MR_GIB / MB, .threads = (unsigned)threads, .read_mbps = memory};
+    s.classes[1] = (struct mr_storage_class){.name = "ram",
+                                             .capacity_mb = m->memory_gib / 2 * (double)MR_GIB / MB / ranks,
+                                             .threads = 4,
+                                             .read_mbps = memory};
+    *out = s;
+}

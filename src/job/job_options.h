@@ -1,0 +1,108 @@
+/* The options of a job as option rows. A command puts them into its table with the offset of its struct mr_job_options;
+ * mr_job_options_table is the same for code that has no command line (sweeps, saved options). To add one: a field in
+ * job.h, a row here. */
+#ifndef MR_JOB_JOB_OPTIONS_H
+#define MR_JOB_JOB_OPTIONS_H
+
+#include "job/job.h"
+
+extern const struct mr_option_table mr_job_options_table;
+/* Names of the choices, in the order of the enums. */
+extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_job_ios[];
+
+#define MR_JOB_ROW(at, k, field, t, d, ...)                                                                            \
+    {                                                                                                                  \
+        .key = k, .type = MR_OPT_##t, .offset = (at) + offsetof(struct mr_job_options, field), .def = d, __VA_ARGS__   \
+    }
+
+#define MR_JOB_OPTION_ROWS(at)                                                                                         \
+    MR_JOB_ROW(at, "workload", workload, STRING, "", .flags = MR_OPTF_POSITIONAL,                                      \
+               .doc = "A preset's name or a workload file; the same as workload=NAME."),                               \
+        MR_JOB_ROW(                                                                                                    \
+            at, "ranks", ranks, INT, "0", .min = 0, .max = 1e6,                                                        \
+            .doc =                                                                                                     \
+                "Ranks of the job (one emulated accelerator each), started on this machine; 0: what mpirun or srun "   \
+                "started, else "                                                                                       \
+                "what the workload was described with, else 1."),                                                      \
+        MR_JOB_ROW(at, "data", data, STRING, "", .short_flag = 'd',                                                    \
+                   .doc = "Folder of the data set; default: the workload's data_folder."),                             \
+        MR_JOB_ROW(at, "out", out, STRING, "", .short_flag = 'o',                                                      \
+                   .doc =                                                                                              \
+                       "Folder of the results; default: the workload's output.folder, else a new one in results/."),   \
+        MR_JOB_ROW(at, "trace", trace, STRING, "",                                                                     \
+                   .doc = "Writes every event of loader, trainer and checkpoints to this file; without it the steps "  \
+                          "go to trace.mrt in the results folder.",                                                    \
+                   .example = "--trace run.mrt"),                                                                      \
+        MR_JOB_ROW(at, "generate", generate, BOOL, "false", .short_flag = 'g',                                         \
+                   .doc = "Makes the data set if it is not there; workflow.generate_data=true does the same."),        \
+        MR_JOB_ROW(at, "threads", threads, INT, "0", .min = 0, .max = 4096, .short_flag = 't',                         \
+                   .doc = "Reading threads per rank; 0: the workload's read_threads."),                                \
+        MR_JOB_ROW(at, "lookahead", lookahead, INT, "-1", .min = -1, .max = 1e6,                                       \
+                   .doc = "Batches read ahead of the trainer; -1: the workload's prefetch_size."),                     \
+        MR_JOB_ROW(at, "store", store, STRING, "posix", .short_flag = 's',                                             \
+                   .doc = "Storage stack the samples are read through; {rank} in it becomes the rank's number. See "   \
+                          "'millrace help "                                                                            \
+                          "store'.",                                                                                   \
+                   .example = "throttle(bandwidth=163MB,latency=8ms):posix"),                                          \
+        MR_JOB_ROW(at, "io", io, ENUM, "auto", .choices = mr_job_ios,                                                  \
+                   .doc = "How reads are issued: by threads, or through a queue of many; auto takes the queue for "    \
+                          "direct reads."),                                                                            \
+        MR_JOB_ROW(at, "checkpoint_store", checkpoint_store, STRING, "posix",                                          \
+                   .doc = "Storage stack checkpoints are written through."),                                           \
+        MR_JOB_ROW(at, "checkpoint_folder", checkpoint_folder, STRING, "",                                             \
+                   .doc = "Folder of the checkpoints; default: the workload's checkpoint_folder."),                    \
+        MR_JOB_ROW(at, "burst_buffer", burst_buffer, STRING, "",                                                       \
+                   .doc = "Fast folder that checkpoints are written to first, then copied to the checkpoint folder "   \
+                          "while training "                                                                            \
+                          "goes on; "                                                                                  \
+                          "default: the workload's checkpoint.burst_buffer.folder.",                                   \
+                   .example = "--burst-buffer /nvme/ckpt checkpoint.burst_buffer.capacity=100GiB"),                    \
+        MR_JOB_ROW(at, "checkpoint_every", checkpoint_every_ns, DURATION, "0",                                         \
+                   .doc = "Writes a checkpoint after the first step that ends so long after the last one, in place "   \
+                          "of the workload's "                                                                         \
+                          "schedule; needs workflow.checkpoint.",                                                      \
+                   .example = "--checkpoint-every 30s"),                                                               \
+        MR_JOB_ROW(at, "keep_last", keep_last, INT, "0", .min = 0, .max = 1e6,                                         \
+                   .doc = "Checkpoints kept; older ones are removed after a successful save. 0: all."),                \
+        MR_JOB_ROW(at, "compute", compute, ENUM, "sleep", .choices = mr_job_computes,                                  \
+                   .doc = "How compute time is spent: asleep, as on an accelerator; spinning; or multiplying "         \
+                          "matrices on the CPU."),                                                                     \
+        MR_JOB_ROW(at, "preprocess_sleep", preprocess_sleep, BOOL, "false",                                            \
+                   .doc = "Emulated preprocessing sleeps, as DLIO's does; by default it uses the CPU, as real "        \
+                          "preprocessing does."),                                                                      \
+        MR_JOB_ROW(at, "copy_to_device", copy_to_device, BOOL, "false",                                                \
+                   .doc = "Copies every batch once more, as a transfer to the accelerator would."),                    \
+        MR_JOB_ROW(at, "cache", cache, ENUM, "asis", .choices = mr_job_caches,                                         \
+                   .doc = "Page cache before the run: as it is, cold (the data set's pages dropped, no root needed), " \
+                          "or warm (all "                                                                              \
+                          "read)."),                                                                                   \
+        MR_JOB_ROW(at, "cache_each_epoch", cache_each_epoch, BOOL, "false",                                            \
+                   .doc = "Does the same before every epoch."),                                                        \
+        MR_JOB_ROW(at, "strict_trust", strict_trust, BOOL, "false",                                                    \
+                   .doc = "Exit status 6 when the result cannot be trusted: asked cold and was not, the harness was "  \
+                          "the limit, and "                                                                            \
+                          "so on."),                                                                                   \
+        MR_JOB_ROW(at, "ceiling", ceiling, BOOL, "true",                                                               \
+                   .doc = "Measures after the run what the harness can do without any storage, for the trust block; "  \
+                          "takes up to "                                                                               \
+                          "0.2 s."),                                                                                   \
+        MR_JOB_ROW(at, "verify", verify, BOOL, "false",                                                                \
+                   .doc = "Checks the checksums and, for generated sets, every byte of every sample."),                \
+        MR_JOB_ROW(at, "seed", seed, INT, "-1", .min = -1, .max = 9e15,                                                \
+                   .doc = "Seed of order and compute times; -1: the workload's train.seed, or the time where it "      \
+                          "shuffles at random."),                                                                      \
+        MR_JOB_ROW(at, "max_time", max_time_ns, DURATION, "0",                                                         \
+                   .doc = "Ends the run after the first step past this time; 0: when all steps are done.",             \
+                   .example = "--max-time 60s"),                                                                       \
+        MR_JOB_ROW(at, "stall_after", stall_after_ns, DURATION, "30s", .min = 0.01, .max = 1e6,                        \
+                   .doc =                                                                                              \
+                       "Says what every rank waits for when no step has ended for so long, and again after as long."), \
+        MR_JOB_ROW(                                                                                                    \
+            at, "system", system, STRING, "",                                                                          \
+            .doc = "Storage model of a virtual run: a name in workloads/systems or a file; default: the workload's."), \
+        MR_JOB_ROW(at, "config_dir", config_dir, STRING, "",                                                           \
+                   .doc = "Folder with workload files, searched first; workload/NAME.yaml inside it is found, too.",   \
+                   .example = "--config-dir my/configs"),                                                              \
+        MR_JOB_ROW(at, "lenient", lenient, BOOL, "false", .doc = "Unknown keys are noted and ignored.")
+
+#endif

@@ -1,0 +1,202 @@
+/* Predicting a job (`run --virtual`): the same workload on the virtual clock against a storage model, in seconds
+ * instead of hours. The simulator (src/sim) plays the order, the batches and the compute time of the workload on every
+ * rank; the model says how the storage shares its bandwidth among them. Whole epochs, the last one that
+ * total_training_steps cuts short, and an evaluation are played apart and added up. Checkpoints are synchronous: every
+ * rank writes its files one after the other, all share the storage, and training waits for the slowest; a model without
+ * rates for writing writes as fast as it reads. */
+#include "base/common.h"
+#include "job/job_predict.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MB 1e6
+
+/* Without reading threads the trainer reads on demand. */
+static const char *policy_of(const struct mr_job *j)
+{
+    return (j->opt.threads ? j->opt.threads : j->w->reader.read_threads) == 0 ? "naive" : "staging";
+}
+
+static int play(const struct mr_job *j, const struct mr_system *sys, const struct mr_job_part *part,
+                struct mr_job_played *sum, struct mr_error *err)
+{
+    struct mr_scenario s;
+    struct mr_sim_workload w = {0};
+    struct mr_sim_bounds bounds;
+    struct mr_sim_result res = {0};
+    enum mr_policy_id policy;
+    if (!part->steps || !part->epochs)
+        return 0;
+    mr_job_scenario(j, sys, part, &s);
+    int rc = mr_policy_parse(policy_of(j), &policy, err);
+    if (!rc)
+        rc = mr_scenario_check(&s, err);
+    if (!rc)
+        rc = mr_sim_workload_init(&w, &s, err);
+    if (!rc)
+        rc = mr_sim_bounds(&w, &bounds, err);
+    if (!rc)
+        rc = mr_sim_shared(&w, policy, 0, j->stop, &res, err);
+    if (!rc && !res.possible)
+        rc = mr_error_plain(err, MR_E_CONFIG, "the model cannot run this workload: %s", res.why);
+    mr_sim_workload_done(&w);
+    if (rc)
+        return rc;
+    sum->first_epoch_s = sum->time_s > 0 ? sum->first_epoch_s : res.first_epoch_s;
+    sum->time_s += res.time_s;
+    sum->compute_s += part->compute_s > 0 ? bounds.compute_only_s : 0;
+    sum->read_bytes += part->reads ? res.pfs_mb * MB : 0;
+    return 0;
+}
+
+static int play_training(const struct mr_job *j, const struct mr_system *sys, struct mr_job_played *sum,
+                         struct mr_error *err)
+{
+    struct mr_job_part whole, rest;
+    mr_job_training(j, &whole);
+    rest = whole;
+    rest.steps = j->plan.total_steps % whole.steps;
+    rest.samples = 0;
+    rest.epochs = 1;
+    int rc = play(j, sys, &whole, sum, err);
+    return rc ? rc : play(j, sys, &rest, sum, err);
+}
+
+static int play_evaluation(const struct mr_job *j, const struct mr_system *sys, struct mr_job_played *once,
+                           struct mr_error *err)
+{
+    const struct mr_plan *p = &j->plan;
+    struct mr_job_part part = {.samples = p->eval_samples,
+                               .steps = p->evaluations ? p->eval_steps : 0,
+                               .epochs = 1,
+                               .batch = (uint64_t)j->w->reader.batch_size_eval,
+                               .compute_s = mr_dist_mean(&j->w->evaluation.eval_time),
+                               .order = MR_ORDER_SEQUENTIAL,
+                               .reads = j->w->dataset.format != MR_CF_SYNTHETIC};
+    return play(j, sys, &part, once, err);
+}
+
+/* ---- checkpoints ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Who has the least is done first, and leaves its share to the others. */
+static double shared_s(const struct mr_system *sys, bool writes, double *mb, uint32_t n)
+{
+    const struct mr_curve *curve = writes && sys->pfs_write_mbps.n ? &sys->pfs_write_mbps : &sys->pfs_mbps;
+    double t = 0, done = 0;
+    qsort(mb, n, sizeof(*mb), by_size);
+    for (uint32_t i = 0; i < n; i++) {
+        double clients = n - i, rate = mr_curve_at(curve, clients) / clients;
+        if (sys->pfs_link_mbps > 0)
+            rate = fmin(rate, sys->pfs_link_mbps);
+        if (sys->pfs_stream_mbps > 0)
+            rate = fmin(rate, sys->pfs_stream_mbps);
+        t += (mb[i] - done) / rate;
+        done = mb[i];
+    }
+    return t;
+}
+
+static int predict_checkpoints(const struct mr_job *j, const struct mr_system *sys, struct mr_job_checkpoints *out,
+                               struct mr_error *err)
+{
+    const struct mr_plan *p = &j->plan;
+    *out = (struct mr_job_checkpoints){.writes = p->checkpoint.writes, .reads = p->checkpoint.reads};
+    if (!j->w->workflow.checkpoint || !(out->writes + out->reads))
+        return 0;
+    double *mb = calloc(p->ranks, sizeof(*mb));
+    uint64_t most_files = 0;
+    int rc = mb ? 0 : mr_error_set(err, -ENOMEM, "cannot predict the checkpoints of %u ranks", p->ranks);
+    for (uint32_t k = 0; k < p->ranks && !rc; k++) {
+        struct mr_checkpoint_file *files = NULL;
+        uint64_t n = 0;
+        rc = mr_bench_checkpoint_files(j->w, p, k, &files, &n, err);
+        for (uint64_t i = 0; i < n && !rc; i++)
+            mb[out->writers] += (double)files[i].bytes / MB;
+        free(files);
+        out->files += n;
+        most_files = MR_MAX(most_files, n);
+        out->bytes += mb[out->writers] * MB;
+        out->writers += mb[out->writers] > 0;
+    }
+    double latency = (double)most_files * sys->pfs_latency_s;
+    if (!rc) {
+        out->save_s = shared_s(sys, true, mb, out->writers) + latency;
+        out->load_s = shared_s(sys, false, mb, out->writers) + latency;
+    }
+    out->total_s = out->save_s * (double)out->writes + out->load_s * (double)out->reads;
+    free(mb);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+/* Every rank reads all of it, before the first step. */
+static int predict_preload(const struct mr_job *j, struct mr_job_prediction *v, struct mr_error *err)
+{
+    if (!mr_job_reads_samples(j) || j->w->reader.read_type != MR_READ_MEMORY)
+        return 0;
+    double *mb = calloc(j->plan.ranks, sizeof(*mb));
+    if (!mb)
+        return mr_error_set(err, -ENOMEM, "cannot predict the reading of %u ranks", j->plan.ranks);
+    for (uint32_t k = 0; k < j->plan.ranks; k++)
+        mb[k] = j->plan.train_bytes / MB;
+    v->preload_s = shared_s(&v->system, false, mb, j->plan.ranks);
+    v->train.read_bytes += j->plan.train_bytes * j->plan.ranks;
+    free(mb);
+    return 0;
+}
+
+/* Of what is computed: utilisation and the like follow from the parts. */
+static void add_up(const struct mr_job *j, struct mr_job_prediction *v)
+{
+    const struct mr_job_played *t = &v->train;
+    double samples = (double)j->plan.total_steps * (double)j->w->reader.batch_size * j->plan.ranks;
+    v->eval_s = v->eval.time_s * (double)j->plan.evaluations;
+    v->duration_s = v->preload_s + t->time_s + v->eval_s + v->ckpt.total_s;
+    v->au = t->time_s > 0 ? fmin(1, t->compute_s / t->time_s) : 0;
+    v->stall_s = fmax(0, t->time_s - t->compute_s);
+    v->samples_per_s = t->time_s > 0 ? samples / t->time_s : 0;
+}
+
+static int refuse_burst(const struct mr_job *j, struct mr_error *err)
+{
+    if (!j->w->workflow.checkpoint || !*j->w->burst_buffer.folder)
+        return 0;
+    mr_error_plain(err, MR_E_UNSUPPORTED, "--virtual does not simulate a burst buffer for checkpoints");
+    mr_error_hint(err, "leave it out with 'checkpoint.burst_buffer.folder=', or run it for real");
+    return MR_E_UNSUPPORTED;
+}
+
+int mr_job_predict(struct mr_job *j, struct mr_job_prediction *out, struct mr_error *err)
+{
+    struct mr_job_prediction v = {.policy = policy_of(j)};
+    int rc = refuse_burst(j, err);
+    if (!rc)
+        rc = mr_job_make_plan(j, err);
+    if (!rc && (rc = mr_job_load_system(j, &v.system, err)) == MR_E_USAGE)
+        mr_error_hint(err, "name one of workloads/systems or a file: --system lassen");
+    if (!rc)
+        rc = predict_checkpoints(j, &v.system, &v.ckpt, err);
+    if (!rc && j->w->workflow.train)
+        rc = play_training(j, &v.system, &v.train, err);
+    if (!rc && j->w->workflow.train)
+        rc = play_evaluation(j, &v.system, &v.eval, err);
+    if (!rc && j->w->workflow.train)
+        rc = predict_preload(j, &v, err);
+    if (rc)
+        return rc;
+    add_up(j, &v);
+    if (!j->w->workflow.train)
+        v.duration_s += j->plan.pause_s;
+    *out = v;
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* A job on the virtual clock against a storage model, in seconds instead of hours: how long it would take, and how busy
+ * the accelerators would be. */
+#ifndef MR_JOB_JOB_PREDICT_H
+#define MR_JOB_JOB_PREDICT_H
+
+#include "job/job_scenario.h"
+
+struct mr_job_played {
+    double time_s, first_epoch_s, compute_s, read_bytes;
+};
+
+struct mr_job_checkpoints {
+    double bytes, save_s, load_s, total_s; /* one checkpoint; all that are written and read */
+    uint64_t writes, reads, files;
+    uint32_t writers;
+};
+
+struct mr_job_prediction {
+    struct mr_system system;
+    const char *policy;               /* that reads as the loader would */
+    struct mr_job_played train, eval; /* all of training; one evaluation */
+    double preload_s, eval_s;         /* read_type memory; all evaluations */
+    struct mr_job_checkpoints ckpt;
+    double duration_s, au, stall_s, samples_per_s; /* of all; of training */
+};
+
+/* Needs a resolved job; makes its plan. The machine is the one of mr_job_load_system. */
+int mr_job_predict(struct mr_job *j, struct mr_job_prediction *out, struct mr_error *err);
+
+#endif

@@ -1,0 +1,122 @@
+/* Making a job: the workload resolved once, and what makes no sense refused before anything is read or written. */
+#include "job/job_internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mr_job_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const char **grown = mr_arena_alloc(a, (list->n + 1) * sizeof(*grown));
+    const char *copy = mr_arena_strdup(a, text);
+    if (!grown || !copy)
+        return;
+    if (list->n)
+        memcpy(grown, list->item, list->n * sizeof(*grown));
+    grown[list->n++] = copy;
+    list->item = grown;
+}
+
+/* An option that would change nothing is a mistake of whoever gave it. */
+static int check_idle(const struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_job_options *o = &j->opt;
+    const struct mr_conf_workflow *flow = &j->w->workflow;
+    const char *what =
+        o->cache_each_epoch && o->cache == MR_CACHE_ASIS ? "--cache-each-epoch needs --cache cold or warm"
+        : o->checkpoint_every_ns && !flow->checkpoint    ? "--checkpoint-every needs workflow.checkpoint=true"
+        : o->checkpoint_every_ns && !flow->train         ? "--checkpoint-every needs workflow.train=true"
+        : o->keep_last && !flow->checkpoint              ? "--keep-last needs workflow.checkpoint=true"
+        : *o->burst_buffer && !flow->checkpoint          ? "--burst-buffer needs workflow.checkpoint=true"
+                                                         : NULL;
+    return what ? mr_error_plain(err, MR_E_USAGE, "%s, without which it has no effect", what) : 0;
+}
+
+/* The words given, and --burst-buffer as what it stands for. */
+static int all_overrides(const struct mr_job_request *req, struct mr_strings *out, struct mr_error *err)
+{
+    const char *folder = req->options->burst_buffer;
+    *out = req->overrides;
+    if (!*folder)
+        return 0;
+    const char **item = mr_arena_alloc(req->arena, (out->n + 1) * sizeof(*item));
+    const char *word = mr_arena_printf(req->arena, "checkpoint.burst_buffer.folder=%s", folder);
+    if (!item || !word)
+        return mr_error_set(err, -ENOMEM, "cannot read the options");
+    for (unsigned i = 0; i < out->n; i++)
+        item[i] = out->item[i];
+    item[out->n] = word;
+    *out = (struct mr_strings){.n = out->n + 1, .item = item};
+    return 0;
+}
+
+int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct mr_error *err)
+{
+    struct mr_workload_request ask = {.workload = req->options->workload,
+                                      .search_path = req->search_path,
+                                      .envp = req->envp,
+                                      .lenient = req->options->lenient};
+    memset(out, 0, sizeof(*out));
+    out->opt = *req->options;
+    out->req = *req;
+    out->req.options = NULL; /* the caller's may change */
+    out->arena = req->arena;
+    out->stop = req->stop;
+    int rc = all_overrides(req, &ask.overrides, err);
+    if (!rc)
+        rc = mr_workload_resolve(&ask, req->arena, &out->w, err);
+    out->seed = rc ? 0 : out->opt.seed >= 0 ? (uint64_t)out->opt.seed : (uint64_t)out->w->train.seed;
+    return rc;
+}
+
+int mr_job_check(const struct mr_job *j, struct mr_error *err)
+{
+    int rc = mr_workload_check_supported(j->w, err);
+    return rc ? rc : check_idle(j, err);
+}
+
+int mr_job_make_plan(struct mr_job *j, struct mr_error *err)
+{
+    uint32_t launched = j->req.is_local ? 0 : mr_comm_detect_launcher(NULL);
+    return mr_plan_make(j->w, j->opt.ranks ? (uint32_t)j->opt.ranks : launched, &j->plan, err);
+}
+
+int mr_job_check_work(const struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_conf_workflow *flow = &j->w->workflow;
+    if (j->w->storage.storage_type != MR_CS_LOCAL_FS) {
+        mr_error_plain(err, MR_E_UNSUPPORTED, "storage.storage_type: only local_fs can be run in this version");
+        return mr_error_hint(err, "to run it on files: storage.storage_type=local_fs --data FOLDER"), MR_E_UNSUPPORTED;
+    }
+    if (flow->train)
+        return 0;
+    if (!flow->checkpoint && (flow->generate_data || j->opt.generate))
+        return 0;
+    if (!flow->checkpoint) {
+        mr_error_plain(err, MR_E_CONFIG, "the workload has nothing to do: train, checkpoint and generate_data are off");
+        return mr_error_hint(err, "set 'workflow.train=true'"), MR_E_CONFIG;
+    }
+    if (j->w->checkpoint.num_checkpoints_write <= 0 && j->w->checkpoint.num_checkpoints_read <= 0) {
+        mr_error_plain(err, MR_E_CONFIG,
+                       "the workload has nothing to do: it neither trains nor writes nor reads checkpoints");
+        return mr_error_hint(err, "set 'checkpoint.num_checkpoints_write=10 checkpoint.num_checkpoints_read=10'"),
+               MR_E_CONFIG;
+    }
+    return 0;
+}
+
+void mr_job_done(struct mr_job *j)
+{
+    mr_bench_board_free(j->result.board);
+    free(j->result.series);
+    free(j->result.metrics);
+    free(j->result.dlio);
+    json_decref(j->result.host);
+    memset(&j->result, 0, sizeof j->result);
+}

@@ -1,0 +1,56 @@
+/* From a job to the simulator: the one place that turns a workload into a struct mr_scenario. `run --virtual`,
+ * `sim workload=` and `sim --from` all come here and therefore play the same training.
+ *
+ *   workload, ranks, options ──> mr_job_training ──> struct mr_job_part ──┐
+ *   a system's file, or what a run measured ──> struct mr_system ─────────┴──> mr_job_scenario ──> struct mr_scenario
+ *
+ * What comes from where:
+ *   job      nodes (= ranks), batch, samples, sizes, epochs, order, seed; compute per step (a time, whatever the
+ * bytes); reading threads and look-ahead (class 0's threads and capacity); preprocessing (per thread) machine  PFS,
+ * network, the other classes; nothing of its source's application (compute, preprocess, staging) */
+#ifndef MR_JOB_JOB_SCENARIO_H
+#define MR_JOB_JOB_SCENARIO_H
+
+#include "job/job.h"
+#include "sim/sim.h"
+
+/* Steps of one kind that are played in a row. */
+struct mr_job_part {
+    uint64_t samples, steps, epochs, batch; /* steps of an epoch; batch of one rank */
+    double compute_s;                       /* of a step */
+    enum mr_order_mode order;
+    bool reads; /* samples come from storage; false: from nowhere, or all before the first step */
+};
+
+/* The whole epochs of training; needs the plan. */
+void mr_job_training(const struct mr_job *j, struct mr_job_part *out);
+/* Whether samples come from storage at all. */
+bool mr_job_reads_samples(const struct mr_job *j);
+/* The scenario, unchecked (mr_scenario_check). */
+void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, const struct mr_job_part *part,
+                     struct mr_scenario *out);
+/* The machine by name: --system, else the workload's storage model. MR_E_USAGE when neither names one. */
+int mr_job_load_system(const struct mr_job *j, struct mr_system *out, struct mr_error *err);
+
+/* What a finished run measured, from its summary. */
+struct mr_job_measured {
+    double sample_bytes, compute_s; /* means; compute_s 0: none */
+    double epochs;
+    double consumed_bytes, read_bytes; /* of samples; from storage */
+    double read_s, convert_s;          /* of all ranks and threads; converting: decode and transform */
+    double threads;                    /* reading threads of a rank */
+    double supply_bytes_per_s, memory_gib;
+};
+/* The job of a finished run again: `path` is its results folder or summary.json. Nothing is left to defaults that the
+ * summary should say: MR_E_INCOMPLETE, MR_E_FORMAT. `search` finds systems. */
+int mr_job_load(const char *path, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                struct mr_job_measured *measured, struct mr_error *err);
+/* The machine as that run saw it. */
+void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out);
+
+/* For `sim`: the training of a job, whole epochs, with keys of the scenario changed by "key=value" words (system= and
+ * nodes= among them). `measured` NULL: as the workload says, on the machine of system= or of the workload. */
+int mr_job_study_scenario(struct mr_job *j, const struct mr_job_measured *measured, const struct mr_strings *words,
+                          struct mr_scenario *out, struct mr_error *err);
+
+#endif

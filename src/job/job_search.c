@@ -1,0 +1,307 @@
+/* Sweeps and the search for the most accelerators; see job_search.h. A rank that was forked for a point returns from
+ * mr_job_run as well: it sets is_left and unwinds without touching another point. */
+#include "job/job_search.h"
+#include "base/common.h"
+#include "job/job_internal.h"
+#include "job/job_options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- one point ---- */
+
+static void take_figures(const struct mr_job *j, struct mr_job_point *p)
+{
+    const struct mr_metrics *m = j->result.metrics;
+    p->ranks = j->result.world;
+    p->au = m->au;
+    p->samples_per_s = m->samples_per_s;
+    p->read_bytes_per_s = m->read_bytes_per_s;
+    p->duration_s = m->duration_s;
+    p->stall_p99_s = m->stall_s.p99;
+    p->data_share = m->split.data;
+    mr_job_limiter(j, p->limiter, sizeof p->limiter);
+    p->measured = true;
+}
+
+/* Runs one job and keeps its figures; everything else of it is freed. */
+static int measure(const struct mr_job_request *req, struct mr_job_search *s, struct mr_job_point *p,
+                   struct mr_error *err)
+{
+    struct mr_arena arena = {0};
+    struct mr_job *j = calloc(1, sizeof(*j));
+    struct mr_job_request own = *req;
+    own.arena = &arena;
+    own.is_quiet = own.is_local = true;
+    own.progress = NULL;
+    int rc = 0;
+    if (!j)
+        rc = mr_error_set(err, -ENOMEM, "cannot start a run");
+    else if (atomic_load(req->stop))
+        rc = mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+    if (!rc)
+        rc = mr_job_resolve(&own, j, err);
+    if (!rc)
+        rc = mr_job_check(j, err);
+    if (!rc)
+        rc = mr_job_check_work(j, err);
+    if (!rc)
+        rc = mr_job_run(j, err);
+    s->is_left = j && j->result.rank > 0;
+    if (!rc && !s->is_left)
+        take_figures(j, p);
+    else if (rc && rc != MR_E_INTERRUPTED)
+        mr_error_context(err, "at point '%s'", p->value);
+    if (j)
+        mr_job_done(j);
+    free(j);
+    mr_arena_done(&arena);
+    return rc;
+}
+
+/* ---- sweep ---- */
+
+#define AXES_MAX 8u
+#define POINTS_MAX 10000u
+#define VALUE_MAX 300u
+
+struct axis {
+    char key[128];
+    const struct mr_option *option; /* of the job; NULL: a key of the workload */
+    const char **value;             /* in the arena */
+    size_t n;
+};
+
+/* Length of the value at the start of `text`: up to the next comma outside brackets. */
+static size_t value_length(const char *text)
+{
+    size_t n = 0;
+    for (int depth = 0; text[n] && (text[n] != ',' || depth > 0); n++)
+        depth += text[n] == '[' || text[n] == '{' ? 1 : text[n] == ']' || text[n] == '}' ? -1 : 0;
+    return n;
+}
+
+static int parse_axis(const char *text, struct mr_arena *arena, struct axis *out, struct mr_error *err)
+{
+    if (strncmp(text, "--", 2) == 0) /* as the option is given alone */
+        text += 2;
+    const char *equals = strchr(text, '=');
+    struct axis a = {0};
+    if (!equals || equals == text || !equals[1])
+        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,...", text);
+    snprintf(a.key, sizeof a.key, "%.*s", (int)MR_MIN((size_t)(equals - text), sizeof a.key - 1), text);
+    a.option = mr_option_find(&mr_job_options_table, a.key);
+    a.value = mr_arena_alloc(arena, (strlen(equals) + 1) * sizeof(*a.value));
+    for (const char *at = equals + 1; a.value && *at;) {
+        size_t len = value_length(at);
+        if (len > VALUE_MAX)
+            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': a value is longer than %u characters", a.key,
+                                  VALUE_MAX);
+        if (!(a.value[a.n++] = mr_arena_printf(arena, "%.*s", (int)len, at)))
+            return mr_error_set(err, -ENOMEM, "cannot start the sweep");
+        at += len + (at[len] == ',');
+    }
+    *out = a;
+    return a.value ? 0 : mr_error_set(err, -ENOMEM, "cannot start the sweep");
+}
+
+/* Appends to a name that cannot grow beyond its room. */
+static void append(char *text, size_t cap, const char *between, const char *more)
+{
+    size_t n = strlen(text);
+    for (const char *p = n ? between : ""; *p && n + 1 < cap; p++)
+        text[n++] = *p;
+    for (const char *p = more; *p && n + 1 < cap; p++)
+        text[n++] = *p;
+    text[n] = '\0';
+}
+
+/* One value on top of what the options and overrides say already. */
+static int set_value(const struct axis *a, const char *value, struct mr_arena *arena, struct mr_job_options *opt,
+                     struct mr_strings *overrides, struct mr_error *err)
+{
+    if (a->option)
+        return mr_option_parse(&mr_job_options_table, a->option, value, arena, opt, err);
+    const char **item = mr_arena_alloc(arena, (overrides->n + 1) * sizeof(*item));
+    char *word = mr_arena_printf(arena, "%s=%s", a->key, value);
+    if (!item || !word)
+        return mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    for (unsigned i = 0; i < overrides->n; i++)
+        item[i] = overrides->item[i];
+    item[overrides->n] = word;
+    *overrides = (struct mr_strings){.n = overrides->n + 1, .item = item};
+    return 0;
+}
+
+/* The values of point `i`; its name and its folder follow from them. */
+static void name_point(const struct axis *axes, size_t n_axes, size_t i, const char *out, struct mr_job_point *p,
+                       const char *value[AXES_MAX])
+{
+    char folder[1024] = "";
+    for (size_t k = n_axes; k-- > 0; i /= axes[k].n)
+        value[k] = axes[k].value[i % axes[k].n];
+    for (size_t k = 0; k < n_axes; k++) {
+        char part[256];
+        append(p->value, sizeof p->value, " ", value[k]);
+        snprintf(part, sizeof part, "%.60s=%.100s", axes[k].key, value[k]);
+        append(folder, sizeof folder, ",", part);
+    }
+    for (char *c = folder; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    snprintf(p->out, sizeof p->out, "%s/%s", out, folder);
+}
+
+/* A value that no run takes is told before hours are spent on the others. */
+static int check_values(const struct mr_job *base, const struct axis *axes, size_t n_axes, struct mr_error *err)
+{
+    struct mr_arena scratch = {0};
+    struct mr_job *ignored = calloc(1, sizeof(*ignored));
+    int rc = ignored ? 0 : mr_error_set(err, -ENOMEM, "cannot check the sweep");
+    for (size_t k = 0; !rc && k < n_axes; k++)
+        for (size_t v = 0; !rc && v < axes[k].n; v++) {
+            struct mr_job_options opt = base->opt;
+            struct mr_job_request req = base->req;
+            req.options = &opt;
+            req.arena = &scratch;
+            rc = set_value(&axes[k], axes[k].value[v], &scratch, &opt, &req.overrides, err);
+            if (!rc && !axes[k].option) /* options are checked by their rows, and together with the other axes later */
+                rc = mr_job_resolve(&req, ignored, err);
+            if (rc)
+                mr_error_context(err, "in the sweep, of which nothing was run");
+        }
+    free(ignored);
+    mr_arena_done(&scratch);
+    return rc;
+}
+
+static int run_point(const struct mr_job *base, const struct axis *axes, size_t n_axes, size_t i,
+                     struct mr_job_search *s, struct mr_error *err)
+{
+    const char *value[AXES_MAX];
+    struct mr_job_point *p = &s->points[i];
+    struct mr_job_options opt = base->opt;
+    struct mr_job_request req = base->req;
+    int rc = 0;
+    req.options = &opt;
+    name_point(axes, n_axes, i, s->out, p, value);
+    for (size_t k = 0; !rc && k < n_axes; k++)
+        rc = set_value(&axes[k], value[k], base->arena, &opt, &req.overrides, err);
+    opt.out = p->out;
+    return rc ? rc : measure(&req, s, p, err);
+}
+
+int mr_job_sweep(const struct mr_job *base, const struct mr_strings *texts, struct mr_job_search *out,
+                 struct mr_error *err)
+{
+    struct axis axes[AXES_MAX];
+    size_t n_axes = texts->n, n = 1;
+    memset(out, 0, sizeof(*out));
+    int rc = n_axes > AXES_MAX ? mr_error_plain(err, MR_E_USAGE, "at most %u keys can be swept", AXES_MAX) : 0;
+    for (size_t k = 0; !rc && k < n_axes; k++) {
+        rc = parse_axis(texts->item[k], base->arena, &axes[k], err);
+        append(out->keys, sizeof out->keys, " ", rc ? "" : axes[k].key);
+        n = rc ? n : n * axes[k].n;
+        if (!rc && n > POINTS_MAX)
+            rc = mr_error_plain(err, MR_E_USAGE, "a sweep of more than %u runs", POINTS_MAX);
+    }
+    if (!rc)
+        rc = check_values(base, axes, n_axes, err);
+    if (!rc && !(out->points = calloc(n, sizeof(*out->points))))
+        rc = mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    if (rc)
+        return rc;
+    out->n = n;
+    mr_job_choose_out(base, out->out, sizeof out->out);
+    for (size_t i = 0; !rc && !out->is_left && i < n; i++)
+        rc = run_point(base, axes, n_axes, i, out, err);
+    return rc;
+}
+
+/* ---- the most accelerators ---- */
+
+#define SEARCH_MAX 32u
+
+/* 1: busy enough; 0: not; negative: the run failed, or this process has only been a rank of it. */
+static int try_ranks(const struct mr_job *base, struct mr_job_search *s, uint64_t ranks, struct mr_error *err)
+{
+    if (s->n == SEARCH_MAX)
+        return mr_error_plain(err, MR_E_INTERNAL, "the search does not end");
+    struct mr_job_point *p = &s->points[s->n++];
+    struct mr_job_options opt = base->opt;
+    struct mr_job_request req = base->req;
+    snprintf(p->value, sizeof p->value, "%llu", (unsigned long long)ranks);
+    snprintf(p->out, sizeof p->out, "%s/ranks=%llu", s->out, (unsigned long long)ranks);
+    opt.ranks = (int64_t)ranks;
+    opt.out = p->out;
+    req.options = &opt;
+    int rc = measure(&req, s, p, err);
+    return rc < 0 ? rc : p->au >= base->w->metric.au;
+}
+
+static int search(const struct mr_job *base, struct mr_job_search *s, struct mr_error *err)
+{
+    uint64_t good = 0, bad = s->limit + 1;
+    for (uint64_t n = 1; n < bad; n = MR_MIN(n * 2, s->limit)) {
+        int rc = try_ranks(base, s, n, err);
+        if (rc < 0 || s->is_left)
+            return MR_MIN(rc, 0);
+        if (rc)
+            s->best = good = n;
+        else
+            bad = n;
+        if (n == s->limit)
+            break;
+    }
+    while (bad - good > 1 && good > 0) {
+        uint64_t n = good + (bad - good) / 2;
+        if (n > s->limit)
+            break;
+        int rc = try_ranks(base, s, n, err);
+        if (rc < 0 || s->is_left)
+            return MR_MIN(rc, 0);
+        *(rc ? &good : &bad) = n;
+        s->best = good;
+    }
+    return 0;
+}
+
+/* No more ranks than there are full batches for. */
+static uint64_t rank_limit(const struct mr_job *base, uint64_t max_ranks)
+{
+    const struct mr_conf_dataset *d = &base->w->dataset;
+    uint64_t samples = (uint64_t)d->num_files_train * (uint64_t)d->num_samples_per_file;
+    uint64_t steps_wanted = 3; /* fewer have no utilisation to speak of */
+    uint64_t most = samples / (uint64_t)base->w->reader.batch_size / steps_wanted;
+    return MR_MAX(1u, MR_MIN(max_ranks, most));
+}
+
+static int by_ranks(const void *a, const void *b)
+{
+    const struct mr_job_point *x = a, *y = b;
+    return (x->ranks > y->ranks) - (x->ranks < y->ranks);
+}
+
+int mr_job_find_max(struct mr_job *base, uint64_t max_ranks, struct mr_job_search *out, struct mr_error *err)
+{
+    memset(out, 0, sizeof(*out));
+    snprintf(out->keys, sizeof out->keys, "accelerators");
+    out->points = calloc(SEARCH_MAX, sizeof(*out->points));
+    if (!out->points)
+        return mr_error_set(err, -ENOMEM, "cannot start the search");
+    mr_job_choose_out(base, out->out, sizeof out->out);
+    int rc = mr_job_prepare_data(base, err);
+    out->limit = rank_limit(base, max_ranks);
+    if (!rc)
+        rc = search(base, out, err);
+    qsort(out->points, out->n, sizeof(*out->points), by_ranks);
+    return rc;
+}
+
+void mr_job_search_done(struct mr_job_search *s)
+{
+    free(s->points);
+    memset(s, 0, sizeof(*s));
+}
