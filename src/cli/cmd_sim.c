@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "cli/sim_output.h"
+#include "job/job_options.h"
+#include "job/job_scenario.h"
 #include "model/system_yaml.h"
 #include "sim/scenario_yaml.h"
 #include "sim/study.h"
@@ -140,61 +142,39 @@ static int sort_words(struct mr_command_ctx *ctx, const char *extra, struct requ
     return 0;
 }
 
-/* A workload as a scenario text; the machine is the workload's storage model, or comes as system=NAME. */
+/* The training of a workload, on the machine of system=NAME or the workload's own. */
 static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
                                 struct mr_scenario *out, struct mr_error *err)
 {
-    const struct sim_options *o = ctx->options;
-    struct mr_workload *w;
-    struct mr_plan plan;
-    int rc = mr_cli_workload(q->workload, o->config_dir, &q->workload_words, false, ctx->arena, &w, err);
+    struct mr_job_options options;
+    struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
+    int rc = j ? mr_options_defaults(&mr_job_options_table, ctx->arena, &options, err)
+               : mr_error_set(err, -ENOMEM, "workload '%s'", q->workload);
+    options.workload = q->workload;
+    const struct mr_job_request req = {.options = &options,
+                                       .overrides = q->workload_words,
+                                       .search_path = *search,
+                                       .envp = environ,
+                                       .arena = ctx->arena,
+                                       .stop = ctx->stop,
+                                       .is_local = true};
     if (!rc)
-        rc = mr_plan_make(w, 0, &plan, err);
+        rc = mr_job_resolve(&req, j, err);
     if (rc)
         return rc;
-    if (plan.train_samples == 0 || plan.record_bytes < 1)
-        return mr_error_plain(err, MR_E_CONFIG, "workload '%s' reads no samples; there is nothing to simulate",
-                              w->name);
-    if (plan.total_steps % MR_MAX(plan.steps_per_epoch, 1u))
-        mr_log(MR_LOG_NOTE, "'%s' stops in the middle of an epoch; whole epochs are simulated", w->name);
-    uint64_t epochs = plan.steps_per_epoch ? (plan.total_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch : 1;
-    struct mr_strbuf text = {0};
-    mr_strbuf_printf(&text,
-                     "nodes: %u\ndataset: {samples: %llu, size: %.0f, size_stdev: %.0f}\nlocal_batch: %lld\nepochs: "
-                     "%llu\nseed: %lld\n",
-                     plan.ranks, (unsigned long long)plan.train_samples, plan.record_bytes,
-                     w->dataset.record_length_bytes_stdev, (long long)w->reader.batch_size,
-                     (unsigned long long)MR_MAX(epochs, 1u), (long long)w->train.seed);
-    if (*w->extra.storage_model &&
-        !strchr(w->extra.storage_model, '(')) /* a machine, not a store; system=NAME overrides it */
-        mr_strbuf_printf(&text, "system: %s\n", w->extra.storage_model);
-    if (plan.compute_s > 0)
-        mr_strbuf_printf(&text, "step_time: %.9fs\n", plan.compute_s);
-    if (text.failed)
-        rc = mr_error_set(err, -ENOMEM, "workload '%s'", w->name);
-    else
-        rc = mr_scenario_parse(text.text, text.len, q->workload, search, &q->scenario_words, ctx->arena, out, err);
-    mr_strbuf_done(&text);
-    if (!rc)
-        snprintf(out->name, sizeof out->name, "%s", w->name);
-    return rc;
+    mr_cli_log_notes(j->w);
+    return mr_job_study_scenario(j, NULL, &q->scenario_words, out, err);
 }
 
 static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
                            struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct mr_strbuf text = {0};
-    char name[64];
-    int rc = mr_cli_scenario_of_run(o->from, name, &text, err);
-    if (!rc && text.failed)
-        rc = mr_error_set(err, -ENOMEM, "run '%s'", o->from);
-    if (!rc)
-        rc = mr_scenario_parse(text.text, text.len, o->from, search, &q->scenario_words, ctx->arena, out, err);
-    mr_strbuf_done(&text);
-    if (!rc)
-        snprintf(out->name, sizeof out->name, "%s", name);
-    return rc;
+    struct mr_job_measured measured;
+    struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
+    int rc = j ? mr_job_load(o->from, search, ctx->arena, j, &measured, err)
+               : mr_error_set(err, -ENOMEM, "run '%s'", o->from);
+    return rc ? rc : mr_job_study_scenario(j, &measured, &q->scenario_words, out, err);
 }
 
 /* `extra` is one more key=value, or NULL. */
@@ -304,14 +284,13 @@ static int parse_sweep(const char *text, struct mr_cli_sweep *sw, struct mr_erro
 static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_error *err)
 {
     struct mr_strbuf svg = {0};
-    mr_cli_sweep_svg(sw, &svg);
-    FILE *f = svg.failed ? NULL : fopen(path, "we");
+    int rc = mr_cli_sweep_svg(sw, &svg, err);
+    FILE *f = rc ? NULL : fopen(path, "we");
     bool ok = f && fwrite(svg.text, 1, svg.len, f) == svg.len;
     if (f && fclose(f))
         ok = false;
-    int rc = svg.failed ? mr_error_set(err, -ENOMEM, "plot")
-             : ok       ? 0
-                        : mr_error_set(err, -errno, "cannot write '%s'", path);
+    if (!rc && !ok)
+        rc = mr_error_set(err, -errno, "cannot write '%s'", path);
     mr_strbuf_done(&svg);
     return rc;
 }
@@ -370,6 +349,24 @@ static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search
     return rc;
 }
 
+static int run_access(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    struct mr_access_study a;
+    struct mr_scenario s;
+    int rc = load_scenario(ctx, search, NULL, &s, err);
+    if (!rc)
+        rc = mr_access_study(&s, &a, err);
+    if (rc)
+        return rc;
+    if (o->json)
+        rc = mr_cli_print_json(stdout, mr_cli_access_json(&s, &a), err);
+    else
+        mr_cli_print_access(&s, &a);
+    mr_access_study_done(&a);
+    return rc;
+}
+
 static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
@@ -398,11 +395,8 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return rc;
     if (o->list)
         return list_all(ctx, &search, err);
-    if (o->access) {
-        struct mr_scenario s;
-        rc = load_scenario(ctx, &search, NULL, &s, err);
-        return rc ? rc : mr_cli_sim_access(&s, o->json, err);
-    }
+    if (o->access)
+        return run_access(ctx, &search, err);
     if (o->plan)
         return run_plan(ctx, &search, &so, err);
     return *o->sweep ? run_sweep(ctx, &search, &so, err) : run_study(ctx, &search, &so, err);

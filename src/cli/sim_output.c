@@ -2,8 +2,11 @@
 #include "cli/sim_output.h"
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "report/line_plot.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 const char *const mr_cli_sim_methods[] = {"auto", "exact", "expected", NULL}; /* enum mr_sim_method */
 
@@ -178,4 +181,89 @@ json_t *mr_cli_plan_study_json(const struct mr_storage_plan *p, const struct mr_
     return json_pack("{s:s, s:s, s:s, s:s, s:f, s:b, s:f, s:o}", "schema", "millrace.sim_plan/1", "scenario", s->name,
                      "system", s->system.name, "policy", mr_policy_name(p->policy), "max_stall_ratio", p->max_stall,
                      "reachable", (int)p->reachable, "best_stall_ratio", p->best_stall, "answers", answers);
+}
+
+/* ---- access ---- */
+
+void mr_cli_print_access(const struct mr_scenario *s, const struct mr_access_study *a)
+{
+    printf("%s: %u nodes, %u epochs, %llu samples\n\nsamples that a node reads so often (binomial, and node 0 of this "
+           "order)\n",
+           s->name, s->nodes, s->epochs, (unsigned long long)s->samples);
+    for (uint32_t k = 0; k <= s->epochs; k++)
+        if (a->uses[k] || mr_access_expected_uses(s, k) >= 0.5)
+            printf("  %5u times %14.1f %14llu\n", k, mr_access_expected_uses(s, k), (unsigned long long)a->uses[k]);
+    printf("\nother samples that node 0 reads between two reads of the same one\n");
+    for (unsigned i = 0; i < MR_ACCESS_BINS; i++)
+        printf("  below %10llu %14llu accesses\n", (unsigned long long)(s->samples * (i + 1) / MR_ACCESS_BINS),
+               (unsigned long long)a->reuse[i]);
+    printf("  first reads      %14llu\n\nreads that leave the node, per access, when it holds a part of the set\n  %8s "
+           "%10s %10s %10s\n",
+           (unsigned long long)a->first, "holds", "random", "frequency", "next use");
+    for (unsigned i = 0; i < MR_ACCESS_RATIOS; i++)
+        printf("  %6.0f %% %10.3f %10.3f %10.3f\n", 100 * mr_access_ratios[i], a->outside[i][0], a->outside[i][1],
+               a->outside[i][2]);
+}
+
+json_t *mr_cli_access_json(const struct mr_scenario *s, const struct mr_access_study *a)
+{
+    json_t *uses = json_array(), *reuse = json_array(), *outside = json_array();
+    for (uint32_t k = 0; k <= s->epochs; k++)
+        if (a->uses[k] || mr_access_expected_uses(s, k) >= 0.5)
+            json_array_append_new(uses, json_pack("{s:i, s:I, s:f}", "uses", (int)k, "samples", (json_int_t)a->uses[k],
+                                                  "expected_samples", mr_access_expected_uses(s, k)));
+    for (unsigned i = 0; i < MR_ACCESS_BINS; i++)
+        json_array_append_new(reuse, json_pack("{s:I, s:I}", "below_samples",
+                                               (json_int_t)(s->samples * (i + 1) / MR_ACCESS_BINS), "accesses",
+                                               (json_int_t)a->reuse[i]));
+    for (unsigned i = 0; i < MR_ACCESS_RATIOS; i++)
+        json_array_append_new(outside,
+                              json_pack("{s:f, s:f, s:f, s:f}", "cache_ratio", mr_access_ratios[i], "random",
+                                        a->outside[i][0], "frequency", a->outside[i][1], "next_use", a->outside[i][2]));
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o, s:I, s:o}", "schema", "millrace.sim_access/1", "scenario",
+                     s->name, "nodes", (int)s->nodes, "epochs", (int)s->epochs, "samples", (json_int_t)s->samples,
+                     "frequency", uses, "reuse_distance", reuse, "first_accesses", (json_int_t)a->first,
+                     "outside_reads_per_access", outside);
+}
+
+/* ---- plot ---- */
+
+int mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out, struct mr_error *err)
+{
+    const struct mr_scenario *s = &sw->studies[0].scenario;
+    struct mr_plot_line lines[MR_POLICY_MAX + 1];
+    const char *x[MR_PLOT_POINTS_MAX];
+    char title[256];
+    double *y = calloc((MR_POLICY_MAX + 1) * (size_t)sw->n, sizeof(*y)), *row = y;
+    unsigned n = 0;
+    if (!y)
+        return mr_error_set(err, -ENOMEM, "plot");
+    for (unsigned i = 0; i < sw->n; i++) {
+        x[i] = sw->value[i];
+        row[i] = sw->studies[i].bounds.io_aware_s;
+    }
+    lines[n++] = (struct mr_plot_line){.name = "lower bound", .y = row, .is_bound = true};
+    for (int p = 0; p < mr_policy_count(); p++) {
+        if (!mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p))
+            continue;
+        row += sw->n;
+        for (unsigned i = 0; i < sw->n; i++) {
+            const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)p);
+            row[i] = r && r->possible ? r->time_s : 0;
+        }
+        lines[n++] =
+            (struct mr_plot_line){.name = mr_policy_name((enum mr_policy_id)p), .y = row, .colour = (unsigned)p};
+    }
+    snprintf(title, sizeof title, "%s on %s: run time by policy", s->name, s->system.name);
+    const struct mr_line_plot plot = {.title = title,
+                                      .x_name = sw->key,
+                                      .y_name = "run time",
+                                      .unit = "s",
+                                      .n = sw->n,
+                                      .x = x,
+                                      .lines = lines,
+                                      .n_lines = n};
+    mr_line_plot_svg(&plot, out);
+    free(y);
+    return out->failed ? mr_error_set(err, -ENOMEM, "plot") : 0;
 }

@@ -3,6 +3,7 @@
 #define MR_CLI_SIM_OUTPUT_H
 
 #include "base/strbuf.h"
+#include "sim/access_study.h"
 #include "sim/study.h"
 
 #include <jansson.h>
@@ -24,15 +25,13 @@ const struct mr_sim_result *mr_cli_find_policy(const struct mr_study *st, enum m
 void mr_cli_print_study(const struct mr_study *st, bool thesis);
 void mr_cli_print_sweep(const struct mr_cli_sweep *sw);
 void mr_cli_print_plan_study(const struct mr_storage_plan *p, const struct mr_scenario *s);
-/* Prints what the scenario's order asks of a cache. */
-int mr_cli_sim_access(const struct mr_scenario *s, bool json, struct mr_error *err);
+void mr_cli_print_access(const struct mr_scenario *s, const struct mr_access_study *a);
 /* NULL when out of memory. */
 json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds);
 json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned seeds);
 json_t *mr_cli_plan_study_json(const struct mr_storage_plan *p, const struct mr_scenario *s);
+json_t *mr_cli_access_json(const struct mr_scenario *s, const struct mr_access_study *a);
 /* A self-contained SVG: run time over the key's values, one line per policy, the bound dashed. */
-void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out);
-/* The scenario text of a finished run (its results folder or summary.json), machine included, and its name. */
-int mr_cli_scenario_of_run(const char *folder, char name[64], struct mr_strbuf *out, struct mr_error *err);
+int mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out, struct mr_error *err);
 
 #endif

@@ -1,7 +1,5 @@
-/* The plot of a sweep as a self-contained SVG: run time over the key's values. The x axis is logarithmic when the
- * values span more than a factor of eight, and evenly spaced when they are no numbers; the y axis is logarithmic when
- * the times span more than a factor of twenty. */
-#include "cli/sim_output.h"
+/* Lines as SVG; see line_plot.h. */
+#include "report/line_plot.h"
 #include "base/common.h"
 #include "conf/option.h"
 
@@ -38,12 +36,12 @@ static void put_text(struct mr_strbuf *out, const char *text)
 static const char *const colours[] = {"#999999", "#000000", "#56b4e9", "#8c510a", "#e69f00", "#f0c030",
                                       "#cc79a7", "#882255", "#44aa99", "#d55e00", "#0072b2"};
 
-static bool numbers(const struct mr_cli_sweep *sw, double *x)
+static bool numbers(const struct mr_line_plot *p, double *x)
 {
-    for (unsigned i = 0; i < sw->n; i++) {
+    for (unsigned i = 0; i < p->n; i++) {
         uint64_t bytes;
-        if (mr_parse_double(sw->value[i], &x[i])) {
-            if (mr_parse_bytes(sw->value[i], &bytes))
+        if (mr_parse_double(p->x[i], &x[i])) {
+            if (mr_parse_bytes(p->x[i], &bytes))
                 return false;
             x[i] = (double)bytes;
         }
@@ -53,13 +51,13 @@ static bool numbers(const struct mr_cli_sweep *sw, double *x)
     return true;
 }
 
-static struct axis x_axis(const struct mr_cli_sweep *sw, double *x)
+static struct axis x_axis(const struct mr_line_plot *p, double *x)
 {
     struct axis a = {.from = LEFT + 15, .to = RIGHT - 15, .low = INFINITY};
-    if (!numbers(sw, x))
-        for (unsigned i = 0; i < sw->n; i++)
+    if (!numbers(p, x))
+        for (unsigned i = 0; i < p->n; i++)
             x[i] = i + 1;
-    for (unsigned i = 0; i < sw->n; i++) {
+    for (unsigned i = 0; i < p->n; i++) {
         a.low = fmin(a.low, x[i]);
         a.high = fmax(a.high, x[i]);
     }
@@ -67,19 +65,15 @@ static struct axis x_axis(const struct mr_cli_sweep *sw, double *x)
     return a;
 }
 
-static struct axis y_axis(const struct mr_cli_sweep *sw)
+static struct axis y_axis(const struct mr_line_plot *p)
 {
     struct axis a = {.from = BOTTOM, .to = TOP, .low = INFINITY};
-    for (unsigned i = 0; i < sw->n; i++) {
-        const struct mr_study *st = &sw->studies[i];
-        a.low = fmin(a.low, st->bounds.io_aware_s);
-        a.high = fmax(a.high, st->bounds.io_aware_s);
-        for (unsigned k = 0; k < st->n; k++)
-            if (st->rows[k].mean.possible && st->rows[k].mean.time_s > 0) {
-                a.low = fmin(a.low, st->rows[k].mean.time_s);
-                a.high = fmax(a.high, st->rows[k].mean.time_s);
+    for (const struct mr_plot_line *l = p->lines; l < p->lines + p->n_lines; l++)
+        for (unsigned i = 0; i < p->n; i++)
+            if (l->y[i] > 0) {
+                a.low = fmin(a.low, l->y[i]);
+                a.high = fmax(a.high, l->y[i]);
             }
-    }
     a.log = a.high > 20 * a.low;
     a.low = a.log ? pow(10, floor(log10(a.low))) : 0;
     a.high = a.log ? pow(10, ceil(log10(a.high))) : a.high * 1.05;
@@ -100,7 +94,7 @@ static void put_tick(struct mr_strbuf *out, const struct axis *y, double v)
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT - 8, at + 4, v);
 }
 
-static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const struct axis *ax, const struct axis *ay,
+static void put_axes(struct mr_strbuf *out, const struct mr_line_plot *p, const struct axis *ax, const struct axis *ay,
                      const double *x)
 {
     if (ay->log)
@@ -110,89 +104,76 @@ static void put_axes(struct mr_strbuf *out, const struct mr_cli_sweep *sw, const
         for (double step = tick_step(ay->high, 6), v = 0; v <= ay->high * 1.001; v += step)
             put_tick(out, ay, v);
     double last = -INFINITY;
-    for (unsigned i = 0; i < sw->n; i++) {
+    for (unsigned i = 0; i < p->n; i++) {
         double at = place(ax, x[i]);
         mr_strbuf_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#333\"/>\n", at, BOTTOM, at,
                          BOTTOM + 5);
-        if (fabs(at - last) < 8.0 * (double)strlen(sw->value[i]) + 4)
+        if (fabs(at - last) < 8.0 * (double)strlen(p->x[i]) + 4)
             continue; /* would overlap the label before */
         last = at;
         mr_strbuf_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", at, BOTTOM + 20);
-        put_text(out, sw->value[i]);
+        put_text(out, p->x[i]);
         mr_strbuf_puts(out, "</text>\n");
     }
     mr_strbuf_printf(out, "<path d=\"M%d %d V%d H%d\" fill=\"none\" stroke=\"#333\"/>\n", LEFT, TOP, BOTTOM, RIGHT);
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + RIGHT) / 2, BOTTOM + 42);
-    put_text(out, sw->key);
+    put_text(out, p->x_name);
     mr_strbuf_puts(out, ax->log ? " (logarithmic)</text>\n" : "</text>\n");
-    mr_strbuf_printf(
-        out, "<text x=\"22\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 22 %d)\">run time, s%s</text>\n",
-        (TOP + BOTTOM) / 2, (TOP + BOTTOM) / 2, ay->log ? " (logarithmic)" : "");
+    mr_strbuf_printf(out,
+                     "<text x=\"22\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 22 %d)\">%s, %s%s</text>\n",
+                     (TOP + BOTTOM) / 2, (TOP + BOTTOM) / 2, p->y_name, p->unit, ay->log ? " (logarithmic)" : "");
 }
 
-/* Policy -1 is the bound. Points that cannot run interrupt the line. */
-static void put_line(struct mr_strbuf *out, const struct mr_cli_sweep *sw, int policy, const struct axis *ax,
-                     const struct axis *ay, const double *x)
+static const char *colour_of(const struct mr_plot_line *l)
 {
-    const char *colour = policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)];
+    return l->is_bound ? "#555" : colours[l->colour % MR_ARRAY_LEN(colours)];
+}
+
+static void put_line(struct mr_strbuf *out, const struct mr_line_plot *p, const struct mr_plot_line *l,
+                     const struct axis *ax, const struct axis *ay, const double *x)
+{
     bool pen = false;
-    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour,
-                     policy < 0 ? " stroke-dasharray=\"6 4\"" : "");
-    for (unsigned i = 0; i < sw->n; i++) {
-        const struct mr_sim_result *r =
-            policy < 0 ? NULL : mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
-        double t = policy < 0 ? sw->studies[i].bounds.io_aware_s : r && r->possible ? r->time_s : 0;
-        if (!(t > 0)) {
-            pen = false;
-            continue;
-        }
-        mr_strbuf_printf(out, "%s%.1f %.1f", pen ? " L" : " M", place(ax, x[i]), place(ay, t));
-        pen = true;
+    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour_of(l),
+                     l->is_bound ? " stroke-dasharray=\"6 4\"" : "");
+    for (unsigned i = 0; i < p->n; i++) {
+        if (l->y[i] > 0)
+            mr_strbuf_printf(out, "%s%.1f %.1f", pen ? " L" : " M", place(ax, x[i]), place(ay, l->y[i]));
+        pen = l->y[i] > 0;
     }
     mr_strbuf_puts(out, "\"/>\n");
-    for (unsigned i = 0; policy >= 0 && i < sw->n; i++) {
-        const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)policy);
-        if (r && r->possible && r->time_s > 0)
+    for (unsigned i = 0; !l->is_bound && i < p->n; i++)
+        if (l->y[i] > 0)
             mr_strbuf_printf(
-                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f s</title></circle>\n",
-                place(ax, x[i]), place(ay, r->time_s), colour, mr_policy_name((enum mr_policy_id)policy), r->time_s);
-    }
+                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f %s</title></circle>\n",
+                place(ax, x[i]), place(ay, l->y[i]), colour_of(l), l->name, l->y[i], p->unit);
 }
 
-static void put_legend(struct mr_strbuf *out, int policy, unsigned row)
+static void put_legend(struct mr_strbuf *out, const struct mr_plot_line *l, unsigned row)
 {
     int y = TOP + 10 + (int)row * 22;
     mr_strbuf_printf(out,
                      "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" "
                      "y=\"%d\">%s</text>\n",
-                     RIGHT + 20, y, RIGHT + 48, y, policy < 0 ? "#555" : colours[policy % (int)MR_ARRAY_LEN(colours)],
-                     policy < 0 ? " stroke-dasharray=\"6 4\"" : "", RIGHT + 56, y + 4,
-                     policy < 0 ? "lower bound" : mr_policy_name((enum mr_policy_id)policy));
+                     RIGHT + 20, y, RIGHT + 48, y, colour_of(l), l->is_bound ? " stroke-dasharray=\"6 4\"" : "",
+                     RIGHT + 56, y + 4, l->name);
 }
 
-void mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out)
+void mr_line_plot_svg(const struct mr_line_plot *p, struct mr_strbuf *out)
 {
-    double x[MR_ARRAY_LEN(sw->value)];
-    struct axis ax = x_axis(sw, x), ay = y_axis(sw);
-    const struct mr_scenario *s = &sw->studies[0].scenario;
+    double x[MR_PLOT_POINTS_MAX];
+    struct axis ax = x_axis(p, x), ay = y_axis(p);
     mr_strbuf_printf(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
         "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT);
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"28\" font-size=\"16\">", LEFT);
-    put_text(out, s->name);
-    mr_strbuf_puts(out, " on ");
-    put_text(out, s->system.name);
-    mr_strbuf_puts(out, ": run time by policy</text>\n");
-    put_axes(out, sw, &ax, &ay, x);
-    put_line(out, sw, -1, &ax, &ay, x);
-    put_legend(out, -1, 0);
-    unsigned row = 1;
-    for (int p = 0; p < mr_policy_count(); p++)
-        if (mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p)) {
-            put_line(out, sw, p, &ax, &ay, x);
-            put_legend(out, p, row++);
-        }
+    put_text(out, p->title);
+    mr_strbuf_puts(out, "</text>\n");
+    put_axes(out, p, &ax, &ay, x);
+    for (unsigned i = 0; i < p->n_lines; i++) {
+        put_line(out, p, &p->lines[i], &ax, &ay, x);
+        put_legend(out, &p->lines[i], i);
+    }
     mr_strbuf_puts(out, "</svg>\n");
 }
