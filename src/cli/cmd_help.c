@@ -34,9 +34,10 @@ static const struct mr_help_topic *find_topic(const char *name)
 
 static int unknown_topic(const char *name, const char *nearest, struct mr_error *err)
 {
-    for (const struct mr_help_topic *t = mr_help_topics; t->name && !nearest; t++)
-        if (mr_edit_is_near(name, mr_edit_distance(name, t->name)))
-            nearest = t->name;
+    struct mr_nearest near = {.word = name};
+    for (const struct mr_help_topic *t = mr_help_topics; t->name; t++)
+        mr_nearest_offer(&near, t->name);
+    nearest = nearest ? nearest : mr_nearest_name(&near);
     mr_error_plain(err, MR_E_USAGE, "there is no help on '%.200s'", name);
     if (nearest)
         mr_error_hint(err, "did you mean 'millrace help %s'?", nearest);

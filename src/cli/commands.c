@@ -12,18 +12,13 @@ const struct mr_command *const mr_commands[] = {
 
 const struct mr_command *mr_command_find(const char *name, const char **nearest)
 {
-    const char *best = NULL;
-    unsigned best_d = ~0u;
+    struct mr_nearest near = {.word = name};
     for (int i = 0; mr_commands[i]; i++) {
         if (!strcmp(mr_commands[i]->name, name))
             return mr_commands[i];
-        unsigned d = mr_edit_distance(name, mr_commands[i]->name);
-        if (d < best_d) {
-            best_d = d;
-            best = mr_commands[i]->name;
-        }
+        mr_nearest_offer(&near, mr_commands[i]->name);
     }
     if (nearest)
-        *nearest = best && mr_edit_is_near(name, best_d) ? best : NULL;
+        *nearest = mr_nearest_name(&near);
     return NULL;
 }

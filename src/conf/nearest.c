@@ -47,16 +47,24 @@ bool mr_edit_is_near(const char *word, unsigned d)
     return d == 0 || (d <= (n <= 3 ? 1 : n <= 6 ? 2 : 3) && d < n);
 }
 
+void mr_nearest_offer(struct mr_nearest *n, const char *name)
+{
+    unsigned d = mr_edit_distance(n->word, name);
+    if (n->name && d >= n->distance)
+        return;
+    n->name = name;
+    n->distance = d;
+}
+
+const char *mr_nearest_name(const struct mr_nearest *n)
+{
+    return n->name && mr_edit_is_near(n->word, n->distance) ? n->name : NULL;
+}
+
 const char *mr_option_nearest(const struct mr_option_table *t, const char *key)
 {
-    const char *best = NULL;
-    unsigned best_d = ~0u;
-    for (const struct mr_option *o = t->options; o->key; o++) {
-        unsigned d = mr_edit_distance(key, o->key);
-        if (d < best_d) {
-            best_d = d;
-            best = o->key;
-        }
-    }
-    return best && mr_edit_is_near(key, best_d) ? best : NULL;
+    struct mr_nearest n = {.word = key};
+    for (const struct mr_option *o = t->options; o->key; o++)
+        mr_nearest_offer(&n, o->key);
+    return mr_nearest_name(&n);
 }

@@ -373,16 +373,10 @@ static void describe_allowed(const struct mr_option *o, char *out, size_t cap)
 
 static const char *nearest_choice(const struct mr_option *o, const char *text)
 {
-    const char *best = NULL;
-    unsigned best_d = ~0u;
-    for (int i = 0; o->type == MR_OPT_ENUM && o->choices[i]; i++) {
-        unsigned d = mr_edit_distance(text, o->choices[i]);
-        if (d < best_d) {
-            best_d = d;
-            best = o->choices[i];
-        }
-    }
-    return best && mr_edit_is_near(text, best_d) ? best : NULL;
+    struct mr_nearest n = {.word = text};
+    for (int i = 0; o->type == MR_OPT_ENUM && o->choices[i]; i++)
+        mr_nearest_offer(&n, o->choices[i]);
+    return mr_nearest_name(&n);
 }
 
 int mr_option_parse(const struct mr_option_table *t, const struct mr_option *o, const char *text, struct mr_arena *a,

@@ -73,6 +73,14 @@ const char *mr_option_bound_text(double bound, char *out, size_t cap);
 unsigned mr_edit_distance(const char *a, const char *b);
 /* Whether `d` is near enough to a word of that length to be offered as "did you mean". */
 bool mr_edit_is_near(const char *word, unsigned d);
+/* "Did you mean": start with {.word = WORD}, offer every name, take the nearest; NULL if none is near. Borrows names.
+ */
+struct mr_nearest {
+    const char *word, *name;
+    unsigned distance;
+};
+void mr_nearest_offer(struct mr_nearest *n, const char *name);
+const char *mr_nearest_name(const struct mr_nearest *n);
 /* Quotes text for a list literal: "a \"b\"" ; returns the length it needs, like snprintf. */
 int mr_option_quote(const char *text, char *out, size_t cap);
 

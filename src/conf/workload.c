@@ -283,18 +283,12 @@ int mr_workload_find(const char *name, const struct mr_strings *search_path, str
         }
     mr_error_plain(err, MR_E_CONFIG, "there is no workload '%.200s'", name);
     struct mr_strings names = {0};
-    const char *best = NULL;
-    unsigned best_d = ~0u;
+    struct mr_nearest near = {.word = name};
     if (!mr_workload_list(search_path, a, &names, NULL))
-        for (unsigned i = 0; i < names.n; i++) {
-            unsigned d = mr_edit_distance(name, names.item[i]);
-            if (d < best_d) {
-                best_d = d;
-                best = names.item[i];
-            }
-        }
-    if (best && mr_edit_is_near(name, best_d))
-        mr_error_hint(err, "did you mean '%s'?", best);
+        for (unsigned i = 0; i < names.n; i++)
+            mr_nearest_offer(&near, names.item[i]);
+    if (mr_nearest_name(&near))
+        mr_error_hint(err, "did you mean '%s'?", mr_nearest_name(&near));
     mr_error_hint(err, "list them with 'millrace workloads list', or name a file");
     return MR_E_CONFIG;
 }

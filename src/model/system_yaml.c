@@ -232,21 +232,6 @@ int mr_system_read(const struct mr_yaml_reader *r, const struct mr_yaml_node *ma
     return 0;
 }
 
-const char *mr_model_find_file(const char *name, const char *kind, const struct mr_strings *search, struct mr_arena *a,
-                               struct mr_error *err)
-{
-    if (strchr(name, '/') || access(name, R_OK) == 0)
-        return name;
-    for (unsigned i = 0; i < search->n; i++) {
-        const char *path = mr_arena_printf(a, "%s/%s/%s.yaml", search->item[i], kind, name);
-        if (path && access(path, R_OK) == 0)
-            return path;
-    }
-    mr_error_plain(err, MR_E_CONFIG, "no file and no shipped one of '%s' is called '%s'", kind, name);
-    mr_error_hint(err, "'millrace sim --list' shows the shipped ones");
-    return NULL;
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -293,6 +278,29 @@ int mr_model_list_files(const char *kind, const struct mr_strings *search, struc
     found.n = n;
     *names = found;
     return 0;
+}
+
+const char *mr_model_find_file(const char *name, const char *kind, const struct mr_strings *search, struct mr_arena *a,
+                               struct mr_error *err)
+{
+    if (strchr(name, '/') || access(name, R_OK) == 0)
+        return name;
+    for (unsigned i = 0; i < search->n; i++) {
+        const char *path = mr_arena_printf(a, "%s/%s/%s.yaml", search->item[i], kind, name);
+        if (path && access(path, R_OK) == 0)
+            return path;
+    }
+    struct mr_strings names = {0};
+    struct mr_nearest near = {.word = name};
+    if (mr_model_list_files(kind, search, a, &names, NULL) == 0)
+        for (unsigned i = 0; i < names.n; i++)
+            mr_nearest_offer(&near, names.item[i]);
+    /* kinds are plural, as their folders */
+    mr_error_plain(err, MR_E_CONFIG, "unknown %.*s '%s'", (int)strlen(kind) - 1, kind, name);
+    if (mr_nearest_name(&near))
+        mr_error_hint(err, "did you mean '%s'?", mr_nearest_name(&near));
+    mr_error_hint(err, "list them with 'millrace sim --list', or name a file");
+    return NULL;
 }
 
 int mr_system_load(const char *name_or_path, const struct mr_strings *search, struct mr_arena *a, struct mr_system *out,

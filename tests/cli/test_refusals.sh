@@ -30,6 +30,10 @@ refused "whole number" cat e -- -1
 refused "have no effect" verify e --quick --sample-rate 0.5
 refused "have no effect" verify e --quick --by-sample
 
+refused "unknown system 'lasen'" sim workload=unet3d_h100 system=lasen
+refused "did you mean 'lassen'?" sim workload=unet3d_h100 system=lasen
+refused "unknown scenario 'nosuch'" sim nosuch
+
 # The keys of a workload that its format does not use are no mistake: DLIO's files have them.
 "$MILLRACE" -q gen f --files 1 --size 1000 workload=unet3d_h100 --dry-run >/dev/null 2>&1 || fail "a preset is refused"
 
