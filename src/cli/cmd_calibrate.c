@@ -1,6 +1,7 @@
 /* `millrace calibrate`: what this machine's storage, memory and network deliver, as a table and as a system file for
  * `millrace sim`. */
 #include "cli/commands.h"
+#include "cli/dataset_args.h"
 #include "cli/workload_args.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
@@ -34,16 +35,17 @@ static const struct mr_option calibrate_rows[] = {
     ROW("request_size", request_size, BYTES, "1MiB", .min = 4096, .max = 4194304,
         .doc = "Size of the requests that the system's tables are made of: that of your samples; a power of two."),
     ROW("max_threads", max_threads, INT, "8", .min = 1, .max = 64,
-        .doc = "Measures 1, 2, 4 ... up to so many threads."),
+        .doc = "Measures 1, 2, 4 ... up to this many threads."),
     ROW("only", only, ENUM, "all", .choices = only_names,
-        .doc = "Measures one kind of request at --request-size, or memory, and nothing else: quick, or exact.",
+        .doc = "Measures only one kind of request, at --request-size, or only memory: faster, or more exact in the "
+               "same time.",
         .example = "--only random-read --request-size 64KiB"),
     ROW("net", net, BOOL, "false",
         .doc = "Also measures the network, point to point: between the ranks of mpirun or srun, else between two local "
                "processes."),
     ROW("out", out, STRING, "", .short_flag = 'o', .doc = "Writes the machine as a system file.",
         .example = "--out here.yaml; millrace sim workload=unet3d_h100 system=here.yaml"),
-    ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints one JSON object."),
+    MR_ROW_JSON(offsetof(struct calibrate_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -231,10 +233,8 @@ const struct mr_command mr_cmd_calibrate = {
     .summary = "measure storage, memory and network; write a system file for sim",
     .details =
         "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, "
-        "and how "
-        "many files can be opened per second; then memory and, with --net, the network. Every figure is the median of "
-        "three "
-        "probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
+        "and how many files can be opened per second; then memory and, with --net, the network. Every figure is the "
+        "median of three probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
         "\n"
         "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind. "
         "Direct requests bypass the page cache; buffered reads start after the file's pages were dropped.\n"

@@ -40,8 +40,8 @@ static int refuse_packed(struct mr_dataset *ds, uint64_t file, const char *path,
     int r = mr_dataset_format(ds)->cost(&layout, &cost, err);
     if (r < 0 || cost.access == MR_ACCESS_RANGE)
         return r;
-    mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' is compressed as a whole: no bytes of it are the sample's alone", path);
-    return mr_error_hint(err, "leave --raw away"), MR_E_UNSUPPORTED;
+    mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' is compressed as a whole: no range of its bytes is this sample", path);
+    return mr_error_hint(err, "leave out --raw"), MR_E_UNSUPPORTED;
 }
 
 static int cat_raw(struct mr_dataset *ds, uint64_t id, struct mr_error *err)

@@ -20,7 +20,7 @@ struct doctor_options {
 static const struct mr_option doctor_options[] = {
     ROW("path", path, STRING, ".", .flags = MR_OPTF_POSITIONAL, .doc = "The folder where data sets would lie.",
         .example = "millrace doctor /scratch"),
-    ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints one JSON object."),
+    MR_ROW_JSON(offsetof(struct doctor_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -90,11 +90,10 @@ const struct mr_command mr_cmd_doctor = {
     .name = "doctor",
     .synopsis = "[PATH] [--json]",
     .summary = "say what on this machine will distort results, and what to do about it",
-    .details =
-        "Each line is OK, NOTE or WARN. Examines the file system of PATH (default: here), memory, cores, clocks, "
-        "limits, io_uring and MPI. It writes and removes one temporary file of 1 MiB in PATH, if it may. The exit "
-        "status is 0 whatever it finds, 5 if PATH cannot be examined.\n\n"
-        "  millrace doctor /scratch\n  millrace doctor --json | jq '.checks[] | select(.level==\"warn\")'\n",
+    .details = "Each line is OK, NOTE or WARN. Examines the file system of PATH (default: here), memory, cores, "
+               "clocks, limits, io_uring and MPI. It writes and removes one temporary file of 1 MiB in PATH, if it "
+               "may. The exit status is 0 whatever it finds, 5 if PATH cannot be examined.\n\n"
+               "  millrace doctor /scratch\n  millrace doctor --json | jq '.checks[] | select(.level==\"warn\")'\n",
     .table = {.section = "doctor",
               .doc = "Examining the machine.",
               .options = doctor_options,

@@ -20,8 +20,8 @@ static const struct mr_option export_options[] = {
      .doc = "Traces, or folders of them; '-' is standard input."},
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
      .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: "
-            "one line per event, with its "
-            "arguments as a JSON object ('args') and, in another ('inherited'), what the annotations around it say."},
+            "one line per event, with its arguments as a JSON object ('args') and, in another ('inherited'), what the "
+            "annotations around it say."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
      .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
     MR_OPTION_END,
@@ -43,12 +43,12 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
     rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, 0, err);
     rc = rc ? rc : mr_trace_finish(t, err);
     if (rc == 0 && mr_trace_reads(t, o->out)) {
-        rc = mr_error_plain(err, MR_E_USAGE, "'%s' is a trace to be exported: it would be lost", o->out);
+        rc = mr_error_plain(err, MR_E_USAGE, "'%s' is one of the traces: it would be overwritten", o->out);
         mr_error_hint(err, "name another file with -o");
     }
     if (rc == 0 && (t->skipped_bytes || t->skipped_lines))
-        mr_log(MR_LOG_WARN, "%llu bytes and %llu lines could not be read and are left out",
-               (unsigned long long)t->skipped_bytes, (unsigned long long)t->skipped_lines);
+        mr_log(MR_LOG_WARN, "%llu bytes and %llu lines are damaged and left out", (unsigned long long)t->skipped_bytes,
+               (unsigned long long)t->skipped_lines);
     rc = rc ? rc : mr_export(t, (enum mr_export_format)o->format, o->out, err);
     mr_trace_free(t);
     return rc;
@@ -57,7 +57,7 @@ static int export_run(struct mr_command_ctx *ctx, struct mr_error *err)
 const struct mr_command mr_cmd_export = {
     .name = "export",
     .synopsis = "[options] -o FILE TRACE...",
-    .summary = "Writes a trace for Perfetto, Chrome, DFTracer or a spreadsheet.",
+    .summary = "write a trace for Perfetto, Chrome, DFTracer or a spreadsheet",
     .details = "Reads any trace that 'millrace report' reads. Names keep every byte; what a format cannot carry is "
                "escaped.\n\n"
                "Example:\n  millrace export -f perfetto -o run.pftrace run.mrt",

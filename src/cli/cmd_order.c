@@ -3,6 +3,7 @@
  * ids a second, and printf would not. A closed pipe (`| head`) ends the command at once and without a message; main
  * gives the exit status for it. */
 #include "cli/commands.h"
+#include "cli/dataset_args.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "order/order_check.h"
@@ -48,10 +49,10 @@ static const struct mr_option order_options[] = {
     {FIELD(from), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 0x1.8p62,
      .doc = "Starts at this global position: the number of samples all ranks together have already read in the epoch."},
     {FIELD(count), .type = MR_OPT_INT, .def = "-1", .min = -1, .max = 0x1p62,
-     .doc = "Prints at most so many ids; -1 prints all that are left of the epoch."},
+     .doc = "Prints at most this many ids; -1 prints the rest of the epoch."},
     {FIELD(check), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Prints no ids but goes through the whole epoch of all ranks and says whether every sample is read once."},
-    {FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
+    MR_ROW_JSON(offsetof(struct order_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -81,9 +82,8 @@ static void out_flush(struct out *o)
 static char *put_number(char *at, uint64_t v)
 {
     static const char pairs[] =
-        "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
-        "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
-        "9293949596979899";
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
+        "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
     char digits[DIGITS_MAX], *d = digits + DIGITS_MAX;
     while (v >= 100) {
         d -= 2;

@@ -1,5 +1,6 @@
 /* `millrace recover`: turns what a killed trace left behind into a whole .mrt file. */
 #include "cli/commands.h"
+#include "cli/dataset_args.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "launch/recover.h"
@@ -16,7 +17,7 @@ static const struct mr_option recover_options[] = {
             "MILLRACE_TRACE_OUT."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
      .doc = "The trace file to write or continue; by default the interrupted one, or FOLDER/recovered.mrt."},
-    {FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
+    MR_ROW_JSON(offsetof(struct recover_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -30,8 +31,9 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return rc;
     const struct mr_collect_stats *s = &r.stats;
     if (o->json)
-        printf("{\"schema\":\"millrace.recover/1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,"
-               "\"killed_processes\":%u,\"running_processes\":%u,\"unreadable_rings\":%u,\"file_bytes\":%llu}\n",
+        printf("{\"schema\":\"millrace.recover/"
+               "1\",\"events\":%llu,\"processes\":%llu,\"lost_events\":%llu,\"killed_processes\":%u,\"running_"
+               "processes\":%u,\"unreadable_rings\":%u,\"file_bytes\":%llu}\n",
                (unsigned long long)s->events, (unsigned long long)s->processes, (unsigned long long)s->lost, s->killed,
                s->running, r.unreadable, (unsigned long long)s->bytes);
     else if (r.nothing)
@@ -49,11 +51,11 @@ static int recover_run(struct mr_command_ctx *ctx, struct mr_error *err)
 const struct mr_command mr_cmd_recover = {
     .name = "recover",
     .synopsis = "[options] TRACE|FOLDER",
-    .summary = "Completes a trace that was interrupted.",
-    .details = "Events live in shared memory until they are written to the trace, so a killed program or a killed "
-               "collector loses nothing. "
-               "This command writes what is left into the trace file and removes the leftovers.\n\n"
-               "Example:\n  millrace recover run.mrt",
+    .summary = "complete a trace that was interrupted",
+    .details =
+        "Events live in shared memory until they are written to the trace, so a killed program or a killed collector "
+        "loses nothing. This command writes what is left into the trace file and removes the leftovers.\n\n"
+        "Example:\n  millrace recover run.mrt",
     .table = {.section = "recover",
               .doc = "Recovery.",
               .options = recover_options,

@@ -1,5 +1,6 @@
 /* `millrace report`: the summary of one or more traces, as text or JSON. */
 #include "cli/commands.h"
+#include "cli/dataset_args.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
 #include "base/common.h"
@@ -36,9 +37,8 @@ static const struct mr_option report_options[] = {
     {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.",
      .example = "--time 10:60.5"},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
-    {FIELD(threads), .type = MR_OPT_INT, .def = "0", .min = 0, .max = 1024,
-     .doc = "Threads that work on it; 0 takes all CPUs."},
-    {FIELD(json), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'j', .doc = "Prints one JSON object."},
+    MR_ROW_THREADS(offsetof(struct report_options, threads), MR_DOC_THREADS),
+    MR_ROW_JSON(offsetof(struct report_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
 
@@ -203,11 +203,11 @@ static void print_text(const struct mr_summary *s, int64_t top)
     printf("  events %s, files %s", mr_human_count(s->events, b[0]), mr_human_count(s->files, b[1]));
     printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
     if (s->gone)
-        printf("  %s more were recorded and are no longer in the file (--max-size keeps the newest)\n",
+        printf("  %s more were recorded but dropped again (--max-size keeps the newest)\n",
                mr_human_count(s->gone, b[2]));
     if (s->sampled_out)
-        printf("  %s more calls have no event of their own (--sample, or a line for many); filters of time, steps and "
-               "path do not know them\n",
+        printf("  %s more calls have no event of their own (--sample, or aggregated lines); filters by time, steps and "
+               "path do not apply to them\n",
                mr_human_count(s->sampled_out, b[3]));
     if (s->skipped_bytes || s->skipped_lines)
         printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes,
@@ -252,8 +252,7 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
     mr_out_json(o, f->name, strlen(f->name), MR_JSON_PRIVATE);
     mr_out_format(o,
                   ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,"
-                  "\"mean_ns\":%.1f,"
-                  "\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
+                  "\"mean_ns\":%.1f,\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
                   (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns,
                   (unsigned long long)f->bytes, (unsigned long long)f->dur_min, (unsigned long long)f->dur_25,
                   (double)f->dur_ns / (double)f->count, (unsigned long long)f->dur_median,
@@ -263,8 +262,7 @@ static void json_function(struct mr_out *o, const struct mr_function *f, bool fi
     if (f->sizes)
         mr_out_format(o,
                       ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.12g,\"size_mean_bytes\":%.3f,"
-                      "\"size_median_bytes\":%.12g,"
-                      "\"size_75_bytes\":%.12g,\"size_max_bytes\":%llu,\"size_exact\":%s",
+                      "\"size_median_bytes\":%.12g,\"size_75_bytes\":%.12g,\"size_max_bytes\":%llu,\"size_exact\":%s",
                       (unsigned long long)f->sizes, (unsigned long long)f->size_min, f->size_25,
                       (double)f->bytes / (double)f->sizes, f->size_median, f->size_75, (unsigned long long)f->size_max,
                       f->sizes_exact ? "true" : "false");
@@ -275,8 +273,8 @@ static void json_rank(struct mr_out *o, const struct mr_rank_row *r, bool first)
 {
     mr_out_format(o,
                   "%s{\"rank\":%d,\"events\":%llu,\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"overlapped_app_io_ns\":%"
-                  "llu,\"unoverlapped_app_io_ns\":%llu,"
-                  "\"io_ns\":%llu,\"overlapped_io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"compute_ns\":%llu}",
+                  "llu,\"unoverlapped_app_io_ns\":%llu,\"io_ns\":%llu,\"overlapped_io_ns\":%llu,\"unoverlapped_io_ns\":"
+                  "%llu,\"compute_ns\":%llu}",
                   first ? "\n" : ",\n", r->rank, (unsigned long long)r->events, (unsigned long long)r->total_ns,
                   (unsigned long long)r->time.ns[MR_SET_A], (unsigned long long)r->time.a_and_c,
                   (unsigned long long)(r->time.ns[MR_SET_A] - r->time.a_and_c),
@@ -301,14 +299,13 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
                   (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
                   (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes,
                   (unsigned long long)s->skipped_lines);
-    mr_out_format(&o,
-                  "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_"
-                  "compute_ns\":%llu,\"compute_ns\":%llu,"
-                  "\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
-                  (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns,
-                  (unsigned long long)s->app_io_only_ns, (unsigned long long)s->compute_only_app_ns,
-                  (unsigned long long)s->compute_ns, (unsigned long long)s->io_ns, (unsigned long long)s->io_only_ns,
-                  (unsigned long long)s->compute_only_ns);
+    mr_out_format(
+        &o,
+        "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_compute_ns\":%"
+        "llu,\"compute_ns\":%llu,\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
+        (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns, (unsigned long long)s->app_io_only_ns,
+        (unsigned long long)s->compute_only_app_ns, (unsigned long long)s->compute_ns, (unsigned long long)s->io_ns,
+        (unsigned long long)s->io_only_ns, (unsigned long long)s->compute_only_ns);
     mr_out_format(&o,
                   "\"read_bytes\":%llu,\"read_calls\":%llu,\"written_bytes\":%llu,\"write_calls\":%llu,\"data_time_"
                   "ns\":%llu,\"other_time_ns\":%llu,\n\"functions\":[",
@@ -360,7 +357,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
     if (rc == 0 && t->events && !s->events)
-        mr_log(MR_LOG_WARN, "nothing is left of %llu events%s", (unsigned long long)t->events,
+        mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)t->events,
                *o->steps      ? ": steps are spans with an argument 'step'"
                : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
                               : "");
@@ -376,17 +373,15 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 const struct mr_command mr_cmd_report = {
     .name = "report",
     .synopsis = "[options] TRACE...",
-    .summary = "Summarises traces: time split, calls, sizes, files.",
-    .details = "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, "
-               "how time splits between "
-               "compute and I/O, every function with counts, bytes, times and sizes, and the busiest files. Overlap is "
-               "computed by exact interval "
-               "unions, over all and for every rank. Size quantiles are exact while a function has at most 256 "
-               "different sizes per 32768 events and 4096 in "
-               "all, otherwise within 3.2 %, as latency quantiles are; between two values both are interpolated, as "
-               "NumPy does it. Everything else is exact. With "
-               "filters, processes, threads and nodes are those of which something is left.\n\n"
-               "Example:\n  millrace report --time 10:60 run.mrt",
+    .summary = "summarise traces: time split, calls, sizes, files",
+    .details =
+        "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, how "
+        "time splits between compute and I/O, every function with counts, bytes, times and sizes, and the busiest "
+        "files. Overlap is computed by exact interval unions, over all and for every rank. Size quantiles are exact "
+        "while a function has at most 256 different sizes per 32768 events and 4096 in all, otherwise within 3.2 %, as "
+        "latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. "
+        "With filters, processes, threads and nodes are those of which something is left.\n\n"
+        "Example:\n  millrace report --time 10:60 run.mrt",
     .table = {.section = "report",
               .doc = "Report.",
               .options = report_options,

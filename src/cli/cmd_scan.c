@@ -24,7 +24,7 @@ static const struct mr_option rows[] = {
     ROW("path", path, STRING, "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REQUIRED,
         .doc = "Folder (searched with all subfolders) or a single file."),
     ROW("format", format, STRING, "", .short_flag = 'f',
-        .doc = "Format of the files; by default told by their names, the most frequent one.", .example = "tfrecord"),
+        .doc = "Format of the files; by default the most frequent one, by the file names.", .example = "tfrecord"),
     ROW("out", out, STRING, "", .short_flag = 'o',
         .doc = "Where to write the manifest; by default manifest.mrm in the folder, or FILE.mrm."),
     ROW("rows", rows, BOOL, "false",
@@ -66,17 +66,18 @@ static int report(const struct scan_options *o, const struct mr_scan_result *r, 
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], name[4 * MR_NAME_MAX];
     if (o->json)
         return print_json(r, bad, NULL, err);
-    printf("%s: %s %s file%s, ", mr_name_escape(r->manifest, name, sizeof name), mr_human_count(r->files, a), r->format,
-           r->files == 1 ? "" : "s");
-    printf("%s sample%s, %s", mr_human_count(r->samples, a), r->samples == 1 ? "" : "s",
+    printf("%s: %s %s %s, ", mr_name_escape(r->manifest, name, sizeof name), mr_human_count(r->files, a), r->format,
+           mr_plural(r->files, "file", "files"));
+    printf("%s %s, %s", mr_human_count(r->samples, a), mr_plural(r->samples, "sample", "samples"),
            mr_human_bytes((double)r->bytes, b));
     if (r->classes)
-        printf(", %s classes", mr_human_count(r->classes, a));
+        printf(", %s %s", mr_human_count(r->classes, a), mr_plural(r->classes, "class", "classes"));
     putchar('\n');
     if (r->bad_files)
-        printf("left out: %s broken files\n", mr_human_count(r->bad_files, a));
+        printf("left out: %s broken %s\n", mr_human_count(r->bad_files, a), mr_plural(r->bad_files, "file", "files"));
     if (r->other_files)
-        printf("ignored: %s files of other formats\n", mr_human_count(r->other_files, a));
+        printf("ignored: %s %s of other formats\n", mr_human_count(r->other_files, a),
+               mr_plural(r->other_files, "file", "files"));
     return 0;
 }
 
@@ -113,7 +114,7 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     if (r >= 0)
         r = report(o, &result, bad, err);
     else if (o->json && r != MR_E_INTERRUPTED)
-        (void)print_json(&result, bad, err, NULL); /* the scan's own error is the one to tell */
+        (void)print_json(&result, bad, err, NULL); /* the scan's own error is the one to report */
     json_decref(bad);
     return r;
 }
@@ -123,10 +124,8 @@ const struct mr_command mr_cmd_scan = {
     .synopsis = "PATH [--format F] [--out MANIFEST] [--skip-bad] [--json]",
     .summary = "make a manifest for existing files",
     .details = "Understands folders of images (class folders become labels, in order of their names), tar shards, "
-               "TFRecord, HDF5, NPY, NPZ, "
-               "CSV, JSON and indexed binary files that others wrote. Files are ordered by name, so the numbering is "
-               "stable. Nothing is "
-               "written but the manifest.\n\n"
+               "TFRecord, HDF5, NPY, NPZ, CSV, JSON and indexed binary files that others wrote. Files are ordered by "
+               "name, so the numbering is stable. Nothing is written but the manifest.\n\n"
                "  millrace scan /data/imagenet/train\n"
                "  millrace scan /data/shards --format tar --out /tmp/shards.mrm\n",
     .table = {.section = "scan", .doc = "scan", .options = rows, .struct_bytes = sizeof(struct scan_options)},

@@ -54,7 +54,7 @@ static void print_dims(const struct mr_dataset_info *i)
     printf("sample     %s", i->dtype);
     for (unsigned d = 0; d < i->n_dims; d++)
         printf("%s%" PRIu64, d ? " x " : ", ", i->dims[d]);
-    puts(i->n_dims ? "" : ", shapes differ or are told by the files");
+    puts(i->n_dims ? "" : ", shapes differ or are known only from the files");
 }
 
 static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_info *i, const struct sizes *s,
@@ -66,7 +66,8 @@ static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_i
            i->generated ? "generated" : "scanned");
     printf("format     %s\n", i->format);
     print_dims(i);
-    printf("samples    %s in %s files", mr_human_count(i->samples, a), mr_human_count(i->files, b));
+    printf("samples    %s in %s %s", mr_human_count(i->samples, a), mr_human_count(i->files, b),
+           mr_plural(i->files, "file", "files"));
     if (i->samples_per_file)
         printf(", %s each", mr_human_count(i->samples_per_file, a));
     printf("\nbytes      %s in files, ", mr_human_bytes((double)i->file_bytes, a));
@@ -79,9 +80,9 @@ static void print_summary(const struct mr_dataset *ds, const struct mr_dataset_i
     if (cost)
         printf("reading    %.3g bytes read per payload byte; %s\n", cost->bytes_read_per_payload_byte,
                cost->note ? cost->note : "");
-    printf("manifest   %s, %.3g bytes per sample, %" PRIu64 " layout%s\n", mr_human_bytes((double)i->manifest_bytes, a),
+    printf("manifest   %s, %.3g bytes per sample, %" PRIu64 " %s\n", mr_human_bytes((double)i->manifest_bytes, a),
            i->samples ? (double)i->manifest_bytes / (double)i->samples : 0, mr_manifest_layouts(m),
-           mr_manifest_layouts(m) == 1 ? "" : "s");
+           mr_plural(mr_manifest_layouts(m), "layout", "layouts"));
     if (i->generated)
         printf("seed       %" PRIu64 "\n", i->seed);
     printf("made from  %s\n", mr_manifest_get_spec(m));

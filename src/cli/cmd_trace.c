@@ -34,9 +34,9 @@ static const struct mr_option trace_options[] = {
     {FIELD(out), .type = MR_OPT_STRING, .def = "millrace.mrt", .short_flag = 'o',
      .doc = "The trace file; created with mode 0600.", .example = "-o run1.mrt"},
     {FIELD(include), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
-     .doc = "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; "
-            "'FOLDER/' is the folder and all below it. "
-            "Decided when a file is opened, by the path that the program gives.",
+     .doc =
+         "Only files whose absolute path matches one of these globs: '*' (also matches '/'), '?', [a-z], {one,two}; "
+         "'FOLDER/' is the folder and all below it. Decided when a file is opened, by the path that the program gives.",
      .example = "--include '/data/*' --include '*.npz'"},
     {FIELD(exclude), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
      .doc = "No files that match one of these globs.", .example = "--exclude '/proc/*'"},
@@ -58,16 +58,13 @@ static const struct mr_option trace_options[] = {
      .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models "
             "and images."},
     {FIELD(strays), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also records system calls that are made by instruction, outside the C library (inline assembler, Go, "
-            "other run-time systems). "
-            "They cost some microseconds each. Needs Linux 5.11 on x86-64."},
+     .doc = "Also records system calls that bypass the C library (inline assembly, Go, other runtimes). Each costs "
+            "some microseconds more. Needs Linux 5.11 on x86-64."},
     {FIELD(mmap), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also records page faults on mapped files, by the kernel's perf events: which page was touched, when, and "
-            "whether it had to be read. "
-            "Also sees statically linked programs."},
+     .doc = "Also records page faults on mapped files, through the kernel's perf events: which page was touched, when, "
+            "and whether it had to be read. Works with statically linked programs, too."},
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
-     .doc =
-         "How long to wait for processes that outlive the program; what they do later is kept for 'millrace recover'."},
+     .doc = "How long to wait for processes that outlive the program; later events are kept for 'millrace recover'."},
     ROW("program", program, STRINGS, "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST,
         .doc = "The program and its arguments; options of 'trace' come before it."),
     MR_OPTION_END,
@@ -98,18 +95,16 @@ static int check_groups(const struct mr_strings *list, struct mr_error *err)
     return 0;
 }
 
-/* Globs are for absolute paths: one that begins with a name matches none, and one that is a folder matches nothing in
- * it. */
+/* Two mistakes with globs: a relative one, and a folder without the slash that includes its files. */
 static void warn_of_glob(const char *flag, const char *glob, const char *globs)
 {
     char inside[PATH_MAX];
     struct stat st;
     snprintf(inside, sizeof(inside), "%.4000s/x", glob);
     if (!strchr("/*?[", *glob))
-        mr_log(MR_LOG_WARN, "--%s '%s' matches no file: it is compared with absolute paths; '*/%s' would do", flag,
-               glob, glob);
+        mr_log(MR_LOG_WARN, "--%s '%s' matches nothing, because paths are absolute; use '*/%s'", flag, glob, glob);
     else if (!strpbrk(glob, "*?[") && stat(glob, &st) == 0 && S_ISDIR(st.st_mode) && !mr_globs_match(globs, inside))
-        mr_log(MR_LOG_WARN, "--%s '%s' matches the folder only, not what is in it; '%s/' would do", flag, glob, glob);
+        mr_log(MR_LOG_WARN, "--%s '%s' matches only the folder itself, not its files; use '%s/'", flag, glob, glob);
 }
 
 /* The globs of a flag in the form that mr_globs_match takes; the caller frees *out. */
@@ -236,17 +231,15 @@ static int trace_run(struct mr_command_ctx *ctx, struct mr_error *err)
 const struct mr_command mr_cmd_trace = {
     .name = "trace",
     .synopsis = "[options] [--] PROGRAM [ARGUMENTS]",
-    .summary = "Records every I/O call of a program, its threads and its children.",
-    .details =
-        "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing or "
-        "rebuilding "
-        "the program, and writes one trace file. The exit status is the program's (128 + n if signal n ended it).\n\n"
-        "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER writes "
-        "one file per "
-        "process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, _SAMPLE, _MAX_SIZE, _PYTHON and "
-        "_STRAYS are the options of the same name.\n\n"
-        "Statically linked and setuid programs cannot be traced; they run unchanged and are named at the end.\n\n"
-        "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
+    .summary = "record every I/O call of a program, its threads and its children",
+    .details = "Runs PROGRAM with a preloaded library that records every call which touches storage, without changing "
+               "or rebuilding the program, and writes one trace file. The exit status is the program's (128 + n if "
+               "signal n ended it).\n\n"
+               "In batch jobs the library works alone: LD_PRELOAD=libmillrace_trace.so with MILLRACE_TRACE_OUT=FOLDER "
+               "writes one file per process there; MILLRACE_TRACE_INCLUDE, _EXCLUDE, _GROUPS, _START, _SIGNAL, "
+               "_SAMPLE, _MAX_SIZE, _PYTHON and _STRAYS are the options of the same name.\n\n"
+               "Statically linked and setuid programs run untraced and are named at the end.\n\n"
+               "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt",
     .table = {.section = "trace",
               .doc = "Recording.",
               .options = trace_options,

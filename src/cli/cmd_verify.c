@@ -30,8 +30,7 @@ static const struct mr_option rows[] = {
         .example = "0.01"),
     ROW("by_sample", by_sample, BOOL, "false",
         .doc = "Compare decoded samples instead of file bytes: for images and compressed files that were written with "
-               "another version of "
-               "an encoder library, whose bytes differ though the content is right."),
+               "another version of an encoder library, whose bytes differ though the content is right."),
     MR_ROW_THREADS(AT(threads), MR_DOC_THREADS),
     MR_ROW_STORE(AT(store), MR_DOC_STORE),
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
@@ -148,9 +147,8 @@ const struct mr_command mr_cmd_verify = {
     .synopsis = "FOLDER [--quick] [--sample-rate F] [--by-sample] [--json]",
     .summary = "check a data set: sizes, checksums, content",
     .details = "Generated sets are computed again and compared byte by byte; for others every sample is read with its "
-               "stored checksum. "
-               "Names every bad file and sample with offset, wanted and found value, and exits with 4; with 5 if files "
-               "cannot be read and nothing is known to be wrong.\n\n"
+               "stored checksum. Names every bad file and sample with offset, wanted and found value, and exits with "
+               "4; with 5 if files cannot be read and nothing is known to be wrong.\n\n"
                "  millrace verify /data/unet3d\n"
                "  millrace verify /data/imagenet --quick\n"
                "  millrace verify /data/unet3d --sample-rate 0.01 --json\n",

@@ -1,8 +1,8 @@
 /* Sub-commands: one file each (src/cli/cmd_<name>.c), one row each in MR_COMMANDS (src/cli/commands.h). A command
  * is its option table plus a function; --help, the man page and shell completion come from the table.
  *
- * The command line is the only layer that prints results or decides exit codes. Results go to stdout, talk and progress
- * to stderr. Every command has --json where it prints a result.
+ * The command line is the only layer that prints results or decides exit codes. Results go to stdout, messages and
+ * progress to stderr. Every command has --json where it prints a result.
  *
  * To add one: write cmd_<name>.c with its struct, its rows and its run function; add X(<name>) to
  * MR_COMMANDS in commands.h. */

@@ -1,4 +1,4 @@
-/* Shared by the data set commands. */
+/* Names that may not be UTF-8, for JSON. */
 #include "cli/dataset_args.h"
 #include "dataset/walk.h"
 

@@ -1,4 +1,4 @@
-/* What the data set commands share: opening, and names on the terminal. */
+/* Options that several commands have, each defined once, and names that may not be UTF-8. */
 #ifndef MR_CLI_DATASET_ARGS_H
 #define MR_CLI_DATASET_ARGS_H
 
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* Options that several data set commands have; `at` is the offset of the field. */
+/* `at` is the offset of the field. */
 #define MR_ROW_FOLDER(at, text)                                                                                        \
     {                                                                                                                  \
         .key = "folder", .type = MR_OPT_STRING, .offset = (at), .def = "",                                             \

@@ -2,20 +2,18 @@
 #include "cli/globals.h"
 
 #include "base/common.h"
+#include "cli/workload_args.h"
 #include "build_info.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <millrace/version.h>
-#include <stdlib.h>
 
 #define ROW(key, field, type, def, ...) MR_OPTION(mr_globals, key, field, type, def, __VA_ARGS__)
 static const struct mr_option globals_options[] = {
     ROW("help", help, BOOL, "false", .short_flag = 'h', .doc = "Shows the command's help and does nothing else."),
-    ROW("verbose", verbose, BOOL, "false", .short_flag = 'v',
-        .doc = "Says more about what is being done, on standard error."),
-    ROW("debug", debug, BOOL, "false", .doc = "Says everything there is to say, on standard error."),
-    ROW("quiet", quiet, BOOL, "false", .short_flag = 'q', .doc = "Says only warnings and errors on standard error."),
+    ROW("verbose", verbose, BOOL, "false", .short_flag = 'v', .doc = "Logs more to standard error."),
+    ROW("debug", debug, BOOL, "false", .doc = "Logs everything to standard error."),
+    ROW("quiet", quiet, BOOL, "false", .short_flag = 'q', .doc = "Logs only warnings and errors to standard error."),
     MR_OPTION_END,
 };
 
@@ -43,13 +41,7 @@ static int print_json(FILE *out, struct mr_error *err)
     root =
         json_pack("{s:s, s:s, s:o, s:s, s:s, s:s}", "schema", "millrace.version/1", "version", MR_VERSION, "features",
                   f, "compiler", MR_BUILD_COMPILER, "build_type", MR_BUILD_TYPE, "sanitizers", MR_BUILD_SANITIZE);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (!text)
-        return mr_error_set(err, -ENOMEM, "cannot build the version text");
-    fprintf(out, "%s\n", text);
-    free(text);
-    return 0;
+    return mr_cli_print_json(out, root, err);
 }
 
 int mr_version_print(FILE *out, bool json, struct mr_error *err)

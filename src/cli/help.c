@@ -161,6 +161,5 @@ void mr_help_overview(FILE *out)
           out);
     for (int i = 0; mr_commands[i]; i++)
         fprintf(out, "  %-14s %s\n", mr_commands[i]->name, mr_commands[i]->summary);
-    fputs("\n'millrace COMMAND --help' explains a command, 'millrace help topics' lists what else is explained.\n",
-          out);
+    fputs("\n'millrace COMMAND --help' explains a command, 'millrace help topics' lists other topics.\n", out);
 }

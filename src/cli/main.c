@@ -63,7 +63,7 @@ static void log_to_stderr(void *user, enum mr_log_level level, const char *text)
     fprintf(stderr, "millrace: %s: %s\n", names[level], text);
 }
 
-/* Under mpirun or srun all ranks have the same to note: rank 0 does. */
+/* Under mpirun or srun all ranks would log the same notes: only rank 0 does. */
 static void set_log_level(const struct mr_globals *g)
 {
     mr_log_set_sink(log_to_stderr, NULL,
@@ -129,7 +129,7 @@ static void warn_of_variables(const struct mr_option_table *t)
             known = !strncmp(*e, name, len) && (*e)[len] == '=';
         }
         if (!known)
-            mr_log(MR_LOG_WARN, "environment variable '%.*s' is no option of '%s'", (int)strcspn(*e, "="), *e,
+            mr_log(MR_LOG_WARN, "environment variable '%.*s' matches no option of '%s'", (int)strcspn(*e, "="), *e,
                    t->section);
     }
 }
@@ -235,7 +235,7 @@ int main(int argc, char **argv)
     if (rc == 0 && atomic_load(&stop_requested) && !broken_pipe)
         rc = mr_error_plain(&err, MR_E_INTERRUPTED, "interrupted");
     if (rc < 0 && mr_error_exit_status(rc) == 2 && mr_comm_detect_rank() > 0 && !freopen("/dev/null", "w", stderr))
-        rc = MR_E_INTERNAL; /* all ranks have been given the same words: rank 0 says what is wrong with them */
+        rc = MR_E_INTERNAL; /* all ranks have the same arguments: rank 0 reports what is wrong with them */
     int status = rc < 0 ? (rc == MR_E_INTERRUPTED && broken_pipe && !interrupts ? 5 : mr_cli_tell_error(rc, &err)) : rc;
     mr_arena_done(&arena);
     return finish(status);

@@ -98,8 +98,7 @@ static void put_options(FILE *out, const struct mr_option_table *t)
 static void put_exit_status(FILE *out)
 {
     fputs(".SH EXIT STATUS\n0 success; 1 internal error; 2 wrong usage or configuration; 3 a budget or expectation was "
-          "not "
-          "met; 4 a bad input file; 5 an I/O error; 6 an incomplete or untrusted result; 130 interrupted.\n",
+          "not met; 4 a bad input file; 5 an I/O error; 6 an incomplete or untrusted result; 130 interrupted.\n",
           out);
 }
 
@@ -125,11 +124,10 @@ void mr_man_page(FILE *out, const struct mr_command *cmd)
         put_command(out, cmd);
         return;
     }
-    fprintf(
-        out,
-        ".TH MILLRACE 1 \"\" \"millrace %s\"\n.SH NAME\nmillrace \\- measures, explains, predicts and fixes the I/O of "
-        "deep\\-learning training\n.SH SYNOPSIS\n.B millrace\n[\\-v|\\-q] COMMAND [options]\n.SH COMMANDS\n",
-        MR_VERSION);
+    fprintf(out,
+            ".TH MILLRACE 1 \"\" \"millrace %s\"\n.SH NAME\nmillrace \\- measures, explains, predicts and fixes the "
+            "I/O of deep\\-learning training\n.SH SYNOPSIS\n.B millrace\n[\\-v|\\-q] COMMAND [options]\n.SH COMMANDS\n",
+            MR_VERSION);
     for (int i = 0; mr_commands[i]; i++) {
         fprintf(out, ".TP\n.B %s\n", mr_commands[i]->name);
         put_text(out, mr_commands[i]->summary);

@@ -1,5 +1,5 @@
-/* Telling an error, once. main does it at the end; a rank under a launcher does it before it lets the others go,
- * because the launcher may end every process as soon as the first one has failed. */
+/* Printing an error, once. main does it at the end; a rank under a launcher does it before it leaves the job, because
+ * the launcher may kill every process as soon as the first one has failed. */
 #include "base/common.h"
 #include "cli/command.h"
 

@@ -307,8 +307,8 @@ static int open_trace(struct launch *l, struct mr_error *err)
     if (rc < 0) {
         remove_spool(spool);
         if (rc == MR_E_CONFIG)
-            mr_error_hint(err, "a file has one writer: give every rank its own, or use the library alone "
-                               "(doc/tracing.md)");
+            mr_error_hint(err,
+                          "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)");
         return rc;
     }
     snprintf(l->link, sizeof(l->link), "%.4000s.spool", l->opt->out); /* the file is ours now, and so is its link */

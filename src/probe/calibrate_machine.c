@@ -74,7 +74,7 @@ int mr_machine_write_system(const struct mr_machine_calibration *c, uint64_t req
     mr_system_write(&s,
                     c->net.ranks
                         ? "The PFS table holds one client, this machine. No compute rate: give step_time or compute."
-                        : "The PFS table holds one client, this machine; the network was not measured and stands for "
+                        : "The PFS table holds one client, this machine; the network was not measured and counts as "
                           "unlimited. No compute rate: give step_time or compute.",
                     &text);
     int rc = text.failed ? mr_error_set(err, -ENOMEM, "writing '%s'", path) : write_file(path, &text, err);

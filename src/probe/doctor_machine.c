@@ -1,5 +1,5 @@
 /* The machine part of `millrace doctor`: memory, cores, load, clocks, kernel features, limits, MPI. Everything is read
- * from /proc and /sys or tried with a system call; what is not visible is said to be so. */
+ * from /proc and /sys or tried with a system call; what is not visible is reported as such. */
 #include "probe/doctor.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
@@ -43,26 +43,23 @@ static void check_memory(struct mr_doctor *d)
     mr_doctor_figure(d, "page_cache_bytes", cached);
     mr_doctor_figure(d, "cgroup_memory_limit_bytes", limit);
     bool small = available < 2.0 * (double)MR_GIB;
-    mr_doctor_add(
-        d, "memory", small ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-        small ? "Little memory is free: buffers compete with the page cache, and swapping looks like slow storage. "
-                "Stop other programs."
-              : "",
-        "%s available of %s", mr_human_bytes(available, a), mr_human_bytes(total, b));
+    mr_doctor_add(d, "memory", small ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+                  small ? "Little memory is free: buffers compete with the page cache, and swapping looks like slow "
+                          "storage. Stop other programs."
+                        : "",
+                  "%s available of %s", mr_human_bytes(available, a), mr_human_bytes(total, b));
     double reach = limit > 0 && limit < total ? limit : total;
-    mr_doctor_add(
-        d, "page cache", MR_DOCTOR_NOTE,
-        mr_arena_printf(d->arena,
-                        "A data set smaller than about %s is served from memory after its first epoch. Use a larger "
-                        "one, O_DIRECT, or let runs drop the cache between epochs.",
-                        mr_human_bytes(reach, a)),
-        "%s in use", mr_human_bytes(cached, b));
+    mr_doctor_add(d, "page cache", MR_DOCTOR_NOTE,
+                  mr_arena_printf(d->arena,
+                                  "A data set smaller than about %s is served from memory after its first epoch. Use a "
+                                  "larger one, O_DIRECT, or let runs drop the cache between epochs.",
+                                  mr_human_bytes(reach, a)),
+                  "%s in use", mr_human_bytes(cached, b));
     if (limit > 0)
         mr_doctor_add(d, "memory limit", limit < total ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                      limit < total
-                          ? "The control group's page cache counts against its limit: a job with a smaller limit "
-                            "caches less than this machine's memory suggests."
-                          : "",
+                      limit < total ? "The control group's page cache counts against its limit: a job with a smaller "
+                                      "limit caches less than this machine's memory suggests."
+                                    : "",
                       "control group allows %s, uses %s", mr_human_bytes(limit, a), mr_human_bytes(used, b));
 }
 
@@ -76,11 +73,10 @@ static void check_cores(struct mr_doctor *d)
     mr_doctor_figure(d, "cores_affinity_count", affinity);
     mr_doctor_figure(d, "cores_quota_cores", quota);
     if (quota > 0 && quota < affinity)
-        mr_doctor_add(
-            d, "cores", MR_DOCTOR_WARN,
-            "The control group is stopped for the rest of each period once its quota is used up: stalls that look "
-            "like slow storage. Use no more threads than the quota, or raise it.",
-            "%ld online, %u in the affinity mask, quota %.2f: %u usable", online, affinity, quota, usable);
+        mr_doctor_add(d, "cores", MR_DOCTOR_WARN,
+                      "The control group is stopped for the rest of each period once its quota is used up: stalls that "
+                      "look like slow storage. Use no more threads than the quota, or raise it.",
+                      "%ld online, %u in the affinity mask, quota %.2f: %u usable", online, affinity, quota, usable);
     else if (affinity < online)
         mr_doctor_add(d, "cores", MR_DOCTOR_NOTE, "Bound to some of the cores; thread counts follow the mask.",
                       "%ld online, %u in the affinity mask", online, affinity);
@@ -126,8 +122,8 @@ static void check_uring(struct mr_doctor *d)
         mr_doctor_add(
             d, "io_uring", MR_DOCTOR_NOTE,
             disabled ? "Runs fall back to the posix backend (threads). Allow it: sysctl kernel.io_uring_disabled=0."
-                     : "Runs fall back to the posix backend (threads). Containers often forbid it; the kernel must "
-                       "be 5.6 or newer.",
+                     : "Runs fall back to the posix backend (threads). Containers often forbid it; the kernel must be "
+                       "5.6 or newer.",
             "not available: %s%s", strerror(-code), disabled ? ", switched off by sysctl" : "");
 }
 
@@ -178,20 +174,20 @@ static void check_mpi(struct mr_doctor *d)
     uint32_t started = mr_comm_detect_launcher(&started_by);
     if (started)
         mr_doctor_add(d, "MPI", have ? MR_DOCTOR_OK : MR_DOCTOR_WARN,
-                      have ? "" : "The MPI module is missing: ranks cannot meet. Build with mpicc installed.",
+                      have ? "" : "The MPI module is missing: ranks cannot communicate. Build with mpicc installed.",
                       "started by %s as one of %u", started_by, started);
     else if (launcher && have)
         mr_doctor_add(d, "MPI", MR_DOCTOR_OK, "", "launcher and module found");
     else
-        mr_doctor_add(d, "MPI", launcher ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                      launcher
-                          ? "Runs over several machines need it: build with mpicc installed. One machine does not: "
-                            "--ranks N."
-                          : "",
-                      "%s",
-                      launcher ? "launcher found, but this build has no MPI module"
-                      : have   ? "module found, no launcher; local ranks work with --ranks N"
-                               : "not here; local ranks work with --ranks N");
+        mr_doctor_add(
+            d, "MPI", launcher ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
+            launcher
+                ? "Runs over several machines need it: build with mpicc installed. One machine does not: --ranks N."
+                : "",
+            "%s",
+            launcher ? "launcher found, but this build has no MPI module"
+            : have   ? "module found, no launcher; local ranks work with --ranks N"
+                     : "not found; local ranks work with --ranks N");
 }
 
 /* What one reading of our clock costs, the best of several tries. */
@@ -236,13 +232,12 @@ static void check_clock(struct mr_doctor *d)
     mr_doctor_figure(d, "clock_read_cost_ns", ns);
     mr_doctor_figure(d, "clock_resolution_ns", (double)res.tv_sec * 1e9 + (double)res.tv_nsec);
     bool steady = cpu_flag("constant_tsc") && cpu_flag("nonstop_tsc"), slow = ns > 200;
-    mr_doctor_add(
-        d, "clock", slow ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-        slow ? "Reading the time costs so much that tracing and small-read latencies are distorted. Boot with a TSC "
-               "clock source if the machine has one."
-             : "",
-        "source %s, %s per reading, resolution %ld ns%s", source, mr_human_ns(ns, cost), (long)res.tv_nsec,
-        steady ? ", steady TSC" : "");
+    mr_doctor_add(d, "clock", slow ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+                  slow ? "Reading the time costs so much that tracing and small-read latencies are distorted. Boot "
+                         "with a TSC clock source if the machine has one."
+                       : "",
+                  "source %s, %s per reading, resolution %ld ns%s", source, mr_human_ns(ns, cost), (long)res.tv_nsec,
+                  steady ? ", steady TSC" : "");
 }
 
 static void check_power(struct mr_doctor *d)
@@ -299,12 +294,12 @@ static void check_container(struct mr_doctor *d)
         mr_doctor_add(d, "machine", MR_DOCTOR_OK, "", "%s %s, no virtual machine or container seen", vendor, product);
         return;
     }
-    mr_doctor_add(
-        d, "machine", MR_DOCTOR_NOTE,
-        "Neighbours share cores, caches and storage, and the host may cache what O_DIRECT reads. Repeat runs and "
-        "compare medians.",
-        "%s%s%s%s%s", vm ? "virtual machine" : "", vm && container[0] ? ", " : "", container[0] ? "container " : "",
-        container, product[0] ? mr_arena_printf(d->arena, " (%s %s)", vendor, product) : "");
+    mr_doctor_add(d, "machine", MR_DOCTOR_NOTE,
+                  "Neighbours share cores, caches and storage, and the host may cache what O_DIRECT reads. Repeat runs "
+                  "and compare medians.",
+                  "%s%s%s%s%s", vm ? "virtual machine" : "", vm && container[0] ? ", " : "",
+                  container[0] ? "container " : "", container,
+                  product[0] ? mr_arena_printf(d->arena, " (%s %s)", vendor, product) : "");
 }
 
 void mr_doctor_machine(struct mr_doctor *d)

@@ -100,9 +100,8 @@ static void check_mount(struct mr_doctor *d, const struct mount *m)
         advice = "A network file system: other clients share it. Repeat runs, and compare medians, not single figures.";
     } else if (strncmp(m->type, "fuse", 4) == 0 || strcmp(m->type, "9p") == 0 || strcmp(m->type, "virtiofs") == 0) {
         level = MR_DOCTOR_NOTE;
-        advice =
-            "A user-space or pass-through file system: every operation costs a switch to another program, and it may "
-            "cache on its own. Measure on the file system below it if you can.";
+        advice = "A user-space or pass-through file system: every operation costs a switch to another program, and it "
+                 "may cache on its own. Measure on the file system below it if you can.";
     } else if (strcmp(m->type, "overlay") == 0) {
         level = MR_DOCTOR_NOTE;
         advice = "A container's overlay: first writes copy whole files up. Put data on a mounted volume.";
@@ -131,12 +130,11 @@ static int check_space(struct mr_doctor *d, struct mr_error *err)
     mr_doctor_figure(d, "space_free_bytes", free_bytes);
     mr_doctor_figure(d, "space_total_bytes", total);
     bool tight = free_bytes < 10.0 * (double)MR_GIB || free_bytes < 0.05 * total;
-    mr_doctor_add(
-        d, "space", tight ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
-        tight ? "Little room: file systems slow down when nearly full, and generating may not fit. Make room or "
-                "choose another path."
-              : "",
-        "%s free of %s", mr_human_bytes(free_bytes, a), mr_human_bytes(total, b));
+    mr_doctor_add(d, "space", tight ? MR_DOCTOR_WARN : MR_DOCTOR_OK,
+                  tight ? "Little room: file systems slow down when nearly full, and generating may not fit. Make room "
+                          "or choose another path."
+                        : "",
+                  "%s free of %s", mr_human_bytes(free_bytes, a), mr_human_bytes(total, b));
     if (v.f_files == 0) { /* btrfs and others make them as needed */
         mr_doctor_add(d, "inodes", MR_DOCTOR_OK, "", "no fixed number");
         return 0;
@@ -174,10 +172,9 @@ static void check_device(struct mr_doctor *d)
     long kb = strtol(ahead, NULL, 10);
     mr_doctor_figure(d, "read_ahead_bytes", (double)kb * 1024);
     mr_doctor_add(d, "block device", kb > 1024 ? MR_DOCTOR_NOTE : MR_DOCTOR_OK,
-                  kb > 1024
-                      ? "Large read-ahead: small random reads through the page cache fetch far more than asked. Use "
-                        "O_DIRECT, or compare bytes asked with bytes read."
-                      : "",
+                  kb > 1024 ? "Large read-ahead: small random reads through the page cache fetch far more than asked. "
+                              "Use O_DIRECT, or compare bytes asked with bytes read."
+                            : "",
                   "%s, read-ahead %ld KiB, scheduler %s", spins ? "reports itself as rotating" : "not rotating", kb,
                   chosen && end > chosen ? chosen + 1
                   : scheduler[0]         ? scheduler
@@ -225,14 +222,13 @@ static void try_cold(struct mr_doctor *d, int fd)
     for (unsigned i = 0; i < MR_ARRAY_LEN(resident); i++)
         pages += resident[i] & 1;
     if (!known)
-        mr_doctor_add(d, "cold reads", MR_DOCTOR_NOTE, "It cannot be told whether reads come from the page cache here.",
-                      "mincore does not work");
+        mr_doctor_add(d, "cold reads", MR_DOCTOR_NOTE,
+                      "Whether reads come from the page cache cannot be determined here.", "mincore does not work");
     else if (pages * 20 > MR_ARRAY_LEN(resident))
-        mr_doctor_add(
-            d, "cold reads", MR_DOCTOR_WARN,
-            "Our own pages stay in memory after fadvise: a second epoch measures memory. Use O_DIRECT or a data set "
-            "several times larger than RAM.",
-            "%u of %zu pages stay cached", pages, MR_ARRAY_LEN(resident));
+        mr_doctor_add(d, "cold reads", MR_DOCTOR_WARN,
+                      "Our own pages stay in memory after fadvise: a second epoch measures memory. Use O_DIRECT or a "
+                      "data set several times larger than RAM.",
+                      "%u of %zu pages stay cached", pages, MR_ARRAY_LEN(resident));
     else
         mr_doctor_add(d, "cold reads", MR_DOCTOR_OK, "", "our own pages can be dropped from the cache without root");
 }
