@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/rng.h"
 #include "bench/trainer.h"
+#include "bench/bench_events.h"
 #include "bench/bench_feed.h"
 
 #include <errno.h>
@@ -42,6 +43,7 @@ struct trainer {
     uint64_t n_gradients;
     uint64_t origin_ns, last_save_ns;
     uint64_t total_steps, trained; /* to do, done */
+    uint64_t told, told_trained;   /* steps on the board, training steps among them, that the events have */
     bool ended;                    /* by a stop, a time limit or the number of steps */
 
     pthread_t watcher;
@@ -201,15 +203,16 @@ static void note_drains(struct trainer *t)
     uint64_t n = atomic_load(&t->me->n_drains);
     while (t->saver && n < t->board->drain_cap && mr_checkpoint_drains(t->saver, n, &d, 1) == 1) {
         uint64_t start = MR_MAX(d.start_ns, t->origin_ns);
-        t->board->drains[(uint64_t)t->comm->rank * t->board->drain_cap + n] =
-            (struct mr_drain_event){.queued_ns = MR_MAX(d.queued_ns, t->origin_ns) - t->origin_ns,
-                                    .start_ns = start - t->origin_ns,
-                                    .duration_ns = MR_MAX(d.end_ns, start) - start,
-                                    .bytes = d.bytes,
-                                    .files = d.files,
-                                    .step = d.step,
-                                    .failed = d.code != 0};
+        struct mr_drain_event *row = &t->board->drains[(uint64_t)t->comm->rank * t->board->drain_cap + n];
+        *row = (struct mr_drain_event){.queued_ns = MR_MAX(d.queued_ns, t->origin_ns) - t->origin_ns,
+                                       .start_ns = start - t->origin_ns,
+                                       .duration_ns = MR_MAX(d.end_ns, start) - start,
+                                       .bytes = d.bytes,
+                                       .files = d.files,
+                                       .step = d.step,
+                                       .failed = d.code != 0};
         atomic_store(&t->me->n_drains, ++n);
+        mr_bench_emit_drain(t->p->events, t->origin_ns, row);
     }
 }
 
@@ -219,19 +222,20 @@ static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, co
     uint64_t n = atomic_load(&t->me->n_checkpoints);
     if (n >= t->board->checkpoint_cap)
         return;
-    t->board->checkpoints[(uint64_t)t->comm->rank * t->board->checkpoint_cap + n] =
-        (struct mr_checkpoint_event){.start_ns = start,
-                                     .duration_ns = r->duration_ns,
-                                     .write_ns = r->write_ns,
-                                     .fsync_ns = r->fsync_ns,
-                                     .read_ns = r->read_ns,
-                                     .wait_ns = r->wait_ns,
-                                     .bytes = r->bytes,
-                                     .files = r->files,
-                                     .step = step,
-                                     .is_load = load,
-                                     .buffered = r->buffered};
+    struct mr_checkpoint_event *row = &t->board->checkpoints[(uint64_t)t->comm->rank * t->board->checkpoint_cap + n];
+    *row = (struct mr_checkpoint_event){.start_ns = start,
+                                        .duration_ns = r->duration_ns,
+                                        .write_ns = r->write_ns,
+                                        .fsync_ns = r->fsync_ns,
+                                        .read_ns = r->read_ns,
+                                        .wait_ns = r->wait_ns,
+                                        .bytes = r->bytes,
+                                        .files = r->files,
+                                        .step = step,
+                                        .is_load = load,
+                                        .buffered = r->buffered};
     atomic_store(&t->me->n_checkpoints, n + 1);
+    mr_bench_emit_checkpoint(t->p->events, t->origin_ns, row);
 }
 
 static int save(struct trainer *t, uint64_t step, struct mr_error *err)
@@ -370,6 +374,18 @@ static void sum_rows(struct trainer *t, const struct feed_batch *b)
         t->me->rows_crc += mr_crc32c(0, b->rows[i], b->bytes[i]);
 }
 
+/* Tells the steps of the board up to number n. A step is told when the next one is there: a checkpoint after its epoch
+ * still belongs to it. */
+static void tell_steps(struct trainer *t, uint64_t n)
+{
+    const struct mr_step *mine = t->board->steps + (uint64_t)t->comm->rank * t->board->step_cap;
+    for (; t->told < n; t->told++) {
+        bool trains = mine[t->told].phase == MR_PHASE_TRAIN;
+        mr_bench_emit_step(t->p->events, t->origin_ns, &mine[t->told], trains ? t->told_trained : MR_UNKNOWN);
+        t->told_trained += trains;
+    }
+}
+
 static void record(struct trainer *t, const struct mr_step *s)
 {
     uint64_t n = atomic_load_explicit(&t->me->n_steps, memory_order_relaxed);
@@ -377,6 +393,7 @@ static void record(struct trainer *t, const struct mr_step *s)
         return;
     t->board->steps[(uint64_t)t->comm->rank * t->board->step_cap + n] = *s;
     atomic_store_explicit(&t->me->n_steps, n + 1, memory_order_release);
+    tell_steps(t, n);
     if (s->phase != MR_PHASE_TRAIN)
         return;
     atomic_fetch_add_explicit(&t->me->compute_ns, s->compute_ns, memory_order_relaxed);
@@ -478,11 +495,19 @@ static int prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
     return mr_comm_agree(t->comm, rc, err);
 }
 
+static void tell_phase(struct trainer *t, enum mr_span what, uint64_t epoch, uint64_t start_ns)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.epoch = epoch;
+    mr_emit(t->p->events, what, start_ns, mr_now_ns(), &at, 0);
+}
+
 static int train_epoch(struct trainer *t, uint64_t epoch, struct mr_error *err)
 {
     const struct mr_workload *w = t->p->workload;
     uint32_t block = 1;
     set_active(t, t->train);
+    uint64_t start = mr_now_ns();
     int rc = mr_comm_agree(t->comm, mr_feed_start_epoch(t->train, epoch, err), err);
     for (uint64_t i = 0; !rc && i < mr_feed_batches(t->train) && t->trained < t->total_steps && !t->ended; i++) {
         struct mr_step s = {.epoch = (uint32_t)epoch, .block = block, .step = (uint32_t)i, .phase = MR_PHASE_TRAIN};
@@ -494,6 +519,7 @@ static int train_epoch(struct trainer *t, uint64_t epoch, struct mr_error *err)
             block += v.save;
         }
     }
+    tell_phase(t, MR_SPAN_EPOCH, epoch, start);
     return rc;
 }
 
@@ -524,6 +550,7 @@ static int evaluate(struct trainer *t, uint64_t epoch, struct mr_error *err)
     if (rc)
         return rc;
     set_active(t, t->eval);
+    uint64_t start = mr_now_ns();
     rc = mr_comm_agree(t->comm, mr_feed_start_epoch(t->eval, epoch, err), err);
     for (uint64_t i = 0; !rc && i < mr_feed_batches(t->eval) && !t->ended; i++) {
         struct mr_step s = {.epoch = (uint32_t)epoch, .block = 1, .step = (uint32_t)i, .phase = MR_PHASE_EVAL};
@@ -532,6 +559,7 @@ static int evaluate(struct trainer *t, uint64_t epoch, struct mr_error *err)
             ((uint64_t)1 << 48) + (epoch * mr_feed_batches(t->eval) + i) * t->comm->world + t->comm->rank;
         rc = step(t, t->eval, &s, &w->evaluation.eval_time, counter, &v, err);
     }
+    tell_phase(t, MR_SPAN_EVALUATION, epoch, start);
     return rc;
 }
 
@@ -581,6 +609,7 @@ static int open_saver(struct trainer *t, struct mr_error *err)
                                      .rank = t->comm->rank,
                                      .world = t->comm->world,
                                      .fsync = w->checkpoint.fsync,
+                                     .buffer_bytes = t->p->checkpoint_buffer_bytes,
                                      .keep_last = t->p->keep_last,
                                      .random_content = w->checkpoint.randomize_tensor,
                                      .seed = t->p->seed,
@@ -776,6 +805,8 @@ static void close_all(struct trainer *t, bool broken)
     free(t->gradients);
     if (getrusage(RUSAGE_SELF, &use) == 0)
         t->me->peak_rss_bytes = (uint64_t)use.ru_maxrss * 1024;
+    tell_steps(t, atomic_load(&t->me->n_steps));
+    mr_bench_emit_rank(t->p->events, t->origin_ns, t->me);
     enter(t, MR_BENCH_DONE);
 }
 
@@ -786,6 +817,7 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
                         .board = p->board,
                         .me = &p->board->ranks[p->comm->rank],
                         .total_steps = p->plan->total_steps};
+    uint64_t start = mr_now_ns();
     t.me->pid = getpid();
     enter(&t, MR_BENCH_START);
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* sleeping threads wake on time: by default 50 us late */
@@ -796,6 +828,7 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
         rc = mr_comm_barrier(p->comm, err);
     t.origin_ns = t.last_save_ns = mr_now_ns();
     atomic_store(&t.me->origin_ns, t.origin_ns);
+    mr_emit(p->events, MR_SPAN_OPEN, start, t.origin_ns, &MR_NOWHERE, 0);
     if (!rc && t.saver)
         mr_checkpoint_recover(t.saver);
     if (!rc)

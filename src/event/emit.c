@@ -4,8 +4,11 @@
 #include "base/common.h"
 #include "event/mrt_sink.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+static_assert(MR_EMIT_ARGS <= MR_MRT_ARGS, "the sink takes fewer arguments");
 
 enum { KEY_EPOCH, KEY_STEP, KEY_BATCH, KEY_SAMPLE, KEYS };
 
@@ -48,7 +51,7 @@ static unsigned put_where(const struct mr_events_file *f, const struct mr_where 
     unsigned n = 0;
     for (unsigned k = 0; k < KEYS; k++)
         if (value[k] != MR_UNKNOWN)
-            out[n++] = (struct mr_mrt_arg){f->key[k], (int64_t)value[k]};
+            out[n++] = (struct mr_mrt_arg){.key = f->key[k], .value = (int64_t)value[k]};
     return n;
 }
 
@@ -81,7 +84,8 @@ void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uin
         return;
     unsigned n = put_where(e->file, at, arg);
     for (unsigned i = 0; i < n_more && n < MR_MRT_ARGS; i++)
-        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(e->sink, more[i].name), more[i].value};
+        arg[n++] = (struct mr_mrt_arg){
+            .key = mr_mrt_sink_key(e->sink, more[i].name), .value = more[i].value, .is_real = more[i].is_real};
     put(e, what, start_ns, end_ns, value, arg, n);
 }
 

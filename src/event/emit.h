@@ -47,7 +47,8 @@ enum mr_event_level {
     X(ROW_READY,    SAMPLE, "loader",     "row ready")       /* instant; value: bytes of the row */ \
     X(BATCH_READY,  STEP,   "loader",     "batch ready")     /* instant; value: rows */ \
     X(WAIT,         STEP,   "loader",     "wait")            /* the consumer inside next(); value: rows */ \
-    X(RUN,          STEP,   "train",      "run")             /* first step's start to the end; arguments: emit.c */ \
+    X(OPEN,         STEP,   "train",      "open")            /* data set, loader, page cache, until the first step */ \
+    X(RUN,          STEP,   "train",      "run")             /* from there to the end */ \
     X(EPOCH,        STEP,   "train",      "epoch") \
     X(STEP,         STEP,   "train",      "step")            /* with all of struct mr_step as arguments */ \
     X(LOAD,         STEP,   "train",      "load")            /* the trainer waiting for its batch */ \
@@ -82,8 +83,10 @@ void mr_emit(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t
 /* An argument of its own; the name is a string constant. */
 struct mr_emit_arg {
     const char *name;
-    int64_t value;
+    int64_t value; /* of a real number: its bits */
+    bool is_real;
 };
+#define MR_EMIT_ARGS 32 /* arguments of one event, those of its place counted in; what is beyond is left out */
 void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
                   int64_t value, const struct mr_emit_arg *arg, unsigned args);
 

@@ -296,7 +296,7 @@ static uint32_t put_event(struct lane *l, const struct mr_event *e, const struct
     if (MR_UNLIKELY(!MR_RAW_FITS48(e->result)))
         n = put_more(l, n, MR_MORE_RESULT, 0, (uint64_t)e->result);
     for (unsigned i = 0; i < MR_MIN(args, (unsigned)MR_MRT_ARGS); i++)
-        n = put_more(l, n, MR_MORE_INT, arg[i].key, (uint64_t)arg[i].value);
+        n = put_more(l, n, arg[i].is_real ? MR_MORE_DOUBLE : MR_MORE_INT, arg[i].key, (uint64_t)arg[i].value);
     atomic_store_explicit(&l->n, n, memory_order_release);
     return n - first;
 }

@@ -33,6 +33,7 @@
 #include "event/event.h"
 
 #include <millrace/error.h>
+#include <stdbool.h>
 
 struct mr_mrt_sink;
 
@@ -60,8 +61,9 @@ uint32_t mr_mrt_sink_site(struct mr_mrt_sink *s, const char *category, const cha
 uint32_t mr_mrt_sink_key(struct mr_mrt_sink *s, const char *name);
 
 struct mr_mrt_arg {
-    uint32_t key; /* mr_mrt_sink_key */
-    int64_t value;
+    uint32_t key;  /* mr_mrt_sink_key */
+    int64_t value; /* of a real number: its bits */
+    bool is_real;
 };
 #define MR_MRT_ARGS 32 /* arguments beyond these are left out */
 /* An event with arguments. */

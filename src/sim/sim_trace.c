@@ -134,7 +134,9 @@ void mr_sim_trace_step(struct mr_sim_trace *t, uint64_t step, uint32_t epoch, do
                     stall = region(t->stall, 0, 0, start_s, start_s + stall_s);
     if (stall.dur_ns)
         t->sink->emit(t->sink, &stall);
-    mr_mrt_sink_emit_args(t->file, &e, (struct mr_mrt_arg[]){{t->step_key, (int64_t)step}, {t->epoch_key, epoch}}, 2);
+    mr_mrt_sink_emit_args(
+        t->file, &e,
+        (struct mr_mrt_arg[]){{.key = t->step_key, .value = (int64_t)step}, {.key = t->epoch_key, .value = epoch}}, 2);
 }
 
 void mr_sim_trace_epoch(struct mr_sim_trace *t, uint32_t epoch, double start_s, double end_s)
@@ -142,5 +144,5 @@ void mr_sim_trace_epoch(struct mr_sim_trace *t, uint32_t epoch, double start_s, 
     if (!t)
         return;
     struct mr_event e = region(t->epoch, 0, 0, start_s, end_s);
-    mr_mrt_sink_emit_args(t->file, &e, &(struct mr_mrt_arg){t->epoch_key, epoch}, 1);
+    mr_mrt_sink_emit_args(t->file, &e, &(struct mr_mrt_arg){.key = t->epoch_key, .value = epoch}, 1);
 }

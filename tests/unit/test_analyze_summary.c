@@ -112,7 +112,7 @@ static void setup(struct world *w, bool varied, bool shuffled)
                                                                  : "misc",
                                          "x");
         if (o->what == WHAT_COMPUTE)
-            mr_mrt_sink_emit_args(sink, &e, &(struct mr_mrt_arg){key, o->step}, 1);
+            mr_mrt_sink_emit_args(sink, &e, &(struct mr_mrt_arg){.key = key, .value = o->step}, 1);
         else
             s->emit(s, &e);
     }

@@ -136,7 +136,7 @@ static void sink_keeps_simulated_ranks_apart_with_shared_names(void **state)
                 sink,
                 &(struct mr_event){
                     .kind = MR_EV_REGION, .rank = r, .start_ns = i * 100 + 50, .dur_ns = 50, .path_id = compute},
-                &(struct mr_mrt_arg){step, (int64_t)i}, 1);
+                &(struct mr_mrt_arg){.key = step, .value = (int64_t)i}, 1);
         }
     s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = WORLD, .start_ns = 1});
     assert_int_equal(mr_mrt_sink_close(sink, &err), 0);
