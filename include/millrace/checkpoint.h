@@ -48,6 +48,8 @@ struct mr_checkpoint_file {
     uint64_t bytes;
 };
 
+struct mr_events; /* where an embedding program's events go; millrace's own */
+
 struct mr_checkpoint_params {
     const char *folder; /* where checkpoints are kept */
     const char *store;  /* storage stack; NULL = posix */
@@ -74,6 +76,7 @@ struct mr_checkpoint_params {
     /* The engine: "sync" (NULL or "": this text describes it), "null" (keeps nothing), or one of a plug-in
      * (<millrace/plugin_checkpoint.h>). MR_E_CONFIG with the nearest name if there is none. */
     const char *engine;
+    struct mr_events *events; /* what is written, synced and renamed is told there; NULL: nowhere */
 };
 
 struct mr_checkpoint_result {

@@ -174,7 +174,7 @@ struct mr_ioq {
 
 /* Opens a stack from a text like "posix", "uring,direct=true", "throttle(bandwidth=163MB,latency=8ms):posix",
  * "fault(nth=7,error=EIO):throttle(stream_bandwidth=252MB,bandwidth=1968MB):uring". Leftmost is the outermost shim. A
- * value that holds ',' ':' or a parenthesis goes into double quotes: trace(file="a,b.tsv"):posix. */
+ * value that holds ',' ':' or a parenthesis goes into double quotes: trace(file="a,b.mrt"):posix. */
 int mr_store_open(const char *spec, struct mr_store **out, struct mr_error *err);
 void mr_store_close(struct mr_store *s);
 /* MR_STORE_CAP_* of the backend under the shims, less what a shim takes away. */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "event/emit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -121,6 +122,7 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     if (!eval && !(p->cache_each_epoch && p->cache != MR_CACHE_ASIS) && p->plan->steps_per_epoch)
         out->last_epoch = (MR_MAX(p->plan->total_steps, 1u) - 1) / p->plan->steps_per_epoch;
     out->transfer_bytes = w->reader.transfer_size;
+    out->events = p->events;
 }
 
 /* "{rank}" in a storage stack: every rank its own trace file, for example. A rank that reads for others has one more
@@ -301,7 +303,7 @@ static int pattern_start(struct feed *f, const struct mr_bench_params *p, struct
 {
     const struct mr_conf_pattern *c = &p->workload->pattern;
     bool needs_set = c->unit != MR_UNIT_NONE || (c->header_reads && !c->header_file);
-    int rc = mr_store_open(f->store && *f->store ? f->store : "posix", &f->pattern_store, err);
+    int rc = mr_store_open_with_events(f->store, mr_events_calls(p->events), &f->pattern_store, err);
     if (!rc && needs_set)
         rc = mr_dataset_open(f->dataset, NULL, &f->set, err);
     return rc ? rc : read_header(f, p, err);
@@ -320,9 +322,10 @@ static int pattern_open(struct feed *f, const struct mr_bench_params *p, const s
                                          .readers = lp->threads,
                                          .prefetch = lp->lookahead,
                                          .file_passes = (uint64_t)p->workload->pattern.file_passes,
-                                         .max_steps = p->plan->total_steps,
-                                         .drop_last = p->workload->reader.drop_last,
-                                         .keep = true,
+                                         .max_steps = p->calls_only ? 0 : p->plan->total_steps,
+                                         .drop_last = p->workload->reader.drop_last && !p->calls_only,
+                                         .whole_epochs = p->calls_only,
+                                         .keep = !p->calls_only || mr_share_wanted(p),
                                          .verify = (lp->flags & MR_LOADER_VERIFY_CONTENT) != 0,
                                          .io = io,
                                          .prepare = prepares ? pattern_prepare : NULL,
@@ -330,7 +333,8 @@ static int pattern_open(struct feed *f, const struct mr_bench_params *p, const s
     int rc = mr_pattern_open(&pp, &f->pattern, err);
     if (rc)
         return rc;
-    f->n_batches = pp.file_passes ? p->plan->steps_per_epoch : mr_pattern_batches(f->pattern);
+    f->n_batches = pp.file_passes && !pp.whole_epochs ? p->plan->steps_per_epoch : mr_pattern_batches(f->pattern);
+    f->n_batches = pp.whole_epochs ? MR_MAX(f->n_batches, 1u) : f->n_batches;
     f->row_max = f->transform.resize_bytes ? f->transform.resize_bytes : UINT64_MAX;
     f->row_bytes = calloc(lp->batch_size, sizeof(*f->row_bytes));
     if (!f->row_bytes)
@@ -345,7 +349,9 @@ static int pattern_next(struct feed *f, struct feed_batch *out, struct mr_error 
     if (rc <= 0)
         return rc;
     *out = (struct feed_batch){.n = b.n, .rows = b.rows, .bytes = f->row_bytes, .read_bytes = b.read_bytes};
-    for (uint32_t i = 0; i < b.n; i++) {
+    if (!b.rows) /* dropped */
+        out->sample_bytes = b.sample_bytes;
+    for (uint32_t i = 0; b.rows && i < b.n; i++) {
         f->row_bytes[i] = MR_MIN(b.bytes[i], f->row_max);
         out->sample_bytes += f->row_bytes[i];
     }

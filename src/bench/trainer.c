@@ -588,7 +588,7 @@ static int finish_pattern(struct trainer *t, struct mr_error *err)
     int rc = t->train && !t->ended ? mr_feed_finish(t->train, err) : 0;
     if (!rc && c->outputs.n && t->p->output_folder) {
         enter(t, MR_BENCH_OUTPUT);
-        rc = mr_store_open(t->p->checkpoint_store ? t->p->checkpoint_store : "posix", &store, err);
+        rc = mr_store_open_with_events(t->p->checkpoint_store, mr_events_calls(t->p->events), &store, err);
         if (!rc)
             rc = mr_store_mkdirs(store, t->p->output_folder, err);
         if (!rc)
@@ -620,7 +620,8 @@ static int open_saver(struct trainer *t, struct mr_error *err)
                                      .burst_bytes = w->burst_buffer.capacity,
                                      .sum = sum,
                                      .user = t,
-                                     .engine = w->checkpoint.engine};
+                                     .engine = w->checkpoint.engine,
+                                     .events = t->p->events};
     if (!w->workflow.checkpoint)
         return 0;
     int rc = mr_bench_checkpoint_files(w, t->p->plan, t->comm->rank, &t->files, &t->n_files, err);

@@ -113,10 +113,11 @@ struct mr_bench_params {
     enum mr_bench_cache cache;
     bool cache_each_epoch;
     unsigned keep_last;
-    uint64_t checkpoint_every_ns;     /* 0 = not by time */
-    uint64_t max_ns;                  /* stop after so long; 0 = run to the end */
-    struct mr_events *events;         /* where this rank tells what it does (event/emit.h); or NULL */
-    bool whole_epochs;                /* access patterns: items that no batch needs are read, too */
+    uint64_t checkpoint_every_ns; /* 0 = not by time */
+    uint64_t max_ns;              /* stop after so long; 0 = run to the end */
+    struct mr_events *events;     /* where this rank tells what it does (event/emit.h); or NULL */
+    bool calls_only; /* access patterns: only the calls matter. Items that no batch needs are read, too, and what was
+                        read is dropped */
     uint64_t checkpoint_buffer_bytes; /* of a writer of checkpoints: the largest write; 0 = 4 MiB */
     void (*tick)(void *user);         /* called five times a second by a thread of its own; or NULL */
     void *tick_user;

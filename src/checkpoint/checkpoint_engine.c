@@ -7,6 +7,7 @@
 #include "base/common.h"
 #include "base/content.h"
 #include "base/workers.h"
+#include "event/emit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,11 +22,11 @@
 
 /* ---- places ---- */
 
-int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_checkpoint_place *out,
-                             struct mr_error *err)
+int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
+                             struct mr_checkpoint_place *out, struct mr_error *err)
 {
     struct mr_checkpoint_place p = {.folder = strdup(folder)};
-    int rc = p.folder ? mr_store_open(store && *store ? store : "posix", &p.store, err)
+    int rc = p.folder ? mr_store_open_with_events(store, mr_events_calls(events), &p.store, err)
                       : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     if (rc) {
         free(p.folder);
@@ -76,6 +77,13 @@ static void make_piece(const struct mr_checkpoint_job *j, const char *name, uint
     }
 }
 
+static void tell(const struct mr_checkpoint_job *j, enum mr_span what, uint64_t start, uint64_t end, uint64_t bytes)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.step = j->list.step;
+    mr_emit(j->p->events, what, start, end, &at, (int64_t)bytes);
+}
+
 static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
                         XXH3_state_t *hash, struct mr_error *err)
 {
@@ -85,12 +93,16 @@ static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry 
         int rc = check_stop(j, err);
         if (rc)
             return rc;
+        uint64_t begin = mr_now_ns();
         make_piece(j, e->name, at, buf, n, hash);
         uint64_t start = mr_now_ns();
         rc = mr_object_write(o, buf, n, at, err);
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
+        uint64_t end = mr_now_ns();
+        atomic_fetch_add(&j->io_ns, end - start);
         if (rc < 0)
             return rc;
+        tell(j, MR_SPAN_SNAPSHOT, begin, start, n);
+        tell(j, MR_SPAN_CKPT_WRITE, start, end, n);
         at += n;
     }
     e->hash = XXH3_64bits_digest(hash);
@@ -103,7 +115,9 @@ static int sync_file(struct mr_checkpoint_job *j, struct mr_object *o, struct mr
         return 0;
     uint64_t start = mr_now_ns();
     int rc = o->store->ops->fsync(o, err);
-    atomic_fetch_add(&j->fsync_ns, mr_now_ns() - start);
+    uint64_t end = mr_now_ns();
+    atomic_fetch_add(&j->fsync_ns, end - start);
+    tell(j, MR_SPAN_CKPT_FSYNC, start, end, 0);
     return rc;
 }
 
@@ -416,8 +430,11 @@ int mr_checkpoint_publish(struct mr_checkpoint_job *j, const struct mr_checkpoin
     int rc = write_list(j, path, all, true, err);
     if (!rc && at->fsync)
         rc = at->store->ops->sync_dir(at->store, j->dir, err);
+    uint64_t start = mr_now_ns();
     if (!rc)
         rc = swap_in(at, j->dir, final, old, err);
+    if (!rc)
+        tell(j, MR_SPAN_CKPT_RENAME, start, mr_now_ns(), 0);
     if (!rc && at->keep_last)
         rc = retire_older(at, all->step, err);
     return rc;

@@ -22,9 +22,9 @@ struct mr_checkpoint_place {
     unsigned keep_last; /* 0 = all */
 };
 
-/* Strings are copied. */
-int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_checkpoint_place *out,
-                             struct mr_error *err);
+/* Strings are copied. Calls of the store are told to `events`, if it wants them. */
+int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
+                             struct mr_checkpoint_place *out, struct mr_error *err);
 void mr_checkpoint_place_close(struct mr_checkpoint_place *p);
 
 struct mr_checkpoint_job {

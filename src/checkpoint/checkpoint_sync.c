@@ -70,7 +70,7 @@ static int open_burst(struct sync *c, const struct mr_checkpoint_params *p, stru
 {
     char folder[MR_CHECKPOINT_PATH];
     burst_path(p, folder);
-    int rc = mr_checkpoint_place_open(folder, p->burst_store, p->rank, &c->buffer, err);
+    int rc = mr_checkpoint_place_open(folder, p->burst_store, p->rank, p->events, &c->buffer, err);
     if (rc)
         return mr_error_context(err, "the burst buffer"), rc;
     c->buffer.fsync = p->fsync;
@@ -102,7 +102,7 @@ static int sync_open(const struct mr_checkpoint_params *p, struct mr_checkpointe
     c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = c->p.engine = NULL; /* the caller's */
     c->p.threads = p->threads ? p->threads : 1;
     c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
-    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, &c->final, err);
+    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &c->final, err);
     c->final.fsync = p->fsync;
     c->final.keep_last = p->keep_last;
     if (!rc && p->burst_folder && *p->burst_folder)

@@ -70,7 +70,7 @@ static void print_store(FILE *out)
         "A storage stack is one backend with any number of shims in front of it, the leftmost outermost; options stand "
         "in parentheses, or after a comma for a backend:\n\n"
         "  posix\n  uring,direct=true\n  throttle(bandwidth=163MB,latency=8ms):posix\n"
-        "  trace(file=\"a,b.tsv\"):posix\n",
+        "  trace(file=\"a,b.mrt\"):posix\n",
         0);
     for (int shims = 0; shims < 2; shims++) {
         fprintf(out, "\n%s:\n", shims ? "shims" : "backends");

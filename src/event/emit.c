@@ -13,6 +13,7 @@ static_assert(MR_EMIT_ARGS <= MR_MRT_ARGS, "the sink takes fewer arguments");
 enum { KEY_EPOCH, KEY_STEP, KEY_BATCH, KEY_SAMPLE, KEYS };
 
 struct mr_events {
+    struct mr_event_sink calls; /* first: the functions of the calls' sink get this */
     struct mr_mrt_sink *sink;
     struct mr_events_file *file;
     enum mr_event_level level;
@@ -91,14 +92,24 @@ void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uin
 
 /* ---- the storage stack's calls ---- */
 
-struct mr_event_sink *mr_events_calls(struct mr_events *e)
+static uint32_t calls_intern(struct mr_event_sink *s, const char *path)
 {
-    return mr_events_want(e, MR_LEVEL_CALL) ? mr_mrt_sink_get(e->sink) : NULL;
+    struct mr_event_sink *all = mr_mrt_sink_get(((struct mr_events *)s)->sink);
+    return all->intern(all, path);
 }
 
-uint32_t mr_events_rank(const struct mr_events *e)
+/* The storage stack does not know whose it is. */
+static void calls_emit(struct mr_event_sink *s, const struct mr_event *call)
 {
-    return e ? e->rank : 0;
+    const struct mr_events *e = (const struct mr_events *)s;
+    struct mr_event ours = *call;
+    ours.rank = e->rank;
+    mr_mrt_sink_emit_args(e->sink, &ours, NULL, 0);
+}
+
+struct mr_event_sink *mr_events_calls(struct mr_events *e)
+{
+    return mr_events_want(e, MR_LEVEL_CALL) ? &e->calls : NULL;
 }
 
 /* ---- opening and closing ---- */
@@ -119,7 +130,11 @@ static int make_file(struct mr_mrt_sink *sink, enum mr_event_level level, uint32
     for (unsigned i = 0; i < KEYS; i++)
         f->key[i] = mr_mrt_sink_key(sink, keys[i]);
     for (uint32_t r = 0; r < ranks; r++)
-        f->rank[r] = (struct mr_events){.sink = sink, .file = f, .level = level, .rank = first + r};
+        f->rank[r] = (struct mr_events){.calls = {.intern = calls_intern, .emit = calls_emit},
+                                        .sink = sink,
+                                        .file = f,
+                                        .level = level,
+                                        .rank = first + r};
     *out = f;
     return 0;
 }

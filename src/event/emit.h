@@ -90,10 +90,8 @@ struct mr_emit_arg {
 void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
                   int64_t value, const struct mr_emit_arg *arg, unsigned args);
 
-/* The sink for the storage stack's calls (mr_store_trace_set_sink); NULL when calls are not wanted. Its events need the
- * rank, which mr_events_rank tells. */
+/* The sink for the storage stack's calls (mr_store_open_with_events); NULL when calls are not wanted. */
 struct mr_event_sink *mr_events_calls(struct mr_events *e);
-uint32_t mr_events_rank(const struct mr_events *e);
 /* Category and name of a span in a trace. */
 const char *mr_span_name(enum mr_span what, const char **category);
 

@@ -1,13 +1,12 @@
 /* `millrace workloads check`: a preset at a small scale against the figures of its source.
  *
  *   preset ──scale──> shape ──gen──> data ──┐
- *                                           ├─> check_execute: rank threads ──> trace(file):throttle:posix ──> calls
- *   storage model ──> throttle text ────────┘        └─> steps                                              └─> figures
+ *                                           ├─> check_execute: the trainer, ranks as threads ──> trace ──> figures
+ *   storage model ──> throttle text ────────┘
  *
- * Ranks are threads of this process, each with a storage stack of its own; what they share is the emulated storage (a
- * throttle group), the barrier after every step, and the files. Every figure comes from the calls that the trace shim
- * saw or from the steps' times, never from the plan that made them, except those of the plan itself (plan.*, checkpoint
- * sizes of models too large to write). */
+ * The trainer is that of `millrace run`; what its ranks share is the emulated storage (a throttle group), the
+ * collectives and the files. Every figure comes from the trace of the run (check_collect.c), never from the plan that
+ * made it, except those of the plan itself (plan.*, checkpoint sizes of models too large to write). */
 #ifndef MR_JOB_CHECK_H
 #define MR_JOB_CHECK_H
 
@@ -21,6 +20,8 @@
 
 #include <stdatomic.h>
 
+#define MR_CHECK_FILES_MAX 8 /* of a checkpoint */
+
 /* A preset made small. Ratios are small / full: what counts and bytes are divided by before they meet their target. */
 struct mr_check_shape {
     struct mr_workload w; /* the scaled one */
@@ -31,7 +32,7 @@ struct mr_check_shape {
     double data_bytes;           /* of the data set to generate */
     double step_s;               /* compute of one step */
     uint64_t file_passes, steps; /* of all ranks; of each rank, at most (0: no limit) */
-    uint64_t checkpoint_bytes[8];
+    uint64_t checkpoint_bytes[MR_CHECK_FILES_MAX];
     unsigned checkpoint_files;
     bool reads, writes_checkpoints;
     bool compute_cut; /* steps compute for less time than their data would ask for: utilisation means nothing */
@@ -81,16 +82,6 @@ struct mr_check_run {
 int mr_check_execute(const struct mr_check_shape *s, const struct mr_check_data *d, const struct mr_check_variant *v,
                      const char *folder, const atomic_bool *stop, struct mr_check_run *out, struct mr_error *err);
 void mr_check_run_done(struct mr_check_run *r);
-
-/* Reads the trace shim's file of one rank and appends its calls; paths get the numbers of the data's files + 1, others
- * share one number behind them per path. */
-struct mr_check_paths {
-    const struct mr_check_data *data;
-    char **other;
-    uint32_t n_other;
-};
-int mr_check_trace_read(const char *file, uint32_t rank, struct mr_check_paths *paths, struct mr_event **events,
-                        size_t *n, size_t *cap, struct mr_error *err);
 
 /* ---- one preset ---- */
 

@@ -1,5 +1,5 @@
-/* Figures of an execution: the calls that the trace shim saw, the steps' times, and from both what the expectations of
- * a preset ask for. */
+/* Figures of an execution: everything is computed from its trace, by src/analyze and src/metrics. */
+#include "analyze/run_trace.h"
 #include "base/common.h"
 #include "job/check_internal.h"
 
@@ -8,39 +8,140 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Undoes the slowdown: times are given as on the emulated device. */
-static void undo_slowdown(struct check_job *j, struct mr_check_run *out)
+/* ---- paths ---- */
+
+/* The data's files are numbered from 1 as in the data set; every other path gets a number behind them. */
+struct paths {
+    const struct mr_check_data *data;
+    const char **other; /* borrowed from the trace, with their lengths */
+    uint32_t *other_len;
+    uint32_t n_other, cap;
+    uint32_t hint; /* the last file: calls come in runs */
+    bool failed;
+};
+
+static bool is_file(const struct mr_check_data *d, uint32_t f, const char *path, uint32_t len)
 {
-    double k = j->slowdown;
-    uint64_t t0 = j->start_ns;
+    return strlen(d->path[f]) == len && !memcmp(d->path[f], path, len);
+}
+
+/* What the checkpoint engine writes for itself is no file of the application. */
+static bool is_bookkeeping(const char *path, uint32_t len)
+{
+    static const char *const ends[] = {"/checkpoint.json", ".part", ".tmp"};
+    for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++) {
+        size_t n = strlen(ends[i]);
+        if (len >= n && !memcmp(path + len - n, ends[i], n))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t add_other(struct paths *p, const char *path, uint32_t len)
+{
+    for (uint32_t i = p->n_other; i-- > 0;)
+        if (p->other_len[i] == len && !memcmp(p->other[i], path, len))
+            return i + 1;
+    if (p->n_other == p->cap) {
+        uint32_t cap = p->cap ? 2 * p->cap : 64;
+        const char **other = realloc(p->other, cap * sizeof(*other));
+        p->other = other ? other : p->other;
+        uint32_t *lens = other ? realloc(p->other_len, cap * sizeof(*lens)) : NULL;
+        p->other_len = lens ? lens : p->other_len;
+        if (!lens) {
+            p->failed = true;
+            return 0;
+        }
+        p->cap = cap;
+    }
+    p->other[p->n_other] = path;
+    p->other_len[p->n_other] = len;
+    return ++p->n_other;
+}
+
+static uint32_t number_of(void *user, const char *path, uint32_t len)
+{
+    struct paths *p = user;
+    const struct mr_check_data *d = p->data;
+    uint32_t files = d ? d->n_files : 0;
+    if (is_bookkeeping(path, len))
+        return 0;
+    for (uint32_t k = 0; k < files; k++) {
+        uint32_t f = (p->hint + k) % files;
+        if (is_file(d, f, path, len)) {
+            p->hint = f;
+            return f + 1;
+        }
+    }
+    uint32_t other = add_other(p, path, len);
+    return other ? files + other : 0;
+}
+
+/* ---- times ---- */
+
+static uint64_t shrink(uint64_t t, uint64_t start, double k)
+{
+    return t <= start ? start : start + (uint64_t)((double)(t - start) / k);
+}
+
+/* Undoes the slowdown: times are given as on the emulated device. */
+static void undo_slowdown(struct mr_run_trace *t, uint64_t start, double k, struct mr_check_run *out)
+{
     if (k <= 1)
         return;
-#define SHRINK(t) ((t) = t0 + (uint64_t)((double)((t)-t0) / k))
     for (size_t i = 0; i < out->calls.n; i++) {
         struct mr_event *e = &out->calls.events[i];
-        e->start_ns = e->start_ns < t0 ? t0 : e->start_ns;
-        SHRINK(e->start_ns);
+        e->start_ns = shrink(e->start_ns, start, k);
         e->dur_ns = (uint64_t)((double)e->dur_ns / k);
     }
-    SHRINK(out->calls.train_start_ns);
-    SHRINK(out->calls.end_ns);
-#undef SHRINK
-    for (uint32_t i = 0; i < j->world; i++)
-        for (uint64_t s = 0; s < j->ranks[i].n_steps; s++) {
-            struct mr_step *p = &j->ranks[i].steps[s];
+    for (uint32_t r = 0; r < t->world; r++) {
+        struct mr_run_rank *rank = &t->rank[r];
+        for (size_t s = 0; s < rank->steps.n; s++) {
+            struct mr_step *p = &rank->steps.item[s];
             uint64_t *const times[] = {&p->start_ns,   &p->end_ns,        &p->load_ns,        &p->compute_ns,
                                        &p->barrier_ns, &p->checkpoint_ns, &p->compute_wall_ns};
-            for (size_t t = 0; t < MR_ARRAY_LEN(times); t++)
-                *times[t] = (uint64_t)((double)*times[t] / k);
+            for (size_t i = 0; i < MR_ARRAY_LEN(times); i++)
+                *times[i] = (uint64_t)((double)*times[i] / k);
         }
-    for (uint32_t i = 0; i < j->world; i++) {
-        struct check_rank *r = &j->ranks[i];
-        for (uint64_t d = 0; d < r->n_drains; d++) {
-            r->drains[d].start_ns = (uint64_t)((double)r->drains[d].start_ns / k);
-            r->drains[d].duration_ns = (uint64_t)((double)r->drains[d].duration_ns / k);
+        for (size_t d = 0; d < rank->drains.n; d++) {
+            rank->drains.item[d].start_ns = (uint64_t)((double)rank->drains.item[d].start_ns / k);
+            rank->drains.item[d].duration_ns = (uint64_t)((double)rank->drains.item[d].duration_ns / k);
         }
+        rank->origin_ns = shrink(rank->origin_ns, start, k);
+        rank->end_ns = shrink(rank->end_ns, start, k);
+        if (rank->first_compute_ns != UINT64_MAX)
+            rank->first_compute_ns = shrink(rank->first_compute_ns, start, k);
     }
 }
+
+/* The run lasts from when its ranks begin to open their data to the last step's end, or, where files are written
+ * afterwards or there are no steps, to the end. */
+static void set_times(const struct check_job *j, const struct mr_run_trace *t, uint64_t start, struct mr_check_run *out)
+{
+    bool to_the_end = j->w.pattern.outputs.n > 0;
+    out->calls.start_ns = start;
+    out->calls.train_start_ns = UINT64_MAX;
+    for (uint32_t r = 0; r < t->world; r++) {
+        const struct mr_run_rank *rank = &t->rank[r];
+        const struct mr_step *last = rank->steps.n ? &rank->steps.item[rank->steps.n - 1] : NULL;
+        uint64_t end = last && !to_the_end ? rank->origin_ns + last->end_ns + last->checkpoint_ns : rank->end_ns;
+        out->calls.end_ns = MR_MAX(out->calls.end_ns, end);
+        out->calls.train_start_ns = MR_MIN(out->calls.train_start_ns, rank->first_compute_ns);
+    }
+    if (out->calls.train_start_ns == UINT64_MAX)
+        out->calls.train_start_ns = out->calls.end_ns;
+    out->runtime_s = (double)(out->calls.end_ns - start) / 1e9;
+}
+
+static uint64_t first_start(const struct mr_run_trace *t)
+{
+    uint64_t start = UINT64_MAX;
+    for (uint32_t r = 0; r < t->world; r++)
+        start = t->rank[r].known ? MR_MIN(start, t->rank[r].open_ns) : start;
+    return start;
+}
+
+/* ---- samples ---- */
 
 static int by_file_offset(const void *a, const void *b)
 {
@@ -51,7 +152,7 @@ static int by_file_offset(const void *a, const void *b)
 }
 
 /* How often each sample's bytes were read, from the offsets of the calls. */
-static int count_samples(const struct check_job *j, struct mr_check_run *out)
+static int count_samples(const struct check_job *j, const struct mr_run_trace *t, struct mr_check_run *out)
 {
     const struct mr_check_data *d = j->data;
     const struct mr_event **v = malloc((out->calls.n + 1) * sizeof(*v));
@@ -60,8 +161,8 @@ static int count_samples(const struct check_job *j, struct mr_check_run *out)
         return -ENOMEM;
     for (size_t i = 0; i < out->calls.n; i++) {
         const struct mr_event *e = &out->calls.events[i];
-        if (e->kind == MR_EV_READ && e->result > 0 && e->path_id <= d->n_files &&
-            e->start_ns >= j->ranks[e->rank].opened_ns)
+        if (e->kind == MR_EV_READ && e->result > 0 && e->path_id <= d->n_files && e->rank < t->world &&
+            e->start_ns >= t->rank[e->rank].origin_ns)
             v[n++] = e;
     }
     qsort(v, n, sizeof(*v), by_file_offset);
@@ -86,82 +187,96 @@ static int count_samples(const struct check_job *j, struct mr_check_run *out)
     return 0;
 }
 
-static int collect(struct check_job *j, struct mr_check_run *out, struct mr_error *err)
+/* ---- all of it ---- */
+
+static int compute_metrics(const struct mr_run_trace *t, struct mr_check_run *out)
 {
-    struct mr_check_paths paths = {.data = j->data};
-    struct mr_rank_series *series = calloc(j->world, sizeof(*series));
-    size_t cap = 0;
-    char file[4200];
-    uint32_t files = j->data ? j->data->n_files : 0;
-    int rc = series ? 0 : mr_error_set(err, -ENOMEM, "cannot keep the steps of the check");
-    for (uint32_t i = 0; i < j->world && !rc; i++) {
-        struct check_rank *r = &j->ranks[i];
-        mr_store_close(r->store); /* writes the rest of its trace */
-        r->store = NULL;
-        snprintf(file, sizeof file, "%s/rank-%u.tsv", j->folder, i);
-        rc = mr_check_trace_read(file, i, &paths, &out->calls.events, &out->calls.n, &cap, err);
-        out->calls.train_start_ns = i ? MR_MIN(out->calls.train_start_ns, r->train_start_ns) : r->train_start_ns;
-        out->calls.end_ns = MR_MAX(out->calls.end_ns, r->end_ns);
+    struct mr_rank_series *series = calloc(t->world, sizeof(*series));
+    out->metrics = series ? calloc(1, sizeof(*out->metrics)) : NULL;
+    if (out->metrics) {
+        mr_run_trace_series(t, series);
+        mr_metrics_compute(series, t->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, out->metrics);
     }
-    out->calls.ranks = j->world;
-    out->calls.start_ns = j->start_ns;
-    out->calls.n_paths = files + paths.n_other;
-    out->calls.dataset_bytes = j->data ? j->data->bytes : 0;
-    out->file_bytes = calloc(out->calls.n_paths + 1, sizeof(*out->file_bytes));
-    if (!rc && !out->file_bytes)
-        rc = mr_error_set(err, -ENOMEM, "cannot keep the files of the check");
-    for (uint32_t f = 0; !rc && f < files; f++)
-        out->file_bytes[f + 1] = j->data->file_bytes[f];
-    out->calls.file_bytes = out->file_bytes;
-    for (uint32_t i = 0; i < paths.n_other; i++)
-        free(paths.other[i]);
-    free(paths.other);
-    if (!rc)
-        undo_slowdown(j, out);
-    for (uint32_t i = 0; !rc && i < j->world; i++)
-        series[i] = (struct mr_rank_series){.rank = i,
-                                            .steps = j->ranks[i].steps,
-                                            .n = j->ranks[i].n_steps,
-                                            .checkpoints = j->ranks[i].checkpoints,
-                                            .n_checkpoints = j->ranks[i].n_checkpoints,
-                                            .drains = j->ranks[i].drains,
-                                            .n_drains = j->ranks[i].n_drains};
-    out->metrics = rc ? NULL : calloc(1, sizeof(*out->metrics));
-    if (out->metrics)
-        mr_metrics_compute(series, j->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, out->metrics);
     free(series);
-    return rc;
+    return out->metrics ? 0 : -ENOMEM;
 }
 
-static void sum_up(const struct check_job *j, struct mr_check_run *out)
+static void sum_up(const struct check_job *j, const struct mr_run_trace *t, struct mr_check_run *out)
 {
-    const struct check_rank *r = &j->ranks[0];
+    const struct mr_run_rank *r = &t->rank[0];
     double steps = 0, saves = 0;
-    out->runtime_s = (double)(out->calls.end_ns - out->calls.start_ns) / 1e9;
-    out->steps = r->n_steps;
-    out->epochs_run = (uint32_t)j->w->train.epochs;
-    for (uint64_t i = 0; i < r->n_steps; i++) {
-        steps += (double)(r->steps[i].end_ns - r->steps[i].start_ns);
-        saves += (double)r->steps[i].checkpoint_ns;
+    out->steps = r->steps.n;
+    out->epochs_run = (uint32_t)j->w.train.epochs;
+    for (size_t i = 0; i < r->steps.n; i++) {
+        steps += (double)(r->steps.item[i].end_ns - r->steps.item[i].start_ns);
+        saves += (double)r->steps.item[i].checkpoint_ns;
     }
-    out->checkpoints = r->n_checkpoints;
-    out->checkpoint_s = r->n_checkpoints ? saves / 1e9 / (double)r->n_checkpoints : 0;
+    out->checkpoints = r->checkpoints.n;
+    out->checkpoint_s = r->checkpoints.n ? saves / 1e9 / (double)r->checkpoints.n : 0;
     out->checkpoint_share = steps + saves > 0 ? saves / (steps + saves) : 0;
-    if (!out->metrics)
-        return;
     out->drains = out->metrics->drain.drains;
     out->drain_s = out->metrics->drain.drain_s.mean;
     out->drain_overlap = out->metrics->drain.overlap_share;
 }
 
-int mr_check_collect(struct check_job *j, struct mr_check_run *out, struct mr_error *err)
+/* The calls of the storage stacks, and the sizes of the files they went to. */
+static int take_calls(const struct check_job *j, const struct mr_trace *trace, struct mr_check_run *out,
+                      struct mr_error *err)
 {
-    int rc = collect(j, out, err);
+    struct paths paths = {.data = j->data};
+    uint32_t files = j->data ? j->data->n_files : 0;
+    int rc = mr_run_trace_calls(trace, number_of, &paths, &out->calls.events, &out->calls.n, err);
+    out->calls.ranks = j->world;
+    out->calls.n_paths = files + paths.n_other;
+    out->calls.dataset_bytes = j->data ? j->data->bytes : 0;
+    out->file_bytes = calloc(out->calls.n_paths + 1, sizeof(*out->file_bytes));
+    if (!rc && (!out->file_bytes || paths.failed))
+        rc = mr_error_set(err, -ENOMEM, "cannot keep the files of the check");
+    for (uint32_t f = 0; !rc && f < files; f++)
+        out->file_bytes[f + 1] = j->data->file_bytes[f];
+    out->calls.file_bytes = out->file_bytes;
+    free(paths.other);
+    free(paths.other_len);
+    return rc;
+}
+
+static int collect(const struct check_job *j, const struct mr_trace *trace, struct mr_check_run *out,
+                   struct mr_error *err)
+{
+    struct mr_run_trace *t = NULL;
+    int rc = mr_run_trace_read(trace, &t, err);
+    if (!rc)
+        rc = take_calls(j, trace, out, err);
+    if (!rc) {
+        uint64_t start = first_start(t);
+        undo_slowdown(t, start, j->slowdown, out);
+        set_times(j, t, start, out);
+        rc = compute_metrics(t, out);
+        if (!rc)
+            sum_up(j, t, out);
+        if (!rc && j->w.pattern.unit == MR_UNIT_SAMPLE)
+            rc = count_samples(j, t, out);
+        if (rc)
+            mr_error_set(err, rc, "cannot compute the figures of the check");
+    }
+    mr_run_trace_free(t);
+    return rc;
+}
+
+int mr_check_collect(const struct check_job *j, struct mr_check_run *out, struct mr_error *err)
+{
+    struct mr_trace *trace;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/run.mrt", j->folder);
+    int rc = mr_trace_create(&trace, err);
     if (rc)
         return rc;
-    sum_up(j, out);
-    if (j->w->pattern.unit == MR_UNIT_SAMPLE && count_samples(j, out))
-        rc = mr_error_set(err, -ENOMEM, "cannot count the samples of the check");
+    rc = mr_trace_add(trace, path, err);
+    if (!rc)
+        rc = mr_trace_finish(trace, err);
+    if (!rc)
+        rc = collect(j, trace, out, err);
+    mr_trace_free(trace);
     return rc;
 }
 

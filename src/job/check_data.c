@@ -73,7 +73,7 @@ static int make_header_file(struct mr_store *store, const char *folder, uint64_t
     void *content = mr_arena_alloc(a, bytes);
     out->path = mr_arena_alloc(a, sizeof(*out->path));
     out->file_bytes = mr_arena_alloc(a, sizeof(*out->file_bytes));
-    if (!content || !out->path || !out->file_bytes || !(out->path[0] = mr_arena_printf(a, "%s/header", folder)))
+    if (!content || !out->path || !out->file_bytes || !(out->path[0] = mr_arena_printf(a, "%s/data/header", folder)))
         return mr_error_set(err, -ENOMEM, "cannot make a file of %llu bytes", (unsigned long long)bytes);
     out->n_files = 1;
     out->file_bytes[0] = out->bytes = bytes;
@@ -89,7 +89,7 @@ int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const
     if (!rc)
         rc = mr_store_mkdirs(out->store, out->folder, err);
     if (!rc && s->w.pattern.header_file)
-        return make_header_file(out->store, out->folder, s->w.pattern.header_file, a, out, err);
+        return make_header_file(out->store, folder, s->w.pattern.header_file, a, out, err);
     if (!rc)
         rc = generate(s, out->store, out->folder, stop, a, err);
     if (!rc)

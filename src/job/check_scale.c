@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#define RANKS_MAX 8
+#define RANKS_MAX 8      /* MR_CHECK_RANKS_MAX */
 #define MEMORY_RUN_S 6.0 /* a run from memory repeats itself; this long is enough */
 #define LOADER_EPOCHS 2
 #define LOADER_RUN_S 2.0

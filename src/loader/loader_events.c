@@ -10,10 +10,7 @@ int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
     struct mr_event_sink *calls = mr_events_calls(l->p.events);
     l->tells_steps = mr_events_want(l->p.events, MR_LEVEL_STEP);
     l->tells_samples = mr_events_want(l->p.events, MR_LEVEL_SAMPLE);
-    int rc = mr_store_open(l->store_spec ? l->store_spec : "posix", &l->store, err);
-    if (!rc && calls)
-        rc = mr_store_trace_calls(&l->store, calls, mr_events_rank(l->p.events), err);
-    return rc;
+    return mr_store_open_with_events(l->store_spec, calls, &l->store, err);
 }
 
 static struct mr_where place_of(const struct slot *s, uint64_t sample)

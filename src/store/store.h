@@ -27,9 +27,10 @@ int mr_store_set_clock(struct mr_store *s, struct mr_clock *clock, struct mr_err
 /* Where the trace shim's events go; set before I/O starts. The sink must outlive the store. */
 struct mr_event_sink;
 int mr_store_trace_set_sink(struct mr_store *s, struct mr_event_sink *sink, struct mr_error *err);
-/* The same with the rank that the events shall have, and a trace shim is put on top of a stack that has none. On
- * failure *s is as it was. */
-int mr_store_trace_calls(struct mr_store **s, struct mr_event_sink *sink, uint32_t rank, struct mr_error *err);
+/* Opens a stack whose calls go to `calls` (mr_events_calls), through the stack's trace shim or one that is put on top;
+ * NULL: an ordinary mr_store_open. An empty spec is posix. The sink must outlive the store. */
+int mr_store_open_with_events(const char *spec, struct mr_event_sink *calls, struct mr_store **out,
+                              struct mr_error *err);
 /* Calls the fault shim saw that its op and path selected, and those it spoilt. */
 int mr_store_fault_counts(struct mr_store *s, uint64_t *matched, uint64_t *injected, struct mr_error *err);
 

@@ -17,9 +17,10 @@ many="dataset.num_files_train=12 dataset.num_samples_per_file=8 dataset.data_fol
 # shellcheck disable=SC2086
 "$MILLRACE" -q gen many --workload w.yaml $many >/dev/null 2>&1
 run() { # words of a run; calls of every rank go to t.RANK.tsv
-    rm -rf t.*.tsv o
+    rm -rf t.*.tsv t.*.mrt o
     # shellcheck disable=SC2068
-    "$MILLRACE" -q run w.yaml --no-ceiling --verify --out o --store "trace(file=t.{rank}.tsv):posix" $@ >out 2>err || fail "run $*: $(cat err)"
+    "$MILLRACE" -q run w.yaml --no-ceiling --verify --out o --store "trace(file=t.{rank}.mrt):posix" $@ >out 2>err || fail "run $*: $(cat err)"
+    python3 "$MR_SOURCE_DIR/tests/cli/calls_as_tsv.py" "$MILLRACE" t.*.mrt
 }
 cat >look.py <<'P'
 import csv, glob, json, os, sys
@@ -202,7 +203,8 @@ rc=0
 [ $rc = 5 ] && [ "$(grep -c '^millrace: ' err)" = 1 ] && grep -q "rank [01]" err || fail "EIO of a collective reader: $rc $(cat err)"
 # header reads and outputs of a preset, files counted by name
 "$MILLRACE" -q run climateseg-theta --generate --data "$tmp/h" --out o8 --ranks 2 train.total_training_steps=2 train.computation_time=0.001 \
-    --store "trace(file=h.{rank}.tsv):posix" --no-ceiling >out 2>err || fail "climateseg: $(cat err)"
+    --store "trace(file=h.{rank}.mrt):posix" --no-ceiling >out 2>err || fail "climateseg: $(cat err)"
+python3 "$MR_SOURCE_DIR/tests/cli/calls_as_tsv.py" "$MILLRACE" h.*.mrt
 [ "$(grep -c '^read.*header' h.0.tsv)" = 50 ] && [ "$(grep -c '^read.*header' h.1.tsv)" = 50 ] || fail "header reads"
 [ "$(find o8 -name 'output-*' -size 4000000c | wc -l)" = 6 ] || fail "outputs: $(ls o8)"
 # text: floats as the format writes them count as intact, a changed digit does not; through the loader and a pattern

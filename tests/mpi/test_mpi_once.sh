@@ -37,9 +37,10 @@ for kind in $launchers; do
         for mode in sequential torch cipher shard buffer file; do
             # tests/cli/test_run_once.sh has them all; here all modes with one implementation
             [ $mode = torch ] || { [ $ranks = 7 ] && [ "${done_in:-$kind}" = $kind ]; } || [ -n "${MR_TEST_FULL:-}" ] || continue
-            rm -f t.*.tsv
-            start $kind $ranks "$MILLRACE" -q run w.yaml reader.order=$mode --no-ceiling --out o --store "trace(file=t.{rank}.tsv):posix" \
+            rm -f t.*.tsv t.*.mrt
+            start $kind $ranks "$MILLRACE" -q run w.yaml reader.order=$mode --no-ceiling --out o --store "trace(file=t.{rank}.mrt):posix" \
                 >out 2>err || fail "$kind, $mode on $ranks: $(cat err)"
+            python3 "$MR_SOURCE_DIR/tests/cli/calls_as_tsv.py" "$MILLRACE" t.*.mrt
             python3 check.py $mode $ranks || fail "$kind, $mode on $ranks ranks"
         done
     done
@@ -60,10 +61,10 @@ for kind in $launchers; do
             [ "$(sums a)" = "$(sums m)" ] || fail "$kind, $access $where: other rows: $(sums a) $(sums m)"
         done
     done
-    rm -f t.*.tsv
+    rm -f t.*.tsv t.*.mrt
     start $kind 3 "$MILLRACE" -q run w.yaml reader.file_access=collective pattern.collective_readers=1 --no-ceiling --out m \
-        --store "trace(file=t.{rank}.tsv):posix" >out 2>err || fail "$kind, collective through the loader: $(cat err)"
-    ls t.*.tsv | grep -q "^t\.[12]" && fail "$kind: a rank that does not read opened the data"
+        --store "trace(file=t.{rank}.mrt):posix" >out 2>err || fail "$kind, collective through the loader: $(cat err)"
+    ls t.*.mrt | grep -q "^t\.[12]" && fail "$kind: a rank that does not read opened the data"
     if command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null; then
         rm -f s.*
         # shellcheck disable=SC2086

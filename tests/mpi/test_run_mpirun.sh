@@ -18,9 +18,10 @@ checkpoint: {type: all_ranks, checkpoint_folder: c}
 Y
 list() { awk -F'\t' '$1 == "read" && $4 == 4096 { print $6, $2, $3 }' "$1" | sort -n | cut -d' ' -f2-; }
 for kind in $launchers; do
-    rm -rf d m f c c2 ./*.tsv
-    start $kind 4 "$MILLRACE" -q run w.yaml --generate --out m --no-ceiling --store "trace(file=m.{rank}.tsv):posix" >out 2>err || fail "$kind: $(cat err)"
-    "$MILLRACE" -q run w.yaml --ranks 4 --out f --no-ceiling --checkpoint-folder c2 --store "trace(file=f.{rank}.tsv):posix" >/dev/null 2>err || fail "$(cat err)"
+    rm -rf d m f c c2 ./*.tsv ./*.mrt
+    start $kind 4 "$MILLRACE" -q run w.yaml --generate --out m --no-ceiling --store "trace(file=m.{rank}.mrt):posix" >out 2>err || fail "$kind: $(cat err)"
+    "$MILLRACE" -q run w.yaml --ranks 4 --out f --no-ceiling --checkpoint-folder c2 --store "trace(file=f.{rank}.mrt):posix" >/dev/null 2>err || fail "$(cat err)"
+    python3 "$MR_SOURCE_DIR/tests/cli/calls_as_tsv.py" "$MILLRACE" ./*.mrt
     for r in 0 1 2 3; do
         for k in m f; do list $k.$r.tsv >$k.$r.list; done
         [ "$(wc -l <m.$r.list)" = 48 ] || fail "$kind: rank $r read $(wc -l <m.$r.list) samples"

@@ -1,5 +1,6 @@
 """Samples of several ranges: HDF5 files whose chunks h5py wrote in scattered order are read through queues, buffered and direct, with
 the same bytes as by plain reads, and all of a sample's ranges are in flight at once."""
+import csv
 import json
 import os
 import subprocess
@@ -36,7 +37,7 @@ def make(folder):
 
 
 def train(tmp, name, *options):
-    out, trace = os.path.join(tmp, "out-" + name), os.path.join(tmp, name + ".tsv")
+    out, trace = os.path.join(tmp, "out-" + name), os.path.join(tmp, name + ".mrt")
     store = "uring" if "direct" in name else "posix"
     run("run", "--data", tmp, "--out", out, "--store", f"trace(file={trace}):{store}", "++workload.dataset.format=hdf5",
         f"++workload.dataset.num_files_train={FILES}", f"++workload.dataset.num_samples_per_file={SAMPLES}",
@@ -44,9 +45,8 @@ def train(tmp, name, *options):
         "--verify", *options)
     with open(os.path.join(out, "summary.json")) as f:
         rank = json.load(f)["millrace"]["per_rank"][0]
-    with open(trace) as f:
-        calls = [line.split("\t") for line in f.read().splitlines()[1:]]
-    reads = [c for c in calls if c[0] == "read" and c[1].endswith(".h5")]
+    calls = csv.DictReader(run("export", "-f", "csv", "-o", "-", trace).splitlines())
+    reads = [c for c in calls if c["name"] == "pread" and c["file"].endswith(".h5")]
     return rank["rows_crc32c_sum"], reads
 
 
@@ -62,6 +62,6 @@ with tempfile.TemporaryDirectory() as tmp:
     assert direct == want, (direct, want)
     at_once = {}
     for c in reads: # requests of one submission carry one start time
-        at_once[c[5]] = at_once.get(c[5], 0) + 1
+        at_once[c["start_unix_ns"]] = at_once.get(c["start_unix_ns"], 0) + 1
     assert max(at_once.values()) > ranges // 2, sorted(at_once.values())
 print("scattered chunks: the same bytes through every queue")
