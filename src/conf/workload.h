@@ -322,7 +322,8 @@ int mr_workload_list(const struct mr_strings *search_path, struct mr_arena *a, s
 /* {"dataset.format": {"value": "npz", "origin": "file", "where": "unet3d.yaml:17"}, ...}; NULL when out of memory. */
 json_t *mr_workload_to_json(const struct mr_workload *w);
 /* The workload that mr_workload_to_json wrote, as it was resolved then: no file, environment or trap is looked at
- * again. Secrets and the x-millrace block are not in it. Keys that are missing have their defaults. */
+ * again. Secrets and the x-millrace block are not in it. Keys that are missing have their defaults, and
+ * so have words that only a plug-in knows. */
 int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_workload **out, struct mr_error *err);
 /* The list as an array of texts. */
 json_t *mr_strings_to_json(const struct mr_strings *list);

@@ -161,8 +161,11 @@ int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_wo
         for (const struct mr_option *o = t->options; !rc && o->key; o++) {
             snprintf(path, sizeof path, "%s%s%s", t->section, *t->section ? "." : "", o->key);
             const json_t *v = json_object_get(json_object_get(config, path), "value");
-            if (v && !(o->flags & MR_OPTF_SECRET) && value_text(o, v, text, sizeof text))
-                rc = mr_option_parse(t, o, text, a, (char *)w + mr_workload_sections[s].offset, err);
+            if (!v || (o->flags & MR_OPTF_SECRET) || !value_text(o, v, text, sizeof text))
+                continue;
+            rc = mr_option_parse(t, o, text, a, (char *)w + mr_workload_sections[s].offset, err);
+            if (rc && o->type == MR_OPT_ENUM)
+                rc = 0; /* the word of a plug-in that is not loaded */
         }
     }
     if (!rc)

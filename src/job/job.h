@@ -131,6 +131,8 @@ int mr_job_make_plan(struct mr_job *j, struct mr_error *err);
 /* The trainer's parameters (without loader_flags, tick): strings are borrowed from the job. The loader's follow from
  * them, mr_bench_loader_params. */
 void mr_job_trainer_params(const struct mr_job *j, struct mr_bench_params *out);
+/* Where the job's events go: --trace, else trace.mrt in the results folder, once that is chosen. */
+void mr_job_trace_path(const struct mr_job *j, char *out, size_t cap);
 /* Frees the result; the rest lives in the arena. Accepts a job that was never run. */
 void mr_job_done(struct mr_job *j);
 /* A run that cannot do anything is refused before anything is touched. */

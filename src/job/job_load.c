@@ -55,9 +55,14 @@ static int read_measured(const json_t *root, const char *path, struct mr_job_mea
                                 .supply_bytes_per_s = or_zero(number(json_object_get(m, "supply_bytes_per_s"))),
                                 .memory_gib = or_zero(number(json_object_get(root, "host_memory_GB")))};
     per_rank(json_object_get(m, "per_rank"), &r);
-    const double must[] = {number(json_object_get(m, "ranks")), r.sample_bytes, r.epochs, r.read_bytes};
+    const struct {
+        double value, most;
+    } must[] = {{number(json_object_get(m, "ranks")), UINT16_MAX},
+                {r.epochs, UINT16_MAX},
+                {r.sample_bytes, 1e15},
+                {r.read_bytes, 1e24}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(must); i++)
-        if (!(must[i] > 0) || !isfinite(must[i]))
+        if (!(must[i].value > 0) || must[i].value > must[i].most)
             return mr_error_plain(err, MR_E_INCOMPLETE, "the run in '%s' read nothing, or its summary is incomplete",
                                   path);
     if (!(r.read_s > 0) || !(r.threads > 0))
@@ -94,7 +99,7 @@ static int read_job(const json_t *root, const struct mr_strings *search, struct 
     out->w->name = mr_arena_strdup(a, name && *name ? name : "run");
     out->opt.ranks = (int64_t)number(json_object_get(m, "ranks"));
     double seed = number(json_object_get(m, "seed"));
-    out->seed = seed >= 0 ? (uint64_t)seed : 1;
+    out->seed = seed >= 0 && seed < 0x1p62 ? (uint64_t)seed : 1;
     return out->w->name ? 0 : mr_error_set(err, -ENOMEM, "cannot read a summary");
 }
 

@@ -73,7 +73,8 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
     struct mr_scenario s = {.system = *machine,
                             .nodes = j->plan.ranks,
                             .batch = part->batch * j->plan.ranks,
-                            .epochs = (uint32_t)part->epochs,
+                            .epochs =
+                                (uint32_t)MR_MIN(part->epochs, (uint64_t)UINT32_MAX), /* too many: refused later */
                             .drop_last = true, /* a last batch that is smaller is taken for a full one */
                             .size_mean_mb = record / MB,
                             .size_stdev_mb = part->reads ? w->dataset.record_length_bytes_stdev / MB : 0,

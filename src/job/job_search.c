@@ -80,7 +80,7 @@ static size_t value_length(const char *text)
 {
     size_t n = 0;
     for (int depth = 0; text[n] && (text[n] != ',' || depth > 0); n++)
-        depth += text[n] == '[' || text[n] == '{' ? 1 : text[n] == ']' || text[n] == '}' ? -1 : 0;
+        depth += strchr("[{(", text[n]) ? 1 : strchr("]})", text[n]) ? -1 : 0;
     return n;
 }
 

@@ -44,6 +44,20 @@ rc=0; "$MILLRACE" -q run w.yaml --sweep nonsense --out o >out 2>err || rc=$?
 [ $rc = 2 ] || fail "bad sweep: $rc"
 rc=0; "$MILLRACE" -q run w.yaml --sweep reader.batch_size=0 --out o >out 2>err || rc=$?
 [ $rc = 2 ] && grep -q batch_size err || fail "bad value in a sweep: $rc $(cat err)"
+# a point that fails ends the sweep with its own error; what was measured before is told, ranks of a point say nothing
+rc=0; "$MILLRACE" -q run w.yaml --no-ceiling --ranks 2 --sweep 'store=posix,fault(nth=5,error=EIO):posix,mmap' train.epochs=1 $quick --out o5 >out 2>err || rc=$?
+[ $rc = 5 ] && grep -q "at point 'fault(nth=5,error=EIO):posix'" err && [ "$(grep -c "^posix " out)" = 1 ] && [ "$(grep -c AU out)" = 1 ] || fail "failing point: $rc $(cat out err)"
+[ "$(grep -c "^millrace:" err)" = 1 ] && [ ! -e "o5/store=mmap" ] && [ -e "o5/store=posix/summary.json" ] || fail "failing point: $(cat err; ls o5)"
+rc=0; "$MILLRACE" -q run w.yaml --sweep json=true,false --out early >out 2>err || rc=$?
+[ $rc = 2 ] && [ ! -e early ] || fail "a sweep over what is no option of a job: $rc $(cat err)"
+# memory of a point is its own, not that of a larger one before it
+"$MILLRACE" -q run w.yaml --no-ceiling --sweep lookahead=40,1 reader.batch_size=8 train.epochs=1 $quick --out o6 --json >s.json 2>err || fail "$(cat err)"
+python3 - <<'P' || fail "peak memory of points"
+import json
+d = json.load(open("s.json"))
+rss = [json.load(open(p["results_folder"] + "/summary.json"))["millrace"]["per_rank"][0] for p in d["points"]]
+assert rss[0]["slab_bytes"] > 20 * rss[1]["slab_bytes"] and rss[1]["peak_rss_bytes"] < rss[0]["peak_rss_bytes"] - 10e6, rss
+P
 # 30 MB/s serve three accelerators of 10 MB/s, not five; a busy machine may serve fewer, in the extreme none
 "$MILLRACE" -q run w.yaml --find-max-accelerators --max-ranks 6 --out f --json --store "throttle(bandwidth=30MB,group=find$$):posix" \
     metric.au=0.7 >s.json 2>err || fail "$(cat err)"

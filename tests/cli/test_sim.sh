@@ -117,6 +117,15 @@ assert (d["scenario"], d["system"], d["nodes"], d["batch"], d["epochs"], d["samp
 # 4 samples take 0.323 s of compute on each of 2 nodes, so that 21 full steps take at least 2 x 21 x 0.323 s.
 assert 2 * 21 * 0.323 * 0.9 < d["bounds"]["compute_only_s"] < 2 * 21 * 0.323 * 1.8, d["bounds"]
 PY
+# One scenario, whoever asks: staging takes as long in a study as --virtual predicts, also with preprocessing, and in file order.
+for words in "" "reader.preprocess_time=0.2" "reader.order=sequential reader.read_threads=2 reader.prefetch_size=3" "reader.drop_last=false dataset.num_files_train=51"; do
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run unet3d_h100 $words train.epochs=2 --virtual --system cori-lustre --ranks 2 --json >v.json 2>err || { cat err; fail "virtual"; }
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q sim workload=unet3d_h100 $words train.epochs=2 system=cori-lustre nodes=2 -p staging --json >s.json 2>err || { cat err; fail "study"; }
+    python3 -c 'import json; v, s = json.load(open("v.json")), json.load(open("s.json")); t = s["policies"][0]["time_s"]
+assert abs(t / v["training_s"] - 1) < 1e-9 and abs(s["bounds"]["compute_only_s"] / v["compute_only_s"] - 1) < 1e-9, (t, v)' || fail "study and prediction differ: $words"
+done
 expect 2 "$MILLRACE" sim workload=unet3d_h100
 grep -q 'system=NAME' err || fail "no hint at the system"
 expect 2 "$MILLRACE" sim thesis-1 workload=unet3d_h100
