@@ -108,13 +108,13 @@ static bool write_strings(long fd)
 
 static bool get_buffers(void)
 {
-    if (!mr_process.workspace && (mr_process.workspace = mr_map(mr_mrt_workspace_bytes())) &&
+    if (!mr_process.workspace && (mr_process.workspace = mr_map_pages(mr_mrt_workspace_bytes())) &&
         mr_config.max_bytes / MR_LIMIT_PARTS < MR_BLOCK_EVENTS &&
         mr_config.max_bytes) /* a block is a small part of the limit */
         mr_mrt_workspace_block(mr_process.workspace,
                                (uint32_t)MR_MAX(mr_config.max_bytes / MR_LIMIT_PARTS, (uint64_t)256));
     if (!mr_process.out)
-        mr_process.out = mr_map(MR_MRT_EVENTS_MAX + 4096);
+        mr_process.out = mr_map_pages(MR_MRT_EVENTS_MAX + 4096);
     return mr_process.workspace && mr_process.out;
 }
 

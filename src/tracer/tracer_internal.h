@@ -60,7 +60,7 @@ static inline void mr_spin_unlock(_Atomic uint32_t *lock)
 MR_HIDDEN enum mr_trace_mode mr_mode(void);
 MR_HIDDEN void mr_stop_tracing(const char *why, long error);
 MR_HIDDEN void mr_say_plain(const char *what); /* one line on stderr */
-MR_HIDDEN void *mr_map(size_t bytes);
+MR_HIDDEN void *mr_map_pages(size_t bytes);
 extern MR_HIDDEN bool mr_future_locked; /* the program locks all memory that it will map (wrap_mlockall.c) */
 /* Makes the pages of a shared mapping exist. On a full file system this fails, where a plain store would end the
  * program by SIGBUS. Kernels before 5.14 cannot; there it does nothing and succeeds. */
@@ -72,6 +72,12 @@ MR_HIDDEN size_t mr_decimal(char *to, uint64_t v);
 MR_HIDDEN void mr_own_path(char out[MR_PATH_BYTES], int segment);
 MR_HIDDEN struct mr_slot *mr_slot_claim(void);
 MR_HIDDEN int mr_segment_open(uint32_t index);
+/* The file of a segment has been removed and is needed after all: one with the same content takes its name and its
+ * place in memory. */
+MR_HIDDEN int mr_segment_again(uint32_t index);
+#define MR_PROCESS_PRESENT 8192u /* bytes of a process's description that are there from the start */
+/* The first bytes of a file, up to `cap`; how many there are. */
+MR_HIDDEN uint32_t mr_read_small_file(const char *path, char *out, uint32_t cap);
 /* Writes everything between tail and head of a slot to our own file; with `whole_only` only complete blocks. */
 MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_only);
 MR_HIDDEN bool mr_drain_all(enum mr_mrt_how how); /* then the ring files are gone; false: they stay */
@@ -82,6 +88,8 @@ MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);
 MR_HIDDEN void mr_config_read(void);
+/* A whole number in the environment, -1 if there is none. */
+MR_HIDDEN int64_t mr_env_number(const char *name);
 /* This library's path, absolute; returns its length, 0 if it is not known. *given, if wanted: the same as the loader
  * has it. */
 MR_HIDDEN size_t mr_library_path(char *out, size_t cap, const char **given);

@@ -144,7 +144,7 @@ static void clear_table(void)
 static bool table_grow(void)
 {
     uint32_t slots = table_slots ? table_slots * 2 : FIRST_SLOTS;
-    struct entry *bigger = table_slots ? mr_map(slots * sizeof(*bigger)) : first_table;
+    struct entry *bigger = table_slots ? mr_map_pages(slots * sizeof(*bigger)) : first_table;
     if (!bigger)
         return table_used + 1 < table_slots - table_slots / 8; /* slower, but it has room */
     for (uint32_t i = 0; i < table_slots; i++)
@@ -504,7 +504,7 @@ static bool map_room(void)
     if (maps + 2 <= map_cap)
         return true;
     size_t cap = map_cap ? map_cap * 2 : 256;
-    struct mapping *bigger = mr_map(cap * sizeof(*bigger));
+    struct mapping *bigger = mr_map_pages(cap * sizeof(*bigger));
     if (!bigger)
         return false;
     if (maps)

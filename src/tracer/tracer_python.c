@@ -64,7 +64,7 @@ static void put_first(const char *folder, const char *before)
     size_t n = 0, k = 0, len = sizeof(VARIABLE) + 2 * strlen(folder) + sizeof(AUTOLOAD) + strlen(before) + 2;
     while (environ[n])
         n++;
-    char **copy = mr_map((n + 2) * sizeof(*copy) + len), *text = copy ? (char *)(copy + n + 2) : NULL;
+    char **copy = mr_map_pages((n + 2) * sizeof(*copy) + len), *text = copy ? (char *)(copy + n + 2) : NULL;
     if (!copy)
         return;
     const char *const parts[] = {VARIABLE, folder, AUTOLOAD, ":", folder, *before ? ":" : "", before};

@@ -167,7 +167,7 @@ static void find_hole(const char *maps, uintptr_t inside, struct layout *l)
 static bool read_layout(const void *inside, struct layout *l)
 {
     size_t cap = 4u << 20, n = 0;
-    char *text = mr_map(cap);
+    char *text = mr_map_pages(cap);
     long fd = text ? mr_sys4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0) : -1, r;
     memset(l, 0, sizeof(*l));
     if (fd >= 0) {
@@ -310,7 +310,7 @@ static long arm(void)
     if (old & bit)
         st.blocked = true;
     if (!st.stack)
-        st.stack = mr_map(STACK_BYTES);
+        st.stack = mr_map_pages(STACK_BYTES);
     long rc = mr_sys6(SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, DISPATCH_ON, (long)range_from,
                       (long)(range_to - range_from), (long)&selector, 0);
     st.armed = rc == 0 && st.stack;

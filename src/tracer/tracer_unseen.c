@@ -121,7 +121,7 @@ enum mr_program mr_program_look(const char *path, bool search, uint32_t *file)
     *file = 0;
     if (mr_sys3(SYS_faccessat, AT_FDCWD, path, 0) == -EFAULT)
         return MR_ABSENT;
-    char *full = search && !strchr(path, '/') ? mr_map(MR_PATH_BYTES) : NULL; /* the stack may be small */
+    char *full = search && !strchr(path, '/') ? mr_map_pages(MR_PATH_BYTES) : NULL; /* the stack may be small */
     if (!full) {
         *file = mr_path_id(AT_FDCWD, path);
         return look_at(path);
@@ -149,7 +149,7 @@ enum mr_program mr_program_look_at(int dirfd, const char *path, int flags)
     long fd = itself ? dirfd : mr_sys4(SYS_openat, dirfd, path, O_PATH | O_CLOEXEC, 0);
     if (fd < 0) /* without a descriptor left to us it may be there all the same */
         return fd == -EMFILE || fd == -ENFILE ? MR_THERE : MR_ABSENT;
-    if (!(target = mr_map(MR_PATH_BYTES))) {
+    if (!(target = mr_map_pages(MR_PATH_BYTES))) {
         if (!itself)
             mr_sys1(SYS_close, fd);
         return MR_THERE;
@@ -204,7 +204,7 @@ extern const char *gnu_get_libc_version(void) __attribute__((weak));
 /* The words of a file in /proc, each ended by NUL; NULL if that cannot be had. */
 static char **words_of(const char *path)
 {
-    char *text = mr_map(FOREIGN_BYTES), **word = mr_map(FOREIGN_BYTES * sizeof(*word) / 2);
+    char *text = mr_map_pages(FOREIGN_BYTES), **word = mr_map_pages(FOREIGN_BYTES * sizeof(*word) / 2);
     long fd = mr_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = 0;
     size_t used = 0, k = 0;
     if (!text || !word || fd < 0)
@@ -240,7 +240,8 @@ void mr_leave_foreign(void)
     Dl_info info;
     if (gnu_get_libc_version)
         return;
-    char **argv = words_of("/proc/self/cmdline"), **env = words_of("/proc/self/environ"), *exe = mr_map(MR_PATH_BYTES);
+    char **argv = words_of("/proc/self/cmdline"), **env = words_of("/proc/self/environ"),
+         *exe = mr_map_pages(MR_PATH_BYTES);
     const char *name = dladdr((void *)mr_leave_foreign, &info) && info.dli_fname ? info.dli_fname : "";
     bool taken = false;
     name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;

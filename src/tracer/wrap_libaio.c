@@ -71,7 +71,7 @@ static bool make_room(void)
     uint32_t slots = table.slots ? table.slots * 2 : FIRST_SLOTS;
     if (table.used * 2 + 2 <= table.slots)
         return true;
-    struct operation *bigger = mr_map(slots * sizeof(*bigger));
+    struct operation *bigger = mr_map_pages(slots * sizeof(*bigger));
     if (!bigger)
         return false;
     for (uint32_t i = 0; i < table.slots; i++)

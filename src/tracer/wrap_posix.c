@@ -543,7 +543,7 @@ MR_SYMBOL(int, lio_listio, (int m, struct aiocb *const *l, int n, void *s))
 {
     struct asked few[16], *q = few;
     size_t bytes = n > 16 ? (size_t)n * sizeof(*q) : 0;
-    if (!mr_enter() || n < 0 || !l || (bytes && !(q = mr_map(bytes))))
+    if (!mr_enter() || n < 0 || !l || (bytes && !(q = mr_map_pages(bytes))))
         return real_lio_listio(m, l, n, s);
     for (int i = 0; i < n; i++)
         q[i] = l[i] ? asked_of(l[i]) : (struct asked){.opcode = LIO_NOP};

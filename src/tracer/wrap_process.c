@@ -161,7 +161,7 @@ struct injected {
 static struct injected without_us(char *const *env, size_t n, const char *theirs)
 {
     struct injected r = {.env = env, .bytes = (n + 1) * sizeof(char *) + strlen(theirs) + 16};
-    char **copy = r.space = mr_map(r.bytes), *text = copy ? (char *)(copy + n + 1) : NULL;
+    char **copy = r.space = mr_map_pages(r.bytes), *text = copy ? (char *)(copy + n + 1) : NULL;
     size_t k = 0;
     if (!copy)
         return (struct injected){.env = env};
@@ -210,7 +210,7 @@ static struct injected inject(char *const *env, enum mr_program program)
         return (struct injected){.env = env};
     value = theirs ? strlen(theirs) : 0;
     r.bytes = (n + extra + 2) * sizeof(char *) + preload_len + value + 16;
-    char **copy = r.space = mr_map(r.bytes);
+    char **copy = r.space = mr_map_pages(r.bytes);
     if (!copy)
         return (struct injected){.env = env};
     char *text = (char *)(copy + n + extra + 2);
@@ -424,7 +424,7 @@ static int run_execl(exec_fn *real, unsigned call, path p, path first, va_list a
     while (first && va_arg(count, char *))
         n++;
     va_end(count);
-    char **argv = mr_map((n + 1) * sizeof(*argv));
+    char **argv = mr_map_pages((n + 1) * sizeof(*argv));
     if (!argv) {
         errno = ENOMEM;
         return -1;

@@ -178,7 +178,7 @@ struct start {
 
 static struct start *start_new(void *(*run)(void *), void *arg)
 {
-    struct start *s = mr_map(sizeof(*s));
+    struct start *s = mr_map_pages(sizeof(*s));
     if (s)
         *s = (struct start){run, arg};
     return s;

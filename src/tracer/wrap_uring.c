@@ -100,7 +100,7 @@ static void op_add(struct ring_state *s, const struct operation *o)
 
 static bool ops_begin(struct ring_state *s, uint32_t slots)
 {
-    void *memory = mr_map(slots * (sizeof(*s->op) + sizeof(*s->chain)));
+    void *memory = mr_map_pages(slots * (sizeof(*s->op) + sizeof(*s->chain)));
     if (!memory)
         return false;
     s->op = memory;
@@ -213,7 +213,7 @@ static void fixed_set(struct ring_state *s, uint32_t number, uint32_t file)
     if (number >= FIXED_FILES)
         return;
     if (!s->fixed)
-        s->fixed = mr_map(FIXED_FILES * sizeof(*s->fixed)); /* pages come when they are used */
+        s->fixed = mr_map_pages(FIXED_FILES * sizeof(*s->fixed)); /* pages come when they are used */
     if (s->fixed)
         s->fixed[number] = file;
 }
