@@ -17,6 +17,7 @@
  * node's heap `spare` at least once with its current key. Stale entries are skipped when popped. */
 #include "policy/policy_internal.h"
 #include "base/common.h"
+#include "base/heap.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,15 +26,6 @@
 
 #define NEVER UINT32_MAX
 
-struct heap_entry {
-    uint32_t next, id;
-};
-
-struct heap { /* largest `next` on top */
-    struct heap_entry *e;
-    uint64_t n, cap;
-};
-
 struct millrace {
     uint32_t
         *next_of_access; /* [node][epochs * epoch_len]: access number of the node's following use of the same sample */
@@ -41,49 +33,11 @@ struct millrace {
     uint32_t *next;               /* [node * samples + id], I1 */
     uint32_t *anywhere;           /* [id], I1 */
     uint16_t *uses;               /* [node * samples + id]: how often the node will still use it */
-    struct heap *spare;           /* per node, I2; by next use there */
+    struct mr_heap *spare;        /* per node, I2: ids by next use there, the farthest on top */
     double *room_mb;              /* per node and class, what is left: [node * MR_CLASS_MAX + class] */
     uint64_t run_len;             /* accesses of a node over all epochs */
     bool scarce;                  /* without it nothing is ever evicted and the heaps stay empty */
 };
-
-static void sift_up(struct heap *h, uint64_t i)
-{
-    struct heap_entry x = h->e[i];
-    for (; i > 0 && h->e[(i - 1) / 2].next < x.next; i = (i - 1) / 2)
-        h->e[i] = h->e[(i - 1) / 2];
-    h->e[i] = x;
-}
-
-static bool heap_push(struct heap *h, struct heap_entry x)
-{
-    if (h->n == h->cap) {
-        uint64_t cap = h->cap ? h->cap * 2 : 1024;
-        struct heap_entry *e = realloc(h->e, cap * sizeof(*e));
-        if (!e)
-            return false;
-        h->e = e;
-        h->cap = cap;
-    }
-    h->e[h->n] = x;
-    sift_up(h, h->n++);
-    return true;
-}
-
-static void heap_pop(struct heap *h)
-{
-    struct heap_entry x = h->e[--h->n];
-    uint64_t i = 0;
-    for (uint64_t c; (c = 2 * i + 1) < h->n; i = c) {
-        if (c + 1 < h->n && h->e[c + 1].next > h->e[c].next)
-            c++;
-        if (h->e[c].next <= x.next)
-            break;
-        h->e[i] = h->e[c];
-    }
-    if (h->n)
-        h->e[i] = x;
-}
 
 static bool is_held(const struct mr_policy *p, uint32_t node, uint32_t id)
 {
@@ -96,17 +50,24 @@ static bool is_spare(const struct mr_policy *p, uint32_t id)
     return p->world.dir->holders[id] > 1 || s->anywhere[id] == NEVER;
 }
 
+/* The next use that an entry was made for: keys are negative, so that the largest comes first. */
+static uint32_t next_of(const struct mr_heap_item *entry)
+{
+    return (uint32_t)-entry->key;
+}
+
 /* The spare sample with the farthest next use here, or NULL. Drops stale entries on the way (I2). */
-static const struct heap_entry *farthest_spare(struct mr_policy *p, uint32_t node)
+static const struct mr_heap_item *farthest_spare(struct mr_policy *p, uint32_t node)
 {
     struct millrace *s = p->state;
-    struct heap *h = &s->spare[node];
+    struct mr_heap *h = &s->spare[node];
     uint64_t base = (uint64_t)node * p->world.samples;
     while (h->n) {
-        const struct heap_entry *top = &h->e[0];
-        if (is_held(p, node, top->id) && s->next[base + top->id] == top->next && is_spare(p, top->id))
+        const struct mr_heap_item *top = &h->item[0];
+        uint32_t id = (uint32_t)top->value;
+        if (is_held(p, node, id) && s->next[base + id] == next_of(top) && is_spare(p, id))
             return top;
-        heap_pop(h);
+        mr_heap_pop(h);
     }
     return NULL;
 }
@@ -116,7 +77,7 @@ static void enter(struct mr_policy *p, uint32_t node, uint32_t id)
 {
     struct millrace *s = p->state;
     if (is_spare(p, id))
-        heap_push(&s->spare[node], (struct heap_entry){s->next[(uint64_t)node * p->world.samples + id], id});
+        (void)mr_heap_push(&s->spare[node], -(double)s->next[(uint64_t)node * p->world.samples + id], id);
 }
 
 /* The same where it is held beside `node`, when it has become spare. */
@@ -161,10 +122,10 @@ static void drop(struct mr_policy *p, uint32_t node, uint32_t id)
 static bool give_up_spare(struct mr_policy *p, uint32_t node, double mb, uint64_t next)
 {
     while (class_with_room(p, node, mb) < 0) {
-        const struct heap_entry *top = farthest_spare(p, node);
-        if (!top || top->next <= next)
+        const struct mr_heap_item *top = farthest_spare(p, node);
+        if (!top || next_of(top) <= next)
             return false;
-        drop(p, node, top->id);
+        drop(p, node, (uint32_t)top->value);
     }
     return true;
 }
@@ -188,7 +149,7 @@ static uint32_t next_user(const struct mr_policy *p, uint32_t id)
 static bool store_last(struct mr_policy *p, uint32_t from, uint32_t to, uint32_t id)
 {
     double mb = p->world.size_mb[id];
-    for (const struct heap_entry *top; class_with_room(p, to, mb) < 0; drop(p, to, top->id))
+    for (const struct mr_heap_item *top; class_with_room(p, to, mb) < 0; drop(p, to, (uint32_t)top->value))
         if (!(top = farthest_spare(p, to)))
             return false;
     put(p, to, id, (unsigned)class_with_room(p, to, mb));
@@ -326,7 +287,7 @@ static void free_state(struct mr_policy *p)
     if (!s)
         return;
     for (uint32_t i = 0; s->spare && i < p->world.nodes; i++)
-        free(s->spare[i].e);
+        mr_heap_done(&s->spare[i]);
     free(s->spare);
     free(s->anywhere);
     free(s->anywhere_of_access);

@@ -1,4 +1,9 @@
-/* Fair pools: see fair_pool.h. Invariant: for every pool, next_s = seen_s + (top.ends - virtual_time) * n / rate. */
+/* Fair pools: see fair_pool.h. The clockwork is an indexed heap, which base/heap.h is not: a pool moves in it when its
+ * next event does, so it knows its place.
+ *
+ * Invariants
+ *  1. For every pool, next_s = seen_s + (end of the top flow - virtual_time) * n / rate; INFINITY without flows.
+ *  2. heap[pools[i].at] == i, and no pool has an earlier next_s than its parent. */
 #include "sim/fair_pool.h"
 
 #include <errno.h>
@@ -23,7 +28,7 @@ int mr_clockwork_init(struct mr_clockwork *c, uint32_t pools)
 void mr_clockwork_done(struct mr_clockwork *c)
 {
     for (uint32_t i = 0; c->pools && i < c->n; i++)
-        free(c->pools[i].heap);
+        mr_heap_done(&c->pools[i].flows);
     free(c->pools);
     free(c->heap);
     c->pools = NULL;
@@ -55,40 +60,30 @@ static void reorder(struct mr_clockwork *c, uint32_t pool)
 
 static void advance(struct mr_pool *p, double now_s)
 {
-    if (p->n && now_s > p->seen_s)
-        p->virtual_time += (now_s - p->seen_s) * p->rate / p->n;
+    if (p->flows.n && now_s > p->seen_s)
+        p->virtual_time += (now_s - p->seen_s) * p->rate / (double)p->flows.n;
     p->seen_s = now_s;
 }
 
 static void reschedule(struct mr_clockwork *c, uint32_t pool)
 {
     struct mr_pool *p = &c->pools[pool];
-    if (p->rate_by_flows && p->n)
-        p->rate = mr_curve_at(p->rate_by_flows, p->n);
-    if (p->n == 0)
+    double n = (double)p->flows.n;
+    if (p->rate_by_flows && p->flows.n)
+        p->rate = mr_curve_at(p->rate_by_flows, n);
+    if (p->flows.n == 0)
         p->next_s = INFINITY;
     else
-        p->next_s = p->seen_s + fmax(0, p->heap[0].ends - p->virtual_time) * p->n / p->rate;
+        p->next_s = p->seen_s + fmax(0, p->flows.item[0].key - p->virtual_time) * n / p->rate;
     reorder(c, pool);
 }
 
 bool mr_pool_add(struct mr_clockwork *c, uint32_t pool, double now_s, double mb, uint32_t transfer)
 {
     struct mr_pool *p = &c->pools[pool];
-    if (p->n == p->cap) {
-        uint32_t cap = p->cap ? p->cap * 2 : 8;
-        struct mr_flow *heap = realloc(p->heap, cap * sizeof(*heap));
-        if (!heap)
-            return false;
-        p->heap = heap;
-        p->cap = cap;
-    }
     advance(p, now_s);
-    struct mr_flow f = {p->virtual_time + mb, transfer};
-    uint32_t i = p->n++;
-    for (; i > 0 && p->heap[(i - 1) / 2].ends > f.ends; i = (i - 1) / 2)
-        p->heap[i] = p->heap[(i - 1) / 2];
-    p->heap[i] = f;
+    if (mr_heap_push(&p->flows, p->virtual_time + mb, transfer))
+        return false;
     reschedule(c, pool);
     return true;
 }
@@ -109,22 +104,11 @@ double mr_clockwork_next(const struct mr_clockwork *c, uint32_t *pool)
 uint32_t mr_pool_end_first(struct mr_clockwork *c, uint32_t pool)
 {
     struct mr_pool *p = &c->pools[pool];
-    uint32_t transfer = p->heap[0].transfer;
     advance(p, p->next_s);
-    p->virtual_time = fmax(p->virtual_time, p->heap[0].ends);
-    struct mr_flow x = p->heap[--p->n];
-    uint32_t i = 0;
-    for (uint32_t k; (k = 2 * i + 1) < p->n; i = k) {
-        if (k + 1 < p->n && p->heap[k + 1].ends < p->heap[k].ends)
-            k++;
-        if (p->heap[k].ends >= x.ends)
-            break;
-        p->heap[i] = p->heap[k];
-    }
-    if (p->n)
-        p->heap[i] = x;
-    if (p->n == 0)
+    struct mr_heap_item first = mr_heap_pop(&p->flows);
+    p->virtual_time = fmax(p->virtual_time, first.key);
+    if (p->flows.n == 0)
         p->virtual_time = 0; /* keeps precision over long runs */
     reschedule(c, pool);
-    return transfer;
+    return (uint32_t)first.value;
 }

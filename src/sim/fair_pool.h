@@ -7,22 +7,17 @@
 #ifndef MR_SIM_FAIR_POOL_H
 #define MR_SIM_FAIR_POOL_H
 
+#include "base/heap.h"
 #include "model/model.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mr_flow {
-    double ends; /* virtual time */
-    uint32_t transfer;
-};
-
 struct mr_pool {
     const struct mr_curve *rate_by_flows; /* or NULL: `rate` is set by the owner */
     double rate;                          /* MB/s over all flows */
     double virtual_time, seen_s;
-    uint32_t n, cap;
-    struct mr_flow *heap; /* earliest end on top */
+    struct mr_heap flows; /* by the virtual time at which they end; the value is the transfer */
     double next_s;        /* when the top ends, INFINITY if idle */
     uint32_t at;          /* position in the clockwork's heap */
 };
