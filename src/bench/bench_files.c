@@ -3,6 +3,7 @@
  *
  * Invariant: over all ranks the bytes add up to the plan's model and optimizer bytes, exactly, and so do the counts. */
 #include "base/common.h"
+#include "base/vec.h"
 #include "bench/trainer.h"
 
 #include <errno.h>
@@ -11,22 +12,16 @@
 
 struct list {
     struct mr_checkpoint_file *item;
-    uint64_t n, cap;
+    size_t n, cap;
     bool failed;
 };
 
 static void add(struct list *l, uint64_t bytes, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void add(struct list *l, uint64_t bytes, const char *fmt, ...)
 {
-    if (l->n == l->cap) {
-        uint64_t cap = l->cap ? 2 * l->cap : 8;
-        struct mr_checkpoint_file *item = realloc(l->item, cap * sizeof(*item));
-        if (!item) {
-            l->failed = true;
-            return;
-        }
-        l->item = item;
-        l->cap = cap;
+    if (mr_vec_reserve(&l->item, &l->cap, l->n + 1, sizeof(*l->item)) < 0) {
+        l->failed = true;
+        return;
     }
     struct mr_checkpoint_file *f = &l->item[l->n++];
     va_list args;

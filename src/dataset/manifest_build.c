@@ -2,8 +2,10 @@
  * set's columns, which stay rules as long as the data are regular. Writing streams the sections to a temporary beside
  * the target, goes back for the header, syncs and renames: the target is the old file or the new one, never half. */
 #include "base/common.h"
+#include "base/map.h"
 #include "base/rng.h"
 #include "base/strbuf.h"
+#include "base/vec.h"
 #include "dataset/manifest.h"
 #include "dataset/manifest_bytes.h"
 
@@ -23,9 +25,9 @@ struct mr_manifest_builder {
     struct mr_strbuf names, classes, layouts;
     char last_name[MR_NAME_MAX];
     uint64_t n_layouts;
-    uint32_t *layout_slots; /* open-addressing hash of layout numbers + 1 */
+    struct mr_map layout_of; /* by hash of its bytes: number + 1 */
     uint64_t *layout_starts;
-    size_t layout_cap, slot_cap;
+    size_t layout_cap;
 };
 
 static const unsigned sample_width[MR_SC_COUNT] = {6, 5, 3, 4};
@@ -99,7 +101,7 @@ void mr_manifest_builder_free(struct mr_manifest_builder *b)
     mr_strbuf_done(&b->names);
     mr_strbuf_done(&b->classes);
     mr_strbuf_done(&b->layouts);
-    free(b->layout_slots);
+    mr_map_done(&b->layout_of);
     free(b->layout_starts);
     free(b->spec);
     free(b);
@@ -111,51 +113,25 @@ int mr_manifest_builder_add_class(struct mr_manifest_builder *b, const char *nam
     return b->classes.failed ? mr_error_set(err, -ENOMEM, "cannot keep the class names") : 0;
 }
 
-static int grow_layouts(struct mr_manifest_builder *b)
+static bool layout_is(const struct mr_manifest_builder *b, uint64_t i, const struct mr_layout *l)
 {
-    if (b->n_layouts + 2 > b->layout_cap) {
-        size_t cap = b->layout_cap ? 2 * b->layout_cap : 16;
-        uint64_t *starts = realloc(b->layout_starts, cap * sizeof(*starts));
-        if (!starts)
-            return -ENOMEM;
-        b->layout_starts = starts;
-        b->layout_cap = cap;
-    }
-    if (2 * (b->n_layouts + 1) <= b->slot_cap)
-        return 0;
-    size_t cap = b->slot_cap ? 2 * b->slot_cap : 64;
-    uint32_t *slots = calloc(cap, sizeof(*slots));
-    if (!slots)
-        return -ENOMEM;
-    for (uint64_t i = 0; i < b->n_layouts; i++) {
-        const char *p = b->layouts.text + b->layout_starts[i];
-        size_t at = XXH3_64bits(p, b->layout_starts[i + 1] - b->layout_starts[i]) & (cap - 1);
-        while (slots[at])
-            at = (at + 1) & (cap - 1);
-        slots[at] = (uint32_t)i + 1;
-    }
-    free(b->layout_slots);
-    b->layout_slots = slots;
-    b->slot_cap = cap;
-    return 0;
+    uint64_t start = b->layout_starts[i];
+    return b->layout_starts[i + 1] - start == l->len && memcmp(b->layouts.text + start, l->data, l->len) == 0;
 }
 
-/* The number of this layout; equal ones share one. Negative: out of memory or too many. */
+/* The number of this layout; equal ones share one. Two that have the same hash and are not equal do not: the later one
+ * is kept once for every file that has it. Negative: out of memory or too many. */
 static int64_t layout_number(struct mr_manifest_builder *b, const struct mr_layout *l)
 {
-    if (b->n_layouts >= UINT32_MAX - 1 || grow_layouts(b) < 0)
+    uint64_t *at = b->n_layouts < UINT32_MAX - 1 ? mr_map_put(&b->layout_of, XXH3_64bits(l->data, l->len)) : NULL;
+    if (!at || mr_vec_reserve(&b->layout_starts, &b->layout_cap, b->n_layouts + 2, sizeof(*b->layout_starts)) < 0)
         return -ENOMEM;
-    size_t at = XXH3_64bits(l->data, l->len) & (b->slot_cap - 1);
-    for (; b->layout_slots[at]; at = (at + 1) & (b->slot_cap - 1)) {
-        uint32_t i = b->layout_slots[at] - 1;
-        uint64_t start = b->layout_starts[i];
-        if (b->layout_starts[i + 1] - start == l->len && memcmp(b->layouts.text + start, l->data, l->len) == 0)
-            return i;
-    }
+    if (*at && layout_is(b, *at - 1, l))
+        return (int64_t)*at - 1;
     b->layout_starts[b->n_layouts] = b->layouts.len;
     mr_strbuf_add(&b->layouts, l->len ? l->data : "", l->len);
     b->layout_starts[b->n_layouts + 1] = b->layouts.len;
-    b->layout_slots[at] = (uint32_t)b->n_layouts + 1;
+    *at = *at ? *at : b->n_layouts + 1;
     return b->layouts.failed ? -ENOMEM : (int64_t)b->n_layouts++;
 }
 

@@ -3,6 +3,7 @@
 #include "dataset/walk.h"
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "base/vec.h"
 #include "base/workers.h"
 #include "dataset/manifest.h"
 
@@ -36,14 +37,8 @@ struct visit {
 
 static bool level_add(struct level *l, const char *name)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 64;
-        size_t *grown = realloc(l->at, cap * sizeof(*grown));
-        if (!grown)
-            return false;
-        l->at = grown;
-        l->cap = cap;
-    }
+    if (mr_vec_reserve(&l->at, &l->cap, l->n + 1, sizeof(*l->at)) < 0)
+        return false;
     l->at[l->n++] = l->text.len;
     mr_strbuf_add(&l->text, name, strlen(name) + 1);
     return !l->text.failed;

@@ -12,6 +12,7 @@
 #include "event/collect.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/vec.h"
 #include "event/mrt_file.h"
 
 #include <dirent.h>
@@ -471,15 +472,9 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         struct mr_ring_header *h = map_segment(c, stem, 0);
         if (!h)
             continue; /* not yet complete */
-        if (c->rings == c->cap) {
-            size_t cap = c->cap ? c->cap * 2 : 32;
-            struct ring *bigger = realloc(c->ring, cap * sizeof(*bigger));
-            if (!bigger) {
-                closedir(d);
-                return mr_error_set(err, -ENOMEM, "cannot follow %zu processes", cap);
-            }
-            c->ring = bigger;
-            c->cap = cap;
+        if (mr_vec_reserve(&c->ring, &c->cap, c->rings + 1, sizeof(*c->ring)) < 0) {
+            closedir(d);
+            return mr_error_set(err, -ENOMEM, "cannot follow %zu processes", c->rings + 1);
         }
         struct ring *r = &c->ring[c->rings];
         memset(r, 0, sizeof(*r));

@@ -2,6 +2,7 @@
 #include "event/mrt_file.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,14 +43,8 @@ static int write_at(struct mr_mrt_writer *w, const uint8_t *p, size_t n, struct 
 
 static int remember(struct mr_mrt_writer *w, uint64_t offset, const uint8_t *header, struct mr_error *err)
 {
-    if (w->blocks == w->cap) {
-        size_t cap = w->cap ? w->cap * 2 : 256;
-        uint8_t *bigger = realloc(w->index, cap * ENTRY);
-        if (!bigger)
-            return mr_error_set(err, -ENOMEM, "cannot index '%s'", w->path);
-        w->index = bigger;
-        w->cap = cap;
-    }
+    if (mr_vec_reserve(&w->index, &w->cap, w->blocks + 1, ENTRY) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot index '%s'", w->path);
     uint8_t *e = w->index + w->blocks++ * ENTRY;
     mr_store_le64(e, offset);
     memcpy(e + 8, header, MR_MRT_HEADER);

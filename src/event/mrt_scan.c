@@ -3,6 +3,7 @@
 #include "event/mrt_file.h"
 #include "base/common.h"
 #include "base/crc32c.h"
+#include "base/vec.h"
 #include "event/calls.h"
 
 #include <errno.h>
@@ -47,14 +48,8 @@ static uint64_t block_at(const uint8_t *data, size_t len, uint64_t at, bool veri
 static int add_view(struct mr_mrt_scan *s, const uint8_t *data, uint64_t at, const struct mr_mrt_block *b,
                     struct mr_error *err)
 {
-    if (s->views == s->cap) {
-        size_t cap = s->cap ? s->cap * 2 : 64;
-        struct mr_mrt_view *bigger = realloc(s->view, cap * sizeof(*bigger));
-        if (!bigger)
-            return mr_error_set(err, -ENOMEM, "cannot list %zu blocks", s->views);
-        s->view = bigger;
-        s->cap = cap;
-    }
+    if (mr_vec_reserve(&s->view, &s->cap, s->views + 1, sizeof(*s->view)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot list %zu blocks", s->views);
     s->view[s->views++] = (struct mr_mrt_view){.head = *b, .offset = at, .payload = data + at + MR_MRT_HEADER};
     return 0;
 }

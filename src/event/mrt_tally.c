@@ -1,4 +1,5 @@
-/* The slow side of tallies: looking up functions, files and sizes, and writing them. */
+/* The slow side of tallies: looking up functions, files and sizes, and writing them. The three small hash tables here
+ * are arrays of fixed size inside the tally: this file is also part of the preload library, which must not allocate. */
 #include "event/mrt_tally.h"
 #include "event/mrt.h"
 

@@ -1,5 +1,6 @@
 /* HDF5: superblock, checked reads, checksums and object headers. See hdf5_file.h. */
 #include "format/hdf5_file.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -204,14 +205,8 @@ static int add_piece(struct header_walk *w, uint64_t addr, uint64_t len, struct 
     if (w->total > HEADER_BYTES_MAX || w->n >= HEADER_PIECES_MAX)
         return mr_error_plain(err, MR_E_LIMIT, "object header of more than %u bytes at %llu", HEADER_BYTES_MAX,
                               (unsigned long long)addr);
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 8;
-        struct piece *grown = realloc(w->piece, cap * sizeof(*grown));
-        if (!grown)
-            return mr_error_set(err, -ENOMEM, "cannot read an object header");
-        w->piece = grown;
-        w->cap = cap;
-    }
+    if (mr_vec_reserve(&w->piece, &w->cap, w->n + 1, sizeof(*w->piece)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot read an object header");
     w->piece[w->n++] = (struct piece){addr, len};
     return 0;
 }

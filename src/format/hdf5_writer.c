@@ -8,6 +8,7 @@
  * so memory is bounded by a band, not by the sample. Chunks come out in the order of the index. Uncompressed bands that
  * are one chunk each are not buffered at all. */
 #include "format/hdf5_layout.h"
+#include "base/vec.h"
 #include "format/hdf5_write.h"
 #include "format/hdf5_writer.h"
 
@@ -36,7 +37,8 @@ struct h5_writer {
     size_t packed_cap;
     struct libdeflate_compressor *deflater;
     struct mr_h5_chunk *map;
-    uint64_t chunks, chunk_cap;
+    uint64_t chunks;
+    size_t chunk_cap;
     uint64_t first_chunk; /* of the current sample */
 };
 
@@ -189,14 +191,8 @@ int mr_h5_sample_begin(struct mr_writer *base, const struct mr_sample_info *info
 
 static int add_chunk(struct h5_writer *w, uint64_t addr, uint64_t bytes, struct mr_error *err)
 {
-    if (w->chunks == w->chunk_cap) {
-        uint64_t cap = w->chunk_cap ? 2 * w->chunk_cap : 16;
-        struct mr_h5_chunk *grown = realloc(w->map, cap * sizeof(*grown));
-        if (!grown)
-            return mr_error_set(err, -ENOMEM, "cannot keep %llu chunks", (unsigned long long)cap);
-        w->map = grown;
-        w->chunk_cap = cap;
-    }
+    if (mr_vec_reserve(&w->map, &w->chunk_cap, w->chunks + 1, sizeof(*w->map)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot keep %llu chunks", (unsigned long long)w->chunks + 1);
     w->map[w->chunks++] = (struct mr_h5_chunk){.addr = addr, .bytes = (uint32_t)bytes};
     return 0;
 }

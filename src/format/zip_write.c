@@ -1,6 +1,7 @@
 /* Writing zip archives; see zip_write.h. Deflated members use zlib, because a member arrives in pieces and may be
  * larger than memory; libdeflate, which reads them back, compresses only whole buffers. */
 #include "base/crc32c.h"
+#include "base/vec.h"
 #include "format/zip_write.h"
 #include "format/zip_read.h"
 
@@ -53,14 +54,8 @@ static int start_deflate(struct mr_zip_writer *z, struct mr_error *err)
 
 int mr_zip_member_begin(struct mr_zip_writer *z, const char *name, struct mr_error *err)
 {
-    if (z->n == z->cap) {
-        size_t cap = z->cap ? 2 * z->cap : 4;
-        struct mr_zip_written *grown = realloc(z->member, cap * sizeof(*grown));
-        if (!grown)
-            return mr_error_set(err, -ENOMEM, "cannot keep %zu zip members", cap);
-        z->member = grown;
-        z->cap = cap;
-    }
+    if (mr_vec_reserve(&z->member, &z->cap, z->n + 1, sizeof(*z->member)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot keep %zu zip members", z->n + 1);
     struct mr_zip_written *m = &z->member[z->n];
     *m = (struct mr_zip_written){.header_offset = mr_array_output_pos(z->out),
                                  .method = z->level ? MR_ZIP_DEFLATED : MR_ZIP_STORED};

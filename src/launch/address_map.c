@@ -1,26 +1,11 @@
 /* A sorted array: processes have some hundred mappings, look-ups (every page fault) outnumber changes by far. */
 #include "launch/address_map.h"
+#include "base/vec.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Room for `more`; one new mapping can cut another in two, so that two are added. */
-static int reserve(struct mr_address_map *m, size_t more)
-{
-    if (m->n + more <= m->cap)
-        return 0;
-    size_t cap = m->cap ? m->cap * 2 : 64;
-    while (cap < m->n + more)
-        cap *= 2;
-    struct mr_mapping *bigger = realloc(m->item, cap * sizeof(*bigger));
-    if (!bigger)
-        return -ENOMEM;
-    m->item = bigger;
-    m->cap = cap;
-    return 0;
-}
 
 /* Index of the first mapping that ends behind the address. */
 static size_t first_behind(const struct mr_address_map *m, uint64_t address)
@@ -56,7 +41,7 @@ int mr_address_map_add(struct mr_address_map *m, struct mr_mapping add)
 {
     if (add.from >= add.to)
         return 0;
-    if (reserve(m, 2) < 0)
+    if (MR_VEC_RESERVE(m, m->n + 2) < 0)
         return -ENOMEM;
     size_t i = first_behind(m, add.from);
     if (i < m->n && m->item[i].from < add.from) { /* keep its head */
@@ -89,7 +74,7 @@ int mr_address_map_move(struct mr_address_map *m, uint64_t from, uint64_t to, ui
 int mr_address_map_copy(struct mr_address_map *m, const struct mr_address_map *parent)
 {
     m->n = 0;
-    if (reserve(m, parent->n) < 0)
+    if (MR_VEC_RESERVE(m, m->n + parent->n) < 0)
         return -ENOMEM;
     if (parent->n)
         memcpy(m->item, parent->item, parent->n * sizeof(*m->item));

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "base/map.h"
+#include "base/vec.h"
 #include "event/calls.h"
 #include "event/mrt_file.h"
 #include "event/path_glob.h"
@@ -20,7 +22,8 @@
 struct lane { /* the events of one thread that are not written yet */
     uint32_t tid;
     struct mr_raw *event;
-    uint32_t n, cap;
+    uint32_t n;
+    size_t cap;
     uint64_t written;
 };
 
@@ -30,19 +33,14 @@ struct mr_fault_process {
     bool described;
     struct lane *lane;
     uint32_t lanes;
-};
-
-struct name {
-    uint64_t hash;
-    uint32_t id; /* 0 with a hash: filtered out */
+    size_t lane_cap;
 };
 
 struct mr_fault_writer {
     struct mr_fault_filter filter;
     struct mr_fault_process **process;
     size_t processes, process_cap;
-    struct name *name;
-    size_t name_slots, names;
+    struct mr_map file_of; /* by hash of a path: its number + 1; 1: filtered out */
     uint8_t *arena;
     size_t arena_used, arena_cap, arena_written;
     uint32_t strings, strings_written;
@@ -68,36 +66,11 @@ static bool passes_filter(const struct mr_fault_writer *f, const char *path)
            !mr_globs_match(f->filter.exclude, path);
 }
 
-static int grow_names(struct mr_fault_writer *f)
-{
-    size_t slots = f->name_slots ? f->name_slots * 2 : 1024;
-    struct name *bigger = calloc(slots, sizeof(*bigger));
-    if (!bigger)
-        return -ENOMEM;
-    for (size_t i = 0; i < f->name_slots; i++)
-        if (f->name[i].hash) {
-            size_t k = f->name[i].hash & (slots - 1);
-            while (bigger[k].hash)
-                k = (k + 1) & (slots - 1);
-            bigger[k] = f->name[i];
-        }
-    free(f->name);
-    f->name = bigger;
-    f->name_slots = slots;
-    return 0;
-}
-
 static uint32_t append_name(struct mr_fault_writer *f, const char *path, size_t len)
 {
     size_t bytes = MR_ARENA_STRING_BYTES(len);
-    if (f->arena_used + bytes > f->arena_cap) {
-        size_t cap = (f->arena_cap + bytes) * 2;
-        uint8_t *bigger = realloc(f->arena, cap);
-        if (!bigger)
-            return 0;
-        f->arena = bigger;
-        f->arena_cap = cap;
-    }
+    if (mr_vec_reserve(&f->arena, &f->arena_cap, f->arena_used + bytes, 1) < 0)
+        return 0;
     struct mr_arena_string *a = (void *)(f->arena + f->arena_used);
     memset(a, 0, bytes);
     a->len = (uint32_t)len;
@@ -122,19 +95,10 @@ static const struct mr_arena_string *name_text(const struct mr_fault_writer *f, 
 uint32_t mr_fault_writer_file(struct mr_fault_writer *f, const char *path)
 {
     size_t len = strlen(path);
-    uint64_t hash = len + 1;
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (uint8_t)path[i]) * 0x100000001b3ull;
-    hash = mr_mix64(hash) | 1;
-    if (f->names * 2 >= f->name_slots && grow_names(f) < 0)
-        return 0;
-    size_t i = hash & (f->name_slots - 1);
-    for (; f->name[i].hash; i = (i + 1) & (f->name_slots - 1))
-        if (f->name[i].hash == hash)
-            return f->name[i].id;
-    f->name[i] = (struct name){.hash = hash, .id = passes_filter(f, path) ? append_name(f, path, len) : 0};
-    f->names++;
-    return f->name[i].id;
+    uint64_t *at = mr_map_put(&f->file_of, mr_hash_bytes(path, len, 0));
+    if (at && !*at)
+        *at = 1u + (passes_filter(f, path) ? append_name(f, path, len) : 0);
+    return at ? (uint32_t)*at - 1 : 0;
 }
 
 /* ---- writing ---- */
@@ -252,22 +216,12 @@ static struct lane *lane_of(struct mr_fault_process *p, uint32_t tid)
     while (i < p->lanes && p->lane[i].tid != tid)
         i++;
     if (i == p->lanes) {
-        struct lane *bigger = realloc(p->lane, (i + 1) * sizeof(*bigger));
-        if (!bigger)
+        if (mr_vec_reserve(&p->lane, &p->lane_cap, i + 1, sizeof(*p->lane)) < 0)
             return NULL;
-        p->lane = bigger;
         p->lane[p->lanes++] = (struct lane){.tid = tid};
     }
     struct lane *l = &p->lane[i];
-    if (l->n + 2 > l->cap) {
-        uint32_t cap = l->cap ? l->cap * 2 : 256;
-        struct mr_raw *bigger = realloc(l->event, cap * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        l->event = bigger;
-        l->cap = cap;
-    }
-    return l;
+    return mr_vec_reserve(&l->event, &l->cap, l->n + 2, sizeof(*l->event)) < 0 ? NULL : l;
 }
 
 void mr_fault_writer_put(struct mr_fault_writer *f, struct mr_fault_process *p, const struct mr_fault *fault)
@@ -292,14 +246,8 @@ void mr_fault_writer_lost(struct mr_fault_writer *f, uint64_t events)
 
 struct mr_fault_process *mr_fault_writer_process(struct mr_fault_writer *f, uint32_t pid)
 {
-    if (f->processes == f->process_cap) {
-        size_t cap = f->process_cap ? f->process_cap * 2 : 32;
-        struct mr_fault_process **bigger = realloc(f->process, cap * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        f->process = bigger;
-        f->process_cap = cap;
-    }
+    if (mr_vec_reserve(&f->process, &f->process_cap, f->processes + 1, sizeof(*f->process)) < 0)
+        return NULL;
     struct mr_fault_process *p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
@@ -319,7 +267,7 @@ static void writer_free(struct mr_fault_writer *f)
         free(f->process[i]);
     }
     free(f->process);
-    free(f->name);
+    mr_map_done(&f->file_of);
     free(f->arena);
     free(f->workspace);
     free(f->out);

@@ -7,6 +7,7 @@
 #include "launch/fault_writer.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/vec.h"
 #include "event/raw.h"
 
 #include <errno.h>
@@ -64,14 +65,8 @@ static struct process *process_of(struct mr_faults *f, uint32_t pid)
     for (size_t i = f->processes; i-- > 0;)
         if (f->process[i].pid == pid)
             return &f->process[i];
-    if (f->processes == f->process_cap) {
-        size_t cap = f->process_cap ? f->process_cap * 2 : 32;
-        struct process *bigger = realloc(f->process, cap * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        f->process = bigger;
-        f->process_cap = cap;
-    }
+    if (mr_vec_reserve(&f->process, &f->process_cap, f->processes + 1, sizeof(*f->process)) < 0)
+        return NULL;
     f->process[f->processes] = (struct process){.pid = pid};
     return &f->process[f->processes++];
 }
@@ -106,15 +101,9 @@ static void copy_maps(struct mr_faults *f, uint32_t from, uint32_t to)
 
 static struct record *pending_new(struct mr_faults *f)
 {
-    if (f->pendings == f->pending_cap) {
-        size_t cap = f->pending_cap ? f->pending_cap * 2 : 4096;
-        struct record *bigger = realloc(f->pending, cap * sizeof(*bigger));
-        if (!bigger) {
-            mr_fault_writer_lost(f->writer, 1);
-            return NULL;
-        }
-        f->pending = bigger;
-        f->pending_cap = cap;
+    if (mr_vec_reserve(&f->pending, &f->pending_cap, f->pendings + 1, sizeof(*f->pending)) < 0) {
+        mr_fault_writer_lost(f->writer, 1);
+        return NULL;
     }
     struct record *r = &f->pending[f->pendings++];
     memset(r, 0, sizeof(*r));

@@ -1,26 +1,14 @@
 /* Interval sets. */
 #include "metrics/intervals.h"
 #include "base/common.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static int reserve(struct mr_intervals *v, size_t n)
-{
-    if (n <= v->cap)
-        return 0;
-    size_t cap = MR_MAX(n, v->cap * 2 + 64);
-    struct mr_interval *bigger = realloc(v->item, cap * sizeof(*bigger));
-    if (!bigger)
-        return -ENOMEM;
-    v->item = bigger;
-    v->cap = cap;
-    return 0;
-}
-
 int mr_intervals_grow(struct mr_intervals *v)
 {
-    return reserve(v, v->n + 1);
+    return MR_VEC_RESERVE(v, v->n + 1);
 }
 
 static int by_start(const void *a, const void *b)
@@ -61,7 +49,7 @@ int mr_intervals_merge(struct mr_intervals *a, struct mr_intervals *b, struct mr
         return 0;
     }
     scratch->n = 0;
-    if (reserve(scratch, a->n + b->n) < 0)
+    if (MR_VEC_RESERVE(scratch, a->n + b->n) < 0)
         return -ENOMEM;
     size_t i = 0, k = 0;
     while (i < a->n || k < b->n) {

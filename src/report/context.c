@@ -5,6 +5,7 @@
  * stop. */
 #include "report/context.h"
 #include "base/common.h"
+#include "base/vec.h"
 #include "report/lanes.h"
 
 #include <errno.h>
@@ -49,19 +50,6 @@ struct mr_context {
     struct mr_event_batch batch;
 };
 
-static int grow(void *array, size_t each, size_t n, size_t *cap)
-{
-    if (n < *cap)
-        return 0;
-    size_t more = *cap ? *cap * 2 : 256;
-    void **at = array, *bigger = realloc(*at, each * more);
-    if (!bigger)
-        return -ENOMEM;
-    *at = bigger;
-    *cap = more;
-    return 0;
-}
-
 static bool is_value(uint8_t type)
 {
     return type == MR_MORE_INT || type == MR_MORE_UINT || type == MR_MORE_DOUBLE || type == MR_MORE_TEXT;
@@ -92,7 +80,7 @@ static int gather_facts(struct mr_context *x, struct mr_error *err)
             uint32_t e = x->batch.c.arg_event[a];
             if (x->batch.c.call[e] != MR_CALL_metadata || !is_value(x->batch.c.arg_type[a]))
                 continue;
-            if (grow(&x->fact, sizeof(*x->fact), x->facts, &x->fact_cap) < 0)
+            if (mr_vec_reserve(&x->fact, &x->fact_cap, x->facts + 1, sizeof(*x->fact)) < 0)
                 return mr_error_set(err, -ENOMEM, "cannot gather the facts");
             x->fact[x->facts++] = (struct fact){x->t->chunk[c].process, x->batch.c.start_ns[e], row_said(&x->batch, a)};
         }
@@ -214,14 +202,14 @@ static int add_span(struct mr_context *x, uint32_t e, uint32_t from, uint32_t to
     for (uint32_t a = from; a < to; a++) {
         if (!is_value(x->batch.c.arg_type[a]))
             continue;
-        if (grow(&x->said, sizeof(*x->said), x->saids, &x->said_cap) < 0)
+        if (mr_vec_reserve(&x->said, &x->said_cap, x->saids + 1, sizeof(*x->said)) < 0)
             return -ENOMEM;
         x->said[x->saids++] = row_said(&x->batch, a);
     }
     s.args = (uint32_t)x->saids - s.first;
     if (!s.args)
         return 0;
-    if (grow(&x->span, sizeof(*x->span), x->spans, &x->span_cap) < 0)
+    if (mr_vec_reserve(&x->span, &x->span_cap, x->spans + 1, sizeof(*x->span)) < 0)
         return -ENOMEM;
     x->span[x->spans++] = s;
     return 0;

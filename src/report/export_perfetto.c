@@ -5,6 +5,8 @@
  * is a stack. Field numbers are those of perfetto/protos/perfetto/trace. */
 #include "report/export_perfetto.h"
 #include "base/common.h"
+#include "base/map.h"
+#include "base/vec.h"
 #include "base/rng.h"
 #include "report/lanes.h"
 
@@ -26,15 +28,9 @@ static void buf_bytes(struct buf *b, const void *p, size_t n)
 {
     if (!n)
         return;
-    if (b->n + n > b->cap) {
-        size_t cap = (b->n + n) * 2 + 256;
-        uint8_t *bigger = realloc(b->p, cap);
-        if (!bigger) {
-            b->failed = true;
-            return;
-        }
-        b->p = bigger;
-        b->cap = cap;
+    if (mr_vec_reserve(&b->p, &b->cap, b->n + n, 1) < 0) {
+        b->failed = true;
+        return;
     }
     memcpy(b->p + b->n, p, n);
     b->n += n;
@@ -99,8 +95,7 @@ struct writer {
     uint32_t sequence;
     bool fresh;                                                    /* the next packet starts the sequence's state */
     uint8_t *name_known, *text_known, *category_known, *key_known; /* bitmaps by string id + calls */
-    uint64_t *counter; /* tracks of counters that the viewer knows: a hash table */
-    size_t counters, counter_slots;
+    struct mr_map counters;                                        /* tracks of counters that the viewer knows */
     struct buf packet, event, interned, sub;
     struct mr_lanes lanes; /* of the thread at hand */
 };
@@ -281,27 +276,10 @@ static void put_event(struct writer *w, const struct mr_event_batch *b, uint32_t
 /* Notes a counter's track. True if it is new. */
 static bool counter_is_new(struct writer *w, uint64_t track)
 {
-    if (w->counters * 2 >= w->counter_slots) {
-        struct writer bigger = {.counter_slots = w->counter_slots ? w->counter_slots * 2 : 64};
-        bigger.counter = calloc(bigger.counter_slots, sizeof(*bigger.counter));
-        if (!bigger.counter) {
-            w->o->failed = -ENOMEM;
-            return false;
-        }
-        for (size_t i = 0; i < w->counter_slots; i++)
-            if (w->counter[i])
-                counter_is_new(&bigger, w->counter[i]);
-        free(w->counter);
-        w->counter = bigger.counter;
-        w->counter_slots = bigger.counter_slots;
-    }
-    size_t i = track & (w->counter_slots - 1);
-    while (w->counter[i] && w->counter[i] != track)
-        i = (i + 1) & (w->counter_slots - 1);
-    bool fresh = !w->counter[i];
-    w->counter[i] = track;
-    w->counters += fresh;
-    return fresh;
+    uint64_t *known = mr_map_put(&w->counters, track);
+    if (!known)
+        w->o->failed = -ENOMEM;
+    return known && !(*known)++;
 }
 
 static void describe_counter(struct writer *w, uint64_t track, const struct mr_trace_string *name,
@@ -445,9 +423,7 @@ static int start_process(struct writer *w, uint32_t index)
     w->text_known = w->name_known + bytes;
     w->category_known = w->text_known + bytes;
     w->key_known = w->category_known + bytes;
-    if (w->counter_slots)
-        memset(w->counter, 0, w->counter_slots * sizeof(*w->counter));
-    w->counters = 0;
+    mr_map_clear(&w->counters);
     describe_process(w);
     return 0;
 }
@@ -476,7 +452,7 @@ int mr_export_perfetto(const struct mr_trace *t, struct mr_out *o, struct mr_err
     mr_event_batch_done(&b);
     mr_lanes_done(&w.lanes);
     free(w.name_known);
-    free(w.counter);
+    mr_map_done(&w.counters);
     free(w.packet.p);
     free(w.event.p);
     free(w.interned.p);

@@ -4,6 +4,7 @@
  */
 #include "report/lanes.h"
 #include "base/common.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ struct span {
 /* The open spans of each lane are a stack, linked from its top. */
 struct stacks {
     uint32_t *top, *below;
-    unsigned lanes, cap;
+    unsigned lanes;
+    size_t cap;
 };
 
 static int outer_first(const void *a, const void *b)
@@ -42,14 +44,8 @@ static bool fits(struct stacks *s, const struct span *span, unsigned lane, const
 
 static int add_lane(struct stacks *s)
 {
-    if (s->lanes == s->cap) {
-        unsigned cap = s->cap ? s->cap * 2 : 16;
-        uint32_t *bigger = realloc(s->top, cap * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        s->top = bigger;
-        s->cap = cap;
-    }
+    if (mr_vec_reserve(&s->top, &s->cap, s->lanes + 1, sizeof(*s->top)) < 0)
+        return -ENOMEM;
     s->top[s->lanes++] = NONE;
     return 0;
 }
