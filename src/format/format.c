@@ -80,7 +80,7 @@ static bool is_taken(const char *name)
     return false;
 }
 
-/* The first operation that must be there and is not, or NULL. */
+/* The first thing that must be there and is not, or NULL. */
 static const char *missing_op(const struct mr_format_ops *o)
 {
     const struct {
@@ -103,6 +103,8 @@ static const char *missing_op(const struct mr_format_ops *o)
         {"decode", o->decode},
         {"part_open", o->part_open || !o->part_bytes},
         {"part_bytes", o->part_bytes || !o->part_open},
+        {"extensions", o->extensions && o->extensions[0] == '.'},
+        {"side_suffixes", o->side_suffixes},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(ops); i++)
         if (!ops[i].there)
@@ -125,7 +127,7 @@ int mr_format_register(const struct mr_format_ops *ops, struct mr_error *err)
         return mr_error_plain(err, -EEXIST, "there is a format '%s' already", ops->name);
     const char *missing = missing_op(ops);
     if (missing)
-        return mr_error_plain(err, MR_E_USAGE, "format '%s' lacks the operation '%s'", ops->name, missing);
+        return mr_error_plain(err, MR_E_USAGE, "format '%s' lacks '%s'", ops->name, missing);
     if (n + 1 >= MR_ARRAY_LEN(present))
         return mr_error_plain(err, MR_E_LIMIT, "cannot add format '%s': %d are registered", ops->name, REGISTERED_MAX);
     present[n] = ops;

@@ -4,6 +4,7 @@
  * test-label: concurrent */
 #include "base/common.h"
 #include "base/rng.h"
+#include "conformance/conformance_plugins.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -889,17 +890,20 @@ int main(void)
         CASE(every_thread_has_its_own_queue),
         CASE(page_cache_can_be_dropped_and_measured),
     };
+    const char *only = conformance_only();
+    size_t n_stacks = only ? 1 : MR_ARRAY_LEN(stacks);
     enum { N = MR_ARRAY_LEN(stacks) * MR_ARRAY_LEN(cases) };
     static struct CMUnitTest tests[N];
     static char names[N][160];
-    for (size_t i = 0; i < N; i++) {
-        size_t s = i / MR_ARRAY_LEN(cases), c = i % MR_ARRAY_LEN(cases);
-        snprintf(names[i], sizeof(names[i]), "%s [%.60s]", cases[c].name, stacks[s]);
+    for (size_t i = 0; i < n_stacks * MR_ARRAY_LEN(cases); i++) {
+        size_t c = i % MR_ARRAY_LEN(cases);
+        const char *stack = only ? only : stacks[i / MR_ARRAY_LEN(cases)];
+        snprintf(names[i], sizeof(names[i]), "%s [%.60s]", cases[c].name, stack);
         tests[i] = (struct CMUnitTest){.name = names[i],
                                        .test_func = cases[c].fn,
                                        .setup_func = setup,
                                        .teardown_func = teardown,
-                                       .initial_state = (void *)(uintptr_t)stacks[s]};
+                                       .initial_state = (void *)(uintptr_t)stack};
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("stores", tests, n_stacks * MR_ARRAY_LEN(cases), NULL, NULL);
 }
