@@ -9,6 +9,18 @@ if(TARGET millrace_shared)
   install(TARGETS millrace_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(DIRECTORY include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY examples/plugins DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+# For programs (--libs) and for plug-ins, which need --cflags alone. Relative to the file, so the tree may be moved.
+file(RELATIVE_PATH pc_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" pc_up "${pc_up}")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/millrace.pc @ONLY CONTENT "prefix=\${pcfiledir}/@pc_up@
+Name: millrace
+Description: measures, explains, predicts and fixes the I/O of deep-learning training
+Version: @PROJECT_VERSION@
+Cflags: -I\${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
+Libs: -L\${prefix}/@CMAKE_INSTALL_LIBDIR@ -lmillrace
+")
+install(FILES ${CMAKE_BINARY_DIR}/generated/millrace.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Programs that include <dftracer/dftracer.h> compile unchanged with this folder on the include path. The file is made here, since names of
 # files are unique in the tree.

@@ -61,9 +61,9 @@ extern const struct mr_plugin mr_plugin;
                                         sizeof(mr_plugin_entries) / sizeof(mr_plugin_entries[0]), mr_plugin_entries}
 
 /* Loads one shared object, or all *.so of a folder in the order of their names. One that is loaded already counts as
- * loaded. Errors: MR_E_UNSUPPORTED (another abi or size), MR_E_CONFIG (no plug-in, unknown kind, not loadable),
- * MR_E_USAGE (an operation is missing), -EEXIST (the name is taken), -ENOENT and other errors of the system; the
- * context names the file. With an error nothing more is loaded; what came before it stays. */
+ * loaded. Errors: MR_E_UNSUPPORTED (another abi or size), MR_E_CONFIG (no plug-in, not loadable, unknown kind, the name
+ * is taken), MR_E_USAGE (an operation is missing), -ENOENT and other errors of the system; the message names the file.
+ * With an error nothing more is loaded; what came before it stays. */
 int mr_plugin_load(const char *path, struct mr_error *err);
 /* The same for a colon-separated list, such as the value of MILLRACE_PLUGIN_PATH. NULL and empty parts are skipped. */
 int mr_plugins_load(const char *list, struct mr_error *err);

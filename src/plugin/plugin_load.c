@@ -140,6 +140,7 @@ static int add_all(const struct mr_plugin *p, const char *path, unsigned *added,
             infos[info_count++] = info;
             ++*added;
         } else {
+            rc = rc == -EEXIST ? MR_E_CONFIG : rc; /* no fault of the system */
             refuse(err, rc, path, why.message);
             mr_error_context(err, "in entry %u of %u", i + 1, p->count);
         }
