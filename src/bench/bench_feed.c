@@ -310,7 +310,7 @@ static int pattern_start(struct feed *f, const struct mr_bench_params *p, struct
 }
 
 static int pattern_open(struct feed *f, const struct mr_bench_params *p, const struct mr_loader_params *lp,
-                        const struct mr_pattern_io *io, struct mr_error *err)
+                        struct mr_fetch_source *source, struct mr_error *err)
 {
     bool prepares = f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0;
     const struct mr_pattern_params pp = {.workload = p->workload,
@@ -327,7 +327,7 @@ static int pattern_open(struct feed *f, const struct mr_bench_params *p, const s
                                          .whole_epochs = p->calls_only,
                                          .keep = !p->calls_only || mr_share_wanted(p),
                                          .verify = (lp->flags & MR_LOADER_VERIFY_CONTENT) != 0,
-                                         .io = io,
+                                         .source = source,
                                          .prepare = prepares ? pattern_prepare : NULL,
                                          .user = f};
     int rc = mr_pattern_open(&pp, &f->pattern, err);
@@ -368,7 +368,7 @@ void mr_bench_set_path(const struct mr_bench_params *p, bool eval, char *out, si
 }
 
 static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, uint32_t rank,
-                          const struct mr_pattern_io *io, struct mr_error *err)
+                          struct mr_fetch_source *source, struct mr_error *err)
 {
     const struct mr_workload *w = p->workload;
     struct mr_loader_params lp;
@@ -396,7 +396,7 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
                                       .resize_bytes = (uint64_t)w->dataset.record_length_bytes_resize,
                                       .stop = &p->board->stop};
     if (unit != MR_UNIT_SAMPLE)
-        return pattern_open(f, p, &lp, io, err);
+        return pattern_open(f, p, &lp, source, err);
     int rc = mr_bench_preprocess_params(w, eval, p->seed, &f->preprocess, err);
     if (rc < 0)
         return rc;
@@ -423,13 +423,13 @@ static int finish_open(struct feed *f, int rc, struct feed **out)
     return rc;
 }
 
-int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, const struct mr_pattern_io *io,
+int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, struct mr_fetch_source *source,
                      struct feed **out, struct mr_error *err)
 {
     struct feed *f = calloc(1, sizeof(*f));
     if (!f)
         return mr_error_set(err, -ENOMEM, "cannot make a feed");
-    return finish_open(f, feed_open_kind(f, p, eval, rank, io, err), out);
+    return finish_open(f, feed_open_kind(f, p, eval, rank, source, err), out);
 }
 
 int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err)

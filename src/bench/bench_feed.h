@@ -21,8 +21,8 @@ struct feed_batch {
 /* Opens; the caller agrees with the other ranks afterwards. The training feed of a collective workload is opened by all
  * ranks together. */
 int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err);
-/* The feed of rank `rank`, read here. */
-int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, const struct mr_pattern_io *io,
+/* The feed of rank `rank`, read here; a pattern through `source` if there is one. */
+int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, struct mr_fetch_source *source,
                      struct feed **out, struct mr_error *err);
 void mr_feed_close(struct feed *f);
 /* Gives back what must go in the thread of the collectives; close may then run in another. */

@@ -23,6 +23,12 @@
 
 enum { STATUS_GOOD, STATUS_STOPPED, STATUS_FAILED };
 
+/* MPI-IO as a source of bytes. */
+struct mpi_source {
+    struct mr_fetch_source base;
+    struct share *share;
+};
+
 struct share {
     struct mr_comm *comm;
     uint32_t readers, n_inner, batch_size;
@@ -37,8 +43,15 @@ struct share {
     struct mr_comm_file *file;
     char path[2 * MR_NAME_MAX]; /* of `file` */
     uint64_t calls;             /* collective reads made for this batch */
-    struct mr_pattern_io io;
+    struct mr_fetch_cut cut;
+    struct mr_dataset *set; /* MPI-IO: where files lie */
+    struct mpi_source source;
 };
+
+static struct share *share_of(struct mr_fetch_source *s)
+{
+    return ((struct mpi_source *)s)->share;
+}
 
 bool mr_share_wanted(const struct mr_bench_params *p)
 {
@@ -96,30 +109,68 @@ static int open_alone(struct share *s, const char *path, struct mr_error *err)
     return mr_comm_file_open(s->comm, path, 0, &s->file, err);
 }
 
-static int read_mpi(void *user, const char *path, void *buf, size_t len, uint64_t offset, struct mr_error *err)
+static int read_mpi_read(struct share *s, const struct mr_fetch_read *r, uint8_t *place, bool overwrite,
+                         struct mr_error *err)
 {
-    struct share *s = user;
-    int rc = s->shared_file ? 0 : open_alone(s, path, err);
-    s->calls++;
-    return rc ? rc : mr_comm_file_read(s->comm, s->file, buf, len, offset, err);
+    uint64_t bytes = r->to - r->from;
+    int rc = 0;
+    for (uint64_t at = 0, k = 0; !rc && at < bytes; k++) {
+        uint64_t n = mr_fetch_cut_bytes(&s->cut, k, bytes - at);
+        s->calls++;
+        rc = mr_comm_file_read(s->comm, s->file, overwrite ? place : place + r->at + at, n, r->from + at, err);
+        at += n;
+        s->source.base.read_bytes += rc ? 0 : n;
+    }
+    return rc;
 }
+
+static int read_mpi(struct mr_fetch_source *base, const struct mr_fetch *f, void *place, struct mr_error *err)
+{
+    struct share *s = share_of(base);
+    char path[2 * MR_NAME_MAX];
+    int rc = s->shared_file ? 0 : mr_dataset_file_path(s->set, f->pos.file, path, err);
+    if (!rc && !s->shared_file)
+        rc = open_alone(s, path, err);
+    for (unsigned i = 0; !rc && i < f->n_reads; i++)
+        rc = read_mpi_read(s, &f->read[i], place, f->overwrite, err);
+    return rc;
+}
+
+static int no_whole_file(struct mr_fetch_source *base, uint64_t file, void *to, uint64_t bytes, struct mr_error *err)
+{
+    (void)base, (void)file, (void)to, (void)bytes;
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "MPI-IO reads ranges of files only");
+}
+
+static const void *nothing_to_borrow(struct mr_fetch_source *base, const struct mr_fetch *f)
+{
+    (void)base, (void)f;
+    return NULL;
+}
+
+static const struct mr_fetch_source_ops mpi_ops = {.name = "mpi-io",
+                                                   .kind = MR_FETCH_STORE,
+                                                   .borrow = nothing_to_borrow,
+                                                   .read = read_mpi,
+                                                   .read_file = no_whole_file,
+                                                   MR_FETCH_NO_QUEUE,
+                                                   .free = mr_fetch_no_flush}; /* lies in the share */
 
 static int open_mpi(struct share *s, const struct mr_bench_params *p, struct mr_error *err)
 {
-    struct mr_dataset *set = NULL;
     struct mr_dataset_info info = {0};
     bool reader = s->comm->rank < s->readers;
     char folder[4200];
     mr_bench_set_path(p, false, folder, sizeof folder);
-    int rc = reader ? mr_dataset_open(folder, NULL, &set, err) : 0;
+    int rc = reader ? mr_dataset_open(folder, NULL, &s->set, err) : 0;
     if (!rc && reader) {
-        mr_dataset_get_info(set, &info);
-        rc = mr_dataset_file_path(set, 0, s->path, err);
+        mr_dataset_get_info(s->set, &info);
+        rc = mr_dataset_file_path(s->set, 0, s->path, err);
     }
-    mr_dataset_close(set);
     if ((rc = mr_comm_agree(s->comm, rc, err)))
         return rc;
-    s->io = (struct mr_pattern_io){.read = read_mpi, .user = s};
+    s->cut = mr_pattern_cut(p->workload);
+    s->source = (struct mpi_source){.base = {.ops = &mpi_ops}, .share = s};
     s->shared_file = info.files == 1;
     if (!s->shared_file)
         s->path[0] = '\0';
@@ -132,7 +183,7 @@ static int agree_on_calls(struct share *s, uint64_t *calls, struct mr_error *err
 {
     *calls = 0;
     s->calls = 0;
-    if (!s->io.read)
+    if (!s->source.base.ops)
         return 0;
     for (uint32_t i = 0; i < s->n_inner && s->shared_file; i++)
         *calls += mr_feed_pieces(s->inner[i]);
@@ -167,7 +218,7 @@ static int open_inner(struct share *s, const struct mr_bench_params *p, struct m
     if (!s->inner || !s->batches || !s->head || !s->rows || !s->bytes)
         return mr_error_set(err, -ENOMEM, "cannot share batches among the ranks");
     for (uint32_t r = rank; rank < s->readers && r < world && !rc; r += s->readers) {
-        rc = mr_feed_open_for(p, false, r, s->io.read ? &s->io : NULL, &s->inner[s->n_inner], err);
+        rc = mr_feed_open_for(p, false, r, s->source.base.ops ? &s->source.base : NULL, &s->inner[s->n_inner], err);
         s->n_inner += !rc;
     }
     return rc;
@@ -218,6 +269,7 @@ void mr_share_close(struct share *s)
     mr_share_detach(s);
     for (uint32_t i = 0; i < s->n_inner; i++)
         mr_feed_close(s->inner[i]);
+    mr_dataset_close(s->set);
     free(s->inner);
     free(s->batches);
     free(s->head);
@@ -375,7 +427,7 @@ int mr_share_next(struct share *s, struct feed_batch *out, struct mr_error *err)
 int mr_share_finish(struct share *s, struct mr_error *err)
 {
     int rc = 0;
-    for (uint32_t i = 0; i < s->n_inner && !rc && !s->io.read; i++)
+    for (uint32_t i = 0; i < s->n_inner && !rc && !s->source.base.ops; i++)
         rc = mr_feed_finish(s->inner[i], err);
     return rc;
 }

@@ -277,11 +277,12 @@ void mr_pattern_release(struct mr_pattern *s)
 
 uint64_t mr_pattern_pieces(struct mr_pattern *s)
 {
+    const struct mr_fetch_cut cut = mr_pattern_cut(s->p.workload);
     struct pattern_slot slot;
     uint64_t n = 0, until = MR_MIN(mr_pattern_need(s, s->step), s->n_items);
     pthread_mutex_lock(&s->lock);
     for (uint64_t i = s->next; i < until && mr_pattern_locate(s, i, &slot, NULL) == 0; i++)
-        n += mr_pattern_count_pieces(s->p.workload, slot.bytes);
+        n += mr_fetch_cut_count(&cut, slot.bytes);
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -339,7 +340,7 @@ static int check_fit(struct mr_pattern *s, struct mr_error *err)
 
 static int start_readers(struct mr_pattern *s, struct mr_error *err)
 {
-    unsigned n = s->n_items && !s->p.io ? s->p.readers : 0;
+    unsigned n = s->n_items && !s->p.source ? s->p.readers : 0;
     s->threads = calloc(n + 1, sizeof(*s->threads));
     s->hands = calloc(n + 1, sizeof(*s->hands));
     if (!s->threads || !s->hands)

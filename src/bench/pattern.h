@@ -16,16 +16,11 @@
 
 #include "conf/workload.h"
 #include "dataset/dataset_parts.h"
+#include "dataset/fetch.h"
 #include "store/store.h"
 
 #include <millrace/loader.h>
 #include <millrace/order.h>
-
-/* Another way to read than the store: in the consumer's thread, readers is ignored. */
-struct mr_pattern_io {
-    int (*read)(void *user, const char *path, void *buf, size_t len, uint64_t offset, struct mr_error *err);
-    void *user;
-};
 
 struct mr_pattern_params {
     const struct mr_workload *workload;
@@ -40,7 +35,8 @@ struct mr_pattern_params {
     bool whole_epochs;              /* items that no batch needs are read, too */
     bool keep;                      /* batches have rows; otherwise what was read is dropped */
     bool verify;                    /* compare with the generated content; needs keep */
-    const struct mr_pattern_io *io; /* or NULL */
+    struct mr_fetch_source *source; /* another way to read than the store: in the consumer's thread, readers is ignored.
+                                       Or NULL */
     bool (*over)(void *user);       /* asked by waits; or NULL */
     /* Emulated preprocessing of samples [first, first + n); in the thread that read them. Or NULL. */
     void (*prepare)(void *user, uint64_t epoch, uint64_t first, uint64_t n);
@@ -77,6 +73,8 @@ void mr_pattern_get_stats(struct mr_pattern *s, struct mr_loader_stats *out);
 
 /* The order that a workload's shuffle keys and file_access ask for, over samples or, for unit file, files. */
 void mr_pattern_order(const struct mr_workload *w, struct mr_order_params *out);
+/* The pieces in which a workload reads files and records. Points into the workload. */
+struct mr_fetch_cut mr_pattern_cut(const struct mr_workload *w);
 /* Reads at the front of a file, as pattern.header_* say. */
 int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path,
                            uint64_t file_bytes, struct mr_error *err);

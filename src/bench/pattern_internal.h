@@ -17,11 +17,11 @@ struct pattern_slot {
     struct pattern_slot *next_free;
 };
 
-/* A thread that reads: its file, and a buffer for what is not kept. */
+/* A thread that reads: its source, and a buffer for what is not kept. */
 struct pattern_hand {
     struct mr_pattern *s;
-    struct mr_object *object;
-    uint64_t file;
+    struct mr_fetch_source *source; /* its own */
+    struct mr_fetch plan;           /* of the item it reads */
     struct pattern_slot scratch;
     struct mr_decoder *decoder;
 };
@@ -70,7 +70,6 @@ int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *
 
 /* pattern_read.c */
 bool mr_pattern_over(const struct mr_pattern *s);
-uint64_t mr_pattern_count_pieces(const struct mr_workload *w, uint64_t bytes);
 int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err);
 void mr_pattern_drop_hand(struct pattern_hand *h);
 

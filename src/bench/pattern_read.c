@@ -30,48 +30,53 @@ static int grow(struct mr_pattern *s, struct pattern_slot *slot, size_t bytes, s
     return 0;
 }
 
-static uint64_t piece_bytes(const struct mr_workload *w, uint64_t k, uint64_t left)
+struct mr_fetch_cut mr_pattern_cut(const struct mr_workload *w)
 {
     const struct mr_uints *p = &w->pattern.pieces;
-    uint64_t piece = p->n ? p->item[k % p->n] : w->reader.transfer_size ? w->reader.transfer_size : left;
-    return MR_MIN(MR_MAX(piece, 1u), left);
+    if (p->n)
+        return (struct mr_fetch_cut){p->item, (unsigned)p->n};
+    return (struct mr_fetch_cut){&w->reader.transfer_size, w->reader.transfer_size > 0};
 }
 
-uint64_t mr_pattern_count_pieces(const struct mr_workload *w, uint64_t bytes)
+static bool over(void *s)
 {
-    uint64_t k = 0;
-    for (uint64_t at = 0; at < bytes; k++)
-        at += piece_bytes(w, k, bytes - at);
-    return k;
+    return mr_pattern_over(s);
 }
 
-static int read_piece(struct pattern_hand *h, const char *path, void *to, size_t n, uint64_t at, struct mr_error *err)
+/* Whole files are opened for each pass; a file of records stays open until another one is needed. */
+static int open_source(struct pattern_hand *h, struct mr_error *err)
 {
-    const struct mr_pattern_io *io = h->s->p.io;
-    return io ? io->read(io->user, path, to, n, at, err) : mr_object_read(h->object, to, n, at, err);
+    struct mr_pattern *s = h->s;
+    const struct mr_fetch_store_options o = {.store = s->p.store,
+                                             .open_flags = s->p.workload->reader.odirect ? MR_OBJ_DIRECT : 0,
+                                             .open_files = 1,
+                                             .keep = s->files ? MR_FETCH_KEEP_NONE : MR_FETCH_KEEP_ALL,
+                                             .cut = mr_pattern_cut(s->p.workload),
+                                             .over = over,
+                                             .over_user = s};
+    return mr_fetch_store_create(s->p.dataset, &o, &h->source, err);
 }
 
 /* Kept items lie in one piece; of others each read overwrites the last. */
-static int read_pieces(struct pattern_hand *h, struct pattern_slot *slot, const char *path, struct mr_error *err)
+static int fetch_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err)
 {
     struct mr_pattern *s = h->s;
-    const struct mr_workload *w = s->p.workload;
-    struct pattern_slot *to = s->p.keep && !s->drain ? slot : &h->scratch;
-    bool kept = to == slot;
-    int rc = kept ? grow(s, slot, MR_MAX(slot->bytes, 1u), err) : 0;
-    uint64_t at = 0;
-    for (uint64_t k = 0; !rc && at < slot->bytes && !mr_pattern_over(s); k++) {
-        uint64_t n = piece_bytes(w, k, slot->bytes - at);
-        if (!kept)
-            rc = grow(s, to, n, err);
-        uint64_t start = mr_now_ns();
-        if (!rc)
-            rc = read_piece(h, path, to->buf + (kept ? at : 0), n, slot->offset + at, err);
-        atomic_fetch_add_explicit(&s->read_ns, mr_now_ns() - start, memory_order_relaxed);
-        at += n;
-    }
+    const struct mr_fetch_cut cut = mr_pattern_cut(s->p.workload);
+    struct mr_fetch_source *source = s->p.source ? s->p.source : h->source;
+    bool kept = s->p.keep && !s->drain;
+    struct pattern_slot *to = kept ? slot : &h->scratch;
+    uint64_t room = kept ? slot->bytes : mr_fetch_cut_largest(&cut, slot->bytes);
+    int rc = grow(s, to, MR_MAX(room, 1u), err);
     if (!rc)
-        atomic_fetch_add_explicit(&s->read_bytes, at, memory_order_relaxed);
+        rc = mr_fetch_plan_range(slot->file, slot->offset, slot->bytes, &h->plan, err);
+    if (rc)
+        return rc;
+    h->plan.overwrite = !kept;
+    uint64_t start = mr_now_ns(), before = source->read_bytes;
+    rc = source->ops->read(source, &h->plan, to->buf, err);
+    atomic_fetch_add_explicit(&s->read_ns, mr_now_ns() - start, memory_order_relaxed);
+    if (!rc)
+        atomic_fetch_add_explicit(&s->read_bytes, source->read_bytes - before, memory_order_relaxed);
     return rc;
 }
 
@@ -143,30 +148,12 @@ static int verify_item(struct pattern_hand *h, const struct pattern_slot *slot, 
 
 /* ---- an item ---- */
 
-static int close_file(struct pattern_hand *h, struct mr_error *err)
-{
-    int rc = mr_object_close(h->object, err);
-    h->object = NULL;
-    return rc;
-}
-
-/* Whole files are opened for each pass; a file of records stays open until another one is needed. */
 int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err)
 {
     struct mr_pattern *s = h->s;
-    char path[2 * MR_NAME_MAX];
-    unsigned flags = MR_OBJ_READ | (s->p.workload->reader.odirect ? MR_OBJ_DIRECT : 0);
-    int rc = mr_dataset_file_path(s->p.dataset, slot->file, path, err);
-    if (!rc && h->object && (s->files || h->file != slot->file))
-        rc = close_file(h, err);
-    if (!rc && !h->object && !s->p.io) {
-        rc = mr_object_open(s->p.store, path, flags, &h->object, err);
-        h->file = slot->file;
-    }
+    int rc = h->source || s->p.source ? 0 : open_source(h, err);
     if (!rc)
-        rc = read_pieces(h, slot, path, err);
-    if (!rc && s->files)
-        rc = close_file(h, err);
+        rc = fetch_item(h, slot, err);
     if (!rc && s->p.verify && s->p.keep && !s->drain && !mr_pattern_over(s))
         rc = verify_item(h, slot, err);
     uint64_t start = mr_now_ns();
@@ -178,7 +165,8 @@ int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, stru
 
 void mr_pattern_drop_hand(struct pattern_hand *h)
 {
-    mr_object_close(h->object, NULL);
+    mr_fetch_source_free(h->source);
+    mr_fetch_done(&h->plan);
     mr_decoder_free(h->decoder);
     free(h->scratch.buf);
     *h = (struct pattern_hand){.s = h->s};

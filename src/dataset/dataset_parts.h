@@ -22,12 +22,16 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
 struct mr_reader_times {
     uint64_t read_ns, decode_ns, read_bytes;
     uint64_t start_ns, fetched_ns, decoded_ns;
+    _Atomic uint64_t reading_since; /* when the fetch that is running began; 0: none is. For other threads to look at */
 };
 const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);
-/* Reads ranges in pieces of transfer_bytes (0: at once), opens files with these MR_OBJ_* flags in addition, and keeps
- * up to open_files of several samples open (at least 16). Before the first read. */
-void mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags,
-                            uint64_t open_files);
+/* Reads ranges in pieces of transfer_bytes (0: at once, and neighbours together), opens files with these MR_OBJ_* flags
+ * in addition, and keeps up to open_files of several samples open (at least 16). Before the first read. */
+int mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags,
+                           uint64_t open_files, struct mr_error *err);
+/* From now on samples come from there; NULL: from the store again. Borrowed. */
+struct mr_fetch_source;
+void mr_dataset_reader_use(struct mr_dataset_reader *r, struct mr_fetch_source *source);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
 

@@ -79,8 +79,10 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
             return rc;
         if (l->p.preprocess && (rc = mr_preprocess_create(&l->preprocess, &t->preprocess, err)))
             return rc;
-        mr_dataset_reader_tune(t->reader, l->p.transfer_bytes, l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0,
-                               l->queued ? 0 : mr_loader_files_per_thread(l));
+        rc = mr_dataset_reader_tune(t->reader, l->p.transfer_bytes, l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0,
+                                    l->queued ? 0 : mr_loader_files_per_thread(l), err);
+        if (rc)
+            return rc;
     }
     return 0;
 }

@@ -52,9 +52,9 @@ struct engine_thread {
     struct queue_reader *queue;       /* or NULL: direct reads */
     struct mr_preprocess *preprocess; /* or NULL */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
-    _Atomic uint64_t idle_since, read_since; /* when the wait or read it is in began; 0: it is in none */
-    _Atomic uint64_t read_ns, decode_ns;     /* copies of the reader's sums, for other threads to look at */
-    char pad[128];                           /* the next thread's are in other cache lines */
+    _Atomic uint64_t idle_since;         /* when the wait for a slot that it is in began; 0: it is in none */
+    _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
+    char pad[128];                       /* the next thread's are in other cache lines */
 };
 
 /* The sums at one moment; the statistics of the last second are the difference of two. */
@@ -88,6 +88,8 @@ struct mr_loader {
     struct slot *slots;
     uint8_t *slabs; /* memory of all slots, one behind the other */
     uint64_t slabs_bytes;
+    struct iovec slab_parts[64]; /* the same, for queues that want to know their memory; none: rows are not read into */
+    unsigned n_slab_parts;
     struct engine_thread *threads; /* threads[0] also serves the consumer's own reads (naive) */
 
     pthread_mutex_t lock;
@@ -199,6 +201,8 @@ void mr_engine_stop(struct mr_loader *l);
 struct queue_reader;
 int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue_reader **out, struct mr_error *err);
 void mr_queue_reader_free(struct queue_reader *q);
+/* When the wait for the storage that it is in began; 0: it is in none. From any thread. */
+uint64_t mr_queue_reader_waits_since(const struct queue_reader *q);
 /* Works through tickets until the stream ends. */
 void mr_queue_reader_run(struct queue_reader *q);
 /* Gives the store's queue back; by the thread that ran. */

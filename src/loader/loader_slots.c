@@ -174,6 +174,14 @@ static unsigned slots_for_queue(const struct mr_loader *l, uint64_t slab_bytes)
     return (unsigned)MR_MIN(want - l->n_slots, room / slab_bytes);
 }
 
+/* A kernel takes at most 1 GiB as one buffer; memory beyond what fits here is read into as before. */
+static void name_slabs(struct mr_loader *l)
+{
+    for (uint64_t at = 0; at < l->slabs_bytes && l->n_slab_parts < MR_ARRAY_LEN(l->slab_parts); at += MR_GIB)
+        l->slab_parts[l->n_slab_parts++] =
+            (struct iovec){.iov_base = l->slabs + at, .iov_len = MR_MIN(MR_GIB, l->slabs_bytes - at)};
+}
+
 int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
 {
     uint64_t slab_bytes;
@@ -199,6 +207,8 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
     bool failed = !l->slabs;
     for (unsigned i = 0; i < l->n_slots && !failed; i++)
         failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
+    if (!failed && l->row_align == BLOCK) /* rows are read into directly */
+        name_slabs(l);
     if (failed)
         return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots,
                             (unsigned long long)slab_bytes);

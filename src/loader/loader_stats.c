@@ -8,6 +8,13 @@
 
 #include <string.h>
 
+/* When the read that the thread is in began. */
+static uint64_t reads_since(const struct engine_thread *t)
+{
+    uint64_t direct = atomic_load_explicit(&mr_dataset_reader_times(t->reader)->reading_since, memory_order_relaxed);
+    return direct || !t->queue ? direct : mr_queue_reader_waits_since(t->queue);
+}
+
 /* So far of what began then; 0 = nothing began. */
 static uint64_t lasts(uint64_t since, uint64_t now)
 {
@@ -23,7 +30,7 @@ static struct moment look(struct mr_loader *l, uint64_t now)
                        .wait_ns = (double)(l->wait_ns + lasts(l->wait_since, now))};
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
-        m.read_ns += (double)(t->read_ns + lasts(t->read_since, now));
+        m.read_ns += (double)(t->read_ns + lasts(reads_since(t), now));
         m.decode_ns += (double)t->decode_ns;
         m.transform_ns += (double)t->transform_ns;
         m.idle_ns += (double)(t->idle_ns + lasts(t->idle_since, now));

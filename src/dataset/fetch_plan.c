@@ -1,0 +1,262 @@
+/* Plans: from a sample to what is read for it; see fetch.h. */
+#include "dataset/fetch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_LAYOUT UINT64_MAX
+#define EXTENTS 16u
+
+void mr_fetch_planner_init(struct mr_fetch_planner *p, const struct mr_dataset *ds, unsigned align, bool merge,
+                           unsigned max_ranges)
+{
+    *p = (struct mr_fetch_planner){.ds = ds,
+                                   .manifest = mr_dataset_manifest(ds),
+                                   .format = mr_dataset_format(ds),
+                                   .align = align,
+                                   .merge = merge,
+                                   .max_ranges = max_ranges,
+                                   .cost_layout = NO_LAYOUT};
+}
+
+void mr_fetch_planner_done(struct mr_fetch_planner *p)
+{
+    free(p->extent);
+    p->extent = NULL;
+    p->extent_cap = 0;
+}
+
+void mr_fetch_done(struct mr_fetch *f)
+{
+    free(f->range);
+    free(f->read);
+    *f = (struct mr_fetch){0};
+}
+
+static int reserve(struct mr_fetch *f, unsigned n, struct mr_error *err)
+{
+    if (MR_LIKELY(n <= f->cap))
+        return 0;
+    unsigned cap = MR_MAX(n, 4u);
+    struct mr_fetch_range *range = realloc(f->range, cap * sizeof(*range));
+    f->range = range ? range : f->range;
+    struct mr_fetch_read *read = realloc(f->read, cap * sizeof(*read));
+    f->read = read ? read : f->read;
+    if (!range || !read)
+        return mr_error_set(err, -ENOMEM, "cannot plan a sample of %u ranges", n);
+    f->cap = cap;
+    return 0;
+}
+
+static int know_cost(struct mr_fetch_planner *p, const struct mr_fetch *f, struct mr_error *err)
+{
+    uint64_t id = mr_manifest_file_layout_id(p->manifest, f->pos.file);
+    if (MR_LIKELY(id == p->cost_layout))
+        return 0;
+    p->cost_layout = NO_LAYOUT;
+    int rc = p->format->cost(&f->layout, &p->cost, err);
+    if (rc >= 0)
+        p->cost_layout = id;
+    return rc < 0 ? rc : 0;
+}
+
+static int grow_extents(struct mr_fetch_planner *p, unsigned n, struct mr_error *err)
+{
+    struct mr_extent *grown = realloc(p->extent, n * sizeof(*grown));
+    if (!grown)
+        return mr_error_set(err, -ENOMEM, "cannot plan a sample of %u ranges", n);
+    p->extent = grown;
+    p->extent_cap = n;
+    return 0;
+}
+
+/* The format's ranges, in p->extent. */
+static int ask_format(struct mr_fetch_planner *p, const struct mr_fetch *f, unsigned flags, unsigned *n,
+                      struct mr_error *err)
+{
+    int rc = p->extent ? 0 : grow_extents(p, EXTENTS, err);
+    if (rc)
+        return rc;
+    *n = 0;
+    rc = p->format->plan(&f->layout, &f->pos.ref, flags, p->extent, p->extent_cap, n, err);
+    if (MR_UNLIKELY(rc == MR_E_LIMIT && *n > p->extent_cap)) {
+        if (*n > p->max_ranges)
+            return p->max_ranges < (1u << 24) ? MR_FETCH_MANY : rc;
+        if ((rc = grow_extents(p, *n, err)))
+            return rc;
+        rc = p->format->plan(&f->layout, &f->pos.ref, flags, p->extent, p->extent_cap, n, err);
+    }
+    if (rc >= 0 && *n > p->max_ranges)
+        return MR_FETCH_MANY;
+    return rc < 0 ? rc : 0;
+}
+
+/* Is the range better read together with what was read before it? */
+static bool joins(const struct mr_fetch_planner *p, const struct mr_fetch_read *last, const struct mr_extent *e)
+{
+    if (!p->merge || e->offset < last->wanted_to)
+        return false;
+    uint64_t gap = e->offset - last->wanted_to;
+    return e->offset <= last->to || (gap <= MR_FETCH_GAP && e->length <= MR_FETCH_SMALL);
+}
+
+static void add_read(const struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_fetch_range *range)
+{
+    const struct mr_extent *e = &range->extent;
+    uint64_t from = e->offset / p->align * p->align, to = MR_ALIGN_UP(e->offset + e->length, (uint64_t)p->align);
+    struct mr_fetch_read *last = f->n_reads ? &f->read[f->n_reads - 1] : NULL;
+    if (last && joins(p, last, e)) {
+        range->at = last->at + (e->offset - last->from);
+        last->wanted_to = e->offset + e->length;
+        f->room += MR_MAX(to, last->to) - last->to;
+        last->to = MR_MAX(to, last->to);
+        return;
+    }
+    f->read[f->n_reads++] =
+        (struct mr_fetch_read){.from = from, .to = to, .wanted_to = e->offset + e->length, .at = f->room};
+    range->at = f->room + (e->offset - from);
+    f->room += to - from;
+}
+
+static int lay_out(const struct mr_fetch_planner *p, struct mr_fetch *f, unsigned n, struct mr_error *err)
+{
+    f->n_ranges = n;
+    f->n_reads = 0;
+    f->length = f->room = 0;
+    for (unsigned i = 0; i < n; i++) {
+        struct mr_fetch_range *r = &f->range[i];
+        *r = (struct mr_fetch_range){.extent = p->extent[i], .at = f->room};
+        if (__builtin_add_overflow(f->length, r->extent.length, &f->length) || f->length > MR_LIMIT_SAMPLE_BYTES)
+            return mr_error_plain(err, MR_E_LIMIT, "the ranges of the sample are beyond the limit of %llu bytes",
+                                  (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+        if (r->extent.length == 0 || f->access == MR_ACCESS_UNPACK)
+            continue;
+        if (r->extent.offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - MR_FETCH_BLOCK)
+            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu)",
+                                  (unsigned long long)r->extent.length, (unsigned long long)r->extent.offset);
+        add_read(p, f, r);
+    }
+    return 0;
+}
+
+int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struct mr_fetch *f, struct mr_error *err)
+{
+    unsigned n;
+    int rc = mr_manifest_locate(p->manifest, id, &f->pos, err);
+    if (rc < 0)
+        return rc;
+    f->id = id;
+    mr_manifest_file_layout(p->manifest, f->pos.file, &f->layout);
+    if ((rc = know_cost(p, f, err)))
+        return rc;
+    f->access = p->cost.access;
+    f->verbatim = p->cost.verbatim;
+    if ((rc = ask_format(p, f, flags, &n, err)) || (rc = reserve(f, n, err)))
+        return rc;
+    return lay_out(p, f, n, err);
+}
+
+int mr_fetch_plan_range(uint64_t file, uint64_t offset, uint64_t bytes, struct mr_fetch *f, struct mr_error *err)
+{
+    int rc = reserve(f, 1, err);
+    if (rc)
+        return rc;
+    f->pos.file = file;
+    f->access = MR_ACCESS_RANGE;
+    f->verbatim = true;
+    f->n_ranges = 1;
+    f->n_reads = bytes > 0;
+    f->range[0] = (struct mr_fetch_range){.extent = {offset, bytes}};
+    f->read[0] = (struct mr_fetch_read){.from = offset, .to = offset + bytes, .wanted_to = offset + bytes};
+    f->length = f->room = bytes;
+    return 0;
+}
+
+uint8_t *mr_fetch_collect(const struct mr_fetch *f, uint8_t *place)
+{
+    if (f->n_ranges == 0)
+        return place;
+    uint64_t to = f->range[0].at;
+    unsigned i = 0;
+    while (i < f->n_ranges && f->range[i].at == to)
+        to += f->range[i++].extent.length;
+    if (i == f->n_ranges)
+        return place + f->range[0].at;
+    to = 0;
+    for (i = 0; i < f->n_ranges; i++) { /* ranges lie in ascending places, so none is overwritten before it is moved */
+        if (f->range[i].at != to)
+            memmove(place + to, place + f->range[i].at, f->range[i].extent.length);
+        to += f->range[i].extent.length;
+    }
+    return place;
+}
+
+void mr_fetch_copy(const struct mr_fetch *f, const uint8_t *place, uint8_t *to)
+{
+    for (unsigned i = 0; i < f->n_ranges; i++) {
+        memcpy(to, place + f->range[i].at, f->range[i].extent.length);
+        to += f->range[i].extent.length;
+    }
+}
+
+/* ---- pieces ---- */
+
+uint64_t mr_fetch_cut_bytes(const struct mr_fetch_cut *c, uint64_t k, uint64_t left)
+{
+    return c->n ? MR_MIN(MR_MAX(c->bytes[k % c->n], 1u), left) : left;
+}
+
+uint64_t mr_fetch_cut_count(const struct mr_fetch_cut *c, uint64_t bytes)
+{
+    uint64_t k = 0;
+    for (uint64_t at = 0; at < bytes; k++)
+        at += mr_fetch_cut_bytes(c, k, bytes - at);
+    return k;
+}
+
+uint64_t mr_fetch_cut_largest(const struct mr_fetch_cut *c, uint64_t bytes)
+{
+    uint64_t largest = 0;
+    for (unsigned k = 0; k < c->n; k++)
+        largest = MR_MAX(largest, c->bytes[k]);
+    return c->n ? MR_MIN(largest, bytes) : bytes;
+}
+
+/* ---- for sources ---- */
+
+void mr_fetch_source_free(struct mr_fetch_source *s)
+{
+    if (s)
+        s->ops->free(s);
+}
+
+bool mr_fetch_no_room(struct mr_fetch_source *s)
+{
+    (void)s;
+    return false;
+}
+
+int mr_fetch_no_start(struct mr_fetch_source *s, struct mr_fetch_job *j, struct mr_error *err)
+{
+    (void)j;
+    return mr_error_plain(err, MR_E_UNSUPPORTED, "source '%s' has no queue", s->ops->name);
+}
+
+void mr_fetch_no_flush(struct mr_fetch_source *s)
+{
+    (void)s;
+}
+
+int mr_fetch_no_reap(struct mr_fetch_source *s, struct mr_fetch_job **done, struct mr_error *err)
+{
+    (void)s, (void)err;
+    *done = NULL;
+    return 0;
+}
+
+void mr_fetch_no_drain(struct mr_fetch_source *s, struct mr_fetch_job **done)
+{
+    (void)s;
+    *done = NULL;
+}
