@@ -2,7 +2,7 @@
 #ifndef MR_PROBE_CALIBRATE_MACHINE_H
 #define MR_PROBE_CALIBRATE_MACHINE_H
 
-#include "model/calibrate.h"
+#include "probe/calibrate.h"
 #include "probe/network_probe.h"
 
 struct mr_machine_calibration {

@@ -111,6 +111,9 @@ if $cc -static -o "$dir/static" "$dir/static.c" 2>/dev/null; then
     "$MILLRACE" trace --strays -o "$dir/t.mrt" -- "$dir/static" >"$dir/out" 2>"$dir/err"
     [ $? = 4 ] && [ "$(cat "$dir/out")" = fine ] || fail "a static program changed"
     grep -q 'linked statically' "$dir/err" || fail "a static program was not reported as unseen: $(cat "$dir/err")"
+    sed 's/5 ? 4 : 1/5 ? 127 : 1/' "$dir/static.c" >"$dir/missing.c" && $cc -static -o "$dir/missing" "$dir/missing.c"
+    "$MILLRACE" trace -o "$dir/t.mrt" -- "$dir/missing" >"$dir/out" 2>"$dir/err"
+    [ $? = 127 ] && grep -q 'linked statically' "$dir/err" && ! grep -q 'cannot run' "$dir/err" || fail "exit 127 was taken for a missing program: $(cat "$dir/err")"
     "$MILLRACE" trace --strays -o "$dir/t.mrt" -- bash -c "'$dir/static'; '$dir/static'; true" >/dev/null 2>"$dir/err" || fail "a static child changed the program"
     grep -q "linked statically.* were started 2 times: '$dir/static'" "$dir/err" || fail "static children are not said: $(cat "$dir/err")"
     set -e

@@ -1,11 +1,11 @@
 /* Calibration: what this machine's storage and memory deliver, as tables of rates by threads and request size, within a
  * given time. Every figure is the median of repeated probes, with their spread. The result becomes a system file for
  * the simulator (mr_calibration_system). */
-#ifndef MR_MODEL_CALIBRATE_H
-#define MR_MODEL_CALIBRATE_H
+#ifndef MR_PROBE_CALIBRATE_H
+#define MR_PROBE_CALIBRATE_H
 
 #include "model/model.h"
-#include "model/machine_probe.h"
+#include "probe/machine_probe.h"
 
 #define MR_CALIBRATE_POINTS_MAX 64
 #define MR_CALIBRATE_PATHS_MAX (MR_CLASS_MAX - 1)

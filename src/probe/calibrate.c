@@ -1,5 +1,5 @@
 /* Calibration: see calibrate.h. The list of probes is made first; the time of each follows from the budget. */
-#include "model/calibrate.h"
+#include "probe/calibrate.h"
 #include "base/clock.h"
 #include "base/common.h"
 

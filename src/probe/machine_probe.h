@@ -4,8 +4,8 @@
  *
  * Cold-cache discipline: direct requests bypass the page cache; buffered reads come after the file's pages have been
  * dropped and stop at the end of the file instead of reading what is warm by then. */
-#ifndef MR_MODEL_MACHINE_PROBE_H
-#define MR_MODEL_MACHINE_PROBE_H
+#ifndef MR_PROBE_MACHINE_PROBE_H
+#define MR_PROBE_MACHINE_PROBE_H
 
 #include <millrace/error.h>
 #include <stdatomic.h>

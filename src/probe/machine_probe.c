@@ -1,5 +1,5 @@
 /* Probes: see machine_probe.h. A probe is a job that every thread repeats until the time is over; `measure` runs it. */
-#include "model/machine_probe.h"
+#include "probe/machine_probe.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
