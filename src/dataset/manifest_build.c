@@ -378,10 +378,15 @@ int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s,
     char folder[MR_NAME_MAX], temporary[MR_NAME_MAX + 16];
     folder_of(path, folder, sizeof folder);
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    char what[MR_NAME_MAX + 32];
+    snprintf(what, sizeof what, "write manifest '%s'", path);
+    int r = mr_store_require(s, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what, err);
+    if (r < 0)
+        return r;
     struct sink *k = calloc(1, sizeof(*k));
     if (!k)
         return mr_error_set(err, -ENOMEM, "cannot write manifest '%s'", path);
-    int r = mr_object_open(s, temporary, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &k->object, err);
+    r = mr_object_open(s, temporary, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &k->object, err);
     if (r >= 0) {
         r = write_all(b, k, err);
         int closed = mr_object_close(k->object, r < 0 ? NULL : err);

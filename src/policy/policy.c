@@ -61,7 +61,8 @@ int mr_policy_register(const struct mr_policy_ops *ops, struct mr_error *err)
         return mr_error_plain(err, MR_E_UNSUPPORTED,
                               "a policy of abi %u with %u bytes of operations; this program has abi %u with %zu",
                               ops->abi, ops->size, MR_POLICY_ABI, sizeof(*ops));
-    if (!ops->name || !*ops->name || ops->name[strcspn(ops->name, ", \t")] || !ops->doc || !strcmp(ops->name, "all"))
+    const char *name = ops->name; /* 'all' stands for every policy on the command line */
+    if (!name || !*name || name[strcspn(name, ", \t")] || !ops->doc || !strcmp(name, "all"))
         return mr_error_plain(err, MR_E_USAGE,
                               "a policy needs a text and a name without comma and space that is not 'all'");
     if (find(ops->name) >= 0)

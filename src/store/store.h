@@ -1,7 +1,7 @@
 /* Stores as the program uses them. What a store is, and how to write one, stands in <millrace/plugin_store.h>.
  *
- * How to add a built-in backend: copy store_null.c, fill struct mr_store_ops, add the row to the registry in store.c,
- * run the conformance suite (tests/conformance/test_store_conformance). */
+ * How to add a built-in backend: copy store_null.c, fill struct mr_store_ops, add the row to the registry in
+ * store_stack.c, run the conformance suite (tests/conformance/test_store_conformance). */
 #ifndef MR_STORE_STORE_H
 #define MR_STORE_STORE_H
 
