@@ -69,7 +69,7 @@ static int engine_open(const struct mr_checkpoint_params *p, struct mr_checkpoin
     e->p = *p;
     e->p.folder = e->p.store = e->p.engine = NULL; /* the caller's */
     e->folder = strdup(p->folder);
-    int rc = e->folder ? mr_store_open(p->store && *p->store ? p->store : "posix", &e->store, err)
+    int rc = e->folder ? mr_checkpoint_open_store(p, &e->store, err)
                        : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     if (rc == 0)
         rc = mr_store_require(e->store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, "keep checkpoints", err);
@@ -265,10 +265,14 @@ static int put_content(struct engine *e, struct stream *s, uint64_t step, const 
     int rc = 0;
     for (uint64_t at = 0; rc == 0 && at < f->bytes;) {
         size_t n = f->bytes - at < PIECE ? (size_t)(f->bytes - at) : PIECE;
+        uint64_t start = now_ns();
         mr_checkpoint_content(&e->p, step, f->name, at, s->buf, n);
+        uint64_t made = now_ns();
         rc = interrupted(e, err);
         if (rc == 0)
             rc = put(s, s->buf, n, err);
+        mr_checkpoint_tell(&e->p, MR_CHECKPOINT_SNAPSHOT, step, start, made, n);
+        mr_checkpoint_tell(&e->p, MR_CHECKPOINT_WRITE, step, made, now_ns(), n);
         at += n;
     }
     return rc;
@@ -322,10 +326,14 @@ static int write_share(struct engine *e, const struct marker *m, const struct mr
         if (rc == 0 && e->p.fsync)
             rc = e->store->ops->fsync(s.o, err);
         r->fsync_ns = now_ns() - start;
+        if (e->p.fsync)
+            mr_checkpoint_tell(&e->p, MR_CHECKPOINT_FSYNC, m->step, start, start + r->fsync_ns, 0);
         int closed = mr_object_close(s.o, rc ? NULL : err);
         rc = rc ? rc : closed;
+        start = now_ns();
         if (rc == 0)
             rc = e->store->ops->rename(e->store, tmp, path, err);
+        mr_checkpoint_tell(&e->p, MR_CHECKPOINT_RENAME, m->step, start, now_ns(), 0);
         if (rc < 0)
             e->store->ops->unlink(e->store, tmp, NULL);
     }

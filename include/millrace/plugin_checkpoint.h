@@ -69,6 +69,23 @@ uint64_t mr_checkpoint_no_buffered(struct mr_checkpointer *c);
 uint64_t mr_checkpoint_no_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out,
                                  uint64_t cap);
 
+/* Opens the storage stack that the parameters name (posix when they name none), so that its calls are in the run's
+ * trace when the user asked for that. mr_store_close closes it. */
+struct mr_store;
+int mr_checkpoint_open_store(const struct mr_checkpoint_params *p, struct mr_store **out, struct mr_error *err);
+
+/* What an engine is doing, for the run's trace and report: times of CLOCK_MONOTONIC in nanoseconds, bytes where there
+ * are any. An engine that tells nothing works as well; its saves are then one block. Any thread; about 100 ns, nothing
+ * when nobody wants to know. */
+enum mr_checkpoint_part {
+    MR_CHECKPOINT_SNAPSHOT, /* making the bytes */
+    MR_CHECKPOINT_WRITE,
+    MR_CHECKPOINT_FSYNC,
+    MR_CHECKPOINT_RENAME,
+};
+void mr_checkpoint_tell(const struct mr_checkpoint_params *p, enum mr_checkpoint_part part, uint64_t step,
+                        uint64_t start_ns, uint64_t end_ns, uint64_t bytes);
+
 /* Bytes [offset, offset + len) of file `name` in the checkpoint of `step`, as the parameters ask for (random_content,
  * seed). Depends on nothing else, so what was read can be compared. About as fast as memset for constant content. */
 void mr_checkpoint_content(const struct mr_checkpoint_params *p, uint64_t step, const char *name, uint64_t offset,

@@ -77,11 +77,10 @@ static void make_piece(const struct mr_checkpoint_job *j, const char *name, uint
     }
 }
 
-static void tell(const struct mr_checkpoint_job *j, enum mr_span what, uint64_t start, uint64_t end, uint64_t bytes)
+static void tell(const struct mr_checkpoint_job *j, enum mr_checkpoint_part part, uint64_t start, uint64_t end,
+                 uint64_t bytes)
 {
-    struct mr_where at = MR_NOWHERE;
-    at.step = j->list.step;
-    mr_emit(j->p->events, what, start, end, &at, (int64_t)bytes);
+    mr_checkpoint_tell(j->p, part, j->list.step, start, end, bytes);
 }
 
 static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
@@ -101,8 +100,8 @@ static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry 
         atomic_fetch_add(&j->io_ns, end - start);
         if (rc < 0)
             return rc;
-        tell(j, MR_SPAN_SNAPSHOT, begin, start, n);
-        tell(j, MR_SPAN_CKPT_WRITE, start, end, n);
+        tell(j, MR_CHECKPOINT_SNAPSHOT, begin, start, n);
+        tell(j, MR_CHECKPOINT_WRITE, start, end, n);
         at += n;
     }
     e->hash = XXH3_64bits_digest(hash);
@@ -117,7 +116,7 @@ static int sync_file(struct mr_checkpoint_job *j, struct mr_object *o, struct mr
     int rc = o->store->ops->fsync(o, err);
     uint64_t end = mr_now_ns();
     atomic_fetch_add(&j->fsync_ns, end - start);
-    tell(j, MR_SPAN_CKPT_FSYNC, start, end, 0);
+    tell(j, MR_CHECKPOINT_FSYNC, start, end, 0);
     return rc;
 }
 
@@ -434,7 +433,7 @@ int mr_checkpoint_publish(struct mr_checkpoint_job *j, const struct mr_checkpoin
     if (!rc)
         rc = swap_in(at, j->dir, final, old, err);
     if (!rc)
-        tell(j, MR_SPAN_CKPT_RENAME, start, mr_now_ns(), 0);
+        tell(j, MR_CHECKPOINT_RENAME, start, mr_now_ns(), 0);
     if (!rc && at->keep_last)
         rc = retire_older(at, all->step, err);
     return rc;

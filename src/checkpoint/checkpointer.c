@@ -6,6 +6,8 @@
 #include "base/content.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "conf/option.h"
+#include "event/emit.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -99,11 +101,10 @@ static int check_params(const struct mr_checkpoint_params *p, struct mr_error *e
 
 static int refuse_engine(const char *name, struct mr_error *err)
 {
-    struct mr_option rows[MR_ARRAY_LEN(engines)] = {{.key = NULL}};
+    struct mr_nearest offers = {.word = name};
     for (size_t i = 0; engines[i]; i++)
-        rows[i] = (struct mr_option){.key = engines[i]->name};
-    const struct mr_option_table t = {.section = "checkpoint", .options = rows};
-    const char *near = mr_option_nearest(&t, name);
+        mr_nearest_offer(&offers, engines[i]->name);
+    const char *near = mr_nearest_name(&offers);
     mr_error_plain(err, MR_E_CONFIG, "unknown checkpoint engine '%s'", name);
     if (near)
         mr_error_hint(err, "did you mean '%s'? 'millrace help plugins' lists them", near);
@@ -194,6 +195,26 @@ uint64_t mr_checkpoint_no_drains(struct mr_checkpointer *c, uint64_t first, stru
     (void)out;
     (void)cap;
     return 0;
+}
+
+int mr_checkpoint_open_store(const struct mr_checkpoint_params *p, struct mr_store **out, struct mr_error *err)
+{
+    return mr_store_open_with_events(p->store, mr_events_calls(p->events), out, err);
+}
+
+void mr_checkpoint_tell(const struct mr_checkpoint_params *p, enum mr_checkpoint_part part, uint64_t step,
+                        uint64_t start_ns, uint64_t end_ns, uint64_t bytes)
+{
+    static const enum mr_span spans[] = {
+        [MR_CHECKPOINT_SNAPSHOT] = MR_SPAN_SNAPSHOT,
+        [MR_CHECKPOINT_WRITE] = MR_SPAN_CKPT_WRITE,
+        [MR_CHECKPOINT_FSYNC] = MR_SPAN_CKPT_FSYNC,
+        [MR_CHECKPOINT_RENAME] = MR_SPAN_CKPT_RENAME,
+    };
+    struct mr_where at = MR_NOWHERE;
+    at.step = step;
+    if ((unsigned)part < MR_ARRAY_LEN(spans))
+        mr_emit(p->events, spans[part], start_ns, end_ns, &at, (int64_t)bytes);
 }
 
 /* Content depends on (seed, step, name) only, so that any reader could recompute it. */
