@@ -457,6 +457,41 @@ static void every_misspelt_key_of_dlio_and_mlperf_files_is_caught(void **state)
     assert_true(done > 1000);
 }
 
+/* Stands for who loads plug-ins: keeps the paths, and brings a format. */
+static char asked_for[256];
+static int load_plugin(const char *path, struct mr_error *e)
+{
+    size_t n = strlen(asked_for);
+    snprintf(asked_for + n, sizeof asked_for - n, "%s;", path);
+    if (strstr(path, "broken"))
+        return mr_error_plain(e, MR_E_CONFIG, "cannot use plug-in '%s'", path);
+    return strstr(path, "brings") && mr_conf_format_add("brought", e) ? MR_E_INTERNAL : 0;
+}
+
+static void plugins_come_before_the_keys_that_name_what_they_bring(void **state)
+{
+    (void)state;
+    struct mr_arena a = {0};
+    struct mr_workload *w;
+    const char *late = "dataset: {format: brought}\nplugin: [brings.so, /lib/x.so]\n";
+    assert_int_equal(mr_workload_parse(late, strlen(late), "dir/f.yaml", false, &a, &w, &err), MR_E_UNSUPPORTED);
+    mr_workload_set_plugin_loader(load_plugin);
+    assert_int_equal(mr_workload_parse("dataset: {format: brought}", 26, "f.yaml", false, &a, &w, &err), MR_E_CONFIG);
+    assert_int_equal(mr_workload_parse(late, strlen(late), "dir/f.yaml", false, &a, &w, &err), 0);
+    assert_string_equal(asked_for, "dir/brings.so;/lib/x.so;"); /* relative to the file */
+    assert_string_equal(mr_conf_format_name((enum mr_conf_format)w->dataset.format), "brought");
+    assert_int_equal(w->top.plugin.n, 2);
+    asked_for[0] = '\0';
+    assert_int_equal(RESOLVE(&a, &w, NULL, "dataset.format=brought", "plugin=y.so"), 0);
+    assert_string_equal(w->top.plugin.item[0], "y.so"); /* relative to where the command runs */
+    assert_int_equal(origin(w, "", "plugin")->kind, MR_ORIGIN_OVERRIDE);
+    assert_non_null(strstr(asked_for, "y.so;"));
+    assert_int_equal(parse("reader: {batch_size: 2}\nplugin: broken.so\n", &a, &w), MR_E_CONFIG);
+    assert_non_null(strstr(err.context, "f.yaml:2"));
+    mr_workload_set_plugin_loader(NULL);
+    mr_arena_done(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +505,7 @@ int main(void)
         cmocka_unit_test(extra_block_is_read),
         cmocka_unit_test(secrets_stay_secret_and_json_has_origins),
         cmocka_unit_test(parquet_and_odd_compressions_are_refused_only_when_used),
+        cmocka_unit_test(plugins_come_before_the_keys_that_name_what_they_bring),
         cmocka_unit_test(every_misspelt_key_of_our_presets_is_caught),
         cmocka_unit_test(every_misspelt_key_of_dlio_and_mlperf_files_is_caught),
     };
