@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
-#include "base/strbuf.h"
 #include "base/temp_folder.h"
 #include "base/workers.h"
 #include "job/job_internal.h"
@@ -192,20 +191,12 @@ static void tick(void *user)
         j->req.display->tick(j->display);
 }
 
-/* There is nothing to decode in what a store returns that keeps no content. A stack that cannot be opened is left to
- * the trainer, whose ranks agree on errors. */
+/* There is nothing to decode in what a store returns that keeps no content. A text that names no stack is left to the
+ * trainer, whose ranks agree on errors. Nothing is opened: a shim may write, and not every rank reads. */
 static bool store_has_content(const struct mr_job *j)
 {
-    struct mr_strbuf spec = {0};
-    struct mr_store *s = NULL;
-    const char *text = j->opt.store, *mark;
-    for (; (mark = strstr(text, "{rank}")); text = mark + strlen("{rank}"))
-        mr_strbuf_printf(&spec, "%.*s%u", (int)(mark - text), text, j->comm->rank);
-    mr_strbuf_puts(&spec, text);
-    bool has = spec.failed || mr_store_open(spec.text, &s, NULL) < 0 || mr_store_caps(s) & MR_STORE_CAP_CONTENT;
-    mr_store_close(s);
-    mr_strbuf_done(&spec);
-    return has;
+    unsigned caps;
+    return mr_store_spec_caps(j->opt.store, &caps, NULL) < 0 || caps & MR_STORE_CAP_CONTENT;
 }
 
 static unsigned loader_flags(const struct mr_job *j)

@@ -12,6 +12,10 @@
 
 const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, for help and doctor */
 
+/* What mr_store_caps would say of the stack that this text names, without opening it (a shim may write). The names are
+ * checked, the options are not. Errors: those of mr_store_open about the names. */
+int mr_store_spec_caps(const char *spec, unsigned *caps, struct mr_error *err);
+
 /* How much of these files a first read would have to fetch from the device: the share of bytes outside the page cache,
  * measured, without root. Files of a backend that cannot tell count as cold. */
 struct mr_cold {

@@ -329,3 +329,18 @@ int mr_store_require(const struct mr_store *s, unsigned caps, const char *what, 
                                     lacks(s, missing), missing)
                    : 0;
 }
+
+int mr_store_spec_caps(const char *spec, unsigned *out, struct mr_error *err)
+{
+    struct layer layers[MAX_LAYERS];
+    unsigned n = 0, removed = 0;
+    char *text = strdup(spec);
+    int rc =
+        text ? parse_spec(text, spec, layers, &n, err) : mr_error_set(err, -ENOMEM, "cannot read store '%s'", spec);
+    for (unsigned i = 0; !rc && i + 1 < n; i++)
+        removed |= layers[i].ops->caps_removed;
+    if (!rc)
+        *out = layers[n - 1].ops->caps & ~removed;
+    free(text);
+    return rc;
+}

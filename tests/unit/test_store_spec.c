@@ -62,6 +62,25 @@ static void spec_refuses_with_the_nearest_name(void **state)
     expect_refused("posix(threads=1000)", MR_E_CONFIG, "1000", NULL);
 }
 
+static void caps_of_a_text_are_those_of_its_stack(void **state)
+{
+    (void)state;
+    const char *const specs[] = {"posix", "null(size=1KiB)", "throttle(bandwidth=1MB):null(size=1KiB)", "memory",
+                                 "throttle(latency=1ms):memory"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct mr_store *s;
+        unsigned caps;
+        assert_int_equal(mr_store_open(specs[i], &s, NULL), 0);
+        assert_int_equal(mr_store_spec_caps(specs[i], &caps, NULL), 0);
+        assert_int_equal(caps, mr_store_caps(s));
+        mr_store_close(s);
+    }
+    unsigned caps = 7;
+    assert_int_equal(mr_store_spec_caps("poisx", &caps, NULL), MR_E_CONFIG);
+    assert_int_equal(mr_store_spec_caps("trace(file=/nowhere/at/all):posix", &caps, NULL), 0); /* nothing is opened */
+    assert_true(caps & MR_STORE_CAP_CONTENT);
+}
+
 static void registry_entries_are_complete(void **state)
 {
     (void)state;
@@ -88,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spec_accepts_backends_and_options),
         cmocka_unit_test(spec_refuses_with_the_nearest_name),
+        cmocka_unit_test(caps_of_a_text_are_those_of_its_stack),
         cmocka_unit_test(registry_entries_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
