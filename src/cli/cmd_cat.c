@@ -31,7 +31,7 @@ static int put(const void *data, size_t len, struct mr_error *err)
     return 0;
 }
 
-/* Positions in a file that is compressed as a whole count in its unpacked form. */
+/* In a file that is compressed as a whole, offsets refer to the unpacked bytes. */
 static int refuse_packed(struct mr_dataset *ds, uint64_t file, const char *path, struct mr_error *err)
 {
     struct mr_layout layout;

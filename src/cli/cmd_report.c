@@ -42,7 +42,8 @@ static const struct mr_option report_options[] = {
     MR_OPTION_END,
 };
 
-/* One end of a range: a number from 0 on, whole if `whole`. Returns what follows it, NULL if it is none. */
+/* One end of a range: a number that is not negative, an integer if `whole`. Returns what follows it, NULL if there is
+ * none. */
 static const char *parse_end(const char *text, bool whole, double *out)
 {
     char *end;
@@ -53,8 +54,8 @@ static const char *parse_end(const char *text, bool whole, double *out)
     return end;
 }
 
-/* "a:b", ":b", "a:" or "a"; *to is -1 where nothing is said. Steps are whole numbers and a single one is itself; of
- * time there must be some. */
+/* "a:b", ":b", "a:" or "a"; *to is -1 for an open end. Steps are integers, and "a" alone is one step; a range of time
+ * must not be empty. */
 static int parse_range(const char *key, const char *text, bool steps, double *from, double *to, struct mr_error *err)
 {
     const char *at = text;
@@ -88,7 +89,7 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
     }
     if (rc == 0 && *o->time) {
         rc = parse_range("time", o->time, false, &from, &to, err);
-        s->from_ns = (uint64_t)(from * 1e9 + 0.5); /* 0.3 s are a little less as a double */
+        s->from_ns = (uint64_t)(from * 1e9 + 0.5); /* rounded: 0.3 is a little less as a double */
         s->to_ns = to < 0 ? 0 : (uint64_t)(to * 1e9 + 0.5);
     }
     return rc;
@@ -104,7 +105,7 @@ static void print_line(const char *label, uint64_t ns, uint64_t total)
            total ? 100.0 * (double)ns / (double)total : 0.0);
 }
 
-/* Bytes of the character at p if it can go to a terminal; 0 for control characters and what is no UTF-8. */
+/* Bytes of the character at p if it can go to a terminal; 0 for control characters and invalid UTF-8. */
 static size_t printable(const uint8_t *p, size_t n)
 {
     size_t len = mr_utf8_length(p, n);
@@ -112,7 +113,7 @@ static size_t printable(const uint8_t *p, size_t n)
     return control ? 0 : len;
 }
 
-/* A name of the program's; at most `most` characters of it. Returns how many these are. */
+/* Prints at most `most` characters of a name; returns how many. */
 static int print_name(const char *name, int most)
 {
     const uint8_t *p = (const uint8_t *)name;

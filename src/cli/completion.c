@@ -1,5 +1,5 @@
-/* Shell completion for bash, zsh and fish from the tables of commands and options. Names of presets are asked from the
- * program when they are completed, because they depend on where it looks for them. */
+/* Shell completion for bash, zsh and fish from the tables of commands and options. The shell
+ * asks the program for names of presets when it completes them, because they depend on where it searches. */
 #include "cli/help.h"
 
 #include "cli/commands.h"

@@ -73,7 +73,7 @@ static void set_log_level(const struct mr_globals *g)
                                                             : MR_LOG_NOTE);
 }
 
-/* Closes standard output and says whether everything reached it. */
+/* Closes standard output. Returns the exit status: 5 if not everything could be written. */
 static int finish(int status)
 {
     errno = 0;

@@ -94,7 +94,8 @@ static long read_at(int fd, void *to, size_t bytes, uint64_t at)
     return pread(fd, to, bytes, (off_t)at);
 }
 
-/* A program that cannot load the tracer must not be asked to. `depth`: a script's program may not be a script. */
+/* Whether the loader of this program would reject the library. `depth`: the recursion ends at a script's interpreter.
+ */
 static bool cannot_load(const char *path, bool *found, unsigned depth)
 {
     char first[256];

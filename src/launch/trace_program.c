@@ -41,8 +41,7 @@ struct launch {
     int exec_failed; /* pipe: the child writes errno when exec fails; exec closes it */
 };
 
-/* Rings are rewritten all the time: memory is the place for them. The folder next to the result is the second choice.
- */
+/* Rings are rewritten all the time, so they belong in memory; the folder next to the result is the fallback. */
 static int make_spool(const char *out, char spool[PATH_MAX], struct mr_error *err)
 {
     struct statvfs fs;
@@ -104,7 +103,7 @@ static void signals_begin(sigset_t *mask_before)
     sigprocmask(SIG_BLOCK, &block, mask_before);
     for (size_t i = 0; i < MR_ARRAY_LEN(passed_on); i++)
         sigaction(passed_on[i], &act, NULL);
-    signal(SIGPIPE, SIG_IGN); /* of our last line only */
+    signal(SIGPIPE, SIG_IGN); /* for our messages at the end: the program restores its own */
     signal(SIGCHLD, SIG_DFL); /* if it were ignored, there would be no exit status to wait for */
 }
 

@@ -16,11 +16,13 @@ int mr_scenario_check(const struct mr_scenario *s, struct mr_error *err)
         return mr_error_set(err, MR_E_CONFIG, "a scenario needs at least one node, one epoch and one sample");
     if (s->samples > UINT32_MAX)
         return mr_error_set(err, MR_E_CONFIG, "the simulator holds at most %u samples", UINT32_MAX);
-    if (s->batch < s->nodes || s->batch % s->nodes)
-        return mr_error_set(
-            err, MR_E_CONFIG,
-            "a global batch of %llu samples does not give each of %u nodes the same number of at least one",
-            (unsigned long long)s->batch, s->nodes);
+    if (s->batch < s->nodes)
+        return mr_error_plain(err, MR_E_CONFIG, "batch %llu is smaller than %u nodes; use at least %u",
+                              (unsigned long long)s->batch, s->nodes, s->nodes);
+    if (s->batch % s->nodes)
+        return mr_error_plain(err, MR_E_CONFIG, "batch %llu does not divide by %u nodes; use %llu",
+                              (unsigned long long)s->batch, s->nodes,
+                              (unsigned long long)(s->batch - s->batch % s->nodes));
     if ((double)s->samples * s->epochs > 1e11)
         return mr_error_set(err, MR_E_CONFIG,
                             "%.3g accesses (samples x epochs) are more than the simulator takes (1e11)",

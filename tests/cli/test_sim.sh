@@ -175,8 +175,9 @@ bad "nodes" "bad.yaml:2" "${ok/nodes: 4/nodes: -4}"
 bad "size" "bad.yaml:3" "${ok/1MB/1XB}"
 bad "dataset" "" "${ok/dataset: \{samples: 1000, size: 1MB\}/dataset: 5}"
 bad "no 'system'" "" "${ok/system: thesis\\n/}"
-bad "'thesiss'" "sim --list" "${ok/thesis/thesiss}"
-bad "same number of at least one" "" "${ok/nodes: 4/nodes: 101}"
+bad "unknown system 'thesiss'" "did you mean 'thesis'" "${ok/thesis/thesiss}"
+bad "unknown system 'elsewhere'" "sim --list" "${ok/thesis/elsewhere}"
+bad "batch 100 is smaller than 101 nodes" "" "${ok/nodes: 4/nodes: 101}"
 # A batch that does not divide is rounded down, and that is said.
 printf "${ok/nodes: 4/nodes: 3}" >odd.yaml
 expect 0 "$MILLRACE" sim odd.yaml -p staging --json
