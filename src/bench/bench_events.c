@@ -64,7 +64,9 @@ void mr_bench_emit_rank(struct mr_events *e, uint64_t origin_ns, const struct mr
 {
 #define WHOLE(text, member) {.name = text, .value = (int64_t)r->member},
 #define REAL(text, member) {.name = text, .value = bits_of(r->member), .is_real = true},
-    const struct mr_emit_arg args[] = {MR_RANK_FIGURES(WHOLE, REAL)};
+    int64_t limiter;
+    memcpy(&limiter, r->loader.limiter, sizeof limiter);
+    const struct mr_emit_arg args[] = {MR_RANK_FIGURES(WHOLE, REAL){.name = MR_RANK_LIMITER, .value = limiter}};
     static_assert(MR_ARRAY_LEN(args) + 4 <= MR_EMIT_ARGS, "more figures than an event has arguments");
     uint64_t now = mr_now_ns();
     mr_emit(e, MR_SPAN_RUN, origin_ns, now, &MR_NOWHERE, 0);

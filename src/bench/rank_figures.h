@@ -5,6 +5,7 @@
 #define MR_BENCH_RANK_FIGURES_H
 
 /* clang-format off */
+#define MR_RANK_LIMITER "loader_limiter" /* up to eight characters */
 #define MR_RANK_FIGURES(X, R) \
     X("loader_batches", loader.stats.batches) \
     X("loader_samples", loader.stats.samples) \

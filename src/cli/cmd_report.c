@@ -1,5 +1,6 @@
 /* `millrace report`: the summary of one or more traces, as text or JSON. */
 #include "cli/commands.h"
+#include "cli/report_run.h"
 #include "cli/dataset_args.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
@@ -24,7 +25,8 @@ struct report_options {
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
-     .doc = "Traces: .mrt, DFTracer's .pfw, both also gzipped, the text of darshan-dxt-parser, or folders of them; '-' "
+     .doc = "The results folder of a 'millrace run', or traces: .mrt, DFTracer's .pfw, both also gzipped, the text of "
+            "darshan-dxt-parser, or folders of them; '-' "
             "is standard input."},
     {FIELD(steps), .type = MR_OPT_STRING, .def = "",
      .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
@@ -284,7 +286,19 @@ static void json_rank(struct mr_out *o, const struct mr_rank_row *r, bool first)
                   (unsigned long long)r->time.ns[MR_SET_C]);
 }
 
-static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *err)
+static void json_run(struct mr_out *o, const struct mr_report_run *run)
+{
+    json_t *j = run ? mr_report_run_json(run) : NULL;
+    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    if (text) {
+        mr_out_text(o, ",\n\"run\":");
+        mr_out_text(o, text);
+    }
+    free(text);
+    json_decref(j);
+}
+
+static int print_json(const struct mr_summary *s, const struct mr_report_run *run, int64_t top, struct mr_error *err)
 {
     struct mr_out o;
     int rc = mr_out_open(&o, "-", false, err);
@@ -331,8 +345,15 @@ static int print_json(const struct mr_summary *s, int64_t top, struct mr_error *
                       (unsigned long long)f->calls, (unsigned long long)f->opens, (unsigned long long)f->read_bytes,
                       (unsigned long long)f->written_bytes, (unsigned long long)f->dur_ns);
     }
-    mr_out_text(&o, "]}\n");
+    mr_out_text(&o, "]");
+    json_run(&o, run);
+    mr_out_text(&o, "}\n");
     return mr_out_close(&o, err);
+}
+
+static bool has_filter(const struct report_options *o)
+{
+    return o->trace.n != 1 || *o->steps || *o->path || *o->time || o->rank >= 0;
 }
 
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
@@ -341,6 +362,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_summary_options filters;
     struct mr_trace *t = NULL;
     struct mr_summary *s = NULL;
+    struct mr_report_run *run = NULL;
     if (!o->trace.n) {
         mr_error_plain(err, MR_E_USAGE, "no trace given");
         return mr_error_hint(err, "millrace report run.mrt"), MR_E_USAGE;
@@ -362,10 +384,16 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
                *o->steps      ? ": steps are spans with an argument 'step'"
                : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
                               : "");
+    if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
+        rc = mr_report_run_open(o->trace.item[0], t, ctx->arena, &run, err);
     if (rc == 0 && o->json)
-        rc = print_json(s, o->top, err);
-    else if (rc == 0)
+        rc = print_json(s, run, o->top, err);
+    else if (rc == 0) {
+        if (run)
+            mr_report_run_print(run);
         print_text(s, o->top);
+    }
+    mr_report_run_free(run);
     mr_summary_free(s);
     mr_trace_free(t);
     return rc;

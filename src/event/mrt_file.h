@@ -18,6 +18,8 @@ int mr_mrt_writer_open(const char *path, bool resume, struct mr_mrt_writer **out
 /* Appends one sealed block of `bytes`. A full disk gives -ENOSPC; what was written stays valid. */
 int mr_mrt_writer_append(struct mr_mrt_writer *w, const uint8_t *block, size_t bytes, struct mr_error *err);
 uint64_t mr_mrt_writer_bytes(const struct mr_mrt_writer *w);
+/* Appends all blocks of another trace but its footer; what is damaged there is left out. */
+int mr_mrt_join(struct mr_mrt_writer *w, const char *path, struct mr_error *err);
 /* Writes the footer, closes, frees. Accepts NULL. */
 int mr_mrt_writer_close(struct mr_mrt_writer *w, struct mr_error *err);
 

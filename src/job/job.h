@@ -76,6 +76,7 @@ struct mr_job_result {
 };
 
 struct mr_job;
+struct mr_events_file;
 
 /* Draws while a job runs; all functions are called on rank 0 only. `tick` comes five times a second from a thread of
  * its own, between start and end. */
@@ -116,6 +117,7 @@ struct mr_job {
 
     struct mr_comm *comm; /* NULL before and after */
     struct mr_job_series *stream;
+    struct mr_events_file *events;
     void *display;
 
     struct mr_job_result result;
@@ -156,6 +158,8 @@ const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap);
 uint64_t mr_job_left_in_buffer(const struct mr_job *j);
 /* summary.json of the job and its result. NULL when out of memory. */
 json_t *mr_job_summary_json(const struct mr_job *j);
+/* "metric" and "millrace" of the summary: all that follows from the board. */
+json_t *mr_job_figures_json(const struct mr_job *j);
 /* The host as DLIO describes it ("dlio") and as we do ("environment"); of the machine this is called on. */
 json_t *mr_job_host_json(void);
 /* All files of the results folder. */

@@ -32,14 +32,6 @@ void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap)
         snprintf(out, cap, "results/%s-%s-%u", *w->name ? w->name : "run", stamp, i);
 }
 
-void mr_job_trace_path(const struct mr_job *j, char *out, size_t cap)
-{
-    if (*j->opt.trace)
-        snprintf(out, cap, "%s", j->opt.trace);
-    else
-        snprintf(out, cap, "%s/trace.mrt", j->out);
-}
-
 int mr_job_make_out(struct mr_job *j, struct mr_error *err)
 {
     struct mr_store *s;

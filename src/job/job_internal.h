@@ -23,6 +23,15 @@ void mr_job_series_close(struct mr_job_series *st);
 void mr_job_series_load(struct mr_job *j);
 void mr_job_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t n); /* with a header before number 0 */
 
+/* job_trace.c: the events of this rank, and all ranks' in one file at the end. */
+int mr_job_trace_open(struct mr_job *j, struct mr_error *err);
+void mr_job_trace_close(struct mr_job *j);
+void mr_job_trace_join(struct mr_job *j);
+
+/* job_load.c: the job of a summary, and the summary itself (a new reference). */
+int mr_job_load_summary(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                        json_t **summary, struct mr_error *err);
+
 /* job_trust.c */
 void mr_job_measure_trust(struct mr_job *j);
 json_t *mr_job_trust_json(const struct mr_job *j);

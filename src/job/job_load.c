@@ -4,6 +4,7 @@
  * The machine as the run saw it: one thread got read_bytes / (sum of all threads' time in reads), the job at most that
  * times its threads, or what the run's supply was if that is more. Half of the host's memory is class 1. */
 #include "base/common.h"
+#include "job/job_internal.h"
 #include "job/job_options.h"
 #include "job/job_scenario.h"
 
@@ -123,6 +124,27 @@ static int load_summary(const char *folder, char path[4096], json_t **out, struc
     }
     *out = root;
     return 0;
+}
+
+int mr_job_load_summary(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                        json_t **summary, struct mr_error *err)
+{
+    char path[4096];
+    json_t *root = NULL;
+    memset(out, 0, sizeof(*out));
+    int rc = load_summary(folder, path, &root, err);
+    if (!rc)
+        rc = read_job(root, search, a, out, err);
+    const char *name = json_string_value(json_object_get(json_object_get(root, "millrace"), "workload"));
+    if (!rc && name) /* also where it has none */
+        out->w->name = mr_arena_strdup(a, name);
+    if (!rc && !out->w->name)
+        rc = mr_error_set(err, -ENOMEM, "cannot read a summary");
+    if (rc)
+        json_decref(root);
+    else
+        *summary = root;
+    return rc;
 }
 
 int mr_job_load(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,

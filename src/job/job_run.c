@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/temp_folder.h"
 #include "base/workers.h"
+#include "event/emit.h"
 #include "job/job_internal.h"
 #include "store/store.h"
 
@@ -176,9 +177,9 @@ static int join_ranks(struct mr_job *j, struct mr_error *err)
     j->result.board->ranks[j->comm->rank].pid = getpid();
     if (!(rc = mr_comm_bcast(j->comm, &j->seed, sizeof j->seed, 0, err)))
         rc = mr_comm_bcast(j->comm, j->out, sizeof j->out, 0, err); /* its name may hold the second of the start */
-    if (rc || !mr_comm_is_launched(j->comm))
-        return rc;
-    return mr_comm_agree(j->comm, mr_job_series_open(j, &j->stream, err), err);
+    if (!rc && mr_comm_is_launched(j->comm))
+        rc = mr_comm_agree(j->comm, mr_job_series_open(j, &j->stream, err), err);
+    return rc ? rc : mr_comm_agree(j->comm, mr_job_trace_open(j, err), err);
 }
 
 /* Five times a second, in a thread of its own. */
@@ -243,6 +244,7 @@ static int train(struct mr_job *j, struct mr_error *err)
     p.loader_flags = loader_flags(j);
     if (j->comm->rank == 0 && d)
         j->display = d->start(j);
+    p.events = mr_events_of(j->events, 0);
     if (j->display || j->stream) {
         p.tick = tick;
         p.tick_user = j;
@@ -253,6 +255,7 @@ static int train(struct mr_job *j, struct mr_error *err)
     j->display = NULL;
     mr_job_series_close(j->stream);
     j->stream = NULL;
+    mr_job_trace_close(j);
     return rc;
 }
 
@@ -346,14 +349,19 @@ static int conclude(struct mr_job *j, struct mr_error *err)
 static int run_ranks(struct mr_job *j, struct mr_error *err)
 {
     struct mr_job_result *r = &j->result;
+    struct mr_error broken;
     int rc = join_ranks(j, err);
     if (rc < 0)
         return rc;
     r->code = train(j, &r->why);
+    if (r->code != MR_E_PEER) /* every rank's part of the trace is complete when the reporter joins them */
+        rc = mr_comm_barrier(j->comm, &broken);
     r->end_wall_ns = mr_wall_ns();
     collect(j);
-    if (is_reporter(j))
+    if (is_reporter(j)) {
+        mr_job_trace_join(j);
         return conclude(j, err);
+    }
     *err = r->why;
     return r->code;
 }
@@ -384,6 +392,8 @@ int mr_job_run(struct mr_job *j, struct mr_error *err)
         rc = prepare(j, err);
     if (!rc)
         rc = run_ranks(j, err);
+    if (j->events) /* the ranks could not all begin */
+        mr_job_trace_close(j);
     rc = report(j, rc, err);
     bool is_first = !j->comm || j->comm->rank == 0, removes = j->made_data && !j->w->dataset.keep_files && is_first;
     if (rc < 0 && j->made_out && is_first)

@@ -416,18 +416,22 @@ static json_t *options_json(const struct mr_job_options *opt)
     return o;
 }
 
-json_t *mr_job_summary_json(const struct mr_job *j)
+json_t *mr_job_figures_json(const struct mr_job *j)
 {
-    json_t *root = json_pack("{s:s, s:b}", "schema", "millrace.run/1", "complete", !j->result.code);
     json_t *metric = json_object();
-    put_dlio_top(root, j);
     if (j->w->workflow.train)
         put_dlio_train(metric, j->result.dlio);
     if (j->w->workflow.evaluation && j->result.dlio->evals)
         put_dlio_eval(metric, j->result.dlio);
     put_dlio_checkpoint(metric, j->result.dlio, j->result.metrics);
-    json_object_set_new(root, "metric", metric);
-    json_object_set_new(root, "millrace", ours(j));
+    return json_pack("{s:o, s:o}", "metric", metric, "millrace", ours(j));
+}
+
+json_t *mr_job_summary_json(const struct mr_job *j)
+{
+    json_t *root = json_pack("{s:s, s:b}", "schema", "millrace.run/1", "complete", !j->result.code);
+    put_dlio_top(root, j);
+    json_object_update_new(root, mr_job_figures_json(j));
     json_object_set_new(root, "trust", mr_job_trust_json(j));
     json_t *environment = json_deep_copy(json_object_get(j->result.host, "environment"));
     json_object_set_new(environment, "ranks_by", json_string(j->result.ranks_by));

@@ -153,12 +153,13 @@ json_t *mr_job_trust_json(const struct mr_job *j)
     static const char *const caches[] = {"asis", "cold", "warm"};
     const struct mr_job_trust *t = &j->result.trust;
     return json_pack(
-        "{s:b, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:i, s:b, s:f, s:I, s:I}", "trusted",
+        "{s:b, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:f, s:I, s:I}", "trusted",
         t->doubts.n == 0 && !j->result.code, "doubts", mr_strings_to_json(&t->doubts), "cache_asked", caches[t->asked],
         "cold_fraction", number_or_null(t->cold_share < 0 ? NAN : t->cold_share), "harness_ceiling_samples_per_s",
         number_or_null(t->ceiling_samples_per_s > 0 ? t->ceiling_samples_per_s : NAN), "harness_ceiling_bytes_per_s",
         number_or_null(t->ceiling_bytes_per_s > 0 ? t->ceiling_bytes_per_s : NAN), "harness_ceiling_share",
-        number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus", (int)t->cpus, "threads", (int)t->threads,
-        "overcommitted", t->threads > t->cpus, "reader_cpu_share", t->cpu_share, "clock_step_ns",
-        (json_int_t)t->clock_step_ns, "timer_lateness_ns", (json_int_t)t->timer_late_ns);
+        number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus", (int)t->cpus, "local_ranks",
+        (int)j->result.local_world, "threads", (int)t->threads, "overcommitted", t->threads > t->cpus,
+        "reader_cpu_share", t->cpu_share, "clock_step_ns", (json_int_t)t->clock_step_ns, "timer_lateness_ns",
+        (json_int_t)t->timer_late_ns);
 }

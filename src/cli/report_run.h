@@ -1,0 +1,21 @@
+/* What `millrace report` says about a run of our own trainer, before the tables of its trace. */
+#ifndef MR_CLI_REPORT_RUN_H
+#define MR_CLI_REPORT_RUN_H
+
+#include "base/arena.h"
+#include "event/trace_read.h"
+
+#include <jansson.h>
+
+/* Figures of the run, computed from the trace. With the results folder of a run (summary.json in it) they are those of
+ * the summary, and a difference is an error worth telling; of a trace alone what needs no workload. *out is NULL when
+ * the trace is not of `millrace run`. */
+struct mr_report_run;
+int mr_report_run_open(const char *path, const struct mr_trace *t, struct mr_arena *a, struct mr_report_run **out,
+                       struct mr_error *err);
+void mr_report_run_print(const struct mr_report_run *r);
+/* A new reference; NULL when out of memory. */
+json_t *mr_report_run_json(const struct mr_report_run *r);
+void mr_report_run_free(struct mr_report_run *r);
+
+#endif

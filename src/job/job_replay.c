@@ -1,0 +1,196 @@
+/* Replaying a run: see job_replay.h. */
+#include "job/job_replay.h"
+#include "analyze/run_trace.h"
+#include "base/common.h"
+#include "bench/rank_figures.h"
+#include "job/job_internal.h"
+#include "job/job_scenario.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the board ---- */
+
+static double real_of(int64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static void fill_figures(const struct mr_run_rank *from, struct mr_bench_rank *to)
+{
+    const struct mr_run_figure *f;
+#define WHOLE(text, member)                                                                                            \
+    if ((f = mr_run_rank_figure(from, text)))                                                                          \
+        to->member = (__typeof__(to->member))f->value;
+#define REAL(text, member)                                                                                             \
+    if ((f = mr_run_rank_figure(from, text)))                                                                          \
+        to->member = real_of(f->value);
+    MR_RANK_FIGURES(WHOLE, REAL)
+#undef WHOLE
+#undef REAL
+    if ((f = mr_run_rank_figure(from, MR_RANK_LIMITER)))
+        memcpy(to->loader.limiter, &f->value, sizeof f->value);
+}
+
+static void fill_rank(const struct mr_run_rank *from, struct mr_bench_board *b, uint32_t k)
+{
+    struct mr_bench_rank *to = &b->ranks[k];
+    if (from->steps.n)
+        memcpy(b->steps + k * b->step_cap, from->steps.item, from->steps.n * sizeof(*b->steps));
+    if (from->checkpoints.n)
+        memcpy(b->checkpoints + k * b->checkpoint_cap, from->checkpoints.item,
+               from->checkpoints.n * sizeof(*b->checkpoints));
+    if (from->drains.n)
+        memcpy(b->drains + k * b->drain_cap, from->drains.item, from->drains.n * sizeof(*b->drains));
+    to->n_steps = from->steps.n;
+    to->n_checkpoints = from->checkpoints.n;
+    to->n_drains = from->drains.n;
+    fill_figures(from, to);
+}
+
+int mr_job_board_from_trace(const struct mr_trace *t, struct mr_bench_board **out, struct mr_error *err)
+{
+    struct mr_run_trace *run;
+    uint64_t steps = 1, saves = 1;
+    int rc = mr_run_trace_read(t, &run, err);
+    if (rc)
+        return rc;
+    for (uint32_t k = 0; k < run->world; k++) {
+        steps = MR_MAX(steps, run->rank[k].steps.n);
+        saves = MR_MAX(saves, MR_MAX(run->rank[k].checkpoints.n, run->rank[k].drains.n));
+    }
+    rc = mr_bench_board_create(run->world, steps, saves, out, err);
+    for (uint32_t k = 0; k < run->world && !rc; k++)
+        fill_rank(&run->rank[k], *out, k);
+    mr_run_trace_free(run);
+    return rc;
+}
+
+/* ---- live against offline ---- */
+
+static char *tell_difference(const char *where, const json_t *live, const json_t *again)
+{
+    char *a = live ? json_dumps(live, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *b = again ? json_dumps(again, JSON_ENCODE_ANY | JSON_COMPACT) : NULL, *out = NULL;
+    if (asprintf(&out, "%s: %.60s in the summary, %.60s in the trace", where, a ? a : "nothing", b ? b : "nothing") < 0)
+        out = NULL;
+    free(a);
+    free(b);
+    return out;
+}
+
+static char *compare(const char *where, const json_t *live, const json_t *again);
+
+static char *compare_objects(const char *where, const json_t *live, const json_t *again)
+{
+    char inner[512], *out = NULL;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)live, key, value)
+    {
+        snprintf(inner, sizeof inner, "%s.%s", where, key);
+        if (!out)
+            out = compare(inner, value, json_object_get(again, key));
+    }
+    return out;
+}
+
+static char *compare_arrays(const char *where, const json_t *live, const json_t *again)
+{
+    char inner[512], *out = NULL;
+    size_t n = MR_MAX(json_array_size(live), json_array_size(again));
+    for (size_t i = 0; i < n && !out; i++) {
+        snprintf(inner, sizeof inner, "%s[%zu]", where, i);
+        out = compare(inner, json_array_get(live, i), json_array_get(again, i));
+    }
+    return out;
+}
+
+/* The first difference, or NULL. The summary's numbers have gone through text: 17 digits, so equal means equal. */
+static char *compare(const char *where, const json_t *live, const json_t *again)
+{
+    if (!live || !again ||
+        (json_typeof(live) != json_typeof(again) && !(json_is_number(live) && json_is_number(again))))
+        return tell_difference(where, live, again);
+    if (json_is_object(live))
+        return compare_objects(where, live, again);
+    if (json_is_array(live))
+        return compare_arrays(where, live, again);
+    bool same = json_is_number(live) ? json_number_value(live) == json_number_value(again) : json_equal(live, again);
+    return same ? NULL : tell_difference(where, live, again);
+}
+
+static char *first_difference(const json_t *live, const json_t *again)
+{
+    static const char *const parts[] = {"metric", "millrace"};
+    char *out = NULL;
+    for (size_t i = 0; i < MR_ARRAY_LEN(parts) && !out; i++)
+        out = compare(parts[i], json_object_get(live, parts[i]), json_object_get(again, parts[i]));
+    return out;
+}
+
+/* ---- the job ---- */
+
+static double number_or(const json_t *o, const char *key, double missing)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : missing;
+}
+
+/* Measured beside the run, not in it: the trace does not have it. */
+static void take_trust(const json_t *t, struct mr_job_trust *out, struct mr_arena *a)
+{
+    size_t i;
+    const json_t *doubt;
+    out->cold_share = number_or(t, "cold_fraction", -1);
+    out->ceiling_samples_per_s = number_or(t, "harness_ceiling_samples_per_s", 0);
+    out->ceiling_bytes_per_s = number_or(t, "harness_ceiling_bytes_per_s", 0);
+    out->ceiling_share = number_or(t, "harness_ceiling_share", 0);
+    out->cpus = (unsigned)number_or(t, "cpus", 0);
+    out->threads = (unsigned)number_or(t, "threads", 0);
+    out->cpu_share = number_or(t, "reader_cpu_share", 0);
+    out->timer_late_ns = (uint64_t)number_or(t, "timer_lateness_ns", 0);
+    json_array_foreach(json_object_get(t, "doubts"), i, doubt)
+        mr_job_note(&out->doubts, a, "%s", json_string_value(doubt) ? json_string_value(doubt) : "");
+}
+
+static void take_ending(const json_t *summary, struct mr_job *j)
+{
+    const json_t *m = json_object_get(summary, "millrace"), *t = json_object_get(summary, "trust");
+    const char *why = json_string_value(json_object_get(m, "incomplete_reason"));
+    struct mr_job_result *r = &j->result;
+    r->world = r->board->world;
+    r->local_world = (uint32_t)MR_MAX(1, json_integer_value(json_object_get(t, "local_ranks")));
+    take_trust(t, &r->trust, j->arena);
+    if (!json_is_true(json_object_get(m, "complete")))
+        r->code = mr_error_plain(&r->why, MR_E_INCOMPLETE, "%s", why ? why : "");
+}
+
+int mr_job_replay(const char *folder, const struct mr_trace *t, struct mr_arena *a, struct mr_job *out, char **differs,
+                  struct mr_error *err)
+{
+    const struct mr_strings nowhere = {0};
+    json_t *summary = NULL, *again = NULL;
+    int rc = mr_job_load_summary(folder, &nowhere, a, out, &summary, err);
+    if (!rc)
+        rc = mr_job_make_plan(out, err);
+    if (!rc)
+        rc = mr_job_board_from_trace(t, &out->result.board, err);
+    if (!rc) {
+        take_ending(summary, out);
+        snprintf(out->out, sizeof out->out, "%s", folder);
+        out->info.samples = out->plan.train_samples;
+        rc = mr_job_compute_figures(out, err);
+    }
+    if (!rc && !(again = mr_job_figures_json(out)))
+        rc = mr_error_set(err, -ENOMEM, "cannot compute the figures of the run");
+    if (!rc)
+        *differs = first_difference(summary, again);
+    json_decref(summary);
+    json_decref(again);
+    return rc;
+}
