@@ -3,6 +3,7 @@
 #include "base/common.h"
 #include "event/path_glob.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ int mr_summary_make_groups(struct summary_job *j)
             j->group_rank[j->groups++] = j->group_rank[i];
     for (size_t i = 0; i < t->processes; i++) {
         const int32_t *at = bsearch(&t->process[i].rank, j->group_rank, j->groups, sizeof(*at), by_rank);
+        assert(at && j->groups <= t->processes); /* every rank is in the list it was made from */
         j->group_of[i] = (uint32_t)(at - j->group_rank);
     }
     return 0;

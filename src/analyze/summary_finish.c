@@ -2,6 +2,7 @@
 #include "analyze/summary_internal.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +306,7 @@ static int finish_times(struct summary_job *j, struct mr_summary *s)
     }
     for (unsigned k = 0; k < j->workers; k++)
         add_split(&all, &j->worker[k].all);
+    assert(s->ranks <= j->groups);
     s->total_ns = last > first ? last - first : 0;
     s->app_io_ns = all.ns[MR_SET_A];
     s->compute_ns = all.ns[MR_SET_C];

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/workers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ static void visit_function(void *user, const struct mr_mrt_aggregate *a)
         w->odd = true;
         return;
     }
+    assert(function < v->j->function.n);
     uint8_t klass = v->j->function_class.item[function];
     w->classes |= klass;
     w->mixed |= !klass;
@@ -369,6 +371,7 @@ static int work_slice(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     uint64_t span = j->slice_to - j->slice_from;
     uint64_t from = j->slice_from + (uint64_t)((unsigned __int128)span * index / j->slices);
     uint64_t to = j->slice_from + (uint64_t)((unsigned __int128)span * (index + 1) / j->slices);
+    assert(from <= to && to <= j->slice_to);
     int rc = mr_timeline_slice(&w->timeline, j->run.item, j->run.n, from, to, &w->all, w->group);
     return rc < 0 ? mr_error_set(err, rc, "cannot summarise") : 0;
 }
@@ -413,6 +416,7 @@ static int work_round(struct summary_job *j, const atomic_bool *stop, struct mr_
     if (rc < 0)
         return rc;
     j->first_chunk += n;
+    assert(j->first_chunk <= j->ordered && n > 0);
     uint64_t end = j->first_chunk < j->ordered ? j->t->chunk[j->order[j->first_chunk]].first_ns : j->to_ns;
     qsort(j->run.item, j->run.n, sizeof(*j->run.item), by_group);
     j->slice_from = MR_MIN(begin, end);

@@ -2,6 +2,7 @@
 #include "analyze/timeline.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static size_t unite(const struct mr_interval *a, size_t an, const struct mr_inte
 /* Unites the topmost list with items that lie elsewhere. */
 static int unite_top(struct mr_pile *p, const struct mr_interval *item, size_t n)
 {
+    assert(p->used > 0 && n > 0);
     struct mr_intervals *top = &p->level[p->used - 1], t = *top;
     if (room(&p->spare, top->n + n) < 0)
         return -ENOMEM;
@@ -80,6 +82,7 @@ static int pile_add(struct mr_pile *p, const struct mr_interval *item, size_t n)
     if (p->used && p->level[p->used - 1].n <= 2 * n) {
         rc = unite_top(p, item, n);
     } else {
+        assert(p->used < MR_PILE); /* settle keeps one free */
         struct mr_intervals *v = &p->level[p->used];
         if (room(v, n) < 0)
             return -ENOMEM;

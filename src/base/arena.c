@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ void *mr_arena_alloc(struct mr_arena *a, size_t bytes)
     if (!c)
         return NULL;
     void *p = c->data + c->used;
+    assert(c->cap - c->used >= need && (uintptr_t)p % ALIGN == 0);
     c->used += need;
     a->used_bytes += need;
     return p;

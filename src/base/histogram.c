@@ -3,6 +3,7 @@
 #include "base/histogram.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ void mr_histogram_add_n(struct mr_histogram *h, uint64_t value, uint64_t n)
         h->max = value;
     h->count += n;
     h->sum += (double)value * (double)n;
+    assert(bucket_of(value) < MR_HIST_BUCKETS && h->min <= h->max);
     h->bucket[bucket_of(value)] += n;
 }
 

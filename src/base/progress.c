@@ -10,6 +10,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -52,6 +53,7 @@ static void update_rates(struct mr_progress *p, uint64_t now_ns)
         return;
     uint64_t units = atomic_load(&p->units), bytes = atomic_load(&p->bytes);
     bool first = p->last_ns == p->start_ns;
+    assert(units >= p->last_units && bytes >= p->last_bytes); /* invariant 2: counters only advance */
     smooth(&p->unit_rate, (double)(units - p->last_units) / dt, dt, first);
     smooth(&p->byte_rate, (double)(bytes - p->last_bytes) / dt, dt, first);
     p->last_ns = now_ns;
@@ -124,6 +126,7 @@ static void draw(struct mr_progress *p)
 {
     struct mr_strbuf s = {0};
     format_line(p, &s);
+    assert(p->opt.stream); /* invariant 3 */
     if (s.text && p->tty) {
         size_t columns = terminal_columns(p->opt.stream);
         fprintf(p->opt.stream, "\r%.*s\033[K", (int)MR_MIN(s.len, columns), s.text);
@@ -138,6 +141,7 @@ static void draw_final(struct mr_progress *p)
 {
     struct mr_strbuf s = {0};
     char a[MR_HUMAN_LEN];
+    assert(p->opt.stream && p->stopping); /* invariants 1 and 3: the drawing thread has ended */
     double elapsed_s = (double)(mr_now_ns() - p->start_ns) / 1e9;
     uint64_t units = atomic_load(&p->units), bytes = atomic_load(&p->bytes);
     mr_strbuf_printf(&s, "%s: ", p->opt.verb);

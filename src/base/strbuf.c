@@ -1,6 +1,7 @@
 /* The growing string and the human-readable figures. */
 #include "base/strbuf.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ void mr_strbuf_add(struct mr_strbuf *s, const char *text, size_t len)
 {
     if (!reserve(s, len))
         return;
+    assert(s->len + len < s->cap);
     memcpy(s->text + s->len, text, len);
     s->len += len;
     s->text[s->len] = '\0';

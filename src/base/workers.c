@@ -7,6 +7,7 @@
 #include "base/workers.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <errno.h>
@@ -39,11 +40,13 @@ static bool take_run(struct job *j, uint64_t *first, uint64_t *end)
         *end = j->n - at > j->grain ? at + j->grain : j->n;
     } while (!atomic_compare_exchange_weak(&j->next, &at, *end));
     *first = at;
+    assert(at < *end && *end <= j->n); /* invariant 1 */
     return true;
 }
 
 static void note_failure(struct job *j, int code, uint64_t index, const struct mr_error *e)
 {
+    assert(code < 0 && index < j->n);
     atomic_store(&j->halt, true);
     pthread_mutex_lock(&j->lock);
     if (!j->code || index < j->failed_index) {
@@ -98,6 +101,7 @@ int mr_workers_run(unsigned threads, uint64_t n, uint64_t grain, mr_work_fn *fn,
     work(&w[0]);
     for (unsigned t = 1; t < started; t++)
         pthread_join(w[t].id, NULL);
+    assert(j.code < 0 || atomic_load(&j.next) == n); /* invariant 1: nothing was left out */
     pthread_mutex_destroy(&j.lock);
     free(w);
     if (j.code && err)

@@ -2,6 +2,7 @@
 #include "dataset/column.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ static uint64_t rule_index(const struct mr_colbuild *b, uint64_t i)
 static void put(struct mr_colbuild *b, uint64_t i, uint64_t value)
 {
     uint8_t *p = b->values + i * b->raw_width;
+    assert(b->raw && (i + 1) * b->raw_width <= b->cap_bytes);
     for (unsigned k = 0; k < b->raw_width; k++)
         p[k] = (uint8_t)(value >> (8 * k));
     b->min = MR_MIN(b->min, value);
@@ -38,6 +40,7 @@ static int reserve(struct mr_colbuild *b, uint64_t values)
 
 static int break_rule(struct mr_colbuild *b)
 {
+    assert(!b->raw); /* a rule is broken once */
     int r = reserve(b, b->n + 1);
     if (r < 0)
         return r;
@@ -122,6 +125,7 @@ void mr_colbuild_finish(struct mr_colbuild *b, struct mr_column *out)
     if (b->min == b->max)
         return;
     unsigned width = (unsigned)(64 - __builtin_clzll(b->max - b->min) + 7) / 8;
+    assert(width <= b->raw_width); /* or writing would overtake reading below */
     struct mr_column from = {.encoding = MR_COL_PACKED, .width = (uint8_t)b->raw_width, .data = b->values};
     uint64_t min = b->min;
     for (uint64_t i = 0; i < b->n; i++) { /* in place: the write position never overtakes the read position */

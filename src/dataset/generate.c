@@ -19,6 +19,7 @@
 #include "dataset/gen_parts.h"
 #include "dataset/journal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <millrace/version.h>
 #include <stdio.h>
@@ -479,6 +480,7 @@ static int is_finished(struct mr_gen *g, unsigned thread, uint64_t file, const c
 
 static int each_path(struct mr_gen *g, const char *from, const char *to, struct mr_error *err)
 {
+    assert(strcmp(from, to) != 0); /* invariant 1: a temporary name becomes the final one */
     struct mr_store *s = g->o.store;
     char a[2 * MR_NAME_MAX + 32], b[2 * MR_NAME_MAX + 32];
     int r = 0;
@@ -527,6 +529,7 @@ static int make_durable(struct mr_gen *g, const char *temporary, struct mr_error
 static int put_file(struct mr_gen *g, unsigned thread, uint64_t file, const char *name, const char *path,
                     struct mr_error *err)
 {
+    assert(thread < g->threads && (g->manifest || g->journal)); /* invariant 2: somebody tells its size */
     char temporary[2 * MR_NAME_MAX];
     struct mr_manifest_file f = {0};
     struct mr_gen_scratch *t = &g->scratch[thread];
@@ -576,6 +579,7 @@ static bool someone_stopped(struct mr_gen *g)
 static int put_part(struct mr_gen *g, unsigned thread, uint64_t file, uint64_t part, const char *name,
                     struct mr_error *err)
 {
+    assert(g->journal && !g->manifest && part < g->parts); /* invariant 5 */
     char temporary[2 * MR_NAME_MAX];
     struct mr_manifest_file f = {0};
     uint64_t number = mr_gen_part_record(g->p, file, part), bytes = mr_gen_part_bytes(g->p, part), end;
@@ -604,6 +608,7 @@ static int one_item(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     struct mr_gen *g = ctx->user;
     uint64_t item = g->o.rank + index * g->o.world, bytes = 0;
     uint64_t file = item / g->parts, part = item % g->parts;
+    assert(file < (uint64_t)g->p->spec.files && ctx->thread < g->threads);
     char name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
     if (someone_stopped(g))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
@@ -778,6 +783,7 @@ static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_er
 
 int mr_gen_finish(struct mr_gen *g, struct mr_error *err)
 {
+    assert(!g->journal); /* invariant 4: this rank has closed what it wrote */
     struct mr_journals *js = NULL;
     int there = exists(g->o.store, g->manifest_path, err), r = there;
     if (r == 0 && g->p->parts > 1)

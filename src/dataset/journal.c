@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ static int append(struct mr_journal *j, const struct mr_strbuf *body, struct mr_
     if (record.failed || body->failed) {
         r = mr_error_set(err, -ENOMEM, "cannot write the journal");
     } else {
+        assert(record.len == HEAD_BYTES + body->len + TAIL_BYTES);
         pthread_mutex_lock(&j->lock);
         r = mr_object_write(j->object, record.text, record.len, j->at, err);
         if (r >= 0)
@@ -153,6 +155,7 @@ static const uint8_t *fetch(struct source *s, uint64_t at, uint64_t len, struct 
         s->window = grown;
         s->cap = cap;
     }
+    assert(len <= s->cap && at + len <= s->size);
     size_t n = (size_t)MR_MIN(s->cap, s->size - at);
     s->len = 0;
     s->failed = mr_object_read(s->object, s->window, n, at, err);
@@ -325,6 +328,7 @@ static bool take_column(const uint8_t **p, const uint8_t *end, struct mr_column 
 
 int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_file *out, struct mr_error *err)
 {
+    assert(file < js->files);
     uint64_t where = js->where[file], len = 0;
     const uint8_t *body = NULL;
     if (where)

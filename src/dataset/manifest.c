@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "dataset/manifest_bytes.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -543,8 +544,10 @@ int mr_manifest_locate(const struct mr_manifest *m, uint64_t id, struct mr_manif
             mr_error_hint(err, "samples are numbered 0 to %llu", (unsigned long long)m->info.samples - 1);
         return MR_E_USAGE;
     }
+    assert(m->info.files > 0); /* invariant 3: samples lie in files */
     struct mr_manifest_pos p = {.file = file_of(m, id)};
     p.index = id - first_of(m, p.file);
+    assert(p.file < m->info.files && id >= first_of(m, p.file) && id < first_of(m, p.file + 1)); /* invariant 3 */
     p.ref.raw.offset = mr_column_get(&m->col[MRM_SAMPLE_OFFSET], id, p.index);
     p.ref.raw.length = mr_column_get(&m->col[MRM_SAMPLE_LENGTH], id, p.index);
     p.ref.aux = (uint32_t)mr_column_get(&m->col[MRM_SAMPLE_AUX], id, p.index) & 0xffffff;
@@ -584,6 +587,7 @@ uint64_t mr_manifest_file_layout_id(const struct mr_manifest *m, uint64_t file)
 void mr_manifest_file_layout(const struct mr_manifest *m, uint64_t file, struct mr_layout *out)
 {
     uint64_t id = mr_manifest_file_layout_id(m, file);
+    assert(id < m->layouts); /* invariant 4 */
     const struct mr_column *index = &m->col[MRM_LAYOUT_INDEX];
     uint64_t a = mr_column_get(index, id, id), b = mr_column_get(index, id + 1, id + 1);
     out->data = (void *)(uintptr_t)(m->col[MRM_LAYOUT_DATA].data + a);

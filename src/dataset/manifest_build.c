@@ -9,6 +9,7 @@
 #include "dataset/manifest.h"
 #include "dataset/manifest_bytes.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,7 @@ static int64_t layout_number(struct mr_manifest_builder *b, const struct mr_layo
         return -ENOMEM;
     if (*at && layout_is(b, *at - 1, l))
         return (int64_t)*at - 1;
+    assert(b->n_layouts + 2 <= b->layout_cap);
     b->layout_starts[b->n_layouts] = b->layouts.len;
     mr_strbuf_add(&b->layouts, l->len ? l->data : "", l->len);
     b->layout_starts[b->n_layouts + 1] = b->layouts.len;

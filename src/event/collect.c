@@ -15,6 +15,7 @@
 #include "base/vec.h"
 #include "event/mrt_file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -218,6 +219,7 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
 /* Gives the memory of written records back: whole pages of [from, to). Where the file system cannot, it stays. */
 static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
 {
+    assert(from <= to); /* R2, R6 */
     const uint64_t page = 4096 / sizeof(s->cell[0]);
     for (uint64_t a = MR_ALIGN_UP(from, page), b = to / page * page; a < b;) {
         uint64_t end = MR_MIN(b, (a / MR_RING_CELLS + 1) * MR_RING_CELLS);
@@ -257,6 +259,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
             rc = rc ? rc : drain_strings(c, r, err);
             continue;
         }
+        assert(carry.at >= from); /* R2: written never moves back */
         rc = b.count ? append(c, c->buffer, n, err) : 0;
         if (rc == 0) {
             c->has_events |= b.count > 0;
@@ -277,6 +280,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
 
 static bool map_segments(struct mr_collector *c, struct ring *r, uint32_t segments)
 {
+    assert(segments <= MR_RING_SEGMENTS);
     if (segments > r->segments) {
         struct mr_ring_header **more = realloc(r->segment, segments * sizeof(*more));
         if (!more)
@@ -441,6 +445,7 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     c->stats.killed += how == MR_HOW_KILLED;
     rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer),
                 err);
+    assert(!r->finished && how != 0); /* C3: a ring ends once, and says how */
     r->finished = true;
     if (rc == 0)
         unmap_ring(c, r, how != MR_HOW_RUNNING);

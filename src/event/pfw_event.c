@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static struct pfw_lane *lane_get(struct mr_pfw *im, uint64_t process_key, uint32
         *at = im->lane.n;
     }
     im->last_lane = *at - 1;
+    assert(im->last_lane < im->lane.n);
     return &im->lane.item[im->last_lane];
 }
 
@@ -60,6 +62,7 @@ static int add_arg(struct pfw_lane *l, uint32_t key, uint8_t type, uint64_t valu
             return -ENOMEM;
         l->args_cap = cap;
     }
+    assert(l->args == 0 || c->arg_event[l->args - 1] <= l->n); /* arguments are in the order of their events */
     c->arg_event[l->args] = l->n;
     c->arg_key[l->args] = key;
     c->arg_type[l->args] = type;
@@ -268,6 +271,7 @@ static int add_event(struct mr_pfw *im, const struct pfw_line *l, unsigned app_c
         im->unit_ns = mr_pfw_unit_of(&l->ts);
     uint64_t start = mr_pfw_ns(&l->ts, im->unit_ns), dur = mr_pfw_ns(&l->dur, im->unit_ns);
     unsigned call = app_call ? app_call : call_of(l);
+    assert(lane->n < lane->cap);
     struct mr_columns *c = &lane->c;
     uint32_t i = lane->n;
     int64_t fd = fact_int(&f->fd, -1);

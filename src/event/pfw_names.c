@@ -2,6 +2,7 @@
  * looked up in the others. See pfw_internal.h. */
 #include "event/pfw_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static unsigned hex4(const char *p)
@@ -92,6 +93,7 @@ uint32_t mr_pfw_new_string(struct mr_pfw *im, uint8_t kind, struct pfw_text t)
         return 0;
     if (!im->string.n)
         im->string.item[im->string.n++] = (struct mr_trace_string){.text = ""};
+    assert(im->string.n > 0 && im->string.n < im->string.cap); /* 0 is no id */
     im->string.item[im->string.n] = (struct mr_trace_string){.text = t.p, .len = (uint32_t)t.n, .kind = kind};
     return (uint32_t)im->string.n++;
 }

@@ -3,6 +3,7 @@
  * line is parsed member by member (pfw_line.c), with the same result. See pfw_internal.h. */
 #include "event/pfw_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #if defined(__SSE2__)
@@ -95,6 +96,7 @@ static bool learn(const char *p, const char *stop, struct pfw_shape *s)
     }
     if (stop - from > BETWEEN)
         return false;
+    assert(s->steps <= STEPS && pairs <= STEPS);
     s->tail_len = (uint8_t)(stop - from);
     memcpy(s->tail, from, s->tail_len);
     s->line.cat = (struct pfw_text){.p = "", .quoted = true}; /* if there is none */
@@ -212,6 +214,7 @@ static void remember(struct pfw_shape *s, const char *p, const char *stop)
         struct step *step = &s->step[i];
         if (!step->changes)
             continue;
+        assert(step->last >= p && step->last <= stop); /* values follow each other */
         s->change[s->changing].before = p;
         s->change[s->changing].len = (uint32_t)(step->last - p);
         s->change[s->changing++].step = (uint16_t)i;

@@ -8,6 +8,7 @@
 #include "base/vec.h"
 #include "base/workers.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,6 +61,7 @@ static void take(struct input *in, void *memory, size_t len, bool mapped)
 {
     let_go(in);
     in->data = in->memory = memory;
+    assert(memory || !len);
     in->len = in->memory_len = len;
     in->mapped = mapped;
 }

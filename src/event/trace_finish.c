@@ -3,6 +3,7 @@
 #include "event/trace_internal.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -153,6 +154,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
         t->chunk[n++] = c;
     }
     t->chunks = n;
+    assert(t->chunks <= t->chunk_cap);
     if (t->first_ns == UINT64_MAX)
         t->first_ns = t->last_ns = 0;
     for (size_t i = 0; i < t->processes; i++)

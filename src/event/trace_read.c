@@ -3,6 +3,7 @@
 #include "event/trace_internal.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,7 @@ int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, stru
         p->rank = p->world = p->local_rank = p->local_world = -1;
         *at = ++t->processes;
     }
+    assert(*at <= t->processes && t->process[*at - 1].key == key);
     *index = (uint32_t)(*at - 1);
     return 0;
 }
@@ -93,6 +95,7 @@ int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t
     if (mr_vec_reserve(&p->string, &p->string_cap, (size_t)id + 1, sizeof(*p->string)) < 0)
         return mr_error_set(err, -ENOMEM, "cannot load names");
     memset(p->string + had, 0, (p->string_cap - had) * sizeof(*p->string));
+    assert(id < p->string_cap && !p->borrowed);
     p->string[id] = (struct mr_trace_string){.text = text, .len = len, .kind = kind};
     p->strings = MR_MAX(p->strings, id + 1);
     return 0;
@@ -179,6 +182,7 @@ static int event_batch_room(struct mr_event_batch *b, size_t n, struct mr_error 
 
 int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_event_batch *b, struct mr_error *err)
 {
+    assert(chunk < t->chunks);
     const struct mr_trace_chunk *c = &t->chunk[chunk];
     if (t->stop && atomic_load_explicit(t->stop, memory_order_relaxed))
         return mr_error_set(err, MR_E_INTERRUPTED, "stopped in block %zu of %zu", chunk, t->chunks);

@@ -2,6 +2,7 @@
 #include "format/stream_in.h"
 #include "format/gzip_inflate.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -66,6 +67,7 @@ void mr_stream_in_close(struct mr_stream_in *in)
 
 static int fill(struct mr_stream_in *in, uint64_t offset, size_t want, struct mr_error *err)
 {
+    assert(in->object && want <= in->buf_cap); /* an unpacked file is there from end to end */
     uint64_t end = in->base + in->len;
     bool jump = offset < in->base || offset - MR_MIN(offset, end) > JUMP_BYTES;
     size_t n = jump || !in->len ? MR_MIN(MR_MAX(want, (size_t)PEEK_BYTES), in->buf_cap) : in->buf_cap;
@@ -90,6 +92,7 @@ int mr_stream_in_get(struct mr_stream_in *in, uint64_t offset, size_t len, const
         if (rc < 0)
             return rc;
     }
+    assert(offset >= in->base && offset + len <= in->base + in->len); /* the invariant above */
     *out = in->buf + (offset - in->base);
     return 0;
 }

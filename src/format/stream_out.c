@@ -7,6 +7,7 @@
  * contiguous from 0 (a part: from its offset). 3. Once `failed` is set nothing is written any more. */
 #include "format/stream_out.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,7 @@ static int store_write(struct mr_stream_out *o, const void *data, size_t len, st
 {
     if (!len)
         return 0;
+    assert(!o->failed); /* invariant 3 */
     int rc = mr_object_write(o->object, data, len, o->file_at, err);
     if (rc < 0)
         return o->failed = rc;
@@ -172,6 +174,7 @@ int mr_stream_out_put(struct mr_stream_out *o, const void *data, size_t len, str
         return rc < 0 ? rc : emit(o, p, len, err);
     }
     while (len) {
+        assert(o->buf_len < o->buf_cap);
         size_t n = MR_MIN(len, o->buf_cap - o->buf_len);
         if (p != o->buf + o->buf_len) /* it was made in place: mr_stream_out_here */
             memcpy(o->buf + o->buf_len, p, n);
@@ -221,6 +224,7 @@ void *mr_stream_out_here(struct mr_stream_out *o, size_t len)
 
 void mr_stream_out_advance(struct mr_stream_out *o, size_t len)
 {
+    assert(len <= o->buf_cap - o->buf_len);
     o->buf_len += len;
 }
 
@@ -236,6 +240,7 @@ int mr_stream_out_close(struct mr_stream_out *o, uint64_t *file_bytes, struct mr
         rc = deflate_some(o, NULL, 0, Z_FINISH, err);
     if (rc >= 0 && o->whole_bytes && o->file_at == o->whole_bytes)
         rc = o->object->store->ops->truncate(o->object, o->whole_bytes, err);
+    assert(rc < 0 || o->z || o->file_at == o->emitted); /* invariants 1 and 2: all of it is in the store */
     int close_rc = mr_object_close(o->object, rc < 0 ? NULL : err);
     if (rc >= 0)
         rc = close_rc;

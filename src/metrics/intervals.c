@@ -3,6 +3,7 @@
 #include "base/common.h"
 #include "base/vec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -34,6 +35,7 @@ void mr_intervals_normalise(struct mr_intervals *v)
         else
             v->item[++n] = v->item[i];
     }
+    assert(n < v->n);
     v->n = n + 1;
 }
 
@@ -61,6 +63,7 @@ int mr_intervals_merge(struct mr_intervals *a, struct mr_intervals *b, struct mr
         else
             scratch->item[scratch->n++] = x;
     }
+    assert(scratch->n <= a->n + b->n && scratch->n <= scratch->cap);
     struct mr_intervals t = *a;
     *a = *scratch;
     *scratch = t;

@@ -11,6 +11,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -200,6 +201,7 @@ struct mr_slice mr_order_slice(const struct mr_order *o, uint32_t rank)
 {
     uint64_t first = (uint64_t)((unsigned __int128)o->p.samples * rank / o->p.world);
     uint64_t end = (uint64_t)((unsigned __int128)o->p.samples * (rank + (uint64_t)1) / o->p.world);
+    assert(rank < o->p.world && first <= end && end <= o->p.samples); /* slices tile the samples */
     return (struct mr_slice){.first = first, .len = end - first};
 }
 
@@ -228,6 +230,7 @@ static size_t get_global(const struct mr_order *o, uint32_t rank, uint64_t k, ui
     for (size_t done = 0, run; done < count; done += run, at += run * w) {
         uint64_t i = at % n, fit = (n - 1 - i) / w + 1;
         run = (size_t)MR_MIN((uint64_t)(count - done), fit);
+        assert(run > 0 && i + (run - 1) * w < n);
         o->ops->fill_global(o, i, w, ids + done, run);
     }
     return count;
@@ -247,6 +250,7 @@ static size_t get_local(const struct mr_order *o, uint32_t rank, uint64_t k, uin
     }
     while (done < count) {
         uint64_t i = k % s.len;
+        assert(i < s.len);
         size_t run = (size_t)MR_MIN((uint64_t)(count - done), s.len - i);
         if (o->ops->fill_local(o, rank, i, ids + done, run) != run)
             return done;
@@ -284,6 +288,7 @@ int mr_order_seek(struct mr_order *o, uint64_t pos, struct mr_error *err)
                       "resume with the world size the position was taken with, or use a global mode (torch, cipher)");
         return MR_E_USAGE;
     }
+    assert(!o->ops->rank_local || pos % o->p.world == 0);
     o->start = pos;
     return 0;
 }

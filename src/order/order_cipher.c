@@ -16,6 +16,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -54,6 +55,7 @@ void mr_cipher_init(struct mr_cipher *c, uint64_t n, uint64_t key)
 {
     uint64_t root = ceil_sqrt(n), a = root ? root : 1;
     *c = (struct mr_cipher){.n = n, .a = (uint32_t)a, .b = (uint32_t)((n + a - 1) / a)};
+    assert(n <= (uint64_t)1 << 62 && (uint64_t)c->a * c->b >= n && (uint64_t)c->a * c->b - n < a);
     c->rounds = n < SMALL_DOMAIN ? ROUNDS_SMALL : ROUNDS;
     for (unsigned r = 0; r < c->rounds; r++) {
         uint64_t k = mr_rng_at(key, MR_RNG_ORDER, r);
@@ -98,6 +100,7 @@ uint64_t mr_cipher_at(const struct mr_cipher *c, uint64_t x)
 
 uint64_t mr_cipher_inverse(const struct mr_cipher *c, uint64_t y)
 {
+    assert(y < c->n);
     do
         y = decrypt(c, y);
     while (y >= c->n);
@@ -125,6 +128,7 @@ void mr_cipher_fill(const struct mr_cipher *c, uint64_t at, uint64_t stride, uin
 {
     uint32_t left[BLOCK] = {0}, right[BLOCK] = {0};
     uint64_t out[BLOCK];
+    assert(count == 0 || at + (count - 1) * stride < c->n); /* the walk ends only from below n */
     uint64_t l = at / c->b, r = at % c->b, step_l = stride / c->b, step_r = stride % c->b;
     while (count) {
         size_t n = MR_MIN(count, (size_t)BLOCK);

@@ -12,6 +12,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@ static size_t fill_shard(const struct mr_order *o, uint32_t rank, uint64_t k, ui
     struct mr_slice s = mr_order_slice(o, rank);
     struct mr_cipher c;
     mr_cipher_init(&c, s.len, mr_order_key(o, 1 + (uint64_t)rank));
+    assert(k + count <= s.len);
     mr_cipher_fill(&c, k, 1, ids, count);
     for (size_t i = 0; i < count; i++)
         ids[i] += s.first;
@@ -78,6 +80,7 @@ static void stream(struct plan *p, uint64_t *slot, uint64_t len, uint64_t window
         plan_set(p, t, slot[j]);
         slot[j] = arrived < len ? arrived++ : slot[--left];
     }
+    assert(arrived == len && left == 0); /* every sample has come out once */
 }
 
 static struct plan *make_plan(const struct mr_order *o, uint32_t rank)
@@ -139,6 +142,7 @@ static void done_buffer(struct mr_order *o)
 static const struct plan *plan_of(const struct mr_order *o, uint32_t rank)
 {
     struct plans *all = o->mode_state;
+    assert(rank < o->p.world && all);
     struct plan *p = atomic_load_explicit(&all->plan[rank], memory_order_acquire);
     if (p)
         return p;
@@ -158,6 +162,7 @@ static size_t fill_buffer(const struct mr_order *o, uint32_t rank, uint64_t k, u
     if (!p)
         return 0;
     uint64_t first = mr_order_slice(o, rank).first;
+    assert(k + count <= mr_order_slice(o, rank).len);
     for (size_t i = 0; i < count; i++)
         ids[i] = first + plan_get(p, k + i);
     return count;

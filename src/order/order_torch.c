@@ -10,6 +10,7 @@
 #include "order/order_modes.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -169,6 +170,7 @@ static void fill_torch(const struct mr_order *o, uint64_t at, uint64_t stride, u
     const struct table *t = o->mode_state;
     const uint32_t *narrow = t->ids;
     const uint64_t *wide = t->ids;
+    assert(count == 0 || at + (count - 1) * stride < o->p.samples);
     for (size_t i = 0; i < count; i++)
         ids[i] = t->wide ? wide[at + i * stride] : narrow[at + i * stride];
 }

@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,7 @@ void mr_directory_done(struct mr_directory *d)
 
 void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsigned class)
 {
+    assert(node < d->nodes && id < d->samples && class < MR_CLASS_MAX);
     uint8_t *slot = &d->held[node * d->samples + id];
     mr_directory_drop(d, node, id);
     *slot = (uint8_t) class;
@@ -174,6 +176,7 @@ void mr_directory_drop(struct mr_directory *d, uint32_t node, uint32_t id)
     *slot = MR_NOT_HELD;
     if (was >= MR_INCOMING)
         return;
+    assert(d->holders[id] > 0 && was < MR_CLASS_MAX);
     d->used_mb[node * MR_CLASS_MAX + was] -= d->size_mb[id];
     d->holders[id]--;
 }

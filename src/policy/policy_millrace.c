@@ -19,6 +19,7 @@
 #include "base/common.h"
 #include "base/heap.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -100,6 +101,7 @@ static int class_with_room(struct mr_policy *p, uint32_t node, double mb)
 static void put(struct mr_policy *p, uint32_t node, uint32_t id, unsigned class)
 {
     struct millrace *s = p->state;
+    assert(s->room_mb[node * MR_CLASS_MAX + class] >= p->world.size_mb[id]);
     bool was_last = p->world.dir->holders[id] == 1;
     s->room_mb[node * MR_CLASS_MAX + class] -= p->world.size_mb[id];
     mr_directory_put(p->world.dir, node, id, class);
@@ -113,6 +115,7 @@ static void put(struct mr_policy *p, uint32_t node, uint32_t id, unsigned class)
 static void drop(struct mr_policy *p, uint32_t node, uint32_t id)
 {
     struct millrace *s = p->state;
+    assert(is_held(p, node, id)); /* I2: what is spare is held */
     unsigned class = p->world.dir->held[(uint64_t)node * p->world.samples + id];
     s->room_mb[node * MR_CLASS_MAX + class] += p->world.size_mb[id];
     mr_directory_drop(p->world.dir, node, id);
@@ -205,6 +208,7 @@ static void keep(struct mr_policy *p, uint32_t node, uint32_t id, uint64_t k)
         return;
     }
     s->next[cell] = s->next_of_access[node * s->run_len + k];
+    assert(s->uses[cell] > 0); /* I1: this use was foreseen */
     s->uses[cell]--;
     uint32_t anywhere = s->anywhere_of_access[node * s->run_len + k];
     if (s->anywhere[id] < anywhere)

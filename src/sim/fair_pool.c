@@ -6,6 +6,7 @@
  *  2. heap[pools[i].at] == i, and no pool has an earlier next_s than its parent. */
 #include "sim/fair_pool.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ void mr_clockwork_done(struct mr_clockwork *c)
 
 static void place(struct mr_clockwork *c, uint32_t at, uint32_t pool)
 {
+    assert(at < c->n && pool < c->n); /* invariant 2 */
     c->heap[at] = pool;
     c->pools[pool].at = at;
 }
@@ -56,6 +58,7 @@ static void reorder(struct mr_clockwork *c, uint32_t pool)
         place(c, i, c->heap[k]);
     }
     place(c, i, pool);
+    assert(i == 0 || c->pools[c->heap[(i - 1) / 2]].next_s <= key); /* invariant 2 */
 }
 
 static void advance(struct mr_pool *p, double now_s)
@@ -75,12 +78,14 @@ static void reschedule(struct mr_clockwork *c, uint32_t pool)
         p->next_s = INFINITY;
     else
         p->next_s = p->seen_s + fmax(0, p->flows.item[0].key - p->virtual_time) * n / p->rate;
+    assert(p->next_s >= p->seen_s); /* invariant 1 */
     reorder(c, pool);
 }
 
 bool mr_pool_add(struct mr_clockwork *c, uint32_t pool, double now_s, double mb, uint32_t transfer)
 {
     struct mr_pool *p = &c->pools[pool];
+    assert(mb >= 0);
     advance(p, now_s);
     if (mr_heap_push(&p->flows, p->virtual_time + mb, transfer))
         return false;
@@ -104,6 +109,7 @@ double mr_clockwork_next(const struct mr_clockwork *c, uint32_t *pool)
 uint32_t mr_pool_end_first(struct mr_clockwork *c, uint32_t pool)
 {
     struct mr_pool *p = &c->pools[pool];
+    assert(p->flows.n > 0); /* invariant 1: an idle pool has no next event */
     advance(p, p->next_s);
     struct mr_heap_item first = mr_heap_pop(&p->flows);
     p->virtual_time = fmax(p->virtual_time, first.key);

@@ -21,6 +21,7 @@
 #include "sim/sim_shared_internal.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@
 static void finish_step(struct shared *x, uint32_t node)
 {
     struct sim_node *n = &x->nodes[node];
+    assert(!n->waiting_at_barrier && x->at_barrier < x->s->nodes);
     n->waiting_at_barrier = true;
     x->barrier_s = fmax(x->barrier_s, n->t);
     if (++x->at_barrier == x->s->nodes)
@@ -54,6 +56,7 @@ static void consume(struct shared *x, uint32_t node)
 {
     struct sim_node *n = &x->nodes[node];
     uint64_t end = (x->step + 1) * x->items_per_step;
+    assert(n->consumed <= n->next_item); /* S2: what is consumed has been staged */
     while (n->consumed < end) {
         float done = *item_done(x, node, n->consumed);
         if (done < 0)
@@ -109,6 +112,7 @@ static void start_step(struct shared *x)
 static void item_arrived(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
+    assert(t->busy && t->flows == 0);
     t->busy = false;
     mr_sim_trace_span(x->w->trace, t->class > 0 ? MR_SPAN_FILL : MR_SPAN_STAGE, t->node, mr_shared_lane(x, thread),
                       t->started_s, x->now);
@@ -147,6 +151,7 @@ static void flow_ended(struct shared *x, uint32_t pool)
         return;
     if (pool == POOL_PFS)
         mr_shared_end_pfs_flow(x, thread);
+    assert(x->threads[thread].busy && x->threads[thread].flows > 0);
     if (--x->threads[thread].flows == 0)
         mr_shared_advance_item(x, thread);
 }

@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <math.h>
 
 static double staging_write_s(const struct shared *x, double mb)
@@ -74,6 +75,7 @@ static void find_expected_sources(struct shared *x, uint32_t node, uint64_t item
 bool mr_shared_stage_next(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
+    assert(t->class == 0 && !t->busy);
     struct sim_node *n = &x->nodes[t->node];
     uint64_t epoch = n->next_item / x->items_per_epoch;
     if (epoch >= x->s->epochs || epoch > x->step / x->w->steps_per_epoch + 1)
@@ -95,6 +97,8 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
     if (t->item < x->s->system.classes[0].threads && x->policy.ops->prefetches)
         t->write_s *= 1 + mr_rng_unit(mr_rng_at(x->s->seed, MR_RNG_ORDER, UINT64_MAX - thread));
     n->staged_mb += mb;
+    assert(t->item < (x->step + 1) * x->items_per_step || n->staged_mb <= x->s->system.classes[0].capacity_mb); /* S1 */
+    assert(t->item / x->items_per_epoch <= x->step / x->w->steps_per_epoch + 1);                                /* S3 */
     mr_shared_launch(x, thread, &d);
     return true;
 }
@@ -142,6 +146,7 @@ static double next_expected_fill(struct shared *x, const struct shared_thread *t
 bool mr_shared_fill_next(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
+    assert(t->class > 0 && !t->busy);
     struct shared_demand d = {0};
     double mb = x->expected ? next_expected_fill(x, t, &d) : next_fill(x, t, &d);
     if (!(mb > 0))

@@ -2,6 +2,7 @@
 #include "sim/sim_shared_internal.h"
 #include "base/common.h"
 
+#include <assert.h>
 #include <string.h>
 
 static int load_ids(struct shared *x, uint64_t epoch)
@@ -48,6 +49,7 @@ struct item_ids mr_shared_item_ids(const struct shared *x, uint32_t node, uint64
     uint64_t epoch = item / x->items_per_epoch, in_epoch = item % x->items_per_epoch;
     uint64_t step = in_epoch / x->items_per_step, first = in_epoch % x->items_per_step * x->grain;
     uint64_t at = step * x->w->per_node + first;
+    assert(epoch + 2 >= x->epoch_loaded && epoch < x->epoch_loaded); /* S3: two epochs are at hand */
     return (struct item_ids){x->ids[epoch % 2] + node * x->epoch_len + at, MR_MIN(x->grain, x->w->per_node - first),
                              epoch * x->epoch_len + at};
 }

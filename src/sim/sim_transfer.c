@@ -1,6 +1,7 @@
 /* Moving an item in the shared engine: flows in the pools that it uses, part by part, then the time of its write. */
 #include "sim/sim_shared_internal.h"
 
+#include <assert.h>
 #include <math.h>
 
 static void update_pfs_rate(struct shared *x)
@@ -39,6 +40,7 @@ static void add_pfs_flow(struct shared *x, uint32_t thread, double mb, double re
 void mr_shared_end_pfs_flow(struct shared *x, uint32_t thread)
 {
     struct sim_node *n = &x->nodes[x->threads[thread].node];
+    assert(n->pfs_flows > 0 && x->pfs_clients > 0);
     bool gone = --n->pfs_flows == 0;
     x->pfs_clients -= gone;
     if (gone || x->s->system.pfs_stream_mbps > 0)
@@ -94,6 +96,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
     struct shared_demand *d = &t->todo;
+    assert(t->busy && t->flows == 0);
     end_part(x, thread);
     if (d->pfs > 0) {
         begin_part(x, t, MR_SIM_TRACE_PFS, d->pfs);
@@ -124,6 +127,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
 
 void mr_shared_launch(struct shared *x, uint32_t thread, const struct shared_demand *d)
 {
+    assert(thread < x->n_threads && !x->threads[thread].busy);
     x->threads[thread].busy = true;
     x->threads[thread].started_s = x->now;
     x->threads[thread].todo = *d;
@@ -137,6 +141,7 @@ void mr_shared_release_waiters(struct shared *x, uint32_t thread)
     uint32_t first = t->node * x->threads_per_node;
     for (uint64_t left = t->waiters; left; left &= left - 1) {
         uint32_t waiter = first + (uint32_t)__builtin_ctzll(left);
+        assert(x->threads[waiter].flows > 0 && x->threads[waiter].class == 0);
         if (--x->threads[waiter].flows == 0)
             mr_shared_advance_item(x, waiter);
     }

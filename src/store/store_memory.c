@@ -14,6 +14,7 @@
 #include "store/store_internal.h"
 #include "store/store_workq.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -75,6 +76,7 @@ static bool reserve(struct memory_store *s, size_t bytes)
 
 static void release(struct memory_store *s, size_t bytes)
 {
+    assert(atomic_load(&s->used_bytes) >= bytes); /* invariant 4 */
     atomic_fetch_sub(&s->used_bytes, bytes);
 }
 
@@ -99,6 +101,7 @@ static void drop_chunks(struct memory_store *s, struct node *n, size_t from)
 
 static void node_unref(struct memory_store *s, struct node *n)
 {
+    assert(atomic_load(&n->refs) > 0); /* invariant 3 */
     if (atomic_fetch_sub(&n->refs, 1) != 1)
         return;
     drop_chunks(s, n, 0);

@@ -17,6 +17,7 @@
 #include "store/store_internal.h"
 #include "store/store_posix.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -100,6 +101,7 @@ static bool copy_guarded(char *to, const char *from, size_t len)
         pthread_sigmask(SIG_UNBLOCK, &bus, NULL);
         return false;
     }
+    assert(!guard); /* copies do not nest: the handler knows one */
     guard = &g;
     __asm__ volatile("" ::: "memory"); /* the copy stays between the two stores */
     memcpy(to, from, len);

@@ -13,6 +13,7 @@
 #include "store/store_internal.h"
 #include "store/store_workq.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ static void take_out(struct null_store *s, struct entry *e)
 
 static void unref(struct entry *e)
 {
+    assert(e->refs > 0); /* invariant 2 */
     if (--e->refs == 0) {
         free(e->path);
         free(e);

@@ -11,6 +11,7 @@
 #include "base/common.h"
 #include "store/store_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -254,6 +255,7 @@ struct shimq {
 
 static void heap_push(struct shimq *q, struct node *n)
 {
+    assert(q->heap_count + q->below + q->free_count < q->base.depth + 1); /* invariant 2 */
     unsigned i = q->heap_count++;
     while (i > 0 && q->heap[(i - 1) / 2]->call.due_ns > n->call.due_ns) {
         q->heap[i] = q->heap[(i - 1) / 2];
@@ -264,6 +266,7 @@ static void heap_push(struct shimq *q, struct node *n)
 
 static struct node *heap_pop(struct shimq *q)
 {
+    assert(q->heap_count > 0); /* invariant 1 */
     struct node *top = q->heap[0], *last = q->heap[--q->heap_count];
     unsigned i = 0;
     for (;;) {

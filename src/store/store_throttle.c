@@ -27,6 +27,7 @@
 #include "store/store_internal.h"
 #include "store/store_shim.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -230,6 +231,7 @@ static uint64_t time_for(uint64_t bytes, double rate)
 /* Takes `need` on a resource and moves *due to where that ends, if that is later. */
 static void reserve(uint64_t *end, uint64_t ready, uint64_t need, uint64_t *due)
 {
+    assert(*end <= UINT64_MAX - need && ready <= UINT64_MAX - need); /* invariant 2: ends only grow */
     *end = MR_MAX(*end, ready) + need;
     *due = MR_MAX(*due, *end);
 }

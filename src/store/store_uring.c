@@ -24,6 +24,7 @@
 #include "store/store_internal.h"
 #include "store/store_posix.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -83,6 +84,7 @@ static void note_fallback(struct uring_store *s, int code)
 
 static void finish(struct uringq *q, struct slot *s, int64_t result)
 {
+    assert(s->io && q->idle_count < q->base.depth); /* invariants 1 and 3 */
     struct mr_io *io = s->io;
     if (s->bounce) {
         mr_bounce_give(&q->store->bounce, s->bounce);
@@ -472,6 +474,7 @@ static int uring_reap(struct mr_ioq *base, unsigned min, unsigned max, struct mr
     if (!q->done)
         q->done_tail = &q->done;
     q->done_count -= n;
+    assert(q->in_flight >= n && q->idle_count + q->in_flight >= q->base.depth); /* invariant 1 */
     q->in_flight -= n;
     if (q->in_flight == 0 && q->holds_files)
         close_files(q);

@@ -15,6 +15,7 @@
 #include "base/workers.h"
 #include "store/store_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -72,6 +73,7 @@ static void execute(struct mr_workpool *p, struct mr_io *io)
 static struct mr_io *grab(struct mr_workpool *p)
 {
     unsigned n = MR_MAX(1u, MR_MIN(MAX_GRAB, p->queued / p->threads));
+    assert(p->head && p->queued >= n); /* invariant 1 */
     struct mr_io *first = p->head, *last = first;
     for (unsigned i = 1; i < n; i++)
         last = last->next;
@@ -181,6 +183,7 @@ void mr_workpool_free(struct mr_workpool *p)
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < p->started; i++)
         pthread_join(p->thread[i], NULL);
+    assert(!p->head && p->queued == 0); /* invariant 1: queues are freed before their pool */
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -273,8 +276,10 @@ int mr_workq_reap(struct mr_ioq *ioq, unsigned min, unsigned max, struct mr_io *
     }
     if (!q->done)
         q->done_tail = &q->done;
+    assert(q->done_count >= n && (q->done_count > n) == (q->done != NULL)); /* invariant 1 */
     q->done_count -= n;
     pthread_mutex_unlock(&q->lock);
+    assert(q->in_flight >= n); /* invariant 2 */
     q->in_flight -= n;
     return (int)n;
 }
