@@ -91,6 +91,29 @@ C
     [ -s by-library ] || fail "the library's plug-in wrote nothing"
 fi
 
+# ---- one in C++
+if cxx=$(command -v "${CXX:-c++}"); then
+    cat >plain.cc <<'C'
+#include <millrace/plugin.h>
+#include <millrace/plugin_policy.h>
+static mr_policy_ops make()
+{
+    mr_policy_ops o{};
+    o.abi = MR_POLICY_ABI;
+    o.size = sizeof(o);
+    o.name = "plain";
+    o.doc = "a policy in C++";
+    o.prefetches = true;
+    return o;
+}
+static const mr_policy_ops ops = make();
+MR_PLUGIN_DEFINE({MR_PLUGIN_POLICY, &ops});
+C
+    "$cxx" -std=c++17 -Wall -Wextra -Werror -Iprefix/include -fPIC -shared -fvisibility=hidden -o plain.so plain.cc || fail "C++ does not build"
+    MILLRACE_PLUGIN_PATH=$dir/plain.so expect 0 "$m" help policies
+    grep -q '^  plain  *a policy in C++' out || fail "the policy in C++ is not there"
+fi
+
 # ---- bad ones
 cat >bad.c <<'C'
 #include <millrace/plugin.h>
