@@ -104,7 +104,7 @@ static void print_rates(FILE *f, const struct mr_job *j)
         if (isfinite(m->supply_bytes_per_s))
             fprintf(f, ", supply %s while it was the limit, headroom %.2f", mr_human_rate(m->supply_bytes_per_s, b),
                     m->headroom);
-        fprintf(f, "; without stalls %.2f times as fast\n", m->ceiling);
+        fprintf(f, "; removing all stalls would make it at most %.2fx faster\n", m->ceiling);
     }
     double preload_s = 0;
     for (uint32_t k = 0; k < j->result.board->world; k++)
@@ -181,11 +181,11 @@ static void print_trust(FILE *f, const struct mr_job *j)
     char lateness[MR_HUMAN_LEN];
     fputs("  trust         ", f);
     if (t->cold_share >= 0)
-        fprintf(f, "%.0f %% of the data was cold; ", 100 * t->cold_share);
+        fprintf(f, "%.0f %% of the data was already in the page cache; ", 100 * (1 - t->cold_share));
     if (t->ceiling_samples_per_s > 0)
         fprintf(f, "harness alone %.0f samples/s per rank; ", t->ceiling_samples_per_s);
-    fprintf(f, "%u threads on %u CPUs; timers %s late\n", t->threads, t->cpus,
-            mr_human_ns((double)t->timer_late_ns, lateness));
+    fprintf(f, "%u %s on %u %s; timers %s late\n", t->threads, mr_plural(t->threads, "thread", "threads"), t->cpus,
+            mr_plural(t->cpus, "CPU", "CPUs"), mr_human_ns((double)t->timer_late_ns, lateness));
     for (unsigned i = 0; i < t->doubts.n; i++)
         fprintf(f, "  doubt         %s\n", t->doubts.item[i]);
 }
