@@ -172,9 +172,14 @@ static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, 
     const struct sim_options *o = ctx->options;
     struct mr_job_measured measured;
     struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
-    int rc = j ? mr_job_load(o->from, search, ctx->arena, j, &measured, err)
-               : mr_error_set(err, -ENOMEM, "run '%s'", o->from);
-    return rc ? rc : mr_job_study_scenario(j, &measured, &q->scenario_words, out, err);
+    int rc = j ? mr_job_load_measured(o->from, &measured, err) : mr_error_set(err, -ENOMEM, "run '%s'", o->from);
+    if (!rc)
+        rc = mr_job_load(o->from, search, ctx->arena, j, err);
+    if (rc)
+        return rc;
+    rc = mr_job_study_scenario(j, &measured, &q->scenario_words, out, err);
+    mr_job_done(j);
+    return rc;
 }
 
 /* `extra` is one more key=value, or NULL. */

@@ -115,6 +115,8 @@ struct mr_job {
     bool made_data; /* the data set was generated for this job */
     bool made_out;  /* and so was the results folder */
 
+    json_t *config; /* of a job that was loaded: where each value came from then; NULL: ask the workload */
+
     struct mr_comm *comm; /* NULL before and after */
     struct mr_job_series *stream;
     struct mr_events_file *events;
@@ -160,6 +162,12 @@ uint64_t mr_job_left_in_buffer(const struct mr_job *j);
 json_t *mr_job_summary_json(const struct mr_job *j);
 /* "metric" and "millrace" of the summary: all that follows from the board. */
 json_t *mr_job_figures_json(const struct mr_job *j);
+/* The job of a finished run again, from its results folder or summary.json: workload and options as they were resolved,
+ * the plan, and of the result everything but the board and what is computed from it. With the board (of a trace, of the
+ * series) mr_job_compute_figures and mr_job_summary_json give the summary that the run wrote. `search` finds systems.
+ * Errors: -errno, MR_E_FORMAT. Free it with mr_job_done. */
+int mr_job_load(const char *path, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
+                struct mr_error *err);
 /* The host as DLIO describes it ("dlio") and as we do ("environment"); of the machine this is called on. */
 json_t *mr_job_host_json(void);
 /* All files of the results folder. */

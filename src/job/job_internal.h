@@ -28,7 +28,7 @@ int mr_job_trace_open(struct mr_job *j, struct mr_error *err);
 void mr_job_trace_close(struct mr_job *j);
 void mr_job_trace_join(struct mr_job *j);
 
-/* job_load.c: the job of a summary, and the summary itself (a new reference). */
+/* job_load.c: mr_job_load, and the summary itself (a new reference). */
 int mr_job_load_summary(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
                         json_t **summary, struct mr_error *err);
 

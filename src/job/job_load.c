@@ -12,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MB 1e6
-#define THREADS_MOST 48 /* of the staging buffer; the model has 64 for all classes */
 
 /* A number; config values are {"value": ...}. NAN if there is none. */
 static double number(const json_t *v)
@@ -85,23 +85,103 @@ static int read_options(const json_t *root, struct mr_arena *a, struct mr_job_op
     return rc;
 }
 
-static int read_job(const json_t *root, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
-                    struct mr_error *err)
+/* ---- the job ---- */
+
+static const char *text_at(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static void read_strings(const json_t *list, struct mr_arena *a, struct mr_strings *out)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v)
+    {
+        if (json_is_string(v))
+            mr_job_note(out, a, "%s", json_string_value(v));
+    }
+}
+
+/* "2026-01-31T12:00:00.123456", as the summary writes it; 0 if it is not that. */
+static uint64_t read_time(const char *text)
+{
+    struct tm tm = {0};
+    unsigned us = 0;
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!rest || sscanf(rest, ".%6u", &us) != 1)
+        return 0;
+    return (uint64_t)timegm(&tm) * MR_NS_PER_S + us * 1000ull;
+}
+
+static void read_trust(const json_t *t, struct mr_arena *a, struct mr_job_trust *out)
+{
+    double cold = number(json_object_get(t, "cold_fraction"));
+    for (int i = 0; mr_job_caches[i]; i++)
+        if (!strcmp(text_at(t, "cache_asked"), mr_job_caches[i]))
+            out->asked = (enum mr_bench_cache)i;
+    out->cold_share = cold >= 0 ? cold : -1;
+    out->ceiling_samples_per_s = or_zero(number(json_object_get(t, "harness_ceiling_samples_per_s")));
+    out->ceiling_bytes_per_s = or_zero(number(json_object_get(t, "harness_ceiling_bytes_per_s")));
+    out->ceiling_share = or_zero(number(json_object_get(t, "harness_ceiling_share")));
+    out->cpus = (unsigned)json_integer_value(json_object_get(t, "cpus"));
+    out->threads = (unsigned)json_integer_value(json_object_get(t, "threads"));
+    out->cpu_share = or_zero(number(json_object_get(t, "reader_cpu_share")));
+    out->clock_step_ns = (uint64_t)json_integer_value(json_object_get(t, "clock_step_ns"));
+    out->timer_late_ns = (uint64_t)json_integer_value(json_object_get(t, "timer_lateness_ns"));
+    read_strings(json_object_get(t, "doubts"), a, &out->doubts);
+}
+
+/* What mr_job_host_json gathers: DLIO's keys lie at the top of the summary. */
+static json_t *read_host(const json_t *root)
+{
+    static const char *const keys[] = {"hostname",     "host_cpu_count", "host_processor_name",
+                                       "host_cpuinfo", "host_meminfo",   "host_memory_GB"};
+    json_t *dlio = json_object(), *environment = json_deep_copy(json_object_get(root, "environment"));
+    for (unsigned i = 0; i < MR_ARRAY_LEN(keys); i++)
+        json_object_set(dlio, keys[i], json_object_get(root, keys[i]));
+    json_object_del(environment, "ranks_by");
+    return json_pack("{s:o?, s:o?}", "dlio", dlio, "environment", environment);
+}
+
+static int read_result(const json_t *root, struct mr_job *j, struct mr_error *err)
+{
+    struct mr_job_result *r = &j->result;
+    const json_t *m = json_object_get(root, "millrace");
+    json_int_t local = json_integer_value(json_object_get(json_object_get(root, "trust"), "local_ranks"));
+    r->world = (uint32_t)j->opt.ranks;
+    r->local_world = local > 0 && local <= r->world ? (uint32_t)local : r->world;
+    r->ranks_by = mr_arena_strdup(j->arena, text_at(json_object_get(root, "environment"), "ranks_by"));
+    r->start_wall_ns = read_time(text_at(root, "start"));
+    r->end_wall_ns = read_time(text_at(root, "end"));
+    if (!json_is_true(json_object_get(root, "complete")))
+        r->code = mr_error_plain(&r->why, MR_E_INCOMPLETE, "%s", text_at(m, "incomplete_reason"));
+    read_trust(json_object_get(root, "trust"), j->arena, &r->trust);
+    r->host = read_host(root);
+    j->config = json_deep_copy(json_object_get(root, "config"));
+    return r->ranks_by && r->host && j->config ? 0 : mr_error_set(err, -ENOMEM, "cannot read a summary");
+}
+
+static int read_job(const json_t *root, const char *path, struct mr_arena *a, struct mr_job *j, struct mr_error *err)
 {
     const json_t *m = json_object_get(root, "millrace");
-    const char *name = json_string_value(json_object_get(m, "workload"));
-    int rc = read_options(root, a, &out->opt, err);
+    double ranks = number(json_object_get(m, "ranks")), seed = number(json_object_get(m, "seed"));
+    if (!(ranks >= 1) || ranks > 1e6 || !json_is_object(json_object_get(root, "config")))
+        return mr_error_plain(err, MR_E_FORMAT, "'%s' does not say its configuration or its ranks", path);
+    int rc = read_options(root, a, &j->opt, err);
     if (!rc)
-        rc = mr_workload_from_json(json_object_get(root, "config"), a, &out->w, err);
+        rc = mr_workload_from_json(json_object_get(root, "config"), a, &j->w, err);
     if (rc)
         return rc;
-    out->arena = a;
-    out->req = (struct mr_job_request){.search_path = *search, .arena = a, .is_local = true};
-    out->w->name = mr_arena_strdup(a, name && *name ? name : "run");
-    out->opt.ranks = (int64_t)number(json_object_get(m, "ranks"));
-    double seed = number(json_object_get(m, "seed"));
-    out->seed = seed >= 0 && seed < 0x1p62 ? (uint64_t)seed : 1;
-    return out->w->name ? 0 : mr_error_set(err, -ENOMEM, "cannot read a summary");
+    j->opt.ranks = (int64_t)ranks;
+    j->seed = seed >= 0 && seed < 0x1p62 ? (uint64_t)seed : 1;
+    j->w->name = mr_arena_strdup(a, text_at(m, "workload"));
+    snprintf(j->out, sizeof j->out, "%s", text_at(root, "results_folder"));
+    read_strings(json_object_get(root, "notes"), a, &j->notes);
+    if (!j->w->name)
+        return mr_error_set(err, -ENOMEM, "cannot read a summary");
+    return mr_job_make_plan(j, err);
 }
 
 static int load_summary(const char *folder, char path[4096], json_t **out, struct mr_error *err)
@@ -132,41 +212,45 @@ int mr_job_load_summary(const char *folder, const struct mr_strings *search, str
     char path[4096];
     json_t *root = NULL;
     memset(out, 0, sizeof(*out));
+    out->arena = a;
+    out->req = (struct mr_job_request){.search_path = *search, .arena = a, .is_local = true};
     int rc = load_summary(folder, path, &root, err);
     if (!rc)
-        rc = read_job(root, search, a, out, err);
-    const char *name = json_string_value(json_object_get(json_object_get(root, "millrace"), "workload"));
-    if (!rc && name) /* also where it has none */
-        out->w->name = mr_arena_strdup(a, name);
-    if (!rc && !out->w->name)
-        rc = mr_error_set(err, -ENOMEM, "cannot read a summary");
-    if (rc)
-        json_decref(root);
-    else
+        rc = read_job(root, path, a, out, err);
+    if (!rc)
+        rc = read_result(root, out, err);
+    if (!rc) {
         *summary = root;
+        return 0;
+    }
+    mr_job_done(out);
+    json_decref(root);
     return rc;
 }
 
 int mr_job_load(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
-                struct mr_job_measured *measured, struct mr_error *err)
+                struct mr_error *err)
+{
+    json_t *summary = NULL;
+    int rc = mr_job_load_summary(folder, search, a, out, &summary, err);
+    json_decref(summary);
+    return rc;
+}
+
+int mr_job_load_measured(const char *folder, struct mr_job_measured *out, struct mr_error *err)
 {
     char path[4096];
     json_t *root = NULL;
-    memset(out, 0, sizeof(*out));
     int rc = load_summary(folder, path, &root, err);
     if (!rc)
-        rc = read_measured(root, path, measured, err);
-    if (!rc)
-        rc = read_job(root, search, a, out, err);
-    if (!rc)
-        out->opt.threads = (int64_t)fmin(measured->threads, THREADS_MOST);
+        rc = read_measured(root, path, out, err);
     json_decref(root);
     return rc;
 }
 
 void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out)
 {
-    double threads = fmin(m->threads, THREADS_MOST), stream = fmax(1, m->read_bytes / m->read_s) / MB;
+    double threads = fmin(m->threads, MR_JOB_STAGING_THREADS_MOST), stream = fmax(1, m->read_bytes / m->read_s) / MB;
     double job = fmax(stream * threads * ranks, m->supply_bytes_per_s / MB);
     struct mr_system s = {.name = "as measured",
                           .preprocess_mbps = 1e6,

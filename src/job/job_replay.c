@@ -135,41 +135,6 @@ static char *first_difference(const json_t *live, const json_t *again)
 
 /* ---- the job ---- */
 
-static double number_or(const json_t *o, const char *key, double missing)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : missing;
-}
-
-/* Measured beside the run, not in it: the trace does not have it. */
-static void take_trust(const json_t *t, struct mr_job_trust *out, struct mr_arena *a)
-{
-    size_t i;
-    const json_t *doubt;
-    out->cold_share = number_or(t, "cold_fraction", -1);
-    out->ceiling_samples_per_s = number_or(t, "harness_ceiling_samples_per_s", 0);
-    out->ceiling_bytes_per_s = number_or(t, "harness_ceiling_bytes_per_s", 0);
-    out->ceiling_share = number_or(t, "harness_ceiling_share", 0);
-    out->cpus = (unsigned)number_or(t, "cpus", 0);
-    out->threads = (unsigned)number_or(t, "threads", 0);
-    out->cpu_share = number_or(t, "reader_cpu_share", 0);
-    out->timer_late_ns = (uint64_t)number_or(t, "timer_lateness_ns", 0);
-    json_array_foreach(json_object_get(t, "doubts"), i, doubt)
-        mr_job_note(&out->doubts, a, "%s", json_string_value(doubt) ? json_string_value(doubt) : "");
-}
-
-static void take_ending(const json_t *summary, struct mr_job *j)
-{
-    const json_t *m = json_object_get(summary, "millrace"), *t = json_object_get(summary, "trust");
-    const char *why = json_string_value(json_object_get(m, "incomplete_reason"));
-    struct mr_job_result *r = &j->result;
-    r->world = r->board->world;
-    r->local_world = (uint32_t)MR_MAX(1, json_integer_value(json_object_get(t, "local_ranks")));
-    take_trust(t, &r->trust, j->arena);
-    if (!json_is_true(json_object_get(m, "complete")))
-        r->code = mr_error_plain(&r->why, MR_E_INCOMPLETE, "%s", why ? why : "");
-}
-
 int mr_job_replay(const char *folder, const struct mr_trace *t, struct mr_arena *a, struct mr_job *out, char **differs,
                   struct mr_error *err)
 {
@@ -177,11 +142,9 @@ int mr_job_replay(const char *folder, const struct mr_trace *t, struct mr_arena 
     json_t *summary = NULL, *again = NULL;
     int rc = mr_job_load_summary(folder, &nowhere, a, out, &summary, err);
     if (!rc)
-        rc = mr_job_make_plan(out, err);
-    if (!rc)
         rc = mr_job_board_from_trace(t, &out->result.board, err);
     if (!rc) {
-        take_ending(summary, out);
+        out->result.world = out->result.board->world;
         snprintf(out->out, sizeof out->out, "%s", folder);
         out->info.samples = out->plan.train_samples;
         rc = mr_job_compute_figures(out, err);

@@ -118,5 +118,7 @@ void mr_job_done(struct mr_job *j)
     free(j->result.metrics);
     free(j->result.dlio);
     json_decref(j->result.host);
+    json_decref(j->config);
+    j->config = NULL;
     memset(&j->result, 0, sizeof j->result);
 }

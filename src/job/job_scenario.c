@@ -182,8 +182,8 @@ int mr_job_study_scenario(struct mr_job *j, const struct mr_job_measured *measur
     struct mr_scenario s;
     struct mr_job_part part;
     int64_t n;
-    if (measured) /* the machine is the one of as many ranks as ran */
-        j->plan.ranks = (uint32_t)j->opt.ranks;
+    if (measured)
+        j->opt.threads = (int64_t)fmin(measured->threads, MR_JOB_STAGING_THREADS_MOST);
     int rc = without_system(words, j->arena, &changes, err);
     if (!rc)
         rc = find_machine(j, measured, last_value(words, "system"), &machine, err);

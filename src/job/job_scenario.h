@@ -32,6 +32,8 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
 /* The machine by name: --system, else the workload's storage model. MR_E_USAGE when neither names one. */
 int mr_job_load_system(const struct mr_job *j, struct mr_system *out, struct mr_error *err);
 
+#define MR_JOB_STAGING_THREADS_MOST 48 /* of a measured machine; the model has 64 for all classes */
+
 /* What a finished run measured, from its summary. */
 struct mr_job_measured {
     double sample_bytes, compute_s; /* means; compute_s 0: none */
@@ -41,10 +43,9 @@ struct mr_job_measured {
     double threads;                    /* reading threads of a rank */
     double supply_bytes_per_s, memory_gib;
 };
-/* The job of a finished run again: `path` is its results folder or summary.json. Nothing is left to defaults that the
- * summary should say: MR_E_INCOMPLETE, MR_E_FORMAT. `search` finds systems. */
-int mr_job_load(const char *path, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,
-                struct mr_job_measured *measured, struct mr_error *err);
+/* `path` is the results folder or summary.json. Nothing is left to defaults that the summary should say:
+ * MR_E_INCOMPLETE when the run read nothing, MR_E_FORMAT. */
+int mr_job_load_measured(const char *path, struct mr_job_measured *out, struct mr_error *err);
 /* The machine as that run saw it. */
 void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out);
 

@@ -437,7 +437,7 @@ json_t *mr_job_summary_json(const struct mr_job *j)
     json_object_set_new(environment, "ranks_by", json_string(j->result.ranks_by));
     json_object_set_new(root, "environment", environment);
     json_object_set_new(root, "options", options_json(&j->opt));
-    json_object_set_new(root, "config", mr_workload_to_json(j->w));
+    json_object_set_new(root, "config", j->config ? json_deep_copy(j->config) : mr_workload_to_json(j->w));
     json_t *notes = mr_strings_to_json(&j->notes), *more = mr_strings_to_json(&j->w->notes);
     json_array_extend(notes, more);
     json_decref(more);

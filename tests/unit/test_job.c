@@ -190,12 +190,53 @@ static void all_routes_give_the_same_scenario(void **state)
     const struct mr_strings nowhere = {0};
     check(mr_job_run(real, &err), &err);
     assert_true(real->result.is_whole);
-    check(mr_job_load(opt.out, &nowhere, &arena, again, &measured, &err), &err);
+    check(mr_job_load_measured(opt.out, &measured, &err), &err);
+    check(mr_job_load(opt.out, &nowhere, &arena, again, &err), &err);
     check(mr_job_study_scenario(again, &measured, &changes, &from, &err), &err);
     assert_same(&virtual, &from, true);
     assert_float_equal(from.size_mean_mb, 0.01, 1e-9);
     assert_true(from.step_s > 0.0005 && from.step_s < 0.05);
+    mr_job_done(again);
     mr_job_done(real);
+}
+
+/* Whoever has the board again has the whole summary again. */
+static void a_loaded_job_with_the_board_gives_the_same_summary(void **state)
+{
+    (void)state;
+    struct mr_error err;
+    struct mr_job_options opt = defaults();
+    const struct mr_strings nowhere = {0};
+    opt.data = in_folder("data");
+    opt.out = in_folder("again");
+    opt.generate = true;
+    opt.ranks = 1;
+    opt.checkpoint_folder = in_folder("saved");
+    const char *words[MR_ARRAY_LEN(training) + 2];
+    memcpy(words, training, sizeof training);
+    words[MR_ARRAY_LEN(training)] = "workflow.checkpoint=true";
+    words[MR_ARRAY_LEN(training) + 1] = "model.model_size_bytes=100KB";
+    struct mr_job *live = resolve(&opt, MR_ARRAY_LEN(words), words);
+    struct mr_job *again = mr_arena_alloc(&arena, sizeof(*again));
+    check(mr_job_run(live, &err), &err);
+    check(mr_job_load(opt.out, &nowhere, &arena, again, &err), &err);
+    again->result.board = live->result.board;
+    live->result.board = NULL;
+    check(mr_job_compute_figures(again, &err), &err);
+    json_t *one = json_load_file(in_folder("again/summary.json"), 0, NULL), *two = mr_job_summary_json(again);
+    const char *key;
+    json_t *value;
+    assert_true(json_object_size(one) > 20 && json_object_size(one) == json_object_size(two));
+    json_object_foreach(one, key, value)
+    {
+        if (!json_equal(value, json_object_get(two, key)))
+            fail_msg("'%s' differs: %s and %s", key, json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY),
+                     json_dumps(json_object_get(two, key), JSON_COMPACT | JSON_ENCODE_ANY));
+    }
+    json_decref(one);
+    json_decref(two);
+    mr_job_done(live);
+    mr_job_done(again);
 }
 
 static void changing_nodes_keeps_the_batch_of_a_node(void **state)
@@ -273,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gen_spec_has_everything_the_workload_says),
         cmocka_unit_test(all_routes_give_the_same_scenario),
+        cmocka_unit_test(a_loaded_job_with_the_board_gives_the_same_summary),
         cmocka_unit_test(changing_nodes_keeps_the_batch_of_a_node),
         cmocka_unit_test(preprocessing_costs_every_thread_its_time),
         cmocka_unit_test(a_workload_survives_its_json),
