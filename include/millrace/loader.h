@@ -78,6 +78,11 @@ enum mr_loader_flags {
     /* Rows may start at any byte: a sample read directly into a row by a queue stays where its blocks put it, which
      * saves moving it to an aligned place. You lose alignment and mr_batch.data. */
     MR_LOADER_IN_PLACE = 16,
+    /* Read the whole data set once, all of it on every rank, and serve every epoch from memory: by mr_loader_load, or
+     * else by the first mr_loader_start_epoch. What is kept is what is stored; decoding, preprocessing and the
+     * transform happen in every epoch. Costs the bytes of the set as memory, beside memory_bytes, and no storage is
+     * read later. Not in a group. */
+    MR_LOADER_IN_MEMORY = 32,
 };
 
 /* Called by an engine thread for each decoded (and preprocessed) sample. `row` has row_bytes bytes of room, of which
@@ -194,6 +199,7 @@ struct mr_loader_stats {
     uint64_t recent_ns; /* how long that is */
     double recent_samples_per_s, recent_bytes_per_s, recent_read_bytes_per_s;
     double recent_wait_ratio; /* share of it that the consumer waited in next() */
+    uint64_t loaded_bytes;    /* read from storage by MR_LOADER_IN_MEMORY */
 };
 
 /* A position: enough to continue exactly, in 40 bytes. Seed, order and data set are the caller's and are checked on
@@ -204,6 +210,8 @@ struct mr_loader_state {
 };
 
 struct mr_loader;
+
+#define MR_LOADER_FOREVER UINT64_MAX /* a timeout that never comes */
 
 /* Opens the data set and makes slabs and engine threads; reads nothing but the manifest (and eight samples where
  * decoded sizes are not known). Costs O(slabs) to fault memory, O(samples) for order "torch". Errors: MR_E_USAGE
@@ -218,6 +226,10 @@ void mr_loader_close(struct mr_loader *l);
  * it when it was started. No errors, O(1). */
 uint64_t mr_loader_batches_per_epoch(const struct mr_loader *l);
 uint64_t mr_loader_samples_per_epoch(const struct mr_loader *l);
+/* With MR_LOADER_IN_MEMORY: reads the set, for no longer than timeout_ns; 0 when all of it is there (at once without
+ * the flag). Errors: MR_E_TIMEOUT and MR_E_INTERRUPTED (call again to go on), -ENOMEM, and those of mr_loader_next,
+ * after which it begins anew. By the consumer. */
+int mr_loader_load(struct mr_loader *l, uint64_t timeout_ns, struct mr_error *err);
 /* Starts reading epoch `epoch` from its beginning (or from where resume set it). Any epoch, in any order, also in the
  * middle of another one, which is abandoned. Free when the epoch was announced by last_epoch and the one before it read
  * to its end; else waits for samples being read. Errors: MR_E_USAGE (batches not released; a position beyond the end),
@@ -231,7 +243,6 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
 /* The same, waiting no longer than timeout_ns (0: not at all). When the time is over it returns MR_E_TIMEOUT, nothing
  * is lost, and it may be called again. With policy "naive" reading a sample cannot be interrupted: it ends after the
  * sample during which the time ran out, and the next call goes on behind it. */
-#define MR_LOADER_FOREVER UINT64_MAX
 int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err);
 /* Gives a batch back, after which its memory is overwritten. Batches may be given back in any order; memory is reused
  * when those before are back, too. No errors. */

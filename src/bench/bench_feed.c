@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 struct transform {
@@ -27,34 +26,19 @@ struct transform {
     const _Atomic uint32_t *stop;
 };
 
-/* The whole set in memory: rows one behind the other. */
-struct memory_set {
-    uint8_t *data;
-    uint64_t data_bytes, samples;
-    uint64_t *offset; /* samples + 1 */
-    struct mr_order *order;
-    uint64_t n_samples, at; /* of this rank in the epoch; delivered */
-    uint64_t *ids;
-    const void **rows;
-    uint64_t *bytes;
-    uint8_t *slab; /* the batch, copied together */
-    uint64_t slab_bytes;
-};
-
 struct feed {
     struct mr_loader *loader;
-    struct memory_set *memory;
     struct transform transform;
     struct mr_preprocess_params preprocess;
     struct mr_pattern *pattern;
-    struct mr_dataset *set;         /* pattern: where samples lie */
-    struct mr_store *pattern_store; /* memory: held, so that a shim's file goes on with the evaluation's calls */
-    uint64_t row_max;               /* pattern: bytes of a sample that the trainer gets */
+    struct mr_dataset *set; /* pattern: where samples lie */
+    struct mr_store *pattern_store;
+    uint64_t row_max; /* pattern: bytes of a sample that the trainer gets */
     uint64_t *row_bytes;
     struct share *share;
     char dataset[4096], *store;
     uint32_t batch_size;
-    uint64_t n_batches, delivered; /* synthetic and memory */
+    uint64_t n_batches, delivered; /* synthetic */
     uint64_t fake_bytes;
     atomic_bool stopped;
 };
@@ -140,136 +124,6 @@ static char *expand_rank(const char *spec, uint32_t rank, uint32_t reads_for)
     free(head);
     free(tail);
     return out;
-}
-
-/* ---- a set in memory ---- */
-
-static void memory_free(struct memory_set *m)
-{
-    if (!m)
-        return;
-    if (m->data)
-        munmap(m->data, m->data_bytes);
-    if (m->slab)
-        munmap(m->slab, m->slab_bytes);
-    mr_order_free(m->order);
-    free(m->offset);
-    free(m->ids);
-    free(m->rows);
-    free(m->bytes);
-    free(m);
-}
-
-static void *map(uint64_t bytes)
-{
-    void *p = mmap(NULL, MR_MAX(bytes, 1u), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* Appends a batch of the reading pass; the data area grows as needed. */
-static int memory_append(struct memory_set *m, const struct mr_batch *b, struct mr_error *err)
-{
-    for (uint32_t i = 0; i < b->n; i++) {
-        uint64_t at = m->offset[m->samples], need = at + b->bytes[i];
-        if (need > m->data_bytes) {
-            uint64_t grown = MR_MAX(need, 2 * m->data_bytes);
-            void *moved = mremap(m->data, m->data_bytes, grown, MREMAP_MAYMOVE);
-            if (moved == MAP_FAILED)
-                return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory (%llu bytes so far)",
-                                    (unsigned long long)at);
-            m->data = moved;
-            m->data_bytes = grown;
-        }
-        memcpy(m->data + at, b->rows[i], b->bytes[i]);
-        m->offset[++m->samples] = need;
-    }
-    return 0;
-}
-
-static int memory_read(struct feed *f, struct memory_set *m, struct mr_error *err)
-{
-    struct mr_batch *b;
-    uint64_t n = mr_loader_samples_per_epoch(f->loader);
-    m->offset = calloc(n + 1, sizeof(*m->offset));
-    m->data_bytes = 16 * MR_MIB;
-    m->data = map(m->data_bytes);
-    if (!m->offset || !m->data)
-        return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
-    int rc = mr_loader_start_epoch(f->loader, 0, err);
-    while (!rc && (rc = mr_loader_next(f->loader, &b, err)) > 0) {
-        rc = atomic_load(f->transform.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted")
-                                            : memory_append(m, b, err);
-        mr_loader_release(f->loader, b);
-    }
-    return rc;
-}
-
-static int memory_finish(struct feed *f, struct memory_set *m, const struct mr_loader_params *lp, struct mr_error *err)
-{
-    struct mr_order_params o = lp->order;
-    uint64_t largest = 0;
-    o.samples = m->samples;
-    o.samples_per_file = o.samples_per_file ? o.samples_per_file : 1;
-    int rc = mr_order_create(&o, &m->order, err);
-    if (rc)
-        return rc;
-    for (uint64_t i = 0; i < m->samples; i++)
-        largest = MR_MAX(largest, m->offset[i + 1] - m->offset[i]);
-    m->slab_bytes = MR_ALIGN_UP(largest + 1, (uint64_t)64) * lp->batch_size;
-    m->slab = map(m->slab_bytes);
-    m->ids = calloc(lp->batch_size, sizeof(*m->ids));
-    m->rows = calloc(lp->batch_size, sizeof(*m->rows));
-    m->bytes = calloc(lp->batch_size, sizeof(*m->bytes));
-    if (!m->slab || !m->ids || !m->rows || !m->bytes)
-        return mr_error_set(err, -ENOMEM, "cannot make a batch of %llu bytes", (unsigned long long)m->slab_bytes);
-    uint64_t len = mr_order_rank_len(m->order);
-    m->n_samples = lp->drop_last_batch ? len / lp->batch_size * lp->batch_size : len;
-    f->n_batches = (m->n_samples + lp->batch_size - 1) / lp->batch_size;
-    return 0;
-}
-
-/* Every rank reads the whole set once, in file order, with the workload's threads and transfer size. */
-static int memory_open(struct feed *f, const struct mr_loader_params *lp, struct mr_error *err)
-{
-    struct mr_loader_params all = *lp;
-    struct memory_set *m = f->memory = calloc(1, sizeof(*m));
-    if (!m)
-        return mr_error_set(err, -ENOMEM, "cannot hold the data set in memory");
-    all.order = (struct mr_order_params){.mode = MR_ORDER_SEQUENTIAL, .world = 1};
-    all.drop_last_batch = false;
-    all.last_epoch = 0;
-    all.lookahead = MR_MAX(all.lookahead, 1u);
-    int rc = mr_loader_open(&all, &f->loader, err);
-    if (!rc)
-        rc = memory_read(f, m, err);
-    if (!rc)
-        rc = memory_finish(f, m, lp, err);
-    if (!rc)
-        rc = mr_store_open(lp->store && *lp->store ? lp->store : "posix", &f->pattern_store, err);
-    if (!rc) {
-        mr_loader_close(f->loader);
-        f->loader = NULL;
-    }
-    return rc;
-}
-
-static int memory_next(struct feed *f, struct feed_batch *out)
-{
-    struct memory_set *m = f->memory;
-    uint32_t n = (uint32_t)MR_MIN((uint64_t)f->batch_size, m->n_samples - m->at);
-    uint8_t *to = m->slab;
-    mr_order_get(m->order, m->at, m->ids, n);
-    *out = (struct feed_batch){.n = n, .rows = m->rows, .bytes = m->bytes};
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = m->offset[m->ids[i]];
-        m->bytes[i] = m->offset[m->ids[i] + 1] - at;
-        memcpy(to, m->data + at, m->bytes[i]);
-        m->rows[i] = to;
-        to += MR_ALIGN_UP(m->bytes[i], (uint64_t)64);
-        out->sample_bytes += m->bytes[i];
-    }
-    m->at += n;
-    return 1;
 }
 
 /* ---- an access pattern ---- */
@@ -367,6 +221,16 @@ void mr_bench_set_path(const struct mr_bench_params *p, bool eval, char *out, si
         snprintf(out + n, cap - (size_t)n, "@files=%llu", (unsigned long long)p->first_files[eval]);
 }
 
+/* A set that is held in memory is read before the first step; a stop ends that, too. */
+static int load(struct feed *f, struct mr_error *err)
+{
+    int rc;
+    while ((rc = mr_loader_load(f->loader, 50 * MR_NS_PER_MS, err)) == MR_E_TIMEOUT)
+        if (atomic_load(f->transform.stop))
+            return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted");
+    return rc;
+}
+
 static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, uint32_t rank,
                           struct mr_fetch_source *source, struct mr_error *err)
 {
@@ -407,11 +271,11 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
         lp.transform_user = &f->transform;
     }
     if (w->reader.read_type == MR_READ_MEMORY && !eval)
-        return memory_open(f, &lp, err);
+        lp.flags |= MR_LOADER_IN_MEMORY;
     rc = mr_loader_open(&lp, &f->loader, err);
     if (!rc)
         f->n_batches = mr_loader_batches_per_epoch(f->loader);
-    return rc;
+    return rc ? rc : load(f, err);
 }
 
 static int finish_open(struct feed *f, int rc, struct feed **out)
@@ -448,7 +312,6 @@ void mr_feed_close(struct feed *f)
         return;
     mr_share_close(f->share);
     mr_loader_close(f->loader);
-    memory_free(f->memory);
     mr_pattern_close(f->pattern);
     mr_dataset_close(f->set);
     mr_store_close(f->pattern_store);
@@ -475,10 +338,6 @@ int mr_feed_start_epoch(struct feed *f, uint64_t epoch, struct mr_error *err)
         return mr_share_start_epoch(f->share, epoch, err);
     if (f->pattern) /* its items go on from epoch to epoch */
         return epoch ? 0 : mr_pattern_preload(f->pattern, err);
-    if (f->memory) {
-        f->memory->at = 0;
-        return mr_order_set_epoch(f->memory->order, epoch, err);
-    }
     return f->loader ? mr_loader_start_epoch(f->loader, epoch, err) : 0;
 }
 
@@ -505,8 +364,6 @@ int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err)
     if (f->delivered == f->n_batches)
         return 0;
     f->delivered++;
-    if (f->memory)
-        return memory_next(f, out);
     out->n = f->batch_size;
     out->sample_bytes = f->fake_bytes;
     return 1;

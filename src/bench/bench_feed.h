@@ -1,4 +1,4 @@
-/* Inside the trainer: where batches come from. A feed is a loader, a data set held in memory (reader.read_type memory),
+/* Inside the trainer: where batches come from. A feed is a loader (with the set in memory for reader.read_type memory),
  * an access pattern (pattern.unit file or record), nothing at all (synthetic data), or what another rank read
  * (file_access collective; bench_share.c): then some ranks have a feed for each rank they read for, and next is a
  * collective call. */

@@ -21,7 +21,7 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
  * it began, when its bytes were there and when it was decoded (0: there was nothing to decode). */
 struct mr_reader_times {
     uint64_t read_ns, decode_ns, read_bytes;
-    uint64_t start_ns, fetched_ns, decoded_ns;
+    uint64_t start_ns, fetched_ns, decoded_ns, fetched_bytes;
     _Atomic uint64_t reading_since; /* when the fetch that is running began; 0: none is. For other threads to look at */
 };
 const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);

@@ -252,6 +252,7 @@ static int fetch_timed(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, co
     t->fetched_ns = mr_now_ns();
     t->read_ns += t->fetched_ns - t->start_ns;
     t->read_bytes = r->own->read_bytes;
+    t->fetched_bytes = r->fetch.length;
     return rc;
 }
 

@@ -42,7 +42,7 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
     l->read_ahead = ops->prefetches;
     l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;
     /* A queue pays where reads are cold: many requests in flight from few threads. */
-    l->queued = l->read_ahead &&
+    l->queued = l->read_ahead && !(l->p.flags & MR_LOADER_IN_MEMORY) &&
                 (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
     return 0;
 }
@@ -131,6 +131,12 @@ static void init_waits(struct mr_loader *l)
 
 int mr_loader_open(const struct mr_loader_params *params, struct mr_loader **out, struct mr_error *err)
 {
+    return mr_loader_open_on(params, NULL, out, err);
+}
+
+int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *store, struct mr_loader **out,
+                      struct mr_error *err)
+{
     struct mr_loader_params taken, *p = &taken;
     int rc = mr_loader_params_take(params, p, err);
     if (rc)
@@ -143,6 +149,7 @@ int mr_loader_open(const struct mr_loader_params *params, struct mr_loader **out
         l->preprocess = *p->preprocess;
         l->p.preprocess = &l->preprocess;
     }
+    l->store = store;
     init_waits(l);
     l->opened_ns = mr_now_ns();
     l->dataset_path = strdup(p->dataset);
@@ -161,6 +168,7 @@ void mr_loader_close(struct mr_loader *l)
     if (!l)
         return;
     mr_engine_stop(l);
+    mr_loader_forget_memory(l); /* nobody fetches from it any more */
     for (unsigned i = 0; l->threads && i < l->n_threads; i++) {
         mr_queue_reader_free(l->threads[i].queue);
         mr_dataset_reader_free(l->threads[i].reader);
@@ -170,7 +178,8 @@ void mr_loader_close(struct mr_loader *l)
     free(l->threads);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
-    mr_store_close(l->store);
+    if (l->owns_store)
+        mr_store_close(l->store);
     free(l->plan);
     mr_arena_done(&l->plan_arena);
     pthread_mutex_destroy(&l->lock);
@@ -312,7 +321,9 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     }
     end_stream(l);
     uint64_t epoch_samples, epoch_batches;
-    int rc = mr_order_set_epoch(l->order, epoch, err);
+    int rc = mr_loader_load(l, MR_LOADER_FOREVER, err);
+    if (!rc)
+        rc = mr_order_set_epoch(l->order, epoch, err);
     if (rc)
         return rc;
     count_epoch(l, &epoch_samples, &epoch_batches);
@@ -545,10 +556,14 @@ void mr_loader_stop(struct mr_loader *l)
     atomic_store(&l->stop, true);
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->ready);
+    if (l->filler)
+        mr_loader_stop(l->filler);
     pthread_mutex_unlock(&l->lock);
 }
 
 void mr_loader_restart(struct mr_loader *l)
 {
     atomic_store(&l->stop, false);
+    if (l->filler)
+        mr_loader_restart(l->filler);
 }

@@ -78,7 +78,9 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
 
 static unsigned read_flags(const struct mr_loader *l)
 {
-    return l->p.flags & MR_LOADER_RAW ? MR_DATASET_RAW : l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
+    if (l->p.flags & MR_LOADER_RAW)
+        return MR_DATASET_RAW | (l->p.flags & LOADER_RAW_WITH_CHECKSUMS ? MR_DATASET_VERIFY : 0);
+    return l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
 }
 
 int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
@@ -125,7 +127,7 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
         int rc = mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, err);
         if (rc < 0)
             return rc;
-        need = pos.ref.raw.length;
+        need = pos.ref.raw.length + l->row_extra;
     }
     for (int attempt = 0;; attempt++) {
         *at = mr_loader_row(l, s, row, need, 0);
@@ -165,7 +167,7 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
         t->row.fetch_ns = times->start_ns;
         t->row.fetched_ns = t->row.decode_ns = times->fetched_ns;
         t->row.decoded_ns = times->decoded_ns;
-        mr_loader_tell_row(t, s, row, rc ? rc : (int64_t)read);
+        mr_loader_tell_row(t, s, row, rc ? rc : (int64_t)(t->loader->loaded ? times->fetched_bytes : read));
     }
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
     atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);

@@ -10,11 +10,18 @@ int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
     struct mr_event_sink *calls = mr_events_calls(l->p.events);
     l->tells_steps = mr_events_want(l->p.events, MR_LEVEL_STEP);
     l->tells_samples = mr_events_want(l->p.events, MR_LEVEL_SAMPLE);
-    return mr_store_open_with_events(l->store_spec, calls, &l->store, err);
+    if (l->store)
+        return 0;
+    int rc = mr_store_open_with_events(l->store_spec, calls, &l->store, err);
+    l->owns_store = !rc;
+    return rc;
 }
 
-static struct mr_where place_of(const struct slot *s, uint64_t sample)
+/* What fills the memory belongs to no epoch. */
+static struct mr_where place_of(const struct mr_loader *l, const struct slot *s, uint64_t sample)
 {
+    if (l->fills)
+        return (struct mr_where){MR_UNKNOWN, MR_UNKNOWN, MR_UNKNOWN, sample};
     return (struct mr_where){.epoch = s->batch.epoch, .step = MR_UNKNOWN, .batch = s->batch.index, .sample = sample};
 }
 
@@ -22,12 +29,12 @@ void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t 
 {
     struct mr_events *e = t->loader->p.events;
     const struct row_times *x = &t->row;
-    const struct mr_where at = place_of(s, s->ids[row]);
+    const struct mr_where at = place_of(t->loader, s, s->ids[row]);
     if (!x->fetch_ns) /* it failed before anything was read */
         return;
     uint64_t last = MR_MAX(MR_MAX(x->fetched_ns, x->decoded_ns), x->transformed_ns);
-    mr_emit(e, MR_SPAN_FETCH_STORE, x->fetch_ns, x->fetched_ns, &at, fetched);
-    if (fetched < 0)
+    mr_emit(e, t->loader->loaded ? MR_SPAN_FETCH_RAM : MR_SPAN_FETCH_STORE, x->fetch_ns, x->fetched_ns, &at, fetched);
+    if (fetched < 0 || t->loader->fills)
         return;
     if (x->decoded_ns)
         mr_emit(e, MR_SPAN_DECODE, x->decode_ns, x->decoded_ns, &at, (int64_t)s->bytes[row]);
@@ -38,7 +45,7 @@ void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t 
 
 void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered)
 {
-    const struct mr_where at = place_of(s, MR_UNKNOWN);
+    const struct mr_where at = place_of(l, s, MR_UNKNOWN);
     mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, delivered ? (int64_t)s->n : 0);
 }
 

@@ -65,6 +65,9 @@ struct moment {
 #define MOMENTS 32u
 #define MOMENT_NS (50 * MR_NS_PER_MS) /* at least so far apart: MOMENTS of them reach back beyond a second */
 
+/* Inside the loader only: RAW rows hold what a check of stored checksums needs, too. */
+#define LOADER_RAW_WITH_CHECKSUMS (1u << 16)
+
 struct mr_loader {
     struct mr_loader_params p;
     struct mr_preprocess_params preprocess;
@@ -76,12 +79,19 @@ struct mr_loader {
     struct mr_order *order;
     bool tells_steps, tells_samples; /* which events somebody wants */
     struct mr_store *store;          /* the data set's; its calls may be traced */
+    bool owns_store;
+    struct mr_memory_set *memory; /* the set in memory, or NULL (loader_memory.c) */
+    struct mr_loader *filler;     /* lock: who reads it */
+    bool loaded;                  /* all of it is there */
+    bool fills;                   /* this is a filler */
+    _Atomic uint64_t loaded_bytes;
     bool read_ahead;
     bool queued;          /* engine threads read through queues */
     unsigned queue_depth; /* of all threads together */
     bool packed;          /* rows of differing sizes one behind the other */
     uint64_t row_bytes;   /* stride when not packed */
     uint64_t row_room;    /* bytes offered to a sample whose size is not known beforehand */
+    unsigned row_extra;   /* bytes that a row needs beyond the sample: checksums kept with stored bytes */
     unsigned row_align;   /* of the place of a row: a block when direct reads go there */
     bool in_place;        /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
@@ -167,6 +177,12 @@ int mr_loader_open_store(struct mr_loader *l, struct mr_error *err);
 void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t row, int64_t fetched);
 void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns);
 void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered);
+
+/* Opens on a store that stays the caller's; NULL: opens params->store. */
+int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *store, struct mr_loader **out,
+                      struct mr_error *err);
+/* The set in memory (loader_memory.c): frees it, with who reads it. */
+void mr_loader_forget_memory(struct mr_loader *l);
 
 /* Statistics (loader_stats.c). One batch more or less is ready; under the lock. Returns the time. */
 uint64_t mr_loader_watch_ready(struct mr_loader *l, int change);

@@ -74,7 +74,8 @@ int mr_queue_reader_create(struct engine_thread *t, unsigned depth, struct queue
     q->thread = t;
     q->depth = depth;
     q->transfer_bytes = l->p.transfer_bytes;
-    q->plan_flags = l->p.flags & MR_LOADER_VERIFY && !(l->p.flags & MR_LOADER_RAW) ? MR_READ_VERIFY : 0;
+    bool checks = l->p.flags & (l->p.flags & MR_LOADER_RAW ? LOADER_RAW_WITH_CHECKSUMS : MR_LOADER_VERIFY);
+    q->plan_flags = checks ? MR_READ_VERIFY : 0;
     mr_fetch_planner_init(&q->planner, l->dataset, l->p.flags & MR_LOADER_DIRECT ? MR_FETCH_BLOCK : 1,
                           q->transfer_bytes == 0, RANGES_MAX);
     q->decoder = mr_decoder_create();
@@ -141,7 +142,7 @@ static int choose_place(struct queue_reader *q, struct request *r, struct mr_err
     struct mr_loader *l = q->thread->loader;
     const struct mr_fetch *f = &r->job.plan;
     bool fits = f->n_ranges == 1 || l->packed || f->room <= l->row_bytes;
-    r->in_row = fits && (f->verbatim || l->p.flags & MR_LOADER_RAW) && !q->plan_flags && !q->thread->preprocess;
+    r->in_row = fits && (l->p.flags & MR_LOADER_RAW || (f->verbatim && !q->plan_flags)) && !q->thread->preprocess;
     if (r->in_row) {
         r->job.place = mr_loader_row(l, slot_of(l, r->batch), r->row, f->length, f->room - f->length);
         return r->job.place ? 0 : mr_loader_no_row(l, f->id, f->length, err);
@@ -249,6 +250,20 @@ static int finish_decoded(struct queue_reader *q, struct request *r, struct slot
     }
 }
 
+/* Stored bytes that could not be read into the row. */
+static int finish_raw(struct queue_reader *q, struct request *r, struct slot *s, struct mr_error *err)
+{
+    struct mr_loader *l = q->thread->loader;
+    uint64_t length = r->job.plan.length;
+    void *at = mr_loader_row(l, s, r->row, length, 0);
+    if (!at)
+        return mr_loader_no_row(l, r->job.plan.id, length, err);
+    mr_fetch_copy(&r->job.plan, r->job.place, at);
+    const struct mr_sample_out out = {.bytes = length, .dtype = MR_U8, .dims = {1, {length}}, .label = MR_LABEL_NONE};
+    struct mr_sample sample = sample_of(r, &out, at);
+    return mr_loader_finish_row(q->thread, s, r->row, r->job.plan.id, at, length, &sample, err);
+}
+
 static int finish_sample(struct queue_reader *q, struct request *r, struct slot *s, struct mr_error *err)
 {
     struct mr_layout layout;
@@ -259,7 +274,10 @@ static int finish_sample(struct queue_reader *q, struct request *r, struct slot 
     mr_manifest_file_layout(mr_dataset_manifest(q->thread->loader->dataset), r->job.plan.pos.file, &layout);
     if (q->thread->preprocess)
         return finish_preprocessed(q, r, s, &layout, err);
-    return r->in_row ? finish_in_row(q, r, s, &layout, err) : finish_decoded(q, r, s, &layout, err);
+    if (r->in_row)
+        return finish_in_row(q, r, s, &layout, err);
+    return q->thread->loader->p.flags & MR_LOADER_RAW ? finish_raw(q, r, s, err)
+                                                      : finish_decoded(q, r, s, &layout, err);
 }
 
 /* Interrupted, or shorter than it must be: direct calls try again, and say what is wrong if something is. */

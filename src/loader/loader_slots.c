@@ -139,7 +139,8 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
     bool stored =
         ((cost.verbatim && cost.access == MR_ACCESS_RANGE) || (l->p.flags & MR_LOADER_RAW)) && !l->p.preprocess;
     bool blocks = stored && l->queued && (l->p.flags & MR_LOADER_DIRECT); /* read in place, with the blocks around it */
-    uint64_t slack = blocks ? BLOCK : 0;
+    l->row_extra = l->p.flags & LOADER_RAW_WITH_CHECKSUMS ? ROW_ALIGN : 0;
+    uint64_t slack = (blocks ? BLOCK : 0) + l->row_extra;
     l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
     l->row_align = blocks ? BLOCK : ROW_ALIGN;
     if (!row && stored && in->sample_min_bytes != in->sample_max_bytes) {

@@ -127,7 +127,8 @@ void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out,
                                 .sample_bytes = l->sample_bytes,
                                 .read_bytes = l->read_bytes,
                                 .wait_ns = l->wait_ns,
-                                .threads = l->n_threads};
+                                .threads = l->n_threads,
+                                .loaded_bytes = l->loaded_bytes};
     for (unsigned i = 0; i < l->n_threads; i++) {
         s.read_ns += l->threads[i].read_ns;
         s.decode_ns += l->threads[i].decode_ns;
