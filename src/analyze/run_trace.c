@@ -192,9 +192,12 @@ static void settle(struct mr_run_rank *r)
 {
     _Static_assert(offsetof(struct mr_step, start_ns) == 0 && offsetof(struct mr_checkpoint_event, start_ns) == 0,
                    "by_start looks at the first member");
-    qsort(r->steps.item, r->steps.n, sizeof(*r->steps.item), by_start);
-    qsort(r->checkpoints.item, r->checkpoints.n, sizeof(*r->checkpoints.item), by_start);
-    qsort(r->drains.item, r->drains.n, sizeof(*r->drains.item), drain_by_start);
+    if (r->steps.n) /* qsort takes no NULL */
+        qsort(r->steps.item, r->steps.n, sizeof(*r->steps.item), by_start);
+    if (r->checkpoints.n)
+        qsort(r->checkpoints.item, r->checkpoints.n, sizeof(*r->checkpoints.item), by_start);
+    if (r->drains.n)
+        qsort(r->drains.item, r->drains.n, sizeof(*r->drains.item), drain_by_start);
     for (size_t i = 0; i < r->steps.n; i++) {
         r->steps.item[i].start_ns -= r->origin_ns;
         r->steps.item[i].end_ns -= r->origin_ns;
