@@ -110,6 +110,17 @@ static int add_figures(struct mr_run_trace *out, struct mr_run_rank *r, const st
     return 0;
 }
 
+static int add_row(struct mr_run_rank *r, const struct look *l)
+{
+    struct mr_run_row *row = MR_VEC_ADD(&r->rows);
+    if (!row)
+        return -ENOMEM;
+    *row = (struct mr_run_row){.epoch = (uint64_t)arg(l, "epoch", 0),
+                               .batch = (uint64_t)arg(l, "batch", 0),
+                               .sample = (uint64_t)arg(l, "sample", -1)};
+    return 0;
+}
+
 static int take(struct mr_run_trace *out, struct mr_run_rank *r, enum mr_span what, const struct look *l)
 {
     r->known = r->known || what != NO_SPAN;
@@ -118,6 +129,7 @@ static int take(struct mr_run_trace *out, struct mr_run_rank *r, enum mr_span wh
     case MR_SPAN_SAVE: return add_checkpoint(r, l, false);
     case MR_SPAN_RESTORE: return add_checkpoint(r, l, true);
     case MR_SPAN_DRAIN: return add_drain(r, l);
+    case MR_SPAN_ROW_READY: return add_row(r, l);
     case MR_SPAN_RANK_FIGURES: return add_figures(out, r, l);
     case MR_SPAN_OPEN:
         r->open_ns = start_of(l);
@@ -265,6 +277,7 @@ void mr_run_trace_free(struct mr_run_trace *r)
         free(r->rank[k].steps.item);
         free(r->rank[k].checkpoints.item);
         free(r->rank[k].drains.item);
+        free(r->rank[k].rows.item);
         free(r->rank[k].figures.item);
     }
     mr_arena_done(&r->names);

@@ -18,6 +18,11 @@ struct mr_run_figure {
     bool is_real;
 };
 
+/* A sample that the loader made ready. */
+struct mr_run_row {
+    uint64_t epoch, batch, sample;
+};
+
 struct mr_run_rank {
     bool known; /* the trace has events of this rank's trainer */
     bool ended; /* the rank told its sums: it was not cut off */
@@ -27,6 +32,7 @@ struct mr_run_rank {
     MR_VEC(struct mr_step) steps; /* times since origin_ns */
     MR_VEC(struct mr_checkpoint_event) checkpoints;
     MR_VEC(struct mr_drain_event) drains;
+    MR_VEC(struct mr_run_row) rows; /* as they became ready; only where the trace has samples */
     MR_VEC(struct mr_run_figure) figures;
 };
 

@@ -76,6 +76,8 @@ struct mr_check_run {
     uint64_t drains;
     uint64_t checkpoints;
     double repeated_samples, missed_samples; /* loader: over all epochs */
+    double out_of_order;                     /* loader: samples that are not in the batch the order puts them in */
+    double barrier_violations;               /* steps that a rank began before all had computed the one before */
     uint64_t steps;
     uint32_t epochs_run;
 };

@@ -247,8 +247,11 @@ static int collect(const struct check_job *j, const struct mr_trace *trace, stru
     int rc = mr_run_trace_read(trace, &t, err);
     if (!rc)
         rc = take_calls(j, trace, out, err);
+    if (!rc && j->w.pattern.unit == MR_UNIT_SAMPLE)
+        rc = mr_check_out_of_order(j, t, &out->out_of_order, err);
     if (!rc) {
         uint64_t start = first_start(t);
+        out->barrier_violations = mr_check_barrier_violations(t);
         undo_slowdown(t, start, j->slowdown, out);
         set_times(j, t, start, out);
         rc = compute_metrics(t, out);

@@ -24,6 +24,11 @@ struct check_job {
     struct mr_events_file *events;
 };
 
+/* check_order.c: both 0 where the trainer keeps its promises. */
+struct mr_run_trace;
+double mr_check_barrier_violations(const struct mr_run_trace *t);
+int mr_check_out_of_order(const struct check_job *j, struct mr_run_trace *t, double *out, struct mr_error *err);
+
 /* The figures of FOLDER/run.mrt into *out. */
 int mr_check_collect(const struct check_job *j, struct mr_check_run *out, struct mr_error *err);
 

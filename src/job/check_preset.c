@@ -6,6 +6,8 @@
  *   measured
  *     dataset.sample_bytes.mean  train.au train.stall_share train.step_s  run.seconds
  *     checkpoint.count checkpoint.share checkpoint.seconds  samples.repeated samples.missed
+ *     samples.out_of_order (not in the batch where the order puts them)
+ *     train.barrier_violations (steps begun before every rank had computed the one before)
  *     drain.count drain.seconds drain.overlap (burst buffer; overlap: share while training went on)
  *   on another storage, with other reader threads, prefetch or slowdown; "-" is the preset's own:
  *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]; SYSTEM may be BUFFER>SYSTEM: checkpoints go to
@@ -164,6 +166,8 @@ static bool run_metric(const struct check *c, const struct mr_check_run *r, cons
         {"drain.overlap", r->drain_overlap},
         {"samples.repeated", r->repeated_samples},
         {"samples.missed", r->missed_samples},
+        {"samples.out_of_order", r->out_of_order},
+        {"train.barrier_violations", r->barrier_violations},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(rows); i++)
         if (!strcmp(name, rows[i].name)) {
