@@ -64,7 +64,7 @@ struct mr_summary {
     size_t ranks;
     uint64_t size_bins[MR_TALLY_BINS]; /* of all data calls; Darshan's: up to 100, 1K, 10K, 100K, 1M, 4M, 10M, 100M, 1G,
                                           more */
-    uint64_t sampled_out; /* calls that sampling left out, of the wanted ranks; other filters do not know them */
+    uint64_t sampled_out; /* calls that sampling left out, of the wanted ranks; other filters do not apply */
     uint64_t skipped_bytes, skipped_lines, gone; /* gone: recorded and no longer in the file, of all ranks */
 };
 

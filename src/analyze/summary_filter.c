@@ -14,8 +14,8 @@ int mr_summary_choose_files(struct summary_job *j)
     if (!j->opt->path || !*j->opt->path)
         return 0;
     const char *glob = j->opt->path;
-    bool more = strchr(glob, '{') ||
-                glob[strlen(glob) - 1] == '/'; /* what fnmatch does not know, and the tracer's options do */
+    bool more =
+        strchr(glob, '{') || glob[strlen(glob) - 1] == '/'; /* beyond fnmatch; the tracer's options accept them */
     j->file_wanted = calloc(j->file.n + 1, 1);
     char *globs = malloc(MR_GLOBS_BYTES);
     if (!j->file_wanted || !globs) {
@@ -108,8 +108,7 @@ static bool is_step(const struct mr_trace_string *s)
     return s->len == 4 && !memcmp(s->text, "step", 4);
 }
 
-/* The step that row `a` of the arguments says its event is of; false if it is about something else, or said again by a
- * later row. */
+/* The step given by row `a` of the arguments; false if it is another argument, or a later row overrides it. */
 static bool step_of(const struct mr_event_batch *b, uint32_t a, int64_t *step)
 {
     const struct mr_columns *c = &b->c;
@@ -123,8 +122,8 @@ static bool step_of(const struct mr_event_batch *b, uint32_t a, int64_t *step)
     return true;
 }
 
-/* A rank's steps are its own: others may be elsewhere at the same time. Processes of no rank, and ranks that mark no
- * steps, follow all. */
+/* Steps are per rank: ranks may be in different steps at the same time. Processes without a rank, and ranks that mark
+ * no steps, use the union of all. */
 int mr_summary_gather_steps(struct summary_job *j, struct mr_error *err)
 {
     if (j->opt->step_from < 0)

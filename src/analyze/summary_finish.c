@@ -106,8 +106,8 @@ static void add_sizes(struct summary_job *j, struct summary_tally *t)
     }
 }
 
-/* Whether filters cut through processes: calls that sampling left out have no time and no file, so nobody knows how
- * many would be left. */
+/* Whether filters select a part of the processes' events: calls that sampling left out have no time and no file, so
+ * their number is unknown then. */
 static bool is_cut(const struct summary_job *j)
 {
     return j->file_wanted || j->opt->step_from >= 0 || j->opt->from_ns || j->opt->to_ns;
@@ -186,8 +186,8 @@ static void sort_files(struct mr_summary *s, size_t top)
     s->file_rows = MR_MIN(s->file_rows, top);
 }
 
-/* Of a million files ten are listed: rows are gathered, sorted when there are twice as many as asked for, and then only
- * better ones are. */
+/* Typically ten of a million files are listed: rows are collected up to twice that number, sorted, and from then on
+ * only those that beat the worst of the best are collected. */
 static int finish_files(struct summary_job *j, struct mr_summary *s)
 {
     size_t top = j->opt->top_files ? MR_MIN(j->opt->top_files, j->file.n) : j->file.n,
@@ -243,8 +243,8 @@ static bool is_present(const struct summary_job *j, size_t chunk)
     return there;
 }
 
-/* Processes are counted by machine and pid: an exec'd image is the same process. Where filters cut, those count that
- * have something left. */
+/* Processes are counted by node and pid: after an exec it is still the same process. With filters, only those count
+ * that have events left. */
 static int count_processes(struct summary_job *j, struct mr_summary *s)
 {
     struct pair *p = malloc((j->t->processes + 1) * sizeof(*p));
@@ -335,8 +335,8 @@ static int by_thread(const void *a, const void *b)
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Threads are counted by machine, pid and tid: a process may have several images, by exec or because its page faults
- * were watched. */
+/* Threads are counted by node, pid and tid: a process may appear several times, after an exec or because its page
+ * faults were traced. */
 static int count_threads(const struct summary_job *j, struct mr_summary *s)
 {
     struct thread *t = calloc((size_t)j->lanes + 1, sizeof(*t));

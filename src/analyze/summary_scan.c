@@ -191,8 +191,8 @@ struct task {
 
 #define AHEAD 24 /* events */
 
-/* Rows of many files do not stay in the cache, nor do the numbers of their names. */
-/* (Always inline: gcc takes a function that only prefetches for one without effect, and leaves it out.) */
+/* With many files neither their rows nor the ids of their names stay in the cache. Always inline: gcc drops calls of a
+ * function that only prefetches, as one without effect. */
 static inline __attribute__((always_inline)) void fetch_ahead(const struct summary_worker *w, const uint32_t *file_of,
                                                               uint32_t strings, const uint32_t *id)
 {
@@ -219,11 +219,12 @@ static int go_through(struct summary_job *j, struct summary_worker *w, const str
             fetch_ahead(w, file_of, strings, b->c.file + i);
         if (start >= j->to_ns || (end <= j->from_ns && start < j->from_ns))
             continue;
-        bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event, but of no function */
+        bool aside = call == MR_CALL_metadata || call == MR_CALL_counter; /* an event that belongs to no function */
         uint32_t file = id < strings && !aside ? file_of[id] : 0;
         if (todo->filtered && !wanted(j, group, file, start))
             continue;
-        if (todo->count) { /* what reaches into the wanted part of the run is there, and counted where it starts */
+        if (todo->count) { /* what overlaps the wanted part makes its thread present; it is counted if it starts there
+                            */
             w->present[lane] = 1;
             w->group_events[group] += start >= j->from_ns;
             first = MR_MIN(first, MR_MAX(start, j->from_ns));
@@ -279,8 +280,7 @@ static void drop_list(struct summary_job *j, struct mr_intervals *v)
     *v = (struct mr_intervals){0};
 }
 
-/* Gives back what a list does not need, once it is complete: sparse lists would otherwise hold far more than they have.
- */
+/* Shrinks a complete list: sparse lists would otherwise hold far more memory than they use. */
 static void trim_list(struct summary_job *j, struct mr_intervals *v)
 {
     if (v->n * 4 > v->cap || !v->item)
@@ -296,7 +296,7 @@ static void trim_list(struct summary_job *j, struct mr_intervals *v)
     *v = small;
 }
 
-/* Counts a whole block by its aggregates, if it has them. Says what is left to do. */
+/* Counts a whole block by its aggregates, if it has them; *todo is what is left to do. */
 static int by_aggregates(struct summary_job *j, struct summary_worker *w, const struct mr_trace_chunk *c, uint32_t lane,
                          struct task *todo, struct mr_error *err)
 {
@@ -398,7 +398,7 @@ void mr_summary_drop_runs(struct summary_job *j, uint64_t before)
     j->run.n = n;
 }
 
-/* The next chunks in time: counts them and measures up to where the ones after them start. */
+/* Counts the next chunks in time, and measures up to where the chunks after them start. */
 static int work_round(struct summary_job *j, const atomic_bool *stop, struct mr_error *err)
 {
     uint64_t events = 0, begin = MR_MAX(j->t->chunk[j->order[j->first_chunk]].first_ns, j->from_ns);

@@ -1,12 +1,12 @@
 /* The generator: see generate.h and README.md. Invariants:
  *   1. A file is written under a temporary name and renamed when whole; its side-cars get their names before it.
  *   2. Without a manifest, a file's journal record is written before the rename (journal.h).
- *   3. A file counts as finished only if its final name has the size that the manifest or a journal record tells, and
- * its side-cars are there (with `repair`: if every byte is what the spec makes).
- *   4. The manifest is written last, when every file has a record; journals go after it is durable.
+ *   3. A file counts as finished only if its final name has the size that the manifest or a journal record gives, and
+ *      its side-cars exist (with `repair`: if every byte is what the spec makes).
+ *   4. The manifest is written last, when every file has a record; journals are removed after it is durable.
  *   5. A file in parts is written under its temporary name by whoever has a part of it. A part's journal record is
- * written after its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish joins
- * the records of the parts to that of the file, then 2 and 1 apply.
+ *      written after its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish
+ *      joins the records of the parts to that of the file, then 2 and 1 apply.
  *   6. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate.h"

@@ -1,14 +1,14 @@
 /* Draining of ring files.
  *
- * Encoding takes CPU time, which a program that has all CPUs busy would lose. So records wait in their rings, which is
- * where they survive a kill as well as in the file, until a CPU is idle, a ring or the memory fills up, or they get old
- * (FRESH_NS).
+ * Encoding takes CPU time that a busy program would miss. Records therefore stay in their rings, where they survive a
+ * kill as well as in the file, until a CPU is idle, a ring or memory fills up, or they get old (FRESH_NS).
  *
  * Invariants
  *  C1. Strings are written after head was read and before the events up to head: every name precedes its use.
  *  C2. written moves only after the block is in the file; a collector killed in between leaves the same events in the
- * ring, and readers drop the older copy (same process, thread, sequence). Memory is given back after that, and tail
- * moves last (R6). C3. A ring file is removed only when its process has gone and everything in it is written. */
+ *      ring, and readers drop the older copy (same process, thread, sequence). Memory is freed after that, and tail
+ *      moves last (R6).
+ *  C3. A ring file is removed only when its process is gone and everything in it is written. */
 #include "event/collect.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -216,7 +216,7 @@ static int turn_over(struct mr_collector *c, struct mr_error *err)
     return rc;
 }
 
-/* Gives the memory of written records back: whole pages of [from, to). Where the file system cannot, it stays. */
+/* Frees the memory of written records: whole pages of [from, to). Where the file system cannot do that, it stays. */
 static void give_back(struct mr_slot *s, uint64_t from, uint64_t to)
 {
     assert(from <= to); /* R2, R6 */
@@ -242,7 +242,7 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
         return 0;
     if (!atomic_compare_exchange_strong(&s->drain_lock, &expected, 1)) {
         if (!r->gone)
-            return 0;                    /* its own thread is at it */
+            return 0;                    /* its own thread is draining it */
         atomic_store(&s->drain_lock, 1); /* the holder died */
     }
     *busy = true;
@@ -332,9 +332,9 @@ static long stat_number(const char *state, unsigned field)
 
 #define STAT_THREADS 17u
 
-/* A process has gone when the kernel no longer knows it, when it is a zombie (but for one whose first thread has ended
- * before the others), or when it runs another image. In another pid namespace only the process itself can tell; one
- * that was killed there counts as running. */
+/* A process is gone when the kernel no longer knows it, when it is a zombie (except one whose first thread ended before
+ * the others), or when it runs another image. In another pid namespace only the process itself can tell us; one that
+ * was killed there counts as running. */
 static bool process_gone(const struct ring *r)
 {
     char path[64], text[512];
@@ -357,7 +357,7 @@ static bool process_gone(const struct ring *r)
            stat_number(state + 2, STAT_THREADS) <= 1;
 }
 
-/* A process that has recorded since we looked last was alive a moment ago: no need to ask the kernel yet. */
+/* A process that has recorded since the last pass was alive a moment ago: no need to ask the kernel yet. */
 static bool has_recorded(struct ring *r)
 {
     uint64_t heads = 0;
@@ -404,7 +404,7 @@ static uint64_t count_lost(const struct ring *r, uint32_t *threads, uint64_t *sk
     return lost;
 }
 
-/* R9: what the process was doing when it went. */
+/* R9: the exec that the process was in when it ended. */
 static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *err)
 {
     int rc = 0;
@@ -460,7 +460,7 @@ static struct ring *find_ring(struct mr_collector *c, const char *stem)
     return NULL;
 }
 
-/* Takes up the ring files that are new in the spool. */
+/* Maps the ring files that are new in the spool. */
 static int look_for_rings(struct mr_collector *c, struct mr_error *err)
 {
     DIR *d = opendir(c->spool);

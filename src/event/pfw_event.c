@@ -80,9 +80,9 @@ static int add_typed(struct mr_pfw *im, struct pfw_lane *l, struct pfw_text key,
         return add_arg(l, k, MR_MORE_INT, (uint64_t)i);
     if (!value.quoted && mr_pfw_large(&value, &large))
         return add_arg(l, k, MR_MORE_UINT, large);
-    if (!value.quoted && (mr_pfw_text_is(&value, "null")
-                              ? (d = NAN, true)
-                              : mr_pfw_double(&value, &d))) { /* our export writes null for what is no number */
+    if (!value.quoted &&
+        (mr_pfw_text_is(&value, "null") ? (d = NAN, true)
+                                        : mr_pfw_double(&value, &d))) { /* our export writes null for NaN */
         uint64_t bits;
         memcpy(&bits, &d, 8);
         return add_arg(l, k, MR_MORE_DOUBLE, bits);
@@ -108,7 +108,7 @@ static int keep_args(struct mr_pfw *im, struct pfw_lane *l, const struct pfw_fac
     return rc;
 }
 
-/* True if this is what was asked the last time. */
+/* True if this is what was looked up last. */
 static inline bool memo_is(const struct pfw_memo *m, const struct pfw_text *a, const struct pfw_text *b)
 {
     return m->n == a->n && m->p && (m->p == a->p || !memcmp(m->p, a->p, a->n)) &&
@@ -179,8 +179,8 @@ static int64_t fact_int(const struct pfw_text *t, int64_t otherwise)
     return t->p && mr_pfw_int(t, &v) ? v : otherwise;
 }
 
-/* What a call returned. A number written without its sign, or as a fraction of none, is still that number; what is none
- * (a pointer) is unknown. */
+/* What a call returned. An unsigned spelling, or a whole number written as a fraction, still counts; anything else (a
+ * pointer) is unknown. */
 static int64_t fact_result(const struct pfw_text *t)
 {
     int64_t v;
@@ -204,14 +204,14 @@ static const struct pfw_text *fact_named(const struct pfw_facts *f, const char *
     return NULL;
 }
 
-/* The number of calls that a line stands for, NULL if it does not say. Oldest versions wrote one for every field. */
+/* The number of calls that a line stands for, NULL if it has none. The oldest versions wrote one per field. */
 static const struct pfw_text *folded_calls(const struct pfw_facts *f)
 {
     const struct pfw_text *calls = fact_named(f, "dft_cnt");
     return calls ? calls : fact_named(f, "dur_count");
 }
 
-/* True for a line that stands for several calls (aggregated mode): they have a phase of their own, before they were
+/* True for a line that stands for several calls (aggregated mode): they have a phase of their own; older versions wrote
  * counters. */
 static bool is_folded(const struct pfw_line *l)
 {
@@ -315,7 +315,7 @@ static int add_fact(struct mr_pfw *im, const struct pfw_line *l, struct pfw_text
     return add_event(im, &one, MR_CALL_metadata);
 }
 
-/* The process of a line. Some versions of DFTracer put a 'q' behind the number in facts that are no strings. */
+/* The process of a line. Some versions of DFTracer append a 'q' to the number in facts that are no strings. */
 static int64_t fact_pid(const struct pfw_line *l)
 {
     struct pfw_text pid = l->pid;

@@ -1,8 +1,8 @@
 /* A line of a .pfw, member by member. See pfw_internal.h. */
 #include "event/pfw_internal.h"
 
-/* Arguments that every flavour gives a meaning; the rest becomes arguments of a region. Behind a host's name there is
- * no second one: it is an argument of the program. */
+/* Arguments with a meaning in every flavour; the rest become arguments of a region. After a host name, a second one is
+ * an argument of the program. */
 struct pfw_text *mr_pfw_known_fact(struct pfw_facts *f, const struct pfw_text *key, bool has_host)
 {
     switch (key->n) {
@@ -46,7 +46,7 @@ static const char *read_facts(const char *p, const char *end, struct pfw_facts *
     return at < end ? at + 1 : NULL;
 }
 
-/* Where a member of the line goes; told by length and first letter, then checked. */
+/* Where a member of the line goes: dispatch on length and first letter, then compare. */
 struct pfw_text *mr_pfw_line_member(struct pfw_line *l, const struct pfw_text *key)
 {
     switch (key->n) {

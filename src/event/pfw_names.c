@@ -98,7 +98,7 @@ uint32_t mr_pfw_new_string(struct mr_pfw *im, uint8_t kind, struct pfw_text t)
     return (uint32_t)im->string.n++;
 }
 
-/* Id of a text. Told apart by a 64-bit hash of it and its kind. */
+/* Id of a text, found by the 64-bit hash of it and its kind. */
 uint32_t mr_pfw_text_id(struct mr_pfw *im, uint8_t kind, struct pfw_text t)
 {
     uint64_t *at = mr_map_put(&im->text_string, mr_hash_bytes(t.p, t.n, kind));
@@ -160,7 +160,7 @@ int mr_pfw_keep_names(struct mr_trace *t, struct mr_pfw *im, struct mr_error *er
     return 0;
 }
 
-/* What a hash stands for in any file; *hint is the one asked first, and then the one that knew it. */
+/* What a hash stands for in any file. *hint is the file to try first, and becomes the one that had it. */
 static const struct mr_trace_string *name_of(const struct mr_trace *t, struct pfw_text hash,
                                              const struct mr_pfw_names **hint)
 {
@@ -178,7 +178,7 @@ static const struct mr_trace_string *name_of(const struct mr_trace *t, struct pf
     return NULL;
 }
 
-/* A machine under its hash becomes the one of that name. */
+/* A node known by its hash gets its name, or becomes the node that has it already. */
 static void resolve_node(struct mr_trace *t, uint32_t node, const struct mr_pfw_names **hint)
 {
     struct mr_trace_node *n = &t->node[node];

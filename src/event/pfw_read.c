@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* True if the line has more than one object, as compact JSON has; braces in strings may say so too. */
+/* True if the line has more than one object, as compact JSON has; braces in strings may look like it. */
 static bool has_several(const char *p, const char *stop)
 {
     while ((p = memchr(p, '}', (size_t)(stop - p)))) {
@@ -76,7 +76,7 @@ static const char *skip_wrapping(const char *p, const char *end)
     return q < end && *q == ':' ? q + 1 : p;
 }
 
-/* `salt` is the file's: names are per file, so a process is, too. */
+/* `salt` is per file: names belong to a file, so processes do, too. */
 static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, struct pfw_lane *l, struct mr_error *err)
 {
     struct mr_trace_chunk *c;
@@ -121,7 +121,7 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
     return 0;
 }
 
-/* The columns become the trace's, or are freed where there is none, or no room to keep them. */
+/* Hands the columns over to the trace; frees them without a trace, or when it cannot keep them. */
 static int keep_lane(struct mr_trace *t, struct pfw_lane *l, struct mr_error *err)
 {
     void *all[] = {l->c.start_ns, l->c.end_ns,    l->c.offset,  l->c.result,   l->c.file,     l->c.call,
@@ -136,7 +136,7 @@ static int keep_lane(struct mr_trace *t, struct pfw_lane *l, struct mr_error *er
     return rc;
 }
 
-/* Behind the mark that some editors put before UTF-8. */
+/* Skips the byte order mark that some editors put before UTF-8. */
 static const char *skip_mark(const char *p, const char *end)
 {
     return end - p >= 3 && !memcmp(p, "\xef\xbb\xbf", 3) ? p + 3 : p;
@@ -154,7 +154,7 @@ bool mr_pfw_is(const char *data, size_t len)
 }
 
 #define INDENTED_MAX 65536u
-#define INDENTED_TRIES 64 /* that fail: then the file has lone braces for another reason */
+#define INDENTED_TRIES 64 /* failed attempts: then the lone braces have another reason */
 
 /* An object over several lines, as tools that indent JSON write it (jq): its brace is alone in its line. Returns what
  * is behind it, NULL if it is none. */

@@ -9,7 +9,7 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-#define LEARN_MAX 1024 /* shapes made per file: beyond, its lines are too different for this */
+#define LEARN_MAX 1024 /* shapes learned per file: beyond that its lines are too different to gain from this */
 #define STEPS 40
 #define BETWEEN 48
 #define NOWHERE UINT16_MAX
@@ -155,8 +155,8 @@ static inline unsigned digits_at(const char *p)
     return (unsigned)__builtin_ctz(others | 1u << 16);
 }
 
-/* The end of a bare word, NULL if it is none; *whole if it is an integer, and its value. No loop for usual numbers: how
- * long they are cannot be foreseen. */
+/* The end of a bare word, NULL if there is none; *whole if it is an integer, and its value. No loop for usual numbers:
+ * their length is unpredictable, so a loop would mispredict. */
 static inline const char *bare_end(const char *p, const char *stop, bool *whole, int64_t *number)
 {
     static const uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
@@ -180,7 +180,7 @@ static inline const char *bare_end(const char *p, const char *stop, bool *whole,
     return p > start && p <= stop ? p : NULL;
 }
 
-/* Member by member: copying a struct that was just written in parts would wait for the parts. */
+/* Member by member: copying a struct just after writing its members would stall on store forwarding. */
 static inline void put_text(struct pfw_text *to, const char *p, const char *end, bool quoted, bool whole,
                             int64_t number)
 {
@@ -225,7 +225,7 @@ static void remember(struct pfw_shape *s, const char *p, const char *stop)
     s->alike = 0;
 }
 
-#define LASTS 16 /* lines that a remembered one should be good for */
+#define LASTS 16 /* lines that a remembered line should match */
 
 /* Reads a line of this shape; false if it has another one. Up to PFW_SLACK bytes behind `stop` are readable. */
 static bool by_shape(struct pfw_shape *s, const char *line, const char *stop)
@@ -247,7 +247,7 @@ static bool by_shape(struct pfw_shape *s, const char *line, const char *stop)
     for (unsigned i = 0; i < s->steps; i++) {
         struct step *step = &s->step[i];
         uint32_t n = (uint32_t)(end[i] - at[i]);
-        /* What is other than in the line remembered before changes often, if that one was not good for long. */
+        /* A value that differs from the remembered line changes often, if that line did not match for long. */
         bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n);
         step->changes |= step->last && other && s->alike < LASTS;
         step->last = at[i];

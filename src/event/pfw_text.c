@@ -121,7 +121,7 @@ bool mr_pfw_parse_int(const struct pfw_text *t, int64_t *out)
     return true;
 }
 
-/* What is too large for to_int and not for 64 bits. */
+/* Too large for int64_t, but not for 64 bits. */
 bool mr_pfw_large(const struct pfw_text *t, uint64_t *out)
 {
     uint64_t v = 0;
@@ -188,8 +188,8 @@ uint64_t mr_pfw_ns(const struct pfw_text *t, double unit_ns)
     return d * unit_ns < (double)PFW_TIME_MAX ? (uint64_t)(d * unit_ns + 0.5) : PFW_TIME_MAX;
 }
 
-/* The unit of a file. Times since 1970 tell it by their size (2014 to 2052); others are microseconds, as everywhere in
- * this format. */
+/* The unit of a file. Times since 1970 reveal it by their magnitude (2014 to 2052); others are microseconds, the
+ * default of this format. */
 double mr_pfw_unit_of(const struct pfw_text *ts)
 {
     int64_t whole;
@@ -207,7 +207,7 @@ uint64_t mr_pfw_hash_value(const struct pfw_text *t)
     for (size_t i = 0; i < t->n; i++) {
         char ch = t->p[i];
         if (ch < '0' || ch > '9')
-            return mr_hash_bytes(t->p, t->n, 7); /* hex spelling: any text will do as a name */
+            return mr_hash_bytes(t->p, t->n, 7); /* hex: any text will do as a key */
         v = v * 10 + (uint64_t)(ch - '0');
     }
     return v;

@@ -5,21 +5,23 @@
  * reads them. Layout in doc/trace-format.md; private to one version on one machine.
  *
  * Invariants
- *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers.
- *      Positions count cells.
+ *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers. Positions count cells.
  *  R2. tail <= written <= head. Records [written, head) are valid and nowhere else; written moves only after they are
- * safe in a file, tail only after written, both by whoever holds the slot's drain lock. R3. An event and its
- * continuation records are published by one store of head, so a reader never sees a part of it. R4. A slot goes FREE ->
- * LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained); positions go on counting over reuse, so
- * (slot, position) names a record once per process. R5. Strings are complete before strings_used covers them, and
- * strings_used covers them before a record refers to them. R6. The drainer gives memory of [tail, written) back, notes
- * that in `freed`, then moves tail: it is never memory that the thread may write to, and a thread that sees the new
- * tail sees `freed` as well. R7. A thread that finds the start of its ring drained may start over there instead of
- * taking more memory: a cell MR_RAW_SKIP, and head moves to the next multiple of MR_RING_CELLS. At most one such gap
- * lies between tail and head. R8. What a repeat at `written` repeats is in the one of the slot's two carries that names
- * this position. The drainer writes the other one before it moves written, so that a killed drainer leaves a valid one.
- *  R9. The event of an exec waits in `exec` while the kernel decides: if it fails, its thread takes it away and records
- * what came of it; if the process has gone, the drainer writes it behind the slot's last event. */
+ *      safe in a file, tail only after written, both by whoever holds the slot's drain lock.
+ *  R3. An event and its continuation records are published by one store of head, so a reader never sees a part of it.
+ *  R4. A slot goes FREE -> LIVE (claimed by a thread) -> DONE (thread ended) -> FREE (all drained). Positions keep
+ *      counting when a slot is reused, so (slot, position) identifies a record within a process.
+ *  R5. Strings are complete before strings_used covers them, and strings_used covers them before a record refers to
+ *      them.
+ *  R6. The drainer frees the memory of [tail, written), notes that in `freed`, then moves tail. So it never frees
+ *      memory that the thread may write to, and a thread that sees the new tail sees `freed` as well.
+ *  R7. A thread that finds the start of its ring drained may wrap there instead of taking more memory: it writes a
+ *      cell MR_RAW_SKIP and moves head to the next multiple of MR_RING_CELLS. At most one such gap lies between tail
+ *      and head.
+ *  R8. What a repeat at `written` repeats is in the one of the slot's two carries that names this position. The
+ *      drainer writes the other one before it moves written, so that a killed drainer leaves a valid one.
+ *  R9. The event of an exec waits in `exec` until the outcome is known: if exec fails, its thread removes it and
+ *      records the failure; if the process is gone, the drainer writes it after the slot's last event. */
 #ifndef MR_EVENT_RAW_H
 #define MR_EVENT_RAW_H
 
@@ -140,7 +142,7 @@ static inline struct mr_slot *mr_ring_slot(struct mr_ring_header *h, unsigned i)
     return (struct mr_slot *)((char *)h + MR_RING_SLOTS_AT(h->segment)) + i;
 }
 
-/* Slots that have memory. A look at the others would take it, and end whoever looks by SIGBUS where there is none. */
+/* Slots that have memory. Touching an unbacked slot allocates it, or raises SIGBUS where the file system is full. */
 static inline unsigned mr_ring_slots(const struct mr_ring_header *h)
 {
     uint32_t n = __atomic_load_n(&h->slots_present, __ATOMIC_ACQUIRE);

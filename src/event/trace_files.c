@@ -66,7 +66,7 @@ static void take(struct input *in, void *memory, size_t len, bool mapped)
     in->mapped = mapped;
 }
 
-/* All that a pipe has to say, in memory. */
+/* Reads a pipe to its end. */
 static int read_pipe(int fd, void **out, size_t *len)
 {
     size_t n = 0, cap = 0;
@@ -106,8 +106,8 @@ static bool is_unfinished(const char *path)
     return snprintf(spool, sizeof(spool), "%s.spool", path) < (int)sizeof(spool) && lstat(spool, &st) == 0;
 }
 
-/* Opens a file. Under a limit on the size two take turns: in the moment between two turns there is none, or an empty
- * one. */
+/* Opens a file. With a size limit two files alternate: between two turns the file may be missing or empty for a
+ * moment. */
 static int open_file(const char *path, struct stat *st)
 {
     int fd, tries = is_unfinished(path) ? 100 : 1;
@@ -173,7 +173,7 @@ static int parse(struct input *in)
     return rc;
 }
 
-/* What can be done for every file on its own. How it went is in the input: others go on. */
+/* What can be done for each file on its own. A failure is kept in the input, and the others continue. */
 static void load(struct input *in)
 {
     in->rc = in->data ? 0 : read_file(in);
@@ -190,7 +190,7 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     return 0;
 }
 
-/* The content stays with the trace where that reads in it later. */
+/* The trace keeps the content of own files: events are decoded from it later. */
 static int join_content(struct mr_trace *t, struct input *in, struct mr_error *err)
 {
     if (in->pfw) {
@@ -329,10 +329,10 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
         free(entry[i]);
         bool there = trace && stat(file, &st) == 0;
         if (!trace || (there && !S_ISREG(st.st_mode)))
-            continue; /* also a folder; a pipe would have to be waited for */
+            continue; /* also folders and pipes: opening a pipe would wait for a writer */
         found++;
         if (there && st.st_size == 0)
-            continue; /* its process was killed between making the file and writing to it */
+            continue; /* its process was killed between creating the file and writing to it */
         rc = there ? input_add(all, file, &st, true, err)
                    : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
     }
@@ -340,10 +340,10 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
     if (rc < 0 || found)
         return rc;
     rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
-    return mr_error_hint(err, "folders in it are not looked into: give them too, as in '%s/*'", path), rc;
+    return mr_error_hint(err, "subfolders are not searched: name them too, as in '%s/*'", path), rc;
 }
 
-/* The older of two files that take turns belongs to the trace. */
+/* The older of two alternating files belongs to the trace. */
 static int list_older(struct inputs *all, const char *path, struct mr_error *err)
 {
     char older[4096];
@@ -368,8 +368,8 @@ static int list(struct inputs *all, const char *path, struct mr_error *err)
     return rc || !unfinished ? rc : list_older(all, path, err);
 }
 
-/* A file of a folder that is no trace, or was cut off in its first bytes, is left out and told, as damage in a trace
- * is; unless all of them are. */
+/* A file of a folder that is no trace, or was cut off in its first bytes, is skipped with a warning; if all of them
+ * are, that is an error. */
 static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err)
 {
     size_t left_out = 0;
@@ -382,7 +382,7 @@ static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err
         } else {
             left_out++;
             t->skipped_bytes += in->bytes;
-            mr_log(MR_LOG_WARN, "%s: it is left out", in->err.message);
+            mr_log(MR_LOG_WARN, "%s: skipped", in->err.message);
         }
         input_done(in);
         *in = (struct input){.mapped = true};

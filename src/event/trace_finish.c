@@ -16,12 +16,12 @@ static int by_place(const void *a, const void *b)
         return x->tid < y->tid ? -1 : 1;
     if (x->sequence != y->sequence)
         return x->sequence < y->sequence ? -1 : 1;
-    if (x->last_ns != y->last_ns) /* in files that were joined the later one may stand before the other */
+    if (x->last_ns != y->last_ns) /* in concatenated files the later block may come first */
         return x->last_ns < y->last_ns ? -1 : 1;
     return x->view.offset < y->view.offset ? -1 : x->view.offset > y->view.offset;
 }
 
-/* Lets processes use the strings of the one they name. One level: that one must have strings of its own. */
+/* Processes may use the strings of another one. One level only: that one must have strings of its own. */
 static void share_names(struct mr_trace *t)
 {
     for (size_t i = 0; i < t->processes; i++) {
@@ -49,7 +49,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Traces of other tools may tell of one process in several files, its rank in one of them. */
+/* Traces of other tools may describe one process in several files, its rank in only one of them. */
 static void share_ranks(struct mr_trace_process *const *p, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
@@ -63,10 +63,10 @@ static void share_ranks(struct mr_trace_process *const *p, size_t n)
     }
 }
 
-/* Tells processes of one number apart. An image that exec left behind goes on in the next one, and page faults are told
- * by a process without parent and end beside the real one; but a forked image is a new process, and so is what comes
- * after one that has exited. */
-static int number_again(struct mr_trace *t, struct mr_error *err)
+/* Disambiguates reused pids. An image replaced by exec is the same process as its successor, and page faults come in a
+ * process of their own without parent and end; but a forked image is a new process, and so is one that follows another
+ * that has exited. */
+static int number_reused_pids(struct mr_trace *t, struct mr_error *err)
 {
     struct mr_trace_process **p = malloc((t->processes + 1) * sizeof(*p));
     const struct mr_trace_process *before = NULL;
@@ -107,7 +107,7 @@ static int count_gone(struct mr_trace *t, struct mr_error *err)
     return 0;
 }
 
-/* Processes whose block is damaged are known by their events only. Those say what time it was, too. */
+/* A process whose block is damaged is known by its events only. Their blocks carry the clock offset, too. */
 static void find_clocks(struct mr_trace *t)
 {
     for (size_t i = 0; i < t->chunks; i++) {
@@ -128,7 +128,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
     mr_pfw_resolve(t);
     find_clocks(t);
     share_names(t);
-    if (number_again(t, err) < 0)
+    if (number_reused_pids(t, err) < 0)
         return -ENOMEM;
     if (t->chunks)
         qsort(t->chunk, t->chunks, sizeof(*t->chunk), by_place);
@@ -136,7 +136,7 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
     for (size_t i = 0; i < t->chunks; i++) {
         struct mr_trace_chunk c = t->chunk[i];
         const struct mr_trace_chunk *before = n ? &t->chunk[n - 1] : NULL;
-        /* The same events written twice: the later block is the longer one, or has what came of an exec. */
+        /* The same events written twice: the later block is longer, or has the outcome of an exec. */
         if (before && !c.imported && !before->imported && before->process == c.process && before->tid == c.tid &&
             before->sequence == c.sequence) {
             t->events -= before->count;

@@ -26,8 +26,8 @@ static bool all_zero(const uint8_t *p, size_t n)
     return n == 0 || (p[0] == 0 && !memcmp(p, p + 1, n - 1));
 }
 
-/* All members of a gzip file, one after the other. A cut end keeps what was whole; behind damage it goes on with the
- * next member. Adds to *skipped the compressed bytes passed over; padding with zeros is no damage. */
+/* All members of a gzip file. Of a truncated file what was whole is kept; after damage decoding resumes at the next
+ * member. Adds to *skipped the compressed bytes passed over; padding with zeros is no damage. */
 static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len,
                           uint64_t *skipped, struct mr_error *err)
 {
@@ -74,7 +74,7 @@ static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, cha
     }
     inflateEnd(&z);
     if (rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR))
-        mr_log(MR_LOG_WARN, "'%s' is cut off: what was behind its last whole line is not there", name);
+        mr_log(MR_LOG_WARN, "'%s' is truncated: what followed its last whole line is lost", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
     if (rc < 0) {
@@ -86,9 +86,9 @@ static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, cha
     return 0;
 }
 
-/* Makes memory present that is about to be written from end to end: much cheaper than a page fault each. Kernels that
- * cannot do it let the faults happen. Not in large pages: where memory is in use, the kernel takes longer to find them
- * than they save. */
+/* Prefaults memory that is about to be written from end to end: much cheaper than one page fault per page. Kernels
+ * without the call take the faults. No huge pages: where memory is fragmented the kernel takes longer to find them than
+ * they save. */
 static void make_present(char *p, size_t n)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -100,11 +100,11 @@ static void make_present(char *p, size_t n)
 #endif
 }
 
-/* The same by libdeflate, two to three times as fast, for files that are whole; -1 lets the careful way try. */
+/* The same by libdeflate, two to three times as fast, for intact files; -1: try the slow way. */
 static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_len)
 {
     struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
-    /* The last four bytes say how long the last member is: all of it in the usual case. */
+    /* The last four bytes are the length of the last member, which usually is the only one. */
     size_t cap = len >= 18 ? MR_MIN((size_t)mr_load_le32(data + len - 4), len * 1032) + 65536 : 65536, n = 0, used = 0;
     char *text = d ? malloc(cap) : NULL;
     if (text && cap / 64 <= len)

@@ -97,13 +97,13 @@ static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct 
 static int read_end(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
 {
     uint32_t index;
-    if (!v->head.key) { /* of the file, which has lost whole processes */
+    if (!v->head.key) { /* of the file itself, which dropped whole processes */
         t->recorded += v->head.payload_bytes >= 32 ? mr_load_le64(v->payload + 8) : 0;
         return 0;
     }
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     if (rc == 0 && v->head.payload_bytes >= 32) {
-        if (v->head.last_ns >= t->process[index].end_ns) { /* one before an exec that failed counts no more */
+        if (v->head.last_ns >= t->process[index].end_ns) { /* an end before a failed exec is superseded */
             t->process[index].how = mr_load_le32(v->payload);
             t->process[index].end_ns = v->head.last_ns;
         }
@@ -148,8 +148,7 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
 int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
 {
     struct mr_mrt_scan scan = {0};
-    int rc = mr_mrt_scan(data, len, true, name, &scan,
-                         err); /* a damaged block costs only itself: it is left out here, for all readers */
+    int rc = mr_mrt_scan(data, len, true, name, &scan, err); /* a damaged block is skipped here, once for all readers */
     t->skipped_bytes += scan.skipped_bytes;
     for (size_t i = 0; i < scan.views && rc == 0; i++)
         switch (scan.view[i].head.type) {

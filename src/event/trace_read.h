@@ -24,12 +24,12 @@ struct mr_trace_string {
 };
 
 #define MR_NO_RESULT                                                                                                   \
-    INT64_MIN /* DFTracer writes what a call returned only if it is asked to: unknown, neither a failure nor a size */
+    INT64_MIN /* DFTracer writes return values only if asked to: unknown, neither a failure nor a size */
 
 struct mr_trace_process {
     uint64_t key, names_key;              /* names_key: the process whose strings this one uses, 0 its own */
     uint32_t pid, ppid, uid, flags, node; /* node: index into mr_trace.node */
-    uint32_t again; /* how many other processes had this pid on this machine before it: numbers come again, and
+    uint32_t again; /* how many other processes had this pid on this node before it: pids are reused, and
                        containers have their own */
     int32_t rank, world, local_rank, local_world;
     uint64_t start_ns;                   /* real */
@@ -39,11 +39,11 @@ struct mr_trace_process {
     uint32_t strings;
     size_t string_cap;
     uint32_t how;    /* enum mr_mrt_how, 0 unknown */
-    uint64_t end_ns; /* when that was said */
+    uint64_t end_ns; /* when that was recorded */
     uint64_t lost;
-    uint64_t recorded; /* events, as its end says; those in the file may be fewer */
+    uint64_t recorded; /* events according to its end block; the file may have fewer */
     uint64_t *skipped; /* by call: left out by sampling; NULL if none; arena */
-    bool known;        /* a process block was there */
+    bool known;        /* its process block was read */
     bool borrowed;     /* the names belong to the trace */
 };
 
@@ -75,8 +75,8 @@ struct mr_trace {
     struct mr_trace_source *sources; /* the files added; arena */
     struct mr_pfw_names *pfw_names;  /* of each .pfw; arena */
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
-    uint64_t recorded; /* events that files with a limit on their size have had in all; 0 unknown */
-    uint64_t gone;     /* events recorded and no longer in the file: a limit on its size, damage */
+    uint64_t recorded; /* events that size-limited files had in total; 0 unknown */
+    uint64_t gone;     /* events recorded that are no longer in the file: size limit, damage */
     uint64_t first_ns, last_ns;
     struct mr_map process_of; /* by key: index + 1 */
     const atomic_bool *stop;  /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
@@ -86,7 +86,7 @@ int mr_trace_create(struct mr_trace **out, struct mr_error *err);
 /* Adds a file, standard input ('-') or all traces in a folder. The format is found from the content. A file that was
  * added before is not added again. */
 int mr_trace_add(struct mr_trace *t, const char *path, struct mr_error *err);
-/* The same for several, loaded by so many threads; 0: as many as there are CPUs. */
+/* The same for several paths, loaded by `threads` threads; 0: one per CPU. */
 int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, unsigned threads, struct mr_error *err);
 /* True if the file at `path` is one of those added: it is still being read. */
 bool mr_trace_reads(const struct mr_trace *t, const char *path);
@@ -127,12 +127,12 @@ int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
 /* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. The text need not stay. */
 int mr_pfw_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
 int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
-/* The first in two parts: files can be parsed by several threads at once. Joining frees. */
+/* mr_pfw_import in two parts: several threads may parse at once; joining is for one thread and frees. */
 struct mr_pfw;
 int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err);
 int mr_pfw_join(struct mr_trace *t, struct mr_pfw *p, struct mr_error *err);
 void mr_pfw_free(struct mr_pfw *p);
-/* Names the hashes that a .pfw has no name for by those of the others. */
+/* Resolves hashes that a .pfw does not name by the names in the other files. */
 void mr_pfw_resolve(struct mr_trace *t);
 bool mr_dxt_is(const char *data, size_t len);
 bool mr_pfw_is(const char *data, size_t len);

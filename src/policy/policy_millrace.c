@@ -3,18 +3,21 @@
  *   1. a sample is read from the PFS only when no node holds it: its first user fetches it and keeps it;
  *   2. everybody else takes it from a peer;
  *   3. when a node's storage is full, it keeps what it will use soonest (Belady) and does not admit a sample whose next
- *      use lies behind that of everything it could give up (bypass);
- *   4. the last copy in the job is given up only when there is nothing else to give up anywhere: another copy costs a
- * peer read when it is missed, the last one a read from the PFS. It stays with its reader; where that has nothing to
- * give up, it goes to the node that will use it next, which would have fetched it from a peer later anyway, or else to
- * any that has room. A node that will use a sample more often than its only holder takes it over when it reads it;
- *   5. so when the job cannot hold the set, the first that came stay. Evicting last copies by next use would read a few
- * per cent less from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out: runs
- * take longer.
+ *      use lies behind that of everything it could evict (bypass);
+ *   4. the last copy in the job is evicted only when there is nothing else to evict anywhere: missing another copy
+ *      costs a peer read, missing the last one a read from the PFS. It stays with its reader; if that node has nothing
+ *      to evict, it goes to the node that will use it next, which would have fetched it from a peer later anyway, or
+ *      else to any that has room. A node that will use a sample more often than its only holder takes it over when it
+ *      reads it;
+ *   5. so when the job cannot hold the set, the first samples stay. Evicting last copies by next use would read a few
+ *      per cent less from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out:
+ *      runs take longer.
  *
- * Invariants: I1 next[node][id] is the node's next access number of id that has not been staged yet, or NEVER;
- * anywhere[id] the same over all nodes. I2 every held sample that others hold too, or that nobody will use, is in its
- * node's heap `spare` at least once with its current key. Stale entries are skipped when popped. */
+ * Invariants
+ *  I1. next[node][id] is the node's next access number of id that has not been staged yet, or NEVER; anywhere[id] the
+ *      same over all nodes.
+ *  I2. Every held sample that others hold too, or that nobody will use, is in its node's heap `spare` at least once
+ *      with its current key. Stale entries are skipped when popped. */
 #include "policy/policy_internal.h"
 #include "base/common.h"
 #include "base/heap.h"

@@ -17,21 +17,21 @@
 #define ANCESTORS_MAX 16
 
 /* Values by key, each once. */
-struct said_list {
-    struct mr_said item[INHERITED_MAX];
+struct arg_list {
+    struct mr_inherited_arg item[INHERITED_MAX];
     size_t n;
 };
 
 struct fact {
     uint32_t process; /* index */
     uint64_t time_ns;
-    struct mr_said said;
+    struct mr_inherited_arg arg;
 };
 
 struct span {
     uint64_t start, end, reach;
     uint64_t sequence;           /* of its event in the thread: those inside are recorded before it */
-    uint32_t outer, first, args; /* args of said[first] */
+    uint32_t outer, first, args; /* arg[first] ... of them */
 };
 
 struct mr_context {
@@ -40,13 +40,13 @@ struct mr_context {
     size_t facts, fact_cap;
     struct span *span;
     size_t spans, span_cap;
-    struct mr_said *said;
-    size_t saids, said_cap;
+    struct mr_inherited_arg *arg;
+    size_t args, arg_cap;
     size_t next;          /* the chunk behind those of this thread */
     uint64_t base, ahead; /* sequence of the chunk's first event, and of the next chunk's */
     uint32_t process;     /* of this thread; its facts are [from, to), of which [from, at) are in `now` */
     size_t from, to, at;
-    struct said_list now, above, found; /* above: of the processes that started it, when they did */
+    struct arg_list now, above, found; /* above: of the processes that started it, when they did */
     struct mr_event_batch batch;
 };
 
@@ -55,9 +55,9 @@ static bool is_value(uint8_t type)
     return type == MR_MORE_INT || type == MR_MORE_UINT || type == MR_MORE_DOUBLE || type == MR_MORE_TEXT;
 }
 
-static struct mr_said row_said(const struct mr_event_batch *b, uint32_t a)
+static struct mr_inherited_arg arg_of_row(const struct mr_event_batch *b, uint32_t a)
 {
-    return (struct mr_said){
+    return (struct mr_inherited_arg){
         .process = b->process, .key = b->c.arg_key[a], .type = b->c.arg_type[a], .value = b->c.arg_value[a]};
 }
 
@@ -82,7 +82,8 @@ static int gather_facts(struct mr_context *x, struct mr_error *err)
                 continue;
             if (mr_vec_reserve(&x->fact, &x->fact_cap, x->facts + 1, sizeof(*x->fact)) < 0)
                 return mr_error_set(err, -ENOMEM, "cannot gather the facts");
-            x->fact[x->facts++] = (struct fact){x->t->chunk[c].process, x->batch.c.start_ns[e], row_said(&x->batch, a)};
+            x->fact[x->facts++] =
+                (struct fact){x->t->chunk[c].process, x->batch.c.start_ns[e], arg_of_row(&x->batch, a)};
         }
     }
     if (x->facts)
@@ -113,13 +114,13 @@ void mr_context_free(struct mr_context *x)
     mr_event_batch_done(&x->batch);
     free(x->fact);
     free(x->span);
-    free(x->said);
+    free(x->arg);
     free(x);
 }
 
 /* ---- facts of a process ---- */
 
-static bool same_key(const struct mr_said *a, const struct mr_said *b)
+static bool same_key(const struct mr_inherited_arg *a, const struct mr_inherited_arg *b)
 {
     if (a->process == b->process)
         return a->key == b->key;
@@ -127,7 +128,7 @@ static bool same_key(const struct mr_said *a, const struct mr_said *b)
     return x->len == y->len && !memcmp(x->text, y->text, x->len);
 }
 
-static size_t list_find(const struct said_list *l, const struct mr_said *s)
+static size_t list_find(const struct arg_list *l, const struct mr_inherited_arg *s)
 {
     size_t k = 0;
     while (k < l->n && !same_key(&l->item[k], s))
@@ -135,7 +136,7 @@ static size_t list_find(const struct said_list *l, const struct mr_said *s)
     return k;
 }
 
-static void list_set(struct said_list *l, const struct mr_said *s)
+static void list_set(struct arg_list *l, const struct mr_inherited_arg *s)
 {
     size_t k = list_find(l, s);
     if (k == INHERITED_MAX)
@@ -186,8 +187,8 @@ static void enter_process(struct mr_context *x, uint32_t process)
         if (process == NONE)
             break;
         for (size_t k = facts_until(x, process, started); k && x->fact[k - 1].process == process; k--)
-            if (list_find(&x->above, &x->fact[k - 1].said) == x->above.n)
-                list_set(&x->above, &x->fact[k - 1].said);
+            if (list_find(&x->above, &x->fact[k - 1].arg) == x->above.n)
+                list_set(&x->above, &x->fact[k - 1].arg);
     }
 }
 
@@ -195,18 +196,16 @@ static void enter_process(struct mr_context *x, uint32_t process)
 
 static int add_span(struct mr_context *x, uint32_t e, uint32_t from, uint32_t to, uint64_t sequence)
 {
-    struct span s = {.start = x->batch.c.start_ns[e],
-                     .end = x->batch.c.end_ns[e],
-                     .sequence = sequence,
-                     .first = (uint32_t)x->saids};
+    struct span s = {
+        .start = x->batch.c.start_ns[e], .end = x->batch.c.end_ns[e], .sequence = sequence, .first = (uint32_t)x->args};
     for (uint32_t a = from; a < to; a++) {
         if (!is_value(x->batch.c.arg_type[a]))
             continue;
-        if (mr_vec_reserve(&x->said, &x->said_cap, x->saids + 1, sizeof(*x->said)) < 0)
+        if (mr_vec_reserve(&x->arg, &x->arg_cap, x->args + 1, sizeof(*x->arg)) < 0)
             return -ENOMEM;
-        x->said[x->saids++] = row_said(&x->batch, a);
+        x->arg[x->args++] = arg_of_row(&x->batch, a);
     }
-    s.args = (uint32_t)x->saids - s.first;
+    s.args = (uint32_t)x->args - s.first;
     if (!s.args)
         return 0;
     if (mr_vec_reserve(&x->span, &x->span_cap, x->spans + 1, sizeof(*x->span)) < 0)
@@ -257,7 +256,7 @@ int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err)
     }
     uint64_t sequence = 0;
     size_t i = chunk;
-    x->spans = x->saids = 0;
+    x->spans = x->args = 0;
     for (; i < x->t->chunks && x->t->chunk[i].process == c->process && x->t->chunk[i].tid == c->tid; i++) {
         if (x->t->chunk[i].args) {
             int rc = mr_trace_read(x->t, i, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_ARGS, &x->batch, err);
@@ -281,14 +280,14 @@ int mr_context_enter(struct mr_context *x, size_t chunk, struct mr_error *err)
 
 /* ---- one event ---- */
 
-/* Takes a value unless something nearer to the event, in the list or in its own rows, has said one. */
-static void inherit(struct said_list *to, const struct mr_said *s, const struct mr_event_batch *b, uint32_t arg,
+/* Takes a value unless something nearer to the event, in the list or in its own rows, has one. */
+static void inherit(struct arg_list *to, const struct mr_inherited_arg *s, const struct mr_event_batch *b, uint32_t arg,
                     uint32_t arg_end)
 {
     if (list_find(to, s) < to->n)
         return;
     for (; arg < arg_end; arg++) {
-        const struct mr_said own = row_said(b, arg);
+        const struct mr_inherited_arg own = arg_of_row(b, arg);
         if (is_value(own.type) && same_key(&own, s))
             return;
     }
@@ -311,7 +310,7 @@ static void from_spans(struct mr_context *x, const struct mr_event_batch *b, uin
         bool around =
             s->end >= end && s->end > start && (s->start < start || s->end > end || s->sequence > x->base + i);
         for (uint32_t a = s->args; around && a--;) /* of a key given twice the last one counts */
-            inherit(&x->found, &x->said[s->first + a], b, arg, arg_end);
+            inherit(&x->found, &x->arg[s->first + a], b, arg, arg_end);
     }
 }
 
@@ -324,11 +323,11 @@ static void facts_at(struct mr_context *x, uint64_t until)
         x->at = x->from;
     }
     for (; x->at < end; x->at++)
-        list_set(&x->now, &x->fact[x->at].said);
+        list_set(&x->now, &x->fact[x->at].arg);
 }
 
 size_t mr_context_of(struct mr_context *x, const struct mr_event_batch *b, uint32_t i, uint32_t arg, uint32_t arg_end,
-                     const struct mr_said **list)
+                     const struct mr_inherited_arg **list)
 {
     x->found.n = 0;
     *list = x->found.item;

@@ -120,7 +120,7 @@ static void put_text(struct mr_out *o, const struct mr_trace_string *s, enum mr_
         mr_out_json(o, s->text, s->len, mode);
 }
 
-static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mode mode)
+static void put_inherited(struct mr_out *o, const struct mr_inherited_arg *s, enum mr_json_mode mode)
 {
     switch (s->type) {
     case MR_MORE_INT: mr_out_signed(o, (int64_t)s->value); break;
@@ -133,10 +133,10 @@ static void put_said(struct mr_out *o, const struct mr_said *s, enum mr_json_mod
 static void put_value(struct mr_out *o, const struct row *r, uint32_t a, enum mr_json_mode mode)
 {
     const struct mr_columns *c = &r->b->c;
-    put_said(o,
-             &(struct mr_said){
-                 .process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]},
-             mode);
+    put_inherited(o,
+                  &(struct mr_inherited_arg){
+                      .process = r->b->process, .key = c->arg_key[a], .type = c->arg_type[a], .value = c->arg_value[a]},
+                  mode);
 }
 
 /* True if the same key comes again in this event: updated, the last value counts. */
@@ -456,7 +456,7 @@ static void csv_args(struct mr_out *o, const struct row *r)
 /* What the spans around the event and the facts of its process say about it, as a JSON object. */
 static void csv_inherited(struct mr_out *o, const struct row *r)
 {
-    const struct mr_said *s;
+    const struct mr_inherited_arg *s;
     size_t n = mr_context_of(r->context, r->b, r->i, r->arg, r->arg_end, &s);
     if (!n)
         return;
@@ -466,7 +466,7 @@ static void csv_inherited(struct mr_out *o, const struct row *r)
         mr_out_text(o, k ? "," : "{");
         mr_out_json(o, key->text, key->len, MR_JSON_HEX);
         mr_out_text(o, ":");
-        put_said(o, &s[k], MR_JSON_HEX);
+        put_inherited(o, &s[k], MR_JSON_HEX);
     }
     mr_out_text(o, "}");
     mr_out_field_end(o);

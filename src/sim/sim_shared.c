@@ -1,5 +1,5 @@
-/* The shared engine: an event-driven simulation in which the PFS, every storage class and every network link are truly
- * shared among the transfers that use them at the moment.
+/* The shared engine: an event-driven simulation in which the PFS, every storage class and every network link are
+ * shared among the transfers in flight.
  *
  *   node:  staging threads p_0 ──> staging buffer ──> consumer (compute) ──barrier over all nodes──> next step
  *          filler threads p_j  ──> class j
@@ -16,8 +16,10 @@
  * Files: sim_stream.c has the samples of an item, sim_stage.c chooses items, sim_transfer.c moves them; here are the
  * consumers, the events and the set-up.
  *
- * Invariants: S1 staged, not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
- * S2 items of a node start in stream order. S3 the stager is at most one epoch ahead of the consumer. */
+ * Invariants
+ *  S1. Staged and not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
+ *  S2. Items of a node start in stream order.
+ *  S3. Staging is at most one epoch ahead of the consumer. */
 #include "sim/sim_shared_internal.h"
 #include "base/common.h"
 
@@ -51,7 +53,7 @@ static void trace_compute(struct shared *x, uint32_t node)
         mr_sim_trace_span(x->w->trace, MR_SPAN_COMPUTE, node, MR_SIM_LANE_TRAIN, n->busy_since, n->t);
 }
 
-/* Computes as far as items of the current step are there. */
+/* Computes as far as items of the current step have arrived. */
 static void consume(struct shared *x, uint32_t node)
 {
     struct sim_node *n = &x->nodes[node];
@@ -365,7 +367,7 @@ static int run(struct shared *x, const atomic_bool *stop)
     uint64_t steps = x->w->steps_per_epoch * x->s->epochs, seen = 0;
     while (x->step < steps && !x->out_of_memory && !x->failed) {
         if (!run_event(x) && !x->failed)
-            return mr_error_set(x->err, MR_E_INTERNAL, "the simulation of '%s' stands still in step %llu",
+            return mr_error_set(x->err, MR_E_INTERNAL, "the simulation of '%s' is stuck in step %llu: no event is left",
                                 mr_policy_name(x->out->policy), (unsigned long long)x->step);
         if (x->step != seen && stop && atomic_load(stop))
             return mr_error_set(x->err, MR_E_INTERRUPTED, "stopped in step %llu", (unsigned long long)x->step);

@@ -1,18 +1,20 @@
 /* The thesis engine: reproduces the published simulator of "Clairvoyant Prefetching for Machine Learning I/O", quirks
  * included, because its tables can only be compared with the same rules:
  *
- *   Q1 Nodes run one after another inside a step; a barrier takes the slowest.
- *   Q2 A PFS read by one thread gets t(gamma)/gamma for itself; gamma = 1 + other nodes that have logged a PFS read at
- * or after now. (Six threads of a node get six times that: the PFS is not shared truly.) Q3 Staging is scheduled at the
- * start of a step as far ahead as the buffer and the epoch reach, on p_0 threads taken round robin by one counter
- * shared by all nodes; the previous step's samples are released at that moment. Q4 A request takes the better of the
- * staged copy and the best direct fetch + write. Q5 A class delivers r_j(p_j) to each reader. Q6 Preloading runs p_j
- * threads at t(N)/N each plus write; the run starts when the last node has finished. Q7 A remote look-up finds the node
- * that stored the sample last, and only that one. Q8 lbann-dynamic reads the first epoch at t(N)/N per thread. Q9
- * parallel-staging on node i leaves out every peer's id at or above i*F/N. Q10 nopfs fills its classes in the
- * background up to the start of the step; its staging uses local classes or the PFS, never peers. Equal frequencies are
- * taken in the order of ids. Q11 A sample's staging space is counted on its first staging by a node only; later
- * stagings take none.
+ *   Q1  Nodes run one after another inside a step; a barrier takes the slowest.
+ *   Q2  A PFS read by one thread gets t(gamma)/gamma for itself; gamma = 1 + other nodes that have logged a PFS read
+ *       at or after now. (Six threads of a node get six times that: the PFS is not really shared.)
+ *   Q3  Staging is scheduled at the start of a step as far ahead as the buffer and the epoch reach, on p_0 threads
+ *       taken round robin by one counter shared by all nodes; the previous step's samples are released at that moment.
+ *   Q4  A request takes the better of the staged copy and the best direct fetch + write.
+ *   Q5  A class delivers r_j(p_j) to each reader.
+ *   Q6  Preloading runs p_j threads at t(N)/N each plus write; the run starts when the last node has finished.
+ *   Q7  A remote look-up finds the node that stored the sample last, and only that one.
+ *   Q8  lbann-dynamic reads the first epoch at t(N)/N per thread.
+ *   Q9  parallel-staging on node i leaves out every peer's id at or above i*F/N.
+ *   Q10 nopfs fills its classes in the background up to the start of the step; its staging uses local classes or the
+ *       PFS, never peers. Equal frequencies are taken in the order of ids.
+ *   Q11 A sample's staging space is counted on its first staging by a node only; later stagings take none.
  *
  * Of these Q8, the reach of Q3 up to the end of an epoch, and in Q10 "up to the start of the step" and the order of
  * equal frequencies are not stated by the source: they were chosen because the published tables come out. */

@@ -2,10 +2,11 @@
  * `millrace report` reads. Each node is a process with its rank. What there is:
  *
  *   POSIX reads    of "/pfs", "/peer" and "/class1-NAME" ..., one per item and source, bytes exact; writes only into
- * classes, by fillers loader.stage   an item on its way into the staging buffer, reads included; loader.fill into a
- * class loader.wait    a node's training waits for data; compute.train it computes; train.barrier it waits for the
- * other nodes job.step       on rank 0, with the arguments step and epoch; job.epoch; job.preload job.stall      what a
- * step took beyond the compute of its slowest node. job.stall and job.preload add up to stall_s.
+ *                  classes, by fillers
+ *   loader.stage   an item on its way into the staging buffer, reads included; loader.fill into a class
+ *   loader.wait    a node's training waits for data; compute.train: it computes; train.barrier: it waits for the others
+ *   job.step       on rank 0, with the arguments step and epoch; job.epoch; job.preload
+ *   job.stall      what a step took beyond the compute of its slowest node; job.stall and job.preload add up to stall_s
  *
  * Lanes (tid) of a node: 0 the job, 1 the training, 2 samples handed over, from 3 on the prefetch threads. */
 #ifndef MR_SIM_SIM_TRACE_H

@@ -1,4 +1,4 @@
-/* Settings of the tracer, from the environment. A value that makes no sense is told in one line, and the default holds.
+/* Settings of the tracer, from the environment. A bad value is reported in one line, and the default is used.
  */
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"

@@ -36,8 +36,8 @@ static unsigned others(uint64_t *records, unsigned *busy)
     return n;
 }
 
-/* Whether other threads are at work. They will be until the process has gone: their rings must stay, for `millrace
- * recover`. */
+/* Whether other threads are still recording. They will until the process is gone, so their rings must stay for
+ * `millrace recover`. */
 static bool others_record(void)
 {
     uint64_t before, after;
@@ -84,7 +84,7 @@ void mr_before_exec(void)
     atomic_store(&mr_process.segment[0]->state, MR_RING_EXEC);
 }
 
-/* The rings are written and removed: they come back, for the process goes on. */
+/* The rings were drained and removed before an exec that failed: the process continues and needs them again. */
 static void rings_again(void)
 {
     int rc = 0;

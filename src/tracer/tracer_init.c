@@ -179,7 +179,7 @@ bool mr_process_begin(bool forked)
     if (mr_config.collected)
         map_session();
     int rc = mr_segment_open(0);
-    if (rc) { /* told by the command at the end, rather than by every process into the program's stderr */
+    if (rc) { /* reported once by the command at the end, instead of by every process on the program's stderr */
         if (!mr_config.collected || !mr_note_self('r'))
             say_no_ring(rc);
         return false;

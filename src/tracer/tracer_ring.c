@@ -61,7 +61,7 @@ void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real)
     *real = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - (now - *mono);
 }
 
-/* Inside a container our pid may mean another process to the collector. */
+/* Inside a container our pid may be another process's for the collector. */
 static uint64_t pid_space(void)
 {
     char text[64];
@@ -88,8 +88,8 @@ long mr_open(long folder, const char *path, int flags)
     return fd;
 }
 
-/* A file that grows to this size would end the program by SIGXFSZ where its limit is lower: it is raised for that
- * moment, if it may be. *before takes it back. */
+/* Growing a file beyond the size limit raises SIGXFSZ: the limit is raised for that moment, if permitted. *before
+ * restores it. */
 static bool raise_file_limit(uint64_t bytes, struct rlimit *before)
 {
     *before = (struct rlimit){RLIM_INFINITY, RLIM_INFINITY};
@@ -114,8 +114,8 @@ static long set_size(long fd, uint64_t bytes)
     return rc;
 }
 
-/* A ring. Where the kernel locks what is mapped, and with it makes all of it exist, the first page is unlocked, and
- * grows: the rest is as the first is. */
+/* Maps a ring. Under mlockall(MCL_FUTURE) the kernel would populate all of it: so one page is mapped, unlocked and then
+ * extended, which leaves the rest unlocked as well. */
 static long map_ring(long fd, size_t bytes)
 {
     size_t first = mr_future_locked ? 4096 : bytes;
@@ -183,14 +183,14 @@ static bool write_at(long fd, const void *from, uint64_t bytes, uint64_t at)
     return true;
 }
 
-/* Of a slot: what describes it, and the records that are nowhere else. */
+/* Copies a slot: its header, and the records that are nowhere else. */
 static bool copy_slot(long fd, const struct mr_ring_header *h, unsigned i)
 {
     struct mr_slot *s = mr_ring_slot((struct mr_ring_header *)h, i);
     uint64_t at = (uint64_t)((const char *)s - (const char *)h), from = atomic_load(&s->written),
              to = atomic_load(&s->head);
     s->populated = MR_MIN(s->populated, to / MR_PAGE_CELLS * MR_PAGE_CELLS);
-    atomic_store(&s->freed, to); /* as if given back: memory for what comes is taken anew */
+    atomic_store(&s->freed, to); /* as if freed: what follows takes new memory */
     bool ok = write_at(fd, s, offsetof(struct mr_slot, cell), at);
     for (uint64_t end; ok && from < to; from = end) {
         end = MR_MIN(to, (from / MR_RING_CELLS + 1) * MR_RING_CELLS);

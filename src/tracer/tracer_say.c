@@ -14,7 +14,7 @@ long mr_write_quietly(long fd, const struct iovec *parts, unsigned n)
     const struct timespec now = {0};
     uint64_t before = mr_signals_block();
     long r = mr_sys3(SYS_writev, fd, parts, n);
-    if (r == -EPIPE || r == -EFBIG) /* the signal waits: it is taken away again */
+    if (r == -EPIPE || r == -EFBIG) /* the signal is pending: consume it */
         mr_sys4(SYS_rt_sigtimedwait, &raised, NULL, &now, sizeof(raised));
     mr_signals_restore(before);
     return r;
@@ -25,7 +25,7 @@ static void say_line(const char *line, size_t n)
     mr_write_quietly(2, &(struct iovec){(void *)line, n}, 1);
 }
 
-/* The usual ones; the C library's texts are not for us, as it may allocate memory for them. */
+/* The common ones; strerror may allocate memory. */
 static const char *error_text(long error)
 {
     switch (error) {

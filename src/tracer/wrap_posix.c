@@ -29,8 +29,7 @@ uint32_t mr_path_failed(int64_t result, int dirfd, const char *p)
     return *p || dirfd != AT_FDCWD ? mr_path_id(dirfd, p) : 0; /* an empty path is not the working directory */
 }
 
-/* Without reading it: the kernel looks at the signals before it refuses the unknown way to change the mask (EINVAL), or
- * cannot (EFAULT). */
+/* Probes without reading: rt_sigprocmask with an invalid `how` gives EINVAL, or EFAULT if the buffer is unreadable. */
 bool mr_readable(const void *start, uint64_t bytes)
 {
     uintptr_t from = (uintptr_t)start;
