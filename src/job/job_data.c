@@ -36,7 +36,7 @@ static int generate(struct mr_job *j, struct mr_error *err)
     if (!rc)
         rc = mr_job_generate(&p, self, splits, valid.files ? 2 : 1, err);
     mr_comm_close(self);
-    return rc ? mr_error_context(err, "while generating the data set"), rc : 0;
+    return rc;
 }
 
 /* A generator was here and has not finished: it goes on where it was. */

@@ -6,10 +6,8 @@
 #include "job/job_options.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- one point ---- */
 

@@ -1,9 +1,7 @@
 /* How far a result can be trusted: what was asked of the page cache against what was measured, how fast the harness
  * itself is (the same reads on the null store), whether threads fit the CPUs, how good the clock is. */
-#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
-#include "base/workers.h"
 #include "job/job_internal.h"
 
 #include <inttypes.h>

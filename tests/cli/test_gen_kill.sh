@@ -49,7 +49,7 @@ printf X | dd of="$(ls big/train/*.tfrecord)" bs=1 seek=100000000 conv=notrunc s
 "$MILLRACE" verify big --threads 3 2>/dev/null >out && fail "damage in a file in parts is not found"
 grep -q '100000000' out || { cat out; fail "the offset of the damage is not told"; }
 "$MILLRACE" verify big --by-sample --threads 3 2>/dev/null >out && fail "damage in a file in parts is not found by sample"
-grep -q '1 of 1 files' out || { cat out; fail "the bad file is not counted once"; }
+grep -q '1 of 1 file is wrong' out || { cat out; fail "the bad file is not counted once"; }
 rm -rf big big-want
 
 # Interrupting one rank interrupts all.
