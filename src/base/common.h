@@ -1,4 +1,5 @@
-/* Small things every file needs: attributes, array size, min/max, cleanup. Nothing here allocates or prints. */
+/* Small things every file needs: array size, min/max, alignment, little-endian bytes. Nothing here allocates or prints.
+ */
 #ifndef MR_BASE_COMMON_H
 #define MR_BASE_COMMON_H
 
@@ -12,9 +13,6 @@
 #define MR_ALIGN_UP(x, a) (((x) + (a)-1) / (a) * (a))
 #define MR_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MR_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define MR_UNUSED __attribute__((unused))
-#define MR_CLEANUP(f) __attribute__((cleanup(f)))
-#define MR_CACHELINE 64
 #define MR_CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /* Compile a function for several instruction sets and choose at load time. Sanitizers cannot run before the loader's

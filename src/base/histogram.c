@@ -40,7 +40,6 @@ void mr_histogram_add_n(struct mr_histogram *h, uint64_t value, uint64_t n)
     if (value > h->max)
         h->max = value;
     h->count += n;
-    h->sum += (double)value * (double)n;
     assert(bucket_of(value) < MR_HIST_BUCKETS && h->min <= h->max);
     h->bucket[bucket_of(value)] += n;
 }
@@ -58,7 +57,6 @@ void mr_histogram_merge(struct mr_histogram *into, const struct mr_histogram *fr
         into->min = from->min;
     into->max = MR_MAX(into->max, from->max);
     into->count += from->count;
-    into->sum += from->sum;
     for (unsigned b = 0; b < MR_HIST_BUCKETS; b++)
         into->bucket[b] += from->bucket[b];
 }
@@ -97,9 +95,4 @@ double mr_histogram_between(const struct mr_histogram *h, double q)
     uint64_t below = (uint64_t)place;
     double low = (double)value_at(h, below), high = (double)value_at(h, below + 1);
     return low + (high - low) * (place - (double)below);
-}
-
-double mr_histogram_mean(const struct mr_histogram *h)
-{
-    return h->count ? h->sum / (double)h->count : 0;
 }

@@ -1,5 +1,5 @@
 /* A mergeable histogram of 64-bit values (ns, bytes): log-linear buckets, 32 per power of two, so any quantile is
- * within 1/32 = 3.2 % of the exact one; count, sum, min and max are exact. Recording is two shifts and an add: no lock,
+ * within 1/32 = 3.2 % of the exact one; count, min and max are exact. Recording is two shifts and an add: no lock,
  * no allocation. One writer at a time; merge is associative and commutative. About 15 KiB. */
 #ifndef MR_BASE_HISTOGRAM_H
 #define MR_BASE_HISTOGRAM_H
@@ -11,7 +11,6 @@
 
 struct mr_histogram {
     uint64_t count, min, max;
-    double sum;
     uint64_t bucket[MR_HIST_BUCKETS];
 };
 
@@ -24,6 +23,5 @@ uint64_t mr_histogram_quantile(const struct mr_histogram *h, double q);
 /* The same between the two values that q lies between, as NumPy and pandas do it: of few values that differ much the
  * nearest is far off. */
 double mr_histogram_between(const struct mr_histogram *h, double q);
-double mr_histogram_mean(const struct mr_histogram *h);
 
 #endif

@@ -69,13 +69,6 @@ char *mr_strbuf_take(struct mr_strbuf *s)
     return text;
 }
 
-void mr_strbuf_reset(struct mr_strbuf *s)
-{
-    s->len = 0;
-    if (s->text)
-        s->text[0] = '\0';
-}
-
 void mr_strbuf_done(struct mr_strbuf *s)
 {
     free(s->text);

@@ -20,7 +20,6 @@ void mr_strbuf_putc(struct mr_strbuf *s, char c);
 void mr_strbuf_printf(struct mr_strbuf *s, const char *fmt, ...) MR_PRINTF(2, 3);
 /* Returns the text (never NULL unless allocation failed); the caller frees it; `s` is empty again. */
 char *mr_strbuf_take(struct mr_strbuf *s);
-void mr_strbuf_reset(struct mr_strbuf *s);
 void mr_strbuf_done(struct mr_strbuf *s);
 
 /* Human-readable figures into a caller's buffer (returned): sizes in IEC units ("1.5 GiB"), durations ("1.3 ms"),

@@ -96,7 +96,7 @@ static void strbuf_grows_and_hands_over(void **state)
         mr_strbuf_printf(&s, "%d,", i % 10);
     assert_int_equal(s.len, 10000);
     assert_memory_equal(s.text + 9990, "5,6,7,8,9,", 11);
-    mr_strbuf_reset(&s);
+    mr_strbuf_done(&s);
     assert_int_equal(s.len, 0);
     mr_strbuf_putc(&s, 'a');
     mr_strbuf_puts(&s, "bc");

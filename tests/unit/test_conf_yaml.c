@@ -76,16 +76,16 @@ static void bombs_are_refused(void **state)
         mr_strbuf_puts(&s, "]\n");
     }
     expect(s.text, MR_E_LIMIT, "too many nodes", "f.yaml:");
-    mr_strbuf_reset(&s);
+    mr_strbuf_done(&s);
     mr_strbuf_puts(&s, "a: ");
     for (int i = 0; i < 70; i++)
         mr_strbuf_putc(&s, '[');
     expect(s.text, MR_E_LIMIT, "deeper than 64", "f.yaml:1");
-    mr_strbuf_reset(&s);
+    mr_strbuf_done(&s);
     for (int i = 0; i < 2000; i++)
         mr_strbuf_printf(&s, "k%d: 1\n", i);
     expect(s.text, MR_E_LIMIT, "1024 keys", "f.yaml:");
-    mr_strbuf_reset(&s);
+    mr_strbuf_done(&s);
     mr_strbuf_puts(&s, "a: &t '");
     for (int i = 0; i < 200000; i++)
         mr_strbuf_putc(&s, 'y');
