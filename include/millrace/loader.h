@@ -92,6 +92,29 @@ enum mr_loader_flags {
 typedef int64_t mr_loader_transform_fn(void *user, uint64_t epoch, uint64_t id, void *row, size_t row_bytes,
                                        size_t bytes);
 
+/* Ranks that read for others. With a group in its parameters a loader is one of `world` that are used together: ranks 0
+ * to readers - 1 read, rank r's batches are read by rank r mod readers and sent to all by broadcast. What it saves is
+ * opens and reads of a file system that minds many clients; what it costs is that every rank receives every row. Then
+ * open, start_epoch and next are collective: every rank calls them equally often, in its thread for collectives. A rank
+ * that fails or was stopped takes part and says so: it returns its own code, the others MR_E_INTERRUPTED. next_timed
+ * works with MR_LOADER_FOREVER only; one batch is out at a time, and its `data` is NULL.
+ *
+ * The functions are the caller's communication, e.g. over MPI. They return 0 or a negative code, after which the group
+ * is broken. This struct never grows. */
+struct mr_loader_group {
+    uint32_t rank, world; /* as in the order */
+    uint32_t readers;     /* 1 to world */
+    void *user;           /* borrowed; handed to the functions */
+    /* Replaces v[0 ... n-1] by their maxima over the ranks. */
+    int (*max_u64)(void *user, uint64_t *v, size_t n, struct mr_error *err);
+    /* len bytes from rank `root` to all; len is the same on all ranks. */
+    int (*bcast)(void *user, void *buf, size_t len, uint32_t root, struct mr_error *err);
+    /* Every rank passes its own code; all return 0 only if all passed 0, else all return one of the codes. */
+    int (*agree)(void *user, int code, struct mr_error *err);
+    /* This rank cannot go on in the middle of an exchange: the others' pending and later calls fail. */
+    void (*fail)(void *user, const struct mr_error *why);
+};
+
 struct mr_events; /* where the loader tells what it does; inside Millrace only */
 
 /* What to load and how. Always start from mr_loader_params_init, which sets `size` and the defaults. */
@@ -147,6 +170,9 @@ struct mr_loader_params {
     uint64_t last_epoch;
     /* Borrowed; NULL outside Millrace. */
     struct mr_events *events;
+    /* Ranks that read for others; or NULL. Copied. "{rank}" in `store` becomes this rank's number, or "R-for-S" where
+     * rank R reads for S. Not with IN_MEMORY. */
+    const struct mr_loader_group *group;
 };
 /* Sets the defaults in the caller's struct, whatever its size. No errors. */
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);

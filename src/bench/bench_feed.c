@@ -12,6 +12,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "event/emit.h"
+#include "loader/group_share.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -107,23 +108,6 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
         out->last_epoch = (MR_MAX(p->plan->total_steps, 1u) - 1) / p->plan->steps_per_epoch;
     out->transfer_bytes = w->reader.transfer_size;
     out->events = p->events;
-}
-
-/* "{rank}" in a storage stack: every rank its own trace file, for example. A rank that reads for others has one more
- * for each of them. */
-static char *expand_rank(const char *spec, uint32_t rank, uint32_t reads_for)
-{
-    const char *at = spec ? strstr(spec, "{rank}") : NULL;
-    char *out = NULL, name[32];
-    if (!spec || !at)
-        return spec ? strdup(spec) : NULL;
-    char *head = strndup(spec, (size_t)(at - spec)), *tail = expand_rank(at + 6, rank, reads_for);
-    snprintf(name, sizeof name, rank == reads_for ? "%u" : "%u-for-%u", rank, reads_for);
-    if (!head || !tail || asprintf(&out, "%s%s%s", head, name, tail) < 0)
-        out = NULL;
-    free(head);
-    free(tail);
-    return out;
 }
 
 /* ---- an access pattern ---- */
@@ -231,22 +215,62 @@ static int load(struct feed *f, struct mr_error *err)
     return rc;
 }
 
+/* The parameters that a feed's own parts serve, and what it reads. */
+static int loader_open(struct feed *f, const struct mr_bench_params *p, bool eval, struct mr_loader_params *lp,
+                       struct mr_error *err)
+{
+    const struct mr_workload *w = p->workload;
+    bool grouped = !eval && mr_share_wanted(p);
+    struct mr_loader_group group;
+    int rc = mr_bench_preprocess_params(w, eval, p->seed, &f->preprocess, err);
+    if (rc < 0)
+        return rc;
+    if (rc > 0)
+        lp->preprocess = &f->preprocess;
+    if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
+        lp->transform = preprocess;
+        lp->transform_user = &f->transform;
+    }
+    if (w->reader.read_type == MR_READ_MEMORY && !eval)
+        lp->flags |= MR_LOADER_IN_MEMORY;
+    if (grouped) {
+        group = mr_share_group(p);
+        lp->group = &group;
+        lp->store = p->store;
+    }
+    rc = mr_loader_open(lp, &f->loader, err);
+    if (!rc)
+        f->n_batches = mr_loader_batches_per_epoch(f->loader);
+    return rc ? rc : load(f, err);
+}
+
+/* Headers are read by who reads, for each rank it reads for. */
+static int start_pattern_parts(struct feed *f, const struct mr_bench_params *p, int unit, struct mr_error *err)
+{
+    bool grouped = unit == MR_UNIT_SAMPLE && mr_share_wanted(p);
+    struct mr_loader_group group = mr_share_group(p);
+    uint32_t times = grouped ? mr_group_feeds(&group) : 1;
+    int rc = 0;
+    for (uint32_t i = 0; i < times && !rc; i++)
+        rc = i ? read_header(f, p, err) : pattern_start(f, p, err);
+    return grouped ? mr_comm_agree(p->comm, rc, err) : rc;
+}
+
 static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool eval, uint32_t rank,
                           struct mr_fetch_source *source, struct mr_error *err)
 {
     const struct mr_workload *w = p->workload;
     struct mr_loader_params lp;
-    int unit = eval ? MR_UNIT_SAMPLE : w->pattern.unit;
+    int unit = eval ? MR_UNIT_SAMPLE : w->pattern.unit, rc = 0;
     mr_bench_loader_params(p, eval, &lp);
     lp.order.rank = rank;
     f->batch_size = lp.batch_size;
     mr_bench_set_path(p, eval, f->dataset, sizeof f->dataset);
-    f->store = expand_rank(p->store, p->comm->rank, rank);
-    if (!eval && (unit != MR_UNIT_SAMPLE || w->pattern.header_reads)) {
-        int rc = pattern_start(f, p, err);
-        if (rc)
-            return rc;
-    }
+    f->store = mr_group_store_spec(p->store, p->comm->rank, rank);
+    if (!eval && (unit != MR_UNIT_SAMPLE || w->pattern.header_reads))
+        rc = start_pattern_parts(f, p, unit, err);
+    if (rc)
+        return rc;
     if (w->dataset.format == MR_CF_SYNTHETIC || unit == MR_UNIT_NONE) {
         f->n_batches = eval ? p->plan->eval_steps : p->plan->steps_per_epoch;
         f->fake_bytes = (uint64_t)(p->plan->record_bytes * lp.batch_size);
@@ -259,23 +283,7 @@ static int feed_open_kind(struct feed *f, const struct mr_bench_params *p, bool 
                                       .sleeps = p->preprocess_sleeps,
                                       .resize_bytes = (uint64_t)w->dataset.record_length_bytes_resize,
                                       .stop = &p->board->stop};
-    if (unit != MR_UNIT_SAMPLE)
-        return pattern_open(f, p, &lp, source, err);
-    int rc = mr_bench_preprocess_params(w, eval, p->seed, &f->preprocess, err);
-    if (rc < 0)
-        return rc;
-    if (rc > 0)
-        lp.preprocess = &f->preprocess;
-    if (f->transform.resize_bytes || f->transform.time.kind != MR_DIST_CONSTANT || f->transform.time.a > 0) {
-        lp.transform = preprocess;
-        lp.transform_user = &f->transform;
-    }
-    if (w->reader.read_type == MR_READ_MEMORY && !eval)
-        lp.flags |= MR_LOADER_IN_MEMORY;
-    rc = mr_loader_open(&lp, &f->loader, err);
-    if (!rc)
-        f->n_batches = mr_loader_batches_per_epoch(f->loader);
-    return rc ? rc : load(f, err);
+    return unit == MR_UNIT_SAMPLE ? loader_open(f, p, eval, &lp, err) : pattern_open(f, p, &lp, source, err);
 }
 
 static int finish_open(struct feed *f, int rc, struct feed **out)
@@ -298,7 +306,11 @@ int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, 
 
 int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, struct mr_error *err)
 {
-    if (eval || !mr_share_wanted(p))
+    bool shared = !eval && mr_share_wanted(p);
+    int rc = shared ? mr_share_check(p, err) : 0;
+    if (rc)
+        return rc;
+    if (!shared || p->workload->pattern.unit == MR_UNIT_SAMPLE)
         return mr_feed_open_for(p, eval, p->comm->rank, NULL, out, err);
     struct feed *f = calloc(1, sizeof(*f));
     if (!f)

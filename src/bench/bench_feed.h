@@ -1,7 +1,6 @@
 /* Inside the trainer: where batches come from. A feed is a loader (with the set in memory for reader.read_type memory),
- * an access pattern (pattern.unit file or record), nothing at all (synthetic data), or what another rank read
- * (file_access collective; bench_share.c): then some ranks have a feed for each rank they read for, and next is a
- * collective call. */
+ * an access pattern (pattern.unit file or record), or nothing at all (synthetic data). With file_access collective some
+ * ranks read for all (a loader in a group, or bench_share.c for patterns), and next is a collective call. */
 #ifndef MR_BENCH_BENCH_FEED_H
 #define MR_BENCH_BENCH_FEED_H
 
@@ -39,9 +38,12 @@ int mr_feed_finish(struct feed *f, struct mr_error *err);
 void mr_feed_stop(struct feed *f);
 void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out);
 
-/* bench_share.c: batches that few ranks read and all get. */
-struct share;
+/* bench_share.c: ranks that read for others. */
 bool mr_share_wanted(const struct mr_bench_params *p);
+int mr_share_check(const struct mr_bench_params *p, struct mr_error *err); /* the same answer on every rank */
+struct mr_loader_group mr_share_group(const struct mr_bench_params *p);    /* over the trainer's ranks */
+/* Patterns that few ranks read and all get. */
+struct share;
 /* Collective. `*batches`: per epoch, the same on all ranks. */
 int mr_share_open(const struct mr_bench_params *p, struct share **out, uint64_t *batches, struct mr_error *err);
 void mr_share_close(struct share *s);

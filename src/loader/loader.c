@@ -154,7 +154,10 @@ int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *st
     l->opened_ns = mr_now_ns();
     l->dataset_path = strdup(p->dataset);
     l->store_spec = p->store && *p->store ? strdup(p->store) : NULL;
-    rc = l->dataset_path ? open_all(l, err) : mr_error_set(err, -ENOMEM, "cannot make a loader");
+    if (!l->dataset_path)
+        rc = mr_error_set(err, -ENOMEM, "cannot make a loader");
+    else
+        rc = p->group ? mr_group_open(l, p, err) : open_all(l, err);
     if (rc) {
         mr_loader_close(l);
         return rc;
@@ -167,6 +170,7 @@ void mr_loader_close(struct mr_loader *l)
 {
     if (!l)
         return;
+    mr_group_close(l);
     mr_engine_stop(l);
     mr_loader_forget_memory(l); /* nobody fetches from it any more */
     for (unsigned i = 0; l->threads && i < l->n_threads; i++) {
@@ -311,6 +315,8 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     if (l->delivered != l->released)
         return mr_error_plain(err, MR_E_USAGE, "%llu batches of the last epoch have not been released",
                               (unsigned long long)(l->delivered - l->released));
+    if (l->group)
+        return mr_group_start_epoch(l, epoch, err);
     if (goes_on(l, epoch)) {
         l->base = l->delivered;
         l->epoch = epoch;
@@ -424,15 +430,14 @@ static bool same_shape(const struct mr_shape *a, const struct mr_shape *b)
     return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(*a->dims)) == 0;
 }
 
-/* What the rows of a complete batch have in common. */
-static void describe(struct slot *s)
+void mr_loader_describe(struct mr_batch *b)
 {
-    struct mr_shape *all = &s->batch.shape;
-    *all = s->shapes[0];
-    for (uint32_t i = 1; i < s->n; i++) {
-        if (memcmp(s->shapes[i].dtype, s->shapes[0].dtype, sizeof all->dtype) != 0)
+    struct mr_shape *all = &b->shape;
+    *all = b->n ? b->shapes[0] : (struct mr_shape){.n_dims = -1};
+    for (uint32_t i = 1; i < b->n; i++) {
+        if (memcmp(b->shapes[i].dtype, b->shapes[0].dtype, sizeof all->dtype) != 0)
             *all = (struct mr_shape){.n_dims = -1};
-        else if (all->n_dims >= 0 && !same_shape(&s->shapes[i], all))
+        else if (all->n_dims >= 0 && !same_shape(&b->shapes[i], all))
             all->n_dims = -1;
         if (!all->dtype[0])
             return;
@@ -445,7 +450,7 @@ static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->n; i++)
         bytes += s->bytes[i];
-    describe(s);
+    mr_loader_describe(&s->batch);
     l->delivered++;
     l->here_rows = 0;
     l->batches++;
@@ -462,9 +467,9 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "no epoch has been started");
     if (l->failed)
         return mr_error_plain(err, MR_E_USAGE, "a batch of this epoch failed; start the epoch again");
-    if (atomic_load(&l->stop))
+    if (atomic_load(&l->stop) && !l->group)
         return interrupted(err);
-    if (l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->n_slots)
+    if (!l->group && l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->n_slots)
         return mr_error_plain(err, MR_E_USAGE, "all %u batches are in use; release one first", l->n_slots);
     return 0;
 }
@@ -472,6 +477,10 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
 int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err)
 {
     int rc = check_next(l, err);
+    if (!rc && l->group)
+        return timeout_ns == MR_LOADER_FOREVER
+                   ? mr_group_next(l, out, err)
+                   : mr_error_plain(err, MR_E_UNSUPPORTED, "a group waits for its batches without a timeout");
     if (rc || l->delivered - l->base == l->n_batches)
         return rc;
     struct slot *s = slot_of(l, l->delivered);
@@ -509,6 +518,10 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
  * batches. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 {
+    if (l->group) {
+        l->released = l->delivered;
+        return;
+    }
     uint64_t limit = atomic_load(&l->slot_limit), before = limit;
     b->n = 0; /* marks it */
     while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0) {
@@ -558,6 +571,8 @@ void mr_loader_stop(struct mr_loader *l)
     pthread_cond_broadcast(&l->ready);
     if (l->filler)
         mr_loader_stop(l->filler);
+    if (l->group)
+        mr_group_stop(l);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -566,4 +581,6 @@ void mr_loader_restart(struct mr_loader *l)
     atomic_store(&l->stop, false);
     if (l->filler)
         mr_loader_restart(l->filler);
+    if (l->group)
+        mr_group_restart(l);
 }

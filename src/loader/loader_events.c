@@ -55,3 +55,14 @@ void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, u
     const struct mr_where at = {.epoch = epoch, .step = MR_UNKNOWN, .batch = index, .sample = MR_UNKNOWN};
     mr_emit(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows);
 }
+
+void mr_loader_tell_group(struct mr_loader *l, const struct mr_batch *b, uint64_t start_ns, uint64_t end_ns)
+{
+    const struct mr_where at = {.epoch = l->epoch,
+                                .step = MR_UNKNOWN,
+                                .batch = b ? b->index : l->first_batch + l->delivered,
+                                .sample = MR_UNKNOWN};
+    if (b)
+        mr_emit(l->p.events, MR_SPAN_BATCH_READY, end_ns, end_ns, &at, (int64_t)b->n);
+    mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, b ? (int64_t)b->n : 0);
+}

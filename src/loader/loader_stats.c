@@ -120,7 +120,7 @@ static void add_recent(const struct mr_loader *l, const struct moment *from, con
     out->recent_wait_ratio = MR_MAX(0.0, MR_MIN(1.0, (to->wait_ns - from->wait_ns) / 1e9 / s));
 }
 
-void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out, size_t size)
+static void get_stats(struct mr_loader *l, struct mr_loader_stats *out)
 {
     struct mr_loader_stats s = {.batches = l->batches,
                                 .samples = l->samples,
@@ -146,6 +146,16 @@ void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out,
     pthread_mutex_unlock(&l->lock);
     add_recent(l, &before, &now, &s);
     s.lifetime_limiter = find_limiter(l, &birth, &now);
+    *out = s;
+}
+
+void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out, size_t size)
+{
+    struct mr_loader_stats s;
+    if (l->group)
+        mr_group_stats(l, &s);
+    else
+        get_stats(l, &s);
     memset(out, 0, size);
     memcpy(out, &s, MR_MIN(size, sizeof s));
 }
