@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -38,7 +39,8 @@ struct mr_checkpoint_drainer {
     struct item *items;     /* in the order in which they are drained */
     size_t n, cap;
     struct mr_checkpoint_drained *records;
-    uint64_t n_records, records_cap;
+    uint64_t n_records;
+    size_t records_cap;
     bool quit, over; /* over: the thread has left its loop */
     int rc;          /* the first failure */
     struct mr_error err;
@@ -231,23 +233,9 @@ static void *drain_main(void *arg)
 /* Room for one more item and its record, so that adding and finishing cannot fail. With the lock. */
 static int make_room_for_one(struct mr_checkpoint_drainer *d)
 {
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? 2 * d->cap : 8;
-        struct item *items = realloc(d->items, cap * sizeof(*items));
-        if (!items)
-            return -ENOMEM;
-        d->items = items;
-        d->cap = cap;
-    }
-    if (d->n_records + d->n + 1 > d->records_cap) {
-        uint64_t cap = MR_MAX(2 * d->records_cap, d->n_records + d->n + 8);
-        struct mr_checkpoint_drained *records = realloc(d->records, cap * sizeof(*records));
-        if (!records)
-            return -ENOMEM;
-        d->records = records;
-        d->records_cap = cap;
-    }
-    return 0;
+    if (mr_vec_reserve(&d->items, &d->cap, d->n + 1, sizeof(*d->items)) < 0)
+        return -ENOMEM;
+    return mr_vec_reserve(&d->records, &d->records_cap, d->n_records + d->n + 1, sizeof(*d->records));
 }
 
 static void queue(struct mr_checkpoint_drainer *d, uint64_t step, uint64_t bytes, bool recovered)

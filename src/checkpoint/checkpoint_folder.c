@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/common.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -45,14 +46,8 @@ static int collect(void *user, const char *name, bool is_dir, struct mr_error *e
     struct mr_checkpoint_dir found;
     if (!is_dir || !parse_name(name, &found))
         return 0;
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? 2 * d->cap : 16;
-        struct mr_checkpoint_dir *item = realloc(d->item, cap * sizeof(*item));
-        if (!item)
-            return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
-        d->item = item;
-        d->cap = cap;
-    }
+    if (mr_vec_reserve(&d->item, &d->cap, d->n + 1, sizeof(*d->item)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
     d->item[d->n++] = found;
     return 0;
 }
@@ -104,14 +99,8 @@ static int collect_name(void *user, const char *name, bool is_dir, struct mr_err
 {
     struct removal *l = user;
     (void)is_dir;
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 64;
-        const char **item = realloc(l->item, cap * sizeof(*item));
-        if (!item)
-            return mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
-        l->item = item;
-        l->cap = cap;
-    }
+    if (mr_vec_reserve(&l->item, &l->cap, l->n + 1, sizeof(*l->item)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
     l->item[l->n] = mr_arena_strdup(&l->arena, name);
     return l->item[l->n++] ? 0 : mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
 }

@@ -7,6 +7,7 @@
 
 #include "base/common.h"
 #include "base/log.h"
+#include "base/vec.h"
 #include "store/store_internal.h"
 
 #include <errno.h>
@@ -106,14 +107,8 @@ int mr_ioq_check_depth(unsigned depth, struct mr_error *err)
 
 int mr_names_add(struct mr_names *l, const char *name, bool is_dir)
 {
-    if (l->count == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 64;
-        struct mr_name *more = realloc(l->item, cap * sizeof(l->item[0]));
-        if (!more)
-            return -ENOMEM;
-        l->item = more;
-        l->cap = cap;
-    }
+    if (mr_vec_reserve(&l->item, &l->cap, l->count + 1, sizeof(*l->item)) < 0)
+        return -ENOMEM;
     char *copy = strdup(name);
     if (!copy)
         return -ENOMEM;

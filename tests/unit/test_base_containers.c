@@ -154,6 +154,8 @@ static void vec_reserve_without_memory_changes_nothing(void **state)
     uint64_t *was = item;
     size_t had = cap;
     assert_int_equal(mr_vec_reserve(&item, &cap, SIZE_MAX / 4, sizeof(*item)), -ENOMEM);
+    /* So many that their bytes, modulo 2^64, are few again. */
+    assert_int_equal(mr_vec_reserve(&item, &cap, SIZE_MAX / sizeof(*item) + 3, sizeof(*item)), -ENOMEM);
     assert_int_equal(mr_vec_reserve(&item, &cap, 2, sizeof(*item)), 0);
     assert_ptr_equal(item, was);
     assert_int_equal(cap, had);
