@@ -46,13 +46,18 @@ bool mr_events_want(const struct mr_events *e, enum mr_event_level level)
     return e && level <= e->level;
 }
 
-static unsigned put_where(const struct mr_events_file *f, const struct mr_where *at, struct mr_mrt_arg out[KEYS])
+/* Written out: this is on the path of every sample. */
+static inline unsigned put_where(const struct mr_events_file *f, const struct mr_where *at, struct mr_mrt_arg out[KEYS])
 {
-    const uint64_t value[KEYS] = {at->epoch, at->step, at->batch, at->sample};
     unsigned n = 0;
-    for (unsigned k = 0; k < KEYS; k++)
-        if (value[k] != MR_UNKNOWN)
-            out[n++] = (struct mr_mrt_arg){.key = f->key[k], .value = (int64_t)value[k]};
+#define PLACE(k, v)                                                                                                    \
+    out[n] = (struct mr_mrt_arg){.key = f->key[k], .value = (int64_t)(v)};                                             \
+    n += (v) != MR_UNKNOWN;
+    PLACE(KEY_EPOCH, at->epoch)
+    PLACE(KEY_STEP, at->step)
+    PLACE(KEY_BATCH, at->batch)
+    PLACE(KEY_SAMPLE, at->sample)
+#undef PLACE
     return n;
 }
 
