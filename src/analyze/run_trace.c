@@ -228,6 +228,15 @@ static uint32_t count_ranks(const struct mr_trace *t)
     return (uint32_t)most + 1;
 }
 
+/* Whether a process can have spans of a run, by the names it uses: events of other programs need not be decoded. */
+static bool has_spans(const struct mr_trace_process *p)
+{
+    for (uint32_t id = 1; p->rank >= 0 && id < p->strings; id++)
+        if (p->string[id].kind == MR_STR_SITE && p->string[id].text && span_of(p, MR_CALL_region, id) != NO_SPAN)
+            return true;
+    return false;
+}
+
 int mr_run_trace_read(const struct mr_trace *t, struct mr_run_trace **out, struct mr_error *err)
 {
     struct mr_run_trace *r = calloc(1, sizeof(*r));
@@ -245,13 +254,15 @@ int mr_run_trace_read(const struct mr_trace *t, struct mr_run_trace **out, struc
     }
     for (uint32_t k = 0; k < r->world; k++)
         r->rank[k].first_compute_ns = UINT64_MAX;
-    for (size_t c = 0; c < t->chunks && !rc; c++) {
-        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
-        int32_t rank = rc ? -1 : b.process->rank;
-        if (rc || rank < 0)
+    bool wanted = false;
+    for (size_t c = 0; c < t->chunks && !rc; c++) { /* by process, so that each is looked at once */
+        const struct mr_trace_process *p = &t->process[t->chunk[c].process];
+        if (c == 0 || t->chunk[c].process != t->chunk[c - 1].process)
+            wanted = has_spans(p);
+        if (!wanted)
             continue;
-        rc = read_chunk(r, &r->rank[rank], &b, &sites);
-        if (rc)
+        rc = mr_trace_read(t, c, MR_WANT_ALL, &b, err);
+        if (!rc && (rc = read_chunk(r, &r->rank[p->rank], &b, &sites)))
             mr_error_set(err, rc, "cannot read the run");
     }
     for (uint32_t k = 0; k < r->world && !rc; k++) {
