@@ -121,9 +121,16 @@ static int add_row(struct mr_run_rank *r, const struct look *l)
     return 0;
 }
 
+/* The simulator tells of steps as well, in its own words. */
+static bool is_trainers(enum mr_span what)
+{
+    return what == MR_SPAN_RUN || what == MR_SPAN_OPEN || what == MR_SPAN_STEP || what == MR_SPAN_SAVE ||
+           what == MR_SPAN_RESTORE || what == MR_SPAN_RANK_FIGURES;
+}
+
 static int take(struct mr_run_trace *out, struct mr_run_rank *r, enum mr_span what, const struct look *l)
 {
-    r->known = r->known || what != NO_SPAN;
+    r->known = r->known || is_trainers(what);
     switch (what) {
     case MR_SPAN_STEP: return add_step(r, l);
     case MR_SPAN_SAVE: return add_checkpoint(r, l, false);

@@ -151,7 +151,7 @@ static bool time_is_up(const struct trainer *t)
     return t->p->max_ns && t->comm->rank == 0 && since_start(t) >= t->p->max_ns;
 }
 
-static int meet(struct trainer *t, int my_code, bool save_due, struct verdict *v, struct mr_error *err)
+static int sync_step(struct trainer *t, int my_code, bool save_due, struct verdict *v, struct mr_error *err)
 {
     uint64_t word[4] = {my_code == MR_E_INTERRUPTED || atomic_load(&t->board->stop),
                         my_code < 0 && my_code != MR_E_INTERRUPTED, save_due, time_is_up(t)};
@@ -297,7 +297,7 @@ static int pause_between(struct trainer *t, struct mr_error *err)
     enter(t, MR_BENCH_PAUSE);
     if (s > 0)
         mr_bench_compute(MR_COMPUTE_SLEEP, (uint64_t)(s * 1e9), &t->board->stop);
-    int rc = meet(t, 0, false, &v, err);
+    int rc = sync_step(t, 0, false, &v, err);
     return rc ? rc : v.stop ? settle(t, 0, &v, err) : 0;
 }
 
@@ -457,7 +457,7 @@ static int step(struct trainer *t, struct feed *f, struct mr_step *s, const stru
     int mine = work(t, f, time, counter, s, err);
     uint64_t before = since_start(t);
     enter(t, MR_BENCH_BARRIER);
-    int rc = meet(t, mine, training && save_after_step(t), v, err);
+    int rc = sync_step(t, mine, training && save_after_step(t), v, err);
     bool whole = !mine && !rc && !v->stop && !v->failed;
     if (whole && training)
         rc = reduce(t, err);

@@ -49,7 +49,7 @@ static int reserve(struct mr_fetch *f, unsigned n, struct mr_error *err)
     return 0;
 }
 
-static int know_cost(struct mr_fetch_planner *p, const struct mr_fetch *f, struct mr_error *err)
+static int load_cost(struct mr_fetch_planner *p, const struct mr_fetch *f, struct mr_error *err)
 {
     uint64_t id = mr_manifest_file_layout_id(p->manifest, f->pos.file);
     if (MR_LIKELY(id == p->cost_layout))
@@ -148,7 +148,7 @@ int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struc
         return rc;
     f->id = id;
     mr_manifest_file_layout(p->manifest, f->pos.file, &f->layout);
-    if ((rc = know_cost(p, f, err)))
+    if ((rc = load_cost(p, f, err)))
         return rc;
     f->access = p->cost.access;
     f->verbatim = p->cost.verbatim;

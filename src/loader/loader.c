@@ -303,7 +303,7 @@ static void start_stream(struct mr_loader *l)
 
 /* The engine is in this epoch already: it was announced, the one before is read to its end, and nothing else was asked
  * for. */
-static bool goes_on(const struct mr_loader *l, uint64_t epoch)
+static bool continues_stream(const struct mr_loader *l, uint64_t epoch)
 {
     return l->in_epoch && !l->failed && !l->resume_position && epoch == l->epoch + 1 &&
            l->delivered - l->base == l->n_batches && l->delivered < l->stream.batches &&
@@ -317,7 +317,7 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
                               (unsigned long long)(l->delivered - l->released));
     if (l->group)
         return mr_group_start_epoch(l, epoch, err);
-    if (goes_on(l, epoch)) {
+    if (continues_stream(l, epoch)) {
         l->base = l->delivered;
         l->epoch = epoch;
         l->first_batch = l->first_position = 0;
