@@ -22,9 +22,11 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
 struct mr_reader_times {
     uint64_t read_ns, decode_ns, read_bytes;
     uint64_t start_ns, fetched_ns, decoded_ns, fetched_bytes;
+    uint64_t now_ns; /* set by the caller before a read that follows the last at once: its end, so that the clock need
+                        not be asked again. Used once */
     _Atomic uint64_t reading_since; /* when the fetch that is running began; 0: none is. For other threads to look at */
 };
-const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r);
+struct mr_reader_times *mr_dataset_reader_times(struct mr_dataset_reader *r);
 /* Reads ranges in pieces of transfer_bytes (0: at once, and neighbours together), opens files with these MR_OBJ_* flags
  * in addition, and keeps up to open_files of several samples open (at least 16). Before the first read. */
 int mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes, unsigned open_flags,

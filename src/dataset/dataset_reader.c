@@ -115,7 +115,7 @@ void mr_dataset_reader_use(struct mr_dataset_reader *r, struct mr_fetch_source *
     r->source = source ? source : r->own;
 }
 
-const struct mr_reader_times *mr_dataset_reader_times(const struct mr_dataset_reader *r)
+struct mr_reader_times *mr_dataset_reader_times(struct mr_dataset_reader *r)
 {
     return &r->times;
 }
@@ -245,7 +245,8 @@ static int fetch(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, const ui
 static int fetch_timed(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, const uint8_t **raw, struct mr_error *err)
 {
     struct mr_reader_times *t = &r->times;
-    t->start_ns = mr_now_ns();
+    t->start_ns = t->now_ns ? t->now_ns : mr_now_ns();
+    t->now_ns = 0;
     atomic_store_explicit(&t->reading_since, t->start_ns, memory_order_relaxed);
     int rc = fetch(r, dst, cap, raw, err);
     atomic_store_explicit(&t->reading_since, 0, memory_order_relaxed);

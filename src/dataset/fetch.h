@@ -159,7 +159,10 @@ struct mr_fetch_cut {
     unsigned n;
 };
 /* The k-th piece of a read of which `left` bytes are left. */
-uint64_t mr_fetch_cut_bytes(const struct mr_fetch_cut *c, uint64_t k, uint64_t left);
+static inline uint64_t mr_fetch_cut_bytes(const struct mr_fetch_cut *c, uint64_t k, uint64_t left)
+{
+    return c->n ? MR_MIN(MR_MAX(c->bytes[k % c->n], 1u), left) : left;
+}
 uint64_t mr_fetch_cut_count(const struct mr_fetch_cut *c, uint64_t bytes); /* pieces of a read */
 uint64_t mr_fetch_cut_largest(const struct mr_fetch_cut *c, uint64_t bytes);
 

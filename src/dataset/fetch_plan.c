@@ -119,8 +119,25 @@ static void add_read(const struct mr_fetch_planner *p, struct mr_fetch *f, struc
     f->room += to - from;
 }
 
+/* One range, read as it is: what most samples are. */
+static inline bool lay_out_one(const struct mr_fetch_planner *p, struct mr_fetch *f)
+{
+    const struct mr_extent *e = p->extent;
+    if (p->align != 1 || f->access != MR_ACCESS_RANGE || e->length == 0 || e->length > MR_LIMIT_SAMPLE_BYTES ||
+        e->offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - MR_FETCH_BLOCK)
+        return false;
+    f->n_ranges = f->n_reads = 1;
+    f->length = f->room = e->length;
+    f->range[0] = (struct mr_fetch_range){.extent = *e};
+    f->read[0] =
+        (struct mr_fetch_read){.from = e->offset, .to = e->offset + e->length, .wanted_to = e->offset + e->length};
+    return true;
+}
+
 static int lay_out(const struct mr_fetch_planner *p, struct mr_fetch *f, unsigned n, struct mr_error *err)
 {
+    if (MR_LIKELY(n == 1) && lay_out_one(p, f))
+        return 0;
     f->n_ranges = n;
     f->n_reads = 0;
     f->length = f->room = 0;
@@ -175,6 +192,8 @@ int mr_fetch_plan_range(uint64_t file, uint64_t offset, uint64_t bytes, struct m
 
 uint8_t *mr_fetch_collect(const struct mr_fetch *f, uint8_t *place)
 {
+    if (MR_LIKELY(f->n_ranges == 1))
+        return place + f->range[0].at;
     if (f->n_ranges == 0)
         return place;
     uint64_t to = f->range[0].at;
@@ -201,11 +220,6 @@ void mr_fetch_copy(const struct mr_fetch *f, const uint8_t *place, uint8_t *to)
 }
 
 /* ---- pieces ---- */
-
-uint64_t mr_fetch_cut_bytes(const struct mr_fetch_cut *c, uint64_t k, uint64_t left)
-{
-    return c->n ? MR_MIN(MR_MAX(c->bytes[k % c->n], 1u), left) : left;
-}
 
 uint64_t mr_fetch_cut_count(const struct mr_fetch_cut *c, uint64_t bytes)
 {

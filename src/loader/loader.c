@@ -352,9 +352,14 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
 {
     (void)batch;
-    uint64_t epoch = s->batch.epoch, index = s->batch.index; /* another batch's once the last row is counted */
-    uint32_t rows = s->n;
+    uint64_t epoch = 0, index = 0;
+    uint32_t rows = 0;
     bool tells = l->tells_steps && !mr_loader_ended(l);
+    if (tells) { /* another batch's once the last row is counted */
+        epoch = s->batch.epoch;
+        index = s->batch.index;
+        rows = s->n;
+    }
     if (atomic_fetch_sub(&s->left, 1) != 1)
         return;
     pthread_mutex_lock(&l->lock);
@@ -427,7 +432,20 @@ static int wait_ready(struct mr_loader *l, struct slot *s, uint64_t deadline_ns,
 
 static bool same_shape(const struct mr_shape *a, const struct mr_shape *b)
 {
-    return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(*a->dims)) == 0;
+    bool same = a->n_dims == b->n_dims;
+    for (int d = 0; same && d < a->n_dims; d++)
+        same = a->dims[d] == b->dims[d];
+    return same;
+}
+
+/* A call of memcmp per row costs more than the comparison. */
+static bool same_dtype(const struct mr_shape *a, const struct mr_shape *b)
+{
+    uint64_t x, y;
+    _Static_assert(sizeof a->dtype == sizeof x, "a dtype is compared as one word");
+    memcpy(&x, a->dtype, sizeof x);
+    memcpy(&y, b->dtype, sizeof y);
+    return x == y;
 }
 
 void mr_loader_describe(struct mr_batch *b)
@@ -435,7 +453,7 @@ void mr_loader_describe(struct mr_batch *b)
     struct mr_shape *all = &b->shape;
     *all = b->n ? b->shapes[0] : (struct mr_shape){.n_dims = -1};
     for (uint32_t i = 1; i < b->n; i++) {
-        if (memcmp(b->shapes[i].dtype, b->shapes[0].dtype, sizeof all->dtype) != 0)
+        if (!same_dtype(&b->shapes[i], &b->shapes[0]))
             *all = (struct mr_shape){.n_dims = -1};
         else if (all->n_dims >= 0 && !same_shape(&b->shapes[i], all))
             all->n_dims = -1;

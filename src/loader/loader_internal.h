@@ -20,6 +20,8 @@ struct stream {
     uint64_t samples, batches;             /* in all of it; saturated */
 };
 
+#define CACHE_LINE 64
+
 /* One batch in the making or in the consumer's hands. */
 struct slot {
     struct mr_batch batch; /* what next() hands out; first member */
@@ -32,10 +34,11 @@ struct slot {
     int64_t *labels;
     struct mr_shape *shapes;
     void **overflow;       /* rows that did not fit the slab, freed on reuse */
-    _Atomic uint32_t left; /* rows not complete yet */
-    _Atomic uint64_t read_bytes;
     _Atomic int failed;    /* first error's code */
     struct mr_error error; /* under loader.lock */
+    /* Every thread changes these for every row, and reads those above: they have a cache line of their own. */
+    _Alignas(CACHE_LINE) _Atomic uint32_t left; /* rows not complete yet */
+    _Atomic uint64_t read_bytes;
 };
 
 /* When the row that a thread is making passed its stations; 0: it did not. */
@@ -45,7 +48,8 @@ struct row_times {
 
 struct engine_thread {
     struct mr_loader *loader;
-    struct row_times row; /* the thread's own */
+    struct row_times row;  /* the thread's own, as is the next */
+    uint64_t idle_seen_ns; /* idle_ns at the last sample */
     pthread_t id;
     bool started;
     struct mr_dataset_reader *reader;

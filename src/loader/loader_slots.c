@@ -197,9 +197,10 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
                        (unsigned long long)l->p.memory_bytes);
         return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
     }
-    l->slots = calloc(l->n_slots, sizeof(*l->slots));
+    l->slots = aligned_alloc(CACHE_LINE, l->n_slots * sizeof(*l->slots));
     if (!l->slots)
         return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);
+    memset(l->slots, 0, l->n_slots * sizeof(*l->slots));
     l->slabs_bytes = slab_bytes * l->n_slots;
     uint64_t rounded = MR_ALIGN_UP(l->slabs_bytes, HUGE_PAGE);
     if (l->slabs_bytes >= 8 * HUGE_PAGE && (!l->p.memory_bytes || rounded <= l->p.memory_bytes))
