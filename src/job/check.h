@@ -76,8 +76,8 @@ struct mr_check_run {
     uint64_t drains;
     uint64_t checkpoints;
     double repeated_samples, missed_samples; /* loader: over all epochs */
-    double out_of_order;                     /* loader: samples that are not in the batch the order puts them in */
-    double barrier_violations;               /* steps that a rank began before all had computed the one before */
+    double out_of_order; /* samples not in the batch, files or records not in the place the order has; NAN: unknown */
+    double barrier_violations; /* steps that a rank began before all had computed the one before */
     uint64_t steps;
     uint32_t epochs_run;
 };

@@ -247,8 +247,9 @@ static int collect(const struct check_job *j, const struct mr_trace *trace, stru
     int rc = mr_run_trace_read(trace, &t, err);
     if (!rc)
         rc = take_calls(j, trace, out, err);
-    if (!rc && j->w.pattern.unit == MR_UNIT_SAMPLE)
-        rc = mr_check_out_of_order(j, t, &out->out_of_order, err);
+    if (!rc)
+        rc = j->w.pattern.unit == MR_UNIT_SAMPLE ? mr_check_out_of_order(j, t, &out->out_of_order, err)
+                                                 : mr_check_items_out_of_order(j, &out->calls, &out->out_of_order, err);
     if (!rc) {
         uint64_t start = first_start(t);
         out->barrier_violations = mr_check_barrier_violations(t);

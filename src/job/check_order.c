@@ -1,6 +1,7 @@
 /* Did the trainer do what it promises? Two counts that are 0 when it does, from the trace alone: steps that began
  * before every rank had finished computing the one before (the barrier), and samples that are not in the batch where
- * the order of the workload puts them. The order is made here from the workload, not by the code that is checked. */
+ * the order of the workload puts them. The order is made here from the workload, not by the code that is checked. For
+ * access patterns the second count is made in check_items.c. */
 #include "analyze/run_trace.h"
 #include "base/common.h"
 #include "job/check_internal.h"
