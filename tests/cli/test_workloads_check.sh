@@ -21,7 +21,7 @@ status=0
 "$MILLRACE" workloads check "$dir/wrong.yaml" > "$dir/out" 2> "$dir/err" || status=$?
 [ $status = 3 ] || fail "a wrong expectation gave exit status $status"
 grep -q 'posix.read.count .*3601 .*3600 .*FAIL' "$dir/out" || fail "target and measured value are not printed"
-grep -q '1 of 5 expectations failed' "$dir/err" || fail "the failure is not counted"
+grep -q '1 of 6 expectations failed' "$dir/err" || fail "the failure is not counted"
 
 # A native one never fails.
 sed -i 's/eq: 3601, class: exact/eq: 3601, class: native/' "$dir/wrong.yaml"
@@ -52,8 +52,32 @@ x-millrace:
     - {metric: posix.read.per_dataset_byte, ge: 0.9, le: 1, class: exact}
     - {metric: posix.read.sharing_degree, eq: 1, class: exact}
     - {metric: posix.read.files_per_rank, eq: 0.5, class: exact}
+    - {metric: samples.out_of_order, eq: 0, class: exact}
 END
 "$MILLRACE" workloads check "$dir/collective.yaml" > "$dir/out" || { cat "$dir/out"; fail "collective reads"; }
+grep -q 'samples.out_of_order .*skipped: the order of these reads is not known' "$dir/out" || fail "collective: $(cat "$dir/out")"
+
+# The order of a pattern, for what presets do not use: sets that do not divide by ranks, jumps between runs of records, headers over
+# records, parts, several epochs and readers.
+for pattern in "unit: file" "unit: file, file_passes: 29" "unit: record, sequential_samples: 3" \
+    "unit: record, pieces: [1000, 300], header_reads: 7, header_bytes: 5000" "unit: record, same_offsets: true, part: 0.5"; do
+    for threads in 0 4; do
+        cat > "$dir/order.yaml" <<END
+workflow: {train: True}
+dataset: {format: hdf5, num_files_train: 11, num_samples_per_file: 13, record_length_bytes: 4096}
+reader: {batch_size: 2, prefetch_size: 1, read_threads: $threads, file_shuffle: seed, sample_shuffle: seed}
+train: {total_training_steps: 12, epochs: 3}
+x-millrace:
+  source: test
+  ranks: 4
+  pattern: {$pattern}
+  expect:
+    - {metric: samples.out_of_order, eq: 0, class: exact}
+END
+        "$MILLRACE" workloads check "$dir/order.yaml" > "$dir/out" || fail "order of $pattern: $(cat "$dir/out")"
+        grep -q 'samples.out_of_order .* ok' "$dir/out" || fail "order of $pattern was not checked: $(cat "$dir/out")"
+    done
+done
 
 sed 's/posix.read.count/posix.read.cuont/' "$MR_SOURCE_DIR/workloads/bert-mrpc.yaml" > "$dir/typo.yaml"
 status=0
