@@ -31,6 +31,7 @@ if(MR_WITH_URING)
 endif()
 
 include(MillraceMpi) # MR_HAVE_MPI, mr_mpi_modules()
+include(MillraceUcx) # MR_HAVE_UCX, mr_ucx_module()
 
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 

@@ -10,6 +10,7 @@ declare -A allowed=(
     [base]=""
     [conf]="base" [order]="base" [event]="base" [comm]="base"
     [launch]="base event"
+    [wire]="base comm"
     [store]="base conf event"
     [model]="base conf"
     [probe]="base conf comm model"
@@ -66,6 +67,7 @@ only() { # header, allowed file pattern
     [ -z "$hits" ] || complain "only files matching $2 may include $1, not: $hits"
 }
 only 'mpi\.h' '^src/comm/comm_mpi_module\.c$'
+only 'ucp/api/ucp\.h' '^src/wire/wire_ucx_module\.c$'
 only 'hdf5\.h' '^src/format/format_hdf5[a-z0-9_]*\.[ch]$'
 only 'Python\.h' '^python/'
 only 'liburing\.h' '^src/(store/store_uring|tracer/wrap_uring)[a-z0-9_]*\.c$'
