@@ -492,8 +492,8 @@ static void uring_free(struct mr_ioq *base)
         struct mr_io *done;
         while (q->in_flight > 0 && uring_reap(base, 1, 1, &done, NULL) > 0) {
         }
-        io_uring_queue_exit(&q->ring);
         atomic_fetch_add(&rings_ended, 1);
+        io_uring_queue_exit(&q->ring);
     }
     free(q->fixed);
     free(q->no_files);
@@ -576,7 +576,6 @@ static int setup_ring(struct uringq *q, unsigned depth)
                                      IORING_SETUP_COOP_TASKRUN, 0};
     int rc = -EINVAL;
     unsigned features = 0;
-    (void)atomic_load(&rings_ended);
     for (unsigned i = 0; rc == -EINVAL && i < MR_ARRAY_LEN(flags); i++) {
         struct io_uring_params p = {.flags = flags[i]};
         rc = io_uring_queue_init_params(2 * depth, &q->ring, &p);
@@ -584,6 +583,7 @@ static int setup_ring(struct uringq *q, unsigned depth)
         q->needs_enable = flags[i] & IORING_SETUP_R_DISABLED;
         q->defer = flags[i] & IORING_SETUP_DEFER_TASKRUN;
     }
+    (void)atomic_load(&rings_ended);
     if (rc < 0)
         return rc;
     rc = features & IORING_FEAT_CQE_SKIP ? io_uring_register_files_sparse(&q->ring, depth) : -EOPNOTSUPP;
