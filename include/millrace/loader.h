@@ -204,8 +204,13 @@ struct mr_batch {
     /* dtype and dims that all rows have: with n_dims >= 0 and `data` set the batch is one strided array of n times that
      * shape. n_dims -1: rows differ; dtype is set all the same if at least that is common. */
     struct mr_shape shape;
-    const struct mr_shape *shapes; /* of each row, always set */
+    const struct mr_shape *shapes; /* of each row; NULL when all rows have `shape`. See mr_batch_shape */
 };
+/* What row `row` is. */
+static inline const struct mr_shape *mr_batch_shape(const struct mr_batch *b, uint32_t row)
+{
+    return b->shapes ? &b->shapes[row] : &b->shape;
+}
 
 /* What the loader has done. Sums are over its life. */
 struct mr_loader_stats {

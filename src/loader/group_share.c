@@ -176,7 +176,9 @@ static void fill_heads(struct mr_group_share *s)
             h->row[k] = (struct row_head){.bytes = b->bytes[k],
                                           .id = b->ids ? b->ids[k] : UINT64_MAX,
                                           .label = b->labels ? b->labels[k] : MR_SAMPLE_NO_LABEL,
-                                          .shape = b->shapes ? b->shapes[k] : flat};
+                                          .shape = b->shapes  ? b->shapes[k]
+                                                   : b->shape ? *b->shape
+                                                              : flat};
         }
     }
 }

@@ -25,7 +25,8 @@ struct mr_share_rows {
     const uint64_t *bytes;
     const uint64_t *ids;           /* or NULL */
     const int64_t *labels;         /* or NULL: none */
-    const struct mr_shape *shapes; /* or NULL: flat bytes */
+    const struct mr_shape *shapes; /* of each; or NULL: all have `shape` */
+    const struct mr_shape *shape;  /* or NULL: flat bytes */
     uint64_t read_bytes;
 };
 

@@ -254,11 +254,11 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
                                  .row_bytes = l->row_bytes,
                                  .ids = s->ids,
                                  .labels = s->labels,
-                                 .bytes = s->bytes,
-                                 .shapes = s->shapes};
+                                 .bytes = s->bytes};
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
+    atomic_store(&s->odd_rows, 0);
     mr_order_get(l->order, first, s->ids, s->n);
     atomic_store(&s->left, s->n);
     return 0;
@@ -462,13 +462,28 @@ void mr_loader_describe(struct mr_batch *b)
     }
 }
 
+static void describe(const struct mr_loader *l, struct slot *s)
+{
+    s->batch.shapes = NULL;
+    s->batch.shape = l->usual;
+    if (MR_LIKELY(atomic_load(&s->odd_rows) == 0))
+        return;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!s->has_shape[i])
+            s->shapes[i] = l->usual;
+    s->batch.shapes = s->shapes;
+    mr_loader_describe(&s->batch);
+    if (s->batch.shape.n_dims >= 0)
+        s->batch.shapes = NULL;
+}
+
 /* Hands the batch out. */
 static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->n; i++)
         bytes += s->bytes[i];
-    mr_loader_describe(&s->batch);
+    describe(l, s);
     l->delivered++;
     l->here_rows = 0;
     l->batches++;

@@ -39,17 +39,42 @@ static void note_transform(struct engine_thread *t, uint64_t start, uint64_t end
     t->row.transformed_ns = end;
 }
 
-/* A transform that changed the number of bytes made something of which only the caller knows what it is. */
-static void set_shape(struct mr_shape *to, const struct mr_sample *sample, uint64_t bytes)
+static struct mr_shape shape_of(const struct mr_sample *sample)
 {
-    if (MR_UNLIKELY(bytes != sample->bytes)) {
-        *to = (struct mr_shape){.dtype = "u1", .n_dims = 1, .dims = {bytes}};
-        return;
-    }
-    memcpy(to->dtype, sample->dtype, sizeof to->dtype);
-    to->n_dims = (int)sample->n_dims;
+    struct mr_shape x = {.n_dims = (int)sample->n_dims};
+    memcpy(x.dtype, sample->dtype, sizeof x.dtype);
     for (unsigned d = 0; d < sample->n_dims; d++)
-        to->dims[d] = sample->dims[d];
+        x.dims[d] = sample->dims[d];
+    return x;
+}
+
+/* Is it the shape that all rows had so far? The first row's becomes it. */
+static bool is_usual(struct mr_loader *l, const struct mr_sample *sample)
+{
+    int known = atomic_load_explicit(&l->usual_known, memory_order_acquire);
+    if (MR_UNLIKELY(known != 2)) {
+        int no = 0;
+        if (!atomic_compare_exchange_strong(&l->usual_known, &no, 1))
+            return false;
+        l->usual = shape_of(sample);
+        atomic_store_explicit(&l->usual_known, 2, memory_order_release);
+        return true;
+    }
+    bool same = l->usual.n_dims == (int)sample->n_dims && memcmp(l->usual.dtype, sample->dtype, 8) == 0;
+    for (unsigned d = 0; same && d < sample->n_dims; d++)
+        same = l->usual.dims[d] == sample->dims[d];
+    return same;
+}
+
+/* A transform that changed the number of bytes made something of which only the caller knows what it is. */
+static void set_shape(struct mr_loader *l, struct slot *s, uint32_t row, const struct mr_sample *sample, uint64_t bytes)
+{
+    bool kept = bytes == sample->bytes;
+    s->has_shape[row] = !kept || !is_usual(l, sample);
+    if (MR_LIKELY(!s->has_shape[row]))
+        return;
+    s->shapes[row] = kept ? shape_of(sample) : (struct mr_shape){.dtype = "u1", .n_dims = 1, .dims = {bytes}};
+    atomic_fetch_add_explicit(&s->odd_rows, 1, memory_order_relaxed);
 }
 
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
@@ -71,7 +96,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     }
     s->rows[row] = at;
     s->bytes[row] = (uint64_t)bytes;
-    set_shape(&s->shapes[row], sample, (uint64_t)bytes);
+    set_shape(l, s, row, sample, (uint64_t)bytes);
     s->labels[row] = sample->label;
     return 0;
 }

@@ -44,6 +44,7 @@ static int feed_next(void *user, struct mr_share_rows *out, struct mr_error *err
                                       .ids = b->ids,
                                       .labels = b->labels,
                                       .shapes = b->shapes,
+                                      .shape = &b->shape,
                                       .read_bytes = b->read_bytes};
     return rc;
 }

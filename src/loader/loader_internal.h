@@ -32,13 +32,15 @@ struct slot {
     const void **rows;
     uint64_t *ids, *bytes;
     int64_t *labels;
-    struct mr_shape *shapes;
-    void **overflow;       /* rows that did not fit the slab, freed on reuse */
-    _Atomic int failed;    /* first error's code */
-    struct mr_error error; /* under loader.lock */
+    struct mr_shape *shapes; /* of rows that are not like the others */
+    uint8_t *has_shape;      /* which those are */
+    void **overflow;         /* rows that did not fit the slab, freed on reuse */
+    _Atomic int failed;      /* first error's code */
+    struct mr_error error;   /* under loader.lock */
     /* Every thread changes these for every row, and reads those above: they have a cache line of their own. */
     _Alignas(CACHE_LINE) _Atomic uint32_t left; /* rows not complete yet */
     _Atomic uint64_t read_bytes;
+    _Atomic uint32_t odd_rows; /* rows with a shape of their own; changes only where samples differ */
 };
 
 /* When the row that a thread is making passed its stations; 0: it did not. */
@@ -90,6 +92,8 @@ struct mr_loader {
     bool loaded;                  /* all of it is there */
     bool fills;                   /* this is a filler */
     _Atomic uint64_t loaded_bytes;
+    struct mr_shape usual;   /* the first row's: most sets have one shape, which need not be written per row */
+    _Atomic int usual_known; /* 0 no, 1 being written, 2 yes */
     bool read_ahead;
     bool queued;          /* engine threads read through queues */
     unsigned queue_depth; /* of all threads together */
@@ -186,7 +190,7 @@ void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t sta
 /* Opens on a store that stays the caller's; NULL: opens params->store. */
 int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *store, struct mr_loader **out,
                       struct mr_error *err);
-/* What the rows of a complete batch have in common. */
+/* What the rows of a complete batch have in common, from the shapes of all. */
 void mr_loader_describe(struct mr_batch *b);
 
 /* A loader in a group (loader_group.c): what the public functions of these names do then. */

@@ -52,8 +52,10 @@ static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64
     s->bytes = calloc(n, sizeof(*s->bytes));
     s->labels = calloc(n, sizeof(*s->labels));
     s->shapes = calloc(n, sizeof(*s->shapes));
+    s->has_shape = calloc(n, sizeof(*s->has_shape));
     s->overflow = calloc(n, sizeof(*s->overflow));
-    return s->rows && s->ids && s->bytes && s->labels && s->shapes && s->overflow ? 0 : -ENOMEM;
+    bool there = s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow;
+    return there ? 0 : -ENOMEM;
 }
 
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s)
@@ -72,6 +74,7 @@ static void free_slot(struct mr_loader *l, struct slot *s)
     free(s->bytes);
     free(s->labels);
     free(s->shapes);
+    free(s->has_shape);
     free(s->overflow);
 }
 

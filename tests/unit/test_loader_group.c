@@ -68,8 +68,8 @@ static unsigned differ(const struct mr_batch *a, const struct mr_batch *b)
     wrong += a->shape.n_dims != b->shape.n_dims || memcmp(a->shape.dtype, b->shape.dtype, sizeof a->shape.dtype);
     for (uint32_t i = 0; !wrong && i < a->n; i++)
         wrong += a->ids[i] != b->ids[i] || a->labels[i] != b->labels[i] || a->bytes[i] != b->bytes[i] ||
-                 memcmp(a->rows[i], b->rows[i], a->bytes[i]) || a->shapes[i].n_dims != b->shapes[i].n_dims ||
-                 (uintptr_t)b->rows[i] % 64;
+                 memcmp(a->rows[i], b->rows[i], a->bytes[i]) ||
+                 mr_batch_shape(a, i)->n_dims != mr_batch_shape(b, i)->n_dims || (uintptr_t)b->rows[i] % 64;
     return wrong;
 }
 

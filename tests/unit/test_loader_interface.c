@@ -203,9 +203,9 @@ static void after_a_restart_the_next_batch_follows_the_last(void **state)
 static void check_rows(const struct mr_batch *b)
 {
     for (uint32_t i = 0; i < b->n; i++) {
-        uint64_t bytes = strtoull(b->shapes[i].dtype + 1, NULL, 10);
-        for (int d = 0; d < b->shapes[i].n_dims; d++)
-            bytes *= b->shapes[i].dims[d];
+        uint64_t bytes = strtoull(mr_batch_shape(b, i)->dtype + 1, NULL, 10);
+        for (int d = 0; d < mr_batch_shape(b, i)->n_dims; d++)
+            bytes *= mr_batch_shape(b, i)->dims[d];
         assert_int_equal(bytes, b->bytes[i]);
     }
 }
@@ -292,7 +292,7 @@ static void a_transform_that_changes_the_size_flattens_the_row(void **state)
     assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
     assert_int_equal(mr_loader_next(l, &b, &err), 1);
     for (uint32_t i = 0; i < b->n; i++)
-        assert_int_equal(b->shapes[i].n_dims, b->ids[i] % 2 ? 1 : 2);
+        assert_int_equal(mr_batch_shape(b, i)->n_dims, b->ids[i] % 2 ? 1 : 2);
     assert_int_equal(b->shape.n_dims, -1);
     check_rows(b);
     mr_loader_release(l, b);
