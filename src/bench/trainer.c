@@ -43,6 +43,7 @@ struct trainer {
     uint64_t n_gradients;
     uint64_t origin_ns, last_save_ns;
     uint64_t total_steps, trained; /* to do, done */
+    uint64_t epoch_steps;          /* per epoch; the same on all ranks (T1) */
     uint64_t told, told_trained;   /* steps on the board, training steps among them, that the events have */
     bool ended;                    /* by a stop, a time limit or the number of steps */
 
@@ -509,7 +510,7 @@ static int train_epoch(struct trainer *t, uint64_t epoch, struct mr_error *err)
     set_active(t, t->train);
     uint64_t start = mr_now_ns();
     int rc = mr_comm_agree(t->comm, mr_feed_start_epoch(t->train, epoch, err), err);
-    for (uint64_t i = 0; !rc && i < mr_feed_batches(t->train) && t->trained < t->total_steps && !t->ended; i++) {
+    for (uint64_t i = 0; !rc && i < t->epoch_steps && t->trained < t->total_steps && !t->ended; i++) {
         struct mr_step s = {.epoch = (uint32_t)epoch, .block = block, .step = (uint32_t)i, .phase = MR_PHASE_TRAIN};
         struct verdict v = {0};
         uint64_t counter = t->trained * t->comm->world + t->comm->rank;
@@ -737,6 +738,10 @@ static int open_all(struct trainer *t, struct mr_error *err)
         t->me->preload_s = (double)(mr_now_ns() - start) / 1e9;
     if (!mr_share_wanted(t->p)) /* what is opened together was agreed on */
         rc = mr_comm_agree(t->comm, rc, err);
+    if (!rc) { /* files that do not divide evenly: what is left of a rank's own is read at the end */
+        t->epoch_steps = mr_feed_batches(t->train);
+        rc = mr_comm_allreduce_u64(t->comm, &t->epoch_steps, 1, MR_COMM_MIN, err);
+    }
     if (rc || !evaluates)
         return rc;
     return mr_comm_agree(t->comm, open_feed(t, true, &t->eval, err), err);

@@ -97,3 +97,19 @@ grep -q '"verdict": "ok"' "$dir/out" || fail "json has no verdict"
 # A scale at which a file has so few reads that the last, shorter one counts: said, not failed. Other lines depend on the machine.
 "$MILLRACE" -q workloads check imagenet-theta --scale 0.0005 > "$dir/out" 2> "$dir/err" || true
 grep -q "size_share.262144 .*skipped: files are too small at this scale" "$dir/out" || fail "too small: $(cat "$dir/out" "$dir/err")"
+
+# Passes over files that do not divide by the ranks: all ranks make the same steps, and every pass is made.
+cat > "$dir/passes.yaml" <<'Y'
+workflow: {train: true}
+dataset: {format: indexed_binary, num_files_train: 8, num_samples_per_file: 4, record_length_bytes: 5000, data_folder: d}
+reader: {batch_size: 2, read_threads: 2}
+train: {epochs: 1, computation_time: 0.001}
+x-millrace:
+  ranks: 4
+  scale: {default: 1}
+  pattern: {unit: file, file_passes: 29}
+  expect:
+    - {metric: posix.read.file_passes, eq: 29, class: exact}
+    - {metric: train.barrier_violations, eq: 0, class: exact}
+Y
+"$MILLRACE" workloads check "$dir/passes.yaml" > "$dir/out" 2>&1 || fail "29 passes on 4 ranks: $(cat "$dir/out")"
