@@ -162,7 +162,7 @@ struct sites {
 
 static enum mr_span look_up(struct sites *s, const struct mr_trace_process *p, unsigned call, uint32_t site)
 {
-    if (s->process != p || site >= s->n) {
+    if (!s->span || s->process != p || site >= s->n) {
         uint32_t n = MR_MAX(p->strings, site) + 1;
         uint8_t *span = realloc(s->span, n);
         if (!span)

@@ -290,7 +290,7 @@ int mr_share_open(const struct mr_bench_params *p, struct share **out, uint64_t 
 {
     struct share *s = calloc(1, sizeof(*s));
     int rc = mr_comm_agree(p->comm, s ? 0 : mr_error_set(err, -ENOMEM, "cannot share batches among the ranks"), err);
-    if (rc) {
+    if (rc || !s) {
         free(s);
         return rc;
     }

@@ -105,8 +105,8 @@ static void add_read(const struct mr_fetch_planner *p, struct mr_fetch *f, struc
 {
     const struct mr_extent *e = &range->extent;
     uint64_t from = e->offset / p->align * p->align, to = MR_ALIGN_UP(e->offset + e->length, (uint64_t)p->align);
-    struct mr_fetch_read *last = f->n_reads ? &f->read[f->n_reads - 1] : NULL;
-    if (last && joins(p, last, e)) {
+    struct mr_fetch_read *last = &f->read[f->n_reads ? f->n_reads - 1 : 0];
+    if (f->n_reads && joins(p, last, e)) {
         range->at = last->at + (e->offset - last->from);
         last->wanted_to = e->offset + e->length;
         f->room += MR_MAX(to, last->to) - last->to;

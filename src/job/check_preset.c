@@ -70,7 +70,7 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
     for (unsigned i = 0; i < 4; i++)
         field[i] = strsep(&rest, "/");
     for (unsigned i = 1; i < 4; i++)
-        if (field[i] && strcmp(field[i], "-") && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
+        if (field[i] && strcmp(field[i], "-") != 0 && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
             return mr_error_plain(err, MR_E_CONFIG,
                                   "bad variant '%s': want [BUFFER>]SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
     *out = (struct mr_check_variant){
@@ -238,6 +238,8 @@ static int compound(struct check *c, const char *text, double *out, struct mr_er
     snprintf(buf, sizeof buf, "%s", text);
     while (n < 16 && (word[n] = strsep(&rest, " ")))
         n += *word[n] != '\0';
+    if (n == 0)
+        return mr_error_plain(err, MR_E_CONFIG, "an expectation of preset '%s' has no metric", c->w->name);
     if (!strcmp(word[0], "at") && n == 3)
         return measure_at(c, word[1], word[2], out, err);
     bool ratio = !strcmp(word[0], "ratio") && n == 4, speedup = !strcmp(word[0], "speedup") && n == 3;

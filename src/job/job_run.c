@@ -250,7 +250,7 @@ static int train(struct mr_job *j, struct mr_error *err)
         p.tick_user = j;
     }
     int rc = mr_bench_run(&p, err);
-    if (j->display)
+    if (d && j->display)
         d->end(j->display);
     j->display = NULL;
     mr_job_series_close(j->stream);
@@ -354,9 +354,9 @@ static int run_ranks(struct mr_job *j, struct mr_error *err)
     if (rc < 0)
         return rc;
     r->code = train(j, &r->why);
-    if (r->code != MR_E_PEER) /* every rank's part of the trace is complete when the reporter joins them */
-        rc = mr_comm_barrier(j->comm, &broken);
     r->end_wall_ns = mr_wall_ns();
+    if (r->code != MR_E_PEER) /* every rank's part of the trace is complete when the reporter joins them */
+        mr_comm_barrier(j->comm, &broken);
     collect(j);
     if (is_reporter(j)) {
         mr_job_trace_join(j);
