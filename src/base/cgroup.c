@@ -54,18 +54,23 @@ static void walk_groups(const char *file, void (*visit)(void *state, const char 
     }
 }
 
-unsigned mr_cpus_affinity(void)
+unsigned mr_cpus_of_process(pid_t pid)
 {
     unsigned found = 0;
     for (int cpus = 1024; !found && cpus <= 1 << 20; cpus *= 4) { /* EINVAL: the mask is too small for this kernel */
         cpu_set_t *set = CPU_ALLOC((size_t)cpus);
         if (!set)
             break;
-        if (sched_getaffinity(0, CPU_ALLOC_SIZE((size_t)cpus), set) == 0)
+        if (sched_getaffinity(pid, CPU_ALLOC_SIZE((size_t)cpus), set) == 0)
             found = (unsigned)CPU_COUNT_S(CPU_ALLOC_SIZE((size_t)cpus), set);
         CPU_FREE(set);
     }
-    return MR_MAX(found, 1u);
+    return found;
+}
+
+unsigned mr_cpus_affinity(void)
+{
+    return MR_MAX(mr_cpus_of_process(0), 1u);
 }
 
 static void visit_quota(void *state, const char *line, const char *folder)

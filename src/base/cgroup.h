@@ -5,7 +5,10 @@
 #define MR_BASE_CGROUP_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
+/* CPUs in a process's affinity mask (pid 0: this one); 0 if it cannot be told. */
+unsigned mr_cpus_of_process(pid_t pid);
 /* CPUs in the affinity mask, at least 1. */
 unsigned mr_cpus_affinity(void);
 /* CPU quota in cores (1.5 = one and a half), the tightest of this group and its parents; 0 = none. */

@@ -169,6 +169,10 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
     if (o->find_max && o->job.ranks)
         return mr_error_plain(err, MR_E_USAGE,
                               "--find-max-accelerators chooses the ranks: leave --ranks out, or give --max-ranks");
+    if (o->job.expect && (o->dry_run || o->is_virtual || o->sweep.n || o->find_max))
+        return mr_error_plain(err, MR_E_USAGE,
+                              "--expect judges one run: leave out --dry-run, --virtual, --sweep and "
+                              "--find-max-accelerators");
     const char *given[4];
     unsigned n = 0;
     if (o->dry_run)

@@ -14,21 +14,24 @@ static json_t *real(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+static const char *const verdict_names[] = {"", "pass", "fail", "none"};
+
 static json_t *points_json(const struct mr_job_search *s)
 {
     json_t *list = json_array();
     for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
         if (p->measured)
-            json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s}", "value",
-                                                  p->value, "ranks", real(p->ranks), "au", real(p->au), "samples_per_s",
-                                                  real(p->samples_per_s), "read_bytes_per_s", real(p->read_bytes_per_s),
-                                                  "stall_p99_s", real(p->stall_p99_s), "data_stall_share",
-                                                  real(p->data_share), "duration_s", real(p->duration_s), "complete", 1,
-                                                  "limiter", p->limiter, "results_folder", p->out));
+            json_array_append_new(
+                list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s, s:s, s:s}", "value", p->value,
+                                "ranks", real(p->ranks), "au", real(p->au), "samples_per_s", real(p->samples_per_s),
+                                "read_bytes_per_s", real(p->read_bytes_per_s), "stall_p99_s", real(p->stall_p99_s),
+                                "data_stall_share", real(p->data_share), "duration_s", real(p->duration_s), "complete",
+                                1, "limiter", p->limiter, "results_folder", p->out, "verdict",
+                                verdict_names[p->verdict], "no_verdict_because", p->because));
     return list;
 }
 
-static void print_points(const struct mr_job_search *s, double target)
+static void print_points(const struct mr_job_search *s)
 {
     char rate[MR_HUMAN_LEN], stall[MR_HUMAN_LEN];
     int width = (int)MR_MAX(strlen(s->keys), 20u);
@@ -39,8 +42,13 @@ static void print_points(const struct mr_job_search *s, double target)
     for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
         if (p->measured)
             printf("%-*s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", width, p->value, p->ranks, 100 * p->au,
-                   p->au >= target ? "pass" : "fail", p->samples_per_s, mr_human_rate(p->read_bytes_per_s, rate),
+                   verdict_names[p->verdict], p->samples_per_s, mr_human_rate(p->read_bytes_per_s, rate),
                    mr_human_ns(p->stall_p99_s * 1e9, stall), 100 * p->data_share);
+    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
+        if (p->measured && p->verdict == MR_VERDICT_NONE) {
+            printf("%s: no verdict, because %s\n", p->value, p->because);
+            break; /* the others have theirs in their summaries */
+        }
 }
 
 static void print_most(const struct mr_job_search *s, bool whole, double au)
@@ -86,7 +94,7 @@ int mr_cli_print_search(const struct mr_job *j, const struct mr_job_search *s, b
     }
     if (find_max)
         print_most(s, !rc, j->w->metric.au);
-    print_points(s, j->w->metric.au);
+    print_points(s);
     printf("results in %s\n", s->out);
     return rc;
 }

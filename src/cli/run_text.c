@@ -15,7 +15,7 @@
 static void print_verdict(FILE *f, const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
-    char why[256];
+    char why[256], because[1100];
     double target = j->w->metric.au;
     if (j->result.code)
         fprintf(f, "INCOMPLETE: %s\n", j->result.why.message);
@@ -33,15 +33,18 @@ static void print_verdict(FILE *f, const struct mr_job *j)
                 mr_job_limiter(j, why, sizeof why));
         return;
     }
+    enum mr_job_verdict verdict = mr_job_judge(j, because, sizeof because);
     bool fine = m->au >= target && m->split.data < 0.05 && m->split.checkpoint < 0.05;
-    fprintf(f, "AU %.1f %% (target %.0f %%): %s; %s%s\n", 100 * m->au, 100 * target,
-            j->result.code    ? "no verdict"
-            : m->au >= target ? "PASS"
-                              : "FAIL",
-            fine              ? ""
-            : m->au >= target ? "next limit: "
-                              : "limited by ",
-            fine ? "storage is not the limit" : mr_job_limiter(j, why, sizeof why));
+    fprintf(f, "AU %.1f %% (target %.0f %%): ", 100 * m->au, 100 * target);
+    if (verdict == MR_VERDICT_NONE)
+        fprintf(f, "no verdict, because %s%s", because, fine ? "\n" : "\n  limit         ");
+    else
+        fprintf(f, "%s; ", verdict == MR_VERDICT_PASS ? "PASS" : "FAIL");
+    if (!fine)
+        fprintf(f, "%s%s\n", m->au >= target ? "next limit: " : "limited by ", mr_job_limiter(j, why, sizeof why));
+    else if (verdict == MR_VERDICT_PASS)
+        fprintf(f, "storage%s is not the limit\n",
+                j->result.trust.asked == MR_CACHE_WARM ? " with its data in memory" : "");
 }
 
 /* How many threads per rank would load a batch in the time one computes, by what a batch cost a thread in this run. */
@@ -180,7 +183,9 @@ static void print_trust(FILE *f, const struct mr_job *j)
     const struct mr_job_trust *t = &j->result.trust;
     char lateness[MR_HUMAN_LEN];
     fputs("  trust         ", f);
-    if (t->cold_share >= 0)
+    if (t->bypasses_cache)
+        fputs("direct reads, around the page cache; ", f);
+    else if (t->cold_share >= 0)
         fprintf(f, "%.0f %% of the data was already in the page cache; ", 100 * (1 - t->cold_share));
     if (t->ceiling_samples_per_s > 0)
         fprintf(f, "harness alone %.0f samples/s per rank; ", t->ceiling_samples_per_s);
@@ -199,6 +204,20 @@ static const char *order_name(const struct mr_job *j)
     return j->info.samples <= MR_ORDER_AUTO_TORCH_MAX ? "torch" : "cipher";
 }
 
+/* DLIO computes MB/s with the size of a sample that the workload says, whatever was read. */
+static void print_dlio(FILE *f, const struct mr_job *j)
+{
+    const struct mr_dlio_metrics *d = j->result.dlio;
+    const struct mr_metrics *m = j->result.metrics;
+    double real = m->samples ? fmax((double)m->sample_bytes, (double)m->read_bytes) / (double)m->samples : 0;
+    bool other = real > 0 && (real < j->plan.record_bytes / 1.2 || real > j->plan.record_bytes * 1.2);
+    fprintf(f, "  by DLIO       AU %.2f %%, %.1f samples/s, ", d->train_au_mean, d->train_throughput_mean);
+    if (other && j->result.trust.doubts.n)
+        fprintf(f, "no MB/s: it takes a sample for %.0f bytes, here it has %.0f\n", j->plan.record_bytes, real);
+    else
+        fprintf(f, "%.2f \"MB\"/s (its formulas; doc/metrics.md says what they miss)\n", d->train_io_mean);
+}
+
 void mr_cli_print_run(FILE *f, const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
@@ -214,10 +233,7 @@ void mr_cli_print_run(FILE *f, const struct mr_job *j)
     print_drains(f, j);
     print_epochs(f, m);
     if (j->w->workflow.train && m->steps)
-        fprintf(f,
-                "  by DLIO       AU %.2f %%, %.1f samples/s, %.2f \"MB\"/s (its formulas; doc/metrics.md says what "
-                "they miss)\n",
-                j->result.dlio->train_au_mean, j->result.dlio->train_throughput_mean, j->result.dlio->train_io_mean);
+        print_dlio(f, j);
     print_trust(f, j);
     for (unsigned i = 0; i < j->notes.n && i < LISTED_NOTES; i++)
         fprintf(f, "  note          %s\n", j->notes.item[i]);

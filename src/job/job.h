@@ -33,7 +33,7 @@
 struct mr_job_options {
     const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
         *system, *trace;
-    bool lenient, verify, generate, strict_trust, copy_to_device, preprocess_sleep, cache_each_epoch, ceiling;
+    bool lenient, verify, generate, strict_trust, expect, copy_to_device, preprocess_sleep, cache_each_epoch, ceiling;
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
     uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
@@ -43,14 +43,25 @@ struct mr_job_options {
 struct mr_job_trust {
     enum mr_bench_cache asked;
     double cold_share;            /* of the data set's bytes outside the page cache before the first step */
+    bool bypasses_cache;          /* reads went around the page cache: what it held does not matter */
     double ceiling_samples_per_s; /* of this machine's harness: the same reads on the null store, one rank; 0 unknown */
     double ceiling_bytes_per_s;
     double ceiling_share;     /* samples/s of a rank / ceiling */
-    unsigned cpus, threads;   /* usable; threads of all local ranks */
+    unsigned cpus, threads;   /* usable; threads of the ranks that share them */
+    unsigned cpus_around;     /* that whoever started this process may use; more than `cpus`: this rank is pinned */
     double cpu_share;         /* of the usable CPUs, taken by the reading threads */
     uint64_t clock_step_ns;   /* smallest step of the clock */
     uint64_t timer_late_ns;   /* median lateness of a short sleep */
+    double clock_shift_s;     /* by how much the system clock moved against the monotonic one while the run went on */
     struct mr_strings doubts; /* one line each; empty: nothing found */
+};
+
+/* Whether the accelerators were kept as busy as the workload wants. A doubt withdraws it: NONE. */
+enum mr_job_verdict {
+    MR_VERDICT_NOT_ASKED, /* nothing was trained, or nothing computed */
+    MR_VERDICT_PASS,
+    MR_VERDICT_FAIL,
+    MR_VERDICT_NONE,
 };
 
 /* What a job measured. Everything in summary.json is a function of the job and of this: whoever fills in the board and
@@ -61,7 +72,8 @@ struct mr_job_result {
     uint32_t world, local_world;
     const char *ranks_by; /* "self", "fork", "mpi" */
     uint64_t start_wall_ns, end_wall_ns;
-    int code; /* 0, or what made the job incomplete */
+    uint64_t start_ns; /* the start by the monotonic clock of this process */
+    int code;          /* 0, or what made the job incomplete */
     struct mr_error why;
     struct mr_job_trust trust;
     json_t *host; /* facts about the machine, see mr_job_host_json */
@@ -110,6 +122,7 @@ struct mr_job {
     char data[4096], out[4096], checkpoint_folder[4096];
     uint64_t seed;
     struct mr_strings notes;
+    struct mr_strings unlike; /* how the data set differs from what the workload says */
     struct mr_arena *arena;
     const atomic_bool *stop;
     bool made_data; /* the data set was generated for this job */
@@ -154,6 +167,8 @@ int mr_job_prepare_data(struct mr_job *j, struct mr_error *err);
 
 /* Series, metrics and DLIO's figures of what the board holds. Allocates them on the first call. */
 int mr_job_compute_figures(struct mr_job *j, struct mr_error *err);
+/* The verdict; of NONE, *because says why (empty otherwise). Needs figures and trust. */
+enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t cap);
 /* What kept the accelerators from working, in one clause. */
 const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap);
 /* Checkpoints that wait in the burst buffer at the end. */

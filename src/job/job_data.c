@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,10 +141,27 @@ static void note(struct mr_job *j, const char *fmt, ...)
         mr_log(MR_LOG_NOTE, "%s", text);
 }
 
-/* Mean bytes of a sample, as the workload counts them; 0: not known (samples of several shapes). */
-static double sample_mean(const struct mr_dataset_info *in)
+/* Remembered for the trust block: what was measured is not the workload. */
+static void unlike(struct mr_job *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void unlike(struct mr_job *j, const char *fmt, ...)
 {
-    if (!strcmp(in->format, "jpeg") || !strcmp(in->format, "png"))
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (unsigned i = 0; i < j->unlike.n; i++)
+        if (strcmp(j->unlike.item[i], text) == 0)
+            return;
+    mr_job_note(&j->unlike, j->arena, "%s", text);
+}
+
+/* Mean bytes of a sample, as the workload counts them; 0: not known (packed samples of several shapes). */
+static double sample_mean(const struct mr_job *j, const struct mr_dataset_info *in)
+{
+    bool stored = !strcmp(in->format, "jpeg") || !strcmp(in->format, "png") ||
+                  (!in->n_dims && j->w->dataset.compression == MR_CC_NONE);
+    if (stored)
         return in->samples ? (double)in->sample_bytes / (double)in->samples : 0;
     double bytes = in->n_dims ? strtod(in->dtype + (in->dtype[0] != '\0'), NULL) : 0; /* u1, f4, c16 */
     for (unsigned i = 0; i < in->n_dims; i++)
@@ -151,19 +169,41 @@ static double sample_mean(const struct mr_dataset_info *in)
     return bytes;
 }
 
+static const char *size_text(double bytes, char text[64])
+{
+    snprintf(text, 64, bytes >= 1e6 ? "%.1f MB" : "%.0f bytes", bytes >= 1e6 ? bytes / 1e6 : bytes);
+    return text;
+}
+
+/* A mean that a fifth separates from the asked one is another workload; a few samples of a wide distribution may lie
+ * further off. */
+static bool is_other_size(const struct mr_job *j, const struct mr_dataset_info *in, double mean, double asked)
+{
+    double chance = 3 * j->w->dataset.record_length_bytes_stdev / sqrt(fmax((double)in->samples, 1));
+    return mean > 1.2 * asked + chance || mean < asked / 1.2 - chance;
+}
+
 /* What a sample is. DLIO's rates are computed with the size that the workload says. */
 static void fit_kind(struct mr_job *j, const char *set, const struct mr_dataset_info *in)
 {
     const char *says = mr_conf_format_name((enum mr_conf_format)j->w->dataset.format);
     const struct mr_format_ops *want = mr_format_find(says, NULL);
-    double mean = sample_mean(in), asked = mr_workload_record_bytes(j->w);
-    if (want && strcmp(want->name, in->format) != 0)
+    double mean = sample_mean(j, in), asked = mr_workload_record_bytes(j->w);
+    char is[64], should[64];
+    if (want && strcmp(want->name, in->format) != 0) {
         note(j, "the %s set holds %s files, the workload says %s; the set counts", set, in->format, says);
-    if (mean > 0 && j->w->dataset.record_length_bytes_stdev == 0 && (mean > 1.2 * asked || mean < asked / 1.2))
-        note(j,
-             "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the "
-             "latter",
-             set, mean, asked);
+        if (mr_workload_is_set(j->w, "dataset", "format"))
+            unlike(j, "the %s set holds %s files, the workload says %s", set, in->format, says);
+    }
+    if (mean <= 0 || !is_other_size(j, in, mean, asked))
+        return;
+    note(j,
+         "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the "
+         "latter",
+         set, mean, asked);
+    if (mr_workload_is_set(j->w, "dataset", "record_length_bytes") || j->w->dataset.record_dims.n)
+        unlike(j, "the samples of the %s set have %s, the workload says %s", set, size_text(mean, is),
+               size_text(asked, should));
 }
 
 /* A larger set than the workload asks for serves with its first files, as in DLIO. Numbers that nobody has chosen do
@@ -196,6 +236,9 @@ static void fit(struct mr_job *j, bool eval, const struct mr_dataset_info *in)
         return;
     note(j, "the %s set has %llu samples, the workload says %llu; the set counts", set, (unsigned long long)in->samples,
          (unsigned long long)want);
+    if (mr_workload_is_set(j->w, "dataset", eval ? "num_files_eval" : "num_files_train"))
+        unlike(j, "the %s set has %llu samples, the workload says %llu", set, (unsigned long long)in->samples,
+               (unsigned long long)want);
     if (in->samples % (uint64_t)d->num_samples_per_file == 0) {
         *files = (int64_t)(in->samples / (uint64_t)d->num_samples_per_file);
         return;

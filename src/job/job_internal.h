@@ -1,6 +1,6 @@
 /* Inside a job: what its files share. job_resolve.c makes one, job_data.c provides the data set, job_run.c runs it,
- * job_series.c saves what is measured where ranks do not share memory, job_trust.c says how far the result can be
- * trusted, job_summary.c computes and job_files.c writes it. */
+ * job_series.c saves what is measured where ranks do not share memory, job_trust.c and job_doubts.c say how far the
+ * result can be trusted, job_summary.c computes and job_files.c writes it. */
 #ifndef MR_JOB_JOB_INTERNAL_H
 #define MR_JOB_JOB_INTERNAL_H
 
@@ -34,6 +34,10 @@ int mr_job_load_summary(const char *folder, const struct mr_strings *search, str
 
 /* job_trust.c */
 void mr_job_measure_trust(struct mr_job *j);
+/* job_doubts.c: the doubts that follow from what was measured. Needs the figures. */
+void mr_job_find_doubts(struct mr_job *j);
+/* job_run.c: whether what the job's store returns is anything at all. */
+bool mr_job_store_has_content(const struct mr_job *j);
 json_t *mr_job_trust_json(const struct mr_job *j);
 
 /* job_files.c: the results folder. */

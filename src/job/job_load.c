@@ -122,14 +122,18 @@ static void read_trust(const json_t *t, struct mr_arena *a, struct mr_job_trust 
         if (!strcmp(text_at(t, "cache_asked"), mr_job_caches[i]))
             out->asked = (enum mr_bench_cache)i;
     out->cold_share = cold >= 0 ? cold : -1;
+    out->bypasses_cache = json_is_true(json_object_get(t, "cache_bypassed"));
     out->ceiling_samples_per_s = or_zero(number(json_object_get(t, "harness_ceiling_samples_per_s")));
     out->ceiling_bytes_per_s = or_zero(number(json_object_get(t, "harness_ceiling_bytes_per_s")));
     out->ceiling_share = or_zero(number(json_object_get(t, "harness_ceiling_share")));
     out->cpus = (unsigned)json_integer_value(json_object_get(t, "cpus"));
+    out->cpus_around = (unsigned)json_integer_value(json_object_get(t, "cpus_around"));
     out->threads = (unsigned)json_integer_value(json_object_get(t, "threads"));
     out->cpu_share = or_zero(number(json_object_get(t, "reader_cpu_share")));
     out->clock_step_ns = (uint64_t)json_integer_value(json_object_get(t, "clock_step_ns"));
     out->timer_late_ns = (uint64_t)json_integer_value(json_object_get(t, "timer_lateness_ns"));
+    double shift = number(json_object_get(t, "clock_shift_s"));
+    out->clock_shift_s = isnan(shift) ? 0 : shift;
     read_strings(json_object_get(t, "doubts"), a, &out->doubts);
 }
 

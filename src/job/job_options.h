@@ -79,9 +79,11 @@ extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_jo
         MR_JOB_ROW(at, "cache_each_epoch", cache_each_epoch, BOOL, "false",                                            \
                    .doc = "Does the same before every epoch."),                                                        \
         MR_JOB_ROW(at, "strict_trust", strict_trust, BOOL, "false",                                                    \
-                   .doc = "Exit status 6 when the result cannot be trusted: asked cold and was not, the harness was "  \
-                          "the limit, and "                                                                            \
-                          "so on."),                                                                                   \
+                   .doc = "Exit status 6 when the result cannot be trusted: other data than the workload's, data in "  \
+                          "the page cache, too few steps, a harness near its limit, and so on."),                      \
+        MR_JOB_ROW(at, "expect", expect, BOOL, "false",                                                                \
+                   .doc = "Exit status 3 when the AU is below the workload's metric.au, 6 when it is not, but the "    \
+                          "result cannot be trusted."),                                                                \
         MR_JOB_ROW(at, "ceiling", ceiling, BOOL, "true",                                                               \
                    .doc = "Measures after the run what the harness can do without any storage, for the trust block; "  \
                           "takes up to "                                                                               \

@@ -194,7 +194,7 @@ static void tick(void *user)
 
 /* There is nothing to decode in what a store returns that keeps no content. A text that names no stack is left to the
  * trainer, whose ranks agree on errors. Nothing is opened: a shim may write, and not every rank reads. */
-static bool store_has_content(const struct mr_job *j)
+bool mr_job_store_has_content(const struct mr_job *j)
 {
     unsigned caps;
     return mr_store_spec_caps(j->opt.store, &caps, NULL) < 0 || caps & MR_STORE_CAP_CONTENT;
@@ -203,7 +203,7 @@ static bool store_has_content(const struct mr_job *j)
 static unsigned loader_flags(const struct mr_job *j)
 {
     unsigned verify = MR_LOADER_VERIFY | (j->info.generated ? MR_LOADER_VERIFY_CONTENT : 0);
-    return (j->opt.verify ? verify : 0) | (store_has_content(j) ? 0 : MR_LOADER_RAW);
+    return (j->opt.verify ? verify : 0) | (mr_job_store_has_content(j) ? 0 : MR_LOADER_RAW);
 }
 
 void mr_job_trainer_params(const struct mr_job *j, struct mr_bench_params *out)
@@ -314,6 +314,29 @@ static int keep_results(struct mr_job *j, struct mr_error *err)
     return mr_error_hint(err, "choose another folder with --out; the summary is printed all the same"), rc;
 }
 
+/* --strict-trust and --expect. An AU below the target is told as such whatever else is wrong with the run; one that is
+ * not must deserve it. */
+static int hold_to(const struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_job_result *r = &j->result;
+    char because[1100];
+    enum mr_job_verdict verdict = mr_job_judge(j, because, sizeof because);
+    if (j->opt.strict_trust && r->trust.doubts.n) {
+        mr_error_plain(err, MR_E_INCOMPLETE, "the result cannot be trusted: %s", r->trust.doubts.item[0]);
+        return mr_error_hint(err, "without --strict-trust this is only noted in the result"), MR_E_INCOMPLETE;
+    }
+    if (!j->opt.expect)
+        return 0;
+    if (verdict == MR_VERDICT_NOT_ASKED)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "--expect: nothing was trained and computed, so there is no AU");
+    if (r->metrics->au < j->w->metric.au)
+        return mr_error_plain(err, MR_E_BUDGET, "the AU is %.1f %%, below the target of %.1f %%", 100 * r->metrics->au,
+                              100 * j->w->metric.au);
+    if (verdict != MR_VERDICT_PASS)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "no verdict, because %s", because);
+    return 0;
+}
+
 /* Figures, trust and files. Of several errors the run's own comes first, then that of the files, then distrust. */
 static int conclude(struct mr_job *j, struct mr_error *err)
 {
@@ -339,11 +362,7 @@ static int conclude(struct mr_job *j, struct mr_error *err)
         *err = files;
         return rc;
     }
-    if (j->opt.strict_trust && r->trust.doubts.n) {
-        mr_error_plain(err, MR_E_INCOMPLETE, "the result cannot be trusted: %s", r->trust.doubts.item[0]);
-        return mr_error_hint(err, "without --strict-trust this is only noted in the result"), MR_E_INCOMPLETE;
-    }
-    return 0;
+    return hold_to(j, err);
 }
 
 static int run_ranks(struct mr_job *j, struct mr_error *err)
@@ -355,6 +374,7 @@ static int run_ranks(struct mr_job *j, struct mr_error *err)
         return rc;
     r->code = train(j, &r->why);
     r->end_wall_ns = mr_wall_ns();
+    r->trust.clock_shift_s = ((double)(r->end_wall_ns - r->start_wall_ns) - (double)(mr_now_ns() - r->start_ns)) / 1e9;
     if (r->code != MR_E_PEER) /* every rank's part of the trace is complete when the reporter joins them */
         mr_comm_barrier(j->comm, &broken);
     collect(j);
@@ -385,6 +405,7 @@ int mr_job_run(struct mr_job *j, struct mr_error *err)
     int rc = 0;
     assert(!j->comm && !j->result.board); /* a job runs once */
     j->result.start_wall_ns = mr_wall_ns();
+    j->result.start_ns = mr_now_ns();
     j->result.is_reporter = true;
     if (!j->req.is_local && mr_comm_detect_launcher(NULL) > 0)
         rc = mr_comm_open((uint32_t)j->opt.ranks, 0, &j->comm, err);

@@ -22,6 +22,7 @@ static void take_figures(const struct mr_job *j, struct mr_job_point *p)
     p->stall_p99_s = m->stall_s.p99;
     p->data_share = m->split.data;
     mr_job_limiter(j, p->limiter, sizeof p->limiter);
+    p->verdict = mr_job_judge(j, p->because, sizeof p->because);
     p->measured = true;
 }
 

@@ -10,7 +10,8 @@ struct mr_job_point {
     char value[128], out[4096]; /* the values of the keys; the results folder */
     double ranks, au, samples_per_s, read_bytes_per_s, stall_p99_s, data_share, duration_s;
     bool measured;
-    char limiter[192];
+    enum mr_job_verdict verdict;
+    char limiter[192], because[512]; /* because: why there is no verdict */
 };
 
 struct mr_job_search {

@@ -262,7 +262,7 @@ const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap)
     if (j->result.metrics->steps == 0)
         snprintf(text, cap, "nothing was trained");
     else if (j->result.metrics->au >= j->w->metric.au && s->data < 0.05 && s->checkpoint < 0.05)
-        snprintf(text, cap, "compute: storage is not the limit");
+        snprintf(text, cap, j->result.trust.doubts.n ? "compute" : "compute: storage is not the limit");
     else if (s->data >= fmax(s->checkpoint, fmax(s->barrier, s->other)))
         return why_data(j, text, cap);
     else if (s->checkpoint >= fmax(s->barrier, s->other))
@@ -427,9 +427,20 @@ json_t *mr_job_figures_json(const struct mr_job *j)
     return json_pack("{s:o, s:o}", "metric", metric, "millrace", ours(j));
 }
 
+/* PASS, FAIL, "none" with its reason; null where there is nothing to judge. */
+static void put_verdict(json_t *root, const struct mr_job *j)
+{
+    static const char *const names[] = {NULL, "PASS", "FAIL", "none"};
+    char because[1100];
+    const char *name = names[mr_job_judge(j, because, sizeof because)];
+    json_object_set_new(root, "verdict", name ? json_string(name) : json_null());
+    json_object_set_new(root, "no_verdict_because", *because ? json_string(because) : json_null());
+}
+
 json_t *mr_job_summary_json(const struct mr_job *j)
 {
     json_t *root = json_pack("{s:s, s:b}", "schema", "millrace.run/1", "complete", !j->result.code);
+    put_verdict(root, j);
     put_dlio_top(root, j);
     json_object_update_new(root, mr_job_figures_json(j));
     json_object_set_new(root, "trust", mr_job_trust_json(j));

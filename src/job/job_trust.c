@@ -1,17 +1,21 @@
-/* How far a result can be trusted: what was asked of the page cache against what was measured, how fast the harness
- * itself is (the same reads on the null store), whether threads fit the CPUs, how good the clock is. */
+/* What the trust in a result rests on: what was asked of the page cache against what was measured, how fast the harness
+ * itself is (the same reads on the null store), how many CPUs the threads have, how good the clock is. job_doubts.c
+ * judges it. */
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "dataset/dataset_parts.h"
 #include "job/job_internal.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CEILING_NS (200 * MR_NS_PER_MS)
-#define LATE_SHARE 0.10 /* of the compute time, overslept: more is a doubt */
 
 /* ---- measuring ---- */
 
@@ -70,7 +74,7 @@ static void measure_ceiling(struct mr_job *j)
     }
 }
 
-static void doubt_cache(struct mr_job *j)
+static void measure_cache(struct mr_job *j)
 {
     struct mr_job_trust *t = &j->result.trust;
     struct mr_bench_cold sum = {0};
@@ -81,62 +85,61 @@ static void doubt_cache(struct mr_job *j)
     }
     t->asked = (enum mr_bench_cache)j->opt.cache;
     t->cold_share = sum.total_bytes && !sum.unknown_files ? (double)sum.cold_bytes / (double)sum.total_bytes : -1;
-    struct mr_arena *a = j->arena;
-    if (t->asked == MR_CACHE_COLD && t->cold_share < 0)
-        mr_job_note(&t->doubts, a, "asked for a cold cache; this file system cannot tell whether it was");
-    else if (t->asked == MR_CACHE_COLD && t->cold_share < 0.95)
-        mr_job_note(&t->doubts, a, "asked for a cold cache, but %.0f %% of the data was in memory",
-                    100 * (1 - t->cold_share));
-    else if (t->asked == MR_CACHE_WARM && t->cold_share > 0.05)
-        mr_job_note(&t->doubts, a, "asked for a warm cache, but %.0f %% of the data was not in memory",
-                    100 * t->cold_share);
 }
 
-/* A host that wakes the trainer late makes accelerators look idle, whatever the storage does. */
-static void doubt_wakeups(struct mr_job *j)
+/* Direct reads of samples, where the file system of the data set has them; elsewhere the cache was used after all. */
+static bool bypasses_cache(const struct mr_job *j)
 {
-    double asked = 0, took = 0;
-    if (j->opt.compute != MR_COMPUTE_SLEEP)
-        return;
-    for (uint32_t k = 0; k < j->result.board->world; k++)
-        for (size_t i = 0; i < j->result.series[k].n; i++) {
-            asked += (double)j->result.series[k].steps[i].compute_ns;
-            took += (double)j->result.series[k].steps[i].compute_wall_ns;
-        }
-    if (asked > 0 && took > (1 + LATE_SHARE) * asked)
-        mr_job_note(&j->result.trust.doubts, j->arena,
-                    "this machine is too busy for these compute times: %.0f %% more passed than was asked for",
-                    100 * (took / asked - 1));
+    char dataset[4200], path[2 * MR_NAME_MAX];
+    struct mr_bench_params bp;
+    struct mr_dataset *ds;
+    bool asked = j->w->reader.odirect || strstr(j->opt.store, "direct=true") || strstr(j->opt.store, "direct=1");
+    if (!asked || !j->info.samples || !j->result.metrics->steps)
+        return false;
+    mr_job_trainer_params(j, &bp);
+    mr_bench_set_path(&bp, false, dataset, sizeof dataset);
+    if (mr_dataset_open(dataset, NULL, &ds, NULL))
+        return false;
+    int fd = mr_dataset_file_path(ds, 0, path, NULL) < 0 ? -1 : open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    mr_dataset_close(ds);
+    if (fd < 0)
+        return false;
+    close(fd);
+    return true;
+}
+
+/* Ranks that a launcher pinned have their CPUs for themselves; all others share those that there are. */
+static void measure_cpus(struct mr_job *j)
+{
+    struct mr_job_trust *t = &j->result.trust;
+    const struct mr_bench_board *b = j->result.board;
+    bool launched = j->comm && mr_comm_is_launched(j->comm);
+    unsigned each = b->ranks[j->comm->rank].loader.stats.threads + (j->opt.compute != MR_COMPUTE_SLEEP ? 1 : 0);
+    double cpu_s = 0;
+    t->cpus_around = mr_cpus_of_process(getppid());
+    bool apart = launched && t->cpus_around > mr_cpus_affinity();
+    unsigned sharing = apart ? 1 : j->result.local_world;
+    t->threads = sharing * each;
+    for (uint32_t k = 0; k < b->world; k++)
+        cpu_s += (double)b->ranks[k].loader.stats.cpu_ns / 1e9;
+    cpu_s *= (double)sharing / b->world;
+    t->cpu_share = j->result.metrics->duration_s > 0 ? cpu_s / j->result.metrics->duration_s / t->cpus : 0;
+    if (t->cpus_around <= mr_cpus_affinity()) /* a quota is not a pinning */
+        t->cpus_around = t->cpus;
 }
 
 void mr_job_measure_trust(struct mr_job *j)
 {
     struct mr_job_trust *t = &j->result.trust;
-    struct mr_arena *a = j->arena;
     measure_clock(t);
-    unsigned each = j->result.board->ranks[j->comm->rank].loader.stats.threads;
-    t->threads = j->result.local_world * (each + (j->opt.compute != MR_COMPUTE_SLEEP ? 1 : 0));
+    measure_cpus(j);
     t->cold_share = -1;
     if (j->info.samples || j->result.metrics->loads)
-        doubt_cache(j);
+        measure_cache(j);
+    t->bypasses_cache = bypasses_cache(j);
     if (j->info.samples && j->opt.ceiling && j->result.metrics->steps && !j->result.code)
         measure_ceiling(j);
-    if (t->ceiling_share > 0.5)
-        mr_job_note(&t->doubts, a,
-                    "the harness itself may limit: a rank read at %.0f %% of what it can without any storage",
-                    100 * t->ceiling_share);
-    /* Many threads that wait for storage are fine; many that want the CPU distort each other's times. */
-    double cpu_s = 0;
-    for (uint32_t k = 0; k < j->result.board->world; k++)
-        cpu_s += (double)j->result.board->ranks[k].loader.stats.cpu_ns / 1e9;
-    t->cpu_share = j->result.metrics->duration_s > 0 ? cpu_s / j->result.metrics->duration_s / t->cpus : 0;
-    if (t->threads > t->cpus && t->cpu_share > 0.7)
-        mr_job_note(&t->doubts, a, "%u threads keep %u CPU%s %.0f %% busy: decoding and waiting are mixed up",
-                    t->threads, t->cpus, t->cpus == 1 ? "" : "s", 100 * t->cpu_share);
-    doubt_wakeups(j);
-    if (t->timer_late_ns > MR_NS_PER_MS)
-        mr_job_note(&t->doubts, a, "timers fire %.1f ms late: short compute times are not exact",
-                    (double)t->timer_late_ns / 1e6);
+    mr_job_find_doubts(j);
 }
 
 /* ---- telling ---- */
@@ -151,13 +154,14 @@ json_t *mr_job_trust_json(const struct mr_job *j)
     static const char *const caches[] = {"asis", "cold", "warm"};
     const struct mr_job_trust *t = &j->result.trust;
     return json_pack(
-        "{s:b, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:f, s:I, s:I}", "trusted",
+        "{s:b, s:o, s:s, s:o, s:b, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:b, s:f, s:I, s:I, s:f}", "trusted",
         t->doubts.n == 0 && !j->result.code, "doubts", mr_strings_to_json(&t->doubts), "cache_asked", caches[t->asked],
-        "cold_fraction", number_or_null(t->cold_share < 0 ? NAN : t->cold_share), "harness_ceiling_samples_per_s",
-        number_or_null(t->ceiling_samples_per_s > 0 ? t->ceiling_samples_per_s : NAN), "harness_ceiling_bytes_per_s",
-        number_or_null(t->ceiling_bytes_per_s > 0 ? t->ceiling_bytes_per_s : NAN), "harness_ceiling_share",
-        number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus", (int)t->cpus, "local_ranks",
-        (int)j->result.local_world, "threads", (int)t->threads, "overcommitted", t->threads > t->cpus,
-        "reader_cpu_share", t->cpu_share, "clock_step_ns", (json_int_t)t->clock_step_ns, "timer_lateness_ns",
-        (json_int_t)t->timer_late_ns);
+        "cold_fraction", number_or_null(t->cold_share < 0 ? NAN : t->cold_share), "cache_bypassed", t->bypasses_cache,
+        "harness_ceiling_samples_per_s", number_or_null(t->ceiling_samples_per_s > 0 ? t->ceiling_samples_per_s : NAN),
+        "harness_ceiling_bytes_per_s", number_or_null(t->ceiling_bytes_per_s > 0 ? t->ceiling_bytes_per_s : NAN),
+        "harness_ceiling_share", number_or_null(t->ceiling_share > 0 ? t->ceiling_share : NAN), "cpus", (int)t->cpus,
+        "cpus_around", (int)t->cpus_around, "local_ranks", (int)j->result.local_world, "threads", (int)t->threads,
+        "overcommitted", t->threads > t->cpus, "reader_cpu_share", t->cpu_share, "clock_step_ns",
+        (json_int_t)t->clock_step_ns, "timer_lateness_ns", (json_int_t)t->timer_late_ns, "clock_shift_s",
+        t->clock_shift_s);
 }

@@ -52,6 +52,14 @@ P
         fail "$kind as under srun: $(cat err)"
     grep -q '"ranks": 3' s/summary.json || fail "$kind as under srun: $(grep '"ranks"' s/summary.json)"
 done
+# a launcher that pins a rank to fewer CPUs than it has threads withdraws the verdict, and the way out is named
+if [[ " $launchers " == *" openmpi "* ]] && [ "$(nproc)" -gt 1 ]; then
+    bound() { start openmpi 1 env "$MILLRACE" -q run w.yaml --cache warm --threads 3 --no-ceiling --out bound "$@" >out 2>err || fail "bound: $(cat err)"; }
+    OMPI_MCA_hwloc_base_binding_policy=core bound
+    grep -q "no verdict, because 3 threads are pinned to 1 of $(nproc) CPUs .*--bind-to none" out || fail "bound: $(cat out)"
+    OMPI_MCA_hwloc_base_binding_policy=none bound
+    ! grep -q pinned out || fail "not bound: $(cat out)"
+fi
 # words that are wrong for all ranks are told once
 for kind in $launchers; do
     rc=0; start "$kind" 3 "$MILLRACE" run no-such-workload >out 2>err || rc=$?
