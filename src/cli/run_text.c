@@ -1,7 +1,6 @@
 /* The summary on the terminal: verdict first, at most 40 lines. */
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "base/workers.h"
 #include "cli/run_output.h"
 
 #include <math.h>
@@ -10,7 +9,6 @@
 
 #define LISTED_EPOCHS 6u
 #define LISTED_NOTES 4u
-#define THREADS_MOST 256 /* advice to start more than this is none */
 
 static void print_verdict(FILE *f, const struct mr_job *j)
 {
@@ -47,31 +45,13 @@ static void print_verdict(FILE *f, const struct mr_job *j)
                 j->result.trust.asked == MR_CACHE_WARM ? " with its data in memory" : "");
 }
 
-/* How many threads per rank would load a batch in the time one computes, by what a batch cost a thread in this run. */
 static void print_advice(FILE *f, const struct mr_job *j)
 {
-    const struct mr_metrics *m = j->result.metrics;
-    struct mr_job_loaders l = mr_job_sum_loaders(j);
-    double batches = 0, threads = j->result.board->ranks[0].loader.stats.threads;
-    char cost[MR_HUMAN_LEN], compute[MR_HUMAN_LEN];
-    for (uint32_t k = 0; k < j->result.board->world; k++)
-        batches += (double)j->result.board->ranks[k].loader.stats.batches;
-    if (m->split.data < 0.05 || batches <= 0 || threads < 1 || m->compute_mean_s <= 0)
-        return;
-    double batch_s = (l.read + l.decode + l.transform) / batches / 1e9;
-    double needed = ceil(batch_s / m->compute_mean_s * 1.1);
-    double cpus = l.cpu / batches / 1e9 / m->compute_mean_s * j->result.local_world;
-    fprintf(f, "  advice        a batch costs a thread %s, computing it takes %s: ", mr_human_ns(batch_s * 1e9, cost),
-            mr_human_ns(m->compute_mean_s * 1e9, compute));
-    if (cpus > mr_cpus_available())
-        fprintf(f, "the reading threads alone would need %.0f CPUs, there are %u\n", ceil(cpus), mr_cpus_available());
-    else if (needed > THREADS_MOST)
-        fprintf(f, "no number of threads makes up for that\n");
-    else if (needed > threads)
-        fprintf(f, "try --threads %.0f --lookahead %.0f (if storage and CPUs allow)\n", needed, needed + 1);
-    else
-        fprintf(f, "%.0f threads are enough; try --lookahead %.0f, or faster storage\n", threads,
-                fmax(2, ceil(m->stall_s.p99 / m->compute_mean_s)) + threads);
+    struct mr_strbuf s = {0};
+    mr_job_advise(j, &s);
+    if (s.text && *s.text)
+        fprintf(f, "  advice        %s\n", s.text);
+    mr_strbuf_done(&s);
 }
 
 static void print_rates(FILE *f, const struct mr_job *j)

@@ -33,7 +33,8 @@
 struct mr_job_options {
     const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
         *system, *trace;
-    bool lenient, verify, generate, strict_trust, expect, copy_to_device, preprocess_sleep, cache_each_epoch, ceiling;
+    bool lenient, verify, generate, strict_trust, expect, probe, copy_to_device, preprocess_sleep, cache_each_epoch,
+        ceiling;
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
     uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
@@ -56,6 +57,13 @@ struct mr_job_trust {
     struct mr_strings doubts; /* one line each; empty: nothing found */
 };
 
+/* What the storage gave to two numbers of streams after a run that had waited for it; 0: it was not asked, or there is
+ * no answer. */
+struct mr_job_probe {
+    unsigned streams[2]; /* of this host: as many as the run had, and as it would need */
+    double bytes_per_s[2];
+};
+
 /* Whether the accelerators were kept as busy as the workload wants. A doubt withdraws it: NONE. */
 enum mr_job_verdict {
     MR_VERDICT_NOT_ASKED, /* nothing was trained, or nothing computed */
@@ -76,6 +84,7 @@ struct mr_job_result {
     int code;          /* 0, or what made the job incomplete */
     struct mr_error why;
     struct mr_job_trust trust;
+    struct mr_job_probe probe;
     json_t *host; /* facts about the machine, see mr_job_host_json */
 
     struct mr_rank_series *series; /* of all ranks */
@@ -88,6 +97,7 @@ struct mr_job_result {
 };
 
 struct mr_job;
+struct mr_strbuf;
 struct mr_events_file;
 
 /* Draws while a job runs; all functions are called on rank 0 only. `tick` comes five times a second from a thread of
@@ -171,6 +181,10 @@ int mr_job_compute_figures(struct mr_job *j, struct mr_error *err);
 enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t cap);
 /* What kept the accelerators from working, in one clause. */
 const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap);
+/* What would help a run that waited for data, on one line; nothing for one that did not. */
+void mr_job_advise(const struct mr_job *j, struct mr_strbuf *out);
+/* More streams than the run had do not bring what it needs: how much the storage gives at most. */
+bool mr_job_storage_limit(const struct mr_job *j, double *bytes_per_s);
 /* Checkpoints that wait in the burst buffer at the end. */
 uint64_t mr_job_left_in_buffer(const struct mr_job *j);
 /* summary.json of the job and its result. NULL when out of memory. */

@@ -40,6 +40,13 @@ void mr_job_find_doubts(struct mr_job *j);
 bool mr_job_store_has_content(const struct mr_job *j);
 json_t *mr_job_trust_json(const struct mr_job *j);
 
+/* job_advice.c */
+#define MR_ADVICE_STALL 0.05                          /* of the time, waiting for data: less needs no advice */
+double mr_job_needed_threads(const struct mr_job *j); /* per rank, to load a batch in the time one computes */
+bool mr_job_queues_reads(const struct mr_job *j);     /* threads keep many requests in flight each */
+/* job_probe.c: fills in result.probe where storage was the limit. Takes up to two seconds. */
+void mr_job_probe_storage(struct mr_job *j);
+
 /* job_files.c: the results folder. */
 /* --out, the workload's output.folder, or a name of its own that no folder has yet. */
 void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap);

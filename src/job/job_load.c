@@ -137,6 +137,14 @@ static void read_trust(const json_t *t, struct mr_arena *a, struct mr_job_trust 
     read_strings(json_object_get(t, "doubts"), a, &out->doubts);
 }
 
+static void read_probe(const json_t *p, struct mr_job_probe *out)
+{
+    for (unsigned i = 0; i < 2 && json_is_object(p); i++) {
+        out->streams[i] = (unsigned)json_integer_value(json_array_get(json_object_get(p, "streams"), i));
+        out->bytes_per_s[i] = or_zero(number(json_array_get(json_object_get(p, "bytes_per_s"), i)));
+    }
+}
+
 /* What mr_job_host_json gathers: DLIO's keys lie at the top of the summary. */
 static json_t *read_host(const json_t *root)
 {
@@ -162,6 +170,7 @@ static int read_result(const json_t *root, struct mr_job *j, struct mr_error *er
     if (!json_is_true(json_object_get(root, "complete")))
         r->code = mr_error_plain(&r->why, MR_E_INCOMPLETE, "%s", text_at(m, "incomplete_reason"));
     read_trust(json_object_get(root, "trust"), j->arena, &r->trust);
+    read_probe(json_object_get(root, "storage_probe"), &r->probe);
     r->host = read_host(root);
     j->config = json_deep_copy(json_object_get(root, "config"));
     return r->ranks_by && r->host && j->config ? 0 : mr_error_set(err, -ENOMEM, "cannot read a summary");

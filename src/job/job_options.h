@@ -88,6 +88,9 @@ extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_jo
                    .doc = "Measures after the run what the harness can do without any storage, for the trust block; "  \
                           "takes up to "                                                                               \
                           "0.2 s."),                                                                                   \
+        MR_JOB_ROW(at, "probe", probe, BOOL, "true",                                                                   \
+                   .doc = "After a run that waited for reads: reads for up to 2 s with more threads, to tell whether " \
+                          "they would help or the storage is the limit."),                                             \
         MR_JOB_ROW(at, "verify", verify, BOOL, "false",                                                                \
                    .doc = "Checks the checksums and, for generated sets, every byte of every sample."),                \
         MR_JOB_ROW(at, "seed", seed, INT, "-1", .min = -1, .max = 9e15,                                                \

@@ -350,6 +350,7 @@ static int conclude(struct mr_job *j, struct mr_error *err)
         return r->code;
     }
     mr_job_measure_trust(j);
+    mr_job_probe_storage(j);
     rc = keep_results(j, &files);
     r->is_whole = true;
     if (r->code) {

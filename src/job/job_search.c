@@ -189,6 +189,7 @@ static int run_point(const struct mr_job *base, const struct axis *axes, size_t 
     for (size_t k = 0; !rc && k < n_axes; k++)
         rc = set_value(&axes[k], value[k], base->arena, &opt, &req.overrides, err);
     opt.out = p->out;
+    opt.probe = false; /* the table shows what more threads bring */
     return rc ? rc : measure(&req, s, p, err);
 }
 
@@ -234,6 +235,7 @@ static int try_ranks(const struct mr_job *base, struct mr_job_search *s, uint64_
     snprintf(p->value, sizeof p->value, "%llu", (unsigned long long)ranks);
     snprintf(p->out, sizeof p->out, "%s/ranks=%llu", s->out, (unsigned long long)ranks);
     opt.ranks = (int64_t)ranks;
+    opt.probe = false;
     opt.out = p->out;
     req.options = &opt;
     int rc = measure(&req, s, p, err);

@@ -2,6 +2,7 @@
  * key. A pure function of the job and its result (board, trust, host): whoever has those again, e.g. from a trace, gets
  * the same summary. */
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "base/workers.h"
 #include "job/job_internal.h"
 #include "job/job_options.h"
@@ -437,12 +438,36 @@ static void put_verdict(json_t *root, const struct mr_job *j)
     json_object_set_new(root, "no_verdict_because", *because ? json_string(because) : json_null());
 }
 
+/* null: the storage was not asked. */
+static json_t *probe_json(const struct mr_job *j)
+{
+    const struct mr_job_probe *p = &j->result.probe;
+    double most = 0;
+    if (!p->streams[0])
+        return json_null();
+    bool limited = mr_job_storage_limit(j, &most);
+    return json_pack("{s:[i, i], s:[f, f], s:o}", "streams", (int)p->streams[0], (int)p->streams[1], "bytes_per_s",
+                     p->bytes_per_s[0], p->bytes_per_s[1], "storage_limit_bytes_per_s",
+                     limited ? json_real(most) : json_null());
+}
+
+static json_t *advice_json(const struct mr_job *j)
+{
+    struct mr_strbuf s = {0};
+    mr_job_advise(j, &s);
+    json_t *text = s.text && *s.text ? json_string(s.text) : json_null();
+    mr_strbuf_done(&s);
+    return text;
+}
+
 json_t *mr_job_summary_json(const struct mr_job *j)
 {
     json_t *root = json_pack("{s:s, s:b}", "schema", "millrace.run/1", "complete", !j->result.code);
     put_verdict(root, j);
     put_dlio_top(root, j);
     json_object_update_new(root, mr_job_figures_json(j));
+    json_object_set_new(root, "advice", advice_json(j));
+    json_object_set_new(root, "storage_probe", probe_json(j));
     json_object_set_new(root, "trust", mr_job_trust_json(j));
     json_t *environment = json_deep_copy(json_object_get(j->result.host, "environment"));
     json_object_set_new(environment, "ranks_by", json_string(j->result.ranks_by));
