@@ -349,7 +349,7 @@ def start_up():
     small_set()
     theirs = [dlio("S") for _ in range(3)] if A.dlio else []
     folder = os.path.join(A.home, "out-millrace")
-    ours = [run([A.millrace, "-q", "run", path, "--out", folder]) for _ in range(20)]
+    ours = [run([A.millrace, "-q", "run", path, "--out", folder, "--overwrite"]) for _ in range(20)]
     dry = min(run([A.millrace, "run", "--dry-run", path])[0] for _ in range(20))
     A.dlio_start_cpu_s = min((x["cpu_s"] for x in theirs), default=0)
     A.millrace_start_cpu_s = min(x[3] for x in ours)

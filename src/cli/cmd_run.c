@@ -18,7 +18,7 @@ struct run_options {
     struct mr_job_options job;
     struct mr_strings sweep;
     bool dry_run, json, find_max, is_virtual;
-    int64_t max_ranks;
+    int64_t max_ranks, repeat;
 };
 
 #define ROW(key, field, type, def, ...) MR_OPTION(run_options, key, field, type, def, __VA_ARGS__)
@@ -31,6 +31,10 @@ static const struct mr_option run_rows[] = {
         .doc = "Searches the largest number of ranks on this machine whose AU stays at the workload's metric.au or "
                "above."),
     ROW("max_ranks", max_ranks, INT, "64", .min = 1, .max = 4096, .doc = "Where that search ends."),
+    ROW("repeat", repeat, INT, "1", .min = 1, .max = 1000,
+        .doc = "Runs so often, in turn with the other points of a sweep, and prints medians with their intervals and "
+               "whether every "
+               "run did the same work."),
     ROW("sweep", sweep, STRINGS, "[]", .flags = MR_OPTF_REPEAT,
         .doc = "Runs once for every value of a key of the workload or an option of this command, and prints one table. "
                "Given "
@@ -140,14 +144,29 @@ static int generate_only(struct mr_job *j, bool json, struct mr_error *err)
     return 0;
 }
 
+/* --expect of repeated runs: as of one, by the median. */
+static int expect_repeats(const struct mr_job *j, const struct mr_job_search *s, struct mr_error *err)
+{
+    const struct mr_job_point *p = &s->points[0];
+    if (p->au < j->w->metric.au)
+        return mr_error_plain(err, MR_E_BUDGET, "the median AU is %.1f %%, below the target of %.1f %%", 100 * p->au,
+                              100 * j->w->metric.au);
+    if (p->verdict != MR_VERDICT_PASS)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "no verdict, because %s", p->because);
+    return 0;
+}
+
 static int run_search(struct mr_job *j, const struct run_options *o, struct mr_error *err)
 {
     struct mr_job_search s;
-    int rc = o->find_max ? mr_job_find_max(j, (uint64_t)o->max_ranks, &s, err) : mr_job_sweep(j, &o->sweep, &s, err);
+    int rc = o->find_max ? mr_job_find_max(j, (uint64_t)o->max_ranks, &s, err)
+                         : mr_job_sweep(j, &o->sweep, (unsigned)o->repeat, &s, err);
     if (s.is_left)
         rc = end_silently(rc);
     else
         rc = mr_cli_print_search(j, &s, o->find_max, o->json, rc, err);
+    if (!rc && !s.is_left && o->job.expect)
+        rc = expect_repeats(j, &s, err);
     mr_job_search_done(&s);
     return rc;
 }
@@ -166,6 +185,11 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
 {
     if (*o->job.system && !o->is_virtual)
         return mr_error_plain(err, MR_E_USAGE, "--system needs --virtual, without which it has no effect");
+    if (o->repeat > 1 && (o->dry_run || o->is_virtual || o->find_max))
+        return mr_error_plain(err, MR_E_USAGE, "--repeat and %s exclude each other",
+                              o->dry_run      ? "--dry-run"
+                              : o->is_virtual ? "--virtual"
+                                              : "--find-max-accelerators");
     if (o->find_max && o->job.ranks)
         return mr_error_plain(err, MR_E_USAGE,
                               "--find-max-accelerators chooses the ranks: leave --ranks out, or give --max-ranks");
@@ -186,13 +210,22 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
     return n < 2 ? 0 : mr_error_plain(err, MR_E_USAGE, "%s and %s exclude each other", given[0], given[1]);
 }
 
+/* Many runs, not one. */
+static bool searches(const struct run_options *o)
+{
+    return o->sweep.n || o->find_max || o->repeat > 1;
+}
+
 /* A search starts jobs of its own, on this machine; under mpirun every rank would start them. */
 static int check_launcher(const struct run_options *o, struct mr_error *err)
 {
     const char *launcher;
-    if (!(o->sweep.n || o->find_max) || mr_comm_detect_launcher(&launcher) < 2)
+    if (!searches(o) || mr_comm_detect_launcher(&launcher) < 2)
         return 0;
-    mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s", o->find_max ? "--find-max-accelerators" : "--sweep",
+    mr_error_plain(err, MR_E_USAGE, "%s cannot be used under %s",
+                   o->find_max  ? "--find-max-accelerators"
+                   : o->sweep.n ? "--sweep"
+                                : "--repeat",
                    launcher);
     return mr_error_hint(err, "run it without, on one machine; or start one job per value"), MR_E_USAGE;
 }
@@ -200,17 +233,17 @@ static int check_launcher(const struct run_options *o, struct mr_error *err)
 static int resolve(struct mr_command_ctx *ctx, struct mr_job *j, struct mr_error *err)
 {
     const struct run_options *o = ctx->options;
-    bool searches = o->sweep.n || o->find_max;
+    bool many = searches(o);
     struct mr_job_request req = {.options = &o->job,
                                  .overrides = ctx->overrides,
                                  .envp = environ,
                                  .arena = ctx->arena,
                                  .stop = ctx->stop,
-                                 .display = searches  ? &point_display
+                                 .display = many      ? &point_display
                                             : o->json ? &json_display
                                                       : &text_display,
                                  .progress = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
-                                 .is_local = searches};
+                                 .is_local = many};
     int rc = mr_cli_search_path(o->job.config_dir, ctx->arena, &req.search_path, err);
     if (!rc)
         rc = mr_job_resolve(&req, j, err);
@@ -238,7 +271,7 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return rc;
     if (!j->w->workflow.train && !j->w->workflow.checkpoint)
         return generate_only(j, o->json, err);
-    return o->sweep.n || o->find_max ? run_search(j, o, err) : run_job(ctx, j, err);
+    return searches(o) ? run_search(j, o, err) : run_job(ctx, j, err);
 }
 
 const struct mr_command mr_cmd_run = {

@@ -16,19 +16,83 @@ static json_t *real(double x)
 
 static const char *const verdict_names[] = {"", "pass", "fail", "none"};
 
+static json_t *point_json(const struct mr_job_point *p)
+{
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "value",
+                     p->value, "ranks", real(p->ranks), "au", real(p->au), "samples_per_s", real(p->samples_per_s),
+                     "read_bytes_per_s", real(p->read_bytes_per_s), "stall_p99_s", real(p->stall_p99_s),
+                     "data_stall_share", real(p->data_share), "duration_s", real(p->duration_s), "complete", 1,
+                     "limiter", p->limiter, "results_folder", p->out, "verdict", verdict_names[p->verdict],
+                     "no_verdict_because", p->because, "steps", (json_int_t)p->steps, "samples", (json_int_t)p->samples,
+                     "sample_bytes", (json_int_t)p->sample_bytes, "read_bytes", (json_int_t)p->read_bytes);
+}
+
+static json_t *spread_json(const struct mr_job_spread *s)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "median", real(s->median), "low", real(s->low), "high", real(s->high),
+                     "confidence", real(s->confidence));
+}
+
+static void put_repeats(json_t *point, const struct mr_job_search *s, size_t i)
+{
+    const struct mr_job_repeats *r = &s->repeats[i];
+    json_t *runs = json_array();
+    for (unsigned k = 0; k < s->repeat; k++)
+        if (s->runs[k * s->n + i].measured)
+            json_array_append_new(runs, point_json(&s->runs[k * s->n + i]));
+    json_object_set_new(point, "au_spread", spread_json(&r->au));
+    json_object_set_new(point, "samples_per_s_spread", spread_json(&r->samples_per_s));
+    json_object_set_new(point, "same_work", json_boolean(r->same_work));
+    json_object_set_new(point, "other_work", json_string(r->other_work));
+    json_object_set_new(point, "repeats", runs);
+}
+
 static json_t *points_json(const struct mr_job_search *s)
 {
     json_t *list = json_array();
-    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
-        if (p->measured)
-            json_array_append_new(
-                list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s, s:s, s:s, s:s}", "value", p->value,
-                                "ranks", real(p->ranks), "au", real(p->au), "samples_per_s", real(p->samples_per_s),
-                                "read_bytes_per_s", real(p->read_bytes_per_s), "stall_p99_s", real(p->stall_p99_s),
-                                "data_stall_share", real(p->data_share), "duration_s", real(p->duration_s), "complete",
-                                1, "limiter", p->limiter, "results_folder", p->out, "verdict",
-                                verdict_names[p->verdict], "no_verdict_because", p->because));
+    for (size_t i = 0; i < s->n; i++) {
+        json_t *point = s->points[i].measured ? point_json(&s->points[i]) : NULL;
+        if (point && s->runs)
+            put_repeats(point, s, i);
+        if (point)
+            json_array_append_new(list, point);
+    }
     return list;
+}
+
+/* Why the first point that has none has no verdict; the others have theirs in their summaries. */
+static void print_doubt(const struct mr_job_search *s)
+{
+    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
+        if (p->measured && p->verdict == MR_VERDICT_NONE) {
+            printf("%s%sno verdict, because %s\n", p->value, *p->value ? ": " : "", p->because);
+            return;
+        }
+}
+
+/* Medians and intervals in place of the columns that say why. */
+static void print_repeats(const struct mr_job_search *s, int width)
+{
+    char rate[MR_HUMAN_LEN];
+    double confidence = 1;
+    const struct mr_job_repeats *other = NULL;
+    printf("%-*s %6s %7s %8s %17s %7s %12s %25s %12s\n", width, s->keys, "RANKS", "REPEATS", "AU %", "INTERVAL",
+           "TARGET", "SAMPLES/s", "INTERVAL", "READ");
+    for (size_t i = 0; i < s->n; i++) {
+        const struct mr_job_point *p = &s->points[i];
+        const struct mr_job_repeats *r = &s->repeats[i];
+        char au[64], samples[64];
+        if (!p->measured)
+            continue;
+        snprintf(au, sizeof au, "%.2f .. %.2f", 100 * r->au.low, 100 * r->au.high);
+        snprintf(samples, sizeof samples, "%.1f .. %.1f", r->samples_per_s.low, r->samples_per_s.high);
+        printf("%-*s %6.0f %7zu %8.2f %17s %7s %12.1f %25s %12s\n", width, p->value, p->ranks, r->n, 100 * p->au, au,
+               verdict_names[p->verdict], p->samples_per_s, samples, mr_human_rate(p->read_bytes_per_s, rate));
+        confidence = fmin(confidence, r->samples_per_s.confidence);
+        other = other || r->same_work ? other : r;
+    }
+    printf("medians; an interval holds the true median with %.0f %%\n%s\n", 100 * confidence,
+           other ? other->other_work : "every repeat did the same work");
 }
 
 static void print_points(const struct mr_job_search *s)
@@ -37,6 +101,11 @@ static void print_points(const struct mr_job_search *s)
     int width = (int)MR_MAX(strlen(s->keys), 20u);
     for (size_t i = 0; i < s->n; i++)
         width = MR_MAX(width, (int)strlen(s->points[i].value));
+    if (s->runs) {
+        print_repeats(s, width);
+        print_doubt(s);
+        return;
+    }
     printf("%-*s %6s %8s %7s %12s %12s %10s %8s\n", width, s->keys, "RANKS", "AU %", "TARGET", "SAMPLES/s", "READ",
            "STALL p99", "DATA %");
     for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
@@ -44,11 +113,7 @@ static void print_points(const struct mr_job_search *s)
             printf("%-*s %6.0f %8.2f %7s %12.1f %12s %10s %8.2f\n", width, p->value, p->ranks, 100 * p->au,
                    verdict_names[p->verdict], p->samples_per_s, mr_human_rate(p->read_bytes_per_s, rate),
                    mr_human_ns(p->stall_p99_s * 1e9, stall), 100 * p->data_share);
-    for (const struct mr_job_point *p = s->points; p < s->points + s->n; p++)
-        if (p->measured && p->verdict == MR_VERDICT_NONE) {
-            printf("%s: no verdict, because %s\n", p->value, p->because);
-            break; /* the others have theirs in their summaries */
-        }
+    print_doubt(s);
 }
 
 static void print_most(const struct mr_job_search *s, bool whole, double au)
@@ -73,8 +138,8 @@ static json_t *search_json(const struct mr_job_search *s, bool find_max, bool wh
         return json_pack("{s:s, s:b, s:I, s:b, s:f, s:o}", "schema", "millrace.find_max/1", "complete", whole,
                          "max_accelerators", (json_int_t)s->best, "at_limit", s->best == s->limit, "au_target", au,
                          "points", points_json(s));
-    return json_pack("{s:s, s:b, s:s, s:f, s:o}", "schema", "millrace.sweep/1", "complete", whole, "key", s->keys,
-                     "au_target", au, "points", points_json(s));
+    return json_pack("{s:s, s:b, s:s, s:i, s:f, s:o}", "schema", "millrace.sweep/1", "complete", whole, "key", s->keys,
+                     "repeat", (int)s->repeat, "au_target", au, "points", points_json(s));
 }
 
 int mr_cli_print_search(const struct mr_job *j, const struct mr_job_search *s, bool find_max, bool json, int rc,

@@ -33,8 +33,8 @@
 struct mr_job_options {
     const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
         *system, *trace;
-    bool lenient, verify, generate, strict_trust, expect, probe, copy_to_device, preprocess_sleep, cache_each_epoch,
-        ceiling;
+    bool lenient, verify, generate, strict_trust, expect, probe, overwrite, copy_to_device, preprocess_sleep,
+        cache_each_epoch, ceiling;
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
     uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;

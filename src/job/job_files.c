@@ -32,10 +32,22 @@ void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap)
         snprintf(out, cap, "results/%s-%s-%u", *w->name ? w->name : "run", stamp, i);
 }
 
+int mr_job_check_out(const struct mr_job_options *opt, const char *out, struct mr_error *err)
+{
+    char path[4300];
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    if (opt->overwrite || access(path, F_OK) != 0)
+        return 0;
+    mr_error_plain(err, MR_E_USAGE, "the results of another run are in '%s'", out);
+    return mr_error_hint(err, "choose another folder with --out, or replace them with --overwrite"), MR_E_USAGE;
+}
+
 int mr_job_make_out(struct mr_job *j, struct mr_error *err)
 {
     struct mr_store *s;
     bool given = *j->opt.out || *j->w->output.folder;
+    if (given && mr_job_check_out(&j->opt, j->out, err))
+        return MR_E_USAGE;
     j->made_out = !given || access(j->out, F_OK) != 0;
     int rc = mr_store_open("posix", &s, err);
     if (rc < 0)

@@ -50,6 +50,8 @@ void mr_job_probe_storage(struct mr_job *j);
 /* job_files.c: the results folder. */
 /* --out, the workload's output.folder, or a name of its own that no folder has yet. */
 void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap);
+/* MR_E_USAGE where results lie that must not be lost. */
+int mr_job_check_out(const struct mr_job_options *opt, const char *out, struct mr_error *err);
 int mr_job_make_out(struct mr_job *j, struct mr_error *err);
 int mr_job_write_summary(const struct mr_job *j, struct mr_error *err);
 

@@ -29,6 +29,9 @@ extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_jo
         MR_JOB_ROW(at, "out", out, STRING, "", .short_flag = 'o',                                                      \
                    .doc =                                                                                              \
                        "Folder of the results; default: the workload's output.folder, else a new one in results/."),   \
+        MR_JOB_ROW(at, "overwrite", overwrite, BOOL, "false",                                                          \
+                   .doc = "Replaces the results of another run that lie in the folder; without it they are kept and "  \
+                          "the run is refused."),                                                                      \
         MR_JOB_ROW(at, "trace", trace, STRING, "",                                                                     \
                    .doc = "Writes every event of loader, trainer and checkpoints to this file; without it the steps "  \
                           "go to trace.mrt in the results folder.",                                                    \

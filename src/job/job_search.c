@@ -23,6 +23,10 @@ static void take_figures(const struct mr_job *j, struct mr_job_point *p)
     p->data_share = m->split.data;
     mr_job_limiter(j, p->limiter, sizeof p->limiter);
     p->verdict = mr_job_judge(j, p->because, sizeof p->because);
+    p->steps = m->steps;
+    p->samples = m->samples;
+    p->sample_bytes = m->sample_bytes;
+    p->read_bytes = m->read_bytes;
     p->measured = true;
 }
 
@@ -53,7 +57,7 @@ static int measure(const struct mr_job_request *req, struct mr_job_search *s, st
     if (!rc && !s->is_left)
         take_figures(j, p);
     else if (rc && rc != MR_E_INTERRUPTED)
-        mr_error_context(err, "at point '%s'", p->value);
+        mr_error_context(err, *p->value ? "at point '%s'" : "in one of the repeats", p->value);
     if (j)
         mr_job_done(j);
     free(j);
@@ -150,7 +154,7 @@ static void name_point(const struct axis *axes, size_t n_axes, size_t i, const c
     }
     for (char *c = folder; *c; c++)
         *c = *c == '/' ? '_' : *c;
-    snprintf(p->out, sizeof p->out, "%s/%s", out, folder);
+    snprintf(p->out, sizeof p->out, "%s%s%s", out, n_axes ? "/" : "", folder);
 }
 
 /* A value that no run takes is told before hours are spent on the others. */
@@ -176,47 +180,86 @@ static int check_values(const struct mr_job *base, const struct axis *axes, size
     return rc;
 }
 
+/* Run `i` of all: rounds over all points, so that the repeats of one are spread over the whole time. */
 static int run_point(const struct mr_job *base, const struct axis *axes, size_t n_axes, size_t i,
                      struct mr_job_search *s, struct mr_error *err)
 {
     const char *value[AXES_MAX];
-    struct mr_job_point *p = &s->points[i];
+    struct mr_job_point *p = s->runs ? &s->runs[i] : &s->points[i];
     struct mr_job_options opt = base->opt;
     struct mr_job_request req = base->req;
     int rc = 0;
     req.options = &opt;
-    name_point(axes, n_axes, i, s->out, p, value);
+    name_point(axes, n_axes, i % s->n, s->out, p, value);
     for (size_t k = 0; !rc && k < n_axes; k++)
         rc = set_value(&axes[k], value[k], base->arena, &opt, &req.overrides, err);
+    if (s->runs)
+        append(p->out, sizeof p->out, "/", mr_arena_printf(base->arena, "repeat-%zu", i / s->n + 1));
     opt.out = p->out;
-    opt.probe = false; /* the table shows what more threads bring */
+    opt.probe = opt.expect = false; /* the table shows what more threads bring; the whole is judged */
     return rc ? rc : measure(&req, s, p, err);
 }
 
-int mr_job_sweep(const struct mr_job *base, const struct mr_strings *texts, struct mr_job_search *out,
-                 struct mr_error *err)
+static int parse_axes(const struct mr_job *base, const struct mr_strings *texts, struct axis *axes, unsigned repeat,
+                      struct mr_job_search *out, struct mr_error *err)
 {
-    struct axis axes[AXES_MAX];
-    size_t n_axes = texts->n, n = 1;
-    memset(out, 0, sizeof(*out));
-    int rc = n_axes > AXES_MAX ? mr_error_plain(err, MR_E_USAGE, "at most %u keys can be swept", AXES_MAX) : 0;
-    for (size_t k = 0; !rc && k < n_axes; k++) {
+    size_t n = 1;
+    int rc = texts->n > AXES_MAX ? mr_error_plain(err, MR_E_USAGE, "at most %u keys can be swept", AXES_MAX) : 0;
+    for (size_t k = 0; !rc && k < texts->n; k++) {
         rc = parse_axis(texts->item[k], base->arena, &axes[k], err);
         append(out->keys, sizeof out->keys, " ", rc ? "" : axes[k].key);
         n = rc ? n : n * axes[k].n;
-        if (!rc && n > POINTS_MAX)
+        if (!rc && n * repeat > POINTS_MAX)
             rc = mr_error_plain(err, MR_E_USAGE, "a sweep of more than %u runs", POINTS_MAX);
     }
     if (!rc)
-        rc = check_values(base, axes, n_axes, err);
-    if (!rc && !(out->points = calloc(n, sizeof(*out->points))))
-        rc = mr_error_set(err, -ENOMEM, "cannot start the sweep");
+        rc = check_values(base, axes, texts->n, err);
+    out->n = rc ? 0 : n;
+    return rc;
+}
+
+/* Results that would be overwritten are found before the first run, too. */
+static int check_folders(const struct mr_job *base, const struct axis *axes, size_t n_axes,
+                         const struct mr_job_search *s, struct mr_error *err)
+{
+    const char *value[AXES_MAX];
+    int rc = 0;
+    for (size_t i = 0; !rc && i < s->n * s->repeat; i++) {
+        struct mr_job_point p = {0};
+        name_point(axes, n_axes, i % s->n, s->out, &p, value);
+        if (s->repeat > 1)
+            append(p.out, sizeof p.out, "/", mr_arena_printf(base->arena, "repeat-%zu", i / s->n + 1));
+        rc = mr_job_check_out(&base->opt, p.out, err);
+    }
+    return rc;
+}
+
+int mr_job_sweep(const struct mr_job *base, const struct mr_strings *texts, unsigned repeat, struct mr_job_search *out,
+                 struct mr_error *err)
+{
+    struct axis axes[AXES_MAX];
+    memset(out, 0, sizeof(*out));
+    out->repeat = MR_MAX(repeat, 1u);
+    int rc = parse_axes(base, texts, axes, out->repeat, out, err);
     if (rc)
         return rc;
-    out->n = n;
+    size_t n = out->n, all = n * out->repeat;
+    out->points = calloc(n, sizeof(*out->points));
+    out->runs = repeat > 1 ? calloc(all, sizeof(*out->runs)) : NULL;
+    out->repeats = repeat > 1 ? calloc(n, sizeof(*out->repeats)) : NULL;
+    if (!out->points || (repeat > 1 && !(out->runs && out->repeats))) {
+        out->n = 0;
+        return mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    }
     mr_job_choose_out(base, out->out, sizeof out->out);
-    for (size_t i = 0; !rc && !out->is_left && i < n; i++)
-        rc = run_point(base, axes, n_axes, i, out, err);
+    rc = check_folders(base, axes, texts->n, out, err);
+    for (size_t i = 0; !rc && !out->is_left && i < all; i++)
+        rc = run_point(base, axes, texts->n, i, out, err);
+    for (size_t i = 0; out->runs && i < n; i++) {
+        const char *value[AXES_MAX];
+        name_point(axes, texts->n, i, out->out, &out->points[i], value);
+        mr_job_sum_repeats(&out->runs[i], out->repeat, n, &out->points[i], &out->repeats[i]);
+    }
     return rc;
 }
 
@@ -304,5 +347,7 @@ int mr_job_find_max(struct mr_job *base, uint64_t max_ranks, struct mr_job_searc
 void mr_job_search_done(struct mr_job_search *s)
 {
     free(s->points);
+    free(s->runs);
+    free(s->repeats);
     memset(s, 0, sizeof(*s));
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `millrace run` end to end: data, reading modes, evaluation, checkpoints, page cache, limits, output.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

@@ -2,6 +2,7 @@
 # Checkpoints through a burst buffer: drained by the end, with figures that can be recomputed; a full or failing buffer, a failing
 # drain, a kill and an interruption lose nothing, and the next run finishes the drain.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 . "$(dirname "$0")/expect.sh"
 cat >w.yaml <<'Y'

@@ -2,6 +2,7 @@
 # The data set of a run: one that a killed generator left behind is finished, the generator does not outlive the run that started it,
 # and a set that is not what the workload says is named.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

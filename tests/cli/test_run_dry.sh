@@ -2,6 +2,7 @@
 # `millrace run --dry-run`: text and JSON, precedence, Hydra syntax, bad files; DLIO's and MLPerf Storage's own files where
 # they lie beside the repository.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

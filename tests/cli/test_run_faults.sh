@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A run that is interrupted, loses a rank, meets a read error or a full disk: no hang, a clear message, valid partial results.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # checkpoint.fsync is honoured: strace sees every file and folder synced before the rename with it, and none without.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 command -v strace >/dev/null || { echo "SKIP: no strace"; exit 77; }
 tmp=$(mktemp -d)

@@ -2,6 +2,7 @@
 # Ways to run that exclude each other are refused; a mistake that only the ranks find leaves no result; -q means quiet; a machine
 # that wakes the trainer late is a doubt, and so are checkpoints that were to be read cold and were not.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

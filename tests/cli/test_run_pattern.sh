@@ -2,6 +2,7 @@
 # reader.file_access and the pattern block do in `millrace run` what their names promise, proven from the calls that were
 # made: request sizes, offsets without overlap, who reads; and all ranks get the right bytes.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

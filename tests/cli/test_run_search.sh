@@ -2,6 +2,7 @@
 # Repeated runs: --sweep prints one table, --find-max-accelerators finds the number the storage was shaped for, --virtual
 # predicts without data.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

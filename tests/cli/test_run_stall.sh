@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # No progress: the run says what every rank waits for, and can be interrupted while it opens or reads storage that hangs.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

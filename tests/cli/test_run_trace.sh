@@ -2,6 +2,7 @@
 # The events of a run: `run` leaves a trace, `report` computes every figure of summary.json again from it, and they are
 # equal; --trace has every call; a trace that was cut or a summary that was changed is noticed.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/expect.sh"
 cat >w.yaml <<'Y'
 workflow: {train: true, evaluation: true, checkpoint: true}

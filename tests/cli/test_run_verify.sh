@@ -2,6 +2,7 @@
 # run --verify compares what reaches the trainer with what gen must have written, in every format, by threads, by a queue and by the
 # trainer's own reads, before preprocessing; files that are whole but hold other samples are found.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

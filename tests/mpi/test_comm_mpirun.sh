@@ -2,6 +2,7 @@
 # The MPI modules under a real mpirun at 1, 2, 3 and 7 ranks, with every implementation found: collectives, agreement, and a
 # rank that reports a failure.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/launchers.sh"
 program=$MR_BINARY_DIR/tests/test_comm_ranks
 [ -x "$program" ] || { echo "SKIP: the unit tests are not built"; exit 77; }

@@ -2,6 +2,7 @@
 # A launcher that does not end a job whose rank was killed (srun --mpi=pmi2 is one): the other ranks see it themselves, end within
 # 10 s, one of them names the dead rank and writes the summary, also when that was rank 0.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/../cli/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 . "$(dirname "$0")/launchers.sh"

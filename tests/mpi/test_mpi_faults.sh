@@ -2,6 +2,7 @@
 # A job under mpirun that loses a rank, meets a read error or a full disk, or is interrupted: it ends within 10 s, one message
 # names the rank, and every rank's series is there, marked incomplete. With every MPI implementation found.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/../cli/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }
 . "$(dirname "$0")/launchers.sh"

@@ -3,6 +3,7 @@
 # as `millrace run --ranks 4`, and its summary holds all ranks' steps. Data generation, checkpoints and errors work under
 # mpirun, too, and a launcher that is only known by its process manager interface is recognised.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 . "$(dirname "$0")/launchers.sh"
 tmp=$(mktemp -d)
