@@ -211,11 +211,35 @@ static json_t *prediction_json(const struct mr_job *j, const struct mr_job_predi
                   p->duration_s, "stall_s", p->stall_s, "first_epoch_s", t->first_epoch_s, "samples_per_s",
                   p->samples_per_s, "read_bytes", t->read_bytes, "compute_only_s", t->compute_s, "training_s",
                   t->time_s, "preload_s", p->preload_s, "checkpoint", checkpoint_json(&p->ckpt));
+    json_object_set_new(
+        root, "confidence",
+        json_pack("{s:o, s:o, s:o, s:b}", "rates_spread", real(p->system.pfs_spread > 0 ? p->system.pfs_spread : NAN),
+                  "au_low", real(p->au_low), "au_high", real(p->au_high), "rates_of_other_reads", (int)p->other_reads));
     json_object_set_new(root, "evaluation",
                         json_pack("{s:I, s:I, s:f, s:f, s:f}", "evaluations", (json_int_t)j->plan.evaluations, "steps",
                                   (json_int_t)j->plan.eval_steps, "read_bytes", p->eval.read_bytes, "once_s",
                                   p->eval.time_s, "total_s", p->eval_s));
     return root;
+}
+
+/* How far to believe it: the ends of what the model's rates were when they were measured. */
+static void print_confidence(const struct mr_job_prediction *p)
+{
+    if (isnan(p->au_low))
+        fputs("  confidence    unknown: the model does not say how far its rates spread", stdout);
+    else
+        printf("  confidence    the measured rates spread by %.0f %%: AU between %.1f and %.1f %%",
+               100 * p->system.pfs_spread, 100 * p->au_low, 100 * p->au_high);
+    puts(p->other_reads ? "; they are of direct reads, and this run reads through the page cache" : "");
+}
+
+/* PASS and FAIL only where the whole range is on one side. */
+static const char *foretell(const struct mr_job *j, const struct mr_job_prediction *p)
+{
+    double target = j->w->metric.au;
+    if (!isnan(p->au_low) && p->au_low < target && p->au_high >= target)
+        return "no verdict, because the spread of the model's rates has both";
+    return p->au >= target ? "PASS" : "FAIL";
 }
 
 static void print_training(const struct mr_job *j, const struct mr_job_prediction *p)
@@ -243,13 +267,13 @@ int mr_cli_print_prediction(const struct mr_job *j, const struct mr_job_predicti
         return print_checkpoints_only(j, p, json, err);
     if (json)
         return mr_cli_print_json(stdout, prediction_json(j, p), err);
-    printf("SIMULATED: AU %.1f %% (target %.0f %%): %s; %s\n", 100 * p->au, 100 * j->w->metric.au,
-           p->au >= j->w->metric.au ? "PASS" : "FAIL",
+    printf("SIMULATED: AU %.1f %% (target %.0f %%): %s; %s\n", 100 * p->au, 100 * j->w->metric.au, foretell(j, p),
            p->stall_s > 0.05 * p->train.time_s ? "limited by storage" : "storage is not the limit");
     printf("  workload      %s: %u rank%s x batch %lld on model '%s', policy %s\n",
            *j->w->name ? j->w->name : "(defaults)", j->plan.ranks, j->plan.ranks == 1 ? "" : "s",
            (long long)j->w->reader.batch_size, p->system.name, p->policy);
     print_training(j, p);
+    print_confidence(p);
     printf("  not simulated: decoding beyond reader.preprocess_time, the spread of compute times%s\n",
            j->w->pattern.unit == MR_UNIT_SAMPLE ? "" : ", the calls of the access pattern");
     return 0;

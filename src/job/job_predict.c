@@ -167,6 +167,35 @@ static void add_up(const struct mr_job *j, struct mr_job_prediction *v)
     v->samples_per_s = t->time_s > 0 ? samples / t->time_s : 0;
 }
 
+static void scale(struct mr_system *sys, double by)
+{
+    for (unsigned i = 0; i < sys->pfs_mbps.n; i++)
+        sys->pfs_mbps.y[i] *= by;
+    sys->pfs_stream_mbps *= by;
+}
+
+/* What the run would be at the ends of what was measured. */
+static int predict_spread(const struct mr_job *j, struct mr_job_prediction *v, struct mr_error *err)
+{
+    double ends[2] = {1 / (1 + v->system.pfs_spread), 1 + v->system.pfs_spread}, au[2];
+    v->au_low = v->au_high = NAN;
+    v->other_reads = !j->w->reader.odirect && strstr(v->system.source, "millrace calibrate");
+    if (!(v->system.pfs_spread > 0))
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        struct mr_system sys = v->system;
+        struct mr_job_played t = {0};
+        scale(&sys, ends[i]);
+        int rc = play_training(j, &sys, &t, err);
+        if (rc)
+            return rc;
+        au[i] = t.time_s > 0 ? fmin(1, t.compute_s / t.time_s) : 0;
+    }
+    v->au_low = fmin(au[0], v->au);
+    v->au_high = fmax(au[1], v->au);
+    return 0;
+}
+
 static int refuse_burst(const struct mr_job *j, struct mr_error *err)
 {
     if (!j->w->workflow.checkpoint || !*j->w->burst_buffer.folder)
@@ -195,6 +224,8 @@ int mr_job_predict(struct mr_job *j, struct mr_job_prediction *out, struct mr_er
     if (rc)
         return rc;
     add_up(j, &v);
+    if (j->w->workflow.train && (rc = predict_spread(j, &v, err)))
+        return rc;
     if (!j->w->workflow.train)
         v.duration_s += j->plan.pause_s;
     *out = v;

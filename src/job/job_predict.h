@@ -22,6 +22,8 @@ struct mr_job_prediction {
     double preload_s, eval_s;         /* read_type memory; all evaluations */
     struct mr_job_checkpoints ckpt;
     double duration_s, au, stall_s, samples_per_s; /* of all; of training */
+    double au_low, au_high; /* by the spread of the model's rates; NAN: the model does not know it */
+    bool other_reads; /* rates of direct reads, as 'calibrate' measures them, stand for reads through the page cache */
 };
 
 /* Needs a resolved job; makes its plan. The machine is the one of mr_job_load_system. */

@@ -1,5 +1,6 @@
 /* Job to scenario; see job_scenario.h. */
 #include "job/job_scenario.h"
+#include "job/job_internal.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "model/system_yaml.h"
@@ -11,6 +12,8 @@
 
 #define MB 1e6
 #define NO_LIMIT_MBPS 1e9
+#define QUEUE_DEPTH 32u /* the loader's */
+#define QUEUE_ROOM (32 * (double)MR_MIB)
 
 bool mr_job_reads_samples(const struct mr_job *j)
 {
@@ -44,6 +47,31 @@ static unsigned threads_of(const struct mr_job *j)
     return (unsigned)MR_MAX(j->opt.threads ? j->opt.threads : j->w->reader.read_threads, 1);
 }
 
+/* Batches in memory, the trainer's included, as the loader has them: the look-ahead, and where a queue of requests
+ * finds too few rows in that, some more as long as they are little memory. */
+static uint64_t batches_of(const struct mr_job *j, const struct mr_job_part *part, double record)
+{
+    const struct mr_conf_reader *r = &j->w->reader;
+    int64_t ahead = j->opt.lookahead >= 0 ? j->opt.lookahead : r->prefetch_size;
+    if (ahead == 0 && j->opt.lookahead < 0 && r->data_loader == MR_DL_PYTORCH)
+        ahead = 2;
+    uint64_t batches = (uint64_t)ahead + 1, want = (QUEUE_DEPTH + part->batch - 1) / part->batch + 2;
+    if (!mr_job_queues_reads(j) || batches >= want)
+        return batches;
+    return batches + MR_MIN(want - batches, (uint64_t)(QUEUE_ROOM / fmax((double)part->batch * record, 1)));
+}
+
+/* Requests in flight of a rank: one of each thread, or a queue's, as far as there are rows to read into. The trainer
+ * holds one batch. */
+static unsigned streams_of(const struct mr_job *j, uint64_t batches, uint64_t batch)
+{
+    unsigned threads = threads_of(j);
+    if (!mr_job_queues_reads(j))
+        return threads;
+    uint64_t rows = MR_MAX(batches - 1, 1u) * batch;
+    return (unsigned)MR_MAX((uint64_t)threads, MR_MIN((uint64_t)QUEUE_DEPTH, rows));
+}
+
 /* The threads of all classes together are limited; the machine's own come first. */
 static unsigned fit_threads(const struct mr_system *s, unsigned asked)
 {
@@ -69,7 +97,8 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
     double record = part->reads ? j->plan.record_bytes : 1e-3; /* nothing is read, and no size is not one */
     double step_mb = (double)part->batch * record / MB;
     double preprocess_s = mr_dist_mean(&w->reader.preprocess_time);
-    int64_t ahead = j->opt.lookahead >= 0 ? j->opt.lookahead : w->reader.prefetch_size;
+    uint64_t batches = batches_of(j, part, record);
+    unsigned streams = streams_of(j, batches, part->batch);
     struct mr_scenario s = {.system = *machine,
                             .nodes = j->plan.ranks,
                             .batch = part->batch * j->plan.ranks,
@@ -86,9 +115,11 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
     set_compute(&s, part->compute_s);
     /* The workload says what a thread's preprocessing costs; the model's rate is that of its own source's application.
      */
-    s.system.preprocess_mbps = preprocess_s > 0 && part->reads ? record / MB / preprocess_s : NO_LIMIT_MBPS;
-    s.system.classes[0].threads = fit_threads(&s.system, threads_of(j));
-    s.system.classes[0].capacity_mb = (double)MR_MAX(ahead, 1) * step_mb;
+    s.system.classes[0].threads = fit_threads(&s.system, streams);
+    s.system.classes[0].capacity_mb = (double)batches * step_mb;
+    s.system.preprocess_mbps = NO_LIMIT_MBPS;
+    if (preprocess_s > 0 && part->reads) /* by the threads that there are, whoever is in flight */
+        s.system.preprocess_mbps = record / MB / preprocess_s * fmin(1, (double)threads_of(j) / streams);
     *out = s;
 }
 

@@ -42,6 +42,7 @@ struct mr_system {
     double pfs_link_mbps;   /* b_fs */
     double pfs_stream_mbps; /* what one request stream (thread) gets at most, 0 = no limit, as in the published model */
     double pfs_latency_s;   /* per request, 0 in the published model */
+    double pfs_spread;      /* by which share the measured rates varied, up and down; 0 = not known */
     double pfs_metadata_per_s;      /* opens per second over all clients, 0 = unlimited */
     struct mr_curve pfs_mbps;       /* t(gamma) */
     struct mr_curve pfs_write_mbps; /* the same for writing; without points: as fast as reading */

@@ -48,6 +48,8 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
     }
     if (s->pfs_stream_mbps > 0)
         mr_strbuf_printf(out, "\n  stream: %.0f", s->pfs_stream_mbps * MB);
+    if (s->pfs_spread > 0)
+        mr_strbuf_printf(out, "\n  spread: %.4f", s->pfs_spread);
     mr_strbuf_printf(out, "\n  latency: %.9fs\n  metadata_rate: %.0f\nclasses:\n", s->pfs_latency_s,
                      s->pfs_metadata_per_s);
     for (unsigned j = 0; j < s->n_classes; j++) {

@@ -22,7 +22,7 @@ struct raw_system {
     const char *name, *source, *notes;
     uint64_t compute, preprocess, network;
     uint64_t link, stream, latency_ns;
-    double metadata_rate;
+    double metadata_rate, spread;
     struct mr_curve pfs, pfs_write;
     struct raw_class classes[MR_CLASS_MAX];
     unsigned n_classes;
@@ -115,6 +115,13 @@ static const struct mr_option pfs_rows[] = {
      .min = 0,
      .max = 1e12,
      .doc = "Opens per second over all clients; 0 = unlimited."},
+    {.key = "spread",
+     SYSTEM_FIELD(spread),
+     .type = MR_OPT_DOUBLE,
+     .def = "0",
+     .min = 0,
+     .max = 10,
+     .doc = "By which share the rates of reading varied when they were measured; predictions say what follows."},
     {.key = "bandwidth", SYSTEM_FIELD(name), .type = MR_OPT_STRING, .def = "", .doc = "Aggregate rates by clients."},
     {.key = "write",
      SYSTEM_FIELD(name),
@@ -194,6 +201,7 @@ static void convert(const struct raw_system *raw, struct mr_system *out)
                               .pfs_stream_mbps = (double)raw->stream / MB,
                               .pfs_latency_s = (double)raw->latency_ns / 1e9,
                               .pfs_metadata_per_s = raw->metadata_rate,
+                              .pfs_spread = raw->spread,
                               .pfs_mbps = raw->pfs,
                               .pfs_write_mbps = raw->pfs_write,
                               .n_classes = raw->n_classes};

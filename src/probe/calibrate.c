@@ -210,6 +210,18 @@ void mr_calibration_curve(const struct mr_path_calibration *c, const struct mr_p
     }
 }
 
+/* The widest of them: half the distance from the least to the most of a probe, by its median. */
+static double widest_spread(const struct mr_path_calibration *c, const struct mr_probe_spec *like)
+{
+    double spread = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct mr_rate *r = &c->points[i].bytes_per_s;
+        if (same_kind(&c->points[i].spec, like) && r->median > 0)
+            spread = fmax(spread, (r->high - r->low) / r->median / 2);
+    }
+    return spread;
+}
+
 unsigned mr_curve_knee(const struct mr_curve *c)
 {
     double best = 0;
@@ -263,6 +275,7 @@ void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_p
     if (best_write > 0)
         mr_curve_add(&out->pfs_write_mbps, 1, best_write, NULL);
     out->pfs_stream_mbps = mr_curve_at(&by_threads, 1);
+    out->pfs_spread = widest_spread(&paths[0], &read);
     out->pfs_metadata_per_s = paths[0].opens_per_s.median;
     memory_class(memory, "staging", (double)MR_MIN(memory_bytes / 16, 4 * MR_GIB), &out->classes[out->n_classes++]);
     memory_class(memory, "ram", (double)memory_bytes / 2, &out->classes[out->n_classes++]);

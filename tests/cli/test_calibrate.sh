@@ -28,6 +28,7 @@ assert d["network"]["ranks"] == 2 and d["network"]["bytes_per_s"] > 1e4 and d["n
 PY
 [ -z "$(ls -A a b | grep -v :)" ] || { ls -lA a b; fail "something was left behind"; }
 
+grep -q "^  spread: 0\.[0-9]*$" here.yaml || { cat here.yaml; fail "the spread of the rates is not in the system"; }
 # The simulator takes the result, by path, and finds the second folder as a class.
 cat >s.yaml <<'YAML'
 system: here.yaml

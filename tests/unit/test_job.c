@@ -175,7 +175,7 @@ static void all_routes_give_the_same_scenario(void **state)
     mr_job_scenario(j, &sys, &part, &virtual);
     assert_int_equal(virtual.samples, 64);
     assert_int_equal(virtual.system.classes[0].threads, 3);
-    assert_float_equal(virtual.system.classes[0].capacity_mb, 5 * 4 * 0.01, 1e-9);
+    assert_float_equal(virtual.system.classes[0].capacity_mb, (5 + 1) * 4 * 0.01, 1e-9); /* and the trainer's */
     assert_float_equal(virtual.step_s, 0.001, 1e-12);
     assert_float_equal(virtual.system.preprocess_mbps, 0.01 / 0.002, 1e-9); /* of a thread */
     /* as sim workload= studies it */
