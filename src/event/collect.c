@@ -468,7 +468,7 @@ static int look_for_rings(struct mr_collector *c, struct mr_error *err)
         return mr_error_set(err, -errno, "cannot read the spool folder '%s'", c->spool);
     for (struct dirent *e; (e = readdir(d));) {
         size_t n = strlen(e->d_name);
-        if (n < 8 || strcmp(e->d_name + n - 7, ".0.ring"))
+        if (n < 8 || strcmp(e->d_name + n - 7, ".0.ring") != 0)
             continue;
         char stem[256];
         snprintf(stem, sizeof(stem), "%.*s", (int)(n - 6), e->d_name);
@@ -737,7 +737,7 @@ static int join_files(struct mr_collector *c, struct mr_error *err)
         char path[4096];
         size_t n = strlen(e->d_name);
         snprintf(path, sizeof(path), "%s/%s", c->spool, e->d_name);
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out) && !is_in_use(c, e->d_name))
+        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out) != 0 && !is_in_use(c, e->d_name))
             rc = join_file(c, path, true, err);
     }
     closedir(d);

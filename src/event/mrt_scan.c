@@ -59,7 +59,7 @@ static bool by_footer(const uint8_t *data, size_t len, bool verify, struct mr_mr
                       int *rc)
 {
     struct mr_mrt_block foot, b;
-    if (len < MR_MRT_HEADER * 2 + 16 || memcmp(data + len - 8, MR_MRT_FOOT_MAGIC, 8))
+    if (len < MR_MRT_HEADER * 2 + 16 || memcmp(data + len - 8, MR_MRT_FOOT_MAGIC, 8) != 0)
         return false;
     uint64_t at = mr_load_le64(data + len - 16);
     if (at > len - 16 || at % 8 || !block_at(data, len - 16, at, true, &foot) || foot.type != MR_MRT_FOOTER ||
@@ -68,7 +68,7 @@ static bool by_footer(const uint8_t *data, size_t len, bool verify, struct mr_mr
     for (uint32_t i = 0; i < foot.count; i++) {
         const uint8_t *e = data + at + MR_MRT_HEADER + (size_t)i * 72;
         uint64_t offset = mr_load_le64(e);
-        if (offset >= at || memcmp(e + 8, data + offset, MR_MIN(64u, at - offset)) ||
+        if (offset >= at || memcmp(e + 8, data + offset, MR_MIN(64u, at - offset)) != 0 ||
             !block_at(data, at, offset, verify, &b)) {
             out->views = 0;
             return false;

@@ -77,7 +77,7 @@ struct pfw_line {
 
 /* ---- pfw_text.c ---- */
 
-#define PFW_TIME_MAX ((uint64_t)INT64_MAX / 2) /* start and duration together still fit */
+#define PFW_TIME_MAX ((uint64_t)INT64_MAX >> 1) /* start and duration together still fit */
 
 static inline const char *mr_pfw_skip_space(const char *p, const char *end)
 {

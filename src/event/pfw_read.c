@@ -70,7 +70,7 @@ static const char *skip_wrapping(const char *p, const char *end)
     if (q == end || *q != '{')
         return p;
     q = mr_pfw_skip_space(q + 1, end);
-    if ((size_t)(end - q) < sizeof(word) || memcmp(q, word, sizeof(word) - 1))
+    if ((size_t)(end - q) < sizeof(word) || memcmp(q, word, sizeof(word) - 1) != 0)
         return p;
     q = mr_pfw_skip_space(q + sizeof(word) - 1, end);
     return q < end && *q == ':' ? q + 1 : p;
@@ -83,7 +83,7 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
     uint32_t index, node;
     int rc = mr_trace_process_get(t, mr_mix64(l->key ^ salt), &index, err);
     rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
-    if (rc < 0)
+    if (rc != 0)
         return rc;
     uint64_t host = mr_map_get(&im->host_of, l->key);
     const struct mr_trace_string *h = host ? &im->string.item[host] : NULL;

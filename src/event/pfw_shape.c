@@ -248,7 +248,7 @@ static bool by_shape(struct pfw_shape *s, const char *line, const char *stop)
         struct step *step = &s->step[i];
         uint32_t n = (uint32_t)(end[i] - at[i]);
         /* A value that differs from the remembered line changes often, if that line did not match for long. */
-        bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n);
+        bool other = !step->last || n != step->last_n || memcmp(at[i], step->last, n) != 0;
         step->changes |= step->last && other && s->alike < LASTS;
         step->last = at[i];
         step->last_n = n;

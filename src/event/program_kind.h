@@ -49,7 +49,7 @@ static inline enum mr_program_kind mr_program_kind(int fd, mr_program_read_fn *r
     Elf64_Ehdr e;
     Elf64_Phdr h;
     char loader[256];
-    if (read_at(fd, &e, sizeof(e), 0) != sizeof(e) || memcmp(e.e_ident, ELFMAG, SELFMAG))
+    if (read_at(fd, &e, sizeof(e), 0) != sizeof(e) || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0)
         return MR_PROGRAM_NO_ELF;
     if (!mr_machine_is_ours(&e))
         return MR_PROGRAM_FOREIGN;

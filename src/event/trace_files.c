@@ -138,7 +138,7 @@ static int read_file(struct input *in)
         else
             take(in, data, len, mapped);
         in->bytes = len;
-        if (rc == 0 && !len)
+        if (rc == 0 && (!data || !len))
             rc = mr_error_plain(&in->err, MR_E_FORMAT, "the trace '%s' is empty", in->path);
     }
     if (fd >= 0)
@@ -224,22 +224,31 @@ static int join(struct mr_trace *t, struct input *in, struct mr_error *err)
     return join_content(t, in, err);
 }
 
-static void input_done(struct input *in)
+static void content_done(struct input *in)
 {
     let_go(in);
     mr_pfw_free(in->pfw);
+    in->pfw = NULL;
+}
+
+/* May be called again. */
+static void input_done(struct input *in)
+{
+    content_done(in);
     free(in->path);
+    in->path = NULL;
 }
 
 int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err)
 {
-    struct input in = {.path = strdup(name), .data = data, .len = len, .mapped = true};
-    int rc = -ENOMEM;
-    if (in.path) {
-        load(&in);
-        rc = join(t, &in, err);
-    }
-    input_done(&in);
+    char *path = strdup(name);
+    if (!path)
+        return mr_error_set(err, -ENOMEM, "cannot load the trace");
+    struct input in = {.path = path, .data = data, .len = len, .mapped = true};
+    load(&in);
+    int rc = join(t, &in, err);
+    content_done(&in);
+    free(path);
     return rc;
 }
 
@@ -385,7 +394,6 @@ static int join_all(struct mr_trace *t, struct inputs *all, struct mr_error *err
             mr_log(MR_LOG_WARN, "%s: skipped", in->err.message);
         }
         input_done(in);
-        *in = (struct input){.mapped = true};
     }
     return rc;
 }

@@ -131,7 +131,7 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
                               v->head.count);
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     rc = rc ? rc : mr_trace_chunk_add(t, &c, err);
-    if (rc < 0)
+    if (rc != 0)
         return rc;
     c->process = index;
     c->tid = v->head.tid;
