@@ -39,7 +39,9 @@ static size_t unite(const struct mr_interval *a, size_t an, const struct mr_inte
         now.start = apart ? start : now.start;
         now.end = MR_MAX(now.end, end);
     }
-    for (const struct mr_interval *x = a < a_end ? a : b, *end = a < a_end ? a_end : b_end; x < end; x++) {
+    bool a_left = a < a_end;
+    const struct mr_interval *end = a_left ? a_end : b_end;
+    for (const struct mr_interval *x = a_left ? a : b; x < end; x++) {
         bool apart = x->start > now.end;
         out[n] = now;
         n += apart;
