@@ -215,7 +215,7 @@ static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *se
 static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct mr_strings scenarios, systems, none = {0};
+    struct mr_strings scenarios = {0}, systems = {0}, none = {0};
     int rc = mr_model_list_files("scenarios", search, ctx->arena, &scenarios, err);
     if (!rc)
         rc = mr_model_list_files("systems", search, ctx->arena, &systems, err);

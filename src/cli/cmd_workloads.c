@@ -260,7 +260,7 @@ static int check_one(const struct workloads_options *opt, const char *name, cons
 static int check(const struct workloads_options *opt, const struct mr_strings *path, struct mr_command_ctx *ctx,
                  struct mr_error *err)
 {
-    struct mr_strings names = {.n = 1, .item = mr_arena_alloc(ctx->arena, sizeof(*names.item))};
+    struct mr_strings names = {.n = 1, .item = (const char *[]){opt->name}};
     struct tally t = {.rows = opt->json ? json_array() : NULL};
     struct mr_error first;
     int rc = 0, broken = 0;
@@ -268,8 +268,6 @@ static int check(const struct workloads_options *opt, const struct mr_strings *p
         mr_error_plain(err, MR_E_USAGE, "argument 'NAME' is missing");
         return mr_error_hint(err, "list the names with 'millrace workloads list', or check 'all'"), MR_E_USAGE;
     }
-    if (names.item)
-        names.item[0] = opt->name;
     if (!strcmp(opt->name, "all"))
         rc = mr_workload_list(path, ctx->arena, &names, err);
     for (unsigned i = 0; i < names.n && !rc; i++) {
