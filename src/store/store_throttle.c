@@ -389,8 +389,8 @@ static uint64_t hash_options(const struct throttle_store *t)
     const size_t sizes[] = {sizeof(v), t->points * sizeof(t->point[0])};
     for (unsigned p = 0; p < 2; p++)
         for (size_t i = 0; i < sizes[p]; i++)
-            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): it loses track of doubles seen as
-             * bytes */
+            /* The analyzer loses track of doubles seen as bytes. */
+            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult) */
             h = (h ^ parts[p][i]) * 0x100000001b3ull;
     return h;
 }
