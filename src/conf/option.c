@@ -33,8 +33,8 @@ const char *mr_option_type_name(const struct mr_option *o)
         [MR_OPT_STRING] = "text",
         [MR_OPT_ENUM] = "one of a list",
         [MR_OPT_DIMS] = "dimensions ([224, 224, 3] or 224x224x3)",
-        [MR_OPT_DIST] = "seconds, or a distribution: {type: normal, mean: 1.0, stdev: 0.1}, uniform with min and max, "
-                        "gamma with shape and scale, exponential with scale, poisson with lam",
+        [MR_OPT_DIST] = ("seconds, or a distribution: {type: normal, mean: 1.0, stdev: 0.1}, uniform with min and max, "
+                         "gamma with shape and scale, exponential with scale, poisson with lam"),
         [MR_OPT_STRINGS] = "list of words",
         [MR_OPT_UINTS] = "list of whole numbers",
     };

@@ -397,7 +397,7 @@ int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *
     int rc = create(a, &ap.w, ap.err);
     if (!rc)
         rc = apply_overrides(&ap, &req->overrides, true);
-    struct mr_strings overridden = ap.w ? ap.w->top.plugin : (struct mr_strings){0};
+    struct mr_strings overridden = rc ? (struct mr_strings){0} : ap.w->top.plugin;
     if (!rc && name)
         rc = load_file(&ap, name, &req->search_path);
     if (!rc)
