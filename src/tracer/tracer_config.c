@@ -104,7 +104,7 @@ static void check_variables(void)
         const char *name = *e + prefix;
         bool ours = !strncmp(*e, "MILLRACE_TRACE_", prefix);
         for (const char *const *k = known; ours && *k; k++)
-            ours = strlen(*k) != strcspn(name, "=") || strncmp(*k, name, strlen(*k));
+            ours = strlen(*k) != strcspn(name, "=") || strncmp(*k, name, strlen(*k)) != 0;
         if (ours)
             say_of("environment variable '", *e, strcspn(*e, "="), "' is none of the tracer's");
     }

@@ -71,7 +71,7 @@ static void put_first(const char *folder, const char *before)
     for (size_t i = 0, at = 0; i < MR_ARRAY_LEN(parts); i++)
         at += mr_copy_text(text + at, len - at, parts[i]);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], VARIABLE, sizeof(VARIABLE) - 1))
+        if (strncmp(environ[i], VARIABLE, sizeof(VARIABLE) - 1) != 0)
             copy[k++] = environ[i];
     copy[k++] = text;
     copy[k] = NULL;

@@ -148,7 +148,7 @@ int mr_segment_open(uint32_t index)
         return (int)p;
     }
     struct mr_ring_header *h = (void *)p;
-    if (!mr_populate(h, index ? 4096 : MR_RING_PROCESS_AT + MR_PROCESS_PRESENT)) {
+    if (!h || !mr_populate(h, index ? 4096 : MR_RING_PROCESS_AT + MR_PROCESS_PRESENT)) {
         mr_sys2(SYS_munmap, h, bytes);
         mr_sys3(SYS_unlinkat, AT_FDCWD, path, 0);
         return -ENOSPC;

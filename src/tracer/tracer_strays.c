@@ -243,7 +243,7 @@ static bool gate_in_padding(const struct layout *l, const uint8_t *base)
     for (unsigned i = 0; i < e->e_phnum; i++)
         if (h[i].p_type == PT_LOAD && h[i].p_flags & PF_X && (uintptr_t)base + h[i].p_vaddr >= l->text_from)
             end = MR_ALIGN_UP((uintptr_t)base + h[i].p_vaddr + h[i].p_memsz, 16);
-    unsigned n = end < l->text_to && l->text_to - end < PAGE ? (unsigned)((l->text_to - end) / ENTRY) : 0;
+    unsigned n = end && end < l->text_to && l->text_to - end < PAGE ? (unsigned)((l->text_to - end) / ENTRY) : 0;
     for (unsigned i = 0; i < n * ENTRY; i++)
         if (((const uint8_t *)end)[i])
             n = 0;
@@ -539,8 +539,10 @@ static bool strip_wait(struct trapped *t)
         if (waits[i].number == t->number && t->arg[waits[i].mask] &&
             !copy(true, &mask, (void *)t->arg[waits[i].mask], 8) && mask & SIGSYS_BIT) {
             mask &= ~SIGSYS_BIT;
+            long given = t->arg[waits[i].mask];
             t->arg[waits[i].mask] = (long)&mask;
             *reg(t, REG_RAX) = issue(t);
+            t->arg[waits[i].mask] = given;
             return true;
         }
     uint64_t pair[2];
@@ -548,8 +550,10 @@ static bool strip_wait(struct trapped *t)
         !copy(true, &mask, (void *)pair[0], 8) && mask & SIGSYS_BIT) {
         mask &= ~SIGSYS_BIT;
         pair[0] = (uint64_t)&mask;
+        long given = t->arg[5];
         t->arg[5] = (long)pair;
         *reg(t, REG_RAX) = issue(t);
+        t->arg[5] = given;
         return true;
     }
     return false;
