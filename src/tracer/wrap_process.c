@@ -86,7 +86,7 @@ static void __attribute__((constructor)) remember(void)
         mr_copy_text(given, sizeof(given), name);
     for (char **e = environ; e && *e && owns < OWN_VARIABLES; e++) {
         size_t n = strlen(*e) + 1;
-        if ((strncmp(*e, "MILLRACE_TRACE_", 15) && strncmp(*e, "MILLRACE_SPOOL=", 15)) ||
+        if ((strncmp(*e, "MILLRACE_TRACE_", 15) != 0 && strncmp(*e, "MILLRACE_SPOOL=", 15) != 0) ||
             !strncmp(*e, OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) || used + n > sizeof(own_text))
             continue;
         memcpy(own_text + used, *e, n);
@@ -168,7 +168,7 @@ static struct injected without_us(char *const *env, size_t n, const char *theirs
     memcpy(text, "LD_PRELOAD=", 12);
     size_t at = put_others(text, 11, theirs);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(env[i], "LD_PRELOAD=", 11))
+        if (strncmp(env[i], "LD_PRELOAD=", 11) != 0)
             copy[k++] = env[i];
         else if (at > 11)
             copy[k++] = text;
@@ -216,8 +216,8 @@ static struct injected inject(char *const *env, enum mr_program program)
     char *text = (char *)(copy + n + extra + 2);
     size_t k = 0;
     for (size_t i = 0; i < n; i++)
-        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11)) &&
-            (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1)))
+        if ((!need_preload || strncmp(r.env[i], "LD_PRELOAD=", 11) != 0) &&
+            (!need_out || strncmp(r.env[i], OUT_VARIABLE, sizeof(OUT_VARIABLE) - 1) != 0))
             copy[k++] = r.env[i];
     if (need_out)
         copy[k++] = mr_config.out;
