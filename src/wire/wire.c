@@ -87,14 +87,9 @@ static int open_transport(struct mr_wire *w, struct mr_error *err)
     return 0;
 }
 
-/* The thread takes no signals: they are the program's. */
 static int start_thread(struct mr_wire *w, struct mr_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&w->thread, NULL, mr_wire_engine_run, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
         return mr_error_set(err, -rc, "cannot start the wire's thread");
     w->started = true;
@@ -119,6 +114,17 @@ static void free_wire(struct mr_wire *w)
     free(w);
 }
 
+/* Our thread, and those that the transport starts, take no signals: they are the program's. */
+static int open_quietly(struct mr_wire *w, int (*step)(struct mr_wire *, struct mr_error *), struct mr_error *err)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = step(w, err);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
 int mr_wire_open(const struct mr_wire_params *p, struct mr_wire **out, struct mr_error *err)
 {
     int rc = check_params(p, err);
@@ -136,15 +142,15 @@ int mr_wire_open(const struct mr_wire_params *p, struct mr_wire **out, struct mr
     w->p = *p;
     w->pid = getpid();
     w->wake_fd = -1;
-    w->check_ns = UINT64_MAX;
+    w->greeted = p->rank + 1; /* W11; check_ns is 0, so the thread greets at once */
     set_defaults(&w->p);
     rc = allocate(w, err);
-    rc = rc ? rc : open_transport(w, err);
+    rc = rc ? rc : open_quietly(w, open_transport, err);
     /* A node that failed takes part all the same: the others are waiting in the exchange. */
     int local = rc;
     rc = mr_wire_wire_up(w, local, local ? NULL : err);
     rc = local ? local : rc;
-    rc = rc ? rc : start_thread(w, err);
+    rc = rc ? rc : open_quietly(w, start_thread, err);
     if (rc) {
         free_wire(w);
         return rc;
@@ -169,15 +175,12 @@ void mr_wire_close(struct mr_wire *w)
 /* ---- asking ---- */
 
 /* Under the lock. */
-static bool submit(struct mr_wire *w, const struct slot *request)
+static bool submit(struct mr_wire *w, const struct ask *request)
 {
     uint32_t i = w->free_stack[--w->free_count];
     struct slot *s = &w->slot[i];
     assert(s->state == SLOT_FREE && !s->lent); /* W2 */
-    uint32_t seq = s->seq;
-    *s = *request;
-    s->seq = seq;
-    s->state = SLOT_SUBMITTED;
+    s->ask = *request;
     w->ring[(w->ring_head + w->ring_count++) % w->p.slots] = i;
     bool wake = w->sleeping;
     w->sleeping = false; /* one write is enough */
@@ -196,7 +199,7 @@ int mr_wire_request(struct mr_wire *w, uint32_t peer, uint64_t id, void *dst, si
         return MR_E_PEER;
     if (deadline_ns <= mr_now_ns())
         return MR_E_TIMEOUT;
-    struct slot request = {
+    struct ask request = {
         .peer = peer, .id = id, .dst = dst, .cap = cap, .deadline_ns = deadline_ns, .done = done, .ctx = ctx};
     int rc = 0;
     bool wake = false;

@@ -114,7 +114,7 @@ struct mr_wire_params {
 };
 
 /* Collective: all nodes call it. Loads the transport module (millrace_wire_ucx.so), exchanges addresses and secret,
- * starts the progress thread. Connections are made by the first request, in either direction.
+ * starts the progress thread, which connects to the nodes of higher rank; those of lower rank connect to this one.
  * Errors: MR_E_UNSUPPORTED (no module), MR_E_USAGE, MR_E_CONFIG (another version or data set elsewhere), what exchange
  * returned, -errno. */
 int mr_wire_open(const struct mr_wire_params *p, struct mr_wire **out, struct mr_error *err);

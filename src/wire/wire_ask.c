@@ -1,7 +1,7 @@
 /* This node's requests, from the ring to `done`. Progress thread only, but for the lock around free stack and ring.
  *
- *   SUBMITTED ──> QUEUED ──(credit)──> SENT ──reply──> RECEIVING ──bytes, hash──> done ──> FREE
- *                    └────────────────────┴── deadline, peer silent or gone: done, then DRAINING until the header is
+ *   ring ──> QUEUED ──(credit)──> SENT ──reply──> RECEIVING ──bytes, hash──> done ──> FREE
+ *               └────────────────────┴── deadline, peer silent or gone: done, then DRAINING until the header is
  * back
  *
  * A slot whose bytes are arriving cannot be ended by a deadline: somebody writes to dst. It ends when the transport
@@ -16,7 +16,7 @@
 static void queue_push(struct mr_wire *w, uint32_t i)
 {
     struct slot *s = &w->slot[i];
-    struct peer *p = &w->peer[s->peer];
+    struct peer *p = &w->peer[s->ask.peer];
     s->state = SLOT_QUEUED;
     s->since_ns = w->now_ns;
     s->next = MR_WIRE_NONE;
@@ -31,7 +31,7 @@ static void queue_push(struct mr_wire *w, uint32_t i)
 static void queue_remove(struct mr_wire *w, uint32_t i)
 {
     struct slot *s = &w->slot[i];
-    struct peer *p = &w->peer[s->peer];
+    struct peer *p = &w->peer[s->ask.peer];
     assert(s->state == SLOT_QUEUED); /* W2 */
     if (s->prev != MR_WIRE_NONE)
         w->slot[s->prev].next = s->next;
@@ -62,13 +62,13 @@ static void finish(struct mr_wire *w, uint32_t i, enum mr_wire_status status)
     if (s->state == SLOT_QUEUED)
         queue_remove(w, i);
     if (s->state == SLOT_RECEIVING)
-        w->peer[s->peer].receiving--;
+        w->peer[s->ask.peer].receiving--;
     s->seq++; /* W6: a reply that comes after this finds nobody */
     s->state = SLOT_DRAINING;
     mr_wire_count(w, COUNT_ENDED + status, 1);
     if (status == MR_WIRE_OK)
         mr_wire_count(w, COUNT_IN, s->len);
-    s->done(s->ctx, status, status == MR_WIRE_OK ? s->len : 0);
+    s->ask.done(s->ask.ctx, status, status == MR_WIRE_OK ? s->len : 0);
     if (!s->lent)
         free_slot(w, i);
 }
@@ -89,15 +89,15 @@ bool mr_wire_ask_take(struct mr_wire *w)
             return any;
         any = true;
         struct slot *s = &w->slot[i];
-        assert(s->state == SLOT_SUBMITTED); /* W2 */
-        enum peer_state state = mr_wire_peer_state(w, s->peer);
+        assert(s->state == SLOT_FREE && !s->lent); /* W2 */
+        enum peer_state state = mr_wire_peer_state(w, s->ask.peer);
+        queue_push(w, i);
         if (w->closing || state == PEER_SILENT || state == PEER_GONE) {
             finish(w, i, w->closing ? MR_WIRE_CLOSED : MR_WIRE_GONE);
             continue;
         }
-        queue_push(w, i);
-        mr_wire_check_by(w, s->deadline_ns);
-        mr_wire_peer_work(w, s->peer);
+        mr_wire_check_by(w, s->ask.deadline_ns);
+        mr_wire_peer_work(w, s->ask.peer);
     }
 }
 
@@ -110,8 +110,8 @@ static void send_one(struct mr_wire *w, struct peer *p, uint32_t i)
         .token = p->token_out,
         .slot = i,
         .seq = s->seq,
-        .id = s->id,
-        .time_us = s->deadline_ns > w->now_ns ? (s->deadline_ns - w->now_ns) / MR_NS_PER_US : 0,
+        .id = s->ask.id,
+        .time_us = s->ask.deadline_ns > w->now_ns ? (s->ask.deadline_ns - w->now_ns) / MR_NS_PER_US : 0,
     };
     queue_remove(w, i);
     s->state = SLOT_SENT;
@@ -119,10 +119,10 @@ static void send_one(struct mr_wire *w, struct peer *p, uint32_t i)
     s->lent = true;
     p->credits--;
     mr_wire_message_encode(&m, s->header);
-    if (w->transport->ops->send(w->transport, s->peer, s->header, sizeof(s->header), NULL, 0,
+    if (w->transport->ops->send(w->transport, s->ask.peer, s->header, sizeof(s->header), NULL, 0,
                                 mr_wire_tag(TAG_SLOT, i)) != 0) {
         s->lent = false;
-        mr_wire_peer_doom(w, s->peer, "a request could not be sent");
+        mr_wire_peer_doom(w, s->ask.peer, "a request could not be sent");
     }
 }
 
@@ -165,13 +165,13 @@ enum mr_wire_arrival mr_wire_ask_reply(struct mr_wire *w, struct peer *p, const 
     p->credits++;
     mr_wire_peer_work(w, peer);
     struct slot *s = m->slot < w->p.slots ? &w->slot[m->slot] : NULL;
-    if (!s || s->state != SLOT_SENT || s->seq != m->seq || s->peer != peer) /* W6: too late, or never asked */
+    if (!s || s->state != SLOT_SENT || s->seq != m->seq || s->ask.peer != peer) /* W6: too late, or never asked */
         return MR_WIRE_DROP;
     if (m->status != MR_WIRE_FRAME_BYTES) {
         finish(w, m->slot, m->status == MR_WIRE_FRAME_NOT_YET ? MR_WIRE_NOT_YET : MR_WIRE_NO);
         return MR_WIRE_DROP;
     }
-    if (m->len != len || len > s->cap) { /* W6 */
+    if (m->len != len || len > s->ask.cap) { /* W6 */
         finish(w, m->slot, m->len != len ? MR_WIRE_CORRUPT : MR_WIRE_TOO_LONG);
         return MR_WIRE_DROP;
     }
@@ -180,7 +180,7 @@ enum mr_wire_arrival mr_wire_ask_reply(struct mr_wire *w, struct peer *p, const 
         mr_wire_ask_received(w, m->slot, true);
         return MR_WIRE_DROP;
     }
-    *dst = s->dst;
+    *dst = s->ask.dst;
     *tag = mr_wire_tag(TAG_SLOT, m->slot);
     return MR_WIRE_TAKE;
 }
@@ -189,11 +189,11 @@ void mr_wire_ask_received(struct mr_wire *w, uint32_t i, bool ok)
 {
     struct slot *s = &w->slot[i];
     assert(s->state == SLOT_RECEIVING); /* W2, and T2: once */
-    w->peer[s->peer].moved_ns = w->now_ns;
+    w->peer[s->ask.peer].moved_ns = w->now_ns;
     if (!ok)
         finish(w, i, w->closing ? MR_WIRE_CLOSED : MR_WIRE_GONE);
     else
-        finish(w, i, XXH3_64bits(s->dst, s->len) == s->hash ? MR_WIRE_OK : MR_WIRE_CORRUPT);
+        finish(w, i, XXH3_64bits(s->ask.dst, s->len) == s->hash ? MR_WIRE_OK : MR_WIRE_CORRUPT);
 }
 
 /* Silent: nothing heard from the peer for half of the time this one had. Replies come in the order of requests, so the
@@ -202,8 +202,8 @@ void mr_wire_ask_received(struct mr_wire *w, uint32_t i, bool ok)
 static void end_late(struct mr_wire *w, uint32_t i)
 {
     struct slot *s = &w->slot[i];
-    uint32_t peer = s->peer;
-    uint64_t allowed_ns = s->deadline_ns - MR_MIN(s->since_ns, s->deadline_ns);
+    uint32_t peer = s->ask.peer;
+    uint64_t allowed_ns = s->ask.deadline_ns - MR_MIN(s->since_ns, s->ask.deadline_ns);
     bool silent = w->now_ns - w->peer[peer].heard_ns >= allowed_ns / 2;
     finish(w, i, MR_WIRE_LATE);
     enum peer_state state = mr_wire_peer_state(w, peer);
@@ -217,10 +217,10 @@ void mr_wire_ask_check(struct mr_wire *w)
         struct slot *s = &w->slot[i];
         if (s->state != SLOT_QUEUED && s->state != SLOT_SENT)
             continue;
-        if (s->deadline_ns <= w->now_ns)
+        if (s->ask.deadline_ns <= w->now_ns)
             end_late(w, i);
         else
-            mr_wire_check_by(w, s->deadline_ns);
+            mr_wire_check_by(w, s->ask.deadline_ns);
     }
 }
 
@@ -228,7 +228,7 @@ void mr_wire_ask_end_all(struct mr_wire *w, uint32_t peer, enum mr_wire_status w
 {
     for (uint32_t i = 0; i < w->p.slots; i++) {
         struct slot *s = &w->slot[i];
-        if ((s->state == SLOT_QUEUED || s->state == SLOT_SENT) && (peer == MR_WIRE_NONE || s->peer == peer))
+        if ((s->state == SLOT_QUEUED || s->state == SLOT_SENT) && (peer == MR_WIRE_NONE || s->ask.peer == peer))
             finish(w, i, why);
     }
 }
@@ -240,7 +240,7 @@ void mr_wire_ask_end_rest(struct mr_wire *w)
         s->lent = false; /* there is no transport any more */
         if (s->state == SLOT_DRAINING)
             free_slot(w, i);
-        else if (s->state != SLOT_FREE && s->state != SLOT_SUBMITTED)
+        else if (s->state != SLOT_FREE)
             finish(w, i, MR_WIRE_CLOSED);
     }
 }

@@ -102,6 +102,7 @@ static void check(struct mr_wire *w)
     if (w->now_ns < w->check_ns)
         return;
     w->check_ns = UINT64_MAX;
+    mr_wire_peer_greet_some(w);
     mr_wire_ask_check(w);
     mr_wire_peer_check(w);
 }

@@ -2,18 +2,19 @@
  *
  * Invariants (asserts name them):
  *   W1  Only the progress thread uses the transport, from its start to its end.
- *   W2  A slot is in one state, and in one place: FREE on the free stack, SUBMITTED in the ring, QUEUED in its peer's
- *       queue, SENT / RECEIVING at the peer, DRAINING with its header still lent to the transport.
- *   W3  `done` is called once for each accepted request, without the lock; after it the wire does not touch dst.
- *   W4  For each peer: credits + requests without a reply = the window it granted. A reply returns its credit even if
- *       nobody waits for it any more.
- *   W5  What serve pinned is released once, after the transport has given the bytes back.
- *   W6  At most cap bytes are written to dst, and only for the reply that carries the slot's present seq.
- *   W7  A peer moves NEW -> GREETING -> READY, to SILENT and back, and to GONE, where it stays.
- *   W8  Entries in use <= grant * (world - 1) + sends: a peer that asks for more than it was granted is cut off.
+ *   W2  A slot is in one state, and in one place: FREE on the free stack or in the ring, QUEUED in its peer's queue,
+ * SENT / RECEIVING at the peer, DRAINING with its header still lent to the transport. Other threads write only `ask`,
+ * and only of a slot they took from the free stack. W3  `done` is called once for each accepted request, without the
+ * lock; after it the wire does not touch dst. W4  For each peer: credits + requests without a reply = the window it
+ * granted. A reply returns its credit even if nobody waits for it any more. W5  What serve pinned is released once,
+ * after the transport has given the bytes back. W6  At most cap bytes are written to dst, and only for the reply that
+ * carries the slot's present seq. W7  A peer moves NEW -> GREETING -> READY, to SILENT and back, and to GONE, where it
+ * stays. W8  Entries in use <= grant * (world - 1) + sends: a peer that asks for more than it was granted is cut off.
  *   W9  Event handlers call no operation of the transport: they leave marks, the loop acts.
  *   W10 In a forked child nothing is touched: the thread is not there, and UCX's descriptors are the parent's.
- * Lock: one mutex, for the free stack, the ring and the sleeping flag; nothing is called with it held. */
+ *   W11 Of two nodes the one with the lower rank connects first; the other does so once it has a HELLO. UCX 1.13 aborts
+ * the process, seldom, when two nodes connect to each other over TCP at the same moment. Lock: one mutex, for the free
+ * stack, the ring and the sleeping flag; nothing is called with it held. */
 #ifndef MR_WIRE_INTERNAL_H
 #define MR_WIRE_INTERNAL_H
 
@@ -27,17 +28,24 @@
 
 #define MR_WIRE_NONE UINT32_MAX
 
-enum slot_state { SLOT_FREE, SLOT_SUBMITTED, SLOT_QUEUED, SLOT_SENT, SLOT_RECEIVING, SLOT_DRAINING };
-struct slot {
-    enum slot_state state;
-    bool lent; /* the header, to the transport */
-    uint32_t peer, seq, prev, next;
-    uint64_t id, deadline_ns, since_ns; /* since: queued, then sent */
+enum slot_state { SLOT_FREE, SLOT_QUEUED, SLOT_SENT, SLOT_RECEIVING, SLOT_DRAINING };
+struct ask { /* written by the caller's thread, handed over by the ring */
+    uint32_t peer;
+    uint64_t id, deadline_ns;
     uint8_t *dst;
-    size_t cap, len;
-    uint64_t hash;
+    size_t cap;
     mr_wire_done_fn *done;
     void *ctx;
+};
+struct slot {
+    struct ask ask;
+    /* The progress thread's. */
+    enum slot_state state;
+    bool lent; /* the header, to the transport */
+    uint32_t seq, prev, next;
+    uint64_t since_ns; /* queued, then sent */
+    size_t len;
+    uint64_t hash;
     uint8_t header[MR_WIRE_MESSAGE_BYTES];
 };
 
@@ -94,6 +102,7 @@ struct mr_wire {
     struct entry *entry;
     uint32_t entries, entry_free, fifo_head, fifo_tail, grant, sending;
     uint32_t *work, work_count; /* peers to look at */
+    uint32_t greeted;           /* the next peer to greet unasked (W11) */
     uint64_t now_ns, check_ns;
     bool closing;
     _Atomic uint64_t count[8 + MR_WIRE_STATUSES];
@@ -153,6 +162,7 @@ void mr_wire_peer_work(struct mr_wire *w, uint32_t peer); /* marks it for the lo
 bool mr_wire_peer_connect(struct mr_wire *w, uint32_t peer);
 void mr_wire_peer_act(struct mr_wire *w, uint32_t peer); /* the loop: connects, sends what is wanted, cuts off */
 void mr_wire_peer_doom(struct mr_wire *w, uint32_t peer, const char *why);
+void mr_wire_peer_greet_some(struct mr_wire *w); /* unasked, a few at a time */
 void mr_wire_peer_silent(struct mr_wire *w, uint32_t peer);
 void mr_wire_peer_check(struct mr_wire *w); /* silence, stalls, pings */
 enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h);

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define PING_NS MR_NS_PER_S
+#define GREET_NS (10 * MR_NS_PER_MS) /* so many at a time, so often: 1,000 nodes in a third of a second */
+#define GREET_MANY 32u
 
 void mr_wire_peer_work(struct mr_wire *w, uint32_t peer)
 {
@@ -42,9 +44,15 @@ static void want(struct mr_wire *w, uint32_t peer, unsigned what)
     mr_wire_peer_work(w, peer);
 }
 
+static bool is_first(const struct mr_wire *w, uint32_t peer) /* W11 */
+{
+    return w->p.rank < peer;
+}
+
 bool mr_wire_peer_connect(struct mr_wire *w, uint32_t peer)
 {
     struct peer *p = &w->peer[peer];
+    assert(p->connected || is_first(w, peer) || p->heard_ns); /* W11 */
     if (!p->connected)
         p->connected = w->transport->ops->connect(w->transport, peer, w->addresses + peer * w->address_bytes,
                                                   w->address_bytes) == 0;
@@ -188,15 +196,30 @@ static void cut_off(struct mr_wire *w, uint32_t peer)
         w->transport->ops->disconnect(w->transport, peer);
 }
 
+static void greet(struct mr_wire *w, uint32_t peer)
+{
+    set_state(w, peer, PEER_GREETING);
+    if (is_first(w, peer))
+        want(w, peer, WANT_HELLO);
+}
+
+void mr_wire_peer_greet_some(struct mr_wire *w)
+{
+    uint32_t end = MR_MIN(w->greeted + GREET_MANY, w->p.world);
+    for (; w->greeted < end; w->greeted++)
+        if (mr_wire_peer_state(w, w->greeted) == PEER_NEW)
+            greet(w, w->greeted);
+    if (w->greeted < w->p.world)
+        mr_wire_check_by(w, w->now_ns + GREET_NS);
+}
+
 void mr_wire_peer_act(struct mr_wire *w, uint32_t peer)
 {
     struct peer *p = &w->peer[peer];
     if (mr_wire_peer_state(w, peer) == PEER_GONE)
         return;
-    if (!p->doomed && p->queue_head != MR_WIRE_NONE && mr_wire_peer_state(w, peer) == PEER_NEW) {
-        set_state(w, peer, PEER_GREETING);
-        p->wants |= WANT_HELLO;
-    }
+    if (!p->doomed && p->queue_head != MR_WIRE_NONE && mr_wire_peer_state(w, peer) == PEER_NEW)
+        greet(w, peer);
     if (!p->doomed)
         send_control(w, peer);
     if (!p->doomed)
@@ -225,7 +248,8 @@ static void check_silent(struct mr_wire *w, uint32_t peer)
     }
     if (w->now_ns - p->ping_ns >= PING_NS) {
         p->ping_ns = w->now_ns;
-        want(w, peer, p->established ? WANT_PING : WANT_HELLO);
+        if (p->established || is_first(w, peer))
+            want(w, peer, p->established ? WANT_PING : WANT_HELLO);
     }
     mr_wire_check_by(w, MR_MIN(p->ping_ns + PING_NS, p->silent_ns + w->p.gone_after_ns));
 }

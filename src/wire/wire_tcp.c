@@ -149,14 +149,17 @@ static unsigned admit(struct mr_wire_tcp *t, struct pending *q)
     uint8_t want[HELLO];
     uint32_t rank = mr_load_le32(q->hello + 12);
     encode_hello(t, rank, want);
-    if (memcmp(q->hello, want, HELLO) != 0 || rank == 0 || rank >= t->world || t->fd[rank] >= 0)
+    if (memcmp(q->hello, want, HELLO) != 0 || rank == 0 || rank >= t->world)
         return 0;
     encode_hello(t, 0, want);
     if (move_all(q->fd, true, want, HELLO, t->deadline_ns) != 0)
         return 0;
+    bool again = t->fd[rank] >= 0; /* it lost patience with its first connection */
+    if (again)
+        close(t->fd[rank]);
     t->fd[rank] = q->fd;
     q->fd = -1;
-    return 1;
+    return !again;
 }
 
 static void take_new(int listener, struct pending *q, unsigned *n)
@@ -209,10 +212,10 @@ static int gather_ranks(struct mr_wire_tcp *t, int listener, struct mr_error *er
 
 /* ---- the others ---- */
 
-static int try_connect(struct mr_wire_tcp *t, const struct addrinfo *a)
+static int try_connect(struct mr_wire_tcp *t, const struct addrinfo *a, uint64_t patience_ns)
 {
     uint8_t hello[HELLO], back[HELLO], want[HELLO];
-    uint64_t soon = MR_MIN(t->deadline_ns, mr_now_ns() + 2 * MR_NS_PER_S);
+    uint64_t soon = MR_MIN(t->deadline_ns, mr_now_ns() + patience_ns);
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -236,13 +239,14 @@ static int try_connect(struct mr_wire_tcp *t, const struct addrinfo *a)
 static int find_root(struct mr_wire_tcp *t, const struct mr_wire_tcp_params *p, struct mr_error *err)
 {
     int fd = -1;
-    while (mr_now_ns() < t->deadline_ns) {
+    uint64_t patience_ns = MR_NS_PER_S / 4; /* with whoever else listens on one of the ports; more each time */
+    for (; mr_now_ns() < t->deadline_ns; patience_ns = MR_MIN(2 * patience_ns, 8 * MR_NS_PER_S)) {
         for (unsigned k = 0; k < PORTS; k++) {
             struct addrinfo *list = resolve(p->host, port_at(p->port, k), err);
             if (!list)
                 return MR_E_CONFIG;
             for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-                fd = try_connect(t, a);
+                fd = try_connect(t, a, patience_ns);
             freeaddrinfo(list);
             if (fd >= 0)
                 return fd;
