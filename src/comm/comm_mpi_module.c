@@ -483,7 +483,8 @@ static void watch_peers(struct mpi_comm *m, MPI_Comm node, int local_world)
     m->life = calloc((size_t)local_world, sizeof(*m->life));
     int have = m->peer && m->life; /* all take part in what follows, or none */
     MPI_Allreduce(MPI_IN_PLACE, &have, 1, MPI_INT, MPI_MIN, node);
-    if (have && MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, m->peer, (int)sizeof me, MPI_BYTE, node) == MPI_SUCCESS) {
+    if (have && m->peer && m->life &&
+        MPI_Allgather(&me, (int)sizeof me, MPI_BYTE, m->peer, (int)sizeof me, MPI_BYTE, node) == MPI_SUCCESS) {
         for (int i = 0; i < local_world; i++) {
             struct peer p = m->peer[i];
             if (p.rank == me.rank || !p.pid_namespace || p.pid_namespace != me.pid_namespace)

@@ -57,11 +57,12 @@ int mr_intervals_merge(struct mr_intervals *a, struct mr_intervals *b, struct mr
     while (i < a->n || k < b->n) {
         bool from_a = k == b->n || (i < a->n && a->item[i].start <= b->item[k].start);
         struct mr_interval x = from_a ? a->item[i++] : b->item[k++];
-        struct mr_interval *last = scratch->n ? &scratch->item[scratch->n - 1] : NULL;
-        if (last && x.start <= last->end)
+        if (scratch->n && x.start <= scratch->item[scratch->n - 1].end) {
+            struct mr_interval *last = &scratch->item[scratch->n - 1];
             last->end = MR_MAX(last->end, x.end);
-        else
+        } else {
             scratch->item[scratch->n++] = x;
+        }
     }
     assert(scratch->n <= a->n + b->n && scratch->n <= scratch->cap);
     struct mr_intervals t = *a;

@@ -379,7 +379,7 @@ static int export_chunk(struct writer *w, const struct mr_event_batch *b)
 {
     uint32_t n = b->count;
     struct order *o = malloc((n + 1) * sizeof(*o));
-    uint32_t *first_arg = malloc((n + 2) * sizeof(*first_arg)), *below = malloc((n + 1) * sizeof(*below));
+    uint32_t *first_arg = malloc((n + 2) * sizeof(*first_arg)), *below = calloc(n + (size_t)1, sizeof(*below));
     struct lane *lane = calloc(w->lanes.count + 1, sizeof(*lane));
     int rc = o && first_arg && below && lane ? 0 : -ENOMEM;
     for (uint32_t i = 0, a = 0; i < n && rc == 0; i++) {

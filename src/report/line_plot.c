@@ -97,12 +97,11 @@ static void put_tick(struct mr_strbuf *out, const struct axis *y, double v)
 static void put_axes(struct mr_strbuf *out, const struct mr_line_plot *p, const struct axis *ax, const struct axis *ay,
                      const double *x)
 {
-    if (ay->log)
-        for (double v = ay->low; v <= ay->high * 1.001; v *= 10)
-            put_tick(out, ay, v);
-    else
-        for (double step = tick_step(ay->high, 6), v = 0; v <= ay->high * 1.001; v += step)
-            put_tick(out, ay, v);
+    double step = ay->log ? 0 : tick_step(ay->high, 6), v = ay->log ? ay->low : 0;
+    while (v <= ay->high * 1.001) {
+        put_tick(out, ay, v);
+        v = ay->log ? v * 10 : v + step;
+    }
     double last = -INFINITY;
     for (unsigned i = 0; i < p->n; i++) {
         double at = place(ax, x[i]);
