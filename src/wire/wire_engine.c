@@ -26,7 +26,7 @@ static enum mr_wire_arrival on_arrived(void *ctx, const uint8_t *header, size_t 
     if (w->closing)
         return MR_WIRE_DROP;
     if (mr_wire_hello_decode(header, header_len, &h))
-        return mr_wire_peer_hello(w, &h);
+        return mr_wire_peer_hello(w, &h, tag);
     if (!mr_wire_message_decode(header, header_len, &m)) {
         mr_wire_count(w, COUNT_STRANGERS, 1);
         return MR_WIRE_STRANGER;

@@ -165,7 +165,7 @@ void mr_wire_peer_doom(struct mr_wire *w, uint32_t peer, const char *why);
 void mr_wire_peer_greet_some(struct mr_wire *w); /* unasked, a few at a time */
 void mr_wire_peer_silent(struct mr_wire *w, uint32_t peer);
 void mr_wire_peer_check(struct mr_wire *w); /* silence, stalls, pings */
-enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h);
+enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h, uint64_t *tag);
 /* The peer a message comes from, MR_WIRE_NONE if its token is not right; notes that it was heard of. */
 uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_message *m);
 

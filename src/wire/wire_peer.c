@@ -93,7 +93,7 @@ static void establish(struct mr_wire *w, uint32_t peer, const struct mr_wire_hel
     p->token_out = h->token;
 }
 
-enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h)
+enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h, uint64_t *tag)
 {
     if (!same_secret(h->secret, w->secret) || h->rank >= w->p.world || h->rank == w->p.rank) {
         mr_wire_count(w, COUNT_STRANGERS, 1);
@@ -102,6 +102,7 @@ enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_
     if (mr_wire_peer_state(w, h->rank) == PEER_GONE)
         return MR_WIRE_DROP;
     heard(w, h->rank);
+    *tag = h->rank;
     if (h->kind == MR_WIRE_REFUSE) {
         mr_wire_peer_doom(w, h->rank, "it is of another version or has another data set");
         return MR_WIRE_DROP;
@@ -109,13 +110,13 @@ enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_
     if (h->version != MR_WIRE_VERSION || h->world != w->p.world || h->window == 0 ||
         memcmp(h->data_set, w->p.data_set, sizeof(h->data_set)) != 0) {
         want(w, h->rank, WANT_REFUSE);
-        return MR_WIRE_DROP;
+        return MR_WIRE_PEER;
     }
     establish(w, h->rank, h);
     if (h->kind == MR_WIRE_HELLO)
         want(w, h->rank, WANT_WELCOME);
     mr_wire_peer_work(w, h->rank);
-    return MR_WIRE_DROP;
+    return MR_WIRE_PEER;
 }
 
 uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_message *m)

@@ -28,6 +28,7 @@ struct mr_wire_transport;
 enum mr_wire_arrival {
     MR_WIRE_DROP,    /* the message needs no bytes, or they are not wanted */
     MR_WIRE_TAKE,    /* put its `len` bytes into *dst; received(*tag) follows */
+    MR_WIRE_PEER,    /* it has greeted rightly: the connection it came over is that of peer *tag; no bytes */
     MR_WIRE_STRANGER /* drop it, and the connection it came over */
 };
 
@@ -50,6 +51,7 @@ struct mr_wire_transport_ops {
     uint32_t abi;
     const char *name;
     int (*address)(struct mr_wire_transport *t, uint8_t *buf, size_t cap, size_t *len, struct mr_error *err);
+    /* Does nothing if the peer's connection is here already (MR_WIRE_PEER). */
     int (*connect)(struct mr_wire_transport *t, uint32_t peer, const uint8_t *address, size_t len);
     /* Nonzero: could not be started, and sent() will not come. */
     int (*send)(struct mr_wire_transport *t, uint32_t peer, const void *header, size_t header_len, const void *data,

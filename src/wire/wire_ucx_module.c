@@ -13,12 +13,18 @@
  *      there and handled at the end of progress().
  *   2. `busy` counts the operations whose callback has not come; close() leaves only when it is zero or a second is
  * over.
- *   3. ep[p].h is NULL before connect and after disconnect. */
+ *   3. A link is of nobody until its greeting was accepted; it is of one peer then, and a peer has one link for good.
+ * Nodes connect through listeners (sockaddr), not by worker addresses: connections of that kind are full duplex from
+ * the start, while those by worker address are matched with each other afterwards, and UCX 1.13 ends the process by an
+ * assertion (tcp_cm.c:408) when one is cut in the middle of that. */
 #include "wire/wire_transport.h"
 #include "base/common.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,26 +35,38 @@
 #define AM_ID 7u
 #define RNDV_MIN (256u << 10) /* below UCX chooses */
 #define ROUNDS 64u            /* of progress before the caller looks at its own work again */
-#define STRANGERS_MAX 16u
+#define LISTENERS_MAX 8u
+#define KNOCKS_MAX 64u
+#define UNKNOWN_MAX 256u /* connections that have not greeted; more are refused */
+#define GREET_BY_NS (5 * MR_NS_PER_S)
+#define NOBODY UINT32_MAX
 
 struct ucx;
-struct endpoint {
+struct link { /* a connection, of a peer or of somebody who has not greeted yet */
     struct ucx *owner;
+    struct link *next;
     ucp_ep_h h;
+    uint32_t peer; /* NOBODY until it has greeted */
     bool failed, told;
     ucs_status_t why;
+    uint64_t until_ns; /* NOBODY: greet by then; closed: the struct may be used again then */
 };
 struct ucx {
     struct mr_wire_transport base;
     struct mr_wire_events events;
     ucp_context_h context;
     ucp_worker_h worker;
+    ucp_listener_h listener[LISTENERS_MAX];
+    struct sockaddr_storage where[LISTENERS_MAX];
+    unsigned listeners;
     uint32_t world;
-    uint32_t failures; /* endpoints with failed && !told */
+    uint32_t failures; /* links with failed && !told */
+    uint32_t unknown;  /* links of nobody */
     uint64_t busy;
-    ucp_ep_h stranger[STRANGERS_MAX];
-    unsigned strangers;
-    struct endpoint ep[];
+    struct link *links;
+    ucp_conn_request_h knock[KNOCKS_MAX];
+    unsigned knocks;
+    struct link *of_peer[];
 };
 
 /* Whose progress() or send() runs in this thread: UCX's callbacks carry one pointer, and that is the tag. */
@@ -111,26 +129,51 @@ static void on_closed(void *request, ucs_status_t status, void *user)
 /* Invariant 1: noted here, told by progress(). */
 static void on_ep_error(void *arg, ucp_ep_h h, ucs_status_t status)
 {
-    struct endpoint *e = arg;
+    struct link *l = arg;
     (void)h;
-    if (e->failed)
+    if (l->failed)
         return;
-    e->failed = true;
-    e->why = status;
-    e->owner->failures++;
+    l->failed = true;
+    l->why = status;
+    l->owner->failures++;
 }
 
-static void note_stranger(struct ucx *u, const ucp_am_recv_param_t *param)
+static void on_knock(ucp_conn_request_h request, void *arg)
 {
-    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) || u->strangers == STRANGERS_MAX)
+    struct ucx *u = arg;
+    if (u->knocks < KNOCKS_MAX && u->unknown + u->knocks < UNKNOWN_MAX)
+        u->knock[u->knocks++] = request;
+    else
+        ucp_listener_reject(u->listener[0], request);
+}
+
+static struct link *link_of(struct ucx *u, const ucp_am_recv_param_t *param)
+{
+    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
+        return NULL;
+    for (struct link *l = u->links; l; l = l->next)
+        if (l->h == param->reply_ep)
+            return l;
+    return NULL;
+}
+
+static void bind_peer(struct ucx *u, struct link *l, uint32_t peer)
+{
+    if (!l || l->peer != NOBODY || u->of_peer[peer])
         return;
-    for (unsigned i = 0; i < u->strangers; i++)
-        if (u->stranger[i] == param->reply_ep)
-            return;
-    for (uint32_t p = 0; p < u->world; p++) /* a peer that merely sent nonsense is the caller's business */
-        if (u->ep[p].h == param->reply_ep)
-            return;
-    u->stranger[u->strangers++] = param->reply_ep;
+    l->peer = peer;
+    u->of_peer[peer] = l;
+    u->unknown--;
+}
+
+/* One that never greeted is disconnected by progress(); a peer that merely sent nonsense is the caller's business. */
+static void note_stranger(struct link *l)
+{
+    if (l && l->peer == NOBODY && !l->failed) {
+        l->failed = true;
+        l->why = UCS_ERR_REJECTED;
+        l->owner->failures++;
+    }
 }
 
 static ucs_status_t take(struct ucx *u, void *data, size_t length, bool rendezvous, void *dst, uint64_t tag)
@@ -167,7 +210,8 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
         return UCS_OK;
     switch (u->events.arrived(u->events.ctx, header, header_length, length, &dst, &tag)) {
     case MR_WIRE_TAKE: return take(u, data, length, param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, dst, tag);
-    case MR_WIRE_STRANGER: note_stranger(u, param); return UCS_OK;
+    case MR_WIRE_PEER: bind_peer(u, link_of(u, param), (uint32_t)tag); return UCS_OK;
+    case MR_WIRE_STRANGER: note_stranger(link_of(u, param)); return UCS_OK;
     case MR_WIRE_DROP: break;
     }
     return UCS_OK;
@@ -175,47 +219,109 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
 
 /* ---- operations ---- */
 
+/* The listeners' socket addresses, one after the other; all nodes have the same kind of machine. */
 static int ucx_address(struct mr_wire_transport *t, uint8_t *buf, size_t cap, size_t *len, struct mr_error *err)
 {
-    ucp_address_t *a;
-    size_t n;
-    ucs_status_t s = ucp_worker_get_address(of(t)->worker, &a, &n);
-    if (s != UCS_OK)
-        return say(err, "name this node's address", s);
-    if (n <= cap) {
-        memcpy(buf, a, n);
-        *len = n;
+    struct ucx *u = of(t);
+    size_t n = u->listeners * sizeof(u->where[0]);
+    if (n == 0 || n > cap)
+        return say(err, "name this node's address", UCS_ERR_NO_DEVICE);
+    memcpy(buf, u->where, n);
+    *len = n;
+    return 0;
+}
+
+static struct link *new_link(struct ucx *u, uint32_t peer)
+{
+    uint64_t now = now_ns();
+    struct link *l = u->links;
+    while (l && (l->h || now < l->until_ns))
+        l = l->next;
+    if (!l) {
+        l = calloc(1, sizeof(*l));
+        if (!l)
+            return NULL;
+        l->next = u->links;
+        u->links = l;
     }
-    ucp_worker_release_address(of(t)->worker, a);
-    return n <= cap ? 0 : say(err, "name this node's address", UCS_ERR_BUFFER_TOO_SMALL);
+    *l = (struct link){.owner = u, .next = l->next, .peer = peer, .until_ns = now + GREET_BY_NS};
+    return l;
+}
+
+static int create_ep(struct link *l, ucp_ep_params_t *p)
+{
+    p->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    p->err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    p->err_handler.cb = on_ep_error;
+    p->err_handler.arg = l;
+    running = l->owner;
+    if (ucp_ep_create(l->owner->worker, p, &l->h) == UCS_OK)
+        return 0;
+    l->h = NULL;
+    return -ECONNREFUSED;
+}
+
+/* Of a peer's addresses the one in a network of ours, else the first. */
+static const struct sockaddr *nearest(const struct ucx *u, const uint8_t *address, size_t len)
+{
+    const struct sockaddr_storage *list = (const void *)address;
+    size_t n = len / sizeof(*list), best = 0;
+    unsigned most = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].ss_family != AF_INET)
+            continue;
+        for (unsigned k = 0; k < u->listeners; k++) {
+            uint32_t a = ntohl(((const struct sockaddr_in *)&list[i])->sin_addr.s_addr);
+            uint32_t b = ntohl(((const struct sockaddr_in *)&u->where[k])->sin_addr.s_addr);
+            unsigned same = u->where[k].ss_family != AF_INET ? 0 : a == b ? 32 : (unsigned)__builtin_clz(a ^ b);
+            if (same > most) {
+                most = same;
+                best = i;
+            }
+        }
+    }
+    return n && list[best].ss_family ? (const struct sockaddr *)&list[best] : NULL;
 }
 
 static int ucx_connect(struct mr_wire_transport *t, uint32_t peer, const uint8_t *address, size_t len)
 {
     struct ucx *u = of(t);
-    struct endpoint *e = &u->ep[peer];
-    (void)len;                        /* a UCX address knows its length */
-    assert(peer < u->world && !e->h); /* invariant 3 */
+    if (u->of_peer[peer])
+        return 0;
+    const struct sockaddr *to = nearest(u, address, len);
+    struct link *l = to ? new_link(u, peer) : NULL;
+    if (!l)
+        return -EADDRNOTAVAIL;
     ucp_ep_params_t p = {
-        .field_mask =
-            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)(const void *)address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_ep_error, .arg = e},
+        .field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {.addr = to,
+                     .addrlen = to->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6)},
     };
-    running = u;
-    ucs_status_t s = ucp_ep_create(u->worker, &p, &e->h);
-    if (s != UCS_OK)
-        e->h = NULL;
-    return s == UCS_OK ? 0 : -ECONNREFUSED;
+    int rc = create_ep(l, &p);
+    if (rc == 0)
+        u->of_peer[peer] = l;
+    return rc;
+}
+
+static void answer_knocks(struct ucx *u)
+{
+    while (u->knocks) {
+        ucp_ep_params_t p = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST, .conn_request = u->knock[--u->knocks]};
+        struct link *l = new_link(u, NOBODY);
+        if (!l)
+            ucp_listener_reject(u->listener[0], p.conn_request);
+        else if (create_ep(l, &p) == 0)
+            u->unknown++;
+    }
 }
 
 static int ucx_send(struct mr_wire_transport *t, uint32_t peer, const void *header, size_t header_len, const void *data,
                     size_t len, uint64_t tag)
 {
     struct ucx *u = of(t);
-    struct endpoint *e = &u->ep[peer];
-    if (!e->h || e->failed)
+    struct link *l = u->of_peer[peer];
+    if (!l || !l->h || l->failed)
         return -ENOTCONN;
     ucp_request_param_t how = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
@@ -230,7 +336,7 @@ static int ucx_send(struct mr_wire_transport *t, uint32_t peer, const void *head
     };
     running = u;
     u->busy++;
-    ucs_status_ptr_t r = ucp_am_send_nbx(e->h, AM_ID, header, header_len, data, len, &how);
+    ucs_status_ptr_t r = ucp_am_send_nbx(l->h, AM_ID, header, header_len, data, len, &how);
     if (UCS_PTR_IS_PTR(r))
         return 0;
     u->busy--;
@@ -256,30 +362,49 @@ static void close_now(struct ucx *u, ucp_ep_h h)
         u->busy--;
 }
 
+static void close_link(struct link *l)
+{
+    struct ucx *u = l->owner;
+    if (!l->h)
+        return;
+    if (l->failed && !l->told)
+        u->failures--;
+    if (l->peer == NOBODY)
+        u->unknown--;
+    ucp_ep_h h = l->h;
+    l->h = NULL;
+    l->failed = l->told = true;
+    l->until_ns = now_ns() + GREET_BY_NS;
+    close_now(u, h);
+}
+
 static void ucx_disconnect(struct mr_wire_transport *t, uint32_t peer)
 {
-    struct ucx *u = of(t);
-    struct endpoint *e = &u->ep[peer];
-    if (!e->h)
-        return;
-    if (e->failed && !e->told)
-        u->failures--;
-    ucp_ep_h h = e->h;
-    e->h = NULL;
-    e->failed = e->told = true;
-    close_now(u, h);
+    if (of(t)->of_peer[peer])
+        close_link(of(t)->of_peer[peer]);
 }
 
 static void tell_failures(struct ucx *u)
 {
-    for (uint32_t p = 0; p < u->world && u->failures; p++) {
-        struct endpoint *e = &u->ep[p];
-        if (!e->failed || e->told)
+    for (struct link *l = u->links; l && u->failures; l = l->next) {
+        if (!l->h || !l->failed || l->told)
             continue;
-        e->told = true;
+        if (l->peer == NOBODY) {
+            close_link(l);
+            continue;
+        }
+        l->told = true;
         u->failures--;
-        u->events.failed(u->events.ctx, p, ucs_status_string(e->why));
+        u->events.failed(u->events.ctx, l->peer, ucs_status_string(l->why));
     }
+}
+
+static void close_the_silent(struct ucx *u)
+{
+    uint64_t now = now_ns();
+    for (struct link *l = u->links; l; l = l->next)
+        if (l->h && l->peer == NOBODY && now >= l->until_ns)
+            close_link(l);
 }
 
 static unsigned ucx_progress(struct mr_wire_transport *t)
@@ -293,10 +418,13 @@ static unsigned ucx_progress(struct mr_wire_transport *t)
         if (n == 0)
             break;
     }
+    done += u->knocks;
+    if (u->knocks)
+        answer_knocks(u);
     if (u->failures)
         tell_failures(u);
-    while (u->strangers)
-        close_now(u, u->stranger[--u->strangers]);
+    if (u->unknown)
+        close_the_silent(u);
     return done;
 }
 
@@ -313,16 +441,17 @@ static bool ucx_arm(struct mr_wire_transport *t)
 
 static uint64_t ucx_wake_ns(struct mr_wire_transport *t)
 {
-    (void)t;
-    return UINT64_MAX;
+    return of(t)->unknown ? now_ns() + MR_NS_PER_S : UINT64_MAX; /* to see whether they have greeted */
 }
 
 static void ucx_close(struct mr_wire_transport *t)
 {
     struct ucx *u = of(t);
     uint64_t until = now_ns() + MR_NS_PER_S;
-    for (uint32_t p = 0; p < u->world; p++)
-        ucx_disconnect(t, p);
+    for (unsigned i = 0; i < u->listeners; i++)
+        ucp_listener_destroy(u->listener[i]);
+    for (struct link *l = u->links; l; l = l->next)
+        close_link(l);
     running = u;
     while (u->busy && now_ns() < until) /* invariant 2 */
         if (ucp_worker_progress(u->worker) == 0)
@@ -330,6 +459,11 @@ static void ucx_close(struct mr_wire_transport *t)
     ucp_worker_destroy(u->worker);
     ucp_cleanup(u->context);
     running = NULL;
+    while (u->links) {
+        struct link *l = u->links;
+        u->links = l->next;
+        free(l);
+    }
     free(u);
 }
 
@@ -398,6 +532,57 @@ static ucs_status_t open_worker(struct ucx *u)
     return s;
 }
 
+/* "eth0" in "eth0,ib0"? A UCX device may be "mlx5_0:1": that has no address, its network interface must be named too.
+ */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+        if (strncmp(p, name, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+static ucs_status_t open_listener(struct ucx *u, const struct sockaddr *a)
+{
+    ucp_listener_params_t params = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {.addr = a,
+                     .addrlen = a->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6)},
+        .conn_handler = {.cb = on_knock, .arg = u},
+    };
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucs_status_t s = ucp_listener_create(u->worker, &params, &u->listener[u->listeners]);
+    if (s != UCS_OK)
+        return s;
+    s = ucp_listener_query(u->listener[u->listeners], &attr);
+    if (s != UCS_OK) {
+        ucp_listener_destroy(u->listener[u->listeners]);
+        return s;
+    }
+    u->where[u->listeners++] = attr.sockaddr;
+    return UCS_OK;
+}
+
+/* On each of the interfaces that were named; else on all that are up, and on loopback only if there is no other. */
+static ucs_status_t open_listeners(struct ucx *u, const char *devices)
+{
+    struct ifaddrs *list, *i;
+    ucs_status_t s = UCS_ERR_NO_DEVICE;
+    if (getifaddrs(&list) != 0)
+        return UCS_ERR_IO_ERROR;
+    for (unsigned loopback = 0; loopback < 2 && u->listeners == 0; loopback++)
+        for (i = list; i; i = i->ifa_next) {
+            bool wanted = devices ? is_listed(devices, i->ifa_name) : !!(i->ifa_flags & IFF_LOOPBACK) == !!loopback;
+            if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) || !wanted ||
+                u->listeners == LISTENERS_MAX)
+                continue;
+            s = open_listener(u, i->ifa_addr);
+        }
+    freeifaddrs(list);
+    return u->listeners ? UCS_OK : s;
+}
+
 /* The one symbol of the module. */
 __attribute__((visibility("default"))) mr_wire_module_open_fn mr_wire_module_open;
 
@@ -406,14 +591,12 @@ int mr_wire_module_open(uint32_t abi, const struct mr_wire_transport_params *p, 
 {
     if (abi != MR_WIRE_TRANSPORT_ABI)
         return say(err, "load this module, which is of another version of Millrace", UCS_ERR_UNSUPPORTED);
-    struct ucx *u = calloc(1, sizeof(*u) + p->world * sizeof(u->ep[0]));
+    struct ucx *u = calloc(1, sizeof(*u) + p->world * sizeof(u->of_peer[0]));
     if (!u)
         return -ENOMEM;
     u->base.ops = &ops;
     u->events = p->events;
     u->world = p->world;
-    for (uint32_t i = 0; i < p->world; i++)
-        u->ep[i].owner = u;
     ucs_status_t s = open_context(u, p);
     if (s != UCS_OK) {
         free(u);
@@ -424,6 +607,11 @@ int mr_wire_module_open(uint32_t abi, const struct mr_wire_transport_params *p, 
         ucp_cleanup(u->context);
         free(u);
         return say(err, "start the wire", s);
+    }
+    s = open_listeners(u, p->devices);
+    if (s != UCS_OK) {
+        ucx_close(&u->base);
+        return say(err, "listen for other nodes", s);
     }
     *out = &u->base;
     return 0;
