@@ -41,10 +41,11 @@ unsigned mr_edit_distance(const char *a, const char *b)
     return row[nx % 3][ny];
 }
 
+/* Half of a short word wrong is another word: 'zarr' is no 'tar'. */
 bool mr_edit_is_near(const char *word, unsigned d)
 {
     size_t n = strlen(word);
-    return d == 0 || (d <= (n <= 3 ? 1 : n <= 6 ? 2 : 3) && d < n);
+    return d == 0 || (d <= (n <= 4 ? 1 : n <= 6 ? 2 : 3) && d < n);
 }
 
 void mr_nearest_offer(struct mr_nearest *n, const char *name)

@@ -242,6 +242,35 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
     return 0;
 }
 
+static bool is_section_set(const struct mr_workload *w, const char *section)
+{
+    int s = mr_workload_section_index(section);
+    const struct mr_option *rows = mr_workload_sections[s].table->options;
+    for (unsigned i = 0; rows[i].key; i++)
+        if (w->origins[s][i].kind != MR_ORIGIN_DEFAULT)
+            return true;
+    return false;
+}
+
+/* DLIO's llama_1t leaves training on and describes checkpoints, but no data set: its ranks would share the 8 default
+ * files. The checkpoints are the point, so there are no steps. Who asks for training himself gets it. */
+static int without_data(struct mr_workload *w, struct mr_arena *a)
+{
+    const struct mr_conf_checkpoint *c = &w->checkpoint;
+    struct mr_value_origin *train = mr_workload_origin(w, "workflow", "train");
+    bool asked = train->kind != MR_ORIGIN_DEFAULT && train->kind != MR_ORIGIN_FILE;
+    bool has_file = *w->file || train->kind == MR_ORIGIN_FILE;
+    if (!has_file || asked || !w->workflow.train || !w->workflow.checkpoint || is_section_set(w, "dataset") ||
+        (c->num_checkpoints_write <= 0 && c->num_checkpoints_read <= 0))
+        return 0;
+    w->workflow.train = w->workflow.generate_data = w->workflow.evaluation = false;
+    *train = (struct mr_value_origin){.kind = MR_ORIGIN_DERIVED, .where = "no data set"};
+    *mr_workload_origin(w, "workflow", "generate_data") = *train;
+    return mr_workload_note(w, a,
+                            "the workload describes checkpoints but no data set: no training steps, the checkpoints "
+                            "are written and read; workflow.train=true on the command line trains on the default data");
+}
+
 /* storage.storage_root is where relative folders begin. */
 static int below_root(const struct mr_workload *w, struct mr_arena *a, const char **folder)
 {
@@ -261,7 +290,8 @@ int mr_trap_finish(struct mr_workload *w, struct mr_arena *a, struct mr_error *e
     int rc = check_between_keys(w, err);
     if (rc)
         return rc;
-    rc = note_reader(w, a);
+    rc = without_data(w, a);
+    rc = rc ? rc : note_reader(w, a);
     rc = rc ? rc : note_dataset(w, a);
     rc = rc ? rc : note_checkpoint(w, a);
     rc = rc ? rc : derive_chunks(w, a);

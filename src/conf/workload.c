@@ -258,6 +258,35 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* The presets whose names begin with `name` and '_': "unet3d" stands for unet3d_a100, unet3d_h100. */
+static void put_family(const struct mr_strings *names, const char *name, struct mr_strbuf *out)
+{
+    size_t n = strlen(name);
+    for (unsigned i = 0; n && i < names->n; i++)
+        if (!strncmp(names->item[i], name, n) && strchr("_-", names->item[i][n]) && names->item[i][n])
+            mr_strbuf_printf(out, "%s'%s'", out->len ? ", " : "", names->item[i]);
+}
+
+static int unknown_workload(const char *name, const struct mr_strings *search_path, struct mr_arena *a,
+                            struct mr_error *err)
+{
+    struct mr_strings names = {0};
+    struct mr_nearest near = {.word = name};
+    struct mr_strbuf family = {0};
+    mr_error_plain(err, MR_E_CONFIG, "there is no workload '%.200s'", name);
+    if (!mr_workload_list(search_path, a, &names, NULL)) {
+        for (unsigned i = 0; i < names.n; i++)
+            mr_nearest_offer(&near, names.item[i]);
+        put_family(&names, name, &family);
+    }
+    if (family.len && !family.failed)
+        mr_error_hint(err, "there is %.400s", family.text);
+    else if (mr_nearest_name(&near))
+        mr_error_hint(err, "did you mean '%s'?", mr_nearest_name(&near));
+    mr_strbuf_done(&family);
+    return mr_error_hint(err, "list them with 'millrace workloads list', or name a file"), MR_E_CONFIG;
+}
+
 int mr_workload_find(const char *name, const struct mr_strings *search_path, struct mr_arena *a, const char **path,
                      struct mr_error *err)
 {
@@ -281,16 +310,7 @@ int mr_workload_find(const char *name, const struct mr_strings *search_path, str
             *path = copy;
             return 0;
         }
-    mr_error_plain(err, MR_E_CONFIG, "there is no workload '%.200s'", name);
-    struct mr_strings names = {0};
-    struct mr_nearest near = {.word = name};
-    if (!mr_workload_list(search_path, a, &names, NULL))
-        for (unsigned i = 0; i < names.n; i++)
-            mr_nearest_offer(&near, names.item[i]);
-    if (mr_nearest_name(&near))
-        mr_error_hint(err, "did you mean '%s'?", mr_nearest_name(&near));
-    mr_error_hint(err, "list them with 'millrace workloads list', or name a file");
-    return MR_E_CONFIG;
+    return unknown_workload(name, search_path, a, err);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -379,6 +399,10 @@ static int load_file(struct mr_applier *ap, const char *name, const struct mr_st
     int rc = mr_workload_find(name, search_path, ap->arena, &path, ap->err);
     if (!rc)
         rc = mr_yaml_load(path, ap->arena, &root, ap->err);
+    if (!rc && root->kind == MR_YAML_MAP && root->n == 0) {
+        rc = mr_error_plain(ap->err, MR_E_CONFIG, "the workload file '%s' is empty", path);
+        mr_error_hint(ap->err, "to run on the defaults, give no workload; 'millrace help config' lists the keys");
+    }
     if (rc)
         return rc;
     ap->kind = MR_ORIGIN_FILE;

@@ -21,7 +21,8 @@ struct anchor {
 
 struct loader {
     yaml_parser_t parser;
-    const char *name;
+    const char *name, *text;
+    size_t len;
     struct mr_arena *arena;
     struct anchor *anchors; /* latest first: a name may be given again */
     struct mr_error *err;
@@ -38,6 +39,50 @@ static int fail(struct loader *l, int code, unsigned line, const char *what, con
     return code;
 }
 
+/* How many bytes the UTF-8 sequence at s takes, 0 when it is none (also overlong forms and surrogates). */
+static size_t utf8_bytes(const unsigned char *s, size_t left)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : 4;
+    if (n == 1)
+        return 1;
+    if (n > left || s[0] < 0xc2 || s[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool is_overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool is_outside = (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90);
+    return is_overlong || is_outside ? 0 : n;
+}
+
+/* libyaml reads ahead: its line is that of the token before, and an incomplete sequence has no byte. So the first byte
+ * that is not UTF-8 is searched for here. */
+static int not_text(struct loader *l, const char *problem)
+{
+    size_t at = 0, n, start = 0;
+    unsigned line = 1;
+    const unsigned char *s = (const unsigned char *)l->text;
+    for (; at < l->len && (n = utf8_bytes(s + at, l->len - at)) > 0; at += n)
+        if (s[at] == '\n') {
+            line++;
+            start = at + 1;
+        }
+    if (at < l->len) {
+        mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: byte 0x%02x at column %zu (offset %zu) is not UTF-8",
+                       s[at], at - start + 1, at);
+        mr_error_context(l->err, "in %s:%u", l->name, line);
+        mr_error_hint(l->err, "write the file as UTF-8: 'iconv -f LATIN1 -t UTF-8'");
+        return MR_E_FORMAT;
+    }
+    const yaml_parser_t *p = &l->parser; /* UTF-8, but a character that YAML does not allow */
+    mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: %.200s: 0x%02x at offset %zu", problem,
+                   (unsigned)p->problem_value, p->problem_offset);
+    for (line = 1, at = 0; at < l->len && at < p->problem_offset; at++)
+        line += s[at] == '\n';
+    mr_error_context(l->err, "in %s:%u", l->name, line);
+    return MR_E_FORMAT;
+}
+
 static int next_event(struct loader *l, yaml_event_t *e)
 {
     if (yaml_parser_parse(&l->parser, e))
@@ -48,13 +93,8 @@ static int next_event(struct loader *l, yaml_event_t *e)
     const char *problem = p->problem ? p->problem : "unreadable";
     unsigned line = (unsigned)(p->problem_mark.line + 1);
     bool tab = strstr(problem, "character that cannot start any token") != NULL;
-    if (p->error == YAML_READER_ERROR) { /* not even text: a bad file, not a wrong setting */
-        mr_error_plain(l->err, MR_E_FORMAT, "not valid YAML: %.200s at offset %zu (want UTF-8, have byte 0x%02x)",
-                       problem, p->problem_offset, (unsigned)p->problem_value & 0xff);
-        mr_error_context(l->err, "in %s:%u", l->name, line);
-        mr_error_hint(l->err, "write the file as UTF-8: 'iconv -f LATIN1 -t UTF-8'");
-        return MR_E_FORMAT;
-    }
+    if (p->error == YAML_READER_ERROR)
+        return not_text(l, problem); /* a bad file, not a wrong setting */
     mr_error_plain(l->err, MR_E_CONFIG, "not valid YAML: %.200s%s", problem, tab ? " (a tab?)" : "");
     mr_error_context(l->err, "in %s:%u", l->name, line);
     return MR_E_CONFIG;
@@ -355,7 +395,7 @@ static int check_tabs(struct loader *l, const char *text, size_t len)
 int mr_yaml_parse(const char *text, size_t len, const char *name, struct mr_arena *a, struct mr_yaml_node **out,
                   struct mr_error *err)
 {
-    struct loader l = {.name = name, .arena = a, .err = err};
+    struct loader l = {.name = name, .text = text, .len = len, .arena = a, .err = err};
     if (len > MR_YAML_MAX_BYTES) {
         mr_error_plain(err, MR_E_LIMIT, "'%s' is too large for a configuration file (have %zu bytes, limit %u)", name,
                        len, MR_YAML_MAX_BYTES);
