@@ -127,6 +127,26 @@ const char *mr_human_count(unsigned long long n, char out[MR_HUMAN_LEN])
     return out;
 }
 
+const char *mr_shell_word(const char *word, char *out, size_t cap)
+{
+    size_t n = 0;
+    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=+,:@%")] == '\0')
+        return word;
+    if (cap < 3)
+        return word;
+    out[n++] = '"';
+    for (const char *c = word; *c; c++) {
+        if (n + 4 > cap) /* an escape, the closing quote, the end */
+            return word;
+        if (strchr("\"\\$`", *c))
+            out[n++] = '\\';
+        out[n++] = *c;
+    }
+    out[n++] = '"';
+    out[n] = '\0';
+    return out;
+}
+
 const char *mr_plural(unsigned long long n, const char *one, const char *many)
 {
     return n == 1 ? one : many;

@@ -1,6 +1,7 @@
 /* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after,
  * which is why all threads may share it. */
 #include "dataset/dataset_parts.h"
+#include "base/strbuf.h"
 #include "base/common.h"
 
 #include <errno.h>
@@ -44,7 +45,9 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
     }
     mr_error_plain(err, MR_E_FORMAT,
                    "'%s' has no manifest: neither '" MR_MANIFEST_NAME "' nor 'train/" MR_MANIFEST_NAME "'", path);
-    return mr_error_hint(err, "finish it with 'millrace gen', or index existing files with 'millrace scan %s'", path),
+    char word[1024];
+    return mr_error_hint(err, "finish it with 'millrace gen', or index existing files with 'millrace scan %s'",
+                         mr_shell_word(path, word, sizeof word)),
            MR_E_FORMAT;
 }
 

@@ -5,6 +5,7 @@
  * Hot path (file open, buffers grown): no malloc, no lock, one read per range or fewer. Payload bytes that need no
  * decoding are read straight into their destination. */
 #include "base/clock.h"
+#include "base/strbuf.h"
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/fetch.h"
@@ -348,8 +349,10 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
         if (mr_dataset_file_path(r->ds, pos->file, r->path, NULL) < 0)
             snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)pos->file);
         mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, r->path);
+        char word[1024];
         if (rc != MR_E_LIMIT)
-            mr_error_hint(err, "'millrace verify %s' lists all that is wrong", mr_dataset_root(r->ds));
+            mr_error_hint(err, "'millrace verify %s' lists all that is wrong",
+                          mr_shell_word(mr_dataset_root(r->ds), word, sizeof word));
     }
     return rc < 0 ? rc : 0;
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- generating ---- */
@@ -49,24 +50,35 @@ static bool is_unfinished(const char *folder)
     return access(manifest, F_OK) != 0 && access(journal, F_OK) == 0;
 }
 
+static void put_word(struct mr_strbuf *s, const char *before, const char *text)
+{
+    char word[4096];
+    mr_strbuf_printf(s, "%s%s", before, mr_shell_word(text, word, sizeof word));
+}
+
 /* 'gen' with the same workload and overrides, which a reader of the message can type as it is. */
 static void put_gen_words(const struct mr_job *j, struct mr_strbuf *s)
 {
     const struct mr_job_options *o = &j->opt;
-    mr_strbuf_printf(s, "millrace gen %s", j->data);
+    put_word(s, "millrace gen ", j->data);
     if (*o->workload)
-        mr_strbuf_printf(s, " --workload %s", o->workload);
+        put_word(s, " --workload ", o->workload);
     if (*o->config_dir)
-        mr_strbuf_printf(s, " --config-dir %s", o->config_dir);
+        put_word(s, " --config-dir ", o->config_dir);
     if (o->lenient)
         mr_strbuf_puts(s, " --lenient");
     for (unsigned i = 0; i < j->req.overrides.n; i++)
-        mr_strbuf_printf(s, " %s", j->req.overrides.item[i]);
+        put_word(s, " ", j->req.overrides.item[i]);
 }
 
 static int missing(const struct mr_job *j, const char *path, struct mr_error *err)
 {
     struct mr_strbuf s = {0};
+    struct stat st;
+    if (stat(j->data, &st) == 0 && !S_ISDIR(st.st_mode)) {
+        mr_error_plain(err, -ENOTDIR, "the data set '%s' is not a folder", j->data);
+        return mr_error_hint(err, "--data names the folder that holds train/ and valid/"), -ENOTDIR;
+    }
     put_gen_words(j, &s);
     bool begun = is_unfinished(path);
     mr_error_plain(err, -ENOENT, begun ? "the data set in '%s' is not finished" : "there is no data set in '%s'", path);

@@ -1,5 +1,6 @@
 /* Completing an interrupted trace: the collector runs once over the rings that were left behind. */
 #include "launch/recover.h"
+#include "base/strbuf.h"
 #include "base/log.h"
 
 #include <dirent.h>
@@ -30,8 +31,10 @@ static int locate(const char *from, const char *want, char spool[PATH_MAX], char
     }
     snprintf(link, sizeof(link), "%.4000s.spool", from);
     if (!realpath(link, spool)) {
+        char word[1024];
         mr_error_plain(err, MR_E_FORMAT, "nothing to recover for '%s': there is no '%s'", from, link);
-        return mr_error_hint(err, "a complete trace needs no recovery; look at it with 'millrace report %s'", from),
+        return mr_error_hint(err, "a complete trace needs no recovery; look at it with 'millrace report %s'",
+                             mr_shell_word(from, word, sizeof word)),
                MR_E_FORMAT;
     }
     snprintf(out, PATH_MAX, "%.4000s", *want ? want : from);

@@ -16,6 +16,7 @@
  * Invariants: Q1 a request is on the free list or with the source, or being planned or finished. Q2 on return nothing
  * is with the source. */
 #include "loader/loader_internal.h"
+#include "base/strbuf.h"
 #include "base/clock.h"
 #include "dataset/fetch.h"
 
@@ -304,11 +305,12 @@ static void finish_row(struct queue_reader *q, struct request *r)
         mr_loader_row_done(l, s, r->batch);
         return;
     }
-    char path[2 * MR_NAME_MAX];
+    char path[2 * MR_NAME_MAX], word[1024];
     if (mr_dataset_file_path(l->dataset, r->job.plan.pos.file, path, NULL) >= 0)
         mr_error_context(&err, "in sample %llu of '%s'", (unsigned long long)r->job.plan.id, path);
     if (rc != MR_E_LIMIT)
-        mr_error_hint(&err, "'millrace verify %s' lists all that is wrong", mr_dataset_root(l->dataset));
+        mr_error_hint(&err, "'millrace verify %s' lists all that is wrong",
+                      mr_shell_word(mr_dataset_root(l->dataset), word, sizeof word));
     mr_loader_row_failed(l, s, r->batch, rc, &err);
 }
 

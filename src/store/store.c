@@ -4,6 +4,7 @@
  * The convenience functions repeat interrupted and short transfers; a backend may return either at any time. `err` is
  * written only on failure, so a repeated call writes to a local error first. */
 #include "store/store.h"
+#include "base/strbuf.h"
 
 #include "base/common.h"
 #include "base/log.h"
@@ -20,8 +21,26 @@
 
 /* ---- wording of errors ---- */
 
+/* The longest part of a path that is there, as a word for a shell: 'ls' on what could not be made shows nothing. */
+static const char *existing_part(const char *path, char *out, size_t cap)
+{
+    char part[1024];
+    int n = snprintf(part, sizeof part, "%s", path);
+    while (n > 0 && n < (int)sizeof part && access(part, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        char *slash = strrchr(part, '/');
+        if (!slash)
+            return ".";
+        slash[slash == part] = '\0';
+    }
+    if (mr_shell_word(part, out, cap) == part)
+        snprintf(out, cap, "%s", part);
+    return out;
+}
+
 static void hint_for(struct mr_error *err, int code, const char *path)
 {
+    char word[1100];
+    path = existing_part(path, word, sizeof word);
     switch (-code) {
     case ENOSPC:
         mr_error_hint(err, "free space with 'rm' or choose another folder; 'df -h %s' shows what is left", path);
