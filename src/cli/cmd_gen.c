@@ -8,6 +8,8 @@
 #include "cli/globals.h"
 #include "cli/workload_args.h"
 #include "comm/comm.h"
+#include "dataset/gen_spec.h"
+#include "dataset/manifest.h"
 #include "job/job_generate.h"
 
 #include <errno.h>
@@ -51,7 +53,8 @@ static const struct mr_option rows[] = {
         .doc = "Make each file durable before it gets its name: survives a power cut, costs time."),
     ROW("overwrite", overwrite, BOOL, "false", .doc = "Replace another data set that lies in the folder."),
     ROW("repair", repair, BOOL, "false",
-        .doc = "Compare every byte of every file with what it should be and write missing and damaged files again."),
+        .doc = "Compare every byte of every file with what it should be and write missing and damaged files again. "
+               "Needs no other options: the manifest says what the set is."),
     ROW("dry_run", dry_run, BOOL, "false", .doc = "Say what would be written and whether it fits; write nothing."),
     MR_ROW_JSON(AT(json), MR_DOC_JSON),
     MR_OPTION_END,
@@ -74,11 +77,62 @@ static int from_workload(const struct mr_workload *w, struct gen_options *o, str
     return 0;
 }
 
-/* The workload lies between the defaults and the flags, so flags are parsed once more on top of it. */
+/* What lies between the defaults and the flags (a workload, a manifest) is in `o`: variables and flags once more on top
+ * of it. */
+static int reapply_flags(struct mr_command_ctx *ctx, struct gen_options *o, struct mr_error *err)
+{
+    struct mr_strings again = {0};
+    int r = mr_options_parse_env(&table, environ, ctx->arena, o, err);
+    if (r < 0)
+        return r;
+    /* The global options were taken before; here they only have to be recognised. */
+    void *globals = mr_arena_alloc(ctx->arena, mr_globals_table.struct_bytes);
+    if (!globals || mr_options_defaults(&mr_globals_table, ctx->arena, globals, err) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot read the options");
+    struct mr_options_target targets[] = {{&table, o}, {&mr_globals_table, globals}};
+    return mr_options_parse_targets(targets, 2, ctx->argc, ctx->argv, ctx->arena, &again, err);
+}
+
+/* The spec that the split in FOLDER/NAME was made from; false where no manifest of ours can be read. */
+static bool spec_there(struct mr_store *s, const char *folder, const char *name, struct mr_arena *a,
+                       struct mr_gen_spec *out)
+{
+    struct mr_manifest *m = NULL;
+    struct mr_error ignored;
+    const char *split, *path = mr_arena_printf(a, "%s/%s/" MR_MANIFEST_NAME, folder, name);
+    bool found = path && mr_manifest_open(s, path, &m, &ignored) >= 0 &&
+                 mr_gen_spec_from_json(mr_manifest_get_spec(m), a, out, &split, NULL, &ignored) >= 0;
+    mr_manifest_close(m);
+    return found;
+}
+
+/* --repair without a workload: the set says itself what it should be, so nobody has to remember its options. Flags
+ * stand above it and are then compared with what is there, as without --repair. */
+static int apply_manifest(struct mr_command_ctx *ctx, struct gen_options *o, struct mr_error *err)
+{
+    struct mr_gen_spec train, valid;
+    struct mr_store *s = NULL;
+    if (!o->repair || *o->workload || ctx->overrides.n || !*o->folder)
+        return 0;
+    int r = mr_store_open(o->store, &s, err);
+    if (r < 0)
+        return r;
+    bool has_train = spec_there(s, o->folder, "train", ctx->arena, &train);
+    if (has_train) {
+        o->spec = train;
+        if (spec_there(s, o->folder, "valid", ctx->arena, &valid)) {
+            o->eval_files = valid.files;
+            o->eval_subfolders = valid.subfolders;
+        }
+    }
+    mr_store_close(s);
+    return has_train ? reapply_flags(ctx, o, err) : 0;
+}
+
+/* The workload lies between the defaults and the flags. */
 static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, struct mr_error *err)
 {
     struct mr_workload *w;
-    struct mr_strings again = {0};
     if (!*o->workload && !ctx->overrides.n)
         return 0;
     int r = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &w, err);
@@ -91,15 +145,9 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
         return r;
-    if ((r = mr_options_defaults(&table, ctx->arena, o, err)) < 0 || (r = from_workload(w, o, ctx->arena, err)) < 0 ||
-        (r = mr_options_parse_env(&table, environ, ctx->arena, o, err)) < 0)
+    if ((r = mr_options_defaults(&table, ctx->arena, o, err)) < 0 || (r = from_workload(w, o, ctx->arena, err)) < 0)
         return r;
-    /* The global options were taken before; here they only have to be recognised. */
-    void *globals = mr_arena_alloc(ctx->arena, mr_globals_table.struct_bytes);
-    if (!globals || mr_options_defaults(&mr_globals_table, ctx->arena, globals, err) < 0)
-        return mr_error_set(err, -ENOMEM, "cannot read the options");
-    struct mr_options_target targets[] = {{&table, o}, {&mr_globals_table, globals}};
-    return mr_options_parse_targets(targets, 2, ctx->argc, ctx->argv, ctx->arena, &again, err);
+    return reapply_flags(ctx, o, err);
 }
 
 static int resolve_split(const struct gen_options *o, bool valid, struct mr_job_split *s, struct mr_error *err)
@@ -270,6 +318,8 @@ static int run_gen(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_job_split splits[2] = {{0}};
     int r = apply_workload(ctx, o, err);
     if (r >= 0)
+        r = apply_manifest(ctx, o, err);
+    if (r >= 0)
         r = refuse_idle_flags(ctx, o, err);
     if (r < 0)
         return r;
@@ -293,11 +343,12 @@ const struct mr_command mr_cmd_gen = {
         "sample. A set "
         "that is complete is left alone; one that was interrupted, even by kill -9, is continued; another set in the "
         "folder is refused "
-        "unless --overwrite is given. --repair compares every byte and writes missing and damaged files again.\n\n"
+        "unless --overwrite is given. --repair compares every byte and writes missing and damaged files again, by the "
+        "manifest's options.\n\n"
         "  millrace gen /data/unet3d workload=unet3d_h100 ++workload.dataset.num_files_train=28\n"
         "  millrace gen /data/img --format jpeg --files 10000 --size 115KB --labels 1000 --eval-files 500\n"
         "  millrace gen /data/tf --format tfrecord --files 64 --samples-per-file 1251 --size 114660 --ranks 4\n"
-        "  millrace gen /data/img --format jpeg --files 10000 --size 115KB --labels 1000 --eval-files 500 --repair\n",
+        "  millrace gen /data/img --repair\n",
     .table = {.section = "gen", .doc = "gen", .options = rows, .struct_bytes = sizeof(struct gen_options)},
     .takes_overrides = true,
     .run = run_gen,
