@@ -4,7 +4,9 @@
 
 #include "cli/commands.h"
 #include "cli/globals.h"
+#include "conf/workload.h"
 #include "format/format.h"
+#include "policy/policy_list.h"
 
 #include <string.h>
 
@@ -25,6 +27,9 @@ static void put_quoted(FILE *out, const char *text)
 /* Prints the names of presets, one per line. */
 #define LIST_PRESETS "workloads list 2>/dev/null | sed -n '2,$s/ .*//p'"
 
+/* Prints the names of scenarios, one per line. */
+#define LIST_SCENARIOS "sim --list 2>/dev/null | sed -n '2,/^systems/s/^  \\([^ ]*\\) .*/\\1/p'"
+
 static bool takes_preset(const struct mr_command *c)
 {
     return !strcmp(c->name, "run") || !strcmp(c->name, "workloads");
@@ -35,13 +40,44 @@ static bool is_format(const struct mr_command *c, const struct mr_option *o)
     return !strcmp(o->key, "format") && (!strcmp(c->name, "gen") || !strcmp(c->name, "scan"));
 }
 
+static bool is_policy(const struct mr_command *c, const struct mr_option *o)
+{
+    return !strcmp(o->key, "policy") && !strcmp(c->name, "sim");
+}
+
+static void put_policies(FILE *out)
+{
+    fputs("all", out);
+    for (int i = 0; i < mr_policy_count(); i++)
+        fprintf(out, " %s", mr_policy_name((enum mr_policy_id)i));
+}
+
+/* Keys of a workload as 'section.key=', with spaces between. */
+static void put_keys(FILE *out)
+{
+    for (int s = 0; mr_workload_sections[s].table; s++) {
+        const struct mr_option_table *t = mr_workload_sections[s].table;
+        for (const struct mr_option *o = t->options; o->key; o++)
+            fprintf(out, "%s%s%s= ", t->section, *t->section ? "." : "", o->key);
+    }
+}
+
+static bool has_words(const struct mr_command *c, const struct mr_option *o)
+{
+    return o->type == MR_OPT_ENUM || (c && (is_format(c, o) || is_policy(c, o)));
+}
+
 /* The words an option takes, with spaces between; false: it takes others. */
 static bool put_choices(FILE *out, const struct mr_command *c, const struct mr_option *o, const char *before)
 {
     bool formats = c && is_format(c, o);
-    if (!formats && o->type != MR_OPT_ENUM)
+    if (!has_words(c, o))
         return false;
     fputs(before, out);
+    if (c && is_policy(c, o)) {
+        put_policies(out);
+        return true;
+    }
     for (int i = 0; formats && mr_format_registry()[i]; i++)
         fprintf(out, "%s%s", i ? " " : "", mr_format_registry()[i]->name);
     for (int i = 0; !formats && o->choices[i]; i++)
@@ -66,7 +102,7 @@ static void bash_flags(FILE *out, const struct mr_option_table *t)
 static void bash_choices(FILE *out, const struct mr_command *cmd)
 {
     for (const struct mr_option *o = cmd->table.options; o && o->key; o++) {
-        if (!is_flag(o) || (o->type != MR_OPT_ENUM && !is_format(cmd, o)))
+        if (!is_flag(o) || !has_words(cmd, o))
             continue;
         fprintf(out, "    '%s --", cmd->name);
         put_flag_name(out, o->key);
@@ -80,6 +116,9 @@ static void bash_choices(FILE *out, const struct mr_command *cmd)
 /* '=' breaks words in bash: workload=NAME arrives as three. */
 static void bash_presets(FILE *out)
 {
+    fputs("  local list=; case \"$cmd $prev $cur\" in 'sim --policy '*,*|'sim -p '*,*) list=${cur%,*}, cur=${cur##*,} "
+          ";; esac\n",
+          out);
     fputs("  case \"${COMP_WORDS[*]:0:$((COMP_CWORD+1))}|\" in\n"
           "    *\" --workload $cur|\"|*\" -w $cur|\"|*\"workload = $cur|\"|*'workload =|') cur=${cur#=} "
           "words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n"
@@ -90,7 +129,12 @@ static void bash_presets(FILE *out)
         if (takes_preset(mr_commands[i]))
             fprintf(out, "    %s\\ *) [ -n \"$words\" ] || words=$(\"${COMP_WORDS[0]}\" " LIST_PRESETS ") ;;\n",
                     mr_commands[i]->name);
-    fputs("  esac\n", out);
+    fputs("    sim\\ *) [ -n \"$words\" ] || words=$(\"${COMP_WORDS[0]}\" " LIST_SCENARIOS ") ;;\n  esac\n"
+          "  case \"$cmd $cur $prev\" in *' -'*|*' ='*) ;; *=*) ;;\n"
+          "    run\\ *|gen\\ *|sim\\ *) words=\"$words ",
+          out);
+    put_keys(out);
+    fputs("\" ;;\n  esac\n", out);
 }
 
 static void bash(FILE *out)
@@ -115,7 +159,8 @@ static void bash(FILE *out)
         fputs("' ;;\n", out);
     }
     fputs("    esac\n    case \"$cur\" in -*) ;; *) words= ;; esac\n  fi\n"
-          "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+          "  COMPREPLY=($(compgen -P \"$list\" -W \"$words\" -- \"$cur\"))\n"
+          "  case \"${COMPREPLY[0]}\" in *=) compopt -o nospace 2>/dev/null ;; esac\n"
           "  [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n}\n"
           "complete -o filenames -F _millrace millrace\n",
           out);
@@ -140,12 +185,26 @@ static void zsh_options(FILE *out, const struct mr_command *cmd, const struct mr
     }
 }
 
+static const char *zsh_words(const char *name)
+{
+    return !strcmp(name, "run")         ? "_millrace_run"
+           : !strcmp(name, "workloads") ? "_millrace_presets"
+           : !strcmp(name, "sim")       ? "_millrace_scenarios"
+           : !strcmp(name, "gen")       ? "_millrace_keys"
+                                        : "_files";
+}
+
 static void zsh(FILE *out)
 {
     fputs("#compdef millrace\n# zsh completion of millrace; save as _millrace in a folder of $fpath\n"
           "_millrace_presets() {\n  local -a presets\n  presets=(${(f)\"$(millrace " LIST_PRESETS ")\"})\n"
-          "  compadd -a presets\n  _files\n}\n_millrace() {\n"
-          "  local -a commands\n  commands=(\n",
+          "  compadd -a presets\n  _files\n}\n_millrace_scenarios() {\n  local -a scenarios\n"
+          "  scenarios=(${(f)\"$(millrace " LIST_SCENARIOS ")\"})\n  compadd -a scenarios\n  _millrace_keys\n}\n"
+          "_millrace_keys() {\n  compadd -S '' -- ",
+          out);
+    put_keys(out);
+    fputs("\n  _files\n}\n_millrace_run() {\n  _millrace_presets\n  _millrace_keys\n}\n"
+          "_millrace() {\n  local -a commands\n  commands=(\n",
           out);
     for (int i = 0; mr_commands[i]; i++) {
         fprintf(out, "    '%s:", mr_commands[i]->name);
@@ -160,7 +219,7 @@ static void zsh(FILE *out)
         fprintf(out, "    %s) _arguments \\\n", mr_commands[i]->name);
         zsh_options(out, mr_commands[i], &mr_commands[i]->table);
         zsh_options(out, NULL, &mr_globals_table);
-        fprintf(out, "      '*:file:%s' ;;\n", takes_preset(mr_commands[i]) ? "_millrace_presets" : "_files");
+        fprintf(out, "      '*:file:%s' ;;\n", zsh_words(mr_commands[i]->name));
     }
     fputs("  esac\n}\n_millrace \"$@\"\n", out);
 }
@@ -198,6 +257,11 @@ static void fish(FILE *out)
                     "complete -c millrace -n '__fish_seen_subcommand_from %s' -a \"(millrace " LIST_PRESETS ")\"\n",
                     mr_commands[i]->name);
     }
+    fputs("complete -c millrace -n '__fish_seen_subcommand_from sim' -a \"(millrace " LIST_SCENARIOS ")\"\n"
+          "complete -c millrace -n '__fish_seen_subcommand_from run gen sim' -a '",
+          out);
+    put_keys(out);
+    fputs("'\n", out);
 }
 
 void mr_completion(FILE *out, enum mr_shell shell)

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/globals.h"
+#include "base/common.h"
 #include "base/strbuf.h"
 
 #include <ctype.h>
@@ -46,7 +47,7 @@ void mr_help_wrap(FILE *out, const char *text, unsigned indent)
     }
 }
 
-static const char *placeholder(const struct mr_option *o)
+const char *mr_help_placeholder(const struct mr_option *o)
 {
     switch (o->type) {
     case MR_OPT_BOOL: return "";
@@ -69,7 +70,7 @@ static void print_heading(FILE *out, const struct mr_option *o, bool flags)
     char name[128];
     snprintf(name, sizeof name, "%s", o->key);
     if (!flags) {
-        fprintf(out, "  %s: %s\n", name, o->type == MR_OPT_BOOL ? "BOOL" : placeholder(o));
+        fprintf(out, "  %s: %s\n", name, o->type == MR_OPT_BOOL ? "BOOL" : mr_help_placeholder(o));
         return;
     }
     if (o->flags & MR_OPTF_POSITIONAL) {
@@ -84,7 +85,8 @@ static void print_heading(FILE *out, const struct mr_option *o, bool flags)
     if (o->short_flag)
         fprintf(out, "-%c, ", o->short_flag);
     bool on_by_default = o->type == MR_OPT_BOOL && !strcmp(o->def, "true");
-    fprintf(out, "--%s%s%s%s\n", on_by_default ? "[no-]" : "", name, o->type == MR_OPT_BOOL ? "" : " ", placeholder(o));
+    fprintf(out, "--%s%s%s%s\n", on_by_default ? "[no-]" : "", name, o->type == MR_OPT_BOOL ? "" : " ",
+            mr_help_placeholder(o));
 }
 
 /* Choices, bounds, default, variable, other names, example: whatever the row has. */
@@ -153,13 +155,58 @@ void mr_help_command(FILE *out, const struct mr_command *cmd)
     mr_help_options(out, &mr_globals_table, true);
 }
 
+/* What a newcomer looks for, in that order. A command that no group names is listed under "Other". */
+static const struct {
+    const char *title, *names; /* each name between blanks */
+} groups[] = {
+    {"Try", " demo doctor help "},
+    {"Benchmark", " run workloads "},
+    {"Trace and explain", " trace report export recover "},
+    {"Simulate", " sim calibrate "},
+    {"Data", " gen verify scan show cat order "},
+};
+
+static bool is_named(const char *names, const char *name)
+{
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    return strstr(names, word) != NULL;
+}
+
+static void print_group(FILE *out, const char *names)
+{
+    for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
+        for (int i = 0; mr_commands[i]; i++)
+            if (strlen(mr_commands[i]->name) == strcspn(at, " ") &&
+                !strncmp(at, mr_commands[i]->name, strcspn(at, " ")))
+                fprintf(out, "  %-14s %s\n", mr_commands[i]->name, mr_commands[i]->summary);
+}
+
+static void print_ungrouped(FILE *out)
+{
+    bool first = true;
+    for (int i = 0; mr_commands[i]; i++) {
+        bool grouped = false;
+        for (size_t g = 0; g < MR_ARRAY_LEN(groups); g++)
+            grouped |= is_named(groups[g].names, mr_commands[i]->name);
+        if (grouped)
+            continue;
+        fprintf(out, "%s  %-14s %s\n", first ? "\nOther\n" : "", mr_commands[i]->name, mr_commands[i]->summary);
+        first = false;
+    }
+}
+
 void mr_help_overview(FILE *out)
 {
     fputs("usage: millrace [-v|-q] COMMAND [options]\n"
           "       millrace --version [--json]\n\n"
-          "Measures, explains, predicts and fixes the I/O of deep-learning training.\n\ncommands:\n",
+          "Measures, explains and predicts the I/O of deep-learning training.\n"
+          "New here? millrace demo\n",
           out);
-    for (int i = 0; mr_commands[i]; i++)
-        fprintf(out, "  %-14s %s\n", mr_commands[i]->name, mr_commands[i]->summary);
+    for (size_t g = 0; g < MR_ARRAY_LEN(groups); g++) {
+        fprintf(out, "\n%s\n", groups[g].title);
+        print_group(out, groups[g].names);
+    }
+    print_ungrouped(out);
     fputs("\n'millrace COMMAND --help' explains a command, 'millrace help topics' lists other topics.\n", out);
 }

@@ -12,6 +12,8 @@ void mr_help_overview(FILE *out);
 void mr_help_command(FILE *out, const struct mr_command *cmd);
 /* The options of one table, as help shows them. `flags`: rows are command-line flags; otherwise keys of a section. */
 void mr_help_options(FILE *out, const struct mr_option_table *t, bool flags);
+/* What stands for an option's value: N, BYTES, WORD; "" for a switch. */
+const char *mr_help_placeholder(const struct mr_option *o);
 /* Paragraphs at 80 columns with an indent; lines that start with a blank stay as they are. */
 void mr_help_wrap(FILE *out, const char *text, unsigned indent);
 

@@ -123,6 +123,37 @@ static void print_plugins(FILE *out)
     }
 }
 
+static const char metrics_text[] =
+    "Figures of 'millrace run', on the terminal and in summary.json; doc/metrics.md defines all of them.\n\n"
+    "  AU             share of the steps' time that the accelerators computed; 'millrace help au'\n"
+    "  samples/s      samples of all ranks over the wall clock of training\n"
+    "  read rate      bytes really read over the same time (MB/s: powers of 1000, MiB/s: of 1024)\n"
+    "  stall          time a step waited for its batch: median, 99th percentile, longest\n"
+    "  time split     compute, data stall, checkpoint, barrier, copy, other: shares of the run, sum 100 %\n"
+    "  at most Nx     how much faster the run were without any data stall and checkpoint\n"
+    "  demand         what the ranks would read per second if they never waited\n"
+    "  supply         what they got per second in the steps that stalled\n"
+    "  headroom       supply / demand; below 1 storage or decoding cannot keep up\n"
+    "  imbalance      how far the slowest rank of a step is from the mean\n"
+    "  by DLIO        the same run by DLIO's formulas, to compare with results of DLIO\n"
+    "  trust, doubt   what the machine, the page cache and the harness did to the figures\n\n"
+    "Ratios are between 0 and 1 in JSON and percent on the terminal. Names in JSON end in their unit: _s, _bytes, "
+    "_bytes_per_s.\n";
+
+static const char au_text[] =
+    "AU, accelerator utilisation, is the share of a training step's time that the accelerator computes:\n\n"
+    "  AU = sum of compute / sum of (load + copy + compute + barrier)\n\n"
+    "per rank over all training steps but the first, then the mean over ranks. Checkpoints and evaluation are not in "
+    "it. Millrace sleeps the compute time of the workload, so AU says what the storage does to the accelerators, not "
+    "how fast they are.\n\n"
+    "MLPerf Storage asks for 90 % (unet3d, resnet50) or 70 % (cosmoflow); the key is metric.au. A step of compute time "
+    "C that must reach 90 % may wait at most C / 9 for its data: unet3d_h100 computes 0.323 s and may wait 0.036 s.\n\n"
+    "A high AU proves storage fast enough only when the data was really read from it: see 'trust' and 'doubt' below "
+    "the "
+    "figures, --cache cold and --strict-trust. 'millrace run --find-max-accelerators' searches how many ranks keep the "
+    "workload's AU.\n\n"
+    "  millrace run unet3d_h100 --data /data/unet3d --cache cold --strict-trust\n";
+
 const struct mr_help_topic mr_help_topics[] = {
     {"formats", "the file formats", NULL, print_formats},
     {"policies", "placement and prefetch policies", NULL, print_policies},
@@ -139,6 +170,8 @@ const struct mr_help_topic mr_help_topics[] = {
      "Distributions of time: a number of seconds, or {type: normal, mean: 1.0, stdev: 0.1}, {type: uniform, min: 1, "
      "max: 2}, {type: gamma, shape: 2, scale: 0.5}, {type: exponential, scale: 1}, {type: poisson, lam: 3}.\n",
      NULL},
+    {"metrics", "what the figures of a run mean", metrics_text, NULL},
+    {"au", "accelerator utilisation: what it is, and what 90 % asks of the storage", au_text, NULL},
     {"exit-status", "what the exit status means",
      "  0    success\n  1    internal error\n  2    wrong usage or configuration\n  3    a budget or expectation was "
      "not met\n"

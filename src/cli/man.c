@@ -66,6 +66,8 @@ static void put_option(FILE *out, const struct mr_option_table *t, const struct 
             fprintf(out, "\\-%c, ", o->short_flag);
         fputs("\\-\\-", out);
         put_text(out, name);
+        if (o->type != MR_OPT_BOOL)
+            fprintf(out, " \\fI%s\\fP", mr_help_placeholder(o));
         fputc('\n', out);
     }
     put_text(out, o->doc);
@@ -77,6 +79,17 @@ static void put_option(FILE *out, const struct mr_option_table *t, const struct 
             put_text(out, o->choices[i]);
         }
         fputs(".\n", out);
+    }
+    if (o->type != MR_OPT_ENUM && o->type != MR_OPT_BOOL && (o->min != 0 || o->max != 0)) {
+        char min[32], max[32];
+        fputs("From ", out);
+        put_text(out, mr_option_bound_text(o->min, min, sizeof min));
+        fputs(" to ", out);
+        put_text(out, mr_option_bound_text(o->max, max, sizeof max));
+        fputs(o->type == MR_OPT_DURATION || o->type == MR_OPT_DIST ? " s.\n"
+              : o->type == MR_OPT_BYTES                            ? " bytes.\n"
+                                                                   : ".\n",
+              out);
     }
     if (*o->def && o->type != MR_OPT_BOOL) {
         fputs("Default: ", out);

@@ -14,8 +14,13 @@ expect() {
     grep -qF -- "$text" "$tmp/err" || fail "$*: no '$text' in: $(cat "$tmp/err")"
 }
 
-commands=$($MILLRACE help | sed -n '/^commands:/,/^$/p' | awk '/^  /{print $1}')
+commands=$($MILLRACE help | awk '/^  [a-z]/{print $1}')
 [ -n "$commands" ] || fail "no commands"
+# The first screen groups every command there is, and says where a newcomer starts.
+[ "$(printf '%s\n' $commands | sort)" = "$(grep -oE '^ *X\([a-z_]+\)' "$MR_SOURCE_DIR/src/cli/commands.h" | tr -d ' X()' | sort)" ] ||
+    fail "the first screen lacks a command"
+[ "$($MILLRACE help | grep -E '^[A-Z][a-z ]+$' | tr '\n' ,)" = "Try,Benchmark,Trace and explain,Simulate,Data," ] || fail "groups: $($MILLRACE help)"
+$MILLRACE help | grep -q '^New here? millrace demo$' || fail "the first screen does not name the demo"
 $MILLRACE help --completion bash >"$tmp/bash"
 for c in $commands; do
     $MILLRACE "$c" --help >"$tmp/a"
@@ -26,6 +31,11 @@ for c in $commands; do
     awk 'length > 100' "$tmp/a" | grep -v '^  ' | grep -q . && fail "$c: help is wider than 100 columns"
     $MILLRACE help --man "$c" >"$tmp/man"
     grep -q "^.SH OPTIONS" "$tmp/man" || fail "$c: man page without options"
+    # an option that takes a value shows one
+    grep -E '^\.B .*\\-\\-' "$tmp/man" | sed 's/\\-/-/g' >"$tmp/man_options"
+    grep -E '^  (-., )?--[a-z-]+ [A-Z]' "$tmp/a" | sed -E 's/^  (-., )?//' | while read -r flag value; do
+        grep -qF -- "$flag \\fI$value\\fP" "$tmp/man_options" || fail "$c: no value of $flag in the man page"
+    done
     if command -v groff >/dev/null; then
         groff -man -Tutf8 -ww "$tmp/man" 2>&1 >/dev/null | grep -q . && fail "$c: groff complains"
     fi
@@ -57,6 +67,22 @@ offers unet3d_h100 gen folder workload = unet3d_h
 offers unet3d_h100 gen folder workload =
 offers tfrecord gen folder --format tf
 offers jpeg scan folder -f jp
+offers nopfs sim thesis-2 --policy nop
+offers staging,nopfs sim thesis-2 -p staging,nop
+offers thesis-2 sim thesis-
+offers reader.batch_size= run unet3d_h100 reader.batch_s
+offers dataset.num_files_train= sim workload = unet3d_h100 dataset.num_files_t
+for shell in zsh fish; do
+    $MILLRACE help --completion $shell >"$tmp/$shell"
+    for word in reader.batch_size= nopfs 'sim --list' 'workloads list'; do
+        grep -qF -- "$word" "$tmp/$shell" || fail "$shell completion lacks '$word'"
+    done
+done
+# the words of a run are explained
+for word in AU headroom 'by DLIO' 'time split' trust; do
+    $MILLRACE help metrics | grep -qF "  $word" || fail "help metrics lacks $word"
+done
+$MILLRACE help au | grep -q 'sum of compute' || fail "help au"
 
 for t in $($MILLRACE help topics | awk '/^  /{print $1}'); do
     [ "$($MILLRACE help "$t" | wc -c)" -gt 100 ] || fail "topic $t is empty"
