@@ -64,11 +64,13 @@ static void print_plan_text(const struct mr_workload *w, const struct mr_plan *p
         printf("source   %s\n", w->extra.source);
     puts("\nplan");
     mr_cli_print_plan(stdout, w, p);
-    puts("\nconfiguration");
-    mr_cli_print_config(stdout, w, true);
-    if (w->notes.n)
+    bool all = mr_log_shows(MR_LOG_INFO);
+    puts(all ? "\nconfiguration" : "\nconfiguration (what is not default; -v shows every key)");
+    mr_cli_print_config(stdout, w, all);
+    bool are_logged = mr_log_shows(MR_LOG_NOTE); /* then they stand on standard error already */
+    if (w->notes.n && !are_logged)
         puts("\nnotes");
-    for (unsigned i = 0; i < w->notes.n; i++)
+    for (unsigned i = 0; i < w->notes.n && !are_logged; i++)
         printf("  %s\n", w->notes.item[i]);
 }
 
@@ -288,7 +290,7 @@ const struct mr_command mr_cmd_run = {
         "  millrace run resnet50_h100 --data /data/resnet --ranks 4 --cache cold --strict-trust\n"
         "  millrace run unet3d_h100 --data /data/unet3d --find-max-accelerators\n"
         "  millrace run resnet50_h100 --data /data/resnet --sweep reader.read_threads=1,2,4,8\n"
-        "  millrace run unet3d_h100 --virtual --system lassen --ranks 64\n"
+        "  millrace run unet3d_h100 --virtual --system lassen --ranks 64 dataset.num_files_train=4480\n"
         "  mpirun -n 8 millrace run cosmoflow_h100 --data /data/cosmoflow --out results/cosmoflow\n\n"
         "The results folder gets summary.json (DLIO's keys by its formulas, ours beside them), config.json and the "
         "series of every rank's steps. See 'millrace help config' for all keys.\n",

@@ -426,7 +426,7 @@ const struct mr_command mr_cmd_sim = {
         "  millrace sim thesis-2\n"
         "  millrace sim thesis-2 --compat thesis --seeds 4\n"
         "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
-        "  millrace sim imagenet-1k --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
+        "  millrace sim thesis-1 --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
         "  millrace sim thesis-2 --plan --max-stall 0.05\n"
         "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},

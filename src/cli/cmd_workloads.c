@@ -191,7 +191,8 @@ static void print_report(const struct mr_check_report *r)
     const struct mr_check_shape *s = &r->shape;
     printf("%s: ", r->name);
     if (s->reads)
-        printf("scale %.6g, %u ranks, %s, ", s->factor, s->ranks, mr_human_bytes(s->data_bytes, size));
+        printf("scale %.6g, %u %s, %s, ", s->factor, s->ranks, mr_plural(s->ranks, "rank", "ranks"),
+               mr_human_bytes(s->data_bytes, size));
     printf("%.1f s", r->seconds);
     if (r->attempts > 1)
         printf(", %u attempts", r->attempts);
@@ -204,6 +205,9 @@ static void print_report(const struct mr_check_report *r)
         printf("  %-48s %-24s %14.6g  %-6s %s%s%s%s\n", l->e->metric, target_text(l->e, target, sizeof target),
                l->measured, classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
     }
+    if (r->n_lines == 0)
+        puts("  no expectations: it ran, but nothing was compared; x-millrace.expect says what to check "
+             "('millrace help config')");
     fflush(stdout);
 }
 

@@ -184,18 +184,24 @@ static const char *order_name(const struct mr_job *j)
     return j->info.samples <= MR_ORDER_AUTO_TORCH_MAX ? "torch" : "cipher";
 }
 
-/* DLIO computes MB/s with the size of a sample that the workload says, whatever was read. */
+/* DLIO counts the steps of a block less two, so an epoch of one or two steps has a negative rate or none; it computes
+ * MB/s with the size of a sample that the workload says, whatever was read. */
 static void print_dlio(FILE *f, const struct mr_job *j)
 {
     const struct mr_dlio_metrics *d = j->result.dlio;
     const struct mr_metrics *m = j->result.metrics;
     double real = m->samples ? fmax((double)m->sample_bytes, (double)m->read_bytes) / (double)m->samples : 0;
     bool other = real > 0 && (real < j->plan.record_bytes / 1.2 || real > j->plan.record_bytes * 1.2);
+    if (d->train_throughput_mean <= 0) {
+        fputs("  by DLIO       no rate: its formula needs at least 3 steps between checkpoints (doc/metrics.md)\n", f);
+        return;
+    }
     fprintf(f, "  by DLIO       AU %.2f %%, %.1f samples/s, ", d->train_au_mean, d->train_throughput_mean);
     if (other && j->result.trust.doubts.n)
-        fprintf(f, "no MB/s: it takes a sample for %.0f bytes, here it has %.0f\n", j->plan.record_bytes, real);
+        fprintf(f, "no MB/s: it takes a sample for %.0f bytes, here it has %.0f (DLIO's formulas, doc/metrics.md)\n",
+                j->plan.record_bytes, real);
     else
-        fprintf(f, "%.2f \"MB\"/s (its formulas; doc/metrics.md says what they miss)\n", d->train_io_mean);
+        fprintf(f, "%.2f MiB/s of records (DLIO's formulas, doc/metrics.md)\n", d->train_io_mean);
 }
 
 void mr_cli_print_run(FILE *f, const struct mr_job *j)

@@ -34,6 +34,18 @@ static void program_folder(char out[PATH_MAX])
         *slash = '\0';
 }
 
+/* The folder `levels` above `folder`, which is canonical; "" above the root. */
+static const char *folder_above(const char *folder, unsigned levels, struct mr_arena *a)
+{
+    char *copy = mr_arena_strdup(a, folder);
+    for (unsigned i = 0; copy && i < levels; i++) {
+        char *slash = strrchr(copy, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    return copy ? copy : "";
+}
+
 /* A folder that was named must be there: going on without it would find another file of the same name. */
 static int add_named(struct mr_strings *list, const char *folder, const char *origin, struct mr_error *err)
 {
@@ -62,9 +74,9 @@ int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_str
         return rc;
     program_folder(exe);
     if (*exe) {
-        add_folder(&list, mr_arena_printf(a, "%s/../share/millrace/workloads", exe));
-        add_folder(&list, mr_arena_printf(a, "%s/../../workloads", exe));
-        add_folder(&list, mr_arena_printf(a, "%s/../../../workloads", exe)); /* build/<preset>/bin */
+        add_folder(&list, mr_arena_printf(a, "%s/share/millrace/workloads", folder_above(exe, 1, a)));
+        add_folder(&list, mr_arena_printf(a, "%s/workloads", folder_above(exe, 2, a)));
+        add_folder(&list, mr_arena_printf(a, "%s/workloads", folder_above(exe, 3, a))); /* build/<preset>/bin */
     }
     *out = list;
     return 0;

@@ -40,8 +40,8 @@ static void row(FILE *out, const char *name, const char *fmt, ...)
 
 static void row_bytes(FILE *out, const char *name, double bytes)
 {
-    char human[MR_HUMAN_LEN];
-    row(out, name, "%.0f (%s)", bytes, mr_human_bytes(bytes, human));
+    char human[MR_HUMAN_LEN], count[MR_HUMAN_LEN];
+    row(out, name, "%s (%s)", mr_human_count((unsigned long long)(bytes + 0.5), count), mr_human_bytes(bytes, human));
 }
 
 static void row_count(FILE *out, const char *name, uint64_t n)
@@ -64,7 +64,11 @@ static void print_data(FILE *out, const struct mr_workload *w, const struct mr_p
         row_count(out, "eval files", p->eval_files);
         row_count(out, "eval samples", p->eval_samples);
     }
-    row(out, "record bytes (mean)", "%.15g", p->record_bytes);
+    char record[MR_HUMAN_LEN];
+    if (p->record_bytes == floor(p->record_bytes))
+        row(out, "record bytes (mean)", "%s", mr_human_count((unsigned long long)p->record_bytes, record));
+    else
+        row(out, "record bytes (mean)", "%.15g", p->record_bytes);
     row_bytes(out, "data set bytes", p->train_bytes + p->eval_bytes);
 }
 
