@@ -5,6 +5,7 @@
 #include "cli/workload_args.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/strbuf.h"
 #include "cli/sim_output.h"
 #include "job/job_options.h"
@@ -22,12 +23,13 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *sweep, *svg, *trace, *from, *config_dir;
+    const char *scenario, *policy, *svg, *trace, *from, *config_dir;
+    struct mr_strings sweep;
     int compat, method;
     int64_t seeds, grain, threads;
     uint64_t memory;
     double max_stall;
-    bool plan, list, access, json;
+    bool plan, list, access, json, csv;
 };
 
 static const char *const compat_names[] = {"none", "thesis", NULL};
@@ -42,10 +44,13 @@ static const struct mr_option sim_rows[] = {
     ROW("compat", compat, ENUM, "none", .choices = compat_names,
         .doc = "none: resources are truly shared. thesis: the rules of the published simulator, with its quirks."),
     ROW("seeds", seeds, INT, "1", .min = 1, .max = 1000, .doc = "Runs with so many seeds and prints means and spread."),
-    ROW("sweep", sweep, STRING, "", .doc = "Runs once for every value of a key.", .example = "--sweep nodes=1,2,4,8"),
+    ROW("sweep", sweep, STRINGS, "[]", .flags = MR_OPTF_REPEAT,
+        .doc = "Runs once for every value of a key. Given several times: once for every combination.",
+        .example = "--sweep nodes=1,2,4,8 --sweep class1=10GB,100GB"),
     ROW("from", from, STRING, "", .doc = "Takes data set, compute and rates from the results folder of a finished run.",
         .example = "--from results/unet3d nodes=8"),
-    ROW("svg", svg, STRING, "", .doc = "With --sweep: also writes a plot.", .example = "--svg nodes.svg"),
+    ROW("svg", svg, STRING, "", .doc = "With one --sweep: also writes a plot; with --seeds it has error bars.",
+        .example = "--svg nodes.svg"),
     ROW("trace", trace, STRING, "",
         .doc =
             "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one "
@@ -72,6 +77,7 @@ static const struct mr_option sim_rows[] = {
     ROW("threads", threads, INT, "0", .min = 0, .max = 64,
         .doc = "Threads of the expected method; 0: as many as processors. The exact one takes one."),
     ROW("config_dir", config_dir, STRING, "", .doc = "Folder searched first for scenarios/ and systems/."),
+    ROW("csv", csv, BOOL, "false", .doc = "Prints one line of CSV for every policy, and with --sweep for every point."),
     ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints one JSON object."),
     MR_OPTION_END,
 };
@@ -118,18 +124,21 @@ static bool for_workload(const char *word)
 
 struct request {          /* what is to be simulated, as words */
     const char *workload; /* or NULL: the scenario option says it */
+    bool tells_notes;     /* those of the workload: once, not for every point of a sweep */
     struct mr_strings workload_words, scenario_words;
 };
 
-static int sort_words(struct mr_command_ctx *ctx, const char *extra, struct request *out, struct mr_error *err)
+static int sort_words(struct mr_command_ctx *ctx, const struct mr_strings *extra, struct request *out,
+                      struct mr_error *err)
 {
-    *out = (struct request){0};
-    out->workload_words.item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 1) * sizeof(char *));
-    out->scenario_words.item = mr_arena_alloc(ctx->arena, (ctx->overrides.n + 2) * sizeof(char *));
+    unsigned n = ctx->overrides.n + extra->n;
+    *out = (struct request){.tells_notes = true};
+    out->workload_words.item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof(char *));
+    out->scenario_words.item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof(char *));
     if (!out->workload_words.item || !out->scenario_words.item)
         return mr_error_set(err, -ENOMEM, "overrides");
-    for (unsigned i = 0; i < ctx->overrides.n; i++) {
-        const char *word = ctx->overrides.item[i];
+    for (unsigned i = 0; i < n; i++) {
+        const char *word = i < ctx->overrides.n ? ctx->overrides.item[i] : extra->item[i - ctx->overrides.n];
         if (has_key(word, "workload"))
             out->workload = word + strlen("workload=");
         else if (for_workload(word))
@@ -137,8 +146,6 @@ static int sort_words(struct mr_command_ctx *ctx, const char *extra, struct requ
         else
             out->scenario_words.item[out->scenario_words.n++] = word;
     }
-    if (extra)
-        out->scenario_words.item[out->scenario_words.n++] = extra;
     return 0;
 }
 
@@ -162,7 +169,8 @@ static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request
         rc = mr_job_resolve(&req, j, err);
     if (rc)
         return rc;
-    mr_cli_log_notes(j->w);
+    if (q->tells_notes)
+        mr_cli_log_notes(j->w);
     return mr_job_study_scenario(j, NULL, &q->scenario_words, out, err);
 }
 
@@ -182,15 +190,16 @@ static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, 
     return rc;
 }
 
-/* `extra` is one more key=value, or NULL. */
-static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra,
-                         struct mr_scenario *out, struct mr_error *err)
+/* `extra` are key=value words of a sweep's point. The first point tells the notes. */
+static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_strings *extra,
+                         bool is_first, struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct request q;
     int rc = sort_words(ctx, extra, &q, err);
     if (rc)
         return rc;
+    q.tells_notes = is_first;
     int sources = (q.workload != NULL) + (*o->scenario != '\0') + (*o->from != '\0');
     if (sources != 1) {
         mr_error_plain(err, MR_E_USAGE,
@@ -255,35 +264,26 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
 
 /* ---- run ---- */
 
-static int run_one(struct mr_command_ctx *ctx, const struct mr_strings *search, const char *extra,
-                   const struct mr_study_options *so, struct mr_study *out, struct mr_error *err)
-{
-    struct mr_scenario s;
-    int rc = load_scenario(ctx, search, extra, &s, err);
-    if (rc)
-        return rc;
-    if (s.batch_asked != s.batch)
-        mr_log(MR_LOG_NOTE, "a batch of %llu does not divide among %u nodes; steps of %llu are simulated",
-               (unsigned long long)s.batch_asked, s.nodes, (unsigned long long)s.batch);
-    return mr_study_run(&s, so, out, err);
-}
+static const struct mr_strings no_words;
 
-static int parse_sweep(const char *text, struct mr_cli_sweep *sw, struct mr_error *err)
+/* The scenario of a point, checked: a sweep must not fail at its last value after an hour. */
+static int load_point(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_cli_sweep *sw,
+                      unsigned point, struct mr_scenario *out, struct mr_error *err)
 {
-    const char *eq = strchr(text, '=');
-    if (!eq || eq == text || !eq[1])
-        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,... like nodes=1,2,4", text);
-    snprintf(sw->key, sizeof sw->key, "%.*s", (int)MR_MIN(eq - text, 60), text);
-    for (const char *at = eq + 1; *at;) {
-        size_t n = strcspn(at, ",");
-        if (n == 0 || n >= sizeof sw->value[0] || sw->n == MR_ARRAY_LEN(sw->value))
-            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': 1 to %zu values of at most %zu characters", text,
-                                  MR_ARRAY_LEN(sw->value), sizeof sw->value[0] - 1);
-        memcpy(sw->value[sw->n++], at, n);
-        at += n + (at[n] == ',');
+    const char *words[MR_CLI_SWEEP_AXES];
+    struct mr_strings extra = {.item = words};
+    for (unsigned x = 0; x < sw->n_axes; x++) {
+        words[extra.n++] = mr_arena_printf(ctx->arena, "%s=%s", sw->axis[x].key, mr_cli_sweep_value(sw, point, x));
+        if (!words[x])
+            return mr_error_set(err, -ENOMEM, "sweep");
     }
-    sw->studies = calloc(sw->n, sizeof(*sw->studies));
-    return sw->studies ? 0 : mr_error_set(err, -ENOMEM, "sweep");
+    int rc = load_scenario(ctx, search, &extra, point == 0, out, err);
+    if (!rc)
+        rc = mr_scenario_check(out, err);
+    if (!rc && out->batch_asked != out->batch)
+        mr_log(MR_LOG_NOTE, "a batch of %llu does not divide among %u nodes; steps of %llu are simulated",
+               (unsigned long long)out->batch_asked, out->nodes, (unsigned long long)out->batch);
+    return rc;
 }
 
 static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_error *err)
@@ -300,20 +300,63 @@ static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_
     return rc;
 }
 
-static int run_sweep(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
-                     struct mr_error *err)
+static int show_sweep(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
+                      struct mr_error *err)
+{
+    int rc = *o->svg ? write_svg(sw, o->svg, err) : 0;
+    if (rc)
+        return rc;
+    if (o->csv)
+        mr_cli_print_csv(sw);
+    else if (o->json)
+        return mr_cli_print_json(stdout,
+                                 sw->n_axes ? mr_cli_sweep_json(sw, so->thesis, so->seeds)
+                                            : mr_cli_study_json(&sw->studies[0], so->thesis, so->seeds),
+                                 err);
+    else if (sw->n_axes)
+        mr_cli_print_sweep(sw);
+    else
+        mr_cli_print_study(&sw->studies[0], so->thesis);
+    return 0;
+}
+
+/* On a terminal only: a short study need not talk in a log. */
+static int start_progress(const struct mr_cli_sweep *sw, struct mr_study_options *so, struct mr_error *err)
+{
+    unsigned policies = 0;
+    for (int p = 0; p < mr_policy_count(); p++)
+        policies += so->policies[p];
+    const struct mr_progress_options po = {.verb = "simulating",
+                                           .unit = "runs",
+                                           .total = (uint64_t)policies * so->seeds * sw->n,
+                                           .stream = stderr,
+                                           .force_tty = -1};
+    return isatty(STDERR_FILENO) && mr_log_shows(MR_LOG_NOTE) ? mr_progress_start(&po, &so->progress, err) : 0;
+}
+
+/* All points are loaded and checked before the first is simulated. Without --sweep there is one point. */
+static int run_points(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_study_options *so,
+                      struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct mr_cli_sweep sw = {0};
-    int rc = parse_sweep(o->sweep, &sw, err);
+    struct mr_cli_sweep sw;
+    int rc = mr_cli_sweep_parse(&o->sweep, ctx->arena, &sw, err);
+    if (rc)
+        return rc;
+    struct mr_scenario *points = calloc(sw.n, sizeof(*points));
+    if (!points)
+        rc = mr_error_set(err, -ENOMEM, "sweep");
     for (unsigned i = 0; i < sw.n && !rc; i++)
-        rc = run_one(ctx, search, mr_arena_printf(ctx->arena, "%s=%s", sw.key, sw.value[i]), so, &sw.studies[i], err);
-    if (!rc && *o->svg)
-        rc = write_svg(&sw, o->svg, err);
-    if (!rc && o->json)
-        rc = mr_cli_print_json(stdout, mr_cli_sweep_json(&sw, so->thesis, so->seeds), err);
-    else if (!rc)
-        mr_cli_print_sweep(&sw);
+        rc = load_point(ctx, search, &sw, i, &points[i], err);
+    if (!rc)
+        rc = start_progress(&sw, so, err);
+    for (unsigned i = 0; i < sw.n && !rc; i++)
+        rc = mr_study_run(&points[i], so, &sw.studies[i], err);
+    mr_progress_stop(so->progress);
+    so->progress = NULL;
+    if (!rc)
+        rc = show_sweep(o, &sw, so, err);
+    free(points);
     free(sw.studies);
     return rc;
 }
@@ -326,7 +369,7 @@ static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search,
     struct mr_scenario s;
     int rc = strcmp(o->policy, "all") ? mr_policy_parse(o->policy, &policy, err) : 0;
     if (!rc)
-        rc = load_scenario(ctx, search, NULL, &s, err);
+        rc = load_scenario(ctx, search, &no_words, true, &s, err);
     struct mr_storage_plan *plan = rc ? NULL : calloc(1, sizeof(*plan));
     if (!rc)
         rc = plan ? mr_study_plan(&s, policy, o->max_stall, so, plan, err) : mr_error_set(err, -ENOMEM, "planning");
@@ -338,28 +381,12 @@ static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search,
     return rc;
 }
 
-static int run_study(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
-                     struct mr_error *err)
-{
-    const struct sim_options *o = ctx->options;
-    struct mr_study *st = calloc(1, sizeof(*st));
-    if (!st)
-        return mr_error_set(err, -ENOMEM, "simulating");
-    int rc = run_one(ctx, search, NULL, so, st, err);
-    if (!rc && o->json)
-        rc = mr_cli_print_json(stdout, mr_cli_study_json(st, so->thesis, so->seeds), err);
-    else if (!rc)
-        mr_cli_print_study(st, so->thesis);
-    free(st);
-    return rc;
-}
-
 static int run_access(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
     struct mr_access_study a;
     struct mr_scenario s;
-    int rc = load_scenario(ctx, search, NULL, &s, err);
+    int rc = load_scenario(ctx, search, &no_words, true, &s, err);
     if (!rc)
         rc = mr_access_study(&s, &a, err);
     if (rc)
@@ -386,13 +413,16 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
                                   .trace = *o->trace ? o->trace : NULL};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
-    if (!rc && *o->svg && !*o->sweep)
-        rc = mr_error_plain(err, MR_E_USAGE, "--svg plots a sweep; give --sweep KEY=VALUES, too");
-    if (!rc && o->plan && *o->sweep)
+    if (!rc && *o->svg && o->sweep.n != 1)
+        rc = mr_error_plain(err, MR_E_USAGE, "--svg plots one sweep; give --sweep KEY=VALUES %s",
+                            o->sweep.n ? "once" : "too");
+    if (!rc && o->csv && (o->json || o->plan || o->access || o->list))
+        rc = mr_error_plain(err, MR_E_USAGE, "--csv does not go with --json, --plan, --access or --list");
+    if (!rc && o->plan && o->sweep.n)
         rc = mr_error_plain(err, MR_E_USAGE, "--plan and --sweep exclude each other");
-    if (!rc && *o->trace && (o->plan || *o->sweep || o->access))
+    if (!rc && *o->trace && (o->plan || o->sweep.n || o->access))
         rc = mr_error_plain(err, MR_E_USAGE, "--trace writes one run; it does not go with --plan, --sweep or --access");
-    if (!rc && o->access && (o->plan || *o->sweep))
+    if (!rc && o->access && (o->plan || o->sweep.n))
         rc = mr_error_plain(err, MR_E_USAGE, "--access looks at one order; it does not go with --plan or --sweep");
     if (!rc)
         rc = mr_cli_search_path(o->config_dir, ctx->arena, &search, err);
@@ -404,7 +434,7 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return run_access(ctx, &search, err);
     if (o->plan)
         return run_plan(ctx, &search, &so, err);
-    return *o->sweep ? run_sweep(ctx, &search, &so, err) : run_study(ctx, &search, &so, err);
+    return run_points(ctx, &search, &so, err);
 }
 
 const struct mr_command mr_cmd_sim = {
@@ -427,6 +457,7 @@ const struct mr_command mr_cmd_sim = {
         "  millrace sim thesis-2 --compat thesis --seeds 4\n"
         "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
         "  millrace sim thesis-1 --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
+        "  millrace sim thesis-1 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB --seeds 3 --csv\n"
         "  millrace sim thesis-2 --plan --max-stall 0.05\n"
         "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},

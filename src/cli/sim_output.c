@@ -1,8 +1,7 @@
-/* How studies are shown: the sorted table with bars, the table over a sweep, the storage plan, and JSON. */
+/* How studies are shown: the sorted table with bars, the storage plan, what an order asks of a cache, and JSON. */
 #include "cli/sim_output.h"
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "report/line_plot.h"
 
 #include <errno.h>
 #include <math.h>
@@ -19,38 +18,69 @@ static void print_bar(double share)
         fputs("█", stdout);
 }
 
+/* "0.866" below the bound would be a riddle: what does not read all that training reads has no place beside it. */
+static const char *ratio_text(const struct mr_study *st, const struct mr_study_row *row, char *out, size_t cap)
+{
+    double ratio = row->mean.time_s / st->bounds.io_aware_s;
+    if (!mr_study_is_comparable(row) || ratio < 0.9995)
+        return "-";
+    snprintf(out, cap, "%.3f", ratio);
+    return out;
+}
+
 static void print_row(const struct mr_study *st, const struct mr_study_row *row, double slowest)
 {
     const struct mr_sim_result *r = &row->mean;
-    char pfs[MR_HUMAN_LEN], peer[MR_HUMAN_LEN];
+    char pfs[MR_HUMAN_LEN], peer[MR_HUMAN_LEN], ratio[32];
     if (!r->possible) {
         printf("%-21s  cannot run: %s\n", mr_policy_name(r->policy), r->why);
         return;
     }
-    printf("%-21s %11.2f %8.3f %9.2f %11s %11s  ", mr_policy_name(r->policy), r->time_s,
-           r->time_s / st->bounds.io_aware_s, r->stall_s, mr_human_bytes(r->pfs_mb * 1e6, pfs),
-           mr_human_bytes(r->peer_mb * 1e6, peer));
+    printf("%-21s %11.2f ", mr_policy_name(r->policy), r->time_s);
+    if (st->seeds > 1)
+        printf("%10.2f %10.2f ", row->time_min_s, row->time_max_s);
+    printf("%8s %9.2f %11s %11s  ", ratio_text(st, row, ratio, sizeof ratio), r->stall_s,
+           mr_human_bytes(r->pfs_mb * 1e6, pfs), mr_human_bytes(r->peer_mb * 1e6, peer));
     print_bar(r->time_s / slowest);
-    if (mr_policy_reorders(r->policy))
-        printf(" reorders: %.0f %% of the samples per epoch", 100 * r->randomness);
+    if (!mr_study_is_comparable(row))
+        printf(" not comparable: sees %.0f %% of the samples per epoch", 100 * r->randomness);
+    else if (mr_policy_reorders(r->policy))
+        fputs(" reorders", stdout);
     putchar('\n');
+}
+
+static void print_rows(const struct mr_study *st)
+{
+    double slowest = 0;
+    bool below = false;
+    for (unsigned i = 0; i < st->n; i++)
+        slowest = fmax(slowest, st->rows[i].mean.time_s);
+    for (unsigned i = 0; i < st->n; i++) {
+        const struct mr_study_row *row = &st->rows[i];
+        print_row(st, row, slowest);
+        below |= mr_study_is_comparable(row) && row->mean.time_s < 0.9995 * st->bounds.io_aware_s;
+    }
+    if (below)
+        puts("\nx BOUND is left out where a policy is below the bound: 'perfect' needs no read at all");
 }
 
 void mr_cli_print_study(const struct mr_study *st, bool thesis)
 {
-    char size[MR_HUMAN_LEN];
+    char size[MR_HUMAN_LEN], samples[MR_HUMAN_LEN];
     const struct mr_scenario *s = &st->scenario;
-    printf("%s on %s: %u nodes, %u epochs, %llu samples, %s%s\n", s->name, s->system.name, s->nodes, s->epochs,
-           (unsigned long long)s->samples, mr_human_bytes(st->dataset_mb * 1e6, size),
+    printf("%s on %s: %u %s, %u %s, %s samples, %s%s", s->name, s->system.name, s->nodes,
+           mr_plural(s->nodes, "node", "nodes"), s->epochs, mr_plural(s->epochs, "epoch", "epochs"),
+           mr_human_count(s->samples, samples), mr_human_bytes(st->dataset_mb * 1e6, size),
            thesis ? ", rules of the published simulator" : "");
-    printf("lower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n",
+    if (st->seeds > 1)
+        printf("; means of %u seeds", st->seeds);
+    printf("\nlower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n",
            st->bounds.compute_only_s, st->bounds.io_aware_s);
-    printf("%-21s %11s %8s %9s %11s %11s\n", "POLICY", "TIME s", "x BOUND", "STALL s", "FROM PFS", "FROM PEERS");
-    double slowest = 0;
-    for (unsigned i = 0; i < st->n; i++)
-        slowest = fmax(slowest, st->rows[i].mean.time_s);
-    for (unsigned i = 0; i < st->n; i++)
-        print_row(st, &st->rows[i], slowest);
+    printf("%-21s %11s ", "POLICY", "TIME s");
+    if (st->seeds > 1)
+        printf("%10s %10s ", "LEAST s", "MOST s");
+    printf("%8s %9s %11s %11s\n", "x BOUND", "STALL s", "FROM PFS", "FROM PEERS");
+    print_rows(st);
     if (st->method == MR_SIM_EXPECTED)
         printf("\nexpected behaviour on whole steps instead of every sample's place (exact tables: %.0f GB); see "
                "doc/simulator.md\n",
@@ -74,14 +104,15 @@ static json_t *row_json(const struct mr_study *st, const struct mr_study_row *ro
     }
     double moved = local + r->pfs_mb + r->peer_mb;
     return json_pack(
-        "{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:b, s:f}", "name",
+        "{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:b, s:f, s:b}", "name",
         mr_policy_name(r->policy), "possible", 1, "time_s", r->time_s, "time_min_s", row->time_min_s, "time_max_s",
         row->time_max_s, "ratio_to_bound", r->time_s / st->bounds.io_aware_s, "stall_s", r->stall_s,
         "stall_first_epoch_s", r->stall_first_epoch_s, "stall_later_s", fmax(0, r->stall_s - r->stall_first_epoch_s),
         "preload_s", r->preload_s, "pfs_bytes", r->pfs_mb * 1e6, "peer_bytes", r->peer_mb * 1e6, "class_bytes", classes,
         "local_hit_ratio", moved > 0 ? local / moved : 0.0, "peer_hit_ratio", moved > 0 ? r->peer_mb / moved : 0.0,
         "consumed_bytes", r->consumed_mb * 1e6, "imbalance", r->imbalance, "changes_order",
-        (int)mr_policy_reorders(r->policy), "distinct_samples_per_epoch_ratio", r->randomness);
+        (int)mr_policy_reorders(r->policy), "distinct_samples_per_epoch_ratio", r->randomness, "comparable",
+        (int)mr_study_is_comparable(row));
 }
 
 json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds)
@@ -97,49 +128,6 @@ json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds
                      (json_int_t)s->batch, "seed", (json_int_t)s->seed, "seeds", (json_int_t)seeds, "dataset_bytes",
                      st->dataset_mb * 1e6, "grain_samples", (json_int_t)st->grain, "bounds", "compute_only_s",
                      st->bounds.compute_only_s, "io_aware_s", st->bounds.io_aware_s, "policies", rows);
-}
-
-/* ---- sweep ---- */
-
-const struct mr_sim_result *mr_cli_find_policy(const struct mr_study *st, enum mr_policy_id p)
-{
-    for (unsigned i = 0; i < st->n; i++)
-        if (st->rows[i].mean.policy == p)
-            return &st->rows[i].mean;
-    return NULL;
-}
-
-void mr_cli_print_sweep(const struct mr_cli_sweep *sw)
-{
-    printf("run time in seconds\n%-21s", sw->key);
-    for (unsigned i = 0; i < sw->n; i++)
-        printf(" %11s", sw->value[i]);
-    printf("\n%-21s", "(bound)");
-    for (unsigned i = 0; i < sw->n; i++)
-        printf(" %11.2f", sw->studies[i].bounds.io_aware_s);
-    putchar('\n');
-    for (int p = 0; p < mr_policy_count(); p++) {
-        if (!mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p))
-            continue;
-        printf("%-21s", mr_policy_name((enum mr_policy_id)p));
-        for (unsigned i = 0; i < sw->n; i++) {
-            const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)p);
-            if (r && r->possible)
-                printf(" %11.2f", r->time_s);
-            else
-                printf(" %11s", "-");
-        }
-        putchar('\n');
-    }
-}
-
-json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned seeds)
-{
-    json_t *points = json_array();
-    for (unsigned i = 0; i < sw->n; i++)
-        json_array_append_new(points, json_pack("{s:s, s:o?}", "value", sw->value[i], "result",
-                                                mr_cli_study_json(&sw->studies[i], thesis, seeds)));
-    return json_pack("{s:s, s:s, s:o}", "schema", "millrace.sim_sweep/1", "key", sw->key, "points", points);
 }
 
 /* ---- plan ---- */
@@ -224,46 +212,4 @@ json_t *mr_cli_access_json(const struct mr_scenario *s, const struct mr_access_s
                      s->name, "nodes", (int)s->nodes, "epochs", (int)s->epochs, "samples", (json_int_t)s->samples,
                      "frequency", uses, "reuse_distance", reuse, "first_accesses", (json_int_t)a->first,
                      "outside_reads_per_access", outside);
-}
-
-/* ---- plot ---- */
-
-int mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out, struct mr_error *err)
-{
-    const struct mr_scenario *s = &sw->studies[0].scenario;
-    struct mr_plot_line lines[MR_POLICY_MAX + 1];
-    const char *x[MR_PLOT_POINTS_MAX];
-    char title[256];
-    double *y = calloc((MR_POLICY_MAX + 1) * (size_t)sw->n, sizeof(*y)), *row = y;
-    unsigned n = 0;
-    if (!y)
-        return mr_error_set(err, -ENOMEM, "plot");
-    for (unsigned i = 0; i < sw->n; i++) {
-        x[i] = sw->value[i];
-        row[i] = sw->studies[i].bounds.io_aware_s;
-    }
-    lines[n++] = (struct mr_plot_line){.name = "lower bound", .y = row, .is_bound = true};
-    for (int p = 0; p < mr_policy_count(); p++) {
-        if (!mr_cli_find_policy(&sw->studies[0], (enum mr_policy_id)p))
-            continue;
-        row += sw->n;
-        for (unsigned i = 0; i < sw->n; i++) {
-            const struct mr_sim_result *r = mr_cli_find_policy(&sw->studies[i], (enum mr_policy_id)p);
-            row[i] = r && r->possible ? r->time_s : 0;
-        }
-        lines[n++] =
-            (struct mr_plot_line){.name = mr_policy_name((enum mr_policy_id)p), .y = row, .colour = (unsigned)p};
-    }
-    snprintf(title, sizeof title, "%s on %s: run time by policy", s->name, s->system.name);
-    const struct mr_line_plot plot = {.title = title,
-                                      .x_name = sw->key,
-                                      .y_name = "run time",
-                                      .unit = "s",
-                                      .n = sw->n,
-                                      .x = x,
-                                      .lines = lines,
-                                      .n_lines = n};
-    mr_line_plot_svg(&plot, out);
-    free(y);
-    return out->failed ? mr_error_set(err, -ENOMEM, "plot") : 0;
 }

@@ -72,7 +72,7 @@ static struct axis y_axis(const struct mr_line_plot *p)
         for (unsigned i = 0; i < p->n; i++)
             if (l->y[i] > 0) {
                 a.low = fmin(a.low, l->y[i]);
-                a.high = fmax(a.high, l->y[i]);
+                a.high = fmax(a.high, l->high ? fmax(l->y[i], l->high[i]) : l->y[i]);
             }
     a.log = a.high > 20 * a.low;
     a.low = a.log ? pow(10, floor(log10(a.low))) : 0;
@@ -102,14 +102,16 @@ static void put_axes(struct mr_strbuf *out, const struct mr_line_plot *p, const 
         put_tick(out, ay, v);
         v = ay->log ? v * 10 : v + step;
     }
-    double last = -INFINITY;
+    double last = -INFINITY, last_width = 0;
     for (unsigned i = 0; i < p->n; i++) {
         double at = place(ax, x[i]);
         mr_strbuf_printf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#333\"/>\n", at, BOTTOM, at,
                          BOTTOM + 5);
-        if (fabs(at - last) < 8.0 * (double)strlen(p->x[i]) + 4)
+        double width = 8.0 * (double)strlen(p->x[i]);
+        if (fabs(at - last) < (width + last_width) / 2 + 4)
             continue; /* would overlap the label before */
         last = at;
+        last_width = width;
         mr_strbuf_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", at, BOTTOM + 20);
         put_text(out, p->x[i]);
         mr_strbuf_puts(out, "</text>\n");
@@ -128,11 +130,38 @@ static const char *colour_of(const struct mr_plot_line *l)
     return l->is_bound ? "#555" : colours[l->colour % MR_ARRAY_LEN(colours)];
 }
 
+/* How many of the later lines lie on this one, within a pixel or two at every point. */
+static unsigned lines_on_top(const struct mr_line_plot *p, const struct mr_plot_line *l, const struct axis *ay)
+{
+    unsigned count = 0;
+    for (const struct mr_plot_line *m = l + 1; m < p->lines + p->n_lines; m++) {
+        bool same = true;
+        for (unsigned i = 0; i < p->n && same; i++)
+            same =
+                (l->y[i] > 0) == (m->y[i] > 0) && (!(l->y[i] > 0) || fabs(place(ay, l->y[i]) - place(ay, m->y[i])) < 2);
+        count += same;
+    }
+    return count;
+}
+
+static void put_error_bars(struct mr_strbuf *out, const struct mr_line_plot *p, const struct mr_plot_line *l,
+                           const struct axis *ax, const struct axis *ay, const double *x)
+{
+    for (unsigned i = 0; l->low && i < p->n; i++)
+        if (l->low[i] > 0 && l->high[i] > l->low[i]) {
+            double at = place(ax, x[i]), top = place(ay, l->high[i]), bottom = place(ay, l->low[i]);
+            mr_strbuf_printf(
+                out, "<path class=\"error\" fill=\"none\" stroke=\"%s\" d=\"M%.1f %.1f h8 m-4 0 V%.1f m-4 0 h8\"/>\n",
+                colour_of(l), at - 4, top, bottom);
+        }
+}
+
 static void put_line(struct mr_strbuf *out, const struct mr_line_plot *p, const struct mr_plot_line *l,
                      const struct axis *ax, const struct axis *ay, const double *x)
 {
     bool pen = false;
-    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour_of(l),
+    unsigned above = lines_on_top(p, l, ay);
+    mr_strbuf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%u\"%s d=\"", colour_of(l), 2 + 4 * above,
                      l->is_bound ? " stroke-dasharray=\"6 4\"" : "");
     for (unsigned i = 0; i < p->n; i++) {
         if (l->y[i] > 0)
@@ -143,8 +172,9 @@ static void put_line(struct mr_strbuf *out, const struct mr_line_plot *p, const 
     for (unsigned i = 0; !l->is_bound && i < p->n; i++)
         if (l->y[i] > 0)
             mr_strbuf_printf(
-                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %.2f %s</title></circle>\n",
-                place(ax, x[i]), place(ay, l->y[i]), colour_of(l), l->name, l->y[i], p->unit);
+                out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%u\" fill=\"%s\"><title>%s: %.2f %s</title></circle>\n",
+                place(ax, x[i]), place(ay, l->y[i]), 3 + 2 * above, colour_of(l), l->name, l->y[i], p->unit);
+    put_error_bars(out, p, l, ax, ay, x);
 }
 
 static void put_legend(struct mr_strbuf *out, const struct mr_plot_line *l, unsigned row)

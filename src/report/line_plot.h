@@ -1,6 +1,7 @@
 /* A plot of lines as a self-contained SVG, e.g. run time over the values of a swept key, one line per policy. The x
  * axis is logarithmic when the values span more than a factor of eight, and evenly spaced when they are no numbers
- * (sizes with units are); the y axis is logarithmic when the values span more than a factor of twenty. */
+ * (sizes with units are); the y axis is logarithmic when the values span more than a factor of twenty. Lines that lie
+ * on each other are nested: each is as much wider as there are lines on top of it. */
 #ifndef MR_REPORT_LINE_PLOT_H
 #define MR_REPORT_LINE_PLOT_H
 
@@ -12,9 +13,10 @@
 
 struct mr_plot_line {
     const char *name;
-    const double *y; /* one per x value; not above 0: there is none, and the line is interrupted */
-    unsigned colour; /* an index; the same index is the same colour in every plot */
-    bool is_bound;   /* dashed grey, without points */
+    const double *y;          /* one per x value; not above 0: there is none, and the line is interrupted */
+    const double *low, *high; /* error bars, or NULL */
+    unsigned colour;          /* an index; the same index is the same colour in every plot */
+    bool is_bound;            /* dashed grey, without points */
 };
 
 struct mr_line_plot {

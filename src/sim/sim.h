@@ -28,7 +28,7 @@ struct mr_scenario {
     uint64_t batch_asked; /* what the scenario says, for messages; 0: the same */
     uint32_t epochs;      /* E */
     bool drop_last;
-    double size_mean_mb, size_stdev_mb; /* normal, truncated at 0 */
+    double size_mean_mb, size_stdev_mb; /* normal, truncated at 0, the mean kept */
     uint64_t seed;
     enum mr_order_mode order_mode;
     double step_s; /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */

@@ -37,6 +37,24 @@ int mr_scenario_check(const struct mr_scenario *s, struct mr_error *err)
     return mr_system_check(&s->system, err);
 }
 
+/* Cutting a normal at 0 raises its mean, by 0.7 % at a deviation of 0.4 of the mean and without limit beyond: 27 KB
+ * with a deviation of 100 KB came out as 90 KB. From there on the set is scaled to the mean that was asked for; the
+ * deviation comes out smaller than asked. Below, sizes are those of the published simulator. */
+static bool is_wide(const struct mr_scenario *s)
+{
+    return s->size_stdev_mb > 0.4 * s->size_mean_mb;
+}
+
+static void scale_sizes(struct mr_sim_workload *w)
+{
+    double want = w->scenario->size_mean_mb * (double)w->scenario->samples, ratio = want / w->total_mb;
+    w->total_mb = 0;
+    for (uint64_t id = 0; id < w->scenario->samples; id++) {
+        w->size_mb[id] = (float)(w->size_mb[id] * ratio);
+        w->total_mb += w->size_mb[id];
+    }
+}
+
 /* Normal, drawn again while not positive: a truncated normal, as in the published simulator. */
 static float draw_size(const struct mr_scenario *s, uint64_t id)
 {
@@ -78,6 +96,8 @@ int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s,
         w->size_mb[id] = draw_size(s, id);
         w->total_mb += w->size_mb[id];
     }
+    if (is_wide(s))
+        scale_sizes(w);
     rc = create_order(s, &w->order, err);
     if (rc)
         mr_sim_workload_done(w);

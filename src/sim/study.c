@@ -40,11 +40,18 @@ static void accumulate(struct mr_study_row *row, const struct mr_sim_result *r, 
     m->randomness += w * r->randomness;
 }
 
+bool mr_study_is_comparable(const struct mr_study_row *row)
+{
+    return row->mean.possible && row->mean.randomness > 0.99;
+}
+
 static int by_time(const void *a, const void *b)
 {
     const struct mr_study_row *x = a, *y = b;
     if (x->mean.possible != y->mean.possible)
         return x->mean.possible ? -1 : 1;
+    if (mr_study_is_comparable(x) != mr_study_is_comparable(y))
+        return mr_study_is_comparable(x) ? -1 : 1;
     return x->mean.time_s < y->mean.time_s ? -1 : x->mean.time_s > y->mean.time_s;
 }
 
@@ -110,8 +117,11 @@ static void *run_policies(void *arg)
 {
     struct crew *c = arg;
     for (int p; (p = atomic_fetch_add(&c->next, 1)) < mr_policy_count();)
-        if (c->o->policies[p])
+        if (c->o->policies[p]) {
             c->rc[p] = run_policy(c->w, (enum mr_policy_id)p, c->o, c->bounds, &c->results[p], &c->errors[p]);
+            if (c->o->progress)
+                mr_progress_add(c->o->progress, 1, 0);
+        }
     return NULL;
 }
 
@@ -186,6 +196,7 @@ int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, 
     if (!st)
         return mr_error_set(err, -ENOMEM, "simulating");
     st->scenario = *s;
+    st->seeds = o->seeds;
     int rc = choose_method(s, o, &st->method, err);
     if (!rc && o->trace && (o->thesis || o->seeds != 1 || st->method != MR_SIM_EXACT)) {
         rc = mr_error_plain(err, MR_E_USAGE, "a trace takes the exact method and one seed");

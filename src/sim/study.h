@@ -3,6 +3,7 @@
 #ifndef MR_SIM_STUDY_H
 #define MR_SIM_STUDY_H
 
+#include "base/progress.h"
 #include "sim/sim.h"
 
 enum mr_sim_method {
@@ -17,12 +18,16 @@ struct mr_study_row {
     double time_min_s, time_max_s;
 };
 
+/* False: the policy reads only part of the data set in an epoch, so its time is that of another training. */
+bool mr_study_is_comparable(const struct mr_study_row *row);
+
 struct mr_study {
     struct mr_scenario scenario;
     struct mr_sim_bounds bounds; /* means over seeds */
     double dataset_mb;
     uint64_t grain;
     enum mr_sim_method method; /* the one taken */
+    unsigned seeds;
     unsigned n;
     struct mr_study_row rows[MR_POLICY_MAX];
 };
@@ -36,6 +41,7 @@ struct mr_study_options {
     double memory_bytes; /* for MR_SIM_AUTO, and the most the expected method may take */
     unsigned threads;    /* the expected method runs policies side by side */
     const atomic_bool *stop;
+    struct mr_progress *progress; /* or NULL: one unit for every policy and seed */
     const char *trace; /* or NULL: a .mrt file; with several policies their names come before its ending. The exact
                           engine only, one seed */
 };
@@ -44,7 +50,7 @@ struct mr_study_options {
 int mr_study_trace_path(const struct mr_study_options *o, enum mr_policy_id policy, char out[4096],
                         struct mr_error *err);
 
-/* Rows come out by ascending time, impossible ones last. */
+/* Rows come out by ascending time: comparable ones first, then those that are not, then impossible ones. */
 int mr_study_run(const struct mr_scenario *s, const struct mr_study_options *o, struct mr_study *out,
                  struct mr_error *err);
 

@@ -7,15 +7,15 @@ set -eu
 src=$MR_SOURCE_DIR
 mkdir bin local
 ln -s "$MILLRACE" bin/millrace
-export PATH=$dir/bin:$PATH MILLRACE_WORKLOADS=$src/workloads
+export PATH=$dir/bin:$PATH MILLRACE_WORKLOADS=$src/workloads MILLRACE_CALIBRATE_BUDGET=3s
 command -v python >/dev/null || ln -s "$(command -v python3)" bin/python
 
 # One command per line, without remarks; continuation lines of code blocks are not used in examples.
 help_examples() {
     for c in $(millrace help | awk '/^  [a-z]/{print $1}'); do
-        millrace "$c" --help | sed -n '/^options:/q;p' | grep -E '^  (mpirun .*)?millrace ' || :
+        millrace "$c" --help | sed -n '/^options:/q;p' | grep -E '^  (mpirun .*)?millrace [a-z]' || :
     done
-    for t in $(millrace help topics | awk '/^  /{print $1}'); do millrace help "$t" | grep -E '^  millrace ' || :; done
+    for t in $(millrace help topics | awk '/^  /{print $1}'); do millrace help "$t" | grep -E '^  millrace [a-z]' || :; done
 }
 doc_examples() {
     awk 'FNR == 1 {inside = 0} /^ *```/ {inside = !inside; next} inside || /^    /' "$src/README.md" "$src"/doc/*.md |
@@ -47,6 +47,7 @@ mv "$data/shards/train"/* "$data/shards/" && rm -f "$data/shards/manifest.mrm"
 mkdir -p "$data/imagenet"
 cp -r "$data/img/train" "$data/imagenet/train"
 rm -f "$data/imagenet/train/manifest.mrm"
+millrace -q scan "$data/imagenet/train" >/dev/null
 small millrace -q gen "$data/unet3d" workload=unet3d_h100 dataset.num_files_eval=1 >/dev/null
 for preset in resnet50_h100:resnet resnet50_h100:r50 cosmoflow_h100:cosmoflow; do
     small millrace -q gen "$data/${preset#*:}" "workload=${preset%:*}" >/dev/null
@@ -59,11 +60,11 @@ skip() { # reason
     skipped=$((skipped + 1))
 }
 adapted() { # the line with the test's folders and sizes
-    sed -E -e "s#(^|[ =:'\"])/(tmp|data|scratch|lustre/me|local/ssd|nvme|mnt|fast)#\1$dir/\2#g" \
+    sed -E -e "s#/pfs/cosmo#$dir/data/cosmoflow#g" -e "s#(^|[ =:'\"])/(tmp|data|scratch|lustre/me|local/ssd|nvme|mnt|fast)#\1$dir/\2#g" \
         -e 's/--files 10000/--files 20/; s/--samples-per-file 1251/--samples-per-file 16/; s/--size 115KB/--size 8KB/' \
         -e 's/--files 64 --size 4MiB --size-stdev 1MiB/--files 8 --size 40KiB --size-stdev 4KiB/' \
         -e 's/--budget (30|60)s/--budget 3s/; s/mpirun -n [0-9]+/mpirun --oversubscribe --allow-run-as-root -n 2/' \
-        -e 's/--out results( |$)/--out results-tour\1/; s/--eval-files 500/--eval-files 5/; s/--labels 1000/--labels 10/' \
+        -e 's/(--out|report) results( |$)/\1 results-tour\2/; s/--eval-files 500/--eval-files 5/; s/--labels 1000/--labels 10/' \
         -e 's/--strict-trust//; s/(--find-max-accelerators)/\1 --max-ranks 2/; s/ \| man -l -//' <<<"$1"
 }
 mkdir -p tmp scratch lustre/me local/ssd nvme mnt fast

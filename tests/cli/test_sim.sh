@@ -31,8 +31,11 @@ d = json.load(open("out"))
 assert d["schema"] == "millrace.sim/1" and d["compat"] == "none" and d["method"] == "exact"
 b = d["bounds"]
 assert 0 < b["compute_only_s"] <= b["io_aware_s"]
-times = [p["time_s"] for p in d["policies"] if p["possible"]]
-assert times == sorted(times) and len(times) == 11
+times = [p["time_s"] for p in d["policies"] if p["comparable"]]
+others = [p for p in d["policies"] if p["possible"] and not p["comparable"]]
+assert times == sorted(times) and len(times) == 9 and len(others) == 2
+# who sees only part of the data is not ranked among the others
+assert d["policies"][9:] == others and all(p["distinct_samples_per_epoch_ratio"] < 0.99 for p in others), d["policies"]
 by = {p["name"]: p for p in d["policies"]}
 for p in d["policies"]:
     for key in "time_s time_min_s time_max_s stall_s stall_first_epoch_s stall_later_s preload_s pfs_bytes peer_bytes consumed_bytes imbalance".split():
@@ -56,6 +59,81 @@ d=json.load(sys.stdin)
 assert d["schema"]=="millrace.sim_sweep/1" and d["key"]=="nodes" and [p["value"] for p in d["points"]]==["1","2","4"]
 t=[p["result"]["policies"][0]["time_s"] for p in d["points"]]
 assert t[0]>t[1]>t[2], t' || fail "sweep"
+
+# Text: not comparable is said, a ratio below the bound is not printed but explained.
+"$MILLRACE" sim thesis-1 >out
+tail -5 out | grep -q '^deepio-opportunistic .* not comparable: sees [0-9]* % of the samples' || { cat out; fail "not comparable"; }
+awk '/^(perfect|deepio-opportunistic)/ && $3 != "-" {exit 1}' out && grep -q "'perfect' needs no read" out || { cat out; fail "below the bound"; }
+"$MILLRACE" sim thesis-1 -p staging >out
+! grep -q 'is left out' out || { cat out; fail "an explanation of nothing"; }
+# The mean of the sizes stays, however wide they are: 10,000 x 27,000 bytes.
+for stdev in 13000 20000 100000 1000000; do
+    "$MILLRACE" sim thesis-1 epochs=1 size_stdev=$stdev -p perfect --json | python3 -c '
+import json,sys
+d=json.load(sys.stdin)
+assert abs(d["dataset_bytes"] / 270e6 - 1) < 0.02, d["dataset_bytes"]' || fail "mean size at a deviation of $stdev"
+done
+# A sweep checks all its points before the first runs; two make a grid; notes come once.
+start=$(date +%s)
+expect 2 "$MILLRACE" sim thesis-2 --sweep nodes=4,x
+expect 2 "$MILLRACE" sim thesis-2 --sweep nodes=4,2000000
+expect 2 "$MILLRACE" sim thesis-2 --sweep epochs=200 --sweep batch=100,3
+[ $(($(date +%s) - start)) -lt 5 ] || fail "a bad sweep was found late"
+"$MILLRACE" sim thesis-1 epochs=2 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB --json | python3 -c '
+import json,sys
+d=json.load(sys.stdin)
+assert d["keys"] == ["nodes", "class1"] and "key" not in d
+assert [tuple(p["values"].values()) for p in d["points"]] == [("2","50MB"),("2","300MB"),("4","50MB"),("4","300MB")]
+assert [p["result"]["nodes"] for p in d["points"]] == [2,2,4,4]' || fail "grid"
+"$MILLRACE" sim thesis-1 epochs=2 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB >out
+[ "$(awk 'NR > 2 {print $1 "-" $2}' out | tr '\n' ,)" = "2-50MB,2-300MB,4-50MB,4-300MB," ] || { cat out; fail "grid as text"; }
+expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2 --sweep nodes=4
+expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2,4 --sweep epochs=1,2 --svg x.svg
+"$MILLRACE" sim workload=unet3d_h100 system=lassen nodes=2 -p staging --sweep reader.batch_size=2,4 >out 2>err
+[ "$(grep -c 'sample_shuffle shuffles' err)" = 1 ] || { cat err; fail "notes of a sweep"; }
+# README's sweep takes seconds and shows a difference.
+readme=$(sed -n 's/^millrace \(sim .*--sweep [^ ]*\).*/\1/p' "$MR_SOURCE_DIR/README.md")
+# shellcheck disable=SC2086
+timeout 20 "$MILLRACE" -q $readme --json | python3 -c '
+import json,sys
+for p in json.load(sys.stdin)["points"]:
+    t={q["name"]: q["time_s"] for q in p["result"]["policies"]}
+    assert t["staging"] > 2 * t["millrace"], t' || fail "README: $readme"
+# CSV: a line per policy and point; it agrees with JSON.
+"$MILLRACE" sim thesis-1 epochs=2 --seeds 2 -p naive,millrace --sweep nodes=2,4 --csv >a.csv
+"$MILLRACE" sim thesis-1 epochs=2 --seeds 2 -p naive,millrace --sweep nodes=2,4 --json >a.json
+python3 - <<'PY' || fail "CSV"
+import csv, json
+rows = list(csv.DictReader(open("a.csv")))
+d = json.load(open("a.json"))
+want = [(pt["value"], p) for pt in d["points"] for p in pt["result"]["policies"]]
+assert len(rows) == len(want) == 4
+for r, (value, p) in zip(rows, want):
+    assert r["nodes"] == value and r["policy"] == p["name"] and r["comparable"] == "1"
+    for key in "time_s time_min_s time_max_s stall_s pfs_bytes".split():
+        assert abs(float(r[key]) - p[key]) <= 1e-6 * p[key] + 1, (key, r, p)
+PY
+expect 2 "$MILLRACE" sim thesis-1 --csv --json
+# Several seeds: least and most in the table, bars in the plot. Lines on each other have different widths.
+"$MILLRACE" sim thesis-1 epochs=2 -p nopfs,millrace --seeds 3 | grep -q 'LEAST s .*MOST s' || fail "spread in the table"
+"$MILLRACE" sim thesis-1 -p deepio-ordered,lbann-preload,staging --seeds 3 --sweep nodes=2,4 --svg plot.svg >out
+python3 - <<'PY' || fail "plot of seeds"
+import xml.dom.minidom
+paths = xml.dom.minidom.parse("plot.svg").getElementsByTagName("path")
+assert sum(p.getAttribute("class") == "error" for p in paths) >= 4
+widths = {}
+for p in paths:
+    if p.getAttribute("stroke-width"):
+        widths.setdefault(p.getAttribute("d"), []).append(int(p.getAttribute("stroke-width")))
+assert any(len(w) == 2 and w[0] > w[1] for w in widths.values()), widths
+PY
+# Progress is for terminals.
+"$MILLRACE" sim thesis-1 epochs=2 -p staging >out 2>err
+! grep -q simulating err || fail "progress outside a terminal"
+if command -v script >/dev/null; then
+    script -qec "'$MILLRACE' sim thesis-1 -p staging" typescript >/dev/null
+    grep -q 'simulating' typescript || { cat typescript; fail "no progress on a terminal"; }
+fi
 
 # What the order asks of a cache: the known figures of three placements, and the binomial distribution.
 "$MILLRACE" sim thesis-1 samples=2400 batch=20 epochs=10 --access --json >out
