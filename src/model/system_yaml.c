@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MB 1e6
@@ -288,10 +289,17 @@ int mr_model_list_files(const char *kind, const struct mr_strings *search, struc
     return 0;
 }
 
+/* A folder of that name in the working one is none: 'lustre' and 'ssd' are names of systems, too. */
+static bool is_readable_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && access(path, R_OK) == 0;
+}
+
 const char *mr_model_find_file(const char *name, const char *kind, const struct mr_strings *search, struct mr_arena *a,
                                struct mr_error *err)
 {
-    if (strchr(name, '/') || access(name, R_OK) == 0)
+    if (strchr(name, '/') || is_readable_file(name))
         return name;
     for (unsigned i = 0; i < search->n; i++) {
         const char *path = mr_arena_printf(a, "%s/%s/%s.yaml", search->item[i], kind, name);

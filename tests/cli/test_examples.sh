@@ -31,11 +31,11 @@ for i in range(4):
     with open("step", "wb") as f:
         f.write(os.urandom(4096))
 Y
-printf 'dataset: {format: npz, num_files_train: 8, record_length_bytes: 1000}\nreader: {batch_size: 1}\n' >my.yaml
+printf 'dataset: {format: npz, num_files_train: 64, record_length_bytes: 1000}\nreader: {batch_size: 1}\n' >my.yaml
 cp my.yaml training.yaml
 small() { # the presets' sets at a few kilobytes per sample; steps of a millisecond
     env MILLRACE_DATASET_RECORD_LENGTH_BYTES=4096 MILLRACE_DATASET_RECORD_LENGTH_BYTES_STDEV=0 \
-        MILLRACE_DATASET_NUM_SAMPLES_PER_FILE=64 MILLRACE_DATASET_NUM_FILES_TRAIN=28 MILLRACE_READER_BATCH_SIZE=4 \
+        MILLRACE_DATASET_NUM_SAMPLES_PER_FILE=64 MILLRACE_DATASET_NUM_FILES_TRAIN=28 MILLRACE_READER_BATCH_SIZE=8 \
         MILLRACE_TRAIN_COMPUTATION_TIME=0.001 MILLRACE_TRAIN_EPOCHS=1 MILLRACE_READER_PREPROCESS_TIME=0 \
         MILLRACE_MODEL_MODEL_SIZE_BYTES=100000 "$@"
 }
@@ -60,7 +60,7 @@ skip() { # reason
     skipped=$((skipped + 1))
 }
 adapted() { # the line with the test's folders and sizes
-    sed -E -e "s#/pfs/cosmo#$dir/data/cosmoflow#g" -e "s#(^|[ =:'\"])/(tmp|data|scratch|lustre/me|local/ssd|nvme|mnt|fast)#\1$dir/\2#g" \
+    sed -E -e "s#/pfs/cosmo#/data/cosmoflow#g" -e "s#(^|[ =:'\"])/(tmp|data|scratch|lustre/me|local/ssd|nvme|mnt|fast)#\1$dir/\2#g" \
         -e 's/--files 10000/--files 20/; s/--samples-per-file 1251/--samples-per-file 16/; s/--size 115KB/--size 8KB/' \
         -e 's/--files 64 --size 4MiB --size-stdev 1MiB/--files 8 --size 40KiB --size-stdev 4KiB/' \
         -e 's/--budget (30|60)s/--budget 3s/; s/mpirun -n [0-9]+/mpirun --oversubscribe --allow-run-as-root -n 2/' \

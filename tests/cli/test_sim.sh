@@ -182,6 +182,7 @@ PY
 "$MILLRACE" sim thesis-1 --plan | grep -q 'not reachable' || fail "plan that is not reachable"
 
 # Workloads on machines; the shipped ones all load.
+mkdir -p lustre # a folder that has the name of a system
 "$MILLRACE" sim --list >out
 for name in thesis-2 imagenet-22k-lassen hdd ssd optane lustre theta-lustre cori-lustre lassen piz-daint nopfs-paper; do
     grep -q "^  $name " out || { cat out; fail "$name is not listed"; }
