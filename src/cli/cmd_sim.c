@@ -233,10 +233,12 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
         puts("scenarios");
     for (unsigned i = 0; i < scenarios.n && !rc; i++) {
         struct mr_scenario s;
+        char count[MR_HUMAN_LEN];
         rc = mr_scenario_load(scenarios.item[i], search, &none, ctx->arena, &s, err);
         if (!rc && !o->json)
-            printf("  %-22s %5u nodes, %8llu samples, %3u epochs on %s\n", scenarios.item[i], s.nodes,
-                   (unsigned long long)s.samples, s.epochs, s.system.name);
+            printf("  %-*s %5u %-6s %10s samples, %3u %-7s on %s\n", mr_cli_widest(&scenarios, 22), scenarios.item[i],
+                   s.nodes, s.nodes == 1 ? "node," : "nodes,", mr_human_count(s.samples, count), s.epochs,
+                   s.epochs == 1 ? "epoch" : "epochs", s.system.name);
         if (!rc)
             json_array_append_new(a, json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", scenarios.item[i], "system",
                                                s.system.name, "nodes", (json_int_t)s.nodes, "samples",
@@ -248,7 +250,7 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
         struct mr_system s;
         rc = mr_system_load(systems.item[i], search, ctx->arena, &s, err);
         if (!rc && !o->json)
-            printf("  %-22s %s\n", systems.item[i], s.source);
+            printf("  %-*s %s\n", mr_cli_widest(&systems, 22), systems.item[i], s.source);
         if (!rc)
             json_array_append_new(b, json_pack("{s:s, s:s, s:i}", "name", systems.item[i], "source", s.source,
                                                "classes", (int)s.n_classes));

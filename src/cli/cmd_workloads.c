@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/workload_args.h"
+#include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
@@ -63,7 +64,7 @@ static json_t *summary_json(const struct mr_workload *w, const struct mr_plan *p
     return j;
 }
 
-static void print_summary(const struct mr_workload *w, const struct mr_plan *p)
+static void print_summary(const struct mr_workload *w, const struct mr_plan *p, int name_width)
 {
     char samples[MR_HUMAN_LEN] = "-", size[MR_HUMAN_LEN] = "-", batch[24] = "-", compute[32] = "-";
     bool data = p->train_samples > 0;
@@ -75,7 +76,7 @@ static void print_summary(const struct mr_workload *w, const struct mr_plan *p)
     } else if (w->workflow.checkpoint) {
         mr_human_bytes(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes, size);
     }
-    printf("%-26s %-20s %13s %11s %6s %12s  %s\n", w->name,
+    printf("%-*s %-20s %13s %11s %6s %12s  %s\n", name_width, w->name,
            data ? mr_conf_format_name((enum mr_conf_format)w->dataset.format) : "(checkpoint)", samples, size, batch,
            compute, w->extra.source);
 }
@@ -88,8 +89,9 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
     if (rc)
         return rc;
     json_t *rows = opt->json ? json_array() : NULL;
+    int width = mr_cli_widest(&names, 26);
     if (!opt->json)
-        printf("%-26s %-20s %13s %11s %6s %12s  %s\n", "NAME", "FORMAT", "SAMPLES", "SIZE", "BATCH", "COMPUTE",
+        printf("%-*s %-20s %13s %11s %6s %12s  %s\n", width, "NAME", "FORMAT", "SAMPLES", "SIZE", "BATCH", "COMPUTE",
                "SOURCE");
     int first_rc = 0;
     for (unsigned i = 0; i < names.n; i++) {
@@ -106,7 +108,7 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
         } else if (opt->json) {
             json_array_append_new(rows, summary_json(w, &p));
         } else {
-            print_summary(w, &p);
+            print_summary(w, &p, width);
         }
     }
     if (opt->json)
@@ -197,12 +199,15 @@ static void print_report(const struct mr_check_report *r)
     if (r->attempts > 1)
         printf(", %u attempts", r->attempts);
     printf("%s%s\n", r->skipped ? "; plan only: " : "", r->skipped ? r->skipped : "");
+    int width = 48;
+    for (unsigned i = 0; i < r->n_lines; i++)
+        width = MR_MAX(width, (int)strlen(r->lines[i].e->metric));
     for (unsigned i = 0; i < r->n_lines; i++) {
         const struct mr_check_line *l = &r->lines[i];
         *scaled = '\0';
         if (fabs(l->ratio - 1) > 1e-12)
             snprintf(scaled, sizeof scaled, "  scaled back by %.6g", l->ratio);
-        printf("  %-48s %-24s %14.6g  %-6s %s%s%s%s\n", l->e->metric, target_text(l->e, target, sizeof target),
+        printf("  %-*s %-24s %14.6g  %-6s %s%s%s%s\n", width, l->e->metric, target_text(l->e, target, sizeof target),
                l->measured, classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
     }
     if (r->n_lines == 0)
@@ -294,7 +299,8 @@ static int check(const struct workloads_options *opt, const struct mr_strings *p
                                          "results", t.rows),
                                err);
     else if (!rc && names.n > 1)
-        printf("%u presets, %u expectations, %u failed\n", t.presets, t.lines, t.failed);
+        printf("%u %s, %u %s, %u failed\n", t.presets, mr_plural(t.presets, "preset", "presets"), t.lines,
+               mr_plural(t.lines, "expectation", "expectations"), t.failed);
     json_decref(t.rows);
     if (!rc && t.failed)
         rc = mr_error_plain(err, MR_E_BUDGET, "%u of %u expectations failed", t.failed, t.lines);

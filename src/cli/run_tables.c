@@ -193,8 +193,8 @@ static int print_checkpoints_only(const struct mr_job *j, const struct mr_job_pr
                                            (int)j->plan.ranks, "duration_s", p->duration_s, "checkpoint",
                                            checkpoint_json(&p->ckpt)),
                                  err);
-    printf("SIMULATED: %.2f s for the checkpoints of %u ranks on model '%s'\n", p->duration_s, j->plan.ranks,
-           p->system.name);
+    printf("SIMULATED: %.2f s for the checkpoints of %u %s on model '%s'\n", p->duration_s, j->plan.ranks,
+           mr_plural(j->plan.ranks, "rank", "ranks"), p->system.name);
     print_checkpoint(&p->ckpt);
     if (j->plan.pause_s > 0)
         printf("  pauses        %.2f s\n", j->plan.pause_s);

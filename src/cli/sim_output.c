@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const mr_cli_sim_methods[] = {"auto", "exact", "expected", NULL}; /* enum mr_sim_method */
 
@@ -28,15 +29,23 @@ static const char *ratio_text(const struct mr_study *st, const struct mr_study_r
     return out;
 }
 
+static int policy_width(const struct mr_study *st)
+{
+    int width = 21;
+    for (unsigned i = 0; i < st->n; i++)
+        width = MR_MAX(width, (int)strlen(mr_policy_name(st->rows[i].mean.policy)));
+    return width;
+}
+
 static void print_row(const struct mr_study *st, const struct mr_study_row *row, double slowest)
 {
     const struct mr_sim_result *r = &row->mean;
     char pfs[MR_HUMAN_LEN], peer[MR_HUMAN_LEN], ratio[32];
     if (!r->possible) {
-        printf("%-21s  cannot run: %s\n", mr_policy_name(r->policy), r->why);
+        printf("%-*s  cannot run: %s\n", policy_width(st), mr_policy_name(r->policy), r->why);
         return;
     }
-    printf("%-21s %11.2f ", mr_policy_name(r->policy), r->time_s);
+    printf("%-*s %11.2f ", policy_width(st), mr_policy_name(r->policy), r->time_s);
     if (st->seeds > 1)
         printf("%10.2f %10.2f ", row->time_min_s, row->time_max_s);
     printf("%8s %9.2f %11s %11s  ", ratio_text(st, row, ratio, sizeof ratio), r->stall_s,
@@ -76,7 +85,7 @@ void mr_cli_print_study(const struct mr_study *st, bool thesis)
         printf("; means of %u seeds", st->seeds);
     printf("\nlower bounds: compute only %.2f s, with the first read of every sample %.2f s\n\n",
            st->bounds.compute_only_s, st->bounds.io_aware_s);
-    printf("%-21s %11s ", "POLICY", "TIME s");
+    printf("%-*s %11s ", policy_width(st), "POLICY", "TIME s");
     if (st->seeds > 1)
         printf("%10s %10s ", "LEAST s", "MOST s");
     printf("%8s %9s %11s %11s\n", "x BOUND", "STALL s", "FROM PFS", "FROM PEERS");
@@ -175,12 +184,14 @@ json_t *mr_cli_plan_study_json(const struct mr_storage_plan *p, const struct mr_
 
 void mr_cli_print_access(const struct mr_scenario *s, const struct mr_access_study *a)
 {
-    printf("%s: %u nodes, %u epochs, %llu samples\n\nsamples that a node reads so often (binomial, and node 0 of this "
-           "order)\n",
-           s->name, s->nodes, s->epochs, (unsigned long long)s->samples);
+    char samples[MR_HUMAN_LEN];
+    printf("%s: %u %s, %u %s, %s samples\n\nsamples that a node reads so often (binomial, and node 0 of this order)\n",
+           s->name, s->nodes, mr_plural(s->nodes, "node", "nodes"), s->epochs, mr_plural(s->epochs, "epoch", "epochs"),
+           mr_human_count(s->samples, samples));
     for (uint32_t k = 0; k <= s->epochs; k++)
         if (a->uses[k] || mr_access_expected_uses(s, k) >= 0.5)
-            printf("  %5u times %14.1f %14llu\n", k, mr_access_expected_uses(s, k), (unsigned long long)a->uses[k]);
+            printf("  %5u %-5s %14.1f %14llu\n", k, mr_plural(k, "time", "times"), mr_access_expected_uses(s, k),
+                   (unsigned long long)a->uses[k]);
     printf("\nother samples that node 0 reads between two reads of the same one\n");
     for (unsigned i = 0; i < MR_ACCESS_BINS; i++)
         printf("  below %10llu %14llu accesses\n", (unsigned long long)(s->samples * (i + 1) / MR_ACCESS_BINS),

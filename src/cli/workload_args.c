@@ -101,3 +101,10 @@ int mr_cli_workload(const char *workload, const char *config_dir, const struct m
         mr_cli_log_notes(*out);
     return rc;
 }
+
+int mr_cli_widest(const struct mr_strings *names, int least)
+{
+    for (unsigned i = 0; i < names->n; i++)
+        least = MR_MAX(least, (int)strlen(names->item[i]));
+    return least;
+}

@@ -27,4 +27,7 @@ json_t *mr_cli_plan_json(const struct mr_workload *w, const struct mr_plan *p);
 /* Prints and frees `root`; -ENOMEM if it is NULL. */
 int mr_cli_print_json(FILE *out, json_t *root, struct mr_error *err);
 
+/* The width of a column for these names, `least` or more: a long name must not push the next columns aside. */
+int mr_cli_widest(const struct mr_strings *names, int least);
+
 #endif

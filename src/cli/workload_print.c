@@ -91,8 +91,8 @@ static void print_steps(FILE *out, const struct mr_workload *w, const struct mr_
         row(out, "need per accelerator", "as fast as the storage can (compute time is 0)");
     }
     if (p->evaluations)
-        row(out, "evaluations", "%llu of %llu steps", (unsigned long long)p->evaluations,
-            (unsigned long long)p->eval_steps);
+        row(out, "evaluations", "%llu of %llu %s", (unsigned long long)p->evaluations,
+            (unsigned long long)p->eval_steps, mr_plural(p->eval_steps, "step", "steps"));
 }
 
 static void print_checkpoint(FILE *out, const struct mr_plan *p)

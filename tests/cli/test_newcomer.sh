@@ -74,6 +74,22 @@ says "model.parallelism.tensor"
 expect 0 "$MILLRACE" workloads show unet3d_h100
 lacks "/../"
 
+# ---- columns and plurals ----
+long=a-workload-with-a-name-that-is-longer-than-any-of-ours
+mkdir cfg
+cp plain.yaml cfg/$long.yaml
+expect 0 "$MILLRACE" workloads list --config-dir cfg
+column=$(awk 'NR == 1 {print index($0, "FORMAT")}' out)
+awk -v c="$column" 'NR > 1 && (substr($0, c - 1, 1) != " " || substr($0, c, 1) == " ") {exit 1}' out || { cat out; fail "columns of the list"; }
+grep -q "^$long  *npz" out || { cat out; fail "a long name"; }
+expect 0 "$MILLRACE" sim --list
+awk '/^systems/ {exit} / nodes, / {print index($0, " samples, ")}' out | sort -u | wc -l | grep -qx 1 || { cat out; fail "columns of sim --list"; }
+says "14,197,122 samples"
+expect 0 "$MILLRACE" sim thesis-1 nodes=1 epochs=1 -p staging
+says "1 node, 1 epoch, 10,000 samples"
+expect 0 "$MILLRACE" sim thesis-1 nodes=1 epochs=1 --access
+says "1 time "
+
 # ---- one step ----
 expect 0 "$MILLRACE" gen d8 --files 8 --size 1000
 expect 0 "$MILLRACE" run plain.yaml --data d8 reader.batch_size=8 train.epochs=1 --out r2
