@@ -89,7 +89,7 @@ assert [p["result"]["nodes"] for p in d["points"]] == [2,2,4,4]' || fail "grid"
 [ "$(awk 'NR > 2 {print $1 "-" $2}' out | tr '\n' ,)" = "2-50MB,2-300MB,4-50MB,4-300MB," ] || { cat out; fail "grid as text"; }
 expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2 --sweep nodes=4
 expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2,4 --sweep epochs=1,2 --svg x.svg
-"$MILLRACE" sim workload=unet3d_h100 system=lassen nodes=2 -p staging --sweep reader.batch_size=2,4 >out 2>err
+"$MILLRACE" sim workload=unet3d_h100 system=lassen -p staging --sweep nodes=2,4 --sweep reader.batch_size=2,4 >out 2>err
 [ "$(grep -c 'sample_shuffle shuffles' err)" = 1 ] || { cat err; fail "notes of a sweep"; }
 # README's sweep takes seconds and shows a difference.
 readme=$(sed -n 's/^millrace \(sim .*--sweep [^ ]*\).*/\1/p' "$MR_SOURCE_DIR/README.md")
