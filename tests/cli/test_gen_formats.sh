@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every registered format: gen, show, verify, cat see the same set, whatever the length of its name.
 set -eu
+export MILLRACE_RUN_OVERWRITE=true # runs share a folder
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
