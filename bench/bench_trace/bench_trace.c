@@ -231,6 +231,13 @@ static void encoder_init(struct encoder *e)
     memset(e->workspace, 0, mr_mrt_workspace_bytes());
 }
 
+static void encoder_done(struct encoder *e)
+{
+    free(e->workspace);
+    free(e->out);
+    free(e->ring);
+}
+
 static const struct mr_calibration identity = {
     .tick0 = 1, .mono0 = 1, .real0 = 1700000000000000000ull, .tick1 = 1000001, .mono1 = 1000001};
 
@@ -251,6 +258,7 @@ static int encode(void)
         best = MR_MIN(best, ns);
     }
     printf("%.1f %.2f\n", best, (double)bytes / MR_BLOCK_EVENTS);
+    encoder_done(&e);
     return 0;
 }
 
@@ -297,6 +305,7 @@ static int generate(const char *path, uint64_t events)
     encoder_init(&e);
     if (mr_mrt_writer_open(path, false, &w, &err) < 0) {
         fprintf(stderr, "bench_trace: %s\n", err.message);
+        encoder_done(&e);
         return 5;
     }
     write_names(w, &e);
@@ -307,10 +316,12 @@ static int generate(const char *path, uint64_t events)
                                              e.out, &taken, &b);
         if (mr_mrt_writer_append(w, e.out, bytes, &err) < 0) {
             fprintf(stderr, "bench_trace: %s\n", err.message);
+            encoder_done(&e);
             return 5;
         }
         done += n;
     }
+    encoder_done(&e);
     return mr_mrt_writer_close(w, &err) < 0 ? 5 : 0;
 }
 
@@ -325,6 +336,7 @@ static int generate_samples(const char *path, uint64_t events)
     if (!file || mr_mrt_sink_open_sim(path, &(struct mr_mrt_sim){.world = 8, .ranks_per_node = 4, .program = "bench"},
                                       &sink, &err) < 0) {
         fprintf(stderr, "bench_trace: %s\n", err.message);
+        free(file);
         return 5;
     }
     struct mr_event_sink *s = mr_mrt_sink_get(sink);

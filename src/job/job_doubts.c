@@ -60,7 +60,8 @@ static void doubt_cache(struct mr_job *j)
 static void doubt_cpus(struct mr_job *j)
 {
     const struct mr_job_trust *t = &j->result.trust;
-    bool launched = j->result.ranks_by && strcmp(j->result.ranks_by, "self") && strcmp(j->result.ranks_by, "fork");
+    bool launched =
+        j->result.ranks_by && strcmp(j->result.ranks_by, "self") != 0 && strcmp(j->result.ranks_by, "fork") != 0;
     if (t->cpus_around > t->cpus && t->threads > t->cpus)
         DOUBT(j, "%u threads are pinned to %u of %u CPUs%s", t->threads, t->cpus, t->cpus_around,
               launched ? " (mpirun binds ranks to cores unless told otherwise: mpirun --bind-to none)" : "");

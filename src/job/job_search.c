@@ -108,7 +108,7 @@ static int parse_axis(const char *text, struct mr_arena *arena, struct axis *out
         at += len + (at[len] == ',');
     }
     *out = a;
-    return a.value ? 0 : mr_error_set(err, -ENOMEM, "cannot start the sweep");
+    return a.n ? 0 : mr_error_set(err, -ENOMEM, "cannot start the sweep"); /* its text is not empty */
 }
 
 /* Appends to a name that cannot grow beyond its room. */

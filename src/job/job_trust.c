@@ -114,7 +114,7 @@ static void measure_cpus(struct mr_job *j)
     struct mr_job_trust *t = &j->result.trust;
     const struct mr_bench_board *b = j->result.board;
     bool launched = j->comm && mr_comm_is_launched(j->comm);
-    unsigned each = b->ranks[j->comm->rank].loader.stats.threads + (j->opt.compute != MR_COMPUTE_SLEEP ? 1 : 0);
+    unsigned each = b->ranks[j->result.rank].loader.stats.threads + (j->opt.compute != MR_COMPUTE_SLEEP ? 1 : 0);
     double cpu_s = 0;
     t->cpus_around = mr_cpus_of_process(getppid());
     bool apart = launched && t->cpus_around > mr_cpus_affinity();
