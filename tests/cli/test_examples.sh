@@ -3,6 +3,9 @@
 # reads or writes real data is made small through the environment, which stands below the command line; predictions
 # (--dry-run, --virtual, sim) run exactly as printed. 'workloads check all' has its own test (test_workloads_check.sh).
 set -eu
+case ${MR_BINARY_DIR:-} in
+*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
+esac
 . "$(dirname "$0")/expect.sh"
 src=$MR_SOURCE_DIR
 mkdir bin local

@@ -3,6 +3,9 @@
 # stream has its own, more threads are the advice; where both, as many as help. Emulated devices of three rates each.
 # test-label: timing
 set -eu
+case ${MR_BINARY_DIR:-} in
+*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
+esac
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
