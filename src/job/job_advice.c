@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define THREADS_MOST 256 /* advice to start more than this is none */
+#define ENOUGH 1.2       /* times what the accelerators ask for */
 #define GROWS 1.15       /* so much more from more streams is more */
 #define NEARLY 0.9
 
@@ -48,7 +49,9 @@ bool mr_job_storage_limit(const struct mr_job *j, double *bytes_per_s)
     if (!(p->bytes_per_s[0] > 0) || !(p->bytes_per_s[1] > 0))
         return false;
     *bytes_per_s = fmax(got, fmax(p->bytes_per_s[0], p->bytes_per_s[1]));
-    return p->bytes_per_s[1] < GROWS * p->bytes_per_s[0] || *bytes_per_s < NEARLY * m->demand_bytes_per_s * here;
+    /* Storage that gives clearly more than is asked for is not the limit, whatever more threads would get. */
+    bool grows = p->bytes_per_s[1] >= GROWS * p->bytes_per_s[0];
+    return *bytes_per_s < (grows ? NEARLY : ENOUGH) * m->demand_bytes_per_s * here;
 }
 
 static const char *mbps(double bytes_per_s, char text[32])
