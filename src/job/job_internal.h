@@ -27,6 +27,8 @@ void mr_job_put_steps(FILE *f, const struct mr_step *s, uint64_t first, uint64_t
 int mr_job_trace_open(struct mr_job *j, struct mr_error *err);
 void mr_job_trace_close(struct mr_job *j);
 void mr_job_trace_join(struct mr_job *j);
+/* Of a job without a result: nothing is left behind. */
+void mr_job_trace_drop(const struct mr_job *j);
 
 /* job_load.c: mr_job_load, and the summary itself (a new reference). */
 int mr_job_load_summary(const char *folder, const struct mr_strings *search, struct mr_arena *a, struct mr_job *out,

@@ -418,8 +418,10 @@ int mr_job_run(struct mr_job *j, struct mr_error *err)
         mr_job_trace_close(j);
     rc = report(j, rc, err);
     bool is_first = !j->comm || j->comm->rank == 0, removes = j->made_data && !j->w->dataset.keep_files && is_first;
-    if (rc < 0 && j->made_out && is_first)
+    if (rc < 0 && j->made_out && is_first) {
+        mr_job_trace_drop(j);
         rmdir(j->out); /* stays when there is a result in it */
+    }
     mr_comm_close(j->comm);
     j->comm = NULL;
     if (removes && !rc) /* all ranks have ended */

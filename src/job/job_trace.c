@@ -7,8 +7,12 @@
 #include "event/mrt_file.h"
 #include "job/job_internal.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void mr_job_trace_path(const struct mr_job *j, char *out, size_t cap)
@@ -76,18 +80,39 @@ static int join_parts(const struct mr_job *j, const char *whole, uint32_t *missi
     return rc;
 }
 
+/* So that the results folder leads to its trace, wherever that was put; one of an earlier run is not this one's. */
+static void link_into_results(const struct mr_job *j)
+{
+    char full[PATH_MAX], link[4200];
+    struct stat a, b;
+    snprintf(link, sizeof link, "%s/trace.mrt", j->out);
+    if (!*j->opt.trace || !realpath(j->opt.trace, full) || stat(full, &a) != 0)
+        return;
+    if (stat(link, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return;
+    if ((unlink(link) != 0 && errno != ENOENT) || symlink(full, link) != 0)
+        mr_log(MR_LOG_WARN, "cannot name the trace in '%s': %s", j->out, strerror(errno));
+}
+
+void mr_job_trace_drop(const struct mr_job *j)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/trace.mrt", j->out);
+    if (!j->result.is_whole)
+        unlink(path);
+}
+
 void mr_job_trace_join(struct mr_job *j)
 {
     char whole[4200];
-    uint32_t missing;
+    uint32_t missing = 0;
     struct mr_error err;
-    if (j->comm->world == 1)
-        return;
     mr_job_trace_path(j, whole, sizeof whole);
-    int rc = join_parts(j, whole, &missing, &err);
+    int rc = j->comm->world > 1 ? join_parts(j, whole, &missing, &err) : 0;
     if (rc)
         mr_log(MR_LOG_WARN, "the ranks' traces could not be joined, they are '%s.rank-*': %s", whole, err.message);
     else if (missing)
         mr_job_note(&j->notes, j->arena, "the trace lacks %u of %u ranks, whose hosts do not see '%s'", missing,
                     j->comm->world, whole);
+    link_into_results(j);
 }

@@ -44,7 +44,7 @@ L
 # every call of the storage, and what the loader did for each sample, beside the steps
 rm -rf c
 "$MILLRACE" -q run w.yaml --ranks 2 --no-ceiling --out t --trace t.mrt >out 2>err || fail "--trace: $(cat err)"
-[ ! -e t/trace.mrt ] && [ -z "$(ls t.mrt.rank-* 2>/dev/null)" ] || fail "--trace leaves parts: $(ls t t.mrt*)"
+[ t/trace.mrt -ef t.mrt ] && [ -z "$(ls t.mrt.rank-* 2>/dev/null)" ] || fail "--trace leaves parts: $(ls t t.mrt*)"
 "$MILLRACE" export -q -f csv -o t.csv t.mrt && python3 - <<'P' || fail "events of --trace"
 import csv, json
 rows = list(csv.DictReader(open("t.csv")))
@@ -66,6 +66,14 @@ assert {r["rank"] for r in fetch} == {"0", "1"}
 train = [r for r in rows if r["category"] == "train" and r["name"] == "step"]
 assert sorted(json.loads(r["args"])["step"] for r in train if "step" in json.loads(r["args"])) == sorted(list(range(18)) * 2)
 P
+equal t # the folder leads to its trace, also from elsewhere, and after a run that had left one of its own
+(mkdir -p away && cd away && "$MILLRACE" report ../t >out 2>err) || fail "report from elsewhere: $(cat away/err)"
+cp -r o1 again && rm -rf c
+"$MILLRACE" -q run w.yaml --no-ceiling --out again --overwrite --trace again.mrt >out 2>err || fail "again: $(cat err)"
+equal again
+# a run that could not begin leaves nothing
+expect 2 "$MILLRACE" -q run w.yaml --no-ceiling --out none --store nosuch
+[ ! -e none ] || fail "left behind: $(ls none)"
 "$MILLRACE" report t.mrt >out 2>err || fail "report of a trace: $(cat err)"
 grep -q '^  ranks 2, steps 36, samples 144' out || fail "the run of a trace: $(head -5 out)"
 # a summary that the trace does not confirm
