@@ -24,8 +24,9 @@ declare -A allowed=(
     [metrics]="base event"
     [bench]="base conf loader checkpoint metrics event comm model dataset format store order"
     [analyze]="base conf event metrics model sim order policy"
-    [report]="base conf analyze metrics event"
-    [job]="base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze report"
+    [explain]="base conf order event metrics model sim policy analyze"
+    [report]="base conf analyze explain metrics event"
+    [job]="base conf order event comm store model policy format dataset loader checkpoint sim metrics bench analyze explain report"
     [tracer]="base event"
     [cli]="*"
 )

@@ -1,0 +1,353 @@
+/* An explanation: where the time of a run or a traced program went, why, and what would change it. One struct, filled
+ * once, from which the terminal text, the JSON, the page, comparisons and budgets are all made: a figure that is shown
+ * twice is the same number.
+ *
+ *     trace ──mr_explain──> struct mr_explanation ──mr_advise──> findings, verdict ──> text, JSON, page, compare, check
+ *
+ * Who fills what:
+ *   explain_*.c, stall_*.c   everything but `finding` and `verdict`
+ *   advise.c, rule_*.c       `finding`, `verdict`
+ *
+ * Times are nanoseconds since `start_ns` of the explanation unless a name ends in _s. MR_TIME_UNKNOWN and NAN mean that
+ * the trace cannot say; 0 means none. Whoever shows a figure shows unknown as unknown. All memory belongs to the
+ * explanation; names are valid UTF-8, NUL-terminated, and may hold anything else (hostile file names): whoever prints
+ * them escapes them. */
+#ifndef MR_EXPLAIN_EXPLAIN_H
+#define MR_EXPLAIN_EXPLAIN_H
+
+#include "base/arena.h"
+#include "event/trace_read.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MR_TIME_UNKNOWN UINT64_MAX
+
+/* What the host of a rank spent its time on; disjoint, they add up to the window. Priority as in doc/metrics.md. */
+#define MR_TIME_CLASSES(X)                                                                                             \
+    X(COMPUTE, "compute", "compute")                                                                                   \
+    X(STALL, "data_stall", "data stall")      /* waiting for the next batch */                                         \
+    X(CHECKPOINT, "checkpoint", "checkpoint") /* blocked by saving or restoring */                                     \
+    X(BARRIER, "barrier", "barrier")          /* waiting for other ranks */                                            \
+    X(COPY, "copy", "copy to device")                                                                                  \
+    X(STARTUP, "startup", "start-up") /* before the first step */                                                      \
+    X(OTHER, "other", "other")
+enum mr_time_class {
+#define MR_TIME_ENUM(name, key, text) MR_TIME_##name,
+    MR_TIME_CLASSES(MR_TIME_ENUM)
+#undef MR_TIME_ENUM
+        MR_TIME_CLASS_COUNT
+};
+
+/* Why the consumer waited; they add up to the stall. A wait is followed backwards through what held the row of its
+ * batch that was ready last. */
+#define MR_STALL_CAUSES(X)                                                                                             \
+    X(STORAGE, "storage", "storage")                                                                                   \
+    X(PAGE_CACHE, "page_cache", "page cache") /* reads at memory speed */                                              \
+    X(METADATA, "metadata", "open/stat")                                                                               \
+    X(NETWORK, "network", "network")  /* sockets to other hosts */                                                     \
+    X(DECODE, "decode", "decode CPU") /* decoding, parsing; CPU time of the reader between its calls */                \
+    X(TRANSFORM, "transform", "transform")                                                                             \
+    X(QUEUE, "queue", "collate/queue") /* collating, passing the batch on */                                           \
+    X(COPY, "copy", "copy")                                                                                            \
+    X(NOT_STARTED, "not_started", "not started") /* a reader was idle and nobody had asked for the batch */            \
+    X(WORKER, "worker", "worker busy/waiting") /* asked for, but its worker was busy with something none of the above  \
+                                                  tells: sleeping, waiting for a lock or for a CPU */                  \
+    X(UNKNOWN, "unknown", "unknown")
+enum mr_stall_cause {
+#define MR_STALL_ENUM(name, key, text) MR_STALL_##name,
+    MR_STALL_CAUSES(MR_STALL_ENUM)
+#undef MR_STALL_ENUM
+        MR_STALL_CAUSE_COUNT
+};
+
+/* What calls waited for, stalling anybody or not: unions over all threads of a rank, mean over ranks. */
+#define MR_WAIT_CLASSES(X)                                                                                             \
+    X(STORAGE, "storage")                                                                                              \
+    X(PAGE_CACHE, "page_cache")                                                                                        \
+    X(METADATA, "metadata")                                                                                            \
+    X(IPC, "ipc")                                                                                                      \
+    X(NETWORK, "network")
+enum mr_wait_class {
+#define MR_WAIT_ENUM(name, key) MR_WAIT_##name,
+    MR_WAIT_CLASSES(MR_WAIT_ENUM)
+#undef MR_WAIT_ENUM
+        MR_WAIT_CLASS_COUNT
+};
+
+enum mr_explain_phase { MR_EXPLAIN_TRAIN, MR_EXPLAIN_EVAL };
+
+/* One step of one rank: from the beginning of its wait to the beginning of the next one's. */
+struct mr_explain_step {
+    uint32_t rank, epoch;
+    uint64_t step;  /* over the run, from 0; by rank in time order */
+    uint64_t batch; /* within the epoch; MR_TIME_UNKNOWN */
+    uint64_t start_ns, end_ns;
+    uint64_t ns[MR_TIME_CLASS_COUNT];
+    uint64_t stall[MR_STALL_CAUSE_COUNT];
+    uint64_t behind_ns; /* of the stall: the reader was still busy with earlier batches (whatever the cause) */
+    uint64_t accelerator_idle_ns; /* MR_TIME_UNKNOWN */
+    uint64_t bytes;               /* read for its batch; MR_TIME_UNKNOWN */
+    uint32_t worker;              /* index of the worker that delivered it, UINT32_MAX unknown */
+    uint32_t file;                /* index of the file that was read last or longest for it, UINT32_MAX none */
+    uint8_t phase;                /* enum mr_explain_phase */
+};
+
+struct mr_explain_rank {
+    int32_t rank; /* -1: the trace names none, all processes are one */
+    const char *host;
+    uint64_t start_ns, end_ns; /* window: first event to last; ns[] add up to it */
+    uint64_t ns[MR_TIME_CLASS_COUNT];
+    uint64_t stall[MR_STALL_CAUSE_COUNT], wait[MR_WAIT_CLASS_COUNT];
+    uint64_t behind_ns, accelerator_idle_ns;
+    uint64_t steps, samples, read_bytes, written_bytes, read_calls, write_calls, metadata_calls;
+    uint64_t io_ns;            /* union of data and metadata calls on storage */
+    uint64_t io_sum_ns;        /* the same, summed over threads */
+    uint64_t io_in_compute_ns; /* of io_ns: while the rank computed */
+    bool ended;                /* the trace has its end */
+};
+
+/* A thread or process that prepares batches. */
+struct mr_explain_worker {
+    uint32_t rank, pid, tid, id;
+    const char *label; /* "worker 1", "reader 0" */
+    uint64_t start_ns, end_ns, batches;
+    uint64_t ns[MR_STALL_CAUSE_COUNT]; /* what it did, by the same names */
+    uint64_t idle_ns;                  /* had nothing to do */
+    uint64_t blocked_ns;               /* could not hand over what it had: the consumer was behind */
+    uint64_t cpu_ns;                   /* MR_TIME_UNKNOWN */
+};
+
+enum mr_access_pattern {
+    MR_PATTERN_NONE,
+    MR_PATTERN_WHOLE_FILE,
+    MR_PATTERN_STREAMING,
+    MR_PATTERN_STRIDED,
+    MR_PATTERN_SHUFFLED_RECORDS,
+    MR_PATTERN_RANDOM
+};
+const char *mr_access_pattern_name(enum mr_access_pattern p);
+
+struct mr_explain_file {
+    const char *path, *fs; /* fs NULL: unknown */
+    uint64_t read_bytes, written_bytes, reads, writes, opens, calls, dur_ns;
+    uint64_t size;                              /* largest end of a read or write: a lower bound */
+    uint64_t unique_bytes;                      /* MR_TIME_UNKNOWN where it was not followed */
+    uint32_t ranks;                             /* that touched it */
+    uint64_t small_reads;                       /* below 64 KiB, end-of-file reads apart */
+    uint64_t consecutive, sequential, streamed; /* reads: exactly behind / behind the last of its stream; reads that are
+                                                   not a stream's first */
+    uint8_t pattern;                            /* enum mr_access_pattern */
+};
+
+/* Files of one folder with one ending, together: a million files are a few groups. */
+struct mr_explain_group {
+    const char *name; /* folder, a star and the ending */
+    uint64_t files, read_bytes, written_bytes, reads, opens, dur_ns, unique_bytes;
+    uint8_t pattern;
+    bool checkpoint, data; /* written by checkpoints; read for batches */
+};
+
+/* Who made whom wait at the barrier of steps: `rank` came last. */
+struct mr_explain_culprit {
+    uint32_t rank;
+    uint64_t steps;                       /* in which it came last and somebody waited */
+    uint64_t waited_ns;                   /* by all others, summed */
+    uint64_t lost_ns;                     /* of the job: sum over steps of (last - mean of the others) */
+    uint64_t cause[MR_TIME_CLASS_COUNT];  /* what it did meanwhile */
+    uint64_t stall[MR_STALL_CAUSE_COUNT]; /* of its stall, why */
+};
+
+struct mr_explain_checkpoint {
+    uint32_t rank;
+    uint64_t start_ns, end_ns;                                 /* blocking */
+    uint64_t write_ns, fsync_ns, drain_start_ns, drain_end_ns; /* MR_TIME_UNKNOWN where there is none */
+    uint64_t bytes;
+    const char *path, *fs; /* NULL unknown */
+    bool is_load, buffered;
+};
+
+/* A span that the program named (annotations, TimeLogger's snippets): one row per category and name. */
+struct mr_explain_snippet {
+    const char *category, *name;
+    uint64_t count, sum_ns, min_ns, p25_ns, median_ns, p75_ns, p99_ns, max_ns;
+};
+
+/* Equal bins over the window of the job; at most 2000. Arrays of `bins`. */
+struct mr_explain_timeline {
+    uint32_t bins;
+    uint64_t bin_ns;
+    double *read_bytes, *written_bytes;   /* spread over each call's duration */
+    double *in_flight;                    /* mean number of data calls in flight */
+    double *stall, *compute, *checkpoint; /* share of the ranks that did it, 0 to 1 */
+    double *ready;                        /* batches ready and not taken, mean over ranks; NULL unknown */
+};
+
+/* Rank x time; at most 512 x 256 cells, ranks put together where there are more. value[row * columns + column]. */
+struct mr_explain_heat {
+    uint32_t rows, columns, ranks_per_row;
+    uint64_t column_ns;
+    double *read_bytes, *written_bytes, *stall; /* stall: share 0 to 1 */
+};
+
+/* Offsets over time of the busiest files, thinned evenly to at most 4000 points in all. */
+struct mr_explain_access {
+    uint64_t at_ns, offset, bytes;
+    uint32_t file, rank;
+    bool write;
+};
+
+#define MR_EXPLAIN_SIZE_BINS 48 /* log2: bin k has sizes of [2^k, 2^(k+1)); 0 bytes apart */
+struct mr_explain_sizes {
+    uint64_t ops[MR_EXPLAIN_SIZE_BINS], bytes[MR_EXPLAIN_SIZE_BINS], dur_ns[MR_EXPLAIN_SIZE_BINS];
+    uint64_t zero;                           /* end-of-file reads */
+    uint64_t p50_ns, p95_ns, p99_ns, max_ns; /* latency of data calls */
+    uint64_t top_size[8], top_ops[8];
+    unsigned top;
+};
+
+/* What the program and the machine are, as far as known; NAN unknown. Rules ask here. */
+struct mr_explain_facts {
+    const char *program;   /* "millrace run", "python train.py" */
+    const char *framework; /* "millrace", "pytorch", "tensorflow", "grain", "" */
+    const char *device;    /* "ext4", "nfs" ...: file system of most read bytes; NULL unknown */
+    double ranks, nodes, cpus_per_node, cpus_per_rank, memory_bytes, memory_free_bytes;
+    double workers;                        /* readers of one rank; 0: the consumer reads itself */
+    double prefetch;                       /* batches ahead of one rank */
+    double batch, sample_bytes;            /* rows of a batch; stored bytes of a sample */
+    double batch_load_s, batch_load_p99_s; /* t_l: one worker, one batch, from start to ready */
+    double batch_read_s, batch_decode_s;   /* of it: storage and metadata; decode, transform, collate */
+    double compute_s;                      /* t_c: compute of a step, median */
+    double step_s, step_p99_s, stall_p50_s, stall_p99_s, stall_max_s, stalled_steps; /* stalled: share over 5 % */
+    double queue_empty; /* share of waits that found no batch ready */
+    double in_flight;   /* data reads in flight while there is one, of one rank */
+    double epochs, epoch_bytes, dataset_bytes, node_epoch_bytes; /* read per epoch by all / distinct / by one node */
+    double files, opens_per_sample, metadata_share;
+    double read_bytes, written_bytes, delivered_bytes;
+    double busy_bytes_per_s, wall_bytes_per_s, request_bytes_per_s;
+    double au, au_low, au_high, au_cold, ceiling, headroom, samples_per_s;
+    double shared_share;  /* of the distinct bytes: read by more than one rank */
+    double reread_ratio;  /* bytes read / distinct bytes */
+    double first_step_s;  /* first step of an epoch, median of epochs after the first */
+    double worker_cpu;    /* share of their busy time that workers spent on a CPU */
+    double cold_fraction; /* device bytes / requested bytes */
+    double accelerator_idle_share, accelerator_utilisation;
+    bool shuffled, global_shuffle, counters_only, simulated, own_run, checkpoints, has_steps, has_workers;
+};
+
+struct mr_explain_note {
+    const char *text;
+    bool serious; /* a figure may be wrong because of it */
+};
+struct mr_explain_trust {
+    uint64_t events, lost, gone, recorded, skipped_bytes, sampled_out, untraced;
+    uint32_t ranks_missing;                                  /* of the world the ranks name */
+    double clock_offset_s, clock_residual_s, overhead_share; /* NAN unknown */
+    bool cut, clock_jump;
+    struct mr_explain_note *note; /* limits of the source ("counters only: no stall can be computed"), doubts */
+    size_t notes;
+};
+
+enum mr_severity { MR_SEVERITY_NOTE, MR_SEVERITY_MINOR, MR_SEVERITY_MAJOR, MR_SEVERITY_CRITICAL };
+const char *mr_severity_name(enum mr_severity s); /* "note", "minor", "major", "critical" */
+
+struct mr_finding {
+    const char *id; /* "PF1" */
+    uint8_t severity;
+    double saves_s, saves_low_s, saves_high_s; /* of the wall time; NAN: nobody can say */
+    double confidence;                         /* 0 to 1 */
+    const char *title;                         /* one line with numbers: the diagnosis */
+    const char *evidence;                      /* measured values behind it, a few lines */
+    const char *formula;                       /* how saves_s was computed, with the numbers put in */
+    const char *fix;                           /* one line: what to change */
+    const char *snippet[4]; /* the same as lines of: our YAML, PyTorch, tf.data, shell; NULL where it does not apply */
+    const char *command;    /* a command that exists and tries it; NULL */
+    bool potential;         /* hidden behind compute now: would matter if compute got faster */
+};
+/* A rule that did not fire, and why: for --explain. */
+struct mr_silence {
+    const char *id, *why;
+};
+
+/* INCOMPLETE: what is needed to say is missing. */
+#define MR_VERDICT_CLASSES(X)                                                                                          \
+    X(HEALTHY, "healthy")                                                                                              \
+    X(INPUT, "input-bound")                                                                                            \
+    X(CHECKPOINT, "checkpoint-bound")                                                                                  \
+    X(IMBALANCE, "imbalance-bound")                                                                                    \
+    X(STARTUP, "startup-bound")                                                                                        \
+    X(IO, "io-bound") /* counters only, or no steps: most of the time goes to I/O */                                   \
+    X(INCOMPLETE, "incomplete")
+enum mr_verdict_class {
+#define MR_VERDICT_ENUM(name, key) MR_VERDICT_##name,
+    MR_VERDICT_CLASSES(MR_VERDICT_ENUM)
+#undef MR_VERDICT_ENUM
+        MR_VERDICT_CLASS_COUNT
+};
+struct mr_verdict {
+    uint8_t verdict;             /* enum mr_verdict_class */
+    uint8_t cause;               /* enum mr_stall_cause with the largest share, where there is a stall */
+    double stall_share, stall_s; /* mean over ranks */
+    const char *line[3];         /* headline, why, best fix; the last ones may be NULL */
+    const char *missing;         /* INCOMPLETE: what */
+};
+
+struct mr_explanation {
+    struct mr_arena arena;
+    const char *source; /* what was explained, as the user named it */
+    uint64_t start_ns;  /* real time */
+    uint64_t duration_ns;
+    /* Mean over ranks, and the rank with the most stall. stall[] adds up to ns[MR_TIME_STALL]. */
+    uint64_t ns[MR_TIME_CLASS_COUNT], stall[MR_STALL_CAUSE_COUNT], wait[MR_WAIT_CLASS_COUNT], behind_ns;
+    uint32_t worst_rank; /* index into rank */
+    struct mr_explain_rank *rank;
+    size_t ranks;
+    struct mr_explain_step *step; /* by rank, then time */
+    size_t steps;
+    struct mr_explain_worker *worker;
+    size_t workers;
+    struct mr_explain_file *file; /* those with the most bytes; at most 200 */
+    size_t files, all_files;
+    struct mr_explain_group *group; /* by bytes; at most 50 */
+    size_t groups;
+    struct mr_explain_culprit *culprit; /* by lost_ns */
+    size_t culprits;
+    struct mr_explain_checkpoint *checkpoint;
+    size_t checkpoints;
+    struct mr_explain_snippet *snippet; /* by time; at most 200 */
+    size_t snippets;
+    struct mr_explain_timeline timeline;
+    struct mr_explain_heat heat;
+    struct mr_explain_access *access;
+    size_t accesses;
+    struct mr_explain_sizes read_sizes, write_sizes;
+    double *hit_ratio, *hit_ram_bytes; /* predicted page-cache hit ratio by RAM; hits points */
+    size_t hits;
+    struct mr_explain_facts facts;
+    struct mr_explain_trust trust;
+    struct mr_finding *finding; /* by seconds saved, largest first */
+    size_t findings;
+    struct mr_silence *silence;
+    size_t silences;
+    struct mr_verdict verdict;
+};
+
+struct mr_explain_options {
+    unsigned threads;           /* 0: all CPUs */
+    int64_t rank;               /* -1 all */
+    int64_t step_from, step_to; /* inclusive; step_from -1: all */
+    uint64_t from_ns, to_ns;    /* relative to the trace's first event; to 0 = end */
+    const char *source;         /* for `source` */
+    bool pictures;              /* also timeline, heat, access map: what only the page shows */
+    const atomic_bool *stop;    /* may be NULL */
+};
+
+/* Explains a finished trace. Works without steps (then has_steps is false) and without times (counters). */
+int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,
+               struct mr_error *err);
+/* Fills findings and verdict. -ENOMEM. */
+int mr_advise(struct mr_explanation *x, struct mr_error *err);
+void mr_explanation_free(struct mr_explanation *x);
+
+#endif
