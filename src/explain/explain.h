@@ -98,6 +98,8 @@ struct mr_explain_rank {
     int32_t rank; /* -1: the trace names none, all processes are one */
     const char *host;
     uint64_t start_ns, end_ns; /* window: first event to last; ns[] add up to it */
+    uint64_t train_ns;         /* of it: the training window */
+    uint64_t after_ns;         /* of ns[MR_TIME_OTHER]: behind the training window */
     uint64_t ns[MR_TIME_CLASS_COUNT];
     uint64_t stall[MR_STALL_CAUSE_COUNT], wait[MR_WAIT_CLASS_COUNT];
     uint64_t behind_ns, accelerator_idle_ns;
@@ -300,6 +302,10 @@ struct mr_explanation {
     uint64_t duration_ns;
     /* Mean over ranks, and the rank with the most stall. stall[] adds up to ns[MR_TIME_STALL]. */
     uint64_t ns[MR_TIME_CLASS_COUNT], stall[MR_STALL_CAUSE_COUNT], wait[MR_WAIT_CLASS_COUNT], behind_ns;
+    /* Training window: first step's start to the end of the last step or of the checkpoint behind it, mean over ranks.
+     * Shares ("31 % of the time") are of this; start-up and what follows the last step are outside. 0 without steps. */
+    uint64_t train_ns;
+    uint64_t after_ns;   /* of ns[MR_TIME_OTHER]: behind the training window */
     uint32_t worst_rank; /* index into rank */
     struct mr_explain_rank *rank;
     size_t ranks;
