@@ -16,6 +16,7 @@
 #define MR_EXPLAIN_EXPLAIN_H
 
 #include "base/arena.h"
+#include "event/counters.h"
 #include "event/trace_read.h"
 
 #include <stdatomic.h>
@@ -235,6 +236,28 @@ struct mr_explain_facts {
     double worker_cpu;    /* share of their busy time that workers spent on a CPU */
     double cold_fraction; /* device bytes / requested bytes */
     double accelerator_idle_share, accelerator_utilisation;
+    const char *workload; /* of our own runs: its name or file, for commands to try; NULL unknown */
+    const char
+        *format; /* "csv", "npz", "tfrecord"...: of our own runs, else by the ending of most bytes; NULL unknown */
+    double demand_bytes_per_s; /* what all ranks ask for: bytes of their steps / compute of a step */
+    /* What more streams bring (the probe after a run, `calibrate`, or the trace itself where the number of reads in
+     * flight changed): bytes per second of the whole job with streams[0] and streams[1] readers of one rank. NAN:
+     * nobody tried. */
+    double streams[2], stream_bytes_per_s[2];
+    double knee;             /* readers of one rank beyond which the storage gives no more; NAN unknown */
+    double storage_busy;     /* share of the run with at least one data call on storage in flight, mean over ranks */
+    double same_offsets;     /* share of the read bytes whose (file, offset, size) all ranks read; NAN: one rank */
+    double decode_threads;   /* threads of one rank that decode; NAN: those that read */
+    double cpu_busy;         /* share of the CPUs of a node that the job used */
+    double local_free_bytes; /* free on a local SSD of a node */
+    double stripe_count, stripe_bytes; /* of the files with most bytes; NAN: not Lustre */
+    double read_ahead_bytes;           /* of the device */
+    double harness_samples_per_s;      /* the same run on storage that takes no time */
+    double mapped_bytes, fault_bytes;  /* of data files: mapped into memory; seen as page faults */
+    double opened_bytes;               /* sizes of data files that were opened and hardly read by calls */
+    double checkpoint_bytes_per_s;     /* while saving, of one rank */
+    double fast_write_bytes_per_s;     /* of a faster tier with room, of one rank; NAN: none known */
+    bool sharded;                      /* every rank is to read a part of its own */
     bool shuffled, global_shuffle, counters_only, simulated, own_run, checkpoints, has_steps, has_workers;
 };
 
@@ -266,6 +289,8 @@ struct mr_finding {
     const char *snippet[4]; /* the same as lines of: our YAML, PyTorch, tf.data, shell; NULL where it does not apply */
     const char *command;    /* a command that exists and tries it; NULL */
     bool potential;         /* hidden behind compute now: would matter if compute got faster */
+    double adds_s; /* of saves_s: beyond what the findings before this one save already. saves_s is for this change
+                      alone; several of one cause do not add up, adds_s do */
 };
 /* A rule that did not fire, and why: for --explain. */
 struct mr_silence {
@@ -332,7 +357,8 @@ struct mr_explanation {
     size_t hits;
     struct mr_explain_facts facts;
     struct mr_explain_trust trust;
-    struct mr_finding *finding; /* by seconds saved, largest first */
+    const struct mr_counters *counters; /* of sources without events; NULL: none */
+    struct mr_finding *finding;         /* the best first, then what adds most to those before */
     size_t findings;
     struct mr_silence *silence;
     size_t silences;
@@ -352,8 +378,11 @@ struct mr_explain_options {
 /* Explains a finished trace. Works without steps (then has_steps is false) and without times (counters). */
 int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,
                struct mr_error *err);
-/* Fills findings and verdict. -ENOMEM. */
+/* Fills findings, silences and verdict. -ENOMEM. */
 int mr_advise(struct mr_explanation *x, struct mr_error *err);
+/* What `report --explain ID` shows: condition, measured values, evidence, formula, fix, and why the other rules did not
+ * fire. MR_E_USAGE for an id that no rule has. The caller frees. */
+int mr_advise_text(const struct mr_explanation *x, const char *id, char **out, struct mr_error *err);
 void mr_explanation_free(struct mr_explanation *x);
 
 #endif
