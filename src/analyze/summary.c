@@ -90,6 +90,7 @@ static void job_done(struct summary_job *j)
     free(j->function.item);
     free(j->function_class.item);
     free(j->file.item);
+    free(j->file_apart.item);
     free(j->file_wanted);
     mr_map_done(&j->names);
     free(j->run.item);

@@ -51,7 +51,7 @@ struct summary_worker {
     /* The block being visited. */
     struct summary_tally *now;
     uint32_t process;
-    uint8_t classes, mixed; /* sets its functions belong to; some belong to none */
+    uint8_t classes, mixed; /* sets its functions belong to; some events belong to none */
     bool odd, failed;       /* has events of no function; no memory */
 };
 
@@ -64,6 +64,7 @@ struct summary_job {
     uint32_t **site_of; /* by process, string id: function of a site */
     uint32_t **file_of; /* by process, string id: global file + 1 */
     MR_VEC(struct mr_file_row) file;
+    MR_VEC(uint8_t) file_apart; /* by file: no storage, so that calls on it are no I/O */
     uint8_t *file_wanted;
     struct mr_map names; /* hash of a site or a path: its index + 1 */
     struct summary_worker *worker;

@@ -1,6 +1,7 @@
 /* Names of a trace, made global once: every call and every site is a function with a number, every path a file. */
 #include "analyze/summary_internal.h"
 #include "base/common.h"
+#include "event/fd_class.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +29,8 @@ static uint8_t region_class(const struct mr_trace_string *category, const struct
 static uint8_t call_class(unsigned call)
 {
     const struct mr_call_info *i = mr_call_get(call);
-    if (i->layer == MR_LAYER_APP || i->kind == MR_EV_PROCESS)
-        return MR_CLASS_NONE;
+    if (i->layer == MR_LAYER_APP || i->kind == MR_EV_PROCESS || i->kind == MR_EV_WAIT || mr_call_on_socket(call))
+        return MR_CLASS_NONE; /* waiting for another process or machine is no I/O */
     return i->layer == MR_LAYER_HDF5 || i->layer == MR_LAYER_MPIIO ? MR_CLASS_A : MR_CLASS_P;
 }
 
@@ -67,6 +68,12 @@ static int site_function(struct summary_job *j, const struct mr_trace_process *p
     return rc;
 }
 
+/* I/O is with storage: what a call does on a pipe, a socket or a terminal is waiting for somebody else. */
+static bool is_apart(const struct mr_trace_string *s)
+{
+    return !mr_fd_class_stores(mr_fd_class_of(s->text, s->len, NULL));
+}
+
 static int path_file(struct summary_job *j, const struct mr_trace_string *s, uint32_t *out)
 {
     uint64_t *at = mr_map_put(&j->names, mr_hash_bytes(s->text, s->len, HASH_PATH));
@@ -74,8 +81,10 @@ static int path_file(struct summary_job *j, const struct mr_trace_string *s, uin
         return -ENOMEM;
     if (!*at) {
         struct mr_file_row *f = MR_VEC_ADD(&j->file);
-        if (!f)
+        uint8_t *apart = f ? MR_VEC_ADD(&j->file_apart) : NULL;
+        if (!apart)
             return -ENOMEM;
+        *apart = is_apart(s);
         *f = (struct mr_file_row){.path = s->text, .path_len = s->len};
         *at = j->file.n;
     }

@@ -152,6 +152,7 @@ static void visit_file(void *user, const struct mr_tally_file *row)
     if (!file)
         return;
     struct mr_file_row *r = &v->w->file[file - 1];
+    v->w->mixed |= v->j->file_apart.item[file - 1];
     r->calls += row->calls;
     r->opens += row->opens;
     r->read_bytes += row->read_bytes;
@@ -234,6 +235,8 @@ static int go_through(struct summary_job *j, struct summary_worker *w, const str
             continue;
         uint32_t function = function_of(j, c->process, call, id);
         uint8_t klass = j->function_class.item[function];
+        if (file && j->file_apart.item[file - 1])
+            klass &= (uint8_t)~MR_CLASS_P;
         for (unsigned s = 0; todo->list && klass >> s; s++)
             if (klass & 1u << s)
                 mr_run_append(run->set[s].item, &run->set[s].n, start, end, &normal[s]);
@@ -311,7 +314,7 @@ static int by_aggregates(struct summary_job *j, struct summary_worker *w, const 
         return 0;
     todo->count = false;
     todo->rows = !(covers & MR_COVERS_FILES);
-    todo->list = w->mixed || w->odd || (w->classes & (w->classes - 1));
+    todo->list = todo->rows || w->mixed || w->odd || (w->classes & (w->classes - 1));
     w->group_events[group] += c->count;
     w->group_first[group] = MR_MIN(w->group_first[group], c->first_ns);
     w->group_last[group] = MR_MAX(w->group_last[group], c->last_ns);
@@ -358,7 +361,7 @@ static int work_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
             mr_intervals_normalise(&run->set[s]);
         trim_list(j, &run->set[s]);
     }
-    seen |= w->classes;
+    seen |= todo.list ? 0 : w->classes;
     w->did_io[j->lane_of[chunk]] |= seen & MR_CLASS_P;
     w->did_compute[j->lane_of[chunk]] |= (seen & MR_CLASS_C) != 0;
     return rc < 0 ? mr_error_set(err, rc, "cannot summarise") : 0;

@@ -16,9 +16,9 @@ static const struct mr_call_info infos[MR_CALL_COUNT] = {
 static const char *const layer_names[MR_LAYERS] = {"APP",   "POSIX", "STDIO",   "URING",
                                                    "MPIIO", "HDF5",  "SYSCALL", "MMAP"};
 static const char *const kind_names[MR_EV_KINDS] = {
-    "none", "open",   "close",   "read",   "write",   "fsync",   "stat",    "unlink", "rename",
-    "list", "mkdir",  "seek",    "copy",   "map",     "advise",  "resize",  "handle", "link",
-    "attr", "submit", "process", "region", "instant", "counter", "metadata"};
+    "none", "open",   "close",   "read",   "write",   "fsync",   "stat",     "unlink", "rename",
+    "list", "mkdir",  "seek",    "copy",   "map",     "advise",  "resize",   "handle", "link",
+    "attr", "submit", "process", "region", "instant", "counter", "metadata", "wait"};
 
 /* Spellings that are not <name>64, __<name>_chk or __<name>_2. */
 static const struct {
@@ -37,6 +37,10 @@ static const struct {
     {"pwritev64v2", "pwritev2"},
     {"__getdelim", "getdelim"},
     {"aio_return", "aio_return_read"},
+    {"accept4", "accept"},
+    {"epoll_pwait2", "epoll_pwait"},
+    {"wait", "waitpid"},
+    {"wait3", "wait4"},
 };
 
 const struct mr_call_info *mr_call_get(unsigned call)
@@ -73,6 +77,11 @@ bool mr_call_group_known(const char *text, size_t len)
 int mr_kind_moves_data(unsigned kind)
 {
     return kind == MR_EV_READ || kind == MR_EV_WRITE || kind == MR_EV_COPY;
+}
+
+bool mr_call_on_socket(unsigned call)
+{
+    return (call >= MR_CALL_recv && call <= MR_CALL_sendmmsg) || call == MR_CALL_accept || call == MR_CALL_connect;
 }
 
 static unsigned find_exact(const char *name, size_t len)

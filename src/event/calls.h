@@ -200,7 +200,7 @@ enum mr_layer {
     X(popen, POSIX, PROCESS)                                                                                           \
     X(pclose, POSIX, PROCESS)                                                                                          \
     X(system, POSIX, PROCESS)                                                                                          \
-    X(wait4, POSIX, PROCESS)                                                                                           \
+    X(wait4, POSIX, WAIT)                                                                                              \
     X(kill, POSIX, PROCESS)                                                                                            \
     X(fopen, STDIO, OPEN)                                                                                              \
     X(fdopen, STDIO, OPEN)                                                                                             \
@@ -511,7 +511,25 @@ enum mr_layer {
     X(sys_setxattrat, SYSCALL, ATTR)                                                                                   \
     X(sys_getxattrat, SYSCALL, ATTR)                                                                                   \
     X(sys_listxattrat, SYSCALL, ATTR)                                                                                  \
-    X(sys_removexattrat, SYSCALL, ATTR)
+    X(sys_removexattrat, SYSCALL, ATTR)                                                                                \
+    X(poll, POSIX, WAIT)                                                                                               \
+    X(ppoll, POSIX, WAIT)                                                                                              \
+    X(select, POSIX, WAIT)                                                                                             \
+    X(pselect, POSIX, WAIT)                                                                                            \
+    X(epoll_wait, POSIX, WAIT)                                                                                         \
+    X(epoll_pwait, POSIX, WAIT)                                                                                        \
+    X(accept, POSIX, WAIT)                                                                                             \
+    X(connect, POSIX, WAIT)                                                                                            \
+    X(waitpid, POSIX, WAIT)                                                                                            \
+    X(waitid, POSIX, WAIT)                                                                                             \
+    X(recv, POSIX, READ)                                                                                               \
+    X(recvfrom, POSIX, READ)                                                                                           \
+    X(recvmsg, POSIX, READ)                                                                                            \
+    X(recvmmsg, POSIX, READ)                                                                                           \
+    X(send, POSIX, WRITE)                                                                                              \
+    X(sendto, POSIX, WRITE)                                                                                            \
+    X(sendmsg, POSIX, WRITE)                                                                                           \
+    X(sendmmsg, POSIX, WRITE)
 
 enum mr_call {
     MR_CALL_none,
@@ -541,5 +559,7 @@ const char *mr_kind_name(unsigned kind);
 bool mr_call_group_known(const char *text, size_t len);
 /* True for calls whose positive result is a number of bytes moved. */
 int mr_kind_moves_data(unsigned kind);
+/* True for calls that can only be made on sockets: their bytes never come from storage. */
+bool mr_call_on_socket(unsigned call);
 
 #endif

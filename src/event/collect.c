@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/vec.h"
+#include "event/mounts.h"
 #include "event/mrt_file.h"
 
 #include <assert.h>
@@ -65,10 +66,11 @@ struct mr_collector {
     void *workspace;
     uint8_t *buffer;
     uint64_t max_bytes;
-    bool live, closing, tight; /* tight: memory is given back */
-    bool has_events;           /* the file being written */
-    unsigned turns;            /* files begun anew */
-    uint64_t before;           /* events that the collector had written which we go on for */
+    bool live, closing, tight;       /* tight: memory is given back */
+    bool has_events, mounts_written; /* of the file being written */
+
+    unsigned turns;  /* files begun anew */
+    uint64_t before; /* events that the collector had written which we go on for */
     enum hurry hurry;
     uint64_t scanned_ns, caught_up_ns, emptied_ns, weighed_ns;
     unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
@@ -147,6 +149,14 @@ static bool same_process(const struct ring *a, const struct ring *b)
     return a->pid == b->pid && a->pid_space == b->pid_space;
 }
 
+/* Once in a file; not for rings that an earlier run left, maybe on another machine. */
+static int write_mounts(struct mr_collector *c, uint64_t key, uint64_t now, struct mr_error *err)
+{
+    size_t n = c->mounts_written || !c->live ? 0 : mr_mounts_block(key, now, c->buffer);
+    c->mounts_written = true;
+    return append(c, c->buffer, n, err);
+}
+
 static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
 {
     struct mr_ring_header *h = r->segment[0];
@@ -164,7 +174,8 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
         r->counted = same_process(&c->ring[i], r) && c->ring[i].counted;
     c->stats.processes += !r->counted;
     r->counted = true;
-    return append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
+    int rc = append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
+    return rc ? rc : write_mounts(c, r->key, h->mono0, err);
 }
 
 static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error *err)
@@ -199,7 +210,7 @@ static bool is_full(const struct mr_collector *c, size_t n)
 static int turn_over(struct mr_collector *c, struct mr_error *err)
 {
     char old[4096];
-    c->has_events = false;
+    c->has_events = c->mounts_written = false;
     c->stats.dropped |= c->turns++ > 0; /* the file before the last one goes */
     c->session->turns = c->turns;       /* for recover, should we be killed */
     snprintf(old, sizeof(old), "%s.1", c->out);

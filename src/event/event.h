@@ -31,6 +31,7 @@ enum mr_event_kind {
     MR_EV_INSTANT,
     MR_EV_COUNTER,
     MR_EV_METADATA,
+    MR_EV_WAIT, /* poll, select, epoll, accept, connect, waitpid: for somebody else, never for storage */
     MR_EV_KINDS
 };
 

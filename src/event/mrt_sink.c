@@ -13,6 +13,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "event/calls.h"
+#include "event/mounts.h"
 #include "event/mrt_file.h"
 
 #include <assert.h>
@@ -71,6 +72,7 @@ struct mr_mrt_sink {
     char program[128];
     bool many;      /* events say whose they are: rank 0 to ranks - 1 */
     bool simulated; /* on a virtual clock */
+    bool mounts_written;
     atomic_bool closed;
     uint64_t key, last_ns;
     _Atomic uint64_t lost;
@@ -106,6 +108,7 @@ static uint16_t call_for(uint16_t kind)
         [MR_EV_INSTANT] = MR_CALL_instant,
         [MR_EV_COUNTER] = MR_CALL_counter,
         [MR_EV_METADATA] = MR_CALL_metadata,
+        [MR_EV_WAIT] = MR_CALL_poll,
     };
     return kind < MR_EV_KINDS && calls[kind] ? calls[kind] : MR_CALL_fcntl;
 }
@@ -183,6 +186,9 @@ static void describe(struct mr_mrt_sink *s, uint32_t rank)
         .type = MR_MRT_PROCESS, .key = p.key, .count = 1, .first_ns = s->cal.mono0, .last_ns = s->cal.mono0};
     b.payload_bytes = (uint32_t)mr_mrt_encode_process(&p, s->out + MR_MRT_HEADER, MR_RING_PROCESS_BYTES);
     append(s, mr_mrt_seal(s->out, &b));
+    if (!s->simulated && !s->mounts_written)
+        append(s, mr_mounts_block(p.key, s->cal.mono0, s->out));
+    s->mounts_written = true;
     s->rank[rank].described = true;
 }
 

@@ -20,6 +20,8 @@ int mr_trace_keep_memory(struct mr_trace *t, void *data, size_t len, bool mapped
 struct mr_trace_process *mr_trace_find_process(struct mr_trace *t, uint64_t key);
 /* Adds an own trace. `data` must stay as long as the trace: events are decoded there. */
 int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err);
+/* Adds the entries of a block MR_MRT_MOUNTS to the node of its process; entries it has already are left out. */
+int mr_trace_add_mounts(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err);
 /* All members of a gzip file, in memory from malloc. A cut end keeps what was whole; behind damage reading continues at
  * the next member. Adds to *skipped the compressed bytes passed over. MR_E_FORMAT if nothing could be read, MR_E_LIMIT
  * beyond 64 GiB. */

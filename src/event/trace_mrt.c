@@ -156,6 +156,7 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
         case MR_MRT_STRINGS: rc = read_strings(t, &scan.view[i], err); break;
         case MR_MRT_EVENTS: rc = read_events(t, &scan.view[i], err); break;
         case MR_MRT_END: rc = read_end(t, &scan.view[i], err); break;
+        case MR_MRT_MOUNTS: rc = mr_trace_add_mounts(t, &scan.view[i], err); break;
         default: break;
         }
     mr_mrt_scan_done(&scan);

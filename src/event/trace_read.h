@@ -57,10 +57,19 @@ struct mr_trace_chunk {
     bool imported;
 };
 
+/* A mount of a machine. */
+struct mr_trace_mount {
+    const char *type, *source; /* "ext4", "/dev/nvme0n1p1"; NUL-terminated, arena */
+    const char *path;          /* NUL-terminated, arena */
+    uint32_t path_len;
+};
+
 struct mr_trace_node {
     char name[256];
     int64_t real_offset;
     bool has_offset;
+    struct mr_trace_mount *mount; /* in the order of mounting; arena */
+    uint32_t mounts, mount_cap;
 };
 
 struct mr_trace {
@@ -115,6 +124,12 @@ const struct mr_trace_string *mr_trace_string(const struct mr_trace_process *p, 
  */
 void mr_trace_label(const struct mr_trace_process *p, unsigned call, uint32_t file, struct mr_trace_string *category,
                     struct mr_trace_string *name);
+
+/* The mount that an absolute path lies on, by the table of the node (an index into mr_trace.node): the longest path
+ * that leads to it, of several there the last. NULL if the trace has no table of this node, or the path is none. */
+const struct mr_trace_mount *mr_trace_mount_of(const struct mr_trace *t, uint32_t node, const char *path, size_t len);
+/* Its type: "ext4", "nfs", "lustre", "tmpfs", "overlay" ... */
+const char *mr_trace_fs_of(const struct mr_trace *t, uint32_t node, const char *path, size_t len);
 
 /* For importers. */
 int mr_trace_process_get(struct mr_trace *t, uint64_t key, uint32_t *index, struct mr_error *err);

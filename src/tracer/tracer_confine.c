@@ -92,15 +92,21 @@ static bool can_read(const void *at)
     return at && mr_sys3(SYS_faccessat, AT_FDCWD, at, 0) != -EFAULT;
 }
 
+static bool allows(const struct sock_fprog *p, int number)
+{
+    uint32_t action = answer(p, number) & SECCOMP_RET_ACTION_FULL;
+    return action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG;
+}
+
 static bool lets_us_live(const struct sock_fprog *p)
 {
     if (!can_read(p) || !can_read(p->filter))
         return true; /* the kernel will refuse it */
-    for (size_t i = 0; i < MR_ARRAY_LEN(needed); i++) {
-        uint32_t action = answer(p, needed[i]) & SECCOMP_RET_ACTION_FULL;
-        if (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG)
+    for (size_t i = 0; i < MR_ARRAY_LEN(needed); i++)
+        if (!allows(p, needed[i]))
             return false;
-    }
+    if (!allows(p, SYS_getsockname) || !allows(p, SYS_getpeername))
+        mr_names_ask_no_sockets(); /* they keep the kernel's names */
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* Draining in the traced process: when nobody else does it, when the collector is too slow, and at the end. Blocks are
  * appended to <dir>/<pid>.<key>.mrt; the file is opened for each write, because a program may close any descriptor. */
+#include "event/mounts.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
@@ -68,6 +69,21 @@ static long open_own(void)
     return fd;
 }
 
+/* The mounts of this machine; a forked child's are its parent's. Without memory or /proc there are none. */
+static bool write_mounts(long fd)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    const uint32_t flags = *(const uint32_t *)(const void *)((const uint8_t *)h + MR_RING_PROCESS_AT + 44);
+    struct mr_mrt_block b = {.type = MR_MRT_MOUNTS, .key = mr_process.key, .first_ns = h->mono0, .last_ns = h->mono0};
+    char *text = flags & MR_PROCESS_FORKED ? NULL : mr_map_pages(MR_MOUNTS_TEXT);
+    if (!text)
+        return true;
+    uint32_t n = mr_read_small_file("/proc/self/mountinfo", text, MR_MOUNTS_TEXT);
+    b.payload_bytes = (uint32_t)mr_mounts_encode(text, n, mr_process.out + MR_MRT_HEADER, MR_MOUNTS_TEXT, &b.count);
+    mr_sys2(SYS_munmap, text, MR_MOUNTS_TEXT);
+    return !b.count || write_all(fd, mr_process.out, mr_mrt_seal(mr_process.out, &b));
+}
+
 static bool write_header(long fd)
 {
     struct mr_ring_header *h = mr_process.segment[0];
@@ -84,7 +100,7 @@ static bool write_header(long fd)
                                    .payload_bytes = h->process_bytes};
     memcpy(out + MR_MRT_HEADER + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     size_t n = mr_mrt_seal(out + MR_MRT_HEADER, &b);
-    mr_process.header_written = write_all(fd, out, MR_MRT_HEADER + n);
+    mr_process.header_written = write_all(fd, out, MR_MRT_HEADER + n) && write_mounts(fd);
     return mr_process.header_written;
 }
 

@@ -83,7 +83,8 @@ MR_HIDDEN bool mr_slot_drain(struct mr_slot *slot, unsigned index, bool whole_on
 MR_HIDDEN bool mr_drain_all(enum mr_mrt_how how); /* then the ring files are gone; false: they stay */
 MR_HIDDEN void mr_names_begin(void);              /* once, before a fork */
 MR_HIDDEN void mr_names_reset(void);
-MR_HIDDEN uint64_t mr_names_present(void); /* bytes of the arena whose memory is there */
+MR_HIDDEN uint64_t mr_names_present(void);    /* bytes of the arena whose memory is there */
+MR_HIDDEN void mr_names_ask_no_sockets(void); /* from now on: the program may not ask for the names of sockets */
 MR_HIDDEN void mr_files_forget(void);
 MR_HIDDEN void mr_calibrate(uint64_t *tick, uint64_t *mono, uint64_t *real);
 MR_HIDDEN void mr_process_describe(bool forked);

@@ -6,8 +6,10 @@
 #include "tracer/wrap.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 struct entry {
     uint32_t hash, id;
@@ -32,6 +34,19 @@ struct mapping {
 };
 static struct mapping *map; /* in order, without overlaps */
 static size_t maps, map_cap;
+
+union mr_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage room;
+};
+
+static uint16_t mr_net16(uint16_t v)
+{
+    const uint8_t *b = (const uint8_t *)&v;
+    return (uint16_t)(b[0] << 8 | b[1]);
+}
 
 static inline uint64_t word_at(const char *s)
 {
@@ -437,6 +452,78 @@ void mr_cwd_changed(void)
     atomic_store(&cwd_known, false);
 }
 
+/* The kernel names sockets by a number only; who is at the other end takes two more system calls. A program may have
+ * forbidden them to itself. */
+static bool sockets_closed_to_us;
+
+void mr_names_ask_no_sockets(void)
+{
+    sockets_closed_to_us = true;
+}
+
+static size_t put_address(char *to, const union mr_address *a)
+{
+    size_t n = 0;
+    if (a->any.sa_family == AF_INET) {
+        const uint8_t *b = (const uint8_t *)&a->v4.sin_addr;
+        for (unsigned i = 0; i < 4; i++) {
+            n += mr_decimal(to + n, b[i]);
+            to[n++] = i < 3 ? '.' : ':';
+        }
+        return n + mr_decimal(to + n, mr_net16(a->v4.sin_port));
+    }
+    const uint8_t *b = a->v6.sin6_addr.s6_addr;
+    to[n++] = '[';
+    for (unsigned i = 0; i < 16; i += 2) {
+        n += mr_hex(to + n, (uint64_t)b[i] << 8 | b[i + 1]);
+        to[n++] = i < 14 ? ':' : ']';
+    }
+    to[n++] = ':';
+    return n + mr_decimal(to + n, mr_net16(a->v6.sin6_port));
+}
+
+static bool is_loopback(const union mr_address *a)
+{
+    static const uint8_t one[16] = {[15] = 1}, mapped[13] = {[10] = 255, 255, 127};
+    if (a->any.sa_family == AF_INET)
+        return *(const uint8_t *)&a->v4.sin_addr == 127;
+    return !memcmp(&a->v6.sin6_addr, one, 16) || !memcmp(&a->v6.sin6_addr, mapped, 13);
+}
+
+/* "socket:[N]" becomes "socket:[local N]" or "socket:[inet ADDRESS:PORT]", of the other end, or of this one if there is
+ * none yet. What is neither is local to this machine as well: netlink, AF_ALG. */
+static size_t name_socket(int fd, char *name, size_t len)
+{
+    union mr_address a;
+    int bytes = sizeof(a);
+    memset(&a, 0, sizeof(a));
+    if (sockets_closed_to_us || mr_sys3(SYS_getsockname, fd, &a, &bytes) < 0)
+        return len;
+    bool inet = a.any.sa_family == AF_INET || a.any.sa_family == AF_INET6;
+    if (inet) {
+        union mr_address peer;
+        bytes = sizeof(peer);
+        memset(&peer, 0, sizeof(peer));
+        if (mr_sys3(SYS_getpeername, fd, &peer, &bytes) == 0 && peer.any.sa_family == a.any.sa_family)
+            a = peer;
+    }
+    const bool local = !inet || is_loopback(&a);
+    size_t stem = sizeof("socket:[") - 1;
+    const char *word = local ? "local " : "inet ";
+    size_t more = strlen(word);
+    if (local) {
+        memmove(name + stem + more, name + stem, len - stem);
+        memcpy(name + stem, word, more);
+        len += more;
+    } else {
+        memcpy(name + stem, word, more);
+        len = stem + more + put_address(name + stem + more, &a);
+        name[len++] = ']';
+    }
+    name[len] = 0;
+    return len;
+}
+
 uint32_t mr_file_resolve(int fd)
 {
     char link[40];
@@ -449,7 +536,8 @@ uint32_t mr_file_resolve(int fd)
     long n = mr_sys4(SYS_readlinkat, AT_FDCWD, link, joined, MR_PATH_BYTES - 1);
     if (n > 0) {
         joined[n] = 0;
-        id = intern_locked(MR_STR_PATH, joined, (size_t)n);
+        size_t len = n > 8 && !memcmp(joined, "socket:[", 8) ? name_socket(fd, joined, (size_t)n) : (size_t)n;
+        id = intern_locked(MR_STR_PATH, joined, len);
     }
     names_unlock();
     if (n > 0)

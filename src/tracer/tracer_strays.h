@@ -63,6 +63,8 @@ MR_HIDDEN int mr_strays_action(const struct sigaction *act, struct sigaction *ol
 /* The SIGSYS bit of the thread's mask, as the program sees it; returns the bit before. */
 MR_HIDDEN bool mr_strays_block(bool blocked);
 MR_HIDDEN bool mr_strays_blocked(void);
+/* A mask that a call waits with: itself, or a copy of it in `space` without SIGSYS. */
+MR_HIDDEN const sigset_t *mr_wait_mask(const sigset_t *mask, sigset_t *space);
 /* Which signals' handlers were given a mask with SIGSYS. */
 MR_HIDDEN bool mr_strays_masked(int signal, int set); /* set -1: only ask */
 MR_HIDDEN void mr_strays_disowned(void);              /* the thread took the mechanism for itself */

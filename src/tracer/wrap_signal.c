@@ -7,14 +7,11 @@
 #include "tracer/tracer_sys.h"
 #include "tracer/wrap.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/select.h>
 #include <threads.h>
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
@@ -29,7 +26,7 @@ static bool has(const sigset_t *m)
 }
 
 /* The mask itself, or a copy of it without SIGSYS. */
-static const sigset_t *stripped(const sigset_t *m, sigset_t *space)
+const sigset_t *mr_wait_mask(const sigset_t *m, sigset_t *space)
 {
     if (!mr_strays_on() || !has(m))
         return m;
@@ -46,7 +43,7 @@ static int change_mask(mask_fn *real, int how, const sigset_t *set, sigset_t *ol
     if (!mr_strays_on())
         return real(how, set, old);
     bool before = mr_strays_blocked(), in = has(set), any = set != NULL;
-    int r = real(how, how == SIG_UNBLOCK ? set : stripped(set, &space), old);
+    int r = real(how, how == SIG_UNBLOCK ? set : mr_wait_mask(set, &space), old);
     if (r)
         return r;
     if (old && before)
@@ -91,37 +88,7 @@ MR_REAL(int, sigsuspend, (const sigset_t *m), (m))
 MR_SYMBOL(int, sigsuspend, (const sigset_t *m))
 {
     sigset_t space;
-    return real_sigsuspend(stripped(m, &space));
-}
-
-MR_REAL(int, ppoll, (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m))
-MR_SYMBOL(int, ppoll, (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *m))
-{
-    sigset_t space;
-    return real_ppoll(p, n, t, stripped(m, &space));
-}
-
-MR_REAL(int, pselect, (int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *m),
-        (n, r, w, e, t, m))
-MR_SYMBOL(int, pselect, (int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *m))
-{
-    sigset_t space;
-    return real_pselect(n, r, w, e, t, stripped(m, &space));
-}
-
-MR_REAL(int, epoll_pwait, (int fd, struct epoll_event *e, int n, int t, const sigset_t *m), (fd, e, n, t, m))
-MR_SYMBOL(int, epoll_pwait, (int fd, struct epoll_event *e, int n, int t, const sigset_t *m))
-{
-    sigset_t space;
-    return real_epoll_pwait(fd, e, n, t, stripped(m, &space));
-}
-
-MR_REAL(int, epoll_pwait2, (int fd, struct epoll_event *e, int n, const struct timespec *t, const sigset_t *m),
-        (fd, e, n, t, m))
-MR_SYMBOL(int, epoll_pwait2, (int fd, struct epoll_event *e, int n, const struct timespec *t, const sigset_t *m))
-{
-    sigset_t space;
-    return real_epoll_pwait2(fd, e, n, t, stripped(m, &space));
+    return real_sigsuspend(mr_wait_mask(m, &space));
 }
 
 /* ---- handlers ---- */
