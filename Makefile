@@ -19,7 +19,7 @@ help:
 	@echo "make lint       static checks"
 	@echo "make format     clang-format on our sources"
 	@echo "make fuzz       each fuzz target for a million executions"
-	@echo "make portable   tarball that runs on any x86-64 Linux with glibc 2.36 or newer"
+	@echo "make portable   tarball that runs on any x86-64 Linux with glibc 2.36 or newer, with or without MPI"
 	@echo "make install    to PREFIX (default /usr/local), DESTDIR honoured"
 
 demo: all
@@ -49,7 +49,8 @@ fuzz:
 	@scripts/setup full
 	@scripts/fuzz
 
-portable: all
+portable:
+	@scripts/setup portable
 	@packaging/portable
 
 install: all

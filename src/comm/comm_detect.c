@@ -92,6 +92,28 @@ bool mr_comm_module_find(char *path, size_t cap)
     return false;
 }
 
+/* The names of the MPI libraries' files. The modules of a portable build are linked with none of them, since MPICH's
+ * differs between systems; what is loaded here answers for their symbols. */
+static const char *const openmpi_libraries[] = {"libmpi.so.40", "libmpi.so", NULL};
+static const char *const mpich_libraries[] = {"libmpi.so.12", "libmpich.so.12", "libmpi.so", NULL};
+
+static bool library_load(const char *module_path)
+{
+    bool mpich = strstr(module_path, "millrace_mpi_mpich") != NULL;
+    for (const char *const *name = mpich ? mpich_libraries : openmpi_libraries; *name; name++)
+        if (dlopen(*name, RTLD_NOW | RTLD_GLOBAL))
+            return true;
+    return false;
+}
+
+/* A module that is linked with its library loads at once; one that is not needs the library first.
+ * Open MPI loads parts of itself later and they look for its symbols globally. Never unloaded: MPI cannot be. */
+static void *module_load(const char *path)
+{
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    return module || !library_load(path) ? module : dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+}
+
 int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
 {
     char path[4096];
@@ -103,16 +125,16 @@ int mr_comm_module_load(struct mr_comm **out, struct mr_error *err)
         mr_error_hint(err, "build with an MPI compiler installed (mpicc), or run without mpirun and give --ranks N");
         return MR_E_UNSUPPORTED;
     }
-    /* Open MPI loads parts of itself later and they look for its symbols globally. Never unloaded: MPI cannot be. */
-    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *module = module_load(path);
     mr_comm_module_open_fn *open_fn = NULL;
     if (module)
         *(void **)&open_fn = dlsym(module, MR_COMM_MODULE_SYMBOL);
     if (!open_fn) {
         const char *why = dlerror();
         mr_error_plain(err, MR_E_UNSUPPORTED, "cannot load '%s': %s", path, why ? why : "symbol missing");
-        mr_error_hint(
-            err, "it must be built with the MPI that is loaded here; rebuild it, or give --ranks N without mpirun");
+        mr_error_hint(err,
+                      "put the library of the MPI that started this program on LD_LIBRARY_PATH (on clusters: 'module "
+                      "load'), or give --ranks N without mpirun");
         return MR_E_UNSUPPORTED;
     }
     return open_fn(MR_COMM_ABI, out, err);
