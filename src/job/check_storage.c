@@ -53,7 +53,9 @@ static int slow_option(const char *word, size_t len, double slowdown, struct mr_
         return mr_error_plain(err, MR_E_CONFIG, "bad storage model: '%s' is no option of the throttle", text);
     *value++ = '\0';
     uint64_t n;
-    if (strstr(text, "bandwidth") && mr_parse_bytes(value, &n) == 0)
+    if (!strcmp(text, "readahead"))
+        mr_strbuf_printf(s, "%sreadahead=%s", s->text[s->len - 1] != '(' ? "," : "", value);
+    else if (strstr(text, "bandwidth") && mr_parse_bytes(value, &n) == 0)
         add_rate(s, text, (double)n / 1e6, slowdown);
     else if (strstr(text, "latency") && mr_parse_duration_ns(value, &n) == 0)
         add_seconds(s, text, (double)n / 1e9, slowdown);

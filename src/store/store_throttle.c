@@ -6,6 +6,7 @@
  *
  *    ready    = start + latency (+ open_latency for opens)
  *    stream   : ready + bytes / stream_bandwidth                        one thread, or one place in a queue
+ *    file     : max(file's end, ready) + bytes / file_bandwidth         one file: the targets that it is striped over
  *    client   : max(client's end, ready) + bytes / client_bandwidth     one process
  *    aggregate: max(shared end, ready) + bytes / rate                   all; rate = bandwidth, or t(active) from a
  * table due      = the latest of them
@@ -13,6 +14,10 @@
  * t(active) is interpolated linearly between the table's points and clamped at both ends. Active are the streams (or
  * processes) with a call in flight, or whose last one ended less than GRACE_NS ago: between two calls of a loop a
  * thread is briefly outside, and the device's rate must not jump because of that.
+ *
+ * Read-ahead: a read that begins where the stream's last one ended, in the same file, was under way since then. It
+ * costs no latency and its time counts from the end of the last one; a window of W bytes bounds the stream to
+ * W / latency. A longer read than the window gains nothing.
  *
  * Never faster than asked: an end is never earlier than the resource allows. On the average not slower either: by how
  * much a sleep overshot is credited to the same stream's next call.
@@ -44,15 +49,16 @@
 #define MAX_POINTS 32
 #define MAX_STREAMS 512u /* power of two */
 #define MAX_CLIENTS 256u
+#define MAX_FILES 1024u /* power of two */
 #define PROBES 16u
 #define GRACE_NS (2 * MR_NS_PER_MS)
 #define LEASE_NS (5 * MR_NS_PER_S)
 #define CREDIT_NS (20 * MR_NS_PER_MS) /* an older overshoot is forgotten */
-#define GROUP_MAGIC 0x3176746f7268746dull
+#define GROUP_MAGIC 0x3276746f7268746dull
 #define GROUP_DIR "/dev/shm"
 
 struct throttle_options {
-    uint64_t bandwidth, write_bandwidth, stream_bandwidth, client_bandwidth;
+    uint64_t bandwidth, write_bandwidth, stream_bandwidth, client_bandwidth, file_bandwidth, readahead;
     uint64_t latency_ns, open_latency_ns;
     double metadata_rate;
     const char *aggregate, *group;
@@ -98,11 +104,25 @@ static const struct mr_option throttle_rows[] = {
      OPT(client_bandwidth),
      .def = "0",
      .doc = "Bytes per second of one process, its link to the storage; 0 = no limit."},
+    {.key = "file_bandwidth",
+     .type = MR_OPT_BYTES,
+     OPT(file_bandwidth),
+     .def = "0",
+     .doc =
+         "Bytes per second that all who use one file share, as where a file is striped over few targets; 0 = no limit.",
+     .example = "throttle(file_bandwidth=200MB,bandwidth=2GB):posix"},
     {.key = "latency",
      .type = MR_OPT_DURATION,
      OPT(latency_ns),
      .def = "0",
      .doc = "Time that every read, write and sync takes before its bytes move; overlaps between streams."},
+    {.key = "readahead",
+     .type = MR_OPT_BYTES,
+     OPT(readahead),
+     .def = "0",
+     .doc = "Bytes that the storage reads ahead of a stream that reads a file in sequence: such reads, up to this "
+            "length, cost no latency; 0 = none.",
+     .example = "throttle(latency=2ms,readahead=4MiB):posix"},
     {.key = "open_latency",
      .type = MR_OPT_DURATION,
      OPT(open_latency_ns),
@@ -132,6 +152,13 @@ struct stream {
     uint32_t client; /* index */
     uint64_t end_ns; /* of its last call; a lease while one is in flight below, so that a killed process fades out */
     uint64_t credit_ns;
+    uint64_t file, next; /* read-ahead: the last read's file and where it ended, in bytes and in time */
+    uint64_t last_due_ns;
+};
+
+struct file {
+    uint64_t key; /* hash of its path, 0 = never used */
+    uint64_t end_ns;
 };
 
 struct client {
@@ -146,6 +173,7 @@ struct shared {
     uint64_t read_end_ns, write_end_ns, meta_end_ns;
     struct client client[MAX_CLIENTS];
     struct stream stream[MAX_STREAMS];
+    struct file file[MAX_FILES];
 };
 
 struct point {
@@ -222,6 +250,32 @@ static double interpolate(const struct point *p, unsigned n, double x)
     return p[n - 1].rate;
 }
 
+/* The file's place; takes one whose time is past when it is new. NULL when all near ones are in use: it then has no
+ * limit of its own, which only matters with hundreds of files in flight. */
+static struct file *file_of(struct throttle_store *t, uint64_t key, uint64_t now)
+{
+    struct file *past = NULL;
+    for (unsigned i = 0; i < PROBES; i++) {
+        struct file *f = &t->shared->file[(key + i) & (MAX_FILES - 1)];
+        if (f->key == key)
+            return f;
+        if (!past && f->end_ns <= now)
+            past = f;
+    }
+    if (past)
+        *past = (struct file){.key = key, .end_ns = now};
+    return past;
+}
+
+static uint64_t file_key(const char *path)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (; path && *path; path++)
+        h = (h ^ (unsigned char)*path) * 0x100000001b3ull;
+    h ^= h >> 29;
+    return h ? h : 1;
+}
+
 static uint64_t time_for(uint64_t bytes, double rate)
 {
     /* Rounded up: never faster than asked. */
@@ -268,18 +322,41 @@ static int throttle_before(struct mr_shim *shim, struct mr_shim_call *c, struct 
     return 0;
 }
 
+/* Where the read was under way since the stream's last one ended: moves *ready there and says how long its bytes take
+ * at least. */
+static void read_ahead(const struct throttle_store *t, const struct stream *s, const struct mr_shim_call *c,
+                       uint64_t file, uint64_t bytes, uint64_t *ready, uint64_t *least_ns)
+{
+    if (!t->o.readahead || !s || c->kind != MR_CALL_READ || bytes > t->o.readahead || s->file != file ||
+        s->next != c->offset || !s->last_due_ns)
+        return;
+    *ready = MR_MIN(s->last_due_ns, *ready);
+    *least_ns = (uint64_t)((double)t->o.latency_ns * (double)bytes / (double)t->o.readahead) + 1;
+}
+
 static uint64_t reserve_bytes(struct throttle_store *t, const struct mr_shim_call *c, uint64_t ready, uint64_t bytes)
 {
     struct shared *sh = t->shared;
+    struct stream *s = stream_of(t, c->stream, c->start_ns);
+    uint64_t file = t->o.file_bandwidth || t->o.readahead ? file_key(c->path) : 0, least_ns = 0;
+    read_ahead(t, s, c, file, bytes, &ready, &least_ns);
     bool apart = c->kind == MR_CALL_WRITE && t->o.write_bandwidth;
     double rate = apart ? (double)t->o.write_bandwidth : (double)t->o.bandwidth;
     if (!apart && t->points)
         rate = interpolate(t->point, t->points, count_active(t, c->start_ns));
-    uint64_t due = ready + time_for(bytes, (double)t->o.stream_bandwidth);
+    uint64_t due = ready + MR_MAX(least_ns, time_for(bytes, (double)t->o.stream_bandwidth));
     if (rate > 0)
         reserve(apart ? &sh->write_end_ns : &sh->read_end_ns, ready, time_for(bytes, rate), &due);
     if (t->o.client_bandwidth)
         reserve(&sh->client[t->client].end_ns, ready, time_for(bytes, (double)t->o.client_bandwidth), &due);
+    struct file *f = t->o.file_bandwidth ? file_of(t, file, ready) : NULL;
+    if (f)
+        reserve(&f->end_ns, ready, time_for(bytes, (double)t->o.file_bandwidth), &due);
+    if (s) {
+        s->end_ns = s->last_due_ns = due;
+        s->file = file;
+        s->next = c->offset + bytes;
+    }
     return due;
 }
 
@@ -296,9 +373,6 @@ static void throttle_after(struct mr_shim *shim, struct mr_shim_call *c)
     if (is_metadata(c->kind) && t->o.metadata_rate > 0)
         reserve(&t->shared->meta_end_ns, c->start_ns, time_for(1, t->o.metadata_rate), &ready);
     c->due_ns = moves_bytes(c->kind) ? reserve_bytes(t, c, ready, bytes) : ready;
-    struct stream *s = moves_bytes(c->kind) ? stream_of(t, c->stream, c->start_ns) : NULL;
-    if (s)
-        s->end_ns = c->due_ns;
     unlock(t->shared);
 }
 
@@ -360,8 +434,10 @@ static int check_options(const struct throttle_store *t, struct mr_error *err)
         return mr_error_plain(err, MR_E_CONFIG,
                               "throttle option 'active' says what the aggregate table counts, but there is none");
     if (!t->points && !o->bandwidth && !o->write_bandwidth && !o->stream_bandwidth && !o->client_bandwidth &&
-        !o->latency_ns && !o->open_latency_ns && o->metadata_rate == 0)
+        !o->file_bandwidth && !o->latency_ns && !o->open_latency_ns && o->metadata_rate == 0)
         return mr_error_plain(err, MR_E_CONFIG, "the throttle shim needs at least one limit");
+    if (o->readahead && !o->latency_ns)
+        return mr_error_plain(err, MR_E_CONFIG, "throttle option 'readahead' hides latency, but there is none");
     for (const char *c = o->group; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_' && *c != '.')
             return mr_error_plain(err, MR_E_CONFIG,
@@ -379,6 +455,8 @@ static uint64_t hash_options(const struct throttle_store *t)
                         (double)t->o.write_bandwidth,
                         (double)t->o.stream_bandwidth,
                         (double)t->o.client_bandwidth,
+                        (double)t->o.file_bandwidth,
+                        (double)t->o.readahead,
                         (double)t->o.latency_ns,
                         (double)t->o.open_latency_ns,
                         t->o.metadata_rate,

@@ -222,6 +222,48 @@ static void read_one_million(struct mr_store *s)
     mr_object_close(o, NULL);
     free(buf);
 }
+/* Ten reads of 100000 bytes in sequence, and as many backwards. */
+static void read_ten(struct mr_store *s, bool backwards)
+{
+    struct mr_object *o;
+    char *buf = malloc(100000);
+    assert_int_equal(mr_object_open(s, "file", MR_OBJ_READ, &o, NULL), 0);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(mr_object_read(o, buf, 100000, 100000ull * (backwards ? 9 - i : i), NULL), 0);
+    mr_object_close(o, NULL);
+    free(buf);
+}
+static void read_in_sequence(struct mr_store *s)
+{
+    read_ten(s, false);
+}
+static void read_backwards(struct mr_store *s)
+{
+    read_ten(s, true);
+}
+/* Two reads of a million bytes in flight, of one file or of two. */
+static void read_two(struct mr_store *s, const char *second)
+{
+    struct mr_ioq *q;
+    char *buf = calloc(2, 1000000);
+    assert_int_equal(mr_store_write_file(s->lower, "other", buf, 1000000, NULL), 0);
+    struct mr_io io[2] = {{.op = MR_IO_READ_PATH, .path = "file", .buf = buf, .len = 1000000},
+                          {.op = MR_IO_READ_PATH, .path = second, .buf = buf + 1000000, .len = 1000000}};
+    struct mr_io *l[2] = {&io[0], &io[1]};
+    assert_int_equal(s->ops->ioq_create(s, 2, &q, NULL), 0);
+    assert_int_equal(s->ops->ioq_submit(q, l, 2, NULL), 0);
+    assert_int_equal(s->ops->ioq_reap(q, 2, 2, l, NULL), 2);
+    s->ops->ioq_free(q);
+    free(buf);
+}
+static void read_one_file_twice(struct mr_store *s)
+{
+    read_two(s, "file");
+}
+static void read_two_files(struct mr_store *s)
+{
+    read_two(s, "other");
+}
 static void write_one_million(struct mr_store *s)
 {
     struct mr_object *o;
@@ -275,6 +317,32 @@ static void each_limit_costs_exactly_its_time(void **state)
     near(elapsed("throttle(open_latency=3ms,latency=2ms,bandwidth=100MB):memory", read_path_queued), 15 * ms);
 }
 
+static void those_who_read_one_file_share_its_bandwidth(void **state)
+{
+    (void)state;
+    const uint64_t ms = MR_NS_PER_MS;
+    near(elapsed("throttle(file_bandwidth=100MB):memory", read_one_million), 10 * ms);
+    near(elapsed("throttle(file_bandwidth=100MB):memory", read_one_file_twice), 20 * ms);
+    near(elapsed("throttle(file_bandwidth=100MB):memory", read_two_files), 10 * ms);
+    near(elapsed("throttle(file_bandwidth=100MB,bandwidth=125MB):memory", read_two_files), 16 * ms);
+}
+
+static void read_ahead_hides_latency_from_sequential_reads_only(void **state)
+{
+    (void)state;
+    const uint64_t ms = MR_NS_PER_MS;
+    const char *none = "throttle(latency=2ms,bandwidth=100MB):memory",
+               *ahead = "throttle(latency=2ms,bandwidth=100MB,readahead=1MB):memory";
+    near(elapsed(none, read_in_sequence), 30 * ms);
+    near(elapsed(ahead, read_in_sequence), 12 * ms); /* the first read waits for the device */
+    near(elapsed(none, read_backwards), 30 * ms);
+    near(elapsed(ahead, read_backwards), 30 * ms);
+    /* a window of 100 kB in 2 ms is all that can be under way; longer reads than the window gain nothing */
+    near(elapsed("throttle(latency=2ms,bandwidth=1GB,readahead=100kB):memory", read_in_sequence),
+         2 * ms + ms / 10 + 18 * ms);
+    near(elapsed("throttle(latency=2ms,bandwidth=100MB,readahead=50kB):memory", read_in_sequence), 30 * ms);
+}
+
 static void virtual_rate_is(const char *spec, unsigned depth, double want)
 {
     struct mr_store *s = open_store(spec);
@@ -312,6 +380,7 @@ static void bad_options_are_refused(void **state)
         "throttle():memory",
         "throttle(bandwidth=1MB,aggregate=1:1MB):memory",
         "throttle(aggregate=1):memory",
+        "throttle(bandwidth=1MB,readahead=1MiB):memory",
         "throttle(aggregate=2:1MB/1:2MB):memory",
         "throttle(aggregate=0:1MB):memory",
         "throttle(aggregate=1:0):memory",
@@ -502,6 +571,8 @@ int main(void)
         cmocka_unit_test(parallel_file_system_shape_scales_with_streams),
         cmocka_unit_test(a_queue_fills_the_device_as_threads_do),
         cmocka_unit_test(each_limit_costs_exactly_its_time),
+        cmocka_unit_test(those_who_read_one_file_share_its_bandwidth),
+        cmocka_unit_test(read_ahead_hides_latency_from_sequential_reads_only),
         cmocka_unit_test(published_shapes_come_out_exactly_on_the_virtual_clock),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(two_processes_share_one_device),
