@@ -36,6 +36,8 @@ static void print_config(FILE *out)
           "  ranks: N              Ranks they were taken with; the default of '--ranks'.\n"
           "  scale: N | MAP        Default down-scaling, {default: 0.01, keep: [batch_size]}.\n"
           "  storage_model: NAME   Storage to emulate so that the figures reproduce.\n"
+          "  variants: MAP         {NAME: {ranks: N, storage_model: NAME, SECTION: MAP}}: what differs, for "
+          "expectations.\n"
           "  expect: LIST          Checks: {metric: NAME, eq|ge|le: N, tol: 1%, class: exact|shaped|native}.\n"
           "  notes: TEXT | LIST    Remarks.\n"
           "  SECTION: MAP          Any section above, for keys that only Millrace has.\n",

@@ -240,6 +240,7 @@ struct mr_workload_extra {
     struct mr_strings scale_keep, notes;
     struct mr_expectation *expect;
     unsigned n_expect;
+    const struct mr_yaml_node *variants; /* NAME: what differs, as in the x-millrace block itself; NULL: none */
 };
 
 /* Where a value came from. `where`: the file, the variable, or the override's key; line 0 when it has none. */
@@ -308,6 +309,10 @@ int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *
 /* The same from memory, without search path; `name` stands for the file in messages. For tests and fuzzing. */
 int mr_workload_parse(const char *text, size_t len, const char *name, bool lenient, struct mr_arena *a,
                       struct mr_workload **out, struct mr_error *err);
+/* The workload with what its x-millrace.variants says of `name`; only sections, ranks and storage_model may differ.
+ * -ENOENT (err untouched) when it has no such variant. */
+int mr_workload_variant(const struct mr_workload *w, const char *name, struct mr_arena *a, struct mr_workload **out,
+                        struct mr_error *err);
 /* What this version cannot do with the workload (a format, a compression for that format): MR_E_UNSUPPORTED. */
 int mr_workload_check_supported(const struct mr_workload *w, struct mr_error *err);
 

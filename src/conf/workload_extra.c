@@ -1,5 +1,5 @@
 /* The x-millrace block: what DLIO has no key for. Source of the figures, ranks, down-scaling, a storage model, the
- * expectations a preset is checked by, notes; and any ordinary section, for keys that only we have. */
+ * variants and the expectations a preset is checked by, notes; and any ordinary section, for keys that only we have. */
 #include "conf/workload_apply.h"
 
 #include "base/common.h"
@@ -132,9 +132,25 @@ static int get_ranks(struct mr_applier *ap, const struct mr_yaml_node *n)
     return 0;
 }
 
+/* Their content is looked at when one is asked for: only a check does that. */
+static int get_variants(struct mr_applier *ap, const struct mr_yaml_node *n)
+{
+    if (n->kind != MR_YAML_MAP)
+        return bad(ap, n, "variants are a map: {NAME: {ranks: 4, reader: {...}}}");
+    for (unsigned i = 0; i < n->n; i++) {
+        const char *name = n->key[i]->text;
+        if (!*name || strcspn(name, "/> ") != strlen(name) || strlen(name) > 40)
+            return bad(ap, n->key[i], "a variant's name has no '/', '>' or space and at most 40 characters");
+        if (n->value[i]->kind != MR_YAML_MAP)
+            return bad(ap, n->value[i], "a variant is a map of what differs");
+    }
+    ap->w->extra.variants = n;
+    return 0;
+}
+
 static int unknown(struct mr_applier *ap, const struct mr_yaml_node *key)
 {
-    static const char *const names[] = {"source", "ranks", "scale", "storage_model", "expect", "notes"};
+    static const char *const names[] = {"source", "ranks", "scale", "storage_model", "variants", "expect", "notes"};
     if (ap->lenient)
         return mr_apply_unknown(ap, "x-millrace", key->text, key->line);
     mr_error_plain(ap->err, MR_E_CONFIG, "unknown key 'x-millrace.%.100s'", key->text);
@@ -142,8 +158,9 @@ static int unknown(struct mr_applier *ap, const struct mr_yaml_node *key)
     for (size_t i = 0; i < MR_ARRAY_LEN(names); i++)
         if (mr_edit_is_near(key->text, mr_edit_distance(key->text, names[i])))
             mr_error_hint(ap->err, "did you mean 'x-millrace.%s'?", names[i]);
-    return mr_error_hint(ap->err,
-                         "it has the keys source, ranks, scale, storage_model, expect, notes and the sections"),
+    return mr_error_hint(
+               ap->err,
+               "it has the keys source, ranks, scale, storage_model, variants, expect, notes and the sections"),
            MR_E_CONFIG;
 }
 
@@ -168,6 +185,8 @@ int mr_apply_extra(struct mr_applier *ap, const struct mr_yaml_node *node)
             rc = get_scale(ap, v);
         else if (!strcmp(key, "expect"))
             rc = get_expectations(ap, v);
+        else if (!strcmp(key, "variants"))
+            rc = get_variants(ap, v);
         else if (!strcmp(key, "notes"))
             rc = get_texts(ap, v, &x->notes);
         else if (section > 0)
@@ -178,4 +197,49 @@ int mr_apply_extra(struct mr_applier *ap, const struct mr_yaml_node *node)
             return rc;
     }
     return 0;
+}
+
+/* ---- variants ---- */
+
+/* A copy whose values and origins can be changed without touching the original. */
+static struct mr_workload *copy_of(const struct mr_workload *w, struct mr_arena *a)
+{
+    struct mr_workload *copy = mr_arena_alloc(a, sizeof(*copy));
+    if (!copy)
+        return NULL;
+    *copy = *w;
+    copy->extra.variants = NULL;
+    for (int s = 0; mr_workload_sections[s].table; s++) {
+        unsigned rows = 0;
+        while (mr_workload_sections[s].table->options[rows].key)
+            rows++;
+        copy->origins[s] = mr_arena_alloc(a, (rows + 1) * sizeof(*copy->origins[s]));
+        if (!copy->origins[s])
+            return NULL;
+        memcpy(copy->origins[s], w->origins[s], (rows + 1) * sizeof(*copy->origins[s]));
+    }
+    return copy;
+}
+
+int mr_workload_variant(const struct mr_workload *w, const char *name, struct mr_arena *a, struct mr_workload **out,
+                        struct mr_error *err)
+{
+    const struct mr_yaml_node *all = w->extra.variants, *node = NULL;
+    for (unsigned i = 0; all && i < all->n; i++)
+        if (!strcmp(all->key[i]->text, name))
+            node = all->value[i];
+    if (!node)
+        return -ENOENT;
+    struct mr_applier ap = {.arena = a, .kind = MR_ORIGIN_FILE, .where = w->file, .err = err, .w = copy_of(w, a)};
+    if (!ap.w)
+        return mr_error_set(err, -ENOMEM, "cannot keep variant '%s'", name);
+    for (unsigned i = 0; i < node->n; i++) {
+        const char *key = node->key[i]->text;
+        if (mr_workload_section_index(key) <= 0 && strcmp(key, "ranks") != 0 && strcmp(key, "storage_model") != 0)
+            return bad(&ap, node->key[i], "a variant has the keys ranks, storage_model and the sections");
+    }
+    int rc = mr_apply_extra(&ap, node);
+    if (!rc)
+        *out = ap.w;
+    return rc;
 }

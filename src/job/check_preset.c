@@ -12,6 +12,7 @@
  *     drain.count drain.seconds drain.overlap (burst buffer; overlap: share while training went on)
  *   on another storage, with other reader threads, prefetch or slowdown; "-" is the preset's own:
  *     VARIANT                    SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]
+ *                                or one of x-millrace.variants in place of SYSTEM: other data, ranks, reader or storage
  *     at VARIANT METRIC
  *     ratio METRIC A B           value at B / value at A
  *     speedup A B                run time at A / at B
@@ -45,24 +46,95 @@
 
 struct execution {
     char variant[64];
+    const struct subject *subject;
     struct mr_check_run run;
+};
+
+/* What is executed: the preset itself, or one of its variants with another shape and, where that differs, another data
+ * set. */
+struct subject {
+    const char *name; /* "": the preset */
+    const struct mr_workload *w;
+    struct mr_check_shape shape;
+    const struct mr_check_data *data;
+    const char *folder;
+    struct mr_check_data own; /* `data` where it is not another subject's */
 };
 
 struct check {
     const struct mr_check_params *p;
     const struct mr_workload *w;
     struct mr_arena *arena;
-    struct mr_check_shape shape;
-    struct mr_check_data data;
     char folder[4096];
+    struct subject *subject[VARIANTS_MAX]; /* the preset first */
+    unsigned n_subjects;
     struct execution executions[VARIANTS_MAX];
     unsigned n;
     bool runs; /* there is something to execute */
 };
 
+/* ---- subjects ---- */
+
+/* The data set of an earlier subject, where it is the same one. */
+static bool share_data(const struct check *c, struct subject *s)
+{
+    for (unsigned i = 0; i < c->n_subjects; i++) {
+        const struct subject *o = c->subject[i];
+        if (o->data && !memcmp(&o->shape.w.dataset, &s->shape.w.dataset, sizeof s->shape.w.dataset)) {
+            s->data = o->data;
+            s->folder = o->folder;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int make_data(struct check *c, struct subject *s, struct mr_error *err)
+{
+    if (share_data(c, s))
+        return 0;
+    s->folder = *s->name ? mr_arena_printf(c->arena, "%s/%s", c->folder, s->name) : c->folder;
+    int rc = s->folder ? mr_check_data_make(&s->shape, s->folder, c->p->stop, c->arena, &s->own, err)
+                       : mr_error_set(err, -ENOMEM, "cannot keep variant '%s'", s->name);
+    if (!rc)
+        s->data = &s->own;
+    else
+        mr_check_data_done(&s->own);
+    return rc;
+}
+
+/* The preset's variant of this name, made when it is first asked for; NULL in *out when it has none. */
+static int find_subject(struct check *c, const char *name, struct subject **out, struct mr_error *err)
+{
+    struct mr_workload *w = NULL;
+    *out = NULL;
+    for (unsigned i = 0; i < c->n_subjects; i++)
+        if (!strcmp(c->subject[i]->name, name)) {
+            *out = c->subject[i];
+            return 0;
+        }
+    int rc = mr_workload_variant(c->w, name, c->arena, &w, err);
+    if (rc)
+        return rc == -ENOENT ? 0 : rc;
+    struct subject *s = mr_arena_alloc(c->arena, sizeof(*s));
+    if (!s || !(s->name = mr_arena_strdup(c->arena, name)) || c->n_subjects == VARIANTS_MAX)
+        return mr_error_plain(err, MR_E_LIMIT, "preset '%s' has too many variants", c->w->name);
+    s->w = w;
+    rc = mr_check_scale(w, c->p->scale, &s->shape, err);
+    if (!rc && s->shape.reads)
+        rc = make_data(c, s, err);
+    if (rc)
+        return mr_error_context(err, "in variant '%s'", name), rc;
+    if (!s->folder)
+        s->folder = c->folder;
+    *out = c->subject[c->n_subjects++] = s;
+    return 0;
+}
+
 /* ---- executions ---- */
 
-static int parse_variant(struct check *c, const char *text, struct mr_check_variant *out, struct mr_error *err)
+static int parse_variant(struct check *c, const char *text, struct mr_check_variant *out, struct subject **subject,
+                         struct mr_error *err)
 {
     char buf[64], *rest = buf, *field[4] = {NULL};
     int64_t v[4] = {-1, -1, -1, -1};
@@ -73,38 +145,46 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
         if (field[i] && strcmp(field[i], "-") != 0 && (mr_parse_int(field[i], &v[i]) || v[i] < 0 || v[i] > 1024))
             return mr_error_plain(err, MR_E_CONFIG,
                                   "bad variant '%s': want [BUFFER>]SYSTEM[/THREADS[/PREFETCH[/SLOWDOWN]]]", text);
+    int rc = find_subject(c, field[0], subject, err);
+    if (rc)
+        return rc;
+    bool named = *subject != NULL;
+    if (!named)
+        *subject = c->subject[0];
+    const struct mr_workload *w = (*subject)->w;
     *out = (struct mr_check_variant){
-        .storage = "", .threads = v[1], .prefetch = v[2], .slowdown = v[3] > 0 ? (double)v[3] : c->w->pattern.slowdown};
+        .storage = "", .threads = v[1], .prefetch = v[2], .slowdown = v[3] > 0 ? (double)v[3] : w->pattern.slowdown};
     char *final = strchr(field[0], '>');
     if (final)
         *final++ = '\0';
     else
         final = field[0];
-    const char *model = strcmp(final, "-") ? final : c->w->extra.storage_model;
-    int rc = mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
+    const char *model = strcmp(final, "-") && !named ? final : w->extra.storage_model;
+    rc = mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
     return rc || final == field[0]
                ? rc
                : mr_check_storage(field[0], out->slowdown, c->p->search, c->arena, &out->burst, err);
 }
 
-static int execute(struct check *c, const char *variant, struct mr_check_run **out, struct mr_error *err)
+static int execute(struct check *c, const char *variant, struct execution **out, struct mr_error *err)
 {
     struct mr_check_variant v;
+    struct subject *s = NULL;
     for (unsigned i = 0; i < c->n; i++)
         if (!strcmp(c->executions[i].variant, variant)) {
-            *out = &c->executions[i].run;
+            *out = &c->executions[i];
             return 0;
         }
     if (c->n == VARIANTS_MAX)
         return mr_error_plain(err, MR_E_LIMIT, "preset '%s' asks for more than %d variants", c->w->name, VARIANTS_MAX);
-    int rc = parse_variant(c, variant, &v, err);
+    int rc = parse_variant(c, variant, &v, &s, err);
     if (!rc)
-        rc = mr_check_execute(&c->shape, c->shape.reads ? &c->data : NULL, &v, c->folder, c->p->stop,
-                              &c->executions[c->n].run, err);
+        rc = mr_check_execute(&s->shape, s->data, &v, s->folder, c->p->stop, &c->executions[c->n].run, err);
     if (rc)
         return rc;
+    c->executions[c->n].subject = s;
     snprintf(c->executions[c->n].variant, sizeof c->executions[c->n].variant, "%s", variant);
-    *out = &c->executions[c->n++].run;
+    *out = &c->executions[c->n++];
     return 0;
 }
 
@@ -143,21 +223,22 @@ static bool plan_metric(const struct mr_check_shape *s, const char *name, double
     return false;
 }
 
-static double sample_mean(const struct check *c)
+static double sample_mean(const struct mr_check_data *d)
 {
     double sum = 0;
-    for (uint64_t i = 0; i < c->data.n_samples; i++)
-        sum += (double)c->data.sample[i].bytes;
-    return c->data.n_samples ? sum / (double)c->data.n_samples : NAN;
+    for (uint64_t i = 0; d && i < d->n_samples; i++)
+        sum += (double)d->sample[i].bytes;
+    return d && d->n_samples ? sum / (double)d->n_samples : NAN;
 }
 
-static bool run_metric(const struct check *c, const struct mr_check_run *r, const char *name, double *out)
+static bool run_metric(const struct execution *x, const char *name, double *out)
 {
+    const struct mr_check_run *r = &x->run;
     const struct {
         const char *name;
         double value;
     } rows[] = {
-        {"dataset.sample_bytes.mean", sample_mean(c)},
+        {"dataset.sample_bytes.mean", sample_mean(x->subject->data)},
         {"train.au", r->metrics ? r->metrics->au : NAN},
         {"train.stall_share", r->metrics ? r->metrics->split.data : NAN},
         {"train.step_s", r->metrics ? r->metrics->step_s.p50 : NAN},
@@ -214,15 +295,15 @@ static double ratio_of(const struct mr_check_shape *s, const char *name)
 
 static int measure_at(struct check *c, const char *variant, const char *name, double *out, struct mr_error *err)
 {
-    struct mr_check_run *r = NULL;
-    if (plan_metric(&c->shape, name, out))
+    struct execution *x = NULL;
+    if (plan_metric(&c->subject[0]->shape, name, out))
         return 0;
     if (!c->runs)
         return MR_E_UNSUPPORTED;
-    int rc = execute(c, variant, &r, err);
-    if (rc || run_metric(c, r, name, out))
+    int rc = execute(c, variant, &x, err);
+    if (rc || run_metric(x, name, out))
         return rc;
-    rc = mr_io_pattern_get(&r->calls, name, out);
+    rc = mr_io_pattern_get(&x->run.calls, name, out);
     if (rc == -ENOENT)
         return mr_error_plain(err, MR_E_CONFIG, "unknown metric '%s' in preset '%s'", name, c->w->name);
     return rc ? mr_error_set(err, rc, "cannot compute '%s'", name) : 0;
@@ -274,7 +355,7 @@ static bool holds(const struct mr_expectation *e, double v)
  * the shares of sizes, while at full scale they would come out. */
 static bool too_few_reads(const struct check *c, const struct mr_expectation *e)
 {
-    const struct mr_workload *small = &c->shape.w, *full = c->w;
+    const struct mr_workload *small = &c->subject[0]->shape.w, *full = c->w;
     double piece = (double)full->reader.transfer_size, share[2];
     if (!strstr(e->metric, "read.size_share.") || isnan(e->ge) || piece <= 0)
         return false;
@@ -296,9 +377,9 @@ static int check_line(struct check *c, const struct mr_expectation *e, struct mr
 {
     bool words = strchr(e->metric, ' ') != NULL;
     double v = NAN;
-    *line = (struct mr_check_line){.e = e, .ratio = words ? 1 : ratio_of(&c->shape, e->metric), .why = ""};
+    *line = (struct mr_check_line){.e = e, .ratio = words ? 1 : ratio_of(&c->subject[0]->shape, e->metric), .why = ""};
     int rc = words ? compound(c, e->metric, &v, err) : measure_at(c, "-", e->metric, &v, err);
-    bool cut = c->shape.compute_cut && !strcmp(e->metric, "train.au");
+    bool cut = c->subject[0]->shape.compute_cut && !strcmp(e->metric, "train.au");
     if (rc == MR_E_UNSUPPORTED || (!rc && cut)) {
         line->verdict = MR_CHECK_SKIPPED;
         line->why = !rc ? "compute was shortened" : "not executed: the plan alone is checked";
@@ -358,34 +439,39 @@ int mr_check_preset(const struct mr_workload *w, const struct mr_check_params *p
     out->lines = mr_arena_alloc(a, (out->n_lines + 1) * sizeof(*out->lines));
     if (!c || !out->lines)
         return mr_error_set(err, -ENOMEM, "cannot check preset '%s'", w->name);
-    *c = (struct check){.p = p, .w = w, .arena = a};
-    int rc = mr_check_scale(w, p->scale, &c->shape, err);
+    struct subject *self = mr_arena_alloc(a, sizeof(*self));
+    if (!self)
+        return mr_error_set(err, -ENOMEM, "cannot check preset '%s'", w->name);
+    *c = (struct check){.p = p, .w = w, .arena = a, .subject = {self}, .n_subjects = 1};
+    *self = (struct subject){.name = "", .w = w, .folder = c->folder};
+    int rc = mr_check_scale(w, p->scale, &self->shape, err);
     if (rc)
         return rc;
     if (mr_workload_check_supported(w, &why)) {
         out->skipped = mr_arena_strdup(a, why.message);
-        c->shape.reads = false;
+        self->shape.reads = false;
     }
-    if (c->shape.reads && p->scale <= 0 && c->shape.data_bytes > DATA_MAX_BYTES) {
+    if (self->shape.reads && p->scale <= 0 && self->shape.data_bytes > DATA_MAX_BYTES) {
         char size[MR_HUMAN_LEN];
         mr_error_plain(err, MR_E_CONFIG, "preset '%s' is too large at its default scale: %s", w->name,
-                       mr_human_bytes(c->shape.data_bytes, size));
+                       mr_human_bytes(self->shape.data_bytes, size));
         return mr_error_hint(err, "lower x-millrace.scale.default in '%s'", w->file), MR_E_CONFIG;
     }
-    c->runs = !out->skipped && (c->shape.reads || c->shape.writes_checkpoints || w->pattern.outputs.n);
+    c->runs = !out->skipped && (self->shape.reads || self->shape.writes_checkpoints || w->pattern.outputs.n);
     if (c->runs)
         rc = mr_temp_folder_make(p->dir, "check", c->folder, sizeof c->folder, err);
-    if (!rc && c->runs && c->shape.reads)
-        rc = mr_check_data_make(&c->shape, c->folder, p->stop, a, &c->data, err);
+    if (!rc && c->runs && self->shape.reads)
+        rc = make_data(c, self, err);
     if (!rc)
         rc = check_lines(c, out, err);
     forget(c);
-    mr_check_data_done(&c->data);
+    for (unsigned i = 0; i < c->n_subjects; i++)
+        mr_check_data_done(&c->subject[i]->own);
     if (*c->folder && !p->keep)
         mr_temp_folder_remove(c->folder, NULL);
     else if (*c->folder)
         mr_log(MR_LOG_INFO, "files kept in '%s'", c->folder);
-    out->shape = c->shape;
+    out->shape = self->shape;
     out->seconds = (double)(mr_now_ns() - start) / 1e9;
     return rc;
 }

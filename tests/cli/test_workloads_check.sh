@@ -37,6 +37,31 @@ for small in "bert-mrpc --scale 0.003" "l2hmc --scale 0.05"; do
     "$MILLRACE" workloads check $small > "$dir/out" 2>&1 || fail "$small: $(cat "$dir/out")"
 done
 
+# Variants: another data set, other ranks and storage, compared in one expectation. A bad one is named with its line.
+cat > "$dir/variants.yaml" <<'END'
+workflow: {train: True}
+dataset: {format: hdf5, num_files_train: 4, num_samples_per_file: 8, record_length_bytes: 4096}
+reader: {batch_size: 2}
+x-millrace:
+  source: test
+  ranks: 4
+  pattern: {unit: record}
+  variants:
+    one: {ranks: 2, dataset: {num_files_train: 1, num_samples_per_file: 32}, reader: {file_access: shared}}
+    alone: {ranks: 1}
+  expect:
+    - {metric: posix.read.files_touched, eq: 4, class: exact}
+    - {metric: at one posix.read.files_touched, eq: 1, class: exact}
+    - {metric: at alone posix.read.files_touched, eq: 4, class: exact}
+    - {metric: ratio posix.read.count_per_rank - alone, eq: 4, class: exact}
+    - {metric: ratio posix.read.count_per_rank one alone, eq: 2, class: exact}
+END
+"$MILLRACE" workloads check "$dir/variants.yaml" > "$dir/out" || { cat "$dir/out"; fail "variants"; }
+sed -i 's/alone: {ranks: 1}/alone: {ranks: 1, reader: {batch_sise: 2}}/' "$dir/variants.yaml"
+status=0
+"$MILLRACE" workloads check "$dir/variants.yaml" > "$dir/out" 2>&1 || status=$?
+[ $status = 2 ] && grep -q "batch_sise" "$dir/out" && grep -q "variants.yaml:10" "$dir/out" || fail "a bad variant: $status $(cat "$dir/out")"
+
 # Collective reads: of four ranks two read the shared file, every byte once, and all four make the same steps.
 cat > "$dir/collective.yaml" <<'END'
 workflow: {train: True}

@@ -263,6 +263,9 @@ static void impossible_combinations_are_refused(void **state)
         {"x-millrace: {expect: [{metric: a}]}\n", "one of eq, ge, le"},
         {"x-millrace: {expect: [{metric: a, eq: 1, class: strict}]}\n", "class must be"},
         {"x-millrace: {scale: 0}\n", "scale must be"},
+        {"x-millrace: {variants: [a]}\n", "variants are a map"},
+        {"x-millrace: {variants: {a/b: {ranks: 2}}}\n", "a variant's name"},
+        {"x-millrace: {variants: {a: 2}}\n", "a variant is a map"},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
         struct mr_arena a = {0};
