@@ -18,8 +18,8 @@ static void print_verdict(FILE *f, const struct mr_job *j)
     if (j->result.code)
         fprintf(f, "INCOMPLETE: %s\n", j->result.why.message);
     if (!j->w->workflow.train) {
-        fprintf(f, "%llu checkpoints written, %llu read back and verified\n", (unsigned long long)m->saves,
-                (unsigned long long)m->loads);
+        fprintf(f, "%llu %s written, %llu read back and verified\n", (unsigned long long)m->saves,
+                mr_plural(m->saves, "checkpoint", "checkpoints"), (unsigned long long)m->loads);
         return;
     }
     if (m->steps == 0 || isnan(m->au)) {

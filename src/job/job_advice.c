@@ -104,19 +104,19 @@ void mr_job_advise(const struct mr_job *j, struct mr_strbuf *out)
     if (!m->steps || !(m->split.data >= MR_ADVICE_STALL) || needed <= 0 || threads < 1)
         return;
     double cpus = l.cpu / batches(j) / 1e9 / m->compute_mean_s * j->result.local_world;
-    bool reads = l.read > l.decode + l.transform && l.read > l.idle;
+    bool reads = l.read > l.decode + l.transform;
     mr_strbuf_printf(out, "a batch costs a thread %s, computing it takes %s: ", mr_human_ns(batch_s(j) * 1e9, cost),
                      mr_human_ns(m->compute_mean_s * 1e9, compute));
     if (cpus > j->result.trust.cpus)
         mr_strbuf_printf(out, "the reading threads alone would need %.0f CPUs, there are %u", ceil(cpus),
                          j->result.trust.cpus);
-    else if (mr_job_queues_reads(j) && reads)
+    else if (mr_job_queues_reads(j) && reads && l.read > l.idle)
         mr_strbuf_printf(
             out,
             "the storage is the limit: %s, to a queue of requests; the accelerators ask for %s. Fewer bytes "
             "per sample, a cache or faster tier in front, or a faster device would help",
             mbps(m->read_bytes_per_s, cost), mbps(m->demand_bytes_per_s, compute));
-    else if (needed > threads || (reads && mr_job_storage_limit(j, &limit)))
+    else if (needed > threads || (reads && mr_job_storage_limit(j, &limit))) /* threads may be idle for it, too */
         advise_threads(j, threads, needed, out);
     else
         mr_strbuf_printf(out, "%.0f threads are enough; try --lookahead %.0f, or faster storage", threads,

@@ -238,9 +238,12 @@ struct mr_job_loaders mr_job_sum_loaders(const struct mr_job *j)
 static const char *why_data(const struct mr_job *j, char *text, size_t cap)
 {
     struct mr_job_loaders l = mr_job_sum_loaders(j);
-    double busy = l.read + l.decode + l.transform, all = busy + l.idle;
+    double busy = l.read + l.decode + l.transform, all = busy + l.idle, limit;
     if (all <= 0)
         snprintf(text, cap, "data loading");
+    else if (l.idle > busy && l.read > l.decode + l.transform && mr_job_storage_limit(j, &limit))
+        snprintf(text, cap, "storage: %.3g MB/s is all that it gives, %.3g MB/s are asked for", limit / 1e6,
+                 j->result.metrics->demand_bytes_per_s / 1e6);
     else if (j->result.metrics->epoch_start_share > 0.5 && l.idle > busy)
         snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
                  100 * j->result.metrics->epoch_start_share);

@@ -31,6 +31,12 @@ for rate in 10 20 40; do
         json "abs(p['storage_limit_bytes_per_s'] / ${rate}e6 - 1) < 0.1 and 'the storage is the limit' in d['advice']" "$rate MB/s"
     done
 done
+# more threads than are ever busy: most are idle, and still the storage is the limit, not the look-ahead
+for rate in 60 40; do
+    run "bandwidth=${rate}MB" --threads 15
+    grep -q "^  advice .*the storage is the limit: $rate MB/s" out && grep -q "limited by storage" out || fail "15 threads, $rate MB/s: $(cat out)"
+    ! grep -q "try --\|look-ahead" out || fail "15 threads, $rate MB/s: $(cat out)"
+done
 # every stream has a rate of its own: as many as it takes, give or take what a busy machine adds
 for rate in 10 20 40; do
     run "stream_bandwidth=${rate}MB"
