@@ -84,6 +84,16 @@ size_t mr_order_get(const struct mr_order *o, uint64_t k, uint64_t *ids, size_t 
  * (O(n / world) time, kept until the epoch changes) and returns 0 if memory for it is exhausted. */
 size_t mr_order_get_for(const struct mr_order *o, uint32_t rank, uint64_t k, uint64_t *ids, size_t n);
 
+/* The inverse, for whoever wants to know who reads a sample, and when: places[i] is where ids[i] stands in the epoch's
+ * sequence, g(places[i]) == ids[i], places[i] < samples. In rank-local modes place = k * world + r says that it is the
+ * k-th sample of rank r's slice, and may lie behind `samples` by less than world. Padding repeats the head (rank-local:
+ * of the slice), so a sample may be read at a later position as well; drop_last may leave its place out. mr_order_index
+ * prepares it for the epoch at hand and is to be called again after mr_order_set_epoch: nothing to do for sequential,
+ * cipher, shard and file; torch and buffer build a table of 4 bytes per sample (8 above 2^32). -ENOMEM. mr_order_places
+ * allocates nothing and takes no lock; every id must be < samples. */
+int mr_order_index(struct mr_order *o, struct mr_error *err);
+void mr_order_places(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t n);
+
 /* Sets the start to global position `pos` (samples consumed by all ranks together in this epoch): afterwards index k =
  * 0 of every rank is the first unread one, and the lengths above count what is left. For global modes (sequential,
  * torch, cipher) any world size may continue any position; rank-local modes want a multiple of the world size. The

@@ -38,7 +38,13 @@ static void fill_sequential(const struct mr_order *o, uint64_t at, uint64_t stri
         ids[i] = at + i * stride;
 }
 
-const struct mr_order_ops mr_order_sequential = {.fill_global = fill_sequential};
+static void find_sequential(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    (void)o;
+    memmove(places, ids, count * sizeof(*ids));
+}
+
+const struct mr_order_ops mr_order_sequential = {.fill_global = fill_sequential, .find = find_sequential};
 
 const char *mr_order_mode_name(enum mr_order_mode mode)
 {
@@ -203,6 +209,24 @@ struct mr_slice mr_order_slice(const struct mr_order *o, uint32_t rank)
     uint64_t end = (uint64_t)((unsigned __int128)o->p.samples * (rank + (uint64_t)1) / o->p.world);
     assert(rank < o->p.world && first <= end && end <= o->p.samples); /* slices tile the samples */
     return (struct mr_slice){.first = first, .len = end - first};
+}
+
+uint32_t mr_order_slice_of(const struct mr_order *o, uint64_t at)
+{
+    /* first(r) = floor(n r / w) <= at, so r <= ((at + 1) w - 1) / n, and that one is the last such rank */
+    uint32_t rank = (uint32_t)((((unsigned __int128)at + 1) * o->p.world - 1) / o->p.samples);
+    assert(rank < o->p.world && at - mr_order_slice(o, rank).first < mr_order_slice(o, rank).len);
+    return rank;
+}
+
+int mr_order_index(struct mr_order *o, struct mr_error *err)
+{
+    return o->ops->index ? o->ops->index(o, err) : 0;
+}
+
+void mr_order_places(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t n)
+{
+    o->ops->find(o, ids, places, n);
 }
 
 /* Per rank, from global position `from` on. */

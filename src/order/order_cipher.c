@@ -150,6 +150,56 @@ void mr_cipher_fill(const struct mr_cipher *c, uint64_t at, uint64_t stride, uin
     }
 }
 
+/* The same backwards. */
+MR_SIMD_CLONES static void decrypt_block(const struct mr_cipher *restrict c, uint32_t *restrict left,
+                                         uint32_t *restrict right, uint64_t *restrict out)
+{
+    const uint32_t a = c->a, b = c->b;
+    for (unsigned r = c->rounds; r; r -= 2) {
+        const uint32_t even[2] = {c->key[r - 2][0], c->key[r - 2][1]}, odd[2] = {c->key[r - 1][0], c->key[r - 1][1]};
+        for (unsigned i = 0; i < BLOCK; i++) {
+            uint32_t x = add_mod(right[i], b - scale(scramble(left[i], odd), b), b);
+            right[i] = x;
+            left[i] = add_mod(left[i], a - scale(scramble(x, even), a), a);
+        }
+    }
+    for (unsigned i = 0; i < BLOCK; i++)
+        out[i] = (uint64_t)left[i] * b + right[i];
+}
+
+void mr_cipher_find(const struct mr_cipher *c, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    uint32_t left[BLOCK] = {0}, right[BLOCK] = {0};
+    uint64_t out[BLOCK];
+    if (count < BLOCK / 8) { /* a block costs the same however few are in it */
+        for (size_t i = 0; i < count; i++)
+            places[i] = mr_cipher_inverse(c, ids[i]);
+        return;
+    }
+    /* Divisions by b through its reciprocal: the estimate is off by at most one for ids below 2^53. */
+    const double reciprocal = 1.0 / c->b;
+    while (count) {
+        size_t n = MR_MIN(count, (size_t)BLOCK);
+        for (size_t i = 0; i < n; i++) {
+            assert(ids[i] < c->n);
+            uint64_t l = c->n < (uint64_t)1 << 52 ? (uint64_t)((double)ids[i] * reciprocal) : ids[i] / c->b;
+            uint64_t r = ids[i] - l * c->b;
+            l -= r >> 63; /* one too many: r is negative */
+            r += (r >> 63) * c->b;
+            l += r >= c->b;
+            r -= r >= c->b ? c->b : 0;
+            left[i] = (uint32_t)l;
+            right[i] = (uint32_t)r;
+        }
+        decrypt_block(c, left, right, out);
+        for (size_t i = 0; i < n; i++)
+            places[i] = MR_LIKELY(out[i] < c->n) ? out[i] : mr_cipher_inverse(c, ids[i]);
+        ids += n;
+        places += n;
+        count -= n;
+    }
+}
+
 /* The key derives from (seed, epoch) alone, so g is the same whatever the world. */
 static int prepare_cipher(struct mr_order *o, struct mr_error *err)
 {
@@ -171,5 +221,10 @@ static void fill_cipher(const struct mr_order *o, uint64_t at, uint64_t stride, 
     mr_cipher_fill(o->mode_state, at, stride, ids, count);
 }
 
+static void find_cipher(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    mr_cipher_find(o->mode_state, ids, places, count);
+}
+
 const struct mr_order_ops mr_order_cipher = {
-    .prepare = prepare_cipher, .done = done_cipher, .fill_global = fill_cipher};
+    .prepare = prepare_cipher, .done = done_cipher, .fill_global = fill_cipher, .find = find_cipher};

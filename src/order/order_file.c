@@ -112,5 +112,33 @@ static size_t fill_file(const struct mr_order *o, uint32_t rank, uint64_t k, uin
     return count;
 }
 
+/* The file of a sample: the last one that begins at or before it and is not empty. */
+static uint64_t file_of(const struct mr_order *o, const struct file_order *s, uint64_t id)
+{
+    if (!s->place)
+        return id / s->per_file;
+    uint64_t low = 0, high = s->n_files; /* file_first[low] <= id < file_first[high] */
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (o->p.file_first[mid] <= id)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void find_file(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    const struct file_order *s = o->mode_state;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t file = file_of(o, s, ids[i]), f = mr_cipher_inverse(&s->files, file);
+        uint64_t at = s->place ? s->place[f] + (ids[i] - o->p.file_first[file])
+                               : f * s->per_file - (f > s->short_place ? s->short_by : 0) + ids[i] % s->per_file;
+        uint32_t rank = mr_order_slice_of(o, at);
+        places[i] = (at - mr_order_slice(o, rank).first) * o->p.world + rank;
+    }
+}
+
 const struct mr_order_ops mr_order_file = {
-    .rank_local = true, .prepare = prepare_file, .done = done_file, .fill_local = fill_file};
+    .rank_local = true, .prepare = prepare_file, .done = done_file, .fill_local = fill_file, .find = find_file};

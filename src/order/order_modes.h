@@ -16,6 +16,8 @@ struct mr_cipher {
     uint32_t key[MR_CIPHER_ROUNDS_MAX][2];
 };
 void mr_cipher_init(struct mr_cipher *c, uint64_t n, uint64_t key);
+/* places[i] with permutation(places[i]) == ids[i]; all ids must be < n. */
+void mr_cipher_find(const struct mr_cipher *c, const uint64_t *ids, uint64_t *places, size_t count);
 /* ids[i] = permutation(at + i * stride); all arguments must be < n. */
 void mr_cipher_fill(const struct mr_cipher *c, uint64_t at, uint64_t stride, uint64_t *ids, size_t count);
 uint64_t mr_cipher_at(const struct mr_cipher *c, uint64_t x);
@@ -30,6 +32,9 @@ struct mr_order_ops {
     void (*fill_global)(const struct mr_order *o, uint64_t at, uint64_t stride, uint64_t *ids, size_t count);
     /* Rank-local: samples k ... k+count-1 of the rank's slice, all inside it. 0 if memory is exhausted, else count. */
     size_t (*fill_local)(const struct mr_order *o, uint32_t rank, uint64_t k, uint64_t *ids, size_t count);
+    /* The inverse: see mr_order_places. index is NULL where nothing has to be prepared. */
+    int (*index)(struct mr_order *o, struct mr_error *err);
+    void (*find)(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count);
 };
 
 struct mr_order {
@@ -44,6 +49,8 @@ struct mr_slice {
 };
 /* Rank r's part of 0 ... n-1 in rank-local modes. */
 struct mr_slice mr_order_slice(const struct mr_order *o, uint32_t rank);
+/* The rank whose slice has `at`, a place of 0 ... n-1. */
+uint32_t mr_order_slice_of(const struct mr_order *o, uint64_t at);
 /* The key all random choices of the prepared epoch derive from; `which` separates independent uses. */
 uint64_t mr_order_key(const struct mr_order *o, uint64_t which);
 

@@ -31,7 +31,18 @@ static size_t fill_shard(const struct mr_order *o, uint32_t rank, uint64_t k, ui
     return count;
 }
 
-const struct mr_order_ops mr_order_shard = {.rank_local = true, .fill_local = fill_shard};
+static void find_shard(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t rank = mr_order_slice_of(o, ids[i]);
+        struct mr_slice s = mr_order_slice(o, rank);
+        struct mr_cipher c;
+        mr_cipher_init(&c, s.len, mr_order_key(o, 1 + (uint64_t)rank));
+        places[i] = mr_cipher_inverse(&c, ids[i] - s.first) * o->p.world + rank;
+    }
+}
+
+const struct mr_order_ops mr_order_shard = {.rank_local = true, .fill_local = fill_shard, .find = find_shard};
 
 /* Samples of one rank in reading order, as offsets in its slice. */
 struct plan {
@@ -40,6 +51,7 @@ struct plan {
         uint32_t *narrow;
         uint64_t *ids;
     };
+    struct plan *inverse; /* or NULL: place of each offset; made by mr_order_index */
 };
 
 /* Invariant: plan[r] is NULL or complete; it is published with release order under `lock` and never changes until the
@@ -51,8 +63,10 @@ struct plans {
 
 static void free_plan(struct plan *p)
 {
-    if (p)
+    if (p) {
+        free_plan(p->inverse);
         free(p->narrow);
+    }
     free(p);
 }
 
@@ -168,5 +182,44 @@ static size_t fill_buffer(const struct mr_order *o, uint32_t rank, uint64_t k, u
     return count;
 }
 
-const struct mr_order_ops mr_order_buffer = {
-    .rank_local = true, .prepare = prepare_buffer, .done = done_buffer, .fill_local = fill_buffer};
+static int invert_plan(struct plan *p, uint64_t len)
+{
+    if (p->inverse)
+        return 0;
+    struct plan *inverse = calloc(1, sizeof(*inverse));
+    if (!inverse || !(inverse->narrow = malloc((size_t)MR_MAX(len, (uint64_t)1) * (p->wide ? 8 : 4)))) {
+        free(inverse);
+        return -ENOMEM;
+    }
+    inverse->wide = p->wide;
+    for (uint64_t i = 0; i < len; i++)
+        plan_set(inverse, plan_get(p, i), i);
+    p->inverse = inverse;
+    return 0;
+}
+
+static int index_buffer(struct mr_order *o, struct mr_error *err)
+{
+    struct plans *all = o->mode_state;
+    for (uint32_t r = 0; r < o->p.world; r++)
+        if (!plan_of(o, r) || invert_plan(atomic_load(&all->plan[r]), mr_order_slice(o, r).len))
+            return mr_error_set(err, -ENOMEM, "cannot hold the places of %" PRIu64 " samples", o->p.samples);
+    return 0;
+}
+
+static void find_buffer(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t rank = mr_order_slice_of(o, ids[i]);
+        const struct plan *p = plan_of(o, rank);
+        assert(p && p->inverse); /* mr_order_index has been called */
+        places[i] = plan_get(p->inverse, ids[i] - mr_order_slice(o, rank).first) * o->p.world + rank;
+    }
+}
+
+const struct mr_order_ops mr_order_buffer = {.rank_local = true,
+                                             .prepare = prepare_buffer,
+                                             .done = done_buffer,
+                                             .fill_local = fill_buffer,
+                                             .index = index_buffer,
+                                             .find = find_buffer};

@@ -29,8 +29,10 @@ struct mt19937 {
 
 struct table {
     void *ids;
+    void *places; /* the inverse, or NULL until mr_order_index */
     size_t bytes;
-    bool wide; /* 8 bytes per id instead of 4 */
+    bool wide;    /* 8 bytes per id instead of 4 */
+    bool indexed; /* places are those of the prepared epoch */
 };
 
 static void mt_seed(struct mt19937 *m, uint32_t seed)
@@ -146,6 +148,7 @@ static int prepare_torch(struct mr_order *o, struct mr_error *err)
     if (code)
         return code;
     struct table *t = o->mode_state;
+    t->indexed = false;
     struct mt19937 m;
     mt_seed(&m, (uint32_t)(o->p.seed + (o->p.shuffle_each_epoch ? o->p.epoch : 0)));
     if (o->p.samples < WIDE_FROM)
@@ -162,6 +165,8 @@ static void done_torch(struct mr_order *o)
     struct table *t = o->mode_state;
     if (t)
         munmap(t->ids, t->bytes);
+    if (t && t->places)
+        munmap(t->places, t->bytes);
     free(t);
 }
 
@@ -175,4 +180,37 @@ static void fill_torch(const struct mr_order *o, uint64_t at, uint64_t stride, u
         ids[i] = t->wide ? wide[at + i * stride] : narrow[at + i * stride];
 }
 
-const struct mr_order_ops mr_order_torch = {.prepare = prepare_torch, .done = done_torch, .fill_global = fill_torch};
+/* Writes are scattered over a table larger than any cache; the processor keeps many of them in flight by itself. */
+static int index_torch(struct mr_order *o, struct mr_error *err)
+{
+    struct table *t = o->mode_state;
+    if (!t->places) {
+        void *places = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (places == MAP_FAILED)
+            return mr_error_set(err, -ENOMEM, "cannot hold the places of %" PRIu64 " samples", o->p.samples);
+        madvise(places, t->bytes, MADV_HUGEPAGE);
+        t->places = places;
+    }
+    const uint32_t *narrow = t->ids;
+    const uint64_t *wide = t->ids;
+    for (uint64_t i = 0; i < o->p.samples && !t->indexed; i++)
+        if (t->wide)
+            ((uint64_t *)t->places)[wide[i]] = i;
+        else
+            ((uint32_t *)t->places)[narrow[i]] = (uint32_t)i;
+    t->indexed = true;
+    return 0;
+}
+
+static void find_torch(const struct mr_order *o, const uint64_t *ids, uint64_t *places, size_t count)
+{
+    const struct table *t = o->mode_state;
+    assert(t->indexed); /* mr_order_index has been called for this epoch */
+    for (size_t i = 0; i < count; i++) {
+        assert(ids[i] < o->p.samples);
+        places[i] = t->wide ? ((const uint64_t *)t->places)[ids[i]] : ((const uint32_t *)t->places)[ids[i]];
+    }
+}
+
+const struct mr_order_ops mr_order_torch = {
+    .prepare = prepare_torch, .done = done_torch, .fill_global = fill_torch, .index = index_torch, .find = find_torch};

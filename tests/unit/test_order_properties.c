@@ -430,6 +430,79 @@ static void order_mode_names_parse_back(void **state)
     assert_int_equal(mr_order_mode_parse("nosuch", &m, NULL, NULL), MR_E_USAGE);
 }
 
+/* places: without padding the place of the k-th sample of rank r is k * world + r; a padded position repeats a sample
+ * whose place is elsewhere. Every sample has a place of its own. */
+static void check_places(enum mr_order_mode mode, uint64_t n, uint32_t world, bool table)
+{
+    uint64_t first[] = {0, n / 3, n / 3, n - n / 4, n};
+    struct mr_order_params p = params(mode, n, 0, world, false);
+    if (table) {
+        p.file_first = first;
+        p.n_files = MR_ARRAY_LEN(first) - 1;
+    }
+    struct mr_order *o = make(p);
+    uint64_t *ids = calloc(n, sizeof(*ids)), *places = calloc(n, sizeof(*places));
+    for (uint64_t epoch = 0; epoch < 3; epoch++) {
+        assert_int_equal(mr_order_set_epoch(o, epoch, NULL), 0);
+        assert_int_equal(mr_order_index(o, NULL), 0);
+        uint64_t total, *all = sequence(o, world, &total);
+        unsigned char *taken = calloc(total + world, 1);
+        for (uint64_t i = 0; i < n; i++)
+            ids[i] = (i * 7 + 3) % n == 0 || n % 7 == 0 ? i : (i * 7 + 3) % n;
+        mr_order_places(o, ids, places, n);
+        for (uint64_t i = 0; i < n; i++) {
+            assert_true(places[i] < total && all[places[i]] == ids[i]);
+            uint64_t one;
+            mr_order_places(o, &ids[i], &one, 1); /* alone as in a block */
+            assert_int_equal(one, places[i]);
+        }
+        for (uint64_t id = 0; id < n; id++) {
+            uint64_t at;
+            mr_order_places(o, &id, &at, 1);
+            assert_false(taken[at]);
+            taken[at] = 1;
+        }
+        free(all);
+        free(taken);
+    }
+    free(ids);
+    free(places);
+    mr_order_free(o);
+}
+
+static void order_places_are_the_inverse(void **state)
+{
+    (void)state;
+    for (unsigned m = 0; m < MR_ARRAY_LEN(all_modes); m++)
+        for (unsigned s = 0; s < MR_ARRAY_LEN(sizes); s++)
+            for (unsigned w = 0; w < MR_ARRAY_LEN(worlds); w++) {
+                if (is_local(all_modes[m]) && sizes[s] < worlds[w])
+                    continue; /* slices can be empty, and their ranks read a neighbour's sample */
+                check_places(all_modes[m], sizes[s], worlds[w], false);
+                if (all_modes[m] == MR_ORDER_FILE)
+                    check_places(all_modes[m], sizes[s], worlds[w], true);
+            }
+}
+
+static void order_places_at_the_largest_sizes(void **state)
+{
+    (void)state;
+    static const uint64_t many[] = {1000000007, (uint64_t)1 << 40, ((uint64_t)1 << 52) - 1, ((uint64_t)1 << 52) + 7,
+                                    MR_ORDER_MAX_SAMPLES};
+    for (unsigned m = 0; m < MR_ARRAY_LEN(many); m++) {
+        struct mr_order *o = make(params(MR_ORDER_CIPHER, many[m], 0, 1, true));
+        uint64_t ids[600], places[600], back;
+        for (unsigned i = 0; i < 600; i++)
+            ids[i] = i < 3 ? many[m] - 1 - i : mr_rng_below(mr_rng_at(5, MR_RNG_TEST, i), many[m]);
+        mr_order_places(o, ids, places, 600);
+        for (unsigned i = 0; i < 600; i++) {
+            assert_int_equal(mr_order_get(o, places[i], &back, 1), 1);
+            assert_true(back == ids[i]);
+        }
+        mr_order_free(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +519,8 @@ int main(void)
         cmocka_unit_test(order_seek_checks_the_position),
         cmocka_unit_test(order_saved_state_continues_and_refuses_strangers),
         cmocka_unit_test(order_damaged_states_are_refused),
+        cmocka_unit_test(order_places_are_the_inverse),
+        cmocka_unit_test(order_places_at_the_largest_sizes),
         cmocka_unit_test(order_mode_names_parse_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
