@@ -1,0 +1,20 @@
+# Style and script of our pages become arrays in generated/page_assets.h, with the script's SHA-256 for the page's content
+# policy. Done while configuring, again when one of them changes.
+function(mr_bytes_of_hex out hex)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+  set(${out} "${bytes}" PARENT_SCOPE)
+endfunction()
+
+set(text "/* Made from src/report/page.css and page.js. */\n#include <stdint.h>\n")
+foreach(kind css js)
+  set(file ${CMAKE_SOURCE_DIR}/src/report/page.${kind})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} hex HEX)
+  mr_bytes_of_hex(bytes "${hex}")
+  string(APPEND text "static const uint8_t page_${kind}[] = {\n${bytes}};\n")
+endforeach()
+file(SHA256 ${CMAKE_SOURCE_DIR}/src/report/page.js hex)
+mr_bytes_of_hex(bytes "${hex}")
+string(APPEND text "static const uint8_t page_js_sha256[] = {${bytes}};\n")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/page_assets.h CONTENT "${text}" @ONLY)
