@@ -177,6 +177,28 @@ struct mr_explain_snippet {
     uint64_t count, sum_ns, min_ns, p25_ns, median_ns, p75_ns, p99_ns, max_ns;
 };
 
+/* Single spans of snippets, for a timeline per thread; thinned evenly to at most 4000 in all, by thread, then time. */
+struct mr_explain_snippet_span {
+    uint32_t snippet, pid, tid; /* snippet: index */
+    uint64_t start_ns, end_ns;
+};
+
+/* What each thread of a rank did during one slow step and the time its batch took, for a picture. Spans of one lane do
+ * not overlap. lanes 0: nobody knows. */
+struct mr_explain_lane_span {
+    uint64_t start_ns, end_ns, batch; /* MR_TIME_UNKNOWN: of no batch */
+    uint32_t lane;
+    uint8_t kind; /* enum mr_stall_cause; MR_STALL_CAUSE_COUNT + enum mr_time_class for the consumer's own time */
+};
+struct mr_explain_lanes {
+    uint32_t rank;
+    uint64_t step, start_ns, end_ns;
+    const char **name; /* "main", "worker 1" */
+    size_t lanes;      /* at most 64 */
+    struct mr_explain_lane_span *span;
+    size_t spans; /* at most 2000 */
+};
+
 /* Equal bins over the window of the job; at most 2000. Arrays of `bins`. */
 struct mr_explain_timeline {
     uint32_t bins;
@@ -348,6 +370,9 @@ struct mr_explanation {
     size_t checkpoints;
     struct mr_explain_snippet *snippet; /* by time; at most 200 */
     size_t snippets;
+    struct mr_explain_snippet_span *snippet_span;
+    size_t snippet_spans;
+    struct mr_explain_lanes lanes;
     struct mr_explain_timeline timeline;
     struct mr_explain_heat heat;
     struct mr_explain_access *access;
