@@ -22,6 +22,7 @@
     X(trace)                                                                                                           \
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
+    X(compare)                                                                                                         \
     X(export)                                                                                                          \
     X(help)
 

@@ -63,6 +63,9 @@ for preset in resnet50_h100:resnet resnet50_h100:r50 cosmoflow_h100:cosmoflow; d
     small millrace -q gen "$data/${preset#*:}" "workload=${preset%:*}" >/dev/null
 done
 small millrace -q run unet3d_h100 --data "$data/unet3d" --out results/unet3d >/dev/null
+for side in base tuned; do small millrace -q run unet3d_h100 --data "$data/unet3d" --out "results/$side" >/dev/null; done
+for k in 1 2 3; do cp -r results/base "a$k" && cp -r results/tuned "b$k"; done
+cp results/base/trace.mrt before.mrt && cp results/tuned/trace.mrt after.mrt
 
 # ---- run them ----
 large=thesis-2

@@ -1,0 +1,11 @@
+/* A comparison on the terminal. */
+#ifndef MR_CLI_COMPARE_TEXT_H
+#define MR_CLI_COMPARE_TEXT_H
+
+#include "explain/compare.h"
+
+#include <stdio.h>
+
+void mr_compare_print(FILE *f, const struct mr_compare *c);
+
+#endif

@@ -1,0 +1,413 @@
+/* The runs of a comparison: which a word names, and what is known about each. See compare.h.
+ *
+ * A results folder has summary.json (settings, machine, trust) and trace.mrt; a trace alone has neither settings nor a
+ * machine. Figures come from the trace, by the same formulas as the summary's. */
+#include "analyze/run_trace.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "explain/compare.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_CAP 4300
+
+/* ---- summary.json ---- */
+
+/* "a" for "a", 3 for 3: as one would write it. */
+static json_t *as_text(const json_t *v)
+{
+    if (json_is_string(v))
+        return json_string(json_string_value(v));
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
+    json_t *out = text ? json_string(text) : NULL;
+    free(text);
+    return out;
+}
+
+/* Where results go and how much is printed are no settings of the run. */
+static bool is_setting(const char *key)
+{
+    static const char *const not [] = {"out",    "overwrite",     "trace",        "workload", "config_dir",
+                                       "expect", "output.folder", "strict_trust", "lenient",  "stall_after"};
+    for (size_t i = 0; i < MR_ARRAY_LEN(not ); i++)
+        if (!strcmp(key, not [i]))
+            return false;
+    return true;
+}
+
+static void put_settings(json_t *into, const json_t *from)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)from, key, v)
+    {
+        const json_t *inner = json_is_object(v) ? json_object_get(v, "value") : v;
+        if (is_setting(key))
+            json_object_set_new(into, key, as_text(inner ? inner : v));
+    }
+}
+
+static double number(const json_t *v)
+{
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static int read_summary(const char *folder, struct mr_arena *a, struct mr_compare_run *r, struct mr_error *err)
+{
+    char path[PATH_CAP];
+    json_error_t where;
+    snprintf(path, sizeof path, "%s/summary.json", folder);
+    if (access(path, F_OK) != 0)
+        return 0;
+    json_t *root = json_load_file(path, 0, &where);
+    if (!root)
+        return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': %s, line %d", path, where.text, where.line);
+    r->setting = json_object();
+    r->machine = json_object();
+    put_settings(r->setting, json_object_get(root, "config"));
+    put_settings(r->setting, json_object_get(root, "options"));
+    put_settings(r->machine, json_object_get(root, "environment"));
+    r->incomplete = json_is_false(json_object_get(root, "complete"));
+    const json_t *ours = json_object_get(root, "millrace"), *trust = json_object_get(root, "trust");
+    r->au_target = number(json_object_get(ours, "au_target"));
+    r->untrusted = json_is_false(json_object_get(trust, "trusted"));
+    const char *why = json_string_value(json_object_get(ours, "incomplete_reason"));
+    const char *doubt = json_string_value(json_array_get(json_object_get(trust, "doubts"), 0));
+    why = r->incomplete ? why : doubt;
+    r->why = why ? mr_arena_strdup(a, why) : NULL;
+    json_decref(root);
+    return r->setting && r->machine ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
+}
+
+/* ---- the trace of our own trainer or simulator ---- */
+
+static double share_of(double x, double all)
+{
+    return all > 0 ? x / all : NAN;
+}
+
+/* Mean over the ranks of the k-th training step of each. */
+static int take_steps(const struct mr_rank_series *series, uint32_t world, struct mr_compare_run *r)
+{
+    size_t most = 0;
+    for (uint32_t k = 0; k < world; k++)
+        most = MR_MAX(most, series[k].n);
+    uint32_t *count = calloc(most + 1, sizeof(*count));
+    size_t *at = calloc(world + 1, sizeof(*at));
+    r->step = calloc(most + 1, sizeof(*r->step));
+    if (!r->step || !count || !at) {
+        free(count);
+        free(at);
+        return -ENOMEM;
+    }
+    for (uint32_t k = 0; k < world; k++)
+        for (size_t i = 0; i < series[k].n; i++) {
+            const struct mr_step *s = &series[k].steps[i];
+            if (s->phase != MR_PHASE_TRAIN)
+                continue;
+            float *to = r->step[at[k]].s;
+            to[MR_PART_STEP] += (float)((double)(s->end_ns - s->start_ns + s->checkpoint_ns) / 1e9);
+            to[MR_PART_COMPUTE] += (float)((double)s->compute_ns / 1e9);
+            to[MR_PART_STALL] += (float)((double)s->load_ns / 1e9);
+            to[MR_PART_CHECKPOINT] += (float)((double)s->checkpoint_ns / 1e9);
+            to[MR_PART_BARRIER] += (float)((double)s->barrier_ns / 1e9);
+            count[at[k]++]++;
+        }
+    for (r->steps = 0; count[r->steps]; r->steps++)
+        for (int p = 0; p < MR_PART_COUNT; p++)
+            r->step[r->steps].s[p] /= (float)count[r->steps];
+    free(count);
+    free(at);
+    return 0;
+}
+
+static uint64_t order_of(const struct mr_run_trace *t)
+{
+    uint64_t hash = 0, rows = 0;
+    for (uint32_t k = 0; k < t->world; k++)
+        for (size_t i = 0; i < t->rank[k].rows.n; i++, rows++) {
+            const struct mr_run_row *x =
+                &t->rank[k].rows.item[i]; /* a sum: rows of a batch become ready in any order */
+            hash += mr_mix64(mr_mix64(mr_mix64(k + 1) ^ x->epoch * 0x9e3779b97f4a7c15ull ^ x->batch) + x->sample);
+        }
+    return rows ? hash : MR_TIME_UNKNOWN;
+}
+
+static void take_metrics(const struct mr_metrics *m, struct mr_compare_run *r)
+{
+    r->work.steps = m->steps;
+    r->work.samples = m->samples;
+    r->work.sample_bytes = m->sample_bytes;
+    r->work.read_bytes = m->read_bytes;
+    r->value[MR_COMPARE_WALL] = m->duration_s;
+    r->value[MR_COMPARE_STALL] = m->split.data;
+    r->value[MR_COMPARE_AU] = m->au;
+    r->value[MR_COMPARE_CHECKPOINT] = m->split.checkpoint;
+    r->value[MR_COMPARE_BARRIER] = m->split.barrier;
+    r->value[MR_COMPARE_SAMPLES_RATE] = m->samples ? m->samples_per_s : NAN;
+    r->value[MR_COMPARE_READ_BYTES] = (double)m->read_bytes;
+    r->value[MR_COMPARE_READ_RATE] = m->read_bytes_per_s;
+}
+
+static int take_run(const struct mr_trace *t, struct mr_compare_run *r, struct mr_error *err)
+{
+    struct mr_run_trace *run;
+    int rc = mr_run_trace_read(t, &run, err);
+    if (rc)
+        return rc;
+    struct mr_rank_series *series = calloc(run->world + 1, sizeof(*series));
+    struct mr_metrics *m = calloc(1, sizeof(*m));
+    rc = series && m ? 0 : -ENOMEM;
+    if (!rc) {
+        mr_run_trace_series(run, series);
+        mr_metrics_compute(series, run->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, m);
+        take_metrics(m, r);
+        r->work.ranks = run->world;
+        r->work.order = order_of(run);
+        rc = take_steps(series, run->world, r);
+    }
+    free(m);
+    free(series);
+    mr_run_trace_free(run);
+    return rc ? mr_error_set(err, rc, "cannot hold the steps of '%s'", r->path) : 0;
+}
+
+/* ---- what all have ---- */
+
+/* Figures that are those of the steps, and how sure each is by them. */
+static int use_steps(struct mr_compare_run *r, struct mr_error *err)
+{
+    struct mr_step_figures f;
+    struct mr_step_errors e;
+    if (!r->steps)
+        return 0;
+    mr_step_figures_of(r->step, r->steps, &f);
+    if (mr_step_errors_of(r->step, r->steps, 1, &e) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot compare the steps of '%s'", r->path);
+    r->value[MR_COMPARE_STEP] = f.sum[MR_PART_STEP] / (double)r->steps;
+    r->value[MR_COMPARE_STEP_P99] = f.p99_step;
+    r->value[MR_COMPARE_STALL_P99] = f.p99_stall;
+    double wall = share_of(e.sum[MR_PART_STEP], f.sum[MR_PART_STEP]);
+    r->within[MR_COMPARE_WALL] = e.sum[MR_PART_STEP];
+    r->within[MR_COMPARE_STEP] = e.sum[MR_PART_STEP] / (double)r->steps;
+    r->within[MR_COMPARE_STEP_P99] = e.p99_step;
+    r->within[MR_COMPARE_STALL_P99] = e.p99_stall;
+    r->within[MR_COMPARE_STALL] = e.share[MR_PART_STALL];
+    r->within[MR_COMPARE_AU] = e.share[MR_PART_COMPUTE];
+    r->within[MR_COMPARE_CHECKPOINT] = e.share[MR_PART_CHECKPOINT];
+    r->within[MR_COMPARE_BARRIER] = e.share[MR_PART_BARRIER];
+    r->within[MR_COMPARE_SAMPLES_RATE] = wall * r->value[MR_COMPARE_SAMPLES_RATE];
+    r->within[MR_COMPARE_READ_RATE] = wall * r->value[MR_COMPARE_READ_RATE];
+    return 0;
+}
+
+static int load_trace(const char *path, const struct mr_compare_options *opt, struct mr_trace **out,
+                      struct mr_error *err)
+{
+    struct mr_trace *t = NULL;
+    int rc = mr_trace_create(&t, err);
+    if (!rc)
+        t->stop = opt->stop;
+    rc = rc ? rc : mr_trace_add_all(t, &path, 1, opt->threads, err);
+    rc = rc ? rc : mr_trace_finish(t, err);
+    if (!rc && !t->events)
+        rc = mr_error_plain(err, MR_E_INCOMPLETE, "the trace '%s' has no events", path);
+    if (rc)
+        mr_trace_free(t);
+    else
+        *out = t;
+    return rc;
+}
+
+static void doubt_trace(const struct mr_trace *t, struct mr_arena *a, struct mr_compare_run *r)
+{
+    if (!t->gone && !t->lost && !t->skipped_bytes && !t->skipped_lines)
+        return;
+    r->incomplete = true;
+    r->why =
+        mr_arena_printf(a, "%llu of at least %llu events are missing in the trace",
+                        (unsigned long long)(t->gone + t->lost), (unsigned long long)(t->events + t->gone + t->lost));
+}
+
+int mr_compare_run_load(const char *path, const struct mr_compare_options *opt, struct mr_arena *a,
+                        struct mr_compare_run *out, struct mr_error *err)
+{
+    struct mr_compare_run r = {.path = mr_arena_strdup(a, path), .au_target = NAN};
+    struct mr_trace *t = NULL;
+    for (int m = 0; m < MR_COMPARE_METRIC_COUNT; m++)
+        r.value[m] = r.within[m] = NAN;
+    for (int c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        r.cause[c] = NAN;
+    int rc = r.path ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
+    rc = rc ? rc : read_summary(path, a, &r, err);
+    rc = rc ? rc : load_trace(path, opt, &t, err);
+    if (!rc)
+        doubt_trace(t, a, &r);
+    rc = rc ? rc : take_run(t, &r, err);
+    rc = rc ? rc : use_steps(&r, err);
+    mr_trace_free(t);
+    if (rc)
+        mr_compare_run_done(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+void mr_compare_run_done(struct mr_compare_run *r)
+{
+    free(r->step);
+    json_decref(r->setting);
+    json_decref(r->machine);
+    *r = (struct mr_compare_run){0};
+}
+
+/* ---- which runs a word names ---- */
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_trace_name(const char *name)
+{
+    static const char *const ends[] = {".mrt", ".pfw", ".gz", ".dxt", ".txt", ".json", ".csv", ".darshan"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
+        if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+/* A results folder, or one that holds traces: one run. */
+static bool is_run(const char *path)
+{
+    bool found = false;
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && !found && (e = readdir(d));)
+        found = !strcmp(e->d_name, "summary.json") || is_trace_name(e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strverscmp((*a)->d_name, (*b)->d_name);
+}
+
+static int add_run(struct mr_compare *c, struct mr_compare_side *s, const char *path,
+                   const struct mr_compare_options *opt, struct mr_error *err)
+{
+    struct mr_compare_run r;
+    int rc = mr_compare_run_load(path, opt, &c->arena, &r, err);
+    if (rc)
+        return rc;
+    struct mr_compare_run *to = MR_VEC_ADD(&s->run);
+    if (!to) {
+        mr_compare_run_done(&r);
+        return mr_error_set(err, -ENOMEM, "cannot compare '%s'", path);
+    }
+    *to = r;
+    return 0;
+}
+
+/* Every run inside of a folder, one level down: what `run --repeat` makes. */
+static int add_folder(struct mr_compare *c, struct mr_compare_side *s, const char *path,
+                      const struct mr_compare_options *opt, struct mr_error *err)
+{
+    struct dirent **entry;
+    size_t had = s->run.n;
+    int rc = 0, n = scandir(path, &entry, NULL, by_name);
+    if (n < 0)
+        return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
+    for (int i = 0; i < n; i++) {
+        char inner[PATH_CAP];
+        snprintf(inner, sizeof inner, "%s/%s", path, entry[i]->d_name);
+        if (!rc && entry[i]->d_name[0] != '.' && is_folder(inner) && is_run(inner))
+            rc = add_run(c, s, inner, opt, err);
+        free(entry[i]);
+    }
+    free(entry);
+    if (rc || s->run.n > had)
+        return rc;
+    mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no runs and no traces", path);
+    return mr_error_hint(err, "name the results folder of a 'millrace run', a trace, or a folder of them"), MR_E_FORMAT;
+}
+
+static int add_path(struct mr_compare *c, struct mr_compare_side *s, const char *path,
+                    const struct mr_compare_options *opt, struct mr_error *err)
+{
+    if (is_folder(path) && !is_run(path))
+        return add_folder(c, s, path, opt, err);
+    return add_run(c, s, path, opt, err);
+}
+
+/* What is there is meant as it is; only then commas separate, and '=' names the side. */
+static int add_words(struct mr_compare *c, struct mr_compare_side *s, char *word, const struct mr_compare_options *opt,
+                     struct mr_error *err)
+{
+    int rc = 0;
+    if (access(word, F_OK) == 0)
+        return add_path(c, s, word, opt, err);
+    char *equals = strchr(word, '='), *save = NULL;
+    if (equals && equals > word && !memchr(word, '/', (size_t)(equals - word))) {
+        *equals = '\0';
+        s->name = word;
+        word = equals + 1;
+        if (access(word, F_OK) == 0)
+            return add_path(c, s, word, opt, err);
+    }
+    for (char *one = strtok_r(word, ",", &save); one && !rc; one = strtok_r(NULL, ",", &save))
+        rc = add_path(c, s, one, opt, err);
+    if (!rc && !s->run.n)
+        rc = mr_error_plain(err, MR_E_USAGE, "'%s' names no run", s->name);
+    return rc;
+}
+
+/* Runs of one side are repeats of each other. */
+static int same_settings(const struct mr_compare_side *s, struct mr_error *err)
+{
+    const json_t *first = s->run.item[0].setting;
+    for (size_t i = 1; i < s->run.n; i++) {
+        const char *key;
+        json_t *v;
+        if (!first || !s->run.item[i].setting)
+            continue;
+        json_object_foreach(s->run.item[i].setting, key, v)
+        {
+            const json_t *other = json_object_get(first, key);
+            if (!other || json_equal(other, v))
+                continue;
+            mr_error_plain(err, MR_E_USAGE, "the runs of '%s' have different settings: %s is %s in '%s' and %s in '%s'",
+                           s->name, key, json_string_value(other), s->run.item[0].path, json_string_value(v),
+                           s->run.item[i].path);
+            return mr_error_hint(err, "each setting is a side of its own: millrace compare %s %s", s->run.item[0].path,
+                                 s->run.item[i].path),
+                   MR_E_USAGE;
+        }
+    }
+    return 0;
+}
+
+int mr_compare_add(struct mr_compare *c, const char *word, const struct mr_compare_options *opt, struct mr_error *err)
+{
+    char *copy = mr_arena_strdup(&c->arena, word), *name = mr_arena_strdup(&c->arena, word);
+    if (!copy || !name || mr_vec_reserve(&c->side, &c->side_cap, c->sides + 1, sizeof(*c->side)) < 0)
+        return mr_error_set(err, -ENOMEM, "cannot compare '%s'", word);
+    struct mr_compare_side *s = &c->side[c->sides++];
+    *s = (struct mr_compare_side){.name = name};
+    int rc = add_words(c, s, copy, opt, err);
+    rc = rc ? rc : same_settings(s, err);
+    for (size_t i = 0; i < s->run.n; i++)
+        s->simulated |= s->run.item[i].simulated;
+    return rc;
+}
