@@ -1,49 +1,300 @@
-/* The verdict of an explanation: which class of trouble a run is in, and the largest cause of its stall. */
-#include "explain/explain.h"
+/* The advisor: every rule is asked once, what fires becomes a finding, and the findings are put into the order in which
+ * they are worth doing.
+ *
+ *     explanation ──prepare──> struct mr_advice ──each rule──> drafts ──gate, severity, order──> finding[], silence[]
+ *                                                                                          └──> verdict
+ * (advise_verdict.c)
+ *
+ * Severity is the share of the run that a finding saves beyond those before it: from 20 % critical, from 5 % major,
+ * from 1 % minor, below a note. The order is greedy: the one that saves most first, then what adds most to it. */
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "explain/advise_internal.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* Shares of the training window from which a class is named: the limits that TensorFlow's profiler uses for "moderately
- * input-bound", so that users know them; 10 % for start-up, which short runs always have some of. */
-#define STALL_SHARE 0.05
-#define CHECKPOINT_SHARE 0.03
-#define BARRIER_SHARE 0.05
+#define RULE_ROW(name, function, pools, condition) {#name, function, pools, condition},
+const struct mr_rule mr_rules[] = {MR_RULES(RULE_ROW)};
+const unsigned mr_rule_count = MR_ARRAY_LEN(mr_rules);
 
-static uint8_t largest_cause(const struct mr_explanation *x)
+/* ---- words ---- */
+
+static const char *say_v(struct mr_advice *a, const char *fmt, va_list args)
 {
-    unsigned best = MR_STALL_UNKNOWN;
-    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
-        if (x->stall[c] > x->stall[best])
-            best = c;
-    return (uint8_t)best;
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    char *text = n < 0 ? NULL : mr_arena_alloc(&a->x->arena, (size_t)n + 1);
+    if (!text) {
+        a->failed = true;
+        return "";
+    }
+    vsnprintf(text, (size_t)n + 1, fmt, args);
+    return text;
 }
 
-static uint8_t class_of(const struct mr_explanation *x, double window_ns)
+const char *mr_say(struct mr_advice *a, const char *fmt, ...)
 {
-    if (!x->facts.has_steps || !(window_ns > 0))
-        return MR_VERDICT_INCOMPLETE;
-    double stall = (double)x->ns[MR_TIME_STALL] / window_ns;
-    double checkpoint = (double)x->ns[MR_TIME_CHECKPOINT] / window_ns;
-    double barrier = (double)x->ns[MR_TIME_BARRIER] / window_ns;
-    if (stall >= STALL_SHARE && stall >= checkpoint)
-        return MR_VERDICT_INPUT;
-    if (checkpoint >= CHECKPOINT_SHARE)
-        return MR_VERDICT_CHECKPOINT;
-    return barrier >= BARRIER_SHARE ? MR_VERDICT_IMBALANCE : MR_VERDICT_HEALTHY;
+    va_list args;
+    va_start(args, fmt);
+    const char *text = say_v(a, fmt, args);
+    va_end(args);
+    return text;
+}
+
+bool mr_silent(struct mr_advice *a, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    a->why = say_v(a, fmt, args);
+    va_end(args);
+    return false;
+}
+
+const char *mr_say_s(struct mr_advice *a, double seconds)
+{
+    char text[MR_HUMAN_LEN];
+    if (!mr_known(seconds))
+        return "unknown";
+    if (seconds >= 100)
+        return mr_say(a, "%.0f s", seconds);
+    return mr_say(a, "%s", mr_human_ns(seconds * 1e9, text));
+}
+
+const char *mr_say_bytes(struct mr_advice *a, double bytes)
+{
+    char text[MR_HUMAN_LEN];
+    return mr_known(bytes) ? mr_say(a, "%s", mr_human_bytes(bytes, text)) : "unknown";
+}
+
+const char *mr_say_rate(struct mr_advice *a, double bytes_per_s)
+{
+    double x = bytes_per_s / 1e6;
+    if (!mr_known(x))
+        return "unknown";
+    if (x >= 1e4)
+        return mr_say(a, "%.1f GB/s", x / 1e3);
+    return mr_say(a, x >= 10 ? "%.0f MB/s" : x >= 1 ? "%.1f MB/s" : "%.3f MB/s", x);
+}
+
+const char *mr_say_share(struct mr_advice *a, double share)
+{
+    double percent = 100 * share;
+    return mr_known(share) ? mr_say(a, percent >= 9.95 ? "%.0f %%" : "%.1f %%", percent) : "unknown";
+}
+
+const char *mr_say_count(struct mr_advice *a, double n)
+{
+    char text[MR_HUMAN_LEN];
+    return mr_known(n) ? mr_say(a, "%s", mr_human_count((unsigned long long)(n + 0.5), text)) : "unknown";
+}
+
+/* ---- what all rules need ---- */
+
+double mr_pool_s(const struct mr_advice *a, uint32_t pools)
+{
+    double s = 0;
+    for (unsigned i = 0; i < MR_POOLS; i++)
+        s += pools & (1u << i) ? a->pool_s[i] : 0;
+    return s;
+}
+
+static double workers_busy(const struct mr_explanation *x)
+{
+    double busy = 0, all = 0;
+    for (size_t i = 0; i < x->workers; i++) {
+        const struct mr_explain_worker *w = &x->worker[i];
+        double span = (double)(w->end_ns - w->start_ns);
+        all += span;
+        busy += span - MR_MIN(span, (double)w->idle_ns + (double)w->blocked_ns);
+    }
+    return all > 0 ? busy / all : NAN;
+}
+
+static void prepare_counters(struct mr_advice *a)
+{
+    const struct mr_counters *c = a->x->counters;
+    if (!c)
+        return;
+    double n = c->nprocs >= 1 ? c->nprocs : 1;
+    const double *v = c->value;
+    unsigned read = MR_STALL_CAUSE_COUNT + 4;
+    a->pool_s[read] = (mr_known_or(v[MR_POSIX_F_READ_TIME], 0) + mr_known_or(v[MR_STDIO_F_READ_TIME], 0)) / n;
+    a->pool_s[read + 1] = (mr_known_or(v[MR_POSIX_F_WRITE_TIME], 0) + mr_known_or(v[MR_STDIO_F_WRITE_TIME], 0)) / n;
+    a->pool_s[read + 2] = (mr_known_or(v[MR_POSIX_F_META_TIME], 0) + mr_known_or(v[MR_STDIO_F_META_TIME], 0)) / n;
+    if (!(a->run_s > 0))
+        a->run_s = c->run_s;
+}
+
+static void prepare(struct mr_advice *a, struct mr_explanation *x)
+{
+    *a = (struct mr_advice){.x = x, .f = &x->facts};
+    a->run_s = (double)(x->train_ns ? x->train_ns : x->duration_ns) / 1e9;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
+        a->pool_s[c] = mr_stall_s(a, c);
+        a->stall_s += a->pool_s[c];
+    }
+    a->pool_s[MR_STALL_COPY] += (double)x->ns[MR_TIME_COPY] / 1e9;
+    a->checkpoint_s = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9;
+    a->barrier_s = (double)x->ns[MR_TIME_BARRIER] / 1e9;
+    a->startup_s = (double)x->ns[MR_TIME_STARTUP] / 1e9;
+    a->pool_s[MR_STALL_CAUSE_COUNT] = a->checkpoint_s;
+    a->pool_s[MR_STALL_CAUSE_COUNT + 1] = a->barrier_s;
+    a->pool_s[MR_STALL_CAUSE_COUNT + 2] = a->startup_s;
+    a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
+    prepare_counters(a);
+    a->stall_share = a->run_s > 0 ? a->stall_s / a->run_s : 0;
+    a->read_s = mr_pool_s(a, MR_POOL_READ);
+    a->cpu_s = mr_pool_s(a, MR_POOL_CPU);
+    a->late_s = mr_stall_s(a, MR_STALL_NOT_STARTED);
+    uint64_t steps = 0;
+    for (size_t i = 0; i < x->ranks; i++)
+        steps += x->rank[i].steps;
+    a->steps = x->ranks ? (double)steps / (double)x->ranks : 0;
+    a->busy = workers_busy(x);
+    a->starved = x->facts.has_steps && a->stall_share >= MR_STARVED;
+    a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
+}
+
+/* ---- from drafts to findings ---- */
+
+/* A1 */
+static void gate(const struct mr_advice *a, struct mr_draft *d)
+{
+    struct mr_finding *f = &d->f;
+    double most = mr_pool_s(a, d->pools);
+    if (!mr_known(f->saves_s))
+        return;
+    f->saves_s = fmin(fmax(f->saves_s, 0), most);
+    f->saves_low_s = fmin(fmax(mr_known_or(f->saves_low_s, 0), 0), f->saves_s);
+    f->saves_high_s = fmin(fmax(mr_known_or(f->saves_high_s, most), f->saves_s), fmax(most, f->saves_s));
+    if (f->saves_s < 0.01 * a->run_s && a->x->facts.has_steps)
+        f->potential = true;
+}
+
+static double worth(const struct mr_draft *d, double adds)
+{
+    double weight = d->weight > 0 ? d->weight : 1;
+    return adds * (0.25 + 0.75 * d->f.confidence) * weight;
+}
+
+static double adds_s(const struct mr_draft *d, const double left[MR_POOLS])
+{
+    double room = 0;
+    for (unsigned i = 0; i < MR_POOLS; i++)
+        room += d->pools & (1u << i) ? left[i] : 0;
+    return mr_known(d->f.saves_s) ? MR_MIN(d->f.saves_s, room) : 0;
+}
+
+/* A2: takes the seconds out of the finding's pools, from each in proportion. */
+static void take(const struct mr_draft *d, double seconds, double left[MR_POOLS])
+{
+    double room = 0;
+    for (unsigned i = 0; i < MR_POOLS; i++)
+        room += d->pools & (1u << i) ? left[i] : 0;
+    for (unsigned i = 0; i < MR_POOLS && room > 0; i++)
+        if (d->pools & (1u << i))
+            left[i] -= MR_MIN(left[i], left[i] * seconds / room);
+}
+
+static uint8_t severity_of(const struct mr_advice *a, const struct mr_finding *f)
+{
+    double share = a->run_s > 0 ? f->adds_s / a->run_s : 0;
+    if (f->potential || !mr_known(f->saves_s))
+        return MR_SEVERITY_NOTE;
+    return share >= 0.20   ? MR_SEVERITY_CRITICAL
+           : share >= 0.05 ? MR_SEVERITY_MAJOR
+           : share >= 0.01 ? MR_SEVERITY_MINOR
+                           : MR_SEVERITY_NOTE;
+}
+
+/* Best first; among those that add nothing any more the one that would save most alone, then the table's order. */
+static size_t best_of(const struct mr_draft *d, const bool *taken, size_t n, const double left[MR_POOLS])
+{
+    size_t best = n;
+    double most = -1, alone = -1;
+    for (size_t i = 0; i < n; i++) {
+        if (taken[i])
+            continue;
+        double w = worth(&d[i], adds_s(&d[i], left)), s = worth(&d[i], mr_known_or(d[i].f.saves_s, 0));
+        if (w > most + 1e-9 || (w > most - 1e-9 && s > alone + 1e-9)) {
+            best = i;
+            most = w;
+            alone = s;
+        }
+    }
+    return best;
+}
+
+static int put_findings(struct mr_advice *a, struct mr_draft *d, size_t n)
+{
+    double left[MR_POOLS];
+    bool *taken = calloc(n + 1, sizeof(*taken));
+    struct mr_finding *out = mr_arena_alloc(&a->x->arena, (n + 1) * sizeof(*out));
+    if (!taken || !out) {
+        free(taken);
+        return -ENOMEM;
+    }
+    memcpy(left, a->pool_s, sizeof left);
+    for (size_t k = 0; k < n; k++) {
+        size_t i = best_of(d, taken, n, left);
+        taken[i] = true;
+        out[k] = d[i].f;
+        out[k].adds_s = adds_s(&d[i], left);
+        take(&d[i], out[k].adds_s, left);
+        out[k].severity = severity_of(a, &out[k]);
+    }
+    free(taken);
+    a->x->finding = out;
+    a->x->findings = n;
+    return 0;
+}
+
+static int ask_rules(struct mr_advice *a, struct mr_draft *d, size_t *n)
+{
+    struct mr_explanation *x = a->x;
+    x->silence = mr_arena_alloc(&x->arena, mr_rule_count * sizeof(*x->silence));
+    x->silences = 0;
+    *n = 0;
+    if (!x->silence)
+        return -ENOMEM;
+    for (unsigned r = 0; r < mr_rule_count; r++) {
+        struct mr_draft *draft = &d[*n];
+        *draft = (struct mr_draft){
+            .pools = mr_rules[r].pools,
+            .f = {.id = mr_rules[r].id, .saves_s = NAN, .saves_low_s = NAN, .saves_high_s = NAN, .confidence = 0.5}};
+        a->why = "";
+        if (mr_rules[r].check(a, draft)) {
+            gate(a, draft);
+            (*n)++;
+        } else
+            x->silence[x->silences++] = (struct mr_silence){mr_rules[r].id, a->why};
+        if (a->failed)
+            return -ENOMEM;
+    }
+    return 0;
 }
 
 int mr_advise(struct mr_explanation *x, struct mr_error *err)
 {
-    double window_ns = (double)x->train_ns;
-    struct mr_verdict *v = &x->verdict;
-    v->verdict = class_of(x, window_ns);
-    v->cause = largest_cause(x);
-    v->stall_s = (double)x->ns[MR_TIME_STALL] / 1e9;
-    v->stall_share = window_ns > 0 ? (double)x->ns[MR_TIME_STALL] / window_ns : 0;
-    v->line[0] = v->verdict == MR_VERDICT_INCOMPLETE
-                     ? "Incomplete: no training steps were found, so no stall can be computed."
-                     : mr_arena_printf(&x->arena, "%s: the ranks waited for data %.1f %% of the training time.",
-                                       v->verdict == MR_VERDICT_HEALTHY ? "Healthy" : "Bound", 100 * v->stall_share);
-    v->missing = v->verdict == MR_VERDICT_INCOMPLETE ? "training steps" : NULL;
-    return v->line[0] ? 0 : mr_error_set(err, -ENOMEM, "cannot judge the run");
+    struct mr_advice a;
+    size_t n = 0;
+    struct mr_draft *d = calloc(mr_rule_count, sizeof(*d));
+    int rc = d ? 0 : -ENOMEM;
+    prepare(&a, x);
+    if (!rc)
+        rc = ask_rules(&a, d, &n);
+    if (!rc)
+        rc = put_findings(&a, d, n);
+    if (!rc)
+        rc = mr_advise_verdict(&a);
+    free(d);
+    if (!rc && a.failed)
+        rc = -ENOMEM;
+    return rc ? mr_error_set(err, rc, "cannot judge '%s'", x->source ? x->source : "the run") : 0;
 }

@@ -1,0 +1,180 @@
+/* The verdict: one class and three lines (what, why, best fix), from the findings and the split of the time.
+ *
+ * V1 A run in which nothing costs 5 % (checkpoints: 3 %) is healthy, whatever patterns it shows.
+ * V2 What cannot be known is not judged: without steps, with ranks or a good part of the events missing, the class is
+ *    "incomplete", and what is missing is said.
+ * V3 Bandwidth, decoding, asking too late and too few workers have a sentence of their own: their fixes differ. */
+#include "base/common.h"
+#include "base/strbuf.h"
+#include "explain/advise_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CHECKPOINT_SHARE 0.03
+#define BARRIER_SHARE 0.05
+#define STARTUP_SHARE 0.25
+#define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
+#define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
+
+static uint8_t largest_cause(const struct mr_explanation *x)
+{
+    unsigned best = MR_STALL_UNKNOWN;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        if (x->stall[c] > x->stall[best])
+            best = c;
+    return (uint8_t)best;
+}
+
+/* V2. NULL: all that is needed is there. */
+static const char *missing(struct mr_advice *a)
+{
+    const struct mr_explain_trust *t = &a->x->trust;
+    double all = (double)(t->events + t->lost + t->gone);
+    if (!a->f->has_steps)
+        return "training steps: no waits for data can be computed";
+    if (t->ranks_missing)
+        return mr_say(a, "%u %s of the job", t->ranks_missing, mr_plural(t->ranks_missing, "rank", "ranks"));
+    if (t->cut && t->recorded > t->events)
+        return mr_say(a, "the rest of the trace: %s of at least %s events", mr_say_count(a, (double)t->events),
+                      mr_say_count(a, (double)t->recorded));
+    if (all > 0 && (double)(t->lost + t->gone) > LOST_SHARE * all)
+        return mr_say(a, "%s events that were lost", mr_say_count(a, (double)(t->lost + t->gone)));
+    return NULL;
+}
+
+static uint8_t class_of(const struct mr_advice *a, double stall_share)
+{
+    const struct mr_explanation *x = a->x;
+    double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->barrier_s / run;
+    double whole = (double)x->duration_ns / 1e9;
+    if (stall_share >= MR_STARVED && stall_share >= checkpoint && stall_share >= barrier)
+        return MR_VERDICT_INPUT;
+    if (checkpoint >= CHECKPOINT_SHARE && checkpoint >= barrier)
+        return MR_VERDICT_CHECKPOINT;
+    if (barrier >= BARRIER_SHARE)
+        return MR_VERDICT_IMBALANCE;
+    if (stall_share >= MR_STARVED)
+        return MR_VERDICT_INPUT;
+    return whole >= STARTUP_LEAST_S && a->startup_s >= STARTUP_SHARE * whole ? MR_VERDICT_STARTUP : MR_VERDICT_HEALTHY;
+}
+
+static const char *headline(struct mr_advice *a, double share, double seconds)
+{
+    const char *of = mr_say(a, "(%s of %s)", mr_say_s(a, seconds), mr_say_s(a, a->run_s));
+    switch (a->x->verdict.verdict) {
+    case MR_VERDICT_INPUT:
+        return mr_say(a, "Input-bound. Training waited for data %s of the time %s.", mr_say_share(a, share), of);
+    case MR_VERDICT_CHECKPOINT:
+        return mr_say(a, "Checkpoint-bound. Saving blocked training %s of the time (%s of %s).",
+                      mr_say_share(a, a->checkpoint_s / a->run_s), mr_say_s(a, a->checkpoint_s), mr_say_s(a, a->run_s));
+    case MR_VERDICT_IMBALANCE:
+        return mr_say(a, "Imbalance-bound. Ranks waited for other ranks %s of the time (%s of %s).",
+                      mr_say_share(a, a->barrier_s / a->run_s), mr_say_s(a, a->barrier_s), mr_say_s(a, a->run_s));
+    case MR_VERDICT_STARTUP:
+        return mr_say(a, "Start-up-bound. The first step began after %s of %s.", mr_say_s(a, a->startup_s),
+                      mr_say_s(a, (double)a->x->duration_ns / 1e9));
+    default: return mr_say(a, "Healthy. Training waited for data %s of the time %s.", mr_say_share(a, share), of);
+    }
+}
+
+/* V3 */
+static const char *why_reads(struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    double limit = mr_storage_limit(a), meta = mr_stall_s(a, MR_STALL_METADATA);
+    if (mr_storage_is_limit(a))
+        return mr_say(a, "The storage is the limit: %s, of %s that the accelerators ask for.", mr_say_rate(a, limit),
+                      mr_say_rate(a, f->demand_bytes_per_s));
+    if (meta > 0.5 * a->read_s)
+        return mr_say(a, "Opening and looking up files took longest: %s of the %s waited.", mr_say_s(a, meta),
+                      mr_say_s(a, a->stall_s));
+    return mr_say(a, "Reads took too long%s%s: %s of the %s waited.",
+                  mr_known(f->workers) && f->workers >= 1
+                      ? mr_say(a, " for %.0f %s", f->workers, f->workers > 1.5 ? "readers" : "reader")
+                      : "",
+                  mr_known(f->storage_busy) ? mr_say(a, " (storage %s busy)", mr_say_share(a, f->storage_busy)) : "",
+                  mr_say_s(a, a->read_s), mr_say_s(a, a->stall_s));
+}
+
+static const char *why_late(struct mr_advice *a)
+{
+    return mr_known(a->f->storage_busy)
+               ? mr_say(a, "Storage was %s busy: batches were requested too late, not read too slowly.",
+                        mr_say_share(a, a->f->storage_busy))
+               : "Readers were idle while nobody had asked for the batch: batches were requested too late.";
+}
+
+static const char *why_input(struct mr_advice *a)
+{
+    double worker = mr_stall_s(a, MR_STALL_WORKER), copy = mr_stall_s(a, MR_STALL_COPY);
+    double most = fmax(fmax(a->read_s, a->cpu_s), fmax(fmax(a->late_s, worker), copy));
+    if (!(most > 0) || mr_stall_s(a, MR_STALL_UNKNOWN) > 0.5 * a->stall_s)
+        return "The trace does not tell what the batches were held up by.";
+    if (most == a->late_s)
+        return why_late(a);
+    if (most == a->read_s)
+        return why_reads(a);
+    if (most == copy)
+        return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.", mr_say_s(a, copy),
+                      mr_say_s(a, a->stall_s));
+    if (most == worker)
+        return mr_say(
+            a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
+            mr_say_s(a, worker));
+    return mr_say(a, "Decoding and transforming took longest: %s of the %s waited; more storage will not help.",
+                  mr_say_s(a, a->cpu_s), mr_say_s(a, a->stall_s));
+}
+
+static const char *why(struct mr_advice *a)
+{
+    const struct mr_explanation *x = a->x;
+    switch (x->verdict.verdict) {
+    case MR_VERDICT_INPUT: return why_input(a);
+    case MR_VERDICT_IMBALANCE:
+        return x->culprits ? mr_say(a, "Rank %u came last in %s steps and cost the others %s.", x->culprit[0].rank,
+                                    mr_say_count(a, (double)x->culprit[0].steps),
+                                    mr_say_s(a, (double)x->culprit[0].lost_ns / 1e9))
+                           : NULL;
+    case MR_VERDICT_HEALTHY:
+        return mr_known(a->f->headroom) && a->f->headroom > 1
+                   ? mr_say(a, "Data would keep up with compute up to %.3gx faster.", a->f->headroom)
+                   : NULL;
+    default: return NULL;
+    }
+}
+
+/* The first finding, and the second where it adds a good part. */
+static const char *best_fix(struct mr_advice *a)
+{
+    const struct mr_explanation *x = a->x;
+    if (!x->findings || x->finding[0].severity == MR_SEVERITY_NOTE)
+        return NULL;
+    const struct mr_finding *f = &x->finding[0], *g = x->findings > 1 ? &x->finding[1] : NULL;
+    double whole = fmax((double)x->duration_ns / 1e9, a->run_s), saves = f->saves_s,
+           spread = (f->saves_high_s - f->saves_low_s) / 2;
+    if (g && (g->severity < MR_SEVERITY_MAJOR || strlen(f->fix) + strlen(g->fix) > 120))
+        g = NULL;
+    saves += g ? g->adds_s : 0;
+    return mr_say(a, "Best fix (%s%s%s): %s%s%s.  Predicted %s -> %s (-%.0f %% +/- %.0f)", f->id, g ? " + " : "",
+                  g ? g->id : "", f->fix, g ? "; " : "", g ? g->fix : "", mr_say_s(a, whole),
+                  mr_say_s(a, whole - saves), 100 * saves / whole, 100 * spread / whole);
+}
+
+int mr_advise_verdict(struct mr_advice *a)
+{
+    struct mr_verdict *v = &a->x->verdict;
+    double idle = a->f->accelerator_idle_share;
+    *v = (struct mr_verdict){.cause = largest_cause(a->x), .stall_s = a->stall_s, .stall_share = a->stall_share};
+    /* Where the accelerator was watched, only its own idle time counts: queued work hides waits of the host. */
+    double share = mr_known(idle) ? fmin(idle, a->stall_share) : a->stall_share;
+    v->missing = missing(a);
+    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, share);
+    if (v->missing)
+        v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
+    else
+        v->line[0] = headline(a, share, share * a->run_s);
+    v->line[1] = v->missing ? (a->starved ? why_input(a) : NULL) : why(a);
+    v->line[2] = best_fix(a);
+    return a->failed ? -ENOMEM : 0;
+}

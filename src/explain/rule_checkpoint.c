@@ -1,0 +1,84 @@
+/* Rules about checkpoints: where they are written, whether training waits, who writes. */
+#include "base/common.h"
+#include "explain/advise_internal.h"
+
+#include <string.h>
+
+#define CHECKPOINT_SHARE 0.03
+#define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
+
+struct saves {
+    double n, seconds, bytes, blocked, interval;
+};
+
+/* Of the rank that writes most: the others wait for it. */
+static struct saves checkpoints_of(const struct mr_advice *a)
+{
+    struct saves s = {0};
+    uint64_t first = UINT64_MAX, last = 0, n0 = 0;
+    for (size_t i = 0; i < a->x->checkpoints; i++) {
+        const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
+        if (c->is_load)
+            continue;
+        s.bytes += (double)c->bytes;
+        if (c->rank != a->x->checkpoint[0].rank)
+            continue;
+        n0++;
+        s.seconds += (double)(c->end_ns - c->start_ns) / 1e9;
+        first = MR_MIN(first, c->start_ns);
+        last = MR_MAX(last, c->start_ns);
+    }
+    s.n = (double)n0;
+    s.interval = n0 > 1 ? (double)(last - first) / 1e9 / (double)(n0 - 1) : a->run_s;
+    return s;
+}
+
+static bool is_buffered(const struct mr_advice *a)
+{
+    for (size_t i = 0; i < a->x->checkpoints; i++)
+        if (a->x->checkpoint[i].buffered)
+            return true;
+    return false;
+}
+
+bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    const struct mr_explain_facts *f = a->f;
+    double ranks = a->x->ranks ? (double)a->x->ranks : 1;
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    double rate = a->checkpoint_s > 0 ? s.bytes / ranks / a->checkpoint_s : NAN;
+    if (is_buffered(a))
+        return mr_silent(a, "checkpoints go through a burst buffer already");
+    double fast = mr_known_or(f->fast_write_bytes_per_s, LOCAL_RATE);
+    if (!(rate < fast / 1.5))
+        return mr_silent(a, "checkpoints are written at %s by each rank: no local tier is clearly faster",
+                         mr_say_rate(a, rate));
+    bool blocks = a->checkpoint_s >= CHECKPOINT_SHARE * a->run_s;
+    double drain = s.bytes / s.n / ranks / rate, each = a->checkpoint_s / s.n;
+    double late = fmax(0, drain - fmax(0, s.interval - each)); /* what does not drain before the next one */
+    d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late * fmax(0, s.n - 1));
+    d->f.saves_low_s = 0.8 * d->f.saves_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
+    d->f.potential = !blocks;
+    d->f.title =
+        mr_say(a, "%.0f checkpoints block training for %s (%s), written at %s", s.n, mr_say_s(a, a->checkpoint_s),
+               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * ranks));
+    d->f.fix = mr_say(a,
+                      "burst buffer: save to a local disk or memory, copy to the checkpoint folder while training goes "
+                      "on (%.1fx faster)",
+                      fast / rate);
+    d->f.evidence = mr_say(a, "%s per checkpoint, %s between two, %s to copy one%s", mr_say_bytes(a, s.bytes / s.n),
+                           mr_say_s(a, s.interval), mr_say_s(a, drain),
+                           late > 0 ? ": it does not end before the next begins, save less often" : "");
+    d->f.formula = mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
+                          mr_say_rate(a, fast),
+                          late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late * (s.n - 1))) : "");
+    d->f.snippet[0] = "checkpoint:\n  burst_buffer: {folder: /local/ckpt}";
+    d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy";
+    d->f.snippet[3] = "rsync -a /local/ckpt/ /lustre/run/ckpt/ &";
+    d->f.command = a->own && !f->simulated ? mr_try_run(a, "--burst-buffer /local/ckpt") : mr_try_run(a, "");
+    return true;
+}

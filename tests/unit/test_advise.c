@@ -1,0 +1,323 @@
+/* The advisor over explanations made by hand: the right class, the right first fix, seconds that the arithmetic of the
+ * case gives, and no finding where nobody waits. */
+#include "explain_testlib.h"
+
+#include "explain/advise_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static void advise(struct mr_explanation *x)
+{
+    struct mr_error err = {0};
+    assert_int_equal(mr_advise(x, &err), 0);
+    assert_non_null(x->verdict.line[0]);
+    for (size_t i = 0; i < x->findings; i++) {
+        const struct mr_finding *f = &x->finding[i];
+        assert_non_null(f->title);
+        assert_non_null(f->fix);
+        assert_non_null(f->formula);
+        assert_non_null(f->evidence);
+        assert_true(f->confidence > 0 && f->confidence <= 1);
+        assert_false(f->command && (strstr(f->command, "millrace try") || strstr(f->command, "millrace pack")));
+    }
+    assert_int_equal(x->findings + x->silences, mr_rule_count);
+}
+
+static void assert_first(const struct mr_explanation *x, const char *id)
+{
+    assert_true(x->findings > 0);
+    assert_string_equal(x->finding[0].id, id);
+    assert_non_null(x->verdict.line[2]);
+    assert_non_null(strstr(x->verdict.line[2], id));
+}
+
+static void assert_near(double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance * fabs(want)))
+        fail_msg("%g, not %g", got, want);
+}
+
+/* 100 steps of 0.1 s; each batch takes `read` + `cpu` on one worker. */
+static struct mr_explanation *starved(unsigned workers, double ahead, double read, double cpu,
+                                      enum mr_stall_cause cause, double stall_s)
+{
+    struct mr_explanation *x = xt_new(1, 100, 0.1);
+    x->facts.framework = "pytorch";
+    x->facts.program = "python train.py";
+    x->facts.cpus_per_rank = 4;
+    xt_stall(x, cause, stall_s);
+    xt_loading(x, workers, ahead, read, cpu, cause == MR_STALL_NOT_STARTED ? 0.4 : 1);
+    return x;
+}
+
+static void healthy_run_has_no_finding_above_note(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.2);
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
+    assert_null(x->verdict.line[2]);
+    for (size_t i = 0; i < x->findings; i++)
+        assert_int_equal(x->finding[i].severity, MR_SEVERITY_NOTE);
+    mr_explanation_free(x);
+}
+
+static void without_steps_is_incomplete(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(1, 0, 0.1);
+    x->duration_ns = XT_NS(10);
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    assert_non_null(x->verdict.missing);
+    assert_int_equal(x->findings, 0);
+    mr_explanation_free(x);
+}
+
+static void missing_ranks_and_lost_events_are_incomplete(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.2, 0, MR_STALL_STORAGE, 10);
+    x->trust.ranks_missing = 3;
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    assert_non_null(strstr(x->verdict.missing, "3 ranks"));
+    mr_explanation_free(x);
+    x = starved(1, 2, 0.2, 0, MR_STALL_STORAGE, 10);
+    x->trust.lost = 200;
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    mr_explanation_free(x);
+}
+
+/* Storage-starved: one reader, reads of 0.3 s against 0.1 s of compute; more readers help as far as anybody knows. */
+static void slow_reads_ask_for_readers(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_STORAGE, 21);
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_STORAGE);
+    assert_first(x, "TH1");
+    assert_near(x->finding[0].saves_s, 20.7, 0.02);
+    assert_int_equal(x->finding[0].severity, MR_SEVERITY_CRITICAL);
+    assert_null(xt_finding(x, "PF1"));
+    assert_null(xt_finding(x, "TH2"));
+    mr_explanation_free(x);
+}
+
+static void storage_at_its_limit_is_named_with_its_rate(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.5, 0.01, MR_STALL_STORAGE, 15);
+    x->facts.demand_bytes_per_s = 100e6;
+    x->facts.streams[0] = 2;
+    x->facts.streams[1] = 8;
+    x->facts.stream_bytes_per_s[0] = 40e6;
+    x->facts.stream_bytes_per_s[1] = 41e6;
+    advise(x);
+    assert_first(x, "TH4");
+    assert_non_null(strstr(x->finding[0].title, "the storage is the limit: 41 MB/s"));
+    assert_non_null(strstr(x->verdict.line[1], "The storage is the limit: 41 MB/s"));
+    assert_null(xt_finding(x, "TH1"));
+    mr_explanation_free(x);
+}
+
+static void storage_that_grows_asks_for_readers(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.5, 0.01, MR_STALL_STORAGE, 15);
+    x->facts.demand_bytes_per_s = 100e6;
+    x->facts.streams[0] = 2;
+    x->facts.streams[1] = 8;
+    x->facts.stream_bytes_per_s[0] = 40e6;
+    x->facts.stream_bytes_per_s[1] = 150e6;
+    advise(x);
+    assert_first(x, "TH1");
+    assert_null(xt_finding(x, "TH4"));
+    mr_explanation_free(x);
+}
+
+static void slow_decode_with_free_cpus_asks_for_workers(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.01, 0.2, MR_STALL_DECODE, 11);
+    advise(x);
+    assert_first(x, "TH2");
+    assert_non_null(strstr(x->finding[0].fix, "workers 1 -> 3"));
+    assert_non_null(strstr(x->finding[0].snippet[1], "num_workers=3"));
+    assert_near(x->finding[0].saves_s, 10.8, 0.03);
+    assert_null(xt_finding(x, "CPU1"));
+    mr_explanation_free(x);
+}
+
+static void slow_decode_without_a_free_cpu_asks_for_a_cheaper_one(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 8, 0.01, 1.0, MR_STALL_DECODE, 15);
+    x->facts.worker_cpu = 0.98;
+    advise(x);
+    assert_first(x, "CPU1");
+    assert_non_null(strstr(x->finding[0].title, "more storage will not help"));
+    assert_non_null(strstr(x->verdict.line[1], "more storage will not help"));
+    assert_null(xt_finding(x, "TH2"));
+    assert_null(xt_finding(x, "TH1"));
+    mr_explanation_free(x);
+}
+
+/* Workers that sleep take no CPU: more of them than CPUs help. */
+static void sleeping_workers_are_not_cpu_bound(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 8, 0.01, 1.0, MR_STALL_DECODE, 15);
+    x->facts.worker_cpu = 0.02;
+    advise(x);
+    assert_first(x, "TH2");
+    assert_null(xt_finding(x, "CPU1"));
+    mr_explanation_free(x);
+}
+
+static void idle_readers_ask_for_look_ahead(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 1, 0.18, 0.02, MR_STALL_NOT_STARTED, 9);
+    x->facts.storage_busy = 0.38;
+    advise(x);
+    assert_int_equal(x->verdict.cause, MR_STALL_NOT_STARTED);
+    assert_first(x, "PF1");
+    assert_near(x->finding[0].saves_s, 9, 0.03);
+    assert_non_null(strstr(x->verdict.line[1], "requested too late"));
+    mr_explanation_free(x);
+}
+
+static void loading_in_the_loop_asks_for_workers_ahead(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(0, 0, 0.05, 0.05, MR_STALL_STORAGE, 10);
+    advise(x);
+    assert_first(x, "PF1");
+    assert_near(x->finding[0].saves_s, 9.9, 0.02);
+    assert_non_null(strstr(x->finding[0].title, "loads each batch itself"));
+    mr_explanation_free(x);
+}
+
+/* In our loader all readers work on one batch. */
+static void own_loader_counts_readers_together(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 0, 0.3, 0.02, MR_STALL_STORAGE, 8);
+    x->facts.framework = "millrace";
+    x->facts.workload = "w.yaml";
+    advise(x);
+    assert_first(x, "PF1");
+    assert_near(x->finding[0].saves_s, 7.92, 0.02);
+    assert_non_null(strstr(x->finding[0].command, "millrace run w.yaml reader.read_threads=4 reader.prefetch_size="));
+    mr_explanation_free(x);
+}
+
+static void checkpoints_ask_for_a_burst_buffer(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.1);
+    xt_checkpoints(x, 4, 4, 100000000);
+    x->facts.fast_write_bytes_per_s = 1e9;
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
+    assert_first(x, "CK1");
+    assert_near(x->finding[0].saves_s, 3.6, 0.01); /* 100 MB/s -> 1 GB/s */
+    mr_explanation_free(x);
+}
+
+static void small_slow_reads_are_found_within_the_stall(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_STORAGE, 21);
+    xt_reads(x, 66000, 4096, 450e-6);
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "SZ1");
+    assert_non_null(f);
+    assert_true(f->saves_s > 15 && f->saves_s <= 21);
+    double adds = 0;
+    for (size_t i = 0; i < x->findings; i++)
+        adds += x->finding[i].adds_s;
+    assert_true(adds <= 21.01); /* A2 */
+    mr_explanation_free(x);
+}
+
+static void hidden_patterns_are_notes_only(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0);
+    xt_reads(x, 66000, 4096, 450e-6);
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "SZ1");
+    assert_non_null(f);
+    assert_true(f->potential);
+    assert_int_equal(f->severity, MR_SEVERITY_NOTE);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
+    mr_explanation_free(x);
+}
+
+static void many_opens_are_metadata_bound(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_METADATA, 21);
+    x->facts.opens_per_sample = 1;
+    x->facts.sample_bytes = 100000;
+    x->wait[MR_WAIT_METADATA] = XT_NS(21);
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "MD1");
+    assert_non_null(f);
+    assert_near(f->saves_s, 21, 0.01);
+    mr_explanation_free(x);
+}
+
+static void every_rule_can_be_explained(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_STORAGE, 21);
+    struct mr_error err = {0};
+    char *text = NULL;
+    advise(x);
+    for (unsigned i = 0; i < mr_rule_count; i++) {
+        assert_int_equal(mr_advise_text(x, mr_rules[i].id, &text, &err), 0);
+        assert_non_null(strstr(text, mr_rules[i].id));
+        assert_non_null(strstr(text, "fires when"));
+        free(text);
+    }
+    assert_int_equal(mr_advise_text(x, "TH1", &text, &err), 0);
+    assert_non_null(strstr(text, "computed as"));
+    assert_non_null(strstr(text, "num_workers="));
+    assert_non_null(strstr(text, "CPU1"));
+    free(text);
+    assert_int_equal(mr_advise_text(x, "XY9", &text, &err), MR_E_USAGE);
+    mr_explanation_free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(healthy_run_has_no_finding_above_note),
+        cmocka_unit_test(without_steps_is_incomplete),
+        cmocka_unit_test(missing_ranks_and_lost_events_are_incomplete),
+        cmocka_unit_test(slow_reads_ask_for_readers),
+        cmocka_unit_test(storage_at_its_limit_is_named_with_its_rate),
+        cmocka_unit_test(storage_that_grows_asks_for_readers),
+        cmocka_unit_test(slow_decode_with_free_cpus_asks_for_workers),
+        cmocka_unit_test(slow_decode_without_a_free_cpu_asks_for_a_cheaper_one),
+        cmocka_unit_test(sleeping_workers_are_not_cpu_bound),
+        cmocka_unit_test(idle_readers_ask_for_look_ahead),
+        cmocka_unit_test(loading_in_the_loop_asks_for_workers_ahead),
+        cmocka_unit_test(own_loader_counts_readers_together),
+        cmocka_unit_test(checkpoints_ask_for_a_burst_buffer),
+        cmocka_unit_test(small_slow_reads_are_found_within_the_stall),
+        cmocka_unit_test(hidden_patterns_are_notes_only),
+        cmocka_unit_test(many_opens_are_metadata_bound),
+        cmocka_unit_test(every_rule_can_be_explained),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
