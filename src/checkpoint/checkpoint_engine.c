@@ -2,6 +2,7 @@
  * refer to. Files are written, read and copied in pieces through one buffer per thread; a checkpoint gets its name by
  * one rename when all of it is there. */
 #include "checkpoint/checkpoint_engine.h"
+#include "checkpoint/checkpoint_hash.h"
 
 #include "base/clock.h"
 #include "base/common.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #define LIST_MAX_BYTES (64 * MR_MIB)
 #define HASH_BLOCK (4 * MR_CONTENT_BLOCK)
@@ -66,13 +66,13 @@ static int check_stop(const struct mr_checkpoint_job *j, struct mr_error *err)
 /* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
  * buffer holds from the start (run_job) and nobody else writes to. */
 static void make_piece(const struct mr_checkpoint_job *j, const char *name, uint64_t at, uint8_t *buf, size_t len,
-                       XXH3_state_t *hash)
+                       struct mr_checkpoint_hash *hash)
 {
     for (size_t done = 0; done < len;) {
         size_t n = MR_MIN((size_t)HASH_BLOCK, len - done);
         if (j->p->random_content)
             mr_checkpoint_content(j->p, j->list.step, name, at + done, buf + done, n);
-        XXH3_64bits_update(hash, buf + done, n);
+        mr_checkpoint_hash_update(hash, buf + done, n);
         done += n;
     }
 }
@@ -84,7 +84,7 @@ static void tell(const struct mr_checkpoint_job *j, enum mr_checkpoint_part part
 }
 
 static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
-                        XXH3_state_t *hash, struct mr_error *err)
+                        struct mr_checkpoint_hash *hash, struct mr_error *err)
 {
     const struct mr_checkpoint_params *p = j->p;
     for (uint64_t at = 0; at < e->bytes;) {
@@ -104,7 +104,7 @@ static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry 
         tell(j, MR_CHECKPOINT_WRITE, start, end, n);
         at += n;
     }
-    e->hash = XXH3_64bits_digest(hash);
+    e->hash = mr_checkpoint_hash_digest(hash);
     return 0;
 }
 
@@ -127,10 +127,9 @@ static int save_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     struct mr_object *o = NULL;
     char path[FILE_PATH];
     snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
-    XXH3_state_t *hash = XXH3_createState();
+    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
     if (!hash)
         return mr_error_set(err, -ENOMEM, "cannot checksum '%s'", path);
-    XXH3_64bits_reset(hash);
     /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
     unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (j->p->direct ? MR_OBJ_DIRECT : 0);
     int rc = mr_object_open(j->at->store, path, flags, &o, err);
@@ -143,7 +142,7 @@ static int save_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     if (!rc)
         rc = sync_file(j, o, err);
     int closed = mr_object_close(o, rc ? NULL : err);
-    XXH3_freeState(hash);
+    mr_checkpoint_hash_free(hash);
     return rc ? rc : closed;
 }
 
@@ -159,10 +158,10 @@ static int expect_size(struct mr_object *o, const struct mr_checkpoint_entry *e,
     return MR_E_CORRUPT;
 }
 
-static int expect_hash(const struct mr_object *o, const struct mr_checkpoint_entry *e, XXH3_state_t *hash,
+static int expect_hash(const struct mr_object *o, const struct mr_checkpoint_entry *e, struct mr_checkpoint_hash *hash,
                        struct mr_error *err)
 {
-    uint64_t have = XXH3_64bits_digest(hash);
+    uint64_t have = mr_checkpoint_hash_digest(hash);
     if (have == e->hash)
         return 0;
     mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64,
@@ -172,7 +171,7 @@ static int expect_hash(const struct mr_object *o, const struct mr_checkpoint_ent
 }
 
 static int read_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
-                       struct mr_object *o, XXH3_state_t *hash, struct mr_error *err)
+                       struct mr_object *o, struct mr_checkpoint_hash *hash, struct mr_error *err)
 {
     int rc = expect_size(o, e, err);
     for (uint64_t at = 0; !rc && at < e->bytes;) {
@@ -184,7 +183,7 @@ static int read_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_e
         rc = mr_object_read(o, buf, n, at, err);
         atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
         if (!rc)
-            XXH3_64bits_update(hash, buf, n);
+            mr_checkpoint_hash_update(hash, buf, n);
         at += n;
     }
     return rc ? rc : expect_hash(o, e, hash, err);
@@ -213,21 +212,21 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     int rc = open_to_read(j->at, j->dir, e, j->p->direct ? MR_OBJ_DIRECT : 0, &o, err);
     if (rc)
         return rc;
-    XXH3_state_t *hash = XXH3_createState();
+    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
     if (hash) {
-        XXH3_64bits_reset(hash);
         rc = read_pieces(j, e, j->buffers[ctx->thread], o, hash, err);
     } else {
         rc = mr_error_set(err, -ENOMEM, "cannot checksum '%s'", o->path);
     }
-    XXH3_freeState(hash);
+    mr_checkpoint_hash_free(hash);
     mr_object_close(o, NULL); /* opened for reading only */
     return rc;
 }
 
 /* One file from the buffer to where it stays. What was read is what the list says, or the copy fails. */
 static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
-                       struct mr_object *in, struct mr_object *out, XXH3_state_t *hash, struct mr_error *err)
+                       struct mr_object *in, struct mr_object *out, struct mr_checkpoint_hash *hash,
+                       struct mr_error *err)
 {
     uint64_t size;
     int rc = expect_size(in, e, err);
@@ -238,7 +237,7 @@ static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_e
         if (!rc)
             rc = mr_object_read(in, buf, n, at, err);
         if (!rc) {
-            XXH3_64bits_update(hash, buf, n);
+            mr_checkpoint_hash_update(hash, buf, n);
             rc = mr_object_write(out, buf, n, at, err);
         }
         atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
@@ -262,10 +261,9 @@ static int copy_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     struct mr_object *in = NULL, *out = NULL;
     char path[FILE_PATH];
     unsigned direct = j->p->direct ? MR_OBJ_DIRECT : 0;
-    XXH3_state_t *hash = XXH3_createState();
+    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
     if (!hash)
         return mr_error_set(err, -ENOMEM, "cannot checksum '%s'", e->name);
-    XXH3_64bits_reset(hash);
     int rc = open_to_read(j->from, j->from_dir, e, direct, &in, err);
     snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
     if (!rc)
@@ -278,7 +276,7 @@ static int copy_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
         rc = sync_file(j, out, err);
     int closed = mr_object_close(out, rc ? NULL : err);
     mr_object_close(in, NULL); /* opened for reading only */
-    XXH3_freeState(hash);
+    mr_checkpoint_hash_free(hash);
     return rc ? rc : closed;
 }
 
@@ -380,8 +378,7 @@ int mr_checkpoint_join(struct mr_checkpoint_job *j, struct mr_checkpoint_list *o
 
 /* ---- names ---- */
 
-/* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
-static int retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err)
+int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d;
     int rc = mr_checkpoint_dirs_read(at->store, at->folder, &d, err);
@@ -435,7 +432,7 @@ int mr_checkpoint_publish(struct mr_checkpoint_job *j, const struct mr_checkpoin
     if (!rc)
         tell(j, MR_CHECKPOINT_RENAME, start, mr_now_ns(), 0);
     if (!rc && at->keep_last)
-        rc = retire_older(at, all->step, err);
+        rc = mr_checkpoint_retire_older(at, all->step, err);
     return rc;
 }
 

@@ -47,6 +47,8 @@ int mr_checkpoint_join(struct mr_checkpoint_job *j, struct mr_checkpoint_list *a
 /* Leader: checkpoint.json, durability, the name; then older ones are retired. */
 int mr_checkpoint_publish(struct mr_checkpoint_job *j, const struct mr_checkpoint_list *all, const char *final,
                           struct mr_error *err);
+/* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
+int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err);
 /* Reads the files of j->list and compares them with it. */
 int mr_checkpoint_read_share(struct mr_checkpoint_job *j, struct mr_error *err);
 /* Copies the files of j->list from j->from_dir to j->dir; lengths and checksums are compared on the way. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,14 +65,20 @@ int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, s
         const struct mr_checkpoint_entry *e = &l->items[i];
         char hash[HASH_DIGITS + 1];
         snprintf(hash, sizeof hash, "%016" PRIx64, e->hash);
-        ok = json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:I}", "name", e->name, "bytes",
-                                                    (json_int_t)e->bytes, "xxh3", hash, "rank", (json_int_t)e->rank)) ==
-             0;
+        json_t *row = json_pack("{s:s, s:I, s:s, s:I}", "name", e->name, "bytes", (json_int_t)e->bytes, "xxh3", hash,
+                                "rank", (json_int_t)e->rank);
+        if (row && e->chunk_bytes && json_object_set_new(row, "chunk_bytes", json_integer((json_int_t)e->chunk_bytes)))
+            ok = false;
+        ok = json_array_append_new(files, row) == 0 && ok;
     }
     json_t *root = ok ? json_pack("{s:s, s:I, s:I, s:b, s:O}", "schema", SCHEMA, "step", (json_int_t)l->step, "world",
                                   (json_int_t)l->world, "fsync", (int)l->fsync, "files", files)
                       : NULL;
     json_decref(files);
+    if (root && *l->save && json_object_set_new(root, "save", json_string(l->save))) {
+        json_decref(root);
+        root = NULL;
+    }
     char *made = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (!made)
@@ -94,33 +101,35 @@ static int parse_entry(json_t *file, size_t i, const char *path, uint32_t world,
 {
     const char *name, *hash;
     size_t len;
-    json_int_t bytes, rank;
+    json_int_t bytes, rank, chunk = 0;
     struct mr_error why;
-    if (json_unpack(file, "{s:s%, s:I, s:s, s:I}", "name", &name, &len, "bytes", &bytes, "xxh3", &hash, "rank", &rank))
+    if (json_unpack(file, "{s:s%, s:I, s:s, s:I, s?I}", "name", &name, &len, "bytes", &bytes, "xxh3", &hash, "rank",
+                    &rank, "chunk_bytes", &chunk))
         return mr_error_plain(err, MR_E_CORRUPT, "'%s': file %zu of the list lacks name, bytes, xxh3 or rank", path, i);
     if (strlen(name) != len || mr_checkpoint_name_check(name, sizeof e->name, &why))
         return mr_error_plain(err, MR_E_CORRUPT, "'%s': file %zu of the list has a name that no checkpoint has", path,
                               i);
-    if (bytes < 0 || rank < 0 || rank >= world || !parse_hash(hash, &e->hash))
+    if (bytes < 0 || chunk < 0 || rank < 0 || rank >= world || !parse_hash(hash, &e->hash))
         return mr_error_plain(err, MR_E_CORRUPT,
                               "'%s': file '%s' of the list has bad figures: %" JSON_INTEGER_FORMAT
                               " bytes, rank %" JSON_INTEGER_FORMAT " of %u, xxh3 '%.20s'",
                               path, name, bytes, rank, world, hash);
     memcpy(e->name, name, len + 1);
     e->bytes = (uint64_t)bytes;
+    e->chunk_bytes = (uint64_t)chunk;
     e->rank = (uint32_t)rank;
     return 0;
 }
 
 static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list *l, struct mr_error *err)
 {
-    const char *schema;
+    const char *schema, *save = "";
     json_int_t step, world;
     int fsync;
     json_t *files, *file;
     size_t i;
-    if (json_unpack(root, "{s:s, s:I, s:I, s:b, s:o}", "schema", &schema, "step", &step, "world", &world, "fsync",
-                    &fsync, "files", &files) ||
+    if (json_unpack(root, "{s:s, s:I, s:I, s:b, s:o, s?s}", "schema", &schema, "step", &step, "world", &world, "fsync",
+                    &fsync, "files", &files, "save", &save) ||
         !json_is_array(files) || step < 0 || world < 1 || world > UINT32_MAX)
         return mr_error_plain(err, MR_E_CORRUPT,
                               "'%s' is not the list of a checkpoint: want schema, step, world, fsync, files", path);
@@ -129,6 +138,7 @@ static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list 
         return mr_error_hint(err, "was it written by another version? see 'millrace --version'"), MR_E_CORRUPT;
     }
     *l = (struct mr_checkpoint_list){.step = (uint64_t)step, .world = (uint32_t)world, .fsync = fsync};
+    snprintf(l->save, sizeof l->save, "%s", save);
     l->items = calloc(MR_MAX(json_array_size(files), 1u), sizeof(*l->items));
     if (!l->items)
         return mr_error_set(err, -ENOMEM, "cannot read '%s'", path);

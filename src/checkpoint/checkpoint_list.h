@@ -15,7 +15,8 @@
 
 struct mr_checkpoint_entry {
     char name[192];
-    uint64_t bytes, hash; /* hash: XXH3-64 of the whole file */
+    uint64_t bytes, hash; /* hash: as checkpoint_hash.h says */
+    uint64_t chunk_bytes; /* 0: the hash is of the content */
     uint32_t rank;
 };
 
@@ -23,6 +24,7 @@ struct mr_checkpoint_list {
     uint64_t step;
     uint32_t world;
     bool fsync;
+    char save[64]; /* which save of which job made it; empty: nobody asks */
     struct mr_checkpoint_entry *items;
     size_t n;
 };

@@ -1,0 +1,156 @@
+/* Saving the state of a real training: the caller's tensors, copied in milliseconds, written behind its back, never
+ * torn, readable by everybody.
+ *
+ *     struct mr_saver *s;
+ *     mr_saver_open(&(struct mr_saver_params){.size = sizeof(struct mr_saver_params), .folder = "ckpt", .world = 1,
+ *                                             .fsync = true, .direct = true}, &s, &err);
+ *     mr_saver_save(s, step, &state, &result, &err);     // returns when the tensors may change again
+ *     ...train on...
+ *     mr_saver_wait(s, MR_ALL_STEPS, &err);               // everything is durable
+ *     mr_saver_close(s);
+ *
+ * What is saved: tensors (name, dtype, shape, strides, where they lie) into one safetensors file per rank, other state
+ * as JSON beside it, in a folder `step-N` with the list that every checkpoint of Millrace has (doc/checkpoint.md). The
+ * list is written last and the folder gets its name by one rename: `step-N` is complete and verified, always.
+ *
+ * `save` blocks for a copy into memory that is there from the first save on (the ring). With a ring smaller than the
+ * state it also waits for room: memory is bounded by ring_bytes, never by the state. Tensors may come from a callback
+ * piece by piece, so a state larger than memory can be saved.
+ *
+ * Ranks do not talk: each writes its file and its part of the list, the threads of rank 0 count the parts. All ranks
+ * give the same `job` (a text that no other job has) and save the same steps in the same order. A rank that fails says
+ * so in the folder; one that dies costs commit_timeout_s. Either way the earlier checkpoints stay.
+ *
+ * Errors of what is written behind are returned by the next call (save, wait) once, and by close.
+ * Thread safety: a saver belongs to one thread at a time; after fork only the process that opened it may use it.
+ * Errors: MR_E_USAGE (bad name, dtype or shape, two tensors of one name), MR_E_CORRUPT (a load that does not match its
+ * checksums; the message names file and tensor), MR_E_INCOMPLETE (nothing complete to load), -EBUSY (another saver
+ * works in this folder), -ENOSPC and other errors of the system. */
+#ifndef MILLRACE_STATE_H
+#define MILLRACE_STATE_H
+
+#include <millrace/error.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_TENSOR_DIMS 32
+#define MR_ALL_STEPS UINT64_MAX
+
+struct mr_tensor {
+    const char *name;  /* UTF-8, not empty, not "__metadata__"; any other text, also one that looks like a path */
+    const char *dtype; /* safetensors': BOOL U8 I8 F8_E5M2 F8_E4M3 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64 */
+    unsigned dims;     /* 0: one value */
+    const uint64_t *shape;
+    const int64_t *strides; /* in bytes, may be 0 or negative; NULL: row by row without gaps */
+    const void *data;       /* the element at index 0, 0, ...; NULL with `pull` or without elements */
+    /* Instead of data: copies n bytes from `offset` of the tensor, row by row, to `into`. Several threads may ask at
+     * once, each piece once. Negative code with err filled: the save fails. */
+    int (*pull)(void *user, uint64_t offset, void *into, size_t n, struct mr_error *err);
+    void *user;
+};
+
+struct mr_state {
+    size_t size; /* sizeof(struct mr_state) */
+    const struct mr_tensor *tensor;
+    size_t tensors;
+    const char *json;   /* what is not a tensor, as JSON; NULL: nothing */
+    const char *loader; /* the loader's state, as JSON; NULL: nothing */
+};
+
+struct mr_events; /* millrace's own */
+
+struct mr_saver_params {
+    size_t size;        /* sizeof(struct mr_saver_params) */
+    const char *folder; /* where checkpoints are kept */
+    const char *store;  /* storage stack; NULL = posix */
+    const char *job;    /* same on all ranks, unlike any other job's; NULL: made up, for one rank */
+    uint32_t rank, world;
+    bool fsync;                           /* durable before it has its name */
+    bool direct;                          /* past the page cache, where the file system can */
+    unsigned copy_threads, write_threads; /* 0: all CPUs; 2 */
+    uint64_t ring_bytes;  /* memory for what is not written yet; 0: the size of the first state, at most half of what is
+                             free. At least two chunks of 8 MiB */
+    unsigned keep_last;   /* older ones are removed after a successful save; 0 = keep all */
+    uint64_t bytes_per_s; /* write no faster; 0: no limit */
+    unsigned commit_timeout_s; /* how long rank 0 waits for the others; 0: 600 */
+    struct mr_events *events;
+};
+
+struct mr_save_result {
+    uint64_t bytes;      /* of this rank's tensors */
+    uint64_t blocked_ns; /* inside save */
+    uint64_t copy_ns;    /* of it, from the first to the last copied byte */
+    uint64_t room_ns;    /* of it, waiting for room in the ring, summed over threads */
+};
+
+/* What became of a save, once it is over. */
+struct mr_saved {
+    uint64_t step, bytes, start_ns, durable_ns; /* monotonic; durable: the folder had its name; 0: never */
+    int code;
+};
+
+struct mr_saver;
+int mr_saver_open(const struct mr_saver_params *p, struct mr_saver **out, struct mr_error *err);
+/* Fills the ring's memory now, instead of at the first save: `bytes` as ring_bytes. */
+int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err);
+int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
+                  struct mr_error *err);
+/* Waits until that step, or all, are complete on storage; 0 or the first error nobody was told yet. */
+int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err);
+/* Saves that are not over. */
+unsigned mr_saver_pending(struct mr_saver *s);
+/* The last save that is over; false: none. */
+bool mr_saver_last(struct mr_saver *s, struct mr_saved *out);
+/* Waits for all saves; the first error nobody was told yet. Frees in any case. Accepts NULL. */
+int mr_saver_close(struct mr_saver *s, struct mr_error *err);
+
+/* ---- loading ---- */
+
+struct mr_stored_tensor {
+    const char *name, *dtype; /* of the reader */
+    uint32_t rank;            /* who saved it */
+    unsigned dims;
+    const uint64_t *shape;
+    uint64_t bytes;
+};
+
+struct mr_state_params {
+    size_t size;
+    const char *folder, *store;
+    uint64_t step;    /* MR_ALL_STEPS: the newest */
+    unsigned threads; /* 0: eight */
+    bool direct;
+};
+
+/* One range of one tensor. */
+struct mr_state_range {
+    size_t tensor; /* its number */
+    uint64_t offset, bytes;
+    void *into;
+};
+
+struct mr_state_reader;
+int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out, struct mr_error *err);
+void mr_state_close(struct mr_state_reader *r);
+uint64_t mr_state_step(const struct mr_state_reader *r);
+uint32_t mr_state_world(const struct mr_state_reader *r); /* of the job that saved */
+size_t mr_state_tensors(const struct mr_state_reader *r);
+const struct mr_stored_tensor *mr_state_tensor(const struct mr_state_reader *r, size_t i);
+/* The number of the tensor of that name that `rank` saved, or with rank UINT32_MAX the first of any rank; SIZE_MAX. */
+size_t mr_state_find(const struct mr_state_reader *r, uint32_t rank, const char *name);
+/* The other state of that rank; *text is malloc'ed, NULL if it saved none. `what`: "state" or "loader". */
+int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, char **text, struct mr_error *err);
+/* Reads all ranges, in parallel; every byte that is given out was compared with its checksum. */
+int mr_state_read(struct mr_state_reader *r, const struct mr_state_range *range, size_t n, struct mr_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

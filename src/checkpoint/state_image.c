@@ -1,0 +1,314 @@
+/* See the header. Safetensors: the header is a JSON object, tensor name -> {dtype, shape, data_offsets}, with offsets
+ * relative to its end, no holes and no overlaps. */
+#include "checkpoint/state_image.h"
+
+#include "base/common.h"
+#include "base/map.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+unsigned mr_state_dtype_bytes(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        unsigned bytes;
+    } known[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
+                 {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
+                 {"C64", 8},  {"F64", 8}, {"I64", 8},  {"U64", 8}};
+    for (size_t i = 0; dtype && i < MR_ARRAY_LEN(known); i++)
+        if (strcmp(dtype, known[i].name) == 0)
+            return known[i].bytes;
+    return 0;
+}
+
+bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out)
+{
+    uint64_t n = each;
+    for (unsigned d = 0; d < dims; d++)
+        if (shape[d] == 0) {
+            *out = 0;
+            return true;
+        }
+    for (unsigned d = 0; d < dims; d++)
+        if (__builtin_mul_overflow(n, shape[d], &n) || n > INT64_MAX)
+            return false;
+    *out = n;
+    return true;
+}
+
+static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *err)
+{
+    if (!t->name || !*t->name)
+        return mr_error_plain(err, MR_E_USAGE, "tensor %zu has no name", i);
+    if (strcmp(t->name, "__metadata__") == 0)
+        return mr_error_plain(err, MR_E_USAGE,
+                              "a tensor cannot be named '__metadata__': the file format has another use for it");
+    if (!mr_state_dtype_bytes(t->dtype))
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has dtype '%s', which safetensors does not know", t->name,
+                              t->dtype ? t->dtype : "");
+    if (t->dims > MR_TENSOR_DIMS)
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %u dimensions, at most %d are possible", t->name,
+                              t->dims, MR_TENSOR_DIMS);
+    return 0;
+}
+
+/* How far the tensor is in one piece in memory: the innermost dimensions without gaps make a run. */
+static void find_run(struct mr_state_piece *p)
+{
+    const struct mr_tensor *t = p->tensor;
+    p->run = mr_state_dtype_bytes(t->dtype);
+    p->outer = t->dims;
+    if (!t->strides) {
+        p->run = p->bytes;
+        p->outer = 0;
+        return;
+    }
+    while (p->outer && (t->shape[p->outer - 1] == 1 || t->strides[p->outer - 1] == (int64_t)p->run))
+        p->run *= t->shape[--p->outer];
+}
+
+static int make_piece(const struct mr_tensor *t, struct mr_state_piece *p, struct mr_error *err)
+{
+    p->tensor = t;
+    if (!mr_state_shape_bytes(t->shape, t->dims, mr_state_dtype_bytes(t->dtype), &p->bytes))
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has more elements than fit into a file", t->name);
+    if (p->bytes && !t->data && !t->pull)
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes and nothing to take them from",
+                              t->name, p->bytes);
+    if (p->bytes)
+        find_run(p);
+    return 0;
+}
+
+/* Larger elements first; otherwise as the caller gave them. */
+static int by_element(const void *a, const void *b)
+{
+    const struct mr_state_piece *x = a, *y = b;
+    unsigned ex = mr_state_dtype_bytes(x->tensor->dtype), ey = mr_state_dtype_bytes(y->tensor->dtype);
+    if (ex != ey)
+        return ex < ey ? 1 : -1;
+    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+/* The same elements in the same order: tied weights. */
+static bool same_tensor(const struct mr_tensor *a, const struct mr_tensor *b)
+{
+    if (a->pull || b->pull || a->data != b->data || strcmp(a->dtype, b->dtype) != 0 || a->dims != b->dims ||
+        !a->strides != !b->strides)
+        return false;
+    return memcmp(a->shape, b->shape, a->dims * sizeof(*a->shape)) == 0 &&
+           (!a->strides || memcmp(a->strides, b->strides, a->dims * sizeof(*a->strides)) == 0);
+}
+
+static json_t *tensor_json(const struct mr_state_piece *p, uint64_t start)
+{
+    json_t *shape = json_array();
+    for (unsigned d = 0; shape && d < p->tensor->dims; d++)
+        json_array_append_new(shape, json_integer((json_int_t)p->tensor->shape[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", p->tensor->dtype, "shape", shape, "data_offsets",
+                     (json_int_t)start, (json_int_t)(start + p->bytes));
+}
+
+/* Which piece holds what this one would: of those kept so far. Looked up by address. */
+static int find_same(struct mr_map *by_address, const struct mr_state_image *m, const struct mr_state_piece *p,
+                     const struct mr_tensor **out)
+{
+    const struct mr_tensor *t = p->tensor;
+    *out = NULL;
+    if (t->pull || !p->bytes)
+        return 0;
+    uint64_t *at = mr_map_put(by_address, mr_hash_bytes(&t->data, sizeof t->data, 1));
+    if (!at)
+        return -ENOMEM;
+    if (*at && same_tensor(m->piece[*at - 1].tensor, t))
+        *out = m->piece[*at - 1].tensor;
+    else
+        *at = m->pieces + 1;
+    return 0;
+}
+
+static int tell_same(json_t *meta, const char *name, const char *as)
+{
+    size_t len = sizeof(MR_STATE_SAME) + strlen(name);
+    char *key = malloc(len);
+    if (key)
+        snprintf(key, len, MR_STATE_SAME "%s", name);
+    int rc = key && json_object_set_new(meta, key, json_string(as)) == 0 ? 0 : -ENOMEM;
+    free(key);
+    return rc;
+}
+
+/* Places the tensors one behind the other and describes them. m->piece has room for all. */
+static int lay_out(const struct mr_state_piece *sorted, size_t n, json_t *root, struct mr_state_image *m,
+                   struct mr_error *err)
+{
+    json_t *meta = json_pack("{s:s}", "format", "pt");
+    struct mr_map by_address = {0};
+    uint64_t at = 0;
+    int rc = meta ? 0 : -ENOMEM;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const struct mr_tensor *t = sorted[i].tensor, *same;
+        rc = find_same(&by_address, m, &sorted[i], &same);
+        if (rc)
+            break;
+        if (json_object_get(root, t->name))
+            rc = mr_error_plain(err, MR_E_USAGE, "two tensors of one state are named '%s'", t->name);
+        else if (same) {
+            rc = tell_same(meta, t->name, same->name);
+        } else {
+            if (json_object_set_new(root, t->name, tensor_json(&sorted[i], at)))
+                rc = mr_error_plain(err, MR_E_USAGE, "the name of tensor %zu is not UTF-8", i);
+            m->piece[m->pieces] = sorted[i];
+            m->piece[m->pieces++].start = at;
+            at += sorted[i].bytes;
+        }
+    }
+    mr_map_done(&by_address);
+    m->bytes = at;
+    if (json_object_set_new(root, "__metadata__", meta) && !rc)
+        rc = -ENOMEM;
+    return rc == -ENOMEM ? mr_error_set(err, rc, "cannot describe %zu tensors", n) : rc;
+}
+
+/* Eight bytes, the text, spaces to a multiple of 64: tensors then begin at one. */
+static int make_header(json_t *root, struct mr_state_image *m, struct mr_error *err)
+{
+    char *text = json_dumps(root, JSON_COMPACT);
+    size_t len = text ? strlen(text) : 0, padded = MR_ALIGN_UP(8 + len, (size_t)64) - 8;
+    m->header = text && padded <= MR_STATE_HEADER_MAX ? malloc(8 + padded) : NULL;
+    if (!m->header) {
+        free(text);
+        return padded > MR_STATE_HEADER_MAX
+                   ? mr_error_plain(err, MR_E_LIMIT, "the names of the tensors take %zu bytes, readers allow 100 MB",
+                                    len)
+                   : mr_error_set(err, -ENOMEM, "cannot describe the tensors");
+    }
+    for (unsigned i = 0; i < 8; i++)
+        m->header[i] = (char)(padded >> (8 * i));
+    memset(m->header + 8, ' ', padded);
+    memcpy(m->header + 8, text, len);
+    free(text);
+    m->header_bytes = 8 + padded;
+    m->bytes += m->header_bytes;
+    for (size_t i = 0; i < m->pieces; i++)
+        m->piece[i].start += m->header_bytes;
+    return 0;
+}
+
+int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err)
+{
+    struct mr_state_image m = {0};
+    size_t n = state->tensors;
+    struct mr_state_piece *sorted = calloc(MR_MAX(n, 1u), sizeof(*sorted));
+    json_t *root = json_object();
+    m.piece = calloc(MR_MAX(n, 1u), sizeof(*m.piece));
+    int rc = sorted && root && m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = check_tensor(&state->tensor[i], i, err);
+        if (!rc)
+            rc = make_piece(&state->tensor[i], &sorted[i], err);
+    }
+    if (!rc) {
+        qsort(sorted, n, sizeof(*sorted), by_element);
+        rc = lay_out(sorted, n, root, &m, err);
+    }
+    if (!rc)
+        rc = make_header(root, &m, err);
+    json_decref(root);
+    free(sorted);
+    if (rc)
+        mr_state_image_done(&m);
+    else
+        *out = m;
+    return rc;
+}
+
+/* Bytes [at, at + n) of a tensor with gaps, run by run. */
+static void copy_runs(const struct mr_state_piece *p, uint64_t at, uint8_t *into, size_t n)
+{
+    const struct mr_tensor *t = p->tensor;
+    uint64_t index[MR_TENSOR_DIMS], which = at / p->run, within = at % p->run;
+    const uint8_t *from = t->data;
+    for (unsigned d = p->outer; d-- > 0;) {
+        index[d] = which % t->shape[d];
+        which /= t->shape[d];
+        from += (int64_t)index[d] * t->strides[d];
+    }
+    while (n) {
+        size_t take = (size_t)MR_MIN((uint64_t)n, p->run - within);
+        memcpy(into, from + within, take);
+        into += take;
+        n -= take;
+        within = 0;
+        for (unsigned d = p->outer; d-- > 0;) {
+            from += t->strides[d];
+            if (++index[d] < t->shape[d])
+                break;
+            from -= (int64_t)t->shape[d] * t->strides[d];
+            index[d] = 0;
+        }
+    }
+}
+
+static int fill_piece(const struct mr_state_piece *p, uint64_t at, uint8_t *into, size_t n, struct mr_error *err)
+{
+    if (p->tensor->pull) {
+        int rc = p->tensor->pull(p->tensor->user, at, into, n, err);
+        return rc < 0 ? rc : 0;
+    }
+    if (p->outer == 0)
+        memcpy(into, (const uint8_t *)p->tensor->data + at, n);
+    else
+        copy_runs(p, at, into, n);
+    return 0;
+}
+
+/* The piece that holds the byte at `at`, which lies behind the header: the last that starts there or before. Pieces
+ * without bytes start where the next one does and are passed over by the caller. */
+static size_t piece_at(const struct mr_state_image *m, uint64_t at)
+{
+    size_t low = 0, high = m->pieces;
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (m->piece[mid].start <= at)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err)
+{
+    int rc = 0;
+    if (at < m->header_bytes) {
+        size_t take = (size_t)MR_MIN((uint64_t)n, m->header_bytes - at);
+        memcpy(into, m->header + at, take);
+        at += take;
+        into += take;
+        n -= take;
+    }
+    for (size_t i = n ? piece_at(m, at) : 0; n && !rc; i++) {
+        const struct mr_state_piece *p = &m->piece[i];
+        if (at >= p->start + p->bytes)
+            continue;
+        size_t take = (size_t)MR_MIN((uint64_t)n, p->start + p->bytes - at);
+        rc = fill_piece(p, at - p->start, into, take, err);
+        at += take;
+        into += take;
+        n -= take;
+    }
+    return rc;
+}
+
+void mr_state_image_done(struct mr_state_image *m)
+{
+    free(m->header);
+    free(m->piece);
+    *m = (struct mr_state_image){0};
+}

@@ -1,0 +1,42 @@
+/* The safetensors file that a state becomes, as an image that can be produced range by range, in any order, by many
+ * threads: eight bytes with the length of the header, the header as JSON, then the tensors row by row without gaps.
+ *
+ *   0        8                 8 + n          tensors by size of element, largest first: each starts at a multiple of
+ *   | length | header, padded  | tensors ...  its own element's size
+ *
+ * Nothing is copied to make an image: it points to the caller's tensors, which must stay until it is done. Tensors that
+ * are one and the same (tied weights) lie in the file once; the header's metadata name the others: "same:NAME" with the
+ * name of the one that is there. */
+#ifndef MR_CHECKPOINT_STATE_IMAGE_H
+#define MR_CHECKPOINT_STATE_IMAGE_H
+
+#include <millrace/state.h>
+
+#define MR_STATE_CHUNK (8ull << 20) /* unit of copying, writing, checksums and verified reading */
+#define MR_STATE_SAME "same:"
+#define MR_STATE_HEADER_MAX (100ull << 20) /* what other readers of safetensors allow */
+
+struct mr_state_piece {
+    const struct mr_tensor *tensor;
+    uint64_t start, bytes; /* in the file */
+    uint64_t run;          /* bytes that lie together in memory */
+    unsigned outer;        /* dimensions outside of a run */
+};
+
+struct mr_state_image {
+    char *header; /* with the eight bytes before it */
+    uint64_t header_bytes, bytes;
+    struct mr_state_piece *piece; /* by start */
+    size_t pieces;
+};
+
+/* Bytes of one element, 0: no such dtype. */
+unsigned mr_state_dtype_bytes(const char *dtype);
+/* Elements times `each`; false when that is no 63-bit number. */
+bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out);
+int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err);
+/* File bytes [at, at + n). */
+int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err);
+void mr_state_image_done(struct mr_state_image *m);
+
+#endif

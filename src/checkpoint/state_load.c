@@ -1,0 +1,469 @@
+/* Loading a state: see <millrace/state.h>. Files are read in the chunks they were written in, because these have the
+ * checksums; a range that touches a chunk costs the whole chunk. Many chunks are read at once, each by one thread into
+ * its own buffer, compared, and copied to where the caller wants its part.
+ *
+ * A path that names a .safetensors file is read as well: it has no checksums, so its ranges are read as they are. */
+#include "base/common.h"
+#include "base/map.h"
+#include "base/workers.h"
+#include "checkpoint/checkpoint_hash.h"
+#include "checkpoint/state_header.h"
+#include "checkpoint/state_image.h"
+#include "checkpoint/state_save.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define SUMS_MAX (1ull << 30)
+#define JSON_MAX (1ull << 30)
+#define THREADS_DEFAULT 8
+
+struct file {
+    struct mr_object *object;
+    uint64_t bytes;
+    uint64_t *sum; /* of each chunk; NULL: none are known */
+    size_t chunks;
+};
+
+struct mr_state_reader {
+    struct mr_checkpoint_place at;
+    char dir[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_list list;
+    unsigned threads;
+    bool direct;
+    struct file *file;
+    size_t files;
+    struct mr_arena names;
+    struct mr_header_tensors tensor;
+    struct mr_map by_name; /* hash of (rank, name), and of the name alone: number + 1 */
+};
+
+/* ---- chunks ---- */
+
+static uint64_t chunk_len(const struct file *f, size_t chunk)
+{
+    return MR_MIN(MR_STATE_CHUNK, f->bytes - chunk * MR_STATE_CHUNK);
+}
+
+static int read_chunk(const struct file *f, size_t chunk, uint8_t *buf, struct mr_error *err)
+{
+    size_t n = (size_t)chunk_len(f, chunk);
+    int rc = mr_object_read(f->object, buf, n, chunk * MR_STATE_CHUNK, err);
+    if (rc || XXH3_64bits(buf, n) == f->sum[chunk])
+        return rc;
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum at bytes %" PRIu64 " to %" PRIu64,
+                   f->object->path, (uint64_t)(chunk * MR_STATE_CHUNK), (uint64_t)(chunk * MR_STATE_CHUNK + n));
+    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
+}
+
+/* Any range, verified where there are checksums. For small things: headers. */
+static int read_range(const struct file *f, uint64_t at, uint8_t *into, uint64_t n, struct mr_error *err)
+{
+    if (!f->sum)
+        return mr_object_read(f->object, into, (size_t)n, at, err);
+    uint8_t *buf = aligned_alloc(4096, MR_STATE_CHUNK);
+    int rc = buf ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", f->object->path);
+    while (n && !rc) {
+        uint64_t within = at % MR_STATE_CHUNK, take = MR_MIN(n, MR_STATE_CHUNK - within);
+        rc = read_chunk(f, (size_t)(at / MR_STATE_CHUNK), buf, err);
+        if (rc)
+            break;
+        memcpy(into, buf + within, (size_t)take);
+        into += take;
+        at += take;
+        n -= take;
+    }
+    free(buf);
+    return rc;
+}
+
+/* ---- opening ---- */
+
+static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank, struct mr_error *err)
+{
+    struct file *f = &r->file[number];
+    const char *path = f->object->path;
+    uint64_t len = 0;
+    int rc = f->bytes >= 8 ? read_range(f, 0, (uint8_t *)&len, 8, err) : 0;
+    len = le64toh(len);
+    if (!rc && (f->bytes < 8 || len < 2 || len > f->bytes - 8 || len > MR_STATE_HEADER_MAX)) {
+        mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, its header wants %" PRIu64, path, f->bytes, len);
+        return mr_error_hint(err, "is it a safetensors file, and whole?"), MR_E_CORRUPT;
+    }
+    char *text = rc ? NULL : malloc((size_t)len);
+    if (!rc && !text)
+        rc = mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
+    if (!rc)
+        rc = read_range(f, 8, (uint8_t *)text, len, err);
+    if (!rc)
+        rc = mr_state_header_parse(text, (size_t)len, f->bytes, path, rank, number, &r->names, &r->tensor, err);
+    free(text);
+    return rc;
+}
+
+static int open_one(struct mr_state_reader *r, const char *path, struct file *f, struct mr_error *err)
+{
+    int rc = mr_object_open(r->at.store, path, MR_OBJ_READ | (r->direct ? MR_OBJ_DIRECT : 0), &f->object, err);
+    return rc ? rc : mr_object_size(f->object, &f->bytes, err);
+}
+
+static const struct mr_checkpoint_entry *find_entry(const struct mr_checkpoint_list *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->items[i].name, name) == 0)
+            return &l->items[i];
+    return NULL;
+}
+
+/* A small file of the checkpoint, as the list says it is. */
+static int read_entry(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, uint64_t max, void **data,
+                      struct mr_error *err)
+{
+    char path[FILE_PATH];
+    size_t len;
+    snprintf(path, sizeof path, "%s/%s", r->dir, e->name);
+    int rc = mr_store_read_file(r->at.store, path, max, data, &len, err);
+    if (rc == -ENOENT)
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path);
+    if (rc)
+        return rc;
+    if (len == e->bytes && XXH3_64bits(*data, len) == e->hash)
+        return 0;
+    free(*data);
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum or length", path);
+    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
+}
+
+/* The checksums of a file's chunks; they make up the checksum that the list has. */
+static int read_sums(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, struct file *f,
+                     struct mr_error *err)
+{
+    char name[64];
+    uint64_t *words;
+    mr_save_file_name(e->rank, MR_SAVE_SUMS, name);
+    const struct mr_checkpoint_entry *sums = find_entry(&r->list, name);
+    f->chunks = (size_t)(e->bytes / MR_STATE_CHUNK + (e->bytes % MR_STATE_CHUNK != 0));
+    if (!sums || e->chunk_bytes != MR_STATE_CHUNK || sums->bytes != (3 + f->chunks) * sizeof(*words))
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' has no checksums of its chunks that fit it", e->name);
+    int rc = read_entry(r, sums, SUMS_MAX, (void **)&words, err);
+    if (rc)
+        return rc;
+    f->sum = calloc(MR_MAX(f->chunks, 1u), sizeof(*f->sum));
+    for (size_t i = 0; f->sum && i < f->chunks; i++)
+        f->sum[i] = le64toh(words[3 + i]);
+    free(words);
+    if (!f->sum)
+        return mr_error_set(err, -ENOMEM, "cannot read checksums");
+    if (mr_checkpoint_hash_of_chunks(f->sum, f->chunks) != e->hash)
+        return mr_error_plain(err, MR_E_CORRUPT, "the checksums of '%s' are not those of the checkpoint's list",
+                              e->name);
+    return 0;
+}
+
+static bool holds_tensors(const struct mr_checkpoint_entry *e)
+{
+    char name[64];
+    mr_save_file_name(e->rank, MR_SAVE_TENSORS, name);
+    return strcmp(name, e->name) == 0;
+}
+
+static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, struct mr_error *err)
+{
+    char path[FILE_PATH];
+    uint32_t number = (uint32_t)r->files++;
+    struct file *f = &r->file[number];
+    snprintf(path, sizeof path, "%s/%s", r->dir, e->name);
+    int rc = open_one(r, path, f, err);
+    if (rc == -ENOENT)
+        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path);
+    if (!rc && f->bytes != e->bytes)
+        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64, path,
+                            f->bytes, e->bytes);
+    if (!rc)
+        rc = read_sums(r, e, f, err);
+    return rc ? rc : read_header(r, number, e->rank, err);
+}
+
+static int open_files(struct mr_state_reader *r, struct mr_error *err)
+{
+    r->file = calloc(MR_MAX(r->list.n, 1u), sizeof(*r->file));
+    int rc = r->file ? 0 : mr_error_set(err, -ENOMEM, "cannot open the checkpoint");
+    for (size_t i = 0; i < r->list.n && !rc; i++)
+        if (holds_tensors(&r->list.items[i]))
+            rc = open_rank(r, &r->list.items[i], err);
+    if (!rc && !r->files) {
+        mr_error_plain(err, MR_E_FORMAT, "'%s' holds no tensors: it is a checkpoint of an emulated training", r->dir);
+        rc = MR_E_FORMAT;
+    }
+    return rc;
+}
+
+static int choose_step(struct mr_state_reader *r, uint64_t step, struct mr_error *err)
+{
+    struct mr_checkpoint_dirs d;
+    bool found = false;
+    int rc = mr_checkpoint_dirs_read(r->at.store, r->at.folder, &d, err);
+    if (rc == -ENOENT)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no folder '%s'", r->at.folder);
+    if (rc)
+        return rc;
+    for (size_t i = d.n; i-- > 0 && !found;)
+        if (mr_checkpoint_dirs_usable(&d, i) && (step == MR_ALL_STEPS || d.item[i].step == step)) {
+            mr_checkpoint_dir_path(r->at.folder, d.item[i].step, d.item[i].kind, r->dir);
+            found = true;
+        }
+    mr_checkpoint_dirs_done(&d);
+    if (found)
+        return 0;
+    return step == MR_ALL_STEPS
+               ? mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", r->at.folder)
+               : mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'",
+                                step, r->at.folder);
+}
+
+/* A file of another program. */
+static int open_bare(struct mr_state_reader *r, const char *path, struct mr_error *err)
+{
+    r->file = calloc(1, sizeof(*r->file));
+    if (!r->file)
+        return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
+    r->files = 1;
+    r->list.world = 1;
+    int rc = open_one(r, path, &r->file[0], err);
+    return rc ? rc : read_header(r, 0, 0, err);
+}
+
+static bool is_bare(const char *path)
+{
+    size_t n = strlen(path), e = strlen(MR_SAVE_TENSORS);
+    return n > e && strcmp(path + n - e, MR_SAVE_TENSORS) == 0;
+}
+
+static int index_names(struct mr_state_reader *r, struct mr_error *err)
+{
+    for (size_t i = 0; i < r->tensor.n; i++) {
+        const struct mr_stored_tensor *t = &r->tensor.item[i].is;
+        size_t len = strlen(t->name);
+        uint64_t *own = mr_map_put(&r->by_name, mr_hash_bytes(t->name, len, t->rank + 1));
+        if (own && !*own)
+            *own = i + 1;
+        uint64_t *any = own ? mr_map_put(&r->by_name, mr_hash_bytes(t->name, len, 0)) : NULL;
+        if (!any)
+            return mr_error_set(err, -ENOMEM, "cannot list %zu tensors", r->tensor.n);
+        if (!*any)
+            *any = i + 1;
+    }
+    return 0;
+}
+
+int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out, struct mr_error *err)
+{
+    if (!p->folder || !*p->folder || strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "a state needs a folder, of at most %d bytes", MR_CHECKPOINT_FOLDER_MAX);
+    struct mr_state_reader *r = calloc(1, sizeof(*r));
+    if (!r)
+        return mr_error_set(err, -ENOMEM, "cannot open '%s'", p->folder);
+    r->threads = p->threads ? p->threads : THREADS_DEFAULT;
+    r->direct = p->direct;
+    int rc = mr_checkpoint_place_open(p->folder, p->store, 0, NULL, &r->at, err);
+    if (!rc && is_bare(p->folder)) {
+        rc = open_bare(r, p->folder, err);
+    } else if (!rc) {
+        rc = choose_step(r, p->step, err);
+        if (!rc)
+            rc = mr_checkpoint_read_list(&r->at, r->dir, &r->list, err);
+        if (!rc)
+            rc = open_files(r, err);
+    }
+    if (!rc)
+        rc = index_names(r, err);
+    if (rc)
+        mr_state_close(r);
+    else
+        *out = r;
+    return rc;
+}
+
+void mr_state_close(struct mr_state_reader *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->files; i++) {
+        mr_object_close(r->file[i].object, NULL); /* opened for reading only */
+        free(r->file[i].sum);
+    }
+    free(r->file);
+    free(r->tensor.item);
+    mr_map_done(&r->by_name);
+    mr_arena_done(&r->names);
+    mr_checkpoint_list_done(&r->list);
+    if (r->at.store)
+        mr_checkpoint_place_close(&r->at);
+    free(r);
+}
+
+/* ---- what is there ---- */
+
+uint64_t mr_state_step(const struct mr_state_reader *r)
+{
+    return r->list.step;
+}
+
+uint32_t mr_state_world(const struct mr_state_reader *r)
+{
+    return r->list.world;
+}
+
+size_t mr_state_tensors(const struct mr_state_reader *r)
+{
+    return r->tensor.n;
+}
+
+const struct mr_stored_tensor *mr_state_tensor(const struct mr_state_reader *r, size_t i)
+{
+    return i < r->tensor.n ? &r->tensor.item[i].is : NULL;
+}
+
+size_t mr_state_find(const struct mr_state_reader *r, uint32_t rank, const char *name)
+{
+    uint64_t at = mr_map_get(&r->by_name, mr_hash_bytes(name, strlen(name), rank == UINT32_MAX ? 0 : rank + 1));
+    return at && strcmp(r->tensor.item[at - 1].is.name, name) == 0 ? (size_t)at - 1 : SIZE_MAX;
+}
+
+int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, char **text, struct mr_error *err)
+{
+    char name[64];
+    void *data;
+    bool loader = strcmp(what, "loader") == 0;
+    if (!loader && strcmp(what, "state") != 0)
+        return mr_error_plain(err, MR_E_USAGE, "there is \"state\" and \"loader\", no \"%s\"", what);
+    mr_save_file_name(rank, loader ? MR_SAVE_LOADER : MR_SAVE_STATE, name);
+    const struct mr_checkpoint_entry *e = find_entry(&r->list, name);
+    if (!e) {
+        *text = NULL;
+        return 0;
+    }
+    int rc = read_entry(r, e, JSON_MAX, &data, err); /* ends with a NUL: mr_store_read_file */
+    if (!rc)
+        *text = data;
+    return rc;
+}
+
+/* ---- reading ---- */
+
+/* What one chunk has for one range. */
+struct part {
+    uint32_t file;
+    size_t chunk;
+    uint64_t within, bytes;
+    uint8_t *into;
+};
+
+struct reading {
+    struct mr_state_reader *r;
+    MR_VEC(struct part) part; /* by file, chunk */
+    MR_VEC(size_t) first;     /* of each chunk in `part`, and the end */
+    uint8_t **buf;            /* of each thread */
+};
+
+static int by_chunk(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+}
+
+static int add_range(struct reading *d, const struct mr_state_range *g, struct mr_error *err)
+{
+    const struct mr_state_reader *r = d->r;
+    if (g->tensor >= r->tensor.n)
+        return mr_error_plain(err, MR_E_USAGE, "there is no tensor %zu: the state has %zu", g->tensor, r->tensor.n);
+    const struct mr_header_tensor *t = &r->tensor.item[g->tensor];
+    if (g->offset > t->is.bytes || g->bytes > t->is.bytes - g->offset)
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes, asked for %" PRIu64 " at %" PRIu64,
+                              t->is.name, t->is.bytes, g->bytes, g->offset);
+    uint64_t at = t->start + g->offset, left = g->bytes;
+    uint8_t *into = g->into;
+    while (left) {
+        uint64_t within = at % MR_STATE_CHUNK, take = MR_MIN(left, MR_STATE_CHUNK - within);
+        struct part *p = MR_VEC_ADD(&d->part);
+        if (!p)
+            return mr_error_set(err, -ENOMEM, "cannot read %" PRIu64 " bytes", g->bytes);
+        *p = (struct part){t->file, (size_t)(at / MR_STATE_CHUNK), within, take, into};
+        at += take;
+        into += take;
+        left -= take;
+    }
+    return 0;
+}
+
+/* Parts of one chunk are read together. */
+static int group_parts(struct reading *d, struct mr_error *err)
+{
+    if (d->part.n)
+        qsort(d->part.item, d->part.n, sizeof(*d->part.item), by_chunk);
+    for (size_t i = 0; i <= d->part.n; i++) {
+        if (i && i < d->part.n && by_chunk(&d->part.item[i - 1], &d->part.item[i]) == 0)
+            continue;
+        size_t *first = MR_VEC_ADD(&d->first);
+        if (!first)
+            return mr_error_set(err, -ENOMEM, "cannot read %zu pieces", d->part.n);
+        *first = i;
+    }
+    return 0;
+}
+
+static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct reading *d = ctx->user;
+    size_t i = d->first.item[index], end = d->first.item[index + 1];
+    const struct file *f = &d->r->file[d->part.item[i].file];
+    uint8_t *buf = d->buf[ctx->thread];
+    int rc = f->sum ? read_chunk(f, d->part.item[i].chunk, buf, err) : 0;
+    for (; i < end && !rc; i++) {
+        const struct part *p = &d->part.item[i];
+        if (f->sum)
+            memcpy(p->into, buf + p->within, (size_t)p->bytes);
+        else
+            rc = mr_object_read(f->object, p->into, (size_t)p->bytes, p->chunk * MR_STATE_CHUNK + p->within, err);
+    }
+    return rc;
+}
+
+static int read_groups(struct reading *d, struct mr_error *err)
+{
+    size_t groups = d->first.n - 1;
+    unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
+    d->buf = calloc(threads, sizeof(*d->buf));
+    bool ok = d->buf;
+    for (unsigned i = 0; ok && i < threads; i++)
+        ok = (d->buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) != NULL;
+    int rc = ok ? mr_workers_run(threads, groups, 1, read_group, d, NULL, err)
+                : mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
+    for (unsigned i = 0; d->buf && i < threads; i++)
+        free(d->buf[i]);
+    free(d->buf);
+    return rc;
+}
+
+int mr_state_read(struct mr_state_reader *r, const struct mr_state_range *range, size_t n, struct mr_error *err)
+{
+    struct reading d = {.r = r};
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = add_range(&d, &range[i], err);
+    if (!rc)
+        rc = group_parts(&d, err);
+    if (!rc)
+        rc = read_groups(&d, err);
+    free(d.part.item);
+    free(d.first.item);
+    return rc;
+}

@@ -1,0 +1,124 @@
+/* See the header. The free slots are a stack: the one that was written last is used next, while it is in the caches. */
+#include "checkpoint/state_ring.h"
+
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/vec.h"
+#include "base/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct block {
+    uint8_t *base;
+    size_t bytes;
+};
+
+struct mr_state_ring {
+    size_t slot_bytes, slots;
+    MR_VEC(struct block) block;
+    pthread_mutex_t lock;
+    pthread_cond_t given; /* a slot is free */
+    uint8_t **free;       /* stack; room for all slots; under lock */
+    size_t n_free;
+};
+
+int mr_state_ring_create(size_t slot_bytes, struct mr_state_ring **out, struct mr_error *err)
+{
+    struct mr_state_ring *r = calloc(1, sizeof(*r));
+    if (!r)
+        return mr_error_set(err, -ENOMEM, "cannot make a ring");
+    r->slot_bytes = slot_bytes;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->given, NULL);
+    *out = r;
+    return 0;
+}
+
+void mr_state_ring_free(struct mr_state_ring *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->block.n; i++)
+        munmap(r->block.item[i].base, r->block.item[i].bytes);
+    pthread_cond_destroy(&r->given);
+    pthread_mutex_destroy(&r->lock);
+    free(r->block.item);
+    free(r->free);
+    free(r);
+}
+
+size_t mr_state_ring_slots(const struct mr_state_ring *r)
+{
+    return r->slots;
+}
+
+struct touching {
+    uint8_t *base;
+    size_t slot_bytes;
+};
+
+static int touch_slot(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct touching *t = ctx->user;
+    (void)err;
+    volatile uint8_t *at = t->base + index * t->slot_bytes;
+    for (size_t i = 0; i < t->slot_bytes; i += 4096)
+        at[i] = 0;
+    return 0;
+}
+
+int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, struct mr_error *err)
+{
+    if (slots <= r->slots)
+        return 0;
+    size_t more = slots - r->slots, bytes = more * r->slot_bytes;
+    uint8_t **bigger = malloc(slots * sizeof(*bigger));
+    uint8_t *base = bigger ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    struct block *b = base != MAP_FAILED ? MR_VEC_ADD(&r->block) : NULL;
+    if (!b) {
+        if (base != MAP_FAILED)
+            munmap(base, bytes);
+        free(bigger);
+        return mr_error_set(err, -ENOMEM, "cannot get %zu MiB for the copy of the state", bytes >> 20);
+    }
+    *b = (struct block){base, bytes};
+    madvise(base, bytes, MADV_HUGEPAGE);
+    madvise(base, bytes, MADV_DONTFORK); /* a forked worker must not inherit gigabytes to copy on write */
+    mr_workers_run(threads, more, 1, touch_slot, &(struct touching){base, r->slot_bytes}, NULL, NULL);
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->n_free; i++)
+        bigger[i] = r->free[i];
+    for (size_t i = 0; i < more; i++)
+        bigger[r->n_free++] = base + (more - 1 - i) * r->slot_bytes;
+    free(r->free);
+    r->free = bigger;
+    r->slots = slots;
+    pthread_cond_broadcast(&r->given);
+    pthread_mutex_unlock(&r->lock);
+    return 0;
+}
+
+uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)
+{
+    pthread_mutex_lock(&r->lock);
+    if (!r->n_free) {
+        uint64_t start = mr_now_ns();
+        while (!r->n_free)
+            pthread_cond_wait(&r->given, &r->lock);
+        *waited_ns += mr_now_ns() - start;
+    }
+    uint8_t *slot = r->free[--r->n_free];
+    pthread_mutex_unlock(&r->lock);
+    return slot;
+}
+
+void mr_state_ring_give(struct mr_state_ring *r, uint8_t *slot)
+{
+    pthread_mutex_lock(&r->lock);
+    r->free[r->n_free++] = slot;
+    pthread_cond_signal(&r->given);
+    pthread_mutex_unlock(&r->lock);
+}
