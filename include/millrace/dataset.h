@@ -86,6 +86,20 @@ void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *ou
 /* O(1), or O(log files) where files hold different numbers of samples. */
 int mr_dataset_locate(const struct mr_dataset *ds, uint64_t id, struct mr_sample_place *out, struct mr_error *err);
 
+/* Files that somebody else listed, one sample each. */
+struct mr_file_list {
+    const char *root;         /* absolute; names are relative to it */
+    const char *const *names; /* ascending by bytes, none twice */
+    const int64_t *labels;    /* or NULL: MR_SAMPLE_NO_LABEL */
+    uint64_t n;
+    const char *format; /* "jpeg" ...: a format of one sample per file whose layout does not depend on it */
+    unsigned threads;   /* that ask for the files' sizes; 0 = as many as there are CPUs */
+};
+/* Writes a manifest for them to `manifest`, e.g. a temporary file that is removed once a loader has it open. Looks at
+ * the size of every file, not into it. Errors: MR_E_USAGE (names that do not ascend, another kind of format), -errno of
+ * the first file that is not there. */
+int mr_dataset_index_files(const struct mr_file_list *list, const char *manifest, struct mr_error *err);
+
 int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **out, struct mr_error *err);
 void mr_dataset_reader_free(struct mr_dataset_reader *r);
 /* Reads sample `id` in the calling thread. With `dst` the payload is put there (MR_E_LIMIT and out->bytes = what is

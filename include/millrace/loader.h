@@ -83,6 +83,13 @@ enum mr_loader_flags {
      * transform happen in every epoch. Costs the bytes of the set as memory, beside memory_bytes, and no storage is
      * read later. Not in a group. */
     MR_LOADER_IN_MEMORY = 32,
+    /* Rows lie directly one behind the other where all have one size, so that a batch is one array without gaps. You
+     * lose the alignment of rows; a batch stays aligned to 64 bytes. */
+    MR_LOADER_DENSE = 64,
+    /* A sample that cannot be read or decoded is left out of its batch, which then has fewer rows; mr_loader_skipped
+     * counts them and has the first one's error. A batch of which no sample is left fails. Not with rows of differing
+     * sizes, not in a group. */
+    MR_LOADER_SKIP_BAD = 128,
 };
 
 /* Called by an engine thread for each decoded (and preprocessed) sample. `row` has row_bytes bytes of room, of which
@@ -173,6 +180,9 @@ struct mr_loader_params {
     /* Ranks that read for others; or NULL. Copied. "{rank}" in `store` becomes this rank's number, or "R-for-S" where
      * rank R reads for S. Not with IN_MEMORY. */
     const struct mr_loader_group *group;
+    /* Batches that a caller may keep beyond their release with mr_loader_take while reading goes on: each costs one
+     * more slab. Default 0. */
+    unsigned spare;
 };
 /* Sets the defaults in the caller's struct, whatever its size. No errors. */
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);
@@ -278,6 +288,33 @@ int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_bat
 /* Gives a batch back, after which its memory is overwritten. Batches may be given back in any order; memory is reused
  * when those before are back, too. No errors. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b);
+/* The memory of a batch, kept beyond its release. */
+struct mr_slab;
+/* Keeps the rows of a batch: `rows`, `data` and what they point to stay valid until mr_slab_free(*out), whatever
+ * becomes of the batch and the loader; ids, labels, bytes and shapes do not. Release the batch as always; its place in
+ * the ring goes on with a spare slab. With `fresh` (as long as mr_loader_slab_bytes says, aligned to 64 bytes) it goes
+ * on with that memory instead, *out is NULL and the old memory, if it came this way, is the caller's again. Returns 0,
+ * or -EAGAIN: no slab is spare, or rows lie outside their slab; copy them. By the consumer. */
+int mr_loader_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct mr_slab **out);
+/* Gives the memory back; from any thread, at any time, also after close. Accepts NULL. */
+void mr_slab_free(struct mr_slab *slab);
+/* Replaces the memory of batch place `index` (0 to mr_loader_places - 1), before the first epoch: for memory that a
+ * device can read. As `fresh` above. */
+void mr_loader_set_memory(struct mr_loader *l, unsigned index, void *fresh);
+unsigned mr_loader_places(const struct mr_loader *l);
+uint64_t mr_loader_slab_bytes(const struct mr_loader *l);
+/* Samples left out so far with MR_LOADER_SKIP_BAD; why the first one was (may be NULL; set if the count is not 0). From
+ * any thread. */
+uint64_t mr_loader_skipped(struct mr_loader *l, struct mr_error *first);
+/* Starts an epoch of the caller's own order: these n sample numbers, of which the first `skip` were delivered before
+ * (a multiple of the batch size). The order in the parameters is not used; last_epoch neither, but see
+ * mr_loader_announce. The list is copied. Errors: as mr_loader_start_epoch; MR_E_USAGE for a number beyond the end. */
+int mr_loader_start_list(struct mr_loader *l, uint64_t epoch, const uint64_t *ids, uint64_t n, uint64_t skip,
+                         struct mr_error *err);
+/* What mr_loader_start_list will be called with for the next epoch, so that the look-ahead goes on into it. If the call
+ * then has another list, what was read ahead is dropped. Nothing happens if n is not that of the running epoch. By the
+ * consumer, in an epoch that start_list started. */
+int mr_loader_announce(struct mr_loader *l, const uint64_t *ids, uint64_t n, struct mr_error *err);
 /* The position after the last batch that next() returned. O(1), no errors. */
 void mr_loader_get_state(const struct mr_loader *l, struct mr_loader_state *out);
 /* Makes the next start_epoch(state->epoch) continue there; also with another world size in the global order modes (see

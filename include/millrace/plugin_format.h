@@ -94,6 +94,14 @@ struct mr_read_cost {
     const char *note;                   /* e.g. "deflated: whole member is inflated" */
 };
 
+/* A part of a picture of full_height x full_width pixels. */
+struct mr_part {
+    uint64_t top, left, height, width;
+    uint64_t full_height, full_width;
+};
+/* Which part of a picture the caller needs: full_* are set; the function sets the others, inside the picture. */
+typedef int mr_choose_part_fn(void *user, struct mr_part *part, struct mr_error *err);
+
 /* Result of decode. If `dst` is NULL or the payload is already contiguous in raw, data may point into raw. */
 struct mr_sample_out {
     void *dst;        /* in: where the payload should go, or NULL */
@@ -103,6 +111,12 @@ struct mr_sample_out {
     enum mr_dtype dtype;
     struct mr_dims dims;
     int64_t label;
+    /* in, pictures: asked once the size is known; NULL: all of it. A format that can leave out the rest calls it,
+     * decodes at least that part with the very pixels a full decoding has, and says in `part` which part dims and data
+     * are. Others ignore it and leave part.full_height at 0. Damage outside the part may go unnoticed. */
+    mr_choose_part_fn *choose_part;
+    void *choose_user;
+    struct mr_part part; /* out */
 };
 
 /* Per-thread scratch for decoders (inflate state, JPEG objects, temporary rows). Create one per thread. */

@@ -1,8 +1,8 @@
 /* Preprocessing of pictures, for real: what a training job does between decoding a sample and handing it to the
  * accelerator.
  *
- *   decoded picture ──> crop ──> resize (bilinear) ──> flip ──> normalise to float32, or bytes ──> rows of pixels or
- * planes
+ *   decoded picture ──> crop ──> resize (bilinear) ──> crop ──> flip ──> normalise to float32, or bytes ──> rows of
+ * pixels or planes
  *
  * All of it happens in one pass over the output, so nothing of the size of a picture is written in between. Sizes are
  * reduced by the area-aware bilinear filter (a triangle as wide as the reduction), as Pillow and torchvision do on
@@ -58,6 +58,15 @@ struct mr_preprocess_params {
     float mean[MR_PREPROCESS_CHANNELS], stdev[MR_PREPROCESS_CHANNELS]; /* 0 and 1; with to_float only */
     bool planar; /* channels x height x width; else height x width x channels */
     uint64_t seed;
+    /* Resize so that the shorter side has so many pixels, the longer one in proportion (rounded down, as torchvision
+     * does); 0: to height x width, if those are set. */
+    uint32_t shorter_side;
+    /* What is cut out of the resized picture: MR_CROP_NONE, MR_CROP_CENTER (an odd rest is halved to the even number,
+     * as torchvision does) or MR_CROP_RANDOM. Only the pixels that are left are computed. */
+    enum mr_crop last_crop;
+    uint32_t last_height, last_width;
+    /* Three channels whatever the picture has: grey becomes three equal ones, alpha is dropped. */
+    bool rgb;
 };
 void mr_preprocess_params_init(struct mr_preprocess_params *p);
 

@@ -34,6 +34,11 @@ int mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes,
 /* From now on samples come from there; NULL: from the store again. Borrowed. */
 struct mr_fetch_source;
 void mr_dataset_reader_use(struct mr_dataset_reader *r, struct mr_fetch_source *source);
+/* From now on only this part of a picture is needed (see mr_choose_part_fn; NULL: all of it), of the next reads without
+ * a destination. `user` is borrowed. */
+void mr_dataset_reader_choose(struct mr_dataset_reader *r, mr_choose_part_fn *choose, void *user);
+/* The part that the last read decoded; NULL: all there is. */
+const struct mr_part *mr_dataset_reader_part(const struct mr_dataset_reader *r);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
 

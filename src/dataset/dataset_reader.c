@@ -43,6 +43,9 @@ struct mr_dataset_reader {
     size_t raw_cap;
     struct mr_sample_out known; /* what decoding in place said of a sample of known_layout; bytes 0: nothing yet */
     uint64_t known_layout;
+    mr_choose_part_fn *choose;
+    void *choose_user;
+    struct mr_part part; /* of the last sample; full_height 0: it is whole */
     struct mr_reader_times times;
     char path[2 * MR_NAME_MAX];
 };
@@ -114,6 +117,17 @@ int mr_dataset_reader_tune(struct mr_dataset_reader *r, uint64_t transfer_bytes,
 void mr_dataset_reader_use(struct mr_dataset_reader *r, struct mr_fetch_source *source)
 {
     r->source = source ? source : r->own;
+}
+
+void mr_dataset_reader_choose(struct mr_dataset_reader *r, mr_choose_part_fn *choose, void *user)
+{
+    r->choose = choose;
+    r->choose_user = user;
+}
+
+const struct mr_part *mr_dataset_reader_part(const struct mr_dataset_reader *r)
+{
+    return r->part.full_height ? &r->part : NULL;
 }
 
 struct mr_reader_times *mr_dataset_reader_times(struct mr_dataset_reader *r)
@@ -330,7 +344,8 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
                     struct mr_sample *out, struct mr_error *err)
 {
     const struct mr_manifest_pos *pos = &r->fetch.pos;
-    struct mr_sample_out o = {0};
+    struct mr_sample_out o = {.choose_part = dst ? NULL : r->choose, .choose_user = r->choose_user};
+    r->part.full_height = 0;
     r->fetch.pos.file = NO_FILE;
     r->times.start_ns = r->times.fetched_ns = r->times.decoded_ns = 0;
     int rc = mr_fetch_plan(&r->planner, id, flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, &r->fetch, err);
@@ -341,6 +356,7 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
         rc = read_planned(r, flags, dst, cap, &o, err);
     if (pos->ref.label != MR_LABEL_NONE)
         o.label = pos->ref.label;
+    r->part = o.part;
     if (rc >= 0)
         rc = deliver(&o, dst, cap, out, err);
     else if (rc == MR_E_LIMIT && o.bytes > cap && dst)

@@ -34,6 +34,7 @@
 #define MAX_SCANS 500  /* progressive files with more only burn time */
 #define HEAD_BYTES 20u /* SOI and the JFIF segment, after which comments go */
 #define COMMENT_MAX 65537u
+#define EDGE 2u /* columns beside a part that its chroma is interpolated from */
 
 static unsigned quality_of(const struct mr_writer_spec *spec)
 {
@@ -426,8 +427,9 @@ struct jpeg_reader {
     bool made;
     char text[JMSG_LENGTH_MAX];
     uint8_t *pixels; /* of the image in progress */
-    uint8_t *cmyk;   /* four-channel rows, owned by the decoder's scratch */
-    int rc;          /* 0, or what failed outside libjpeg */
+    struct mr_part part;
+    uint8_t *cmyk; /* four-channel rows, owned by the decoder's scratch */
+    int rc;        /* 0, or what failed outside libjpeg */
 };
 
 static void decode_error(j_common_ptr codec)
@@ -510,15 +512,17 @@ static void decode_rows_cmyk(struct jpeg_reader *r)
     }
 }
 
+/* Rows of the part, which is all of the picture where nothing was chosen. */
 static void decode_rows(struct jpeg_reader *r)
 {
     struct jpeg_decompress_struct *z = &r->codec;
     size_t row_bytes = (size_t)z->output_width * (size_t)z->output_components;
-    while (z->output_scanline < z->output_height) {
+    JDIMENSION top = (JDIMENSION)r->part.top, end = top + (JDIMENSION)r->part.height;
+    while (z->output_scanline < end) {
         JSAMPROW rows[ROWS_PER_CALL];
-        JDIMENSION n = MR_MIN((JDIMENSION)ROWS_PER_CALL, z->output_height - z->output_scanline);
+        JDIMENSION n = MR_MIN((JDIMENSION)ROWS_PER_CALL, end - z->output_scanline);
         for (JDIMENSION i = 0; i < n; i++)
-            rows[i] = r->pixels + ((size_t)z->output_scanline + i) * row_bytes;
+            rows[i] = r->pixels + ((size_t)(z->output_scanline - top) + i) * row_bytes;
         jpeg_read_scanlines(z, rows, n);
     }
 }
@@ -528,20 +532,84 @@ static bool is_cmyk(const struct jpeg_decompress_struct *z)
     return z->jpeg_color_space == JCS_CMYK || z->jpeg_color_space == JCS_YCCK;
 }
 
-/* Chooses the output form, checks the size, provides memory. Between header and decompression. */
+/* Asks which part is needed and widens it to what can be decoded exactly: chroma is interpolated from its neighbours,
+ * so the outermost columns and rows of what is decoded are right only at the picture's own edge. */
+static int choose_part(struct jpeg_reader *r, const struct mr_sample_out *out, struct mr_error *err)
+{
+    struct jpeg_decompress_struct *z = &r->codec;
+    struct mr_part *p = &r->part;
+    *p = (struct mr_part){.height = z->image_height,
+                          .width = z->image_width,
+                          .full_height = z->image_height,
+                          .full_width = z->image_width};
+    if (!out->choose_part || is_cmyk(z))
+        return 0;
+    int rc = out->choose_part(out->choose_user, p, err);
+    if (rc < 0)
+        return rc;
+    if (p->top + p->height > z->image_height || p->left + p->width > z->image_width || !p->height || !p->width)
+        return mr_error_plain(err, MR_E_INTERNAL, "a part outside of the picture was asked for");
+    uint64_t right = MR_MIN(p->left + p->width + EDGE, (uint64_t)z->image_width);
+    p->left -= MR_MIN(p->left, (uint64_t)EDGE);
+    p->width = right - p->left;
+    return 0;
+}
+
+/* Starts decompression of the part: columns are cut to whole blocks by the library, which says how. */
+static void start_part(struct jpeg_reader *r)
+{
+    struct jpeg_decompress_struct *z = &r->codec;
+    struct mr_part *p = &r->part;
+    jpeg_start_decompress(z);
+    if (p->width < z->output_width) {
+        JDIMENSION left = (JDIMENSION)p->left, width = (JDIMENSION)p->width;
+        jpeg_crop_scanline(z, &left, &width);
+        p->left = left;
+        p->width = width;
+    }
+}
+
+/* Provides memory for the part. Between start and the first row. */
 static int reader_prepare(struct mr_decoder *d, struct jpeg_reader *r, size_t len, struct mr_sample_out *out,
                           struct mr_error *err)
 {
     struct jpeg_decompress_struct *z = &r->codec;
-    bool grey = z->jpeg_color_space == JCS_GRAYSCALE, cmyk = is_cmyk(z);
-    z->out_color_space = grey ? JCS_GRAYSCALE : cmyk ? JCS_CMYK : JCS_RGB;
-    int rc = mr_image_out_prepare(d, len, z->image_height, z->image_width, grey ? 1 : 3, MR_U8, out, &r->pixels, err);
+    unsigned channels = z->out_color_space == JCS_GRAYSCALE ? 1 : 3;
+    int rc = mr_image_out_prepare(d, len, r->part.height, r->part.width, channels, MR_U8, out, &r->pixels, err);
     if (rc < 0)
         return rc;
-    r->cmyk = cmyk ? mr_decoder_scratch(d, 1, (size_t)z->image_width * 4) : NULL;
-    if (cmyk && !r->cmyk)
+    r->cmyk = is_cmyk(z) ? mr_decoder_scratch(d, 1, (size_t)z->image_width * 4) : NULL;
+    if (is_cmyk(z) && !r->cmyk)
         return mr_error_set(err, -ENOMEM, "cannot decode an image %u pixels wide", z->image_width);
+    if (out->choose_part)
+        out->part = r->part;
     return 0;
+}
+
+/* Chooses the output form and the part, checks the size. Between header and decompression. */
+static int reader_choose(struct jpeg_reader *r, size_t len, const struct mr_sample_out *out, struct mr_error *err)
+{
+    struct jpeg_decompress_struct *z = &r->codec;
+    bool grey = z->jpeg_color_space == JCS_GRAYSCALE;
+    z->out_color_space = grey ? JCS_GRAYSCALE : is_cmyk(z) ? JCS_CMYK : JCS_RGB;
+    int rc = mr_image_limit_check(len, z->image_height, z->image_width, grey ? 1 : 3, MR_U8, err);
+    return rc < 0 ? rc : choose_part(r, out, err);
+}
+
+static void decode_part(struct jpeg_reader *r)
+{
+    struct jpeg_decompress_struct *z = &r->codec;
+    if (r->cmyk) {
+        decode_rows_cmyk(r);
+    } else {
+        if (r->part.top)
+            jpeg_skip_scanlines(z, (JDIMENSION)r->part.top);
+        decode_rows(r);
+    }
+    if (z->output_scanline < z->output_height)
+        jpeg_abort_decompress(z); /* nobody needs the rows below */
+    else
+        jpeg_finish_decompress(z);
 }
 
 /* Leaves by setjmp with r->text set, or returns r->rc. */
@@ -556,29 +624,36 @@ static int decode_image(struct mr_decoder *d, struct jpeg_reader *r, const void 
     }
     jpeg_mem_src(&r->codec, raw, len);
     jpeg_read_header(&r->codec, TRUE);
-    int rc = reader_prepare(d, r, len, out, err);
-    if (rc < 0) {
-        jpeg_abort_decompress(&r->codec);
-        return rc;
+    r->rc = reader_choose(r, len, out, err);
+    if (r->rc >= 0) {
+        start_part(r);
+        r->rc = reader_prepare(d, r, len, out, err);
     }
-    jpeg_start_decompress(&r->codec);
-    if (r->cmyk)
-        decode_rows_cmyk(r);
-    else
-        decode_rows(r);
-    jpeg_finish_decompress(&r->codec);
+    if (r->rc < 0) {
+        jpeg_abort_decompress(&r->codec);
+        return r->rc;
+    }
+    decode_part(r);
     return 0;
+}
+
+/* Data sets have PNG pictures with a JPEG's name (ImageNet has one); they are decoded as what they are. */
+static bool is_png(const void *raw, size_t len)
+{
+    static const char signature[] = "\x89PNG\r\n\x1a\n";
+    return len > sizeof signature - 1 && memcmp(raw, signature, sizeof signature - 1) == 0;
 }
 
 static int jpeg_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                        unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    (void)flags;
     int rc = mr_image_layout_check(layout, err);
     if (rc < 0)
         return rc;
     if (len == 0)
         return mr_error_plain(err, MR_E_FORMAT, "bad JPEG data: the file is empty");
+    if (is_png(raw, len))
+        return mr_format_png.decode(d, layout, ref, flags, raw, len, out, err);
     struct jpeg_reader *r = reader_get(d);
     if (!r)
         return mr_error_set(err, -ENOMEM, "cannot create a JPEG decoder");

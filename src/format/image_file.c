@@ -65,8 +65,8 @@ int mr_image_scan(struct mr_store *s, const char *path, const char *kind, const 
     return rc < 0 ? rc : mr_image_layout(layout, err);
 }
 
-int mr_image_out_prepare(struct mr_decoder *d, size_t file_len, uint64_t height, uint64_t width, unsigned channels,
-                         enum mr_dtype dtype, struct mr_sample_out *out, uint8_t **pixels, struct mr_error *err)
+int mr_image_limit_check(size_t file_len, uint64_t height, uint64_t width, unsigned channels, enum mr_dtype dtype,
+                         struct mr_error *err)
 {
     /* Sides are below 2^31 and a pixel has at most 8 bytes, but the product needs more than 64 bits in the worst case.
      */
@@ -77,7 +77,16 @@ int mr_image_out_prepare(struct mr_decoder *d, size_t file_len, uint64_t height,
             err, MR_E_LIMIT,
             "image of %llu x %llu pixels in %zu bytes is beyond the limit (%u bytes of pixels per byte of file)",
             (unsigned long long)width, (unsigned long long)height, file_len, MR_LIMIT_UNPACK_RATIO);
-    size_t bytes = (size_t)need;
+    return 0;
+}
+
+int mr_image_out_prepare(struct mr_decoder *d, size_t file_len, uint64_t height, uint64_t width, unsigned channels,
+                         enum mr_dtype dtype, struct mr_sample_out *out, uint8_t **pixels, struct mr_error *err)
+{
+    int rc = mr_image_limit_check(file_len, height, width, channels, dtype, err);
+    if (rc < 0)
+        return rc;
+    size_t bytes = (size_t)(height * width * channels * mr_dtype_bytes(dtype));
     if (out->dst && out->dst_cap < bytes) {
         out->bytes = bytes;
         return mr_error_plain(err, MR_E_LIMIT, "image of %llu x %llu pixels does not fit (want %zu bytes, have %zu)",

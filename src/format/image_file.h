@@ -22,4 +22,8 @@ int mr_image_scan(struct mr_store *s, const char *path, const char *kind, const 
 int mr_image_out_prepare(struct mr_decoder *d, size_t file_len, uint64_t height, uint64_t width, unsigned channels,
                          enum mr_dtype dtype, struct mr_sample_out *out, uint8_t **pixels, struct mr_error *err);
 
+/* The limits alone, for a picture of which only a part is decoded. */
+int mr_image_limit_check(size_t file_len, uint64_t height, uint64_t width, unsigned channels, enum mr_dtype dtype,
+                         struct mr_error *err);
+
 #endif

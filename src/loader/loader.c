@@ -179,6 +179,7 @@ void mr_loader_close(struct mr_loader *l)
         mr_preprocess_free(l->threads[i].preprocess);
     }
     mr_loader_free_slots(l);
+    mr_loader_forget_lists(l);
     free(l->threads);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
@@ -208,7 +209,7 @@ uint64_t mr_loader_samples_per_epoch(const struct mr_loader *l)
 /* ---- epochs ---- */
 
 /* Ends the stream the engine is in and waits until no thread works on it (L5). */
-static void end_stream(struct mr_loader *l)
+void mr_loader_end_stream(struct mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->cancel, true);
@@ -237,14 +238,18 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
     struct slot *s = slot_of(l, batch);
     uint64_t index, epoch = epoch_of(&l->stream, batch, &index), first = index * l->p.batch_size;
     bool head = epoch == l->stream.epoch;
-    if (epoch != l->order_epoch) {
+    s->n =
+        (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
+    if (l->list.ids) {
+        int rc = mr_loader_list_get(l, epoch, first + (head ? l->first_position : 0), s->ids, s->n);
+        if (rc < 0)
+            return rc;
+    } else if (epoch != l->order_epoch) {
         int rc = mr_order_set_epoch(l->order, epoch, NULL);
         if (rc < 0)
             return rc;
         l->order_epoch = epoch;
     }
-    s->n =
-        (uint32_t)MR_MIN((uint64_t)l->p.batch_size, (head ? l->stream.head_samples : l->stream.epoch_samples) - first);
     mr_loader_forget_overflow(l, s);
     s->batch = (struct mr_batch){.epoch = epoch,
                                  .index = (head ? l->first_batch : 0) + index,
@@ -259,7 +264,11 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
     atomic_store(&s->odd_rows, 0);
-    mr_order_get(l->order, first, s->ids, s->n);
+    atomic_store(&s->bad_rows, 0);
+    if (l->p.flags & MR_LOADER_SKIP_BAD)
+        memset(s->bad, 0, s->n);
+    if (!l->list.ids)
+        mr_order_get(l->order, first, s->ids, s->n);
     atomic_store(&s->left, s->n);
     return 0;
 }
@@ -281,7 +290,7 @@ static void plan_stream(struct mr_loader *l, uint64_t epoch, uint64_t epoch_samp
 }
 
 /* Hands the stream to the engine. */
-static void start_stream(struct mr_loader *l)
+void mr_loader_start_stream(struct mr_loader *l)
 {
     uint64_t slots = MR_MIN((uint64_t)l->n_slots, l->stream.batches), ready = 0;
     l->delivered = l->released = l->base = 0;
@@ -325,7 +334,8 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
         l->n_batches = l->stream.epoch_batches;
         return 0;
     }
-    end_stream(l);
+    mr_loader_end_stream(l);
+    mr_loader_forget_lists(l);
     uint64_t epoch_samples, epoch_batches;
     int rc = mr_loader_load(l, MR_LOADER_FOREVER, err);
     if (!rc)
@@ -345,7 +355,7 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     l->n_batches = l->stream.head_batches;
     l->failed = false;
     l->in_epoch = true;
-    start_stream(l);
+    mr_loader_start_stream(l);
     return 0;
 }
 
@@ -371,8 +381,25 @@ void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
         mr_loader_tell_batch(l, epoch, index, rows, now);
 }
 
-void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err)
+/* A sample that may be left out only marks its row; the first one's error is kept. */
+static void skip_row(struct mr_loader *l, struct slot *s, uint32_t row, const struct mr_error *err)
 {
+    s->bad[row] = 1;
+    atomic_fetch_add(&s->bad_rows, 1);
+    pthread_mutex_lock(&l->lock);
+    if (atomic_fetch_add(&l->skipped, 1) == 0)
+        l->first_skipped = *err;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, uint32_t row, int code,
+                          const struct mr_error *err)
+{
+    if (l->p.flags & MR_LOADER_SKIP_BAD && code != -ENOMEM) {
+        skip_row(l, s, row, err);
+        mr_loader_row_done(l, s, batch);
+        return;
+    }
     pthread_mutex_lock(&l->lock);
     if (atomic_load(&s->failed) == 0) {
         s->error = *err;
@@ -468,7 +495,7 @@ static void describe(const struct mr_loader *l, struct slot *s)
     s->batch.shape = l->usual;
     if (MR_LIKELY(atomic_load(&s->odd_rows) == 0))
         return;
-    for (uint32_t i = 0; i < s->n; i++)
+    for (uint32_t i = 0; i < s->batch.n; i++)
         if (!s->has_shape[i])
             s->shapes[i] = l->usual;
     s->batch.shapes = s->shapes;
@@ -481,17 +508,30 @@ static void describe(const struct mr_loader *l, struct slot *s)
 static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < s->n; i++)
+    for (uint32_t i = 0; i < s->batch.n; i++)
         bytes += s->bytes[i];
     describe(l, s);
     l->delivered++;
     l->here_rows = 0;
     l->batches++;
-    l->samples += s->n;
+    l->samples += s->batch.n;
     l->read_bytes += s->batch.read_bytes;
     l->sample_bytes += bytes;
     *out = &s->batch;
     return 1;
+}
+
+/* Every sample of the batch was bad. */
+static int fail_empty(struct mr_loader *l, struct slot *s, struct mr_error *err)
+{
+    struct mr_error first;
+    uint64_t skipped = mr_loader_skipped(l, &first);
+    l->failed = true;
+    s->batch.n = s->n;
+    mr_error_plain(err, MR_E_FORMAT, "none of the %u samples of batch %llu can be read; %llu were left out so far",
+                   s->n, (unsigned long long)s->batch.index, (unsigned long long)skipped);
+    mr_error_context(err, "the first one: %s", first.message);
+    return MR_E_FORMAT;
 }
 
 static int check_next(const struct mr_loader *l, struct mr_error *err)
@@ -539,6 +579,8 @@ int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_bat
             *err = s->error;
         return atomic_load(&s->failed);
     }
+    if (atomic_load(&s->bad_rows) && !(s->batch.n = mr_loader_leave_out_bad(l, s)))
+        return fail_empty(l, s, err);
     return deliver(l, s, out);
 }
 
@@ -555,14 +597,18 @@ void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
         l->released = l->delivered;
         return;
     }
-    uint64_t limit = atomic_load(&l->slot_limit), before = limit;
     b->n = 0; /* marks it */
-    while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0) {
+    while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0)
         l->released++;
-        if (l->read_ahead && limit == l->released + l->n_slots - 1 && limit < l->stream.batches &&
-            prepare_slot(l, limit) == 0)
-            limit++;
-    }
+    mr_loader_raise_limit(l);
+}
+
+void mr_loader_raise_limit(struct mr_loader *l)
+{
+    uint64_t limit = atomic_load(&l->slot_limit), before = limit;
+    while (l->read_ahead && limit < l->released + l->n_slots && limit < l->stream.batches &&
+           prepare_slot(l, limit) == 0)
+        limit++;
     if (limit == before)
         return;
     pthread_mutex_lock(&l->lock);

@@ -108,22 +108,41 @@ static unsigned read_flags(const struct mr_loader *l)
     return l->p.flags & MR_LOADER_VERIFY ? MR_DATASET_VERIFY : 0;
 }
 
+int mr_loader_choose_part(void *user, struct mr_part *part, struct mr_error *err)
+{
+    const struct part_of *of = user;
+    struct mr_preprocess_plan plan;
+    int rc =
+        mr_preprocess_plan(of->thread->preprocess, of->epoch, of->id, part->full_height, part->full_width, &plan, err);
+    if (rc)
+        return rc;
+    part->top = plan.need.top;
+    part->left = plan.need.left;
+    part->height = plan.need.height;
+    part->width = plan.need.width;
+    return 0;
+}
+
 int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
-                             const struct mr_sample *sample, struct mr_error *err)
+                             const struct mr_sample *sample, const struct mr_part *part, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
     int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, sample, err)
                                                    : 0; /* while it is what was stored */
     if (rc)
         return rc;
+    struct mr_sample made = *sample;
+    if (part) {
+        made.dims[0] = part->full_height;
+        made.dims[1] = part->full_width;
+    }
     uint64_t start = mr_now_ns(), channels = sample->n_dims == 3 ? sample->dims[2] : 1;
     bool shaped = sample->n_dims == 2 || sample->n_dims == 3; /* else run says what is wrong */
-    uint64_t need = shaped ? mr_preprocess_bytes(&l->preprocess, sample->dims[0], sample->dims[1], channels) : 0;
+    uint64_t need = shaped ? mr_preprocess_bytes(&l->preprocess, made.dims[0], made.dims[1], channels) : 0;
     void *at = mr_loader_row(l, s, row, need, 0);
     if (!at)
         return mr_loader_no_row(l, id, need, err);
-    struct mr_sample made = *sample;
-    rc = mr_preprocess_run(t->preprocess, s->batch.epoch, id, sample, at, need, &made.bytes, err);
+    rc = mr_preprocess_run_part(t->preprocess, s->batch.epoch, id, sample, part, at, need, &made.bytes, err);
     note_transform(t, start, mr_now_ns());
     made.data = at;
     if (rc < 0)
@@ -178,9 +197,12 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     int rc;
     t->row.transform_ns = t->row.transformed_ns = 0;
     if (t->preprocess) {
+        struct part_of of = {.thread = t, .epoch = s->batch.epoch, .id = id};
+        mr_dataset_reader_choose(t->reader, mr_loader_decodes_parts(t->loader) ? mr_loader_choose_part : NULL, &of);
         rc = mr_dataset_read(t->reader, id, read_flags(t->loader), NULL, 0, &sample, &err);
+        mr_dataset_reader_choose(t->reader, NULL, NULL);
         if (!rc)
-            rc = mr_loader_preprocess_row(t, s, row, id, &sample, &err);
+            rc = mr_loader_preprocess_row(t, s, row, id, &sample, mr_dataset_reader_part(t->reader), &err);
     } else {
         rc = read_into_row(t, s, row, id, &sample, &at, &cap, &err);
         if (!rc)
@@ -197,7 +219,7 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
     atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);
     if (MR_UNLIKELY(rc))
-        mr_loader_row_failed(t->loader, s, batch, rc, &err);
+        mr_loader_row_failed(t->loader, s, batch, row, rc, &err);
     else
         mr_loader_row_done(t->loader, s, batch);
 }

@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/gen_spec.h"
+#include "loader/preprocess_part.h"
 
 #include <millrace/loader.h>
 #include <pthread.h>
@@ -25,7 +26,7 @@ struct stream {
 /* One batch in the making or in the consumer's hands. */
 struct slot {
     struct mr_batch batch; /* what next() hands out; first member */
-    uint8_t *slab;
+    uint8_t *slab;         /* a part of the pool's mapping, or the caller's */
     uint64_t slab_bytes;
     _Atomic uint64_t slab_used; /* packed rows: bump pointer */
     uint32_t n;                 /* rows of the batch in it (batch.n is the consumer's mark) */
@@ -34,13 +35,31 @@ struct slot {
     int64_t *labels;
     struct mr_shape *shapes; /* of rows that are not like the others */
     uint8_t *has_shape;      /* which those are */
+    uint8_t *bad;            /* rows to leave out (MR_LOADER_SKIP_BAD) */
     void **overflow;         /* rows that did not fit the slab, freed on reuse */
     _Atomic int failed;      /* first error's code */
     struct mr_error error;   /* under loader.lock */
     /* Every thread changes these for every row, and reads those above: they have a cache line of their own. */
     _Alignas(CACHE_LINE) _Atomic uint32_t left; /* rows not complete yet */
     _Atomic uint64_t read_bytes;
+    _Atomic uint32_t bad_rows;
     _Atomic uint32_t odd_rows; /* rows with a shape of their own; changes only where samples differ */
+};
+
+/* An epoch in the caller's own order. */
+struct id_list {
+    uint64_t epoch, n;
+    uint64_t *ids; /* NULL: there is none */
+};
+
+/* The mapping that slabs lie in. It outlives the loader while a batch of it is kept (mr_loader_take). */
+struct slab_pool {
+    pthread_mutex_t lock;
+    unsigned users;  /* the loader and every slab that is out */
+    unsigned n_free; /* spare slabs */
+    uint8_t **free;
+    uint8_t *memory;
+    uint64_t bytes;
 };
 
 /* When the row that a thread is making passed its stations; 0: it did not. */
@@ -105,7 +124,8 @@ struct mr_loader {
     bool in_place;        /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     struct slot *slots;
-    uint8_t *slabs; /* memory of all slots, one behind the other */
+    struct slab_pool *pool;
+    uint64_t slab_bytes; /* of one */
     uint64_t slabs_bytes;
     struct iovec slab_parts[64]; /* the same, for queues that want to know their memory; none: rows are not read into */
     unsigned n_slab_parts;
@@ -122,6 +142,10 @@ struct mr_loader {
     struct stream stream;         /* changes only between streams (L5) */
     _Atomic uint64_t next_ticket; /* next sample of the stream to be given out */
     _Atomic uint64_t slot_limit;  /* batches [0, slot_limit) have a slot; raised by release */
+
+    struct id_list list, next_list; /* the consumer's: the running epoch's order and the announced one's */
+    _Atomic uint64_t skipped;
+    struct mr_error first_skipped; /* lock */
 
     /* The consumer's alone. */
     uint64_t epoch, resume_epoch, resume_position;
@@ -176,6 +200,8 @@ int mr_loader_params_take(const struct mr_loader_params *from, struct mr_loader_
 /* Slots (loader_slots.c). */
 int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err);
 void mr_loader_free_slots(struct mr_loader *l);
+/* Moves the rows that are left of a batch together; returns how many there are. */
+uint32_t mr_loader_leave_out_bad(struct mr_loader *l, struct slot *s);
 /* Frees the rows that did not fit the slab. */
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
 
@@ -221,18 +247,39 @@ void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t 
 int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err);
 /* The row is there: counts it and wakes the consumer when it was the last. */
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch);
-void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, int code, const struct mr_error *err);
+void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, uint32_t row, int code,
+                          const struct mr_error *err);
 /* Reads one sample into its row with direct calls. */
 void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, uint64_t id);
 /* Makes the row from a decoded sample that lies elsewhere: preprocess, then finish. */
 int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
-                             const struct mr_sample *sample, struct mr_error *err);
+                             const struct mr_sample *sample, const struct mr_part *part, struct mr_error *err);
+/* The part of a picture that preprocessing needs: for decoders. `user` is a struct part_of. */
+struct part_of {
+    struct engine_thread *thread;
+    uint64_t epoch, id;
+};
+int mr_loader_choose_part(void *user, struct mr_part *part, struct mr_error *err);
+/* May only a part be decoded? Not where the content is compared. */
+static inline bool mr_loader_decodes_parts(const struct mr_loader *l)
+{
+    return l->p.preprocess && !(l->p.flags & MR_LOADER_VERIFY_CONTENT);
+}
 /* Everything after the payload is in memory: verify, transform, label. */
 int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, void *at, uint64_t cap,
                          const struct mr_sample *sample, struct mr_error *err);
 /* Waits until `batch` has a slot; false when the stream ends first. */
 bool mr_loader_wait_slot(struct engine_thread *t, uint64_t batch);
 bool mr_loader_ended(const struct mr_loader *l);
+
+/* Orders of the caller's own (loader_list.c). The ids of n samples of an epoch from its k-th on; -EAGAIN: the epoch has
+ * not been announced. */
+int mr_loader_list_get(struct mr_loader *l, uint64_t epoch, uint64_t k, uint64_t *ids, uint32_t n);
+void mr_loader_forget_lists(struct mr_loader *l);
+/* Gives the batches that may have one now their slots (loader.c). */
+void mr_loader_raise_limit(struct mr_loader *l);
+void mr_loader_end_stream(struct mr_loader *l);
+void mr_loader_start_stream(struct mr_loader *l);
 
 /* Engine threads (loader_engine.c). */
 int mr_engine_start(struct mr_loader *l, struct mr_error *err);

@@ -214,14 +214,19 @@ static int finish_in_row(struct queue_reader *q, struct request *r, struct slot 
 static int finish_preprocessed(struct queue_reader *q, struct request *r, struct slot *s,
                                const struct mr_layout *layout, struct mr_error *err)
 {
-    struct mr_sample_out out = {.label = r->job.plan.pos.ref.label};
-    int rc = mr_dataset_format(q->thread->loader->dataset)
+    const struct mr_loader *l = q->thread->loader;
+    struct part_of of = {.thread = q->thread, .epoch = s->batch.epoch, .id = r->job.plan.id};
+    struct mr_sample_out out = {.label = r->job.plan.pos.ref.label,
+                                .choose_part = mr_loader_decodes_parts(l) ? mr_loader_choose_part : NULL,
+                                .choose_user = &of};
+    int rc = mr_dataset_format(l->dataset)
                  ->decode(q->decoder, layout, &r->job.plan.pos.ref, q->plan_flags,
                           mr_fetch_collect(&r->job.plan, r->job.place), r->job.plan.length, &out, err);
     if (rc < 0)
         return rc;
     struct mr_sample sample = sample_of(r, &out, out.data);
-    return mr_loader_preprocess_row(q->thread, s, r->row, r->job.plan.id, &sample, err);
+    const struct mr_part *part = out.part.full_height ? &out.part : NULL;
+    return mr_loader_preprocess_row(q->thread, s, r->row, r->job.plan.id, &sample, part, err);
 }
 
 static int finish_decoded(struct queue_reader *q, struct request *r, struct slot *s, const struct mr_layout *layout,
@@ -311,7 +316,7 @@ static void finish_row(struct queue_reader *q, struct request *r)
     if (rc != MR_E_LIMIT)
         mr_error_hint(&err, "'millrace verify %s' lists all that is wrong",
                       mr_shell_word(mr_dataset_root(l->dataset), word, sizeof word));
-    mr_loader_row_failed(l, s, r->batch, rc, &err);
+    mr_loader_row_failed(l, s, r->batch, r->row, rc, &err);
 }
 
 static void give_back(struct queue_reader *q, struct request *r)
@@ -387,7 +392,7 @@ static bool start_sample(struct queue_reader *q, struct ticket *t, bool busy)
         mr_loader_read_row(q->thread, batch, row, id);
     } else if (rc < 0) {
         mr_error_context(&err, "in sample %llu", (unsigned long long)id);
-        mr_loader_row_failed(l, s, batch, rc, &err);
+        mr_loader_row_failed(l, s, batch, row, rc, &err);
     }
     return true;
 }
@@ -422,7 +427,7 @@ static void fail_all(struct queue_reader *q, struct ticket *t, int code, const s
         uint64_t batch = stream_batch(l, t->k, &row);
         if (!mr_loader_wait_slot(q->thread, batch))
             return;
-        mr_loader_row_failed(l, slot_of(l, batch), batch, code, err);
+        mr_loader_row_failed(l, slot_of(l, batch), batch, row, code, err);
     }
 }
 

@@ -42,6 +42,42 @@ static void *map_slabs(uint64_t bytes, bool prefault)
     return p;
 }
 
+/* One user less; `slab` is spare again, if it is one. The last user frees everything. */
+static void leave_pool(struct slab_pool *pool, uint8_t *slab)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (slab)
+        pool->free[pool->n_free++] = slab;
+    bool last = --pool->users == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (!last)
+        return;
+    if (pool->memory)
+        munmap(pool->memory, pool->bytes);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool->free);
+    free(pool);
+}
+
+static struct slab_pool *make_pool(uint64_t bytes, uint64_t slab_bytes, unsigned n_slots, unsigned spare)
+{
+    struct slab_pool *pool = calloc(1, sizeof(*pool));
+    if (!pool)
+        return NULL;
+    pthread_mutex_init(&pool->lock, NULL);
+    pool->users = 1;
+    pool->bytes = bytes;
+    pool->free = calloc((size_t)n_slots + spare, sizeof(*pool->free));
+    pool->memory = map_slabs(bytes, slab_bytes <= PREFAULT_MAX);
+    if (!pool->free || !pool->memory) {
+        leave_pool(pool, NULL);
+        return NULL;
+    }
+    for (unsigned i = 0; i < spare; i++)
+        pool->free[pool->n_free++] = pool->memory + (n_slots + i) * slab_bytes;
+    return pool;
+}
+
 static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64_t slab_bytes)
 {
     uint32_t n = l->p.batch_size;
@@ -54,7 +90,8 @@ static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64
     s->shapes = calloc(n, sizeof(*s->shapes));
     s->has_shape = calloc(n, sizeof(*s->has_shape));
     s->overflow = calloc(n, sizeof(*s->overflow));
-    bool there = s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow;
+    s->bad = calloc(n, sizeof(*s->bad));
+    bool there = s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow && s->bad;
     return there ? 0 : -ENOMEM;
 }
 
@@ -76,6 +113,7 @@ static void free_slot(struct mr_loader *l, struct slot *s)
     free(s->shapes);
     free(s->has_shape);
     free(s->overflow);
+    free(s->bad);
 }
 
 void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack)
@@ -91,7 +129,7 @@ void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t 
             return s->slab + at;
     }
     free(s->overflow[row]);
-    s->overflow[row] = aligned_alloc(l->row_align, room);
+    s->overflow[row] = aligned_alloc(MR_MAX(l->row_align, ROW_ALIGN), MR_ALIGN_UP(room, (uint64_t)ROW_ALIGN));
     return s->overflow[row];
 }
 
@@ -99,6 +137,9 @@ void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t 
 static uint64_t known_bytes(const struct mr_loader *l)
 {
     const struct mr_dataset_info *in = &l->info;
+    const struct mr_preprocess_params *made = &l->preprocess;
+    if (l->p.preprocess && made->rgb && (made->height || made->last_crop != MR_CROP_NONE))
+        return mr_preprocess_bytes(made, 0, 0, 3);                           /* whatever the pictures are */
     uint64_t bytes = strtoull(in->dtype + (in->dtype[0] != '\0'), NULL, 10); /* u1, f4, c16 */
     for (unsigned i = 0; i < in->n_dims; i++)
         if (__builtin_mul_overflow(bytes, in->dims[i], &bytes))
@@ -120,6 +161,8 @@ static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *
     for (unsigned i = 0; i < 8; i++) {
         struct mr_sample s;
         int rc = mr_dataset_read(l->threads[0].reader, n * i / 8, 0, NULL, 0, &s, err);
+        if (rc < 0 && l->p.flags & MR_LOADER_SKIP_BAD && (i < 7 || largest)) /* one of them will do */
+            continue;
         if (rc < 0)
             return rc;
         uint64_t need = s.bytes;
@@ -145,7 +188,9 @@ static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_erro
     l->row_extra = l->p.flags & LOADER_RAW_WITH_CHECKSUMS ? ROW_ALIGN : 0;
     uint64_t slack = (blocks ? BLOCK : 0) + l->row_extra;
     l->in_place = blocks && (l->p.flags & MR_LOADER_IN_PLACE);
-    l->row_align = blocks ? BLOCK : ROW_ALIGN;
+    bool dense =
+        l->p.flags & MR_LOADER_DENSE && !blocks && (row || !stored || in->sample_min_bytes == in->sample_max_bytes);
+    l->row_align = blocks ? BLOCK : dense ? 1 : ROW_ALIGN;
     if (!row && stored && in->sample_min_bytes != in->sample_max_bytes) {
         l->packed = true;
         uint64_t mean = in->sample_bytes / in->samples + slack + l->row_align;
@@ -183,7 +228,7 @@ static void name_slabs(struct mr_loader *l)
 {
     for (uint64_t at = 0; at < l->slabs_bytes && l->n_slab_parts < MR_ARRAY_LEN(l->slab_parts); at += MR_GIB)
         l->slab_parts[l->n_slab_parts++] =
-            (struct iovec){.iov_base = l->slabs + at, .iov_len = MR_MIN(MR_GIB, l->slabs_bytes - at)};
+            (struct iovec){.iov_base = l->pool->memory + at, .iov_len = MR_MIN(MR_GIB, l->slabs_bytes - at)};
 }
 
 int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
@@ -192,11 +237,15 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
     int rc = choose_rows(l, &slab_bytes, err);
     if (rc < 0)
         return rc;
+    if (l->packed && l->p.flags & MR_LOADER_SKIP_BAD)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "bad samples cannot be left out where rows differ in size");
+    l->slab_bytes = slab_bytes;
     l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
     l->n_slots += slots_for_queue(l, slab_bytes);
-    if (l->p.memory_bytes && slab_bytes * l->n_slots > l->p.memory_bytes) {
-        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu",
-                       l->n_slots, l->p.batch_size, (unsigned long long)(slab_bytes * l->n_slots),
+    const unsigned n_slabs = l->n_slots + l->p.spare;
+    if (l->p.memory_bytes && slab_bytes * n_slabs > l->p.memory_bytes) {
+        mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu", n_slabs,
+                       l->p.batch_size, (unsigned long long)(slab_bytes * n_slabs),
                        (unsigned long long)l->p.memory_bytes);
         return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
     }
@@ -204,18 +253,18 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
     if (!l->slots)
         return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);
     memset(l->slots, 0, l->n_slots * sizeof(*l->slots));
-    l->slabs_bytes = slab_bytes * l->n_slots;
+    l->slabs_bytes = slab_bytes * n_slabs;
     uint64_t rounded = MR_ALIGN_UP(l->slabs_bytes, HUGE_PAGE);
     if (l->slabs_bytes >= 8 * HUGE_PAGE && (!l->p.memory_bytes || rounded <= l->p.memory_bytes))
         l->slabs_bytes = rounded; /* the last pages are huge, too */
-    l->slabs = map_slabs(l->slabs_bytes, slab_bytes <= PREFAULT_MAX);
-    bool failed = !l->slabs;
+    l->pool = make_pool(l->slabs_bytes, slab_bytes, l->n_slots, l->p.spare);
+    bool failed = !l->pool;
     for (unsigned i = 0; i < l->n_slots && !failed; i++)
-        failed = alloc_slot(l, &l->slots[i], l->slabs + i * slab_bytes, slab_bytes) < 0;
+        failed = alloc_slot(l, &l->slots[i], l->pool->memory + i * slab_bytes, slab_bytes) < 0;
     if (!failed && l->row_align == BLOCK) /* rows are read into directly */
         name_slabs(l);
     if (failed)
-        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", l->n_slots,
+        return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", n_slabs,
                             (unsigned long long)slab_bytes);
     return 0;
 }
@@ -224,7 +273,126 @@ void mr_loader_free_slots(struct mr_loader *l)
 {
     for (unsigned i = 0; l->slots && i < l->n_slots; i++)
         free_slot(l, &l->slots[i]);
-    if (l->slabs)
-        munmap(l->slabs, l->slabs_bytes);
+    if (l->pool)
+        leave_pool(l->pool, NULL);
     free(l->slots);
+}
+
+/* ---- batches that are kept ---- */
+
+struct mr_slab {
+    struct slab_pool *pool;
+    uint8_t *memory;
+};
+
+static uint8_t *spare_slab(struct slab_pool *pool)
+{
+    uint8_t *got = NULL;
+    pthread_mutex_lock(&pool->lock);
+    if (pool->n_free) {
+        got = pool->free[--pool->n_free];
+        pool->users++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return got;
+}
+
+static bool in_slab(const struct slot *s)
+{
+    for (uint32_t i = 0; i < s->batch.n; i++) {
+        const uint8_t *row = s->rows[i];
+        if (row < s->slab || row + s->bytes[i] > s->slab + s->slab_bytes)
+            return false;
+    }
+    return true;
+}
+
+int mr_loader_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct mr_slab **out)
+{
+    if (l->group)
+        return -EAGAIN;
+    struct slot *s = MR_CONTAINER_OF(b, struct slot, batch);
+    if (!in_slab(s))
+        return -EAGAIN;
+    if (fresh) {
+        s->slab = fresh;
+        *out = NULL;
+        return 0;
+    }
+    struct mr_slab *slab = malloc(sizeof(*slab));
+    uint8_t *spare = slab ? spare_slab(l->pool) : NULL;
+    if (!spare) {
+        free(slab);
+        return -EAGAIN;
+    }
+    *slab = (struct mr_slab){.pool = l->pool, .memory = s->slab};
+    s->slab = spare;
+    *out = slab;
+    return 0;
+}
+
+void mr_slab_free(struct mr_slab *slab)
+{
+    if (!slab)
+        return;
+    leave_pool(slab->pool, slab->memory);
+    free(slab);
+}
+
+void mr_loader_set_memory(struct mr_loader *l, unsigned index, void *fresh)
+{
+    l->slots[index].slab = fresh;
+    l->n_slab_parts = 0; /* queues do not know it */
+}
+
+unsigned mr_loader_places(const struct mr_loader *l)
+{
+    return l->n_slots;
+}
+
+uint64_t mr_loader_slab_bytes(const struct mr_loader *l)
+{
+    return l->slab_bytes;
+}
+
+/* ---- samples that are left out ---- */
+
+/* What belongs to row `from` becomes row `to`'s. */
+static void move_row(struct mr_loader *l, struct slot *s, uint32_t from, uint32_t to)
+{
+    uint8_t *at = s->slab + (uint64_t)to * l->row_bytes;
+    if (s->rows[from] == s->slab + (uint64_t)from * l->row_bytes) {
+        memcpy(at, s->rows[from], MR_MIN(s->bytes[from], l->row_bytes));
+        s->rows[to] = at;
+    } else { /* a buffer of its own */
+        s->rows[to] = s->rows[from];
+    }
+    s->ids[to] = s->ids[from];
+    s->bytes[to] = s->bytes[from];
+    s->labels[to] = s->labels[from];
+    s->shapes[to] = s->shapes[from];
+    s->has_shape[to] = s->has_shape[from];
+}
+
+uint32_t mr_loader_leave_out_bad(struct mr_loader *l, struct slot *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->bad[i])
+            continue;
+        if (kept != i)
+            move_row(l, s, i, kept);
+        kept++;
+    }
+    return kept;
+}
+
+uint64_t mr_loader_skipped(struct mr_loader *l, struct mr_error *first)
+{
+    pthread_mutex_lock(&l->lock);
+    uint64_t n = atomic_load(&l->skipped);
+    if (n && first)
+        *first = l->first_skipped;
+    pthread_mutex_unlock(&l->lock);
+    return n;
 }

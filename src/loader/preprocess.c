@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "loader/preprocess_kernels.h"
+#include "loader/preprocess_part.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,17 +29,17 @@ struct mr_preprocess {
     struct axis x, y;
     float *row;
     size_t row_cap;
+    uint8_t *rgb; /* a picture that had another number of channels */
+    size_t rgb_cap;
     float scale[MR_PREPROCESS_CHANNELS], bias[MR_PREPROCESS_CHANNELS];
     float table[256 * MR_PREPROCESS_CHANNELS];
 };
 
-/* A picture, and a part of one. */
+/* The part of a picture that was decoded; top and left say where in the picture it lies. */
 struct picture {
     const uint8_t *pixels;
     uint32_t height, width, channels;
-};
-struct rect {
-    uint32_t top, left, height, width;
+    uint32_t top, left;
 };
 
 void mr_preprocess_params_init(struct mr_preprocess_params *p)
@@ -52,11 +53,16 @@ static int check(const struct mr_preprocess_params *p, struct mr_error *err)
     bool sized = p->crop == MR_CROP_CENTER || p->crop == MR_CROP_RANDOM;
     if (sized && (!p->crop_height || !p->crop_width))
         return mr_error_plain(err, MR_E_USAGE, "a crop of %u x %u pixels is empty", p->crop_height, p->crop_width);
+    if (p->last_crop == MR_CROP_RANDOM_RESIZED || (p->last_crop != MR_CROP_NONE && (!p->last_height || !p->last_width)))
+        return mr_error_plain(err, MR_E_USAGE, "the crop after resizing needs a fixed size of at least one pixel");
+    if (p->shorter_side && p->height)
+        return mr_error_plain(err, MR_E_USAGE, "resize to a shorter side or to height x width, not both");
     if (!p->height != !p->width)
         return mr_error_plain(err, MR_E_USAGE, "resizing to %u x %u pixels needs both sides", p->height, p->width);
     if (p->crop == MR_CROP_RANDOM_RESIZED && !p->height)
         return mr_error_plain(err, MR_E_USAGE, "a crop of random size needs the size to resize it to");
-    if (MR_MAX(MR_MAX(p->crop_height, p->crop_width), MR_MAX(p->height, p->width)) > MR_PREPROCESS_SIDE_MAX)
+    const uint32_t crops = MR_MAX(MR_MAX(p->crop_height, p->crop_width), MR_MAX(p->last_height, p->last_width));
+    if (MR_MAX(MR_MAX(crops, p->shorter_side), MR_MAX(p->height, p->width)) > MR_PREPROCESS_SIDE_MAX)
         return mr_error_plain(err, MR_E_USAGE, "a side of a picture has at most %u pixels", MR_PREPROCESS_SIDE_MAX);
     if (!(p->scale_min > 0 && p->scale_min <= p->scale_max && p->scale_max <= 1))
         return mr_error_plain(err, MR_E_USAGE, "a crop's share of the area lies between 0 and 1, not from %g to %g",
@@ -87,7 +93,7 @@ int mr_preprocess_create(const struct mr_preprocess_params *p, struct mr_preproc
         x->scale[c] = (float)(1 / (255.0 * (double)p->stdev[c]));
         x->bias[c] = (float)(-(double)p->mean[c] / (double)p->stdev[c]);
         for (unsigned v = 0; v < 256; v++)
-            x->table[256 * c + v] = (float)v * x->scale[c] + x->bias[c];
+            x->table[256 * c + v] = ((float)v / 255.0f - p->mean[c]) / p->stdev[c]; /* rounds as frameworks do */
     }
     *out = x;
     return 0;
@@ -107,28 +113,50 @@ void mr_preprocess_free(struct mr_preprocess *x)
     free_axis(&x->x);
     free_axis(&x->y);
     free(x->row);
+    free(x->rgb);
     free(x);
 }
 
-static void result_size(const struct mr_preprocess_params *p, uint64_t *height, uint64_t *width)
+/* Size after resizing a picture, or what was cut out of it, of this size. */
+static void resized_size(const struct mr_preprocess_params *p, uint64_t *height, uint64_t *width)
 {
     if (p->height) {
         *height = p->height;
         *width = p->width;
-    } else if (p->crop != MR_CROP_NONE) {
+    } else if (p->shorter_side && *height && *width) {
+        uint64_t shorter = MR_MIN(*height, *width), longer = MR_MAX(*height, *width), side = p->shorter_side;
+        uint64_t other = (uint64_t)((double)(side * longer) / (double)shorter);
+        bool upright = *height > *width;
+        *height = upright ? other : side;
+        *width = upright ? side : other;
+    }
+}
+
+static void result_size(const struct mr_preprocess_params *p, uint64_t *height, uint64_t *width)
+{
+    if (p->crop == MR_CROP_CENTER || p->crop == MR_CROP_RANDOM) {
         *height = p->crop_height;
         *width = p->crop_width;
+    }
+    resized_size(p, height, width);
+    if (p->last_crop != MR_CROP_NONE) {
+        *height = p->last_height;
+        *width = p->last_width;
     }
 }
 
 size_t mr_preprocess_bytes(const struct mr_preprocess_params *p, uint64_t height, uint64_t width, uint64_t channels)
 {
     result_size(p, &height, &width);
-    return (size_t)(height * width * channels) * (p->to_float ? sizeof(float) : 1);
+    return (size_t)(height * width * (p->rgb ? 3 : channels)) * (p->to_float ? sizeof(float) : 1);
 }
 
 void mr_preprocess_shape(const struct mr_preprocess_params *p, struct mr_sample *s)
 {
+    if (p->rgb) {
+        s->n_dims = 3;
+        s->dims[2] = 3;
+    }
     uint64_t height = s->dims[0], width = s->dims[1], channels = s->dims[2];
     bool first = p->planar && s->n_dims == 3;
     result_size(p, &height, &width);
@@ -145,64 +173,146 @@ static double draw(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, u
     return mr_rng_unit(mr_rng_at(x->p.seed ^ mr_mix64(epoch + 1), MR_RNG_AUGMENT, id * DRAWS + n));
 }
 
-static struct rect centered(const struct picture *in, uint32_t height, uint32_t width)
+struct size {
+    uint32_t height, width;
+};
+
+static struct mr_rect centered(struct size in, uint32_t height, uint32_t width)
 {
-    return (struct rect){
-        .top = (in->height - height) / 2, .left = (in->width - width) / 2, .height = height, .width = width};
+    return (struct mr_rect){
+        .top = (in.height - height) / 2, .left = (in.width - width) / 2, .height = height, .width = width};
 }
 
 /* The largest part from the middle whose aspect ratio is allowed. */
-static struct rect widest(const struct mr_preprocess_params *p, const struct picture *in)
+static struct mr_rect widest(const struct mr_preprocess_params *p, struct size in)
 {
-    double ratio = (double)in->width / in->height;
-    uint32_t height = in->height, width = in->width;
+    double ratio = (double)in.width / in.height;
+    uint32_t height = in.height, width = in.width;
     if (ratio < p->ratio_min)
-        height = (uint32_t)MR_MIN((double)in->height, MR_MAX(1.0, round(in->width / p->ratio_min)));
+        height = (uint32_t)MR_MIN((double)in.height, MR_MAX(1.0, round(in.width / p->ratio_min)));
     else if (ratio > p->ratio_max)
-        width = (uint32_t)MR_MIN((double)in->width, MR_MAX(1.0, round(in->height * p->ratio_max)));
+        width = (uint32_t)MR_MIN((double)in.width, MR_MAX(1.0, round(in.height * p->ratio_max)));
     return centered(in, height, width);
 }
 
-static struct rect random_resized(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct picture *in)
+static struct mr_rect random_resized(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struct size in)
 {
     const struct mr_preprocess_params *p = &x->p;
-    double area = (double)in->height * in->width, low = log(p->ratio_min), high = log(p->ratio_max);
+    double area = (double)in.height * in.width, low = log(p->ratio_min), high = log(p->ratio_max);
     for (unsigned i = 0; i < 10; i++) {
         double part = area * (p->scale_min + (p->scale_max - p->scale_min) * draw(x, epoch, id, 4 * i + 4));
         double ratio = exp(low + (high - low) * draw(x, epoch, id, 4 * i + 5));
         double width = round(sqrt(part * ratio)), height = round(sqrt(part / ratio));
-        if (width < 1 || height < 1 || width > in->width || height > in->height)
+        if (width < 1 || height < 1 || width > in.width || height > in.height)
             continue;
-        return (struct rect){.top = (uint32_t)(draw(x, epoch, id, 4 * i + 6) * (in->height - height + 1)),
-                             .left = (uint32_t)(draw(x, epoch, id, 4 * i + 7) * (in->width - width + 1)),
-                             .height = (uint32_t)height,
-                             .width = (uint32_t)width};
+        return (struct mr_rect){.top = (uint32_t)(draw(x, epoch, id, 4 * i + 6) * (in.height - height + 1)),
+                                .left = (uint32_t)(draw(x, epoch, id, 4 * i + 7) * (in.width - width + 1)),
+                                .height = (uint32_t)height,
+                                .width = (uint32_t)width};
     }
     return widest(p, in);
 }
 
-static int cut(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct picture *in, struct rect *out,
+static int too_small(uint64_t id, struct size in, uint32_t height, uint32_t width, struct mr_error *err)
+{
+    mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture of %u x %u pixels, the crop has %u x %u",
+                   (unsigned long long)id, in.height, in.width, height, width);
+    return mr_error_hint(err, "choose a smaller crop, or one of random size, and resize it"), MR_E_USAGE;
+}
+
+static struct mr_rect anywhere(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, unsigned first_draw,
+                               struct size in, uint32_t height, uint32_t width)
+{
+    return (struct mr_rect){.top = (uint32_t)(draw(x, epoch, id, first_draw) * (in.height - height + 1.0)),
+                            .left = (uint32_t)(draw(x, epoch, id, first_draw + 1) * (in.width - width + 1.0)),
+                            .height = height,
+                            .width = width};
+}
+
+/* The crop before resizing. */
+static int cut(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struct size in, struct mr_rect *out,
                struct mr_error *err)
 {
     const struct mr_preprocess_params *p = &x->p;
     if (p->crop == MR_CROP_NONE) {
-        *out = (struct rect){.height = in->height, .width = in->width};
+        *out = (struct mr_rect){.height = in.height, .width = in.width};
         return 0;
     }
     if (p->crop == MR_CROP_RANDOM_RESIZED) {
         *out = random_resized(x, epoch, id, in);
         return 0;
     }
-    if (p->crop_height > in->height || p->crop_width > in->width) {
-        mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture of %u x %u pixels, the crop has %u x %u",
-                       (unsigned long long)id, in->height, in->width, p->crop_height, p->crop_width);
-        return mr_error_hint(err, "choose a smaller crop, or one of random size, and resize it"), MR_E_USAGE;
+    if (p->crop_height > in.height || p->crop_width > in.width)
+        return too_small(id, in, p->crop_height, p->crop_width, err);
+    *out = p->crop == MR_CROP_RANDOM ? anywhere(x, epoch, id, 2, in, p->crop_height, p->crop_width)
+                                     : centered(in, p->crop_height, p->crop_width);
+    return 0;
+}
+
+/* The crop after resizing. */
+static int cut_last(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struct size in, struct mr_rect *out,
+                    struct mr_error *err)
+{
+    const struct mr_preprocess_params *p = &x->p;
+    *out = (struct mr_rect){.height = in.height, .width = in.width};
+    if (p->last_crop == MR_CROP_NONE)
+        return 0;
+    if (p->last_height > in.height || p->last_width > in.width)
+        return too_small(id, in, p->last_height, p->last_width, err);
+    *out = p->last_crop == MR_CROP_RANDOM
+               ? anywhere(x, epoch, id, 44, in, p->last_height, p->last_width)
+               : (struct mr_rect){.top = (uint32_t)nearbyint((in.height - p->last_height) / 2.0),
+                                  .left = (uint32_t)nearbyint((in.width - p->last_width) / 2.0),
+                                  .height = p->last_height,
+                                  .width = p->last_width};
+    return 0;
+}
+
+/* Source pixels [*first, *last) that make pixel i of an axis that goes from `from` to `to` pixels: a triangle around
+ * the pixel's middle, as wide as the reduction but never narrower than the distance of two pixels. */
+static double reach(uint32_t from, uint32_t to, uint32_t i, int64_t *first, int64_t *last)
+{
+    double scale = (double)from / to, support = MR_MAX(scale, 1.0), middle = (i + 0.5) * scale;
+    *first = MR_MAX((int64_t)(middle - support + 0.5), 0);
+    *last = MR_MIN((int64_t)(middle + support + 0.5), (int64_t)from);
+    return middle;
+}
+
+static void needed(uint32_t from, uint32_t to, uint32_t start, uint32_t n, uint32_t *at, uint32_t *len)
+{
+    int64_t low, high, other;
+    reach(from, to, start, &low, &other);
+    reach(from, to, start + n - 1, &other, &high);
+    *at += (uint32_t)low;
+    *len = (uint32_t)(high - low);
+}
+
+int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, uint64_t height, uint64_t width,
+                       struct mr_preprocess_plan *out, struct mr_error *err)
+{
+    struct size in = {(uint32_t)height, (uint32_t)width};
+    int rc = cut(x, epoch, id, in, &out->from, err);
+    if (rc)
+        return rc;
+    uint64_t h = out->from.height, w = out->from.width;
+    resized_size(&x->p, &h, &w);
+    if (MR_MAX(h, w) > MR_PREPROCESS_SIDE_MAX || !h || !w)
+        return mr_error_plain(err, MR_E_LIMIT, "sample %llu would be resized to %llu x %llu pixels",
+                              (unsigned long long)id, (unsigned long long)h, (unsigned long long)w);
+    out->height = (uint32_t)h;
+    out->width = (uint32_t)w;
+    if ((rc = cut_last(x, epoch, id, (struct size){out->height, out->width}, &out->result, err)))
+        return rc;
+    out->flip = x->p.flip > 0 && draw(x, epoch, id, 0) < x->p.flip;
+    out->need = out->from;
+    if (out->from.height == out->height && out->from.width == out->width) {
+        out->need = out->result;
+        out->need.top += out->from.top;
+        out->need.left += out->from.left;
+        return 0;
     }
-    *out = centered(in, p->crop_height, p->crop_width);
-    if (p->crop == MR_CROP_RANDOM) {
-        out->top = (uint32_t)(draw(x, epoch, id, 2) * (in->height - p->crop_height + 1.0));
-        out->left = (uint32_t)(draw(x, epoch, id, 3) * (in->width - p->crop_width + 1.0));
-    }
+    needed(out->from.height, out->height, out->result.top, out->result.height, &out->need.top, &out->need.height);
+    needed(out->from.width, out->width, out->result.left, out->result.width, &out->need.left, &out->need.width);
     return 0;
 }
 
@@ -227,23 +337,21 @@ static int grow_axis(struct axis *a, size_t pixels, size_t width)
     return -ENOMEM;
 }
 
-/* The triangle around each pixel's middle, as wide as the reduction but never narrower than the distance of two pixels.
- */
-static int weigh(struct axis *a, uint32_t from, uint32_t to, bool mirrored)
+/* Weights of n pixels of the result from `begin` on; starts count from source pixel `origin`. */
+static int weigh(struct axis *a, uint32_t from, uint32_t to, uint32_t begin, uint32_t n, int64_t origin, bool mirrored)
 {
-    double scale = (double)from / to, support = MR_MAX(scale, 1.0);
-    int rc = grow_axis(a, to, (size_t)(2 * ceil(support)) + 1);
-    for (uint32_t i = 0; rc == 0 && i < to; i++) {
-        double middle = (i + 0.5) * scale, sum = 0;
-        int64_t first = MR_MAX((int64_t)(middle - support + 0.5), 0),
-                last = MR_MIN((int64_t)(middle + support + 0.5), (int64_t)from);
-        uint32_t at = mirrored ? to - 1 - i : i;
+    double support = MR_MAX((double)from / to, 1.0);
+    int rc = grow_axis(a, n, (size_t)(2 * ceil(support)) + 1);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        int64_t first, last;
+        double middle = reach(from, to, begin + i, &first, &last), sum = 0;
+        uint32_t at = mirrored ? n - 1 - i : i;
         float *w = a->weight + at * a->width;
         for (int64_t k = first; k < last; k++)
             sum += MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support));
         for (int64_t k = first; k < last; k++)
             w[k - first] = (float)(MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support)) / sum);
-        a->start[at] = (int32_t)first;
+        a->start[at] = (int32_t)(first - origin);
         a->count[at] = (int32_t)(last - first);
     }
     return rc;
@@ -262,46 +370,70 @@ static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height,
                                .bias = x->bias};
 }
 
-static void take_over(const struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip,
+static void take_over(const struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan,
                       void *dst)
 {
+    const struct mr_rect *r = &plan->need;
     for (uint32_t y = 0; y < r->height; y++) {
-        const uint8_t *src = in->pixels + ((size_t)(r->top + y) * in->width + r->left) * in->channels;
+        const uint8_t *src =
+            in->pixels + ((size_t)(r->top - in->top + y) * in->width + (r->left - in->left)) * in->channels;
         struct mr_row_out out;
         place_row(x, dst, r->height, r->width, in->channels, y, &out);
-        if (!flip && !x->p.to_float && (!x->p.planar || in->channels == 1))
+        if (!plan->flip && !x->p.to_float && (!x->p.planar || in->channels == 1))
             memcpy(out.at, src, (size_t)r->width * in->channels);
         else
-            x->k->take_pixels(flip ? src + (size_t)(r->width - 1) * in->channels : src, in->channels, flip ? -1 : 1,
-                              r->width, x->p.to_float ? x->table : NULL, &out);
+            x->k->take_pixels(plan->flip ? src + (size_t)(r->width - 1) * in->channels : src, in->channels,
+                              plan->flip ? -1 : 1, r->width, x->p.to_float ? x->table : NULL, &out);
     }
 }
 
-static int resize(struct mr_preprocess *x, const struct picture *in, const struct rect *r, bool flip, uint32_t height,
-                  uint32_t width, void *dst)
+static int grow(void **room, size_t *cap, size_t need)
 {
-    size_t values = (size_t)r->width * in->channels, need = values + 4; /* the last pixel is read four channels wide */
-    if (weigh(&x->x, r->width, width, flip) < 0 || weigh(&x->y, r->height, height, false) < 0)
+    if (need <= *cap)
+        return 0;
+    free(*room);
+    *cap = 0;
+    *room = calloc(1, need);
+    if (!*room)
         return -ENOMEM;
-    if (need > x->row_cap) {
-        free(x->row);
-        x->row_cap = 0;
-        x->row = calloc(need, sizeof(float));
-        if (!x->row)
-            return -ENOMEM;
-        x->row_cap = need;
-    }
+    *cap = need;
+    return 0;
+}
+
+static int resize(struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan, void *dst)
+{
+    const struct mr_rect *r = &plan->result, *need = &plan->need;
+    size_t values = (size_t)need->width * in->channels; /* the last pixel is read four channels wide */
+    if (weigh(&x->x, plan->from.width, plan->width, r->left, r->width, need->left - plan->from.left, plan->flip) < 0 ||
+        weigh(&x->y, plan->from.height, plan->height, r->top, r->height, need->top - plan->from.top, false) < 0 ||
+        grow((void **)&x->row, &x->row_cap, (values + 4) * sizeof(float)) < 0)
+        return -ENOMEM;
     memset(x->row + values, 0, 4 * sizeof(float));
     const struct mr_taps taps = {.start = x->x.start, .count = x->x.count, .weight = x->x.weight, .width = x->x.width};
     const size_t stride = (size_t)in->width * in->channels;
-    for (uint32_t y = 0; y < height; y++) {
+    const uint8_t *corner =
+        in->pixels + (size_t)(need->top - in->top) * stride + (size_t)(need->left - in->left) * in->channels;
+    for (uint32_t y = 0; y < r->height; y++) {
         struct mr_row_out out;
-        const uint8_t *src =
-            in->pixels + (size_t)(r->top + (uint32_t)x->y.start[y]) * stride + (size_t)r->left * in->channels;
-        place_row(x, dst, height, width, in->channels, y, &out);
-        x->k->blend_rows(x->row, src, stride, x->y.weight + y * x->y.width, x->y.count[y], values);
-        x->k->make_pixels(x->row, in->channels, &taps, width, &out);
+        place_row(x, dst, r->height, r->width, in->channels, y, &out);
+        x->k->blend_rows(x->row, corner + (size_t)x->y.start[y] * stride, stride, x->y.weight + y * x->y.width,
+                         x->y.count[y], values);
+        x->k->make_pixels(x->row, in->channels, &taps, r->width, &out);
     }
+    return 0;
+}
+
+/* Gives the picture three channels. */
+static int make_rgb(struct mr_preprocess *x, struct picture *pic)
+{
+    size_t n = (size_t)pic->height * pic->width, c = pic->channels;
+    if (grow((void **)&x->rgb, &x->rgb_cap, 3 * n) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < 3; k++)
+            x->rgb[3 * i + k] = pic->pixels[c * i + (c > 2 ? k : 0)];
+    pic->pixels = x->rgb;
+    pic->channels = 3;
     return 0;
 }
 
@@ -325,25 +457,43 @@ static int look_at(const struct mr_sample *s, uint64_t id, struct picture *out, 
     return 0;
 }
 
-int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
-                      size_t cap, size_t *bytes, struct mr_error *err)
+static bool holds(const struct picture *pic, const struct mr_rect *r)
+{
+    return r->top >= pic->top && r->left >= pic->left && r->top + r->height <= pic->top + pic->height &&
+           r->left + r->width <= pic->left + pic->width;
+}
+
+int mr_preprocess_run_part(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in,
+                           const struct mr_part *part, void *dst, size_t cap, size_t *bytes, struct mr_error *err)
 {
     struct picture pic = {0};
-    struct rect r = {0};
+    struct mr_preprocess_plan plan;
     int rc = look_at(in, id, &pic, err);
-    if (rc || (rc = cut(x, epoch, id, &pic, &r, err)))
+    if (rc)
         return rc;
-    uint64_t height = r.height, width = r.width;
-    result_size(&x->p, &height, &width);
-    *bytes = mr_preprocess_bytes(&x->p, pic.height, pic.width, pic.channels);
+    uint64_t height = part ? part->full_height : pic.height, width = part ? part->full_width : pic.width;
+    pic.top = part ? (uint32_t)part->top : 0;
+    pic.left = part ? (uint32_t)part->left : 0;
+    if ((rc = mr_preprocess_plan(x, epoch, id, height, width, &plan, err)))
+        return rc;
+    *bytes = mr_preprocess_bytes(&x->p, height, width, pic.channels);
     if (*bytes > cap)
         return mr_error_plain(err, MR_E_LIMIT, "the preprocessed sample %llu has %zu bytes, a row %zu",
                               (unsigned long long)id, *bytes, cap);
-    bool flip = x->p.flip > 0 && draw(x, epoch, id, 0) < x->p.flip;
-    if (height == r.height && width == r.width) {
-        take_over(x, &pic, &r, flip, dst);
-        return 0;
-    }
-    rc = resize(x, &pic, &r, flip, (uint32_t)height, (uint32_t)width, dst);
+    if (!holds(&pic, &plan.need))
+        return mr_error_plain(err, MR_E_INTERNAL, "the decoded part of sample %llu is too small",
+                              (unsigned long long)id);
+    if (x->p.rgb && pic.channels != 3)
+        rc = make_rgb(x, &pic);
+    if (!rc && plan.from.height == plan.height && plan.from.width == plan.width)
+        take_over(x, &pic, &plan, dst);
+    else if (!rc)
+        rc = resize(x, &pic, &plan, dst);
     return rc < 0 ? mr_error_set(err, rc, "cannot resize sample %llu", (unsigned long long)id) : 0;
+}
+
+int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
+                      size_t cap, size_t *bytes, struct mr_error *err)
+{
+    return mr_preprocess_run_part(x, epoch, id, in, NULL, dst, cap, bytes, err);
 }
