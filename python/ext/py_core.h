@@ -1,0 +1,72 @@
+/* The Python extension millrace._core: a thin skin over <millrace/loader.h> and <millrace/dataset.h>. Limited API of
+ * Python 3.10, so one file serves every later version; nothing of the tree but the public headers.
+ *
+ * Who owns what. A Loader owns an mr_loader. A batch that next() returns is taken out of the loader at once: its rows
+ * belong to a `struct owner`, which Arrays and the DLPack tensors made of them share and which may outlive the Loader.
+ *
+ * Invariants
+ * - P1 An owner is freed by its last user, in whatever thread that is, with or without the interpreter's lock: freeing
+ * it touches no Python object.
+ * - P2 Every call into the loader holds the Loader's mutex and not the interpreter's lock; the interpreter's lock is
+ * never waited for with the mutex held.
+ * - P3 After a fork the child has none of the loader's threads: its Loader refuses to work and is not closed there. */
+#ifndef MR_PYTHON_PY_CORE_H
+#define MR_PYTHON_PY_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+
+#include <millrace/loader.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#pragma GCC visibility push(hidden)
+
+struct core_state {
+    PyTypeObject *loader, *batch, *array;
+    PyObject *data_error;
+};
+
+/* Memory that arrays share (P1): a batch's slab, or a block of malloc. */
+struct owner {
+    atomic_uint users;
+    struct mr_slab *slab;
+    void *block;
+};
+struct owner *owner_create(struct mr_slab *slab, void *block); /* one user; NULL: no memory, and nothing was taken */
+void owner_drop(struct owner *o);                              /* accepts NULL */
+
+/* A new Array over memory of `owner`, of which it becomes a user. n_dims + (rows ? 1 : 0) axes: `rows` rows,
+ * stride_bytes apart, of `shape`. */
+PyObject *array_create(struct core_state *state, struct owner *owner, void *data, const struct mr_shape *shape,
+                       int64_t rows, uint64_t stride_bytes, int has_rows);
+/* A new Array of n 8-byte integers that are copied. */
+PyObject *array_of_integers(struct core_state *state, const char *dtype, const void *from, uint32_t n);
+
+/* Raises the Python exception for an error; returns NULL. */
+PyObject *raise_error(struct core_state *state, const struct mr_error *err);
+
+/* A batch taken out of the loader. */
+struct taken {
+    uint32_t n;
+    uint64_t epoch, index, row_bytes;
+    uint64_t *ids;
+    int64_t *labels;
+    void **row;              /* where each row lies; all of them in the owner's memory */
+    struct mr_shape shape;   /* of every row, if regular */
+    struct mr_shape *shapes; /* else */
+    struct owner *owner;
+    bool regular, labelled, fresh;
+};
+/* Takes the batch's rows out of the loader (with `fresh`: in exchange for that memory) and releases it. No Python.
+ * Returns 0, -ENOMEM, or -EINVAL: rows of differing sizes, which cannot be exchanged. */
+int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct taken *out);
+/* The Python object for it; frees `t` in any case. */
+PyObject *batch_create(struct core_state *state, struct taken *t);
+void taken_free(struct taken *t);
+
+extern PyType_Spec loader_spec, batch_spec, array_spec;
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,105 @@
+"""The order of an epoch, drawn from torch's own sampler objects exactly as torch.utils.data.DataLoader draws it, and looked
+at ahead of time where that has no effect that anybody could notice."""
+from typing import Any, Dict, List, Optional
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+
+def _generators(loader_generator: Optional[torch.Generator], sampler: Any) -> List[torch.Generator]:
+    """The generators that drawing an epoch's order takes numbers from."""
+    out = [loader_generator if loader_generator is not None else torch.default_generator]
+    own = getattr(sampler, "generator", None) if type(sampler) is RandomSampler else None
+    own = own if own is not None else torch.default_generator
+    if type(sampler) is RandomSampler and own is not out[0]:
+        out.append(own)
+    return out
+
+
+class Order:
+    """Draws the batches of one epoch after another. State and look-ahead are its business."""
+
+    def __init__(self, sampler: Any, batch_sampler: Any, generator: Optional[torch.Generator]) -> None:
+        self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
+        self.start_states: Optional[List[torch.Tensor]] = None  # of the generators, before this epoch's draw
+        self._peeked: Optional[List[int]] = None
+        self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
+            RandomSampler,
+            SequentialSampler,
+            DistributedSampler,
+        )
+
+    def _draw(self) -> List[int]:
+        # torch's iterators draw a base seed for their workers first, then the sampler is asked.
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return [index for batch in self.batch_sampler for index in batch]
+
+    def draw(self) -> List[int]:
+        """Sample numbers of the epoch that begins now, batch after batch."""
+        self.start_states = [g.get_state() for g in _generators(self.generator, self.sampler)]
+        drawn = self._draw()
+        if self._peeked is not None and self._peeked != drawn:
+            self._can_peek = False  # the program draws from the same generator: looking ahead is in vain
+        self._peeked = None
+        return drawn
+
+    def peek(self) -> Optional[List[int]]:
+        """What the next draw() will probably be, leaving every generator and sampler as it is; None: nobody knows."""
+        if not self._can_peek:
+            return None
+        generators = _generators(self.generator, self.sampler)
+        states = [g.get_state() for g in generators]
+        distributed = isinstance(self.sampler, DistributedSampler)
+        try:
+            if distributed:
+                self.sampler.epoch += 1
+            self._peeked = self._draw()
+        finally:
+            if distributed:
+                self.sampler.epoch -= 1
+            for g, state in zip(generators, states):
+                g.set_state(state)
+        return self._peeked
+
+    def state(self) -> Dict[str, Any]:
+        """Enough to draw the running epoch again."""
+        out: Dict[str, Any] = {"generators": self.start_states}
+        if isinstance(self.sampler, DistributedSampler):
+            out.update(epoch=self.sampler.epoch, world=self.sampler.num_replicas)
+        return out
+
+    def draw_again(self, state: Dict[str, Any]) -> List[int]:
+        """The epoch of a saved state. A private generator goes on from there; torch's global one is left alone."""
+        generators = _generators(self.generator, self.sampler)
+        now = [g.get_state() for g in generators]
+        for g, saved in zip(generators, state.get("generators") or []):
+            g.set_state(saved)
+        if isinstance(self.sampler, DistributedSampler):
+            self.sampler.epoch = state.get("epoch", self.sampler.epoch)
+        drawn = self.draw()
+        for g, before in zip(generators, now):
+            if g is torch.default_generator:
+                g.set_state(before)
+        return drawn
+
+    def rest(self, epoch: int, chain: List[Any]) -> List[int]:
+        """What this rank reads of an epoch that other numbers of ranks have begun: `chain` has (ranks, samples that they
+        have read together) of each run in turn."""
+        s = self.sampler
+        s.epoch = epoch
+        parts = []
+        for rank in range(chain[0][0]):
+            part = DistributedSampler(
+                s.dataset, num_replicas=chain[0][0], rank=rank, shuffle=s.shuffle, seed=s.seed, drop_last=s.drop_last
+            )
+            part.epoch = epoch
+            parts.append(list(part))
+        left = [i for group in zip(*parts) for i in group]
+        for (_, position), world in zip(chain, [world for world, _ in chain[1:]] + [s.num_replicas]):
+            left = left[position:]
+            if s.drop_last:
+                left = left[: len(left) // world * world]
+            elif left and len(left) % world:
+                left += (left * world)[: world - len(left) % world]
+        return left[s.rank :: s.num_replicas]

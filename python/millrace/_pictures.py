@@ -1,0 +1,237 @@
+"""Folders of pictures and the transforms that the native loader knows. No framework is imported here: objects of
+torchvision are recognised by their classes' names and read by their attributes."""
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+NATIVE_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png")
+CROP_NONE, CROP_CENTER, CROP_RANDOM, CROP_RANDOM_RESIZED = 0, 1, 2, 3
+
+
+class NotNative(Exception):
+    """Why something cannot run in the native loader."""
+
+
+class Folder(NamedTuple):
+    """Pictures as the native loader reads them: names ascending, and where each sample of the caller's went."""
+
+    root: str
+    names: List[str]
+    labels: List[int]
+    ids: List[int]  # caller's sample -> position in names
+    classes: List[str]
+
+
+def list_folder(root: str) -> Tuple[List[str], List[Tuple[str, int]]]:
+    """Classes and (path, class number) of a folder with one sub-folder per class, in torchvision's order."""
+    root = os.path.expanduser(root)
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    samples: List[Tuple[str, int]] = []
+    for number, name in enumerate(classes):
+        for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
+            samples += [(os.path.join(folder, f), number) for f in sorted(files) if f.lower().endswith(NATIVE_EXTENSIONS)]
+    if not samples:
+        raise FileNotFoundError(
+            f"no pictures in '{root}': want one sub-folder per class with files that end in {', '.join(NATIVE_EXTENSIONS)}, "
+            "or a data set with a manifest (make one with 'millrace scan')"
+        )
+    return classes, samples
+
+
+def arrange(root: str, samples: Sequence[Tuple[str, int]], classes: List[str]) -> Folder:
+    """Sorts files as a manifest wants them (by bytes)."""
+    root = os.path.abspath(os.path.expanduser(root))
+    prefix = root.rstrip("/") + "/"
+    labels: Dict[str, int] = {}
+    for path, label in samples:
+        path = os.path.abspath(path)
+        if not path.lower().endswith(NATIVE_EXTENSIONS):
+            raise NotNative(f"'{path}' is neither a JPEG nor a PNG file")
+        if not path.startswith(prefix):
+            raise NotNative(f"'{path}' is not inside '{root}'")
+        if labels.setdefault(path, label) != label:
+            raise NotNative(f"'{path}' has two labels")
+    paths = sorted(labels, key=os.fsencode)
+    place = {path: i for i, path in enumerate(paths)}
+    ids = [place[os.path.abspath(path)] for path, _ in samples]
+    return Folder(root, [p[len(prefix) :] for p in paths], [int(labels[p]) for p in paths], ids, classes)
+
+
+def write_manifest(folder: Folder) -> str:
+    """A temporary manifest; the caller removes it once a loader has it open."""
+    import tempfile
+    from array import array
+
+    from . import _core
+
+    handle, path = tempfile.mkstemp(prefix="millrace-", suffix=".mrm", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    os.close(handle)
+    try:
+        _core.index_files(folder.root, folder.names, array("q", folder.labels).tobytes(), "jpeg", path)
+    except BaseException:
+        os.unlink(path)
+        raise
+    return path
+
+
+# ---- transforms ----
+
+
+def _pair(size: Any) -> Tuple[int, int]:
+    if isinstance(size, int):
+        return size, size
+    size = list(size)
+    return (int(size[0]), int(size[0])) if len(size) == 1 else (int(size[0]), int(size[1]))
+
+
+def _is_bilinear(t: Any) -> bool:
+    mode = getattr(t, "interpolation", None)
+    return getattr(mode, "value", mode) in ("bilinear", 2, None)
+
+
+class _Chain:
+    """Collects what a chain of transforms amounts to: crop, resize, crop, flip, tensor, normalise."""
+
+    def __init__(self) -> None:
+        self.p: Dict[str, Any] = {"rgb": 1, "planar": 1}
+        self.resized = self.tensor = self.floats = self.normalised = False
+
+    def _geometry(self, name: str) -> None:
+        if self.floats and self.normalised:
+            raise NotNative(f"'{name}' after Normalize")
+
+    def _resample(self, name: str, t: Any) -> None:
+        self._geometry(name)
+        if self.resized or self.p.get("last_crop"):
+            raise NotNative(f"'{name}' after another resize or crop")
+        if not _is_bilinear(t):
+            raise NotNative(f"'{name}' with another interpolation than bilinear")
+        if self.tensor and getattr(t, "antialias", True) in (False, None):
+            raise NotNative(f"'{name}' of a tensor without antialias")
+        if "flip" in self.p and name != "Resize":
+            raise NotNative(f"a flip before '{name}'")
+        self.resized = True
+
+    def Resize(self, t: Any) -> None:
+        self._resample("Resize", t)
+        if getattr(t, "max_size", None) is not None or t.size is None:
+            raise NotNative("'Resize' with max_size")
+        if isinstance(t.size, int) or len(list(t.size)) == 1:
+            self.p["shorter_side"] = _pair(t.size)[0]
+        else:
+            self.p["height"], self.p["width"] = _pair(t.size)
+
+    def RandomResizedCrop(self, t: Any) -> None:
+        if self.p.get("crop"):
+            raise NotNative("two crops before the resize")
+        self._resample("RandomResizedCrop", t)
+        self.p["crop"] = CROP_RANDOM_RESIZED
+        self.p["height"], self.p["width"] = _pair(t.size)
+        self.p["scale_min"], self.p["scale_max"] = (float(x) for x in t.scale)
+        self.p["ratio_min"], self.p["ratio_max"] = (float(x) for x in t.ratio)
+        if self.p["scale_max"] > 1:
+            raise NotNative("'RandomResizedCrop' with a scale above 1")
+
+    def _last(self, name: str, kind: int, size: Any) -> None:
+        self._geometry(name)
+        if self.p.get("last_crop"):
+            raise NotNative("two crops after each other")
+        self.p["last_crop"] = kind
+        self.p["last_height"], self.p["last_width"] = _pair(size)
+
+    def CenterCrop(self, t: Any) -> None:
+        if "flip" in self.p:
+            raise NotNative("a flip before 'CenterCrop'")
+        self._last("CenterCrop", CROP_CENTER, t.size)
+
+    def RandomCrop(self, t: Any) -> None:
+        if getattr(t, "padding", None) or getattr(t, "pad_if_needed", False):
+            raise NotNative("'RandomCrop' with padding")
+        self._last("RandomCrop", CROP_RANDOM, t.size)
+
+    def RandomHorizontalFlip(self, t: Any) -> None:
+        self._geometry("RandomHorizontalFlip")
+        if "flip" in self.p:
+            raise NotNative("two flips")
+        self.p["flip"] = float(t.p)
+
+    def ToTensor(self, t: Any) -> None:
+        self.tensor = self.floats = True
+
+    def PILToTensor(self, t: Any) -> None:
+        self.tensor = True
+
+    ToImage = ToImageTensor = PILToTensor
+
+    def ToPureTensor(self, t: Any) -> None:
+        pass
+
+    def _convert(self, dtype: Any, scale: bool, name: str) -> None:
+        if not self.tensor:
+            raise NotNative(f"'{name}' before the picture is a tensor")
+        if str(dtype) == "torch.uint8" and not self.floats:
+            return
+        if str(dtype) != "torch.float32" or not (scale or self.floats):
+            raise NotNative(f"'{name}' to {dtype}{'' if scale else ' without scale'}")
+        self.floats = True
+
+    def ConvertImageDtype(self, t: Any) -> None:
+        self._convert(t.dtype, True, "ConvertImageDtype")
+
+    def ToDtype(self, t: Any) -> None:
+        self._convert(t.dtype, bool(t.scale), "ToDtype")
+
+    def Normalize(self, t: Any) -> None:
+        if not self.floats:
+            raise NotNative("'Normalize' before the values are floats")
+        if self.normalised:
+            raise NotNative("two 'Normalize'")
+        mean, stdev = [float(x) for x in t.mean], [float(x) for x in t.std]
+        if len(mean) not in (1, 3) or len(stdev) not in (1, 3):
+            raise NotNative("'Normalize' of another number of channels than three")
+        self.p["mean"], self.p["stdev"] = (mean * 3)[:3], (stdev * 3)[:3]
+        self.normalised = True
+
+    def ImageClassification(self, t: Any) -> None:
+        """What `weights.transforms()` of a torchvision model returns."""
+        self._resample("ImageClassification", t)
+        self.p["shorter_side"] = _pair(t.resize_size)[0]
+        self._last("ImageClassification", CROP_CENTER, t.crop_size)
+        self.ToTensor(t)
+        self.Normalize(t)
+
+    def add(self, t: Any) -> None:
+        name, module = type(t).__name__, type(t).__module__
+        if name in ("Compose", "Sequential"):
+            for inner in getattr(t, "transforms", None) or list(t):
+                self.add(inner)
+            return
+        known = getattr(self, name, None) if not name.startswith("_") and name != "add" else None
+        if known is None or not module.startswith("torchvision.transforms"):
+            raise NotNative(f"the transform '{name}' is not one that Millrace knows")
+        known(t)
+
+
+def transform_parameters(transform: Any) -> Dict[str, Any]:
+    """What the native loader is to do for a torchvision transform; NotNative says why it cannot."""
+    chain = _Chain()
+    if transform is not None:
+        chain.add(transform)
+        if not chain.tensor:
+            raise NotNative("the transform does not end in a tensor")
+    chain.p["to_float"] = int(chain.floats)
+    return chain.p
+
+
+def has_fixed_size(p: Dict[str, Any]) -> bool:
+    """Are all results equally large?"""
+    return bool(p.get("height") or p.get("last_crop") or (p.get("crop") in (CROP_CENTER, CROP_RANDOM) and not p.get("shorter_side")))
+
+
+def find_manifest(path: str) -> Optional[str]:
+    """The manifest at or in `path`, as the C library finds it; None: it is a plain folder."""
+    if os.path.isfile(path):
+        return path
+    for name in ("manifest.mrm", os.path.join("train", "manifest.mrm")):
+        if os.path.isfile(os.path.join(path, name)):
+            return path
+    return None

@@ -1,0 +1,639 @@
+"""A drop-in for torch.utils.data.DataLoader.
+
+    from millrace.torch import DataLoader
+
+    dataset = torchvision.datasets.ImageFolder("/data/imagenet/train", transform)
+    loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=16, device="cuda")
+    for epoch in range(90):
+        for images, labels in loader:
+            ...
+
+Given a path (a folder of class folders, or a data set with a manifest), or a torchvision ImageFolder or DatasetFolder whose
+transforms are known, everything runs in C threads without Python: reading, decoding of only the part of a JPEG that a crop
+needs, one pass for resize, flip, normalisation and layout. The order is torch's own, drawn from the same sampler and
+generator; pictures differ from torchvision's by the rounding of the resize only. What is random (crop, flip) is a function of
+(seed, epoch, sample): it does not depend on threads, ranks or resuming.
+
+Given anything else it works by calling it, through torch's own worker processes, and says once why.
+"""
+import atexit
+import os
+import warnings
+import weakref
+from array import array
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+
+import torch
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader as _TorchLoader
+
+from . import _core, _pictures
+from ._order import Order
+from ._pictures import NotNative
+
+__all__ = ["DataLoader"]
+
+STATE_VERSION = 1
+_SPARE = 2  # batches that a training loop holds: the one it works on and the one before
+_open_loaders: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+class _Length:
+    """Stands for a data set that is only a path: a sampler asks for its length."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+
+class _Source:
+    """What the native loader reads: a manifest (temporary or not) and where the caller's samples are in it."""
+
+    def __init__(self, manifest: str, n: int, ids: Optional[Sequence[int]], classes: List[str], temporary: bool) -> None:
+        self.manifest, self.n, self.ids, self.classes = manifest, n, ids, classes
+        if temporary:
+            self._remove = weakref.finalize(self, _unlink, manifest)
+
+    def take(self, indices: List[int]) -> bytes:
+        """The sample numbers of these indices, as the C library wants them."""
+        ids = self.ids
+        return array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _folder_source(root: str, samples: Any, classes: List[str]) -> _Source:
+    folder = _pictures.arrange(root, samples, classes)
+    return _Source(_pictures.write_manifest(folder), len(folder.ids), folder.ids, classes, True)
+
+
+def _path_source(path: str) -> _Source:
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no such data set: '{path}'")
+    if _pictures.find_manifest(path):
+        probe = _core.Loader(path, 1, policy="naive", flags=_core.RAW)
+        n = probe.info()["samples"]
+        probe.close()
+        return _Source(path, n, None, [], False)
+    classes, samples = _pictures.list_folder(path)
+    return _folder_source(path, samples, classes)
+
+
+def _dataset_source(dataset: Any) -> "tuple[_Source, Any]":
+    """Source and transform of a torchvision folder, also inside Subsets."""
+    if isinstance(dataset, Subset) and type(dataset).__getitem__ is Subset.__getitem__:
+        inner, transform = _dataset_source(dataset.dataset)
+        ids = inner.ids if inner.ids is not None else range(inner.n)
+        inner.ids = [ids[i] for i in dataset.indices]
+        inner.n = len(inner.ids)
+        return inner, transform
+    bases = {c.__name__: c for c in type(dataset).__mro__ if c.__module__.startswith("torchvision.datasets")}
+    base = bases.get("DatasetFolder")
+    if base is None:
+        raise NotNative(f"a data set of class '{type(dataset).__name__}' is read by its own code")
+    if type(dataset).__getitem__ is not base.__getitem__:
+        raise NotNative(f"class '{type(dataset).__name__}' has a __getitem__ of its own")
+    import torchvision
+
+    if dataset.loader is not torchvision.datasets.folder.default_loader:
+        raise NotNative("the data set has a loader function of its own")
+    if dataset.target_transform is not None:
+        raise NotNative("the data set has a target_transform")
+    if dataset.transform is None:
+        raise NotNative("the data set has no transform")
+    _pictures.transform_parameters(dataset.transform)  # before files are looked at
+    return _folder_source(dataset.root, dataset.samples, dataset.classes), dataset.transform
+
+
+class _Engine:
+    """One native loader and the memory it fills: its own, or pinned memory of torch's, which torch reuses only when copies
+    to a device that read it are done."""
+
+    def __init__(self, owner: "DataLoader") -> None:
+        self.core = _core.Loader(owner._source.manifest, **owner._core_options)
+        self.pinned: Optional[Dict[int, torch.Tensor]] = None
+        if owner._pins:
+            self.pinned = {}
+            for i in range(self.core.places):
+                self.core.set_memory(i, self._fresh())
+
+    def _fresh(self) -> int:
+        memory = torch.empty(self.core.slab_bytes, dtype=torch.uint8, pin_memory=True)
+        self.pinned[memory.data_ptr()] = memory
+        return memory.data_ptr()
+
+    def next(self, timeout_ns: int = -1) -> Any:
+        """(data, labels) as tensors, None at the end, False if it is not there in time."""
+        if self.pinned is None:
+            batch = self.core.next(0, timeout_ns)
+        else:
+            fresh = self._fresh()
+            try:
+                batch = self.core.next(fresh, timeout_ns)
+            except BaseException:
+                del self.pinned[fresh]
+                raise
+            if not batch:
+                del self.pinned[fresh]
+        if not batch:
+            return batch
+        labels = torch.from_dlpack(batch.labels) if batch.labels is not None else None
+        return self._tensor(batch), labels
+
+    def _tensor(self, batch: Any) -> Any:
+        if batch.data is None:
+            return [torch.from_dlpack(row) for row in batch.rows]
+        if self.pinned is None:
+            return torch.from_dlpack(batch.data)
+        memory = self.pinned.pop(batch.address)
+        shape = batch.data.shape
+        dtype = {"f4": torch.float32, "u1": torch.uint8}.get(batch.data.dtype)
+        if dtype is None:
+            dtype = torch.from_dlpack(batch.data).dtype
+        n = 1
+        for length in shape:
+            n *= length
+        return memory.view(dtype)[:n].view(shape)
+
+
+class _Iterator:
+    """Batches of one epoch. Holds an engine until the epoch ends or nobody wants it any more."""
+
+    def __init__(self, owner: "DataLoader", engine: _Engine, n_batches: int, first: int) -> None:
+        self._owner, self._engine = owner, engine
+        self._given, self._last = first, n_batches
+        self._staged: Any = None
+        self._done = False
+
+    def __iter__(self) -> "_Iterator":
+        return self
+
+    def __len__(self) -> int:
+        return self._last - self._given
+
+    def _finish(self) -> None:
+        if not self._done:
+            self._done = True
+            self._owner._give_back(self._engine)
+
+    def __del__(self) -> None:
+        try:
+            self._finish()
+        except Exception:  # at the interpreter's end
+            pass
+
+    def _fetch(self, timeout_ns: int = -1) -> Any:
+        owner = self._owner
+        got = self._engine.next(timeout_ns)
+        if not got:
+            return got
+        return owner._to_device(got) if owner._stream is not None else owner._present(*got)
+
+    def __next__(self) -> Any:
+        if self._done:
+            raise StopIteration
+        owner = self._owner
+        item, self._staged = self._staged, None
+        try:
+            if item is None:
+                item = self._fetch()
+            if item is None:
+                owner._end_epoch()
+                self._finish()
+                raise StopIteration
+            if owner._stream is not None:
+                self._staged = self._fetch(0) or None  # the copy of the next one runs while the caller works
+                item = owner._from_device(item)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._finish()
+            raise
+        self._given += 1
+        owner._delivered(self._given)
+        if self._given == max(1, self._last - owner._places):
+            owner._announce(self._engine)
+        return item
+
+
+class DataLoader:
+    """Batches of samples, in torch's order; see the module's text for what runs natively.
+
+    dataset         a path, or a Dataset
+    batch_size, shuffle, sampler, batch_sampler, drop_last, generator, collate_fn, worker_init_fn, timeout
+                    as torch's
+    num_workers     threads of the native loader, 0: as many as there are CPUs; worker processes where it is not possible
+    pin_memory      batches lie in pinned memory of torch's
+    prefetch_factor batches read ahead (3)
+    transform       for a path: a torchvision transform (v1 or v2)
+    device          where batches are to be: the copy runs on a stream of its own, one batch ahead
+    seed            of crops and flips; default: the generator's, or torch's initial seed
+    on_error        "raise", or "skip": samples that cannot be decoded are left out of their batch; see `skipped`
+    uint8_transfer  with device: pictures travel as bytes and are normalised there
+    channels_last   pictures have torch.channels_last strides
+
+    After the first epoch has begun nothing can be changed. `close()` ends the threads; so does dropping the loader.
+    """
+
+    def __init__(
+        self,
+        dataset: Union[str, "os.PathLike[str]", Dataset],
+        batch_size: Optional[int] = 1,
+        shuffle: Optional[bool] = None,
+        sampler: Optional[Any] = None,
+        batch_sampler: Optional[Any] = None,
+        num_workers: int = 0,
+        collate_fn: Optional[Callable[[List[Any]], Any]] = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Optional[Callable[[int], None]] = None,
+        multiprocessing_context: Any = None,
+        generator: Optional[torch.Generator] = None,
+        *,
+        prefetch_factor: Optional[int] = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        transform: Any = None,
+        device: Union[None, str, torch.device] = None,
+        seed: Optional[int] = None,
+        on_error: str = "raise",
+        uint8_transfer: bool = False,
+        channels_last: bool = False,
+    ) -> None:
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
+        if num_workers < 0:
+            raise ValueError("num_workers must be at least 0")
+        self.num_workers, self.collate_fn, self.drop_last = num_workers, collate_fn, drop_last
+        self.pin_memory, self.timeout, self.generator = pin_memory, timeout, generator
+        self.prefetch_factor, self.worker_init_fn = prefetch_factor, worker_init_fn
+        self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
+        self.in_order, self.on_error = in_order, on_error
+        self.device = torch.device(device) if device is not None else None
+        self.reason: Optional[str] = None  # why the native loader is not used
+        self._source: Any = None
+        self._engines: List[_Engine] = []
+        self._idle: List[_Engine] = []  # those of them that no iterator has
+        self._epoch, self._in_epoch, self._delivered_batches = 0, False, 0
+        self._resume: Optional[Dict[str, Any]] = None
+        self._chain: List[Any] = []  # see Order.rest
+        self._skipped = 0
+        self._stream: Any = None
+        self._torch: Optional[_TorchLoader] = None
+        parameters = self._find_source(dataset, transform, collate_fn, batch_sampler)
+        self.dataset = _Length(self._source.n) if self._source and isinstance(dataset, (str, os.PathLike)) else dataset
+        if isinstance(dataset, IterableDataset):
+            self._iterable(batch_size, shuffle, sampler, batch_sampler)
+            return
+        self._make_samplers(batch_size, shuffle, sampler, batch_sampler)
+        self._order = Order(self.sampler, self.batch_sampler, generator)
+        if seed is None:
+            seed = generator.initial_seed() if generator is not None else torch.initial_seed()
+        self.seed = seed & 0xFFFFFFFFFFFFFFFF
+        if self._source is None:
+            self._say_reason()
+            return
+        self._prepare(parameters, uint8_transfer, channels_last)
+        _open_loaders.add(self)
+
+    # ---- construction ----
+
+    def _find_source(self, dataset: Any, transform: Any, collate_fn: Any, batch_sampler: Any) -> Optional[Dict[str, Any]]:
+        """Sets the native source, or the reason why there is none; returns what is to be done with pictures."""
+        is_path = isinstance(dataset, (str, os.PathLike))
+        try:
+            if is_path:
+                parameters = _pictures.transform_parameters(transform)
+                self._source = _path_source(os.fspath(dataset))
+            elif transform is not None:
+                raise ValueError("`transform` goes with a path; a Dataset has its own")
+            elif collate_fn is not None:
+                raise NotNative("there is a collate_fn")
+            elif batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+                raise NotNative(f"batches come from a '{type(batch_sampler).__name__}'")
+            else:
+                self._source, transform = _dataset_source(dataset)
+                parameters = _pictures.transform_parameters(transform)
+            return parameters if transform is not None or self._source.classes else None
+        except NotNative as why:
+            if is_path:
+                raise NotImplementedError(f"'{os.fspath(dataset)}' cannot be loaded natively: {why}") from None
+            self.reason = str(why)
+            return None
+
+    def _say_reason(self) -> None:
+        warnings.warn(
+            f"millrace.torch: the data set is read by calling it, in {self.num_workers} worker processes, because {self.reason}",
+            stacklevel=3,
+        )
+
+    def _make_samplers(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
+        """As torch.utils.data.DataLoader does."""
+        if batch_sampler is not None:
+            if batch_size not in (None, 1) or shuffle or sampler is not None or self.drop_last:
+                raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+            self.batch_sampler = batch_sampler
+            self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
+            self.batch_size = getattr(batch_sampler, "batch_size", None)
+            self.drop_last = getattr(batch_sampler, "drop_last", False)
+            return
+        if sampler is not None and shuffle:
+            raise ValueError("sampler excludes shuffle")
+        if batch_size is None:
+            raise ValueError("batch_size=None is not supported; batches are what the loader makes")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        if sampler is None:
+            sampler = RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
+        self.sampler, self.batch_size = sampler, batch_size
+        self.batch_sampler = BatchSampler(sampler, batch_size, self.drop_last)
+
+    def _prepare(self, parameters: Optional[Dict[str, Any]], uint8_transfer: bool, channels_last: bool) -> None:
+        """What native loaders of this object are made with."""
+        cuda = self.device is not None and self.device.type == "cuda"
+        if cuda:
+            self._stream = torch.cuda.Stream(self.device)
+        self._pins = torch.cuda.is_available() and (self.pin_memory or cuda)
+        self._normalise: Any = None
+        self._channels_last = channels_last and parameters is not None
+        if parameters is not None:
+            if self._channels_last:
+                parameters = dict(parameters, planar=0)
+            if uint8_transfer and self.device is not None and parameters["to_float"]:
+                mean, stdev = parameters.pop("mean", [0.0] * 3), parameters.pop("stdev", [1.0] * 3)
+                parameters["to_float"] = 0
+                scale = torch.tensor([1 / (255 * s) for s in stdev], device=self.device).view(1, 3, 1, 1)
+                bias = torch.tensor([-m / s for m, s in zip(mean, stdev)], device=self.device).view(1, 3, 1, 1)
+                self._normalise = scale, bias
+            if self._pins and not _pictures.has_fixed_size(parameters):
+                self._pins = False
+        flags = _core.DENSE | (_core.SKIP_BAD if self.on_error == "skip" else 0)
+        self._places = (self.prefetch_factor or 3) + 1
+        self._core_options = dict(
+            batch_size=self.batch_size,
+            threads=self.num_workers,
+            lookahead=self._places - 1,
+            spare=0 if self._pins else _SPARE,
+            drop_last=bool(self.drop_last),
+            flags=flags,
+            seed=self.seed,
+            preprocess=parameters,
+        )
+        self._idle.append(self._new_engine())  # now, so that what is wrong is said here
+
+    def _new_engine(self) -> _Engine:
+        engine = _Engine(self)
+        self._engines.append(engine)
+        return engine
+
+    def _iterable(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
+        if shuffle or sampler is not None or batch_sampler is not None:
+            raise ValueError("an IterableDataset excludes shuffle, sampler and batch_sampler")
+        self.sampler = self.batch_sampler = None
+        self.batch_size, self.seed = batch_size, 0
+        self.reason = "it is an IterableDataset"
+        self._say_reason()
+        self._torch = self._torch_loader(batch_size=batch_size, drop_last=self.drop_last)
+
+    def _torch_loader(self, **batching: Any) -> _TorchLoader:
+        more: Dict[str, Any] = {}
+        if self.num_workers:
+            more = dict(prefetch_factor=self.prefetch_factor, multiprocessing_context=self.multiprocessing_context)
+        return _TorchLoader(
+            self.dataset,
+            num_workers=self.num_workers,
+            collate_fn=self.collate_fn,
+            pin_memory=self.pin_memory,
+            timeout=self.timeout,
+            worker_init_fn=self.worker_init_fn,
+            generator=self.generator,
+            **more,
+            **batching,
+        )
+
+    # ---- epochs ----
+
+    @property
+    def native(self) -> bool:
+        """Does everything run in C threads? `reason` says why not."""
+        return self._source is not None
+
+    @property
+    def classes(self) -> List[str]:
+        """Names of the classes of a folder of pictures."""
+        return self._source.classes if self._source else getattr(self.dataset, "classes", [])
+
+    def __len__(self) -> int:
+        return len(self._torch) if self._torch is not None else len(self.batch_sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is that of epoch `epoch`: for the crops and flips, and for a sampler that has set_epoch."""
+        self._epoch = epoch
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._torch is not None:
+            return self._iter_iterable()
+        resume, self._resume = self._resume, None
+        self._chain = []
+        if resume:
+            indices, first = self._resumed(resume)
+        else:
+            indices, first = self._order.draw(), 0
+        self._delivered_batches, self._in_epoch = first, True
+        n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(self.batch_sampler)
+        if self._source is None:
+            return self._iter_called(indices, first)
+        engine = self._idle.pop() if self._idle else self._new_engine()
+        try:
+            if indices[first * self.batch_size :]:
+                engine.core.start_list(self._epoch, self._source.take(indices), first * self.batch_size)
+            else:
+                raise ValueError(self._no_batch(len(indices)))
+        except BaseException:
+            self._give_back(engine)
+            raise
+        return _Iterator(self, engine, n_batches, first)
+
+    def _no_batch(self, n: int) -> str:
+        if self.drop_last and self.batch_size > self._source.n:
+            return f"the epoch has no batch: batch_size {self.batch_size} is larger than the {self._source.n} samples, and drop_last leaves the rest out"
+        return f"nothing is left of the epoch of {n} samples"
+
+    def _give_back(self, engine: _Engine) -> None:
+        if engine in self._engines:
+            self._idle.append(engine)
+
+    def _announce(self, engine: _Engine) -> None:
+        """Lets the look-ahead go on into the next epoch, whose order is drawn on trial."""
+        if self._resume is None and (nxt := self._order.peek()):
+            engine.core.announce(self._source.take(nxt))
+
+    def _delivered(self, batches: int) -> None:
+        self._delivered_batches = batches
+        if self.on_error == "skip":
+            self._note_skipped()
+
+    def _note_skipped(self) -> None:
+        count = self.skipped
+        if count and not self._skipped:
+            why = next(why for n, why in (e.core.skipped() for e in self._engines) if n)
+            warnings.warn(f"millrace.torch: samples that cannot be decoded are left out; the first one: {why}", stacklevel=4)
+        self._skipped = count
+
+    @property
+    def skipped(self) -> int:
+        """Samples left out so far with on_error="skip"."""
+        return sum(e.core.skipped()[0] for e in self._engines)
+
+    def _end_epoch(self) -> None:
+        self._in_epoch = False
+        self._epoch += 1
+
+    def _iter_called(self, indices: List[int], first: int) -> Iterator[Any]:
+        size = self.batch_size
+        batches = [indices[i : i + size] for i in range(0, len(indices), size)] if size else list(self.batch_sampler)
+        for item in self._torch_loader(batch_sampler=batches[first:]):
+            self._delivered_batches += 1
+            yield self._moved(item)
+        self._end_epoch()
+
+    def _iter_iterable(self) -> Iterator[Any]:
+        self._in_epoch, self._delivered_batches = True, 0
+        for item in self._torch:
+            self._delivered_batches += 1
+            yield self._moved(item)
+        self._end_epoch()
+
+    # ---- what a batch looks like ----
+
+    def _moved(self, item: Any) -> Any:
+        if self.device is None:
+            return item
+        if isinstance(item, torch.Tensor):
+            return item.to(self.device, non_blocking=True)
+        if isinstance(item, dict):
+            return {k: self._moved(v) for k, v in item.items()}
+        return type(item)(self._moved(v) for v in item) if isinstance(item, (list, tuple)) else item
+
+    def _shaped(self, data: Any) -> Any:
+        if not self._channels_last:
+            return data
+        if isinstance(data, list):
+            return [row.permute(2, 0, 1) for row in data]
+        return data.permute(0, 3, 1, 2)
+
+    def _present(self, data: Any, labels: Optional[torch.Tensor]) -> Any:
+        data = self._shaped(data)
+        if self._normalise is not None:  # a device without streams
+            data = data.to(self.device).float().mul_(self._normalise[0]).add_(self._normalise[1])
+        elif self.device is not None and isinstance(data, torch.Tensor):
+            data = data.to(self.device)
+        labels = labels.to(self.device) if labels is not None and self.device is not None else labels
+        return [data, labels] if labels is not None else data
+
+    def _to_device(self, got: Any) -> Any:
+        data, labels = got
+        with torch.cuda.stream(self._stream):
+            data = self._shaped(data)
+            if isinstance(data, list):
+                data = [row.to(self.device, non_blocking=True) for row in data]
+            else:
+                data = data.to(self.device, non_blocking=True)
+            if self._normalise is not None:
+                data = data.float().mul_(self._normalise[0]).add_(self._normalise[1])
+            if labels is not None:
+                labels = labels.pin_memory().to(self.device, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(self._stream)
+        return data, labels, event
+
+    def _from_device(self, item: Any) -> Any:
+        data, labels, event = item
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(event)
+        for tensor in (data if isinstance(data, list) else [data]) + ([labels] if labels is not None else []):
+            tensor.record_stream(stream)
+        return [data, labels] if labels is not None else data
+
+    # ---- state ----
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The position behind the last batch that was delivered: enough to go on exactly there."""
+        if self._torch is not None:
+            raise NotImplementedError("an IterableDataset has no position to save")
+        out = {
+            "version": STATE_VERSION,
+            "epoch": self._epoch,
+            "batch": self._delivered_batches if self._in_epoch else 0,
+            "in_epoch": self._in_epoch,
+            "chain": self._chain if self._in_epoch else [],
+            "batch_size": self.batch_size,
+            "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else None,
+            "seed": self.seed,
+            "order": self._order.state() if self._in_epoch else None,
+        }
+        return out
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """The next iteration continues where `state` was saved. Another number of ranks may continue it (with
+        DistributedSampler): the remaining global sequence is the same."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"this state is of version {state.get('version')}, not {STATE_VERSION}")
+        for key, here in (("samples", len(self.dataset)), ("seed", self.seed)):
+            if state[key] != here:
+                raise ValueError(f"this state is of another run: {key} {state[key]}, here {here}")
+        self._epoch = state["epoch"]
+        if not state["in_epoch"]:
+            self._resume = None
+            return
+        other = state["order"].get("world") not in (None, getattr(self.sampler, "num_replicas", None))
+        if state["batch_size"] != self.batch_size and not other:
+            raise ValueError(f"this state is of another run: batch_size {state['batch_size']}, here {self.batch_size}")
+        self._resume = state
+        self._delivered_batches, self._in_epoch = state["batch"], True
+
+    def _resumed(self, state: Dict[str, Any]) -> "tuple[List[int], int]":
+        """The order of the epoch to continue, and how many of its batches were delivered."""
+        world, chain = state["order"].get("world"), list(state["chain"])
+        self._epoch = state["epoch"]
+        if not chain and world in (None, getattr(self.sampler, "num_replicas", None)):
+            return self._order.draw_again(state["order"]), state["batch"]
+        self._chain = chain + [(world, state["batch"] * state["batch_size"] * world)]
+        return self._order.rest(state["order"]["epoch"], self._chain), 0
+
+    # ---- looking at it, ending it ----
+
+    def stats(self) -> Dict[str, Any]:
+        """What the native loader has done: samples, bytes, nanoseconds waited, read, decoded, transformed, idle; and what
+        limits it now ("storage", "decode" or "consumer")."""
+        if self._source is None:
+            return {"native": False, "reason": self.reason}
+        return dict(self._engines[0].core.stats(), native=True) if self._engines else {"native": True}
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory, but for batches that are still in use."""
+        engines, self._engines, self._idle = self._engines, [], []
+        for engine in engines:
+            engine.core.close()
+
+    def __repr__(self) -> str:
+        how = "native" if self.native else f"called: {self.reason}"
+        return f"<millrace.torch.DataLoader batch_size={self.batch_size} batches={len(self)} epoch={self._epoch} {how}>"
