@@ -111,4 +111,22 @@ struct mr_counters {
     double ost_bytes_mean, ost_bytes_max; /* bytes per OST, over all OSTs of the file system */
 };
 
+/* One file of the log, all modules and ranks together. */
+struct mr_counter_file {
+    const char *path, *fs; /* NUL-terminated, of the trace's arena; fs NULL unknown */
+    double read_bytes, written_bytes, reads, writes, opens, time_s;
+    double max_byte_read; /* -1: none */
+    double stripe_count, stripe_bytes;
+    uint32_t ranks; /* that touched it */
+};
+
+/* Everything a log of counters says. Several logs are added up: processes of a job that has no MPI write one each. */
+struct mr_counter_log {
+    struct mr_counters total;
+    const char *program;          /* command line; NULL unknown */
+    uint64_t start_ns, end_ns;    /* real; of the first start and the last end */
+    struct mr_counter_file *file; /* standard streams left out; until the trace is freed */
+    uint64_t files, logs;
+};
+
 #endif

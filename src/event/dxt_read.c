@@ -22,6 +22,7 @@ struct dxt {
     /* segments of the current file and rank */
     struct mr_columns c;
     uint32_t n, cap;
+    bool any; /* a segment was read */
     struct mr_trace_chunk base;
     struct mr_error *err;
 };
@@ -268,6 +269,7 @@ static int segment(struct dxt *d, const char *line, size_t len)
     }
     uint64_t from = seconds_to_ns(start), to = seconds_to_ns(end);
     uint32_t i = d->n++;
+    d->any = true;
     d->c.start_ns[i] = d->job_ns + from;
     d->c.end_ns[i] = d->job_ns + MR_MAX(from, to);
     d->c.offset[i] = (uint64_t)strtoll(offset, NULL, 10);
@@ -295,7 +297,7 @@ int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *
             line[--n] = 0;
         if (n && line[0] == '#')
             rc = comment(&d, line, n, err);
-        else if (n && segment(&d, line, n) < 0)
+        else if (n && !mr_darshan_is_counter(line, n) && segment(&d, line, n) < 0)
             rc = mr_error_set(err, -ENOMEM, "cannot import '%s'", name);
         p = stop + 1;
     }
@@ -303,5 +305,10 @@ int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *
     void *left[] = {d.c.start_ns, d.c.end_ns, d.c.offset, d.c.result, d.c.file, d.c.call, d.c.fd};
     for (size_t i = 0; i < MR_ARRAY_LEN(left); i++)
         free(left[i]);
+    if (!rc && !last && d.any)
+        last =
+            mr_trace_note(t, false, err,
+                          "Darshan DXT has reads and writes only: no opens and stats, no spans of the program, so no "
+                          "stall can be computed");
     return rc ? rc : last;
 }

@@ -42,6 +42,8 @@ struct input {
     size_t memory_len;
     bool mapped;
     struct mr_pfw *pfw;
+    char *segments; /* text of DXT beside the counters of `data` */
+    size_t segments_len;
     uint64_t skipped_bytes;
     int rc; /* of loading it, and why */
     struct mr_error err;
@@ -158,8 +160,20 @@ static int decompress(struct input *in)
     return rc;
 }
 
+static int read_darshan_log(struct input *in)
+{
+    char *text = NULL;
+    size_t n = 0;
+    int rc = mr_darshan_log_text(in->path, &text, &n, &in->segments, &in->segments_len, &in->err);
+    if (rc == 0)
+        take(in, text, n, false);
+    return rc;
+}
+
 static int parse(struct input *in)
 {
+    if (mr_darshan_log_is(in->data, in->len))
+        return read_darshan_log(in);
     const char *text = (const char *)in->data;
     if (mr_mrt_is_header(in->data, in->len) || mr_dxt_is(text, in->len))
         return 0;
@@ -198,8 +212,12 @@ static int join_content(struct mr_trace *t, struct input *in, struct mr_error *e
         in->pfw = NULL;
         return mr_pfw_join(t, p, err);
     }
-    if (!mr_mrt_is_header(in->data, in->len))
-        return mr_dxt_import(t, (const char *)in->data, in->len, in->path, err);
+    if (!mr_mrt_is_header(in->data, in->len)) {
+        const char *text = (const char *)in->data;
+        int done = mr_darshan_import(t, text, in->len, in->path, err);
+        done = done ? done : mr_dxt_import(t, text, in->len, in->path, err);
+        return done || !in->segments ? done : mr_dxt_import(t, in->segments, in->segments_len, in->path, err);
+    }
     int rc = in->memory ? mr_trace_keep_memory(t, in->memory, in->memory_len, in->mapped, err) : 0;
     if (rc < 0)
         return rc;
@@ -228,7 +246,9 @@ static void content_done(struct input *in)
 {
     let_go(in);
     mr_pfw_free(in->pfw);
+    free(in->segments);
     in->pfw = NULL;
+    in->segments = NULL;
 }
 
 /* May be called again. */
@@ -311,7 +331,8 @@ static int find_again(const struct mr_trace *t, struct inputs *all, struct mr_er
 
 static bool is_trace_name(const char *name)
 {
-    static const char *const ends[] = {".mrt", ".mrt.gz", ".pfw", ".pfw.gz", ".dxt", ".dxt.txt"};
+    static const char *const ends[] = {".mrt", ".mrt.gz",  ".pfw",     ".pfw.gz",
+                                       ".dxt", ".dxt.txt", ".darshan", ".darshan.txt"};
     size_t n = strlen(name);
     for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))

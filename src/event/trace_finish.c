@@ -2,6 +2,7 @@
  * reused pids, the order of the chunks, and events that are missing. */
 #include "event/trace_internal.h"
 #include "base/common.h"
+#include "event/counters.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -122,6 +123,15 @@ static void find_clocks(struct mr_trace *t)
     }
 }
 
+/* What the sources cannot say. */
+static int note_limits(struct mr_trace *t, struct mr_error *err)
+{
+    if (t->counters && !t->events)
+        return mr_trace_note(t, false, err,
+                             "Darshan counters only: no stall can be computed, and when a call was made is unknown");
+    return 0;
+}
+
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
 {
     size_t n = 0;
@@ -155,9 +165,11 @@ int mr_trace_finish(struct mr_trace *t, struct mr_error *err)
     }
     t->chunks = n;
     assert(t->chunks <= t->chunk_cap);
-    if (t->first_ns == UINT64_MAX)
-        t->first_ns = t->last_ns = 0;
+    if (t->first_ns == UINT64_MAX) {
+        t->first_ns = t->counters ? t->counters->start_ns : 0;
+        t->last_ns = t->counters ? t->counters->end_ns : 0;
+    }
     for (size_t i = 0; i < t->processes; i++)
         t->lost += t->process[i].lost;
-    return count_gone(t, err);
+    return note_limits(t, err) ? -ENOMEM : count_gone(t, err);
 }

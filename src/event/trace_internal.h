@@ -28,4 +28,10 @@ int mr_trace_add_mounts(struct mr_trace *t, const struct mr_mrt_view *v, struct 
 int mr_trace_gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped,
                     struct mr_error *err);
 
+/* A binary log of Darshan, and what Darshan's own programs print about it: counters, and segments where it has them
+ * (NULL else). Both from malloc. */
+bool mr_darshan_log_is(const uint8_t *data, size_t len);
+int mr_darshan_log_text(const char *path, char **counters, size_t *counters_len, char **segments, size_t *segments_len,
+                        struct mr_error *err);
+
 #endif

@@ -5,6 +5,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,7 +36,9 @@ void mr_trace_free(struct mr_trace *t)
             free(f->data);
         free(f);
     }
+    mr_darshan_free(t->darshan);
     mr_arena_done(&t->arena);
+    free(t->note);
     free(t->process);
     free(t->chunk);
     free(t->node);
@@ -148,6 +152,23 @@ int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct m
         return no_memory(err);
     *out = &t->chunk[t->chunks++];
     memset(*out, 0, sizeof(**out));
+    return 0;
+}
+
+int mr_trace_note(struct mr_trace *t, bool serious, struct mr_error *err, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    for (size_t i = 0; i < t->notes; i++)
+        if (!strcmp(t->note[i].text, text))
+            return 0;
+    char *copy = mr_arena_strdup(&t->arena, text);
+    if (!copy || mr_vec_reserve(&t->note, &t->note_cap, t->notes + 1, sizeof(*t->note)) < 0)
+        return no_memory(err);
+    t->note[t->notes++] = (struct mr_trace_note){copy, serious};
     return 0;
 }
 

@@ -72,6 +72,12 @@ struct mr_trace_node {
     uint32_t mounts, mount_cap;
 };
 
+/* What the source of a trace cannot say, or says doubtfully: shown in the trust block of a report. */
+struct mr_trace_note {
+    const char *text; /* arena */
+    bool serious;     /* a figure may be wrong because of it */
+};
+
 struct mr_trace {
     struct mr_trace_process *process;
     size_t processes, process_cap;
@@ -87,6 +93,10 @@ struct mr_trace {
     uint64_t recorded; /* events that size-limited files had in total; 0 unknown */
     uint64_t gone;     /* events recorded that are no longer in the file: size limit, damage */
     uint64_t first_ns, last_ns;
+    struct mr_counter_log *counters; /* event/counters.h: of Darshan's counters; NULL: none */
+    struct mr_darshan *darshan;      /* their reader */
+    struct mr_trace_note *note;
+    size_t notes, note_cap;
     struct mr_map process_of; /* by key: index + 1 */
     const atomic_bool *stop;  /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
@@ -137,6 +147,8 @@ int mr_trace_string_set(struct mr_trace *t, struct mr_trace_process *p, uint32_t
                         uint32_t len, struct mr_error *err);
 int mr_trace_node_get(struct mr_trace *t, const char *name, size_t len, uint32_t *index, struct mr_error *err);
 int mr_trace_chunk_add(struct mr_trace *t, struct mr_trace_chunk **out, struct mr_error *err);
+/* A note, once however often it is given. */
+int mr_trace_note(struct mr_trace *t, bool serious, struct mr_error *err, const char *fmt, ...) MR_PRINTF(4, 5);
 /* Memory from malloc that the trace frees. */
 int mr_trace_keep(struct mr_trace *t, void *data, struct mr_error *err);
 /* Text formats: DFTracer's .pfw and darshan-dxt-parser's output, already decompressed. The text need not stay. */
@@ -149,7 +161,12 @@ int mr_pfw_join(struct mr_trace *t, struct mr_pfw *p, struct mr_error *err);
 void mr_pfw_free(struct mr_pfw *p);
 /* Resolves hashes that a .pfw does not name by the names in the other files. */
 void mr_pfw_resolve(struct mr_trace *t);
+/* What darshan-parser prints: counters. Lines of other kinds are left alone, so a text may have both. */
+void mr_darshan_free(struct mr_darshan *d); /* accepts NULL */
+int mr_darshan_import(struct mr_trace *t, const char *data, size_t len, const char *name, struct mr_error *err);
 bool mr_dxt_is(const char *data, size_t len);
+/* Whether a line of a Darshan text is a counter: a module and a tab. */
+bool mr_darshan_is_counter(const char *line, size_t len);
 bool mr_pfw_is(const char *data, size_t len);
 
 #endif

@@ -1,0 +1,16 @@
+/* Any bytes as a text of darshan-parser: no crash, no leak, no endless work. */
+#include "event/trace_read.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct mr_trace *t;
+    struct mr_error err;
+    if (mr_trace_create(&t, &err) < 0)
+        return 0;
+    if (mr_darshan_import(t, (const char *)data, size, "fuzz", &err) == 0)
+        (void)mr_trace_finish(t, &err);
+    mr_trace_free(t);
+    return 0;
+}
