@@ -103,12 +103,29 @@ static void tick_text(const struct mr_axis *a, double v, double step, char out[M
     }
 }
 
+/* A few powers of ten are too few to read between: 1, 2 and 5 times each. */
+static size_t dense_ticks(const struct mr_axis *a, double low, double high, struct mr_tick tick[MR_TICKS_MAX])
+{
+    size_t n = 0;
+    for (double e = floor(log10(low)); e <= ceil(log10(high)); e++)
+        for (unsigned k = 0; k < 3 && n < MR_TICKS_MAX; k++) {
+            double v = pow(10, e) * (k == 0 ? 1 : k == 1 ? 2 : 5);
+            if (v < low * 0.9999 || v > high * 1.0001)
+                continue;
+            tick[n].value = v;
+            tick_text(a, v, v / 4, tick[n++].text);
+        }
+    return n;
+}
+
 static size_t log_ticks(const struct mr_axis *a, unsigned want, struct mr_tick tick[MR_TICKS_MAX])
 {
     double base = is_binary(a->unit) ? 2 : 10, low = fmin(a->low, a->high), high = fmax(a->low, a->high);
     double first = ceil(log(low) / log(base) - 1e-6), last = floor(log(high) / log(base) + 1e-6);
     double every = fmax(1, ceil((last - first + 1) / want));
     size_t n = 0;
+    if (!is_binary(a->unit) && 3 * log10(high / low) <= want)
+        return dense_ticks(a, low, high, tick);
     if (is_binary(a->unit) && every > 1) /* 1 KiB, 32 KiB, 1 MiB: on multiples of the distance */
         first = ceil(first / every) * every;
     for (double e = first; e <= last && n < MR_TICKS_MAX; e += every, n++) {
@@ -128,7 +145,7 @@ size_t mr_axis_ticks(const struct mr_axis *a, unsigned want, struct mr_tick tick
     double step = round_step((high - low) / want, a->unit);
     size_t n = 0;
     for (double k = ceil(low / step - 1e-9); k * step <= high + step * 1e-6 && n < MR_TICKS_MAX; k++, n++) {
-        tick[n].value = k * step;
+        tick[n].value = k == 0 ? 0 : k * step; /* not -0 */
         tick_text(a, tick[n].value, step, tick[n].text);
     }
     return n;

@@ -35,7 +35,7 @@ static void put_y_ticks(const struct mr_chart *c)
 static void put_x_ticks(const struct mr_chart *c)
 {
     struct mr_tick tick[MR_TICKS_MAX];
-    size_t n = mr_axis_ticks(&c->x, 8, tick);
+    size_t n = mr_axis_ticks(&c->x, c->is_small ? 4 : 8, tick);
     mr_strbuf_puts(c->out, "<g class=\"xt\">");
     for (size_t i = 0; i < n; i++) {
         double at = 100 * mr_axis_place(&c->x, tick[i].value);
@@ -43,8 +43,8 @@ static void put_x_ticks(const struct mr_chart *c)
         mr_strbuf_printf(c->out,
                          "<line x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.0f\" y2=\"%.0f\"/><text class=\"x%s%s\" "
                          "x=\"%.2f%%\" y=\"%.0f\">%s</text>",
-                         at, at, c->height, c->height + 4, i % 2 ? " odd" : "", anchor, at, c->height + 17,
-                         tick[i].text);
+                         at, at, c->height, c->height + 4, !c->is_small && i % 2 ? " odd" : "", anchor, at,
+                         c->height + 17, tick[i].text);
     }
     mr_strbuf_puts(c->out, "</g>");
     if (c->x.name) {
@@ -71,10 +71,9 @@ void mr_chart_open(struct mr_chart *c, const char *title, const char *descriptio
     c->id = next_id(o);
     mr_strbuf_printf(
         o,
-        "<div class=\"chart%s%s\"><svg role=\"img\" aria-labelledby=\"t%u d%u\" width=\"100%%\" height=\"%.0f\" "
+        "<div class=\"chart%s\"><svg role=\"img\" aria-labelledby=\"t%u d%u\" width=\"100%%\" height=\"%.0f\" "
         "data-h=\"%.0f\" data-x0=\"%.12g\" data-x1=\"%.12g\" data-xu=\"%d\"",
-        c->wide_labels ? " wide" : "", c->y.bare && !c->wide_labels ? " bare" : "", c->id, c->id, c->height + below,
-        c->height, c->x.low, c->x.high, (int)c->x.unit);
+        c->wide_labels ? " wide" : "", c->id, c->id, c->height + below, c->height, c->x.low, c->x.high, (int)c->x.unit);
     mr_strbuf_printf(o, " data-y0=\"%.9g\" data-y1=\"%.9g\" data-yu=\"%d\"", c->y.low, c->y.high, (int)c->y.unit);
     if (c->link)
         mr_strbuf_printf(o, " data-link=\"%s\"", c->link);

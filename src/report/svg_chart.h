@@ -16,6 +16,7 @@
  *     "t-<key>"   classes of time (mr_time_css)
  *     "s-<key>"   causes of a stall (mr_stall_css)
  *     "a0".."a5"  series without a meaning of their own: runs that are compared, files
+ *     "rd", "wr"  reads and writes
  *     "quiet"     what is only there for comparison
  *
  * Whatever is drawn from a trace's names is escaped by these functions; tips are plain text. */
@@ -44,6 +45,7 @@ struct mr_chart {
     struct mr_axis x, y;
     double height;             /* of the plot, pixels */
     const char *link;          /* "step" or "time": charts of one link zoom together; NULL: no zoom */
+    bool is_small;             /* shares a row with others: fewer ticks */
     bool wide_labels;          /* room for names of rows on the left */
     const double *column_time; /* link "step": when each of `columns` columns begins, and the end: seconds */
     size_t columns;

@@ -13,7 +13,7 @@
 #define SHADES 64 /* and one more: unknown */
 
 static const uint8_t hues[][3] = {
-    [MR_HEAT_BLUE] = {0, 98, 178}, [MR_HEAT_GREEN] = {0, 133, 98}, [MR_HEAT_RED] = {203, 67, 0}};
+    [MR_HEAT_BLUE] = {31, 111, 139}, [MR_HEAT_GREEN] = {106, 143, 47}, [MR_HEAT_RED] = {181, 54, 42}};
 
 struct png {
     uint8_t *bytes;

@@ -1,0 +1,158 @@
+/* Files: groups, the busiest ones, how often they are read again, and what a page cache of a size would hold. */
+#include "base/common.h"
+#include "report/page_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static double unknown_or(uint64_t v)
+{
+    return v == MR_TIME_UNKNOWN ? NAN : (double)v;
+}
+
+/* ---- tables ---- */
+
+static void put_groups(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    if (!x->groups)
+        return;
+    mr_strbuf_puts(p->b, "<h3>Groups</h3>\n");
+    mr_page_table(p->shell, NULL,
+                  "folder and ending|role|#files|#read|#distinct|#written|#reads|#opens|#time in calls|pattern");
+    for (size_t i = 0; i < MR_MIN(x->groups, 50); i++) {
+        const struct mr_explain_group *g = &x->group[i];
+        mr_strbuf_puts(p->b, "<tr>");
+        mr_page_text_cell(p->shell, g->name, 70);
+        mr_strbuf_printf(p->b, "<td>%s</td>", g->data ? "batches" : g->checkpoint ? "checkpoints" : "");
+        mr_html_cell(p->b, MR_UNIT_COUNT, (double)g->files);
+        mr_html_cell(p->b, MR_UNIT_BYTES, (double)g->read_bytes);
+        mr_html_cell(p->b, MR_UNIT_BYTES, unknown_or(g->unique_bytes));
+        mr_html_cell(p->b, MR_UNIT_BYTES, (double)g->written_bytes);
+        mr_html_cell(p->b, MR_UNIT_COUNT, (double)g->reads);
+        mr_html_cell(p->b, MR_UNIT_COUNT, (double)g->opens);
+        mr_html_cell(p->b, MR_UNIT_SECONDS, mr_ns_to_s(g->dur_ns));
+        mr_strbuf_printf(p->b, "<td>%s</td></tr>\n", mr_access_pattern_name(g->pattern));
+    }
+    mr_page_table_end(p->shell);
+}
+
+static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)
+{
+    mr_strbuf_puts(p->b, "<tr>");
+    mr_page_text_cell(p->shell, f->path, 70);
+    if (f->fs) {
+        mr_strbuf_puts(p->b, "<td>");
+        mr_html_short(p->b, f->fs, 24);
+        mr_strbuf_puts(p->b, "</td>");
+    } else {
+        mr_strbuf_puts(p->b, "<td class=\"unknown\">unknown</td>");
+    }
+    mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->read_bytes);
+    mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->written_bytes);
+    mr_html_cell(p->b, MR_UNIT_BYTES, unknown_or(f->unique_bytes));
+    mr_html_cell(p->b, MR_UNIT_COUNT, (double)(f->reads + f->writes));
+    mr_html_cell(p->b, MR_UNIT_COUNT, (double)f->opens);
+    mr_html_cell(p->b, MR_UNIT_SECONDS, mr_ns_to_s(f->dur_ns));
+    mr_html_cell(p->b, MR_UNIT_COUNT, f->ranks);
+    mr_strbuf_printf(p->b, "<td>%s</td></tr>\n", mr_access_pattern_name(f->pattern));
+}
+
+static void put_files(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    size_t n = MR_MIN(x->files, MR_PAGE_ROWS);
+    mr_strbuf_puts(p->b, "<h3>Busiest files</h3><div class=\"scroll\">\n");
+    mr_page_table(p->shell, NULL, "file|on|#read|#written|#distinct|#calls|#opens|#time in calls|#ranks|pattern");
+    for (size_t i = 0; i < n; i++)
+        put_file_row(p, &x->file[i]);
+    mr_page_table_end(p->shell);
+    mr_strbuf_puts(p->b, "</div>");
+    mr_page_cut(p, n, x->all_files, "files");
+}
+
+/* ---- reuse ---- */
+
+#define PASSES 8 /* once or less, up to 2, 4, 8 ... times */
+
+static void draw_reuse(struct mr_page *p)
+{
+    static const char *const names[PASSES] = {"part of it", "once", "2", "3-4", "5-8", "9-16", "17-32", "more"};
+    const struct mr_explanation *x = p->x;
+    double count[PASSES] = {0}, most = 0;
+    for (size_t i = 0; i < x->files; i++) {
+        const struct mr_explain_file *f = &x->file[i];
+        if (!f->read_bytes || !f->size)
+            continue;
+        double passes = (double)f->read_bytes / (double)f->size;
+        unsigned k = passes < 0.95 ? 0 : passes < 1.5 ? 1 : (unsigned)fmin(PASSES - 1, 1 + ceil(log2(passes) - 1e-9));
+        most = fmax(most, ++count[k]);
+    }
+    if (!(most > 0))
+        return;
+    struct mr_chart c = {.out = p->b, .height = 150, .is_small = true};
+    c.x = (struct mr_axis){.high = PASSES, .unit = MR_UNIT_COUNT, .bare = true, .name = "times that a file is read"};
+    c.y = (struct mr_axis){.high = mr_axis_end(most, MR_UNIT_COUNT), .unit = MR_UNIT_COUNT, .name = "files"};
+    mr_strbuf_puts(p->b, "<div><h3>How often files are read</h3>");
+    mr_chart_open(&c, "Reuse", "Number of files by how often their content is read.");
+    mr_chart_columns(&c, PASSES, &(struct mr_series){"rd", count}, 1, 0.2);
+    for (unsigned k = 0; k < PASSES; k++) {
+        char tip[64];
+        snprintf(tip, sizeof tip, "%s: %.0f %s", names[k], count[k],
+                 mr_plural((unsigned long long)count[k], "file", "files"));
+        mr_chart_band(&c, k, k + 1, "hit", tip);
+    }
+    for (unsigned k = 0; k < PASSES; k++)
+        mr_chart_note(&c, k + 0.5, -0.1 * c.y.high, "middle", names[k]);
+    mr_chart_close(&c);
+    mr_strbuf_puts(p->b, "</div>");
+}
+
+static void draw_hits(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    if (x->hits < 2 || !(x->hit_ram_bytes[0] > 0))
+        return;
+    struct mr_chart c = {.out = p->b, .height = 150, .is_small = true};
+    c.x = (struct mr_axis){.low = x->hit_ram_bytes[0],
+                           .high = x->hit_ram_bytes[x->hits - 1],
+                           .unit = MR_UNIT_BYTES,
+                           .log = true,
+                           .name = "memory for the page cache of a node"};
+    c.y = (struct mr_axis){.high = 1, .unit = MR_UNIT_SHARE};
+    if (!(c.x.high > c.x.low))
+        return;
+    mr_strbuf_puts(p->b, "<div><h3>Predicted page-cache hits</h3>");
+    mr_chart_open(&c, "Hit ratio by memory",
+                  "Predicted share of the reads that a page cache of each size would answer.");
+    mr_chart_line(&c, x->hits, x->hit_ram_bytes, x->hit_ratio, "rd");
+    double now = x->facts.memory_bytes;
+    if (isfinite(now) && now > c.x.low && now < c.x.high)
+        mr_chart_box(&c, now, now * 1.004, 0, 1, "quiet", "memory of a node here");
+    for (size_t i = 0; i + 1 < x->hits; i++) {
+        char tip[96], size[MR_HUMAN_LEN], share[MR_HUMAN_LEN];
+        snprintf(tip, sizeof tip, "%s: %s of the reads", mr_human_bytes(x->hit_ram_bytes[i], size),
+                 mr_unit_text(MR_UNIT_SHARE, x->hit_ratio[i], share));
+        mr_chart_band(&c, x->hit_ram_bytes[i], x->hit_ram_bytes[i + 1], "hit", tip);
+    }
+    if (isfinite(now) && now > c.x.low && now < c.x.high)
+        mr_chart_note(&c, now, 0.94, "end", "this node ");
+    mr_chart_close(&c);
+    mr_strbuf_puts(p->b, "</div>");
+}
+
+void mr_page_files(struct mr_page *p)
+{
+    if (!p->x->files && !p->x->groups)
+        return;
+    mr_page_section(p->shell, "files", "Files",
+                    "Which files were read and written, how, and whether memory could have saved reading them again.");
+    put_groups(p);
+    mr_strbuf_puts(p->b, "<div class=\"grid2\">");
+    draw_reuse(p);
+    draw_hits(p);
+    mr_strbuf_puts(p->b, "</div>");
+    if (p->x->files)
+        put_files(p);
+    mr_page_section_end(p->shell);
+}

@@ -1,0 +1,336 @@
+/* The first screen: the verdict, where the time went, the key numbers; and the findings. */
+#include "base/common.h"
+#include "report/page_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- verdict ---- */
+
+static const char *verdict_key(unsigned v)
+{
+    static const char *const keys[] = {
+#define VERDICT_KEY(name, key) key,
+        MR_VERDICT_CLASSES(VERDICT_KEY)
+#undef VERDICT_KEY
+    };
+    return v < MR_ARRAY_LEN(keys) ? keys[v] : "incomplete";
+}
+
+static void put_card(struct mr_page *p)
+{
+    const struct mr_verdict *v = &p->x->verdict;
+    const char *tone = v->verdict == MR_VERDICT_HEALTHY ? "good" : v->verdict == MR_VERDICT_INCOMPLETE ? "warn" : "bad";
+    mr_strbuf_printf(p->b,
+                     "<section class=\"card verdict %s\" id=\"verdict\" data-class=\"%s\" data-stall-share=\"%.9g\">",
+                     tone, verdict_key(v->verdict), isfinite(v->stall_share) ? v->stall_share : -1.0);
+    mr_strbuf_puts(p->b, "<p class=\"head\">");
+    mr_html_text(p->b, v->line[0] ? v->line[0] : verdict_key(v->verdict));
+    mr_strbuf_puts(p->b, "</p>");
+    for (unsigned i = 1; i < MR_ARRAY_LEN(v->line); i++)
+        if (v->line[i]) {
+            mr_strbuf_puts(p->b, "<p>");
+            mr_html_text(p->b, v->line[i]);
+            mr_strbuf_puts(p->b, "</p>");
+        }
+    if (v->missing && (!v->line[0] || !strstr(v->line[0], v->missing))) {
+        mr_strbuf_puts(p->b, "<p>Missing: ");
+        mr_html_text(p->b, v->missing);
+        mr_strbuf_puts(p->b, "</p>");
+    }
+}
+
+/* ---- where the time went ---- */
+
+static double sum_of(const uint64_t *v, unsigned n)
+{
+    double sum = 0;
+    for (unsigned i = 0; i < n; i++)
+        sum += (double)v[i];
+    return sum;
+}
+
+/* Light colours that dark text is read on. */
+static bool is_light(const char *css)
+{
+    static const char *const light[] = {"t-compute",    "t-startup",   "t-other",  "s-not_started",
+                                        "s-page_cache", "s-transform", "s-unknown"};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(light); i++)
+        if (strcmp(css, light[i]) == 0)
+            return true;
+    return false;
+}
+
+static void bar_part(struct mr_page *p, double *at, double part, const char *css, const char *text)
+{
+    char share[MR_HUMAN_LEN];
+    if (!(part > 0))
+        return;
+    mr_unit_text(MR_UNIT_SHARE, part, share);
+    mr_strbuf_printf(p->b,
+                     "<rect class=\"%s\" x=\"%.3f%%\" width=\"%.3f%%\" height=\"100%%\"><title>%s %s</title></rect>",
+                     css, *at * 100, part * 100, text, share);
+    if (part > 0.012 * (double)strlen(text) + 0.04)
+        mr_strbuf_printf(p->b, "<text class=\"in%s%s\" x=\"%.3f%%\" dx=\"10\" y=\"25\">%s %.0f %%</text>",
+                         is_light(css) ? " lite" : "", part < 0.4 ? " sm" : "", *at * 100, text, 100 * part);
+    *at += part;
+}
+
+/* One bar: compute, the stall by its causes, then the rest. */
+static void put_time_bar(struct mr_page *p, double whole)
+{
+    const struct mr_explanation *x = p->x;
+    double at = 0;
+    mr_strbuf_puts(p->b, "<svg class=\"timebar p\" role=\"img\" aria-label=\"where the time of the run "
+                         "went\"><title>where the time went</title>");
+    for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++) {
+        double by_cause = t == MR_TIME_STALL ? sum_of(x->stall, MR_STALL_CAUSE_COUNT) : 0;
+        for (unsigned c = 0; by_cause > 0 && c < MR_STALL_CAUSE_COUNT; c++)
+            bar_part(p, &at, (double)x->stall[c] / whole, mr_stall_css(c), mr_stall_text(c));
+        if (!(by_cause > 0))
+            bar_part(p, &at, (double)x->ns[t] / whole, mr_time_css(t), mr_time_text(t));
+    }
+    mr_strbuf_puts(p->b, "</svg>\n");
+}
+
+struct time_row {
+    const char *css, *text, *group, *key;
+    double mean, worst; /* ns */
+    bool sub;
+};
+
+static void put_time_row(struct mr_page *p, const struct time_row *r, double whole, double worst_whole)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s_s", r->group, r->key);
+    mr_strbuf_printf(
+        p->b,
+        "<tr%s><td><i class=\"%s\"></i>%s</td><td class=\"bar\"><svg class=\"hbar p\" viewBox=\"0 0 100 1\" "
+        "preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"%s\" width=\"%.2f\" "
+        "height=\"1\"/></svg></td><td class=\"n\">",
+        r->sub ? " class=\"sub\"" : "", r->css, r->text, r->css, 100 * r->mean / whole);
+    mr_html_value(p->b, MR_UNIT_SECONDS, r->mean / 1e9, key);
+    mr_strbuf_puts(p->b, "</td><td class=\"n\">");
+    mr_html_value(p->b, MR_UNIT_SHARE, r->mean / whole, NULL);
+    mr_strbuf_puts(p->b, "</td>");
+    if (p->x->ranks > 1) {
+        mr_strbuf_puts(p->b, "<td class=\"n\">");
+        mr_html_value(p->b, MR_UNIT_SHARE, worst_whole > 0 ? r->worst / worst_whole : NAN, NULL);
+        mr_strbuf_puts(p->b, "</td>");
+    }
+    mr_strbuf_puts(p->b, "</tr>\n");
+}
+
+static void put_time_rows(struct mr_page *p, double whole, const struct mr_explain_rank *worst, double worst_whole)
+{
+    static const char *const time_key[] = {
+#define TIME_KEY(name, key, text) key,
+        MR_TIME_CLASSES(TIME_KEY)
+#undef TIME_KEY
+    };
+    static const char *const stall_key[] = {
+#define STALL_KEY(name, key, text) key,
+        MR_STALL_CAUSES(STALL_KEY)
+#undef STALL_KEY
+    };
+    const struct mr_explanation *x = p->x;
+    for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++) {
+        struct time_row r = {mr_time_css(t),   mr_time_text(t),      "time", time_key[t],
+                             (double)x->ns[t], (double)worst->ns[t], false};
+        if (r.mean > 0 || r.worst > 0 || t <= MR_TIME_STALL)
+            put_time_row(p, &r, whole, worst_whole);
+        for (unsigned c = 0; t == MR_TIME_STALL && c < MR_STALL_CAUSE_COUNT; c++) {
+            struct time_row s = {mr_stall_css(c),     mr_stall_text(c),        "stall", stall_key[c],
+                                 (double)x->stall[c], (double)worst->stall[c], true};
+            if (s.mean > 0 || s.worst > 0)
+                put_time_row(p, &s, whole, worst_whole);
+        }
+    }
+}
+
+static void put_time_split(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    double whole = sum_of(x->ns, MR_TIME_CLASS_COUNT);
+    char name[MR_HUMAN_LEN];
+    if (!(whole > 0) || !x->ranks)
+        return;
+    const struct mr_explain_rank *worst = &x->rank[MR_MIN(x->worst_rank, x->ranks - 1)];
+    mr_strbuf_puts(p->b, "<h3>Where the time went</h3>\n");
+    put_time_bar(p, whole);
+    mr_strbuf_puts(
+        p->b, "<div class=\"tablebox\"><table class=\"split-table\"><thead><tr><th></th><th></th><th class=\"n\">");
+    mr_strbuf_puts(p->b, x->ranks > 1 ? "mean of ranks</th><th class=\"n\">share</th><th class=\"n\">worst, "
+                                      : "time</th><th class=\"n\">share");
+    if (x->ranks > 1)
+        mr_strbuf_puts(p->b, mr_page_rank_name(x, MR_MIN(x->worst_rank, (uint32_t)x->ranks - 1), name));
+    mr_strbuf_puts(p->b, "</th></tr></thead><tbody>\n");
+    put_time_rows(p, whole, worst, sum_of(worst->ns, MR_TIME_CLASS_COUNT));
+    mr_strbuf_puts(p->b, "</tbody></table></div>\n");
+}
+
+/* ---- key numbers ---- */
+
+static void put_tile(struct mr_page *p, enum mr_unit unit, double v, const char *label, const char *key)
+{
+    mr_strbuf_puts(p->b, "<div class=\"tile\"><b>");
+    mr_html_value(p->b, unit, v, key);
+    mr_strbuf_printf(p->b, "</b>%s</div>\n", label);
+}
+
+static void put_tiles(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    const struct mr_explain_facts *f = &x->facts;
+    const struct {
+        enum mr_unit unit;
+        double value;
+        const char *label, *key;
+    } tiles[] = {{MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "numbers.au"},
+                 {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "numbers.samples_per_s"},
+                 {MR_UNIT_SECONDS, f->step_s, "median step", "numbers.step_s"},
+                 {MR_UNIT_SECONDS, f->step_p99_s, "slowest 1 % of steps", "numbers.step_p99_s"},
+                 {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "numbers.ceiling"},
+                 {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "numbers.headroom"},
+                 {MR_UNIT_BYTES, f->read_bytes, "read", "numbers.read_bytes"},
+                 {MR_UNIT_RATE, f->wall_bytes_per_s, "read rate over the run", "numbers.wall_bytes_per_s"},
+                 {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "numbers.busy_bytes_per_s"},
+                 {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "numbers.in_flight"}};
+    bool any_unknown = false;
+    mr_strbuf_puts(p->b, "<div class=\"tiles\">\n");
+    put_tile(p, MR_UNIT_SECONDS, mr_page_seconds(x), "run time", "duration_s");
+    for (unsigned i = 0; i < MR_ARRAY_LEN(tiles); i++)
+        if (isfinite(tiles[i].value))
+            put_tile(p, tiles[i].unit, tiles[i].value, tiles[i].label, tiles[i].key);
+    mr_strbuf_puts(p->b, "</div>\n");
+    for (unsigned i = 0; i < MR_ARRAY_LEN(tiles); i++)
+        if (!isfinite(tiles[i].value)) {
+            mr_strbuf_printf(p->b, "%s%s",
+                             any_unknown ? ", " : "<p class=\"cap\">This trace does not tell: ", tiles[i].label);
+            any_unknown = true;
+        }
+    if (any_unknown)
+        mr_strbuf_puts(p->b, ".</p>\n");
+}
+
+void mr_page_verdict(struct mr_page *p)
+{
+    put_card(p);
+    put_tiles(p);
+    mr_strbuf_puts(p->b, "</section>\n<section class=\"card\">");
+    put_time_split(p);
+    mr_strbuf_puts(p->b, "</section>\n");
+}
+
+/* ---- findings ---- */
+
+static void put_gain(struct mr_page *p, const struct mr_finding *f)
+{
+    char low[MR_HUMAN_LEN], high[MR_HUMAN_LEN];
+    if (!isfinite(f->saves_s)) {
+        mr_strbuf_puts(p->b, "<span class=\"gain unknown\">gain unknown</span>");
+        return;
+    }
+    mr_strbuf_printf(p->b, "<span class=\"gain\">%s ", f->potential ? "would save" : "saves about");
+    mr_html_value(p->b, MR_UNIT_SECONDS, f->saves_s, NULL);
+    if (isfinite(f->saves_low_s) && isfinite(f->saves_high_s))
+        mr_strbuf_printf(p->b, " (%s to %s)", mr_unit_text(MR_UNIT_SECONDS, f->saves_low_s, low),
+                         mr_unit_text(MR_UNIT_SECONDS, f->saves_high_s, high));
+    mr_strbuf_puts(p->b, "</span>");
+}
+
+/* The run as a bar: what stays, what the fix takes away, and between which bounds. */
+static void put_gain_bar(struct mr_page *p, const struct mr_finding *f)
+{
+    double whole = mr_page_seconds(p->x), low = f->saves_low_s, high = f->saves_high_s;
+    if (!isfinite(f->saves_s) || !(whole > 0))
+        return;
+    double saved = fmin(1, f->saves_s / whole);
+    mr_strbuf_printf(
+        p->b,
+        "<svg class=\"hbar p gainbar\" viewBox=\"0 0 1000 10\" preserveAspectRatio=\"none\" role=\"img\" "
+        "aria-label=\"run time "
+        "with the fix\"><title>predicted run time: %.3g s of %.3g s</title><rect class=\"t-compute\" width=\"%.1f\" "
+        "height=\"10\"/><rect class=\"saved\" x=\"%.1f\" width=\"%.1f\" height=\"10\"/>",
+        whole - f->saves_s, whole, 1000 * (1 - saved), 1000 * (1 - saved), 1000 * saved);
+    if (isfinite(low) && isfinite(high))
+        mr_strbuf_printf(p->b, "<rect class=\"whisker\" x=\"%.1f\" width=\"%.1f\" y=\"4\" height=\"2\"/>",
+                         1000 * fmax(0, 1 - high / whole), 1000 * fmin(1, fmax(0, (high - low) / whole)));
+    mr_strbuf_puts(p->b, "</svg>\n");
+}
+
+static void put_block(struct mr_page *p, const char *label, const char *text)
+{
+    if (!text || !*text)
+        return;
+    mr_strbuf_printf(p->b, "<div><p class=\"lab\">%s</p><pre>", label);
+    mr_html_text(p->b, text);
+    mr_strbuf_puts(p->b, "</pre></div>\n");
+}
+
+static void put_finding(struct mr_page *p, const struct mr_finding *f)
+{
+    static const char *const of[] = {"millrace", "PyTorch", "tf.data", "shell"};
+    const char *tone = f->severity == MR_SEVERITY_CRITICAL ? " bad" : f->severity == MR_SEVERITY_MAJOR ? " warn" : "";
+    mr_strbuf_puts(p->b, "<article class=\"card finding\" data-id=\"");
+    mr_html_text(p->b, f->id);
+    mr_strbuf_printf(p->b, "\"><div class=\"top\"><span class=\"badge%s\">%s</span><span class=\"id\">", tone,
+                     mr_severity_name(f->severity));
+    mr_html_text(p->b, f->id);
+    mr_strbuf_puts(p->b, "</span><b>");
+    mr_html_text(p->b, f->title ? f->title : "");
+    mr_strbuf_puts(p->b, "</b>");
+    put_gain(p, f);
+    mr_strbuf_puts(p->b, "</div>\n");
+    put_gain_bar(p, f);
+    if (f->fix) {
+        mr_strbuf_puts(p->b, "<p class=\"fix\"><b>Fix:</b> ");
+        mr_html_text(p->b, f->fix);
+        mr_strbuf_puts(p->b, "</p>\n");
+    }
+    mr_strbuf_puts(p->b, "<div class=\"grid2\">");
+    put_block(p, "measured", f->evidence);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(f->snippet); i++)
+        put_block(p, of[i], f->snippet[i]);
+    put_block(p, "try it", f->command);
+    mr_strbuf_puts(p->b, "</div>");
+    if (f->formula || isfinite(f->confidence)) {
+        mr_strbuf_puts(p->b, "<details class=\"more\"><summary>How the gain is computed</summary>");
+        put_block(p, "formula", f->formula);
+        mr_strbuf_printf(p->b, "<p>Confidence %.0f %%.%s</p></details>", 100 * f->confidence,
+                         f->potential ? " Hidden behind compute now: it would matter if compute got faster." : "");
+    }
+    mr_strbuf_puts(p->b, "</article>\n");
+}
+
+void mr_page_findings(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    if (!x->findings) {
+        mr_page_absent(p->shell, "No findings.",
+                       x->verdict.verdict == MR_VERDICT_INCOMPLETE
+                           ? "What is needed to judge this run is missing."
+                           : "No rule found anything that would save time worth a change.");
+        return;
+    }
+    mr_page_section(p->shell, "findings", "Findings",
+                    "What to change, by the seconds it is predicted to save. Gains do not add up: two fixes may remove "
+                    "the same wait.");
+    for (size_t i = 0; i < MR_MIN(x->findings, 40); i++)
+        put_finding(p, &x->finding[i]);
+    mr_page_cut(p, MR_MIN(x->findings, 40), x->findings, "findings");
+    if (x->silences) {
+        mr_strbuf_puts(p->b,
+                       "<details class=\"more\"><summary>Rules that did not fire, and why</summary><dl class=\"kv\">");
+        for (size_t i = 0; i < MR_MIN(x->silences, 80); i++) {
+            mr_strbuf_puts(p->b, "<dt>");
+            mr_html_text(p->b, x->silence[i].id);
+            mr_strbuf_puts(p->b, "</dt><dd>");
+            mr_html_text(p->b, x->silence[i].why);
+            mr_strbuf_puts(p->b, "</dd>");
+        }
+        mr_strbuf_puts(p->b, "</dl></details>");
+    }
+    mr_page_section_end(p->shell);
+}

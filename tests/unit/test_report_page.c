@@ -1,0 +1,125 @@
+/* The page of an explanation: below its limit for any run, hostile names stay text, unknown is said, every SVG has a
+ * title. `test_report_page --write KIND FILE` writes one, for the tests that open it. */
+#include "page_testlib.h"
+#include "report/page.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const kinds[] = {"typical", "tiny", "wide", "long", "hostile", "healthy"};
+
+static char *page_of(enum explain_kind kind)
+{
+    struct mr_explanation *x = explain_make(kind);
+    struct mr_page_shell shell = {.title = "millrace report", .subject = x->source};
+    struct mr_strbuf page = {0};
+    mr_page_explain(&shell, x, NULL);
+    mr_page_compose(&shell, &page);
+    mr_page_done(&shell);
+    mr_explanation_free(x);
+    assert_false(page.failed);
+    assert_true(page.len < MR_PAGE_BYTES_MAX);
+    return mr_strbuf_take(&page);
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+static void every_kind_fits_and_is_whole(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < MR_ARRAY_LEN(kinds); k++) {
+        char *page = page_of((enum explain_kind)k);
+        assert_non_null(strstr(page, "</html>"));
+        assert_int_equal(count(page, "<details"), count(page, "</details>"));
+        assert_int_equal(count(page, "<table"), count(page, "</table>"));
+        assert_int_equal(count(page, "<svg"), count(page, "</svg>"));
+        assert_null(strstr(page, ">nan"));
+        assert_null(strstr(page, "\"nan"));
+        assert_null(strstr(page, "-nan"));
+        assert_null(strstr(page, "18446744073"));
+        free(page);
+    }
+}
+
+static void hostile_names_stay_text(void **state)
+{
+    (void)state;
+    char *page = page_of(EXPLAIN_HOSTILE);
+    assert_int_equal(count(page, "<script"), 1);
+    assert_int_equal(count(page, "</style>"), 1);
+    assert_null(strstr(page, "<img"));
+    assert_null(strstr(page, "\"onload=\"alert"));
+    assert_null(strchr(page, 0x1b));
+    assert_null(strchr(page, 0x01));
+    assert_null(strstr(page, "\xe2\x80\xae"));
+    free(page);
+}
+
+static void unknown_is_said_and_absent_sections_explained(void **state)
+{
+    (void)state;
+    char *page = page_of(EXPLAIN_TINY);
+    assert_non_null(strstr(page, "This trace does not tell"));
+    assert_non_null(strstr(page, "No checkpoints."));
+    assert_non_null(strstr(page, "cut off"));
+    assert_null(strstr(page, "id=\"sizes\""));
+    free(page);
+}
+
+static void every_drawing_has_a_title(void **state)
+{
+    (void)state;
+    char *page = page_of(EXPLAIN_TYPICAL);
+    static const char *const sections[] = {"findings", "steps",       "ranks",   "time",     "sizes", "access",
+                                           "files",    "checkpoints", "workers", "snippets", "trust", "glossary"};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sections); i++) {
+        char id[32];
+        snprintf(id, sizeof id, "open id=\"%s\"", sections[i]);
+        assert_non_null(strstr(page, id));
+    }
+    size_t drawings = count(page, "<svg role=\"img\"");
+    assert_true(drawings > 12);
+    for (const char *at = page; (at = strstr(at, "<svg role=\"img\"")); at++)
+        assert_true(strncmp(strchr(at, '>') + 1, "<title", 6) == 0);
+    free(page);
+}
+
+static int write_page(const char *kind, const char *path)
+{
+    struct mr_error err;
+    for (unsigned k = 0; k < MR_ARRAY_LEN(kinds); k++)
+        if (strcmp(kind, kinds[k]) == 0) {
+            struct mr_explanation *x = explain_make((enum explain_kind)k);
+            int rc = mr_page_write(path, x, NULL, &err);
+            mr_explanation_free(x);
+            if (rc)
+                fprintf(stderr, "%s\n", err.message);
+            return rc ? 1 : 0;
+        }
+    fprintf(stderr, "no kind '%s'\n", kind);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "--write") == 0)
+        return write_page(argv[2], argv[3]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_fits_and_is_whole),
+        cmocka_unit_test(hostile_names_stay_text),
+        cmocka_unit_test(unknown_is_said_and_absent_sections_explained),
+        cmocka_unit_test(every_drawing_has_a_title),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
