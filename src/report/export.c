@@ -544,6 +544,7 @@ int mr_export(const struct mr_trace *t, enum mr_export_format format, const char
     case MR_EXPORT_CSV: rc = export_csv(t, &o, err); break;
     }
     struct mr_error second;
+    o.failed = o.failed ? o.failed : MR_MIN(rc, 0);
     int closed = mr_out_close(&o, rc ? &second : err);
     return rc ? rc : closed;
 }

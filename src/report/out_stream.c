@@ -8,10 +8,44 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #define BUFFER (1u << 18)
+
+/* The name that the file will have, links followed; NULL: it is no regular file, or there is no memory. */
+static char *name_of_whole(const char *path, mode_t *mode)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT && lstat(path, &st) < 0 ? strdup(path) : NULL;
+    *mode = st.st_mode & 0777;
+    return S_ISREG(st.st_mode) ? realpath(path, NULL) : NULL;
+}
+
+/* A descriptor for what will be `path`, or -errno. */
+static int open_part(struct mr_out *o, const char *path)
+{
+    mode_t mode = 0600;
+    size_t n = strlen(path) + 1;
+    o->whole = name_of_whole(path, &mode);
+    n = o->whole ? strlen(o->whole) + sizeof(".XXXXXX") : n;
+    o->part = o->whole ? malloc(n) : NULL;
+    if (o->part) {
+        snprintf(o->part, n, "%s.XXXXXX", o->whole);
+        int fd = mkostemp(o->part, O_CLOEXEC);
+        if (fd >= 0) {
+            fchmod(fd, mode);
+            return fd;
+        }
+    }
+    free(o->part); /* a folder that takes no new files: the file itself will do, if it is there */
+    free(o->whole);
+    o->part = o->whole = NULL;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    return fd < 0 ? -errno : fd;
+}
 
 int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *err)
 {
@@ -24,9 +58,10 @@ int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *
         mr_out_close(o, NULL);
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     }
-    o->fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : dup(1);
+    int fd = strcmp(path, "-") ? open_part(o, path) : dup(1);
+    o->fd = fd < -1 ? -1 : fd;
     if (o->fd < 0) {
-        int rc = mr_error_set(err, -errno, "cannot create '%s'", path);
+        int rc = mr_error_set(err, fd < -1 ? fd : -errno, "cannot create '%s'", path);
         mr_out_close(o, NULL);
         return rc;
     }
@@ -217,7 +252,14 @@ int mr_out_close(struct mr_out *o, struct mr_error *err)
         drain(o, true);
         if (close(o->fd) < 0 && !o->failed)
             o->failed = -errno;
+        if (o->part && !o->failed && rename(o->part, o->whole) < 0)
+            o->failed = -errno;
+        if (o->part && o->failed)
+            unlink(o->part);
     }
+    free(o->part);
+    free(o->whole);
+    o->part = o->whole = NULL;
     if (o->gz)
         deflateEnd(o->gz);
     free(o->gz);

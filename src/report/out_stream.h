@@ -1,5 +1,6 @@
 /* A buffered output file, plain or gzip, with the escaping that the text formats need. Errors stick: check once at the
- * end. */
+ * end. A regular file is written under another name beside it, and takes its place when it is whole: a full disk leaves
+ * neither half a file nor a ruined older one. */
 #ifndef MR_REPORT_OUT_STREAM_H
 #define MR_REPORT_OUT_STREAM_H
 
@@ -16,6 +17,7 @@ struct mr_out {
     int failed;    /* -errno */
     bool in_field; /* inside a quoted CSV field: every quote is written twice */
     const char *path;
+    char *part, *whole; /* names while it is written and then; NULL: it is no regular file */
 };
 
 int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *err);
@@ -37,6 +39,7 @@ void mr_out_csv(struct mr_out *o, const char *p, size_t n);
 /* Around anything that is to be one quoted CSV field. */
 void mr_out_field_begin(struct mr_out *o);
 void mr_out_field_end(struct mr_out *o);
+/* A caller that has failed itself sets `failed` before. */
 int mr_out_close(struct mr_out *o, struct mr_error *err);
 /* Length of the valid UTF-8 sequence at p, 0 if there is none. */
 size_t mr_utf8_length(const uint8_t *p, size_t n);
