@@ -54,9 +54,11 @@ static const struct mr_option trace_options[] = {
      .doc = "Of a call that a thread makes more than 1000 times keep every N-th; how many were left out is counted "
             "exactly. 0 keeps all.",
      .example = "--sample 100"},
-    {FIELD(python), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Instruments Python programs: data loader iteration, __getitem__, collate, load and save of arrays, models "
-            "and images."},
+    {FIELD(python), .type = MR_OPT_BOOL, .def = "true",
+     .doc =
+         "Instruments Python programs: the wait for every batch of PyTorch's DataLoader and what its workers did for "
+         "it, decoding, transforms, optimiser steps, load and save of arrays, models and images. --no-python leaves "
+         "them alone."},
     {FIELD(strays), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also records system calls that bypass the C library (inline assembly, Go, other runtimes). Each costs "
             "some microseconds more. Needs Linux 5.11 on x86-64."},
@@ -145,10 +147,14 @@ static void print_result(const struct trace_options *o, const struct mr_trace_pr
     char events[MR_HUMAN_LEN], bytes[MR_HUMAN_LEN], processes[MR_HUMAN_LEN];
     if (r->exec_errno)
         fprintf(stderr, "millrace: cannot run '%s': %s\n", o->program.item[0], strerror(r->exec_errno));
+    if (!r->spool[0])
+        return;
     mr_log(MR_LOG_NOTE, "%s %s of %s %s%s in '%s' (%s)", mr_human_count(s->events, events),
            mr_plural(s->events, "event", "events"), mr_human_count(s->processes, processes),
            mr_plural(s->processes, "process", "processes"), s->dropped ? ", the newest" : "", o->out,
            mr_human_bytes((double)s->bytes, bytes));
+    if (r->python[0])
+        mr_log(MR_LOG_NOTE, "%s", r->python);
     if (access(o->out, F_OK) != 0)
         mr_log(MR_LOG_WARN, "'%s' was removed while the program ran", o->out);
     if (s->lost)

@@ -5,11 +5,13 @@
 #include "base/strbuf.h"
 #include "event/program_kind.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The folder of this program, to find what lies beside it. */
@@ -110,6 +112,40 @@ static bool cannot_load(const char *path, bool *found, unsigned depth)
     return foreign || (*found && script && !depth && cannot_load(first, &ignored, 1));
 }
 
+/* 0, or why a file cannot be executed. */
+static int cannot_run(const char *path, unsigned depth)
+{
+    struct stat st;
+    char first[256];
+    if (stat(path, &st) < 0)
+        return errno;
+    if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0)
+        return EACCES;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? pread(fd, first, sizeof(first) - 1, 0) : 0;
+    if (fd >= 0) /* else it may be run, but not read */
+        close(fd);
+    return n > 0 && !depth && mr_script_program(first, (size_t)n) ? cannot_run(first, 1) : 0;
+}
+
+int mr_trace_program_missing(const char *name)
+{
+    int why = ENOENT;
+    if (strchr(name, '/'))
+        return cannot_run(name, 0);
+    const char *p = getenv("PATH");
+    for (p = p ? p : "/bin:/usr/bin"; *p; p += strcspn(p, ":") + (p[strcspn(p, ":")] != 0)) {
+        char full[PATH_MAX];
+        int k = (int)strcspn(p, ":");
+        snprintf(full, sizeof(full), "%.*s/%s", k ? k : 1, k ? p : ".", name);
+        int now = cannot_run(full, 0);
+        if (!now)
+            return 0;
+        why = now == EACCES ? EACCES : why; /* as execvp has it */
+    }
+    return *name ? why : ENOENT;
+}
+
 static bool program_cannot_load(const char *name)
 {
     bool found = false, foreign = false;
@@ -128,8 +164,6 @@ static bool program_cannot_load(const char *name)
 void mr_trace_environment_set(const struct mr_trace_settings *s, const char *program, const char *library,
                               const char *spool)
 {
-    static const char *const python_places[] = {"../share/millrace/python", "../python", NULL};
-    char folder[PATH_MAX], site[PATH_MAX];
     setenv("MILLRACE_SPOOL", spool, 1);
     set_or_unset("MILLRACE_TRACE_INCLUDE", s->include);
     set_or_unset("MILLRACE_TRACE_EXCLUDE", s->exclude);
@@ -142,11 +176,5 @@ void mr_trace_environment_set(const struct mr_trace_settings *s, const char *pro
         prepend("LD_PRELOAD", library, ':');
     /* A program built with a sanitizer insists on being first in the list of libraries; it works as second as well. */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ':');
-    set_or_unset("MILLRACE_TRACE_PYTHON", s->python ? "1" : NULL);
-    if (s->python && own_folder(folder) == 0 && first_existing(folder, python_places, site)) {
-        char autoload[PATH_MAX + 32];
-        snprintf(autoload, sizeof(autoload), "%s/millrace/trace/autoload", site);
-        prepend("PYTHONPATH", site, ':');
-        prepend("PYTHONPATH", autoload, ':');
-    }
+    setenv("MILLRACE_TRACE_PYTHON", s->python ? "1" : "0", 1); /* the library sees to the rest, in interpreters only */
 }

@@ -18,6 +18,8 @@ struct mr_trace_settings {
 int mr_trace_library_find(char out[PATH_MAX], struct mr_error *err);
 /* Whether this kernel can intercept system calls made outside the C library (Syscall User Dispatch). */
 bool mr_trace_strays_possible(void);
+/* 0, or the errno with which starting `program` would fail, as far as that can be known before. */
+int mr_trace_program_missing(const char *program);
 /* Sets the variables in this process, for `program` to inherit. Not thread-safe (setenv): call it after fork. */
 void mr_trace_environment_set(const struct mr_trace_settings *s, const char *program, const char *library,
                               const char *spool);

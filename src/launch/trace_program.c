@@ -13,6 +13,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "launch/page_faults.h"
+#include "launch/python_told.h"
 #include "launch/untraced.h"
 
 #include <dirent.h>
@@ -336,6 +337,7 @@ static void close_trace(struct launch *l)
     mr_warn_untraced(r->spool);
     snprintf(list, sizeof(list), "%.4000s/unseen", r->spool);
     unlink(list);
+    mr_python_told(r->spool, l->opt->settings.python, r->python, sizeof(r->python));
     note_failure(l, mr_collector_close(l->collector, &r->stats, &err), &err);
     r->stats.lost += lost;
     if (access(r->spool, F_OK) != 0)
@@ -347,6 +349,11 @@ int mr_trace_program(const struct mr_trace_program_options *opt, struct mr_trace
 {
     struct launch l = {.opt = opt, .result = out, .exec_failed = -1};
     *out = (struct mr_trace_program_result){0};
+    out->exec_errno = mr_trace_program_missing(opt->argv[0]);
+    if (out->exec_errno) { /* an older trace of that name stays as it is */
+        out->status = (out->exec_errno == ENOENT ? 127 : 126) << 8;
+        return 0;
+    }
     l.program_umask = umask(077);
     int rc = open_trace(&l, err);
     if (rc < 0)

@@ -25,8 +25,9 @@ struct mr_trace_program_options {
 struct mr_trace_program_result {
     struct mr_collect_stats stats;
     int status;           /* as waitpid gives it */
-    int exec_errno;       /* why the program could not be executed; 0: it ran */
+    int exec_errno;       /* why the program could not be executed; 0: it ran. Without a spool, nothing was written */
     char spool[PATH_MAX]; /* where events of processes that still run, or could not be written, remain */
+    char python[512];     /* what was done with Python programs, a line to be told; empty: there were none */
     bool incomplete;      /* the trace could not be written or finished; a warning said why */
 };
 

@@ -206,9 +206,9 @@ void mr_config_read(void)
         mr_say_plain("MILLRACE_TRACE_SIGNAL: no program can handle this signal; there is none");
     mr_core.sample = sample > 1 ? (uint32_t)sample : 0;
     read_groups();
-    if (env_switch("MILLRACE_TRACE_PYTHON", false,
-                   "MILLRACE_TRACE_PYTHON: neither true nor false; Python is not instrumented"))
-        mr_python_begin();
+    mr_python_begin(env_switch("MILLRACE_TRACE_PYTHON", true,
+                               "MILLRACE_TRACE_PYTHON: neither true nor false; Python is instrumented"),
+                    getenv("MILLRACE_TRACE_PYTHON") != NULL && !c->collected);
     if (!c->collected)
         read_for_library();
 }

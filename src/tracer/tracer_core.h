@@ -81,6 +81,7 @@ struct mr_core {
     uint32_t use_tsc;
     uint32_t sample;                /* keep every n-th of hot calls */
     uint32_t choosy;                /* not all of call_on is 1: it must be looked at */
+    uint32_t python_waits;          /* mr_python_opened wants to know of files */
     uint32_t switched_on;           /* by the program, a signal or the configuration */
     uint8_t call_on[MR_CALL_COUNT]; /* 0 off, 1 on, 2 sampled */
 };
@@ -384,6 +385,9 @@ static inline uint32_t mr_fd1(int fd)
         return 0;
     return (uint32_t)fd < MR_FD_STORED ? (uint32_t)fd + 1 : 0xffffu;
 }
+
+/* With mr_core.python_waits: a file was opened (tracer_python.c). */
+MR_COLD void mr_python_opened(void);
 
 MR_HOT void mr_file_set(int fd, uint32_t file);
 MR_HIDDEN void mr_file_dup(int from, int to);

@@ -94,7 +94,9 @@ MR_HIDDEN int64_t mr_env_number(const char *name);
 /* This library's path, absolute; returns its length, 0 if it is not known. *given, if wanted: the same as the loader
  * has it. */
 MR_HIDDEN size_t mr_library_path(char *out, size_t cap, const char **given);
-MR_HIDDEN void mr_python_begin(void); /* before the program's main: Python will instrument itself */
+/* Before the program's main: a Python interpreter will instrument itself, if `on`; with `asked_for` it is said if that
+ * cannot be. */
+MR_HIDDEN void mr_python_begin(bool on, bool asked_for);
 MR_HIDDEN bool mr_path_wanted(const char *path);
 MR_HIDDEN bool mr_process_begin(bool forked);
 /* openat with O_CLOEXEC and O_NOFOLLOW and mode 0600. Where the program has used up its descriptors, the limit is

@@ -120,6 +120,8 @@ void mr_put_open(uint64_t t0, uint64_t t1, unsigned call, int dirfd, const char 
         mr_file_set(fd, file);
     if (file != MR_FILE_EXCLUDED)
         mr_put(t0, t1, call, file, fd >= 0 ? mr_fd1(fd) : 0, flags, result);
+    if (MR_UNLIKELY(mr_core.python_waits))
+        mr_python_opened();
 }
 
 void mr_put_path2(uint64_t t0, uint64_t t1, unsigned call, int dir1, const char *path1, int dir2, const char *path2,

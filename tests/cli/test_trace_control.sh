@@ -170,12 +170,27 @@ done
 for good in '--time 0:1' '--time :1.5' '--time 0.5' '--time 1:' '--steps 3' '--steps 3:' '--steps :3' '--steps 3:3'; do
     "$MILLRACE" report $good "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
 done
-"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>/dev/null; [ $? = 127 ] || fail "missing program: status"
+cp "$dir/t.mrt" "$dir/before.mrt"
+"$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>"$dir/err"; [ $? = 127 ] || fail "missing program: status"
+printf '#!/no/such/interpreter\n' >"$dir/badscript"; chmod +x "$dir/badscript"
+for program in no-such-program "$dir/no-such-program" "$dir/badscript" "$dir" "$dir/a.mrt"; do # a trace that is there stays as it is
+    "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$program" 2>"$dir/err"
+    status=$?
+    [ $status = 127 ] || [ $status = 126 ] || fail "$program cannot be run: status $status"
+    [ "$(wc -l <"$dir/err")" = 1 ] && grep -qF "cannot run '$program'" "$dir/err" || fail "$program cannot be run: $(cat "$dir/err")"
+    cmp -s "$dir/t.mrt" "$dir/before.mrt" && [ ! -e "$dir/t.mrt.spool" ] || fail "$program cannot be run, but the trace is another"
+done
 head -c 700 "$dir/a.mrt" >"$dir/cut.mrt"
 "$MILLRACE" report "$dir/cut.mrt" >/dev/null || fail "a cut trace is still readable"
 # A full disk ends the trace with one line, not the program. Needs the right to mount.
 mkdir "$dir/small"
 if mount -t tmpfs -o size=64k none "$dir/small" 2>/dev/null; then
+    "$MILLRACE" trace --quiet -o "$dir/many.mrt" -- find /usr/bin -name x >/dev/null 2>&1
+    echo older >"$dir/small/old.csv" # nor does an export leave half a file, or ruin one
+    for file in old.csv new.csv; do
+        "$MILLRACE" export -f csv -o "$dir/small/$file" "$dir/many.mrt" 2>"$dir/err" && fail "an export on a full disk succeeds"
+        [ "$(ls "$dir/small")" = old.csv ] && [ "$(cat "$dir/small/old.csv")" = older ] || fail "an export on a full disk leaves: $(ls -l "$dir/small")"
+    done
     "$MILLRACE" trace --quiet -o "$dir/small/t.mrt" -- bash -c "for i in {1..60000}; do echo \$i; done >'$dir/ring'; echo fine; exit 3" >"$dir/out" 2>"$dir/err"
     status=$?
     spool=$(readlink "$dir/small/t.mrt.spool") # what could not be written waits there for 'millrace recover'

@@ -751,15 +751,19 @@ def automatic(folder):
     )
     assert count(rows, "data_loader", "Set.__getitem__") == 6
     assert count(rows, "data_loader", "collate") == 2
-    assert count(rows, "data_loader", "DataLoader.next") == 3  # the last one ends the loop
+    assert count(rows, "data_loader", "DataLoader.next") == 2 and count(rows, "data_loader", "DataLoader.end") == 1
     traced(
         """
         import os, subprocess, sys
-        ours = [os.path.normpath(p) for p in os.environ["PYTHONPATH"].split(":")[:2]]
+        ours = [os.path.normpath(p) for p in os.environ["PYTHONPATH"].split(":")[:1]]
+        assert ours[0].endswith("/autoload") and ours[0] not in sys.path  # it has done its work, and the program's own modules come first
+        last = subprocess.run([sys.executable, "-c", "import sys; print(sys.path[-1])"], env={}, capture_output=True, text=True).stdout.strip()
+        assert os.path.normpath(ours[0] + "/../../..") == os.path.normpath(last), last
         ask = [sys.executable, "-c", "import os, sys; print('millrace.trace.instrument' in sys.modules, "
                "':'.join(map(os.path.normpath, os.environ.get('PYTHONPATH', '').split(':'))))"]
         def told(given, command=ask):
             return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.split()
+        assert subprocess.run(["sh", "-c", "echo $PYTHONPATH"], env={}, capture_output=True, text=True).stdout == "\\n"  # a program that is no Python
         assert told({"MILLRACE_TRACE_PYTHON": "0"})[0] == told({"MILLRACE_TRACE_PYTHON": "False"})[0] == "False" and told({"MILLRACE_TRACE_PYTHON": "on"})[0] == "True"
         assert told({}) == told({"PYTHONPATH": ""}) == ["True", ":".join(ours)], told({})
         assert told({"PYTHONPATH": "/a:/b"}) == ["True", ":".join(ours + ["/a", "/b"])]
@@ -772,10 +776,13 @@ def automatic(folder):
     traced(
         """
         import os, subprocess
-        for given in ({}, {"PYTHONPATH": "/a"}):  # without --python nothing is added
+        import sys
+        assert "millrace.trace.instrument" not in sys.modules
+        for given in ({}, {"PYTHONPATH": "/a"}):  # with --no-python nothing is added
             assert subprocess.run(["sh", "-c", "echo $PYTHONPATH"], env=given, capture_output=True, text=True).stdout.strip() == given.get("PYTHONPATH", "")
         """,
         folder,
+        "--no-python",
     )
     rows, _ = traced(
         """
@@ -793,7 +800,7 @@ def automatic(folder):
         class Inherits(DataLoader):
             pass
         instrument._put(Inherits, "__iter__", traced[0])  # a name that the class did not have
-        instrument._torch_fetch(_utils.fetch)  # changed a second time
+        instrument._torch("fetch")(_utils.fetch)  # changed a second time
         twice = _utils.fetch._MapDatasetFetcher.fetch
         instrument._wrap(int, "from_bytes", "x")  # cannot be changed: neither now nor later
         for _ in range(2):
@@ -816,7 +823,7 @@ def automatic(folder):
         path=(fake,),
     )
     items = [r["args"] for r in rows if r["name"] == "Set.__getitem__"]
-    assert items == ["{\"image_idx\":%s}" % n if n else "" for n in (8, 1 << 62, None, 1, -1, None)], items
+    assert items == ["{\"sample\":%s}" % n if n else "" for n in (8, 1 << 62, None, 1, -1, None)], items
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -836,21 +843,21 @@ def automatic(folder):
 
 
 def library_alone(folder):
-    """MILLRACE_TRACE_PYTHON=1 LD_PRELOAD=... python: also in a child with an empty environment; what PYTHONPATH had is still there, and no folder twice."""
+    """LD_PRELOAD=... python, which is instrumented unless MILLRACE_TRACE_PYTHON says no: also in a child with an empty environment; what PYTHONPATH had is still there, and no folder twice."""
     name = os.path.join(folder, "script.py")
     with open(name, "w") as f:
         f.write(textwrap.dedent(
             """
             import os, subprocess, sys
             path = os.environ.get("PYTHONPATH", "").split(":")
-            print("millrace.trace.instrument" in sys.modules, path[2:], len(path) == len(set(path)), flush=True)
+            print("millrace.trace.instrument" in sys.modules, path[1:] if path[0].endswith("/autoload") else path, len(path) == len(set(path)), flush=True)
             if len(sys.argv) == 1:
                 subprocess.run([sys.executable, __file__, "again"], check=True)
                 subprocess.run([sys.executable, __file__, "empty"], check=True, env={})
             """))
     env = dict(os.environ, LD_PRELOAD=os.path.join(BUILD, "lib", "libmillrace_trace.so"), MILLRACE_TRACE_OUT=os.path.join(folder, "traces"), PYTHONPATH="/nowhere")
-    for switch, wanted in (("1", ["True ['/nowhere'] True"] * 2 + ["True [] True"]), ("off", ["False [] True"] * 3)):
-        out = subprocess.run([sys.executable, name], env=dict(env, MILLRACE_TRACE_PYTHON=switch), check=True, capture_output=True, text=True)
+    for switch, wanted in (("1", ["True ['/nowhere'] True"] * 2 + ["True [] True"]), (None, ["True ['/nowhere'] True"] * 2 + ["True [] True"]), ("off", ["False ['/nowhere'] True"] * 2 + ["False [''] True"])):
+        out = subprocess.run([sys.executable, name], env=dict(env, **{"MILLRACE_TRACE_PYTHON": switch} if switch else {}), check=True, capture_output=True, text=True)
         assert out.stdout.splitlines() == wanted and not out.stderr, (switch, out)
 
 

@@ -157,7 +157,8 @@ def torch_loader(folder, python=sys.executable):
         items = spans["data_loader", "Batches.__getitem__"]
         assert spans["data_loader", "Files.__getitem__"] == 64, spans
         assert items + 16 * spans["data_loader", "Batches.__getitems__"] == 32 * both, spans
-        assert spans["data_loader", "collate"] == 16 + 5 * both and spans["data_loader", "DataLoader.next"] == 18 + 7 * both, spans
+        assert spans["data_loader", "collate"] == 16 + 5 * both and spans["data_loader", "DataLoader.next"] == 16 + 5 * both, spans
+        assert spans["data_loader", "DataLoader.end"] == 2 + 2 * both, spans
         assert spans["data_loader", "Stream.__next__"] >= 6 * both
         expect(spans, "checkpoint", torch__dot__serialization__dot__save=1, torch__dot__serialization__dot__load=1)
         opens, reads = per_file(files, "open"), per_file(files, "read")

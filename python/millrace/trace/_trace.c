@@ -7,6 +7,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <dlfcn.h>
 #include <millrace/trace.h>
 #include <string.h>
 
@@ -555,13 +556,13 @@ static PyObject *items_get(PyObject *o, PyObject *index)
     PyObject *result = PyObject_GetItem(t->inner, index);
     int wide = 1;
     if (begin && result && PyLong_CheckExact(index)) { /* nearly always; short, because it comes with every sample */
-        struct millrace_arg a = {.key = "image_idx", .type = MILLRACE_INT};
+        struct millrace_arg a = {.key = "sample", .type = MILLRACE_INT};
         a.value.i = PyLong_AsLongLongAndOverflow(index, &wide);
         if (!wide)
             millrace_trace_span(&t->site.site, begin, &a, 1);
     }
     if (begin && wide) {
-        struct millrace_arg a = {.key = "image_idx"};
+        struct millrace_arg a = {.key = "sample"};
         PyObject *type, *value, *trace;
         PyErr_Fetch(&type, &value, &trace);
         unsigned n = PyIndex_Check(index) && number_arg(index, &a);
@@ -691,7 +692,20 @@ static PyObject *py_metadata(PyObject *m, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
+/* For the line at the end of `millrace trace`; no part of <millrace/trace.h>. */
+static PyObject *py_note(PyObject *m, PyObject *text)
+{
+    void (*note)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "millrace_trace_python");
+    const char *bytes = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    (void)m;
+    if (bytes && note)
+        note(bytes);
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"note", py_note, METH_O, "Tells `millrace trace` what was instrumented."},
     {"active", py_active, METH_NOARGS, "True while the tracer records."},
     {"start", py_start, METH_NOARGS, "Switches recording on."},
     {"stop", py_stop, METH_NOARGS, "Switches recording off."},

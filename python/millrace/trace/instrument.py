@@ -1,5 +1,6 @@
-"""Spans for what training scripts call most, without touching them: PyTorch's DataLoader (iteration, __getitem__, collate),
-torch.save and load, NumPy load and save, h5py reads, PIL opens, tf.data and Grain iterators, checkpoints of TensorFlow.
+"""Spans for what training scripts call most, without touching them: PyTorch's DataLoader (torch_loader.py), optimiser steps and backward passes,
+transforms, decoding of images, torch.save and load, NumPy load and save, h5py reads, tf.data and Grain iterators, checkpoints of TensorFlow, and the
+import of the framework itself. The table of names is in doc/tracing.md: the analysis relies on it.
 
 A row of PATCHES names a module and a function that changes it once it has been imported. Names that a version does not have
 are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, separated by commas.
@@ -8,7 +9,9 @@ import functools
 import os
 import sys
 
-from . import _trace, active, fn, now, span
+from . import _trace, fn, now, span
+
+note = getattr(_trace, "note", lambda text: None)  # told at the end of `millrace trace`
 
 
 _changes = []  # owner, name, what was there, what is there now
@@ -51,75 +54,160 @@ def _wrap(owner, name, category, label=None):
         pass
 
 
-def _torch_loader(module):
-    for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
-        iterator = getattr(module, name, None)
-        if iterator is not None:
-            _wrap(iterator, "__next__", "data_loader", "DataLoader.next")
-            _wrap(iterator, "_next_data", "data_loader", "DataLoader.fetch")
-    if hasattr(module, "DataLoader"):
-        _wrap(module.DataLoader, "__iter__", "data_loader", "DataLoader.iter")
+def _torch(part):
+    """A part of torch_loader, which is imported with PyTorch only."""
+
+    def patch(module):
+        from . import torch_loader
+
+        getattr(torch_loader, part)(module, _put)
+
+    return patch
 
 
-def _torch_fetch(module):
-    """The fetchers call dataset[i] and collate in whichever process does the work."""
+def _plain(original, category, label):
+    """A traced function that PyTorch's compiler sees through: while it compiles, there is nothing but the original. `label` is a name, or a function of the
+    first argument."""
 
-    def traced_fetch(cls):
-        original = cls.__dict__.get("fetch")
+    def traced(*args, **kwargs):
+        begin = 0 if _compiling() else now()
+        if not begin:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            span(category, label if isinstance(label, str) else label(args[0]), begin, None)
+
+    return functools.update_wrapper(traced, original)
+
+
+def _never():
+    return False
+
+
+_compiling = _never
+
+
+def _torch_compiler(module):
+    global _compiling
+    _compiling = getattr(module, "is_compiling", None) or getattr(module, "is_dynamo_compiling", _never)
+
+
+def _torch_tensor(module):
+    if hasattr(module, "Tensor") and "backward" in module.Tensor.__dict__:
+        _put(module.Tensor, "backward", _plain(module.Tensor.__dict__["backward"], "train", "backward"))
+
+
+def _torch_optimizer(module):
+    """Steps of optimisers tell training from evaluation. PyTorch's own hooks leave the classes alone."""
+    if not hasattr(module, "register_optimizer_step_pre_hook") or not hasattr(module, "register_optimizer_step_post_hook"):
+        _old_optimizer(module)
+        return
+
+    def before(optimizer, args, kwargs):
+        if not _compiling():
+            optimizer._millrace_begin = now()
+
+    def after(optimizer, args, kwargs):
+        if not _compiling():
+            begin = getattr(optimizer, "_millrace_begin", 0)
+            if begin:
+                span("train", "optimizer.step", begin, None)
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def _old_optimizer(module):
+    """Before PyTorch 2.0 every class has its step wrapped for the profiler when the first of its objects is made: so do we, then."""
+    original = module.Optimizer.__dict__.get("_hook_for_profile")
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def _hook_for_profile(self):
+        original(self)
+        owner = type(self)
+        if not getattr(owner.step, "_millrace", False):
+            owner.step = _plain(owner.step, "train", "optimizer.step")
+            owner.step._millrace = True
+
+    _put(module.Optimizer, "_hook_for_profile", _hook_for_profile)
+
+
+def _class_name(x):
+    return type(x).__name__
+
+
+def _compose(module):
+    """torchvision's first transforms: Compose and every transform in it."""
+    compose = getattr(module, "Compose", None)
+    original = compose.__dict__.get("__call__") if compose is not None else None
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def __call__(self, img):
+        begin = now()
+        if not begin:
+            return original(self, img)
+        try:
+            for one in self.transforms:
+                start = now()
+                img = one(img)
+                span("transform", type(one).__name__, start, None)
+            return img
+        finally:
+            span("transform", "Compose", begin, None)
+
+    _put(compose, "__call__", __call__)
+
+
+def _transform_v2(name):
+    def patch(module):
+        owner = getattr(module, name, None)
+        if owner is not None and "forward" in owner.__dict__:
+            _put(owner, "forward", _plain(owner.__dict__["forward"], "transform", _class_name))
+
+    return patch
+
+
+def _pil_load(owner_name):
+    """Decoding is put off until the pixels are wanted: the first load() of an image does it, later ones find nothing to do."""
+
+    def patch(module):
+        owner = getattr(module, owner_name, None)
+        original = owner.__dict__.get("load") if owner is not None else None
         if original is None:
             return
 
-        def fetch(self, index):
-            if active() and not getattr(self, "_millrace", False):
-                self._millrace = True
-                self.collate_fn = _trace.Traced(self.collate_fn, "data_loader", "collate")  # a function or a class
-                if hasattr(self, "dataset_iter"):
-                    self.dataset_iter = _Items(self.dataset_iter, type(self.dataset).__name__ + ".__next__")
-                elif hasattr(self, "dataset"):
-                    self.dataset = _Dataset(self.dataset)
-            return original(self, index)
+        @functools.wraps(original)
+        def load(self, *args, **kwargs):
+            begin = now() if getattr(self, "tile", None) or owner_name != "ImageFile" and not getattr(self, "_millrace", False) else 0
+            if not begin:
+                return original(self, *args, **kwargs)
+            if owner_name != "ImageFile":
+                self._millrace = True  # these have no tiles; an animation's later frames are not told
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                span("decode", "Image.load", begin, None)
 
-        _put(cls, "fetch", fn(fetch, category="data_loader", name="fetch"))
+        _put(owner, "load", load)
 
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        if hasattr(module, name):
-            traced_fetch(getattr(module, name))
-
-
-class _Dataset(getattr(_trace, "Items", object)):
-    """A data set whose items are spans; everything else is the data set's own."""
-
-    def __new__(cls, inner):
-        return super().__new__(cls, inner, "data_loader", type(inner).__name__ + ".__getitem__")
-
-    def __len__(self):
-        return len(self._inner)
-
-    def __getattr__(self, name):
-        found = getattr(self._inner, name)
-        if name == "__getitems__" and callable(found):  # a whole batch at once, since PyTorch 2.0
-            return fn(found, category="data_loader", name=type(self._inner).__name__ + ".__getitems__")
-        return found
-
-    def __setattr__(self, name, value):
-        setattr(self._inner, name, value)
+    return patch
 
 
-class _Items:
-    """An iterator whose items are spans."""
+def _functions(category, *names):
+    """As _names, but they stay functions of Python's own."""
 
-    def __init__(self, inner, label):
-        self._inner, self._label = inner, label
+    def patch(module):
+        for name in names:
+            original = getattr(module, name, None)
+            if callable(original):
+                _put(module, name, _plain(original, category, name))
 
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        begin = now()
-        try:
-            return next(self._inner)
-        finally:
-            span("data_loader", self._label, begin, None)
+    return patch
 
 
 def _names(category, *names):
@@ -183,8 +271,18 @@ def _all(*patches):
 
 
 PATCHES = {
-    "torch.utils.data.dataloader": _torch_loader,
-    "torch.utils.data._utils.fetch": _torch_fetch,
+    "torch.utils.data.dataloader": _torch("loader"),
+    "torch.utils.data._utils.worker": _torch("worker"),
+    "torch.utils.data._utils.fetch": _torch("fetch"),
+    "torch.utils.data._utils.pin_memory": _torch("pin_memory"),
+    "torch.compiler": _torch_compiler,
+    "torch._tensor": _torch_tensor,
+    "torch.optim.optimizer": _torch_optimizer,
+    "torchvision.transforms.transforms": _compose,
+    "torchvision.transforms.v2._container": _transform_v2("Compose"),
+    "torchvision.transforms.v2._transform": _transform_v2("Transform"),
+    "torchvision.io.image": _all(_functions("reader", "read_file"), _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp")),
+    "cv2": _functions("decode", "imread", "imdecode"),
     "torch.serialization": _names("checkpoint", "save", "load"),
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
@@ -193,6 +291,9 @@ PATCHES = {
     "h5py._hl.dataset": _h5py_dataset,
     "h5py._hl.files": _h5py_file,
     "PIL.Image": _names("reader", "open"),
+    "PIL.ImageFile": _pil_load("ImageFile"),
+    "PIL.WebPImagePlugin": _pil_load("WebPImageFile"),
+    "PIL.AvifImagePlugin": _pil_load("AvifImageFile"),
     "tensorflow.python.data.ops.iterator_ops": _methods("OwnedIterator", "data_loader", ("__next__", "get_next")),
     "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
     "grain._src.python.data_loader": _all(_methods("DataLoaderIterator", "data_loader", ("__next__",), "grain.DataLoader"),
@@ -202,15 +303,35 @@ PATCHES = {
 }
 
 
+# Importing these takes seconds: start-up.
+STARTUP = ("torch", "tensorflow", "jax", "keras", "torchvision", "lightning", "pytorch_lightning", "transformers", "flax")
+
+
+def _startup(name):
+    begin = now()
+    return lambda: span("startup", "import " + name, begin, None)
+
+
 class _Finder:
-    """Watches imports: when a module of PATCHES has been executed, changes it."""
+    """Watches imports: when a module of PATCHES has been executed, changes it; those of STARTUP are spans."""
 
     def __init__(self, skip):
         self._waiting = {k: v for k, v in PATCHES.items() if k.split(".")[0] not in skip}
+        self._timed = {k for k in STARTUP if k not in skip}
+        self.late = []  # modules of PATCHES whose import had begun before us
+
+    def _look_at_late(self):
+        for module in [m for m in self.late if not _begun(m)]:
+            self.late.remove(module)
+            patch = self._waiting.pop(module.__name__, None)
+            if patch is not None:
+                _change(module.__name__, patch, module)
 
     def find_spec(self, name, path=None, target=None):
+        if self.late:
+            self._look_at_late()
         patch = self._waiting.get(name)
-        if patch is None:
+        if patch is None and name not in self._timed:
             return None
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
@@ -225,12 +346,15 @@ class _Finder:
         run = spec.loader.exec_module
 
         def exec_module(module):
-            run(module)
-            self._waiting.pop(name, None)  # only now: programs also look for modules without importing them
+            ended = _startup(name) if name in self._timed else None
             try:
-                patch(module)
-            except Exception as error:
-                sys.stderr.write("millrace: '%s' is not instrumented: %s\n" % (name, error))
+                run(module)
+            finally:
+                if ended is not None:
+                    ended()
+            self._timed.discard(name)
+            if self._waiting.pop(name, None) is not None:  # only now: programs also look for modules without importing them
+                _change(name, patch, module)
 
         try:
             spec.loader.exec_module = exec_module
@@ -239,10 +363,36 @@ class _Finder:
         return spec
 
 
+def _begun(module):
+    """Whether its import has begun, and has not ended."""
+    return getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+def _change(name, patch, module):
+    try:
+        patch(module)
+        note("m" + name)
+    except Exception as error:
+        sys.stderr.write("millrace: '%s' is not instrumented: %s\n" % (name, error))
+
+
+_installed = False
+
+
 def install():
     """Instruments what is imported from now on, and what already was."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
     skip = set(filter(None, os.environ.get("MILLRACE_TRACE_PYTHON_SKIP", "").split(",")))
-    for name, patch in PATCHES.items():
-        if name in sys.modules and name.split(".")[0] not in skip:
-            patch(sys.modules[name])
-    sys.meta_path.insert(0, _Finder(skip))
+    note("y")
+    finder = _Finder(skip)
+    for name, patch in list(finder._waiting.items()):
+        module = sys.modules.get(name)
+        if module is not None and _begun(module):
+            finder.late.append(module)
+        elif module is not None:
+            del finder._waiting[name]
+            _change(name, patch, module)
+    sys.meta_path.insert(0, finder)

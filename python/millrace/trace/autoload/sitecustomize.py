@@ -1,21 +1,26 @@
-"""Loaded by every Python that `millrace trace --python` starts: instruments libraries as they are imported. Another
-sitecustomize further down the path still runs."""
+"""Loaded by every Python that runs under `millrace trace`: instruments libraries as they are imported. Another sitecustomize further down the path still
+runs, and finds this module in its place. The folder of this file leaves sys.path again; that of the package comes last there, so that a program's own
+modules are found first."""
 import importlib.machinery
 import os
 import sys
 
 _here = os.path.dirname(os.path.abspath(__file__))
+_on = os.environ.get("MILLRACE_TRACE_PYTHON", "1").lower() not in ("0", "false", "no", "off", "")
+sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != _here]
 
-try:
-    if os.environ.get("MILLRACE_TRACE_PYTHON", "").lower() in ("1", "true", "yes", "on"):
+if _on:
+    try:
+        _package = os.path.dirname(os.path.dirname(os.path.dirname(_here)))
+        if _package not in sys.path:
+            sys.path.append(_package)
         from millrace.trace import instrument
 
         instrument.install()
-except Exception as error:  # the program matters more than its trace
-    sys.stderr.write("millrace: no Python instrumentation: %s\n" % error)
+    except Exception as error:  # the program matters more than its trace
+        sys.stderr.write("millrace: no Python instrumentation: %s\n" % error)
 
-_rest = [p for p in sys.path if os.path.abspath(p or ".") != _here]
-_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", _rest)
+_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
 if _spec is not None and _spec.loader is not None:
     _module = sys.modules[__name__]
     _module.__spec__, _module.__file__ = _spec, _spec.origin
