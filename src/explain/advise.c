@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HIDDEN_SHARE 0.02 /* of the run with I/O: hidden I/O from which a note is worth its line */
+
 #define RULE_ROW(name, function, pools, condition) {#name, function, pools, condition},
 const struct mr_rule mr_rules[] = {MR_RULES(RULE_ROW)};
 const unsigned mr_rule_count = MR_ARRAY_LEN(mr_rules);
@@ -102,6 +104,19 @@ double mr_pool_s(const struct mr_advice *a, uint32_t pools)
     for (unsigned i = 0; i < MR_POOLS; i++)
         s += pools & (1u << i) ? a->pool_s[i] : 0;
     return s;
+}
+
+double mr_io_share(const struct mr_advice *a)
+{
+    double io = 0;
+    for (size_t i = 0; i < a->x->ranks; i++)
+        io += (double)a->x->rank[i].io_ns / 1e9 / (double)a->x->ranks;
+    return a->run_s > 0 ? io / a->run_s : 0;
+}
+
+bool mr_reads_matter(const struct mr_advice *a)
+{
+    return a->starved || (a->f->has_steps && mr_io_share(a) >= HIDDEN_SHARE);
 }
 
 static double workers_busy(const struct mr_explanation *x)
@@ -204,7 +219,9 @@ static void take(const struct mr_draft *d, double seconds, double left[MR_POOLS]
 
 static uint8_t severity_of(const struct mr_advice *a, const struct mr_finding *f)
 {
-    double share = a->run_s > 0 ? f->adds_s / a->run_s : 0;
+    /* Counters: several patterns are true at once, and nobody knows which of them cost the seconds. */
+    double seconds = a->x->counters && !a->f->has_steps ? f->saves_s : f->adds_s;
+    double share = a->run_s > 0 ? seconds / a->run_s : 0;
     if (f->potential || !mr_known(f->saves_s))
         return MR_SEVERITY_NOTE;
     return share >= 0.20   ? MR_SEVERITY_CRITICAL

@@ -161,8 +161,34 @@ static const char *best_fix(struct mr_advice *a)
                   mr_say_s(a, whole - saves), 100 * saves / whole, 100 * spread / whole);
 }
 
+/* Counters tell how calls were made, not who waited for them: no class but "io-bound" and "healthy". */
+static int counters_verdict(struct mr_advice *a)
+{
+    struct mr_verdict *v = &a->x->verdict;
+    const struct mr_counters *c = a->x->counters;
+    double calls = mr_pool_s(a, MR_POOL_CALLS), run = c->run_s;
+    *v = (struct mr_verdict){
+        .verdict = a->x->findings ? MR_VERDICT_IO : MR_VERDICT_HEALTHY, .stall_share = NAN, .stall_s = NAN};
+    if (!(run > 0) || (!c->has_posix && !c->has_mpiio && !c->has_stdio)) {
+        v->verdict = MR_VERDICT_INCOMPLETE;
+        v->missing = run > 0 ? "counters of POSIX, MPI-IO or stdio" : "the run time";
+        v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
+    } else {
+        const char *part =
+            mr_say(a, "%s of the run (%s of %s)", mr_say_share(a, calls / run), mr_say_s(a, calls), mr_say_s(a, run));
+        v->line[0] = a->x->findings
+                         ? mr_say(a, "I/O calls took a process %s; %s", part, a->x->finding[0].title)
+                         : mr_say(a, "Healthy. I/O calls took a process %s, and show no pattern that costs.", part);
+        v->line[1] = "Counters only: nobody can tell from them how long the program waited.";
+        v->line[2] = a->x->findings ? mr_say(a, "Best fix (%s): %s.", a->x->finding[0].id, a->x->finding[0].fix) : NULL;
+    }
+    return a->failed ? -ENOMEM : 0;
+}
+
 int mr_advise_verdict(struct mr_advice *a)
 {
+    if (a->x->counters && !a->f->has_steps)
+        return counters_verdict(a);
     struct mr_verdict *v = &a->x->verdict;
     double idle = a->f->accelerator_idle_share;
     *v = (struct mr_verdict){.cause = largest_cause(a->x), .stall_s = a->stall_s, .stall_share = a->stall_share};

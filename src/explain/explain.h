@@ -337,7 +337,7 @@ enum mr_verdict_class {
 struct mr_verdict {
     uint8_t verdict;             /* enum mr_verdict_class */
     uint8_t cause;               /* enum mr_stall_cause with the largest share, where there is a stall */
-    double stall_share, stall_s; /* mean over ranks */
+    double stall_share, stall_s; /* mean over ranks; NAN: counters only */
     const char *line[3];         /* headline, why, best fix; the last ones may be NULL */
     const char *missing;         /* INCOMPLETE: what */
 };

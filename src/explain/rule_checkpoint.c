@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define CHECKPOINT_SHARE 0.03
+#define COPY_RATE 5e9  /* in memory */
 #define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
 
 struct saves {
@@ -80,5 +81,77 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy";
     d->f.snippet[3] = "rsync -a /local/ckpt/ /lustre/run/ckpt/ &";
     d->f.command = a->own && !f->simulated ? mr_try_run(a, "--burst-buffer /local/ckpt") : mr_try_run(a, "");
+    return true;
+}
+
+bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    double written = 0, blocked = 0, ranks = a->x->ranks ? (double)a->x->ranks : 1;
+    for (size_t i = 0; i < a->x->checkpoints; i++) {
+        const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
+        if (c->is_load || c->write_ns == MR_TIME_UNKNOWN)
+            continue;
+        blocked += (double)(c->end_ns - c->start_ns);
+        written += (double)c->write_ns + (c->fsync_ns == MR_TIME_UNKNOWN ? 0 : (double)c->fsync_ns);
+    }
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    if (is_buffered(a))
+        return mr_silent(a, "checkpoints go through a burst buffer already");
+    if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints block %s of the time",
+                         mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0));
+    if (!(written >= 0.5 * blocked))
+        return mr_silent(a, "writing is %s of the time that checkpoints block",
+                         mr_say_share(a, blocked > 0 ? written / blocked : NAN));
+    double copy = s.bytes / ranks / COPY_RATE;
+    d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy);
+    d->f.saves_low_s = 0.5 * d->f.saves_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = 0.6;
+    d->weight = 0.9;
+    d->f.title = mr_say(a, "training stands still while checkpoints are written: %s of %s blocked",
+                        mr_say_s(a, written / 1e9 / ranks), mr_say_s(a, a->checkpoint_s));
+    d->f.fix = "snapshot the state into memory, and write it while training goes on";
+    d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
+                           mr_say_share(a, written / blocked));
+    d->f.formula = mr_say(a, "blocked %s - copying %s at %s", mr_say_s(a, a->checkpoint_s),
+                          mr_say_bytes(a, s.bytes / ranks), mr_say_rate(a, COPY_RATE));
+    d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)";
+    d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
+    d->f.command = a->own && !a->f->simulated ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");
+    return true;
+}
+
+bool mr_rule_ck3(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    double one = 0, ranks = (double)a->x->ranks;
+    for (size_t i = 0; i < a->x->checkpoints; i++)
+        if (!a->x->checkpoint[i].is_load && a->x->checkpoint[i].rank == 0)
+            one += (double)a->x->checkpoint[i].bytes;
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    if (ranks < 2)
+        return mr_silent(a, "one rank");
+    if (!(one >= 0.9 * s.bytes) || !(s.bytes > 0))
+        return mr_silent(a, "rank 0 writes %s of the checkpoints", mr_say_share(a, s.bytes > 0 ? one / s.bytes : NAN));
+    double lost = s.seconds; /* rank 0 writes, the others wait: for all of them */
+    if (lost < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints take %s of the time", mr_say_share(a, a->run_s > 0 ? lost / a->run_s : 0));
+    double writers = fmin(ranks, mr_known_or(a->f->knee, 4));
+    d->f.saves_s = lost * (1 - 1 / writers);
+    d->f.saves_low_s = 0.3 * d->f.saves_s;
+    d->f.saves_high_s = lost * (1 - 1 / ranks);
+    d->f.confidence = 0.6;
+    d->f.title =
+        mr_say(a, "rank 0 writes all checkpoints (%s) while %.0f ranks wait", mr_say_bytes(a, s.bytes), ranks - 1);
+    d->f.fix = "a sharded checkpoint: every rank writes its part";
+    d->f.evidence =
+        mr_say(a, "%s of %s by rank 0, in %s", mr_say_bytes(a, one), mr_say_bytes(a, s.bytes), mr_say_s(a, s.seconds));
+    d->f.formula = mr_say(a, "%s x (1 - 1 / %.0f writers)", mr_say_s(a, lost), writers);
+    d->f.snippet[1] = "torch.distributed.checkpoint.save(state_dict, checkpoint_id=path)    # each rank its shard";
+    d->f.command = mr_try_run(a, "");
     return true;
 }

@@ -5,18 +5,9 @@
 
 #include <string.h>
 
-#define SHALLOW 1       /* batches ahead: with so few, a long batch cannot be covered */
-#define LATE 0.20       /* share of the stall in which a reader was idle and nobody had asked */
-#define BUSY_READS 0.02 /* share of the run with I/O from which hidden I/O is worth a note */
-
-/* Hidden I/O: worth a note only where there is some. */
-static bool hidden_matters(const struct mr_advice *a)
-{
-    double io = 0;
-    for (size_t i = 0; i < a->x->ranks; i++)
-        io += (double)a->x->rank[i].io_ns / 1e9 / (double)a->x->ranks;
-    return a->f->has_steps && a->run_s > 0 && io / a->run_s >= BUSY_READS;
-}
+#define SHALLOW 1 /* batches ahead: with so few, a long batch cannot be covered */
+#define LATE 0.20 /* share of the stall in which a reader was idle and nobody had asked */
+#define PART 0.2  /* of a batch's load: such a part is worth its own rule */
 
 static const char *evidence(struct mr_advice *a, const struct mr_pipeline *p)
 {
@@ -64,7 +55,7 @@ static bool has_pipeline(struct mr_advice *a, struct mr_pipeline *p)
         return mr_silent(a, "no training steps in the trace");
     if (!mr_pipeline_known(p))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
-    if (!a->starved && !hidden_matters(a))
+    if (!mr_reads_matter(a))
         return mr_silent(a, "waits for data take %s of the time, reading and writing hardly more",
                          mr_say_share(a, a->stall_share));
     return true;
@@ -123,22 +114,47 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
 
 /* ---- TH1, TH2: more workers ---- */
 
-static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *p, struct mr_pipeline *q)
+/* Where nobody waits yet: as many as the storage gains from and the CPUs can run. 0: no more than there are. */
+static double room_for_workers(const struct mr_advice *a, const struct mr_pipeline *p, double at_work)
+{
+    double most = fmin(mr_known_or(a->f->knee, 64), mr_known_or(p->cpus, 0));
+    return mr_known(at_work) && at_work < most && most > p->workers ? floor(most) : 0;
+}
+
+static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *p, double at_work,
+                         struct mr_pipeline *q)
 {
     *q = *p;
-    if (a->starved && a->late_s >= 0.5 * a->stall_s)
+    if (a->starved && p->workers >= 1 && a->late_s >= 0.5 * a->stall_s)
         return mr_silent(a, "in %s of the waits a reader was idle: there are enough of them (PF1)",
                          mr_say_share(a, a->late_s / a->stall_s));
-    q->workers = mr_workers_wanted(a, p);
+    q->workers = a->starved ? mr_workers_wanted(a, p) : room_for_workers(a, p, at_work);
     q->ahead = fmax(p->ahead, mr_ahead_wanted(a, q));
     if (q->workers <= p->workers)
         return mr_silent(a, "%.0f workers: more find no CPU, no storage, or nothing to do", p->workers);
     d->f.potential = !a->starved;
-    d->f.saves_s = mr_pipeline_saves_s(a, q);
+    d->f.saves_s = a->starved ? mr_pipeline_saves_s(a, q) : 0;
     d->f.evidence = evidence(a, p);
     d->f.formula = step_formula(a, q, mr_say(a, "%.0f workers", q->workers));
+    d->weight = p->workers < 1 ? 0.8 : 1; /* PF1 says the same better */
     mr_fix_loading(a, d, q->workers, q->ahead);
     return true;
+}
+
+static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, const struct mr_pipeline *p)
+{
+    const struct mr_explain_facts *f = a->f;
+    const char *flight = mr_known(f->in_flight) ? mr_say(a, "%.1f reads", f->in_flight) : "their reads";
+    const char *now = p->workers < 1 ? "the training loop reads itself, one read after the other"
+                                     : mr_say(a, "%.0f %s with %s in flight", p->workers,
+                                              p->workers > 1.5 ? "readers" : "reader", flight);
+    const char *more = mr_say(a, "a batch takes one reader %s", mr_say_s(a, p->read_s + p->cpu_s));
+    if (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0)
+        more = mr_say(a, "%.0f readers get %s, %.0f get %s", f->streams[0], mr_say_rate(a, f->stream_bytes_per_s[0]),
+                      f->streams[1], mr_say_rate(a, f->stream_bytes_per_s[1]));
+    else if (mr_known(f->knee))
+        more = mr_say(a, "the storage gains up to %.0f", f->knee);
+    return mr_say(a, "%s; %s%s%s", now, more, d->f.potential ? "; " : "", d->f.potential ? times_faster(a, p) : "");
 }
 
 bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
@@ -147,28 +163,19 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
     struct mr_pipeline p, q;
     if (!has_pipeline(a, &p))
         return false;
-    if (p.workers < 1)
-        return mr_silent(a, "there is no reader: the training loop loads its batches itself (PF1)");
-    if (p.read_s < p.cpu_s)
+    if (p.read_s < PART * (p.read_s + p.cpu_s))
         return mr_silent(a, "a batch takes %s to decode and %s to read: readers do not wait for the storage (TH2)",
                          mr_say_s(a, p.cpu_s), mr_say_s(a, p.read_s));
     bool asked = f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0;
     if (mr_storage_is_limit(a) && (!asked || f->stream_bytes_per_s[1] < 1.15 * f->stream_bytes_per_s[0]))
         return mr_silent(a, "the storage is the limit: %s, whoever asks (TH4)", mr_say_rate(a, mr_storage_limit(a)));
-    if (!more_workers(a, d, &p, &q))
+    if (!more_workers(a, d, &p, f->in_flight, &q))
         return false;
     bool sure = asked || mr_known(f->knee);
     d->f.confidence = sure ? 0.9 : 0.6;
+    d->weight *= p.read_s >= p.cpu_s ? 1 : 0.8;
     set_saves(d, d->f.saves_s, sure ? 0.8 * d->f.saves_s : 0, a->stall_s);
-    d->f.title = mr_say(
-        a, "%.0f readers with %s in flight; %s", p.workers,
-        mr_known(f->in_flight) ? mr_say(a, "%.1f reads", f->in_flight) : "their reads",
-        asked ? mr_say(a, "%.0f readers get %s, %.0f get %s", f->streams[0], mr_say_rate(a, f->stream_bytes_per_s[0]),
-                       f->streams[1], mr_say_rate(a, f->stream_bytes_per_s[1]))
-        : mr_known(f->knee) ? mr_say(a, "the storage gains up to %.0f", f->knee)
-                            : mr_say(a, "each batch takes one of them %s", mr_say_s(a, p.read_s + p.cpu_s)));
-    if (d->f.potential)
-        d->f.title = mr_say(a, "%s; %s", d->f.title, times_faster(a, &p));
+    d->f.title = th1_title(a, d, &p);
     d->f.fix = mr_say(a, "readers %.0f -> %.0f, batches ahead %.0f -> %.0f", p.workers, q.workers, p.ahead, q.ahead);
     return true;
 }
@@ -178,18 +185,19 @@ bool mr_rule_th2(struct mr_advice *a, struct mr_draft *d)
     struct mr_pipeline p, q;
     if (!has_pipeline(a, &p))
         return false;
-    if (p.workers < 1)
-        return mr_silent(a, "there is no worker: the training loop decodes itself (PF1)");
-    if (p.cpu_s < p.read_s)
+    if (p.cpu_s < PART * (p.read_s + p.cpu_s))
         return mr_silent(a, "reading a batch takes %s, decoding it %s", mr_say_s(a, p.read_s), mr_say_s(a, p.cpu_s));
-    if (!more_workers(a, d, &p, &q))
+    if (!more_workers(a, d, &p, mr_known_or(a->f->decode_threads, p.workers), &q))
         return false;
     d->f.confidence = mr_known(p.cpus) ? 0.9 : 0.5;
+    d->weight *= p.cpu_s > p.read_s ? 1 : 0.8;
     set_saves(d, d->f.saves_s, (mr_known(p.cpus) ? 0.8 : 0) * d->f.saves_s, a->stall_s);
-    d->f.title =
-        mr_say(a, "%.0f %s %s per batch to decode, computing it takes %s%s", p.workers,
-               p.workers > 1.5 ? "workers take" : "worker takes", mr_say_s(a, p.cpu_s), mr_say_s(a, p.compute_s),
-               mr_known(p.cpus) ? mr_say(a, "; %.0f CPUs for each rank", p.cpus) : "");
+    d->f.title = mr_say(a, "%s %s per batch to decode, computing it takes %s%s",
+                        p.workers < 1     ? "the training loop takes"
+                        : p.workers > 1.5 ? mr_say(a, "%.0f workers take", p.workers)
+                                          : "one worker takes",
+                        mr_say_s(a, p.cpu_s), mr_say_s(a, p.compute_s),
+                        mr_known(p.cpus) ? mr_say(a, "; %.3g CPUs for each rank", p.cpus) : "");
     if (d->f.potential)
         d->f.title = mr_say(a, "%s; %s", d->f.title, times_faster(a, &p));
     d->f.fix = mr_say(a, "workers %.0f -> %.0f", p.workers, q.workers);

@@ -298,6 +298,139 @@ static void every_rule_can_be_explained(void **state)
     mr_explanation_free(x);
 }
 
+/* ---- rules that need more than the pipeline ---- */
+
+static void xt_file(struct mr_explanation *x, const char *path, uint64_t size, uint64_t bytes, uint64_t reads,
+                    uint32_t ranks)
+{
+    x->file = xt_alloc(x, sizeof(*x->file));
+    x->files = x->all_files = 1;
+    x->file[0] = (struct mr_explain_file){.path = path,
+                                          .size = size,
+                                          .unique_bytes = size,
+                                          .read_bytes = bytes,
+                                          .reads = reads,
+                                          .ranks = ranks,
+                                          .calls = reads};
+}
+
+/* Two epochs, reads of which the second could come from memory. */
+static void data_that_fit_into_memory_are_cached(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.6, 0.01, MR_STALL_STORAGE, 20);
+    for (size_t i = 50; i < 100; i++)
+        x->step[i].epoch = 1;
+    x->facts.epochs = 2;
+    x->facts.dataset_bytes = x->facts.node_epoch_bytes = 1e9;
+    x->facts.read_bytes = 2e9;
+    x->facts.memory_free_bytes = 16e9;
+    x->facts.batch = 100;
+    x->facts.sample_bytes = 200e3;
+    x->facts.demand_bytes_per_s = 200e6;
+    x->facts.streams[0] = 2;
+    x->facts.streams[1] = 8;
+    x->facts.stream_bytes_per_s[0] = x->facts.stream_bytes_per_s[1] = 66e6;
+    advise(x);
+    assert_first(x, "CA2");
+    assert_near(x->finding[0].saves_s, 10, 0.05); /* all of the second epoch's waits */
+    x->facts.memory_free_bytes = 0.5e9;
+    advise(x);
+    assert_null(xt_finding(x, "CA2"));
+    mr_explanation_free(x);
+}
+
+static void every_rank_reading_everything_is_a_fault_only_where_they_should_not(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(4, 100, 0.1);
+    xt_stall(x, MR_STALL_STORAGE, 10);
+    xt_loading(x, 1, 2, 0.2, 0, 1);
+    x->facts.same_offsets = 1;
+    x->facts.dataset_bytes = 1e8;
+    x->facts.epoch_bytes = x->facts.read_bytes = 4e8;
+    advise(x);
+    assert_non_null(xt_finding(x, "SH2"));
+    assert_null(xt_finding(x, "SH1"));
+    x->facts.sharded = true;
+    advise(x);
+    assert_non_null(xt_finding(x, "SH1"));
+    assert_null(xt_finding(x, "SH2"));
+    x->facts.epoch_bytes = 1e8; /* seen by all over the epochs, by one in each */
+    advise(x);
+    assert_null(xt_finding(x, "SH1"));
+    mr_explanation_free(x);
+}
+
+static void epochs_that_start_slowly_ask_for_persistent_workers(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 8, 0.05, 0.05, MR_STALL_WORKER, 4);
+    x->facts.epochs = 5;
+    x->facts.step_s = 0.1;
+    x->facts.first_step_s = 1.1;
+    advise(x);
+    assert_first(x, "EP1");
+    assert_near(x->finding[0].saves_s, 4, 0.01);
+    assert_non_null(strstr(x->finding[0].snippet[1], "persistent_workers"));
+    mr_explanation_free(x);
+}
+
+static void tiny_reads_of_a_small_file_are_a_note(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(1, 100, 0.1);
+    xt_file(x, "stats.h5", 4096, 25000, 50, 1);
+    x->file[0].streamed = 49;
+    x->file[0].consecutive = 6;
+    x->file[0].dur_ns = 1000000;
+    advise(x);
+    assert_non_null(xt_finding(x, "MD2"));
+    assert_int_equal(xt_finding(x, "MD2")->severity, MR_SEVERITY_NOTE);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
+    mr_explanation_free(x);
+}
+
+static void mapped_files_that_nobody_saw_being_read_are_told(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(1, 100, 0.1);
+    x->facts.program = "python train.py";
+    x->facts.mapped_bytes = 625e6;
+    x->facts.read_bytes = 1000;
+    advise(x);
+    assert_non_null(xt_finding(x, "VIS1"));
+    assert_non_null(strstr(xt_finding(x, "VIS1")->command, "--mmap"));
+    mr_explanation_free(x);
+}
+
+static void a_rank_that_is_always_last_is_named(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(4, 100, 0.1);
+    xt_time(x, MR_TIME_BARRIER, 5);
+    struct mr_explain_culprit c = {.rank = 2, .steps = 95, .waited_ns = XT_NS(15), .lost_ns = XT_NS(4.8)};
+    x->culprit = &c;
+    x->culprits = 1;
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_IMBALANCE);
+    assert_first(x, "TL2");
+    assert_near(x->finding[0].saves_s, 4.8, 0.01);
+    mr_explanation_free(x);
+}
+
+/* Whatever is unknown, nothing is claimed (A3). */
+static void unknown_facts_make_no_rule_fire(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(2, 10, 0.1);
+    xt_stall(x, MR_STALL_UNKNOWN, 3);
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->findings, 0);
+    mr_explanation_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +451,13 @@ int main(void)
         cmocka_unit_test(hidden_patterns_are_notes_only),
         cmocka_unit_test(many_opens_are_metadata_bound),
         cmocka_unit_test(every_rule_can_be_explained),
+        cmocka_unit_test(data_that_fit_into_memory_are_cached),
+        cmocka_unit_test(every_rank_reading_everything_is_a_fault_only_where_they_should_not),
+        cmocka_unit_test(epochs_that_start_slowly_ask_for_persistent_workers),
+        cmocka_unit_test(tiny_reads_of_a_small_file_are_a_note),
+        cmocka_unit_test(mapped_files_that_nobody_saw_being_read_are_told),
+        cmocka_unit_test(a_rank_that_is_always_last_is_named),
+        cmocka_unit_test(unknown_facts_make_no_rule_fire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
