@@ -58,6 +58,8 @@ static uint64_t end_of(const struct look *l)
 
 static int add_step(struct mr_run_rank *r, const struct look *l)
 {
+    if (arg(l, "compute_ns", INT64_MIN) == INT64_MIN)
+        return MR_E_FORMAT; /* from a format that has no arguments: zeros would be taken for figures */
     struct mr_step *s = MR_VEC_ADD(&r->steps);
     if (!s)
         return -ENOMEM;

@@ -12,7 +12,7 @@ struct export_options {
     int format;
 };
 
-static const char *const formats[] = {"perfetto", "chrome", "pfw", "csv", NULL};
+static const char *const formats[] = {"perfetto", "chrome", "pfw", "csv", "timelogger", NULL};
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct export_options, name)
 static const struct mr_option export_options[] = {
@@ -21,7 +21,8 @@ static const struct mr_option export_options[] = {
     {FIELD(format), .type = MR_OPT_ENUM, .def = "perfetto", .choices = formats, .short_flag = 'f',
      .doc = "perfetto: protobuf for ui.perfetto.dev; chrome: Chrome JSON; pfw: DFTracer's classic layout, gzip; csv: "
             "one line per event, with its arguments as a JSON object ('args') and, in another ('inherited'), what the "
-            "annotations around it say."},
+            "annotations around it say; timelogger: one line per span that the program named, with node, epoch, start "
+            "and end in seconds, duration, pid, thread and name."},
     {FIELD(out), .type = MR_OPT_STRING, .def = "", .short_flag = 'o',
      .doc = "The file to write; '-' is standard output.", .example = "-o run.pftrace"},
     MR_OPTION_END,
@@ -60,7 +61,8 @@ const struct mr_command mr_cmd_export = {
     .summary = "write a trace for Perfetto, Chrome, DFTracer or a spreadsheet",
     .details = "Reads any trace that 'millrace report' reads. Names keep every byte; what a format cannot carry is "
                "escaped.\n\n"
-               "Example:\n  millrace export -f perfetto -o run.pftrace run.mrt",
+               "Examples:\n  millrace export -f perfetto -o run.pftrace run.mrt\n"
+               "  millrace export -f timelogger -o snippets.csv run.mrt",
     .table = {.section = "export",
               .doc = "Export.",
               .options = export_options,

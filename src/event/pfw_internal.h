@@ -59,6 +59,7 @@ struct mr_pfw {
     struct pfw_shape *shape[PFW_SHAPES]; /* the one used last comes first */
     unsigned shapes, learned;
     struct pfw_memo last_host, last_file, last_site;
+    const char *note; /* what the source cannot say; static text, NULL none */
 };
 
 /* The arguments of a line, taken apart once. */
@@ -74,6 +75,14 @@ struct pfw_line {
     struct pfw_text id, name, cat, pid, tid, ts, dur, ph;
     struct pfw_facts f;
 };
+
+/* ---- pfw_read.c: for readers of other formats that make the same lines ---- */
+
+struct mr_pfw *mr_pfw_create(void); /* NULL without memory */
+/* All lines are read: forgets what points into the text. */
+void mr_pfw_end_text(struct mr_pfw *im);
+/* Behind the closing bracket of the object or list at p; `stop` if it has none. */
+const char *mr_pfw_object_end(const char *p, const char *stop);
 
 /* ---- pfw_text.c ---- */
 

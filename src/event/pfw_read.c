@@ -22,8 +22,7 @@ static bool has_several(const char *p, const char *stop)
     return false;
 }
 
-/* Behind the closing brace of the object at p; `stop` if it has none. */
-static const char *object_end(const char *p, const char *stop)
+const char *mr_pfw_object_end(const char *p, const char *stop)
 {
     unsigned depth = 0;
     for (; p < stop; p++) {
@@ -52,7 +51,7 @@ static int add_objects(struct mr_pfw *im, const char *p, const char *stop)
     struct pfw_line l;
     int rc = 0;
     while ((p = skip_between(p, stop)) < stop && rc == 0) {
-        const char *end = *p == '{' ? object_end(p, stop) : stop;
+        const char *end = *p == '{' ? mr_pfw_object_end(p, stop) : stop;
         if (*p == '{' && mr_pfw_parse_line(p, end, &l))
             rc = mr_pfw_add_line(im, &l);
         else if (!(*p == '}' && skip_between(p + 1, stop) == stop)) /* of {"traceEvents":[ ... ]} */
@@ -163,7 +162,7 @@ static const char *read_indented(struct mr_pfw *im, const char *p, const char *s
 {
     if (*p != '{' || mr_pfw_skip_space(p + 1, stop) != stop)
         return NULL;
-    const char *close = object_end(p, p + MR_MIN((size_t)(end - p), (size_t)INDENTED_MAX));
+    const char *close = mr_pfw_object_end(p, p + MR_MIN((size_t)(end - p), (size_t)INDENTED_MAX));
     size_t n = (size_t)(close - p);
     char *copy = close > stop && close[-1] == '}' ? mr_arena_alloc(&im->arena, n) : NULL;
     for (size_t i = 0; copy && i < n; i++)
@@ -205,8 +204,7 @@ static int parse_text(struct mr_pfw *im, const char *data, size_t len)
     return rc;
 }
 
-/* What only reading needs: it points into the text. */
-static void text_done(struct mr_pfw *im)
+void mr_pfw_end_text(struct mr_pfw *im)
 {
     mr_pfw_forget_shapes(im);
     im->last_host = im->last_file = im->last_site = (struct pfw_memo){0};
@@ -218,7 +216,7 @@ void mr_pfw_free(struct mr_pfw *im)
 {
     if (!im)
         return;
-    text_done(im);
+    mr_pfw_end_text(im);
     mr_map_done(&im->hash_string);
     mr_map_done(&im->host_of);
     mr_map_done(&im->rank_of);
@@ -232,15 +230,23 @@ void mr_pfw_free(struct mr_pfw *im)
     free(im);
 }
 
-int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err)
+struct mr_pfw *mr_pfw_create(void)
 {
     struct mr_pfw *im = calloc(1, sizeof(*im));
+    if (!im)
+        return NULL;
+    im->fact_id = -1;
+    im->no_host = mr_pfw_new_string(im, MR_STR_TEXT, (struct pfw_text){.p = "unknown", .n = 7, .quoted = true});
+    return im;
+}
+
+int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err)
+{
+    struct mr_pfw *im = mr_pfw_create();
     int rc = -ENOMEM;
     if (im) {
-        im->fact_id = -1;
-        im->no_host = mr_pfw_new_string(im, MR_STR_TEXT, (struct pfw_text){.p = "unknown", .n = 7, .quoted = true});
         rc = parse_text(im, data, len);
-        text_done(im);
+        mr_pfw_end_text(im);
     }
     if (rc < 0) {
         mr_pfw_free(im);
@@ -255,6 +261,7 @@ int mr_pfw_join(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
     const uint64_t salt = mr_mix64(t->processes + 1);
     int rc = 0;
     t->skipped_lines += im->skipped_lines;
+    rc = im->note ? mr_trace_note(t, false, err, "%s", im->note) : 0;
     for (size_t i = 0; i < im->lane.n; i++) {
         struct pfw_lane *l = &im->lane.item[i];
         int kept = keep_lane(t, l, err);

@@ -177,12 +177,17 @@ static int parse(struct input *in)
     const char *text = (const char *)in->data;
     if (mr_mrt_is_header(in->data, in->len) || mr_dxt_is(text, in->len))
         return 0;
-    if (!mr_pfw_is(text, in->len)) {
+    bool kineto = mr_kineto_is(text, in->len), csv = !kineto && mr_timelogger_is(text, in->len);
+    if (!kineto && !csv && !mr_pfw_is(text, in->len)) {
         mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is not a trace", in->path);
-        return mr_error_hint(&in->err, "readable are .mrt and .pfw, also gzipped, and the text of darshan-dxt-parser"),
+        return mr_error_hint(&in->err,
+                             "readable are .mrt, .pfw, the JSON of torch.profiler, the CSV of TimeLogger, all "
+                             "also gzipped, and Darshan's logs"),
                MR_E_FORMAT;
     }
-    int rc = mr_pfw_parse(text, in->len, in->path, &in->pfw, &in->err);
+    int rc = (kineto ? mr_kineto_parse
+              : csv  ? mr_timelogger_parse
+                     : mr_pfw_parse)(text, in->len, in->path, &in->pfw, &in->err);
     let_go(in);
     return rc;
 }
@@ -331,8 +336,8 @@ static int find_again(const struct mr_trace *t, struct inputs *all, struct mr_er
 
 static bool is_trace_name(const char *name)
 {
-    static const char *const ends[] = {".mrt", ".mrt.gz",  ".pfw",     ".pfw.gz",
-                                       ".dxt", ".dxt.txt", ".darshan", ".darshan.txt"};
+    static const char *const ends[] = {".mrt",     ".mrt.gz",  ".pfw",         ".pfw.gz",        ".dxt",
+                                       ".dxt.txt", ".darshan", ".darshan.txt", ".pt.trace.json", ".pt.trace.json.gz"};
     size_t n = strlen(name);
     for (size_t i = 0; i < MR_ARRAY_LEN(ends); i++)
         if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))

@@ -159,6 +159,11 @@ struct mr_pfw;
 int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err);
 int mr_pfw_join(struct mr_trace *t, struct mr_pfw *p, struct mr_error *err);
 void mr_pfw_free(struct mr_pfw *p);
+/* The JSON of torch.profiler (Kineto), and the CSV of TimeLogger: parsed into the same, to be joined. */
+bool mr_kineto_is(const char *data, size_t len);
+int mr_kineto_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err);
+bool mr_timelogger_is(const char *data, size_t len);
+int mr_timelogger_parse(const char *data, size_t len, const char *name, struct mr_pfw **out, struct mr_error *err);
 /* Resolves hashes that a .pfw does not name by the names in the other files. */
 void mr_pfw_resolve(struct mr_trace *t);
 /* What darshan-parser prints: counters. Lines of other kinds are left alone, so a text may have both. */

@@ -531,6 +531,69 @@ static int export_csv(const struct mr_trace *t, struct mr_out *o, struct mr_erro
     return rc;
 }
 
+/* ---- TimeLogger ---- */
+
+/* An argument of the span or of what is around it, as far as it is a whole number. */
+static void put_fact(struct mr_out *o, const struct row *r, const char *name)
+{
+    const struct mr_columns *c = &r->b->c;
+    const struct mr_inherited_arg *s;
+    size_t n = strlen(name), more = mr_context_of(r->context, r->b, r->i, r->arg, r->arg_end, &s);
+    for (uint32_t a = r->arg; a < r->arg_end; a++) {
+        const struct mr_trace_string *key = mr_trace_string(r->b->process, c->arg_key[a]);
+        if (c->arg_type[a] == MR_MORE_INT && key->len == n && !memcmp(key->text, name, n)) {
+            mr_out_signed(o, (int64_t)c->arg_value[a]);
+            return;
+        }
+    }
+    for (size_t k = 0; k < more; k++) {
+        const struct mr_trace_string *key = mr_trace_string(s[k].process, s[k].key);
+        if (s[k].type == MR_MORE_INT && key->len == n && !memcmp(key->text, name, n)) {
+            mr_out_signed(o, (int64_t)s[k].value);
+            return;
+        }
+    }
+}
+
+/* A snippet: a span that the program or a framework named. Calls are none. */
+static void timelogger_row(struct mr_out *o, const struct row *r)
+{
+    const struct mr_columns *c = &r->b->c;
+    const struct mr_trace_process *p = r->b->process;
+    const char *host = r->t->nodes ? r->t->node[p->node].name : "";
+    struct mr_trace_string category, name;
+    uint64_t start = c->start_ns[r->i], end = MR_MAX(c->end_ns[r->i], start), dur = end - start;
+    if (c->call[r->i] != MR_CALL_region)
+        return;
+    mr_trace_label(p, c->call[r->i], c->file[r->i], &category, &name);
+    mr_out_csv(o, host, strlen(host));
+    mr_out_text(o, ",");
+    put_fact(o, r, "epoch");
+    mr_out_format(o, ",%llu.%09llu,%llu.%09llu,%llu.%09llu,%u,%u,", (unsigned long long)(start / MR_NS_PER_S),
+                  (unsigned long long)(start % MR_NS_PER_S), (unsigned long long)(end / MR_NS_PER_S),
+                  (unsigned long long)(end % MR_NS_PER_S), (unsigned long long)(dur / MR_NS_PER_S),
+                  (unsigned long long)(dur % MR_NS_PER_S), p->pid, r->b->tid);
+    mr_out_csv(o, name.text, name.len);
+    mr_out_text(o, ",");
+    mr_out_csv(o, category.text, category.len);
+    mr_out_text(o, ",");
+    put_fact(o, r, "step");
+    mr_out_text(o, ",");
+    if (p->rank >= 0)
+        mr_out_signed(o, p->rank);
+    mr_out_text(o, "\n");
+}
+
+static int export_timelogger(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
+{
+    struct mr_context *context = NULL;
+    mr_out_text(o, "node,epoch,start,end,duration,pid,thread,name,category,step,rank\n");
+    int rc = mr_context_create(t, &context, err);
+    rc = rc ? rc : each_event(t, o, timelogger_row, &(struct around){.context = context}, err);
+    mr_context_free(context);
+    return rc;
+}
+
 int mr_export(const struct mr_trace *t, enum mr_export_format format, const char *path, struct mr_error *err)
 {
     struct mr_out o;
@@ -542,6 +605,7 @@ int mr_export(const struct mr_trace *t, enum mr_export_format format, const char
     case MR_EXPORT_CHROME: rc = export_chrome(t, &o, err); break;
     case MR_EXPORT_PFW: rc = export_pfw(t, &o, err); break;
     case MR_EXPORT_CSV: rc = export_csv(t, &o, err); break;
+    case MR_EXPORT_TIMELOGGER: rc = export_timelogger(t, &o, err); break;
     }
     struct mr_error second;
     o.failed = o.failed ? o.failed : MR_MIN(rc, 0);
