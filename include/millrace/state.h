@@ -91,7 +91,7 @@ struct mr_save_result {
 
 /* What became of a save, once it is over. */
 struct mr_saved {
-    uint64_t step, bytes, start_ns, durable_ns; /* monotonic; durable: the folder had its name; 0: never */
+    uint64_t step, bytes, start_ns, durable_ns, end_ns; /* monotonic; durable: the folder had its name; 0: never */
     int code;
 };
 
@@ -101,12 +101,15 @@ int mr_saver_open(const struct mr_saver_params *p, struct mr_saver **out, struct
 int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err);
 int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                   struct mr_error *err);
-/* Waits until that step, or all, are complete on storage; 0 or the first error nobody was told yet. */
+/* Waits until that step, or all, are complete on storage (a step that is not under way: not at all); 0 or the first
+ * error nobody was told yet. */
 int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err);
 /* Saves that are not over. */
 unsigned mr_saver_pending(struct mr_saver *s);
 /* The last save that is over; false: none. */
 bool mr_saver_last(struct mr_saver *s, struct mr_saved *out);
+/* The n-th that is over, from 0; false: not so many. */
+bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out);
 /* Waits for all saves; the first error nobody was told yet. Frees in any case. Accepts NULL. */
 int mr_saver_close(struct mr_saver *s, struct mr_error *err);
 

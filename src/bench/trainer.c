@@ -256,11 +256,11 @@ static int save(struct trainer *t, uint64_t step, struct mr_error *err)
     return rc;
 }
 
-/* Waits for the burst buffer: at the end, and before checkpoints are read back. */
+/* Waits for the burst buffer, or for what is written behind: at the end, and before checkpoints are read back. */
 static int drain(struct trainer *t, struct mr_error *err)
 {
     uint64_t start = mr_now_ns();
-    if (!t->saver || !*t->p->workload->burst_buffer.folder)
+    if (!t->saver)
         return 0;
     enter(t, MR_BENCH_DRAIN);
     int rc = mr_checkpoint_drain(t->saver, err);

@@ -19,8 +19,9 @@
 #define REGISTERED_MAX 32
 
 /* To add a built-in engine: one file checkpoint_<name>.c with its ops, one extern in checkpointer.h, one row here. */
-static const struct mr_checkpoint_engine_ops *engines[2 + REGISTERED_MAX + 1] = {
+static const struct mr_checkpoint_engine_ops *engines[3 + REGISTERED_MAX + 1] = {
     &mr_checkpoint_sync_engine,
+    &mr_checkpoint_async_engine,
     &mr_checkpoint_null_engine,
 };
 

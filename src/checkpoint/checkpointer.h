@@ -6,6 +6,7 @@
 
 #define MR_CHECKPOINT_BURST_NAME 64 /* bytes of the folder's name below the burst buffer */
 
-extern const struct mr_checkpoint_engine_ops mr_checkpoint_sync_engine, mr_checkpoint_null_engine;
+extern const struct mr_checkpoint_engine_ops mr_checkpoint_sync_engine, mr_checkpoint_async_engine,
+    mr_checkpoint_null_engine;
 
 #endif

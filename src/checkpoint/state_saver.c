@@ -15,7 +15,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
-#include "base/rng.h"
+#include "base/vec.h"
 #include "base/workers.h"
 #include "checkpoint/state_image.h"
 #include "checkpoint/state_ring.h"
@@ -76,9 +76,8 @@ struct mr_saver {
     struct job *first, *last; /* oldest and newest save that are not over */
     bool closing;
     uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
-    bool has_last;
-    struct mr_saved over; /* the last one */
-    int code;             /* not told yet */
+    MR_VEC(struct mr_saved) over;
+    int code; /* not told yet */
     struct mr_error why;
 };
 
@@ -191,8 +190,9 @@ static void end_job(struct mr_saver *s, struct job *j)
         s->code = rc;
         s->why = j->why;
     }
-    s->over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, rc};
-    s->has_last = true;
+    struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
+    if (over)
+        *over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, mr_now_ns(), rc};
     s->first = j->next;
     if (!s->first)
         s->last = NULL;
@@ -300,6 +300,7 @@ static void free_saver(struct mr_saver *s)
         close(s->lock_fd);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    free(s->over.item);
     free(s);
 }
 
@@ -511,9 +512,6 @@ int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *stat
     r.bytes = image.bytes - image.header_bytes;
     mr_state_image_done(&image);
     r.blocked_ns = mr_now_ns() - start;
-    struct mr_where at = MR_NOWHERE;
-    at.step = step;
-    mr_emit(s->place.events, MR_SPAN_SAVE, start, start + r.blocked_ns, &at, (int64_t)r.bytes);
     if (!rc && out)
         *out = r;
     return rc;
@@ -547,14 +545,22 @@ unsigned mr_saver_pending(struct mr_saver *s)
     return n;
 }
 
+bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out)
+{
+    pthread_mutex_lock(&s->lock);
+    bool has = n < s->over.n;
+    if (has)
+        *out = s->over.item[n];
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
 bool mr_saver_last(struct mr_saver *s, struct mr_saved *out)
 {
     pthread_mutex_lock(&s->lock);
-    bool has = s->has_last;
-    if (has)
-        *out = s->over;
+    uint64_t n = s->over.n;
     pthread_mutex_unlock(&s->lock);
-    return has;
+    return n && mr_saver_saved(s, n - 1, out);
 }
 
 int mr_saver_close(struct mr_saver *s, struct mr_error *err)

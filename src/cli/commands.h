@@ -15,6 +15,7 @@
     X(show)                                                                                                            \
     X(cat)                                                                                                             \
     X(order)                                                                                                           \
+    X(ckpt)                                                                                                            \
     X(sim)                                                                                                             \
     X(calibrate)                                                                                                       \
     X(demo)                                                                                                            \

@@ -140,14 +140,18 @@ static void print_drains(FILE *f, const struct mr_job *j)
     const struct mr_metrics_drains *d = &j->result.metrics->drain;
     uint64_t left = mr_job_left_in_buffer(j);
     char size[MR_HUMAN_LEN], rate[MR_HUMAN_LEN], mean[MR_HUMAN_LEN], room[MR_HUMAN_LEN], end[MR_HUMAN_LEN];
-    if (!j->w->workflow.checkpoint || !*j->w->burst_buffer.folder)
+    bool buffer = *j->w->burst_buffer.folder;
+    if (!j->w->workflow.checkpoint || (!buffer && !d->buffered))
         return;
-    fprintf(f, "  drained       %llu of the burst buffer", (unsigned long long)d->drains);
+    fprintf(f, buffer ? "  drained       %llu of the burst buffer" : "  written       %llu behind training",
+            (unsigned long long)d->drains);
     if (d->drains)
         fprintf(f, ", %s at %s; mean %s, %.0f %% of it while training", mr_human_bytes((double)d->bytes, size),
                 mr_human_rate(d->bytes_per_s, rate), mr_human_ns(d->drain_s.mean * 1e9, mean), 100 * d->overlap_share);
     fprintf(f, "; waited %s for room, %s at the end\n", mr_human_ns(d->room_wait_s * 1e9, room),
             mr_human_ns(d->end_wait_s * 1e9, end));
+    if (!buffer)
+        return;
     if (j->result.metrics->saves > d->buffered)
         fprintf(f, "  burst buffer  %llu of %llu checkpoints went around it\n",
                 (unsigned long long)(j->result.metrics->saves - d->buffered),

@@ -315,11 +315,12 @@ static json_t *epochs(const struct mr_metrics *m)
     return list;
 }
 
-/* null without one. */
-static json_t *burst_buffer(const struct mr_job *j)
+/* Of the burst buffer, or with an engine that writes behind of what is still in memory; null without. */
+static json_t *drains(const struct mr_job *j, bool of_buffer)
 {
     const struct mr_metrics_drains *d = &j->result.metrics->drain;
-    if (!j->w->workflow.checkpoint || !*j->w->burst_buffer.folder)
+    bool has_buffer = *j->w->burst_buffer.folder;
+    if (!j->w->workflow.checkpoint || has_buffer != of_buffer || (!of_buffer && !d->buffered))
         return json_null();
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "buffered_saves",
                      (json_int_t)d->buffered, "drains", (json_int_t)d->drains, "failed_drains", (json_int_t)d->failed,
@@ -332,11 +333,12 @@ static json_t *burst_buffer(const struct mr_job *j)
 static json_t *checkpoints(const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "saves", (json_int_t)m->saves, "loads",
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "saves", (json_int_t)m->saves, "loads",
                      (json_int_t)m->loads, "saved_bytes", (json_int_t)m->save_bytes, "loaded_bytes",
                      (json_int_t)m->load_bytes, "save_s", quantiles(&m->save_s), "load_s", quantiles(&m->load_s),
                      "save_bytes_per_s", real(m->save_bytes_per_s), "load_bytes_per_s", real(m->load_bytes_per_s),
-                     "fsync_share", real(m->fsync_share), "burst_buffer", burst_buffer(j));
+                     "fsync_share", real(m->fsync_share), "burst_buffer", drains(j, true), "written_behind",
+                     drains(j, false));
 }
 
 static json_t *ranks(const struct mr_job *j)

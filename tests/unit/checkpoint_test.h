@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 static char ct_dir[256];
+static bool ct_drain_each; /* a save counts when it is drained: of any engine */
 
 static int ct_remove(const char *path, const struct stat *st, int type, struct FTW *f)
 {
@@ -60,7 +61,8 @@ static inline void ct_save_forever(struct mr_checkpointer *c, const struct mr_ch
         step = 0;
     for (step++;; step++)
         for (int twice = 0; twice < (step % 3 ? 1 : 2); twice++)
-            if (mr_checkpoint_save(c, step, files, n, &r, &e) || write(fd, &step, sizeof step) != sizeof step)
+            if (mr_checkpoint_save(c, step, files, n, &r, &e) || (ct_drain_each && mr_checkpoint_drain(c, &e)) ||
+                write(fd, &step, sizeof step) != sizeof step)
                 _exit(1);
 }
 
