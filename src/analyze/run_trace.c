@@ -6,6 +6,7 @@
 #include "metrics/series_fields.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,12 +98,11 @@ static int add_drain(struct mr_run_rank *r, const struct look *l)
     return 0;
 }
 
-static int add_figures(struct mr_run_trace *out, struct mr_run_rank *r, const struct look *l)
+static int add_figures(struct mr_run_trace *out, struct mr_run_figures *list, const struct look *l)
 {
-    r->ended = true;
     for (uint32_t a = l->first_arg; a < l->end_arg; a++) {
         const struct mr_trace_string *name = mr_trace_string(l->b->process, l->b->c.arg_key[a]);
-        struct mr_run_figure *f = MR_VEC_ADD(&r->figures);
+        struct mr_run_figure *f = MR_VEC_ADD(list);
         char *text = mr_arena_printf(&out->names, "%.*s", (int)name->len, name->text);
         if (!f || !text)
             return -ENOMEM;
@@ -139,11 +139,11 @@ static int take(struct mr_run_trace *out, struct mr_run_rank *r, enum mr_span wh
     case MR_SPAN_RESTORE: return add_checkpoint(r, l, true);
     case MR_SPAN_DRAIN: return add_drain(r, l);
     case MR_SPAN_ROW_READY: return add_row(r, l);
-    case MR_SPAN_RANK_FIGURES: return add_figures(out, r, l);
+    case MR_SPAN_RANK_FIGURES: r->ended = true; return add_figures(out, &r->figures, l);
     case MR_SPAN_OPEN:
         r->open_ns = start_of(l);
         r->origin_ns = r->origin_ns ? r->origin_ns : end_of(l);
-        return 0;
+        return add_figures(out, &r->settings, l);
     case MR_SPAN_RUN:
         r->origin_ns = start_of(l);
         r->end_ns = end_of(l);
@@ -299,6 +299,7 @@ void mr_run_trace_free(struct mr_run_trace *r)
         free(r->rank[k].drains.item);
         free(r->rank[k].rows.item);
         free(r->rank[k].figures.item);
+        free(r->rank[k].settings.item);
     }
     mr_arena_done(&r->names);
     free(r->rank);
@@ -311,6 +312,14 @@ const struct mr_run_figure *mr_run_rank_figure(const struct mr_run_rank *r, cons
         if (!strcmp(r->figures.item[i].name, name))
             return &r->figures.item[i];
     return NULL;
+}
+
+double mr_run_rank_setting(const struct mr_run_rank *r, const char *name)
+{
+    for (size_t i = 0; i < r->settings.n; i++)
+        if (!strcmp(r->settings.item[i].name, name))
+            return (double)r->settings.item[i].value;
+    return NAN;
 }
 
 void mr_run_trace_series(const struct mr_run_trace *r, struct mr_rank_series *out)

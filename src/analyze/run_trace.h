@@ -18,6 +18,11 @@ struct mr_run_figure {
     bool is_real;
 };
 
+struct mr_run_figures {
+    struct mr_run_figure *item;
+    size_t n, cap;
+};
+
 /* A sample that the loader made ready. */
 struct mr_run_row {
     uint64_t epoch, batch, sample;
@@ -33,7 +38,8 @@ struct mr_run_rank {
     MR_VEC(struct mr_checkpoint_event) checkpoints;
     MR_VEC(struct mr_drain_event) drains;
     MR_VEC(struct mr_run_row) rows; /* as they became ready; only where the trace has samples */
-    MR_VEC(struct mr_run_figure) figures;
+    struct mr_run_figures figures;
+    struct mr_run_figures settings; /* how it loads and what its machine is (bench_events.c: emit_open) */
 };
 
 struct mr_run_trace {
@@ -49,6 +55,8 @@ void mr_run_trace_free(struct mr_run_trace *r);
 void mr_run_trace_series(const struct mr_run_trace *r, struct mr_rank_series *out);
 /* The figure of that name, or NULL. */
 const struct mr_run_figure *mr_run_rank_figure(const struct mr_run_rank *r, const char *name);
+/* A setting as a number; NAN where the trace does not have it. */
+double mr_run_rank_setting(const struct mr_run_rank *r, const char *name);
 
 /* Every call of a storage stack (kinds OPEN to RENAME, as far as io_pattern looks at them), in no order. `number` gives
  * a path its id, from 1 on; 0 leaves the call out. *events is malloc'ed; times are real. */

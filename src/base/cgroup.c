@@ -140,6 +140,31 @@ uint64_t mr_cgroup_memory_used(void)
     return strtoull(line, NULL, 10);
 }
 
+static uint64_t meminfo(const char *key)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[256];
+    uint64_t bytes = 0;
+    size_t len = strlen(key);
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, len) == 0 && line[len] == ':')
+            bytes = strtoull(line + len + 1, NULL, 10) * 1024;
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+struct mr_machine_memory mr_machine_memory(void)
+{
+    struct mr_machine_memory m = {meminfo("MemTotal"), meminfo("MemAvailable")};
+    uint64_t limit = mr_cgroup_memory_limit(), used = mr_cgroup_memory_used();
+    if (limit && limit < m.total_bytes) {
+        m.total_bytes = limit;
+        m.free_bytes = MR_MIN(m.free_bytes, limit > used ? limit - used : 0);
+    }
+    return m;
+}
+
 unsigned mr_cpus_available(void)
 {
     unsigned cpus = mr_cpus_affinity();

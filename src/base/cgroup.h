@@ -17,5 +17,11 @@ double mr_cgroup_cpu_quota(void);
 uint64_t mr_cgroup_memory_limit(void);
 /* Bytes charged to the group that has that tightest limit; 0 when there is no limit. */
 uint64_t mr_cgroup_memory_used(void);
+/* Memory of the machine, or of the tightest control group: all, and what programs could still get without swapping
+ * (clean pages of the page cache counted in); 0 unknown. */
+struct mr_machine_memory {
+    uint64_t total_bytes, free_bytes;
+};
+struct mr_machine_memory mr_machine_memory(void);
 
 #endif

@@ -1,7 +1,9 @@
 /* The trainer's events: see bench_events.h. */
 #include "bench/bench_events.h"
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/workers.h"
 #include "bench/rank_figures.h"
 #include "metrics/series_fields.h"
 
@@ -9,6 +11,48 @@
 #include <string.h>
 
 #define ARG(field) {.name = #field, .value = (int64_t)s->field},
+
+/* Up to eight characters of a name. */
+static int64_t packed(const char *name)
+{
+    char text[sizeof(int64_t)] = {0};
+    int64_t value;
+    memcpy(text, name, strnlen(name, sizeof text));
+    memcpy(&value, text, sizeof value);
+    return value;
+}
+
+static bool is_global_shuffle(const struct mr_workload *w)
+{
+    return w->reader.order != MR_CO_SHARD && (w->reader.file_shuffle || w->reader.sample_shuffle);
+}
+
+/* Ranks are meant to read different samples. Equal ones in file order are read by all on purpose; equal draws of a
+ * shuffle are not. */
+static bool is_sharded(const struct mr_workload *w)
+{
+    return !w->pattern.same_offsets || w->reader.sample_shuffle;
+}
+
+void mr_bench_emit_open(const struct mr_bench_params *p, uint64_t start_ns, uint64_t end_ns)
+{
+    const struct mr_workload *w = p->workload;
+    struct mr_machine_memory memory = mr_machine_memory();
+    int64_t ahead = p->lookahead >= 0 ? p->lookahead : w->reader.prefetch_size;
+    const struct mr_emit_arg args[] = {
+        {.name = "threads", .value = p->threads ? (int64_t)p->threads : w->reader.read_threads},
+        {.name = "lookahead", .value = ahead},
+        {.name = "batch_size", .value = w->reader.batch_size},
+        {.name = "decode_threads", .value = w->reader.computation_threads},
+        {.name = "cpus", .value = (int64_t)mr_cpus_available()},
+        {.name = "memory_bytes", .value = (int64_t)memory.total_bytes},
+        {.name = "memory_free_bytes", .value = (int64_t)memory.free_bytes},
+        {.name = "sharded", .value = is_sharded(w)},
+        {.name = "global_shuffle", .value = is_global_shuffle(w)},
+        {.name = "format", .value = packed(mr_conf_format_name((enum mr_conf_format)w->dataset.format))},
+    };
+    mr_emit_args(p->events, MR_SPAN_OPEN, start_ns, end_ns, &MR_NOWHERE, 0, args, MR_ARRAY_LEN(args));
+}
 
 /* The parts lie behind each other: load, copy, compute, and the barrier at the end. */
 static void emit_parts(struct mr_events *e, uint64_t start, const struct mr_step *s, const struct mr_where *at)

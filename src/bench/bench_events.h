@@ -6,6 +6,8 @@
 #include "bench/trainer.h"
 #include "event/emit.h"
 
+/* The rank is ready to train: how it loads, and what the machine is, as arguments (run_trace.h: settings). */
+void mr_bench_emit_open(const struct mr_bench_params *p, uint64_t start_ns, uint64_t end_ns);
 /* `number` of a training step counts over the whole run; MR_UNKNOWN for evaluation. */
 void mr_bench_emit_step(struct mr_events *e, uint64_t origin_ns, const struct mr_step *s, uint64_t number);
 void mr_bench_emit_checkpoint(struct mr_events *e, uint64_t origin_ns, const struct mr_checkpoint_event *c);

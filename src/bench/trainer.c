@@ -834,7 +834,7 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
         rc = mr_comm_barrier(p->comm, err);
     t.origin_ns = t.last_save_ns = mr_now_ns();
     atomic_store(&t.me->origin_ns, t.origin_ns);
-    mr_emit(p->events, MR_SPAN_OPEN, start, t.origin_ns, &MR_NOWHERE, 0);
+    mr_bench_emit_open(p, start, t.origin_ns);
     if (!rc && t.saver)
         mr_checkpoint_recover(t.saver);
     if (!rc)

@@ -12,13 +12,25 @@ static double ranks_of(const struct mr_advice *a)
     return fmax(1, mr_known_or(a->f->ranks, (double)a->x->ranks));
 }
 
+/* Share of the bytes that all ranks read; where offsets were not compared, bytes that several ranks read, if so many
+ * are read that it must have been all of them. NAN unknown. */
+static double read_by_all(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    if (mr_known(f->same_offsets))
+        return f->same_offsets;
+    return f->dataset_bytes > 0 && f->read_bytes >= 0.9 * ranks_of(a) * f->dataset_bytes ? f->shared_share : NAN;
+}
+
 /* All ranks read everything, and in each epoch: over several epochs of a global shuffle everybody sees everything. */
 static bool all_read_same(const struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
-    bool whole =
-        !(mr_known(f->epoch_bytes) && f->dataset_bytes > 0) || f->epoch_bytes >= 0.9 * ranks_of(a) * f->dataset_bytes;
-    return mr_known(f->same_offsets) && f->same_offsets >= SAME && whole && ranks_of(a) > 1;
+    double same = read_by_all(a);
+    if (!mr_known(same) || same < SAME || ranks_of(a) < 2)
+        return false;
+    return !mr_known(f->epoch_bytes) || !(f->dataset_bytes > 0) ||
+           f->epoch_bytes >= 0.9 * ranks_of(a) * f->dataset_bytes;
 }
 
 static void set_copies(struct mr_advice *a, struct mr_draft *d)
@@ -31,7 +43,7 @@ static void set_copies(struct mr_advice *a, struct mr_draft *d)
     d->f.potential = !a->starved;
     d->f.evidence =
         mr_say(a, "%s of the read bytes are read by all %.0f ranks; %s read, %s different",
-               mr_say_share(a, f->same_offsets), n, mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, f->dataset_bytes));
+               mr_say_share(a, read_by_all(a)), n, mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, f->dataset_bytes));
     d->f.formula = mr_say(a, "waits for reads %s x (ranks - 1) / ranks", mr_say_s(a, a->read_s));
 }
 
@@ -40,7 +52,7 @@ bool mr_rule_sh1(struct mr_advice *a, struct mr_draft *d)
     if (!a->f->sharded)
         return mr_silent(a, "the ranks were not meant to read different parts, as far as the trace tells");
     if (!all_read_same(a))
-        return mr_silent(a, "%s of the read bytes are read by all ranks", mr_say_share(a, a->f->same_offsets));
+        return mr_silent(a, "%s of the read bytes are read by all ranks", mr_say_share(a, read_by_all(a)));
     set_copies(a, d);
     d->f.confidence = 0.9;
     d->weight = 1.3; /* wrong, not only slow */
@@ -59,8 +71,7 @@ bool mr_rule_sh1(struct mr_advice *a, struct mr_draft *d)
 bool mr_rule_sh2(struct mr_advice *a, struct mr_draft *d)
 {
     if (!all_read_same(a))
-        return mr_silent(a, "%s of the read bytes are read by all ranks in an epoch",
-                         mr_say_share(a, a->f->same_offsets));
+        return mr_silent(a, "%s of the read bytes are read by all ranks in an epoch", mr_say_share(a, read_by_all(a)));
     if (a->f->sharded)
         return mr_silent(a, "the ranks were meant to read different parts (SH1)");
     set_copies(a, d);

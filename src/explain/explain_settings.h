@@ -1,0 +1,14 @@
+/* Facts that no timing tells: how a run was set up, and what its machine is. */
+#ifndef MR_EXPLAIN_EXPLAIN_SETTINGS_H
+#define MR_EXPLAIN_EXPLAIN_SETTINGS_H
+
+#include "analyze/run_trace.h"
+#include "explain/explain.h"
+
+/* From what a run of our own told when it was ready to train. Sets only what it told. */
+void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *x);
+/* CPUs, memory and local disk of this machine, where the trace was taken on it (the first rank's host) and does not
+ * tell them itself. */
+void mr_explain_machine_here(struct mr_explanation *x);
+
+#endif
