@@ -1,4 +1,5 @@
 /* Names of a trace, made global once: every call and every site is a function with a number, every path a file. */
+#include "analyze/region_rules.h"
 #include "analyze/summary_internal.h"
 #include "base/common.h"
 #include "event/fd_class.h"
@@ -9,21 +10,11 @@
 
 enum { HASH_PATH = 1, HASH_SITE = 2 };
 
-static bool has(const char *text, size_t len, const char *word)
-{
-    return memmem(text, len, word, strlen(word)) != NULL;
-}
-
-/* What a region is, by the names that DLIO, PyTorch, our own Python package and DFTracer's taxonomy use. */
 static uint8_t region_class(const struct mr_trace_string *category, const struct mr_trace_string *name)
 {
-    if (has(name->text, name->len, "compute") || (category->len == 7 && !memcmp(category->text, "compute", 7)))
-        return MR_CLASS_C;
-    if (has(category->text, category->len, "reader") || has(category->text, category->len, "loader") ||
-        (category->len == 2 && !memcmp(category->text, "io", 2)) || has(name->text, name->len, ".io.") ||
-        (category->len == 4 && !memcmp(category->text, "data", 4) && !has(name->text, name->len, "preprocess")))
-        return MR_CLASS_A;
-    return MR_CLASS_NONE;
+    static const uint8_t set[] = {
+        [MR_REGION_NONE] = MR_CLASS_NONE, [MR_REGION_APP_IO] = MR_CLASS_A, [MR_REGION_COMPUTE] = MR_CLASS_C};
+    return set[mr_region_classify(category->text, category->len, name->text, name->len).set];
 }
 
 static uint8_t call_class(unsigned call)
