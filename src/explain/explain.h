@@ -105,6 +105,7 @@ struct mr_explain_rank {
     uint64_t stall[MR_STALL_CAUSE_COUNT], wait[MR_WAIT_CLASS_COUNT];
     uint64_t behind_ns, accelerator_idle_ns;
     uint64_t steps, samples, read_bytes, written_bytes, read_calls, write_calls, metadata_calls;
+    /* Calls, bytes and io_*: of the training window where there are steps. */
     uint64_t io_ns;            /* union of data and metadata calls on storage */
     uint64_t io_sum_ns;        /* the same, summed over threads */
     uint64_t io_in_compute_ns; /* of io_ns: while the rank computed */
@@ -353,6 +354,7 @@ struct mr_explanation {
      * Shares ("31 % of the time") are of this; start-up and what follows the last step are outside. 0 without steps. */
     uint64_t train_ns;
     uint64_t after_ns;   /* of ns[MR_TIME_OTHER]: behind the training window */
+    uint64_t first_ns;   /* of the stall: in the first step of the run, when workers start and nothing is ready yet */
     uint32_t worst_rank; /* index into rank */
     struct mr_explain_rank *rank;
     size_t ranks;

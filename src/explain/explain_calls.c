@@ -1,0 +1,345 @@
+/* The calls of one thread: what each waited for, sums, sizes, files, and points of the pictures.
+ *
+ * What a call waits for depends on what its descriptor is (event/fd_class.h), never on its name alone. A read or write
+ * that went as fast as memory is a copy from or to the page cache, whatever lies below. */
+#include "analyze/timeline.h"
+#include "base/common.h"
+#include "explain/explain_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Copying out of the page cache into memory that is touched for the first time runs at 2 to 10 GB/s on servers and
+ * virtual machines, a call takes 1 to 3 us; single reads of the fastest local disks stay below 2 GB/s up to some MiB.
+ */
+#define MEMORY_BYTES_PER_US 2000u
+#define MEMORY_CALL_NS 10000u
+
+#define NONE_CLASS MR_WAIT_CLASS_COUNT
+#define SMALL_READ 65536u
+#define ACCESS_POINTS 8192u
+#define SIZES_KEPT 4096u
+
+static bool at_memory_speed(uint64_t dur, int64_t result)
+{
+    return dur <= MEMORY_CALL_NS + (result > 0 ? (uint64_t)result * 1000 / MEMORY_BYTES_PER_US : 0);
+}
+
+static unsigned data_class(unsigned kind, unsigned fd, uint64_t dur, int64_t result)
+{
+    switch (fd) {
+    case MR_FD_PIPE:
+    case MR_FD_SOCKET_LOCAL:
+    case MR_FD_EVENT:
+    case MR_FD_TTY: return MR_WAIT_IPC;
+    case MR_FD_SOCKET_NET: return MR_WAIT_NETWORK;
+    case MR_FD_DEVICE: return NONE_CLASS;
+    case MR_FD_MEMORY: return MR_WAIT_PAGE_CACHE;
+    default: return kind != MR_EV_FSYNC && at_memory_speed(dur, result) ? MR_WAIT_PAGE_CACHE : MR_WAIT_STORAGE;
+    }
+}
+
+/* What a call waited for; NONE_CLASS: nothing that counts. */
+static unsigned class_of(const struct explain_job *j, unsigned call, unsigned fd, uint64_t dur, int64_t result)
+{
+    unsigned layer = j->call_layer[call];
+    if (layer == MR_LAYER_APP || layer == MR_LAYER_HDF5 || layer == MR_LAYER_MPIIO)
+        return NONE_CLASS; /* their calls of the system are in the trace as well */
+    if (fd == MR_FD_UNKNOWN && mr_call_on_socket(call))
+        fd = MR_FD_SOCKET_LOCAL;
+    switch (j->call_kind[call]) {
+    case MR_EV_READ:
+    case MR_EV_WRITE:
+    case MR_EV_COPY:
+    case MR_EV_FSYNC: return data_class(j->call_kind[call], fd, dur, result);
+    case MR_EV_WAIT: return fd == MR_FD_SOCKET_NET ? MR_WAIT_NETWORK : MR_WAIT_IPC;
+    case MR_EV_OPEN:
+    case MR_EV_CLOSE:
+    case MR_EV_STAT:
+    case MR_EV_UNLINK:
+    case MR_EV_RENAME:
+    case MR_EV_LIST:
+    case MR_EV_MKDIR:
+    case MR_EV_RESIZE:
+    case MR_EV_LINK:
+    case MR_EV_ATTR:
+        return fd == MR_FD_UNKNOWN || mr_fd_class_stores((enum mr_fd_class)fd) ? MR_WAIT_METADATA : NONE_CLASS;
+    default: return NONE_CLASS;
+    }
+}
+
+static enum mr_stall_cause cause_of(unsigned wait)
+{
+    static const uint8_t cause[] = {[MR_WAIT_STORAGE] = MR_STALL_STORAGE,
+                                    [MR_WAIT_PAGE_CACHE] = MR_STALL_PAGE_CACHE,
+                                    [MR_WAIT_METADATA] = MR_STALL_METADATA,
+                                    [MR_WAIT_IPC] = MR_STALL_WORKER,
+                                    [MR_WAIT_NETWORK] = MR_STALL_NETWORK};
+    return (enum mr_stall_cause)cause[wait];
+}
+
+static enum mr_stall_cause cause_of_region(unsigned cause)
+{
+    static const uint8_t to[] = {[MR_REGION_NO_CAUSE] = MR_STALL_UNKNOWN,  [MR_REGION_STORAGE] = MR_STALL_STORAGE,
+                                 [MR_REGION_MEMORY] = MR_STALL_PAGE_CACHE, [MR_REGION_NETWORK] = MR_STALL_NETWORK,
+                                 [MR_REGION_DECODE] = MR_STALL_DECODE,     [MR_REGION_TRANSFORM] = MR_STALL_TRANSFORM,
+                                 [MR_REGION_QUEUE] = MR_STALL_QUEUE};
+    return (enum mr_stall_cause)to[cause];
+}
+
+/* ---- files ---- */
+
+static struct explain_stream *stream_of(struct explain_lane *l, uint32_t file, unsigned fd)
+{
+    if (!l->stream && !(l->stream = calloc(EXPLAIN_STREAMS, sizeof(*l->stream))))
+        return NULL;
+    struct explain_stream *s = &l->stream[(file * 2654435761u + fd * 40503u) >> 7 & (EXPLAIN_STREAMS - 1)];
+    if (s->file != file + 1 || s->fd != fd)
+        *s = (struct explain_stream){.file = file + 1, .fd = (uint16_t)fd};
+    return s;
+}
+
+static void follow_read(struct explain_tally *t, struct explain_stream *s, uint64_t offset, uint64_t size)
+{
+    if (s->started) {
+        int64_t stride = (int64_t)(offset - s->start);
+        t->streamed++;
+        t->consecutive += offset == s->end;
+        t->sequential += offset >= s->end;
+        t->strided += offset > s->end && stride == s->stride;
+        t->same_size += size == s->size;
+        s->stride = stride;
+    }
+    s->started = 1;
+    s->start = offset;
+    s->size = size;
+    s->end = offset + size;
+}
+
+static void count_data(struct explain_tally *t, struct explain_lane *l, uint32_t file, unsigned fd, bool is_read,
+                       uint64_t offset, uint64_t size)
+{
+    struct explain_stream *s = stream_of(l, file, fd);
+    if (offset == MR_NO_OFFSET && s)
+        offset = s->at;
+    if (is_read) {
+        t->reads++;
+        t->read_bytes += size;
+        t->small_reads += size && size < SMALL_READ;
+    } else {
+        t->writes++;
+        t->written_bytes += size;
+    }
+    if (offset == MR_NO_OFFSET || !s)
+        return;
+    t->end = MR_MAX(t->end, offset + size);
+    s->at = offset + size;
+    if (is_read && size)
+        follow_read(t, s, offset, size);
+}
+
+/* Inside a make, or inside a wait of the consumer that reads itself. The cursors are those of the call before. */
+static bool is_for_batch(const struct explain_job *j, const struct explain_lane *l, uint64_t start)
+{
+    for (uint32_t k = l->make_at; k < l->makes && k <= l->make_at + 1; k++)
+        if (j->make.item[l->make + k].start <= start && start < j->make.item[l->make + k].end)
+            return true;
+    for (uint32_t k = l->ask_at; k < l->asks && k <= l->ask_at + 1; k++)
+        if (j->ask.item[l->ask + k].start <= start && start < j->ask.item[l->ask + k].end)
+            return true;
+    return false;
+}
+
+static void count_file(const struct explain_job *j, struct explain_worker *w, struct explain_lane *l, uint32_t file,
+                       const struct mr_event_batch *b, uint32_t i)
+{
+    unsigned kind = j->call_kind[b->c.call[i]];
+    struct explain_tally *t = &w->file[file];
+    int64_t result = b->c.result[i];
+    t->calls++;
+    t->dur_ns += b->c.end_ns[i] - b->c.start_ns[i];
+    t->for_batch |= is_for_batch(j, l, b->c.start_ns[i]);
+    if (l->rank != NO_INDEX)
+        t->ranks |= 1ull << (l->rank & 63);
+    if (kind == MR_EV_OPEN) {
+        t->opens += result >= 0 || result == MR_NO_RESULT;
+        struct explain_stream *s = l->stream && result >= 0 ? stream_of(l, file, (unsigned)result + 1) : NULL;
+        if (s)
+            s->started = 0, s->at = 0;
+    } else if (kind == MR_EV_SEEK && result >= 0) {
+        struct explain_stream *s = stream_of(l, file, b->c.fd[i]);
+        if (s)
+            s->at = (uint64_t)result;
+    } else if ((kind == MR_EV_READ || kind == MR_EV_COPY || kind == MR_EV_WRITE) && result >= 0) {
+        count_data(t, l, file, b->c.fd[i], kind != MR_EV_WRITE, b->c.offset[i], (uint64_t)result);
+    }
+}
+
+/* ---- sizes and pictures ---- */
+
+static unsigned log2_bin(uint64_t size)
+{
+    unsigned bin = 63u - (unsigned)__builtin_clzll(size | 1);
+    return MR_MIN(bin, MR_EXPLAIN_SIZE_BINS - 1u);
+}
+
+static void count_size(struct explain_worker *w, bool is_read, uint64_t size, uint64_t dur)
+{
+    struct mr_explain_sizes *s = is_read ? &w->read : &w->write;
+    mr_histogram_add(is_read ? w->read_time : w->write_time, dur);
+    if (!size) {
+        s->zero++;
+        return;
+    }
+    unsigned bin = log2_bin(size);
+    s->ops[bin]++;
+    s->bytes[bin] += size;
+    s->dur_ns[bin] += dur;
+    if (!is_read)
+        return;
+    if (w->sizes.used >= SIZES_KEPT && !mr_map_get(&w->sizes, size))
+        return;
+    uint64_t *count = mr_map_put(&w->sizes, size);
+    if (count)
+        ++*count;
+}
+
+/* Spreads bytes evenly over the duration. */
+static void spread(double *bin, uint32_t bins, uint64_t bin_ns, uint64_t start, uint64_t end, double amount)
+{
+    uint64_t b = start / bin_ns;
+    if (end <= (b + 1) * bin_ns || end == start) {
+        if (b < bins)
+            bin[b] += amount;
+        return;
+    }
+    for (; b < bins && b * bin_ns < end; b++)
+        bin[b] += amount * (double)explain_span_ns(MR_MAX(start, b * bin_ns), MR_MIN(end, (b + 1) * bin_ns)) /
+                  (double)(end - start);
+}
+
+static void draw_call(const struct explain_job *j, struct explain_worker *w, const struct explain_lane *l, bool is_read,
+                      uint64_t start, uint64_t end, uint64_t size)
+{
+    start -= j->x->start_ns;
+    end -= j->x->start_ns;
+    spread(is_read ? w->read_bins : w->write_bins, j->bins, j->bin_ns, start, end, (double)size);
+    spread(w->flight_bins, j->bins, j->bin_ns, start, end, (double)(end - start) / (double)j->bin_ns);
+    if (l->rank != NO_INDEX)
+        spread((is_read ? w->heat_read : w->heat_write) + (size_t)(l->rank / j->ranks_per_row) * j->columns, j->columns,
+               j->column_ns, start, end, (double)size);
+}
+
+static void note_access(const struct explain_job *j, struct explain_worker *w, const struct explain_lane *l,
+                        uint32_t file, bool is_read, uint64_t start, uint64_t offset, uint64_t size)
+{
+    if (w->access_seen++ % w->access_every || offset == MR_NO_OFFSET)
+        return;
+    if (w->access.n == ACCESS_POINTS) { /* every second one stays */
+        for (size_t i = 0; i < ACCESS_POINTS / 2; i++)
+            w->access.item[i] = w->access.item[2 * i];
+        w->access.n = ACCESS_POINTS / 2;
+        w->access_every *= 2;
+    }
+    struct mr_explain_access *a = MR_VEC_ADD(&w->access);
+    if (a)
+        *a = (struct mr_explain_access){.at_ns = start - j->x->start_ns,
+                                        .offset = offset,
+                                        .bytes = size,
+                                        .file = file,
+                                        .rank = l->rank,
+                                        .write = !is_read};
+}
+
+/* ---- one event ---- */
+
+static void count_call(const struct explain_job *j, struct explain_worker *w, struct explain_lane *l, unsigned wait,
+                       uint32_t file, const struct mr_event_batch *b, uint32_t i)
+{
+    unsigned kind = j->call_kind[b->c.call[i]];
+    uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i], size = b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
+    bool is_read = kind == MR_EV_READ || kind == MR_EV_COPY, is_data = is_read || kind == MR_EV_WRITE;
+    struct explain_sums *s = l->rank != NO_INDEX ? &w->sums[l->rank] : NULL;
+    if (l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
+        return; /* importing a program's modules is not its data path */
+    if (s) {
+        s->io_sum_ns += end - start;
+        s->metadata_calls += wait == MR_WAIT_METADATA;
+        s->read_calls += is_read;
+        s->write_calls += kind == MR_EV_WRITE;
+        s->read_bytes += is_read ? size : 0;
+        s->written_bytes += kind == MR_EV_WRITE ? size : 0;
+    }
+    if (!is_data || b->c.result[i] < 0)
+        return;
+    count_size(w, is_read, size, end - start);
+    if (!j->bins)
+        return;
+    draw_call(j, w, l, is_read, start, end, size);
+    if (file != NO_INDEX)
+        note_access(j, w, l, file, is_read, start, b->c.offset[i], size);
+}
+
+static int list_call(struct explain_lane *l, unsigned wait, uint64_t start, uint64_t end)
+{
+    struct mr_intervals *v = &l->set[wait];
+    if (v->n == v->cap && mr_intervals_grow(v) < 0)
+        return -ENOMEM;
+    bool normal = !l->apart[wait];
+    mr_run_append(v->item, &v->n, start, end, &normal);
+    l->apart[wait] = !normal;
+    return 0;
+}
+
+static int take_call(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
+                     const struct mr_event_batch *b, uint32_t i, uint32_t file)
+{
+    uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
+    int64_t result = b->c.result[i] == MR_NO_RESULT ? 0 : b->c.result[i];
+    unsigned fd = file != NO_INDEX ? j->file.item[file].kind : MR_FD_UNKNOWN;
+    unsigned wait = class_of(j, b->c.call[i], fd, end - start, result);
+    bool stores = wait == MR_WAIT_STORAGE || wait == MR_WAIT_PAGE_CACHE || wait == MR_WAIT_METADATA;
+    int rc = 0;
+    if (file != NO_INDEX && mr_fd_class_stores((enum mr_fd_class)fd))
+        count_file(j, w, l, file, b, i);
+    if (wait == NONE_CLASS)
+        return 0;
+    if (l->saves && stores &&
+        mr_explain_count_save(j, l, j->call_kind[b->c.call[i]], start, end, result > 0 ? (uint64_t)result : 0, file) &&
+        file != NO_INDEX)
+        w->file[file].for_checkpoint = true;
+    if (stores)
+        count_call(j, w, l, wait, file, b, i);
+    if (l->rank != NO_INDEX)
+        rc = list_call(l, wait, start, end);
+    if (!rc && (l->makes || l->asks))
+        rc = mr_explain_piece(j, l, start, end, cause_of(wait), stores ? file : NO_INDEX,
+                              j->call_kind[b->c.call[i]] == MR_EV_READ && stores && result > 0 ? (uint64_t)result : 0);
+    return rc ? -ENOMEM : 0;
+}
+
+int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
+                          const struct mr_event_batch *b)
+{
+    const struct mr_region_class *site = j->site[l->process];
+    const uint32_t *file_of = j->file_of[l->process];
+    uint32_t strings = j->t->process[l->process].strings;
+    uint64_t from = l->rank != NO_INDEX ? j->rank[l->rank].from : 0;
+    uint64_t to = l->rank != NO_INDEX ? j->rank[l->rank].to : UINT64_MAX;
+    int rc = 0;
+    for (uint32_t i = 0; i < b->count && !rc; i++) {
+        uint32_t id = b->c.file[i], call = b->c.call[i];
+        uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
+        if (start < from || start >= to)
+            continue;
+        if (call > MR_CALL_metadata) {
+            rc = take_call(j, w, l, b, i, id < strings && file_of[id] ? file_of[id] - 1 : NO_INDEX);
+        } else if ((l->makes || l->asks) && id < strings && call == MR_CALL_region) {
+            unsigned cause = site[id].cause;
+            if (cause != MR_REGION_NO_CAUSE && mr_explain_piece(j, l, start, end, cause_of_region(cause), NO_INDEX, 0))
+                rc = -ENOMEM;
+        }
+    }
+    return rc;
+}

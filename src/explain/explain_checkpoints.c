@@ -1,0 +1,121 @@
+/* Checkpoints: of our own trainer as it told them, of other programs from spans that save or load; what they wrote and
+ * where is added from the calls inside them. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int add_save(struct explain_job *j, const struct explain_span *s)
+{
+    struct explain_save *c = MR_VEC_ADD(&j->checkpoint);
+    if (!c)
+        return -ENOMEM;
+    *c = (struct explain_save){.lane = s->lane,
+                               .file = NO_INDEX,
+                               .c = {.rank = s->rank,
+                                     .start_ns = s->start,
+                                     .end_ns = s->end,
+                                     .drain_start_ns = UNKNOWN,
+                                     .drain_end_ns = UNKNOWN,
+                                     .bytes = s->arg[KEY_BYTES] != UNKNOWN ? s->arg[KEY_BYTES] : 0,
+                                     .is_load = s->role == MR_ROLE_RESTORE}};
+    return 0;
+}
+
+static int by_lane(const void *a, const void *b)
+{
+    const struct explain_save *x = a, *y = b;
+    if (x->lane != y->lane)
+        return x->lane < y->lane ? -1 : 1;
+    return x->c.start_ns < y->c.start_ns ? -1 : x->c.start_ns > y->c.start_ns;
+}
+
+/* A save inside a save is a part of it. */
+int mr_explain_find_checkpoints(struct explain_job *j)
+{
+    int rc = 0;
+    for (size_t i = 0; i < j->span.n && !rc && !j->run; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        if ((s->role == MR_ROLE_SAVE || s->role == MR_ROLE_RESTORE) && s->rank != NO_INDEX &&
+            s->start >= j->rank[s->rank].from && s->start < j->rank[s->rank].to)
+            rc = add_save(j, s);
+    }
+    if (j->checkpoint.n)
+        qsort(j->checkpoint.item, j->checkpoint.n, sizeof(*j->checkpoint.item), by_lane);
+    size_t n = 0;
+    for (size_t i = 0; i < j->checkpoint.n; i++) {
+        const struct explain_save *last = n ? &j->checkpoint.item[n - 1] : NULL, *s = &j->checkpoint.item[i];
+        if (!last || s->lane == NO_INDEX || last->lane != s->lane || s->c.start_ns >= last->c.end_ns)
+            j->checkpoint.item[n++] = *s;
+    }
+    j->checkpoint.n = n;
+    for (uint32_t i = 0; i < n && j->checkpoint.item[i].lane != NO_INDEX; i++) {
+        struct explain_lane *l = &j->lane[j->checkpoint.item[i].lane];
+        l->save = l->saves ? l->save : i;
+        l->saves++;
+    }
+    return rc;
+}
+
+bool mr_explain_count_save(struct explain_job *j, struct explain_lane *l, unsigned kind, uint64_t start, uint64_t end,
+                           uint64_t bytes, uint32_t file)
+{
+    struct explain_save *s = j->checkpoint.item + l->save;
+    while (l->save_at < l->saves && s[l->save_at].c.end_ns <= start)
+        l->save_at++;
+    s += l->save_at;
+    if (l->save_at == l->saves || start < s->c.start_ns)
+        return false;
+    if (kind == MR_EV_FSYNC)
+        s->c.fsync_ns += end - start;
+    if (kind != (s->c.is_load ? MR_EV_READ : MR_EV_WRITE))
+        return kind == MR_EV_FSYNC;
+    s->c.write_ns += end - start;
+    s->c.bytes += bytes;
+    if (bytes > s->most) {
+        s->most = bytes;
+        s->file = file;
+    }
+    return true;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct mr_explain_checkpoint *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
+}
+
+static uint64_t since(uint64_t at, uint64_t start)
+{
+    return at == UNKNOWN ? UNKNOWN : explain_span_ns(start, at);
+}
+
+int mr_explain_finish_checkpoints(struct explain_job *j)
+{
+    struct mr_explanation *x = j->x;
+    x->checkpoint = mr_arena_alloc(&x->arena, (j->checkpoint.n + 1) * sizeof(*x->checkpoint));
+    if (!x->checkpoint)
+        return -ENOMEM;
+    for (size_t i = 0; i < j->checkpoint.n; i++) {
+        const struct explain_save *s = &j->checkpoint.item[i];
+        struct mr_explain_checkpoint *c = &x->checkpoint[x->checkpoints++];
+        *c = s->c;
+        c->start_ns = since(c->start_ns, x->start_ns);
+        c->end_ns = since(c->end_ns, x->start_ns);
+        c->drain_start_ns = since(c->drain_start_ns, x->start_ns);
+        c->drain_end_ns = since(c->drain_end_ns, x->start_ns);
+        if (s->file != NO_INDEX) {
+            const struct explain_file *f = &j->file.item[s->file];
+            c->path = mr_arena_strndup(&x->arena, f->path, f->len);
+            c->fs = f->fs ? mr_arena_strdup(&x->arena, f->fs) : NULL;
+        }
+    }
+    if (x->checkpoints)
+        qsort(x->checkpoint, x->checkpoints, sizeof(*x->checkpoint), by_rank);
+    x->facts.checkpoints = x->checkpoints > 0;
+    return 0;
+}

@@ -1,0 +1,376 @@
+/* What the program and the machine are, as figures that rules ask for. Figures of steps come from the formulas of
+ * metrics.h, so that they are those of `millrace run`. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+#include "metrics/metrics.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool has(const struct mr_trace_string *s, const char *word)
+{
+    return s->text && memmem(s->text, s->len, word, strlen(word));
+}
+
+static bool starts(const struct mr_trace_string *s, const char *word)
+{
+    return s->text && s->len >= strlen(word) && !memcmp(s->text, word, strlen(word));
+}
+
+/* The command line with spaces, shortened. */
+static const char *program_of(struct explain_job *j, const struct mr_trace_process *p)
+{
+    const struct mr_trace_string *s = p->cmdline.len ? &p->cmdline : &p->exe;
+    size_t len = MR_MIN((size_t)s->len, (size_t)200);
+    while (len && !s->text[len - 1])
+        len--;
+    char *out = mr_arena_alloc(&j->x->arena, len + 1);
+    for (size_t i = 0; out && i < len; i++)
+        out[i] = !s->text[i]                                                             ? ' '
+                 : (unsigned char)s->text[i] < 0x20 || (unsigned char)s->text[i] >= 0x7f ? '?'
+                                                                                         : s->text[i];
+    return out;
+}
+
+static const char *framework_of(const struct explain_job *j)
+{
+    if (j->run)
+        return "millrace";
+    for (size_t p = 0; p < j->t->processes; p++) {
+        const struct mr_trace_process *r = &j->t->process[p];
+        for (uint32_t s = 1; s < r->strings; s++) {
+            struct mr_trace_string category, name;
+            if (r->string[s].kind != MR_STR_SITE || !r->string[s].text)
+                continue;
+            mr_trace_label(r, MR_CALL_region, s, &category, &name);
+            if (!starts(&category, "data_loader"))
+                continue;
+            if (starts(&name, "DataLoader.") || has(&name, "Torch"))
+                return "pytorch";
+            if (starts(&name, "OwnedIterator") || has(&name, "TF"))
+                return "tensorflow";
+            if (has(&name, "grain") || has(&name, "DatasetIterator"))
+                return "grain";
+        }
+    }
+    return "";
+}
+
+static void name_program(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    f->framework = framework_of(j);
+    f->program = "";
+    uint32_t lane = j->ranks ? j->rank[0].consumer : NO_INDEX;
+    size_t p = lane != NO_INDEX ? j->lane[lane].process : 0;
+    if (j->t->processes)
+        f->program = program_of(j, &j->t->process[p]);
+    f->program = f->program ? f->program : "";
+}
+
+void mr_explain_unknown_facts(struct mr_explain_facts *f)
+{
+    double *const value[] = {&f->cpus_per_node,
+                             &f->cpus_per_rank,
+                             &f->memory_bytes,
+                             &f->memory_free_bytes,
+                             &f->workers,
+                             &f->prefetch,
+                             &f->batch,
+                             &f->sample_bytes,
+                             &f->batch_load_s,
+                             &f->batch_load_p99_s,
+                             &f->batch_read_s,
+                             &f->batch_decode_s,
+                             &f->compute_s,
+                             &f->step_s,
+                             &f->step_p99_s,
+                             &f->stall_p50_s,
+                             &f->stall_p99_s,
+                             &f->stall_max_s,
+                             &f->stalled_steps,
+                             &f->queue_empty,
+                             &f->in_flight,
+                             &f->epochs,
+                             &f->epoch_bytes,
+                             &f->dataset_bytes,
+                             &f->node_epoch_bytes,
+                             &f->files,
+                             &f->opens_per_sample,
+                             &f->metadata_share,
+                             &f->read_bytes,
+                             &f->written_bytes,
+                             &f->delivered_bytes,
+                             &f->busy_bytes_per_s,
+                             &f->wall_bytes_per_s,
+                             &f->request_bytes_per_s,
+                             &f->au,
+                             &f->au_low,
+                             &f->au_high,
+                             &f->au_cold,
+                             &f->ceiling,
+                             &f->headroom,
+                             &f->samples_per_s,
+                             &f->shared_share,
+                             &f->reread_ratio,
+                             &f->first_step_s,
+                             &f->worker_cpu,
+                             &f->cold_fraction,
+                             &f->accelerator_idle_share,
+                             &f->accelerator_utilisation,
+                             &f->demand_bytes_per_s,
+                             &f->streams[0],
+                             &f->streams[1],
+                             &f->stream_bytes_per_s[0],
+                             &f->stream_bytes_per_s[1],
+                             &f->knee,
+                             &f->storage_busy,
+                             &f->same_offsets,
+                             &f->decode_threads,
+                             &f->cpu_busy,
+                             &f->local_free_bytes,
+                             &f->stripe_count,
+                             &f->stripe_bytes,
+                             &f->read_ahead_bytes,
+                             &f->harness_samples_per_s,
+                             &f->mapped_bytes,
+                             &f->fault_bytes,
+                             &f->opened_bytes,
+                             &f->checkpoint_bytes_per_s,
+                             &f->fast_write_bytes_per_s};
+    for (size_t i = 0; i < MR_ARRAY_LEN(value); i++)
+        *value[i] = NAN;
+}
+
+/* ---- workers and batches ---- */
+
+static double quantile(double *v, size_t n, double q)
+{
+    return n ? mr_quantile(v, n, q) : NAN;
+}
+
+/* Of our own loader a batch is made by several threads: how long one takes is all of their time together. */
+static int make_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    double *load = malloc((j->make.n + 1) * sizeof(*load)), read = 0, decode = 0, cpu = 0, busy = 0;
+    double batches = 0;
+    bool own = false, cpu_known = false;
+    if (!load)
+        return -ENOMEM;
+    for (size_t i = 0; i < j->make.n; i++) {
+        const struct explain_make *m = &j->make.item[i];
+        uint64_t dur = m->end - m->start, told = 0;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            told += m->cause[c];
+        double rest = (double)explain_span_ns(told, dur);
+        own |= m->own;
+        load[i] = (double)dur / 1e9;
+        read += (double)(m->cause[MR_STALL_STORAGE] + m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] +
+                         m->cause[MR_STALL_NETWORK]);
+        decode += (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]) +
+                  (m->own ? 0 : rest);
+        busy += (double)dur;
+        if (m->cpu_ns != UNKNOWN) {
+            cpu += (double)m->cpu_ns;
+            cpu_known = true;
+        }
+    }
+    for (size_t i = 0; i < j->wait.n; i++)
+        batches += j->wait.item[i].make != NO_INDEX;
+    if (j->make.n && batches > 0) {
+        double scale = own ? (double)j->make.n / batches : 1; /* makes of a batch */
+        f->batch_load_s = busy / 1e9 / (own ? batches : (double)j->make.n);
+        f->batch_load_p99_s = quantile(load, j->make.n, 0.99) * scale;
+        f->batch_read_s = read / 1e9 / (own ? batches : (double)j->make.n);
+        f->batch_decode_s = decode / 1e9 / (own ? batches : (double)j->make.n);
+        f->worker_cpu = cpu_known && busy > 0 ? MR_MIN(cpu / busy, 1.0) : NAN;
+    }
+    free(load);
+    return 0;
+}
+
+static void worker_facts(struct explain_job *j)
+{
+    struct mr_explanation *x = j->x;
+    struct mr_explain_facts *f = &x->facts;
+    uint64_t workers = UNKNOWN, prefetch = UNKNOWN, rows = 0, waits = 0, empty = 0, told = 0;
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        if (w->step == NO_INDEX || w->last || j->step.item[w->step].phase == MR_EXPLAIN_EVAL)
+            continue;
+        workers = w->workers != UNKNOWN ? w->workers : workers;
+        prefetch = w->prefetch != UNKNOWN ? w->prefetch : prefetch;
+        rows = w->rows != UNKNOWN ? MR_MAX(rows, w->rows) : rows;
+        uint64_t ready = w->make != NO_INDEX ? j->make.item[w->make].end : w->ready;
+        told += ready != UNKNOWN;
+        empty += ready != UNKNOWN && ready > w->start;
+        waits++;
+    }
+    f->has_workers = x->workers > 0;
+    if (workers != UNKNOWN)
+        f->workers = (double)workers;
+    else if (x->workers)
+        f->workers = ceil((double)x->workers / (double)MR_MAX(j->ranks, 1u));
+    else if (j->make.n)
+        f->workers = 0;
+    if (workers == 0)
+        f->prefetch = 0;
+    else if (prefetch != UNKNOWN)
+        f->prefetch = (double)prefetch * (workers != UNKNOWN ? (double)workers : 1);
+    if (rows)
+        f->batch = (double)rows;
+    if (told)
+        f->queue_empty = (double)empty / (double)told;
+    (void)waits;
+}
+
+/* ---- steps ---- */
+
+/* A rank's steps in the form of metrics.h. */
+static int make_series(const struct explain_job *j, struct mr_step **steps, struct mr_rank_series *series)
+{
+    struct mr_step *s = calloc(j->step.n + 1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    for (size_t i = 0; i < j->step.n; i++) {
+        const struct mr_explain_step *x = &j->step.item[i];
+        s[i] = (struct mr_step){.start_ns = x->start_ns - j->x->start_ns,
+                                .end_ns = x->end_ns - j->x->start_ns - x->ns[MR_TIME_CHECKPOINT],
+                                .load_ns = x->ns[MR_TIME_STALL],
+                                .copy_ns = x->ns[MR_TIME_COPY],
+                                .compute_ns = x->ns[MR_TIME_COMPUTE],
+                                .compute_wall_ns = x->ns[MR_TIME_COMPUTE],
+                                .barrier_ns = x->ns[MR_TIME_BARRIER],
+                                .checkpoint_ns = x->ns[MR_TIME_CHECKPOINT],
+                                .read_bytes = x->bytes != UNKNOWN ? x->bytes : 0,
+                                .sample_bytes = x->bytes != UNKNOWN ? x->bytes : 0,
+                                .samples = isfinite(j->x->facts.batch) ? (uint32_t)j->x->facts.batch : 0,
+                                .epoch = x->epoch,
+                                .step = (uint32_t)(x->batch != UNKNOWN ? x->batch : x->step),
+                                .phase = x->phase == MR_EXPLAIN_EVAL ? MR_PHASE_EVAL : MR_PHASE_TRAIN};
+    }
+    for (uint32_t r = 0; r < j->ranks; r++)
+        series[r] = (struct mr_rank_series){.rank = r, .steps = s + j->rank[r].step, .n = j->rank[r].steps};
+    *steps = s;
+    return 0;
+}
+
+static void take_metrics(struct explain_job *j, const struct mr_metrics *m)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    f->au = m->au;
+    f->au_low = m->au_low;
+    f->au_high = m->au_high;
+    f->au_cold = m->au_cold;
+    f->ceiling = m->ceiling;
+    f->headroom = m->headroom;
+    f->samples_per_s = m->samples ? m->samples_per_s : NAN;
+    f->step_s = m->step_s.p50;
+    f->step_p99_s = m->step_s.p99;
+    f->stall_p50_s = m->stall_s.p50;
+    f->stall_p99_s = m->stall_s.p99;
+    f->stall_max_s = m->stall_s.max;
+    f->stalled_steps = m->stalled_steps;
+    f->epochs = (double)m->n_epochs;
+    f->demand_bytes_per_s = m->read_bytes ? m->demand_bytes_per_s : NAN;
+    f->delivered_bytes = m->sample_bytes ? (double)m->sample_bytes : NAN;
+    if (m->samples && m->read_bytes)
+        f->sample_bytes = (double)m->read_bytes / (double)m->samples;
+}
+
+static int step_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    struct mr_rank_series *series = calloc(MR_MAX(j->ranks, j->run ? j->run->world : 1u) + 1, sizeof(*series));
+    struct mr_metrics *m = malloc(sizeof(*m));
+    struct mr_step *steps = NULL;
+    double *compute = malloc((j->step.n + 1) * sizeof(*compute)), *first = malloc((j->step.n + 1) * sizeof(*first));
+    size_t n = 0, firsts = 0;
+    bool whole = j->opt->rank < 0 && j->opt->step_from < 0 && !j->opt->from_ns && !j->opt->to_ns;
+    int rc = series && m && compute && first ? 0 : -ENOMEM;
+    if (!rc && j->run && whole)
+        mr_run_trace_series(j->run, series);
+    else if (!rc)
+        rc = make_series(j, &steps, series);
+    if (!rc && j->step.n) {
+        mr_metrics_compute(series, j->run && whole ? j->run->world : j->ranks,
+                           &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, m);
+        take_metrics(j, m);
+    }
+    for (size_t i = 0; i < j->step.n && !rc; i++) {
+        const struct mr_explain_step *s = &j->step.item[i];
+        if (s->phase == MR_EXPLAIN_EVAL)
+            continue;
+        compute[n++] = (double)s->ns[MR_TIME_COMPUTE] / 1e9;
+        bool begins = i && j->step.item[i - 1].rank == s->rank && j->step.item[i - 1].epoch != s->epoch;
+        if (begins)
+            first[firsts++] = (double)(s->end_ns - s->start_ns) / 1e9;
+    }
+    f->compute_s = rc ? NAN : quantile(compute, n, 0.5);
+    f->first_step_s = rc ? NAN : quantile(first, firsts, 0.5);
+    free(series);
+    free(m);
+    free(steps);
+    free(compute);
+    free(first);
+    return rc;
+}
+
+/* ---- I/O ---- */
+
+static void io_facts(struct explain_job *j)
+{
+    struct mr_explanation *x = j->x;
+    struct mr_explain_facts *f = &x->facts;
+    double read = 0, written = 0, busy = 0, sum = 0, wall = 0, meta = 0, train = 0, idle = 0;
+    double samples = 0;
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        const struct mr_explain_rank *k = &x->rank[r];
+        read += (double)k->read_bytes;
+        written += (double)k->written_bytes;
+        busy += (double)k->io_ns;
+        sum += (double)k->io_sum_ns;
+        meta += (double)k->wait[MR_WAIT_METADATA];
+        wall = fmax(wall, (double)(k->train_ns ? k->train_ns : k->end_ns - k->start_ns));
+        train += (double)(k->train_ns ? k->train_ns : k->end_ns - k->start_ns);
+        idle += (double)k->accelerator_idle_ns;
+        samples += (double)k->samples;
+    }
+    f->read_bytes = read;
+    f->written_bytes = written;
+    f->busy_bytes_per_s = busy > 0 ? read / (busy / 1e9) * MR_MAX(j->ranks, 1u) / MR_MAX(j->ranks, 1u) : NAN;
+    f->wall_bytes_per_s = wall > 0 ? read / (wall / 1e9) : NAN;
+    f->request_bytes_per_s = sum > 0 ? read / (sum / 1e9) : NAN;
+    f->in_flight = busy > 0 ? sum / busy : NAN;
+    f->metadata_share = busy > 0 ? fmin(meta / busy, 1) : NAN;
+    f->storage_busy = train > 0 ? fmin((double)x->wait[MR_WAIT_STORAGE] * (double)j->ranks / train, 1) : NAN;
+    f->accelerator_idle_share = idle > 0 && train > 0 ? idle / train : NAN;
+    if (isfinite(f->epochs) && f->epochs > 0) {
+        f->epoch_bytes = read / f->epochs;
+        f->node_epoch_bytes = f->epoch_bytes / fmax(f->nodes, 1);
+    }
+    f->opens_per_sample = samples > 0 ? f->opens_per_sample / samples : NAN;
+}
+
+int mr_explain_facts(struct explain_job *j)
+{
+    struct mr_explanation *x = j->x;
+    struct mr_explain_facts *f = &x->facts;
+    name_program(j);
+    f->ranks = (double)j->ranks;
+    f->nodes = (double)MR_MAX(j->t->nodes, (size_t)1);
+    f->own_run = j->run != NULL;
+    f->has_steps = j->step.n > 0;
+    for (size_t i = 0; i < j->wait.n && !j->run; i++)
+        if (j->wait.item[i].step != NO_INDEX && j->wait.item[i].rows != UNKNOWN)
+            x->rank[j->wait.item[i].rank].samples += j->wait.item[i].rows;
+    worker_facts(j);
+    int rc = make_facts(j);
+    rc = rc ? rc : step_facts(j);
+    if (!rc)
+        io_facts(j);
+    return rc;
+}

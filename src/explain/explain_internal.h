@@ -1,0 +1,288 @@
+/* What the files of an explanation share. A trace goes through them in this order:
+ *
+ *   explain_names.c    words
+ *   explain_sites.c    sites, argument names and paths of every process, made global; ranks and threads
+ *   explain_gather.c   first pass: spans that come a few times for each batch
+ *   explain_steps.c    waits, steps, and what each rank's time went to
+ *   explain_own.c      the same of a run of our own trainer
+ *   stall_match.c      which worker made the batch of a wait, when it was asked for, what is to be asked of its calls
+ *   explain_scan.c     second pass: every call, in rounds over time
+ *   stall_pieces.c     of one thread: what its time went to, piece by piece
+ *   explain_calls.c    of one thread: sums, sizes, files, pictures
+ *   explain_unions.c   unions over the threads of a rank
+ *   stall_cause.c      why each wait took as long as it did
+ *   explain_files.c, explain_facts.c, explain_ranks.c, explain_trust.c   what is left of the struct
+ *
+ * Invariants
+ *  X1. The classes of a rank's time are disjoint and add up to its window.
+ *  X2. The causes of a step's stall add up to its stall.
+ *  X3. Pieces of a thread are disjoint: a call inside a span is counted once, as the call.
+ *  X4. A thread's calls are looked at by one worker at a time and in order; what is kept by thread needs no lock. */
+#ifndef MR_EXPLAIN_EXPLAIN_INTERNAL_H
+#define MR_EXPLAIN_EXPLAIN_INTERNAL_H
+
+#include "analyze/region_rules.h"
+#include "analyze/run_trace.h"
+#include "base/histogram.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "event/fd_class.h"
+#include "explain/explain.h"
+#include "metrics/intervals.h"
+
+#define NO_INDEX UINT32_MAX
+#define UNKNOWN MR_TIME_UNKNOWN
+
+/* Arguments of spans that mean something here. */
+#define EXPLAIN_KEYS(X)                                                                                                \
+    X(BATCH, "batch")                                                                                                  \
+    X(EPOCH, "epoch")                                                                                                  \
+    X(STEP, "step")                                                                                                    \
+    X(LOADER, "loader")                                                                                                \
+    X(WORKER, "worker")                                                                                                \
+    X(WORKERS, "workers")                                                                                              \
+    X(PREFETCH, "prefetch")                                                                                            \
+    X(ROWS, "rows")                                                                                                    \
+    X(BYTES, "bytes")                                                                                                  \
+    X(CPU, "cpu_ns")
+enum explain_key {
+#define EXPLAIN_KEY_ENUM(name, text) KEY_##name,
+    EXPLAIN_KEYS(EXPLAIN_KEY_ENUM)
+#undef EXPLAIN_KEY_ENUM
+        KEYS
+};
+
+/* A span of the first pass. */
+struct explain_span {
+    uint64_t start, end;
+    uint32_t lane, rank;
+    uint8_t role;
+    uint64_t arg[KEYS]; /* UNKNOWN where it has none */
+};
+
+/* A worker makes a batch, or its part of one: from its first row to its last. */
+struct explain_make {
+    uint64_t start, end;
+    uint64_t epoch, batch, loader;        /* UNKNOWN */
+    uint64_t cpu_ns;                      /* UNKNOWN */
+    uint64_t bytes;                       /* read for it; second pass */
+    uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
+    uint32_t lane, worker;                /* worker: number the program gave it, NO_INDEX unknown */
+    bool own;                             /* rows of our own loader: between them is no work */
+};
+
+/* A wait of the consumer. */
+struct explain_wait {
+    uint64_t start, end;
+    uint64_t epoch, batch, loader, rows, bytes, workers, prefetch;
+    uint64_t begun;                  /* when its epoch began: nobody could have asked for the batch before */
+    uint64_t requested;              /* when the batch was asked for; UNKNOWN */
+    uint64_t ready;                  /* batch ready, of our own loader; UNKNOWN */
+    uint64_t idle;                   /* of the accelerator; UNKNOWN */
+    uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
+    bool last;                       /* the iterator had no more: not a wait for data */
+};
+
+/* A part of a wait in which a worker did something: what, the second pass finds out. */
+struct explain_ask {
+    uint64_t start, end;
+    uint64_t cause[MR_STALL_CAUSE_COUNT];
+    uint64_t longest; /* of its calls on a file, and which */
+    uint32_t lane, make, wait, file;
+    bool behind; /* it was with an earlier batch */
+};
+
+#define EXPLAIN_STREAMS 512u /* files that a thread reads at once and that are followed; a power of two */
+#define EXPLAIN_COVERED 8192u
+
+/* Where a thread stands in an open file. */
+struct explain_stream {
+    uint32_t file; /* + 1; 0 free */
+    uint16_t fd;
+    uint8_t started;
+    uint64_t at;               /* position of the descriptor */
+    uint64_t end, start, size; /* of the last read: its end, where it began, how long it was */
+    int64_t stride;
+};
+
+/* A checkpoint, with what the second pass finds out. */
+struct explain_save {
+    struct mr_explain_checkpoint c;
+    uint64_t most; /* bytes of one write, and to which file */
+    uint32_t lane, file;
+};
+
+/* A thread. */
+struct explain_lane {
+    uint32_t process, tid, rank, worker; /* worker: index into x->worker, NO_INDEX: it makes no batches */
+    size_t chunk, chunks;
+    uint64_t first_ns, last_ns;
+    uint32_t make, makes, ask, asks; /* its parts of job.make and job.ask, by start */
+    uint32_t save, saves;            /* its part of job.checkpoint, by start */
+    bool consumer;
+    /* second pass */
+    uint32_t make_at, ask_at, save_at;
+    struct mr_interval *covered; /* the last pieces, disjoint, by start */
+    uint32_t n_covered;
+    uint64_t floor; /* what lies before is forgotten */
+    struct explain_stream *stream;
+    struct mr_intervals set[MR_WAIT_CLASS_COUNT]; /* calls of this round */
+    bool apart[MR_WAIT_CLASS_COUNT];              /* the list is not normal */
+};
+
+struct explain_file {
+    const char *path; /* not NUL-terminated */
+    const char *fs;
+    uint32_t len;
+    uint8_t kind; /* enum mr_fd_class */
+};
+
+/* Counters of a file, in one worker of the second pass. */
+struct explain_tally {
+    uint64_t read_bytes, written_bytes, reads, writes, opens, calls, dur_ns, end;
+    uint64_t small_reads, consecutive, sequential, streamed, strided, same_size;
+    uint64_t ranks; /* bits, by rank modulo 64 */
+    bool for_batch, for_checkpoint;
+};
+
+struct explain_rank {
+    struct mr_intervals compute;                    /* normal */
+    struct mr_intervals carry[MR_WAIT_CLASS_COUNT]; /* what reaches into the next round */
+    struct mr_intervals save;                       /* blocked by a checkpoint */
+    uint64_t from, to;                              /* looked at */
+    uint64_t train_from;                            /* the first step begins; 0 without steps */
+    uint32_t consumer;                              /* lane; NO_INDEX: none */
+    uint8_t rest;                                   /* enum mr_time_class: what nothing says of the time of a step */
+    uint32_t span, spans, wait, waits, step, steps; /* its parts of job.span, job.wait, job.step */
+    uint64_t union_ns, in_compute_ns;               /* of calls on storage; second pass */
+    size_t compute_at;                              /* intervals before it end before the round */
+};
+
+/* Counters of one rank in one worker. */
+struct explain_sums {
+    uint64_t read_bytes, written_bytes, read_calls, write_calls, metadata_calls, io_sum_ns;
+};
+
+struct explain_worker {
+    struct mr_event_batch batch;
+    struct explain_sums *sums; /* by rank */
+    struct explain_tally *file;
+    struct mr_explain_sizes read, write;
+    struct mr_histogram *read_time, *write_time;
+    struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
+    double *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
+    MR_VEC(struct mr_explain_access) access;
+    uint64_t access_seen, access_every;
+    MR_VEC(struct explain_span) span; /* first pass */
+    MR_VEC(struct explain_make) make;
+    struct mr_intervals scratch;
+};
+
+struct explain_job {
+    const struct mr_trace *t;
+    const struct mr_explain_options *opt;
+    struct mr_explanation *x;
+    struct mr_run_trace *run; /* of our own trainer; NULL: none in the trace */
+    /* names, by process; processes with one table of strings share them */
+    struct mr_region_class **site;
+    uint8_t **key; /* + 1 */
+    uint32_t **file_of;
+    bool *owns, *kept; /* made its tables; has spans of the first pass */
+    struct mr_map paths;
+    MR_VEC(struct explain_file) file;
+    uint32_t *rank_of; /* by process; NO_INDEX: in none */
+    struct explain_rank *rank;
+    uint32_t ranks;
+    struct explain_lane *lane;
+    uint32_t lanes;
+    uint32_t *lane_of; /* by chunk */
+    struct explain_worker *worker;
+    unsigned workers;
+    MR_VEC(struct explain_span) span; /* by rank, then start */
+    MR_VEC(struct explain_make) make; /* by lane, then start */
+    MR_VEC(struct explain_wait) wait; /* by rank, then start */
+    MR_VEC(struct explain_ask) ask;
+    MR_VEC(struct mr_explain_step) step;
+    MR_VEC(struct explain_save) checkpoint; /* by thread, then start */
+    uint32_t *order;                        /* chunks by time */
+    size_t ordered, first_chunk;
+    MR_VEC(uint32_t) unit; /* of a round: chunks by thread; units begin where unit_first says */
+    MR_VEC(uint32_t) unit_first;
+    uint64_t round_end;
+    uint64_t bin_ns, column_ns;
+    uint32_t bins, columns, rows, ranks_per_row;
+    uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
+    bool unmatched; /* batches of waits have no numbers: matched by order */
+};
+
+static inline uint64_t explain_span_ns(uint64_t start, uint64_t end)
+{
+    return end > start ? end - start : 0;
+}
+
+/* ---- explain_sites.c; 0 or -ENOMEM ---- */
+int mr_explain_gather_names(struct explain_job *j);
+int mr_explain_gather_lanes(struct explain_job *j);
+
+/* ---- explain_gather.c ---- */
+int mr_explain_gather_spans(struct explain_job *j, struct mr_error *err);
+
+/* ---- explain_ranks.c ---- */
+int mr_explain_assign_ranks(struct explain_job *j);
+int mr_explain_finish_ranks(struct explain_job *j);
+
+/* ---- explain_waits.c ---- */
+int mr_explain_find_waits(struct explain_job *j);
+
+/* ---- stall_match.c ---- */
+int mr_explain_match(struct explain_job *j);
+/* After the steps are known: what the second pass is to find out. */
+int mr_explain_ask(struct explain_job *j);
+
+/* ---- explain_steps.c, explain_own.c ---- */
+int mr_explain_find_steps(struct explain_job *j);
+int mr_explain_own_steps(struct explain_job *j);
+/* Leaves the steps that are wanted, and narrows the ranks' windows to them. */
+void mr_explain_choose_steps(struct explain_job *j);
+
+/* ---- explain_paint.c ---- */
+/* A span of a rank's time; where they overlap the one of the highest priority counts. */
+struct explain_paint {
+    uint64_t start, end;
+    uint8_t what; /* enum mr_time_class */
+};
+int mr_explain_paint(struct explain_job *j, uint32_t rank, const struct explain_paint *paint, size_t n);
+
+/* ---- explain_scan.c ---- */
+int mr_explain_scan(struct explain_job *j, struct mr_error *err);
+
+/* ---- stall_pieces.c: 0, or -1 without memory ---- */
+int mr_explain_piece(struct explain_job *j, struct explain_lane *l, uint64_t start, uint64_t end,
+                     enum mr_stall_cause cause, uint32_t file, uint64_t bytes);
+
+/* ---- explain_calls.c ---- */
+int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
+                          const struct mr_event_batch *b);
+
+/* ---- explain_unions.c ---- */
+int mr_explain_unite(struct explain_job *j, struct mr_error *err);
+
+/* ---- stall_cause.c ---- */
+int mr_explain_blame(struct explain_job *j);
+
+/* ---- explain_checkpoints.c ---- */
+int mr_explain_find_checkpoints(struct explain_job *j);
+/* A write or fsync of a thread that saves; true if it belongs to a checkpoint. */
+bool mr_explain_count_save(struct explain_job *j, struct explain_lane *l, unsigned kind, uint64_t start, uint64_t end,
+                           uint64_t bytes, uint32_t file);
+int mr_explain_finish_checkpoints(struct explain_job *j);
+
+/* ---- explain_files.c, explain_facts.c, explain_trust.c ---- */
+int mr_explain_finish_files(struct explain_job *j);
+int mr_explain_finish_pictures(struct explain_job *j);
+int mr_explain_finish_sizes(struct explain_job *j);
+int mr_explain_facts(struct explain_job *j);
+void mr_explain_unknown_facts(struct mr_explain_facts *f);
+int mr_explain_trust(struct explain_job *j);
+
+#endif

@@ -1,0 +1,318 @@
+/* Steps of any trace but our own runs'. Where the consumer's waits are known a step is what lies from one to the next;
+ * else compute spans mark the steps. What each step's time went to comes from the spans of the consumer's thread. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+#include "metrics/metrics.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct mr_explain_step *add_step(struct explain_job *j, uint32_t rank, uint64_t start, uint64_t end)
+{
+    struct mr_explain_step *s = MR_VEC_ADD(&j->step);
+    if (s)
+        *s = (struct mr_explain_step){.rank = rank,
+                                      .step = j->step.n - 1 - j->rank[rank].step,
+                                      .batch = UNKNOWN,
+                                      .start_ns = start,
+                                      .end_ns = end,
+                                      .accelerator_idle_ns = UNKNOWN,
+                                      .bytes = UNKNOWN,
+                                      .worker = NO_INDEX,
+                                      .file = NO_INDEX};
+    return s;
+}
+
+/* ---- from waits ---- */
+
+/* Nothing follows the last wait: its step takes as long as the others, or until the program's last word on it. */
+static uint64_t last_end(const struct explain_job *j, const struct explain_rank *r, const struct explain_wait *w,
+                         double *rest, size_t n)
+{
+    uint64_t end = 0;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        if (s->lane == r->consumer && s->start >= w->end &&
+            (s->role == MR_ROLE_OPTIMIZER || s->role == MR_ROLE_COMPUTE || s->role == MR_ROLE_BARRIER))
+            end = MR_MAX(end, s->end);
+    }
+    if (!end && n)
+        end = w->end + (uint64_t)mr_quantile(rest, n, 0.5);
+    return end && end < r->to ? end : r->to;
+}
+
+static int steps_from_waits(struct explain_job *j, uint32_t rank)
+{
+    struct explain_rank *r = &j->rank[rank];
+    double *rest = malloc((r->waits + 1) * sizeof(*rest));
+    size_t n = 0;
+    if (!rest)
+        return -ENOMEM;
+    for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+        struct explain_wait *w = &j->wait.item[i];
+        bool more = i + 1 < r->wait + r->waits;
+        if (w->last)
+            continue;
+        uint64_t end = more ? j->wait.item[i + 1].start : last_end(j, r, w, rest, n);
+        struct mr_explain_step *s = add_step(j, rank, w->start, MR_MAX(end, w->end));
+        if (!s) {
+            free(rest);
+            return -ENOMEM;
+        }
+        s->epoch = w->epoch < UINT32_MAX ? (uint32_t)w->epoch : 0;
+        s->batch = w->batch;
+        s->bytes = w->bytes;
+        s->accelerator_idle_ns = w->idle;
+        w->step = (uint32_t)j->step.n - 1;
+        if (more)
+            rest[n++] = (double)(s->end_ns - w->end);
+    }
+    free(rest);
+    return 0;
+}
+
+/* The training loader is the one with optimiser steps in its loop; where nobody tells of any, the one with the most
+ * batches. What the others give is evaluation. */
+#define LOADERS 64u
+struct loader_use {
+    uint64_t loader, batches, optimised;
+};
+
+static struct loader_use *use_of(struct loader_use *use, unsigned *n, uint64_t loader)
+{
+    for (unsigned i = 0; i < *n; i++)
+        if (use[i].loader == loader)
+            return &use[i];
+    if (*n == LOADERS)
+        return &use[LOADERS - 1];
+    use[*n] = (struct loader_use){.loader = loader};
+    return &use[(*n)++];
+}
+
+static void mark_evaluation(struct explain_job *j, struct explain_rank *r)
+{
+    struct loader_use use[LOADERS];
+    unsigned n = 0, best = 0;
+    uint32_t at = r->span;
+    for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        if (w->step == NO_INDEX)
+            continue;
+        struct loader_use *u = use_of(use, &n, w->loader);
+        u->batches++;
+        while (at < r->span + r->spans && j->span.item[at].start < w->end)
+            at++;
+        for (uint32_t k = at; k < r->span + r->spans && j->span.item[k].start < j->step.item[w->step].end_ns; k++)
+            u->optimised += j->span.item[k].role == MR_ROLE_OPTIMIZER;
+    }
+    for (unsigned i = 1; i < n; i++)
+        if (use[i].optimised != use[best].optimised ? use[i].optimised > use[best].optimised
+                                                    : use[i].batches > use[best].batches)
+            best = i;
+    for (uint32_t i = r->wait; i < r->wait + r->waits && n > 1; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        const struct loader_use *u = use_of(use, &n, w->loader);
+        if (w->step != NO_INDEX && (use[best].optimised ? !u->optimised : u != &use[best]))
+            j->step.item[w->step].phase = MR_EXPLAIN_EVAL;
+    }
+}
+
+/* ---- from compute spans ---- */
+
+static bool is_compute(unsigned role)
+{
+    return role == MR_ROLE_COMPUTE || role == MR_ROLE_COMPUTE_LOOP;
+}
+
+static int add_gap_wait(struct explain_job *j, uint32_t rank, uint64_t start, uint64_t end, uint64_t number)
+{
+    struct explain_wait *w = MR_VEC_ADD(&j->wait);
+    if (!w)
+        return -ENOMEM;
+    *w = (struct explain_wait){.start = start,
+                               .end = end,
+                               .batch = number,
+                               .loader = UNKNOWN,
+                               .rows = UNKNOWN,
+                               .bytes = UNKNOWN,
+                               .workers = UNKNOWN,
+                               .prefetch = UNKNOWN,
+                               .requested = UNKNOWN,
+                               .ready = UNKNOWN,
+                               .idle = UNKNOWN,
+                               .begun = start,
+                               .rank = rank,
+                               .lane = j->rank[rank].consumer,
+                               .step = (uint32_t)j->step.n - 1,
+                               .make = NO_INDEX};
+    j->rank[rank].waits++;
+    return 0;
+}
+
+/* A step ends with its compute, and with what is waited for right behind it; spans of one step number are one. */
+static int steps_from_compute(struct explain_job *j, uint32_t rank)
+{
+    struct explain_rank *r = &j->rank[rank];
+    struct mr_explain_step *last = NULL;
+    uint64_t number = UNKNOWN, until = 0, from = 0;
+    if (!r->waits)
+        r->wait = (uint32_t)j->wait.n;
+    bool gaps_wait = !r->waits;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        if (s->lane != r->consumer || s->start < until)
+            continue;
+        bool follows = last && (s->role == MR_ROLE_BARRIER || s->role == MR_ROLE_SAVE);
+        if (follows)
+            last->end_ns = MR_MAX(last->end_ns, s->end);
+        if (s->role == MR_ROLE_WAIT && (!last || s->start >= last->end_ns) && !from)
+            from = s->start;
+        if (!is_compute(s->role))
+            continue;
+        until = s->end;
+        if (last && number != UNKNOWN && s->arg[KEY_STEP] == number) {
+            last->end_ns = MR_MAX(last->end_ns, s->end);
+            continue;
+        }
+        uint64_t start = last ? last->end_ns : from ? MR_MIN(from, s->start) : s->start;
+        last = add_step(j, rank, start, s->end);
+        if (!last)
+            return -ENOMEM;
+        last->epoch = s->arg[KEY_EPOCH] < UINT32_MAX ? (uint32_t)s->arg[KEY_EPOCH] : 0;
+        number = s->arg[KEY_STEP];
+        if (s->role == MR_ROLE_COMPUTE_LOOP && gaps_wait && start < s->start &&
+            add_gap_wait(j, rank, start, s->start, last->step))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void place_waits(struct explain_job *j, const struct explain_rank *r)
+{
+    uint32_t at = r->step;
+    for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+        struct explain_wait *w = &j->wait.item[i];
+        while (at < j->step.n && j->step.item[at].end_ns <= w->start)
+            at++;
+        if (w->step == NO_INDEX && at < j->step.n && j->step.item[at].start_ns <= w->start)
+            w->step = at;
+    }
+}
+
+/* ---- one rank ---- */
+
+static uint8_t class_of(unsigned role)
+{
+    switch (role) {
+    case MR_ROLE_COMPUTE:
+    case MR_ROLE_COMPUTE_LOOP: return MR_TIME_COMPUTE;
+    case MR_ROLE_SAVE:
+    case MR_ROLE_RESTORE:
+    case MR_ROLE_DRAIN_WAIT: return MR_TIME_CHECKPOINT;
+    case MR_ROLE_BARRIER: return MR_TIME_BARRIER;
+    case MR_ROLE_COPY: return MR_TIME_COPY;
+    default: return MR_TIME_CLASS_COUNT;
+    }
+}
+
+static int paint_rank(struct explain_job *j, uint32_t rank)
+{
+    struct explain_rank *r = &j->rank[rank];
+    struct explain_paint *p = malloc(((size_t)r->spans + r->waits + 1) * sizeof(*p));
+    size_t n = 0;
+    if (!p)
+        return -ENOMEM;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        uint8_t what = class_of(s->role);
+        if (s->lane == r->consumer && what != MR_TIME_CLASS_COUNT)
+            p[n++] = (struct explain_paint){s->start, s->end, what};
+    }
+    for (uint32_t i = r->wait; i < r->wait + r->waits; i++)
+        p[n++] = (struct explain_paint){j->wait.item[i].start, j->wait.item[i].end, MR_TIME_STALL};
+    int rc = mr_explain_paint(j, rank, p, n);
+    free(p);
+    return rc;
+}
+
+static int find_rank_steps(struct explain_job *j, uint32_t rank)
+{
+    struct explain_rank *r = &j->rank[rank];
+    uint32_t computes = 0, loops = 0;
+    int rc = 0;
+    r->step = (uint32_t)j->step.n;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++)
+        if (j->span.item[i].lane == r->consumer && is_compute(j->span.item[i].role)) {
+            computes++;
+            loops += j->span.item[i].role == MR_ROLE_COMPUTE_LOOP;
+        }
+    r->rest = computes ? MR_TIME_OTHER : MR_TIME_COMPUTE;
+    if (r->waits && r->waits >= computes / 2) {
+        rc = steps_from_waits(j, rank);
+        if (!rc)
+            mark_evaluation(j, r);
+    } else if (computes) {
+        rc = steps_from_compute(j, rank);
+        if (!rc)
+            place_waits(j, r);
+        if (loops == computes && loops)
+            r->rest = MR_TIME_STALL;
+    }
+    r->steps = (uint32_t)j->step.n - r->step;
+    return rc;
+}
+
+int mr_explain_find_steps(struct explain_job *j)
+{
+    int rc = 0;
+    for (uint32_t r = 0; r < j->ranks && !rc; r++)
+        rc = find_rank_steps(j, r);
+    if (!rc)
+        mr_explain_choose_steps(j);
+    for (uint32_t r = 0; r < j->ranks && !rc; r++)
+        rc = paint_rank(j, r);
+    return rc;
+}
+
+/* ---- the wanted ones ---- */
+
+static bool is_wanted(const struct explain_job *j, const struct mr_explain_step *s)
+{
+    const struct mr_explain_options *o = j->opt;
+    const struct explain_rank *r = &j->rank[s->rank];
+    if (s->start_ns < r->from || s->start_ns >= r->to)
+        return false;
+    return o->step_from < 0 || (s->step >= (uint64_t)o->step_from && s->step <= (uint64_t)o->step_to);
+}
+
+void mr_explain_choose_steps(struct explain_job *j)
+{
+    uint32_t *now = calloc(j->step.n + 1, sizeof(*now)), n = 0; /* index + 1 after choosing */
+    if (!now)
+        return; /* all stay: more than was asked for */
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        struct explain_rank *k = &j->rank[r];
+        uint32_t first = n;
+        for (uint32_t i = k->step; i < k->step + k->steps; i++) {
+            if (!is_wanted(j, &j->step.item[i]))
+                continue;
+            j->step.item[n] = j->step.item[i];
+            j->step.item[n].end_ns = MR_MIN(j->step.item[n].end_ns, k->to);
+            now[i] = ++n;
+        }
+        k->step = first;
+        k->steps = n - first;
+        if (j->opt->step_from >= 0 && k->steps) {
+            k->from = j->step.item[first].start_ns;
+            k->to = j->step.item[n - 1].end_ns;
+        } else if (j->opt->step_from >= 0) {
+            k->to = k->from;
+        }
+    }
+    j->step.n = n;
+    for (size_t i = 0; i < j->wait.n; i++)
+        if (j->wait.item[i].step != NO_INDEX)
+            j->wait.item[i].step = now[j->wait.item[i].step] ? now[j->wait.item[i].step] - 1 : NO_INDEX;
+    free(now);
+}

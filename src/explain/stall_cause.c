@@ -1,0 +1,317 @@
+/* Why each wait took as long as it did. The wait for batch b is followed backwards through what held the part of b that
+ * was ready last:
+ *
+ *        w0                          f0                    f1        w1
+ *        |---- before its start -----|------- its own -----|- tail --|      wait of the consumer
+ *   ====== earlier batch =====|      |==== reads, decodes =|                the worker that made it
+ *
+ *   tail              the batch was ready: passing it on (queue)
+ *   its own           what the worker's calls and spans say; in none of them: on a CPU (decode) or off it (worker)
+ *   before its start  the worker was busy with earlier batches: by what it did then; idle before anybody asked for b:
+ *                     not started; asked for and not begun: worker
+ *
+ * Then why it began so late. Let x be the length of the two busy parts: had the worker begun x earlier, nobody would
+ * have waited. As long as it was idle in the x before f0 and nobody had asked, the look-ahead was too short: that much
+ * of the stall is "not started". As long as it was busy then, more throughput of whatever it did is what is missing,
+ * and the stall is counted as behind. The look back ends where the epoch began. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is known about one wait. */
+struct blame {
+    uint64_t cause[MR_STALL_CAUSE_COUNT];
+    uint64_t held; /* by the worker: its own part and earlier batches */
+    uint64_t behind, longest;
+    uint32_t file;
+};
+
+static uint64_t sum_of(const uint64_t cause[MR_STALL_CAUSE_COUNT])
+{
+    uint64_t sum = 0;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        sum += cause[c];
+    return sum;
+}
+
+/* Of the time that a make spent in no call and no span: the share on a CPU. 1 where nobody measured. */
+static double cpu_share(const struct explain_make *m)
+{
+    uint64_t told = sum_of(m->cause), dur = m->end - m->start, left = explain_span_ns(told, dur);
+    if (m->cpu_ns == UNKNOWN || !left)
+        return 1;
+    uint64_t busy = m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] + m->cause[MR_STALL_DECODE] +
+                    m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE];
+    uint64_t cpu = explain_span_ns(busy, m->cpu_ns);
+    return cpu >= left ? 1 : (double)cpu / (double)left;
+}
+
+/* Gives the rest of a make's time, which nothing tells of, to decode and worker. */
+static void split_rest(const struct explain_make *m, uint64_t rest, uint64_t cause[MR_STALL_CAUSE_COUNT])
+{
+    uint64_t cpu = m->own ? 0 : (uint64_t)(cpu_share(m) * (double)rest);
+    cause[MR_STALL_DECODE] += cpu;
+    cause[MR_STALL_WORKER] += rest - cpu;
+}
+
+static void blame_ask(const struct explain_job *j, const struct explain_ask *a, struct blame *b)
+{
+    uint64_t told = sum_of(a->cause), len = a->end - a->start, rest = explain_span_ns(told, len);
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        b->cause[c] += a->cause[c];
+    if (a->make != NO_INDEX)
+        split_rest(&j->make.item[a->make], rest, b->cause);
+    else if (told > len / 4 && a->cause[MR_STALL_WORKER] < told / 2) /* the consumer reads itself */
+        b->cause[MR_STALL_DECODE] += rest;
+    else
+        b->cause[MR_STALL_UNKNOWN] += rest;
+    b->held += len;
+    if (a->longest > b->longest) {
+        b->longest = a->longest;
+        b->file = a->file;
+    }
+}
+
+/* ---- look-ahead ---- */
+
+/* What a worker did before time `to`: idle with nothing to do, or busy. */
+struct past {
+    uint64_t unasked, busy;
+};
+
+/* Goes back over the makes of the thread. `of_make`: the wait that a make served. */
+static struct past look_back(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
+                             uint64_t from, uint64_t to)
+{
+    const struct explain_lane *l = &j->lane[j->make.item[w->make].lane];
+    struct past p = {0};
+    for (uint32_t k = w->make; to > from; k--) {
+        const struct explain_make *m = &j->make.item[k];
+        const struct explain_wait *of = of_make[k] != NO_INDEX ? &j->wait.item[of_make[k]] : NULL;
+        uint64_t asked = of && of->requested != UNKNOWN ? of->requested : m->start;
+        uint64_t before = k > l->make ? j->make.item[k - 1].end : l->first_ns; /* idle from here to m->start */
+        uint64_t idle_from = MR_MAX(MR_MIN(before, m->start), from), idle_to = MR_MIN(MR_MIN(m->start, asked), to);
+        p.unasked += explain_span_ns(idle_from, idle_to);
+        if (k == l->make)
+            break;
+        p.busy += explain_span_ns(MR_MAX(j->make.item[k - 1].start, from), MR_MIN(j->make.item[k - 1].end, to));
+        if (j->make.item[k - 1].start <= from)
+            break;
+    }
+    return p;
+}
+
+/* Moves a part of what the worker did to "not started". */
+static void shift(struct blame *b, uint64_t unasked)
+{
+    uint64_t moved = 0;
+    static const uint8_t held[] = {MR_STALL_STORAGE, MR_STALL_PAGE_CACHE, MR_STALL_METADATA, MR_STALL_NETWORK,
+                                   MR_STALL_DECODE,  MR_STALL_TRANSFORM,  MR_STALL_QUEUE,    MR_STALL_COPY,
+                                   MR_STALL_WORKER,  MR_STALL_UNKNOWN};
+    double share = b->held ? (double)unasked / (double)b->held : 0;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(held); i++) {
+        uint64_t part = (uint64_t)((double)b->cause[held[i]] * share);
+        b->cause[held[i]] -= part;
+        moved += part;
+    }
+    b->cause[MR_STALL_NOT_STARTED] += moved;
+}
+
+/* A wait whose batch another thread made. Called while `b` holds what asks told: the busy parts. */
+static void blame_worker(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
+                         struct blame *b)
+{
+    const struct explain_make *m = &j->make.item[w->make];
+    const struct explain_lane *l = &j->lane[m->lane];
+    uint64_t ready = MR_MAX(m->end, w->start), begun = MR_MIN(MR_MAX(m->start, w->start), w->end);
+    uint64_t back = MR_MAX(MR_MAX(explain_span_ns(b->held, m->start), w->begun), l->first_ns);
+    if (b->held && back < m->start) {
+        struct past p = look_back(j, of_make, w, back, MR_MIN(m->start, w->start));
+        struct past inside = {0};
+        if (m->start > w->start)
+            inside = look_back(j, of_make, w, MR_MAX(w->start, back), m->start);
+        uint64_t unasked = MR_MIN(p.unasked, b->held);
+        shift(b, unasked);
+        b->behind = MR_MIN(p.busy + inside.busy, b->held - unasked);
+    }
+    /* before its start, and busy with nothing */
+    uint64_t idle = explain_span_ns(w->start, begun), busy_before = 0;
+    if (begun > w->start) {
+        struct past p = look_back(j, of_make, w, w->start, begun);
+        busy_before = MR_MIN(p.busy, idle);
+        uint64_t unasked = MR_MIN(l->first_ns > w->start ? 0 : p.unasked, idle - busy_before);
+        b->cause[MR_STALL_NOT_STARTED] += unasked;
+        b->cause[MR_STALL_WORKER] += idle - busy_before - unasked;
+    }
+    b->cause[MR_STALL_QUEUE] += explain_span_ns(ready, w->end);
+}
+
+static void blame_wait(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
+                       struct blame *b)
+{
+    if (w->make == NO_INDEX) {
+        if (w->ready != UNKNOWN && !b->held) { /* our own loader, steps only */
+            uint64_t ready = MR_MIN(MR_MAX(w->ready, w->start), w->end);
+            b->cause[MR_STALL_UNKNOWN] += ready - w->start;
+            b->cause[MR_STALL_QUEUE] += w->end - ready;
+        }
+        return;
+    }
+    if (j->make.item[w->make].lane == w->lane) /* the consumer made it: around that are sampler and bookkeeping */
+        b->cause[MR_STALL_QUEUE] += explain_span_ns(b->held, w->end - w->start);
+    else
+        blame_worker(j, of_make, w, b);
+}
+
+/* ---- steps ---- */
+
+/* Causes of all waits of a step, scaled to its stall (X2). */
+static void blame_step(struct mr_explain_step *s, const struct blame *b)
+{
+    uint64_t sum = sum_of(b->cause), stall = s->ns[MR_TIME_STALL], given = 0;
+    unsigned largest = MR_STALL_UNKNOWN;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT && sum; c++) {
+        s->stall[c] = (uint64_t)((double)b->cause[c] / (double)sum * (double)stall);
+        given += s->stall[c];
+        largest = s->stall[c] > s->stall[largest] ? c : largest;
+    }
+    if (given <= stall)
+        s->stall[largest] += stall - given;
+    else
+        s->stall[largest] -= MR_MIN(s->stall[largest], given - stall);
+    s->behind_ns = sum ? MR_MIN((uint64_t)((double)b->behind / (double)sum * (double)stall), stall) : 0;
+    s->file = b->file;
+}
+
+static void blame_steps(struct explain_job *j, struct blame *all)
+{
+    struct blame step = {.file = NO_INDEX};
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        if (w->step == NO_INDEX)
+            continue;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            step.cause[c] += all[i].cause[c];
+        step.behind += all[i].behind;
+        if (all[i].longest > step.longest) {
+            step.longest = all[i].longest;
+            step.file = all[i].file;
+        }
+        struct mr_explain_step *s = &j->step.item[w->step];
+        if (w->make != NO_INDEX) {
+            const struct explain_make *m = &j->make.item[w->make];
+            s->worker = j->lane[m->lane].worker;
+            if (s->bytes == UNKNOWN && m->bytes)
+                s->bytes = m->bytes;
+        }
+        bool more = i + 1 < j->wait.n && j->wait.item[i + 1].step == w->step;
+        if (more)
+            continue;
+        blame_step(s, &step);
+        step = (struct blame){.file = NO_INDEX};
+    }
+    for (size_t i = 0; i < j->step.n; i++) { /* steps whose waits are not known */
+        struct mr_explain_step *s = &j->step.item[i];
+        uint64_t sum = sum_of(s->stall);
+        assert(sum <= s->ns[MR_TIME_STALL]); /* X2 */
+        s->stall[MR_STALL_UNKNOWN] += s->ns[MR_TIME_STALL] - sum;
+    }
+}
+
+/* ---- workers ---- */
+
+static void describe_worker(struct explain_job *j, const struct explain_lane *l, struct mr_explain_worker *w)
+{
+    uint64_t busy = 0, cpu = 0;
+    bool known = true;
+    for (uint32_t i = l->make; i < l->make + l->makes; i++) {
+        const struct explain_make *m = &j->make.item[i];
+        uint64_t told = sum_of(m->cause), dur = m->end - m->start;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            w->ns[c] += m->cause[c];
+        split_rest(m, explain_span_ns(told, dur), w->ns);
+        busy += dur;
+        known = known && m->cpu_ns != UNKNOWN;
+        cpu += m->cpu_ns != UNKNOWN ? m->cpu_ns : 0;
+        w->batches++;
+    }
+    w->start_ns = l->first_ns - j->x->start_ns;
+    w->end_ns = l->last_ns - j->x->start_ns;
+    w->idle_ns = explain_span_ns(busy, j->make.item[l->make + l->makes - 1].end - l->first_ns);
+    w->cpu_ns = known ? cpu : UNKNOWN;
+}
+
+static int list_workers(struct explain_job *j)
+{
+    struct mr_explanation *x = j->x;
+    uint32_t number = 0, rank = NO_INDEX;
+    size_t n = 0;
+    for (uint32_t i = 0; i < j->lanes; i++)
+        n += j->lane[i].makes && j->lane[i].rank != NO_INDEX && !j->lane[i].consumer;
+    x->worker = mr_arena_alloc(&x->arena, (n + 1) * sizeof(*x->worker));
+    if (!x->worker)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < j->lanes; i++) {
+        struct explain_lane *l = &j->lane[i];
+        if (!l->makes || l->rank == NO_INDEX || l->consumer)
+            continue;
+        const struct explain_make *m = &j->make.item[l->make];
+        number = l->rank == rank ? number + 1 : 0;
+        rank = l->rank;
+        l->worker = (uint32_t)x->workers;
+        struct mr_explain_worker *w = &x->worker[x->workers++];
+        *w = (struct mr_explain_worker){.rank = l->rank,
+                                        .pid = j->t->process[l->process].pid,
+                                        .tid = l->tid,
+                                        .id = m->worker != NO_INDEX ? m->worker : number};
+        w->label = mr_arena_printf(&x->arena, "%s %u", m->own ? "reader" : "worker", w->id);
+        if (!w->label)
+            return -ENOMEM;
+        describe_worker(j, l, w);
+    }
+    return 0;
+}
+
+static void sum_ranks(struct explain_job *j)
+{
+    for (size_t i = 0; i < j->step.n; i++) {
+        const struct mr_explain_step *s = &j->step.item[i];
+        struct mr_explain_rank *r = &j->x->rank[s->rank];
+        r->steps++;
+        r->behind_ns += s->behind_ns;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            r->stall[c] += s->stall[c];
+        if (s->accelerator_idle_ns != UNKNOWN)
+            r->accelerator_idle_ns += s->accelerator_idle_ns;
+    }
+}
+
+int mr_explain_blame(struct explain_job *j)
+{
+    struct blame *all = calloc(j->wait.n + 1, sizeof(*all));
+    uint32_t *of_make = malloc((j->make.n + 1) * sizeof(*of_make));
+    int rc = all && of_make ? list_workers(j) : -ENOMEM;
+    for (size_t i = 0; i < j->make.n && !rc; i++)
+        of_make[i] = NO_INDEX;
+    for (uint32_t i = 0; i < j->wait.n && !rc; i++) {
+        all[i].file = NO_INDEX;
+        if (j->wait.item[i].make != NO_INDEX)
+            of_make[j->wait.item[i].make] = i;
+    }
+    for (size_t i = 0; i < j->ask.n && !rc; i++)
+        blame_ask(j, &j->ask.item[i], &all[j->ask.item[i].wait]);
+    for (size_t i = 0; i < j->wait.n && !rc; i++)
+        if (j->wait.item[i].step != NO_INDEX && !j->wait.item[i].last)
+            blame_wait(j, of_make, &j->wait.item[i], &all[i]);
+    if (!rc) {
+        blame_steps(j, all);
+        sum_ranks(j);
+    }
+    free(all);
+    free(of_make);
+    return rc;
+}

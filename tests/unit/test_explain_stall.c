@@ -1,0 +1,353 @@
+/* Time split and causes of the stall on traces with exactly known answers: a training loop of 500 ms compute and
+ * batches that take 500 ms, in five shapes. Times are virtual, so every expectation is exact to the nanosecond or a
+ * stated tolerance.
+ *
+ * test-label: concurrent */
+#include "base/common.h"
+#include "event/mrt_sink.h"
+#include "explain/explain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS 1000000ull
+#define STEPS 40u
+
+/* A trace that is being made: PyTorch's names, one rank; tid 0 trains, tid 1 + w are workers. */
+struct world {
+    struct mr_mrt_sink *sink;
+    struct mr_event_sink *events;
+    char path[32];
+    uint32_t wait, iter, fetch, collate, decode, save, file;
+    uint32_t key_batch, key_epoch, key_worker, key_workers, key_prefetch, key_rows, key_cpu;
+    uint64_t workers, prefetch;
+};
+
+static void open_world(struct world *w, uint64_t workers, uint64_t prefetch)
+{
+    struct mr_error err;
+    snprintf(w->path, sizeof w->path, "/tmp/mr-stall-XXXXXX");
+    close(mkstemp(w->path));
+    assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = 1, .program = "test"}, &w->sink, &err),
+                     0);
+    w->events = mr_mrt_sink_get(w->sink);
+    w->wait = mr_mrt_sink_site(w->sink, "data_loader", "DataLoader.next");
+    w->iter = mr_mrt_sink_site(w->sink, "data_loader", "DataLoader.iter");
+    w->fetch = mr_mrt_sink_site(w->sink, "data_loader", "fetch");
+    w->collate = mr_mrt_sink_site(w->sink, "data_loader", "collate");
+    w->decode = mr_mrt_sink_site(w->sink, "decode", "jpeg");
+    w->save = mr_mrt_sink_site(w->sink, "checkpoint", "save");
+    w->file = w->events->intern(w->events, "/data/train.bin");
+    w->key_batch = mr_mrt_sink_key(w->sink, "batch");
+    w->key_epoch = mr_mrt_sink_key(w->sink, "epoch");
+    w->key_worker = mr_mrt_sink_key(w->sink, "worker");
+    w->key_workers = mr_mrt_sink_key(w->sink, "workers");
+    w->key_prefetch = mr_mrt_sink_key(w->sink, "prefetch");
+    w->key_rows = mr_mrt_sink_key(w->sink, "rows");
+    w->key_cpu = mr_mrt_sink_key(w->sink, "cpu_ns");
+    w->workers = workers;
+    w->prefetch = prefetch;
+}
+
+static void span(struct world *w, uint32_t site, uint32_t tid, uint64_t start, uint64_t end,
+                 const struct mr_mrt_arg *arg, unsigned n)
+{
+    const struct mr_event e = {
+        .kind = MR_EV_REGION, .tid = tid, .start_ns = start, .dur_ns = end - start, .path_id = site};
+    mr_mrt_sink_emit_args(w->sink, &e, arg, n);
+}
+
+static void put_read(struct world *w, uint32_t tid, uint64_t start, uint64_t end, int64_t bytes)
+{
+    w->events->emit(w->events, &(struct mr_event){.kind = MR_EV_READ,
+                                                  .tid = tid,
+                                                  .start_ns = start,
+                                                  .dur_ns = end - start,
+                                                  .path_id = w->file,
+                                                  .offset = 0,
+                                                  .result = bytes});
+}
+
+static void put_wait(struct world *w, uint64_t batch, uint64_t start, uint64_t end)
+{
+    const struct mr_mrt_arg arg[] = {{.key = w->key_batch, .value = (int64_t)batch},
+                                     {.key = w->key_epoch, .value = 0},
+                                     {.key = w->key_workers, .value = (int64_t)w->workers},
+                                     {.key = w->key_prefetch, .value = (int64_t)w->prefetch},
+                                     {.key = w->key_rows, .value = 8}};
+    span(w, w->wait, 0, start, end, arg, MR_ARRAY_LEN(arg));
+}
+
+static void put_fetch(struct world *w, uint64_t batch, uint32_t tid, uint64_t start, uint64_t end, uint64_t cpu)
+{
+    const struct mr_mrt_arg arg[] = {{.key = w->key_batch, .value = (int64_t)batch},
+                                     {.key = w->key_epoch, .value = 0},
+                                     {.key = w->key_worker, .value = (int64_t)tid - 1},
+                                     {.key = w->key_cpu, .value = (int64_t)cpu}};
+    span(w, w->fetch, tid, start, end, arg, MR_ARRAY_LEN(arg));
+}
+
+static struct mr_explanation *explain(struct world *w)
+{
+    struct mr_error err;
+    struct mr_trace *t;
+    struct mr_explanation *x = NULL;
+    assert_int_equal(mr_mrt_sink_close(w->sink, &err), 0);
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add(t, w->path, &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    const struct mr_explain_options opt = {
+        .threads = 2, .rank = -1, .step_from = -1, .source = "test", .pictures = true};
+    assert_int_equal(mr_explain(t, &opt, &x, &err), 0);
+    assert_int_equal(mr_advise(x, &err), 0);
+    mr_trace_free(t);
+    unlink(w->path);
+    return x;
+}
+
+static double share(const struct mr_explanation *x, uint64_t ns)
+{
+    return (double)ns / (double)x->train_ns;
+}
+
+/* Of the stall. */
+static double part(const struct mr_explanation *x, unsigned cause)
+{
+    return (double)x->stall[cause] / (double)x->ns[MR_TIME_STALL];
+}
+
+static void check_sums(const struct mr_explanation *x)
+{
+    for (size_t r = 0; r < x->ranks; r++) {
+        uint64_t sum = 0, causes = 0;
+        for (unsigned c = 0; c < MR_TIME_CLASS_COUNT; c++)
+            sum += x->rank[r].ns[c];
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            causes += x->rank[r].stall[c];
+        assert_true(sum == x->rank[r].end_ns - x->rank[r].start_ns);
+        assert_true(causes == x->rank[r].ns[MR_TIME_STALL]);
+    }
+    for (size_t i = 0; i < x->steps; i++) {
+        uint64_t sum = 0, causes = 0;
+        for (unsigned c = 0; c < MR_TIME_CLASS_COUNT; c++)
+            sum += x->step[i].ns[c];
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            causes += x->step[i].stall[c];
+        assert_true(sum == x->step[i].end_ns - x->step[i].start_ns);
+        assert_true(causes == x->step[i].ns[MR_TIME_STALL]);
+    }
+}
+
+/* The loop reads by itself: half of the time is stall, all of it storage. */
+static void serial_reading_is_half_stall_on_storage(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 0, 0);
+    uint64_t t = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+        put_read(&w, 0, t, t + 500 * MS, 100 << 20);
+        put_fetch(&w, b, 0, t, t + 500 * MS, 1 * MS);
+        put_wait(&w, b, t, t + 500 * MS);
+    }
+    put_wait(&w, STEPS, t, t); /* the loop's end */
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_int_equal(x->steps, STEPS);
+    assert_true(share(x, x->ns[MR_TIME_STALL]) > 0.49 && share(x, x->ns[MR_TIME_STALL]) < 0.51);
+    assert_true(part(x, MR_STALL_STORAGE) > 0.99);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_STORAGE);
+    assert_true(x->facts.workers == 0);
+    assert_true(x->behind_ns == 0);
+    mr_explanation_free(x);
+}
+
+/* Workers that make batches of `make` ms for a loop that computes `compute` ms; `ahead` batches are asked for ahead. */
+struct pool {
+    uint32_t workers;
+    uint64_t ahead, make, compute;
+    bool decodes;
+};
+
+static void put_work(struct world *w, const struct pool *p, uint64_t batch, uint32_t tid, uint64_t start)
+{
+    uint64_t end = start + p->make * MS;
+    if (!p->decodes)
+        put_read(w, tid, start, end, 100 << 20);
+    put_fetch(w, batch, tid, start, end, p->decodes ? p->make * MS : 1 * MS);
+}
+
+static struct mr_explanation *run_pool(const struct pool *p)
+{
+    struct world w;
+    uint64_t free_at[8] = {0}, ready[STEPS], asked[STEPS], now = 10 * MS;
+    open_world(&w, p->workers, p->ahead / p->workers);
+    span(&w, w.iter, 0, now - 1 * MS, now, NULL, 0);
+    uint64_t begun = now - 1 * MS;
+    for (uint64_t b = 0; b < STEPS; b++)
+        asked[b] = b < p->ahead ? begun : UINT64_MAX;
+    for (uint64_t b = 0; b < STEPS; b++) {
+        /* Batches are asked for when an earlier one is taken: with none ahead, when the wait for it begins. */
+        for (uint64_t k = b; k < STEPS && k <= b + p->ahead; k++) {
+            if (asked[k] == UINT64_MAX && (p->ahead ? k < b + p->ahead : k == b))
+                asked[k] = now;
+            if (asked[k] == UINT64_MAX || (k > b && !p->ahead))
+                continue;
+        }
+        uint32_t tid = (uint32_t)(b % p->workers);
+        uint64_t start = MR_MAX(asked[b], free_at[tid]);
+        ready[b] = start + p->make * MS;
+        free_at[tid] = ready[b];
+        put_work(&w, p, b, 1 + tid, start);
+        uint64_t got = MR_MAX(now, ready[b]);
+        put_wait(&w, b, now, MR_MAX(got, now + 1));
+        if (p->ahead && b + p->ahead < STEPS)
+            asked[b + p->ahead] = got;
+        now = MR_MAX(got, now + 1) + p->compute * MS;
+    }
+    put_wait(&w, STEPS, now, now);
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    return x;
+}
+
+static void two_ahead_with_two_readers_hardly_stall(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = run_pool(&(struct pool){.workers = 2, .ahead = 4, .make = 500, .compute = 500});
+    /* the first batch is waited for, nothing else */
+    assert_true(x->ns[MR_TIME_STALL] - x->step[0].ns[MR_TIME_STALL] < x->train_ns / 50);
+    assert_true(share(x, x->ns[MR_TIME_STALL]) < 0.04);
+    mr_explanation_free(x);
+}
+
+/* Nobody asks before the loop waits, and the readers have nothing to do meanwhile. */
+static void depth_0_with_idle_readers_is_not_started(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 2, 0);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 1000 * MS) {
+        put_read(&w, 1 + b % 2, now, now + 500 * MS, 100 << 20);
+        put_fetch(&w, b, 1 + b % 2, now, now + 500 * MS, 1 * MS);
+        const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b}, {.key = w.key_rows, .value = 8}};
+        span(&w, w.wait, 0, now, now + 500 * MS, arg, MR_ARRAY_LEN(arg));
+    }
+    put_wait(&w, STEPS, now, now);
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_true(share(x, x->ns[MR_TIME_STALL]) > 0.49);
+    assert_true(part(x, MR_STALL_NOT_STARTED) > 0.9);
+    assert_int_equal(x->verdict.cause, MR_STALL_NOT_STARTED);
+    mr_explanation_free(x);
+}
+
+static void slow_decode_is_decode(void **state)
+{
+    (void)state;
+    struct mr_explanation *x =
+        run_pool(&(struct pool){.workers = 2, .ahead = 4, .make = 2000, .compute = 500, .decodes = true});
+    assert_true(part(x, MR_STALL_DECODE) > 0.95);
+    assert_int_equal(x->verdict.cause, MR_STALL_DECODE);
+    mr_explanation_free(x);
+}
+
+/* One worker for what needs two: the wait is for what it did with earlier batches, too. */
+static void too_few_workers_are_behind(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = run_pool(&(struct pool){.workers = 1, .ahead = 2, .make = 1000, .compute = 500});
+    assert_true(part(x, MR_STALL_STORAGE) > 0.95);
+    assert_true(x->behind_ns > x->ns[MR_TIME_STALL] * 9 / 10);
+    assert_true(share(x, x->ns[MR_TIME_STALL]) > 0.48 && share(x, x->ns[MR_TIME_STALL]) < 0.53);
+    assert_int_equal(x->workers, 1);
+    assert_true(x->worker[0].ns[MR_STALL_STORAGE] == STEPS * 1000 * MS);
+    mr_explanation_free(x);
+}
+
+/* In no call and no span: off the CPU is not decoding. */
+static void time_off_the_cpu_is_the_workers(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1, 2);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 400 * MS) { /* 100 ms on a CPU, 200 ms asleep, always busy */
+        put_fetch(&w, b, 1, now, now + 400 * MS, 100 * MS);
+        put_wait(&w, b, now + 1, now + 400 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_true(part(x, MR_STALL_DECODE) > 0.24 && part(x, MR_STALL_DECODE) < 0.26);
+    assert_true(part(x, MR_STALL_WORKER) > 0.74 && part(x, MR_STALL_WORKER) < 0.76);
+    mr_explanation_free(x);
+}
+
+/* Calls inside spans are the calls; what is left of a span is the span's. */
+static void calls_inside_spans_are_counted_once(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 0, 0);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 200 * MS) {
+        put_read(&w, 0, now + 10 * MS, now + 40 * MS, 1 << 20);        /* 30 ms storage */
+        span(&w, w.decode, 0, now + 5 * MS, now + 65 * MS, NULL, 0);   /* 60 - 30 ms decode */
+        span(&w, w.collate, 0, now + 70 * MS, now + 90 * MS, NULL, 0); /* 20 ms */
+        put_fetch(&w, b, 0, now, now + 100 * MS, 60 * MS);             /* 20 ms in none: 10 of them on a CPU */
+        put_wait(&w, b, now, now + 100 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_true(x->ns[MR_TIME_STALL] == STEPS * 100 * MS);
+    assert_true(x->stall[MR_STALL_STORAGE] == STEPS * 30 * MS);
+    assert_true(x->stall[MR_STALL_DECODE] == STEPS * 40 * MS);
+    assert_true(x->stall[MR_STALL_QUEUE] == STEPS * 20 * MS);
+    assert_true(x->stall[MR_STALL_WORKER] == STEPS * 10 * MS);
+    assert_true(x->rank[0].wait[MR_WAIT_STORAGE] == STEPS * 30 * MS);
+    mr_explanation_free(x);
+}
+
+static void checkpoints_are_not_compute(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 0, 0);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 200 * MS) {
+        put_wait(&w, b, now, now + 1 * MS);
+        if (b % 10 == 9)
+            span(&w, w.save, 0, now + 150 * MS, now + 190 * MS, NULL, 0);
+    }
+    put_wait(&w, STEPS, now, now);
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_true(x->ns[MR_TIME_CHECKPOINT] == 4 * 40 * MS);
+    assert_true(x->ns[MR_TIME_COMPUTE] == STEPS * 199 * MS - 4 * 40 * MS);
+    assert_int_equal(x->checkpoints, 4);
+    mr_explanation_free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(serial_reading_is_half_stall_on_storage),
+        cmocka_unit_test(two_ahead_with_two_readers_hardly_stall),
+        cmocka_unit_test(depth_0_with_idle_readers_is_not_started),
+        cmocka_unit_test(slow_decode_is_decode),
+        cmocka_unit_test(too_few_workers_are_behind),
+        cmocka_unit_test(time_off_the_cpu_is_the_workers),
+        cmocka_unit_test(calls_inside_spans_are_counted_once),
+        cmocka_unit_test(checkpoints_are_not_compute),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
