@@ -1,23 +1,27 @@
-/* `millrace report`: the summary of one or more traces, as text or JSON. */
+/* `millrace report`: where the time of a run or a traced program went, why, and what would change it; tables of calls
+ * and files. One explanation, filled once, is what text, JSON and page show. */
 #include "cli/commands.h"
-#include "cli/report_run.h"
 #include "cli/dataset_args.h"
+#include "cli/report_run.h"
+#include "cli/report_tables.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "report/out_stream.h"
+#include "report/report_text.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct report_options {
     struct mr_strings trace;
-    const char *steps, *path, *time;
+    const char *steps, *path, *time, *explain;
     int64_t rank, top, threads;
-    bool json;
+    bool json, all, tables;
 };
 
 #define RANGE_MAX 9e9 /* seconds as ns fit 64 bits */
@@ -38,6 +42,12 @@ static const struct mr_option report_options[] = {
      .example = "--path '/data/*.npz'"},
     {FIELD(time), .type = MR_OPT_STRING, .def = "", .doc = "Only this part of the run, in seconds from its start.",
      .example = "--time 10:60.5"},
+    {FIELD(all), .type = MR_OPT_BOOL, .def = "false", .doc = "Every finding, every cause and the tables."},
+    {FIELD(tables), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "The tables: calls and regions, sizes, ranks, files; of a run also its own figures."},
+    {FIELD(explain), .type = MR_OPT_STRING, .def = "",
+     .doc = "One rule of the advisor: condition, measured values, evidence, formula, and why other rules are silent.",
+     .example = "--explain PF1"},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     MR_ROW_THREADS(offsetof(struct report_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct report_options, json), MR_DOC_JSON),
@@ -97,316 +107,166 @@ static int read_filters(const struct report_options *o, struct mr_summary_option
     return rc;
 }
 
-static const char *const bin_names[10] = {"0-100",   "100-1Ki",  "1Ki-10Ki",   "10Ki-100Ki", "100Ki-1Mi",
-                                          "1Mi-4Mi", "4Mi-10Mi", "10Mi-100Mi", "100Mi-1Gi",  "over 1Gi"};
-
-static void print_line(const char *label, uint64_t ns, uint64_t total)
-{
-    char t[MR_HUMAN_LEN];
-    printf("  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t),
-           total ? 100.0 * (double)ns / (double)total : 0.0);
-}
-
-/* Bytes of the character at p if it can go to a terminal; 0 for control characters and invalid UTF-8. */
-static size_t printable(const uint8_t *p, size_t n)
-{
-    size_t len = mr_utf8_length(p, n);
-    bool control = p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-    return control ? 0 : len;
-}
-
-/* Prints at most `most` characters of a name; returns how many. */
-static int print_name(const char *name, int most)
-{
-    const uint8_t *p = (const uint8_t *)name;
-    size_t left = strlen(name), len;
-    int shown = 0;
-    for (; left && shown < most; p += len, left -= len, shown++) {
-        len = printable(p, left);
-        if (len)
-            fwrite(p, 1, len, stdout);
-        else
-            putchar('?');
-        len = MR_MAX(len, MR_MAX(mr_utf8_length(p, left), (size_t)1));
-    }
-    return shown;
-}
-
-/* All of a file name, whatever its bytes. */
-static void print_path(const struct mr_file_row *f)
-{
-    const uint8_t *p = (const uint8_t *)f->path;
-    for (size_t i = 0, n; i < f->path_len; i += n) {
-        n = printable(p + i, f->path_len - i);
-        if (n)
-            fwrite(p + i, 1, n, stdout);
-        else
-            printf("\\x%02x", p[i]), n = 1;
-    }
-    putchar('\n');
-}
-
-static void print_functions(const struct mr_summary *s)
-{
-    char b[8][MR_HUMAN_LEN];
-    printf("\nCalls and regions, by time\n  %-34s %12s %10s %10s %10s %10s | size %7s %9s %9s %9s %9s %9s\n",
-           "function", "count", "time", "p50", "p99", "bytes", "min", "25 %", "mean", "median", "75 %", "max");
-    for (size_t i = 0; i < s->functions; i++) {
-        const struct mr_function *f = &s->function[i];
-        char count[MR_HUMAN_LEN];
-        printf("  ");
-        int width = print_name(f->category, 60);
-        putchar('.');
-        width += 1 + print_name(f->name, 90);
-        printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count),
-               mr_human_ns((double)f->dur_ns, b[0]), mr_human_ns((double)f->dur_median, b[1]),
-               mr_human_ns((double)f->dur_99, b[2]));
-        if (f->sizes)
-            printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]),
-                   mr_human_bytes((double)f->size_min, b[1]), mr_human_bytes(f->size_25, b[2]),
-                   mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
-                   mr_human_bytes(f->size_75, b[5]), mr_human_bytes((double)f->size_max, b[6]));
-        if (f->skipped)
-            printf("  + %llu sampled out", (unsigned long long)f->skipped);
-        if (f->errors)
-            printf("  %llu failed", (unsigned long long)f->errors);
-        printf("\n");
-    }
-}
-
-/* One line per rank; a trace without ranks has nothing to compare. */
-static void print_ranks(const struct mr_summary *s)
-{
-    char b[8][MR_HUMAN_LEN];
-    if (s->ranks < 2 && (!s->ranks || s->rank[0].rank < 0))
-        return;
-    printf("\nRanks (unions over the threads of each; overlapped = I/O during compute)\n  %6s %14s %11s %11s %11s %11s "
-           "%11s %11s %11s\n",
-           "rank", "events", "total", "app I/O", "not overl.", "I/O", "overlapped", "not overl.", "compute");
-    for (size_t i = 0; i < s->ranks; i++) {
-        const struct mr_rank_row *r = &s->rank[i];
-        char rank[16] = "none";
-        if (r->rank >= 0)
-            snprintf(rank, sizeof(rank), "%d", r->rank);
-        printf("  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", rank, mr_human_count(r->events, b[0]),
-               mr_human_ns((double)r->total_ns, b[1]), mr_human_ns((double)r->time.ns[MR_SET_A], b[2]),
-               mr_human_ns((double)(r->time.ns[MR_SET_A] - r->time.a_and_c), b[3]),
-               mr_human_ns((double)r->time.ns[MR_SET_P], b[4]), mr_human_ns((double)r->time.p_and_c, b[5]),
-               mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]),
-               mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
-    }
-}
-
-static void print_text(const struct mr_summary *s, int64_t top)
-{
-    char b[4][MR_HUMAN_LEN];
-    printf("Allocation\n  nodes %llu, processes %llu, threads %llu (I/O %llu, compute %llu)\n",
-           (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
-           (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads);
-    printf("  events %s, files %s", mr_human_count(s->events, b[0]), mr_human_count(s->files, b[1]));
-    printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
-    if (s->gone)
-        printf("  %s more were recorded but dropped again (--max-size keeps the newest)\n",
-               mr_human_count(s->gone, b[2]));
-    if (s->sampled_out)
-        printf("  %s more calls have no event of their own (--sample, or aggregated lines); filters by time, steps and "
-               "path do not apply to them\n",
-               mr_human_count(s->sampled_out, b[3]));
-    if (s->skipped_bytes || s->skipped_lines)
-        printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes,
-               (unsigned long long)s->skipped_lines);
-    printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader "
-           "spans, HDF5, MPI-IO)\n");
-    print_line("total time", s->total_ns, s->total_ns);
-    print_line("app-level I/O", s->app_io_ns, s->total_ns);
-    print_line("app-level I/O without compute", s->app_io_only_ns, s->total_ns);
-    print_line("compute without app-level I/O", s->compute_only_app_ns, s->total_ns);
-    print_line("compute", s->compute_ns, s->total_ns);
-    print_line("I/O", s->io_ns, s->total_ns);
-    print_line("I/O without compute", s->io_only_ns, s->total_ns);
-    print_line("compute without I/O", s->compute_only_ns, s->total_ns);
-    printf("\nData\n  read %s in %s calls, written %s in %s calls\n", mr_human_bytes((double)s->read_bytes, b[0]),
-           mr_human_count(s->read_calls, b[1]), mr_human_bytes((double)s->written_bytes, b[2]),
-           mr_human_count(s->write_calls, b[3]));
-    printf("  summed over threads: %s in data calls, %s in other calls\n", mr_human_ns((double)s->data_ns, b[0]),
-           mr_human_ns((double)s->metadata_ns, b[1]));
-    print_ranks(s);
-    print_functions(s);
-    printf("\nSizes of reads and writes, bytes\n");
-    for (int i = 0; i < 10; i++)
-        if (s->size_bins[i])
-            printf("  %-12s %14s\n", bin_names[i], mr_human_count(s->size_bins[i], b[0]));
-    if (top && s->file_rows)
-        printf("\nFiles, by bytes\n  %10s %10s %12s %10s  path\n", "read", "written", "calls", "time");
-    for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
-        const struct mr_file_row *f = &s->file[i];
-        printf("  %10s %10s %12s %10s  ", mr_human_bytes((double)f->read_bytes, b[0]),
-               mr_human_bytes((double)f->written_bytes, b[1]), mr_human_count(f->calls, b[2]),
-               mr_human_ns((double)f->dur_ns, b[3]));
-        print_path(f);
-    }
-}
-
-static void json_function(struct mr_out *o, const struct mr_function *f, bool first)
-{
-    mr_out_text(o, first ? "\n{\"category\":" : ",\n{\"category\":");
-    mr_out_json(o, f->category, strlen(f->category), MR_JSON_PRIVATE);
-    mr_out_text(o, ",\"name\":");
-    mr_out_json(o, f->name, strlen(f->name), MR_JSON_PRIVATE);
-    mr_out_format(o,
-                  ",\"count\":%llu,\"errors\":%llu,\"time_ns\":%llu,\"bytes\":%llu,\"min_ns\":%llu,\"p25_ns\":%llu,"
-                  "\"mean_ns\":%.1f,\"p50_ns\":%llu,\"p75_ns\":%llu,\"p99_ns\":%llu,\"max_ns\":%llu",
-                  (unsigned long long)f->count, (unsigned long long)f->errors, (unsigned long long)f->dur_ns,
-                  (unsigned long long)f->bytes, (unsigned long long)f->dur_min, (unsigned long long)f->dur_25,
-                  (double)f->dur_ns / (double)f->count, (unsigned long long)f->dur_median,
-                  (unsigned long long)f->dur_75, (unsigned long long)f->dur_99, (unsigned long long)f->dur_max);
-    if (f->skipped)
-        mr_out_format(o, ",\"sampled_out\":%llu", (unsigned long long)f->skipped);
-    if (f->sizes)
-        mr_out_format(o,
-                      ",\"size_count\":%llu,\"size_min_bytes\":%llu,\"size_25_bytes\":%.12g,\"size_mean_bytes\":%.3f,"
-                      "\"size_median_bytes\":%.12g,\"size_75_bytes\":%.12g,\"size_max_bytes\":%llu,\"size_exact\":%s",
-                      (unsigned long long)f->sizes, (unsigned long long)f->size_min, f->size_25,
-                      (double)f->bytes / (double)f->sizes, f->size_median, f->size_75, (unsigned long long)f->size_max,
-                      f->sizes_exact ? "true" : "false");
-    mr_out_text(o, "}");
-}
-
-static void json_rank(struct mr_out *o, const struct mr_rank_row *r, bool first)
-{
-    mr_out_format(o,
-                  "%s{\"rank\":%d,\"events\":%llu,\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"overlapped_app_io_ns\":%"
-                  "llu,\"unoverlapped_app_io_ns\":%llu,\"io_ns\":%llu,\"overlapped_io_ns\":%llu,\"unoverlapped_io_ns\":"
-                  "%llu,\"compute_ns\":%llu}",
-                  first ? "\n" : ",\n", r->rank, (unsigned long long)r->events, (unsigned long long)r->total_ns,
-                  (unsigned long long)r->time.ns[MR_SET_A], (unsigned long long)r->time.a_and_c,
-                  (unsigned long long)(r->time.ns[MR_SET_A] - r->time.a_and_c),
-                  (unsigned long long)r->time.ns[MR_SET_P], (unsigned long long)r->time.p_and_c,
-                  (unsigned long long)(r->time.ns[MR_SET_P] - r->time.p_and_c),
-                  (unsigned long long)r->time.ns[MR_SET_C]);
-}
-
-static void json_run(struct mr_out *o, const struct mr_report_run *run)
-{
-    json_t *j = run ? mr_report_run_json(run) : NULL;
-    char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    if (text) {
-        mr_out_text(o, ",\n\"run\":");
-        mr_out_text(o, text);
-    }
-    free(text);
-    json_decref(j);
-}
-
-static int print_json(const struct mr_summary *s, const struct mr_report_run *run, int64_t top, struct mr_error *err)
-{
-    struct mr_out o;
-    int rc = mr_out_open(&o, "-", false, err);
-    if (rc < 0)
-        return rc;
-    mr_out_format(&o,
-                  "{\"schema\":\"millrace.report/"
-                  "1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"
-                  "\"events\":%llu,\"files\":%llu,\"lost_events\":%llu,\"gone_events\":%llu,\"sampled_out\":%llu,"
-                  "\"skipped_bytes\":%llu,\"skipped_lines\":%llu,",
-                  (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
-                  (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads,
-                  (unsigned long long)s->events, (unsigned long long)s->files, (unsigned long long)s->lost,
-                  (unsigned long long)s->gone, (unsigned long long)s->sampled_out, (unsigned long long)s->skipped_bytes,
-                  (unsigned long long)s->skipped_lines);
-    mr_out_format(
-        &o,
-        "\"total_time_ns\":%llu,\"app_io_ns\":%llu,\"unoverlapped_app_io_ns\":%llu,\"unoverlapped_app_compute_ns\":%"
-        "llu,\"compute_ns\":%llu,\"io_ns\":%llu,\"unoverlapped_io_ns\":%llu,\"unoverlapped_compute_ns\":%llu,",
-        (unsigned long long)s->total_ns, (unsigned long long)s->app_io_ns, (unsigned long long)s->app_io_only_ns,
-        (unsigned long long)s->compute_only_app_ns, (unsigned long long)s->compute_ns, (unsigned long long)s->io_ns,
-        (unsigned long long)s->io_only_ns, (unsigned long long)s->compute_only_ns);
-    mr_out_format(&o,
-                  "\"read_bytes\":%llu,\"read_calls\":%llu,\"written_bytes\":%llu,\"write_calls\":%llu,\"data_time_"
-                  "ns\":%llu,\"other_time_ns\":%llu,\n\"functions\":[",
-                  (unsigned long long)s->read_bytes, (unsigned long long)s->read_calls,
-                  (unsigned long long)s->written_bytes, (unsigned long long)s->write_calls,
-                  (unsigned long long)s->data_ns, (unsigned long long)s->metadata_ns);
-    for (size_t i = 0; i < s->functions; i++)
-        json_function(&o, &s->function[i], i == 0);
-    mr_out_text(&o, "],\n\"ranks\":[");
-    for (size_t i = 0; i < s->ranks; i++)
-        json_rank(&o, &s->rank[i], i == 0);
-    mr_out_text(&o, "],\n\"size_histogram\":[");
-    for (int i = 0; i < 10; i++)
-        mr_out_format(&o, "%s{\"bin_bytes\":\"%s\",\"count\":%llu}", i ? "," : "", bin_names[i],
-                      (unsigned long long)s->size_bins[i]);
-    mr_out_text(&o, "],\n\"top_files\":[");
-    for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
-        const struct mr_file_row *f = &s->file[i];
-        mr_out_text(&o, i ? ",\n{\"path\":" : "\n{\"path\":");
-        mr_out_json(&o, f->path, f->path_len, MR_JSON_PRIVATE);
-        mr_out_format(&o, ",\"calls\":%llu,\"opens\":%llu,\"read_bytes\":%llu,\"written_bytes\":%llu,\"time_ns\":%llu}",
-                      (unsigned long long)f->calls, (unsigned long long)f->opens, (unsigned long long)f->read_bytes,
-                      (unsigned long long)f->written_bytes, (unsigned long long)f->dur_ns);
-    }
-    mr_out_text(&o, "]");
-    json_run(&o, run);
-    mr_out_text(&o, "}\n");
-    return mr_out_close(&o, err);
-}
-
 static bool has_filter(const struct report_options *o)
 {
     return o->trace.n != 1 || *o->steps || *o->path || *o->time || o->rank >= 0;
 }
 
+/* Whether filters leave anything. */
+static bool left(const struct mr_explanation *x, const struct report_options *o)
+{
+    return *o->steps ? x->steps > 0 : x->ranks > 0;
+}
+
+/* Colour only for a person at a terminal that has it. */
+static bool wants_colour(void)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+/* A command that exists and leads on. */
+static const char *next_command(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a)
+{
+    char word[4200];
+    if (!o->trace.n)
+        return NULL;
+    const char *path = mr_shell_word(o->trace.item[0], word, sizeof word);
+    if (x->findings)
+        return mr_arena_printf(a, "millrace report %s --explain %s", path, x->finding[0].id);
+    return mr_arena_printf(a, "millrace report %s --tables", path);
+}
+
+static int print_screen(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a,
+                        struct mr_error *err)
+{
+    struct mr_strbuf text = {0};
+    struct mr_report_text how = {.colour = wants_colour(), .all = o->all, .next = next_command(o, x, a)};
+    mr_report_text(x, &how, &text);
+    bool failed = text.failed;
+    if (!failed)
+        fputs(text.text, stdout);
+    mr_strbuf_done(&text);
+    return failed ? mr_error_set(err, -ENOMEM, "cannot print the report") : 0;
+}
+
+static int print_rule(const struct mr_explanation *x, const char *id, struct mr_error *err)
+{
+    char *text = NULL;
+    int rc = mr_advise_text(x, id, &text, err);
+    if (!rc)
+        fputs(text, stdout);
+    free(text);
+    return rc;
+}
+
+/* What one call of the command works with. */
+struct report {
+    const struct report_options *o;
+    struct mr_trace *t;
+    struct mr_summary *s;
+    struct mr_explanation *x;
+    struct mr_report_run *run;
+};
+
+static void report_done(struct report *r)
+{
+    mr_report_run_free(r->run);
+    mr_explanation_free(r->x);
+    mr_summary_free(r->s);
+    mr_trace_free(r->t);
+}
+
+static int open_trace(struct report *r, const atomic_bool *stop, struct mr_error *err)
+{
+    const struct report_options *o = r->o;
+    int rc = mr_trace_create(&r->t, err);
+    for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
+        mr_warn_unfinished(o->trace.item[i]);
+        mr_warn_untraced(o->trace.item[i]);
+    }
+    if (rc)
+        return rc;
+    r->t->stop = stop;
+    rc = mr_trace_add_all(r->t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
+    return rc ? rc : mr_trace_finish(r->t, err);
+}
+
+static int explain(struct report *r, const struct mr_summary_options *filters, const atomic_bool *stop,
+                   struct mr_error *err)
+{
+    struct mr_explain_options opt = {.threads = filters->threads,
+                                     .rank = filters->rank,
+                                     .step_from = filters->step_from,
+                                     .step_to = filters->step_to,
+                                     .from_ns = filters->from_ns,
+                                     .to_ns = filters->to_ns,
+                                     .source = r->o->trace.item[0],
+                                     .stop = stop};
+    int rc = mr_explain(r->t, &opt, &r->x, err);
+    return rc ? rc : mr_advise(r->x, err);
+}
+
+static int print_report(struct report *r, struct mr_arena *a, struct mr_error *err)
+{
+    const struct report_options *o = r->o;
+    bool tables = o->tables || o->all || *o->path; /* of single files there are only tables */
+    if (o->json)
+        return mr_report_print_json(r->s, r->x, r->run, o->top, err);
+    if (*o->explain)
+        return print_rule(r->x, o->explain, err);
+    int rc = *o->path ? 0 : print_screen(o, r->x, a, err);
+    if (rc || !tables)
+        return rc;
+    if (!*o->path)
+        putchar('\n');
+    if (r->run)
+        mr_report_run_print(r->run);
+    mr_report_print_tables(r->s, o->top);
+    return 0;
+}
+
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
+    struct report r = {.o = o};
     struct mr_summary_options filters;
-    struct mr_trace *t = NULL;
-    struct mr_summary *s = NULL;
-    struct mr_report_run *run = NULL;
     if (!o->trace.n) {
         mr_error_plain(err, MR_E_USAGE, "no trace given");
         return mr_error_hint(err, "millrace report run.mrt"), MR_E_USAGE;
     }
     int rc = read_filters(o, &filters, err);
-    rc = rc ? rc : mr_trace_create(&t, err);
-    for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
-        mr_warn_unfinished(o->trace.item[i]);
-        mr_warn_untraced(o->trace.item[i]);
-    }
-    if (rc == 0)
-        t->stop = ctx->stop;
-    rc = rc ? rc : mr_trace_add_all(t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
-    rc = rc ? rc : mr_trace_finish(t, err);
+    rc = rc ? rc : open_trace(&r, ctx->stop, err);
     filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
-    rc = rc ? rc : mr_summarise(t, &filters, ctx->stop, &s, err);
-    if (rc == 0 && t->events && !s->events)
-        mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)t->events,
+    bool tables = o->json || o->tables || o->all || *o->path;
+    if (rc == 0 && tables)
+        rc = mr_summarise(r.t, &filters, ctx->stop, &r.s, err);
+    if (rc == 0 && !*o->path)
+        rc = explain(&r, &filters, ctx->stop, err);
+    bool none = rc == 0 && r.t->events && (r.s ? !r.s->events : has_filter(o) && !*o->path && !left(r.x, o));
+    if (none)
+        mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)r.t->events,
                *o->steps      ? ": steps are spans with an argument 'step'"
                : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
                               : "");
     if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
-        rc = mr_report_run_open(o->trace.item[0], t, ctx->arena, &run, err);
-    if (rc == 0 && o->json)
-        rc = print_json(s, run, o->top, err);
-    else if (rc == 0) {
-        if (run)
-            mr_report_run_print(run);
-        print_text(s, o->top);
-    }
-    mr_report_run_free(run);
-    mr_summary_free(s);
-    mr_trace_free(t);
+        rc = mr_report_run_open(o->trace.item[0], r.t, ctx->arena, &r.run, err);
+    rc = rc ? rc : print_report(&r, ctx->arena, err);
+    report_done(&r);
     return rc;
 }
 
 const struct mr_command mr_cmd_report = {
     .name = "report",
     .synopsis = "[options] TRACE...",
-    .summary = "summarise traces: time split, calls, sizes, files",
+    .summary = "explain traces: where the time went, why, what to change",
     .details =
-        "Reads traces of 'millrace trace', of DFTracer and of Darshan DXT, several at once, and prints who ran, how "
-        "time splits between compute and I/O, every function with counts, bytes, times and sizes, and the busiest "
-        "files. Overlap is computed by exact interval unions, over all and for every rank. Size quantiles are exact "
+        "Reads the results folder of a 'millrace run', traces of 'millrace trace', of DFTracer and of Darshan DXT, "
+        "several at once, and says where the time of the training went, why it waited for data, and what would change "
+        "it by how many seconds. 'doc/explain.md' tells how it is computed.\n\n"
+        "With --tables: who ran, how time splits between compute and I/O, every function with counts, bytes, times and "
+        "sizes, and the busiest files. Overlap is computed by exact interval unions, over all and for every rank. Size "
+        "quantiles are exact "
         "while a function has at most 256 different sizes per 32768 events and 4096 in all, otherwise within 3.2 %, as "
         "latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. "
         "With filters, processes, threads and nodes are those of which something is left.\n\n"

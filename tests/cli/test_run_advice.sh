@@ -51,6 +51,6 @@ grep -q "advice .*try --threads [45] --lookahead [56]; then the storage is the l
 run "bandwidth=1GB" train.computation_time=0.05; json "p is None and d['advice'] is None" "fast enough"
 run "bandwidth=10MB" --no-probe; json "p is None and 'if storage and CPUs allow' in d['advice']" "--no-probe"
 # a report says what the run said
-run "bandwidth=10MB"; "$MILLRACE" report $o >told 2>err || fail "report: $(cat err)"
+run "bandwidth=10MB"; "$MILLRACE" report --tables $o >told 2>err || fail "report: $(cat err)"
 [ "$(grep advice out)" = "$(grep advice told)" ] || fail "report: $(grep advice out told)"
 echo "run, advice: ok"

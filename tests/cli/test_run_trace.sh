@@ -74,7 +74,7 @@ equal again
 # a run that could not begin leaves nothing
 expect 2 "$MILLRACE" -q run w.yaml --no-ceiling --out none --store nosuch
 [ ! -e none ] || fail "left behind: $(ls none)"
-"$MILLRACE" report t.mrt >out 2>err || fail "report of a trace: $(cat err)"
+"$MILLRACE" report --tables t.mrt >out 2>err || fail "report of a trace: $(cat err)"
 grep -q '^  ranks 2, steps 36, samples 144' out || fail "the run of a trace: $(head -5 out)"
 # a summary that the trace does not confirm
 cp -r o1 changed

@@ -87,6 +87,6 @@ run --expect workflow.train=false workflow.checkpoint=true checkpoint.num_checkp
 run --sweep reader.read_threads=1 dataset.record_length_bytes=2000000 --cache warm
 grep -q "^1 .* none " out && grep -q "^1: no verdict, because the samples" out || fail "sweep: $(cat out err)"
 # and so does a report on the run
-run --cache warm dataset.format=hdf5; "$MILLRACE" report $o >out 2>err || fail "report: $(cat err)"
+run --cache warm dataset.format=hdf5; "$MILLRACE" report --tables $o >out 2>err || fail "report: $(cat err)"
 grep -q "no verdict, because the training set holds npz" out || fail "report: $(head -5 out)"
 echo "run, trust: ok"

@@ -87,7 +87,7 @@ f = {x["name"]: x for x in r["functions"]}["read"]
 assert r["sampled_out"] > 7000 and 1000 < f["count"] < 1500, (r["sampled_out"], f)
 assert f["count"] + f["sampled_out"] >= 5000 if not sys.argv[1:] else "sampled_out" not in f, f' $filter || fail "--sample with '$filter'"
 done
-"$MILLRACE" report "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
+"$MILLRACE" report --tables "$dir/t.mrt" | grep -q 'more calls have no event' || fail "--sample is not said"
 LD_PRELOAD=$lib MILLRACE_TRACE_SAMPLE=10k MILLRACE_TRACE_SIGNAL=12x MILLRACE_TRACE_OUT=$dir/all bash -c 'dd if=/dev/zero of=/dev/null bs=7 count=3000; grep SigCgt /proc/$$/status' \
     >"$dir/out" 2>"$dir/err"
 grep -q 'every call is kept' "$dir/err" && [ "$(rows "$dir/all" | grep -c ',read,/dev/zero')" = 3000 ] || fail "MILLRACE_TRACE_SAMPLE that is no number is said, and used all the same"

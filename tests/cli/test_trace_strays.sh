@@ -100,7 +100,7 @@ set -e
 
 # The report marks them, and exports carry them.
 "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/raw" single "$dir/data" 30
-"$MILLRACE" report "$dir/t.mrt" | grep -q 'SYSCALL.pread64 *30 ' || fail "the report does not show stray calls"
+"$MILLRACE" report --tables "$dir/t.mrt" | grep -q 'SYSCALL.pread64 *30 ' || fail "the report does not show stray calls"
 "$MILLRACE" export -f pfw -o "$dir/t.pfw.gz" "$dir/t.mrt"
 [ "$(counts "$dir/t.pfw.gz" SYSCALL)" = "$(counts "$dir/t.mrt" SYSCALL)" ] || fail "the .pfw export lost the layer"
 

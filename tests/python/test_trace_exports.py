@@ -162,7 +162,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(spans) == len(rows)
     assert min(e["ts"] for e in spans) >= 0 and any("\\xff" in e["args"].get("fname", "") for e in spans)
 
-    shown = subprocess.run([MILLRACE, "report", "--top", "100", trace], check=True, stdout=subprocess.PIPE).stdout.decode()  # all of it is UTF-8
+    shown = subprocess.run([MILLRACE, "report", "--tables", "--top", "100", trace], check=True, stdout=subprocess.PIPE).stdout.decode()  # all of it is UTF-8
     assert all(c == "\n" or unicodedata.category(c) != "Cc" for c in shown) and "/not \\xff\\xfe utf-8" in shown and "/line\\xc2\\x85s" in shown, shown
 
     pfw = export(trace, "pfw", os.path.join(folder, "t.pfw.gz"))
@@ -244,7 +244,7 @@ with tempfile.TemporaryDirectory() as folder:
     include = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "include")
     subprocess.run([os.environ.get("CC", "cc"), "-I", include, "-o", os.path.join(folder, "a"), source], check=True)
     subprocess.run([MILLRACE, "trace", "--quiet", "-o", named, "--", os.path.join(folder, "a")], check=True)
-    shown = subprocess.run([MILLRACE, "report", named], check=True, stdout=subprocess.PIPE).stdout.decode()
+    shown = subprocess.run([MILLRACE, "report", "--tables", named], check=True, stdout=subprocess.PIPE).stdout.decode()
     assert "  bad?.line?C1? caf\u00e9                 " in shown and all(c == "\n" or unicodedata.category(c) != "Cc" for c in shown), shown
     with open(export(named, "chrome", os.path.join(folder, "a.json"))) as f:
         curve = [(e["ph"], e["args"].get("value", 0)) for e in json.load(f)["traceEvents"] if e["name"] == "curve"]
