@@ -16,7 +16,8 @@ enum explain_kind {
     EXPLAIN_WIDE,    /* 1,024 ranks of 100 steps */
     EXPLAIN_LONG,    /* 1 rank of 100,000 steps */
     EXPLAIN_HOSTILE, /* names that try to get out */
-    EXPLAIN_HEALTHY  /* no finding */
+    EXPLAIN_HEALTHY, /* no finding */
+    EXPLAIN_WORST    /* as much of everything as fits, with hostile names */
 };
 
 struct explain_maker {
@@ -536,11 +537,18 @@ static inline void explain_fill_trust(struct explain_maker *m)
 static inline struct mr_explanation *explain_make(enum explain_kind kind)
 {
     struct mr_explanation *x = calloc(1, sizeof(*x));
-    struct explain_maker m = {.x = x, .seed = 88172645463325252ull, .hostile = kind == EXPLAIN_HOSTILE};
+    struct explain_maker m = {
+        .x = x, .seed = 88172645463325252ull, .hostile = kind == EXPLAIN_HOSTILE || kind == EXPLAIN_WORST};
     if (!x)
         abort();
-    m.ranks = kind == EXPLAIN_WIDE ? 1024 : kind == EXPLAIN_TINY || kind == EXPLAIN_LONG ? 1 : 8;
-    m.steps = kind == EXPLAIN_LONG ? 100000 : kind == EXPLAIN_WIDE ? 100 : kind == EXPLAIN_TINY ? 2 : 110;
+    static const struct {
+        uint32_t ranks;
+        uint64_t steps;
+    } size[] = {[EXPLAIN_TYPICAL] = {8, 110}, [EXPLAIN_TINY] = {1, 2},      [EXPLAIN_WIDE] = {1024, 100},
+                [EXPLAIN_LONG] = {1, 100000}, [EXPLAIN_HOSTILE] = {8, 110}, [EXPLAIN_HEALTHY] = {8, 110},
+                [EXPLAIN_WORST] = {256, 1200}};
+    m.ranks = size[kind].ranks;
+    m.steps = size[kind].steps;
     x->source = explain_name(&m, "runs/imagenet-0714");
     x->start_ns = 1752480000000000000ull;
     explain_fill_ranks(&m);

@@ -102,7 +102,7 @@ function zoom(link, a, b) {
     view(c, w ? Math.max(c.x0, w[0]) : c.x0, w ? Math.min(c.x1, w[1]) : c.x1);
   });
   if (!link) return;
-  barText.textContent = [window_.step && 'steps ' + Math.floor(window_.step[0]) + ' to ' + Math.ceil(window_.step[1] - 1),
+  barText.textContent = [window_.step && 'steps ' + Math.ceil(window_.step[0]) + ' to ' + Math.floor(window_.step[1]),
     window_.time && figure(2, window_.time[0]) + ' to ' + figure(2, window_.time[1])].filter(Boolean).join(' · ');
 }
 
@@ -168,7 +168,7 @@ charts.forEach(c => {
     let a = Math.min(start, valueAt(c, ev)), b = Math.max(start, valueAt(c, ev));
     const far = Math.abs(place(brush, ev) - from) >= 6;
     from = null; brush.hidden = true;
-    if (c.link === 'step') { a = Math.floor(a); b = Math.ceil(b); }
+    if (c.link === 'step') { a = Math.round(a) - 0.5; b = Math.round(b) + 0.5; }
     if (far && b > a) zoom(c.link, a, b);
   };
   c.svg.addEventListener('pointerup', end);

@@ -155,7 +155,7 @@ static void put_rank_table(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
     size_t every = (x->ranks + MR_PAGE_ROWS - 1) / MR_PAGE_ROWS, shown = 0;
-    mr_strbuf_puts(p->b, "<h3>Ranks</h3><div class=\"scroll\">\n");
+    mr_strbuf_puts(p->b, "<h3>All ranks</h3><div class=\"scroll\">\n");
     mr_page_table(
         p->shell, NULL,
         "rank|host|#steps|#compute|#data stall|#checkpoint|#barrier|#accelerator idle|#read|#written|#calls|trace");
@@ -173,7 +173,7 @@ void mr_page_ranks(struct mr_page *p)
 {
     if (p->x->ranks < 2)
         return;
-    mr_page_section(p->shell, "ranks", "Ranks over time",
+    mr_page_section(p->shell, "ranks", "Ranks",
                     "One row per rank, time from left to right. Rows that differ are stragglers; columns that differ "
                     "are phases of the whole job.");
     draw_heats(p);

@@ -134,7 +134,7 @@ void mr_page_sizes(struct mr_page *p)
     widen(&range, w);
     if (!range.any)
         return;
-    mr_page_section(p->shell, "sizes", "Sizes and latency",
+    mr_page_section(p->shell, "sizes", "Sizes",
                     "How large reads and writes were: many small calls pay the latency of storage again and again.");
     mr_legend_open(p->b);
     mr_legend_item(p->b, "rd", "read");

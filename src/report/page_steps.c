@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* From the bottom up: what never changes first, so that stalls stand out above it. */
 enum { STALLS = MR_STALL_CAUSE_COUNT, PARTS = 5 + STALLS + 1 };
@@ -127,21 +128,26 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double quantile(const double *v, size_t n, double q)
+{
+    double *sorted = malloc(n * sizeof(double)), at = 0;
+    if (sorted) {
+        memcpy(sorted, v, n * sizeof(double));
+        qsort(sorted, n, sizeof(double), by_value);
+        at = sorted[(size_t)(q * (double)(n - 1))];
+        free(sorted);
+    }
+    return at;
+}
+
 /* One step of ten minutes must not press a thousand of a second into a line: the axis ends where nearly all end. */
 static double strip_top(const struct strip *s)
 {
-    double *sorted = malloc(2 * s->columns * sizeof(double)), most = 0, usual = 0;
+    double most = 0, usual = quantile(s->total, s->columns, 0.97);
     for (size_t i = 0; i < s->columns; i++)
         most = fmax(most, fmax(s->total[i], s->slowest[i]));
-    if (sorted) {
-        for (size_t i = 0; i < s->columns; i++)
-            sorted[i] = s->total[i];
-        qsort(sorted, s->columns, sizeof(double), by_value);
-        usual = sorted[(size_t)(0.97 * (double)(s->columns - 1))];
-        free(sorted);
-    }
-    double top = usual > 0 && most > 3 * usual ? 1.6 * usual : most;
-    return mr_axis_end(top, MR_UNIT_SECONDS);
+    double enough = fmax(1.5 * usual, 1.2 * quantile(s->slowest, s->columns, 0.6));
+    return mr_axis_end(s->columns >= 20 && usual > 0 && most > 2 * enough ? enough : most, MR_UNIT_SECONDS);
 }
 
 static void tip_of_column(struct mr_page *p, const struct strip *s, size_t i, struct mr_strbuf *tip)
@@ -187,6 +193,8 @@ static void draw_epochs(struct mr_page *p, const struct strip *s, struct mr_char
 {
     size_t begin = 0;
     char text[32];
+    if (p->x->step[s->worst[s->columns - 1]].epoch > 40 + p->x->step[s->worst[0]].epoch)
+        return; /* stripes, not bands */
     for (size_t i = 1; i <= s->columns; i++) {
         uint32_t epoch = p->x->step[s->worst[begin]].epoch;
         if (i < s->columns && p->x->step[s->worst[i]].epoch == epoch)
@@ -234,20 +242,26 @@ static void note_cut_off(const struct strip *s, struct mr_chart *c)
                   0.93 * c->y.high, at < 0.8 ? "start" : "end", text);
 }
 
+static double gap_of(size_t columns)
+{
+    return columns < 8 ? 0.6 : columns <= 120 ? 0.18 : columns <= 300 ? 0.12 : 0;
+}
+
 static void draw_strip(struct mr_page *p, const struct strip *s)
 {
     struct mr_series series[PARTS];
     struct mr_chart c = {.out = p->b, .height = 260, .link = "step", .column_time = s->at, .columns = s->columns};
     struct mr_strbuf tip = {0};
     double dx = (double)(s->last - s->first + 1) / (double)s->columns;
-    c.x = (struct mr_axis){.low = (double)s->first, .high = (double)s->last + 1, .unit = MR_UNIT_COUNT, .name = "step"};
+    c.x = (struct mr_axis){
+        .low = (double)s->first - 0.5, .high = (double)s->last + 0.5, .unit = MR_UNIT_COUNT, .name = "step"};
     c.y = (struct mr_axis){.high = strip_top(s), .unit = MR_UNIT_SECONDS};
     for (unsigned k = 0; k < PARTS; k++)
         series[k] = (struct mr_series){part_css(k), s->part[k]};
     mr_chart_open(&c, "Step strip",
                   "One column per step: compute at the bottom, data stall by its cause above, checkpoints on top.");
     draw_epochs(p, s, &c, false);
-    mr_chart_columns(&c, s->columns, series, PARTS, s->columns > 300 ? 0 : s->columns > 120 ? 0.12 : 0.18);
+    mr_chart_columns(&c, s->columns, series, PARTS, gap_of(s->columns));
     draw_slowest(s, &c);
     for (size_t i = 0; i < s->columns; i++)
         if (s->count[i]) {
@@ -317,6 +331,24 @@ static void put_slowest(struct mr_page *p)
     mr_page_table_end(p->shell);
 }
 
+static void put_head(struct mr_page *p)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    char text[256];
+    for (size_t i = 0; i < p->x->steps; i++) {
+        first = MR_MIN(first, p->x->step[i].step);
+        last = MR_MAX(last, p->x->step[i].step);
+    }
+    uint64_t steps = last - first + 1, each = (steps + MR_PAGE_COLUMNS - 1) / MR_PAGE_COLUMNS;
+    int n = each > 1 ? snprintf(text, sizeof text, "One column for about %llu steps", (unsigned long long)each)
+                     : snprintf(text, sizeof text, "One column per step");
+    snprintf(text + n, sizeof text - (size_t)n,
+             "%s. Grey is compute; the colours above it are time the accelerator "
+             "waited, by cause.",
+             p->x->ranks > 1 ? ", the mean of all ranks" : "");
+    mr_page_section(p->shell, "steps", "Steps", text);
+}
+
 void mr_page_steps(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
@@ -328,11 +360,7 @@ void mr_page_steps(struct mr_page *p)
                            : "The trace has no training steps: neither annotations nor a loader that is known to us.");
         return;
     }
-    mr_page_section(p->shell, "steps", "Steps",
-                    x->ranks > 1 ? "One column per step, the mean of all ranks. The part in grey is compute; colours "
-                                   "above it are time the accelerator waited, by cause."
-                                 : "One column per step. The part in grey is compute; colours above it are time the "
-                                   "accelerator waited, by cause.");
+    put_head(p);
     mr_strbuf_puts(p->b, "<p class=\"cap zoomhint\" hidden>Drag across the picture to zoom; all pictures over time "
                          "follow. Double-click shows the whole run.</p>");
     if (strip_make(x, &s))

@@ -30,7 +30,7 @@ static void put_count(struct mr_page *p, const char *name, uint64_t n)
 static void put_trust(struct mr_page *p)
 {
     const struct mr_explain_trust *t = &p->x->trust;
-    mr_strbuf_puts(p->b, "<h3>Trust</h3><dl class=\"kv\"><dt>trace</dt><dd>");
+    mr_strbuf_puts(p->b, "<h3>The trace</h3><dl class=\"kv\"><dt>trace</dt><dd>");
     mr_strbuf_puts(p->b, t->cut                                   ? "<b>cut off</b>"
                          : t->lost || t->gone || t->ranks_missing ? "incomplete"
                                                                   : "complete");
@@ -116,7 +116,7 @@ static void put_settings(struct mr_page *p)
 
 void mr_page_trust(struct mr_page *p)
 {
-    mr_page_section(p->shell, "trust", "Trust and environment",
+    mr_page_section(p->shell, "trust", "Trust",
                     "Whether these figures can be relied on, and what they were measured with.");
     mr_strbuf_puts(p->b, "<div class=\"split\"><div>");
     put_trust(p);

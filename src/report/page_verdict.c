@@ -72,7 +72,7 @@ static void bar_part(struct mr_page *p, double *at, double part, const char *css
                      "<rect class=\"%s\" x=\"%.3f%%\" width=\"%.3f%%\" height=\"100%%\"><title>%s %s</title></rect>",
                      css, *at * 100, part * 100, text, share);
     if (part > 0.012 * (double)strlen(text) + 0.04)
-        mr_strbuf_printf(p->b, "<text class=\"in%s%s\" x=\"%.3f%%\" dx=\"10\" y=\"25\">%s %.0f %%</text>",
+        mr_strbuf_printf(p->b, "<text class=\"in %s%s%s\" x=\"%.3f%%\" dx=\"10\" y=\"25\">%s %.0f %%</text>", css,
                          is_light(css) ? " lite" : "", part < 0.4 ? " sm" : "", *at * 100, text, 100 * part);
     *at += part;
 }
@@ -179,39 +179,46 @@ static void put_tile(struct mr_page *p, enum mr_unit unit, double v, const char 
     mr_strbuf_printf(p->b, "</b>%s</div>\n", label);
 }
 
+struct key_number {
+    enum mr_unit unit;
+    double value;
+    const char *label, *key, *name; /* name: in the list of what is unknown */
+};
+
+static void put_unknown(struct mr_page *p, const struct key_number *n, unsigned count)
+{
+    bool any = false;
+    for (unsigned i = 0; i < count; i++)
+        if (!isfinite(n[i].value)) {
+            mr_strbuf_printf(p->b, "%s%s", any ? ", " : "<p class=\"cap\">Unknown from this trace: ", n[i].name);
+            any = true;
+        }
+    if (any)
+        mr_strbuf_puts(p->b, ".</p>\n");
+}
+
 static void put_tiles(struct mr_page *p)
 {
-    const struct mr_explanation *x = p->x;
-    const struct mr_explain_facts *f = &x->facts;
-    const struct {
-        enum mr_unit unit;
-        double value;
-        const char *label, *key;
-    } tiles[] = {{MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "numbers.au"},
-                 {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "numbers.samples_per_s"},
-                 {MR_UNIT_SECONDS, f->step_s, "median step", "numbers.step_s"},
-                 {MR_UNIT_SECONDS, f->step_p99_s, "slowest 1 % of steps", "numbers.step_p99_s"},
-                 {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "numbers.ceiling"},
-                 {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "numbers.headroom"},
-                 {MR_UNIT_BYTES, f->read_bytes, "read", "numbers.read_bytes"},
-                 {MR_UNIT_RATE, f->wall_bytes_per_s, "read rate over the run", "numbers.wall_bytes_per_s"},
-                 {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "numbers.busy_bytes_per_s"},
-                 {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "numbers.in_flight"}};
-    bool any_unknown = false;
+    const struct mr_explain_facts *f = &p->x->facts;
+    const struct key_number numbers[] = {
+        {MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "numbers.au", "accelerator utilisation"},
+        {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "numbers.samples_per_s", "samples per second"},
+        {MR_UNIT_SECONDS, f->step_s, "median step", "numbers.step_s", "time of a step"},
+        {MR_UNIT_SECONDS, f->step_p99_s, "99 % of steps are faster", "numbers.step_p99_s", "slow steps"},
+        {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "numbers.ceiling", "ceiling"},
+        {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "numbers.headroom", "headroom"},
+        {MR_UNIT_BYTES, f->read_bytes, "read", "numbers.read_bytes", "bytes read"},
+        {MR_UNIT_RATE, f->wall_bytes_per_s, "read rate over the run", "numbers.wall_bytes_per_s", "read rate"},
+        {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "numbers.busy_bytes_per_s",
+         "read rate while reading"},
+        {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "numbers.in_flight", "reads in flight"}};
     mr_strbuf_puts(p->b, "<div class=\"tiles\">\n");
-    put_tile(p, MR_UNIT_SECONDS, mr_page_seconds(x), "run time", "duration_s");
-    for (unsigned i = 0; i < MR_ARRAY_LEN(tiles); i++)
-        if (isfinite(tiles[i].value))
-            put_tile(p, tiles[i].unit, tiles[i].value, tiles[i].label, tiles[i].key);
+    put_tile(p, MR_UNIT_SECONDS, mr_page_seconds(p->x), "run time", "duration_s");
+    for (unsigned i = 0; i < MR_ARRAY_LEN(numbers); i++)
+        if (isfinite(numbers[i].value))
+            put_tile(p, numbers[i].unit, numbers[i].value, numbers[i].label, numbers[i].key);
     mr_strbuf_puts(p->b, "</div>\n");
-    for (unsigned i = 0; i < MR_ARRAY_LEN(tiles); i++)
-        if (!isfinite(tiles[i].value)) {
-            mr_strbuf_printf(p->b, "%s%s",
-                             any_unknown ? ", " : "<p class=\"cap\">This trace does not tell: ", tiles[i].label);
-            any_unknown = true;
-        }
-    if (any_unknown)
-        mr_strbuf_puts(p->b, ".</p>\n");
+    put_unknown(p, numbers, MR_ARRAY_LEN(numbers));
 }
 
 void mr_page_verdict(struct mr_page *p)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static const char *const kinds[] = {"typical", "tiny", "wide", "long", "hostile", "healthy"};
+static const char *const kinds[] = {"typical", "tiny", "wide", "long", "hostile", "healthy", "worst"};
 
 static char *page_of(enum explain_kind kind)
 {
@@ -70,7 +70,7 @@ static void unknown_is_said_and_absent_sections_explained(void **state)
 {
     (void)state;
     char *page = page_of(EXPLAIN_TINY);
-    assert_non_null(strstr(page, "This trace does not tell"));
+    assert_non_null(strstr(page, "Unknown from this trace"));
     assert_non_null(strstr(page, "No checkpoints."));
     assert_non_null(strstr(page, "cut off"));
     assert_null(strstr(page, "id=\"sizes\""));
@@ -93,6 +93,37 @@ static void every_drawing_has_a_title(void **state)
     for (const char *at = page; (at = strstr(at, "<svg role=\"img\"")); at++)
         assert_true(strncmp(strchr(at, '>') + 1, "<title", 6) == 0);
     free(page);
+}
+
+/* What identifies somebody is gone, wherever it stood; what belongs together still does. */
+static void anonymous_pages_tell_no_names(void **state)
+{
+    (void)state;
+    struct mr_error err;
+    struct mr_explanation *x = explain_make(EXPLAIN_TYPICAL);
+    struct mr_page_shell shell = {.title = "millrace report"};
+    x->trust.note[0].text =
+        "node01 wrote '/lustre/run/checkpoint-0009.pt': late; train-00003-of-01024.tfrecord, 3/4 and 5 GiB/s";
+    x->verdict.line[1] = "See ./private/notes.txt.";
+    assert_int_equal(mr_explanation_anonymise(x, &err), 0);
+    shell.subject = x->source;
+    mr_page_explain(&shell, x, NULL);
+    static const char *const gone[] = {"imagenet", "train-0", "lustre/run", "checkpoint-00", "node01",
+                                       "node02",   "conda",   "--lr",       "private",       "notes.txt"};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(gone); i++)
+        assert_null(strstr(shell.body.text, gone[i]));
+    assert_non_null(strstr(shell.body.text, ".tfrecord"));
+    assert_non_null(strstr(shell.body.text, "3/4 and 5 GiB/s"));
+    assert_non_null(strstr(shell.body.text, "python and 3 arguments"));
+    assert_true(strncmp(x->trust.note[0].text, x->rank[0].host, strlen(x->rank[0].host)) == 0);
+    char *folder = strdup(x->file[0].path);
+    *strrchr(folder, '/') = '\0';
+    assert_true(strncmp(x->file[1].path, folder, strlen(folder)) == 0);
+    assert_string_not_equal(x->file[0].path, x->file[1].path);
+    assert_true(strncmp(x->group[0].name, folder, strlen(folder)) == 0);
+    free(folder);
+    mr_page_done(&shell);
+    mr_explanation_free(x);
 }
 
 static int write_page(const char *kind, const char *path)
@@ -120,6 +151,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hostile_names_stay_text),
         cmocka_unit_test(unknown_is_said_and_absent_sections_explained),
         cmocka_unit_test(every_drawing_has_a_title),
+        cmocka_unit_test(anonymous_pages_tell_no_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
