@@ -9,7 +9,7 @@
 #include "base/strbuf.h"
 #include "conf/option.h"
 #include "dataset/manifest.h"
-#include "dataset/sizes.h"
+#include "base/sizes.h"
 #include "format/format.h"
 
 #include <millrace/dataset.h>

@@ -318,6 +318,30 @@ static void placements_match_the_known_figures(void **state)
         }
 }
 
+/* Mean and deviation of wide distributions, which a normal cut at 0 has not. */
+static void wide_sizes_have_the_mean_and_deviation_asked_for(void **state)
+{
+    (void)state;
+    static const double deviation[] = {0.41, 0.466, 0.6, 1, 2};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(deviation); i++) {
+        struct mr_scenario s = thesis_scenario(1);
+        struct mr_sim_workload w;
+        struct mr_error err;
+        s.size_stdev_mb = deviation[i] * s.size_mean_mb;
+        assert_int_equal(mr_sim_workload_init(&w, &s, &err), 0);
+        double square = 0, mean = w.total_mb / (double)s.samples;
+        for (uint64_t id = 0; id < s.samples; id++) {
+            assert_true(w.size_mb[id] > 0);
+            square += (w.size_mb[id] - mean) * (w.size_mb[id] - mean);
+        }
+        double stdev = sqrt(square / (double)s.samples);
+        mr_sim_workload_done(&w);
+        if (fabs(mean / s.size_mean_mb - 1) > 1e-4 || fabs(stdev / s.size_stdev_mb - 1) > 0.01)
+            fail_msg("a deviation of %g of the mean: mean %g of %g, deviation %g of %g", deviation[i], mean,
+                     s.size_mean_mb, stdev, s.size_stdev_mb);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +354,7 @@ int main(void)
         cmocka_unit_test(coarse_grain_agrees_with_the_exact_engine),
         cmocka_unit_test(hot_samples_match_the_published_vectors),
         cmocka_unit_test(placements_match_the_known_figures),
+        cmocka_unit_test(wide_sizes_have_the_mean_and_deviation_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
  * function of (seed, n, sample). The n quantiles of the distribution are dealt to the samples by a keyed permutation,
  * so the set's moments are those of the quantiles, which are solved for, not hoped for. See "Sizes" in doc/manifest.md.
  */
-#ifndef MR_DATASET_SIZES_H
-#define MR_DATASET_SIZES_H
+#ifndef MR_BASE_SIZES_H
+#define MR_BASE_SIZES_H
 
 #include <millrace/error.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Sample sizes: see sizes.h. The inner parameter of each distribution (deviation before cutting, sigma) is found by
  * bisection on the deviation of the very quantiles the set will use, at most GRID of them. */
-#include "dataset/sizes.h"
+#include "base/sizes.h"
 #include "base/common.h"
 #include "base/rng.h"
 
