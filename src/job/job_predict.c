@@ -179,7 +179,8 @@ static int predict_spread(const struct mr_job *j, struct mr_job_prediction *v, s
 {
     double ends[2] = {1 / (1 + v->system.pfs_spread), 1 + v->system.pfs_spread}, au[2];
     v->au_low = v->au_high = NAN;
-    v->other_reads = !j->w->reader.odirect && strstr(v->system.source, "millrace calibrate");
+    v->other_reads = !j->w->reader.odirect && !v->system.n_requests && /* a file of before there were these */
+                     strstr(v->system.source, "millrace calibrate");
     if (!(v->system.pfs_spread > 0))
         return 0;
     for (int i = 0; i < 2; i++) {

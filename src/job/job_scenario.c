@@ -123,12 +123,24 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
     *out = s;
 }
 
+/* A system that knows its rates by the size and kind of requests has those of this workload's. */
+static int load_system(const struct mr_job *j, const char *name, struct mr_system *out, struct mr_error *err)
+{
+    const struct mr_conf_reader *r = &j->w->reader;
+    int rc = mr_system_load(name, &j->req.search_path, j->arena, out, err);
+    double record = mr_workload_record_bytes(j->w);
+    double request = r->transfer_size ? fmin((double)r->transfer_size, record) : record;
+    if (!rc && request > 0)
+        mr_system_fit(out, request / MB, !r->odirect);
+    return rc;
+}
+
 int mr_job_load_system(const struct mr_job *j, struct mr_system *out, struct mr_error *err)
 {
     const char *name = *j->opt.system ? j->opt.system : j->w->extra.storage_model;
     bool shapes = !*j->opt.system && strchr(name, '('); /* what 'workloads check' shapes real storage with */
     if (*name && !shapes)
-        return mr_system_load(name, &j->req.search_path, j->arena, out, err);
+        return load_system(j, name, out, err);
     return mr_error_plain(err, MR_E_USAGE, "a virtual run needs a storage model%s%s%s",
                           shapes ? "; the workload's '" : "", shapes ? name : "",
                           shapes ? "' shapes real storage" : "");
@@ -166,7 +178,7 @@ static int find_machine(struct mr_job *j, const struct mr_job_measured *m, const
 {
     struct mr_error ignored;
     if (name)
-        return mr_system_load(name, &j->req.search_path, j->arena, out, err);
+        return load_system(j, name, out, err);
     if (m) {
         mr_job_measured_system(m, j->plan.ranks, out);
         return 0;

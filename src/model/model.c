@@ -39,6 +39,45 @@ double mr_class_write_mbps(const struct mr_storage_class *k)
     return mr_curve_at(k->write_mbps.n ? &k->write_mbps : &k->read_mbps, k->threads);
 }
 
+static const struct mr_kind_rates *rates_of(const struct mr_request_rates *r, bool buffered)
+{
+    return buffered ? &r->buffered : &r->direct;
+}
+
+/* The rate at `mb` from those of two sizes around it. */
+static double rate_between(double mb, double mb_a, double rate_a, double mb_b, double rate_b)
+{
+    if (mb <= mb_a)
+        return mb * rate_a / mb_a;
+    if (mb >= mb_b || mb_b <= mb_a)
+        return rate_b;
+    double a = mb_a / rate_a, b = mb_b / rate_b;
+    return mb / (a + (b - a) * (mb - mb_a) / (mb_b - mb_a));
+}
+
+bool mr_system_fit(struct mr_system *s, double request_mb, bool buffered)
+{
+    const struct mr_request_rates *a = NULL, *b = NULL;
+    for (unsigned i = 0; i < s->n_requests; i++) {
+        const struct mr_request_rates *r = &s->requests[i];
+        if (!(rates_of(r, buffered)->mbps > 0))
+            continue;
+        if (!a || r->mb <= request_mb)
+            a = r;
+        if (!b || b->mb < request_mb)
+            b = r;
+    }
+    if (!a)
+        return false;
+    const struct mr_kind_rates *x = rates_of(a, buffered), *y = rates_of(b, buffered);
+    s->pfs_mbps = (struct mr_curve){.n = 1, .x = {1}, .y = {rate_between(request_mb, a->mb, x->mbps, b->mb, y->mbps)}};
+    s->pfs_stream_mbps =
+        x->stream_mbps > 0 ? rate_between(request_mb, a->mb, x->stream_mbps, b->mb, y->stream_mbps) : 0;
+    s->pfs_spread = fmax(x->spread, y->spread);
+    s->pfs_latency_s = 0; /* in the time of a request */
+    return true;
+}
+
 int mr_system_check(const struct mr_system *s, struct mr_error *err)
 {
     if (s->n_classes == 0)

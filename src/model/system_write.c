@@ -26,6 +26,13 @@ static void put_curve(struct mr_strbuf *out, const struct mr_curve *c)
     mr_strbuf_putc(out, '}');
 }
 
+static void put_kind(struct mr_strbuf *out, const char *prefix, const struct mr_kind_rates *k)
+{
+    if (k->mbps > 0)
+        mr_strbuf_printf(out, ", %sbandwidth: %.0f, %sstream: %.0f, %sspread: %.4f", prefix, k->mbps * MB, prefix,
+                         k->stream_mbps * MB, prefix, k->spread);
+}
+
 void mr_system_write(const struct mr_system *s, const char *notes, struct mr_strbuf *out)
 {
     mr_strbuf_puts(out, "name: ");
@@ -50,6 +57,13 @@ void mr_system_write(const struct mr_system *s, const char *notes, struct mr_str
         mr_strbuf_printf(out, "\n  stream: %.0f", s->pfs_stream_mbps * MB);
     if (s->pfs_spread > 0)
         mr_strbuf_printf(out, "\n  spread: %.4f", s->pfs_spread);
+    for (unsigned i = 0; i < s->n_requests; i++) {
+        const struct mr_request_rates *r = &s->requests[i];
+        mr_strbuf_printf(out, "%s\n    - {size: %.0f", i ? "" : "\n  requests:", r->mb * MB);
+        put_kind(out, "", &r->direct);
+        put_kind(out, "buffered_", &r->buffered);
+        mr_strbuf_putc(out, '}');
+    }
     mr_strbuf_printf(out, "\n  latency: %.9fs\n  metadata_rate: %.0f\nclasses:\n", s->pfs_latency_s,
                      s->pfs_metadata_per_s);
     for (unsigned j = 0; j < s->n_classes; j++) {

@@ -19,6 +19,11 @@ struct raw_class {
     struct mr_curve read, write;
 };
 
+struct raw_request {
+    uint64_t size, bandwidth, stream, buffered_bandwidth, buffered_stream;
+    double spread, buffered_spread;
+};
+
 struct raw_system {
     const char *name, *source, *notes;
     uint64_t compute, preprocess, network;
@@ -27,6 +32,8 @@ struct raw_system {
     struct mr_curve pfs, pfs_write;
     struct raw_class classes[MR_CLASS_MAX];
     unsigned n_classes;
+    struct raw_request requests[MR_REQUESTS_MAX];
+    unsigned n_requests;
 };
 
 /* {1: 66MB, 2: 86MB}: counts to rates. A single rate stands for any count. */
@@ -94,6 +101,50 @@ static const struct mr_option_table class_table = {"classes", "A storage class o
                                                    sizeof(struct raw_class)};
 static const struct mr_yaml_nested class_nested[] = {{"read", read_read}, {"write", read_write}, {NULL, NULL}};
 
+#define RATE_ROW(f, text)                                                                                              \
+    {                                                                                                                  \
+        .key = #f, .offset = offsetof(struct raw_request, f), .type = MR_OPT_BYTES, .def = "0", .doc = text            \
+    }
+#define SPREAD_ROW(f)                                                                                                  \
+    {                                                                                                                  \
+        .key = #f, .offset = offsetof(struct raw_request, f), .type = MR_OPT_DOUBLE, .def = "0", .min = 0, .max = 10,  \
+        .doc = "By which share the rates varied when they were measured."                                              \
+    }
+static const struct mr_option request_rows[] = {
+    RATE_ROW(size, "Bytes of a request."),
+    RATE_ROW(bandwidth, "What direct reads of this size get in all; 0 = not known."),
+    RATE_ROW(stream, "What one thread gets of it."),
+    SPREAD_ROW(spread),
+    RATE_ROW(buffered_bandwidth, "What reads through a cold page cache get in all; 0 = not known."),
+    RATE_ROW(buffered_stream, "What one thread gets of it."),
+    SPREAD_ROW(buffered_spread),
+    MR_OPTION_END,
+};
+static const struct mr_option_table request_table = {"requests", "Rates by the size of requests.", request_rows,
+                                                     sizeof(struct raw_request)};
+
+static int read_requests(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
+{
+    static const struct mr_yaml_nested none[] = {{NULL, NULL}};
+    struct raw_system *s = obj;
+    if (n->kind != MR_YAML_LIST || n->n > MR_REQUESTS_MAX) {
+        mr_error_plain(err, MR_E_CONFIG, "'requests' is a list of at most %d sizes with their rates", MR_REQUESTS_MAX);
+        return mr_yaml_where(r, n, MR_E_CONFIG, err);
+    }
+    int rc = 0;
+    for (s->n_requests = 0; s->n_requests < n->n && !rc; s->n_requests++) {
+        struct raw_request *q = &s->requests[s->n_requests];
+        rc = mr_options_defaults(&request_table, r->arena, q, err);
+        if (!rc)
+            rc = mr_yaml_read_map(r, n->value[s->n_requests], &request_table, none, q, err);
+        if (!rc && (!q->size || (s->n_requests && q->size <= q[-1].size))) {
+            mr_error_plain(err, MR_E_CONFIG, "the sizes in 'requests' must rise and be above 0");
+            rc = mr_yaml_where(r, n->value[s->n_requests], MR_E_CONFIG, err);
+        }
+    }
+    return rc;
+}
+
 #define SYSTEM_FIELD(f) .offset = offsetof(struct raw_system, f)
 static const struct mr_option pfs_rows[] = {
     {.key = "link",
@@ -129,12 +180,19 @@ static const struct mr_option pfs_rows[] = {
      .type = MR_OPT_STRING,
      .def = "",
      .doc = "Aggregate rates of writing by clients; as bandwidth if left out."},
+    {.key = "requests",
+     SYSTEM_FIELD(name),
+     .type = MR_OPT_STRING,
+     .def = "",
+     .doc =
+         "Rates of one client by the size of its requests, direct and buffered, as 'millrace calibrate' writes them; "
+         "in place of bandwidth and stream where the size is known."},
     MR_OPTION_END,
 };
 static const struct mr_option_table pfs_table = {"pfs", "The parallel file system.", pfs_rows,
                                                  sizeof(struct raw_system)};
 static const struct mr_yaml_nested pfs_nested[] = {
-    {"bandwidth", read_bandwidth}, {"write", read_pfs_write}, {NULL, NULL}};
+    {"bandwidth", read_bandwidth}, {"write", read_pfs_write}, {"requests", read_requests}, {NULL, NULL}};
 
 static int read_pfs(const struct mr_yaml_reader *r, const struct mr_yaml_node *n, void *obj, struct mr_error *err)
 {
@@ -193,6 +251,18 @@ static const struct mr_option system_rows[] = {
 static const struct mr_option_table system_table = {"system", "A machine.", system_rows, sizeof(struct raw_system)};
 static const struct mr_yaml_nested system_nested[] = {{"pfs", read_pfs}, {"classes", read_classes}, {NULL, NULL}};
 
+static void convert_requests(const struct raw_system *raw, struct mr_system *out)
+{
+    out->n_requests = raw->n_requests;
+    for (unsigned i = 0; i < raw->n_requests; i++) {
+        const struct raw_request *q = &raw->requests[i];
+        out->requests[i] = (struct mr_request_rates){
+            .mb = (double)q->size / MB,
+            .direct = {(double)q->bandwidth / MB, (double)q->stream / MB, q->spread},
+            .buffered = {(double)q->buffered_bandwidth / MB, (double)q->buffered_stream / MB, q->buffered_spread}};
+    }
+}
+
 static void convert(const struct raw_system *raw, struct mr_system *out)
 {
     *out = (struct mr_system){.compute_mbps = (double)raw->compute / MB,
@@ -206,6 +276,7 @@ static void convert(const struct raw_system *raw, struct mr_system *out)
                               .pfs_mbps = raw->pfs,
                               .pfs_write_mbps = raw->pfs_write,
                               .n_classes = raw->n_classes};
+    convert_requests(raw, out);
     snprintf(out->name, sizeof out->name, "%s", raw->name);
     snprintf(out->source, sizeof out->source, "%s", raw->source);
     for (unsigned j = 0; j < raw->n_classes; j++) {

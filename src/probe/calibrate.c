@@ -54,15 +54,19 @@ static void add_threads(struct mr_path_calibration *c, const struct mr_calibrate
         add_point(c, (struct mr_probe_spec){write, random, direct, t, request});
 }
 
-/* Random reads over all sizes; the other kinds at the chosen size. Without direct I/O everything is buffered. */
+static const uint64_t sizes[] = {4 * MR_KIB, 64 * MR_KIB, MR_MIB, 4 * MR_MIB};
+
+/* Random reads over all sizes, direct and through the page cache, since a run reads its samples in either way; the
+ * other kinds at the chosen size. Without direct I/O everything is buffered. */
 static void list_points(struct mr_path_calibration *c, const struct mr_calibrate_options *o)
 {
-    static const uint64_t sizes[] = {4 * MR_KIB, 64 * MR_KIB, MR_MIB};
     bool all = o->only == MR_CALIBRATE_ALL;
     if (all || o->only == MR_CALIBRATE_RANDOM_READ)
         add_threads(c, o, false, true, c->direct, o->request_bytes);
     for (unsigned i = 0; i < MR_ARRAY_LEN(sizes) && all; i++)
         add_threads(c, o, false, true, c->direct, sizes[i]);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes) && all && c->direct; i++)
+        add_threads(c, o, false, true, false, sizes[i]);
     if (all || o->only == MR_CALIBRATE_SEQUENTIAL_READ)
         add_threads(c, o, false, false, c->direct, o->request_bytes);
     if (all || o->only == MR_CALIBRATE_SEQUENTIAL_WRITE)
@@ -255,6 +259,69 @@ static void path_class(const struct mr_path_calibration *c, uint64_t request, un
     k->threads = MR_MAX(1u, mr_curve_knee(&k->read_mbps));
 }
 
+/* A run later lies so many times the half range of REPEATS probes from their median, four times of five: Student's t
+ * for two degrees of freedom, and the half range as an estimate of the deviation. */
+#define NEXT_MEASUREMENT 2.57
+#define MOST_SPREAD 3.0 /* more says no more */
+
+/* The rate of one thread and the best of any number, with the wider of their spreads. */
+static void kind_rates(const struct mr_path_calibration *c, const struct mr_probe_spec *kind, struct mr_kind_rates *out)
+{
+    *out = (struct mr_kind_rates){0};
+    double best_spread = 0, one_spread = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct mr_rate *r = &c->points[i].bytes_per_s;
+        if (!same_kind(&c->points[i].spec, kind) || !(r->median > 0))
+            continue;
+        double mbps = r->median / 1e6, spread = NEXT_MEASUREMENT * (r->high - r->low) / r->median / 2;
+        if (c->points[i].spec.threads == 1) {
+            out->stream_mbps = mbps;
+            one_spread = spread;
+        }
+        if (mbps > out->mbps) {
+            out->mbps = mbps;
+            best_spread = spread;
+        }
+    }
+    out->spread = fmin(fmax(best_spread, one_spread), MOST_SPREAD);
+}
+
+static double between(double a, double b)
+{
+    return a > 0 && b > 0 ? sqrt(a * b) : fmax(a, b);
+}
+
+/* A sample of this size is read from its start to its end: the kernel reads ahead inside it, but not into the next one.
+ * It gets more than a jump for each request and less than a stream through one large file; the middle is taken, and
+ * both are within the spread. */
+static void mix_stream(const struct mr_kind_rates *stream, struct mr_kind_rates *r)
+{
+    if (!(stream->mbps > 0) || !(r->mbps > 0))
+        return;
+    double apart = sqrt(fmax(stream->stream_mbps / r->stream_mbps, stream->mbps / r->mbps));
+    r->mbps = between(r->mbps, stream->mbps);
+    r->stream_mbps = between(r->stream_mbps, stream->stream_mbps);
+    r->spread = fmin(fmax(fmax(r->spread, stream->spread), apart - 1), MOST_SPREAD);
+}
+
+/* What reads of each size get. Without direct reads there is one kind, whatever the run asks for. */
+static void set_requests(const struct mr_path_calibration *c, uint64_t request, struct mr_system *out)
+{
+    struct mr_kind_rates stream;
+    kind_rates(c, &(struct mr_probe_spec){.request_bytes = request}, &stream);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes); i++) {
+        struct mr_probe_spec kind = {.random = true, .direct = c->direct, .request_bytes = sizes[i]};
+        struct mr_request_rates r = {.mb = (double)sizes[i] / 1e6};
+        kind_rates(c, &kind, &r.direct);
+        kind.direct = false;
+        kind_rates(c, &kind, &r.buffered);
+        if (sizes[i] >= MR_MIB)
+            mix_stream(&stream, &r.buffered);
+        if (r.direct.mbps > 0)
+            out->requests[out->n_requests++] = r;
+    }
+}
+
 void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_paths,
                            const struct mr_memory_calibration *memory, uint64_t request_bytes, uint64_t memory_bytes,
                            double network_mbps, struct mr_system *out)
@@ -275,6 +342,7 @@ void mr_calibration_system(const struct mr_path_calibration *paths, unsigned n_p
     if (best_write > 0)
         mr_curve_add(&out->pfs_write_mbps, 1, best_write, NULL);
     out->pfs_stream_mbps = mr_curve_at(&by_threads, 1);
+    set_requests(&paths[0], request_bytes, out);
     out->pfs_spread = widest_spread(&paths[0], &read);
     out->pfs_metadata_per_s = paths[0].opens_per_s.median;
     memory_class(memory, "staging", (double)MR_MIN(memory_bytes / 16, 4 * MR_GIB), &out->classes[out->n_classes++]);

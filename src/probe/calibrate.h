@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "probe/machine_probe.h"
 
-#define MR_CALIBRATE_POINTS_MAX 64
+#define MR_CALIBRATE_POINTS_MAX 128
 #define MR_CALIBRATE_PATHS_MAX (MR_CLASS_MAX - 1)
 
 /* What is measured: everything, or one kind at request_bytes, for which the whole time is then there. */

@@ -32,6 +32,7 @@ struct probe {
     int folder; /* open probe */
     bool stat_only;
     uint64_t seed, counted_ns, deadline_ns; /* requests begun before counted_ns do not count */
+    uint64_t stride;                        /* shares no divisor with the number of requests in the file */
     unsigned threads;
     uint64_t buffer_bytes; /* per thread; 0: none */
     const struct mr_probe_copy *copy;
@@ -87,13 +88,26 @@ static void *work(void *arg)
     return NULL;
 }
 
+#define LARGE_PAGE ((size_t)2 << 20)
+
+/* As the loader's memory is: a device takes a large page in one piece, of small ones it takes 512. */
+static char *large_buffer(size_t bytes)
+{
+    size_t all = MR_ALIGN_UP(bytes, LARGE_PAGE);
+    void *p;
+    if (posix_memalign(&p, LARGE_PAGE, all))
+        return NULL;
+    (void)madvise(p, all, MADV_HUGEPAGE);
+    return p;
+}
+
 static int prepare(struct probe *p, struct worker *w)
 {
     for (unsigned i = 0; i < p->threads; i++) {
         w[i] = (struct worker){.p = p, .index = i};
         if (p->buffer_bytes == 0)
             continue;
-        if (posix_memalign((void **)&w[i].buffer, 4096, p->buffer_bytes))
+        if (!(w[i].buffer = large_buffer(p->buffer_bytes)))
             return -ENOMEM;
         memset(w[i].buffer, (int)(i + 1), p->buffer_bytes);
     }
@@ -240,12 +254,27 @@ void mr_probe_file_close(struct mr_probe_file *f)
 
 /* ---- jobs ---- */
 
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 static int64_t transfer(struct worker *w)
 {
     const struct probe *p = w->p;
     const struct mr_probe_spec *s = p->spec;
     uint64_t slots = p->file->size / s->request_bytes, part = slots / p->threads, slot;
-    if (s->random) {
+    if (s->random && !s->direct && !s->write) {
+        uint64_t k = w->k * p->threads + w->index; /* every slot once, all over the file: a second time would be warm */
+        if (k >= slots)
+            return 0;
+        slot = (k * p->stride + p->seed) % slots;
+    } else if (s->random) {
         slot = mr_rng_below(mr_rng_at(p->seed, w->index, w->k), slots);
     } else {
         if (part == 0 || (w->k >= part && !s->direct && !s->write))
@@ -282,9 +311,13 @@ int mr_probe_run(const struct mr_probe_file *f, const struct mr_probe_spec *s, d
                       .threads = s->threads,
                       .buffer_bytes = s->request_bytes,
                       .stop = stop};
+    for (p.stride = f->size / s->request_bytes * 5 / 8 | 1; gcd(p.stride, f->size / s->request_bytes) != 1;)
+        p.stride += 2;
     if (!s->direct && !s->write) {
         (void)fdatasync(f->fd);
         (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+        /* Else the kernel takes pages that earlier requests left for the trace of a stream, and reads on from them. */
+        (void)posix_fadvise(f->fd, 0, 0, s->random ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
     }
     int rc = measure(&p, seconds, bytes_per_s);
     return rc ? mr_error_set(err, rc, "cannot %s the test file", s->write ? "write" : "read") : 0;

@@ -28,7 +28,21 @@ assert d["network"]["ranks"] == 2 and d["network"]["bytes_per_s"] > 1e4 and d["n
 PY
 [ -z "$(ls -A a b | grep -v :)" ] || { ls -lA a b; fail "something was left behind"; }
 
-grep -q "^  spread: 0\.[0-9]*$" here.yaml || { cat here.yaml; fail "the spread of the rates is not in the system"; }
+grep -q "^  spread: [0-9]*\.[0-9]*$" here.yaml || { cat here.yaml; fail "the spread of the rates is not in the system"; }
+grep -q "^    - {size: 4096, bandwidth: " here.yaml || { cat here.yaml; fail "no rates by the size of requests"; }
+if python3 -c 'import json; exit(not json.load(open("out"))["paths"][0]["direct"])'; then # both kinds, and a prediction takes its own
+    grep -q "size: 1048576, .*buffered_bandwidth: " here.yaml || { cat here.yaml; fail "no rates of buffered reads"; }
+    sed -i 's/buffered_bandwidth: [0-9]*, buffered_stream: [0-9]*/buffered_bandwidth: 1000000, buffered_stream: 1000000/; s/, bandwidth: [0-9]*, stream: [0-9]*/, bandwidth: 2000000, stream: 2000000/' here.yaml
+    for direct in false true; do
+        expect 0 "$MILLRACE" -q run dataset.format=npz dataset.num_files_train=64 dataset.record_length_bytes=1MiB train.computation_time=0.001 reader.odirect=$direct \
+            --virtual --system here.yaml --json
+        python3 -c "
+import json
+d = json.load(open('out'))
+assert abs(d['samples_per_s'] * 1048576 / (2e6 if '$direct' == 'true' else 1e6) - 1) < 0.1, d['samples_per_s']
+assert d['confidence']['rates_spread'] > 0 and not d['confidence']['rates_of_other_reads'], d['confidence']" || fail "direct=$direct: $(cat out)"
+    done
+fi
 # The simulator takes the result, by path, and finds the second folder as a class.
 cat >s.yaml <<'YAML'
 system: here.yaml
