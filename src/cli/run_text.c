@@ -165,14 +165,15 @@ static void print_drains(FILE *f, const struct mr_job *j)
 static void print_trust(FILE *f, const struct mr_job *j)
 {
     const struct mr_job_trust *t = &j->result.trust;
-    char lateness[MR_HUMAN_LEN];
+    char lateness[MR_HUMAN_LEN], alone[MR_HUMAN_LEN];
     fputs("  trust         ", f);
     if (t->bypasses_cache)
         fputs("direct reads, around the page cache; ", f);
     else if (t->cold_share >= 0)
         fprintf(f, "%.0f %% of the data was already in the page cache; ", 100 * (1 - t->cold_share));
     if (t->ceiling_samples_per_s > 0)
-        fprintf(f, "harness alone %.0f samples/s per rank; ", t->ceiling_samples_per_s);
+        fprintf(f, "harness alone %s samples/s per rank; ",
+                mr_human_count((unsigned long long)(t->ceiling_samples_per_s + 0.5), alone));
     fprintf(f, "%u %s on %u %s; timers %s late\n", t->threads, mr_plural(t->threads, "thread", "threads"), t->cpus,
             mr_plural(t->cpus, "CPU", "CPUs"), mr_human_ns((double)t->timer_late_ns, lateness));
     for (unsigned i = 0; i < t->doubts.n; i++)
@@ -194,6 +195,7 @@ static void print_dlio(FILE *f, const struct mr_job *j)
 {
     const struct mr_dlio_metrics *d = j->result.dlio;
     const struct mr_metrics *m = j->result.metrics;
+    char says[MR_HUMAN_LEN], has[MR_HUMAN_LEN];
     double real = m->samples ? fmax((double)m->sample_bytes, (double)m->read_bytes) / (double)m->samples : 0;
     bool other = real > 0 && (real < j->plan.record_bytes / 1.2 || real > j->plan.record_bytes * 1.2);
     if (d->train_throughput_mean <= 0) {
@@ -202,8 +204,9 @@ static void print_dlio(FILE *f, const struct mr_job *j)
     }
     fprintf(f, "  by DLIO       AU %.2f %%, %.1f samples/s, ", d->train_au_mean, d->train_throughput_mean);
     if (other && j->result.trust.doubts.n)
-        fprintf(f, "no MB/s: it takes a sample for %.0f bytes, here it has %.0f (DLIO's formulas, doc/metrics.md)\n",
-                j->plan.record_bytes, real);
+        fprintf(f, "no MB/s: it takes a sample for %s bytes, here it has %s (DLIO's formulas, doc/metrics.md)\n",
+                mr_human_count((unsigned long long)(j->plan.record_bytes + 0.5), says),
+                mr_human_count((unsigned long long)(real + 0.5), has));
     else
         fprintf(f, "%.2f MiB/s of records (DLIO's formulas, doc/metrics.md)\n", d->train_io_mean);
 }

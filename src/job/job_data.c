@@ -209,10 +209,11 @@ static void fit_kind(struct mr_job *j, const char *set, const struct mr_dataset_
     }
     if (mean <= 0 || !is_other_size(j, in, mean, asked))
         return;
+    char have[MR_HUMAN_LEN], want_bytes[MR_HUMAN_LEN];
     note(j,
-         "the samples of the %s set have %.0f bytes, the workload says %.0f; DLIO's MB/s are computed with the "
-         "latter",
-         set, mean, asked);
+         "the samples of the %s set have %s bytes, the workload says %s; DLIO would compute its MB/s with the latter",
+         set, mr_human_count((unsigned long long)(mean + 0.5), have),
+         mr_human_count((unsigned long long)(asked + 0.5), want_bytes));
     if (mr_workload_is_set(j->w, "dataset", "record_length_bytes") || j->w->dataset.record_dims.n)
         unlike(j, "the samples of the %s set have %s, the workload says %s", set, size_text(mean, is),
                size_text(asked, should));

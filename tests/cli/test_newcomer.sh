@@ -50,6 +50,20 @@ lacks "steps per epoch"
 expect 2 "$MILLRACE" run ckpt.yaml --dry-run workflow.train=true reader.batch_size=4
 says "not one full batch" # who asks for training gets it
 
+# The same split over as many ranks as DLIO's file: tensor 8 x pipeline 64, one process each.
+sed 's/num_layers: 2/num_layers: 64/; s/tensor: 2, pipeline: 2/tensor: 8, pipeline: 64/; s/num_checkpoints_write: 2/num_checkpoints_write: 1/; s/: ck,/: ck512,/' ckpt.yaml >ckpt512.yaml
+expect 0 "$MILLRACE" run ckpt512.yaml --dry-run
+says "no training steps"
+grep -qE "ranks +512$" out || { cat out; fail "ranks of the split"; }
+expect 2 "$MILLRACE" run ckpt512.yaml --ranks 8
+says "--ranks 512"
+if [ -n "${MR_TEST_FULL:-}" ]; then
+    expect 0 "$MILLRACE" run ckpt512.yaml --out r512
+    says "1 checkpoint written, 1 read back and verified"
+    says "512 ranks"
+    [ "$(find ck512 -name '*optim*' | wc -l)" = 512 ] || fail "optimizer files: $(find ck512 -type f | head)"
+fi
+
 # A check that compares nothing says so.
 cat >plain.yaml <<'Y'
 dataset: {format: npz, num_files_train: 8, num_samples_per_file: 1, record_length_bytes: 1000}

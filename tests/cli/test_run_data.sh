@@ -36,7 +36,7 @@ rc=0; "$MILLRACE" -q run w.yaml --generate --data foreign --out o >out 2>err || 
 # the set is another one than the workload says
 "$MILLRACE" run w.yaml dataset.format=hdf5 dataset.record_length_bytes=8000 train.total_training_steps=2 --no-ceiling --out o >out 2>err || fail "$(cat err)"
 grep -q "holds npz files, the workload says hdf5" err || fail "format: $(cat err)"
-grep -q "have 4000 bytes, the workload says 8000" err || fail "size: $(cat err)"
+grep -q "have 4,000 bytes, the workload says 8,000" err || fail "size: $(cat err)"
 "$MILLRACE" run w.yaml train.total_training_steps=2 --no-ceiling --out o >out 2>err || fail "$(cat err)"
 if grep -q "workload says" err; then fail "nothing differs: $(cat err)"; fi
 # the set that is there decides how many batches there are, not the workload: 4000 samples, where it says 8

@@ -50,7 +50,7 @@ fi
 # sample size (also where it has a standard deviation), count and format
 run --cache warm dataset.record_length_bytes=2000000
 withdrawn "the samples of the training set have 20000 bytes, the workload says 2.0 MB"
-grep -q "by DLIO .*no MB/s: it takes a sample for 2000000 bytes, here it has 20" out || fail "MB/s of bytes that nobody read: $(cat out)"
+grep -q "by DLIO .*no MB/s: it takes a sample for 2,000,000 bytes, here it has 20" out || fail "MB/s of bytes that nobody read: $(cat out)"
 run --cache warm dataset.record_length_bytes=2000000 dataset.record_length_bytes_stdev=500000; withdrawn "have 20000 bytes, the workload says 2.0 MB"
 run --cache warm dataset.record_length_bytes=25000 dataset.record_length_bytes_stdev=60000 # 48 samples may well be 20000 bytes long
 ! grep -q "doubt .*have 20000" out || fail "chance: $(cat out)"
