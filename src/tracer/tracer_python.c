@@ -181,11 +181,11 @@ static bool ignores_environment(void)
     return false;
 }
 
-/* CPython exports its interface, whether it is in a library or in the program. */
+/* CPython exports its interface, whether it is in a library or in the program; this name is of Python 3 only. */
 static bool is_python(void)
 {
     const char *name = program_invocation_short_name;
-    return dlsym(RTLD_DEFAULT, "Py_AddPendingCall") || !strncmp(name, "python", 6) || !strncmp(name, "pypy", 4);
+    return dlsym(RTLD_DEFAULT, "PyModule_Create2") || !strncmp(name, "pypy3", 5);
 }
 
 void mr_python_begin(bool on, bool asked_for)

@@ -127,7 +127,7 @@ def loaders(folder):
 
 
 FAKE_CUDA = """
-    import sys, time, torch
+    import sys, time, torch, types
     from torch.utils.data import DataLoader
     ready = []
     class Event:  # a device that finishes its work 10 ms after each step, and tells of it only much later
@@ -144,6 +144,7 @@ FAKE_CUDA = """
             return (last.at - self.at) * 1000 - 10
     cuda = torch.cuda
     cuda.is_initialized, cuda.Event, cuda.current_device, cuda.is_current_stream_capturing = lambda: True, Event, lambda: 0, lambda: False
+    cuda.get_device_properties = lambda device: types.SimpleNamespace(pci_bus_id=0x3b, pci_domain_id=0, pci_device_id=0)
     class Slow:
         def __len__(self):
             return 8
@@ -156,8 +157,21 @@ FAKE_CUDA = """
 """
 
 
+FAKE_NVML = r"""
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { *device = (void *)42; return strcmp(bus, "00000000:3b:00.0"); }
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) { rates[0] = 77; rates[1] = 5; return device != (void *)42; }
+"""
+
+
 def idle(folder):
-    spans, _ = traced(FAKE_CUDA, folder)
+    library = os.path.join(folder, "libnvidia-ml.so.1")
+    made = subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=FAKE_NVML, text=True).returncode == 0
+    found = os.environ.get("LD_LIBRARY_PATH")
+    spans, _ = traced(FAKE_CUDA, folder, env={"LD_LIBRARY_PATH": folder + (":" + found if found else "")})
+    if made:
+        assert [s["said"] for s in named(spans, "accelerator", "utilisation")] == [{"value": 77.0}], [s for s in spans if s["category"] == "accelerator"]
     waits = {w["said"]["batch"]: w for w in named(spans, "data_loader", "DataLoader.next")}
     idles = {i["said"]["batch"]: i for i in named(spans, "accelerator", "idle")}
     assert len(waits) == 8 and set(idles) == set(range(8)), (sorted(idles), len(waits))
