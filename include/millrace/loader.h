@@ -303,8 +303,8 @@ void mr_slab_free(struct mr_slab *slab);
 void mr_loader_set_memory(struct mr_loader *l, unsigned index, void *fresh);
 unsigned mr_loader_places(const struct mr_loader *l);
 uint64_t mr_loader_slab_bytes(const struct mr_loader *l);
-/* Samples left out so far with MR_LOADER_SKIP_BAD; why the first one was (may be NULL; set if the count is not 0). From
- * any thread. */
+/* Samples left out of the batches delivered so far with MR_LOADER_SKIP_BAD; why the first one was (may be NULL; set if
+ * the count is not 0). From any thread. */
 uint64_t mr_loader_skipped(struct mr_loader *l, struct mr_error *first);
 /* Starts an epoch of the caller's own order: these n sample numbers, of which the first `skip` were delivered before
  * (a multiple of the batch size). The order in the parameters is not used; last_epoch neither, but see

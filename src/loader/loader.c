@@ -387,7 +387,7 @@ static void skip_row(struct mr_loader *l, struct slot *s, uint32_t row, const st
     s->bad[row] = 1;
     atomic_fetch_add(&s->bad_rows, 1);
     pthread_mutex_lock(&l->lock);
-    if (atomic_fetch_add(&l->skipped, 1) == 0)
+    if (!l->first_skipped.code)
         l->first_skipped = *err;
     pthread_mutex_unlock(&l->lock);
 }
@@ -579,7 +579,9 @@ int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_bat
             *err = s->error;
         return atomic_load(&s->failed);
     }
-    if (atomic_load(&s->bad_rows) && !(s->batch.n = mr_loader_leave_out_bad(l, s)))
+    uint32_t bad = atomic_load(&s->bad_rows);
+    atomic_fetch_add(&l->skipped, bad); /* of batches that were delivered, not of those read ahead */
+    if (bad && !(s->batch.n = mr_loader_leave_out_bad(l, s)))
         return fail_empty(l, s, err);
     return deliver(l, s, out);
 }

@@ -357,6 +357,28 @@ static int weigh(struct axis *a, uint32_t from, uint32_t to, uint32_t begin, uin
     return rc;
 }
 
+/* Gives every pixel as many taps as the one with most has, with weights of 0, inside `limit` source pixels: loops of
+ * one length need no branch that nobody can predict. Returns how many, or 0: not possible. */
+static int32_t even_out(struct axis *a, uint32_t n, uint32_t limit)
+{
+    int32_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = MR_MAX(most, a->count[i]);
+    if ((uint32_t)most > limit || (size_t)most > a->width)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float *w = a->weight + i * a->width;
+        int32_t have = a->count[i], back = MR_MAX(a->start[i] + most - (int32_t)limit, 0);
+        memmove(w + back, w, (size_t)have * sizeof(*w));
+        for (int32_t t = 0; t < most; t++)
+            if (t < back || t >= back + have)
+                w[t] = 0;
+        a->start[i] -= back;
+        a->count[i] = most;
+    }
+    return most;
+}
+
 /* ---- making the result ---- */
 
 static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height, uint64_t width, uint32_t channels,
@@ -409,7 +431,11 @@ static int resize(struct mr_preprocess *x, const struct picture *in, const struc
         grow((void **)&x->row, &x->row_cap, (values + 4) * sizeof(float)) < 0)
         return -ENOMEM;
     memset(x->row + values, 0, 4 * sizeof(float));
-    const struct mr_taps taps = {.start = x->x.start, .count = x->x.count, .weight = x->x.weight, .width = x->x.width};
+    const struct mr_taps taps = {.start = x->x.start,
+                                 .count = x->x.count,
+                                 .weight = x->x.weight,
+                                 .width = x->x.width,
+                                 .each = even_out(&x->x, r->width, need->width)};
     const size_t stride = (size_t)in->width * in->channels;
     const uint8_t *corner =
         in->pixels + (size_t)(need->top - in->top) * stride + (size_t)(need->left - in->left) * in->channels;

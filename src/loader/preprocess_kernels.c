@@ -15,6 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 typedef float v4f __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
 
 INLINE void blend_two(float *restrict row, const uint8_t *restrict a, const uint8_t *restrict b, float wa, float wb,
                       size_t n)
@@ -43,29 +44,73 @@ INLINE void blend_rows(float *row, const uint8_t *src, size_t stride, const floa
     }
 }
 
-INLINE uint8_t to_byte(float v)
+/* The sum of a pixel's taps: its channels, at most four, side by side; what lies beyond them is computed and not used.
+ */
+INLINE v4f sum_taps(const float *at, const float *w, unsigned channels, int32_t n)
 {
-    int r = (int)(v + 0.5f);
-    return (uint8_t)(r < 0 ? 0 : r > 255 ? 255 : r);
+    v4f sum = {0, 0, 0, 0};
+    for (int32_t t = 0; t < n; t++) {
+        v4f v;
+        memcpy(&v, at + (size_t)t * channels, sizeof v);
+        sum += v * w[t];
+    }
+    return sum;
 }
 
-/* A pixel's channels, at most four, are summed side by side; what lies beyond them is computed and not used. */
+/* With `each` a constant the loop over the taps is unrolled and no branch depends on the data. */
+INLINE void make_floats(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
+                        const struct mr_row_out *out, int32_t each)
+{
+    const size_t pixel_step = out->pixel_step, channel_step = out->channel_step;
+    float *to = out->at;
+    v4f scale = {0}, bias = {0};
+    for (unsigned c = 0; c < channels; c++) {
+        scale[c] = out->scale[c];
+        bias[c] = out->bias[c];
+    }
+    for (size_t x = 0; x < pixels; x++) {
+        v4f v = sum_taps(row + (size_t)taps->start[x] * channels, taps->weight + x * taps->width, channels,
+                         each ? each : taps->count[x]);
+        v = v * scale + bias;
+        for (unsigned c = 0; c < channels; c++)
+            to[x * pixel_step + c * channel_step] = v[c];
+    }
+}
+
+INLINE void make_bytes(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
+                       const struct mr_row_out *out, int32_t each)
+{
+    const size_t pixel_step = out->pixel_step, channel_step = out->channel_step;
+    uint8_t *to = out->at;
+    for (size_t x = 0; x < pixels; x++) {
+        v4f v = sum_taps(row + (size_t)taps->start[x] * channels, taps->weight + x * taps->width, channels,
+                         each ? each : taps->count[x]);
+        v4i r = __builtin_convertvector(v + 0.5f, v4i);
+        r &= r >= 0; /* a comparison is a mask */
+        r = (r & (r <= 255)) | (255 & (r > 255));
+        for (unsigned c = 0; c < channels; c++)
+            to[x * pixel_step + c * channel_step] = (uint8_t)r[c];
+    }
+}
+
+INLINE void make_pixels_of(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
+                           const struct mr_row_out *out, int32_t each)
+{
+    if (out->scale)
+        make_floats(row, channels, taps, pixels, out, each);
+    else
+        make_bytes(row, channels, taps, pixels, out, each);
+}
+
 INLINE void make_pixels(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
                         const struct mr_row_out *out)
 {
-    for (size_t x = 0; x < pixels; x++) {
-        const float *at = row + (size_t)taps->start[x] * channels, *w = taps->weight + x * taps->width;
-        v4f sum = {0, 0, 0, 0};
-        for (int32_t t = 0; t < taps->count[x]; t++) {
-            v4f v;
-            memcpy(&v, at + (size_t)t * channels, sizeof v);
-            sum += v * w[t];
-        }
-        for (unsigned c = 0; c < channels; c++)
-            if (out->scale)
-                ((float *)out->at)[x * out->pixel_step + c * out->channel_step] = sum[c] * out->scale[c] + out->bias[c];
-            else
-                ((uint8_t *)out->at)[x * out->pixel_step + c * out->channel_step] = to_byte(sum[c]);
+    switch (taps->each) {
+    case 2: make_pixels_of(row, channels, taps, pixels, out, 2); break;
+    case 3: make_pixels_of(row, channels, taps, pixels, out, 3); break;
+    case 4: make_pixels_of(row, channels, taps, pixels, out, 4); break;
+    case 5: make_pixels_of(row, channels, taps, pixels, out, 5); break;
+    default: make_pixels_of(row, channels, taps, pixels, out, taps->each);
     }
 }
 

@@ -10,6 +10,7 @@ struct mr_taps {
     const int32_t *start, *count;
     const float *weight; /* width weights per pixel */
     size_t width;
+    int32_t each; /* so many taps for every pixel; 0: they differ */
 };
 
 /* Where one row of the result goes: element (pixel x, channel c) at x * pixel_step + c * channel_step. */
