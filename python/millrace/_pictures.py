@@ -56,21 +56,18 @@ def arrange(root: str, samples: Sequence[Tuple[str, int]], classes: List[str]) -
     return Folder(root, [p[len(prefix) :] for p in paths], [int(labels[p]) for p in paths], ids, classes)
 
 
-def write_manifest(folder: Folder) -> str:
-    """A temporary manifest; the caller removes it once a loader has it open."""
+def write_manifest(folder: Folder) -> int:
+    """The descriptor of a manifest that has no name any more, so that nothing is left behind however the process ends."""
     import tempfile
     from array import array
 
     from . import _core
 
-    handle, path = tempfile.mkstemp(prefix="millrace-", suffix=".mrm", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    os.close(handle)
-    try:
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="millrace-", dir=place) as temporary:
+        path = os.path.join(temporary, "manifest.mrm")
         _core.index_files(folder.root, folder.names, array("q", folder.labels).tobytes(), "jpeg", path)
-    except BaseException:
-        os.unlink(path)
-        raise
-    return path
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 # ---- transforms ----

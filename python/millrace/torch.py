@@ -55,12 +55,14 @@ class _Length:
 
 
 class _Source:
-    """What the native loader reads: a manifest (temporary or not) and where the caller's samples are in it."""
+    """What the native loader reads: a manifest, by its path or by the descriptor of one without a name, and where the caller's
+    samples are in it."""
 
-    def __init__(self, manifest: str, n: int, ids: Optional[Sequence[int]], classes: List[str], temporary: bool) -> None:
+    def __init__(self, manifest: Union[str, int], n: int, ids: Optional[Sequence[int]], classes: List[str]) -> None:
         self.manifest, self.n, self.ids, self.classes = manifest, n, ids, classes
-        if temporary:
-            self._remove = weakref.finalize(self, _unlink, manifest)
+        if isinstance(manifest, int):
+            self.manifest = f"/proc/self/fd/{manifest}"
+            weakref.finalize(self, os.close, manifest)
 
     def take(self, indices: List[int]) -> bytes:
         """The sample numbers of these indices, as the C library wants them."""
@@ -68,16 +70,9 @@ class _Source:
         return array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
 
 
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
 def _folder_source(root: str, samples: Any, classes: List[str]) -> _Source:
     folder = _pictures.arrange(root, samples, classes)
-    return _Source(_pictures.write_manifest(folder), len(folder.ids), folder.ids, classes, True)
+    return _Source(_pictures.write_manifest(folder), len(folder.ids), folder.ids, classes)
 
 
 def _path_source(path: str) -> _Source:
@@ -88,7 +83,7 @@ def _path_source(path: str) -> _Source:
         probe = _core.Loader(path, 1, policy="naive", flags=_core.RAW)
         n = probe.info()["samples"]
         probe.close()
-        return _Source(path, n, None, [], False)
+        return _Source(path, n, None, [])
     classes, samples = _pictures.list_folder(path)
     return _folder_source(path, samples, classes)
 
@@ -422,7 +417,7 @@ class DataLoader:
             pin_memory=self.pin_memory,
             timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
-            generator=self.generator,
+            generator=torch.Generator(),  # the caller's has given its numbers when the order was drawn
             **more,
             **batching,
         )
@@ -458,6 +453,9 @@ class DataLoader:
         else:
             indices, first = self._order.draw(), 0
         self._delivered_batches, self._in_epoch = first, True
+        if resume and not indices[first * (self.batch_size or 1) :]:  # saved behind the last batch
+            self._end_epoch()
+            return iter(())
         n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(self.batch_sampler)
         if self._source is None:
             return self._iter_called(indices, first)

@@ -1,0 +1,127 @@
+"""millrace.numpy.Loader and the arrays of millrace._core: content, order, zero copies, DLPack in both forms, states, errors."""
+import ctypes
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from front_end import BINARY, folder, gen, raises, run  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+import millrace  # noqa: E402
+from millrace import _core  # noqa: E402
+from millrace.numpy import Loader  # noqa: E402
+
+SHAPES = {"npz": "4x6", "raw": None, "hdf5": "4x6", "tfrecord": None}
+
+
+def sets(name):
+    dims = SHAPES[name]
+    per_file = "1" if name in ("npz", "raw") else "10"
+    shape = ["--dims", dims, "--dtype", "float32"] if dims else ["--size", "300"]
+    return gen(name, "--format", name, "--files", "50" if per_file == "1" else "5", "--samples-per-file", per_file, "--labels", "9", *shape)
+
+
+PATHS = {name: sets(name) for name in SHAPES}
+
+
+def content_is_that_of_cat():
+    for name, path in PATHS.items():
+        with Loader(path, 7) as loader:
+            assert len(loader) == 8 and loader.info["samples"] == 50 and loader.info["format"] == name
+            rows = [row.tobytes() for b in loader for row in b.data]
+        raw = [subprocess.run([os.path.join(BINARY, "bin", "millrace"), "cat", path, str(i)], capture_output=True).stdout for i in (0, 23)]
+        assert len(rows) == 50 and (not raw[0] or [rows[0], rows[23]] == raw or name in ("npz", "hdf5", "tfrecord")), name
+
+
+def orders_and_ranks():
+    path = PATHS["npz"]
+    plain = np.concatenate([b.ids for b in Loader(path, 8)])
+    assert (plain == np.arange(50)).all()
+    loader = Loader(path, 8, shuffle=True, seed=3)
+    epochs = [np.concatenate([b.ids for b in loader]) for _ in range(3)]
+    assert all(sorted(e) == list(range(50)) for e in epochs) and not (epochs[0] == epochs[1]).all()
+    ranks = [np.concatenate([b.ids for b in Loader(path, 8, shuffle=True, seed=3, rank=r, world=3)]) for r in range(3)]
+    assert [int(i) for group in zip(*ranks) for i in group][:50] == [int(i) for i in epochs[0]]
+    loader.set_epoch(1)
+    assert (np.concatenate([b.ids for b in loader]) == epochs[1]).all()
+    assert len(Loader(path, 8, drop_last=True)) == 6
+
+
+def arrays_are_kept_and_writable():
+    loader = Loader(PATHS["npz"], 4, shuffle=True, seed=1, lookahead=1)
+    batches = list(loader)
+    ids = np.concatenate([b.ids for b in batches])
+    by_id = {int(i): row.tobytes() for b in Loader(PATHS["npz"], 50) for i, row in zip(b.ids, b.data)}
+    for b in batches:
+        for i, row in zip(b.ids, b.data):
+            assert row.tobytes() == by_id[int(i)]
+    assert len(set(ids.tolist())) == 50 and batches[0].data.flags.writeable
+    batches[0].data[:] = 1
+    loader.close()
+    assert (batches[0].data == 1).all()
+    raises(ValueError, "closed", next, iter(loader))
+
+
+def dlpack_in_both_forms():
+    core = _core.Loader(PATHS["npz"], 5, spare=2)
+    core.start_epoch(0)
+    array = core.next().data
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    assert name(array.__dlpack__()) == b"dltensor"
+    assert name(array.__dlpack__(max_version=(0, 8))) == b"dltensor"
+    assert name(array.__dlpack__(max_version=(1, 0))) == b"dltensor_versioned"
+    assert array.__dlpack_device__() == (1, 0) and array.shape == (5, 4, 6) and array.dtype == "f4"
+    raises(BufferError, "without a copy", array.__dlpack__, copy=True)
+    taken = np.from_dlpack(array)
+    same = np.asarray(array)
+    assert taken.shape == (5, 4, 6) and taken.ctypes.data == same.ctypes.data
+    want = same.copy()
+    del array, same
+    core.close()
+    assert taken.tobytes() == want.tobytes()
+
+
+def states_continue():
+    for stop in (0, 3, 6):
+        one = Loader(PATHS["hdf5"], 6, shuffle=True, seed=8)
+        list(one)
+        it = iter(one)
+        for _ in range(stop):
+            next(it)
+        state = one.state_dict()
+        rest = [b.ids.tolist() for b in it] + [b.ids.tolist() for b in one]
+        two = Loader(PATHS["hdf5"], 6, shuffle=True, seed=8)
+        two.load_state_dict(state)
+        assert [b.ids.tolist() for b in two] + [b.ids.tolist() for b in two] == rest
+    raises(ValueError, "another run: seed", Loader(PATHS["hdf5"], 6).load_state_dict, state)
+
+
+def errors_have_their_class():
+    raises(FileNotFoundError, "/nowhere", Loader, "/nowhere")
+    raises(millrace.DataError, "no manifest", Loader, folder)
+    raises(ValueError, "batch_size", Loader, PATHS["npz"], 0)
+    raises(ValueError, "", Loader, PATHS["npz"], 2, order="sideways")
+    bad = gen("broken", "--format", "npz", "--files", "12", "--dims", "4x6")
+    names = sorted(f for f in os.listdir(bad) if f.endswith(".npz"))
+    with open(os.path.join(bad, names[5]), "r+b") as f:
+        f.truncate(60)
+    it = iter(Loader(bad, 4))
+    next(it)
+    e = raises(OSError, names[5], next, it)
+    assert isinstance(e, millrace.DataError)
+    loader = Loader(bad, 4, on_error="skip")
+    assert [len(b.data) for b in loader] == [4, 3, 4] and loader.skipped == 1
+
+
+def imports_are_light():
+    program = "import sys, millrace; print(len([m for m in ('torch', 'numpy', 'jax', 'tensorflow') if m in sys.modules]))"
+    env = dict(os.environ, PYTHONPATH=os.path.join(BINARY, "python"))
+    assert subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout == "0\n"
+    out = subprocess.run([sys.executable, "-m", "millrace", "--version"], env=env, capture_output=True, text=True).stdout
+    assert millrace.version in out
+
+
+run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, errors_have_their_class, imports_are_light])  # fmt: skip

@@ -1,0 +1,360 @@
+"""millrace.torch.DataLoader beside torch.utils.data.DataLoader: the same order over epochs and ranks, the same pictures, states that
+continue exactly, errors of the right kind, nothing left behind. Skipped without PyTorch; pictures are compared where torchvision is."""
+import gc
+import os
+import random
+import sys
+import threading
+import warnings
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from front_end import plain_pictures, gen, raises, run, skip  # noqa: E402
+
+try:
+    import torch
+    from torch.utils.data.distributed import DistributedSampler
+except Exception as reason:
+    skip(f"no PyTorch ({reason})")
+try:
+    import torchvision
+    from torchvision import transforms as T
+    from torchvision.datasets import ImageFolder
+except Exception as reason:
+    print(f"note: no torchvision ({reason}): its pictures are not compared")
+    torchvision = None
+
+import millrace  # noqa: E402
+from millrace.torch import DataLoader  # noqa: E402
+
+torch.set_num_threads(1)
+ROOT = plain_pictures("pictures", "--files", "101", "--dims", "60x80x3", "--subfolders", "7")
+NUMBERS = gen("numbers", "--format", "npz", "--files", "103", "--dims", "5x3", "--dtype", "float32", "--labels", "50")
+N = 101
+
+
+class Indices(torch.utils.data.Dataset):
+    """Sample i is i: torch's order as batches."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return i
+
+
+def small(root=ROOT, **more):
+    return DataLoader(root, num_workers=2, **{"batch_size": 8, **more})
+
+
+def whole():
+    """All pictures in order, as the key to tell which one a row is."""
+    return [row for batch, _ in small() for row in rows_of(batch)]
+
+
+def rows_of(batch):
+    return list(batch) if isinstance(batch, torch.Tensor) else batch
+
+
+def ids_of(loader, pictures):
+    keys = {p.numpy().tobytes(): i for i, p in enumerate(pictures)}
+    return [[keys[r.numpy().tobytes()] for r in rows_of(x)] for x, _ in loader]
+
+
+def order_is_torchs_over_epochs():
+    pictures = whole()
+    assert len(pictures) == N
+    for batch, drop, own in ((8, False, True), (10, True, True), (101, False, True), (9, False, False)):
+        ours_g, theirs_g = (torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)) if own else (None, None)
+        ours = small(batch_size=batch, shuffle=True, drop_last=drop, generator=ours_g)
+        theirs = torch.utils.data.DataLoader(Indices(N), batch, shuffle=True, drop_last=drop, generator=theirs_g)
+        assert len(ours) == len(theirs)
+        for epoch in range(3):
+            torch.manual_seed(epoch)
+            want = [b.tolist() for b in theirs]
+            torch.manual_seed(epoch)
+            assert ids_of(ours, pictures) == want, (batch, drop, own, epoch)
+    assert ids_of(small(), pictures) == [b.tolist() for b in torch.utils.data.DataLoader(Indices(N), 8)]
+
+
+def order_is_that_of_any_sampler():
+    pictures = whole()
+    for world in (1, 2, 3, 8):
+        for drop in (False, True):
+            for rank in range(world):
+                ours_s = DistributedSampler(Indices(N), world, rank, shuffle=True, seed=4, drop_last=drop)
+                ours = small(sampler=ours_s)
+                theirs_s = DistributedSampler(Indices(N), world, rank, shuffle=True, seed=4, drop_last=drop)
+                for epoch in (0, 1, 5):
+                    ours.set_epoch(epoch)
+                    theirs_s.set_epoch(epoch)
+                    assert sum(ids_of(ours, pictures), []) == list(theirs_s)
+    picks = [5, 5, 0, 100, 7]
+    assert ids_of(small(sampler=picks, batch_size=2), pictures) == [[5, 5], [0, 100], [7]]
+
+
+def global_random_numbers_are_left_alone():
+    """What an epoch takes from torch's global generator is what torch's own loader takes."""
+    for shuffle in (False, True):
+        torch.manual_seed(11)
+        list(torch.utils.data.DataLoader(Indices(N), 8, shuffle=shuffle))
+        want = torch.rand(1)
+        torch.manual_seed(11)
+        list(small(shuffle=shuffle))
+        assert torch.equal(torch.rand(1), want)
+
+
+def states_continue_exactly():
+    pictures = whole()
+    for trial in range(12):
+        stop, epoch = random.randrange(0, 14), random.randrange(0, 3)
+        one = small(shuffle=True, generator=torch.Generator().manual_seed(trial))
+        for _ in range(epoch):
+            list(one)
+        it, head = iter(one), []
+        for _ in range(min(stop, len(one))):
+            head.append(next(it))
+        state = one.state_dict()
+        rest = ids_of(it, pictures) + sum((ids_of(one, pictures) for _ in range(2)), [])
+        two = small(shuffle=True, generator=torch.Generator().manual_seed(trial))
+        two.load_state_dict(state)
+        have = sum((ids_of(two, pictures) for _ in range(3)), [])
+        assert have == rest, (trial, stop, epoch)
+    raises(ValueError, "another run: batch_size", small(batch_size=9).load_state_dict, state)
+
+
+def states_continue_with_other_ranks():
+    pictures = whole()
+
+    def ranks(world):
+        samplers = [DistributedSampler(Indices(N), world, r, shuffle=True, seed=9) for r in range(world)]
+        return [small(batch_size=4, sampler=s) for s in samplers]
+
+    def interleave(loaders):
+        each = [sum(ids_of(x, pictures), []) for x in loaders]
+        return [i for group in zip(*each) for i in group]
+
+    for first, second in ((1, 2), (2, 4), (4, 1), (2, 3)):
+        group = ranks(first)
+        for loader in group:
+            loader.set_epoch(2)
+        complete = interleave(group)
+        for loader in group:
+            loader.set_epoch(2)
+        its = [iter(x) for x in group]
+        for it in its:
+            for _ in range(3):
+                next(it)
+        state = group[0].state_dict()
+        rest = complete[3 * 4 * first :]
+        other = ranks(second)
+        for loader in other:
+            loader.load_state_dict(state)
+        have = interleave(other)
+        assert have[: len(rest)] == rest and len(have) - len(rest) < second, (first, second)
+
+
+def randomness_depends_on_seed_epoch_and_sample_alone():
+    if torchvision is None:
+        return
+    t = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()])
+
+    def epoch(e, threads, batch, seed=1):
+        loader = DataLoader(ROOT, batch, num_workers=threads, transform=t, seed=seed)
+        loader.set_epoch(e)
+        return torch.cat([x for x, _ in loader])
+
+    base = epoch(1, 1, 8)
+    assert torch.equal(base, epoch(1, 3, 13))
+    assert not torch.equal(base, epoch(2, 1, 8)) and not torch.equal(base, epoch(1, 1, 8, seed=2))
+
+
+def compare(transform, exact, picture_root=ROOT, tolerance=0.0):
+    data = ImageFolder(picture_root, transform)
+    ours = DataLoader(data, 10, num_workers=2)
+    assert ours.native, ours.reason
+    for (x, y), (u, v) in zip(ours, torch.utils.data.DataLoader(data, 10)):
+        assert torch.equal(y, v) and x.dtype == u.dtype and x.shape == u.shape
+        if exact:
+            assert torch.equal(x, u), transform
+        else:
+            assert (x.float() - u.float()).abs().mean() <= tolerance, ((x.float() - u.float()).abs().mean(), transform)
+
+
+def pictures_are_torchvisions():
+    if torchvision is None:
+        return
+    normalise = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    for crop in ((37, 41), 60, 1):
+        compare(T.Compose([T.CenterCrop(crop), T.ToTensor()]), True)
+        compare(T.Compose([T.CenterCrop(crop), T.PILToTensor()]), True)
+        compare(T.Compose([T.CenterCrop(crop), T.RandomHorizontalFlip(1), T.ToTensor(), normalise]), True)
+    for resize in (24, 57, 120, (33, 90)):
+        compare(T.Compose([T.Resize(resize), T.ToTensor()]), False, tolerance=1 / 255)
+        compare(T.Compose([T.Resize(resize), T.CenterCrop(21), T.PILToTensor()]), False, tolerance=1)
+    # One crop only: the same pixels whatever is drawn.
+    full = T.RandomResizedCrop(40, scale=(1, 1), ratio=(80 / 60, 80 / 60))
+    compare(T.Compose([full, T.ToTensor()]), False, tolerance=1 / 255)
+    try:
+        from torchvision.transforms import v2
+    except ImportError:
+        return
+    chain = [v2.Resize(40, antialias=True), v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    compare(v2.Compose(chain), False, tolerance=1 / 255)
+    compare(v2.Compose([v2.CenterCrop(33), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]), False, tolerance=1e-7)
+    compare(torchvision.models.ResNet18_Weights.DEFAULT.transforms(crop_size=40, resize_size=50), False, tolerance=5 / 255)
+
+
+def odd_pictures_are_torchvisions():
+    """Grey, CMYK, progressive, rotated by EXIF, a PNG with alpha and one with a JPEG's name."""
+    if torchvision is None:
+        return
+    from PIL import Image
+
+    root = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "odd")
+    os.makedirs(os.path.join(root, "a"))
+    base = Image.effect_noise((64, 48), 80)
+    colour = Image.merge("RGB", [Image.effect_noise((64, 48), s) for s in (30, 60, 90)])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    base.save(f"{root}/a/grey.jpg")
+    colour.convert("CMYK").save(f"{root}/a/cmyk.jpg")
+    colour.save(f"{root}/a/progressive.jpg", progressive=True)
+    colour.save(f"{root}/a/rotated.jpg", exif=exif)
+    colour.save(f"{root}/a/fine.jpg", quality=95, subsampling=0)
+    colour.save(f"{root}/a/plain.png")
+    base.save(f"{root}/a/grey.png")
+    colour.convert("RGBA").save(f"{root}/a/alpha.png")
+    colour.save(f"{root}/a/png.jpg", format="PNG")
+    compare(T.Compose([T.CenterCrop((40, 50)), T.PILToTensor()]), False, root, tolerance=0.02)
+    compare(T.Compose([T.Resize(30), T.CenterCrop(20), T.ToTensor()]), False, root, tolerance=1 / 255)
+
+
+def what_is_not_known_is_called():
+    if torchvision is None:
+        return
+    jitter = T.Compose([T.ColorJitter(), T.ToTensor()])
+    for data, why in ((ImageFolder(ROOT, jitter), "ColorJitter"), (Indices(20), "Indices")):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loader = DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(1))
+        assert not loader.native and why in loader.reason and len(said) == 1 and why in str(said[0].message)
+    theirs = torch.utils.data.DataLoader(Indices(20), 4, shuffle=True, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        assert [b.tolist() for b in loader] == [b.tolist() for b in theirs]
+    it = iter(loader)
+    next(it), next(it)
+    state, rest = loader.state_dict(), [b.tolist() for b in it]
+    loader.load_state_dict(state)
+    assert [b.tolist() for b in loader] == rest
+
+
+def subsets_are_native():
+    if torchvision is None:
+        return
+    t = T.Compose([T.CenterCrop(32), T.ToTensor()])
+    parts = torch.utils.data.random_split(ImageFolder(ROOT, t), [71, 30], torch.Generator().manual_seed(0))
+    ours = DataLoader(parts[1], 7)
+    assert ours.native
+    for (x, y), (u, v) in zip(ours, torch.utils.data.DataLoader(parts[1], 7)):
+        assert torch.equal(x, u) and torch.equal(y, v)
+
+
+def data_sets_with_a_manifest():
+    loader = DataLoader(NUMBERS, 10, shuffle=True, generator=torch.Generator().manual_seed(2))
+    batches = list(loader)  # keeps more of them than the loader has room for
+    assert len(batches) == 11 and all(x.dtype == torch.float32 and x.shape[1:] == (5, 3) for x, _ in batches)
+    order = torch.randperm(103, generator=_seeded(2))
+    assert torch.cat([y for _, y in batches]).shape == order.shape
+    again = DataLoader(NUMBERS, 103)
+    x, y = next(iter(again))
+    data, labels = torch.cat([b for b, _ in batches]), torch.cat([b for _, b in batches])
+    assert torch.equal(data.view(torch.int32), x[order].view(torch.int32)) and torch.equal(labels, y[order])  # has NaNs
+    batches[0][0].fill_(7)  # writable
+
+
+def _seeded(seed):
+    g = torch.Generator().manual_seed(seed)
+    torch.empty((), dtype=torch.int64).random_(generator=g)
+    return g
+
+
+def errors_are_of_the_right_kind():
+    raises(FileNotFoundError, "no such data set", DataLoader, "/nowhere")
+    empty = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "empty")
+    os.makedirs(os.path.join(empty, "class"), exist_ok=True)
+    raises(FileNotFoundError, "no pictures in", DataLoader, empty)
+    raises(ValueError, "batch_size", DataLoader, ROOT, 0)
+    raises(ValueError, "larger than the 101 samples", iter, DataLoader(ROOT, 200, drop_last=True))
+    raises(ValueError, "on_error", DataLoader, ROOT, on_error="no")
+    bad = plain_pictures("bad", "--files", "20", "--dims", "60x80x3", "--subfolders", "2")
+    victims = sorted(os.path.join(d, f) for d, _, fs in os.walk(bad) for f in fs)
+    with open(victims[7], "r+b") as f:
+        f.truncate(300)
+    if torchvision is None:
+        return
+    t = T.Compose([T.CenterCrop(32), T.ToTensor()])
+    it = iter(DataLoader(bad, 5, transform=t))
+    next(it)
+    e = raises(millrace.DataError, os.path.basename(victims[7]), next, it)
+    assert isinstance(e, OSError) and "in sample 7 of" in str(e)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        loader = DataLoader(bad, 5, transform=t, on_error="skip")
+        sizes = [len(x) for x, _ in loader]
+    assert sizes == [5, 4, 5, 5] and loader.skipped == 1 and os.path.basename(victims[7]) in str(said[-1].message), [str(w.message) for w in said]
+    raises(ValueError, "the crop has 90 x 90", next, iter(DataLoader(ROOT, 5, transform=T.Compose([T.CenterCrop(90), T.ToTensor()]))))
+
+
+def ends_cleanly():
+    """Iterators side by side, abandoned ones, many loaders, exceptions in the loop, tensors that outlive their loader, a fork."""
+    pictures = whole()
+    both = small()
+    assert [len(a[1]) + len(b[1]) for a, b in zip(both, both)] == [16] * 12 + [10]
+    for _ in range(3):
+        next(iter(both))
+    assert sum(ids_of(both, pictures), []) == list(range(N))
+    both.close()
+    gc.collect()
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    tasks = len(os.listdir("/proc/self/task"))
+    left = [f for f in os.listdir("/dev/shm") if f.startswith("millrace-")]
+    kept = []
+    for i in range(200 if os.environ.get("MR_TEST_FULL") else 25):
+        loader = small(shuffle=True)
+        it = iter(loader)
+        kept = [next(it), next(it)]
+        if i % 3 == 0:
+            try:
+                for _ in loader:
+                    raise KeyError
+            except KeyError:
+                pass
+    del loader, it
+    gc.collect()
+    assert len(kept[0][1]) == 8 and rows_of(kept[0][0])[0].float().sum() > 0
+    assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files
+    assert len(os.listdir("/proc/self/task")) <= tasks
+    assert left == [f for f in os.listdir("/dev/shm") if f.startswith("millrace-")]
+    parent = small()
+    it = iter(parent)
+    next(it)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            next(it)
+        except RuntimeError as e:
+            os._exit(0 if "fork" in str(e) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    next(it)
+
+
+run([
+    order_is_torchs_over_epochs, order_is_that_of_any_sampler, global_random_numbers_are_left_alone, states_continue_exactly,
+    states_continue_with_other_ranks, randomness_depends_on_seed_epoch_and_sample_alone, pictures_are_torchvisions,
+    odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, data_sets_with_a_manifest,
+    errors_are_of_the_right_kind, ends_cleanly,
+])  # fmt: skip
