@@ -24,6 +24,7 @@
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
     X(compare)                                                                                                         \
+    X(check)                                                                                                           \
     X(export)                                                                                                          \
     X(help)
 

@@ -135,6 +135,9 @@ struct mr_compare_options {
  * several of these with commas between them; "NAME=..." gives the side a name. MR_E_FORMAT, MR_E_USAGE when the runs of
  * a side have different settings. */
 int mr_compare_add(struct mr_compare *c, const char *word, const struct mr_compare_options *opt, struct mr_error *err);
+/* Calls fn for the path of each run that a word names; ends when it returns other than 0, and returns that. */
+typedef int mr_compare_path_fn(const char *path, void *user, struct mr_error *err);
+int mr_compare_each_run(const char *word, mr_compare_path_fn *fn, void *user, struct mr_error *err);
 /* One run, of a results folder or a trace; mr_compare_run_done frees. Texts belong to the arena. */
 int mr_compare_run_load(const char *path, const struct mr_compare_options *opt, struct mr_arena *a,
                         struct mr_compare_run *out, struct mr_error *err);

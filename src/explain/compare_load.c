@@ -304,73 +304,80 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strverscmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_run(struct mr_compare *c, struct mr_compare_side *s, const char *path,
-                   const struct mr_compare_options *opt, struct mr_error *err)
-{
-    struct mr_compare_run r;
-    int rc = mr_compare_run_load(path, opt, &c->arena, &r, err);
-    if (rc)
-        return rc;
-    struct mr_compare_run *to = MR_VEC_ADD(&s->run);
-    if (!to) {
-        mr_compare_run_done(&r);
-        return mr_error_set(err, -ENOMEM, "cannot compare '%s'", path);
-    }
-    *to = r;
-    return 0;
-}
-
 /* Every run inside of a folder, one level down: what `run --repeat` makes. */
-static int add_folder(struct mr_compare *c, struct mr_compare_side *s, const char *path,
-                      const struct mr_compare_options *opt, struct mr_error *err)
+static int each_of_folder(const char *path, mr_compare_path_fn *fn, void *user, struct mr_error *err)
 {
     struct dirent **entry;
-    size_t had = s->run.n;
-    int rc = 0, n = scandir(path, &entry, NULL, by_name);
+    int rc = 0, found = 0, n = scandir(path, &entry, NULL, by_name);
     if (n < 0)
         return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
     for (int i = 0; i < n; i++) {
         char inner[PATH_CAP];
         snprintf(inner, sizeof inner, "%s/%s", path, entry[i]->d_name);
-        if (!rc && entry[i]->d_name[0] != '.' && is_folder(inner) && is_run(inner))
-            rc = add_run(c, s, inner, opt, err);
+        if (!rc && entry[i]->d_name[0] != '.' && is_folder(inner) && is_run(inner)) {
+            rc = fn(inner, user, err);
+            found++;
+        }
         free(entry[i]);
     }
     free(entry);
-    if (rc || s->run.n > had)
+    if (rc || found)
         return rc;
     mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no runs and no traces", path);
     return mr_error_hint(err, "name the results folder of a 'millrace run', a trace, or a folder of them"), MR_E_FORMAT;
 }
 
-static int add_path(struct mr_compare *c, struct mr_compare_side *s, const char *path,
-                    const struct mr_compare_options *opt, struct mr_error *err)
+static int each_of_path(const char *path, mr_compare_path_fn *fn, void *user, struct mr_error *err)
 {
-    if (is_folder(path) && !is_run(path))
-        return add_folder(c, s, path, opt, err);
-    return add_run(c, s, path, opt, err);
+    return is_folder(path) && !is_run(path) ? each_of_folder(path, fn, user, err) : fn(path, user, err);
 }
 
-/* What is there is meant as it is; only then commas separate, and '=' names the side. */
-static int add_words(struct mr_compare *c, struct mr_compare_side *s, char *word, const struct mr_compare_options *opt,
-                     struct mr_error *err)
+int mr_compare_each_run(const char *word, mr_compare_path_fn *fn, void *user, struct mr_error *err)
 {
-    int rc = 0;
-    if (access(word, F_OK) == 0)
-        return add_path(c, s, word, opt, err);
-    char *equals = strchr(word, '='), *save = NULL;
-    if (equals && equals > word && !memchr(word, '/', (size_t)(equals - word))) {
-        *equals = '\0';
-        s->name = word;
-        word = equals + 1;
-        if (access(word, F_OK) == 0)
-            return add_path(c, s, word, opt, err);
+    char *copy, *save = NULL;
+    int rc = 0, found = 0;
+    if (access(word, F_OK) == 0 || !strchr(word, ','))
+        return each_of_path(word, fn, user, err);
+    if (!(copy = strdup(word)))
+        return mr_error_set(err, -ENOMEM, "cannot read '%s'", word);
+    for (char *one = strtok_r(copy, ",", &save); one && !rc; one = strtok_r(NULL, ",", &save), found++)
+        rc = each_of_path(one, fn, user, err);
+    free(copy);
+    return rc || found ? rc : mr_error_plain(err, MR_E_USAGE, "'%s' names no run", word);
+}
+
+struct adding {
+    struct mr_compare *c;
+    struct mr_compare_side *side;
+    const struct mr_compare_options *opt;
+};
+
+static int add_run(const char *path, void *user, struct mr_error *err)
+{
+    const struct adding *to = user;
+    struct mr_compare_run r;
+    int rc = mr_compare_run_load(path, to->opt, &to->c->arena, &r, err);
+    if (rc)
+        return rc;
+    struct mr_compare_run *place = MR_VEC_ADD(&to->side->run);
+    if (!place) {
+        mr_compare_run_done(&r);
+        return mr_error_set(err, -ENOMEM, "cannot compare '%s'", path);
     }
-    for (char *one = strtok_r(word, ",", &save); one && !rc; one = strtok_r(NULL, ",", &save))
-        rc = add_path(c, s, one, opt, err);
-    if (!rc && !s->run.n)
-        rc = mr_error_plain(err, MR_E_USAGE, "'%s' names no run", s->name);
-    return rc;
+    *place = r;
+    return 0;
+}
+
+/* What is there is meant as it is; only then '=' names the side. */
+static const char *split_name(char *word, struct mr_compare_side *s)
+{
+    char *equals = access(word, F_OK) == 0 ? NULL : strchr(word, '=');
+    if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)) ||
+        memchr(word, ',', (size_t)(equals - word)))
+        return word;
+    *equals = '\0';
+    s->name = word;
+    return equals + 1;
 }
 
 /* Runs of one side are repeats of each other. */
@@ -405,7 +412,8 @@ int mr_compare_add(struct mr_compare *c, const char *word, const struct mr_compa
         return mr_error_set(err, -ENOMEM, "cannot compare '%s'", word);
     struct mr_compare_side *s = &c->side[c->sides++];
     *s = (struct mr_compare_side){.name = name};
-    int rc = add_words(c, s, copy, opt, err);
+    struct adding to = {.c = c, .side = s, .opt = opt};
+    int rc = mr_compare_each_run(split_name(copy, s), add_run, &to, err);
     rc = rc ? rc : same_settings(s, err);
     for (size_t i = 0; i < s->run.n; i++)
         s->simulated |= s->run.item[i].simulated;

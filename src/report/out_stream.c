@@ -68,6 +68,15 @@ int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *
     return 0;
 }
 
+int mr_out_open_fd(struct mr_out *o, int fd, const char *name, struct mr_error *err)
+{
+    *o = (struct mr_out){.fd = fd, .path = name, .buffer = malloc(BUFFER)};
+    if (o->buffer)
+        return 0;
+    close(fd);
+    return mr_error_set(err, -ENOMEM, "cannot write '%s'", name);
+}
+
 static void write_all(struct mr_out *o, const uint8_t *p, size_t n)
 {
     while (n && !o->failed) {

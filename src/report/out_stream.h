@@ -21,6 +21,8 @@ struct mr_out {
 };
 
 int mr_out_open(struct mr_out *o, const char *path, bool gzip, struct mr_error *err);
+/* Takes the descriptor, also when it fails; `name` is for messages. */
+int mr_out_open_fd(struct mr_out *o, int fd, const char *name, struct mr_error *err);
 void mr_out_bytes(struct mr_out *o, const void *p, size_t n);
 void mr_out_text(struct mr_out *o, const char *text);
 void mr_out_number(struct mr_out *o, uint64_t v);

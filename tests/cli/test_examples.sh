@@ -66,6 +66,7 @@ small millrace -q run unet3d_h100 --data "$data/unet3d" --out results/unet3d >/d
 for side in base tuned; do small millrace -q run unet3d_h100 --data "$data/unet3d" --out "results/$side" >/dev/null; done
 for k in 1 2 3; do cp -r results/base "a$k" && cp -r results/tuned "b$k"; done
 cp results/base/trace.mrt before.mrt && cp results/tuned/trace.mrt after.mrt
+printf 'budget:\n  - stall_pct <= 100\n' >budget.yaml
 
 # ---- run them ----
 large=thesis-2

@@ -1,0 +1,254 @@
+/* `millrace check`: a run or a trace against a budget; for continuous integration. */
+#include "base/common.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "cli/commands.h"
+#include "cli/check_output.h"
+#include "cli/dataset_args.h"
+#include "explain/compare.h"
+#include "explain/explain.h"
+#include "report/budget.h"
+#include "report/out_stream.h"
+#include "report/report_json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct check_options {
+    struct mr_strings run, limit;
+    const char *budget, *baseline, *junit;
+    int64_t threads;
+    bool json, github;
+};
+
+#define FIELD(name) .key = #name, .offset = offsetof(struct check_options, name)
+static const struct mr_option check_options[] = {
+    {FIELD(run), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
+     .doc = "What is checked: a results folder of 'millrace run', a trace, or a folder of several; of several runs the "
+            "mean is checked."},
+    {FIELD(budget), .type = MR_OPT_STRING, .def = "", .short_flag = 'b',
+     .doc = "A YAML file with a list 'budget' of lines NAME OP LIMIT, and 'baseline' where a line asks for it; "
+            "doc/compare.md has an example.",
+     .example = "--budget budget.yaml"},
+    {FIELD(limit), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .short_flag = 'l',
+     .doc = "One more line of the budget.", .example = "--limit 'stall_pct <= 5'"},
+    {FIELD(baseline), .type = MR_OPT_STRING, .def = "",
+     .doc = "Runs that 'baseline' stands for; beats the one in the file.", .example = "--baseline results/main"},
+    {FIELD(junit), .type = MR_OPT_STRING, .def = "", .doc = "Also writes the result as JUnit XML.",
+     .example = "--junit check.xml"},
+    {FIELD(github), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Also prints each miss as an annotation for GitHub's workflows."},
+    MR_ROW_THREADS(offsetof(struct check_options, threads), MR_DOC_THREADS),
+    MR_ROW_JSON(offsetof(struct check_options, json), MR_DOC_JSON),
+    MR_OPTION_END,
+};
+
+/* ---- figures ---- */
+
+/* The explanation as the object that report --json prints: the same code, so the names and numbers are the same. */
+static int report_json(const struct mr_explanation *x, json_t **out, struct mr_error *err)
+{
+    struct mr_out o;
+    json_error_t why;
+    int fd = memfd_create("report", MFD_CLOEXEC), copy = fd < 0 ? -1 : dup(fd);
+    if (copy < 0) {
+        int rc = mr_error_set(err, -errno, "cannot hold the report");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    int rc = mr_out_open_fd(&o, copy, "report", err);
+    if (!rc) {
+        mr_out_text(&o, "{");
+        mr_report_json(&o, x);
+        mr_out_text(&o, "}");
+        rc = mr_out_close(&o, err);
+    }
+    if (!rc && (lseek(fd, 0, SEEK_SET) < 0 || !(*out = json_loadfd(fd, 0, &why))))
+        rc = mr_error_plain(err, MR_E_INTERNAL, "the report is no JSON: %s", why.text);
+    close(fd);
+    return rc;
+}
+
+static json_t *summary_of(const char *path)
+{
+    char file[4300];
+    snprintf(file, sizeof file, "%s/summary.json", path);
+    return access(file, F_OK) == 0 ? json_load_file(file, 0, NULL) : NULL;
+}
+
+struct gather {
+    MR_VEC(json_t *) figures;
+    unsigned threads;
+    const atomic_bool *stop;
+    bool incomplete;
+};
+
+static int add_figures(const char *path, struct gather *g, const struct mr_explanation *x, struct mr_error *err)
+{
+    json_t *report = NULL, *summary = summary_of(path);
+    int rc = report_json(x, &report, err);
+    json_t *figures = rc ? NULL : mr_budget_figures(report, summary);
+    json_t **to = figures ? MR_VEC_ADD(&g->figures) : NULL;
+    if (!rc && !to)
+        rc = mr_error_set(err, -ENOMEM, "cannot check '%s'", path);
+    if (to)
+        *to = json_incref(figures);
+    if (json_is_false(json_object_get(summary, "complete")) || x->trust.cut) {
+        mr_log(MR_LOG_WARN, "'%s' is incomplete", path);
+        g->incomplete = true;
+    }
+    json_decref(figures);
+    json_decref(report);
+    json_decref(summary);
+    return rc;
+}
+
+static int explain_one(const char *path, void *user, struct mr_error *err)
+{
+    struct gather *g = user;
+    struct mr_trace *t = NULL;
+    struct mr_explanation *x = NULL;
+    int rc = mr_trace_create(&t, err);
+    if (!rc)
+        t->stop = g->stop;
+    rc = rc ? rc : mr_trace_add_all(t, &path, 1, g->threads, err);
+    rc = rc ? rc : mr_trace_finish(t, err);
+    if (!rc) {
+        struct mr_explain_options opt = {
+            .threads = g->threads, .rank = -1, .step_from = -1, .source = path, .stop = g->stop};
+        rc = mr_explain(t, &opt, &x, err);
+    }
+    rc = rc ? rc : mr_advise(x, err);
+    rc = rc ? rc : add_figures(path, g, x, err);
+    mr_explanation_free(x);
+    mr_trace_free(t);
+    return rc;
+}
+
+/* Mean figures of all runs that the words name. */
+static int gather(const struct check_options *o, const char *const *word, unsigned n, const struct mr_command_ctx *ctx,
+                  json_t **out, size_t *runs, bool *incomplete, struct mr_error *err)
+{
+    struct gather g = {.threads = (unsigned)o->threads, .stop = ctx->stop};
+    int rc = 0;
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = mr_compare_each_run(word[i], explain_one, &g, err);
+    if (!rc && g.figures.n) {
+        *out = mr_budget_mean(g.figures.item, g.figures.n);
+        *runs = g.figures.n;
+        *incomplete |= g.incomplete;
+    }
+    for (size_t i = 0; i < g.figures.n; i++)
+        json_decref(g.figures.item[i]);
+    free(g.figures.item);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static int read_budget(const struct check_options *o, struct mr_arena *a, struct mr_budget *b, struct mr_error *err)
+{
+    int rc = *o->budget ? mr_budget_load(o->budget, a, b, err) : 0;
+    struct mr_budget_line *all = rc ? NULL : mr_arena_alloc(a, (b->lines + o->limit.n + 1) * sizeof(*all));
+    if (rc || !all)
+        return rc ? rc : mr_error_set(err, -ENOMEM, "cannot read the budget");
+    if (b->lines)
+        memcpy(all, b->line, b->lines * sizeof(*all));
+    b->line = all;
+    for (unsigned i = 0; i < o->limit.n && !rc; i++) {
+        rc = mr_budget_parse_line(o->limit.item[i], a, &all[b->lines], err);
+        b->lines += !rc;
+    }
+    if (!rc && !b->lines) {
+        mr_error_plain(err, MR_E_USAGE, "no budget given");
+        return mr_error_hint(err, "millrace check results/x --limit 'stall_pct <= 5'"), MR_E_USAGE;
+    }
+    if (*o->baseline)
+        b->baseline = o->baseline;
+    return rc;
+}
+
+static bool needs_baseline(const struct mr_budget *b)
+{
+    for (unsigned i = 0; i < b->lines; i++)
+        if (b->line[i].of_baseline)
+            return true;
+    return false;
+}
+
+static int conclude(const struct mr_check_result *r, struct mr_error *err)
+{
+    unsigned missed = 0, unknown = 0;
+    for (unsigned i = 0; i < r->budget->lines; i++) {
+        const struct mr_budget_line *l = &r->budget->line[i];
+        bool known = !isnan(l->have) && !isnan(l->limit);
+        missed += !l->met && known;
+        unknown += !known;
+    }
+    if (missed)
+        return mr_error_plain(err, MR_E_BUDGET, "%u of %u %s missed", missed, r->budget->lines,
+                              mr_plural(r->budget->lines, "limit", "limits"));
+    if (unknown)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "%u of %u %s not known: not checked", unknown, r->budget->lines,
+                              mr_plural(unknown, "figure is", "figures are"));
+    if (r->incomplete)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "what was checked is incomplete");
+    return 0;
+}
+
+static int check_run(struct mr_command_ctx *ctx, struct mr_error *err)
+{
+    const struct check_options *o = ctx->options;
+    struct mr_budget b = {0};
+    struct mr_check_result r = {.budget = &b};
+    json_t *figures = NULL, *baseline = NULL;
+    bool ignored = false;
+    if (!o->run.n) {
+        mr_error_plain(err, MR_E_USAGE, "nothing to check given");
+        return mr_error_hint(err, "millrace check results/x --budget budget.yaml"), MR_E_USAGE;
+    }
+    int rc = read_budget(o, ctx->arena, &b, err);
+    rc = rc ? rc : gather(o, o->run.item, o->run.n, ctx, &figures, &r.runs, &r.incomplete, err);
+    if (!rc && b.baseline && needs_baseline(&b)) {
+        const char *word = b.baseline;
+        rc = gather(o, &word, 1, ctx, &baseline, &r.baseline_runs, &ignored, err);
+    }
+    rc = rc ? rc : mr_budget_check(&b, figures, baseline, err);
+    json_decref(figures);
+    json_decref(baseline);
+    if (!rc && o->json)
+        rc = mr_check_print_json(stdout, &r, err);
+    else if (!rc)
+        mr_check_print(stdout, &r);
+    if (!rc && o->github)
+        mr_check_print_github(stdout, &r);
+    if (!rc && *o->junit)
+        rc = mr_check_write_junit(o->junit, o->run.item[0], &r, err);
+    return rc ? rc : conclude(&r, err);
+}
+
+const struct mr_command mr_cmd_check = {
+    .name = "check",
+    .synopsis = "[options] RUN|TRACE...",
+    .summary = "check a run or a trace against a budget; for continuous integration",
+    .details =
+        "Every line of the budget is a figure of 'millrace report --json', a comparison and a limit: a number, or "
+        "'baseline' times one. Ends with status 3 when a limit is missed, with 6 when a figure is not known or the run "
+        "is incomplete.\n\n"
+        "Short names: wall_s, au, stall_pct, stall_s, p50_stall_s, p99_stall_s, p99_step_s, samples_per_s, "
+        "cold_fraction; "
+        "findings.critical and findings.PF1 count findings; run.KEY is a figure of summary.json.\n\n"
+        "Examples:\n"
+        "  millrace check results/base --budget budget.yaml --junit check.xml\n"
+        "  millrace check results/base --limit 'stall_pct <= 99' --limit 'wall_s > 0'",
+    .table = {.section = "check",
+              .doc = "Check.",
+              .options = check_options,
+              .struct_bytes = sizeof(struct check_options)},
+    .run = check_run,
+};
