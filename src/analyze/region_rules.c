@@ -54,6 +54,7 @@ static const struct {
     /* PyTorch */
     {"data_loader", "DataLoader.next",      MR_ROLE_WAIT, NO},
     {"data_loader", "DataLoader.iter",      MR_ROLE_ITER, NO},
+    {"data_loader", "DataLoader.end",       MR_ROLE_END, NO},
     {"data_loader", "DataLoader.fetch",     MR_ROLE_NONE, NO}, /* inside next */
     {"data_loader", "fetch",                MR_ROLE_FETCH, NO},
     {"data_loader", "collate",              MR_ROLE_PART, MR_REGION_QUEUE},
@@ -61,7 +62,7 @@ static const struct {
     {"queue",       "*",                    MR_ROLE_PART, MR_REGION_QUEUE},
     {"transform",   "*",                    MR_ROLE_PART, MR_REGION_TRANSFORM},
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},
-    {"copy",        "*",                    MR_ROLE_COPY, NO},
+    {"copy",        "*",                    MR_ROLE_COPY, MR_REGION_COPY},
     {"barrier",     "*",                    MR_ROLE_BARRIER, NO},
     {"startup",     "*",                    MR_ROLE_STARTUP, NO},
     {"accelerator", "idle",                 MR_ROLE_ACCELERATOR_IDLE, NO},

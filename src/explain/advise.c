@@ -164,6 +164,10 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
     a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
     prepare_counters(a);
     a->stall_share = a->run_s > 0 ? a->stall_s / a->run_s : 0;
+    /* The first batch of a run is always waited for: workers start, nothing is ready. It counts, but a short run is not
+     * input-bound because of it. */
+    double first_s = (double)x->first_ns / 1e9;
+    a->steady_share = a->run_s > first_s ? MR_MAX(a->stall_s - first_s, 0.0) / (a->run_s - first_s) : a->stall_share;
     a->read_s = mr_pool_s(a, MR_POOL_READ);
     a->cpu_s = mr_pool_s(a, MR_POOL_CPU);
     a->late_s = mr_stall_s(a, MR_STALL_NOT_STARTED);
@@ -172,7 +176,7 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
         steps += x->rank[i].steps;
     a->steps = x->ranks ? (double)steps / (double)x->ranks : 0;
     a->busy = workers_busy(x);
-    a->starved = x->facts.has_steps && a->stall_share >= MR_STARVED;
+    a->starved = x->facts.has_steps && a->steady_share >= MR_STARVED;
     a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
 }
 

@@ -47,6 +47,7 @@ struct mr_advice {
     const struct mr_explain_facts *f;
     double run_s; /* what severity is a share of: the training window, else the run */
     double pool_s[MR_POOLS];
+    double steady_share;                                /* of the stall, without the first step of the run */
     double stall_s, stall_share, read_s, cpu_s, late_s; /* of the stall: all; reading; decode...; not started */
     double checkpoint_s, barrier_s, startup_s;
     double steps; /* of one rank */

@@ -195,7 +195,7 @@ int mr_advise_verdict(struct mr_advice *a)
     /* Where the accelerator was watched, only its own idle time counts: queued work hides waits of the host. */
     double share = mr_known(idle) ? fmin(idle, a->stall_share) : a->stall_share;
     v->missing = missing(a);
-    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, share);
+    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share, a->steady_share));
     if (v->missing)
         v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
     else

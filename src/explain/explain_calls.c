@@ -84,7 +84,7 @@ static enum mr_stall_cause cause_of_region(unsigned cause)
     static const uint8_t to[] = {[MR_REGION_NO_CAUSE] = MR_STALL_UNKNOWN,  [MR_REGION_STORAGE] = MR_STALL_STORAGE,
                                  [MR_REGION_MEMORY] = MR_STALL_PAGE_CACHE, [MR_REGION_NETWORK] = MR_STALL_NETWORK,
                                  [MR_REGION_DECODE] = MR_STALL_DECODE,     [MR_REGION_TRANSFORM] = MR_STALL_TRANSFORM,
-                                 [MR_REGION_QUEUE] = MR_STALL_QUEUE};
+                                 [MR_REGION_QUEUE] = MR_STALL_QUEUE,       [MR_REGION_COPY] = MR_STALL_COPY};
     return (enum mr_stall_cause)to[cause];
 }
 

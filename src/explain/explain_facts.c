@@ -196,7 +196,7 @@ static void worker_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
     struct mr_explain_facts *f = &x->facts;
-    uint64_t workers = UNKNOWN, prefetch = UNKNOWN, rows = 0, waits = 0, empty = 0, told = 0;
+    uint64_t workers = UNKNOWN, prefetch = UNKNOWN, rows = 0, bytes = 0, empty = 0, told = 0;
     for (size_t i = 0; i < j->wait.n; i++) {
         const struct explain_wait *w = &j->wait.item[i];
         if (w->step == NO_INDEX || w->last || j->step.item[w->step].phase == MR_EXPLAIN_EVAL)
@@ -204,10 +204,10 @@ static void worker_facts(struct explain_job *j)
         workers = w->workers != UNKNOWN ? w->workers : workers;
         prefetch = w->prefetch != UNKNOWN ? w->prefetch : prefetch;
         rows = w->rows != UNKNOWN ? MR_MAX(rows, w->rows) : rows;
+        bytes += w->bytes != UNKNOWN ? w->bytes : 0;
         uint64_t ready = w->make != NO_INDEX ? j->make.item[w->make].end : w->ready;
         told += ready != UNKNOWN;
         empty += ready != UNKNOWN && ready > w->start;
-        waits++;
     }
     f->has_workers = x->workers > 0;
     if (workers != UNKNOWN)
@@ -219,12 +219,13 @@ static void worker_facts(struct explain_job *j)
     if (workers == 0)
         f->prefetch = 0;
     else if (prefetch != UNKNOWN)
-        f->prefetch = (double)prefetch * (workers != UNKNOWN ? (double)workers : 1);
+        f->prefetch = (double)prefetch;
     if (rows)
         f->batch = (double)rows;
     if (told)
         f->queue_empty = (double)empty / (double)told;
-    (void)waits;
+    if (bytes)
+        f->delivered_bytes = (double)bytes;
 }
 
 /* ---- steps ---- */
@@ -276,7 +277,8 @@ static void take_metrics(struct explain_job *j, const struct mr_metrics *m)
     f->stalled_steps = m->stalled_steps;
     f->epochs = (double)m->n_epochs;
     f->demand_bytes_per_s = m->read_bytes ? m->demand_bytes_per_s : NAN;
-    f->delivered_bytes = m->sample_bytes ? (double)m->sample_bytes : NAN;
+    if (j->run && m->sample_bytes)
+        f->delivered_bytes = (double)m->sample_bytes;
     if (m->samples && m->read_bytes)
         f->sample_bytes = (double)m->read_bytes / (double)m->samples;
 }

@@ -290,7 +290,7 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
     struct mr_explain_facts *f = &j->x->facts;
     uint64_t read = 0, unique = 0, shared = 0, opens = 0, disorder = 0, files = 0;
     uint64_t by_fs = 0;
-    bool known = false; /* which files are read for batches */
+    bool known = j->make.n > 0; /* which files are read for batches */
     for (uint32_t i = 0; i < j->file.n; i++)
         known |= tally[i].for_batch && tally[i].read_bytes;
     for (uint32_t i = 0; i < j->file.n; i++) {

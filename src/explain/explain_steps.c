@@ -62,7 +62,6 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
         }
         s->epoch = w->epoch < UINT32_MAX ? (uint32_t)w->epoch : 0;
         s->batch = w->batch;
-        s->bytes = w->bytes;
         s->accelerator_idle_ns = w->idle;
         w->step = (uint32_t)j->step.n - 1;
         if (more)

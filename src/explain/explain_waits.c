@@ -116,8 +116,12 @@ static int rank_waits(struct explain_job *j, uint32_t rank)
             continue;
         if (s->role == MR_ROLE_ITER && s->start >= until) {
             begin_epoch(epochs_of(&loaders, s->arg[KEY_LOADER]), s);
-        } else if (s->role == MR_ROLE_WAIT && s->start >= until) {
+            if (s->arg[KEY_EPOCH] != UNKNOWN)
+                epochs_of(&loaders, s->arg[KEY_LOADER])->epoch = s->arg[KEY_EPOCH];
+        } else if ((s->role == MR_ROLE_WAIT || s->role == MR_ROLE_END) && s->start >= until) {
             rc = add_wait(j, rank, epochs_of(&loaders, s->arg[KEY_LOADER]), s);
+            if (!rc)
+                j->wait.item[j->wait.n - 1].last = s->role == MR_ROLE_END;
             until = s->end;
         }
     }

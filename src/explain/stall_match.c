@@ -75,7 +75,7 @@ static int match_by_number(struct explain_job *j, bool *numbered)
     *numbered = n == j->make.n;
     qsort(p, n, sizeof(*p), by_batch);
     for (size_t i = 0; i < j->wait.n; i++)
-        j->wait.item[i].make = find_make(j, p, n, &j->wait.item[i]);
+        j->wait.item[i].make = j->wait.item[i].last ? NO_INDEX : find_make(j, p, n, &j->wait.item[i]);
     free(p);
     return 0;
 }
@@ -128,7 +128,7 @@ static int match_by_order(struct explain_job *j, uint32_t rank)
         for (uint32_t k = 0; n && k < end - i; k++) {
             struct queue *x = &q[k % n];
             struct explain_wait *w = &j->wait.item[i + k];
-            if (w->make == NO_INDEX && k / n < x->n && j->make.item[x->first + k / n].start < w->end) {
+            if (w->make == NO_INDEX && !w->last && k / n < x->n && j->make.item[x->first + k / n].start < w->end) {
                 w->make = (uint32_t)(x->first + k / n);
                 j->unmatched = true;
             }
@@ -152,19 +152,19 @@ static void mark_last(struct explain_job *j, const struct explain_rank *r)
         struct explain_wait *w = &j->wait.item[i];
         bool ends = i + 1 == r->wait + r->waits || j->wait.item[i + 1].begun != w->begun;
         bool empty = w->rows == 0 || (rows && w->rows == UNKNOWN);
-        w->last = w->make == NO_INDEX && (empty || (makes && ends && w->rows == UNKNOWN));
+        w->last = w->last || (w->make == NO_INDEX && (empty || (makes && ends && w->rows == UNKNOWN)));
     }
 }
 
-/* PyTorch asks for batch b when batch b - workers * prefetch was handed over, for the first ones when the epoch
+/* PyTorch asks for a batch when the one `prefetch` before it was handed over, for the first ones when the epoch
  * begins. */
 static void find_requests(struct explain_job *j, const struct explain_rank *r)
 {
     for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
         struct explain_wait *w = &j->wait.item[i];
-        if (w->workers == UNKNOWN || w->prefetch == UNKNOWN || !w->workers)
+        uint64_t ahead = w->prefetch;
+        if (ahead == UNKNOWN || !ahead || w->last)
             continue;
-        uint64_t ahead = w->workers * MR_MAX(w->prefetch, (uint64_t)1);
         if (w->batch < ahead) {
             w->requested = w->begun;
             continue;

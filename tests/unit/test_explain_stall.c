@@ -189,7 +189,7 @@ static struct mr_explanation *run_pool(const struct pool *p)
 {
     struct world w;
     uint64_t free_at[8] = {0}, ready[STEPS], asked[STEPS], now = 10 * MS;
-    open_world(&w, p->workers, p->ahead / p->workers);
+    open_world(&w, p->workers, p->ahead);
     span(&w, w.iter, 0, now - 1 * MS, now, NULL, 0);
     uint64_t begun = now - 1 * MS;
     for (uint64_t b = 0; b < STEPS; b++)

@@ -15,6 +15,7 @@ import functools
 import itertools
 import multiprocessing.process
 import threading
+from time import thread_time_ns
 
 from . import _trace, accelerator, now, span
 
@@ -276,10 +277,13 @@ def fetch(module, put):
                 return original(self, index)
             if not getattr(self, "_millrace", False):
                 _prepare(self)
+            cpu = thread_time_ns()
             try:
                 return original(self, index)
             finally:
-                span("data_loader", "fetch", begin, getattr(_here, "args", None))
+                said = dict(getattr(_here, "args", None) or ())
+                said["cpu_ns"] = thread_time_ns() - cpu  # the rest of the span it was waiting, or had no CPU
+                span("data_loader", "fetch", begin, said)
 
         return fetch
 
