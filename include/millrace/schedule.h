@@ -57,6 +57,7 @@ uint64_t mr_schedule_span(const struct mr_schedule *s);
 uint32_t mr_schedule_first_rank(const struct mr_schedule *s, uint32_t node);
 /* Rows that each rank reads in the epoch, from the start position on. */
 uint64_t mr_schedule_rows(const struct mr_schedule *s, uint64_t epoch);
+uint64_t mr_schedule_local_batch(const struct mr_schedule *s);
 /* Number of accesses between two rows. */
 uint32_t mr_schedule_world(const struct mr_schedule *s);
 /* The distance of the same position in two consecutive epochs. */
@@ -68,6 +69,10 @@ uint64_t mr_schedule_epoch_of(const struct mr_schedule *s, uint64_t access);
 uint64_t mr_schedule_row_of(const struct mr_schedule *s, uint64_t access);
 uint32_t mr_schedule_rank_of(const struct mr_schedule *s, uint64_t access);
 uint32_t mr_schedule_node_of(const struct mr_schedule *s, uint64_t access);
+
+/* The nodes of accesses that are all of one epoch; MR_NO_ACCESS gives UINT32_MAX. */
+void mr_schedule_readers(const struct mr_schedule *s, uint64_t epoch, const uint64_t *accesses, uint32_t *nodes,
+                         size_t n);
 
 /* Ids that a rank reads from `row` on; sets up to n of them, returns how many (fewer only at the end of the epoch), or
  * negative: -ENOMEM. */

@@ -35,7 +35,7 @@ static int choose_policy(struct mr_loader *l, struct mr_error *err)
     if (rc)
         return rc;
     const struct mr_policy_ops *ops = mr_policy_get_ops(id);
-    if (id == MR_POLICY_PERFECT || ops->from_classes || ops->from_peers || ops->next_fill) {
+    if (id == MR_POLICY_PERFECT || ops->keeps || ops->redraw) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "policy '%s' cannot run for real yet", l->p.policy);
         return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others"), MR_E_UNSUPPORTED;
     }

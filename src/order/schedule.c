@@ -201,6 +201,11 @@ uint64_t mr_schedule_span(const struct mr_schedule *s)
     return s->p.order.shuffle_each_epoch ? s->span : s->p.epochs;
 }
 
+uint64_t mr_schedule_local_batch(const struct mr_schedule *s)
+{
+    return s->p.local_batch;
+}
+
 uint32_t mr_schedule_world(const struct mr_schedule *s)
 {
     return s->p.order.world;
@@ -262,6 +267,22 @@ uint32_t mr_schedule_node_of(const struct mr_schedule *s, uint64_t access)
 {
     uint32_t rank = mr_schedule_rank_of(s, access);
     return s->node_of_rank ? s->node_of_rank[rank] : rank / s->ranks_per_node;
+}
+
+void mr_schedule_readers(const struct mr_schedule *s, uint64_t epoch, const uint64_t *accesses, uint32_t *nodes,
+                         size_t n)
+{
+    uint64_t base = epoch * s->stride + start_of(s, epoch);
+    uint32_t world = s->p.order.world, each = s->ranks_per_node;
+    for (size_t i = 0; i < n; i++) {
+        if (accesses[i] == MR_NO_ACCESS) {
+            nodes[i] = UINT32_MAX;
+            continue;
+        }
+        uint64_t at = accesses[i] - base;
+        uint32_t rank = at >> 32 ? (uint32_t)(at % world) : (uint32_t)at % world; /* the narrow division is faster */
+        nodes[i] = s->node_of_rank ? s->node_of_rank[rank] : rank / each;
+    }
 }
 
 /* Position `at` of the epoch lies behind the start: mr_order_get_for counts rows of the unsought order, which differ

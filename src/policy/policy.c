@@ -1,12 +1,9 @@
-/* The registry of policies, the directory of who holds what, and the one rule for choosing a source. */
-#include "policy/policy.h"
+/* The registry of policies, and what every one of them does alike. */
 #include "policy/policy_internal.h"
 #include "base/common.h"
-#include "base/rng.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct mr_policy_ops *policies[MR_POLICY_MAX] = {
@@ -83,115 +80,94 @@ const struct mr_policy_ops *mr_policy_get_ops(enum mr_policy_id id)
     return policies[id];
 }
 
-int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *p, struct mr_error *err)
+int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, uint32_t node, struct mr_policy *out,
+                     struct mr_error *err)
 {
-    *p = (struct mr_policy){.ops = policies[id], .world = *w};
-    return p->ops->create ? p->ops->create(p, err) : 0;
+    const struct mr_policy_ops *ops = policies[id];
+    void *state = NULL;
+    assert(node < w->nodes && w->classes >= 1 && w->classes <= MR_POLICY_CLASS_MAX);
+    int rc = ops->create ? ops->create(w, node, &state, err) : 0;
+    if (!rc)
+        *out = (struct mr_policy){.ops = ops, .state = state};
+    return rc;
 }
 
 void mr_policy_free(struct mr_policy *p)
 {
-    if (p->ops && p->ops->free)
-        p->ops->free(p);
-    p->state = NULL;
+    if (p->ops && p->ops->destroy && p->state)
+        p->ops->destroy(p->state);
+    *p = (struct mr_policy){0};
 }
 
-struct mr_source mr_policy_source(const struct mr_policy *p, uint32_t node, uint32_t id)
+int mr_policy_create_expected(enum mr_policy_id id, const struct mr_policy_world *w, struct mr_policy *out,
+                              struct mr_error *err)
 {
-    const struct mr_directory *d = p->world.dir;
-    uint8_t own = p->ops->from_classes ? d->held[(uint64_t)node * d->samples + id] : MR_NOT_HELD;
-    if (own < MR_INCOMING)
-        return (struct mr_source){MR_FROM_CLASS, node, own};
-    uint32_t peer = p->ops->from_peers ? mr_directory_peer(d, node, id) : MR_NO_SAMPLE;
-    if (peer != MR_NO_SAMPLE)
-        return (struct mr_source){MR_FROM_PEER, peer, d->held[(uint64_t)peer * d->samples + id]};
-    return (struct mr_source){own == MR_INCOMING ? MR_FROM_INCOMING : MR_FROM_PFS, node, 0};
+    const struct mr_policy_ops *ops = policies[id];
+    void *state = NULL;
+    if (!ops->expected)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "%s, which takes the exact engine (--method exact)",
+                              ops->redraw ? "redraws its batches" : "has no expected-value form");
+    int rc = ops->expected->create(w, &state, err);
+    if (!rc)
+        *out = (struct mr_policy){.ops = ops, .state = state};
+    return rc;
 }
 
-unsigned mr_policy_classes(const struct mr_policy_world *w)
+void mr_policy_free_expected(struct mr_policy *p)
 {
-    return w->system->n_classes;
+    if (p->ops && p->state)
+        p->ops->expected->destroy(p->state);
+    *p = (struct mr_policy){0};
 }
 
-double mr_policy_capacity_mb(const struct mr_policy_world *w, unsigned storage_class)
+void mr_policy_memo_done(struct mr_policy_memo *m)
 {
-    return storage_class < w->system->n_classes ? w->system->classes[storage_class].capacity_mb : 0;
+    if (m->data)
+        m->free(m->data);
+    *m = (struct mr_policy_memo){0};
 }
 
-double mr_directory_used_mb(const struct mr_directory *d, uint32_t node, unsigned storage_class)
+uint64_t mr_policy_bytes(const struct mr_policy_world *w, uint64_t id)
 {
-    return d->used_mb[(uint64_t)node * MR_CLASS_MAX + storage_class];
+    return w->sample_bytes ? w->sample_bytes : w->bytes_of(w->user, id);
 }
 
-int mr_directory_init(struct mr_directory *d, uint32_t nodes, uint64_t samples, const float *size_mb,
-                      struct mr_error *err)
+uint64_t mr_policy_capacity(const struct mr_policy_world *w, uint32_t node, unsigned storage_class)
 {
-    *d = (struct mr_directory){.nodes = nodes, .samples = samples, .size_mb = size_mb};
-    d->held = malloc(nodes * samples);
-    d->holders = calloc(samples, sizeof(*d->holders));
-    d->asked = malloc(samples * sizeof(*d->asked));
-    d->used_mb = calloc((uint64_t)nodes * MR_CLASS_MAX, sizeof(*d->used_mb));
-    if (!d->held || !d->holders || !d->asked || !d->used_mb) {
-        mr_directory_done(d);
-        return mr_error_set(err, -ENOMEM, "directory of %u nodes x %llu samples", nodes, (unsigned long long)samples);
-    }
-    memset(d->held, MR_NOT_HELD, nodes * samples);
-    return 0;
+    return storage_class < w->classes ? w->capacity[(uint64_t)node * w->classes + storage_class] : 0;
 }
 
-void mr_directory_done(struct mr_directory *d)
+void mr_plan_sources(struct mr_plan *out, unsigned own_class, const uint32_t *peers, unsigned n_peers)
 {
-    free(d->held);
-    free(d->holders);
-    free(d->asked);
-    free(d->used_mb);
-    *d = (struct mr_directory){0};
+    *out = (struct mr_plan){.keep = MR_NOT_HELD};
+    if (own_class != MR_NOT_HELD)
+        out->source[out->n_sources++] = (struct mr_plan_source){.kind = MR_FROM_CLASS, .storage_class = own_class};
+    for (unsigned i = 0; i < n_peers && out->n_sources < MR_ARRAY_LEN(out->source) - 1; i++)
+        out->source[out->n_sources++] = (struct mr_plan_source){.kind = MR_FROM_PEER, .node = peers[i]};
+    out->source[out->n_sources++] = (struct mr_plan_source){.kind = MR_FROM_PFS};
 }
 
-void mr_directory_put(struct mr_directory *d, uint32_t node, uint32_t id, unsigned class)
+void mr_policy_plan(const struct mr_policy *p, uint64_t access, uint64_t id, struct mr_plan *out)
 {
-    assert(node < d->nodes && id < d->samples && class < MR_CLASS_MAX);
-    uint8_t *slot = &d->held[node * d->samples + id];
-    mr_directory_drop(d, node, id);
-    *slot = (uint8_t) class;
-    d->holders[id]++;
-    /* Each of k holders is the one that others ask with equal probability: always the latest would make a convoy of
-     * readers. */
-    if (d->holders[id] == 1 || mr_rng_below(mr_mix64((uint64_t)node << 32 | id), d->holders[id]) == 0)
-        d->asked[id] = node;
-    d->used_mb[node * MR_CLASS_MAX + class] += d->size_mb[id];
+    if (p->ops->plan)
+        p->ops->plan(p->state, access, id, out);
+    else
+        mr_plan_sources(out, MR_NOT_HELD, NULL, 0);
 }
 
-void mr_directory_announce(struct mr_directory *d, uint32_t node, uint32_t id)
+int mr_policy_need_class(const struct mr_policy_world *w, struct mr_error *err)
 {
-    uint8_t *slot = &d->held[node * d->samples + id];
-    if (*slot == MR_NOT_HELD)
-        *slot = MR_INCOMING;
+    return w->classes > 1 ? 0 : mr_error_set(err, MR_E_UNSUPPORTED, "needs a storage class beside the staging buffer");
 }
 
-void mr_directory_drop(struct mr_directory *d, uint32_t node, uint32_t id)
+int mr_policy_need_memory(const struct mr_policy_world *w, struct mr_error *err)
 {
-    uint8_t *slot = &d->held[node * d->samples + id];
-    uint8_t was = *slot;
-    *slot = MR_NOT_HELD;
-    if (was >= MR_INCOMING)
-        return;
-    assert(d->holders[id] > 0 && was < MR_CLASS_MAX);
-    d->used_mb[node * MR_CLASS_MAX + was] -= d->size_mb[id];
-    d->holders[id]--;
-}
-
-uint32_t mr_directory_peer(const struct mr_directory *d, uint32_t node, uint32_t id)
-{
-    if (d->holders[id] == 0)
-        return MR_NO_SAMPLE;
-    uint32_t asked = d->asked[id];
-    if (asked != node && d->held[asked * d->samples + id] < MR_INCOMING)
-        return asked;
-    for (uint32_t step = 1; step < d->nodes; step++) {
-        uint32_t peer = (node + step) % d->nodes;
-        if (d->held[peer * d->samples + id] < MR_INCOMING)
-            return peer;
-    }
-    return MR_NO_SAMPLE;
+    uint64_t room = 0;
+    int rc = mr_policy_need_class(w, err);
+    for (uint32_t n = 0; n < w->nodes; n++)
+        room += mr_policy_capacity(w, n, 1);
+    if (!rc && w->total_bytes > room)
+        rc = mr_error_set(err, MR_E_UNSUPPORTED, "the data set (%.0f MB) does not fit all nodes' class 1 (%.0f MB)",
+                          (double)w->total_bytes / 1e6, (double)room / 1e6);
+    return rc;
 }

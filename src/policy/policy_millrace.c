@@ -1,311 +1,403 @@
 /* Our policy. Every access of every node is known, so
  *
- *   1. a sample is read from the PFS only when no node holds it: its first user fetches it and keeps it;
- *   2. everybody else takes it from a peer;
- *   3. when a node's storage is full, it keeps what it will use soonest (Belady) and does not admit a sample whose next
- *      use lies behind that of everything it could evict (bypass);
- *   4. the last copy in the job is evicted only when there is nothing else to evict anywhere: missing another copy
- *      costs a peer read, missing the last one a read from the PFS. It stays with its reader; if that node has nothing
- *      to evict, it goes to the node that will use it next, which would have fetched it from a peer later anyway, or
- *      else to any that has room. A node that will use a sample more often than its only holder takes it over when it
- *      reads it;
- *   5. so when the job cannot hold the set, the first samples stay. Evicting last copies by next use would read a few
- *      per cent less from the PFS, but all of it towards the end of an epoch, which staging buffers do not even out:
- *      runs take longer.
+ *   1. every sample that the job can hold has an agreed holder at any time (homes.h): it is read from the PFS once, and
+ *      everybody who does not have it asks the holder;
+ *   2. what has to stay for others stays; in the rest of its space a node keeps what it will use soonest, and does not
+ *      admit a sample whose next use lies behind that of everything it could give up (shelf.h: Belady with bypass);
+ *   3. where the job cannot hold the set, the same samples stay for the whole run. Choosing them anew by next use would
+ *      read a few per cent less from the PFS, but all of it towards the end of an epoch, which staging buffers do not
+ * even out: runs take longer.
  *
- * Invariants
- *  I1. next[node][id] is the node's next access number of id that has not been staged yet, or NEVER; anywhere[id] the
- *      same over all nodes.
- *  I2. Every held sample that others hold too, or that nobody will use, is in its node's heap `spare` at least once
- *      with its current key. Stale entries are skipped when popped. */
+ * The node's accesses are looked up in blocks: its next ids, the readers that matter for them, and its own next uses.
+ * Invariant: the block at hand covers the access being planned, or is loaded for it; nothing in it depends on results.
+ */
+#include "policy/homes.h"
 #include "policy/policy_internal.h"
+#include "policy/shelf.h"
 #include "base/common.h"
-#include "base/heap.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NEVER UINT32_MAX
+#define BLOCK 256u
+#define MEMORY_DEFAULT ((uint64_t)64 << 20)
+#define HORIZON_DEFAULT 8u
 
-struct millrace {
-    uint32_t
-        *next_of_access; /* [node][epochs * epoch_len]: access number of the node's following use of the same sample */
-    uint32_t *anywhere_of_access; /* the same of any node's following use */
-    uint32_t *next;               /* [node * samples + id], I1 */
-    uint32_t *anywhere;           /* [id], I1 */
-    uint16_t *uses;               /* [node * samples + id]: how often the node will still use it */
-    struct mr_heap *spare;        /* per node, I2: ids by next use there, the farthest on top */
-    double *room_mb;              /* per node and class, what is left: [node * MR_CLASS_MAX + class] */
-    uint64_t run_len;             /* accesses of a node over all epochs */
-    bool scarce;                  /* without it nothing is ever evicted and the heaps stay empty */
+/* What is known of the node's next accesses: rows `row` ... of `epoch`, [row][rank of the node]. */
+struct block {
+    uint64_t epoch, row, rows;
+    uint64_t *id, *first, *next, *when; /* when: one epoch's answers */
+    uint32_t *reader, *node;
+    struct mr_chain *chain; /* MR_HOME_CHAIN */
 };
 
-static bool is_held(const struct mr_policy *p, uint32_t node, uint32_t id)
+/* The global sequence from the start on, in which a node looks for what is dealt to it. */
+struct walk {
+    uint64_t epoch, row, at, n;
+    uint64_t *id, *first, *access;
+    uint32_t *reader;
+};
+
+struct millrace {
+    const struct mr_policy_world *w;
+    uint32_t node, ranks;
+    const struct mr_homes *homes;
+    bool owns_homes, scarce;
+    struct mr_shelf shelf;
+    struct block block;
+    struct walk walk;
+};
+
+/* ---- set-up ---- */
+
+static void free_homes(void *data)
 {
-    return p->world.dir->held[(uint64_t)node * p->world.samples + id] < MR_INCOMING;
+    mr_homes_free(data);
 }
 
-static bool is_spare(const struct mr_policy *p, uint32_t id)
+static int get_homes(struct millrace *s, uint64_t memory, struct mr_error *err)
 {
-    const struct millrace *s = p->state;
-    return p->world.dir->holders[id] > 1 || s->anywhere[id] == NEVER;
-}
-
-/* The next use that an entry was made for: keys are negative, so that the largest comes first. */
-static uint32_t next_of(const struct mr_heap_item *entry)
-{
-    return (uint32_t)-entry->key;
-}
-
-/* The spare sample with the farthest next use here, or NULL. Drops stale entries on the way (I2). */
-static const struct mr_heap_item *farthest_spare(struct mr_policy *p, uint32_t node)
-{
-    struct millrace *s = p->state;
-    struct mr_heap *h = &s->spare[node];
-    uint64_t base = (uint64_t)node * p->world.samples;
-    while (h->n) {
-        const struct mr_heap_item *top = &h->item[0];
-        uint32_t id = (uint32_t)top->value;
-        if (is_held(p, node, id) && s->next[base + id] == next_of(top) && is_spare(p, id))
-            return top;
-        mr_heap_pop(h);
+    struct mr_policy_memo *memo = s->w->memo;
+    struct mr_homes_options o = {.classes = s->w->classes,
+                                 .deal = true,
+                                 .may_chain = true,
+                                 .entries_max = mr_shelf_most(false, memory),
+                                 .entries_max_chain = mr_shelf_most(true, memory)};
+    struct mr_homes *h;
+    if (memo && memo->data) {
+        s->homes = memo->data;
+        return 0;
     }
-    return NULL;
+    int rc = mr_homes_create(s->w, &o, &h, err);
+    if (rc)
+        return rc;
+    s->homes = h;
+    s->owns_homes = !memo;
+    if (memo)
+        *memo = (struct mr_policy_memo){.data = h, .free = free_homes};
+    return 0;
 }
 
-/* Enters a held sample into the heap, if it is spare now (I2). */
-static void enter(struct mr_policy *p, uint32_t node, uint32_t id)
+static void destroy(void *state)
 {
-    struct millrace *s = p->state;
-    if (is_spare(p, id))
-        (void)mr_heap_push(&s->spare[node], -(double)s->next[(uint64_t)node * p->world.samples + id], id);
-}
-
-/* The same where it is held beside `node`, when it has become spare. */
-static void enter_elsewhere(struct mr_policy *p, uint32_t node, uint32_t id)
-{
-    uint32_t holder = mr_directory_peer(p->world.dir, node, id);
-    if (holder != MR_NO_SAMPLE)
-        enter(p, holder, id);
-}
-
-static int class_with_room(struct mr_policy *p, uint32_t node, double mb)
-{
-    const struct millrace *s = p->state;
-    for (unsigned j = 1; j < p->world.system->n_classes; j++)
-        if (s->room_mb[node * MR_CLASS_MAX + j] >= mb)
-            return (int)j;
-    return -1;
-}
-
-static void put(struct mr_policy *p, uint32_t node, uint32_t id, unsigned class)
-{
-    struct millrace *s = p->state;
-    assert(s->room_mb[node * MR_CLASS_MAX + class] >= p->world.size_mb[id]);
-    bool was_last = p->world.dir->holders[id] == 1;
-    s->room_mb[node * MR_CLASS_MAX + class] -= p->world.size_mb[id];
-    mr_directory_put(p->world.dir, node, id, class);
-    if (!s->scarce)
-        return;
-    enter(p, node, id);
-    if (was_last)
-        enter_elsewhere(p, node, id);
-}
-
-static void drop(struct mr_policy *p, uint32_t node, uint32_t id)
-{
-    struct millrace *s = p->state;
-    assert(is_held(p, node, id)); /* I2: what is spare is held */
-    unsigned class = p->world.dir->held[(uint64_t)node * p->world.samples + id];
-    s->room_mb[node * MR_CLASS_MAX + class] += p->world.size_mb[id];
-    mr_directory_drop(p->world.dir, node, id);
-}
-
-/* Makes room by giving up spare samples whose next use lies behind `next`; false when those do not suffice. */
-static bool give_up_spare(struct mr_policy *p, uint32_t node, double mb, uint64_t next)
-{
-    while (class_with_room(p, node, mb) < 0) {
-        const struct mr_heap_item *top = farthest_spare(p, node);
-        if (!top || next_of(top) <= next)
-            return false;
-        drop(p, node, (uint32_t)top->value);
-    }
-    return true;
-}
-
-/* The node that uses the sample next, counted in access numbers, which advance alike on all nodes. */
-static uint32_t next_user(const struct mr_policy *p, uint32_t id)
-{
-    const struct millrace *s = p->state;
-    uint32_t best = MR_NO_SAMPLE, when = NEVER;
-    for (uint32_t i = 0; i < p->world.nodes; i++) {
-        uint32_t at = s->next[(uint64_t)i * p->world.samples + id];
-        if (at < when) {
-            when = at;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* Stores a sample that must not be lost on `to`, for any spare samples; false when those do not suffice. */
-static bool store_last(struct mr_policy *p, uint32_t from, uint32_t to, uint32_t id)
-{
-    double mb = p->world.size_mb[id];
-    for (const struct mr_heap_item *top; class_with_room(p, to, mb) < 0; drop(p, to, (uint32_t)top->value))
-        if (!(top = farthest_spare(p, to)))
-            return false;
-    put(p, to, id, (unsigned)class_with_room(p, to, mb));
-    if (from != to)
-        p->world.moved(p->world.user, from, to, id);
-    return true;
-}
-
-static uint16_t uses_left(const struct mr_policy *p, uint32_t node, uint32_t id)
-{
-    const struct millrace *s = p->state;
-    return s->uses[(uint64_t)node * p->world.samples + id];
-}
-
-/* Rule 4: a sample that nobody holds has been read by `node`. */
-static void keep_last_copy(struct mr_policy *p, uint32_t node, uint32_t id)
-{
-    uint32_t user = next_user(p, id), nodes = p->world.nodes;
-    if (user == MR_NO_SAMPLE)
-        return;
-    if (store_last(p, node, node, id) || store_last(p, node, user, id))
-        return;
-    for (uint32_t k = 1; k < nodes; k++)
-        if (store_last(p, node, (user + k) % nodes, id))
-            return;
-}
-
-/* A sample that others hold has been read by `node`. The only holder's copy moves here when this node will use it more
- * often: the read is made anyway, and the copy left behind is spare. */
-static void keep_copy(struct mr_policy *p, uint32_t node, uint32_t id)
-{
-    const struct millrace *s = p->state;
-    const struct mr_directory *d = p->world.dir;
-    uint32_t next = s->next[(uint64_t)node * p->world.samples + id];
-    if (next == NEVER)
-        return;
-    uint32_t holder = d->holders[id] == 1 ? mr_directory_peer(d, node, id) : MR_NO_SAMPLE;
-    if (give_up_spare(p, node, p->world.size_mb[id], next))
-        put(p, node, id, (unsigned)class_with_room(p, node, p->world.size_mb[id]));
-    else if (holder != MR_NO_SAMPLE && uses_left(p, node, id) > uses_left(p, holder, id) + 1)
-        (void)store_last(p, node, node, id);
-}
-
-static void keep(struct mr_policy *p, uint32_t node, uint32_t id, uint64_t k)
-{
-    struct millrace *s = p->state;
-    uint64_t cell = (uint64_t)node * p->world.samples + id;
-    double mb = p->world.size_mb[id];
-    if (!s->scarce) {
-        int class = is_held(p, node, id) ? -1 : class_with_room(p, node, mb);
-        if (class > 0)
-            put(p, node, id, (unsigned)class);
-        return;
-    }
-    s->next[cell] = s->next_of_access[node * s->run_len + k];
-    assert(s->uses[cell] > 0); /* I1: this use was foreseen */
-    s->uses[cell]--;
-    uint32_t anywhere = s->anywhere_of_access[node * s->run_len + k];
-    if (s->anywhere[id] < anywhere)
-        s->anywhere[id] = anywhere; /* staging runs ahead, not quite alike on all nodes */
-    bool held = is_held(p, node, id);
-    if (held)
-        enter(p, node, id);
-    if (p->world.dir->holders[id] > held && s->anywhere[id] == NEVER)
-        enter_elsewhere(p, node, id);
-    if (held || s->anywhere[id] == NEVER)
-        return;
-    if (p->world.dir->holders[id] == 0)
-        keep_last_copy(p, node, id);
-    else
-        keep_copy(p, node, id);
-}
-
-/* Fills next_of_access, anywhere_of_access and next by walking the run backwards. */
-static int look_ahead(struct mr_policy *p, struct mr_error *err)
-{
-    const struct mr_policy_world *w = &p->world;
-    struct millrace *s = p->state;
-    uint64_t epoch_len = w->steps_per_epoch * w->per_node;
-    uint32_t *ids = malloc(epoch_len * sizeof(*ids));
-    int rc = ids ? 0 : -ENOMEM;
-    memset(s->next, 0xff, w->nodes * w->samples * sizeof(*s->next));
-    memset(s->anywhere, 0xff, w->samples * sizeof(*s->anywhere));
-    for (uint32_t e = w->epochs; e-- > 0 && !rc;)
-        for (uint32_t i = 0; i < w->nodes && !rc; i++) {
-            rc = w->stream(w->user, e, i, ids, err);
-            uint32_t *next = s->next + (uint64_t)i * w->samples;
-            for (uint64_t k = epoch_len; k-- > 0 && !rc;) {
-                uint64_t access = e * epoch_len + k;
-                s->next_of_access[i * s->run_len + access] = next[ids[k]];
-                s->anywhere_of_access[i * s->run_len + access] = s->anywhere[ids[k]];
-                next[ids[k]] = s->anywhere[ids[k]] = (uint32_t)access; /* an epoch uses a sample once */
-                s->uses[(uint64_t)i * w->samples + ids[k]]++;
-            }
-        }
-    memset(s->anywhere, 0, w->samples * sizeof(*s->anywhere));
-    free(ids);
-    return rc;
-}
-
-static int create(struct mr_policy *p, struct mr_error *err)
-{
-    const struct mr_policy_world *w = &p->world;
-    struct millrace *s = calloc(1, sizeof(*s));
-    p->state = s;
-    if (!s)
-        return mr_error_set(err, -ENOMEM, "planning millrace");
-    s->run_len = w->steps_per_epoch * w->per_node * w->epochs;
-    s->next = malloc(w->nodes * w->samples * sizeof(*s->next));
-    s->anywhere = malloc(w->samples * sizeof(*s->anywhere));
-    s->spare = calloc(w->nodes, sizeof(*s->spare));
-    s->room_mb = calloc((uint64_t)w->nodes * MR_CLASS_MAX, sizeof(*s->room_mb));
-    double node_mb = 0;
-    for (unsigned j = 1; j < w->system->n_classes; j++)
-        node_mb += w->system->classes[j].capacity_mb;
-    /* What a node reads in the whole run, with a margin for unequal sizes, is all it could ever keep. */
-    double most_mb = w->total_mb * fmin(1.001, 1.1 * w->epochs / w->nodes);
-    s->scarce = node_mb < most_mb && w->system->n_classes > 1;
-    if (s->scarce) {
-        s->next_of_access = malloc(w->nodes * s->run_len * sizeof(*s->next_of_access));
-        s->anywhere_of_access = malloc(w->nodes * s->run_len * sizeof(*s->anywhere_of_access));
-        s->uses = calloc(w->nodes * w->samples, sizeof(*s->uses));
-    }
-    if (!s->next || !s->anywhere || !s->spare || !s->room_mb ||
-        (s->scarce && !(s->next_of_access && s->anywhere_of_access && s->uses)))
-        return mr_error_set(err, -ENOMEM, "planning millrace");
-    for (uint32_t i = 0; i < w->nodes; i++)
-        for (unsigned j = 1; j < w->system->n_classes; j++)
-            s->room_mb[i * MR_CLASS_MAX + j] = w->system->classes[j].capacity_mb;
-    return s->scarce ? look_ahead(p, err) : 0;
-}
-
-static void free_state(struct mr_policy *p)
-{
-    struct millrace *s = p->state;
-    if (!s)
-        return;
-    for (uint32_t i = 0; s->spare && i < p->world.nodes; i++)
-        mr_heap_done(&s->spare[i]);
-    free(s->spare);
-    free(s->anywhere);
-    free(s->anywhere_of_access);
-    free(s->uses);
-    free(s->next_of_access);
-    free(s->next);
-    free(s->room_mb);
+    struct millrace *s = state;
+    mr_shelf_done(&s->shelf);
+    free(s->block.id);
+    free(s->block.first);
+    free(s->block.next);
+    free(s->block.when);
+    free(s->block.reader);
+    free(s->block.node);
+    free(s->block.chain);
+    free(s->walk.id);
+    free(s->walk.first);
+    free(s->walk.access);
+    free(s->walk.reader);
+    if (s->owns_homes)
+        mr_homes_free((struct mr_homes *)(uintptr_t)s->homes);
     free(s);
 }
 
+static int alloc_block(struct millrace *s)
+{
+    struct block *b = &s->block;
+    uint64_t n = MR_MAX(BLOCK / s->ranks, 1u) * s->ranks;
+    bool chain = s->homes->rule == MR_HOME_CHAIN;
+    b->epoch = MR_NO_ACCESS;
+    b->id = malloc(n * sizeof(*b->id));
+    b->first = malloc(n * sizeof(*b->first));
+    b->next = malloc(n * sizeof(*b->next));
+    b->when = malloc(n * sizeof(*b->when));
+    b->reader = malloc(n * sizeof(*b->reader));
+    b->node = malloc(n * sizeof(*b->node));
+    b->chain = chain ? malloc(n * sizeof(*b->chain)) : NULL;
+    return b->id && b->first && b->next && b->when && b->reader && b->node && (!chain || b->chain) ? 0 : -ENOMEM;
+}
+
+/* Does anything fall to this node that it does not read first itself? */
+static bool has_dealt(const struct millrace *s)
+{
+    const struct mr_homes *h = s->homes;
+    uint64_t begin = s->node ? h->dealt_end[s->node - 1] : h->readers_end;
+    return h->dealt_end[s->node] > MR_MAX(begin, h->readers_end);
+}
+
+static int start_walk(struct millrace *s)
+{
+    uint64_t world = mr_schedule_world(s->w->schedule), n = MR_MAX(BLOCK / world, (uint64_t)1) * world;
+    if (!has_dealt(s))
+        return 0;
+    s->walk = (struct walk){.epoch = mr_schedule_first_epoch(s->w->schedule)};
+    s->walk.id = malloc(n * sizeof(*s->walk.id));
+    s->walk.first = malloc(n * sizeof(*s->walk.first));
+    s->walk.access = malloc(n * sizeof(*s->walk.access));
+    s->walk.reader = malloc(n * sizeof(*s->walk.reader));
+    return s->walk.id && s->walk.first && s->walk.access && s->walk.reader ? 0 : -ENOMEM;
+}
+
+static int create(const struct mr_policy_world *w, uint32_t node, void **state, struct mr_error *err)
+{
+    struct millrace *s = calloc(1, sizeof(*s));
+    uint64_t memory = w->memory_bytes ? w->memory_bytes : MEMORY_DEFAULT, capacity = 0;
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "planning millrace");
+    s->w = w;
+    s->node = node;
+    s->ranks = mr_schedule_first_rank(w->schedule, node + 1) - mr_schedule_first_rank(w->schedule, node);
+    for (unsigned j = 1; j < w->classes; j++)
+        capacity += mr_policy_capacity(w, node, j);
+    int rc = get_homes(s, memory, err);
+    if (!rc) {
+        /* What a node reads in the whole run, with a margin for unequal sizes, is all it could ever keep. */
+        double share = (double)s->ranks / mr_schedule_world(w->schedule);
+        double all = (double)w->total_bytes * MR_MIN(1.001, 1.1 * (double)w->epochs * share);
+        s->scarce = (double)capacity < all && w->classes > 1;
+        mr_shelf_init(&s->shelf, w, node, s->homes->rule == MR_HOME_CHAIN, memory);
+        if (alloc_block(s) || start_walk(s))
+            rc = mr_error_set(err, -ENOMEM, "planning millrace");
+    }
+    if (rc) {
+        destroy(s);
+        return rc;
+    }
+    *state = s;
+    return 0;
+}
+
+/* ---- looking ahead ---- */
+
+/* The node's own next uses, as far as the horizon reaches. */
+static void find_next(struct millrace *s, uint64_t n)
+{
+    struct block *b = &s->block;
+    struct mr_schedule *sc = s->w->schedule;
+    uint64_t horizon = s->w->horizon ? s->w->horizon : HORIZON_DEFAULT, left = n;
+    uint64_t last = MR_MIN(mr_schedule_last_epoch(sc), b->epoch + MR_MIN(horizon, mr_schedule_span(sc)));
+    for (uint64_t i = 0; i < n; i++)
+        b->next[i] = MR_SHELF_FOREVER;
+    for (uint64_t e = b->epoch + 1; e <= last && left && s->scarce; e++) {
+        if (mr_schedule_find(sc, e, b->id, b->when, n, NULL))
+            return;
+        mr_schedule_readers(sc, e, b->when, b->node, n);
+        for (uint64_t i = 0; i < n; i++)
+            if (b->node[i] == s->node && b->next[i] == MR_SHELF_FOREVER) {
+                b->next[i] = b->when[i];
+                left--;
+            }
+    }
+}
+
+/* The reads of each sample in the epochs that decide about it. */
+static void find_chains(struct millrace *s, uint64_t n)
+{
+    struct block *b = &s->block;
+    uint64_t low, high;
+    mr_homes_sight(s->homes, b->epoch, &low, &high);
+    for (uint64_t i = 0; i < n; i++)
+        b->chain[i].n = 0;
+    for (uint64_t e = low; e <= high; e++) {
+        if (mr_schedule_find(s->w->schedule, e, b->id, b->when, n, NULL))
+            continue;
+        mr_schedule_readers(s->w->schedule, e, b->when, b->node, n);
+        for (uint64_t i = 0; i < n; i++) {
+            struct mr_chain *c = &b->chain[i];
+            if (b->when[i] == MR_NO_ACCESS)
+                continue;
+            c->epoch[c->n] = e;
+            c->when[c->n] = b->when[i];
+            c->node[c->n++] = b->node[i];
+        }
+    }
+}
+
+static void load_block(struct millrace *s, uint64_t epoch, uint64_t row)
+{
+    struct block *b = &s->block;
+    struct mr_schedule *sc = s->w->schedule;
+    uint64_t most = MR_MAX(BLOCK / s->ranks, 1u), left = mr_schedule_rows(sc, epoch) - row;
+    uint32_t rank = mr_schedule_first_rank(sc, s->node);
+    b->epoch = epoch;
+    b->row = row;
+    b->rows = MR_MIN(most, left);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (mr_schedule_ids(sc, epoch, rank + r, row, b->when, b->rows, NULL) != (int64_t)b->rows)
+            b->epoch = MR_NO_ACCESS; /* no memory for the order: plan does without */
+        for (uint64_t k = 0; k < b->rows; k++)
+            b->id[k * s->ranks + r] = b->when[k];
+    }
+    uint64_t n = b->rows * s->ranks;
+    if (b->epoch == MR_NO_ACCESS)
+        return;
+    if (s->homes->rule == MR_HOME_CHAIN)
+        find_chains(s, n);
+    else
+        mr_homes_first(s->homes, b->id, b->first, b->reader, n);
+    find_next(s, n);
+}
+
+/* The place of an access in the block, which is loaded for it if need be; UINT64_MAX when nothing is known. */
+static uint64_t look_up(struct millrace *s, uint64_t access, uint64_t id)
+{
+    struct block *b = &s->block;
+    struct mr_schedule *sc = s->w->schedule;
+    uint64_t epoch = mr_schedule_epoch_of(sc, access), row = mr_schedule_row_of(sc, access);
+    uint32_t rank = mr_schedule_rank_of(sc, access) - mr_schedule_first_rank(sc, s->node);
+    assert(rank < s->ranks); /* one of the node's own accesses */
+    if (b->epoch != epoch || row < b->row || row >= b->row + b->rows)
+        load_block(s, epoch, row);
+    uint64_t i = (row - b->row) * s->ranks + rank;
+    assert(b->epoch == MR_NO_ACCESS || b->id[i] == id);
+    (void)id;
+    return b->epoch == MR_NO_ACCESS ? UINT64_MAX : i;
+}
+
+/* ---- decisions ---- */
+
+struct decision {
+    uint32_t peers[3];
+    unsigned n_peers;
+    uint64_t until; /* it has to stay, until then */
+};
+
+/* Peers come without the node itself. */
+static void decide_first(const struct millrace *s, uint64_t i, uint64_t access, uint64_t hash, struct decision *d)
+{
+    uint32_t home = s->block.reader[i];
+    bool ready = s->block.first[i] < access;
+    if (!mr_homes_by_readers(s->homes, hash)) {
+        home = mr_homes_dealt(s->homes, hash);
+        ready = s->block.first[i] <= access; /* fetched ahead of its first use */
+    }
+    if (home == s->node)
+        d->until = MR_SHELF_FOREVER;
+    else if (home != UINT32_MAX && ready)
+        d->peers[d->n_peers++] = home;
+}
+
+static void decide_chain(const struct millrace *s, uint64_t i, uint64_t access, struct decision *d)
+{
+    const struct mr_chain *c = &s->block.chain[i];
+    uint32_t holders[4];
+    unsigned at, n = mr_homes_before(s->homes, c, access, holders, 4, &at);
+    for (unsigned k = 0; k < n && d->n_peers < 2; k++)
+        if (holders[k] != s->node)
+            d->peers[d->n_peers++] = holders[k];
+    /* Padding repeats a sample that was read before in this epoch, as the chain knows: nobody counts on this read.
+     * Where memory for the order is exhausted the chain is empty. */
+    if (at < c->n && c->when[at] == access)
+        d->until = mr_homes_until(s->homes, c, at);
+}
+
+static void plan(void *state, uint64_t access, uint64_t id, struct mr_plan *out)
+{
+    struct millrace *s = state;
+    struct decision d = {0};
+    uint64_t i = look_up(s, access, id), next = MR_SHELF_FOREVER;
+    unsigned own = mr_shelf_class(&s->shelf, id);
+    mr_shelf_begin(&s->shelf, access);
+    if (i != UINT64_MAX) {
+        next = s->block.next[i];
+        if (s->homes->rule == MR_HOME_CHAIN)
+            decide_chain(s, i, access, &d);
+        else
+            decide_first(s, i, access, mr_homes_hash(id), &d);
+    }
+    mr_plan_sources(out, own, d.peers, d.n_peers);
+    out->keep = own;
+    if (own != MR_NOT_HELD)
+        mr_shelf_touch(&s->shelf, id, next, d.until);
+    else if (d.until || next != MR_SHELF_FOREVER || !s->scarce)
+        out->keep = mr_shelf_keep(&s->shelf, id, next, d.until);
+    out->n_evict = (unsigned)s->shelf.evicted.n;
+    out->evict = s->shelf.evicted.item;
+}
+
+static void on_result(void *state, uint64_t access, uint64_t id, const struct mr_outcome *o)
+{
+    struct millrace *s = state;
+    (void)access;
+    if (o->failed)
+        mr_shelf_forget(&s->shelf, id);
+}
+
+static bool holds(void *state, uint32_t node, uint64_t id, uint64_t access)
+{
+    const struct millrace *s = state;
+    return mr_homes_holds(s->homes, node, id, access);
+}
+
+/* ---- what is dealt to the node ---- */
+
+/* The next rows of all ranks, in the order in which the job reads them; false at the end. */
+static bool load_walk(struct millrace *s)
+{
+    struct walk *k = &s->walk;
+    struct mr_schedule *sc = s->w->schedule;
+    uint64_t world = mr_schedule_world(sc), rows = MR_MAX(BLOCK / world, (uint64_t)1);
+    uint64_t last = MR_MIN(mr_schedule_first_epoch(sc) + MR_HOME_EPOCHS - 1, mr_schedule_last_epoch(sc));
+    while (k->epoch <= last && k->row >= mr_schedule_rows(sc, k->epoch)) {
+        k->epoch++;
+        k->row = 0;
+    }
+    if (k->epoch > last)
+        return false;
+    rows = MR_MIN(rows, mr_schedule_rows(sc, k->epoch) - k->row);
+    for (uint32_t r = 0; r < world; r++) {
+        uint64_t column[BLOCK];
+        if (mr_schedule_ids(sc, k->epoch, r, k->row, column, rows, NULL) != (int64_t)rows)
+            return false;
+        for (uint64_t i = 0; i < rows; i++) {
+            k->id[i * world + r] = column[i];
+            k->access[i * world + r] = mr_schedule_access(sc, k->epoch, k->row + i, r);
+        }
+    }
+    k->n = rows * world;
+    k->at = 0;
+    k->row += rows;
+    mr_homes_first(s->homes, k->id, k->first, k->reader, k->n);
+    return true;
+}
+
+static bool next_fill(void *state, unsigned class, uint64_t horizon, struct mr_fill *out)
+{
+    struct millrace *s = state;
+    struct walk *k = &s->walk;
+    (void)class; /* whichever thread is free: the shelf knows where there is room */
+    while (k->id && (k->at < k->n || load_walk(s))) {
+        uint64_t id = k->id[k->at], when = k->access[k->at];
+        if (when >= horizon)
+            return false;
+        bool mine = k->first[k->at++] == when && mr_homes_dealt(s->homes, mr_homes_hash(id)) == s->node;
+        if (!mine || mr_shelf_class(&s->shelf, id) != MR_NOT_HELD)
+            continue;
+        mr_shelf_begin(&s->shelf, 0);
+        unsigned into = mr_shelf_keep(&s->shelf, id, MR_SHELF_FOREVER, MR_SHELF_FOREVER);
+        if (into == MR_NOT_HELD)
+            continue;
+        *out = (struct mr_fill){.id = id,
+                                .deadline = when,
+                                .storage_class = into,
+                                .n_sources = 1,
+                                .source[0] = {.kind = MR_FROM_PFS},
+                                .n_evict = (unsigned)s->shelf.evicted.n,
+                                .evict = s->shelf.evicted.item};
+        return true;
+    }
+    return false;
+}
+
 const struct mr_policy_ops mr_policy_millrace_ops = {
-    MR_POLICY_HEAD,     .name = "millrace",   .doc = "PFS only for what no peer holds in time; next-use placement",
-    .prefetches = true, .from_classes = true, .from_peers = true,
-    .create = create,   .free = free_state,   .keep = keep};
+    MR_POLICY_HEAD,
+    .name = "millrace",
+    .doc = "PFS only for what no peer holds in time; agreed holders, next-use placement",
+    .prefetches = true,
+    .keeps = true,
+    .create = create,
+    .destroy = destroy,
+    .plan = plan,
+    .next_fill = next_fill,
+    .on_result = on_result,
+    .holds = holds,
+    .expected = &mr_expected_millrace};

@@ -11,7 +11,7 @@
  * error.
  *
  * When the tables of who holds what would not fit, an item is a node's whole step and its sources come from the
- * policy's expected behaviour (policy/expected.h) instead of the directory; everything else stays the same.
+ * policy's expected-value form instead of its instances; everything else stays the same.
  *
  * Files: sim_stream.c has the samples of an item, sim_stage.c chooses items, sim_transfer.c moves them; here are the
  * consumers, the events and the set-up.
@@ -102,7 +102,7 @@ static void start_step(struct shared *x)
     }
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         mr_shared_stage_all(x, i);
-        if (x->policy.ops->prefetches)
+        if (x->ops->prefetches)
             consume(x, i);
         else
             read_on_demand(x, i);
@@ -110,6 +110,17 @@ static void start_step(struct shared *x)
 }
 
 /* ---- events ---- */
+
+/* Unless it has been evicted on its way, the sample is where it was planned to go. */
+static void sample_arrived(struct shared *x, uint32_t thread, uint64_t k, uint32_t id, uint64_t access)
+{
+    const struct shared_thread *t = &x->threads[thread];
+    uint8_t *held = mr_held(x, t->node, id);
+    if (t->keep[k] != MR_NOT_HELD && *held == MR_INCOMING)
+        *held = t->keep[k];
+    const struct mr_outcome o = {.from = (enum mr_source_kind)t->from[k], .kept = *held < MR_INCOMING};
+    mr_policy_result(&x->world.nodes[t->node], access, id, &o);
+}
 
 static void item_arrived(struct shared *x, uint32_t thread)
 {
@@ -121,22 +132,21 @@ static void item_arrived(struct shared *x, uint32_t thread)
     if (t->class > 0) {
         mr_sim_trace_write(x->w->trace, t->node, mr_shared_lane(x, thread), t->class, x->now - t->write_s, x->now,
                            t->item_mb);
-        for (uint32_t k = 0; k < t->n_ids && !x->expected; k++)
-            if (x->dir.held[t->node * x->dir.samples + t->ids[k]] >= MR_INCOMING)
-                mr_directory_put(&x->dir, t->node, t->ids[k], t->class);
+        for (uint32_t k = 0; k < t->n_ids && !mr_is_expected(x); k++)
+            sample_arrived(x, thread, k, t->ids[k], t->deadlines[k]);
         mr_shared_release_waiters(x, thread);
         if (!mr_shared_fill_next(x, thread))
             x->idle_fillers++;
         return;
     }
-    if (x->policy.ops->keep && !x->expected) {
+    if (!mr_is_expected(x)) {
         struct item_ids it = mr_shared_item_ids(x, t->node, t->item);
         for (uint64_t k = 0; k < it.n; k++)
-            x->policy.ops->keep(&x->policy, t->node, it.ids[k], it.access + k);
+            sample_arrived(x, thread, k, it.ids[k], mr_shared_access(x, t->node, it.access + k));
     }
     mr_shared_release_waiters(x, thread);
     *item_done(x, t->node, t->item) = (float)(x->now - x->base_s[t->item / x->items_per_epoch % 2]);
-    if (!x->policy.ops->prefetches) {
+    if (!x->ops->prefetches) {
         consume(x, t->node);
         if (!x->nodes[t->node].waiting_at_barrier)
             mr_shared_add_timer(x, x->nodes[t->node].t, TIMER_NEXT_READ, t->node);
@@ -224,6 +234,15 @@ static bool run_event(struct shared *x)
 
 /* ---- set-up ---- */
 
+static int alloc_samples(const struct shared *x, struct shared_thread *t)
+{
+    t->keep = malloc(x->grain);
+    t->from = malloc(x->grain);
+    t->ids = t->class > 0 ? malloc(x->grain * sizeof(*t->ids)) : NULL;
+    t->deadlines = t->class > 0 ? malloc(x->grain * sizeof(*t->deadlines)) : NULL;
+    return t->keep && t->from && (t->class == 0 || (t->ids && t->deadlines)) ? 0 : -ENOMEM;
+}
+
 static int init_threads(struct shared *x)
 {
     const struct mr_system *m = &x->s->system;
@@ -240,7 +259,7 @@ static int init_threads(struct shared *x)
         uint32_t k = i % x->threads_per_node;
         while (k >= m->classes[t->class].threads)
             k -= m->classes[t->class ++].threads;
-        if (t->class > 0 && !x->expected && !(t->ids = malloc(x->grain * sizeof(*t->ids))))
+        if (!mr_is_expected(x) && alloc_samples(x, t))
             return -ENOMEM;
     }
     return 0;
@@ -260,32 +279,18 @@ static int init_pools(struct shared *x)
     return 0;
 }
 
-/* For policies: a sample goes from one node to another without anybody asking for it. It uses both links. */
-static void policy_moved(void *user, uint32_t from, uint32_t to, uint32_t id)
-{
-    struct shared *x = user;
-    if (from == to)
-        return;
-    mr_shared_add_flow(x, mr_pool_out(from), x->w->size_mb[id], NO_THREAD);
-    mr_shared_add_flow(x, mr_pool_in(to), x->w->size_mb[id], NO_THREAD);
-    x->out->peer_mb += x->w->size_mb[id];
-    /* Nobody waits for it, so its end is not followed: the trace has the time without other traffic. */
-    mr_sim_trace_read(x->w->trace, to, MR_SIM_LANE_MOVED, MR_SIM_TRACE_PEER, x->now,
-                      x->now + x->w->size_mb[id] / x->s->system.network_mbps, x->w->size_mb[id]);
-}
-
 static int init_items(struct shared *x, uint64_t grain)
 {
-    x->grain = x->expected ? x->w->per_node : grain;
+    x->grain = mr_is_expected(x) ? x->w->per_node : grain;
     x->epoch_len = x->w->steps_per_epoch * x->w->per_node;
     x->items_per_step = (x->w->per_node + x->grain - 1) / x->grain;
     x->items_per_epoch = x->items_per_step * x->w->steps_per_epoch;
     x->nodes = calloc(x->s->nodes, sizeof(*x->nodes));
     for (int k = 0; k < 2; k++) {
-        if (!x->expected)
+        if (!mr_is_expected(x))
             x->ids[k] = malloc(x->s->nodes * x->epoch_len * sizeof(*x->ids[k]));
         x->done_at[k] = malloc(x->s->nodes * x->items_per_epoch * sizeof(*x->done_at[k]));
-        if ((!x->expected && !x->ids[k]) || !x->done_at[k])
+        if ((!mr_is_expected(x) && !x->ids[k]) || !x->done_at[k])
             return -ENOMEM;
     }
     return x->nodes ? 0 : -ENOMEM;
@@ -293,42 +298,36 @@ static int init_items(struct shared *x, uint64_t grain)
 
 static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grain)
 {
-    struct mr_policy_world world = {.system = &x->s->system,
-                                    .nodes = x->s->nodes,
-                                    .epochs = x->s->epochs,
-                                    .samples = x->s->samples,
-                                    .steps_per_epoch = x->w->steps_per_epoch,
-                                    .per_node = x->w->per_node,
-                                    .size_mb = x->w->size_mb,
-                                    .total_mb = x->w->total_mb,
-                                    .dir = &x->dir,
-                                    .stream = mr_shared_policy_stream,
-                                    .moved = policy_moved,
-                                    .user = x};
-    int rc = 0;
-    if (x->w->step_mb) {
-        x->policy.ops = mr_policy_get_ops(policy);
-        rc = mr_expected_create(policy, &world, &x->expected, x->err);
-    }
+    bool expected = x->w->step_mb != NULL;
+    x->ops = mr_policy_get_ops(policy);
+    int rc = mr_sim_world_init(&x->world, x->w, policy, expected, x->err);
+    if (!rc && expected)
+        rc = mr_policy_create_expected(policy, &x->world.world, &x->expected, x->err);
     if (!rc)
         rc = init_items(x, grain);
     if (!rc && (init_threads(x) || init_pools(x)))
         rc = -ENOMEM;
-    if (rc || x->expected)
+    if (rc || expected)
         return rc;
-    rc = mr_directory_init(&x->dir, x->s->nodes, x->s->samples, x->w->size_mb, x->err);
-    return rc ? rc : mr_policy_create(policy, &world, &x->policy, x->err);
+    x->held = malloc(x->s->nodes * x->s->samples);
+    if (!x->held)
+        return -ENOMEM;
+    memset(x->held, MR_NOT_HELD, x->s->nodes * x->s->samples);
+    return 0;
 }
 
 static void shared_done(struct shared *x)
 {
-    if (!x->expected)
-        mr_policy_free(&x->policy);
-    mr_expected_free(x->expected);
-    mr_directory_done(&x->dir);
+    mr_policy_free_expected(&x->expected);
+    mr_sim_world_done(&x->world);
+    free(x->held);
     mr_clockwork_done(&x->clock);
-    for (uint32_t i = 0; x->threads && i < x->n_threads; i++)
+    for (uint32_t i = 0; x->threads && i < x->n_threads; i++) {
         free(x->threads[i].ids);
+        free(x->threads[i].deadlines);
+        free(x->threads[i].keep);
+        free(x->threads[i].from);
+    }
     free(x->threads);
     free(x->nodes);
     mr_heap_done(&x->timers);
@@ -344,7 +343,7 @@ static void start_fillers(struct shared *x)
         if (x->threads[i].class == 0)
             continue;
         x->n_fillers++;
-        if (!x->policy.ops->next_fill || !mr_shared_fill_next(x, i))
+        if (!mr_shared_fill_next(x, i))
             x->idle_fillers++;
     }
 }
@@ -353,7 +352,7 @@ static int run(struct shared *x, const atomic_bool *stop)
 {
     x->epoch_loaded = 0;
     start_fillers(x);
-    if (x->policy.ops->preloads) {
+    if (x->ops->preloads) {
         while (x->idle_fillers < x->n_fillers && run_event(x)) {
         }
         x->out->preload_s = x->epoch_start = x->now;
@@ -385,7 +384,7 @@ uint64_t mr_sim_grain(const struct mr_sim_workload *w)
 
 static double randomness_of(const struct shared *x)
 {
-    if (!x->policy.ops->redraw)
+    if (!x->ops->redraw || mr_is_expected(x))
         return 1;
     unsigned char *seen = calloc(x->s->samples, 1);
     if (!seen)

@@ -3,11 +3,11 @@
 #define MR_SIM_SHARED_INTERNAL_H
 
 #include "base/heap.h"
-#include "policy/expected.h"
 #include "policy/policy.h"
 #include "sim/fair_pool.h"
 #include "sim/sim.h"
 #include "sim/sim_trace.h"
+#include "sim/sim_world.h"
 
 #define NO_THREAD UINT32_MAX /* a transfer that nobody waits for */
 
@@ -16,7 +16,8 @@ enum timer_kind { TIMER_WRITTEN, TIMER_NEXT_READ, TIMER_BARRIER };
 struct shared_demand { /* what is still to be moved of an item, in MB by source; one source after the other */
     double pfs, peer, class[MR_CLASS_MAX];
     double pfs_requests;
-    struct mr_source peer_at;
+    uint32_t peer_node; /* and where it has it */
+    unsigned peer_class;
 };
 
 struct shared_thread {
@@ -28,8 +29,10 @@ struct shared_thread {
     uint64_t item; /* staging: item number over the whole run */
     double write_s;
     uint32_t n_ids;
-    uint32_t *ids;    /* fillers: what is being fetched */
-    uint64_t waiters; /* fillers: staging threads of the node that wait for it, by bit */
+    uint32_t *ids;        /* fillers: what is being fetched */
+    uint64_t *deadlines;  /* fillers: of each */
+    uint8_t *keep, *from; /* per sample: the class it goes to, or MR_NOT_HELD; enum mr_source_kind */
+    uint64_t waiters;     /* fillers: staging threads of the node that wait for it, by bit */
     /* For the trace: when the item was started, and what is being moved now. */
     double started_s, part_start_s, part_mb, item_mb;
     uint8_t part; /* MR_SIM_TRACE_PFS, a class or MR_SIM_TRACE_PEER */
@@ -48,9 +51,10 @@ struct sim_node {
 struct shared {
     struct mr_sim_workload *w;
     const struct mr_scenario *s;
-    struct mr_policy policy;
-    struct mr_directory dir;
-    struct mr_expected *expected; /* or NULL: the exact tables above are in use */
+    const struct mr_policy_ops *ops;
+    struct mr_sim_world world; /* with an instance of the policy for every node */
+    struct mr_policy expected; /* without ops: the instances are in use */
+    uint8_t *held;             /* who really has what: [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
     struct mr_clockwork clock;
     struct sim_node *nodes;
     struct shared_thread *threads;
@@ -89,6 +93,16 @@ static inline uint32_t mr_pool_class(uint32_t node, unsigned class)
     return mr_pool_in(node) + 2 + class;
 }
 
+static inline bool mr_is_expected(const struct shared *x)
+{
+    return x->expected.ops != NULL;
+}
+
+static inline uint8_t *mr_held(const struct shared *x, uint32_t node, uint64_t id)
+{
+    return &x->held[node * x->s->samples + id];
+}
+
 /* The row of a thread in the trace. */
 static inline uint32_t mr_shared_lane(const struct shared *x, uint32_t thread)
 {
@@ -104,8 +118,8 @@ struct item_ids {
 struct item_ids mr_shared_item_ids(const struct shared *x, uint32_t node, uint64_t item);
 double mr_shared_item_mb(const struct shared *x, uint32_t node, uint64_t item);
 int mr_shared_load_epoch(struct shared *x, uint64_t epoch);
-/* For policies: a node's accesses of an epoch, before any redrawing. */
-int mr_shared_policy_stream(void *user, uint32_t epoch, uint32_t node, uint32_t *out, struct mr_error *err);
+/* The number of a node's k-th access, over all epochs. */
+uint64_t mr_shared_access(const struct shared *x, uint32_t node, uint64_t k);
 
 /* ---- sim_transfer.c: moving an item; they note it where memory is exhausted ---- */
 

@@ -13,20 +13,41 @@ static double staging_write_s(const struct shared *x, double mb)
     return fmax(mb / m->preprocess_mbps, mb * m->classes[0].threads / mr_class_write_mbps(&m->classes[0]));
 }
 
-static void add_demand(struct shared_demand *d, struct mr_source src, double mb)
+/* Takes the first source that has the sample now; the PFS has everything. A sample that is on its way into an own class
+ * is waited for rather than read from the PFS again. Adds the demand; returns what was taken. */
+static enum mr_source_kind take_source(struct shared *x, uint32_t thread, uint32_t id,
+                                       const struct mr_plan_source *source, unsigned n, struct shared_demand *d)
 {
-    switch (src.kind) {
-    case MR_FROM_PFS:
-        d->pfs += mb;
-        d->pfs_requests++;
-        break;
-    case MR_FROM_PEER:
-        d->peer += mb;
-        d->peer_at = src;
-        break;
-    case MR_FROM_CLASS: d->class[src.class] += mb; break;
-    case MR_FROM_INCOMING: break; /* nothing to move: wait_for makes the item wait */
+    uint32_t node = x->threads[thread].node;
+    double mb = x->w->size_mb[id];
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t who = source[i].kind == MR_FROM_PEER ? source[i].node : node;
+        uint8_t at = *mr_held(x, who, id);
+        if (source[i].kind == MR_FROM_CLASS && at < MR_INCOMING) {
+            d->class[at] += mb;
+            return MR_FROM_CLASS;
+        }
+        if (source[i].kind == MR_FROM_PEER && at < MR_INCOMING) {
+            d->peer += mb;
+            d->peer_node = who;
+            d->peer_class = at;
+            return MR_FROM_PEER;
+        }
     }
+    if (source[0].kind == MR_FROM_CLASS && *mr_held(x, node, id) == MR_INCOMING) {
+        mr_shared_wait_for(x, thread, id);
+        d->class[source[0].storage_class] += mb;
+        return MR_FROM_CLASS;
+    }
+    d->pfs += mb;
+    d->pfs_requests++;
+    return MR_FROM_PFS;
+}
+
+static void evict(struct shared *x, uint32_t node, const uint64_t *ids, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        *mr_held(x, node, ids[i]) = MR_NOT_HELD;
 }
 
 static bool may_stage(struct shared *x, uint32_t node, double mb)
@@ -39,19 +60,23 @@ static bool may_stage(struct shared *x, uint32_t node, double mb)
     return current_step || n->staged_mb + mb <= x->s->system.classes[0].capacity_mb;
 }
 
-/* Where the samples of an item come from, one by one. */
+/* Where the samples of an item come from, one by one, and which of them stay. */
 static void find_sources(struct shared *x, uint32_t thread, uint64_t item, struct shared_demand *d)
 {
-    uint32_t node = x->threads[thread].node;
-    struct item_ids it = mr_shared_item_ids(x, node, item);
+    struct shared_thread *t = &x->threads[thread];
+    struct item_ids it = mr_shared_item_ids(x, t->node, item);
     for (uint64_t k = 0; k < it.n; k++) {
         uint32_t id = it.ids[k];
-        struct mr_source src = mr_policy_source(&x->policy, node, id);
-        add_demand(d, src, x->w->size_mb[id]);
-        if (src.kind == MR_FROM_INCOMING)
-            mr_shared_wait_for(x, thread, id);
-        else if (src.kind == MR_FROM_PFS && x->policy.ops->will_keep && x->policy.ops->will_keep(&x->policy, node, id))
-            mr_directory_announce(&x->dir, node, id);
+        struct mr_plan plan;
+        mr_policy_plan(&x->world.nodes[t->node], mr_shared_access(x, t->node, it.access + k), id, &plan);
+        evict(x, t->node, plan.evict, plan.n_evict);
+        t->from[k] = (uint8_t)take_source(x, thread, id, plan.source, plan.n_sources, d);
+        t->keep[k] = MR_NOT_HELD;
+        uint8_t *held = mr_held(x, t->node, id);
+        if (plan.keep == MR_NOT_HELD || *held != MR_NOT_HELD || (plan.keep_only_from_pfs && t->from[k] != MR_FROM_PFS))
+            continue;
+        t->keep[k] = (uint8_t)plan.keep;
+        *held = MR_INCOMING;
     }
 }
 
@@ -61,14 +86,15 @@ static void find_expected_sources(struct shared *x, uint32_t node, uint64_t item
     struct mr_expected_split split;
     uint64_t random = mr_rng_at(x->s->seed, MR_RNG_ORDER, item * x->s->nodes + node);
     double position = (double)item / (double)x->items_per_epoch;
-    mr_expected_stage(x->expected, node, position, mr_rng_unit(random), &split);
+    x->ops->expected->stage(x->expected.state, node, position, mr_rng_unit(random), &split);
     uint32_t peer = x->s->nodes > 1 ? (node + 1 + (uint32_t)(random % (x->s->nodes - 1))) % x->s->nodes : node;
     *d = (struct shared_demand){.pfs = mb * split.pfs,
                                 .pfs_requests = (double)x->w->per_node * split.pfs,
                                 .peer = mb * split.peer,
-                                .peer_at = {MR_FROM_PEER, peer, split.peer_class}};
+                                .peer_node = peer,
+                                .peer_class = split.peer_class};
     for (unsigned j = 1; j < x->s->system.n_classes; j++)
-        d->class[j] = mb * split.class[j];
+        d->class[j] = mb * split.own[j];
 }
 
 /* Starts the next item of a node on a free staging thread; false when there is nothing to start. */
@@ -86,7 +112,7 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
     if (!may_stage(x, t->node, mb))
         return false;
     struct shared_demand d = {0};
-    if (x->expected)
+    if (mr_is_expected(x))
         find_expected_sources(x, t->node, n->next_item, mb, &d);
     else
         find_sources(x, thread, n->next_item, &d);
@@ -94,7 +120,7 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
     t->write_s = staging_write_s(x, mb);
     /* Threads that start alike and move equal sizes would read all at once and write all at once for ever, and leave
      * the PFS idle in between; real ones drift apart. The first write takes up to twice as long. */
-    if (t->item < x->s->system.classes[0].threads && x->policy.ops->prefetches)
+    if (t->item < x->s->system.classes[0].threads && x->ops->prefetches)
         t->write_s *= 1 + mr_rng_unit(mr_rng_at(x->s->seed, MR_RNG_ORDER, UINT64_MAX - thread));
     n->staged_mb += mb;
     assert(t->item < (x->step + 1) * x->items_per_step || n->staged_mb <= x->s->system.classes[0].capacity_mb); /* S1 */
@@ -105,7 +131,7 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
 
 void mr_shared_stage_all(struct shared *x, uint32_t node)
 {
-    if (!x->policy.ops->prefetches)
+    if (!x->ops->prefetches)
         return;
     uint32_t first = node * x->threads_per_node;
     for (uint32_t k = 0; k < x->s->system.classes[0].threads; k++)
@@ -113,22 +139,22 @@ void mr_shared_stage_all(struct shared *x, uint32_t node)
             return;
 }
 
-/* The next samples of a fill list; returns their MB, 0 when there are none. */
-static double next_fill(struct shared *x, struct shared_thread *t, struct shared_demand *d)
+/* The next samples to fill; returns their MB, 0 when there are none. */
+static double next_fill(struct shared *x, uint32_t thread, struct shared_demand *d)
 {
+    struct shared_thread *t = &x->threads[thread];
+    struct mr_fill fill;
     double mb = 0;
     t->n_ids = 0;
-    while (t->n_ids < x->grain) {
-        uint32_t id = x->policy.ops->next_fill(&x->policy, t->node, t->class);
-        if (id == MR_NO_SAMPLE)
-            break;
-        uint32_t peer = x->policy.ops->fill_from_peers ? mr_directory_peer(&x->dir, t->node, id) : MR_NO_SAMPLE;
-        struct mr_source src = {MR_FROM_PFS, t->node, 0};
-        if (peer != MR_NO_SAMPLE)
-            src = (struct mr_source){MR_FROM_PEER, peer, x->dir.held[peer * x->dir.samples + id]};
-        add_demand(d, src, x->w->size_mb[id]);
+    while (t->n_ids < x->grain && mr_policy_next_fill(&x->world.nodes[t->node], t->class, MR_NO_ACCESS, &fill)) {
+        uint32_t id = (uint32_t)fill.id;
+        evict(x, t->node, fill.evict, fill.n_evict);
+        t->from[t->n_ids] = (uint8_t)take_source(x, thread, id, fill.source, fill.n_sources, d);
         mb += x->w->size_mb[id];
-        mr_directory_announce(&x->dir, t->node, id);
+        if (*mr_held(x, t->node, id) == MR_NOT_HELD)
+            *mr_held(x, t->node, id) = MR_INCOMING;
+        t->keep[t->n_ids] = (uint8_t)fill.storage_class;
+        t->deadlines[t->n_ids] = fill.deadline;
         t->ids[t->n_ids++] = id;
     }
     return mb;
@@ -138,7 +164,8 @@ static double next_expected_fill(struct shared *x, const struct shared_thread *t
 {
     double step_mb = x->w->total_mb / (double)x->s->samples * (double)x->w->per_node;
     double position = (double)x->nodes[t->node].next_item / (double)x->items_per_epoch;
-    d->pfs = mr_expected_fill(x->expected, t->node, t->class, position, step_mb);
+    if (x->ops->expected->fill)
+        d->pfs = x->ops->expected->fill(x->expected.state, t->node, t->class, position, step_mb * 1e6) / 1e6;
     d->pfs_requests = d->pfs / step_mb * (double)x->w->per_node;
     return d->pfs;
 }
@@ -148,7 +175,7 @@ bool mr_shared_fill_next(struct shared *x, uint32_t thread)
     struct shared_thread *t = &x->threads[thread];
     assert(t->class > 0 && !t->busy);
     struct shared_demand d = {0};
-    double mb = x->expected ? next_expected_fill(x, t, &d) : next_fill(x, t, &d);
+    double mb = mr_is_expected(x) ? next_expected_fill(x, t, &d) : next_fill(x, thread, &d);
     if (!(mb > 0))
         return false;
     const struct mr_storage_class *k = &x->s->system.classes[t->class];

@@ -3,7 +3,24 @@
 #include "base/common.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Policies count in 64 bits. */
+static int redraw(struct shared *x, uint64_t epoch, uint32_t node, uint32_t *ids)
+{
+    uint64_t *wide = malloc(x->epoch_len * sizeof(*wide));
+    if (!wide)
+        return -ENOMEM;
+    for (uint64_t k = 0; k < x->epoch_len; k++)
+        wide[k] = ids[k];
+    x->ops->redraw(x->world.nodes[node].state, epoch, wide, x->epoch_len);
+    for (uint64_t k = 0; k < x->epoch_len; k++)
+        ids[k] = (uint32_t)wide[k];
+    free(wide);
+    return 0;
+}
 
 static int load_ids(struct shared *x, uint64_t epoch)
 {
@@ -13,35 +30,24 @@ static int load_ids(struct shared *x, uint64_t epoch)
         for (uint32_t i = 0; i < x->s->nodes; i++)
             memcpy(into + i * x->epoch_len + step * x->w->per_node,
                    x->w->stream + step * x->s->batch + i * x->w->per_node, x->w->per_node * sizeof(*into));
-    if (!rc && x->policy.ops->redraw)
-        for (uint32_t i = 0; i < x->s->nodes; i++)
-            x->policy.ops->redraw(&x->policy, (uint32_t)epoch, i, into + i * x->epoch_len, x->epoch_len, x->s->seed);
+    for (uint32_t i = 0; i < x->s->nodes && !rc && x->ops->redraw; i++)
+        rc = redraw(x, epoch, i, into + i * x->epoch_len);
     return rc;
+}
+
+uint64_t mr_shared_access(const struct shared *x, uint32_t node, uint64_t k)
+{
+    return mr_schedule_access(x->world.world.schedule, k / x->epoch_len, k % x->epoch_len, node);
 }
 
 int mr_shared_load_epoch(struct shared *x, uint64_t epoch)
 {
-    int rc = x->expected ? 0 : load_ids(x, epoch);
+    int rc = mr_is_expected(x) ? 0 : load_ids(x, epoch);
     x->base_s[epoch % 2] = x->now;
     for (uint64_t k = 0; k < x->s->nodes * x->items_per_epoch; k++)
         x->done_at[epoch % 2][k] = -1;
     x->epoch_loaded = epoch + 1;
     return rc;
-}
-
-int mr_shared_policy_stream(void *user, uint32_t epoch, uint32_t node, uint32_t *out, struct mr_error *err)
-{
-    struct shared *x = user;
-    if (x->epoch_loaded != epoch + 1u || x->training) {
-        int rc = mr_sim_load_epoch(x->w, epoch, err);
-        if (rc)
-            return rc;
-        x->epoch_loaded = epoch + 1u;
-    }
-    for (uint64_t step = 0; step < x->w->steps_per_epoch; step++)
-        memcpy(out + step * x->w->per_node, x->w->stream + step * x->s->batch + node * x->w->per_node,
-               x->w->per_node * sizeof(*out));
-    return 0;
 }
 
 struct item_ids mr_shared_item_ids(const struct shared *x, uint32_t node, uint64_t item)
@@ -56,7 +62,7 @@ struct item_ids mr_shared_item_ids(const struct shared *x, uint32_t node, uint64
 
 double mr_shared_item_mb(const struct shared *x, uint32_t node, uint64_t item)
 {
-    if (x->expected)
+    if (mr_is_expected(x))
         return x->w->step_mb[item * x->s->nodes + node];
     struct item_ids it = mr_shared_item_ids(x, node, item);
     double mb = 0;

@@ -18,7 +18,7 @@
  *
  * Of these Q8, the reach of Q3 up to the end of an epoch, and in Q10 "up to the start of the step" and the order of
  * equal frequencies are not stated by the source: they were chosen because the published tables come out. */
-#include "sim/sim.h"
+#include "sim/sim_world.h"
 #include "base/common.h"
 #include "base/rng.h"
 
@@ -54,6 +54,7 @@ struct thesis {
     struct mr_sim_workload *w;
     const struct mr_scenario *s;
     enum mr_policy_id policy;
+    struct mr_sim_world world; /* the policy of every node: what it fills, and whether it can run at all */
     struct node *nodes;
     uint32_t *holder; /* per sample, Q7 */
     uint32_t epoch;
@@ -183,6 +184,7 @@ static bool is_staged(const struct thesis *t, uint32_t id)
 {
     switch (t->policy) {
     case MR_POLICY_STAGING:
+    case MR_POLICY_LOCALITY_AWARE: /* what does not fit comes through staging, as for everybody */
     case MR_POLICY_NOPFS: return true;
     case MR_POLICY_LBANN_DYNAMIC: return t->epoch == 0 || held_by_anyone(t, id);
     default: return held_by_anyone(t, id);
@@ -297,10 +299,12 @@ static uint32_t shard_begin(const struct thesis *t, uint32_t node)
 /* Loads the node's shard, as far as the class reaches; returns the seconds it takes (Q6). */
 static double preload_shard(struct thesis *t, uint32_t node, unsigned class, double *left)
 {
+    struct mr_fill f;
     double seconds = 0;
-    for (uint32_t id = shard_begin(t, node); id < shard_begin(t, node + 1); id++) {
-        if (size_of(t, id) > *left)
-            break;
+    while (mr_policy_next_fill(&t->world.nodes[node], class, MR_NO_ACCESS, &f)) {
+        uint32_t id = (uint32_t)f.id;
+        if (id < shard_begin(t, node) || id >= shard_begin(t, node + 1))
+            break; /* parallel-staging goes on with other shards, by Q9 */
         *left -= size_of(t, id);
         seconds += pfs_s(t, id, t->s->nodes) + write_s(t, id);
         t->out->pfs_mb += size_of(t, id);
@@ -354,92 +358,22 @@ static int preload(struct thesis *t, unsigned class)
     return 0;
 }
 
-struct tally { /* one node's future: how often and when first each sample is read */
-    uint16_t *count;
-    uint32_t *first;
-};
-
-static int tally_node(struct thesis *t, uint32_t node, struct tally *y, struct mr_error *err)
+/* Takes over what every node fills into its classes, in that order. */
+static int list_fills(struct thesis *t)
 {
-    uint64_t epoch_len = t->w->steps_per_epoch * t->w->per_node;
-    memset(y->count, 0, t->s->samples * sizeof(*y->count));
-    for (uint32_t e = 0; e < t->s->epochs; e++) {
-        int rc = mr_sim_load_epoch(t->w, e, err);
-        if (rc)
-            return rc;
-        for (uint64_t k = 0; k < epoch_len; k++) {
-            uint32_t id = access_id(t, node, k);
-            if (y->count[id]++ == 0)
-                y->first[id] = (uint32_t)(e * epoch_len + k);
+    for (uint32_t i = 0; i < t->s->nodes; i++)
+        for (unsigned j = 1; j < t->s->system.n_classes; j++) {
+            struct filler *f = &t->nodes[i].fill[j];
+            struct mr_fill next;
+            f->list = malloc(t->s->samples * sizeof(*f->list));
+            if (!f->list)
+                return -ENOMEM;
+            while (mr_policy_next_fill(&t->world.nodes[i], j, MR_NO_ACCESS, &next))
+                f->list[f->n++] = (uint32_t)next.id;
+            uint32_t *fit = realloc(f->list, MR_MAX(f->n, (uint64_t)1) * sizeof(*f->list));
+            f->list = fit ? fit : f->list;
         }
-    }
     return 0;
-}
-
-struct first_use {
-    uint32_t when, id;
-};
-
-static int by_first_use(const void *a, const void *b)
-{
-    const struct first_use *x = a, *y = b;
-    return x->when < y->when ? -1 : x->when > y->when;
-}
-
-/* Puts the node's samples into classes by descending frequency, then orders each class by first use. */
-static int plan_classes(struct thesis *t, uint32_t node, const struct tally *y)
-{
-    const struct mr_system *m = &t->s->system;
-    struct first_use *chosen = malloc(t->s->samples * sizeof(*chosen));
-    if (!chosen)
-        return -ENOMEM;
-    unsigned class = 1;
-    uint64_t n = 0;
-    double left = m->n_classes > 1 ? m->classes[1].capacity_mb : 0;
-    int rc = 0;
-    for (uint32_t freq = t->s->epochs; freq > 0 && class < m->n_classes && !rc; freq--)
-        for (uint64_t id = 0; id <= t->s->samples && class < m->n_classes; id++) {
-            bool last = freq == 1 && id == t->s->samples;
-            bool take = id < t->s->samples && y->count[id] == freq;
-            if (!last && !take)
-                continue;
-            if (last || size_of(t, (uint32_t)id) > left) { /* class complete */
-                struct filler *f = &t->nodes[node].fill[class];
-                qsort(chosen, n, sizeof(*chosen), by_first_use);
-                f->list = malloc(MR_MAX(n, 1u) * sizeof(*f->list));
-                if (!f->list) {
-                    rc = -ENOMEM;
-                    break;
-                }
-                for (uint64_t k = 0; k < n; k++)
-                    f->list[k] = chosen[k].id;
-                f->n = n;
-                n = 0;
-                if (++class == m->n_classes)
-                    break;
-                left = m->classes[class].capacity_mb;
-            }
-            if (take && size_of(t, (uint32_t)id) <= left) {
-                left -= size_of(t, (uint32_t)id);
-                chosen[n++] = (struct first_use){y->first[id], (uint32_t)id};
-            }
-        }
-    free(chosen);
-    return rc;
-}
-
-static int plan_nopfs(struct thesis *t, struct mr_error *err)
-{
-    struct tally y = {malloc(t->s->samples * sizeof(*y.count)), malloc(t->s->samples * sizeof(*y.first))};
-    int rc = y.count && y.first ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < t->s->nodes && !rc; i++) {
-        rc = tally_node(t, i, &y, err);
-        if (!rc)
-            rc = plan_classes(t, i, &y);
-    }
-    free(y.count);
-    free(y.first);
-    return rc;
 }
 
 /* Policies that change the order: every node draws its accesses of the epoch from the ids it may use. */
@@ -515,6 +449,7 @@ static void thesis_done(struct thesis *t)
     }
     free(t->nodes);
     free(t->holder);
+    mr_sim_world_done(&t->world);
 }
 
 static int thesis_init(struct thesis *t)
@@ -535,24 +470,16 @@ static int thesis_init(struct thesis *t)
     return 0;
 }
 
-/* Says why a policy cannot run here, or returns false. */
-static bool impossible(const struct thesis *t)
+/* MR_E_UNSUPPORTED with the reason when the policy cannot run here. */
+static int make_world(struct thesis *t, struct mr_error *err)
 {
-    const struct mr_system *m = &t->s->system;
-    bool needs_class = t->policy >= MR_POLICY_PARALLEL_STAGING && t->policy <= MR_POLICY_LOCALITY_AWARE;
-    const char *why = NULL;
     if (t->policy >= MR_POLICY_MILLRACE) /* and those of plug-ins, which the published model does not know */
-        why = "not part of the published simulator; run it without --compat thesis";
-    else if (needs_class && m->n_classes < 2)
-        why = "needs a storage class beside the staging buffer";
-    else if (t->policy == MR_POLICY_LBANN_PRELOAD && t->w->total_mb > t->s->nodes * m->classes[1].capacity_mb)
-        why = "the data set does not fit all nodes' class 1";
-    if (why)
-        strncat(t->out->why, why, sizeof t->out->why - 1);
-    return why != NULL;
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "not part of the published simulator; run it without --compat thesis");
+    return mr_sim_world_init(&t->world, t->w, t->policy, false, err);
 }
 
-static int prepare(struct thesis *t, struct mr_error *err)
+static int prepare(struct thesis *t)
 {
     unsigned last = t->s->system.n_classes - 1;
     switch (t->policy) {
@@ -561,7 +488,7 @@ static int prepare(struct thesis *t, struct mr_error *err)
     case MR_POLICY_DEEPIO_ORDERED:
     case MR_POLICY_DEEPIO_OPPORTUNISTIC:
     case MR_POLICY_LBANN_PRELOAD: return preload(t, 1);
-    case MR_POLICY_NOPFS: return plan_nopfs(t, err);
+    case MR_POLICY_NOPFS: return list_fills(t);
     default: return 0;
     }
 }
@@ -580,10 +507,16 @@ static void run_step(struct thesis *t, uint64_t step)
     t->now = slowest;
 }
 
+/* locality-aware's swap of items inside a batch does nothing in the published simulator. */
+static bool redraws(enum mr_policy_id policy)
+{
+    return mr_policy_reorders(policy) && policy != MR_POLICY_LOCALITY_AWARE;
+}
+
 static int run_epoch(struct thesis *t, const atomic_bool *stop, struct mr_error *err)
 {
     int rc = mr_sim_load_epoch(t->w, t->epoch, err);
-    if (!rc && mr_policy_reorders(t->policy))
+    if (!rc && redraws(t->policy))
         rc = redraw_epoch(t);
     for (uint32_t i = 0; i < t->s->nodes; i++) {
         t->nodes[i].staged = 0;
@@ -609,14 +542,20 @@ int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const ato
 {
     struct mr_sim_result r = {.policy = policy, .possible = true};
     struct thesis t = {.w = w, .s = w->scenario, .policy = policy, .out = &r};
-    if (impossible(&t)) {
-        r.possible = false;
+    struct mr_error why = {0};
+    int rc = make_world(&t, &why);
+    if (rc == MR_E_UNSUPPORTED) {
+        r = (struct mr_sim_result){.policy = policy};
+        memcpy(r.why, why.message, sizeof r.why - 1);
         *out = r;
         return 0;
     }
-    int rc = thesis_init(&t);
+    if (rc && err)
+        *err = why;
     if (!rc)
-        rc = prepare(&t, err);
+        rc = thesis_init(&t);
+    if (!rc)
+        rc = prepare(&t);
     for (t.epoch = 0; t.epoch < t.s->epochs && !rc; t.epoch++)
         rc = run_epoch(&t, stop, err);
     thesis_done(&t);
@@ -625,7 +564,7 @@ int mr_sim_thesis(struct mr_sim_workload *w, enum mr_policy_id policy, const ato
     if (rc)
         return rc;
     r.time_s = t.now;
-    if (!mr_policy_reorders(policy))
+    if (!redraws(policy))
         r.randomness = 1;
     *out = r;
     return 0;

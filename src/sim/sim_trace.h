@@ -8,7 +8,7 @@
  *   job.step       on rank 0, with the arguments step and epoch; job.epoch; job.preload
  *   job.stall      what a step took beyond the compute of its slowest node; job.stall and job.preload add up to stall_s
  *
- * Lanes (tid) of a node: 0 the job, 1 the training, 2 samples handed over, from 3 on the prefetch threads. */
+ * Lanes (tid) of a node: 0 the job, 1 the training, from 2 on the prefetch threads. */
 #ifndef MR_SIM_SIM_TRACE_H
 #define MR_SIM_SIM_TRACE_H
 
@@ -17,8 +17,7 @@
 enum mr_sim_span { MR_SPAN_STAGE, MR_SPAN_FILL, MR_SPAN_WAIT, MR_SPAN_COMPUTE, MR_SPAN_BARRIER, MR_SPANS };
 
 #define MR_SIM_LANE_TRAIN 1u
-#define MR_SIM_LANE_MOVED 2u
-#define MR_SIM_LANE_THREADS 3u
+#define MR_SIM_LANE_THREADS 2u
 
 struct mr_sim_trace;
 

@@ -107,8 +107,8 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
     }
     if (d->peer > 0) {
         begin_part(x, t, MR_SIM_TRACE_PEER, d->peer);
-        mr_shared_add_flow(x, mr_pool_class(d->peer_at.node, d->peer_at.class), d->peer, thread);
-        mr_shared_add_flow(x, mr_pool_out(d->peer_at.node), d->peer, thread);
+        mr_shared_add_flow(x, mr_pool_class(d->peer_node, d->peer_class), d->peer, thread);
+        mr_shared_add_flow(x, mr_pool_out(d->peer_node), d->peer, thread);
         mr_shared_add_flow(x, mr_pool_in(t->node), d->peer, thread);
         x->out->peer_mb += d->peer;
         d->peer = 0;

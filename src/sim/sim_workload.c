@@ -115,19 +115,22 @@ int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s,
     return rc;
 }
 
-/* The global sequence cut into steps of `batch`; node i takes the i-th slice of a step. */
+/* The global sequence, dealt to the nodes as the order deals it to ranks: node i reads positions i, i + N, i + 2N ...
+ * Its samples of a step lie together in the stream. */
 int mr_sim_load_epoch(struct mr_sim_workload *w, uint32_t epoch, struct mr_error *err)
 {
     int rc = mr_order_set_epoch(w->order, epoch, err);
     uint64_t ids[1024];
-    uint64_t want = w->steps_per_epoch * w->scenario->batch;
+    uint64_t batch = w->scenario->batch, nodes = w->scenario->nodes, want = w->steps_per_epoch * batch;
     for (uint64_t at = 0; !rc && at < want;) {
         size_t n = mr_order_get(w->order, at, ids, MR_MIN(want - at, (uint64_t)MR_ARRAY_LEN(ids)));
         if (n == 0)
             return mr_error_set(err, MR_E_INTERNAL, "the order ended at %llu of %llu", (unsigned long long)at,
                                 (unsigned long long)want);
-        for (size_t i = 0; i < n; i++)
-            w->stream[at + i] = (uint32_t)ids[i];
+        for (size_t i = 0; i < n; i++) {
+            uint64_t step = (at + i) / batch, in_step = (at + i) % batch;
+            w->stream[step * batch + in_step % nodes * w->per_node + in_step / nodes] = (uint32_t)ids[i];
+        }
         at += n;
     }
     return rc;
@@ -306,11 +309,14 @@ int mr_sim_load_steps(struct mr_sim_workload *w, unsigned threads, const atomic_
                : rc;
 }
 
-/* One byte in the directory, then six (millrace) or seven (nopfs) while planning; millrace also eight per access. */
+/* One byte per node and sample for who has what, then twelve while planning nopfs; the schedule's tables have eight per
+ * sample and epoch, and millrace remembers what each node keeps: no more than it reads, or has room for. */
 double mr_sim_exact_bytes(const struct mr_scenario *s)
 {
-    double cells = (double)s->nodes * (double)s->samples, accesses = (double)s->samples * s->epochs;
-    return 8 * cells + 8 * accesses + 24 * (double)s->samples;
+    double cells = (double)s->nodes * (double)s->samples, accesses = (double)s->samples * s->epochs, room = 0;
+    for (unsigned j = 1; j < s->system.n_classes; j++)
+        room += s->system.classes[j].capacity_mb / s->size_mean_mb * s->nodes;
+    return 13 * cells + 8 * accesses + 64 * fmin(fmin(cells, accesses), room) + 24 * (double)s->samples;
 }
 
 double mr_sim_expected_bytes(const struct mr_scenario *s)

@@ -87,12 +87,11 @@ class Run:
                 h[id] = (h[id][0], seconds)
 
     def plan(self):
-        per = self.c["batch"] // self.c["nodes"]
         for i in range(self.c["nodes"]):
             count, first = {}, {}
             for e, stream in enumerate(self.streams):
                 for step in range(len(stream) // self.c["batch"]):
-                    for k, id in enumerate(stream[step * self.c["batch"] + i * per:step * self.c["batch"] + (i + 1) * per]):
+                    for k, id in enumerate(stream[step * self.c["batch"] + i:(step + 1) * self.c["batch"]:self.c["nodes"]]):
                         count[id] = count.get(id, 0) + 1
                         first.setdefault(id, (e, step, k))
             cls, room = 1, self.c["classes"][1]["capacity"] if len(self.c["classes"]) > 1 else 0
@@ -117,7 +116,7 @@ class Run:
                 self.hold(node, id, j, clocks[k])
 
     def staged_ahead(self, id):
-        return self.policy in ("staging", "nopfs") or (self.policy == "lbann-dynamic" and self.epoch == 0) or id in self.holder
+        return self.policy in ("staging", "nopfs", "locality-aware") or (self.policy == "lbann-dynamic" and self.epoch == 0) or id in self.holder
 
     def stage(self, node, mine, state, per, step):
         ready, used, fresh = state["ready"], state["used"], state["fresh"]
@@ -159,7 +158,7 @@ class Run:
             self.plan()
         for self.epoch, stream in enumerate(self.streams):
             steps = len(stream) // b
-            mine = [[id for h in range(steps) for id in stream[h * b + i * per:h * b + (i + 1) * per]] for i in range(n)]
+            mine = [[id for h in range(steps) for id in stream[h * b + i:(h + 1) * b:n]] for i in range(n)]
             states = [{"ready": [], "used": 0.0, "fresh": set()} for _ in range(n)]
             for step in range(steps):
                 ends = []
@@ -233,7 +232,7 @@ with tempfile.TemporaryDirectory() as folder:
         fits = c["size"] * c["samples"] <= c["nodes"] * c["classes"][1]["capacity"]
         for policy in POLICIES:
             have = rows[policy]
-            assert have["possible"] == (policy != "lbann-preload" or fits), (number, policy, have)
+            assert have["possible"] == (not policy.startswith("lbann") or fits), (number, policy, have)
             if not have["possible"]:
                 continue
             run = Run(c, streams, policy)

@@ -84,8 +84,10 @@ static void expected_method_agrees_with_the_exact_engine(void **state)
                 (fabs(b->time_s / a->time_s - 1) > .05 || fabs(b->pfs_mb / a->pfs_mb - 1) > pfs_tolerance))
                 fail_msg("case %u, %s: time %.2f and %.2f s, PFS %.0f and %.0f MB", i, mr_policy_name(a->policy),
                          a->time_s, b->time_s, a->pfs_mb, b->pfs_mb);
-            assert_true(b->time_s >= expected->bounds.io_aware_s * (1 - 1e-6));
-            assert_true(fabs(b->consumed_mb / a->consumed_mb - 1) < 1e-5);
+            if (a->possible && b->time_s < expected->bounds.io_aware_s * (1 - 1e-6))
+                fail_msg("case %u, %s: %.6f s, the bound is %.6f s", i, mr_policy_name(a->policy), b->time_s,
+                         expected->bounds.io_aware_s);
+            assert_true(!a->possible || fabs(b->consumed_mb / a->consumed_mb - 1) < 1e-5);
         }
         free(exact);
         free(expected);
