@@ -81,8 +81,8 @@ void mr_python_told(const char *spool, int on, char *out, size_t cap)
     else if (!on)
         snprintf(out, cap, "Python is not instrumented (--no-python)");
     else if (!instrumented)
-        snprintf(out, cap, "Python is not instrumented: %s",
-                 began == 1 ? "the interpreter did not load what it takes" : "no interpreter loaded what it takes");
+        snprintf(out, cap, "Python is not instrumented: %s (it takes Python 3.8, and a program that opens a file)",
+                 began == 1 ? "the interpreter did not take it" : "no interpreter took it");
     else {
         int n =
             snprintf(out, cap, "Python is instrumented: %s", libraries[0] ? libraries : "nothing known was imported");

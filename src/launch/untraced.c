@@ -32,11 +32,18 @@ static const struct {
           "(MILLRACE_TRACE_STRAYS=1),"},
 };
 
+/* Of no interest: PyTorch asks ldconfig, which is linked statically, for the places of libraries at every start. */
+static bool is_dull(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return name && !strcmp(name, "/ldconfig");
+}
+
 static unsigned count(const char *list, size_t n, char why, const char *path)
 {
     unsigned k = 0;
     for (const char *p = list; p < list + n; p += strlen(p) + 1)
-        k += *p == why && (!path || !strcmp(p + 1, path));
+        k += *p == why && !is_dull(p + 1) && (!path || !strcmp(p + 1, path));
     return k;
 }
 
@@ -48,7 +55,8 @@ static void warn(char why, const char *text, const char *list, size_t n, bool cu
              starts = noted - MR_MIN(noted, cancelled), kinds = 0;
     struct mr_strbuf names = {0};
     for (const char *p = list; p < list + n; p += strlen(p) + 1) {
-        bool known = *p != why || (cancelled && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
+        bool known =
+            *p != why || is_dull(p + 1) || (cancelled && count(list, n, back, p + 1) >= count(list, n, why, p + 1));
         for (const char *q = list; q < p && !known; q += strlen(q) + 1)
             known = !strcmp(p, q);
         if (!known && kinds++ < NAMED)

@@ -195,8 +195,8 @@ void mr_python_begin(bool on, bool asked_for)
     if (!environ || !is_python())
         return;
     millrace_trace_python("q");
-    if (!on)
-        return;
+    if (!on || (dlsym(RTLD_DEFAULT, "PyModule_Create2") && !dlsym(RTLD_DEFAULT, "Py_InitializeFromConfig")))
+        return; /* before 3.8 nothing would be recorded */
     for (char **e = environ; *e; e++)
         if (!strncmp(*e, VARIABLE, sizeof(VARIABLE) - 1))
             before = *e + sizeof(VARIABLE) - 1;

@@ -283,6 +283,7 @@ PATCHES = {
     "torchvision.transforms.v2._transform": _transform_v2("Transform"),
     "torchvision.io.image": _all(_functions("reader", "read_file"), _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp")),
     "cv2": _functions("decode", "imread", "imdecode"),
+    "torch.distributed.distributed_c10d": _functions("barrier", "barrier"),
     "torch.serialization": _names("checkpoint", "save", "load"),
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
