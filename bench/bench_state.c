@@ -127,7 +127,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < READERS; i++)
         read_buf[i] = memset(aligned_alloc(4096, PIECE), 0, PIECE);
     uint64_t shape;
-    struct mr_state state = {sizeof state, make_tensors(200, &shape), 200, "{}", NULL};
+    struct mr_state state = {sizeof state, make_tensors(200, &shape), 200, "{}", NULL, NULL};
     struct mr_saver_params p = {.size = sizeof p,
                                 .folder = argv[1],
                                 .world = 1,

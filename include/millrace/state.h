@@ -49,6 +49,7 @@ struct mr_tensor {
     const uint64_t *shape;
     const int64_t *strides; /* in bytes, may be 0 or negative; NULL: row by row without gaps */
     const void *data;       /* the element at index 0, 0, ...; NULL with `pull` or without elements */
+    int cuda;               /* 0: memory of the host; n: of CUDA device n - 1, without strides */
     /* Instead of data: copies n bytes from `offset` of the tensor, row by row, to `into`. Several threads may ask at
      * once, each piece once. Negative code with err filled: the save fails. */
     int (*pull)(void *user, uint64_t offset, void *into, size_t n, struct mr_error *err);
@@ -61,6 +62,7 @@ struct mr_state {
     size_t tensors;
     const char *json;   /* what is not a tensor, as JSON; NULL: nothing */
     const char *loader; /* the loader's state, as JSON; NULL: nothing */
+    void *cuda_stream;  /* tensors on a CUDA device are copied after what was begun on this stream; NULL: the default */
 };
 
 struct mr_events; /* millrace's own */
@@ -101,6 +103,11 @@ int mr_saver_open(const struct mr_saver_params *p, struct mr_saver **out, struct
 int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err);
 int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                   struct mr_error *err);
+/* The same without waiting for the copy: the tensors must stay and not change before mr_saver_fence has returned.
+ * Names, shapes and strides are copied. A save or another begin waits for the fence of the one before. */
+int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_error *err);
+/* Waits until what mr_saver_begin was given is copied; 0, or why it could not be. Returns at once if there is none. */
+int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err);
 /* Waits until that step, or all, are complete on storage (a step that is not under way: not at all); 0 or the first
  * error nobody was told yet. */
 int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err);

@@ -99,15 +99,20 @@ static PyObject *index_files(PyObject *module, PyObject *args)
 
 static int add_types(PyObject *module, struct core_state *s)
 {
-    s->loader = (PyTypeObject *)PyType_FromModuleAndSpec(module, &loader_spec, NULL);
-    s->batch = (PyTypeObject *)PyType_FromModuleAndSpec(module, &batch_spec, NULL);
-    s->array = (PyTypeObject *)PyType_FromModuleAndSpec(module, &array_spec, NULL);
-    if (!s->loader || !s->batch || !s->array)
-        return -1;
-    return PyModule_AddType(module, s->loader) < 0 || PyModule_AddType(module, s->batch) < 0 ||
-                   PyModule_AddType(module, s->array) < 0
-               ? -1
-               : 0;
+    const struct {
+        PyTypeObject **type;
+        PyType_Spec *spec;
+    } types[] = {{&s->loader, &loader_spec},
+                 {&s->batch, &batch_spec},
+                 {&s->array, &array_spec},
+                 {&s->saver, &saver_spec},
+                 {&s->stored, &stored_spec}};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        *types[i].type = (PyTypeObject *)PyType_FromModuleAndSpec(module, types[i].spec, NULL);
+        if (!*types[i].type || PyModule_AddType(module, *types[i].type) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int exec(PyObject *module)
@@ -134,6 +139,8 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(s->loader);
     Py_VISIT(s->batch);
     Py_VISIT(s->array);
+    Py_VISIT(s->saver);
+    Py_VISIT(s->stored);
     Py_VISIT(s->data_error);
     return 0;
 }
@@ -144,6 +151,8 @@ static int clear(PyObject *module)
     Py_CLEAR(s->loader);
     Py_CLEAR(s->batch);
     Py_CLEAR(s->array);
+    Py_CLEAR(s->saver);
+    Py_CLEAR(s->stored);
     Py_CLEAR(s->data_error);
     return 0;
 }

@@ -24,7 +24,7 @@
 #pragma GCC visibility push(hidden)
 
 struct core_state {
-    PyTypeObject *loader, *batch, *array;
+    PyTypeObject *loader, *batch, *array, *saver, *stored;
     PyObject *data_error;
 };
 
@@ -66,7 +66,7 @@ int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct take
 PyObject *batch_create(struct core_state *state, struct taken *t);
 void taken_free(struct taken *t);
 
-extern PyType_Spec loader_spec, batch_spec, array_spec;
+extern PyType_Spec loader_spec, batch_spec, array_spec, saver_spec, stored_spec;
 
 #pragma GCC visibility pop
 #endif

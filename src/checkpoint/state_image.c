@@ -4,6 +4,7 @@
 
 #include "base/common.h"
 #include "base/map.h"
+#include "checkpoint/state_cuda.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -51,6 +52,9 @@ static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *er
     if (!mr_state_dtype_bytes(t->dtype))
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has dtype '%s', which safetensors does not know", t->name,
                               t->dtype ? t->dtype : "");
+    if (t->cuda && t->strides)
+        return mr_error_plain(err, MR_E_USAGE, "tensor '%s' lies on a CUDA device with strides: make it contiguous",
+                              t->name);
     if (t->dims > MR_TENSOR_DIMS)
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %u dimensions, at most %d are possible", t->name,
                               t->dims, MR_TENSOR_DIMS);
@@ -98,8 +102,8 @@ static int by_element(const void *a, const void *b)
 /* The same elements in the same order: tied weights. */
 static bool same_tensor(const struct mr_tensor *a, const struct mr_tensor *b)
 {
-    if (a->pull || b->pull || a->data != b->data || strcmp(a->dtype, b->dtype) != 0 || a->dims != b->dims ||
-        !a->strides != !b->strides)
+    if (a->pull || b->pull || a->data != b->data || a->cuda != b->cuda || strcmp(a->dtype, b->dtype) != 0 ||
+        a->dims != b->dims || !a->strides != !b->strides)
         return false;
     return memcmp(a->shape, b->shape, a->dims * sizeof(*a->shape)) == 0 &&
            (!a->strides || memcmp(a->strides, b->strides, a->dims * sizeof(*a->strides)) == 0);
@@ -200,6 +204,42 @@ static int make_header(json_t *root, struct mr_state_image *m, struct mr_error *
     return 0;
 }
 
+/* Marks the point in the device's work that copies wait for. */
+static int mark_device(const struct mr_state *state, struct mr_state_image *m, struct mr_error *err)
+{
+    for (size_t i = 0; i < state->tensors; i++)
+        if (state->tensor[i].cuda)
+            return mr_cuda_mark(state->tensor[i].cuda - 1, state->cuda_stream, &m->after, err);
+    return 0;
+}
+
+int mr_state_image_own(struct mr_state_image *m, struct mr_error *err)
+{
+    size_t words = 0;
+    for (size_t i = 0; i < m->pieces; i++)
+        words += 2 * m->piece[i].tensor->dims;
+    struct mr_tensor *t = calloc(MR_MAX(m->pieces, 1u), sizeof(*t));
+    uint64_t *shape = calloc(MR_MAX(words, 1u), sizeof(*shape));
+    if (!t || !shape) {
+        free(t), free(shape);
+        return mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", m->pieces);
+    }
+    m->own = t;
+    m->own_shapes = shape;
+    for (size_t i = 0; i < m->pieces; i++) {
+        const struct mr_tensor *from = m->piece[i].tensor;
+        t[i] = *from;
+        t[i].name = t[i].dtype = NULL; /* in the header */
+        t[i].shape = memcpy(shape, from->shape ? (const void *)from->shape : "", from->dims * sizeof(*shape));
+        shape += from->dims;
+        if (from->strides)
+            t[i].strides = memcpy(shape, from->strides, from->dims * sizeof(*shape));
+        shape += from->dims;
+        m->piece[i].tensor = &t[i];
+    }
+    return 0;
+}
+
 int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err)
 {
     struct mr_state_image m = {0};
@@ -219,6 +259,8 @@ int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out
     }
     if (!rc)
         rc = make_header(root, &m, err);
+    if (!rc)
+        rc = mark_device(state, &m, err);
     json_decref(root);
     free(sorted);
     if (rc)
@@ -255,12 +297,15 @@ static void copy_runs(const struct mr_state_piece *p, uint64_t at, uint8_t *into
     }
 }
 
-static int fill_piece(const struct mr_state_piece *p, uint64_t at, uint8_t *into, size_t n, struct mr_error *err)
+static int fill_piece(const struct mr_state_image *m, const struct mr_state_piece *p, uint64_t at, uint8_t *into,
+                      size_t n, struct mr_error *err)
 {
     if (p->tensor->pull) {
         int rc = p->tensor->pull(p->tensor->user, at, into, n, err);
         return rc < 0 ? rc : 0;
     }
+    if (p->tensor->cuda)
+        return mr_cuda_read(p->tensor->cuda - 1, m->after, into, (const uint8_t *)p->tensor->data + at, n, err);
     if (p->outer == 0)
         memcpy(into, (const uint8_t *)p->tensor->data + at, n);
     else
@@ -298,7 +343,7 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
         if (at >= p->start + p->bytes)
             continue;
         size_t take = (size_t)MR_MIN((uint64_t)n, p->start + p->bytes - at);
-        rc = fill_piece(p, at - p->start, into, take, err);
+        rc = fill_piece(m, p, at - p->start, into, take, err);
         at += take;
         into += take;
         n -= take;
@@ -308,7 +353,10 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
 
 void mr_state_image_done(struct mr_state_image *m)
 {
+    mr_cuda_point_free(m->after);
     free(m->header);
     free(m->piece);
+    free(m->own);
+    free(m->own_shapes);
     *m = (struct mr_state_image){0};
 }

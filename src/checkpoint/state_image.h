@@ -16,6 +16,8 @@
 #define MR_STATE_SAME "same:"
 #define MR_STATE_HEADER_MAX (100ull << 20) /* what other readers of safetensors allow */
 
+struct mr_cuda_point;
+
 struct mr_state_piece {
     const struct mr_tensor *tensor;
     uint64_t start, bytes; /* in the file */
@@ -28,6 +30,9 @@ struct mr_state_image {
     uint64_t header_bytes, bytes;
     struct mr_state_piece *piece; /* by start */
     size_t pieces;
+    struct mr_tensor *own; /* mr_state_image_own */
+    uint64_t *own_shapes;
+    struct mr_cuda_point *after; /* where the device's work has to be; NULL: no tensors there */
 };
 
 /* Bytes of one element, 0: no such dtype. */
@@ -35,6 +40,8 @@ unsigned mr_state_dtype_bytes(const char *dtype);
 /* Elements times `each`; false when that is no 63-bit number. */
 bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out);
 int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err);
+/* From here on the caller's mr_tensor need not stay, only what they point to as data or `user`. */
+int mr_state_image_own(struct mr_state_image *m, struct mr_error *err);
 /* File bytes [at, at + n). */
 int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err);
 void mr_state_image_done(struct mr_state_image *m);

@@ -5,15 +5,18 @@
 #include "base/common.h"
 #include "base/vec.h"
 #include "base/workers.h"
+#include "checkpoint/state_cuda.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 struct block {
     uint8_t *base;
     size_t bytes;
+    bool pinned;
 };
 
 struct mr_state_ring {
@@ -41,8 +44,11 @@ void mr_state_ring_free(struct mr_state_ring *r)
 {
     if (!r)
         return;
-    for (size_t i = 0; i < r->block.n; i++)
+    for (size_t i = 0; i < r->block.n; i++) {
+        if (r->block.item[i].pinned)
+            mr_cuda_unpin(r->block.item[i].base);
         munmap(r->block.item[i].base, r->block.item[i].bytes);
+    }
     pthread_cond_destroy(&r->given);
     pthread_mutex_destroy(&r->lock);
     free(r->block.item);
@@ -84,7 +90,7 @@ int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, 
         free(bigger);
         return mr_error_set(err, -ENOMEM, "cannot get %zu MiB for the copy of the state", bytes >> 20);
     }
-    *b = (struct block){base, bytes};
+    *b = (struct block){base, bytes, false};
     madvise(base, bytes, MADV_HUGEPAGE);
     madvise(base, bytes, MADV_DONTFORK); /* a forked worker must not inherit gigabytes to copy on write */
     mr_workers_run(threads, more, 1, touch_slot, &(struct touching){base, r->slot_bytes}, NULL, NULL);
@@ -99,6 +105,13 @@ int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, 
     pthread_cond_broadcast(&r->given);
     pthread_mutex_unlock(&r->lock);
     return 0;
+}
+
+void mr_state_ring_pin(struct mr_state_ring *r)
+{
+    for (size_t i = 0; i < r->block.n; i++)
+        if (!r->block.item[i].pinned)
+            r->block.item[i].pinned = mr_cuda_pin(r->block.item[i].base, r->block.item[i].bytes) == 0;
 }
 
 uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)

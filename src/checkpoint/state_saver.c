@@ -58,7 +58,20 @@ struct job {
     struct mr_error why;
 };
 
+/* A copy that goes on while the caller does: mr_saver_begin. */
+struct behind {
+    struct mr_saver *s;
+    struct job *j;
+    struct mr_state_image image;
+    struct mr_save_result result;
+    pthread_t thread;
+    bool running;
+    int code;
+    struct mr_error why;
+};
+
 struct mr_saver {
+    struct behind behind; /* the caller's thread and, while it runs, the copier's */
     struct mr_save_place place;
     struct mr_state_ring *ring;
     uint64_t ring_bytes, bytes_per_s;
@@ -483,6 +496,46 @@ static void forget_failure(struct mr_saver *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Everything before the copy. On success *image and *j are the caller's. */
+static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
+                   struct job **j, struct mr_error *err)
+{
+    if (s->pid != getpid())
+        return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
+    if (step > MR_CHECKPOINT_STEP_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
+    int rc = mr_saver_fence(s, NULL, err);
+    if (!rc) {
+        pthread_mutex_lock(&s->lock);
+        rc = take_error(s, err);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (!rc)
+        rc = mr_state_image_make(state, image, err);
+    if (rc)
+        return rc;
+    rc = size_ring(s, image->bytes, err);
+    if (!rc && image->after)
+        mr_state_ring_pin(s->ring);
+    if (!rc)
+        rc = make_job(s, step, state, image, j, err);
+    if (rc)
+        mr_state_image_done(image);
+    return rc;
+}
+
+/* Copies and clears up. */
+static int copy_and_end(struct mr_saver *s, struct job *j, struct mr_state_image *image, struct mr_save_result *r,
+                        struct mr_error *err)
+{
+    int rc = copy_state(s, j, image, r, err);
+    if (rc)
+        forget_failure(s);
+    r->bytes = image->bytes - image->header_bytes;
+    mr_state_image_done(image);
+    return rc;
+}
+
 int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                   struct mr_error *err)
 {
@@ -490,30 +543,62 @@ int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *stat
     struct mr_state_image image;
     struct job *j = NULL;
     uint64_t start = mr_now_ns();
-    if (s->pid != getpid())
-        return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
-    if (step > MR_CHECKPOINT_STEP_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
-    pthread_mutex_lock(&s->lock);
-    int rc = take_error(s, err);
-    pthread_mutex_unlock(&s->lock);
+    int rc = prepare(s, step, state, &image, &j, err);
     if (!rc)
-        rc = mr_state_image_make(state, &image, err);
-    if (rc)
-        return rc;
-    rc = size_ring(s, image.bytes, err);
-    if (!rc)
-        rc = make_job(s, step, state, &image, &j, err);
-    if (!rc) {
-        rc = copy_state(s, j, &image, &r, err);
-        if (rc)
-            forget_failure(s);
-    }
-    r.bytes = image.bytes - image.header_bytes;
-    mr_state_image_done(&image);
+        rc = copy_and_end(s, j, &image, &r, err);
     r.blocked_ns = mr_now_ns() - start;
     if (!rc && out)
         *out = r;
+    return rc;
+}
+
+/* ---- copying behind ---- */
+
+static void *copier_main(void *user)
+{
+    struct behind *b = user;
+    b->code = copy_and_end(b->s, b->j, &b->image, &b->result, &b->why);
+    return NULL;
+}
+
+int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_error *err)
+{
+    struct behind *b = &s->behind;
+    struct mr_state_image image;
+    struct job *j = NULL;
+    uint64_t start = mr_now_ns();
+    int rc = prepare(s, step, state, &image, &j, err);
+    if (rc)
+        return rc;
+    rc = mr_state_image_own(&image, err);
+    if (rc) {
+        mr_state_image_done(&image);
+        free_job(j);
+        return rc;
+    }
+    *b = (struct behind){.s = s, .j = j, .image = image, .result = {.blocked_ns = mr_now_ns() - start}};
+    rc = pthread_create(&b->thread, NULL, copier_main, b);
+    if (rc == 0)
+        b->running = true;
+    else /* then the caller waits, as in save */
+        copier_main(b);
+    return 0;
+}
+
+int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err)
+{
+    struct behind *b = &s->behind;
+    uint64_t start = mr_now_ns();
+    if (b->running)
+        pthread_join(b->thread, NULL);
+    b->running = false;
+    b->result.blocked_ns += mr_now_ns() - start;
+    int rc = b->code;
+    if (rc && err)
+        *err = b->why;
+    if (!rc && out)
+        *out = b->result;
+    *b = (struct behind){0};
     return rc;
 }
 
@@ -569,7 +654,8 @@ int mr_saver_close(struct mr_saver *s, struct mr_error *err)
         return 0;
     if (s->pid != getpid())
         return 0; /* the threads are the parent's; so is the memory of the ring */
-    int rc = mr_saver_wait(s, MR_ALL_STEPS, err);
+    int copied = mr_saver_fence(s, NULL, err);
+    int rc = mr_saver_wait(s, MR_ALL_STEPS, copied ? NULL : err);
     free_saver(s);
-    return rc;
+    return copied ? copied : rc;
 }

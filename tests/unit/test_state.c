@@ -105,7 +105,7 @@ static void state_comes_back_bit_for_bit(void **unused)
         {.name = "tied", .dtype = "F32", .dims = 2, .shape = (uint64_t[]){3000, 1001}, .data = big},
         {.name = "scalar", .dtype = "F64", .data = &one},
     };
-    struct mr_state state = {sizeof state, t, MR_ARRAY_LEN(t), "{\"lr\": 0.1}", "{\"epoch\": 3}"};
+    struct mr_state state = {sizeof state, t, MR_ARRAY_LEN(t), "{\"lr\": 0.1}", "{\"epoch\": 3}", NULL};
     struct mr_saver_params p = params();
     struct mr_saver *s = open_saver(&p);
     struct mr_save_result res;
@@ -174,7 +174,7 @@ static void state_refuses_what_cannot_be_saved(void **unused)
     struct mr_saver *s = open_saver(&p);
     for (size_t i = 0; i < MR_ARRAY_LEN(bad); i++) {
         struct mr_error e = {0};
-        struct mr_state state = {sizeof state, bad[i].t, bad[i].n, NULL, NULL};
+        struct mr_state state = {sizeof state, bad[i].t, bad[i].n, NULL, NULL, NULL};
         assert_true(mr_saver_save(s, 1, &state, NULL, &e) < 0);
         if (!strstr(e.message, bad[i].says))
             fail_msg("case %zu: %s", i, e.message);
@@ -214,7 +214,7 @@ static void state_larger_than_its_ring(void **unused)
     const uint64_t bytes = 150ull << 20;
     struct source from = {.seed = 0x9e3779b97f4a7c15ull, .fail_at = -1};
     struct mr_tensor t = {.name = "x", .dtype = "U8", .dims = 1, .shape = &bytes, .pull = pull, .user = &from};
-    struct mr_state state = {sizeof state, &t, 1, NULL, NULL};
+    struct mr_state state = {sizeof state, &t, 1, NULL, NULL, NULL};
     struct mr_saver_params p = params();
     p.ring_bytes = 16 << 20;
     struct mr_saver *s = open_saver(&p);
@@ -267,7 +267,7 @@ static void *rank_main(void *user)
     for (uint64_t step = 1; step <= 4 && !k->code; step++) {
         uint64_t value = 1000 * step + k->rank, n = 1;
         struct mr_tensor t = {.name = "x", .dtype = "I64", .dims = 1, .shape = &n, .data = &value};
-        struct mr_state state = {sizeof state, &t, 1, NULL, NULL};
+        struct mr_state state = {sizeof state, &t, 1, NULL, NULL, NULL};
         k->code = mr_saver_save(s, step, &state, NULL, &e);
     }
     int rc = mr_saver_close(s, k->code ? NULL : &e);
@@ -326,6 +326,43 @@ static void state_of_ranks_with_a_failing_one(void **unused)
     }
 }
 
+/* begin returns before the copy; after the fence the tensors may go. The description may go at once. */
+static void state_copied_behind(void **unused)
+{
+    (void)unused;
+    uint64_t n = 5 << 20, *v = malloc(n * sizeof(*v));
+    struct mr_saver_params p = params();
+    struct mr_saver *s = open_saver(&p);
+    struct mr_save_result r;
+    struct mr_error e = {0};
+    for (uint64_t step = 1; step <= 3; step++) {
+        for (uint64_t i = 0; i < n; i++)
+            v[i] = step * n + i;
+        {
+            uint64_t shape[2] = {n / 2, 2};
+            int64_t strides[2] = {8, (int64_t)(n / 2 * 8)};
+            char name[] = "v";
+            struct mr_tensor t = {
+                .name = name, .dtype = "U64", .dims = 2, .shape = shape, .strides = strides, .data = v};
+            struct mr_state state = {sizeof state, &t, 1, NULL, NULL, NULL};
+            assert_int_equal(mr_saver_begin(s, step, &state, &e), 0);
+            memset(shape, 0x55, sizeof shape), memset(strides, 0x55, sizeof strides), memset(&t, 0x55, sizeof t),
+                name[0] = 0;
+        }
+        assert_int_equal(mr_saver_fence(s, &r, &e), 0);
+        assert_int_equal(r.bytes, n * 8);
+    }
+    memset(v, 0, n * 8);
+    assert_int_equal(mr_saver_fence(s, &r, &e), 0); /* nothing under way */
+    assert_int_equal(mr_saver_close(s, &e), 0);
+    struct mr_state_reader *rd = open_state(3);
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = 3 * n + i / 2 + i % 2 * (n / 2);
+    expect_tensor(rd, 0, "v", v, n * 8);
+    mr_state_close(rd);
+    free(v);
+}
+
 /* ---- faults ---- */
 
 static int save_step(struct mr_saver *s, uint64_t step, struct mr_error *e)
@@ -334,7 +371,7 @@ static int save_step(struct mr_saver *s, uint64_t step, struct mr_error *e)
     for (uint64_t i = 0; i < n; i++)
         v[i] = step + i;
     struct mr_tensor t = {.name = "v", .dtype = "U64", .dims = 1, .shape = &n, .data = v};
-    struct mr_state state = {sizeof state, &t, 1, "{}", NULL};
+    struct mr_state state = {sizeof state, &t, 1, "{}", NULL, NULL};
     int rc = mr_saver_save(s, step, &state, NULL, e);
     free(v); /* the copy is made: the caller's memory may go */
     return rc;
@@ -492,6 +529,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_larger_than_its_ring, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_several_ranks, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_ranks_with_a_failing_one, ct_setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(state_copied_behind, ct_setup, ct_teardown),
         cmocka_unit_test_teardown(state_survives_any_call_failing, ct_teardown),
         cmocka_unit_test_setup_teardown(state_survives_kills, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_that_was_damaged_is_refused, ct_setup, ct_teardown),

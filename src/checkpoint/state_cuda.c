@@ -1,0 +1,161 @@
+/* See the header. */
+#include "checkpoint/state_cuda.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_TO_HOST 2 /* cudaMemcpyDeviceToHost */
+#define NO_TIMING 2      /* cudaEventDisableTiming */
+#define NON_BLOCKING 1   /* cudaStreamNonBlocking: beside the default stream */
+#define PORTABLE 1       /* cudaHostRegisterPortable: for all devices */
+
+static struct {
+    pthread_once_t once;
+    char path[1024];
+    int (*set_device)(int device);
+    int (*copy)(void *into, const void *from, size_t n, int kind, void *stream);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_wait)(void *stream, void *event, unsigned flags);
+    int (*stream_sync)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_record)(void *event, void *stream);
+    int (*event_destroy)(void *event);
+    int (*host_register)(void *base, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *base);
+    int (*last_error)(void); /* and forgets it */
+    const char *(*error_text)(int code);
+    bool found;
+} cuda = {.once = PTHREAD_ONCE_INIT};
+
+static int look_for_runtime(struct dl_phdr_info *info, size_t size, void *user)
+{
+    (void)size, (void)user;
+    if (!info->dlpi_name || !strstr(info->dlpi_name, "libcudart"))
+        return 0;
+    snprintf(cuda.path, sizeof cuda.path, "%s", info->dlpi_name);
+    return 1;
+}
+
+static void find(void)
+{
+    if (!dl_iterate_phdr(look_for_runtime, NULL))
+        return;
+    void *lib = dlopen(cuda.path, RTLD_NOLOAD | RTLD_NOW);
+    if (!lib)
+        return;
+    const struct {
+        void *into;
+        const char *name;
+    } calls[] = {{&cuda.set_device, "cudaSetDevice"},
+                 {&cuda.copy, "cudaMemcpyAsync"},
+                 {&cuda.stream_create, "cudaStreamCreateWithFlags"},
+                 {&cuda.stream_wait, "cudaStreamWaitEvent"},
+                 {&cuda.stream_sync, "cudaStreamSynchronize"},
+                 {&cuda.event_create, "cudaEventCreateWithFlags"},
+                 {&cuda.event_record, "cudaEventRecord"},
+                 {&cuda.event_destroy, "cudaEventDestroy"},
+                 {&cuda.host_register, "cudaHostRegister"},
+                 {&cuda.host_unregister, "cudaHostUnregister"},
+                 {&cuda.last_error, "cudaGetLastError"},
+                 {&cuda.error_text, "cudaGetErrorString"}};
+    bool all = true;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+        void *at = dlsym(lib, calls[i].name);
+        memcpy(calls[i].into, &at, sizeof at);
+        all = all && at;
+    }
+    cuda.found = all;
+}
+
+static bool is_found(void)
+{
+    pthread_once(&cuda.once, find);
+    return cuda.found;
+}
+
+int mr_cuda_find(struct mr_error *err)
+{
+    return is_found() ? 0
+                      : mr_error_plain(err, MR_E_UNSUPPORTED,
+                                       "a tensor lies on a CUDA device, and this process has no CUDA runtime library");
+}
+
+static int failed(const char *what, int device, int rc, struct mr_error *err)
+{
+    return mr_error_plain(err, MR_E_INTERNAL, "cannot %s CUDA device %d: %s", what, device, cuda.error_text(rc));
+}
+
+struct mr_cuda_point {
+    void *event;
+};
+
+int mr_cuda_mark(int device, void *stream, struct mr_cuda_point **out, struct mr_error *err)
+{
+    int rc = mr_cuda_find(err);
+    if (rc)
+        return rc;
+    struct mr_cuda_point *p = calloc(1, sizeof(*p));
+    if (!p)
+        return mr_error_set(err, -ENOMEM, "cannot wait for a CUDA device");
+    rc = cuda.set_device(device);
+    if (!rc)
+        rc = cuda.event_create(&p->event, NO_TIMING);
+    if (!rc)
+        rc = cuda.event_record(p->event, stream);
+    if (rc) {
+        mr_cuda_point_free(p);
+        return failed("wait for", device, rc, err);
+    }
+    *out = p;
+    return 0;
+}
+
+void mr_cuda_point_free(struct mr_cuda_point *p)
+{
+    if (p && p->event)
+        cuda.event_destroy(p->event);
+    free(p);
+}
+
+int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
+                 struct mr_error *err)
+{
+    static _Thread_local struct {
+        void *stream;
+        int device;
+    } mine = {NULL, -1}; /* as long as the thread; a saver's threads are few */
+    int rc = is_found() ? cuda.set_device(device) : -1;
+    if (!rc && mine.device != device) {
+        rc = cuda.stream_create(&mine.stream, NON_BLOCKING);
+        mine.device = rc ? -1 : device;
+    }
+    if (!rc)
+        rc = cuda.stream_wait(mine.stream, after->event, 0);
+    if (!rc)
+        rc = cuda.copy(into, from, n, DEVICE_TO_HOST, mine.stream);
+    if (!rc)
+        rc = cuda.stream_sync(mine.stream);
+    return rc ? failed("copy from", device, rc, err) : 0;
+}
+
+int mr_cuda_pin(void *base, size_t bytes)
+{
+    if (!is_found())
+        return -1;
+    if (cuda.host_register(base, bytes, PORTABLE) == 0)
+        return 0;
+    cuda.last_error(); /* the program would find it otherwise */
+    return -1;
+}
+
+void mr_cuda_unpin(void *base)
+{
+    if (is_found() && cuda.host_unregister(base))
+        cuda.last_error();
+}

@@ -1,0 +1,25 @@
+/* Tensors in the memory of a CUDA device. Nothing of CUDA is needed to build or to link: a program that has such
+ * tensors has its runtime library loaded already, and that one is used. */
+#ifndef MR_CHECKPOINT_STATE_CUDA_H
+#define MR_CHECKPOINT_STATE_CUDA_H
+
+#include <millrace/error.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* 0, or MR_E_UNSUPPORTED: this process has no CUDA runtime. */
+int mr_cuda_find(struct mr_error *err);
+/* A point in the work of a stream (NULL: the default stream) of that device: copies wait for it, nobody else does. */
+struct mr_cuda_point;
+int mr_cuda_mark(int device, void *stream, struct mr_cuda_point **out, struct mr_error *err);
+void mr_cuda_point_free(struct mr_cuda_point *p); /* accepts NULL */
+/* From the device to memory of the host, after that point, beside what the device does otherwise; complete when it
+ * returns. Any thread: each has a stream of its own. */
+int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
+                 struct mr_error *err);
+/* Makes memory of the host known to the device: copies to it are several times faster. False: they work all the same.
+ */
+int mr_cuda_pin(void *base, size_t bytes);
+void mr_cuda_unpin(void *base);
+
+#endif

