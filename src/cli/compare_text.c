@@ -176,7 +176,7 @@ static void print_settings(FILE *f, const struct mr_compare *c, size_t side)
                 *s->value[0] ? plain(s->value[0], a, sizeof a) : "(none)",
                 *s->value[side] ? plain(s->value[side], b, sizeof b) : "(none)");
     }
-    bool known = c->side[0].run.item[0].setting && c->side[side].run.item[0].setting;
+    bool known = c->side[0].run.item[0].machine && c->side[side].run.item[0].machine; /* summaries */
     fputs(shown ? "\n" : known ? " changed: no setting\n" : " changed: traces do not tell settings\n", f);
 }
 

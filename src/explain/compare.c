@@ -80,7 +80,8 @@ static int compare_work(struct mr_compare *c)
     const char *why = samples ? other_work(c, "samples", MEMBER(samples), 0) : NULL;
     why = why ? why : samples ? other_work(c, "bytes for the trainer", MEMBER(sample_bytes), 0) : NULL;
     why = why ? why : other_work(c, "steps", MEMBER(steps), 0);
-    why = why || samples ? why : other_work(c, "bytes read", MEMBER(read_bytes), BYTES_TOLERANCE);
+    bool simulated = c->side[0].simulated; /* there the bytes depend on the policy */
+    why = why || samples || simulated ? why : other_work(c, "bytes read", MEMBER(read_bytes), BYTES_TOLERANCE);
     c->same_work = MR_WORK_OTHER;
     c->work = why;
     if (why)
@@ -94,6 +95,8 @@ static int compare_work(struct mr_compare *c)
                                   another ? "; in another order"
                                   : order ? ", in the same order"
                                           : "");
+    else if (simulated && known(w->steps))
+        c->work = mr_arena_printf(&c->arena, "%" PRIu64 " steps", w->steps);
     else if (c->same_work == MR_WORK_SAME)
         c->work = mr_arena_printf(&c->arena, "%s read; samples are not in these traces",
                                   mr_human_bytes((double)w->read_bytes, bytes));
@@ -363,7 +366,7 @@ static int note_repeats(struct mr_compare *c)
     for (size_t s = 0; s < c->sides; s++)
         if (!c->side[s].simulated)
             least = MR_MIN(least, c->side[s].run.n);
-    if (least != 1)
+    if (least != 1) /* also where all are simulated */
         return 0;
     return note(c, mr_arena_printf(&c->arena,
                                    "one run on a side is no comparison: run both several times (millrace run ... "

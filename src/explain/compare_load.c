@@ -87,46 +87,87 @@ static int read_summary(const char *folder, struct mr_arena *a, struct mr_compar
     return r->setting && r->machine ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
 }
 
-/* ---- the trace of our own trainer or simulator ---- */
+/* ---- the explanation ---- */
 
 static double share_of(double x, double all)
 {
     return all > 0 ? x / all : NAN;
 }
 
-/* Mean over the ranks of the k-th training step of each. */
-static int take_steps(const struct mr_rank_series *series, uint32_t world, struct mr_compare_run *r)
+static double seconds(uint64_t ns)
 {
-    size_t most = 0;
-    for (uint32_t k = 0; k < world; k++)
-        most = MR_MAX(most, series[k].n);
+    return (double)ns / 1e9;
+}
+
+/* Mean over the ranks of the k-th training step of each. Steps are sorted by rank. */
+static int take_steps(const struct mr_explanation *x, struct mr_compare_run *r)
+{
+    size_t most = 0, at = 0;
+    for (size_t i = 0; i < x->steps; i++) {
+        at = i && x->step[i].rank == x->step[i - 1].rank ? at + 1 : 1;
+        most = MR_MAX(most, at);
+    }
     uint32_t *count = calloc(most + 1, sizeof(*count));
-    size_t *at = calloc(world + 1, sizeof(*at));
     r->step = calloc(most + 1, sizeof(*r->step));
-    if (!r->step || !count || !at) {
+    if (!r->step || !count) {
         free(count);
-        free(at);
         return -ENOMEM;
     }
-    for (uint32_t k = 0; k < world; k++)
-        for (size_t i = 0; i < series[k].n; i++) {
-            const struct mr_step *s = &series[k].steps[i];
-            if (s->phase != MR_PHASE_TRAIN)
-                continue;
-            float *to = r->step[at[k]].s;
-            to[MR_PART_STEP] += (float)((double)(s->end_ns - s->start_ns + s->checkpoint_ns) / 1e9);
-            to[MR_PART_COMPUTE] += (float)((double)s->compute_ns / 1e9);
-            to[MR_PART_STALL] += (float)((double)s->load_ns / 1e9);
-            to[MR_PART_CHECKPOINT] += (float)((double)s->checkpoint_ns / 1e9);
-            to[MR_PART_BARRIER] += (float)((double)s->barrier_ns / 1e9);
-            count[at[k]++]++;
-        }
+    at = 0;
+    for (size_t i = 0; i < x->steps; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        at = i && s->rank == x->step[i - 1].rank ? at : 0;
+        if (s->phase != MR_EXPLAIN_TRAIN)
+            continue;
+        float *to = r->step[at].s;
+        to[MR_PART_STEP] += (float)seconds(s->end_ns - s->start_ns);
+        to[MR_PART_COMPUTE] += (float)seconds(s->ns[MR_TIME_COMPUTE]);
+        to[MR_PART_STALL] += (float)seconds(s->ns[MR_TIME_STALL]);
+        to[MR_PART_CHECKPOINT] += (float)seconds(s->ns[MR_TIME_CHECKPOINT]);
+        to[MR_PART_BARRIER] += (float)seconds(s->ns[MR_TIME_BARRIER]);
+        count[at++]++;
+    }
     for (r->steps = 0; count[r->steps]; r->steps++)
         for (int p = 0; p < MR_PART_COUNT; p++)
             r->step[r->steps].s[p] /= (float)count[r->steps];
     free(count);
-    free(at);
     return 0;
+}
+
+/* Work that the trace knows: steps and samples of our own runs; of others steps and bytes. */
+static void take_work(const struct mr_explanation *x, struct mr_compare_run *r)
+{
+    struct mr_compare_work *w = &r->work;
+    uint64_t steps = 0, samples = 0, read = 0;
+    for (size_t i = 0; i < x->ranks; i++) {
+        steps += x->rank[i].steps;
+        samples += x->rank[i].samples;
+        read += x->rank[i].read_bytes;
+    }
+    w->ranks = x->ranks;
+    w->steps = x->facts.has_steps ? steps : MR_TIME_UNKNOWN;
+    w->samples = samples ? samples : MR_TIME_UNKNOWN;
+    w->sample_bytes = w->order = MR_TIME_UNKNOWN;
+    w->read_bytes = read || !isfinite(x->facts.read_bytes) ? read : (uint64_t)x->facts.read_bytes;
+}
+
+static void take_figures(const struct mr_explanation *x, struct mr_compare_run *r)
+{
+    double train = (double)x->train_ns;
+    const struct mr_explain_facts *f = &x->facts;
+    r->simulated = f->simulated;
+    r->value[MR_COMPARE_WALL] = seconds(x->duration_ns);
+    r->value[MR_COMPARE_READ_BYTES] = (double)r->work.read_bytes;
+    r->value[MR_COMPARE_READ_RATE] = share_of((double)r->work.read_bytes, r->value[MR_COMPARE_WALL]);
+    if (!f->has_steps)
+        return;
+    r->value[MR_COMPARE_STALL] = share_of((double)x->ns[MR_TIME_STALL], train);
+    r->value[MR_COMPARE_AU] = f->au;
+    r->value[MR_COMPARE_CHECKPOINT] = share_of((double)x->ns[MR_TIME_CHECKPOINT], train);
+    r->value[MR_COMPARE_BARRIER] = share_of((double)x->ns[MR_TIME_BARRIER], train);
+    r->value[MR_COMPARE_SAMPLES_RATE] = f->samples_per_s;
+    for (int c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        r->cause[c] = share_of((double)x->stall[c], train);
 }
 
 static uint64_t order_of(const struct mr_run_trace *t)
@@ -134,50 +175,102 @@ static uint64_t order_of(const struct mr_run_trace *t)
     uint64_t hash = 0, rows = 0;
     for (uint32_t k = 0; k < t->world; k++)
         for (size_t i = 0; i < t->rank[k].rows.n; i++, rows++) {
-            const struct mr_run_row *x =
-                &t->rank[k].rows.item[i]; /* a sum: rows of a batch become ready in any order */
+            const struct mr_run_row *x = &t->rank[k].rows.item[i]; /* a sum: rows of a batch come in any order */
             hash += mr_mix64(mr_mix64(mr_mix64(k + 1) ^ x->epoch * 0x9e3779b97f4a7c15ull ^ x->batch) + x->sample);
         }
     return rows ? hash : MR_TIME_UNKNOWN;
 }
 
-static void take_metrics(const struct mr_metrics *m, struct mr_compare_run *r)
-{
-    r->work.steps = m->steps;
-    r->work.samples = m->samples;
-    r->work.sample_bytes = m->sample_bytes;
-    r->work.read_bytes = m->read_bytes;
-    r->value[MR_COMPARE_WALL] = m->duration_s;
-    r->value[MR_COMPARE_STALL] = m->split.data;
-    r->value[MR_COMPARE_AU] = m->au;
-    r->value[MR_COMPARE_CHECKPOINT] = m->split.checkpoint;
-    r->value[MR_COMPARE_BARRIER] = m->split.barrier;
-    r->value[MR_COMPARE_SAMPLES_RATE] = m->samples ? m->samples_per_s : NAN;
-    r->value[MR_COMPARE_READ_BYTES] = (double)m->read_bytes;
-    r->value[MR_COMPARE_READ_RATE] = m->read_bytes_per_s;
-}
-
-static int take_run(const struct mr_trace *t, struct mr_compare_run *r, struct mr_error *err)
+/* What only our own trainer tells: bytes for it, the order of the samples; and the duration without what comes before
+ * and after training, as the summary has it. */
+static int take_own(const struct mr_trace *t, struct mr_compare_run *r, struct mr_error *err)
 {
     struct mr_run_trace *run;
-    int rc = mr_run_trace_read(t, &run, err);
+    struct mr_error ignored;
+    int rc = mr_run_trace_read(t, &run, &ignored);
     if (rc)
-        return rc;
+        return rc == MR_E_FORMAT ? 0 : mr_error_set(err, rc, "cannot read the run of '%s'", r->path);
     struct mr_rank_series *series = calloc(run->world + 1, sizeof(*series));
     struct mr_metrics *m = calloc(1, sizeof(*m));
-    rc = series && m ? 0 : -ENOMEM;
+    rc = series && m ? 0 : mr_error_set(err, -ENOMEM, "cannot hold the steps of '%s'", r->path);
     if (!rc) {
         mr_run_trace_series(run, series);
         mr_metrics_compute(series, run->world, &(struct mr_metrics_params){.seed = 1, .exclude_start = 1}, m);
-        take_metrics(m, r);
-        r->work.ranks = run->world;
         r->work.order = order_of(run);
-        rc = take_steps(series, run->world, r);
+        if (m->steps) {
+            r->work =
+                (struct mr_compare_work){run->world,      m->steps,      m->samples ? m->samples : MR_TIME_UNKNOWN,
+                                         m->sample_bytes, m->read_bytes, r->work.order};
+            r->value[MR_COMPARE_WALL] = m->duration_s;
+            r->value[MR_COMPARE_READ_BYTES] = (double)m->read_bytes;
+            r->value[MR_COMPARE_READ_RATE] = m->read_bytes_per_s;
+        }
     }
     free(m);
     free(series);
     mr_run_trace_free(run);
-    return rc ? mr_error_set(err, rc, "cannot hold the steps of '%s'", r->path) : 0;
+    return rc;
+}
+
+/* The simulator tells of the steps of the job, and of a rank only what it did in them: its steps are the job's, and
+ * shares of the ranks are not compared. */
+static int take_simulated(const struct mr_trace *t, struct mr_compare_run *r, struct mr_error *err)
+{
+    struct mr_event_batch b = {0};
+    MR_VEC(struct mr_compare_step) step = {0};
+    int rc = 0;
+    for (size_t c = 0; c < t->chunks && !rc; c++) {
+        rc = mr_trace_read(t, c, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE, &b, err);
+        for (uint32_t i = 0; !rc && i < b.count; i++) {
+            struct mr_trace_string category, name;
+            mr_trace_label(b.process, b.c.call[i], b.c.file[i], &category, &name);
+            if (category.len != 3 || memcmp(category.text, "job", 3) != 0 || name.len != 4 ||
+                memcmp(name.text, "step", 4) != 0)
+                continue;
+            struct mr_compare_step *to = MR_VEC_ADD(&step);
+            if (!to)
+                rc = mr_error_set(err, -ENOMEM, "cannot hold the steps of '%s'", r->path);
+            else
+                *to = (struct mr_compare_step){.s = {(float)seconds(b.c.end_ns[i] - b.c.start_ns[i])}};
+        }
+    }
+    mr_event_batch_done(&b);
+    free(r->step);
+    r->step = step.item;
+    r->steps = step.n;
+    r->work.steps = step.n ? step.n : MR_TIME_UNKNOWN;
+    r->value[MR_COMPARE_STALL] = r->value[MR_COMPARE_AU] = r->value[MR_COMPARE_BARRIER] = NAN;
+    for (int c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        r->cause[c] = NAN;
+    return rc;
+}
+
+static int take_explanation(const struct mr_trace *t, const struct mr_compare_options *opt, struct mr_arena *a,
+                            struct mr_compare_run *r, struct mr_error *err)
+{
+    struct mr_explanation *x = NULL;
+    const struct mr_explain_options how = {
+        .threads = opt->threads, .rank = -1, .step_from = -1, .source = r->path, .stop = opt->stop};
+    int rc = mr_explain(t, &how, &x, err);
+    if (rc)
+        return rc;
+    take_work(x, r);
+    take_figures(x, r);
+    if (take_steps(x, r) < 0)
+        rc = mr_error_set(err, -ENOMEM, "cannot hold the steps of '%s'", r->path);
+    for (size_t i = 0; i < x->trust.notes && !r->incomplete; i++)
+        if (x->trust.note[i].serious) {
+            r->incomplete = true;
+            r->why = mr_arena_strdup(a, x->trust.note[i].text);
+        }
+    if (!r->setting && x->facts.program) { /* a traced program has no settings but its command */
+        r->setting = json_object();
+        json_object_set_new(r->setting, "program", json_string(x->facts.program));
+    }
+    mr_explanation_free(x);
+    if (rc)
+        return rc;
+    return r->simulated ? take_simulated(t, r, err) : take_own(t, r, err);
 }
 
 /* ---- what all have ---- */
@@ -194,7 +287,7 @@ static int use_steps(struct mr_compare_run *r, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot compare the steps of '%s'", r->path);
     r->value[MR_COMPARE_STEP] = f.sum[MR_PART_STEP] / (double)r->steps;
     r->value[MR_COMPARE_STEP_P99] = f.p99_step;
-    r->value[MR_COMPARE_STALL_P99] = f.p99_stall;
+    r->value[MR_COMPARE_STALL_P99] = r->simulated ? NAN : f.p99_stall;
     double wall = share_of(e.sum[MR_PART_STEP], f.sum[MR_PART_STEP]);
     r->within[MR_COMPARE_WALL] = e.sum[MR_PART_STEP];
     r->within[MR_COMPARE_STEP] = e.sum[MR_PART_STEP] / (double)r->steps;
@@ -218,23 +311,13 @@ static int load_trace(const char *path, const struct mr_compare_options *opt, st
         t->stop = opt->stop;
     rc = rc ? rc : mr_trace_add_all(t, &path, 1, opt->threads, err);
     rc = rc ? rc : mr_trace_finish(t, err);
-    if (!rc && !t->events)
+    if (!rc && !t->events && !t->counters)
         rc = mr_error_plain(err, MR_E_INCOMPLETE, "the trace '%s' has no events", path);
     if (rc)
         mr_trace_free(t);
     else
         *out = t;
     return rc;
-}
-
-static void doubt_trace(const struct mr_trace *t, struct mr_arena *a, struct mr_compare_run *r)
-{
-    if (!t->gone && !t->lost && !t->skipped_bytes && !t->skipped_lines)
-        return;
-    r->incomplete = true;
-    r->why =
-        mr_arena_printf(a, "%llu of at least %llu events are missing in the trace",
-                        (unsigned long long)(t->gone + t->lost), (unsigned long long)(t->events + t->gone + t->lost));
 }
 
 int mr_compare_run_load(const char *path, const struct mr_compare_options *opt, struct mr_arena *a,
@@ -249,9 +332,7 @@ int mr_compare_run_load(const char *path, const struct mr_compare_options *opt, 
     int rc = r.path ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
     rc = rc ? rc : read_summary(path, a, &r, err);
     rc = rc ? rc : load_trace(path, opt, &t, err);
-    if (!rc)
-        doubt_trace(t, a, &r);
-    rc = rc ? rc : take_run(t, &r, err);
+    rc = rc ? rc : take_explanation(t, opt, a, &r, err);
     rc = rc ? rc : use_steps(&r, err);
     mr_trace_free(t);
     if (rc)

@@ -250,6 +250,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
     rc = rc ? rc : mr_explain_facts(j);
+    rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
     return rc ? mr_error_set(err, rc, "cannot explain the trace") : 0;
 }

@@ -75,7 +75,7 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /* A name that can be printed as text: bytes that are not UTF-8 become '?'. */
-static const char *clean_name(struct mr_arena *a, const char *text, size_t len)
+const char *mr_explain_clean_name(struct mr_arena *a, const char *text, size_t len)
 {
     char *out = mr_arena_strndup(a, text, len);
     for (size_t i = 0; out && i < len;) {
@@ -116,7 +116,7 @@ static int list_files(struct explain_job *j, const struct explain_tally *tally)
     for (uint32_t i = 0; i < n && i < FILES_SHOWN && !rc; i++) {
         const struct explain_tally *t = &tally[w[i].file];
         const struct explain_file *f = &j->file.item[w[i].file];
-        x->file[i] = (struct mr_explain_file){.path = clean_name(&x->arena, f->path, f->len),
+        x->file[i] = (struct mr_explain_file){.path = mr_explain_clean_name(&x->arena, f->path, f->len),
                                               .fs = f->fs ? mr_arena_strdup(&x->arena, f->fs) : NULL,
                                               .read_bytes = t->read_bytes,
                                               .written_bytes = t->written_bytes,
@@ -206,8 +206,8 @@ static int keep_groups(struct mr_explanation *x, struct group *group, size_t n)
         for (unsigned p = 0; p <= MR_PATTERN_RANDOM; p++)
             best = g->pattern[p] > g->pattern[best] ? p : best;
         g->g.pattern = (uint8_t)best;
-        const char *folder = clean_name(&x->arena, g->path, g->folder);
-        const char *ending = clean_name(&x->arena, g->path + g->ending, g->len - g->ending);
+        const char *folder = mr_explain_clean_name(&x->arena, g->path, g->folder);
+        const char *ending = mr_explain_clean_name(&x->arena, g->path + g->ending, g->len - g->ending);
         g->g.name = folder && ending ? mr_arena_printf(&x->arena, "%s*%s", folder, ending) : NULL;
         if (!g->g.name)
             return -ENOMEM;

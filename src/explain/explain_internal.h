@@ -284,5 +284,11 @@ int mr_explain_finish_sizes(struct explain_job *j);
 int mr_explain_facts(struct explain_job *j);
 void mr_explain_unknown_facts(struct mr_explain_facts *f);
 int mr_explain_trust(struct explain_job *j);
+/* A copy that is valid UTF-8. */
+const char *mr_explain_clean_name(struct mr_arena *a, const char *text, size_t len);
+
+/* ---- explain_counters.c ---- */
+/* Of a log of counters: what it tells; nothing for other sources. */
+int mr_explain_counters(struct explain_job *j);
 
 #endif

@@ -115,5 +115,7 @@ int mr_explain_trust(struct explain_job *j)
                                   mr_plural(t->ranks_missing, "rank", "ranks"), t->ranks_missing == 1 ? "is" : "are"));
     if (!rc && t->clock_jump)
         rc = note(x, true, "the clock jumped by more than an hour while the program ran");
-    return rc ? rc : note_steps(j);
+    for (size_t i = 0; i < r->notes && !rc; i++)
+        rc = note(x, r->note[i].serious, mr_arena_strdup(&x->arena, r->note[i].text));
+    return rc || x->facts.counters_only ? rc : note_steps(j);
 }

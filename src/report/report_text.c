@@ -86,10 +86,16 @@ static void put_head(const struct mr_explanation *x, const struct mr_report_text
     uint64_t steps = steps_of_rank(x);
     if (x->ranks > 1 || (x->ranks && x->rank[0].rank >= 0))
         mr_strbuf_printf(&facts, "%zu %s, ", x->ranks, mr_plural(x->ranks, "rank", "ranks"));
-    mr_strbuf_printf(&facts, "%.0f %s", x->facts.nodes, mr_plural((unsigned long long)x->facts.nodes, "node", "nodes"));
+    double processes = x->facts.counters_only && isfinite(x->facts.ranks) ? x->facts.ranks : NAN;
+    if (isfinite(processes))
+        mr_strbuf_printf(&facts, "%.0f %s", processes,
+                         mr_plural((unsigned long long)processes, "process", "processes"));
+    else if (isfinite(x->facts.nodes))
+        mr_strbuf_printf(&facts, "%.0f %s", x->facts.nodes,
+                         mr_plural((unsigned long long)x->facts.nodes, "node", "nodes"));
     if (steps)
         mr_strbuf_printf(&facts, ", %llu %s", (unsigned long long)steps, mr_plural(steps, "step", "steps"));
-    mr_strbuf_printf(&facts, ", %.1f s", (double)x->duration_ns / 1e9);
+    mr_strbuf_printf(&facts, "%s%.1f s", facts.len ? ", " : "", (double)x->duration_ns / 1e9);
     if (x->facts.device && *x->facts.device)
         mr_strbuf_printf(&facts, ", %s", x->facts.device);
     struct mr_strbuf name = {0};
@@ -216,10 +222,12 @@ static void put_waits(const struct mr_explanation *x, const struct mr_report_tex
     double window = 0;
     for (size_t r = 0; r < x->ranks; r++)
         window += (double)(x->rank[r].end_ns - x->rank[r].start_ns) / (double)x->ranks;
-    mr_strbuf_printf(out, "\n%sWHAT CALLS WAITED FOR%s  (time with at least one such call; they overlap)\n", bold(how),
-                     plain(how));
+    mr_strbuf_printf(out, "\n%sWHAT CALLS WAITED FOR%s  (%s)\n", bold(how), plain(how),
+                     x->facts.counters_only ? "sum over the calls of a process, mean of all processes"
+                                            : "time with at least one such call; they overlap");
     for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
-        put_row(out, &(struct row){.label = text[c], .ns = (double)x->wait[c]}, window, 0, false);
+        if (x->wait[c] != MR_TIME_UNKNOWN)
+            put_row(out, &(struct row){.label = text[c], .ns = (double)x->wait[c]}, window, 0, false);
 }
 
 /* ---- key numbers ---- */
@@ -288,9 +296,14 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     if (f->read_bytes > 0) {
         part(&line, f->read_bytes, "read %s", mr_human_bytes(f->read_bytes, a));
         part(&line, f->reread_ratio, "each byte %.2f times", f->reread_ratio);
-        part(&line, f->wall_bytes_per_s, "wall %s, busy %s", mr_human_rate(f->wall_bytes_per_s, b),
-             mr_human_rate(f->busy_bytes_per_s, c));
+        if (isfinite(f->busy_bytes_per_s))
+            part(&line, f->wall_bytes_per_s, "wall %s, busy %s", mr_human_rate(f->wall_bytes_per_s, b),
+                 mr_human_rate(f->busy_bytes_per_s, c));
+        else
+            part(&line, f->wall_bytes_per_s, "wall %s", mr_human_rate(f->wall_bytes_per_s, b));
     }
+    if (f->counters_only)
+        part(&line, f->written_bytes, "written %s", mr_human_bytes(f->written_bytes, a));
     end_line(out, &line);
     put_reads(x, out);
     if (!f->has_steps)
@@ -364,6 +377,9 @@ static void put_trust(const struct mr_explanation *x, const struct mr_report_tex
     mr_strbuf_printf(out, "\n%sTRUST%s  ", bold(how), plain(how));
     if (t->cut || t->lost || t->ranks_missing)
         mr_strbuf_printf(out, "the trace is not complete: %s events", mr_human_count(t->events, count));
+    else if (x->facts.counters_only)
+        mr_strbuf_printf(out, "counters of %s %s", mr_human_count(x->all_files, count),
+                         mr_plural(x->all_files, "file", "files"));
     else
         mr_strbuf_printf(out, "trace complete: %s events, none lost", mr_human_count(t->events, count));
     if (t->sampled_out)

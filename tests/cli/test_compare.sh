@@ -51,6 +51,14 @@ grep -q '^same work: NO (samples: 32 ' out && grep -q "wall .*not comparable: ot
 # a trace alone
 expect 0 "$MILLRACE" compare a/repeat-1/trace.mrt b/repeat-1/trace.mrt
 grep -q "traces do not tell settings" out || fail "traces: $(cat out)"
+# simulations are predictions; counters have no steps, and are not zeros
+"$MILLRACE" -q sim thesis-1 -p staging --trace s1.mrt >/dev/null
+"$MILLRACE" -q sim thesis-1 -p nopfs --trace s2.mrt >/dev/null
+expect 0 "$MILLRACE" compare s1.mrt s2.mrt
+grep -q '^same work: yes (1000 steps)' out && grep -q "wall .*predicted" out && ! grep -qE "better|worse" out || fail "sim: $(cat out)"
+corpus=$MR_SOURCE_DIR/tests/fuzz/corpus
+expect 0 "$MILLRACE" compare "$corpus/darshan/four_ranks.txt" "$corpus/darshan/four_ranks.txt"
+grep -q "^same work: yes" out && ! grep -q "data stall" out || fail "counters: $(cat out)"
 # an incomplete run is said to be one
 sed 's/"complete": true/"complete": false/' a/repeat-2/summary.json >t && cp t a/repeat-2/summary.json
 expect 0 "$MILLRACE" compare a b
