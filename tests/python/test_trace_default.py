@@ -213,6 +213,28 @@ def pictures(folder):
     assert all(have[k] == n for k, n in wanted.items()), have
 
 
+def own_loaders(folder):
+    """Our own loaders: their waits have the same names."""
+    data = os.path.join(folder, "set")
+    subprocess.run([MILLRACE, "gen", data, "--quiet", "--format", "npy", "--files", "24", "--size", "4KiB"], check=True)
+    spans, _ = traced(
+        """
+        import os, sys
+        from millrace.numpy import Loader
+        loader = Loader(os.path.join(sys.argv[1], "set"), batch_size=4)
+        for epoch in range(2):
+            assert sum(len(batch.ids) for batch in loader) == 24
+        for batch in loader:
+            break
+        """,
+        folder,
+        env={"PYTHONPATH": PYTHON},
+    )
+    waits = [(w["said"]["loader"], w["said"]["epoch"], w["said"]["batch"]) for w in named(spans, "data_loader", "DataLoader.next")]
+    assert waits == [(0, e, b) for e in range(2) for b in range(6)] + [(0, 2, 0)], waits
+    assert len(named(spans, "data_loader", "DataLoader.end")) == 2
+
+
 def flags(folder):
     """Interpreters that do not look at the environment, or have no sitecustomize, are instrumented all the same."""
     fake = os.path.join(folder, "fake")
@@ -257,6 +279,7 @@ def own_sitecustomize(folder):
 
 def main():
     jobs = [flags, own_sitecustomize]
+    jobs += [own_loaders] if has("numpy") and os.path.exists(os.path.join(PYTHON, "millrace", "_core.abi3.so")) else []
     jobs += [loaders, idle] if has("torch") else []
     jobs += [pictures] if has("torchvision") else []
     for job in jobs:

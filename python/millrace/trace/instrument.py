@@ -275,6 +275,8 @@ PATCHES = {
     "torch.utils.data._utils.worker": _torch("worker"),
     "torch.utils.data._utils.fetch": _torch("fetch"),
     "torch.utils.data._utils.pin_memory": _torch("pin_memory"),
+    "millrace.torch": _torch("own_torch"),
+    "millrace.numpy": _torch("own_numpy"),
     "torch.compiler": _torch_compiler,
     "torch._tensor": _torch_tensor,
     "torch.optim.optimizer": _torch_optimizer,

@@ -14,6 +14,7 @@ alone; nothing here may fail where the original would not.
 import functools
 import itertools
 import multiprocessing.process
+import os
 import threading
 from time import thread_time_ns
 
@@ -357,3 +358,49 @@ def pin_memory(module, put):
             span("copy", "pin_memory", begin, None)
 
     put(module, "pin_memory", pin_memory)
+
+
+def own_torch(module, put):
+    """millrace.torch: the wait; what its threads do shows as their calls."""
+    iterator = getattr(module, "_Iterator", None)
+    if iterator is None:
+        return
+    original = iterator.__dict__["__init__"]
+
+    @functools.wraps(original)
+    def __init__(self, owner, engine, n_batches, first):
+        original(self, owner, engine, n_batches, first)
+        _begin_epoch(self, owner)
+        said = getattr(self, "_millrace", None)
+        if said is not None:
+            said.update(batch=first, workers=owner.num_workers or os.cpu_count() or 1, prefetch=owner._places - 1)
+
+    put(iterator, "__init__", __init__)
+    put(iterator, "__next__", _of_next(iterator.__dict__["__next__"]))
+
+
+def own_numpy(module, put):
+    """millrace.numpy: the same of a generator."""
+    original = module.Loader.__dict__["__iter__"]
+
+    class Steps:
+        def __init__(self, loader):
+            self._batches = original(loader)
+            _begin_epoch(self, loader)
+
+        def __next__(self):
+            return next(self._batches)
+
+    Steps.__next__ = _of_next(Steps.__next__)
+
+    @functools.wraps(original)
+    def __iter__(self):
+        steps = Steps(self)
+        while True:
+            try:
+                batch = steps.__next__()
+            except StopIteration:
+                return
+            yield batch
+
+    put(module.Loader, "__iter__", __iter__)
