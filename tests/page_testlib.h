@@ -124,12 +124,14 @@ static inline void explain_fill_ranks(struct explain_maker *m)
                 k->stall[c] += e->stall[c];
         }
         k->end_ns = at;
+        k->train_ns = at - k->ns[MR_TIME_STARTUP];
         k->io_ns = k->stall[MR_STALL_STORAGE] * 5;
         k->wait[MR_WAIT_STORAGE] = k->io_ns;
         x->duration_ns = MR_MAX(x->duration_ns, at);
         x->worst_rank = k->ns[MR_TIME_STALL] > x->rank[x->worst_rank].ns[MR_TIME_STALL] ? r : x->worst_rank;
     }
     for (uint32_t r = 0; r < m->ranks; r++) {
+        x->train_ns += x->rank[r].train_ns / m->ranks;
         for (unsigned c = 0; c < MR_TIME_CLASS_COUNT; c++)
             x->ns[c] += x->rank[r].ns[c] / m->ranks;
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)

@@ -2,6 +2,7 @@
  * and files. One explanation, filled once, is what text, JSON and page show. */
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
+#include "cli/page_output.h"
 #include "cli/report_run.h"
 #include "cli/report_tables.h"
 #include "launch/untraced.h"
@@ -9,6 +10,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "report/page.h"
 #include "report/report_text.h"
 
 #include <errno.h>
@@ -19,9 +21,9 @@
 
 struct report_options {
     struct mr_strings trace;
-    const char *steps, *path, *time, *explain;
+    const char *steps, *path, *time, *explain, *html;
     int64_t rank, top, threads;
-    bool json, all, tables;
+    bool json, all, tables, anonymous;
 };
 
 #define RANGE_MAX 9e9 /* seconds as ns fit 64 bits */
@@ -48,6 +50,8 @@ static const struct mr_option report_options[] = {
     {FIELD(explain), .type = MR_OPT_STRING, .def = "",
      .doc = "One rule of the advisor: condition, measured values, evidence, formula, and why other rules are silent.",
      .example = "--explain PF1"},
+    {FIELD(html), .type = MR_OPT_STRING, .def = "", .doc = MR_DOC_HTML, .example = "--html report.html"},
+    {FIELD(anonymous), .type = MR_OPT_BOOL, .def = "false", .doc = MR_DOC_ANONYMOUS " Not with --json and tables."},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     MR_ROW_THREADS(offsetof(struct report_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct report_options, json), MR_DOC_JSON),
@@ -129,7 +133,7 @@ static bool wants_colour(void)
 static const char *next_command(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a)
 {
     char word[4200];
-    if (!o->trace.n)
+    if (!o->trace.n || o->anonymous)
         return NULL;
     const char *path = mr_shell_word(o->trace.item[0], word, sizeof word);
     if (x->findings)
@@ -202,9 +206,11 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .from_ns = filters->from_ns,
                                      .to_ns = filters->to_ns,
                                      .source = r->o->trace.item[0],
+                                     .pictures = *r->o->html,
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
-    return rc ? rc : mr_advise(r->x, err);
+    rc = rc ? rc : mr_advise(r->x, err);
+    return rc || !r->o->anonymous ? rc : mr_explanation_anonymise(r->x, err);
 }
 
 static int print_report(struct report *r, struct mr_arena *a, struct mr_error *err)
@@ -226,6 +232,31 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
     return 0;
 }
 
+/* Tables have names that nothing replaces, and of single files there is no explanation. */
+static int check_page(const struct report_options *o, struct mr_error *err)
+{
+    if (o->anonymous && (o->json || o->tables || o->all || *o->path))
+        return mr_error_plain(err, MR_E_USAGE, "--anonymous does not go with %s, which shows names",
+                              o->json     ? "--json"
+                              : o->tables ? "--tables"
+                              : o->all    ? "--all"
+                                          : "--path");
+    if (*o->html && *o->path)
+        return mr_error_plain(err, MR_E_USAGE, "--html shows a whole run: leave out --path");
+    if (strcmp(o->html, "-") == 0 && o->json)
+        return mr_error_plain(err, MR_E_USAGE, "--html - and --json both write to standard output");
+    return 0;
+}
+
+static int write_page(const struct report *r, struct mr_error *err)
+{
+    const struct mr_page_request q = {.path = r->o->html,
+                                      .title = "millrace report",
+                                      .w = r->run ? mr_report_run_workload(r->run) : NULL,
+                                      .anonymous = r->o->anonymous};
+    return mr_cli_write_page(r->x, &q, err);
+}
+
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
@@ -235,7 +266,8 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_error_plain(err, MR_E_USAGE, "no trace given");
         return mr_error_hint(err, "millrace report run.mrt"), MR_E_USAGE;
     }
-    int rc = read_filters(o, &filters, err);
+    int rc = check_page(o, err);
+    rc = rc ? rc : read_filters(o, &filters, err);
     rc = rc ? rc : open_trace(&r, ctx->stop, err);
     filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     bool tables = o->json || o->tables || o->all || *o->path;
@@ -251,7 +283,10 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
                               : "");
     if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
         rc = mr_report_run_open(o->trace.item[0], r.t, ctx->arena, &r.run, err);
-    rc = rc ? rc : print_report(&r, ctx->arena, err);
+    if (rc == 0 && strcmp(o->html, "-") != 0)
+        rc = print_report(&r, ctx->arena, err);
+    if (rc == 0 && *o->html)
+        rc = write_page(&r, err);
     report_done(&r);
     return rc;
 }
@@ -270,7 +305,7 @@ const struct mr_command mr_cmd_report = {
         "while a function has at most 256 different sizes per 32768 events and 4096 in all, otherwise within 3.2 %, as "
         "latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. "
         "With filters, processes, threads and nodes are those of which something is left.\n\n"
-        "Example:\n  millrace report --time 10:60 run.mrt",
+        "Example:\n  millrace report --time 10:60 run.mrt\n  millrace report results/unet3d --html report.html",
     .table = {.section = "report",
               .doc = "Report.",
               .options = report_options,

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/page_output.h"
 #include "cli/run_output.h"
 #include "cli/workload_args.h"
 #include "job/job_options.h"
@@ -17,7 +18,8 @@
 struct run_options {
     struct mr_job_options job;
     struct mr_strings sweep;
-    bool dry_run, json, find_max, is_virtual;
+    const char *html;
+    bool dry_run, json, find_max, is_virtual, anonymous;
     int64_t max_ranks, repeat;
 };
 
@@ -42,6 +44,9 @@ static const struct mr_option run_rows[] = {
         .example = "--sweep reader.read_threads=1,2,4,8 --sweep reader.batch_size=4,8"),
     ROW("virtual", is_virtual, BOOL, "false",
         .doc = "Predicts the run on the virtual clock with a storage model; reads and writes no data."),
+    ROW("html", html, STRING, "", .doc = MR_DOC_HTML " The run's trace then has every event.",
+        .example = "--html run.html"),
+    ROW("anonymous", anonymous, BOOL, "false", .doc = "With --html: " MR_DOC_ANONYMOUS),
     ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints the result as JSON."),
     MR_OPTION_END,
 };
@@ -122,8 +127,16 @@ static int end_silently(int rc)
 
 static int run_job(struct mr_command_ctx *ctx, struct mr_job *j, struct mr_error *err)
 {
+    const struct run_options *o = ctx->options;
     int rc = mr_job_run(j, err);
     bool is_reporter = j->result.is_reporter;
+    char trace[4200];
+    mr_job_trace_path(j, trace, sizeof trace);
+    if (*o->html && is_reporter && j->result.is_whole) {
+        const struct mr_page_request q = {o->html, "millrace run", j->w, o->anonymous};
+        int page = mr_cli_page_of_trace(trace, j->out, &q, ctx->stop, rc ? NULL : err);
+        rc = rc ? rc : page;
+    }
     mr_job_done(j);
     ctx->whole = rc == 0;
     return is_reporter ? rc : end_silently(rc);
@@ -182,6 +195,12 @@ static int run_virtual(struct mr_job *j, bool json, struct mr_error *err)
 
 /* ---- what was asked ---- */
 
+/* Many runs, not one. */
+static bool searches(const struct run_options *o)
+{
+    return o->sweep.n || o->find_max || o->repeat > 1;
+}
+
 /* Of the ways to run only one can be meant. */
 static int check_modes(const struct run_options *o, struct mr_error *err)
 {
@@ -199,6 +218,12 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE,
                               "--expect judges one run: leave out --dry-run, --virtual, --sweep and "
                               "--find-max-accelerators");
+    if (*o->html && (o->dry_run || o->is_virtual || searches(o)))
+        return mr_error_plain(err, MR_E_USAGE,
+                              "--html shows one run: leave out --dry-run, --virtual, --sweep, --repeat and "
+                              "--find-max-accelerators");
+    if (o->anonymous && !*o->html)
+        return mr_error_plain(err, MR_E_USAGE, "--anonymous needs --html, without which it has no effect");
     const char *given[4];
     unsigned n = 0;
     if (o->dry_run)
@@ -210,12 +235,6 @@ static int check_modes(const struct run_options *o, struct mr_error *err)
     if (o->find_max)
         given[n++] = "--find-max-accelerators";
     return n < 2 ? 0 : mr_error_plain(err, MR_E_USAGE, "%s and %s exclude each other", given[0], given[1]);
-}
-
-/* Many runs, not one. */
-static bool searches(const struct run_options *o)
-{
-    return o->sweep.n || o->find_max || o->repeat > 1;
 }
 
 /* A search starts jobs of its own, on this machine; under mpirun every rank would start them. */
@@ -245,7 +264,8 @@ static int resolve(struct mr_command_ctx *ctx, struct mr_job *j, struct mr_error
                                             : o->json ? &json_display
                                                       : &text_display,
                                  .progress = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
-                                 .is_local = many};
+                                 .is_local = many,
+                                 .traces_all = *o->html};
     int rc = mr_cli_search_path(o->job.config_dir, ctx->arena, &req.search_path, err);
     if (!rc)
         rc = mr_job_resolve(&req, j, err);

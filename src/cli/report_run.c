@@ -63,6 +63,11 @@ int mr_report_run_open(const char *path, const struct mr_trace *t, struct mr_are
     return 0;
 }
 
+const struct mr_workload *mr_report_run_workload(const struct mr_report_run *r)
+{
+    return r->has_job ? r->job.w : NULL;
+}
+
 static void print_alone(const struct mr_report_run *r)
 {
     const struct mr_metrics *m = &r->metrics;

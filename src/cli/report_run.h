@@ -3,6 +3,7 @@
 #define MR_CLI_REPORT_RUN_H
 
 #include "base/arena.h"
+#include "conf/workload.h"
 #include "event/trace_read.h"
 
 #include <jansson.h>
@@ -16,6 +17,8 @@ int mr_report_run_open(const char *path, const struct mr_trace *t, struct mr_are
 void mr_report_run_print(const struct mr_report_run *r);
 /* A new reference; NULL when out of memory. */
 json_t *mr_report_run_json(const struct mr_report_run *r);
+/* The workload of a results folder, NULL of a trace alone; lives as long as `r` and the arena. */
+const struct mr_workload *mr_report_run_workload(const struct mr_report_run *r);
 void mr_report_run_free(struct mr_report_run *r);
 
 #endif

@@ -120,6 +120,7 @@ struct mr_job_request {
     FILE *progress;                       /* of the generator; NULL: silent */
     bool is_quiet;                        /* notes are kept in the result, not logged */
     bool is_local;                        /* ignores mpirun and srun: ranks are forked here */
+    bool traces_all;                      /* every event is traced, also without --trace */
 };
 
 struct mr_job {

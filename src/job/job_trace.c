@@ -36,7 +36,7 @@ static void part_path(const struct mr_job *j, uint32_t rank, char *out, size_t c
 int mr_job_trace_open(struct mr_job *j, struct mr_error *err)
 {
     char path[4300];
-    bool asked = *j->opt.trace;
+    bool asked = *j->opt.trace || j->req.traces_all;
     struct mr_error why;
     part_path(j, j->comm->rank, path, sizeof path);
     int rc = mr_events_open(path, asked ? MR_LEVEL_CALL : MR_LEVEL_STEP, j->comm->rank, j->comm->world, &j->events,

@@ -25,6 +25,14 @@ unsigned mr_page_main_cause(const uint64_t stall[MR_STALL_CAUSE_COUNT])
     return best;
 }
 
+bool mr_page_has_calls(const struct mr_explanation *x)
+{
+    for (size_t i = 0; i < x->ranks; i++)
+        if (x->rank[i].read_calls || x->rank[i].write_calls || x->rank[i].metadata_calls)
+            return true;
+    return false;
+}
+
 double mr_page_seconds(const struct mr_explanation *x)
 {
     return (double)x->duration_ns / 1e9;

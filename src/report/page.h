@@ -8,10 +8,9 @@
 #include "explain/explain.h"
 #include "report/page_shell.h"
 
-/* A setting of the program, as the user would write it. */
+/* A setting that differs from its default, as the user would write it. */
 struct mr_page_setting {
     const char *name, *value;
-    bool changed; /* differs from its default */
 };
 
 struct mr_page_options {

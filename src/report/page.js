@@ -201,7 +201,7 @@ all('table.sort').forEach(table => {
 });
 
 /* ---- commands, sections ---- */
-if (navigator.clipboard) all('pre').forEach(pre => {
+if (navigator.clipboard) all('pre.copyable').forEach(pre => {
   const b = make('button', 'copy', 'Copy'), text = pre.textContent; b.type = 'button';
   b.onclick = () => navigator.clipboard.writeText(text).then(() => { b.textContent = 'Copied'; setTimeout(() => { b.textContent = 'Copy'; }, 1500); }, () => {});
   pre.prepend(b);

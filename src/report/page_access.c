@@ -45,14 +45,15 @@ static void draw_points(struct mr_page *p, struct mr_chart *c, uint32_t file, bo
 {
     const struct mr_explanation *x = p->x;
     size_t n = 0;
-    double *offset = at + x->accesses;
+    double *offset = at + x->accesses, *end = offset + x->accesses;
     for (size_t i = 0; i < x->accesses; i++)
         if (x->access[i].file == file && x->access[i].write == write) {
             at[n] = (double)x->access[i].at_ns / 1e9;
-            offset[n++] = (double)x->access[i].offset;
+            offset[n] = (double)x->access[i].offset;
+            end[n++] = (double)(x->access[i].offset + x->access[i].bytes);
         }
     if (n)
-        mr_chart_dots(c, n, at, offset, write ? "wr" : "rd");
+        mr_chart_strokes(c, n, at, offset, end, write ? "wr" : "rd");
 }
 
 static void draw_map(struct mr_page *p, uint32_t file, double *room)
@@ -68,8 +69,8 @@ static void draw_map(struct mr_page *p, uint32_t file, double *room)
     mr_strbuf_puts(p->b, "<div><h3 class=\"mono\">");
     mr_html_name(p->b, f->path, 52);
     mr_strbuf_puts(p->b, "</h3><p class=\"cap\">");
-    mr_strbuf_puts(p->b, f->pattern ? mr_access_pattern_name(f->pattern) : "no pattern");
-    if (f->reads > 1 && f->streamed)
+    mr_strbuf_puts(p->b, mr_access_pattern_name((enum mr_access_pattern)f->pattern));
+    if (f->pattern > MR_PATTERN_WHOLE_FILE && f->streamed > 10)
         mr_strbuf_printf(p->b, ", %.0f %% of the reads continue where the last one ended",
                          100.0 * (double)f->consecutive / (double)f->streamed);
     mr_strbuf_puts(p->b, "</p>");
@@ -84,7 +85,7 @@ void mr_page_access(struct mr_page *p)
 {
     struct busy_file top[MAPS];
     size_t n = p->x->accesses ? find_busy(p->x, top) : 0;
-    double *room = n ? malloc(2 * p->x->accesses * sizeof(double)) : NULL;
+    double *room = n ? malloc(3 * p->x->accesses * sizeof(double)) : NULL;
     if (!room)
         return;
     mr_page_section(p->shell, "access", "Access map",

@@ -36,6 +36,8 @@ void mr_page_glossary(struct mr_page *p);
 const char *mr_page_rank_name(const struct mr_explanation *x, uint32_t rank, char out[MR_HUMAN_LEN]);
 /* The cause with the largest part of a stall; MR_STALL_CAUSE_COUNT without a stall. */
 unsigned mr_page_main_cause(const uint64_t stall[MR_STALL_CAUSE_COUNT]);
+/* Whether the trace has any read, write or metadata call. Without one, bytes are unknown and not 0. */
+bool mr_page_has_calls(const struct mr_explanation *x);
 /* Seconds of the job's window. */
 double mr_page_seconds(const struct mr_explanation *x);
 /* Shades every other epoch over a chart whose x axis is time, and the checkpoints; names them after the shapes. */

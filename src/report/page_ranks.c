@@ -134,19 +134,18 @@ static void put_rank_row(struct mr_page *p, uint32_t i)
 {
     const struct mr_explain_rank *r = &p->x->rank[i];
     char name[MR_HUMAN_LEN];
-    double whole = 0;
-    for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++)
-        whole += (double)r->ns[t];
+    double whole = r->train_ns ? (double)r->train_ns : (double)(r->end_ns - r->start_ns);
     mr_strbuf_printf(p->b, "<tr><td data-v=\"%d\">%s</td>", r->rank, mr_page_rank_name(p->x, i, name));
     mr_page_text_cell(p->shell, r->host, 40);
     mr_html_cell(p->b, MR_UNIT_COUNT, (double)r->steps);
     static const uint8_t shares[] = {MR_TIME_COMPUTE, MR_TIME_STALL, MR_TIME_CHECKPOINT, MR_TIME_BARRIER};
     for (unsigned k = 0; k < MR_ARRAY_LEN(shares); k++)
         mr_html_cell(p->b, MR_UNIT_SHARE, whole > 0 ? (double)r->ns[shares[k]] / whole : NAN);
-    mr_html_cell(p->b, MR_UNIT_SECONDS, mr_ns_to_s(r->accelerator_idle_ns));
-    mr_html_cell(p->b, MR_UNIT_BYTES, (double)r->read_bytes);
-    mr_html_cell(p->b, MR_UNIT_BYTES, (double)r->written_bytes);
-    mr_html_cell(p->b, MR_UNIT_COUNT, (double)(r->read_calls + r->write_calls + r->metadata_calls));
+    bool calls = mr_page_has_calls(p->x), idle = isfinite(p->x->facts.accelerator_idle_share);
+    mr_html_cell(p->b, MR_UNIT_SECONDS, idle ? mr_ns_to_s(r->accelerator_idle_ns) : NAN);
+    mr_html_cell(p->b, MR_UNIT_BYTES, calls ? (double)r->read_bytes : NAN);
+    mr_html_cell(p->b, MR_UNIT_BYTES, calls ? (double)r->written_bytes : NAN);
+    mr_html_cell(p->b, MR_UNIT_COUNT, calls ? (double)(r->read_calls + r->write_calls + r->metadata_calls) : NAN);
     mr_strbuf_puts(p->b, r->ended ? "<td>whole</td></tr>\n" : "<td>cut off</td></tr>\n");
 }
 

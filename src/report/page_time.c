@@ -70,9 +70,14 @@ static void draw_bandwidth(struct mr_page *p)
         rate[t->bins + i] = t->written_bytes ? t->written_bytes[i] / seconds : NAN;
     }
     struct curve k[] = {{rate, "rd", "read", false}, {rate + t->bins, "wr", "written", false}};
-    bool writes = is_used(t->written_bytes, t->bins);
-    draw_curves(p, "Bandwidth", "Bytes per second of all ranks, read and written.", MR_UNIT_RATE, k, writes ? 2 : 1,
-                false);
+    double reads = most_of(k, 1, t->bins), writes = most_of(k + 1, 1, t->bins);
+    if (reads > 0 && writes > 0 && fmax(reads, writes) > 4 * fmin(reads, writes)) { /* one would hide the other */
+        draw_curves(p, "Read", "Bytes per second that all ranks read.", MR_UNIT_RATE, k, 1, false);
+        draw_curves(p, "Written", "Bytes per second that all ranks wrote.", MR_UNIT_RATE, k + 1, 1, false);
+    } else {
+        draw_curves(p, "Bandwidth", "Bytes per second of all ranks, read and written.", MR_UNIT_RATE,
+                    reads > 0 ? k : k + 1, 1 + (reads > 0 && writes > 0), false);
+    }
     free(rate);
 }
 
@@ -88,7 +93,10 @@ void mr_page_timeline(struct mr_page *p)
     mr_page_section(p->shell, "time", "Over time",
                     "All on one time axis. Shaded: every other epoch, and, in the colour of checkpoints, when the "
                     "first rank saved.");
-    draw_bandwidth(p);
+    if (is_used(t->read_bytes, t->bins) || is_used(t->written_bytes, t->bins))
+        draw_bandwidth(p);
+    else
+        mr_strbuf_puts(p->b, "<p class=\"cap\">This trace has no reads and writes: their rate is unknown.</p>");
     if (is_used(t->in_flight, t->bins))
         draw_curves(p, "Reads and writes in flight", "Mean number of data calls in flight.", MR_UNIT_NUMBER,
                     &(struct curve){t->in_flight, "a4", "in flight", false}, 1, false);

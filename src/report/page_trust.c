@@ -100,12 +100,12 @@ static void put_settings(struct mr_page *p)
     const struct mr_page_options *o = p->o;
     if (!o->settings)
         return;
-    mr_strbuf_puts(
-        p->b, "<h3>Settings</h3><p class=\"cap\">In bold: what differs from the default.</p><div class=\"scroll\">\n");
+    mr_strbuf_puts(p->b,
+                   "<h3>Settings</h3><p class=\"cap\">What differs from the defaults.</p><div class=\"scroll\">\n");
     mr_page_table(p->shell, NULL, "key|value");
     for (size_t i = 0; i < MR_MIN(o->settings, MR_PAGE_ROWS); i++) {
         const struct mr_page_setting *s = &o->setting[i];
-        mr_strbuf_puts(p->b, s->changed ? "<tr class=\"changed\">" : "<tr>");
+        mr_strbuf_puts(p->b, "<tr>");
         mr_page_text_cell(p->shell, s->name, 60);
         mr_page_text_cell(p->shell, s->value, 120);
         mr_strbuf_puts(p->b, "</tr>\n");
@@ -133,7 +133,7 @@ static const struct {
     const char *word, *meaning;
 } glossary[] = {
     {"data stall", "Time in which a rank waited for its next batch and did nothing else: neither computing nor saving "
-                   "a checkpoint. Share: stall / window of the rank."},
+                   "a checkpoint. Share: stall / training window."},
     {"cause of a stall",
      "The sample of the batch that was ready last is followed back through the wait: each part of it belongs to what "
      "held that sample then: storage, page cache, open/stat, decode, transform, queue, copy."},
@@ -164,6 +164,8 @@ static const struct {
      "strided: equal distances; shuffled-records: jumps between runs that are read in order; random: neither."},
     {"lost by the job", "Per step: arrival of the last rank − mean arrival of the others, summed over the steps in "
                         "which this rank was last."},
+    {"training window",
+     "From the start of the first step to the end of the last, or of the checkpoint behind it. Shares are of it."},
     {"window", "From the first event of a rank to its last. Its classes of time do not overlap and add up to it."},
 };
 
@@ -172,7 +174,7 @@ void mr_page_glossary(struct mr_page *p)
     mr_page_section(p->shell, "glossary", "Glossary", NULL);
     mr_strbuf_puts(p->b, "<dl class=\"glossary\">");
     for (size_t i = 0; i < MR_ARRAY_LEN(glossary); i++)
-        mr_strbuf_printf(p->b, "<dt>%s</dt><dd>%s</dd>\n", glossary[i].word, glossary[i].meaning);
+        mr_strbuf_printf(p->b, "<div><dt>%s</dt><dd>%s</dd></div>\n", glossary[i].word, glossary[i].meaning);
     mr_strbuf_puts(p->b, "</dl>");
     mr_page_section_end(p->shell);
 }

@@ -67,14 +67,19 @@ static void bar_part(struct mr_page *p, double *at, double part, const char *css
     char share[MR_HUMAN_LEN];
     if (!(part > 0))
         return;
-    mr_unit_text(MR_UNIT_SHARE, part, share);
     mr_strbuf_printf(p->b,
                      "<rect class=\"%s\" x=\"%.3f%%\" width=\"%.3f%%\" height=\"100%%\"><title>%s %s</title></rect>",
-                     css, *at * 100, part * 100, text, share);
+                     css, *at * 100, part * 100, text, mr_unit_text(MR_UNIT_SHARE, part, share));
     if (part > 0.012 * (double)strlen(text) + 0.04)
         mr_strbuf_printf(p->b, "<text class=\"in %s%s%s\" x=\"%.3f%%\" dx=\"10\" y=\"25\">%s %.0f %%</text>", css,
                          is_light(css) ? " lite" : "", part < 0.4 ? " sm" : "", *at * 100, text, 100 * part);
     *at += part;
+}
+
+/* What of a class lies in the training window: start-up and what follows the last step do not. */
+static double in_training(const uint64_t ns[MR_TIME_CLASS_COUNT], uint64_t after, unsigned t)
+{
+    return t == MR_TIME_STARTUP ? 0 : (double)ns[t] - (t == MR_TIME_OTHER ? (double)after : 0);
 }
 
 /* One bar: compute, the stall by its causes, then the rest. */
@@ -82,92 +87,143 @@ static void put_time_bar(struct mr_page *p, double whole)
 {
     const struct mr_explanation *x = p->x;
     double at = 0;
-    mr_strbuf_puts(p->b, "<svg class=\"timebar p\" role=\"img\" aria-label=\"where the time of the run "
+    mr_strbuf_puts(p->b, "<svg class=\"timebar p\" role=\"img\" aria-label=\"where the time of the training "
                          "went\"><title>where the time went</title>");
     for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++) {
         double by_cause = t == MR_TIME_STALL ? sum_of(x->stall, MR_STALL_CAUSE_COUNT) : 0;
         for (unsigned c = 0; by_cause > 0 && c < MR_STALL_CAUSE_COUNT; c++)
             bar_part(p, &at, (double)x->stall[c] / whole, mr_stall_css(c), mr_stall_text(c));
         if (!(by_cause > 0))
-            bar_part(p, &at, (double)x->ns[t] / whole, mr_time_css(t), mr_time_text(t));
+            bar_part(p, &at, in_training(x->ns, x->after_ns, t) / whole, mr_time_css(t), mr_time_text(t));
     }
     mr_strbuf_puts(p->b, "</svg>\n");
 }
 
 struct time_row {
-    const char *css, *text, *group, *key;
-    double mean, worst; /* ns */
+    const char *css, *text, *key; /* key: place in the JSON; NULL none */
+    double mean, worst;           /* ns */
     bool sub;
 };
 
 static void put_time_row(struct mr_page *p, const struct time_row *r, double whole, double worst_whole)
 {
-    char key[64];
-    snprintf(key, sizeof key, "%s.%s_s", r->group, r->key);
-    mr_strbuf_printf(
-        p->b,
-        "<tr%s><td><i class=\"%s\"></i>%s</td><td class=\"bar\"><svg class=\"hbar p\" viewBox=\"0 0 100 1\" "
-        "preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"%s\" width=\"%.2f\" "
-        "height=\"1\"/></svg></td><td class=\"n\">",
-        r->sub ? " class=\"sub\"" : "", r->css, r->text, r->css, 100 * r->mean / whole);
-    mr_html_value(p->b, MR_UNIT_SECONDS, r->mean / 1e9, key);
+    mr_strbuf_printf(p->b,
+                     "<tr%s><td><i class=\"%s\"></i>%s</td><td class=\"bar\"><svg class=\"hbar p\" viewBox=\"0 0 100 "
+                     "1\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"%s\" width=\"%.2f\" "
+                     "height=\"1\"/></svg></td><td class=\"n\">",
+                     r->sub ? " class=\"sub\"" : "", r->css, r->text, r->css, fmin(100, 100 * r->mean / whole));
+    mr_html_value(p->b, MR_UNIT_SECONDS, r->mean / 1e9, r->key);
     mr_strbuf_puts(p->b, "</td><td class=\"n\">");
     mr_html_value(p->b, MR_UNIT_SHARE, r->mean / whole, NULL);
     mr_strbuf_puts(p->b, "</td>");
-    if (p->x->ranks > 1) {
+    if (p->x->ranks > 1 && worst_whole > 0) {
         mr_strbuf_puts(p->b, "<td class=\"n\">");
-        mr_html_value(p->b, MR_UNIT_SHARE, worst_whole > 0 ? r->worst / worst_whole : NAN, NULL);
+        mr_html_value(p->b, MR_UNIT_SHARE, r->worst / worst_whole, NULL);
         mr_strbuf_puts(p->b, "</td>");
     }
     mr_strbuf_puts(p->b, "</tr>\n");
 }
 
-static void put_time_rows(struct mr_page *p, double whole, const struct mr_explain_rank *worst, double worst_whole)
+static void put_causes(struct mr_page *p, double whole, const struct mr_explain_rank *worst)
 {
-    static const char *const time_key[] = {
-#define TIME_KEY(name, key, text) key,
-        MR_TIME_CLASSES(TIME_KEY)
-#undef TIME_KEY
-    };
-    static const char *const stall_key[] = {
-#define STALL_KEY(name, key, text) key,
+    static const char *const key[] = {
+#define STALL_KEY(name, key, text) "stall." key "_s",
         MR_STALL_CAUSES(STALL_KEY)
 #undef STALL_KEY
     };
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
+        struct time_row r = {.css = mr_stall_css(c),
+                             .text = mr_stall_text(c),
+                             .key = key[c],
+                             .mean = (double)p->x->stall[c],
+                             .worst = (double)worst->stall[c],
+                             .sub = true};
+        if (r.mean > 0 || r.worst > 0)
+            put_time_row(p, &r, whole, (double)worst->train_ns);
+    }
+}
+
+static void put_time_rows(struct mr_page *p, double whole, const struct mr_explain_rank *worst)
+{
+    static const char *const key[] = {
+#define TIME_KEY(name, key, text) "time." key "_s",
+        MR_TIME_CLASSES(TIME_KEY)
+#undef TIME_KEY
+    };
     const struct mr_explanation *x = p->x;
     for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++) {
-        struct time_row r = {mr_time_css(t),   mr_time_text(t),      "time", time_key[t],
-                             (double)x->ns[t], (double)worst->ns[t], false};
-        if (r.mean > 0 || r.worst > 0 || t <= MR_TIME_STALL)
-            put_time_row(p, &r, whole, worst_whole);
-        for (unsigned c = 0; t == MR_TIME_STALL && c < MR_STALL_CAUSE_COUNT; c++) {
-            struct time_row s = {mr_stall_css(c),     mr_stall_text(c),        "stall", stall_key[c],
-                                 (double)x->stall[c], (double)worst->stall[c], true};
-            if (s.mean > 0 || s.worst > 0)
-                put_time_row(p, &s, whole, worst_whole);
-        }
+        struct time_row r = {.css = mr_time_css(t),
+                             .text = mr_time_text(t),
+                             .key = t == MR_TIME_OTHER ? NULL : key[t], /* the JSON's has what follows the last step */
+                             .mean = in_training(x->ns, x->after_ns, t),
+                             .worst = in_training(worst->ns, worst->after_ns, t)};
+        if (t != MR_TIME_STARTUP && (r.mean > 0 || r.worst > 0 || t <= MR_TIME_STALL))
+            put_time_row(p, &r, whole, (double)worst->train_ns);
+        if (t == MR_TIME_STALL)
+            put_causes(p, whole, worst);
     }
+}
+
+static void put_time_head(struct mr_page *p, const char *time, uint32_t worst)
+{
+    char name[MR_HUMAN_LEN];
+    mr_strbuf_printf(p->b,
+                     "<div class=\"tablebox\"><table class=\"split-table\"><thead><tr><th></th><th></th><th "
+                     "class=\"n\">%s</th><th class=\"n\">share</th>",
+                     time);
+    if (worst < p->x->ranks && p->x->ranks > 1)
+        mr_strbuf_printf(p->b, "<th class=\"n\">worst, %s</th>", mr_page_rank_name(p->x, worst, name));
+    mr_strbuf_puts(p->b, "</tr></thead><tbody>\n");
+}
+
+static void put_training(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    uint32_t worst = MR_MIN(x->worst_rank, (uint32_t)x->ranks - 1);
+    mr_strbuf_puts(p->b, "<h3>Where the time of the training went</h3>\n");
+    put_time_bar(p, (double)x->train_ns);
+    put_time_head(p, x->ranks > 1 ? "mean of ranks" : "time", worst);
+    put_time_rows(p, (double)x->train_ns, &x->rank[worst]);
+    mr_strbuf_puts(p->b, "</tbody></table></div>\n<p class=\"cap\">Outside of it: ");
+    mr_html_value(p->b, MR_UNIT_SECONDS, (double)x->ns[MR_TIME_STARTUP] / 1e9, "time.startup_s");
+    mr_strbuf_puts(p->b, " before the first step, ");
+    mr_html_value(p->b, MR_UNIT_SECONDS, (double)x->after_ns / 1e9, "after_s");
+    mr_strbuf_puts(p->b, " after the last.</p>\n");
+}
+
+/* Without steps: what calls waited for, stalling anybody or not. */
+static void put_waits(struct mr_page *p)
+{
+    static const struct {
+        const char *css, *text, *key;
+    } row[] = {[MR_WAIT_STORAGE] = {"s-storage", "storage", "waits.storage_s"},
+               [MR_WAIT_PAGE_CACHE] = {"s-page_cache", "page cache", "waits.page_cache_s"},
+               [MR_WAIT_METADATA] = {"s-metadata", "open/stat", "waits.metadata_s"},
+               [MR_WAIT_IPC] = {"s-worker", "other processes", "waits.ipc_s"},
+               [MR_WAIT_NETWORK] = {"s-network", "network", "waits.network_s"}};
+    const struct mr_explanation *x = p->x;
+    double window = 0;
+    for (size_t r = 0; r < x->ranks; r++)
+        window += (double)(x->rank[r].end_ns - x->rank[r].start_ns) / (double)x->ranks;
+    if (!(window > 0))
+        return;
+    mr_strbuf_puts(p->b, "<h3>What calls waited for</h3><p class=\"cap\">Time in which at least one such call was "
+                         "under way; they overlap.</p>\n");
+    put_time_head(p, "time", UINT32_MAX);
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        put_time_row(
+            p,
+            &(struct time_row){.css = row[c].css, .text = row[c].text, .key = row[c].key, .mean = (double)x->wait[c]},
+            window, 0);
+    mr_strbuf_puts(p->b, "</tbody></table></div>\n");
 }
 
 static void put_time_split(struct mr_page *p)
 {
-    const struct mr_explanation *x = p->x;
-    double whole = sum_of(x->ns, MR_TIME_CLASS_COUNT);
-    char name[MR_HUMAN_LEN];
-    if (!(whole > 0) || !x->ranks)
-        return;
-    const struct mr_explain_rank *worst = &x->rank[MR_MIN(x->worst_rank, x->ranks - 1)];
-    mr_strbuf_puts(p->b, "<h3>Where the time went</h3>\n");
-    put_time_bar(p, whole);
-    mr_strbuf_puts(
-        p->b, "<div class=\"tablebox\"><table class=\"split-table\"><thead><tr><th></th><th></th><th class=\"n\">");
-    mr_strbuf_puts(p->b, x->ranks > 1 ? "mean of ranks</th><th class=\"n\">share</th><th class=\"n\">worst, "
-                                      : "time</th><th class=\"n\">share");
-    if (x->ranks > 1)
-        mr_strbuf_puts(p->b, mr_page_rank_name(x, MR_MIN(x->worst_rank, (uint32_t)x->ranks - 1), name));
-    mr_strbuf_puts(p->b, "</th></tr></thead><tbody>\n");
-    put_time_rows(p, whole, worst, sum_of(worst->ns, MR_TIME_CLASS_COUNT));
-    mr_strbuf_puts(p->b, "</tbody></table></div>\n");
+    if (p->x->ranks && p->x->train_ns)
+        put_training(p);
+    else if (p->x->ranks)
+        put_waits(p);
 }
 
 /* ---- key numbers ---- */
@@ -200,18 +256,20 @@ static void put_unknown(struct mr_page *p, const struct key_number *n, unsigned 
 static void put_tiles(struct mr_page *p)
 {
     const struct mr_explain_facts *f = &p->x->facts;
+    bool calls = mr_page_has_calls(p->x);
     const struct key_number numbers[] = {
-        {MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "numbers.au", "accelerator utilisation"},
-        {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "numbers.samples_per_s", "samples per second"},
-        {MR_UNIT_SECONDS, f->step_s, "median step", "numbers.step_s", "time of a step"},
-        {MR_UNIT_SECONDS, f->step_p99_s, "99 % of steps are faster", "numbers.step_p99_s", "slow steps"},
-        {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "numbers.ceiling", "ceiling"},
-        {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "numbers.headroom", "headroom"},
-        {MR_UNIT_BYTES, f->read_bytes, "read", "numbers.read_bytes", "bytes read"},
-        {MR_UNIT_RATE, f->wall_bytes_per_s, "read rate over the run", "numbers.wall_bytes_per_s", "read rate"},
-        {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "numbers.busy_bytes_per_s",
+        {MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "facts.au", "accelerator utilisation"},
+        {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "facts.samples_per_s", "samples per second"},
+        {MR_UNIT_SECONDS, f->step_s, "median step", "facts.step_p50_s", "time of a step"},
+        {MR_UNIT_SECONDS, f->step_p99_s, "99 % of steps are faster", "facts.step_p99_s", "slow steps"},
+        {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "facts.ceiling", "ceiling"},
+        {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "facts.headroom", "headroom"},
+        {MR_UNIT_BYTES, calls ? f->read_bytes : NAN, "read", "facts.data_read_bytes", "bytes read"},
+        {MR_UNIT_RATE, calls ? f->wall_bytes_per_s : NAN, "read rate over the run", "facts.wall_bytes_per_s",
+         "read rate"},
+        {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "facts.busy_bytes_per_s",
          "read rate while reading"},
-        {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "numbers.in_flight", "reads in flight"}};
+        {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "facts.reads_in_flight", "reads in flight"}};
     mr_strbuf_puts(p->b, "<div class=\"tiles\">\n");
     put_tile(p, MR_UNIT_SECONDS, mr_page_seconds(p->x), "run time", "duration_s");
     for (unsigned i = 0; i < MR_ARRAY_LEN(numbers); i++)
@@ -225,9 +283,15 @@ void mr_page_verdict(struct mr_page *p)
 {
     put_card(p);
     put_tiles(p);
-    mr_strbuf_puts(p->b, "</section>\n<section class=\"card\">");
-    put_time_split(p);
     mr_strbuf_puts(p->b, "</section>\n");
+    size_t before = p->b->len;
+    mr_strbuf_puts(p->b, "<section class=\"card\">");
+    size_t empty = p->b->len;
+    put_time_split(p);
+    if (p->b->len == empty && !p->b->failed)
+        p->b->text[p->b->len = before] = '\0';
+    else
+        mr_strbuf_puts(p->b, "</section>\n");
 }
 
 /* ---- findings ---- */
@@ -267,11 +331,11 @@ static void put_gain_bar(struct mr_page *p, const struct mr_finding *f)
     mr_strbuf_puts(p->b, "</svg>\n");
 }
 
-static void put_block(struct mr_page *p, const char *label, const char *text)
+static void put_block(struct mr_page *p, const char *label, const char *text, bool to_copy)
 {
     if (!text || !*text)
         return;
-    mr_strbuf_printf(p->b, "<div><p class=\"lab\">%s</p><pre>", label);
+    mr_strbuf_printf(p->b, "<div><p class=\"lab\">%s</p><pre%s>", label, to_copy ? " class=\"copyable\"" : "");
     mr_html_text(p->b, text);
     mr_strbuf_puts(p->b, "</pre></div>\n");
 }
@@ -297,14 +361,19 @@ static void put_finding(struct mr_page *p, const struct mr_finding *f)
         mr_strbuf_puts(p->b, "</p>\n");
     }
     mr_strbuf_puts(p->b, "<div class=\"grid2\">");
-    put_block(p, "measured", f->evidence);
+    put_block(p, "measured", f->evidence, false);
     for (unsigned i = 0; i < MR_ARRAY_LEN(f->snippet); i++)
-        put_block(p, of[i], f->snippet[i]);
-    put_block(p, "try it", f->command);
+        put_block(p, of[i], f->snippet[i], true);
+    put_block(p, "try it", f->command, true);
     mr_strbuf_puts(p->b, "</div>");
     if (f->formula || isfinite(f->confidence)) {
         mr_strbuf_puts(p->b, "<details class=\"more\"><summary>How the gain is computed</summary>");
-        put_block(p, "formula", f->formula);
+        put_block(p, "formula", f->formula, false);
+        if (isfinite(f->adds_s) && isfinite(f->saves_s) && f->adds_s < 0.99 * f->saves_s) {
+            mr_strbuf_puts(p->b, "<p>Of it, beyond what the findings above save already: ");
+            mr_html_value(p->b, MR_UNIT_SECONDS, f->adds_s, NULL);
+            mr_strbuf_puts(p->b, ".</p>");
+        }
         mr_strbuf_printf(p->b, "<p>Confidence %.0f %%.%s</p></details>", 100 * f->confidence,
                          f->potential ? " Hidden behind compute now: it would matter if compute got faster." : "");
     }
@@ -314,11 +383,16 @@ static void put_finding(struct mr_page *p, const struct mr_finding *f)
 void mr_page_findings(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
+    static const char *const nothing = "No rule applies to what this trace tells.";
+    static const char *const why[] = {[MR_VERDICT_HEALTHY] = "There is nothing worth a change.",
+                                      [MR_VERDICT_INPUT] = nothing,
+                                      [MR_VERDICT_CHECKPOINT] = nothing,
+                                      [MR_VERDICT_IMBALANCE] = nothing,
+                                      [MR_VERDICT_STARTUP] = nothing,
+                                      [MR_VERDICT_IO] = nothing,
+                                      [MR_VERDICT_INCOMPLETE] = "What is needed to judge this run is missing."};
     if (!x->findings) {
-        mr_page_absent(p->shell, "No findings.",
-                       x->verdict.verdict == MR_VERDICT_INCOMPLETE
-                           ? "What is needed to judge this run is missing."
-                           : "No rule found anything that would save time worth a change.");
+        mr_page_absent(p->shell, "No findings.", why[MR_MIN(x->verdict.verdict, MR_VERDICT_INCOMPLETE)]);
         return;
     }
     mr_page_section(p->shell, "findings", "Findings",

@@ -74,6 +74,9 @@ void mr_chart_edge(struct mr_chart *c, size_t n, const double *value, const char
 /* A line or dots through n points; NAN interrupts. */
 void mr_chart_line(struct mr_chart *c, size_t n, const double *x, const double *y, const char *css);
 void mr_chart_dots(struct mr_chart *c, size_t n, const double *x, const double *y, const char *css);
+/* Upright strokes from y0 to y1 with round ends: a dot where they are the same. */
+void mr_chart_strokes(struct mr_chart *c, size_t n, const double *x, const double *y0, const double *y1,
+                      const char *css);
 /* A rectangle; `tip` (may be NULL) is what a reader sees who points at it. */
 void mr_chart_box(struct mr_chart *c, double x0, double x1, double y0, double y1, const char *css, const char *tip);
 /* The whole height from x0 to x1: an epoch, a checkpoint, or (css "hit") nothing but its tip. */

@@ -139,6 +139,19 @@ void mr_chart_dots(struct mr_chart *c, size_t n, const double *x, const double *
     mr_strbuf_puts(c->out, "\"/>");
 }
 
+void mr_chart_strokes(struct mr_chart *c, size_t n, const double *x, const double *y0, const double *y1,
+                      const char *css)
+{
+    mr_strbuf_printf(c->out, "<path class=\"sp %s\" d=\"", css);
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(x[i]) && isfinite(y0[i]) && isfinite(y1[i])) {
+            put_point(c->out, 'M', mr_plot_x(c, x[i]), mr_plot_y(c, y0[i]));
+            put_command(c->out, 'v',
+                        held(mr_plot_y(c, y1[i]), MR_PLOT_HEIGHT) - held(mr_plot_y(c, y0[i]), MR_PLOT_HEIGHT));
+        }
+    mr_strbuf_puts(c->out, "\"/>");
+}
+
 void mr_chart_box(struct mr_chart *c, double x0, double x1, double y0, double y1, const char *css, const char *tip)
 {
     double left = held(mr_plot_x(c, x0), MR_PLOT_WIDTH), right = held(mr_plot_x(c, x1), MR_PLOT_WIDTH);

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# `report --html` and `run --html`: every figure of the page is the JSON's, nothing is loaded, --anonymous hides names, a failure
+# leaves the page that was there.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/expect.sh"
+command -v python3 >/dev/null || { echo "skipped: no python3 to parse pages with"; exit 77; }
+check() { expect 0 python3 "$here/check_page.py" "$@"; }
+
+expect 0 millrace -q gen secretdata --format npz --files 24 --size 64KiB
+training="unet3d_h100 --data secretdata dataset.num_files_train=24 dataset.record_length_bytes=65536 dataset.record_length_bytes_stdev=0
+    dataset.record_length_bytes_resize=0 reader.batch_size=2 train.epochs=2 train.computation_time=0.004 checkpoint.model_size=1000000"
+# shellcheck disable=SC2086
+expect 0 millrace -q run $training --ranks 2 --store 'throttle(stream_bandwidth=10MB,bandwidth=40MB):posix' reader.read_threads=1 \
+    reader.prefetch_size=1 --out secretrun --html run.html
+check run.html
+grep -q 'class="s-storage"' run.html || fail "no storage stall on the page of a starved run"
+grep -q 'id="steps"' run.html && grep -q 'id="ranks"' run.html && grep -q 'id="access"' run.html || fail "sections are missing"
+
+# the same figures as in the JSON, and as in the text
+expect 0 millrace report secretrun --json
+mv out report.json
+expect 0 millrace report secretrun --html report.html
+grep -q "^VERDICT" out || fail "the text is not printed beside the page"
+check report.html report.json
+python3 - <<'P' || fail "the verdict of text, JSON and page"
+import html, json, re
+line = json.load(open("report.json"))["verdict"]["lines"][0]
+page = html.unescape(re.search(r'class="head">(.*?)</p>', open("report.html").read()).group(1))
+assert page == line, (page, line)
+P
+sed 's/value="[^"]*" data-key="time.compute_s"/value="1" data-key="time.compute_s"/' report.html >wrong.html
+expect 1 python3 "$here/check_page.py" wrong.html report.json
+
+# standard output, part of a run
+expect 0 millrace report secretrun --html -
+mv out stdout.html
+check stdout.html
+expect 0 millrace report secretrun --steps 2:6 --html part.html
+check part.html
+
+# nothing that names somebody
+expect 0 millrace report secretrun --html anonymous.html --anonymous
+check anonymous.html
+! grep -q secret anonymous.html out || fail "an anonymous report tells a name: $(grep -o '.\{30\}secret.\{20\}' anonymous.html out | head -3)"
+! grep -q "$(uname -n)" anonymous.html || fail "an anonymous page tells the host"
+grep -q '\.npz' anonymous.html || fail "endings of files are gone"
+
+# refusals, and a full disk
+expect 2 millrace report secretrun --anonymous --json
+expect 2 millrace report secretrun --html x.html --path '*.npz'
+expect 2 millrace report secretrun --html - --json
+expect 2 millrace run --dry-run unet3d_h100 --html x.html
+expect 2 millrace run unet3d_h100 --anonymous
+cp report.html kept.html
+expect 5 millrace report secretrun --html /nonexistent/report.html
+grep -q "cannot write '/nonexistent/report.html'" err || fail "$(cat err)"
+expect 5 millrace report secretrun --html /dev/full
+cmp -s report.html kept.html || fail "the page changed"
+[ -z "$(ls ./*.new-* 2>/dev/null)" ] || fail "a half page is left"
+echo "pages: $(wc -c <report.html) bytes, all figures as in the JSON"
