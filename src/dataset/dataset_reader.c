@@ -41,8 +41,9 @@ struct mr_dataset_reader {
     uint64_t tick, unpacked_bytes;
     uint8_t *raw; /* page-aligned */
     size_t raw_cap;
-    struct mr_sample_out known; /* what decoding in place said of a sample of known_layout; bytes 0: nothing yet */
+    struct mr_sample known; /* what decoding in place said of a sample of known_layout; bytes 0: nothing yet */
     uint64_t known_layout;
+    bool learns; /* the sample at hand tells what all of its layout and size are */
     mr_choose_part_fn *choose;
     void *choose_user;
     struct mr_part part; /* of the last sample; full_height 0: it is whole */
@@ -236,7 +237,12 @@ static int take_unpacked(struct mr_dataset_reader *r, const uint8_t **raw, struc
 static int fetch(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, const uint8_t **raw, struct mr_error *err)
 {
     const struct mr_fetch *f = &r->fetch;
-    const void *there = r->source->ops->borrow(r->source, f);
+    if (MR_LIKELY(dst && r->source == r->own && f->n_ranges == 1 && f->n_reads == 1 && f->room == f->length &&
+                  f->length <= cap)) { /* one range, in place */
+        *raw = dst;
+        return r->own->ops->read(r->own, f, dst, err);
+    }
+    const void *there = r->source == r->own ? NULL : r->source->ops->borrow(r->source, f); /* a store lends nothing */
     if (there) {
         *raw = dst ? memcpy(dst, there, f->length) : there;
         return 0;
@@ -276,18 +282,11 @@ static int decode(struct mr_dataset_reader *r, unsigned flags, const uint8_t *ra
                   struct mr_sample_out *out, struct mr_error *err)
 {
     const struct mr_fetch *f = &r->fetch;
-    if (in_place && r->known.bytes == f->length && f->length && r->known_layout == r->planner.cost_layout) {
-        *out = r->known;
-        out->data = raw;
-        out->label = f->pos.ref.label;
-        return 0;
-    }
     int rc = r->format->decode(r->decoder, &f->layout, &f->pos.ref, flags, raw, f->length, out, err);
-    /* Where all samples of a file are alike, what was said of one holds for every one of this layout and size. */
-    if (rc >= 0 && in_place && !(r->format->caps & MR_FMT_VARSIZE) && out->bytes == f->length) {
-        r->known = *out;
-        r->known_layout = r->planner.cost_layout;
-    }
+    /* Where all samples of a file are alike, or are bytes and nothing else, what was said of one holds for every one of
+     * this layout and size. */
+    bool alike = (r->format->caps & (MR_FMT_VARSIZE | MR_FMT_DTYPE)) != (MR_FMT_VARSIZE | MR_FMT_DTYPE);
+    r->learns = rc >= 0 && in_place && alike && out->bytes == f->length && out->label == f->pos.ref.label;
     if (!in_place) { /* in place there is nothing to decode, and a look at the clock costs more than the nothing */
         r->times.decoded_ns = mr_now_ns();
         r->times.decode_ns += r->times.decoded_ns - r->times.fetched_ns;
@@ -340,35 +339,71 @@ static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct 
     return 0;
 }
 
-int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
-                    struct mr_sample *out, struct mr_error *err)
+/* In place, and of a layout and size of which it is known what they are: nothing is left but the read. */
+static inline bool is_known(const struct mr_dataset_reader *r, unsigned flags, const void *dst, size_t cap)
 {
-    const struct mr_manifest_pos *pos = &r->fetch.pos;
-    struct mr_sample_out o = {.choose_part = dst ? NULL : r->choose, .choose_user = r->choose_user};
-    r->part.full_height = 0;
-    r->fetch.pos.file = NO_FILE;
-    r->times.start_ns = r->times.fetched_ns = r->times.decoded_ns = 0;
-    int rc = mr_fetch_plan(&r->planner, id, flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, &r->fetch, err);
-    if (pos->file == NO_FILE)
+    const struct mr_fetch *f = &r->fetch;
+    return dst && !flags && f->verbatim && f->access == MR_ACCESS_RANGE && f->length <= cap && f->length &&
+           r->known.bytes == f->length && r->known_layout == r->planner.cost_layout;
+}
+
+static int read_known(struct mr_dataset_reader *r, void *dst, size_t cap, struct mr_sample *out, struct mr_error *err)
+{
+    const uint8_t *raw = NULL;
+    int rc = fetch_timed(r, dst, cap, &raw, err);
+    if (rc < 0)
         return rc;
-    o.label = pos->ref.label;
-    if (rc >= 0)
-        rc = read_planned(r, flags, dst, cap, &o, err);
-    if (pos->ref.label != MR_LABEL_NONE)
-        o.label = pos->ref.label;
+    *out = r->known;
+    out->data = raw;
+    out->label = r->fetch.pos.ref.label;
+    return 0;
+}
+
+static int read_any(struct mr_dataset_reader *r, unsigned flags, void *dst, size_t cap, struct mr_sample *out,
+                    struct mr_error *err)
+{
+    int64_t label = r->fetch.pos.ref.label;
+    struct mr_sample_out o = {.choose_part = dst ? NULL : r->choose, .choose_user = r->choose_user, .label = label};
+    r->learns = false;
+    int rc = read_planned(r, flags, dst, cap, &o, err);
+    if (label != MR_LABEL_NONE)
+        o.label = label;
     r->part = o.part;
     if (rc >= 0)
         rc = deliver(&o, dst, cap, out, err);
     else if (rc == MR_E_LIMIT && o.bytes > cap && dst)
         out->bytes = o.bytes;
-    if (MR_UNLIKELY(rc < 0)) {
-        if (mr_dataset_file_path(r->ds, pos->file, r->path, NULL) < 0)
-            snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)pos->file);
-        mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, r->path);
-        char word[1024];
-        if (rc != MR_E_LIMIT)
-            mr_error_hint(err, "'millrace verify %s' lists all that is wrong",
-                          mr_shell_word(mr_dataset_root(r->ds), word, sizeof word));
+    if (rc >= 0 && r->learns) {
+        r->known = *out;
+        r->known_layout = r->planner.cost_layout;
     }
+    return rc;
+}
+
+static void explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err)
+{
+    uint64_t file = r->fetch.pos.file;
+    char word[1024];
+    if (mr_dataset_file_path(r->ds, file, r->path, NULL) < 0)
+        snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)file);
+    mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, r->path);
+    if (rc != MR_E_LIMIT)
+        mr_error_hint(err, "'millrace verify %s' lists all that is wrong",
+                      mr_shell_word(mr_dataset_root(r->ds), word, sizeof word));
+}
+
+int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
+                    struct mr_sample *out, struct mr_error *err)
+{
+    r->part.full_height = 0;
+    r->fetch.pos.file = NO_FILE;
+    r->times.start_ns = r->times.fetched_ns = r->times.decoded_ns = 0;
+    int rc = mr_fetch_plan(&r->planner, id, flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, &r->fetch, err);
+    if (MR_UNLIKELY(r->fetch.pos.file == NO_FILE))
+        return rc;
+    if (rc >= 0)
+        rc = is_known(r, flags, dst, cap) ? read_known(r, dst, cap, out, err) : read_any(r, flags, dst, cap, out, err);
+    if (MR_UNLIKELY(rc < 0))
+        explain(r, id, rc, err);
     return rc < 0 ? rc : 0;
 }

@@ -66,6 +66,7 @@ struct mr_fetch_planner {
     unsigned max_ranges; /* of a sample */
     uint64_t cost_layout;
     struct mr_read_cost cost; /* of that layout */
+    struct mr_layout layout;  /* the same; borrowed from the manifest */
     struct mr_extent *extent;
     unsigned extent_cap;
 };

@@ -49,16 +49,22 @@ static int reserve(struct mr_fetch *f, unsigned n, struct mr_error *err)
     return 0;
 }
 
-static int load_cost(struct mr_fetch_planner *p, const struct mr_fetch *f, struct mr_error *err)
+/* The file's layout, and what reading it costs; mostly those of the file before. */
+static int load_layout(struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_error *err)
 {
     uint64_t id = mr_manifest_file_layout_id(p->manifest, f->pos.file);
-    if (MR_LIKELY(id == p->cost_layout))
-        return 0;
-    p->cost_layout = NO_LAYOUT;
-    int rc = p->format->cost(&f->layout, &p->cost, err);
-    if (rc >= 0)
+    if (MR_UNLIKELY(id != p->cost_layout)) {
+        p->cost_layout = NO_LAYOUT;
+        mr_manifest_file_layout(p->manifest, f->pos.file, &p->layout);
+        int rc = p->format->cost(&p->layout, &p->cost, err);
+        if (rc < 0)
+            return rc;
         p->cost_layout = id;
-    return rc < 0 ? rc : 0;
+    }
+    f->layout = p->layout;
+    f->access = p->cost.access;
+    f->verbatim = p->cost.verbatim;
+    return 0;
 }
 
 static int grow_extents(struct mr_fetch_planner *p, unsigned n, struct mr_error *err)
@@ -164,12 +170,7 @@ int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struc
     if (rc < 0)
         return rc;
     f->id = id;
-    mr_manifest_file_layout(p->manifest, f->pos.file, &f->layout);
-    if ((rc = load_cost(p, f, err)))
-        return rc;
-    f->access = p->cost.access;
-    f->verbatim = p->cost.verbatim;
-    if ((rc = ask_format(p, f, flags, &n, err)) || (rc = reserve(f, n, err)))
+    if ((rc = load_layout(p, f, err)) || (rc = ask_format(p, f, flags, &n, err)) || (rc = reserve(f, n, err)))
         return rc;
     return lay_out(p, f, n, err);
 }

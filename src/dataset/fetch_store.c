@@ -34,6 +34,7 @@ struct store_source {
     const struct mr_dataset *ds;
     struct mr_fetch_store_options o;
     struct mr_file_cache *cache;
+    bool plain; /* a read is one call */
     uint64_t n_files;
     struct mr_ioq *ioq;
     struct mr_io **pending; /* prepared, not submitted yet: one submission for several */
@@ -94,7 +95,17 @@ static int store_read(struct mr_fetch_source *base, const struct mr_fetch *f, vo
 {
     struct store_source *s = self(base);
     struct mr_cached_file *file;
-    struct mr_object *o;
+    struct mr_object *o = mr_file_cache_peek(s->cache, f->pos.file);
+    /* Whoever reads now does nothing else with the cache meanwhile: an open file need not be held. */
+    if (MR_LIKELY(o && f->n_reads == 1 && s->plain)) {
+        const struct mr_fetch_read *r = &f->read[0];
+        uint64_t bytes = r->to - r->from;
+        int rc = mr_object_read(o, (uint8_t *)place + r->at, bytes, r->from, err);
+        base->read_bytes += rc ? 0 : bytes;
+        return rc;
+    }
+    if (o)
+        return read_all(s, o, f, place, err);
     if (keeps(s, f->pos.file)) {
         int rc = mr_file_cache_get(s->cache, f->pos.file, &file, err);
         if (rc == 0) {
@@ -462,6 +473,7 @@ int mr_fetch_store_create(const struct mr_dataset *ds, const struct mr_fetch_sto
     s->o.store = o->store ? o->store : mr_dataset_store(ds);
     s->n_files = mr_manifest_get_info(mr_dataset_manifest(ds))->files;
     s->done_tail = &s->done;
+    s->plain = !o->cut.n && !o->over;
     int rc = mr_file_cache_create(ds, s->o.store, o->open_flags, o->open_files, &s->cache, err);
     if (!rc && o->depth)
         rc = make_queue(s, err);

@@ -87,6 +87,22 @@ static struct mr_cached_file *find(struct mr_file_cache *c, uint64_t file, struc
     return NULL;
 }
 
+struct mr_object *mr_file_cache_peek(struct mr_file_cache *c, uint64_t file)
+{
+    struct mr_cached_file *f = c->last;
+    if (f->file != file) {
+        struct mr_cached_file *end;
+        f = c->entry + file % c->sets * c->ways;
+        for (end = f + c->ways; f < end && f->file != file; f++)
+            ;
+        if (f == end)
+            return NULL;
+        c->last = f;
+    }
+    f->used = ++c->tick;
+    return f->object;
+}
+
 bool mr_file_cache_has(struct mr_file_cache *c, uint64_t file)
 {
     struct mr_cached_file *room;

@@ -29,6 +29,8 @@ static inline void mr_file_cache_put(struct mr_cached_file *f)
 {
     f->users--;
 }
+/* The file's object if it is open, NULL otherwise. Not held: good until the next call with this cache. */
+struct mr_object *mr_file_cache_peek(struct mr_file_cache *c, uint64_t file);
 bool mr_file_cache_has(struct mr_file_cache *c, uint64_t file);
 uint64_t mr_file_cache_files(const struct mr_file_cache *c); /* how many may be open */
 /* An object of the caller's own, who closes it: for files that are not worth a place. */

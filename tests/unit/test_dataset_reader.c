@@ -33,6 +33,7 @@ static void make(struct set *s, const char *format, int64_t files, int64_t each,
     spec.files = files;
     spec.samples_per_file = each;
     spec.size_bytes = 700;
+    spec.dtype = strcmp(format, "npy") == 0 || strcmp(format, "hdf5") == 0 ? "float32" : spec.dtype;
     spec.compression = compression;
     spec.compressibility = 40;
     assert_int_equal(mr_store_open("memory", &s->store, &err), 0);
@@ -162,12 +163,51 @@ static int teardown(void **state)
     return 0;
 }
 
+/* A reader that has seen a sample of a size takes a shorter way for the next one of it. Whatever was read before, in
+ * whatever way, a sample comes with the same bytes, shape, type and label as to a reader that has seen nothing. */
+static void what_was_read_before_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"npy", "hdf5", "tfrecord", "tar", "indexed_binary", "raw", "npz", "csv"};
+    static const unsigned flags[] = {0, MR_DATASET_RAW, 0, MR_DATASET_VERIFY, 0, 0};
+    for (size_t f = 0; f < MR_ARRAY_LEN(formats); f++) {
+        struct set set;
+        struct mr_dataset_reader *r, *fresh;
+        struct mr_error err = {0};
+        bool several = strcmp(formats[f], "npy") != 0 && strcmp(formats[f], "raw") != 0;
+        make(&set, formats[f], 4, several ? 5 : 1, MR_COMP_NONE);
+        assert_int_equal(mr_dataset_reader_create(set.ds, &r, &err), 0);
+        for (uint64_t k = 0; k < 96; k++) {
+            uint8_t a[16384], b[16384];
+            struct mr_sample have = {0}, want = {0};
+            uint64_t id = mr_rng_below(mr_rng_at(9, MR_RNG_TEST, k), mr_dataset_count(set.ds));
+            bool own = k % 4 != 3;
+            unsigned how = flags[mr_rng_below(mr_rng_at(10, MR_RNG_TEST, k), MR_ARRAY_LEN(flags))];
+            assert_int_equal(mr_dataset_reader_create(set.ds, &fresh, &err), 0);
+            if (mr_dataset_read(r, id, how, own ? a : NULL, own ? sizeof a : 0, &have, &err) < 0 ||
+                mr_dataset_read(fresh, id, how, own ? b : NULL, own ? sizeof b : 0, &want, &err) < 0)
+                fail_msg("%s: %s", formats[f], err.message);
+            assert_true(!own || have.data == a);
+            assert_int_equal(have.bytes, want.bytes);
+            assert_memory_equal(have.data, want.data, have.bytes);
+            assert_int_equal(have.label, want.label);
+            assert_string_equal(have.dtype, want.dtype);
+            assert_int_equal(have.n_dims, want.n_dims);
+            assert_memory_equal(have.dims, want.dims, have.n_dims * sizeof *have.dims);
+            mr_dataset_reader_free(fresh);
+        }
+        mr_dataset_reader_free(r);
+        done(&set);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_thread_reads_any_sample),
         cmocka_unit_test(file_that_shrinks_under_us_is_an_error_with_its_name),
         cmocka_unit_test(folder_without_manifest_says_what_to_do),
+        cmocka_unit_test(what_was_read_before_changes_nothing),
     };
     return cmocka_run_group_tests_name("dataset_reader", tests, NULL, teardown);
 }
