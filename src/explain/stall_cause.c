@@ -5,7 +5,7 @@
  *        |---- before its start -----|------- its own -----|- tail --|      wait of the consumer
  *   ====== earlier batch =====|      |==== reads, decodes =|                the worker that made it
  *
- *   tail              the batch was ready: passing it on (queue)
+ *   tail              the batch was ready: passing it on (queue), unless the worker is the limit (stall_match.c)
  *   its own           what the worker's calls and spans say; in none of them: on a CPU (decode) or off it (worker)
  *   before its start  the worker was busy with earlier batches: by what it did then; idle before anybody asked for b:
  *                     not started; asked for and not begun: worker
@@ -25,7 +25,8 @@
 /* What is known about one wait. */
 struct blame {
     uint64_t cause[MR_STALL_CAUSE_COUNT];
-    uint64_t held; /* by the worker: its own part and earlier batches */
+    uint64_t held;  /* by the worker: its own part and earlier batches */
+    uint64_t early; /* of that: before the wait, in place of passing the batch on */
     uint64_t behind, longest;
     uint32_t file;
 };
@@ -70,6 +71,7 @@ static void blame_ask(const struct explain_job *j, const struct explain_ask *a, 
     else
         b->cause[MR_STALL_UNKNOWN] += rest;
     b->held += len;
+    b->early += explain_span_ns(a->start, MR_MIN(a->end, j->wait.item[a->wait].start));
     if (a->longest > b->longest) {
         b->longest = a->longest;
         b->file = a->file;
@@ -147,7 +149,7 @@ static void blame_worker(const struct explain_job *j, const uint32_t *of_make, c
         b->cause[MR_STALL_NOT_STARTED] += unasked;
         b->cause[MR_STALL_WORKER] += idle - busy_before - unasked;
     }
-    b->cause[MR_STALL_QUEUE] += explain_span_ns(ready, w->end);
+    b->cause[MR_STALL_QUEUE] += explain_span_ns(b->early, explain_span_ns(ready, w->end));
 }
 
 static void blame_wait(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,

@@ -205,17 +205,29 @@ static int add_ask(struct explain_job *j, uint32_t wait, uint32_t lane, uint32_t
     return 0;
 }
 
-static int ask_of(struct explain_job *j, uint32_t wait)
+/* Where the worker's time that a wait stands for begins. Passing a batch on takes a while, but the worker goes on
+ * meanwhile: when it is what limits the loop, every batch comes late by that while, and the wait is as long as if there
+ * were none. So as much of the worker's time before the wait is asked for as passes from the batch's end to the wait's,
+ * as far as no wait before has asked for it. */
+static uint64_t ask_from(const struct explain_wait *w, const struct explain_make *m, uint64_t asked)
+{
+    uint64_t tail = m->end > w->start ? explain_span_ns(m->end, w->end) : 0;
+    return MR_MAX(explain_span_ns(tail, w->start), MR_MIN(asked, w->start));
+}
+
+static int ask_of(struct explain_job *j, uint32_t wait, uint64_t *asked)
 {
     const struct explain_wait *w = &j->wait.item[wait];
     if (w->make == NO_INDEX) /* perhaps the consumer reads itself */
         return add_ask(j, wait, w->lane, NO_INDEX, w->start, w->end, false);
     const struct explain_make *m = &j->make.item[w->make];
     const struct explain_lane *l = &j->lane[m->lane];
-    int rc = add_ask(j, wait, m->lane, w->make, MR_MAX(m->start, w->start), MR_MIN(m->end, w->end), false);
-    for (uint32_t k = w->make; !rc && m->lane != w->lane && k-- > l->make && j->make.item[k].end > w->start;)
-        rc = add_ask(j, wait, m->lane, k, MR_MAX(j->make.item[k].start, w->start),
+    uint64_t from = m->lane == w->lane ? w->start : ask_from(w, m, asked[m->lane]);
+    int rc = add_ask(j, wait, m->lane, w->make, MR_MAX(m->start, from), MR_MIN(m->end, w->end), false);
+    for (uint32_t k = w->make; !rc && m->lane != w->lane && k-- > l->make && j->make.item[k].end > from;)
+        rc = add_ask(j, wait, m->lane, k, MR_MAX(j->make.item[k].start, from),
                      MR_MIN(MR_MIN(j->make.item[k].end, m->start), w->end), true);
+    asked[m->lane] = MR_MAX(asked[m->lane], MR_MIN(m->end, w->end));
     return rc;
 }
 
@@ -229,10 +241,12 @@ static int ask_order(const void *a, const void *b)
 
 int mr_explain_ask(struct explain_job *j)
 {
-    int rc = 0;
+    uint64_t *asked = calloc(j->lanes + 1, sizeof(*asked)); /* by thread: until when */
+    int rc = asked ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < j->wait.n && !rc; i++)
         if (j->wait.item[i].step != NO_INDEX && !j->wait.item[i].last)
-            rc = ask_of(j, i);
+            rc = ask_of(j, i, asked);
+    free(asked);
     if (j->ask.n)
         qsort(j->ask.item, j->ask.n, sizeof(*j->ask.item), ask_order);
     for (uint32_t i = 0; i < j->ask.n; i++) {

@@ -288,7 +288,7 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     if (f->has_steps) {
         part(&line, f->au, "AU %.1f %% [%.1f-%.1f]", 100 * f->au, 100 * f->au_low, 100 * f->au_high);
         part(&line, f->au_cold, "first epoch %.1f %%", 100 * f->au_cold);
-        part(&line, f->ceiling, "without any stall at most %.2fx faster", f->ceiling);
+        part(&line, f->ceiling, "without stalls at most %.2fx faster", f->ceiling);
         part(&line, f->headroom, "headroom %.2fx", f->headroom);
         end_line(out, &line);
     }
@@ -316,9 +316,10 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     part(&line, f->workers, f->workers > 0 ? "%.0f %s per rank" : "no workers: the training loop reads by itself",
          f->workers, f->own_run ? "readers" : mr_plural((unsigned long long)f->workers, "worker", "workers"));
     part(&line, f->prefetch > 0 ? f->prefetch : NAN, "%.0f batches ahead", f->prefetch);
-    part(&line, f->batch_load_s, "a batch takes one %s %s to make",
-         f->workers > 0 ? f->own_run ? "reader" : "worker" : "loop", mr_human_ns(f->batch_load_s * 1e9, a));
-    part(&line, f->worker_cpu, "%.0f %% of it on a CPU", 100 * f->worker_cpu);
+    char cpu[32] = "";
+    if (isfinite(f->worker_cpu))
+        snprintf(cpu, sizeof cpu, ", %.0f %% of it on a CPU", 100 * f->worker_cpu);
+    part(&line, f->batch_load_s, "one makes a batch in %s%s", mr_human_ns(f->batch_load_s * 1e9, a), cpu);
     end_line(out, &line);
 }
 
