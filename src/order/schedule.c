@@ -269,19 +269,26 @@ uint32_t mr_schedule_node_of(const struct mr_schedule *s, uint64_t access)
     return s->node_of_rank ? s->node_of_rank[rank] : rank / s->ranks_per_node;
 }
 
+/* x % d by two multiplications, magic = ceil(2^64 / d): exact for 32 bits (Lemire, Kaser, Kurz 2019). */
+static inline uint32_t modulo(uint32_t x, uint32_t d, uint64_t magic)
+{
+    return (uint32_t)((unsigned __int128)(magic * x) * d >> 64);
+}
+
 void mr_schedule_readers(const struct mr_schedule *s, uint64_t epoch, const uint64_t *accesses, uint32_t *nodes,
                          size_t n)
 {
     uint64_t base = epoch * s->stride + start_of(s, epoch);
     uint32_t world = s->p.order.world, each = s->ranks_per_node;
+    uint64_t magic = UINT64_MAX / world + 1;
     for (size_t i = 0; i < n; i++) {
         if (accesses[i] == MR_NO_ACCESS) {
             nodes[i] = UINT32_MAX;
             continue;
         }
         uint64_t at = accesses[i] - base;
-        uint32_t rank = at >> 32 ? (uint32_t)(at % world) : (uint32_t)at % world; /* the narrow division is faster */
-        nodes[i] = s->node_of_rank ? s->node_of_rank[rank] : rank / each;
+        uint32_t rank = MR_UNLIKELY(at >> 32) ? (uint32_t)(at % world) : modulo((uint32_t)at, world, magic);
+        nodes[i] = s->node_of_rank ? s->node_of_rank[rank] : each == 1 ? rank : rank / each;
     }
 }
 
@@ -310,13 +317,11 @@ int64_t mr_schedule_ids(struct mr_schedule *s, uint64_t epoch, uint32_t rank, ui
 
 /* A place that lies before the start or is left out may still be read as padding: places repeat every `period`
  * positions, of the whole sequence in global modes, of the rank's slice in rank-local ones. */
-static uint64_t first_read(const struct mr_schedule *s, const struct mr_order *o, uint64_t epoch, uint64_t place)
+static uint64_t first_read(uint64_t place, uint64_t begin, uint64_t end, uint64_t period, uint64_t base)
 {
-    uint64_t w = s->p.order.world, begin = start_of(s, epoch), end = begin + mr_schedule_rows(s, epoch) * w;
-    uint64_t period = s->rank_local ? mr_order_slice(o, (uint32_t)(place % w)).len * w : s->p.order.samples;
-    if (place < begin)
+    if (MR_UNLIKELY(place < begin))
         place += (begin - place + period - 1) / period * period;
-    return place < end ? epoch * s->stride + place : MR_NO_ACCESS;
+    return place < end ? base + place : MR_NO_ACCESS;
 }
 
 int mr_schedule_find(struct mr_schedule *s, uint64_t epoch, const uint64_t *ids, uint64_t *accesses, size_t n,
@@ -325,8 +330,13 @@ int mr_schedule_find(struct mr_schedule *s, uint64_t epoch, const uint64_t *ids,
     const struct mr_order *o = order_of(s, epoch, err);
     if (!o)
         return -ENOMEM;
+    uint64_t w = s->p.order.world, begin = start_of(s, epoch), end = begin + mr_schedule_rows(s, epoch) * w;
+    uint64_t base = epoch * s->stride, period = s->p.order.samples;
     mr_order_places(o, ids, accesses, n);
-    for (size_t i = 0; i < n; i++)
-        accesses[i] = first_read(s, o, epoch, accesses[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (s->rank_local)
+            period = mr_order_slice(o, (uint32_t)(accesses[i] % w)).len * w;
+        accesses[i] = first_read(accesses[i], begin, end, period, base);
+    }
     return 0;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define BLOCK 256u
-#define EXACT_MAX ((uint64_t)1 << 20) /* samples whose sizes are summed up one by one; of more, as many are drawn */
+#define EXACT_MAX ((uint64_t)1 << 20) /* samples whose sizes are summed up one by one */
 #define CHAIN_NODES_MAX 32u           /* beyond it a chain buys nothing: doc/simulator.md */
 #define CHAIN_EXACT_MAX 4096u         /* samples of which all are tried */
 #define CHAIN_SAMPLES 1024u           /* of more, so many */
@@ -79,29 +79,44 @@ static uint64_t bucket_end(unsigned bucket)
     return bucket + 1 < BUCKETS ? (UINT64_MAX / BUCKETS + 1) * (bucket + 1) : UINT64_MAX;
 }
 
+/* Of many samples every node reads its ranks' part first, and hashes are even. */
+static void even_histogram(const struct mr_homes *h, struct histogram *g)
+{
+    const struct mr_policy_world *w = h->w;
+    double each = (double)w->total_bytes / mr_schedule_world(w->schedule) / BUCKETS;
+    for (uint32_t i = 0; i < w->nodes; i++)
+        for (unsigned b = 0; b < BUCKETS; b++)
+            g->bytes[(uint64_t)i * BUCKETS + b] =
+                each * (mr_schedule_first_rank(w->schedule, i + 1) - mr_schedule_first_rank(w->schedule, i));
+}
+
 static void fill_histogram(const struct mr_homes *h, struct histogram *g)
 {
     const struct mr_policy_world *w = h->w;
-    uint64_t n = MR_MIN(w->samples, EXACT_MAX), ids[BLOCK], first[BLOCK];
-    double scale = (double)w->samples / (double)n;
+    uint64_t ids[BLOCK], first[BLOCK];
     uint32_t reader[BLOCK];
-    for (uint64_t at = 0; at < n; at += BLOCK) {
-        size_t m = (size_t)MR_MIN(n - at, (uint64_t)BLOCK);
+    if (w->samples > EXACT_MAX) {
+        even_histogram(h, g);
+        return;
+    }
+    for (uint64_t at = 0; at < w->samples; at += BLOCK) {
+        size_t m = (size_t)MR_MIN(w->samples - at, (uint64_t)BLOCK);
         for (size_t k = 0; k < m; k++)
-            ids[k] = (uint64_t)((unsigned __int128)(at + k) * w->samples / n);
+            ids[k] = at + k;
         mr_homes_first(h, ids, first, reader, m);
-        for (size_t k = 0; k < m; k++) {
-            double bytes = (double)mr_policy_bytes(w, ids[k]);
+        for (size_t k = 0; k < m; k++)
             if (reader[k] < w->nodes)
-                g->bytes[(uint64_t)reader[k] * BUCKETS + bucket_of(mr_homes_hash(ids[k]))] += bytes * scale;
-        }
+                g->bytes[(uint64_t)reader[k] * BUCKETS + bucket_of(mr_homes_hash(ids[k]))] +=
+                    (double)mr_policy_bytes(w, ids[k]);
     }
 }
 
-/* A draw is off by about one over the root of what was drawn of a node; that must not matter. */
-static double draw_margin(const struct mr_policy_world *w)
+/* What was not summed up is off by about one over the root of a node's samples, a few times that where sizes differ
+ * much; that must not matter. */
+static double even_margin(const struct mr_policy_world *w)
 {
-    return w->samples > EXACT_MAX ? fmin(0.05, 2 / sqrt((double)EXACT_MAX / w->nodes)) : 0;
+    double root = sqrt((double)w->samples / w->nodes);
+    return w->samples > EXACT_MAX ? fmin(0.05, (w->sample_bytes ? 4 : 12) / root) : 0;
 }
 
 /* What a node has room for, less what stays empty at the end of each class because no sample is that small: half of one
@@ -110,7 +125,7 @@ static double room_of(const struct mr_homes *h, uint32_t node, uint64_t entries_
 {
     double mean = (double)h->w->total_bytes / (double)h->w->samples;
     double empty = h->w->sample_bytes ? 0 : 0.5 * mean * (h->classes - 1);
-    return fmax(0, capacity_of(h, node, entries_max) * (1 - draw_margin(h->w)) - empty);
+    return fmax(0, capacity_of(h, node, entries_max) * (1 - even_margin(h->w)) - empty);
 }
 
 /* The first bucket that does not fit the node any more. */

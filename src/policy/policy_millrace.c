@@ -22,12 +22,14 @@
 #include <string.h>
 
 #define BLOCK 256u
+#define AHEAD 12u /* places: by then the table's line has arrived */
 #define MEMORY_DEFAULT ((uint64_t)64 << 20)
 #define HORIZON_DEFAULT 8u
 
 /* What is known of the node's next accesses: rows `row` ... of `epoch`, [row][rank of the node]. */
 struct block {
     uint64_t epoch, row, rows;
+    uint64_t expected, at;              /* the access that usually comes next, and its place */
     uint64_t *id, *first, *next, *when; /* when: one epoch's answers */
     uint32_t *reader, *node;
     struct mr_chain *chain; /* MR_HOME_CHAIN */
@@ -105,7 +107,7 @@ static int alloc_block(struct millrace *s)
     struct block *b = &s->block;
     uint64_t n = MR_MAX(BLOCK / s->ranks, 1u) * s->ranks;
     bool chain = s->homes->rule == MR_HOME_CHAIN;
-    b->epoch = MR_NO_ACCESS;
+    b->epoch = b->expected = MR_NO_ACCESS;
     b->id = malloc(n * sizeof(*b->id));
     b->first = malloc(n * sizeof(*b->first));
     b->next = malloc(n * sizeof(*b->next));
@@ -237,20 +239,41 @@ static void load_block(struct millrace *s, uint64_t epoch, uint64_t row)
     find_next(s, n);
 }
 
+/* Steps to the place behind `i`. */
+static void expect_next(struct millrace *s, uint64_t i, uint64_t access)
+{
+    struct block *b = &s->block;
+    uint32_t column = s->ranks == 1 ? 0 : (uint32_t)(i % s->ranks);
+    b->at = i + 1;
+    b->expected = column + 1 < s->ranks ? access + 1 : access + mr_schedule_world(s->w->schedule) - column;
+    if (b->at == b->rows * s->ranks)
+        b->expected = MR_NO_ACCESS;
+}
+
 /* The place of an access in the block, which is loaded for it if need be; UINT64_MAX when nothing is known. */
 static uint64_t look_up(struct millrace *s, uint64_t access, uint64_t id)
 {
     struct block *b = &s->block;
-    struct mr_schedule *sc = s->w->schedule;
-    uint64_t epoch = mr_schedule_epoch_of(sc, access), row = mr_schedule_row_of(sc, access);
-    uint32_t rank = mr_schedule_rank_of(sc, access) - mr_schedule_first_rank(sc, s->node);
-    assert(rank < s->ranks); /* one of the node's own accesses */
-    if (b->epoch != epoch || row < b->row || row >= b->row + b->rows)
-        load_block(s, epoch, row);
-    uint64_t i = (row - b->row) * s->ranks + rank;
-    assert(b->epoch == MR_NO_ACCESS || b->id[i] == id);
+    uint64_t i = b->at;
+    if (access != b->expected) {
+        struct mr_schedule *sc = s->w->schedule;
+        uint64_t epoch = mr_schedule_epoch_of(sc, access), row = mr_schedule_row_of(sc, access);
+        uint32_t rank = mr_schedule_rank_of(sc, access) - mr_schedule_first_rank(sc, s->node);
+        assert(rank < s->ranks); /* one of the node's own accesses */
+        if (b->epoch != epoch || row < b->row || row >= b->row + b->rows)
+            load_block(s, epoch, row);
+        if (b->epoch == MR_NO_ACCESS) {
+            b->expected = MR_NO_ACCESS;
+            return UINT64_MAX;
+        }
+        i = (row - b->row) * s->ranks + rank;
+    }
+    assert(b->id[i] == id);
     (void)id;
-    return b->epoch == MR_NO_ACCESS ? UINT64_MAX : i;
+    if (i + AHEAD < b->rows * s->ranks)
+        mr_shelf_prefetch(&s->shelf, b->id[i + AHEAD]);
+    expect_next(s, i, access);
+    return i;
 }
 
 /* ---- decisions ---- */

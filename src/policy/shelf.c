@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define FREE SIZE_MAX
 
@@ -70,12 +71,27 @@ static size_t put_slot(struct mr_shelf *s, uint64_t id, uint64_t next, uint64_t 
     return i;
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Large tables ask for large pages: a look-up touches one place of them, mostly where no translation is at hand. */
+static uint64_t *alloc_table(size_t slots)
+{
+    size_t bytes = slots * sizeof(uint64_t);
+    if (bytes < 2 * HUGE_PAGE)
+        return calloc(slots, sizeof(uint64_t));
+    uint64_t *t = aligned_alloc(HUGE_PAGE, bytes);
+    if (t) {
+        madvise(t, bytes, MADV_HUGEPAGE); /* only a wish */
+        memset(t, 0, bytes);
+    }
+    return t;
+}
+
 static int grow(struct mr_shelf *s)
 {
     struct mr_shelf old = *s;
     size_t slots = old.slots ? 2 * old.slots : 64;
-    uint64_t *key = calloc(slots, sizeof(*key)), *next = malloc(slots * sizeof(*next));
-    uint64_t *until = s->timed ? malloc(slots * sizeof(*until)) : NULL;
+    uint64_t *key = alloc_table(slots), *next = alloc_table(slots), *until = s->timed ? alloc_table(slots) : NULL;
     if (!key || !next || (s->timed && !until)) {
         free(key);
         free(next);
@@ -199,6 +215,14 @@ void mr_shelf_begin(struct mr_shelf *s, uint64_t now)
         s->until[i] = begins ? grace | GRACE : 0;
         enter_spare(s, i);
     }
+}
+
+void mr_shelf_prefetch(const struct mr_shelf *s, uint64_t id)
+{
+    if (!s->slots)
+        return;
+    __builtin_prefetch(&s->key[home_slot(s, id)], 1);
+    __builtin_prefetch(&s->next[home_slot(s, id)], 1);
 }
 
 unsigned mr_shelf_class(const struct mr_shelf *s, uint64_t id)

@@ -44,6 +44,8 @@ uint64_t mr_shelf_most(bool timed, uint64_t max_bytes);
 /* The access that is being planned: forgets the list of what was evicted, and what had to stay until before `now` is
  * spare from here on. */
 void mr_shelf_begin(struct mr_shelf *s, uint64_t now);
+/* Asks the processor for what mr_shelf_class will look at: the table is larger than caches. */
+void mr_shelf_prefetch(const struct mr_shelf *s, uint64_t id);
 /* The class that has the sample, or MR_NOT_HELD. */
 unsigned mr_shelf_class(const struct mr_shelf *s, uint64_t id);
 /* The node has used a sample that it holds: its next use, and until when it has to stay (0: it is spare; what was
