@@ -2,11 +2,13 @@
  * points of a sweep, or how much storage a node needs. The scenario is a file, or a workload and a machine put
  * together. */
 #include "cli/commands.h"
+#include "cli/page_output.h"
 #include "cli/workload_args.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/strbuf.h"
+#include "base/temp_folder.h"
 #include "cli/sim_output.h"
 #include "job/job_options.h"
 #include "job/job_scenario.h"
@@ -23,7 +25,7 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *svg, *trace, *from, *config_dir;
+    const char *scenario, *policy, *svg, *trace, *from, *config_dir, *html;
     struct mr_strings sweep;
     int compat, method;
     int64_t seeds, grain, threads;
@@ -56,6 +58,8 @@ static const struct mr_option sim_rows[] = {
             "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one "
             "file each, named FILE-POLICY.mrt.",
         .example = "--trace sim.mrt"),
+    ROW("html", html, STRING, "", .doc = MR_DOC_HTML " With one policy the simulated run is explained like a real one.",
+        .example = "--html sim.html"),
     ROW("plan", plan, BOOL, "false",
         .doc = "Finds the least storage per node that keeps stall under --max-stall for one policy (millrace, or "
                "--policy)."),
@@ -302,11 +306,33 @@ static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_
     return rc;
 }
 
+static bool one_policy(const struct mr_study_options *so)
+{
+    unsigned n = 0;
+    for (int p = 0; p < mr_policy_count(); p++)
+        n += so->policies[p];
+    return n == 1;
+}
+
+static int write_page(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
+                      struct mr_error *err)
+{
+    struct mr_explanation *x = NULL;
+    int rc = so->trace && one_policy(so) ? mr_cli_explain_trace(so->trace, o->scenario, so->stop, &x, err) : 0;
+    rc = rc ? rc : mr_cli_sim_page(sw, x, o->html, err);
+    if (!rc)
+        mr_cli_tell_page(o->html);
+    mr_explanation_free(x);
+    return rc;
+}
+
 static int show_sweep(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
                       struct mr_error *err)
 {
     int rc = *o->svg ? write_svg(sw, o->svg, err) : 0;
-    if (rc)
+    if (!rc && *o->html)
+        rc = write_page(o, sw, so, err);
+    if (rc || strcmp(o->html, "-") == 0)
         return rc;
     if (o->csv)
         mr_cli_print_csv(sw);
@@ -361,6 +387,26 @@ static int run_points(struct mr_command_ctx *ctx, const struct mr_strings *searc
     free(points);
     free(sw.studies);
     return rc;
+}
+
+/* A page of one policy shows its simulated run, for which a trace is made and removed again; where the run cannot be
+ * traced (several seeds, the expected method) the page has the study alone. */
+static int run_for_page(struct mr_command_ctx *ctx, const struct mr_strings *search, struct mr_study_options *so,
+                        struct mr_error *err)
+{
+    const struct sim_options *o = ctx->options;
+    char folder[4096], trace[4200];
+    if (!*o->html || so->trace || o->sweep.n || !one_policy(so) || so->thesis || so->seeds != 1 ||
+        so->method == MR_SIM_EXPECTED)
+        return run_points(ctx, search, so, err);
+    int rc = mr_temp_folder_make("", "sim", folder, sizeof folder, err);
+    if (rc)
+        return rc;
+    snprintf(trace, sizeof trace, "%s/sim.mrt", folder);
+    so->trace = trace;
+    rc = run_points(ctx, search, so, err);
+    int removed = mr_temp_folder_remove(folder, rc ? NULL : err);
+    return rc ? rc : removed;
 }
 
 static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_study_options *so,
@@ -424,6 +470,11 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_error_plain(err, MR_E_USAGE, "--plan and --sweep exclude each other");
     if (!rc && *o->trace && (o->plan || o->sweep.n || o->access))
         rc = mr_error_plain(err, MR_E_USAGE, "--trace writes one run; it does not go with --plan, --sweep or --access");
+    if (!rc && *o->html && (o->plan || o->access || o->list))
+        rc = mr_error_plain(err, MR_E_USAGE, "--html shows policies; it does not go with --plan, --access or --list");
+    if (!rc && strcmp(o->html, "-") == 0 && (o->json || o->csv))
+        rc = mr_error_plain(err, MR_E_USAGE, "--html - and %s both write to standard output",
+                            o->json ? "--json" : "--csv");
     if (!rc && o->access && (o->plan || o->sweep.n))
         rc = mr_error_plain(err, MR_E_USAGE, "--access looks at one order; it does not go with --plan or --sweep");
     if (!rc)
@@ -436,7 +487,7 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return run_access(ctx, &search, err);
     if (o->plan)
         return run_plan(ctx, &search, &so, err);
-    return run_points(ctx, &search, &so, err);
+    return run_for_page(ctx, &search, &so, err);
 }
 
 const struct mr_command mr_cmd_sim = {
@@ -461,7 +512,8 @@ const struct mr_command mr_cmd_sim = {
         "  millrace sim thesis-1 --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
         "  millrace sim thesis-1 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB --seeds 3 --csv\n"
         "  millrace sim thesis-2 --plan --max-stall 0.05\n"
-        "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n",
+        "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n"
+        "  millrace sim thesis-1 -p millrace --html sim.html\n",
     .table = {"sim", "Simulation.", sim_rows, sizeof(struct sim_options)},
     .takes_overrides = true,
     .run = sim_run,

@@ -50,7 +50,7 @@ static int settings_of(const struct mr_page_request *q, struct mr_arena *a, stru
 
 /* ---- writing ---- */
 
-static void tell(const char *path)
+void mr_cli_tell_page(const char *path)
 {
     struct stat st;
     char size[MR_HUMAN_LEN];
@@ -68,14 +68,14 @@ int mr_cli_write_page(const struct mr_explanation *x, const struct mr_page_reque
     o.setting = settings;
     rc = rc ? mr_error_set(err, rc, "cannot write '%s'", q->path) : mr_page_write(q->path, x, &o, err);
     if (!rc)
-        tell(q->path);
+        mr_cli_tell_page(q->path);
     free(settings);
     mr_arena_done(&a);
     return rc;
 }
 
-int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_page_request *q,
-                         const atomic_bool *stop, struct mr_error *err)
+int mr_cli_explain_trace(const char *trace, const char *source, const atomic_bool *stop, struct mr_explanation **out,
+                         struct mr_error *err)
 {
     struct mr_explain_options opt = {.rank = -1, .step_from = -1, .source = source, .pictures = true, .stop = stop};
     struct mr_explanation *x = NULL;
@@ -87,10 +87,22 @@ int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_
     rc = rc ? rc : mr_trace_finish(t, err);
     rc = rc ? rc : mr_explain(t, &opt, &x, err);
     rc = rc ? rc : mr_advise(x, err);
+    mr_trace_free(t);
+    if (rc)
+        mr_explanation_free(x);
+    else
+        *out = x;
+    return rc;
+}
+
+int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_page_request *q,
+                         const atomic_bool *stop, struct mr_error *err)
+{
+    struct mr_explanation *x = NULL;
+    int rc = mr_cli_explain_trace(trace, source, stop, &x, err);
     if (!rc && q->anonymous)
         rc = mr_explanation_anonymise(x, err);
     rc = rc ? rc : mr_cli_write_page(x, q, err);
     mr_explanation_free(x);
-    mr_trace_free(t);
     return rc;
 }

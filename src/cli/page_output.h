@@ -21,6 +21,11 @@ struct mr_page_request {
 };
 /* Writes the page of an explanation that has pictures, and says so. */
 int mr_cli_write_page(const struct mr_explanation *x, const struct mr_page_request *q, struct mr_error *err);
+/* Says where the page is and how large. */
+void mr_cli_tell_page(const char *path);
+/* Explains a trace, with pictures and findings. `source` is what the user calls it. */
+int mr_cli_explain_trace(const char *trace, const char *source, const atomic_bool *stop, struct mr_explanation **out,
+                         struct mr_error *err);
 /* Explains the trace at `trace` and writes its page. `source` is what the user calls it. */
 int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_page_request *q,
                          const atomic_bool *stop, struct mr_error *err);

@@ -4,6 +4,7 @@
 
 #include "base/strbuf.h"
 #include "conf/option.h"
+#include "explain/explain.h"
 #include "sim/access_study.h"
 #include "sim/study.h"
 
@@ -46,5 +47,8 @@ json_t *mr_cli_access_json(const struct mr_scenario *s, const struct mr_access_s
 /* A self-contained SVG: run time over the one key's values, one line per policy, the bound dashed; with several seeds
  * bars from the least to the most. */
 int mr_cli_sweep_svg(const struct mr_cli_sweep *sw, struct mr_strbuf *out, struct mr_error *err);
+/* The page of a study or a sweep; `x` explains the simulated trace of the one policy, or is NULL. */
+int mr_cli_sim_page(const struct mr_cli_sweep *sw, const struct mr_explanation *x, const char *path,
+                    struct mr_error *err);
 
 #endif

@@ -191,11 +191,12 @@ void mr_line_plot_svg(const struct mr_line_plot *p, struct mr_strbuf *out)
 {
     double x[MR_PLOT_POINTS_MAX];
     struct axis ax = x_axis(p, x), ay = y_axis(p);
-    mr_strbuf_printf(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-        "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT);
+    mr_strbuf_printf(out,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+                     "role=\"img\" font-family=\"sans-serif\" font-size=\"13\">\n<title>",
+                     WIDTH, HEIGHT, WIDTH, HEIGHT);
+    put_text(out, p->title);
+    mr_strbuf_puts(out, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
     mr_strbuf_printf(out, "<text x=\"%d\" y=\"28\" font-size=\"16\">", LEFT);
     put_text(out, p->title);
     mr_strbuf_puts(out, "</text>\n");

@@ -303,6 +303,10 @@ static void put_gain(struct mr_page *p, const struct mr_finding *f)
         mr_strbuf_puts(p->b, "<span class=\"gain unknown\">gain unknown</span>");
         return;
     }
+    if (f->potential && !(f->saves_s > 0)) {
+        mr_strbuf_puts(p->b, "<span class=\"gain unknown\">hidden behind compute now</span>");
+        return;
+    }
     mr_strbuf_printf(p->b, "<span class=\"gain\">%s ", f->potential ? "would save" : "saves about");
     mr_html_value(p->b, MR_UNIT_SECONDS, f->saves_s, NULL);
     if (isfinite(f->saves_low_s) && isfinite(f->saves_high_s))
@@ -315,7 +319,7 @@ static void put_gain(struct mr_page *p, const struct mr_finding *f)
 static void put_gain_bar(struct mr_page *p, const struct mr_finding *f)
 {
     double whole = mr_page_seconds(p->x), low = f->saves_low_s, high = f->saves_high_s;
-    if (!isfinite(f->saves_s) || !(whole > 0))
+    if (!(f->saves_s > 0) || !(whole > 0))
         return;
     double saved = fmin(1, f->saves_s / whole);
     mr_strbuf_printf(

@@ -107,7 +107,7 @@ def main():
         if depth == 0:
             drawing = ET.fromstring(body[begin:m.end()])
             drawings += 1
-            if drawing.get("aria-hidden") != "true" and (drawing.find("title") is None or drawing.get("role") != "img"):
+            if drawing.get("aria-hidden") != "true" and (drawing.find("{*}title") is None or drawing.get("role") != "img"):
                 wrong.append(f"a drawing without a title: {body[begin:begin + 90]}")
     same = compare(r, json.load(open(sys.argv[2])), wrong) if len(sys.argv) > 2 else 0
     for w in wrong[:20]:

@@ -46,6 +46,18 @@ check anonymous.html
 ! grep -q "$(uname -n)" anonymous.html || fail "an anonymous page tells the host"
 grep -q '\.npz' anonymous.html || fail "endings of files are gone"
 
+# simulations: all policies, one with its simulated run explained, a sweep
+expect 0 millrace sim thesis-1 --html sim.html
+check sim.html
+grep -q 'id="policies"' sim.html || fail "no policies on the page of a simulation"
+expect 0 millrace sim thesis-1 -p staging epochs=2 --html one.html
+check one.html
+grep -q 'id="policies"' one.html && grep -q 'id="steps"' one.html || fail "a simulated run is not explained"
+expect 0 millrace sim thesis-1 -p staging,nopfs epochs=2 --sweep nodes=2,4 --html sweep.html
+check sweep.html
+grep -q 'id="sweep"' sweep.html || fail "no sweep on its page"
+expect 2 millrace sim thesis-1 --plan --html x.html
+
 # refusals, and a full disk
 expect 2 millrace report secretrun --anonymous --json
 expect 2 millrace report secretrun --html x.html --path '*.npz'
