@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HIDDEN_SHARE 0.02 /* of the run with I/O: hidden I/O from which a note is worth its line */
+#define HIDDEN_SHARE 0.01 /* of the run with I/O: hidden I/O from which a note is worth its line */
+
+#define SECONDS_LEAST 0.02 /* less is nothing, however short the run */
 
 #define RULE_ROW(name, function, pools, condition) {#name, function, pools, condition},
 const struct mr_rule mr_rules[] = {MR_RULES(RULE_ROW)};
@@ -146,6 +148,19 @@ static void prepare_counters(struct mr_advice *a)
         a->run_s = c->run_s;
 }
 
+/* Where nothing is read ahead, a wait in which a reader began late is as long as the load it began: quicker reads or a
+ * quicker decode would shorten it as well as beginning earlier. */
+static void share_late_waits(struct mr_advice *a)
+{
+    struct mr_pipeline p = mr_pipeline_now(a);
+    double load = p.read_s + p.cpu_s, late = a->pool_s[MR_STALL_NOT_STARTED];
+    if (!mr_pipeline_known(&p) || !(load > 0) || p.ahead >= 1)
+        return;
+    a->pool_s[MR_STALL_STORAGE] += late * p.read_s / load;
+    a->pool_s[MR_STALL_DECODE] += late * p.cpu_s / load;
+    a->pool_s[MR_STALL_NOT_STARTED] = 0;
+}
+
 static void prepare(struct mr_advice *a, struct mr_explanation *x)
 {
     *a = (struct mr_advice){.x = x, .f = &x->facts};
@@ -163,6 +178,8 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
     a->pool_s[MR_STALL_CAUSE_COUNT + 2] = a->startup_s;
     a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
     prepare_counters(a);
+    a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
+    share_late_waits(a);
     a->stall_share = a->run_s > 0 ? a->stall_s / a->run_s : 0;
     /* The first batch of a run is always waited for: workers start, nothing is ready. It counts, but a short run is not
      * input-bound because of it. */
@@ -176,8 +193,7 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
         steps += x->rank[i].steps;
     a->steps = x->ranks ? (double)steps / (double)x->ranks : 0;
     a->busy = workers_busy(x);
-    a->starved = x->facts.has_steps && a->steady_share >= MR_STARVED;
-    a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
+    a->starved = x->facts.has_steps && a->steady_share >= MR_STARVED && a->stall_s >= SECONDS_LEAST;
 }
 
 /* ---- from drafts to findings ---- */
@@ -226,7 +242,7 @@ static uint8_t severity_of(const struct mr_advice *a, const struct mr_finding *f
     /* Counters: several patterns are true at once, and nobody knows which of them cost the seconds. */
     double seconds = a->x->counters && !a->f->has_steps ? f->saves_s : f->adds_s;
     double share = a->run_s > 0 ? seconds / a->run_s : 0;
-    if (f->potential || !mr_known(f->saves_s))
+    if (f->potential || !mr_known(f->saves_s) || seconds < SECONDS_LEAST)
         return MR_SEVERITY_NOTE;
     return share >= 0.20   ? MR_SEVERITY_CRITICAL
            : share >= 0.05 ? MR_SEVERITY_MAJOR
@@ -235,14 +251,15 @@ static uint8_t severity_of(const struct mr_advice *a, const struct mr_finding *f
 }
 
 /* Best first; among those that add nothing any more the one that would save most alone, then the table's order. */
-static size_t best_of(const struct mr_draft *d, const bool *taken, size_t n, const double left[MR_POOLS])
+static size_t best_of(const struct mr_draft *d, const bool *taken, size_t n, const double left[MR_POOLS], double least)
 {
     size_t best = n;
     double most = -1, alone = -1;
     for (size_t i = 0; i < n; i++) {
         if (taken[i])
             continue;
-        double w = worth(&d[i], adds_s(&d[i], left)), s = worth(&d[i], mr_known_or(d[i].f.saves_s, 0));
+        double adds = adds_s(&d[i], left), w = worth(&d[i], adds < least ? 0 : adds),
+               s = worth(&d[i], mr_known_or(d[i].f.saves_s, 0));
         if (w > most + 1e-9 || (w > most - 1e-9 && s > alone + 1e-9)) {
             best = i;
             most = w;
@@ -263,7 +280,7 @@ static int put_findings(struct mr_advice *a, struct mr_draft *d, size_t n)
     }
     memcpy(left, a->pool_s, sizeof left);
     for (size_t k = 0; k < n; k++) {
-        size_t i = best_of(d, taken, n, left);
+        size_t i = best_of(d, taken, n, left, 0.01 * a->run_s);
         taken[i] = true;
         out[k] = d[i].f;
         out[k].adds_s = adds_s(&d[i], left);

@@ -89,8 +89,12 @@ double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
     double load = p->read_s + p->cpu_s, cpu = batch_cpu_s(a, p);
     double step = fmax(p->compute_s, p->limit_s);
     double most = WORKERS_MOST;
+    if (p->team && p->ahead < 1) /* nothing is hidden: a load should be a small part of the step */
+        step = fmax(0.01 * p->compute_s, p->limit_s);
     if (p->cpus > 0 && cpu > 0)
         most = fmin(most, fmax(1, floor(p->cpus / (cpu / load) + 0.1)));
+    if (p->cpus > 0 && p->cpu_s > p->read_s) /* off the CPU, but for want of one? */
+        most = fmin(most, fmax(1, 4 * p->cpus));
     if (mr_known(a->f->knee))
         most = fmin(most, fmax(1, a->f->knee));
     return fmax(1, fmin(step > 0 ? ceil(load / step * MARGIN - 0.05) : most, most));
@@ -108,11 +112,14 @@ double mr_ahead_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
     return fmin(fmax(ahead, 2), AHEAD_MOST);
 }
 
+/* More readers than the run had were tried by a probe: what they got is what there is. Of the run's own, growing rates
+ * only tell that the end was not reached. */
 double mr_storage_limit(const struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
-    if (f->streams[0] > 0 && f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0)
-        return fmax(f->stream_bytes_per_s[0], f->stream_bytes_per_s[1]);
+    double few = f->stream_bytes_per_s[0], many = f->stream_bytes_per_s[1];
+    if (f->streams[0] > 0 && few > 0 && many > 0)
+        return many >= GROWS * few && !(f->streams[1] > f->workers + 0.5) ? NAN : fmax(few, many);
     if (mr_known(f->knee) && mr_known(f->in_flight) && f->in_flight >= NEARLY * f->knee)
         return f->busy_bytes_per_s;
     return NAN;

@@ -43,16 +43,27 @@ static const char *missing(struct mr_advice *a)
     return NULL;
 }
 
+/* Of the run: time lost to ranks that came last. Barriers alone cost time, too, that no balance would give back. */
+static double lost_to_others(const struct mr_advice *a)
+{
+    double lost = 0;
+    for (size_t i = 0; i < a->x->culprits; i++)
+        lost += (double)a->x->culprit[i].lost_ns / 1e9;
+    return a->run_s > 0 ? lost / a->run_s : 0;
+}
+
 static uint8_t class_of(const struct mr_advice *a, double stall_share)
 {
     const struct mr_explanation *x = a->x;
     double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->barrier_s / run;
     double whole = (double)x->duration_ns / 1e9;
+    if (!a->starved)
+        stall_share = 0;
     if (stall_share >= MR_STARVED && stall_share >= checkpoint && stall_share >= barrier)
         return MR_VERDICT_INPUT;
     if (checkpoint >= CHECKPOINT_SHARE && checkpoint >= barrier)
         return MR_VERDICT_CHECKPOINT;
-    if (barrier >= BARRIER_SHARE)
+    if (barrier >= BARRIER_SHARE && lost_to_others(a) >= BARRIER_SHARE)
         return MR_VERDICT_IMBALANCE;
     if (stall_share >= MR_STARVED)
         return MR_VERDICT_INPUT;
@@ -107,13 +118,18 @@ static const char *why_late(struct mr_advice *a)
 
 static const char *why_input(struct mr_advice *a)
 {
+    double reads = 0, cpu = 0;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
+        reads += MR_POOL_READ & (1u << c) ? mr_stall_s(a, c) : 0;
+        cpu += MR_POOL_CPU & (1u << c) ? mr_stall_s(a, c) : 0;
+    }
     double worker = mr_stall_s(a, MR_STALL_WORKER), copy = mr_stall_s(a, MR_STALL_COPY);
-    double most = fmax(fmax(a->read_s, a->cpu_s), fmax(fmax(a->late_s, worker), copy));
+    double most = fmax(fmax(reads, cpu), fmax(fmax(a->late_s, worker), copy));
     if (!(most > 0) || mr_stall_s(a, MR_STALL_UNKNOWN) > 0.5 * a->stall_s)
         return "The trace does not tell what the batches were held up by.";
     if (most == a->late_s)
         return why_late(a);
-    if (most == a->read_s)
+    if (most == reads)
         return why_reads(a);
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.", mr_say_s(a, copy),

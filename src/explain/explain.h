@@ -269,7 +269,7 @@ struct mr_explain_facts {
     double streams[2], stream_bytes_per_s[2];
     double knee;             /* readers of one rank beyond which the storage gives no more; NAN unknown */
     double storage_busy;     /* share of the run with at least one data call on storage in flight, mean over ranks */
-    double same_offsets;     /* share of the read bytes whose (file, offset, size) all ranks read; NAN: one rank */
+    double same_offsets;     /* 1: all ranks made the same reads (file, offset, size), in whatever order; NAN: not so */
     double decode_threads;   /* threads of one rank that decode; NAN: those that read */
     double cpu_busy;         /* share of the CPUs of a node that the job used */
     double local_free_bytes; /* free on a local SSD of a node */
@@ -280,6 +280,7 @@ struct mr_explain_facts {
     double opened_bytes;               /* sizes of data files that were opened and hardly read by calls */
     double checkpoint_bytes_per_s;     /* while saving, of one rank */
     double fast_write_bytes_per_s;     /* of a faster tier with room, of one rank; NAN: none known */
+    bool causes_estimated;             /* why batches came late is an estimate from the readers' sums */
     bool sharded;                      /* every rank is to read a part of its own */
     bool shuffled, global_shuffle, counters_only, simulated, own_run, checkpoints, has_steps, has_workers;
 };

@@ -4,6 +4,7 @@
  * that went as fast as memory is a copy from or to the page cache, whatever lies below. */
 #include "analyze/timeline.h"
 #include "base/common.h"
+#include "base/rng.h"
 #include "explain/explain_internal.h"
 
 #include <errno.h>
@@ -261,6 +262,10 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i], size = b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
     bool is_read = kind == MR_EV_READ || kind == MR_EV_COPY, is_data = is_read || kind == MR_EV_WRITE;
     struct explain_sums *s = l->rank != NO_INDEX ? &w->sums[l->rank] : NULL;
+    if (s && is_read && size && file != NO_INDEX && (j->run || start >= j->rank[l->rank].train_from)) {
+        s->extents += mr_mix64(mr_mix64(b->c.offset[i] ^ mr_mix64(file)) ^ size);
+        s->extent_reads++;
+    }
     if (l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
         return; /* importing a program's modules is not its data path */
     if (s) {
@@ -274,6 +279,8 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     if (!is_data || b->c.result[i] < 0)
         return;
     count_size(w, is_read, size, end - start);
+    if (is_read && wait == MR_WAIT_STORAGE)
+        mr_explain_flight_add(&w->flight, start, end, size);
     if (!j->bins)
         return;
     draw_call(j, w, l, is_read, start, end, size);

@@ -2,6 +2,7 @@
  * metrics.h, so that they are those of `millrace run`. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
+#include "explain/explain_settings.h"
 #include "metrics/metrics.h"
 
 #include <errno.h>
@@ -357,6 +358,34 @@ static void io_facts(struct explain_job *j)
     f->opens_per_sample = samples > 0 ? f->opens_per_sample / samples : NAN;
 }
 
+/* Ranks that made the same reads, in whatever order: 1; others are not compared further. */
+static void sharing_facts(struct explain_job *j)
+{
+    struct explain_sums first = {0};
+    bool same = j->ranks > 1;
+    for (uint32_t r = 0; r < j->ranks && same; r++) {
+        struct explain_sums sum = {0};
+        for (unsigned w = 0; w < j->workers; w++) {
+            sum.extents += j->worker[w].sums[r].extents;
+            sum.extent_reads += j->worker[w].sums[r].extent_reads;
+        }
+        first = r ? first : sum;
+        same = sum.extent_reads > 0 && sum.extents == first.extents && sum.extent_reads == first.extent_reads;
+    }
+    if (same)
+        j->x->facts.same_offsets = 1;
+}
+
+static int flight_facts(struct explain_job *j)
+{
+    struct explain_flight **f = malloc(j->workers * sizeof(*f));
+    for (unsigned w = 0; f && w < j->workers; w++)
+        f[w] = &j->worker[w].flight;
+    int rc = f ? mr_explain_flight_facts(f, j->workers, (double)j->ranks, &j->x->facts) : -ENOMEM;
+    free(f);
+    return rc;
+}
+
 int mr_explain_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -376,5 +405,14 @@ int mr_explain_facts(struct explain_job *j)
     rc = rc ? rc : step_facts(j);
     if (!rc)
         io_facts(j);
+    rc = rc ? rc : flight_facts(j);
+    if (!rc)
+        sharing_facts(j);
+    if (!rc && j->run) {
+        mr_explain_settings(j->run, x);
+        f->causes_estimated = mr_explain_reader_sums(j->run, x);
+    }
+    if (!rc)
+        mr_explain_machine_here(x);
     return rc;
 }

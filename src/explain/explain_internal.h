@@ -28,6 +28,7 @@
 #include "base/vec.h"
 #include "event/fd_class.h"
 #include "explain/explain.h"
+#include "explain/explain_flight.h"
 #include "metrics/intervals.h"
 
 #define NO_INDEX UINT32_MAX
@@ -160,6 +161,8 @@ struct explain_rank {
 
 /* Counters of one rank in one worker. */
 struct explain_sums {
+    uint64_t extents,
+        extent_reads; /* sum of hashes of (file, offset, size) of reads: equal for ranks that read the same */
     uint64_t read_bytes, written_bytes, read_calls, write_calls, metadata_calls, io_sum_ns;
 };
 
@@ -173,6 +176,7 @@ struct explain_worker {
     double *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
     MR_VEC(struct mr_explain_access) access;
     uint64_t access_seen, access_every;
+    struct explain_flight flight;
     MR_VEC(struct explain_span) span; /* first pass */
     MR_VEC(struct explain_make) make;
     struct mr_intervals scratch;

@@ -92,3 +92,81 @@ void mr_explain_machine_here(struct mr_explanation *x)
     if (!isfinite(f->local_free_bytes))
         f->local_free_bytes = local_free();
 }
+
+/* ---- sums of the readers ---- */
+
+static double figure(const struct mr_run_trace *run, const char *name)
+{
+    double sum = 0;
+    for (uint32_t k = 0; k < run->world; k++) {
+        const struct mr_run_figure *f = mr_run_rank_figure(&run->rank[k], name);
+        sum += f && !f->is_real ? (double)f->value : 0;
+    }
+    return sum;
+}
+
+struct shares {
+    unsigned cause[4];
+    double share[4];
+};
+
+/* Moves unknown waits to the causes; what rounding leaves goes to the largest. */
+static void share_out(uint64_t stall[MR_STALL_CAUSE_COUNT], const struct shares *s)
+{
+    uint64_t all = stall[MR_STALL_UNKNOWN], left = all;
+    unsigned largest = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t part = MR_MIN(left, (uint64_t)((double)all * s->share[i]));
+        stall[s->cause[i]] += part;
+        left -= part;
+        largest = s->share[i] > s->share[largest] ? i : largest;
+    }
+    stall[s->cause[largest]] += left;
+    stall[MR_STALL_UNKNOWN] = 0;
+}
+
+/* A trace of steps alone does not tell what a batch waited for, but what the readers did: in the end they either read,
+ * decoded, transformed, or had nothing to do. Waits are shared out by that. */
+static bool estimate_causes(struct mr_explanation *x, double read, double decode, double transform, double idle)
+{
+    double all = read + decode + transform + idle;
+    const struct shares s = {{MR_STALL_STORAGE, MR_STALL_DECODE, MR_STALL_TRANSFORM, MR_STALL_NOT_STARTED},
+                             {read / all, decode / all, transform / all, idle / all}};
+    if (!(all > 0) || (double)x->stall[MR_STALL_UNKNOWN] < 0.9 * (double)x->ns[MR_TIME_STALL])
+        return false;
+    share_out(x->stall, &s);
+    for (size_t i = 0; i < x->ranks; i++)
+        share_out(x->rank[i].stall, &s);
+    for (size_t i = 0; i < x->steps; i++)
+        share_out(x->step[i].stall, &s);
+    return true;
+}
+
+bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanation *x)
+{
+    struct mr_explain_facts *f = &x->facts;
+    double batches = figure(run, "loader_batches"), read = figure(run, "loader_read_ns");
+    double decode = figure(run, "loader_decode_ns"), transform = figure(run, "loader_transform_ns");
+    double cold = figure(run, "cold_bytes"), total = figure(run, "cold_total_bytes");
+    double bytes = figure(run, "loader_read_bytes"), delivered = figure(run, "loader_sample_bytes");
+    if (total > 0)
+        f->cold_fraction = cold / total;
+    if (!(batches > 0) || !(read + decode + transform > 0))
+        return false;
+    if (!isfinite(f->batch_load_s)) {
+        f->batch_read_s = read / batches / 1e9;
+        f->batch_decode_s = (decode + transform) / batches / 1e9;
+        f->batch_load_s = f->batch_load_p99_s = f->batch_read_s + f->batch_decode_s;
+    }
+    if (!isfinite(f->worker_cpu))
+        f->worker_cpu = fmin(1, figure(run, "loader_cpu_ns") / (read + decode + transform));
+    if (!(f->read_bytes > 0)) { /* without events of calls */
+        f->read_bytes = bytes;
+        f->delivered_bytes = delivered;
+        f->epoch_bytes = f->epochs > 0 ? bytes / f->epochs : NAN;
+        f->node_epoch_bytes = f->epoch_bytes / fmax(1, f->nodes);
+        f->dataset_bytes = f->epoch_bytes;
+        f->sample_bytes = bytes / fmax(1, figure(run, "loader_samples"));
+    }
+    return estimate_causes(x, read, decode, transform, figure(run, "loader_idle_ns"));
+}

@@ -7,6 +7,9 @@
 
 /* From what a run of our own told when it was ready to train. Sets only what it told. */
 void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *x);
+/* From the sums that the readers of a run told at its end: what a batch costs, and, where the trace has no events of
+ * samples, an estimate of why batches came late. True: the causes are such an estimate. */
+bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanation *x);
 /* CPUs, memory and local disk of this machine, where the trace was taken on it (the first rank's host) and does not
  * tell them itself. */
 void mr_explain_machine_here(struct mr_explanation *x);

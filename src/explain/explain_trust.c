@@ -73,6 +73,11 @@ static int note_steps(struct explain_job *j)
     int rc = 0;
     if (!j->step.n)
         rc = note(x, false, "no training steps in the trace: no stall can be computed, only what calls waited for");
+    else if (x->facts.causes_estimated)
+        rc = note(
+            x, false,
+            "the trace has no events of samples: causes of the stall are estimated from what the readers did in all "
+            "('millrace run --trace FILE' records each batch)");
     else if (stall && unknown * 5 > stall)
         rc = note(x, false,
                   j->run && !j->make.n

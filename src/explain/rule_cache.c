@@ -7,9 +7,9 @@
 
 #define RAM_PART 0.8 /* of the free memory: the program needs some, too */
 #define SSD_PART 0.9
-#define SSD_RATE 1e9 /* one reader of a local NVMe drive */
-#define RAM_RATE 5e9 /* one reader of memory */
-#define BIG_FILE 33554432.0
+#define SSD_RATE 1e9        /* one reader of a local NVMe drive */
+#define RAM_RATE 5e9        /* one reader of memory */
+#define BIG_FILE 16777216.0 /* seen of it: a lower bound of its size */
 
 static double memory_of(const struct mr_explain_facts *f)
 {
@@ -19,6 +19,12 @@ static double memory_of(const struct mr_explain_facts *f)
 static double nodes_of(const struct mr_explain_facts *f)
 {
     return fmax(1, mr_known_or(f->nodes, 1));
+}
+
+/* Different bytes; where all ranks made the same reads, a rank's own. */
+static double distinct_bytes(const struct mr_explain_facts *f)
+{
+    return f->same_offsets >= 1 && f->ranks > 1 ? fmin(f->dataset_bytes, f->read_bytes / f->ranks) : f->dataset_bytes;
 }
 
 /* What a node reads in an epoch. */
@@ -200,13 +206,14 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
     const struct mr_explain_facts *f = a->f;
     if (!reads_cost(a))
         return false;
-    double nodes = nodes_of(f), memory = nodes * (memory_of(f) + mr_known_or(SSD_PART * f->local_free_bytes, 0));
+    double data = distinct_bytes(f), nodes = nodes_of(f),
+           memory = nodes * (memory_of(f) + mr_known_or(SSD_PART * f->local_free_bytes, 0));
     if (nodes < 2)
         return mr_silent(a, "one node");
-    if (!mr_known(memory) || f->dataset_bytes > memory)
-        return mr_silent(a, "the data set has %s, all nodes together could hold %s", mr_say_bytes(a, f->dataset_bytes),
+    if (!mr_known(memory) || data > memory)
+        return mr_silent(a, "the data set has %s, all nodes together could hold %s", mr_say_bytes(a, data),
                          mr_say_bytes(a, memory));
-    double again = 1 - fmin(1, f->dataset_bytes / f->read_bytes);
+    double again = 1 - fmin(1, data / f->read_bytes);
     if (again < 0.1)
         return mr_silent(a, "every byte is read from shared storage about once already");
     d->f.saves_s = a->read_s * again;
@@ -216,10 +223,10 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
     d->weight = 0.8;
     d->f.potential = !a->starved;
     d->f.title = mr_say(a, "the data set's %s fit into %.0f nodes together; shared storage is read %.1f times over",
-                        mr_say_bytes(a, f->dataset_bytes), nodes, f->read_bytes / f->dataset_bytes);
+                        mr_say_bytes(a, data), nodes, f->read_bytes / data);
     d->f.fix = "a cache over all nodes with fetches between them: each byte leaves shared storage once";
     d->f.evidence = mr_say(a, "%s read, %s of them different; memory and disks of all nodes %s",
-                           mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, f->dataset_bytes), mr_say_bytes(a, memory));
+                           mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, data), mr_say_bytes(a, memory));
     d->f.formula = mr_say(a, "waits for reads %s x (1 - data set / bytes read) %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, again));
     d->f.snippet[1] = "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore";

@@ -94,9 +94,10 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
             a, "%.0f batches were ahead, and readers were idle in %s of the waits: asking earlier gains nothing",
             p.ahead, mr_say_share(a, a->stall_s > 0 ? a->late_s / a->stall_s : 0));
     q = p;
+    q.ahead = fmax(2, p.ahead + 1);
     if (p.workers < 1)
-        q.workers = mr_workers_wanted(a, &p);
-    q.ahead = fmax(mr_ahead_wanted(a, &q), p.ahead + 1);
+        q.workers = mr_workers_wanted(a, &q);
+    q.ahead = fmax(mr_ahead_wanted(a, &q), q.ahead);
     double saves = mr_pipeline_saves_s(a, &q);
     if (a->starved && saves < 0.05 * a->stall_s)
         return mr_silent(
@@ -117,7 +118,7 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
 /* Where nobody waits yet: as many as the storage gains from and the CPUs can run. 0: no more than there are. */
 static double room_for_workers(const struct mr_advice *a, const struct mr_pipeline *p, double at_work)
 {
-    double most = fmin(mr_known_or(a->f->knee, 64), mr_known_or(p->cpus, 0));
+    double most = fmin(mr_known_or(a->f->knee, 128), mr_known_or(p->cpus, 0));
     return mr_known(at_work) && at_work < most && most > p->workers ? floor(most) : 0;
 }
 
@@ -125,11 +126,11 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
                          struct mr_pipeline *q)
 {
     *q = *p;
-    if (a->starved && p->workers >= 1 && a->late_s >= 0.5 * a->stall_s)
+    if (a->starved && p->workers >= 1 && p->ahead >= 1 && a->late_s >= 0.5 * a->stall_s)
         return mr_silent(a, "in %s of the waits a reader was idle: there are enough of them (PF1)",
                          mr_say_share(a, a->late_s / a->stall_s));
     q->workers = a->starved ? mr_workers_wanted(a, p) : room_for_workers(a, p, at_work);
-    q->ahead = fmax(p->ahead, mr_ahead_wanted(a, q));
+    q->ahead = p->team && p->ahead < 1 ? p->ahead : fmax(p->ahead, mr_ahead_wanted(a, q));
     if (q->workers <= p->workers)
         return mr_silent(a, "%.0f workers: more find no CPU, no storage, or nothing to do", p->workers);
     d->f.potential = !a->starved;
@@ -150,7 +151,7 @@ static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, cons
                                               p->workers > 1.5 ? "readers" : "reader", flight);
     const char *more = mr_say(a, "a batch takes one reader %s", mr_say_s(a, p->read_s + p->cpu_s));
     if (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0)
-        more = mr_say(a, "%.0f readers get %s, %.0f get %s", f->streams[0], mr_say_rate(a, f->stream_bytes_per_s[0]),
+        more = mr_say(a, "%.2g at a time get %s, %.2g get %s", f->streams[0], mr_say_rate(a, f->stream_bytes_per_s[0]),
                       f->streams[1], mr_say_rate(a, f->stream_bytes_per_s[1]));
     else if (mr_known(f->knee))
         more = mr_say(a, "the storage gains up to %.0f", f->knee);
@@ -180,11 +181,32 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
+/* Decoding that no event tells of, by threads of which the settings say how many. */
+static bool few_decoders(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *p)
+{
+    if (!(a->f->decode_threads < 0.5 * p->cpus))
+        return false;
+    d->f.confidence = 0.2;
+    d->f.potential = true;
+    d->f.title =
+        mr_say(a, "%.0f decoding threads are set, a rank has %.0f CPUs; how long they take is not in the trace",
+               a->f->decode_threads, p->cpus);
+    d->f.fix = mr_say(a, "decoding threads %.0f -> %.0f, or automatic", a->f->decode_threads, p->cpus);
+    d->f.evidence = evidence(a, p);
+    d->f.formula = "unknown: no event tells of decoding";
+    d->f.snippet[0] = mr_say(a, "reader:\n  computation_threads: %.0f", p->cpus);
+    d->f.snippet[2] = "ds.map(decode, num_parallel_calls=tf.data.AUTOTUNE)";
+    d->f.command = mr_try_run(a, mr_say(a, "reader.computation_threads=%.0f", p->cpus));
+    return true;
+}
+
 bool mr_rule_th2(struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_pipeline p, q;
     if (!has_pipeline(a, &p))
         return false;
+    if (p.cpu_s < 0.001 * (p.read_s + p.cpu_s) && few_decoders(a, d, &p))
+        return true;
     if (p.cpu_s < PART * (p.read_s + p.cpu_s))
         return mr_silent(a, "reading a batch takes %s, decoding it %s", mr_say_s(a, p.read_s), mr_say_s(a, p.cpu_s));
     if (!more_workers(a, d, &p, mr_known_or(a->f->decode_threads, p.workers), &q))
@@ -229,7 +251,7 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     d->weight = 0.6; /* new storage, or other data: the last thing to do */
     d->f.title =
         mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
-               f->streams[1] > 0 ? mr_say(a, ", to %.0f readers as to %.0f", f->streams[0], f->streams[1]) : "",
+               f->streams[1] > 0 ? mr_say(a, ", to %.2g readers as to %.2g", f->streams[0], f->streams[1]) : "",
                mr_say_rate(a, f->demand_bytes_per_s));
     d->f.fix = "fewer bytes per sample, a cache or a faster tier in front, or faster storage; more readers do not help";
     d->f.evidence = evidence(a, &p);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#define BYTES_LEAST 262144.0    /* of reads: less is no load */
 #define SMALL_BIN 16            /* log2: below 64 KiB */
 #define GOOD_BYTES 1048576.0    /* a request of which latency is a small part */
 #define GOOD_RATE 1e9           /* of one stream of large requests, where nothing better is known */
@@ -44,7 +45,7 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
 {
     struct small_reads r = small_reads(&a->x->read_sizes);
     double pool = mr_pool_s(a, d->pools), good = large_rate(&a->x->read_sizes);
-    if (r.all_bytes < GOOD_BYTES)
+    if (r.all_bytes < BYTES_LEAST)
         return mr_silent(a, "only %s were read", mr_say_bytes(a, r.all_bytes));
     if (r.bytes <= 0.5 * r.all_bytes)
         return mr_silent(a, "%s of the bytes in reads below 64 KiB", mr_say_share(a, r.bytes / r.all_bytes));
@@ -214,7 +215,7 @@ bool mr_rule_fm1(struct mr_advice *a, struct mr_draft *d)
     double load = f->batch_load_s, parse = f->batch_decode_s;
     if (!format)
         return mr_silent(a, "the data are not text");
-    if (load > 0 && parse < 0.3 * load)
+    if (a->starved && load * a->steps > 0.02 && parse < 0.3 * load)
         return mr_silent(a, "parsing %s takes %s of the %s of loading a batch", format, mr_say_s(a, parse),
                          mr_say_s(a, load));
     d->f.saves_s = 0.8 * a->cpu_s;

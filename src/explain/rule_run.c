@@ -77,7 +77,7 @@ bool mr_rule_io1(struct mr_advice *a, struct mr_draft *d)
     double raw = f->stream_bytes_per_s[0], pipe = f->busy_bytes_per_s;
     if (!a->starved)
         return mr_silent(a, "waits for data take %s of the time", mr_say_share(a, a->stall_share));
-    if (!(raw > 0) || !(pipe > 0))
+    if (!(raw > 0) || !(pipe > 0) || !(f->streams[1] > f->workers + 0.5)) /* not of a probe */
         return mr_silent(a, "what the storage gives without the pipeline is not known");
     if (pipe >= 0.5 * raw)
         return mr_silent(a, "the pipeline gets %s of %s", mr_say_rate(a, pipe), mr_say_rate(a, raw));

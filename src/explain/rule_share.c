@@ -29,7 +29,7 @@ static bool all_read_same(const struct mr_advice *a)
     double same = read_by_all(a);
     if (!mr_known(same) || same < SAME || ranks_of(a) < 2)
         return false;
-    return !mr_known(f->epoch_bytes) || !(f->dataset_bytes > 0) ||
+    return mr_known(f->same_offsets) || !mr_known(f->epoch_bytes) || !(f->dataset_bytes > 0) ||
            f->epoch_bytes >= 0.9 * ranks_of(a) * f->dataset_bytes;
 }
 

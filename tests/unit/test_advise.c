@@ -356,6 +356,8 @@ static void every_rank_reading_everything_is_a_fault_only_where_they_should_not(
     advise(x);
     assert_non_null(xt_finding(x, "SH1"));
     assert_null(xt_finding(x, "SH2"));
+    x->facts.same_offsets = NAN;
+    x->facts.shared_share = 1;
     x->facts.epoch_bytes = 1e8; /* seen by all over the epochs, by one in each */
     advise(x);
     assert_null(xt_finding(x, "SH1"));

@@ -1,0 +1,146 @@
+/* Reads in flight and what they bring together: see explain_flight.h. For each read, the mean number of reads in flight
+ * while it lasted (a sweep over all starts and ends) and its own rate; their product is what the storage gave to all.
+ */
+#include "explain/explain_flight.h"
+#include "base/common.h"
+#include "explain/explain.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define READS_MOST (1u << 17) /* of one worker: some MB */
+#define READS_LEAST 64u
+#define APART 1.6 /* so many more in flight: less tells nothing */
+#define SHARED 0.2
+#define OWN 0.6
+
+void mr_explain_flight_add(struct explain_flight *f, uint64_t start, uint64_t end, uint64_t bytes)
+{
+    struct explain_read *r = f->read.n < READS_MOST && end > start && bytes ? MR_VEC_ADD(&f->read) : NULL;
+    if (r)
+        *r = (struct explain_read){start, end, bytes};
+    else if (end > start && bytes && (!f->full_from || start < f->full_from))
+        f->full_from = start;
+}
+
+/* How many reads were in flight while this one was, itself counted in, and how quick it was. */
+struct shared_read {
+    double flying, rate, bytes;
+};
+
+struct edge {
+    uint64_t at;
+    double sum; /* of the time in flight of all reads until then, ns */
+    int step;   /* a read begins or ends */
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_flying(const void *a, const void *b)
+{
+    const struct shared_read *x = a, *y = b;
+    return (x->flying > y->flying) - (x->flying < y->flying);
+}
+
+/* Time in flight of all reads together until `at`, which is one of the edges. */
+static double sum_until(const struct edge *e, size_t n, uint64_t at)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (e[mid].at < at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return e[low].sum;
+}
+
+static void sum_up(struct edge *e, size_t n)
+{
+    int flying = 0;
+    double sum = 0;
+    qsort(e, n, sizeof(*e), by_time);
+    for (size_t i = 0; i < n; i++) {
+        sum += i ? (double)(e[i].at - e[i - 1].at) * flying : 0;
+        e[i].sum = sum;
+        flying += e[i].step;
+    }
+}
+
+struct quarter {
+    double flying, bytes, seconds, n;
+};
+
+static void add(struct quarter *q, const struct shared_read *r)
+{
+    q->flying += r->flying;
+    q->bytes += r->bytes;
+    q->seconds += r->bytes / r->rate;
+    q->n++;
+}
+
+/* The quarter with fewest others beside it, and the one with most: what the storage gave to all of them together. */
+static void compare(struct shared_read *r, size_t n, double ranks, struct mr_explain_facts *f)
+{
+    struct quarter few = {0}, many = {0};
+    qsort(r, n, sizeof(*r), by_flying);
+    for (size_t i = 0; i < n / 4; i++) {
+        add(&few, &r[i]);
+        add(&many, &r[n - 1 - i]);
+    }
+    if (many.flying < APART * few.flying || many.bytes > 2 * few.bytes || few.bytes > 2 * many.bytes)
+        return; /* always about as many, or other requests: nothing to compare */
+    double less = few.flying / few.n * few.bytes / few.seconds, more = many.flying / many.n * many.bytes / many.seconds;
+    /* 0: all share one rate; 1: each has its own. What lies between is no answer. */
+    double grows = log(more / less) / log(many.flying / few.flying);
+    if (grows > SHARED && grows < OWN)
+        return;
+    f->streams[0] = few.flying / few.n / fmax(1, ranks);
+    f->streams[1] = many.flying / many.n / fmax(1, ranks);
+    f->stream_bytes_per_s[0] = less;
+    f->stream_bytes_per_s[1] = grows <= SHARED ? fmin(more, 1.1 * less) : more;
+}
+
+int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f)
+{
+    uint64_t until = UINT64_MAX;
+    size_t reads = 0, kept = 0, edges = 0;
+    for (unsigned i = 0; i < n; i++) {
+        reads += flight[i]->read.n;
+        until = flight[i]->full_from ? MR_MIN(until, flight[i]->full_from) : until;
+    }
+    if (reads < READS_LEAST || isfinite(f->streams[0]))
+        return 0;
+    struct edge *e = malloc(2 * reads * sizeof(*e));
+    struct shared_read *r = malloc(reads * sizeof(*r));
+    struct explain_read *all = malloc(reads * sizeof(*all));
+    for (unsigned i = 0; i < n && e && r && all; i++)
+        for (size_t k = 0; k < flight[i]->read.n; k++) {
+            const struct explain_read *x = &flight[i]->read.item[k];
+            if (x->start >= until)
+                continue;
+            all[kept++] = *x;
+            e[edges++] = (struct edge){.at = x->start, .step = 1};
+            e[edges++] = (struct edge){.at = x->end, .step = -1};
+        }
+    int rc = e && r && all ? 0 : -ENOMEM;
+    if (!rc && kept >= READS_LEAST) {
+        sum_up(e, edges);
+        for (size_t i = 0; i < kept; i++) {
+            double ns = (double)(all[i].end - all[i].start);
+            double together = sum_until(e, edges, all[i].end) - sum_until(e, edges, all[i].start);
+            r[i] = (struct shared_read){together / ns, (double)all[i].bytes / ns * 1e9, (double)all[i].bytes};
+        }
+        compare(r, kept, ranks, f);
+    }
+    free(e);
+    free(r);
+    free(all);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* What more reads at a time bring, from the trace itself: bytes per second of the job while k reads of storage were in
+ * flight, for every k that occurred. Storage that has one rate for all gives the same with two as with one; storage
+ * that has a rate for each gives twice as much. */
+#ifndef MR_EXPLAIN_EXPLAIN_FLIGHT_H
+#define MR_EXPLAIN_EXPLAIN_FLIGHT_H
+
+#include "base/vec.h"
+
+#include <stdint.h>
+
+struct explain_read {
+    uint64_t start, end, bytes;
+};
+
+/* Reads of one worker thread of the analysis, in no order; beyond the most that are kept, `full_from` says from when on
+ * they are not complete. */
+struct explain_flight {
+    MR_VEC(struct explain_read) read;
+    uint64_t full_from; /* 0: complete */
+};
+/* Keeps a read; without memory, or when there are enough, the rest of the trace is left out. */
+void mr_explain_flight_add(struct explain_flight *f, uint64_t start, uint64_t end, uint64_t bytes);
+
+struct mr_explain_facts;
+/* Joins what `n` workers kept, and sets streams and stream_bytes_per_s, unless they are known already. -ENOMEM. */
+int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f);
+
+#endif
