@@ -25,9 +25,10 @@ extern char **environ;
 #define VARIABLE "PYTHONPATH="
 #define AUTOLOAD "/millrace/trace/autoload"
 
-/* Folders of Python sources, seen from the one that the library is in: where it was built, unpacked or installed. */
+/* Folders of Python sources, seen from the one that the library is in: where it was built, unpacked or installed; the
+ * last one in a wheel, where it is in millrace/_home/lib. */
 static const char *const places[] = {"/../python", "/../share/millrace/python", "/../../share/millrace/python",
-                                     "/../../../share/millrace/python"};
+                                     "/../../../share/millrace/python", "/../../.."};
 
 static bool is_there(char folder[MR_PATH_BYTES], size_t n)
 {

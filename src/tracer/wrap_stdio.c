@@ -582,6 +582,8 @@ MR_WRAP(int, fcloseall, (void), (), mr_streams_forget(); mr_put(t0, t1, CALL(fcl
             put_nameless(t0, t1, CALL(fclose), NONE, failed ? -errno : 0);                                             \
         else if (file != MR_FILE_EXCLUDED)                                                                             \
             mr_put(t0, t1, CALL(fclose), file, mr_fd1(fd), NONE, failed ? -errno : 0);                                 \
+        if (MR_UNLIKELY(mr_core.python_waits)) /* Python closes its script before it runs it */                        \
+            mr_python_opened();                                                                                        \
         return r;                                                                                                      \
     }
 MR_CLOSES_STREAM(fclose, r)

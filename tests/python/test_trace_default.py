@@ -5,6 +5,7 @@ import collections
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -262,6 +263,20 @@ def flags(folder):
     assert "Python" not in run.stderr, run.stderr
 
 
+def wheel(folder):
+    """The folders of a wheel: the sources are two folders above the library's."""
+    home = os.path.join(folder, "site", "millrace", "_home")
+    shutil.copytree(os.path.join(PYTHON, "millrace"), os.path.dirname(home), ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("bin/millrace", "lib/libmillrace_trace.so"):
+        os.makedirs(os.path.dirname(os.path.join(home, part)))
+        shutil.copy(os.path.join(os.path.dirname(PYTHON), part), os.path.join(home, part))
+    script = os.path.join(folder, "script.py")
+    with open(script, "w") as f:
+        f.write("import sys\nassert sys.modules['millrace.trace.instrument'].__file__.startswith(%r)\n" % os.path.realpath(os.path.join(folder, "site")))
+    for flag in ("-B", "-I"):
+        subprocess.run([os.path.join(home, "bin", "millrace"), "trace", "-q", "-o", os.path.join(folder, "w.mrt"), "--", sys.executable, flag, script], check=True)
+
+
 def own_sitecustomize(folder):
     with open(os.path.join(folder, "sitecustomize.py"), "w") as f:
         f.write("import sys\nsys.own = __file__\n")
@@ -278,7 +293,7 @@ def own_sitecustomize(folder):
 
 
 def main():
-    jobs = [flags, own_sitecustomize]
+    jobs = [flags, own_sitecustomize, wheel]
     jobs += [own_loaders] if has("numpy") and os.path.exists(os.path.join(PYTHON, "millrace", "_core.abi3.so")) else []
     jobs += [loaders, idle] if has("torch") else []
     jobs += [pictures] if has("torchvision") else []
