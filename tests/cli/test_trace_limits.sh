@@ -160,7 +160,8 @@ bytes=$(cat "$dir"/ring.d/*.mrt | wc -c)
 [ "$bytes" -le 110000 ] && [ "$bytes" -gt 25000 ] || fail "MILLRACE_TRACE_MAX_SIZE: $bytes bytes"
 "$MILLRACE" report --json "$dir/ring.d" >"$dir/ring.json"
 "$MILLRACE" recover --out "$dir/ring.mrt" "$dir/ring.d" | grep -q 'of 1 process' || fail "MILLRACE_TRACE_MAX_SIZE: one process counts as more"
-"$MILLRACE" report --json "$dir/ring.mrt" | cmp -s - "$dir/ring.json" || fail "MILLRACE_TRACE_MAX_SIZE: joined it says something else"
+nameless() { sed "s|\"source\":\"$dir/ring\.[a-z]*\"||"; } # the report says where it read
+"$MILLRACE" report --json "$dir/ring.mrt" | nameless | cmp -s - <(nameless <"$dir/ring.json") || fail "MILLRACE_TRACE_MAX_SIZE: joined it says something else"
 python3 -c '
 import json, sys
 r = json.load(open(sys.argv[1]))
