@@ -219,6 +219,40 @@ def transform_parameters(transform: Any) -> Dict[str, Any]:
     return chain.p
 
 
+def plain_parameters(
+    size: Any,
+    train: bool = True,
+    resize: Optional[int] = None,
+    flip: Optional[float] = None,
+    scale: Tuple[float, float] = (0.08, 1.0),
+    ratio: Tuple[float, float] = (3 / 4, 4 / 3),
+    mean: Optional[Sequence[float]] = None,
+    std: Optional[Sequence[float]] = None,
+    floats: bool = True,
+    channels_first: bool = False,
+) -> Dict[str, Any]:
+    """The two usual recipes without torchvision. Training: a random part (`scale`, `ratio`) made `size` large, flipped with
+    probability `flip` (0.5). Else: the shorter side made `resize` long (size / 0.875), and the middle of that. Values are floats from 0 to 1, normalised
+    with `mean` and `std` where given; bytes with floats=False."""
+    height, width = _pair(size)
+    p: Dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats)}
+    if train:
+        p.update(crop=CROP_RANDOM_RESIZED, height=height, width=width, flip=0.5 if flip is None else float(flip))
+        p.update(scale_min=scale[0], scale_max=scale[1], ratio_min=ratio[0], ratio_max=ratio[1])
+    else:
+        shorter = resize if resize is not None else int(min(height, width) / 0.875 + 0.5)
+        p.update(shorter_side=shorter, last_crop=CROP_CENTER, last_height=height, last_width=width)
+        if flip:
+            p["flip"] = float(flip)
+    if mean is not None or std is not None:
+        if not floats:
+            raise ValueError("mean and std need floats")
+        p["mean"], p["stdev"] = list(mean or (0.0,) * 3), list(std or (1.0,) * 3)
+        if len(p["mean"]) != 3 or len(p["stdev"]) != 3:
+            raise ValueError("mean and std have three values, one for each channel")
+    return p
+
+
 def has_fixed_size(p: Dict[str, Any]) -> bool:
     """Are all results equally large?"""
     return bool(p.get("height") or p.get("last_crop") or (p.get("crop") in (CROP_CENTER, CROP_RANDOM) and not p.get("shorter_side")))

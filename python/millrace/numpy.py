@@ -7,17 +7,25 @@
         for batch in loader:            # batch.data: numpy array, batch.labels: int64 array or None, batch.ids
             ...
 
+A folder with one sub-folder of pictures per class works, too; `pictures` says what to make of them:
+
+    Loader("/data/imagenet/train", 256, shuffle=True, pictures={"size": 224})                   # random part, flip
+    Loader("/data/imagenet/val", 256, pictures={"size": 224, "resize": 256, "train": False})    # the middle
+
 Arrays are the loader's own memory, without a copy; it is used again when nobody refers to them any more. Where samples differ in
 shape, `data` is a list of arrays. Every epoch has its own order, which is a function of (seed, epoch, rank, world) alone.
 """
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Union
 import os
+import threading
+import weakref
+from array import array
 
 import numpy as np
 
-from . import _core
+from . import _core, _pictures
 
-__all__ = ["Batch", "Loader"]
+__all__ = ["Batch", "Loader", "Samples"]
 
 _SPARE = 2
 
@@ -30,10 +38,29 @@ class Batch(NamedTuple):
     ids: np.ndarray
 
 
+class _Source:
+    """The manifest of a data set; of class folders, one without a name that lives as long as this object."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.classes = path, []
+        if "@files=" in path or not os.path.isdir(path) or _pictures.find_manifest(path):
+            return
+        try:
+            self.classes, samples = _pictures.list_folder(path)
+        except FileNotFoundError:
+            return  # what is wrong with it the library says best
+        descriptor = _pictures.write_manifest(_pictures.arrange(path, samples, self.classes))
+        weakref.finalize(self, os.close, descriptor)
+        self.path = f"/proc/self/fd/{descriptor}"
+
+
 class Loader:
     """An iterable over epochs: each `for` is the next one.
 
-    dataset      the folder of a data set, or its manifest
+    dataset      the folder of a data set, or its manifest; or a folder of class folders with JPEG and PNG files
+    pictures     for pictures: `size` (a number, or height and width), `train` (True), `resize`, `flip`, `scale`, `ratio`, `mean`, `std`,
+                 `floats` (True), `channels_first` (False). Training takes a random part of each picture, made `size` large, and
+                 flips half of them; else the shorter side is made `resize` long and the middle taken
     shuffle      order "torch" (torch.randperm and DistributedSampler), else "sequential"; `order` names any other
     rank, world  this process reads every world-th sample
     drop_last    leave out a last, smaller batch
@@ -62,6 +89,7 @@ class Loader:
         on_error: str = "raise",
         store: Optional[str] = None,
         direct_io: bool = False,
+        pictures: Optional[Dict[str, Any]] = None,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
@@ -70,8 +98,9 @@ class Loader:
         flags = _core.DENSE | (_core.IN_MEMORY if in_memory else 0) | (_core.VERIFY if verify else 0)
         flags |= _core.SKIP_BAD if on_error == "skip" else 0
         self.batch_size, self.seed, self.world = batch_size, seed, world
+        self._source = _Source(os.fspath(dataset))
         self._core = _core.Loader(
-            os.fspath(dataset),
+            self._source.path,
             batch_size,
             threads=threads,
             lookahead=lookahead,
@@ -85,10 +114,23 @@ class Loader:
             world=world,
             direct_io=direct_io,
             epochs=1 << 40,
+            preprocess=_pictures.plain_parameters(**pictures) if pictures is not None else None,
         )
         self._epoch, self._batches, self._in_epoch = 0, 0, False
         self._first = 0  # global position where the running epoch was entered
         self._resume = 0
+        self._at_end = False  # the last batch of the running epoch was delivered
+        self._turn = 0  # counts iterations: a new one ends those before
+
+    @property
+    def classes(self) -> List[str]:
+        """Names of the classes of a folder of pictures."""
+        return self._source.classes
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, or will."""
+        return self._epoch
 
     @property
     def info(self) -> Dict[str, Any]:
@@ -109,18 +151,27 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         position, self._resume = self._resume, 0
+        self._turn += 1
+        turn = self._turn
         self._core.start_epoch(self._epoch, position)
-        self._first, self._batches, self._in_epoch = position, 0, True
+        self._first, self._batches, self._in_epoch, self._at_end = position, 0, True, False
         while (batch := self._core.next()) is not None:
             self._batches += 1
+            self._at_end = batch.index + 1 >= self._core.batches
             yield _numpy(batch)
+            if turn != self._turn:
+                raise RuntimeError("another iteration of this loader has begun since; two at a time need two loaders")
         self._in_epoch = False
         self._epoch += 1
 
     def state_dict(self) -> Dict[str, int]:
         """The position behind the last batch that was delivered; another `world` may continue it in global orders."""
-        position = self._first + self._batches * self.batch_size * self.world if self._in_epoch else self._resume
-        return {"version": 1, "epoch": self._epoch, "position": position, "seed": self.seed, "samples": self.info["samples"]}
+        epoch, position = self._epoch, self._resume
+        if self._in_epoch:
+            position = self._first + self._batches * self.batch_size * self.world
+            if self._at_end:
+                epoch, position = epoch + 1, 0
+        return {"version": 1, "epoch": epoch, "position": position, "seed": self.seed, "samples": self.info["samples"]}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """The next iteration continues there."""
@@ -147,3 +198,56 @@ class Loader:
 def _numpy(batch: Any) -> Batch:
     data = np.asarray(batch.data) if batch.data is not None else [np.asarray(row) for row in batch.rows]
     return Batch(data, np.asarray(batch.labels) if batch.labels is not None else None, np.asarray(batch.ids))
+
+
+class Samples:
+    """Samples by their numbers, as (array, label or None). Each thread that asks reads for itself; it may be pickled into other
+    processes. `epoch` is that of random crops and flips."""
+
+    def __init__(
+        self,
+        dataset: Union[str, "os.PathLike[str]"],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        verify: bool = False,
+        store: Optional[str] = None,
+        pictures: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.path, self.epoch = os.path.abspath(os.fspath(dataset)), epoch
+        self._options = dict(
+            threads=1,
+            policy="naive",
+            flags=_core.DENSE | (_core.VERIFY if verify else 0),
+            seed=seed,
+            store=store,
+            preprocess=_pictures.plain_parameters(**pictures) if pictures is not None else None,
+        )
+        self._threads = threading.local()
+        self._n = self._reader().info()["samples"]
+
+    def _reader(self) -> Any:
+        here = self._threads
+        if getattr(here, "pid", None) != os.getpid():  # a fork has no use for the reader of its parent
+            here.source = _Source(self.path)
+            here.reader, here.pid = _core.Loader(here.source.path, 1, **self._options), os.getpid()
+        return here.reader
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_threads"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._threads = threading.local()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        i = index.__index__()
+        if not -self._n <= i < self._n:
+            raise IndexError(f"sample {i} of {self._n}")
+        reader = self._reader()
+        reader.start_list(self.epoch, array("Q", [i % self._n]).tobytes())
+        data, labels, _ = _numpy(reader.next())
+        return data[0], labels[0] if labels is not None else None

@@ -28,8 +28,8 @@ def prepare_sanitizer():
         skip("the library is built with ThreadSanitizer")
     if b"libasan.so" not in library or "libasan" in os.environ.get("LD_PRELOAD", ""):
         return
-    if "torch" in os.path.basename(sys.argv[0]):
-        skip("PyTorch is not run with AddressSanitizer; the same code runs in the NumPy test")
+    if any(name in os.path.basename(sys.argv[0]) for name in ("torch", "jax", "tensorflow")):
+        skip("frameworks are not run with AddressSanitizer; the same code runs in the NumPy test")
     asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     os.environ.update(LD_PRELOAD=asan, ASAN_OPTIONS="detect_leaks=0")
     os.execv(sys.executable, [sys.executable] + sys.argv)

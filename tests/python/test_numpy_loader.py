@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from front_end import BINARY, folder, gen, raises, run  # noqa: E402
+from front_end import BINARY, folder, gen, plain_pictures, raises, run  # noqa: E402
 
 import numpy as np  # noqa: E402
 
 import millrace  # noqa: E402
 from millrace import _core  # noqa: E402
-from millrace.numpy import Loader  # noqa: E402
+from millrace.numpy import Loader, Samples  # noqa: E402
 
 SHAPES = {"npz": "4x6", "raw": None, "hdf5": "4x6", "tfrecord": None}
 
@@ -99,9 +99,53 @@ def states_continue():
     raises(ValueError, "another run: seed", Loader(PATHS["hdf5"], 6).load_state_dict, state)
 
 
+def behind_the_last_batch_is_the_next_epoch():
+    one, states = Loader(PATHS["npz"], 8, shuffle=True, seed=3), []
+    for _ in one:
+        states.append(one.state_dict())
+    assert [(s["epoch"], s["position"]) for s in states[-2:]] == [(0, 48), (1, 0)]
+    two = Loader(PATHS["npz"], 8, shuffle=True, seed=3)
+    two.load_state_dict(states[-1])
+    assert [b.ids.tolist() for b in two] == [b.ids.tolist() for b in one]
+
+
+def samples_by_number():
+    for name, path in PATHS.items():
+        (whole,) = Loader(path, 50)
+        samples = Samples(path)
+        assert len(samples) == 50
+        for i in (0, 49, 7, -1):
+            data, label = samples[i]
+            assert data.tobytes() == whole.data[i].tobytes() and label == whole.labels[i], (name, i)
+    raises(IndexError, "sample 50 of 50", samples.__getitem__, 50)
+
+
+def folders_of_pictures():
+    root = plain_pictures("pictures", "--files", "30", "--dims", "60x80x3", "--subfolders", "3")
+    loader = Loader(root, 10, shuffle=True, pictures={"size": 32})
+    first, second = list(loader), list(loader)
+    assert len(loader.classes) == 3 and first[0].data.shape == (10, 32, 32, 3) and first[0].data.dtype == np.float32
+    sums = [{int(i): float(r.sum()) for b in e for i, r in zip(b.ids, b.data)} for e in (first, second)]
+    assert sums[0].keys() == sums[1].keys() and sum(sums[0][i] != sums[1][i] for i in sums[0]) > 20  # each epoch its own crops
+    (whole,) = Loader(root, 30, pictures={"size": 20, "train": False, "floats": False})
+    assert whole.data.shape == (30, 20, 20, 3) and sorted(set(whole.labels.tolist())) == [0, 1, 2]
+    raises(ValueError, "three values", Loader, root, pictures={"size": 8, "mean": [1.0]})
+    raises(ValueError, "need floats", Loader, root, pictures={"size": 8, "mean": [1.0] * 3, "floats": False})
+
+
+def two_iterations_of_one_loader():
+    loader = Loader(PATHS["npz"], 8)
+    first, second = iter(loader), iter(loader)
+    next(first), next(second)
+    raises(RuntimeError, "another iteration", next, first)
+
+
 def errors_have_their_class():
     raises(FileNotFoundError, "/nowhere", Loader, "/nowhere")
-    raises(millrace.DataError, "no manifest", Loader, folder)
+    bare = os.path.join(folder, "bare", "inner")
+    os.makedirs(bare)
+    for path in (bare, os.path.dirname(bare)):
+        raises(millrace.DataError, "no manifest", Loader, path)
     raises(ValueError, "batch_size", Loader, PATHS["npz"], 0)
     raises(ValueError, "", Loader, PATHS["npz"], 2, order="sideways")
     bad = gen("broken", "--format", "npz", "--files", "12", "--dims", "4x6")
@@ -124,4 +168,4 @@ def imports_are_light():
     assert millrace.version in out
 
 
-run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, errors_have_their_class, imports_are_light])  # fmt: skip
+run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, behind_the_last_batch_is_the_next_epoch, samples_by_number, folders_of_pictures, two_iterations_of_one_loader, errors_have_their_class, imports_are_light])  # fmt: skip

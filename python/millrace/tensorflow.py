@@ -1,0 +1,97 @@
+"""Batches for TensorFlow: a tf.data.Dataset.
+
+    from millrace.tensorflow import dataset
+
+    train = dataset("/data/imagenet/train", 256, shuffle=True, seed=1, drop_last=True, pictures={"size": 224})
+    model.fit(train, epochs=90)
+
+It is made of batches already, read ahead and decoded in C threads: no `map`, `batch` or `shuffle` behind it, and `prefetch(1)` only to
+have a device copy under way. Each iteration, and each round of `repeat`, is the next epoch with its own order.
+"""
+import os
+import threading
+from typing import Any, Iterator, List, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from . import numpy as _plain
+
+__all__ = ["dataset"]
+
+
+class _Epochs:
+    """What the dataset calls for the batches of an epoch. TensorFlow may begin one before it has dropped another (two iterators,
+    or one whose end it did not wait for): each has a loader of its own while it runs."""
+
+    def __init__(self, make: Any, first: _plain.Loader, epoch: int) -> None:
+        self._make, self._idle, self._epoch = make, [first], epoch
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Iterator[Tuple[Any, ...]]:
+        with self._lock:
+            loader = self._idle.pop() if self._idle else None
+            epoch, self._epoch = self._epoch, self._epoch + 1
+        if loader is None:
+            loader = self._make()
+        try:
+            loader.set_epoch(epoch)
+            for data, labels, _ in loader:
+                if isinstance(data, list):
+                    raise ValueError(_DIFFER)
+                yield (data,) if labels is None else (data, labels)
+        finally:
+            with self._lock:
+                self._idle.append(loader)
+
+
+_DIFFER = "samples differ in shape, of which TensorFlow cannot make a batch: for pictures say pictures={'size': ...}"
+
+
+def _signature(loader: _plain.Loader, path: Any, pictures: Any, store: Any, rows: Optional[int]) -> Tuple[Any, ...]:
+    """What batches look like, from the first sample."""
+    data, label = _plain.Samples(path, pictures=pictures, store=store)[0]
+    specs: List[Any] = [tf.TensorSpec((rows, *data.shape), data.dtype)]
+    if label is not None:
+        specs.append(tf.TensorSpec((rows,), tf.int64))
+    return tuple(specs)
+
+
+def dataset(
+    path: Union[str, "os.PathLike[str]"],
+    batch_size: int = 1,
+    *,
+    epoch: int = 0,
+    pictures: Optional[Any] = None,
+    store: Optional[str] = None,
+    drop_last: bool = False,
+    **options: Any,
+) -> "tf.data.Dataset":
+    """A tf.data.Dataset of (data, label), or of data where samples have no label; options as millrace.numpy.Loader's.
+
+    epoch   the first one's number: where a run that was stopped goes on
+
+    The dataset has a cardinality, so Keras knows the steps of an epoch. For several workers give each its `rank` and `world`; a
+    tf.distribute strategy must not cut it again (AutoShardPolicy.OFF is set).
+    """
+
+    def make() -> _plain.Loader:
+        return _plain.Loader(path, batch_size, drop_last=drop_last, pictures=pictures, store=store, **options)
+
+    first = make()
+    if not len(first):
+        raise ValueError(
+            f"an epoch has no batch: batch_size {batch_size} is larger than the {first.info['samples']} samples, and drop_last leaves "
+            "the rest out"
+        )
+    signature = _signature(first, path, pictures, store, batch_size if drop_last else None)
+    generator = _Epochs(make, first, epoch)
+    made = tf.data.Dataset.from_generator(_unpacked(generator, len(signature)), output_signature=signature if len(signature) > 1 else signature[0])
+    settings = tf.data.Options()
+    settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return made.apply(tf.data.experimental.assert_cardinality(len(first))).with_options(settings)
+
+
+def _unpacked(generator: _Epochs, parts: int) -> Any:
+    """A dataset of one part has it without a tuple around."""
+    return generator if parts > 1 else lambda: (batch[0] for batch in generator())

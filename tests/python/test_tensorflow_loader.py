@@ -1,0 +1,97 @@
+"""millrace.tensorflow.dataset as a tf.data.Dataset: content, epochs, repeat, prefetch, Keras' fit, no copies. Skipped without TensorFlow."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from front_end import gen, plain_pictures, raises, run, skip  # noqa: E402
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+try:
+    import tensorflow as tf
+except Exception as reason:
+    skip(f"no TensorFlow ({reason})")
+
+import numpy as np  # noqa: E402
+
+import millrace.numpy  # noqa: E402
+import millrace.tensorflow  # noqa: E402
+from millrace.tensorflow import dataset  # noqa: E402
+
+PATH = gen("numbers", "--format", "npz", "--files", "50", "--dims", "4x6", "--dtype", "float32", "--labels", "9")
+PLAIN = gen("plain", "--format", "raw", "--files", "20", "--size", "300")
+ROOT = plain_pictures("pictures", "--files", "30", "--dims", "60x80x3", "--subfolders", "3")
+
+
+def plain_epochs(n, **options):
+    loader = millrace.numpy.Loader(PATH, 8, **options)
+    return [[(b.data.tobytes(), b.labels.tolist()) for b in loader] for _ in range(n)]
+
+
+def seen(d):
+    return [(x.numpy().tobytes(), y.numpy().tolist()) for x, y in d]
+
+
+def batches_are_those_of_numpy():
+    want = plain_epochs(3, shuffle=True, seed=2)
+    d = dataset(PATH, 8, shuffle=True, seed=2)
+    assert isinstance(d, tf.data.Dataset) and len(d) == 7
+    assert d.element_spec[0].shape.as_list() == [None, 4, 6] and d.element_spec[1].dtype == tf.int64
+    assert [seen(d) for _ in range(3)] == want
+    assert dataset(PATH, 8, drop_last=True).element_spec[0].shape.as_list() == [8, 4, 6]
+    assert seen(dataset(PATH, 8, shuffle=True, seed=2, epoch=2)) == want[2]
+    alone = list(dataset(PLAIN, 5))
+    assert len(alone) == 4 and alone[0].shape == (5, 300)
+
+
+def operators_work():
+    want = plain_epochs(3, shuffle=True, seed=2)
+    assert seen(dataset(PATH, 8, shuffle=True, seed=2).repeat(3).prefetch(2)) == sum(want, [])
+    assert seen(dataset(PATH, 8, shuffle=True, seed=2).take(2)) == want[0][:2]
+    rows = dataset(PATH, 8).unbatch().map(lambda x, y: y)
+    assert [int(y) for y in rows] == [y for _, ys in plain_epochs(1)[0] for y in ys]
+    d = dataset(PATH, 8)  # two at a time, and one that is left in its middle
+    assert [a == b for a, b in zip(seen(tf.data.Dataset.zip((d, d)).map(lambda a, b: a)), plain_epochs(1)[0])] == [True] * 7
+    next(iter(d))
+    assert seen(d) == plain_epochs(1)[0]
+
+
+def arrays_are_not_copied():
+    """What TensorFlow has is the loader's own memory."""
+    places, real = set(), millrace.tensorflow._plain._numpy
+
+    def noted(batch):
+        out = real(batch)
+        places.add(out.data.ctypes.data)
+        return out
+
+    millrace.tensorflow._plain._numpy = noted
+    try:
+        kept = [x for x, _ in dataset(PATH, 8)]
+    finally:
+        millrace.tensorflow._plain._numpy = real
+    addresses = {np.asarray(memoryview(x)).ctypes.data for x in kept}
+    assert addresses <= places, (addresses, places)
+    assert [x.numpy().tobytes() for x in kept] == [x for x, _ in plain_epochs(1)[0]]
+
+
+def keras_fits():
+    train = dataset(ROOT, 6, shuffle=True, seed=1, drop_last=True, pictures={"size": 16})
+    assert train.element_spec[0].shape.as_list() == [6, 16, 16, 3]
+    model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)])
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(train, epochs=2, verbose=0, validation_data=dataset(ROOT, 6, pictures={"size": 16, "train": False}))
+    assert len(history.history["loss"]) == len(history.history["val_loss"]) == 2
+    model.fit(train.repeat(), steps_per_epoch=7, epochs=2, verbose=0)
+
+
+def errors_have_their_class():
+    raises(FileNotFoundError, "/nowhere", dataset, "/nowhere")
+    raises(ValueError, "larger than the 50 samples", dataset, PATH, 60, drop_last=True)
+    varied = gen("varied", "--format", "npz", "--files", "12", "--dims", "4x6")
+    with open(os.path.join(varied, sorted(f for f in os.listdir(varied) if f.endswith(".npz"))[5]), "r+b") as f:
+        f.truncate(60)
+    raises(Exception, ".npz", list, dataset(varied, 4))
+    assert [len(x) for x in dataset(varied, 4, on_error="skip")] == [4, 3, 4]
+
+
+run([batches_are_those_of_numpy, operators_work, arrays_are_not_copied, keras_fits, errors_have_their_class])
