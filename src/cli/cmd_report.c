@@ -257,6 +257,32 @@ static int write_page(const struct report *r, struct mr_error *err)
     return mr_cli_write_page(r->x, &q, err);
 }
 
+/* Zeros of a trace with nothing in it would look like a result. */
+static int check_events(const struct report *r, struct mr_error *err)
+{
+    const struct mr_trace *t = r->t;
+    const char *name = r->o->trace.item[0], *more = r->o->trace.n > 1 ? " and the others" : "";
+    if (t->events || t->counters)
+        return 0;
+    if (!t->skipped_lines && !t->skipped_bytes && !t->unended)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no event in '%s'%s", name, more);
+    return mr_error_plain(
+        err, MR_E_FORMAT,
+        "there is no event in '%s'%s: it was cut off or is no trace (%llu bytes and %llu %s cannot be read)", name,
+        more, (unsigned long long)t->skipped_bytes, (unsigned long long)t->skipped_lines,
+        mr_plural(t->skipped_lines, "line", "lines"));
+}
+
+/* What is left of a damaged trace is worth reading, and no result. */
+static int check_whole(const struct report *r, struct mr_error *err)
+{
+    const struct mr_trace *t = r->t;
+    if (!t->skipped_bytes)
+        return 0;
+    return mr_error_plain(err, MR_E_INCOMPLETE,
+                          "the trace is cut off or damaged: figures are of the part that is left");
+}
+
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
@@ -269,6 +295,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = check_page(o, err);
     rc = rc ? rc : read_filters(o, &filters, err);
     rc = rc ? rc : open_trace(&r, ctx->stop, err);
+    rc = rc ? rc : check_events(&r, err);
     filters.top_files = o->top ? (size_t)o->top : 1; /* 0 would be all */
     bool tables = o->json || o->tables || o->all || *o->path;
     if (rc == 0 && tables)
@@ -287,6 +314,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = print_report(&r, ctx->arena, err);
     if (rc == 0 && *o->html)
         rc = write_page(&r, err);
+    rc = rc ? rc : check_whole(&r, err);
     report_done(&r);
     return rc;
 }

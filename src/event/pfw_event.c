@@ -275,6 +275,7 @@ static int add_event(struct mr_pfw *im, const struct pfw_line *l, unsigned app_c
     struct mr_columns *c = &lane->c;
     uint32_t i = lane->n;
     int64_t fd = fact_int(&f->fd, -1);
+    lane->back += i && start + PFW_JUMP_NS < c->start_ns[i - 1];
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);

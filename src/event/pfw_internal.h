@@ -10,6 +10,7 @@
 #define MR_EVENT_PFW_INTERNAL_H
 
 #include "base/arena.h"
+#include "base/common.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "event/trace_read.h"
@@ -32,6 +33,7 @@ struct pfw_lane {
     struct mr_columns c;
     uint32_t n, cap, args, args_cap;
     uint64_t first, last;
+    uint32_t back;    /* events that begin more than an hour before the one written before them */
     uint64_t *folded; /* by call: calls that a line stands for beyond the first; NULL if none */
 };
 
@@ -86,6 +88,7 @@ const char *mr_pfw_object_end(const char *p, const char *stop);
 
 /* ---- pfw_text.c ---- */
 
+#define PFW_JUMP_NS (3600 * MR_NS_PER_S)
 #define PFW_TIME_MAX ((uint64_t)INT64_MAX >> 1) /* start and duration together still fit */
 
 static inline const char *mr_pfw_skip_space(const char *p, const char *end)

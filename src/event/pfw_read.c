@@ -265,6 +265,7 @@ int mr_pfw_join(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
     for (size_t i = 0; i < im->lane.n; i++) {
         struct pfw_lane *l = &im->lane.item[i];
         int kept = keep_lane(t, l, err);
+        t->clock_jumps += l->back && l->back < l->n / 50 ? l->back : 0; /* many: the file is in no order */
         rc = rc ? rc : kept;
         if (rc == 0)
             rc = lane_to_chunk(t, salt, im, l, err);

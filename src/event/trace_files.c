@@ -170,8 +170,34 @@ static int read_darshan_log(struct input *in)
     return rc;
 }
 
+/* JSON that we wrote ourselves: what it is, and where the trace of it may be. 0: it is none of these. */
+static int refuse_own_json(struct input *in)
+{
+    static const struct {
+        const char *schema, *what;
+    } known[] = {{"millrace.run/", "the summary of a run"},       {"millrace.report/", "a report"},
+                 {"millrace.compare/", "a comparison"},           {"millrace.check/", "the result of a check"},
+                 {"millrace.sim/", "the result of a simulation"}, {"millrace.", "a result of millrace"}};
+    const char *text = (const char *)in->data, *at = memmem(text, MR_MIN(in->len, (size_t)4096), "\"schema\"", 8);
+    if (!in->len || *text != '{' || !at)
+        return 0;
+    size_t left = MR_MIN((size_t)(text + in->len - at), (size_t)64);
+    for (size_t i = 0; i < MR_ARRAY_LEN(known); i++)
+        if (memmem(at, left, known[i].schema, strlen(known[i].schema))) {
+            const char *slash = strrchr(in->path, '/');
+            mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is %s, not a trace", in->path, known[i].what);
+            if (i == 0)
+                mr_error_hint(&in->err, "name its folder: millrace report '%.*s'", slash ? (int)(slash - in->path) : 1,
+                              slash ? in->path : ".");
+            return MR_E_FORMAT;
+        }
+    return 0;
+}
+
 static int parse(struct input *in)
 {
+    if (refuse_own_json(in))
+        return MR_E_FORMAT;
     if (mr_darshan_log_is(in->data, in->len))
         return read_darshan_log(in);
     const char *text = (const char *)in->data;
@@ -226,8 +252,13 @@ static int join_content(struct mr_trace *t, struct input *in, struct mr_error *e
     int rc = in->memory ? mr_trace_keep_memory(t, in->memory, in->memory_len, in->mapped, err) : 0;
     if (rc < 0)
         return rc;
+    t->mapped = in->memory && in->mapped;
     in->memory = NULL;
-    return mr_trace_add_mrt(t, in->data, in->len, in->path, err);
+    rc = mr_trace_add_mrt(t, in->data, in->len, in->path, err);
+    if (t->mapped && rc == 0) /* it was read once, to check it; what is decoded later is read again */
+        (void)madvise((void *)(uintptr_t)in->data, in->len, MADV_DONTNEED);
+    t->mapped = false;
+    return rc;
 }
 
 static int join(struct mr_trace *t, struct input *in, struct mr_error *err)
@@ -350,10 +381,11 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int list_folder(struct inputs *all, const char *path, struct mr_error *err)
+/* Adds the traces of a folder; *found is how many there were. */
+static int list_traces(struct inputs *all, const char *path, int *found, struct mr_error *err)
 {
     struct dirent **entry;
-    int rc = 0, found = 0, n = scandir(path, &entry, NULL, by_name);
+    int rc = 0, n = scandir(path, &entry, NULL, by_name);
     if (n < 0)
         return mr_error_set(err, -errno, "cannot read the folder '%s'", path);
     for (int i = 0; i < n; i++) {
@@ -365,17 +397,63 @@ static int list_folder(struct inputs *all, const char *path, struct mr_error *er
         bool there = trace && stat(file, &st) == 0;
         if (!trace || (there && !S_ISREG(st.st_mode)))
             continue; /* also folders and pipes: opening a pipe would wait for a writer */
-        found++;
+        (*found)++;
         if (there && st.st_size == 0)
             continue; /* its process was killed between creating the file and writing to it */
         rc = there ? input_add(all, file, &st, true, err)
                    : mr_error_set(err, -errno, "cannot open the trace '%s'", file);
     }
     free(entry);
-    if (rc < 0 || found)
-        return rc;
-    rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces", path);
-    return mr_error_hint(err, "subfolders are not searched: name them too, as in '%s/*'", path), rc;
+    return rc;
+}
+
+static int has_traces(const char *path)
+{
+    struct dirent **entry;
+    int found = 0, n = scandir(path, &entry, NULL, NULL);
+    for (int i = 0; i < n; i++) {
+        found |= is_trace_name(entry[i]->d_name);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
+    return found;
+}
+
+/* A folder of folders with traces: of the hosts of one job they are one trace; of several runs each is its own. */
+static int list_below(struct inputs *all, const char *path, struct mr_error *err)
+{
+    struct dirent **entry;
+    char first[4096] = "", inner[4096], summary[4200];
+    int rc = 0, runs = 0, found = 0, n = scandir(path, &entry, NULL, by_name);
+    for (int i = 0; i < n; i++) {
+        int len = snprintf(inner, sizeof(inner), "%s/%s", path, entry[i]->d_name);
+        bool look = rc == 0 && entry[i]->d_name[0] != '.' && len < (int)sizeof(inner) && has_traces(inner);
+        free(entry[i]);
+        if (!look)
+            continue;
+        snprintf(summary, sizeof(summary), "%s/summary.json", inner);
+        runs += access(summary, F_OK) == 0;
+        if (!*first)
+            memcpy(first, inner, (size_t)len + 1);
+        rc = list_traces(all, inner, &found, err);
+    }
+    if (n >= 0)
+        free(entry);
+    if (rc == 0 && runs > 1) {
+        rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds %d runs", path, runs);
+        mr_error_hint(err, "name one, as '%s', or compare them: millrace compare", first);
+    } else if (rc == 0 && !found) {
+        rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces, nor do its subfolders", path);
+        mr_error_hint(err, "traces end in .mrt, .pfw, .dxt, .darshan or .pt.trace.json, also with .gz");
+    }
+    return rc;
+}
+
+static int list_folder(struct inputs *all, const char *path, struct mr_error *err)
+{
+    int found = 0, rc = list_traces(all, path, &found, err);
+    return rc < 0 || found ? rc : list_below(all, path, err);
 }
 
 /* The older of two alternating files belongs to the trace. */

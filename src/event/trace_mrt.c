@@ -141,6 +141,7 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
     c->last_ns = v->head.last_ns;
     c->args = mr_mrt_args(v);
     c->view = *v;
+    c->mapped = t->mapped;
     t->process[index].lost = MR_MAX(t->process[index].lost, v->head.lost);
     return 0;
 }
@@ -159,6 +160,7 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
         case MR_MRT_MOUNTS: rc = mr_trace_add_mounts(t, &scan.view[i], err); break;
         default: break;
         }
+    t->unended += !scan.had_footer;
     mr_mrt_scan_done(&scan);
     if (rc < 0)
         mr_error_context(err, "in trace '%s'", name);

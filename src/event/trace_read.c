@@ -201,6 +201,15 @@ static int event_batch_room(struct mr_event_batch *b, size_t n, struct mr_error 
     return 0;
 }
 
+/* A trace may be larger than memory: what was decoded need not stay. The page cache still has it for the next pass. */
+static void drop_pages(const struct mr_trace_chunk *c)
+{
+    const uintptr_t page = 4096, from = (uintptr_t)c->view.payload, to = from + c->view.head.payload_bytes;
+    uintptr_t first = (from + page - 1) / page * page, last = to / page * page;
+    if (c->mapped && last > first)
+        (void)madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
 int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct mr_event_batch *b, struct mr_error *err)
 {
     assert(chunk < t->chunks);
@@ -224,7 +233,9 @@ int mr_trace_read(const struct mr_trace *t, size_t chunk, unsigned want, struct 
     if (rc < 0)
         return rc;
     uint8_t *scratch = (uint8_t *)b->memory + MR_ALIGN_UP(b->cap * 57, 64);
-    return mr_mrt_decode(&c->view, want, b->process->real_offset, b->zstd, scratch, &b->c, err);
+    rc = mr_mrt_decode(&c->view, want, b->process->real_offset, b->zstd, scratch, &b->c, err);
+    drop_pages(c);
+    return rc;
 }
 
 void mr_event_batch_done(struct mr_event_batch *b)

@@ -55,6 +55,7 @@ struct mr_trace_chunk {
     struct mr_columns column; /* imported: the events themselves */
     uint32_t args;
     bool imported;
+    bool mapped; /* own format, of a file that is mapped: its pages may be dropped once it is decoded */
 };
 
 /* A mount of a machine. */
@@ -92,12 +93,15 @@ struct mr_trace {
     uint64_t events, lost, skipped_bytes, skipped_lines, file_bytes;
     uint64_t recorded; /* events that size-limited files had in total; 0 unknown */
     uint64_t gone;     /* events recorded that are no longer in the file: size limit, damage */
+    uint32_t unended; /* own files without their end: cut off, still being written, or of processes without collector */
+    uint64_t clock_jumps; /* imported: events an hour before their predecessors */
     uint64_t first_ns, last_ns;
     struct mr_counter_log *counters; /* event/counters.h: of Darshan's counters; NULL: none */
     struct mr_darshan *darshan;      /* their reader */
     struct mr_trace_note *note;
     size_t notes, note_cap;
     struct mr_map process_of; /* by key: index + 1 */
+    bool mapped;              /* the file being added is */
     const atomic_bool *stop;  /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
 

@@ -109,7 +109,7 @@ int mr_explain_trust(struct explain_job *j)
             t->sampled_out += r->process[p].skipped[c];
     t->cut = t->gone || t->skipped_bytes;
     t->ranks_missing = missing_ranks(r);
-    t->clock_jump = clock_jumps(j);
+    t->clock_jump = r->clock_jumps || clock_jumps(j);
     char count[MR_HUMAN_LEN];
     int rc = note_cut(j);
     if (!rc && t->lost)

@@ -181,7 +181,10 @@ for program in no-such-program "$dir/no-such-program" "$dir/badscript" "$dir" "$
     cmp -s "$dir/t.mrt" "$dir/before.mrt" && [ ! -e "$dir/t.mrt.spool" ] || fail "$program cannot be run, but the trace is another"
 done
 head -c 700 "$dir/a.mrt" >"$dir/cut.mrt"
-"$MILLRACE" report "$dir/cut.mrt" >/dev/null || fail "a cut trace is still readable"
+"$MILLRACE" report "$dir/cut.mrt" >/dev/null 2>"$dir/err" # readable as far as it goes, and said to be cut
+status=$?
+[ $status = 6 ] || [ $status = 4 ] || fail "a cut trace: status $status: $(cat "$dir/err")"
+grep -q "cut off" "$dir/err" || fail "a cut trace: $(cat "$dir/err")"
 # A full disk ends the trace with one line, not the program. Needs the right to mount.
 mkdir "$dir/small"
 if mount -t tmpfs -o size=64k none "$dir/small" 2>/dev/null; then
