@@ -206,6 +206,7 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .from_ns = filters->from_ns,
                                      .to_ns = filters->to_ns,
                                      .source = r->o->trace.item[0],
+                                     .workload = mr_report_run_workload_name(r->run),
                                      .pictures = *r->o->html,
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
@@ -300,6 +301,8 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     bool tables = o->json || o->tables || o->all || *o->path;
     if (rc == 0 && tables)
         rc = mr_summarise(r.t, &filters, ctx->stop, &r.s, err);
+    if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
+        rc = mr_report_run_open(o->trace.item[0], r.t, ctx->arena, &r.run, err);
     if (rc == 0 && !*o->path)
         rc = explain(&r, &filters, ctx->stop, err);
     bool none = rc == 0 && r.t->events && (r.s ? !r.s->events : has_filter(o) && !*o->path && !left(r.x, o));
@@ -308,8 +311,6 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
                *o->steps      ? ": steps are spans with an argument 'step'"
                : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
                               : "");
-    if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
-        rc = mr_report_run_open(o->trace.item[0], r.t, ctx->arena, &r.run, err);
     if (rc == 0 && strcmp(o->html, "-") != 0)
         rc = print_report(&r, ctx->arena, err);
     if (rc == 0 && *o->html)

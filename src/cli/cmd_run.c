@@ -3,12 +3,14 @@
  * --find-max-accelerators, many runs. The work is done by src/job; this file parses, chooses and prints. */
 #include "base/common.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/page_output.h"
 #include "cli/run_output.h"
 #include "cli/workload_args.h"
 #include "job/job_options.h"
+#include "report/report_text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -92,13 +94,41 @@ static int dry_run(struct mr_job *j, bool json, struct mr_error *err)
 
 /* ---- running ---- */
 
+/* What `millrace report` would say first about the run's trace. It is an extra: without a trace, or where it cannot be
+ * explained, the run's own figures have been told. */
+static void print_explained(const struct mr_job *j)
+{
+    const struct mr_explain_options opt = {
+        .rank = -1, .step_from = -1, .source = j->out, .workload = *j->w->file ? j->w->file : j->w->name};
+    struct mr_trace *t = NULL;
+    struct mr_explanation *x = NULL;
+    struct mr_strbuf text = {0};
+    struct mr_error why;
+    char path[4200];
+    mr_job_trace_path(j, path, sizeof path);
+    int rc = access(path, R_OK) == 0 ? mr_trace_create(&t, &why) : -ENOENT;
+    rc = rc ? rc : mr_trace_add(t, path, &why);
+    rc = rc ? rc : mr_trace_finish(t, &why);
+    rc = rc ? rc : mr_explain(t, &opt, &x, &why);
+    rc = rc ? rc : mr_advise(x, &why);
+    if (!rc && x->facts.has_steps)
+        mr_report_verdict(x, &text);
+    if (text.text && !text.failed)
+        printf("\n%s", text.text);
+    mr_strbuf_done(&text);
+    mr_explanation_free(x);
+    mr_trace_free(t);
+}
+
 static int report(const struct mr_job *j, bool json, int code, const struct mr_error *why, struct mr_error *err)
 {
     int rc = 0;
     if (j->result.is_whole && json)
         rc = mr_cli_print_json(stdout, mr_job_summary_json(j), err);
-    else if (j->result.is_whole)
+    else if (j->result.is_whole) {
         mr_cli_print_run(stdout, j);
+        print_explained(j);
+    }
     if (code < 0 && j->comm && mr_comm_is_launched(j->comm))
         mr_cli_tell_error(code, why);
     return rc;

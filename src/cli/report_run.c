@@ -88,6 +88,14 @@ static void print_alone(const struct mr_report_run *r)
                (unsigned long long)m->loads);
 }
 
+const char *mr_report_run_workload_name(const struct mr_report_run *r)
+{
+    if (!r || !r->has_job || !r->job.w)
+        return NULL;
+    const char *file = r->job.w->file, *name = r->job.w->name;
+    return file && *file && access(file, R_OK) == 0 ? file : name && *name ? name : NULL;
+}
+
 void mr_report_run_print(const struct mr_report_run *r)
 {
     if (r->has_job)

@@ -14,6 +14,8 @@
 struct mr_report_run;
 int mr_report_run_open(const char *path, const struct mr_trace *t, struct mr_arena *a, struct mr_report_run **out,
                        struct mr_error *err);
+/* The file or preset that the run was of; NULL: nobody knows. */
+const char *mr_report_run_workload_name(const struct mr_report_run *r);
 void mr_report_run_print(const struct mr_report_run *r);
 /* A new reference; NULL when out of memory. */
 json_t *mr_report_run_json(const struct mr_report_run *r);

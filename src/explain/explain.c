@@ -76,7 +76,8 @@ static void job_done(struct explain_job *j)
     free(j->make.item);
     free(j->wait.item);
     free(j->ask.item);
-    free(j->step.item);
+    if (j->x->step_memory != j->step.item)
+        free(j->step.item);
     free(j->checkpoint.item);
     free(j->order);
     free(j->unit.item);
@@ -186,19 +187,16 @@ static void sum_workers(struct explain_job *j)
     }
 }
 
-static int keep_steps(struct explain_job *j)
+/* The list goes over to the explanation, with times since its start: of millions of steps there is no copy. */
+static void keep_steps(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
-    x->step = mr_arena_alloc(&x->arena, (j->step.n + 1) * sizeof(*x->step));
-    if (!x->step)
-        return -ENOMEM;
+    x->step = x->step_memory = j->step.item;
     x->steps = j->step.n;
     for (size_t i = 0; i < j->step.n; i++) {
-        x->step[i] = j->step.item[i];
         x->step[i].start_ns -= x->start_ns;
         x->step[i].end_ns -= x->start_ns;
     }
-    return 0;
 }
 
 /* A run of our own trainer, if the trace has one: checkpoints alone may be anybody's. */
@@ -248,7 +246,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_finish_pictures(j);
     rc = rc ? rc : mr_explain_finish_files(j);
     rc = rc ? rc : mr_explain_finish_checkpoints(j);
-    rc = rc ? rc : keep_steps(j);
+    keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
     rc = rc ? rc : mr_explain_facts(j);
     rc = rc ? rc : mr_explain_counters(j);
@@ -272,6 +270,7 @@ int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, s
     j->x = x;
     j->workers = threads;
     mr_explain_unknown_facts(&x->facts);
+    x->facts.workload = opt->workload && *opt->workload ? mr_arena_strdup(&x->arena, opt->workload) : NULL;
     x->start_ns = t->first_ns;
     x->duration_ns = explain_span_ns(t->first_ns, t->last_ns);
     x->source = mr_arena_strdup(&x->arena, opt->source ? opt->source : "");

@@ -360,6 +360,7 @@ struct mr_explanation {
     struct mr_explain_rank *rank;
     size_t ranks;
     struct mr_explain_step *step; /* by rank, then time */
+    void *step_memory;            /* NULL: the steps are the arena's */
     size_t steps;
     struct mr_explain_worker *worker;
     size_t workers;
@@ -399,6 +400,7 @@ struct mr_explain_options {
     int64_t step_from, step_to; /* inclusive; step_from -1: all */
     uint64_t from_ns, to_ns;    /* relative to the trace's first event; to 0 = end */
     const char *source;         /* for `source` */
+    const char *workload;       /* for facts.workload; may be NULL */
     bool pictures;              /* also timeline, heat, access map: what only the page shows */
     const atomic_bool *stop;    /* may be NULL */
 };

@@ -103,6 +103,8 @@ static struct explain_stream *stream_of(struct explain_lane *l, uint32_t file, u
 
 static void follow_read(struct explain_tally *t, struct explain_stream *s, uint64_t offset, uint64_t size)
 {
+    if (s->started && !offset && s->end && s->end >= t->end)
+        s->started = 0; /* another pass over the file: a first read again */
     if (s->started) {
         int64_t stride = (int64_t)(offset - s->start);
         t->streamed++;
@@ -134,10 +136,10 @@ static void count_data(struct explain_tally *t, struct explain_lane *l, uint32_t
     }
     if (offset == MR_NO_OFFSET || !s)
         return;
-    t->end = MR_MAX(t->end, offset + size);
     s->at = offset + size;
     if (is_read && size)
         follow_read(t, s, offset, size);
+    t->end = MR_MAX(t->end, offset + size);
 }
 
 /* Inside a make, or inside a wait of the consumer that reads itself. The cursors are those of the call before. */

@@ -239,8 +239,8 @@ static int make_series(const struct explain_job *j, struct mr_step **steps, stru
         return -ENOMEM;
     for (size_t i = 0; i < j->step.n; i++) {
         const struct mr_explain_step *x = &j->step.item[i];
-        s[i] = (struct mr_step){.start_ns = x->start_ns - j->x->start_ns,
-                                .end_ns = x->end_ns - j->x->start_ns - x->ns[MR_TIME_CHECKPOINT],
+        s[i] = (struct mr_step){.start_ns = x->start_ns,
+                                .end_ns = x->end_ns - x->ns[MR_TIME_CHECKPOINT],
                                 .load_ns = x->ns[MR_TIME_STALL],
                                 .copy_ns = x->ns[MR_TIME_COPY],
                                 .compute_ns = x->ns[MR_TIME_COMPUTE],
@@ -344,12 +344,12 @@ static void io_facts(struct explain_job *j)
     }
     f->read_bytes = read;
     f->written_bytes = written;
-    f->busy_bytes_per_s = busy > 0 ? read / (busy / 1e9) * MR_MAX(j->ranks, 1u) / MR_MAX(j->ranks, 1u) : NAN;
+    f->busy_bytes_per_s = busy > 0 ? read / (busy / 1e9 / (double)MR_MAX(j->ranks, 1u)) : NAN;
     f->wall_bytes_per_s = wall > 0 ? read / (wall / 1e9) : NAN;
     f->request_bytes_per_s = sum > 0 ? read / (sum / 1e9) : NAN;
     f->in_flight = busy > 0 ? sum / busy : NAN;
     f->metadata_share = busy > 0 ? fmin(meta / busy, 1) : NAN;
-    f->storage_busy = train > 0 ? fmin((double)x->wait[MR_WAIT_STORAGE] * (double)j->ranks / train, 1) : NAN;
+    f->storage_busy = train > 0 && sum > 0 ? fmin((double)x->wait[MR_WAIT_STORAGE] * (double)j->ranks / train, 1) : NAN;
     f->accelerator_idle_share = idle > 0 && train > 0 ? idle / train : NAN;
     if (isfinite(f->epochs) && f->epochs > 0) {
         f->epoch_bytes = read / f->epochs;
@@ -386,6 +386,24 @@ static int flight_facts(struct explain_job *j)
     return rc;
 }
 
+/* Our own loader told what its readers did: how many reads there were at once, at least on the average. */
+static void reader_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    double read = 0, train = 0;
+    for (uint32_t r = 0; r < j->ranks; r++) {
+        const struct explain_wait *last = NULL;
+        for (uint32_t i = j->rank[r].wait; i < j->rank[r].wait + j->rank[r].waits; i++)
+            last = j->wait.item[i].sums.readers != UNKNOWN ? &j->wait.item[i] : last;
+        read += last ? (double)last->sums.read : 0;
+        train += (double)j->x->rank[r].train_ns;
+    }
+    if (!isfinite(f->in_flight) && read > 0 && train > 0)
+        f->in_flight = fmax(read / train, 1);
+    if (!isfinite(f->wall_bytes_per_s) || !(f->wall_bytes_per_s > 0))
+        f->wall_bytes_per_s = train > 0 ? f->read_bytes * (double)j->ranks / (train / 1e9) : NAN;
+}
+
 int mr_explain_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -410,7 +428,8 @@ int mr_explain_facts(struct explain_job *j)
         sharing_facts(j);
     if (!rc && j->run) {
         mr_explain_settings(j->run, x);
-        f->causes_estimated = mr_explain_reader_sums(j->run, x);
+        f->causes_estimated = mr_explain_reader_sums(j->run, x) || j->summed;
+        reader_facts(j);
     }
     if (!rc)
         mr_explain_machine_here(x);

@@ -45,7 +45,12 @@
     X(PREFETCH, "prefetch")                                                                                            \
     X(ROWS, "rows")                                                                                                    \
     X(BYTES, "bytes")                                                                                                  \
-    X(CPU, "cpu_ns")
+    X(CPU, "cpu_ns")                                                                                                   \
+    X(READERS, "readers")                                                                                              \
+    X(READ, "read_ns")                                                                                                 \
+    X(DECODE, "decode_ns")                                                                                             \
+    X(TRANSFORM, "transform_ns")                                                                                       \
+    X(IDLE, "idle_ns")
 enum explain_key {
 #define EXPLAIN_KEY_ENUM(name, text) KEY_##name,
     EXPLAIN_KEYS(EXPLAIN_KEY_ENUM)
@@ -72,13 +77,19 @@ struct explain_make {
     bool own;                             /* rows of our own loader: between them is no work */
 };
 
+/* What the threads of our own loader did so far, all together, when a batch was ready; readers UNKNOWN: not told. */
+struct explain_readers {
+    uint64_t readers, read, decode, transform, idle;
+};
+
 /* A wait of the consumer. */
 struct explain_wait {
     uint64_t start, end;
     uint64_t epoch, batch, loader, rows, bytes, workers, prefetch;
-    uint64_t begun;                  /* when its epoch began: nobody could have asked for the batch before */
-    uint64_t requested;              /* when the batch was asked for; UNKNOWN */
-    uint64_t ready;                  /* batch ready, of our own loader; UNKNOWN */
+    uint64_t begun;     /* when its epoch began: nobody could have asked for the batch before */
+    uint64_t requested; /* when the batch was asked for; UNKNOWN */
+    uint64_t ready;     /* batch ready, of our own loader; UNKNOWN */
+    struct explain_readers sums;
     uint64_t idle;                   /* of the accelerator; UNKNOWN */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
     bool last;                       /* the iterator had no more: not a wait for data */
@@ -217,6 +228,7 @@ struct explain_job {
     uint32_t bins, columns, rows, ranks_per_row;
     uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
     bool unmatched; /* batches of waits have no numbers: matched by order */
+    bool summed;    /* causes of some waits are from sums over readers */
 };
 
 static inline uint64_t explain_span_ns(uint64_t start, uint64_t end)

@@ -19,6 +19,7 @@ void mr_explanation_free(struct mr_explanation *x)
 {
     if (!x)
         return;
+    free(x->step_memory);
     mr_arena_done(&x->arena);
     free(x);
 }

@@ -139,6 +139,7 @@ static int add_gap_wait(struct explain_job *j, uint32_t rank, uint64_t start, ui
                                .prefetch = UNKNOWN,
                                .requested = UNKNOWN,
                                .ready = UNKNOWN,
+                               .sums = {.readers = UNKNOWN},
                                .idle = UNKNOWN,
                                .begun = start,
                                .rank = rank,

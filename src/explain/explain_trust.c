@@ -73,16 +73,15 @@ static int note_steps(struct explain_job *j)
     int rc = 0;
     if (!j->step.n)
         rc = note(x, false, "no training steps in the trace: no stall can be computed, only what calls waited for");
-    else if (x->facts.causes_estimated)
-        rc = note(
-            x, false,
-            "the trace has no events of samples: causes of the stall are estimated from what the readers did in all "
-            "('millrace run --trace FILE' records each batch)");
+    else if (x->facts.causes_estimated && stall)
+        rc = note(x, false,
+                  "the trace has no events of samples: causes of the stall are estimated from what the readers did "
+                  "('millrace run --trace FILE' records each batch)");
     else if (stall && unknown * 5 > stall)
         rc = note(x, false,
                   j->run && !j->make.n
                       ? "the trace has no events of samples: causes of the stall are unknown ('millrace run --trace "
-                        "sample' records them)"
+                        "FILE' records them)"
                       : "the trace does not say who made the batches: causes of the stall are unknown");
     if (!rc && j->unmatched)
         rc = note(x, false, "batches carry no numbers: workers were matched to waits by their order");

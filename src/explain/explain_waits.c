@@ -91,6 +91,7 @@ static int add_wait(struct explain_job *j, uint32_t rank, struct epochs *e, cons
                                .begun = e->begun,
                                .requested = UNKNOWN,
                                .ready = UNKNOWN,
+                               .sums = {.readers = UNKNOWN},
                                .idle = UNKNOWN,
                                .rank = rank,
                                .lane = s->lane,
@@ -135,6 +136,11 @@ static void place_ready(struct explain_job *j, const struct explain_rank *r, con
     for (uint32_t w = at; w < r->wait + r->waits && w < at + 4096; w++)
         if (j->wait.item[w].batch == s->arg[KEY_BATCH] && j->wait.item[w].epoch == s->arg[KEY_EPOCH]) {
             j->wait.item[w].ready = s->start;
+            j->wait.item[w].sums = (struct explain_readers){.readers = s->arg[KEY_READERS],
+                                                            .read = s->arg[KEY_READ],
+                                                            .decode = s->arg[KEY_DECODE],
+                                                            .transform = s->arg[KEY_TRANSFORM],
+                                                            .idle = s->arg[KEY_IDLE]};
             return;
         }
 }

@@ -152,14 +152,57 @@ static void blame_worker(const struct explain_job *j, const uint32_t *of_make, c
     b->cause[MR_STALL_QUEUE] += explain_span_ns(b->early, explain_span_ns(ready, w->end));
 }
 
-static void blame_wait(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
-                       struct blame *b)
+/* ---- from sums ---- */
+
+static uint64_t grown(uint64_t from, uint64_t to)
+{
+    return from == UNKNOWN || to == UNKNOWN ? 0 : explain_span_ns(from, to);
+}
+
+/* A trace of our own loader that has only steps: what all readers did between this batch and the one before stands for
+ * what held it. On the average they were idle for some of that: as far as it would have covered the wait, the
+ * look-ahead was too short. `before` NULL: the first of its epoch. */
+static void blame_readers(const struct explain_wait *w, const struct explain_wait *before, uint64_t waited,
+                          struct blame *b)
+{
+    static const struct explain_readers none;
+    const struct explain_readers *from = before ? &before->sums : &none, *to = &w->sums;
+    uint64_t read = grown(from->read, to->read), decode = grown(from->decode, to->decode);
+    uint64_t transform = grown(from->transform, to->transform), idle = grown(from->idle, to->idle);
+    uint64_t late = before && to->readers ? MR_MIN(idle / to->readers, waited) : 0;
+    double busy = (double)(read + decode + transform), rest = (double)(waited - late);
+    b->cause[MR_STALL_NOT_STARTED] += late;
+    if (!(busy > 0)) {
+        b->cause[MR_STALL_WORKER] += waited - late;
+        return;
+    }
+    b->cause[MR_STALL_STORAGE] += (uint64_t)((double)read / busy * rest);
+    b->cause[MR_STALL_DECODE] += (uint64_t)((double)decode / busy * rest);
+    b->cause[MR_STALL_TRANSFORM] += (uint64_t)((double)transform / busy * rest);
+    b->behind = before && to->readers ? waited - late : 0;
+}
+
+static void blame_ready(struct explain_job *j, const struct explain_wait *w, struct blame *b)
+{
+    uint64_t ready = MR_MIN(MR_MAX(w->ready, w->start), w->end);
+    const struct explain_wait *before = w > j->wait.item && w[-1].rank == w->rank ? w - 1 : NULL;
+    if (before && (before->sums.readers == UNKNOWN || before->epoch != w->epoch || before->loader != w->loader))
+        before = NULL;
+    if (w->sums.readers == UNKNOWN) {
+        b->cause[MR_STALL_UNKNOWN] += ready - w->start;
+    } else {
+        blame_readers(w, before, ready - w->start, b);
+        j->summed = true;
+    }
+    b->cause[MR_STALL_QUEUE] += w->end - ready;
+}
+
+static void blame_wait(struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w, struct blame *b)
 {
     if (w->make == NO_INDEX) {
-        if (w->ready != UNKNOWN && !b->held) { /* our own loader, steps only */
-            uint64_t ready = MR_MIN(MR_MAX(w->ready, w->start), w->end);
-            b->cause[MR_STALL_UNKNOWN] += ready - w->start;
-            b->cause[MR_STALL_QUEUE] += w->end - ready;
+        if (w->ready != UNKNOWN && j->run) {
+            memset(b->cause, 0, sizeof b->cause); /* what the consumer's thread did is not what it waited for */
+            blame_ready(j, w, b);
         }
         return;
     }

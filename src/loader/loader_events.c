@@ -49,11 +49,22 @@ void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t sta
     mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, delivered ? (int64_t)s->n : 0);
 }
 
-/* The slot may be another batch's as soon as its last row is counted, so what is told is noted before (row_done). */
+/* With what the threads did so far, all of them together: differences tell why a batch was late.
+ * The slot may be another batch's as soon as its last row is counted, so what is told is noted before (row_done). */
 void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns)
 {
     const struct mr_where at = {.epoch = epoch, .step = MR_UNKNOWN, .batch = index, .sample = MR_UNKNOWN};
-    mr_emit(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows);
+    if (l->tells_samples) { /* what each thread did is told sample by sample */
+        mr_emit(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows);
+        return;
+    }
+    struct loader_sums s = mr_loader_thread_sums(l, now_ns);
+    const struct mr_emit_arg arg[] = {{.name = "readers", .value = l->read_ahead ? (int64_t)l->n_threads : 0},
+                                      {.name = "read_ns", .value = (int64_t)s.read_ns},
+                                      {.name = "decode_ns", .value = (int64_t)s.decode_ns},
+                                      {.name = "transform_ns", .value = (int64_t)s.transform_ns},
+                                      {.name = "idle_ns", .value = (int64_t)s.idle_ns}};
+    mr_emit_args(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows, arg, MR_ARRAY_LEN(arg));
 }
 
 void mr_loader_tell_group(struct mr_loader *l, const struct mr_batch *b, uint64_t start_ns, uint64_t end_ns)

@@ -87,6 +87,10 @@ struct moment {
     uint64_t at_ns;
     double samples, sample_bytes, read_bytes, wait_ns, read_ns, decode_ns, transform_ns, idle_ns;
 };
+/* Of all threads, what they are in the middle of included. */
+struct loader_sums {
+    uint64_t read_ns, decode_ns, transform_ns, idle_ns;
+};
 #define MOMENTS 32u
 #define MOMENT_NS (50 * MR_NS_PER_MS) /* at least so far apart: MOMENTS of them reach back beyond a second */
 
@@ -209,6 +213,7 @@ void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
 int mr_loader_open_store(struct mr_loader *l, struct mr_error *err);
 /* What became of a row of which the thread noted the times: `fetched` bytes came, or a negative code. While the row
  * still counts as not complete. */
+struct loader_sums mr_loader_thread_sums(struct mr_loader *l, uint64_t now);
 void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t row, int64_t fetched);
 void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns);
 void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered);

@@ -21,6 +21,19 @@ static uint64_t lasts(uint64_t since, uint64_t now)
     return since && now > since ? now - since : 0;
 }
 
+struct loader_sums mr_loader_thread_sums(struct mr_loader *l, uint64_t now)
+{
+    struct loader_sums s = {0};
+    for (unsigned i = 0; i < l->n_threads; i++) {
+        struct engine_thread *t = &l->threads[i];
+        s.read_ns += t->read_ns + lasts(reads_since(t), now);
+        s.decode_ns += t->decode_ns;
+        s.transform_ns += t->transform_ns;
+        s.idle_ns += t->idle_ns + lasts(t->idle_since, now);
+    }
+    return s;
+}
+
 static struct moment look(struct mr_loader *l, uint64_t now)
 {
     struct moment m = {.at_ns = now,
@@ -28,13 +41,11 @@ static struct moment look(struct mr_loader *l, uint64_t now)
                        .sample_bytes = (double)l->sample_bytes,
                        .read_bytes = (double)l->read_bytes,
                        .wait_ns = (double)(l->wait_ns + lasts(l->wait_since, now))};
-    for (unsigned i = 0; i < l->n_threads; i++) {
-        struct engine_thread *t = &l->threads[i];
-        m.read_ns += (double)(t->read_ns + lasts(reads_since(t), now));
-        m.decode_ns += (double)t->decode_ns;
-        m.transform_ns += (double)t->transform_ns;
-        m.idle_ns += (double)(t->idle_ns + lasts(t->idle_since, now));
-    }
+    struct loader_sums s = mr_loader_thread_sums(l, now);
+    m.read_ns = (double)s.read_ns;
+    m.decode_ns = (double)s.decode_ns;
+    m.transform_ns = (double)s.transform_ns;
+    m.idle_ns = (double)s.idle_ns;
     return m;
 }
 
