@@ -154,7 +154,10 @@ FAKE_CUDA = """
             return i
     for n, batch in enumerate(DataLoader(Slow(), batch_size=1)):
         ready.extend([1] if n == 5 else [])
+        if n == 6:
+            ready.clear()  # the last two are reached when the loop is over
     assert Event.made == 14, Event.made  # those that were reached are used again
+    ready.append(1)
 """
 
 

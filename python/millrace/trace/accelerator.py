@@ -7,6 +7,7 @@ numbers of the batch. CUDA is never initialised here, and nothing synchronises.
 
 As a cross-check NVML says once a second how busy the device is (`accelerator`/`utilisation`, percent), where its library is there.
 """
+import atexit
 import ctypes
 import sys
 import time
@@ -70,15 +71,24 @@ def _ticks(ns):
 
 
 def look():
-    """Tells of the waits whose events have been reached."""
+    """Tells of the waits whose events have been reached, in their order."""
     try:
-        while _pending and _pending[0][1].query():
-            first, last, end, said = _pending.popleft()
-            idle = _ticks(first.elapsed_time(last) * 1e6)
-            span("accelerator", "idle", max(end - max(idle, 0), 1), said, end)
-            _spare.extend((first, last))
-    except Exception:
+        while _pending and _pending[0][1].query() and _pending[0][0].query():
+            _tell(*_pending.popleft())
+    except Exception:  # a device that has failed: nothing will be reached any more
         _pending.clear()
+
+
+def _tell(first, last, end, said):
+    try:
+        idle = _ticks(first.elapsed_time(last) * 1e6)
+    except Exception:  # the program has changed the stream's device in between, say: nothing is known of this wait
+        return
+    span("accelerator", "idle", max(end - max(idle, 0), 1), said, end)
+    _spare.extend((first, last))
+
+
+atexit.register(look)  # the last waits
 
 
 class _Utilisation(ctypes.Structure):
