@@ -5,6 +5,7 @@
 #include "cli/compare_text.h"
 #include "cli/dataset_args.h"
 #include "explain/compare.h"
+#include "report/page_compare.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 struct compare_options {
     struct mr_strings side;
+    const char *html;
     double level, min_effect;
     int64_t threads;
     bool json;
@@ -28,6 +30,10 @@ static const struct mr_option compare_options[] = {
      .doc = "Accepted chance of one false 'better' or 'worse' in the whole comparison."},
     {FIELD(min_effect), .type = MR_OPT_DOUBLE, .def = "0.01", .min = 0, .max = 1,
      .doc = "Changes below this are not called better or worse: 0.01 is 1 %, of shares 1 percentage point."},
+    {FIELD(html), .type = MR_OPT_STRING, .def = "",
+     .doc = "Also writes the comparison as one page: tables, steps over each other, distributions; '-' is standard "
+            "output, and nothing else is printed.",
+     .example = "--html compare.html"},
     MR_ROW_THREADS(offsetof(struct compare_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct compare_options, json), MR_DOC_JSON),
     MR_OPTION_END,
@@ -59,10 +65,13 @@ static int compare_run(struct mr_command_ctx *ctx, struct mr_error *err)
     for (unsigned i = 0; i < o->side.n && !rc; i++)
         rc = mr_compare_add(&c, o->side.item[i], &opt, err);
     rc = rc ? rc : mr_compare_judge(&c, &opt, err);
-    if (!rc && o->json)
+    bool only_page = !strcmp(o->html, "-");
+    if (!rc && o->json && !only_page)
         rc = print_json(&c, err);
-    else if (!rc)
+    else if (!rc && !only_page)
         mr_compare_print(stdout, &c);
+    if (!rc && *o->html)
+        rc = mr_page_compare_write(o->html, &c, err);
     mr_compare_done(&c);
     return rc;
 }
@@ -82,7 +91,8 @@ const struct mr_command mr_cmd_compare = {
         "Examples:\n"
         "  millrace compare results/base results/tuned\n"
         "  millrace compare base=a1,a2,a3 tuned=b1,b2,b3\n"
-        "  millrace compare before.mrt after.mrt --json",
+        "  millrace compare before.mrt after.mrt --json\n"
+        "  millrace compare results/base results/tuned --html compare.html",
     .table = {.section = "compare",
               .doc = "Comparison.",
               .options = compare_options,

@@ -31,11 +31,11 @@ static struct scale scale_of(int metric, double x)
     static const struct scale rates[] = {
         {0x1p40, "TiB/s"}, {0x1p30, "GiB/s"}, {0x1p20, "MiB/s"}, {0x1p10, "KiB/s"}, {1, "B/s"}};
     switch (mr_compare_metric_info[metric].unit) {
-    case MR_UNIT_SECONDS: return pick(seconds, MR_ARRAY_LEN(seconds), x);
-    case MR_UNIT_BYTES: return pick(bytes, MR_ARRAY_LEN(bytes), x);
-    case MR_UNIT_BYTES_RATE: return pick(rates, MR_ARRAY_LEN(rates), x);
-    case MR_UNIT_SHARE: return (struct scale){0.01, "%"};
-    case MR_UNIT_RATE: break;
+    case MR_IN_SECONDS: return pick(seconds, MR_ARRAY_LEN(seconds), x);
+    case MR_IN_BYTES: return pick(bytes, MR_ARRAY_LEN(bytes), x);
+    case MR_IN_BYTES_RATE: return pick(rates, MR_ARRAY_LEN(rates), x);
+    case MR_IN_SHARE: return (struct scale){0.01, "%"};
+    case MR_IN_RATE: break;
     }
     return (struct scale){1, ""};
 }
@@ -65,7 +65,7 @@ static void change_text(int metric, const struct mr_compare_change *x, char out[
         snprintf(out, 64, "unknown");
     else if (x->verdict == MR_COMPARE_SAME && x->change == 0)
         snprintf(out, 64, "same");
-    else if (mr_compare_metric_info[metric].unit == MR_UNIT_SHARE)
+    else if (mr_compare_metric_info[metric].unit == MR_IN_SHARE)
         snprintf(out, 64, "%+.1f pp", 100 * x->change);
     else
         snprintf(out, 64, "%+.1f %%", 100 * x->change);
@@ -73,7 +73,7 @@ static void change_text(int metric, const struct mr_compare_change *x, char out[
 
 static const char *unit_of_change(int metric)
 {
-    return mr_compare_metric_info[metric].unit == MR_UNIT_SHARE ? "pp" : "%";
+    return mr_compare_metric_info[metric].unit == MR_IN_SHARE ? "pp" : "%";
 }
 
 static void verdict_text(const struct mr_compare *c, int metric, const struct mr_compare_change *x, char out[96])

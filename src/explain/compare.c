@@ -15,7 +15,7 @@
 #define BYTES_TOLERANCE 0.01 /* of traces that know no samples: bytes read, which read-ahead and retries blur */
 
 const struct mr_compare_metric_info mr_compare_metric_info[MR_COMPARE_METRIC_COUNT] = {
-#define MR_COMPARE_ROW(name, key, text, unit, good) {key, text, MR_UNIT_##unit, good},
+#define MR_COMPARE_ROW(name, key, text, unit, good) {key, text, MR_IN_##unit, good},
     MR_COMPARE_METRICS(MR_COMPARE_ROW)
 #undef MR_COMPARE_ROW
 };
@@ -160,7 +160,7 @@ static bool is_tested(const struct mr_compare *c, int metric)
 
 static bool is_share(int metric)
 {
-    return mr_compare_metric_info[metric].unit == MR_UNIT_SHARE;
+    return mr_compare_metric_info[metric].unit == MR_IN_SHARE;
 }
 
 /* A difference in units of the metric as a change: relative, of shares as it is. */

@@ -39,7 +39,7 @@ enum mr_compare_metric {
 #undef MR_COMPARE_ENUM
         MR_COMPARE_METRIC_COUNT
 };
-enum mr_compare_unit { MR_UNIT_SECONDS, MR_UNIT_SHARE, MR_UNIT_RATE, MR_UNIT_BYTES, MR_UNIT_BYTES_RATE };
+enum mr_compare_unit { MR_IN_SECONDS, MR_IN_SHARE, MR_IN_RATE, MR_IN_BYTES, MR_IN_BYTES_RATE };
 struct mr_compare_metric_info {
     const char *key, *text;
     enum mr_compare_unit unit;

@@ -50,7 +50,7 @@ static json_t *change_json(const struct mr_compare_change *x, const struct mr_co
 {
     const char *name = mr_compare_verdict_name((enum mr_compare_verdict)x->verdict);
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "change", real(x->change), "change_is",
-                     i->unit == MR_UNIT_SHARE ? "difference" : "relative", "low", real(x->low), "high", real(x->high),
+                     i->unit == MR_IN_SHARE ? "difference" : "relative", "low", real(x->low), "high", real(x->high),
                      "p", real(x->p), "detectable", real(x->detectable), "verdict",
                      *name ? json_string(name) : json_null());
 }

@@ -40,6 +40,11 @@ means = [sum(w) / 4 for w in walls]
 assert c["verdict"] == "worse" and abs(c["change"] - (means[1] / means[0] - 1)) < 1e-9 and c["p"] < 0.001 and c["low"] < c["change"] < c["high"]
 P
 
+# the page: one file with the same verdict, names stay text, nothing from elsewhere
+expect 0 "$MILLRACE" compare "<b>x=a" slow=b --html c.html
+grep -q "worse (p" c.html && grep -q "&lt;b&gt;x" c.html && ! grep -qE "<b>x|https?://[^w]" c.html && [ "$(stat -c %s c.html)" -lt 500000 ] || fail "page"
+expect 0 "$MILLRACE" compare a b --html -; head -c 15 out | grep -qi '<!doctype' || fail "page on standard output"
+
 # one run on a side: figures, no winner, and what to do
 for two in "a/repeat-1 b/repeat-1" "a b/repeat-1"; do
     expect 0 "$MILLRACE" compare $two
