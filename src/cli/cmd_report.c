@@ -10,6 +10,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "explain/explain_settings.h"
 #include "report/page.h"
 #include "report/report_text.h"
 
@@ -210,6 +211,8 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .pictures = *r->o->html,
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
+    if (!rc)
+        mr_explain_run_folder(r->x, r->o->trace.item[0]);
     rc = rc ? rc : mr_advise(r->x, err);
     return rc || !r->o->anonymous ? rc : mr_explanation_anonymise(r->x, err);
 }

@@ -4,9 +4,12 @@
 #include "explain/explain_settings.h"
 #include "base/cgroup.h"
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "base/workers.h"
 
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -161,6 +164,8 @@ bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanatio
     if (!isfinite(f->worker_cpu))
         f->worker_cpu = fmin(1, figure(run, "loader_cpu_ns") / (read + decode + transform));
     if (!(f->read_bytes > 0)) { /* without events of calls */
+        f->storage_busy = f->in_flight = f->busy_bytes_per_s = f->request_bytes_per_s = NAN;
+        f->wall_bytes_per_s = x->train_ns ? bytes / ((double)x->train_ns / 1e9) : NAN;
         f->read_bytes = bytes;
         f->delivered_bytes = delivered;
         f->epoch_bytes = f->epochs > 0 ? bytes / f->epochs : NAN;
@@ -169,4 +174,74 @@ bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanatio
         f->sample_bytes = bytes / fmax(1, figure(run, "loader_samples"));
     }
     return estimate_causes(x, read, decode, transform, figure(run, "loader_idle_ns"));
+}
+
+/* ---- the results folder ---- */
+
+static void add_word(struct mr_strbuf *s, const char *before, const char *key, const char *value)
+{
+    char word[1200], quoted[1300];
+    snprintf(word, sizeof word, "%s%s%s", key, *key ? "=" : "", value);
+    mr_strbuf_printf(s, "%s%s%s", s->len ? " " : "", before, mr_shell_word(word, quoted, sizeof quoted));
+}
+
+/* What a run was started with, without where its results went: to be started again with one more setting. NULL: the
+ * summary does not tell. */
+static const char *run_again(struct mr_explanation *x, const json_t *summary)
+{
+    static const char *const option[][3] = {{"ranks", "0", "--ranks "},
+                                            {"data", "", "--data "},
+                                            {"store", "posix", "--store "},
+                                            {"checkpoint_store", "posix", "--checkpoint-store "},
+                                            {"io", "auto", "--io "},
+                                            {"checkpoint_folder", "", "--checkpoint-folder "},
+                                            {"compute", "sleep", "--compute "},
+                                            {"burst_buffer", "", "--burst-buffer "},
+                                            {"cache", "asis", "--cache "}};
+    const json_t *options = json_object_get(summary, "options"), *value, *origin;
+    const char *workload = json_string_value(json_object_get(options, "workload")), *key;
+    struct mr_strbuf s = {0};
+    if (!workload || !*workload)
+        return NULL;
+    add_word(&s, "", "", workload);
+    for (size_t i = 0; i < MR_ARRAY_LEN(option); i++) {
+        const char *set = json_string_value(json_object_get(options, option[i][0]));
+        if (set && strcmp(set, option[i][1]) != 0)
+            add_word(&s, option[i][2], "", set);
+    }
+    json_object_foreach((json_t *)json_object_get(summary, "config"), key, value)
+    {
+        origin = json_object_get(value, "origin");
+        char *text = json_dumps(json_object_get(value, "value"), JSON_ENCODE_ANY | JSON_COMPACT);
+        if (text && json_is_string(origin) && !strcmp(json_string_value(origin), "override"))
+            add_word(&s, "", key, text);
+        free(text);
+    }
+    const char *out = s.failed ? NULL : mr_arena_strdup(&x->arena, s.text);
+    mr_strbuf_done(&s);
+    return out;
+}
+
+static double number_at(const json_t *list, size_t i)
+{
+    const json_t *v = json_array_get(list, i);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+void mr_explain_run_folder(struct mr_explanation *x, const char *path)
+{
+    struct mr_explain_facts *f = &x->facts;
+    char name[4200];
+    snprintf(name, sizeof name, "%s/summary.json", path);
+    json_t *summary = f->own_run ? json_load_file(name, 0, NULL) : NULL;
+    f->workload = f->workload ? f->workload : run_again(x, summary);
+    const json_t *probe = json_object_get(summary, "storage_probe"), *trust = json_object_get(summary, "trust");
+    const json_t *harness = json_object_get(trust, "harness_ceiling_samples_per_s");
+    for (unsigned i = 0; i < 2 && probe; i++) {
+        take(&f->streams[i], number_at(json_object_get(probe, "streams"), i));
+        take(&f->stream_bytes_per_s[i], number_at(json_object_get(probe, "bytes_per_s"), i));
+    }
+    if (json_is_number(harness))
+        f->harness_samples_per_s = json_number_value(harness);
+    json_decref(summary);
 }

@@ -72,6 +72,25 @@ static double tier_saves(const struct mr_advice *a, const struct later *l, doubl
     return fmax(0, l->stall_s * (1 - left));
 }
 
+/* Our own runs read everything before the first step (reader.read_type=memory): all waits for reads go, and the time to
+ * read it once comes. */
+static double preload_saves(const struct mr_advice *a, double *preload_s)
+{
+    const struct mr_explain_facts *f = a->f;
+    struct mr_pipeline p = mr_pipeline_now(a), q;
+    double ranks = fmax(1, mr_known_or(f->ranks, 1)), limit = mr_storage_limit(a);
+    double batch = f->batch * f->sample_bytes, rate = batch / (p.read_s / fmax(1, p.workers));
+    if (!mr_pipeline_known(&p) || !mr_known(batch) || !(p.read_s > 0))
+        return NAN;
+    if (mr_known(limit))
+        rate = fmin(rate, limit / ranks);
+    *preload_s = f->epoch_bytes / ranks / rate;
+    q = p;
+    q.read_s = fmin(p.read_s, batch / RAM_RATE);
+    q.limit_s = 0;
+    return mr_pipeline_saves_s(a, &q) - *preload_s;
+}
+
 static const char *evidence(struct mr_advice *a, const struct later *l)
 {
     const struct mr_explain_facts *f = a->f;
@@ -169,10 +188,20 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "keep the data in memory after the first epoch, or stage them into memory before";
     d->f.confidence = 0.85;
     set_tier(a, d, &l, RAM_RATE, "memory");
+    double preload = NAN, saves = a->own ? preload_saves(a, &preload) : NAN;
+    if (mr_known(saves)) {
+        if (a->starved && l.steps >= 1 && saves < 0.01 * a->run_s)
+            return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, preload));
+        d->f.saves_s = l.steps >= 1 ? saves : 0;
+        d->f.saves_low_s = 0.8 * saves;
+        d->f.formula = mr_say(
+            a, "waits for data %s - those with reads from memory - reading everything once before the first step %s",
+            mr_say_s(a, a->stall_s), mr_say_s(a, preload));
+    }
     d->f.snippet[0] = "reader:\n  read_type: memory";
     d->f.snippet[1] = "# keep decoded samples in the data set object, or copy the files to /dev/shm first";
     d->f.snippet[2] = "ds.cache()";
-    d->f.snippet[3] = "vmtouch -t DATA    # or: cp -r DATA /dev/shm/";
+    d->f.snippet[3] = "cp -r DATA /dev/shm/";
     d->f.command = mr_try_run(a, "reader.read_type=memory");
     return true;
 }
@@ -192,7 +221,7 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "a node's %s of an epoch fit onto its local disk", mr_say_bytes(a, bytes));
     d->f.fix = "stage in the background during the first epoch, then read locally; a random order is cheap there";
     d->f.confidence = 0.6;
-    d->weight = 0.9;
+    d->weight = 0.6; /* memory, where it fits, is the better place */
     set_tier(a, d, &l, SSD_RATE, "a local disk");
     d->f.snippet[1] = "root = '/local/data'    # copied by the first lines of the job script";
     d->f.snippet[2] = "ds.cache('/local/cache')";

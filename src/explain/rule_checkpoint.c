@@ -9,14 +9,15 @@
 #define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
 
 struct saves {
-    double n, seconds, bytes, blocked, interval;
+    double n, seconds, bytes, interval;
+    double rest; /* from the end of the last one to the end of the run */
 };
 
 /* Of the rank that writes most: the others wait for it. */
 static struct saves checkpoints_of(const struct mr_advice *a)
 {
     struct saves s = {0};
-    uint64_t first = UINT64_MAX, last = 0, n0 = 0;
+    uint64_t first = UINT64_MAX, last = 0, end = 0, n0 = 0;
     for (size_t i = 0; i < a->x->checkpoints; i++) {
         const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
         if (c->is_load)
@@ -28,8 +29,10 @@ static struct saves checkpoints_of(const struct mr_advice *a)
         s.seconds += (double)(c->end_ns - c->start_ns) / 1e9;
         first = MR_MIN(first, c->start_ns);
         last = MR_MAX(last, c->start_ns);
+        end = MR_MAX(end, c->end_ns);
     }
     s.n = (double)n0;
+    s.rest = end < a->x->duration_ns ? (double)(a->x->duration_ns - end) / 1e9 : 0;
     s.interval = n0 > 1 ? (double)(last - first) / 1e9 / (double)(n0 - 1) : a->run_s;
     return s;
 }
@@ -40,6 +43,14 @@ static bool is_buffered(const struct mr_advice *a)
         if (a->x->checkpoint[i].buffered)
             return true;
     return false;
+}
+
+/* What a copy in the background, as slow as saving is now, comes too late: the next checkpoint or the end of the run
+ * waits for it. */
+static double late_s(const struct mr_advice *a, const struct saves *s)
+{
+    double drain = a->checkpoint_s / s->n, between = fmax(0, s->interval - drain);
+    return fmax(0, s->n - 1) * fmax(0, drain - between) + fmax(0, drain - s->rest);
 }
 
 bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
@@ -57,9 +68,8 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "checkpoints are written at %s by each rank: no local tier is clearly faster",
                          mr_say_rate(a, rate));
     bool blocks = a->checkpoint_s >= CHECKPOINT_SHARE * a->run_s;
-    double drain = s.bytes / s.n / ranks / rate, each = a->checkpoint_s / s.n;
-    double late = fmax(0, drain - fmax(0, s.interval - each)); /* what does not drain before the next one */
-    d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late * fmax(0, s.n - 1));
+    double drain = s.bytes / s.n / ranks / rate, late = late_s(a, &s);
+    d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late);
     d->f.saves_low_s = 0.8 * d->f.saves_s;
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
@@ -73,10 +83,10 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
                       fast / rate);
     d->f.evidence = mr_say(a, "%s per checkpoint, %s between two, %s to copy one%s", mr_say_bytes(a, s.bytes / s.n),
                            mr_say_s(a, s.interval), mr_say_s(a, drain),
-                           late > 0 ? ": it does not end before the next begins, save less often" : "");
-    d->f.formula = mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
-                          mr_say_rate(a, fast),
-                          late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late * (s.n - 1))) : "");
+                           late > 0 ? ": it does not end before the next, or the run, does" : "");
+    d->f.formula =
+        mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
+               mr_say_rate(a, fast), late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late)) : "");
     d->f.snippet[0] = "checkpoint:\n  burst_buffer: {folder: /local/ckpt}";
     d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy";
     d->f.snippet[3] = "rsync -a /local/ckpt/ /lustre/run/ckpt/ &";
@@ -106,7 +116,7 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "writing is %s of the time that checkpoints block",
                          mr_say_share(a, blocked > 0 ? written / blocked : NAN));
     double copy = s.bytes / ranks / COPY_RATE;
-    d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy);
+    d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy - late_s(a, &s));
     d->f.saves_low_s = 0.5 * d->f.saves_s;
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = 0.6;
@@ -116,8 +126,8 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "snapshot the state into memory, and write it while training goes on";
     d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
                            mr_say_share(a, written / blocked));
-    d->f.formula = mr_say(a, "blocked %s - copying %s at %s", mr_say_s(a, a->checkpoint_s),
-                          mr_say_bytes(a, s.bytes / ranks), mr_say_rate(a, COPY_RATE));
+    d->f.formula = mr_say(a, "blocked %s - copying %s at %s - what writing comes too late",
+                          mr_say_s(a, a->checkpoint_s), mr_say_bytes(a, s.bytes / ranks), mr_say_rate(a, COPY_RATE));
     d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)";
     d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
     d->f.command = a->own && !a->f->simulated ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");

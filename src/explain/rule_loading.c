@@ -248,7 +248,7 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_s = mr_pipeline_saves_s(a, &q);
     d->f.confidence = 0.8;
     set_saves(d, d->f.saves_s, 0.7 * d->f.saves_s, a->stall_s);
-    d->weight = 0.6; /* new storage, or other data: the last thing to do */
+    d->weight = 0.4; /* new storage, or other data: the last thing to do */
     d->f.title =
         mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
                f->streams[1] > 0 ? mr_say(a, ", to %.2g readers as to %.2g", f->streams[0], f->streams[1]) : "",
