@@ -21,6 +21,8 @@ size_t mr_mounts_block(uint64_t key, uint64_t now_ns, uint8_t *out)
     return b.count ? mr_mrt_seal(out, &b) : 0;
 }
 
+#define MOUNTS_MAX 8192u /* of a machine; a damaged file may claim any number */
+
 static bool same(const char *text, const char *other, size_t len)
 {
     return strlen(text) == len && !memcmp(text, other, len);
@@ -65,7 +67,7 @@ int mr_trace_add_mounts(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     struct mr_mount_entry e;
     if (!p || !p->known || p->node >= t->nodes)
         return 0; /* nobody says which machine it is of */
-    for (uint32_t i = 0; i < v->head.count && mr_mounts_next(&at, end, &e); i++)
+    for (uint32_t i = 0; i < v->head.count && t->node[p->node].mounts < MOUNTS_MAX && mr_mounts_next(&at, end, &e); i++)
         if (!has_mount(&t->node[p->node], &e) && add_mount(t, &t->node[p->node], &e) < 0)
             return mr_error_set(err, -ENOMEM, "cannot load the trace");
     return 0;

@@ -149,6 +149,33 @@ static void a_path_lies_on_the_longest_mount(void **state)
     mr_trace_free(t);
 }
 
+/* A file that claims a million mounts costs little. */
+static void mounts_have_an_end(void **state)
+{
+    const size_t cap = (size_t)1 << 20;
+    uint8_t *file = malloc(cap + 65536), id[16] = {1};
+    char *text = malloc(cap);
+    struct mr_mrt_block b = {.type = MR_MRT_MOUNTS, .key = 5};
+    struct mr_trace *t;
+    struct mr_error err;
+    size_t len = 0;
+    (void)state;
+    for (unsigned i = 0; len + 64 < cap; i++)
+        len += (size_t)snprintf(text + len, cap - len, "1 1 0:1 / /%x rw - x y\n", i);
+    mr_mrt_file_header(1, id, file);
+    size_t n = MR_MRT_HEADER;
+    n += put_process(file + n, 5, "one");
+    b.payload_bytes = (uint32_t)mr_mounts_encode(text, len, file + n + MR_MRT_HEADER, cap, &b.count);
+    assert_true(b.count > 30000);
+    n += mr_mrt_seal(file + n, &b);
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add_memory(t, file, n, "test", &err), 0);
+    assert_true(t->node[0].mounts > 4000 && t->node[0].mounts < 10000);
+    mr_trace_free(t);
+    free(file);
+    free(text);
+}
+
 static void a_run_records_the_mounts_of_its_machine(void **state)
 {
     char path[] = "/tmp/mr-mounts-XXXXXX";
@@ -176,6 +203,7 @@ int main(void)
         cmocka_unit_test(names_tell_what_a_descriptor_is),
         cmocka_unit_test(mounts_are_read_from_the_kernels_text),
         cmocka_unit_test(a_path_lies_on_the_longest_mount),
+        cmocka_unit_test(mounts_have_an_end),
         cmocka_unit_test(a_run_records_the_mounts_of_its_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
