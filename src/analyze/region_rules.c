@@ -74,6 +74,7 @@ static const struct {
     {"*",           "*.compute",            MR_ROLE_COMPUTE_LOOP, NO},
     {"dataloader",  "fetch.block",          MR_ROLE_WAIT, NO},
     {"dataloader",  "fetch.iter",           MR_ROLE_WAIT, NO},
+    {"data_loader", "TorchDataset.__getitem__", MR_ROLE_ITEM, NO},
     {"data_loader", "*.yield",              MR_ROLE_WAIT, NO},
     {"data_loader", "*DataLoader.next.iter", MR_ROLE_WAIT, NO},
     {"*",           "*.checkpoint",         MR_ROLE_SAVE, NO},

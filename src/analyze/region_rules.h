@@ -38,6 +38,7 @@ enum mr_region_role {
     MR_ROLE_OPEN,             /* our own trainer opens its data */
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */
+    MR_ROLE_ITEM,        /* one sample, by a worker that does not tell of batches */
     MR_ROLE_ROW,         /* our own loader's work for one sample; bears a cause */
     MR_ROLE_ROW_READY,   /* instant */
     MR_ROLE_BATCH_READY, /* instant */

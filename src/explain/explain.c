@@ -248,10 +248,13 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_finish_checkpoints(j);
     keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
+    rc = rc ? rc : mr_explain_slow_step(j);
     rc = rc ? rc : mr_explain_facts(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
-    return rc ? mr_error_set(err, rc, "cannot explain the trace") : 0;
+    if (rc)
+        return mr_error_set(err, rc, "cannot explain the trace");
+    return mr_explain_snippets(j, err);
 }
 
 int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,

@@ -94,7 +94,7 @@ static int add_span(struct explain_worker *w, const struct look *l, uint32_t lan
     return 0;
 }
 
-static int add_make(struct explain_worker *w, const struct look *l, uint32_t lane)
+static int add_make(struct explain_worker *w, const struct look *l, uint32_t lane, bool item)
 {
     uint64_t arg[KEYS];
     struct explain_make *m = MR_VEC_ADD(&w->make);
@@ -108,7 +108,8 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
                                .loader = arg[KEY_LOADER],
                                .cpu_ns = arg[KEY_CPU],
                                .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
-                               .lane = lane};
+                               .lane = lane,
+                               .item = item};
     return 0;
 }
 
@@ -146,7 +147,8 @@ static int take(struct explain_worker *w, const struct look *l, uint32_t lane, u
     case MR_ROLE_NONE:
     case MR_ROLE_INSIDE:
     case MR_ROLE_PART: return 0;
-    case MR_ROLE_FETCH: return add_make(w, l, lane);
+    case MR_ROLE_FETCH: return add_make(w, l, lane, false);
+    case MR_ROLE_ITEM: return add_make(w, l, lane, true);
     case MR_ROLE_ROW:
     case MR_ROLE_ROW_READY: return add_row(w, l, lane);
     default: return add_span(w, l, lane, role);
@@ -193,8 +195,13 @@ static int make_order(const void *a, const void *b)
 static void join_makes(struct explain_job *j)
 {
     size_t n = 0;
+    bool fetches = false; /* then single items lie inside them */
+    for (size_t i = 0; i < j->make.n; i++)
+        fetches |= !j->make.item[i].item;
     for (size_t i = 0; i < j->make.n; i++) {
         struct explain_make *m = &j->make.item[i], *last = n ? &j->make.item[n - 1] : NULL;
+        if (m->item && fetches)
+            continue;
         if (last && m->own && last->own && last->lane == m->lane && last->epoch == m->epoch && last->batch == m->batch)
             last->end = MR_MAX(last->end, m->end);
         else

@@ -102,7 +102,8 @@ static size_t epoch_queues(const struct explain_job *j, uint32_t rank, uint64_t 
             continue;
         struct queue x = {.lane = i, .pid = j->t->process[l->process].pid};
         for (uint32_t m = l->make; m < l->make + l->makes; m++)
-            if (j->make.item[m].batch == UNKNOWN && j->make.item[m].start >= from && j->make.item[m].start < to) {
+            if (j->make.item[m].batch == UNKNOWN && !j->make.item[m].item && j->make.item[m].start >= from &&
+                j->make.item[m].start < to) {
                 x.first = x.n ? x.first : m;
                 x.n++;
             }
@@ -136,6 +137,34 @@ static int match_by_order(struct explain_job *j, uint32_t rank)
     }
     free(q);
     return 0;
+}
+
+/* ---- by time ---- */
+
+/* Of items it is not known to which batch they belong: the one that was ready last before the wait ended held it up. */
+static void match_by_time(struct explain_job *j)
+{
+    uint64_t *best = calloc(j->wait.n + 1, sizeof(*best));
+    for (uint32_t i = 0; best && i < j->make.n; i++) {
+        const struct explain_make *m = &j->make.item[i];
+        uint32_t rank = j->lane[m->lane].rank;
+        if (!m->item || rank == NO_INDEX)
+            continue;
+        uint32_t lo = j->rank[rank].wait, hi = lo + j->rank[rank].waits, end = hi;
+        while (lo < hi) { /* the first wait that ends after it */
+            uint32_t mid = (lo + hi) / 2;
+            if (j->wait.item[mid].end < m->end)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (lo < end && m->end > j->wait.item[lo].start && m->end >= best[lo]) {
+            best[lo] = m->end;
+            j->wait.item[lo].make = i;
+            j->unmatched = true;
+        }
+    }
+    free(best);
 }
 
 /* ---- the end of an epoch, and requests ---- */
@@ -241,6 +270,7 @@ static int ask_order(const void *a, const void *b)
 
 int mr_explain_ask(struct explain_job *j)
 {
+    match_by_time(j);                                       /* gaps between compute are waits only now */
     uint64_t *asked = calloc(j->lanes + 1, sizeof(*asked)); /* by thread: until when */
     int rc = asked ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < j->wait.n && !rc; i++)
