@@ -24,6 +24,7 @@ static void worker_done(struct explain_worker *w)
     free(w->read_bins);
     free(w->write_bins);
     free(w->flight_bins);
+    mr_explain_snippets_free(w->snippets);
     free(w->heat_read);
     free(w->heat_write);
     free(w->access.item);
@@ -38,6 +39,7 @@ static void lanes_done(struct explain_job *j)
     for (uint32_t l = 0; l < j->lanes; l++) {
         free(j->lane[l].covered);
         free(j->lane[l].stream);
+        free(j->lane[l].piece.item);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
             mr_intervals_done(&j->lane[l].set[c]);
     }
@@ -234,6 +236,8 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : j->run ? mr_explain_own_steps(j) : mr_explain_find_steps(j);
     rc = rc ? rc : mr_explain_find_checkpoints(j);
     rc = rc ? rc : mr_explain_ask(j);
+    if (!rc)
+        mr_explain_choose_slow(j);
     rc = rc ? rc : make_counters(j);
     if (rc)
         return mr_error_set(err, rc, "cannot explain the trace");
@@ -244,6 +248,8 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = mr_explain_blame(j);
     rc = rc ? rc : mr_explain_finish_sizes(j);
     rc = rc ? rc : mr_explain_finish_pictures(j);
+    rc = rc ? rc : mr_explain_finish_lanes(j);
+    rc = rc ? rc : mr_explain_finish_snippets(j);
     rc = rc ? rc : mr_explain_finish_files(j);
     rc = rc ? rc : mr_explain_finish_checkpoints(j);
     keep_steps(j);

@@ -344,7 +344,11 @@ int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struc
             continue;
         if (call > MR_CALL_metadata) {
             rc = take_call(j, w, l, b, i, id < strings && file_of[id] ? file_of[id] - 1 : NO_INDEX);
-        } else if ((l->makes || l->asks) && id < strings && call == MR_CALL_region) {
+        } else if (id < strings && call == MR_CALL_region) {
+            if (j->opt->pictures && (rc = mr_explain_count_snippet(j, w, l, id, start, end)))
+                break;
+            if (!l->makes && !l->asks)
+                continue;
             unsigned cause = site[id].cause;
             if (cause != MR_REGION_NO_CAUSE && mr_explain_piece(j, l, start, end, cause_of_region(cause), NO_INDEX, 0))
                 rc = -ENOMEM;

@@ -141,6 +141,7 @@ struct explain_lane {
     struct explain_stream *stream;
     struct mr_intervals set[MR_WAIT_CLASS_COUNT]; /* calls of this round */
     bool apart[MR_WAIT_CLASS_COUNT];              /* the list is not normal */
+    MR_VEC(struct mr_explain_lane_span) piece;    /* in the window of the slow step */
 };
 
 struct explain_file {
@@ -187,6 +188,7 @@ struct explain_worker {
     struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
     double *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
     MR_VEC(struct mr_explain_access) access;
+    struct explain_snippets *snippets;
     uint64_t access_seen, access_every;
     struct explain_flight flight;
     MR_VEC(struct explain_span) span; /* first pass */
@@ -228,6 +230,8 @@ struct explain_job {
     uint64_t bin_ns, column_ns;
     uint32_t bins, columns, rows, ranks_per_row;
     uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
+    uint64_t slow_from, slow_to; /* window of the step that the page shows thread by thread; to 0: none */
+    uint32_t slow_rank, slow_step;
     bool unmatched; /* batches of waits have no numbers: matched by order */
     bool summed;    /* causes of some waits are from sums over readers */
 };
@@ -297,6 +301,18 @@ int mr_explain_find_checkpoints(struct explain_job *j);
 bool mr_explain_count_save(struct explain_job *j, struct explain_lane *l, unsigned kind, uint64_t start, uint64_t end,
                            uint64_t bytes, uint32_t file);
 int mr_explain_finish_checkpoints(struct explain_job *j);
+
+/* ---- explain_lanes.c: the threads of one slow step ---- */
+void mr_explain_choose_slow(struct explain_job *j);
+void mr_explain_keep_piece(struct explain_job *j, struct explain_lane *l, uint64_t start, uint64_t end,
+                           enum mr_stall_cause cause);
+int mr_explain_finish_lanes(struct explain_job *j);
+
+/* ---- explain_snippets.c: spans that the program named ---- */
+int mr_explain_count_snippet(struct explain_job *j, struct explain_worker *w, const struct explain_lane *l,
+                             uint32_t site, uint64_t start, uint64_t end);
+int mr_explain_finish_snippets(struct explain_job *j);
+void mr_explain_snippets_free(struct explain_snippets *s);
 
 /* ---- explain_files.c, explain_facts.c, explain_trust.c ---- */
 int mr_explain_finish_files(struct explain_job *j);

@@ -49,6 +49,8 @@ static void put(struct explain_job *j, struct explain_lane *l, uint64_t start, u
         to_makes(j, l, start, end, cause);
     if (l->asks)
         to_asks(j, l, start, end, cause, file);
+    if (start < j->slow_to && end > j->slow_from && l->rank == j->slow_rank)
+        mr_explain_keep_piece(j, l, start, end, cause);
 }
 
 /* Forgets the older half. */

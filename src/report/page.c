@@ -10,7 +10,7 @@
 const char *mr_page_rank_name(const struct mr_explanation *x, uint32_t rank, char out[MR_HUMAN_LEN])
 {
     if (rank < x->ranks && x->rank[rank].rank < 0)
-        snprintf(out, MR_HUMAN_LEN, "all processes");
+        snprintf(out, MR_HUMAN_LEN, "all");
     else
         snprintf(out, MR_HUMAN_LEN, "rank %d", rank < x->ranks ? x->rank[rank].rank : (int)rank);
     return out;

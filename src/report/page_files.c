@@ -17,7 +17,7 @@ static void put_groups(struct mr_page *p)
     const struct mr_explanation *x = p->x;
     if (!x->groups)
         return;
-    mr_strbuf_puts(p->b, "<h3>Groups</h3>\n");
+    mr_strbuf_puts(p->b, "<h3>Groups</h3><div class=\"scroll\">\n");
     mr_page_table(p->shell, NULL,
                   "folder and ending|role|#files|#read|#distinct|#written|#reads|#opens|#time in calls|pattern");
     for (size_t i = 0; i < MR_MIN(x->groups, 50); i++) {
@@ -35,6 +35,7 @@ static void put_groups(struct mr_page *p)
         mr_strbuf_printf(p->b, "<td>%s</td></tr>\n", mr_access_pattern_name(g->pattern));
     }
     mr_page_table_end(p->shell);
+    mr_strbuf_puts(p->b, "</div>\n");
 }
 
 static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)

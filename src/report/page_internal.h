@@ -32,7 +32,7 @@ void mr_page_glossary(struct mr_page *p);
 
 /* ---- help ---- */
 
-/* "rank 5", "all processes" where the trace names none. */
+/* "rank 5", "all" where the trace names none. */
 const char *mr_page_rank_name(const struct mr_explanation *x, uint32_t rank, char out[MR_HUMAN_LEN]);
 /* The cause with the largest part of a stall; MR_STALL_CAUSE_COUNT without a stall. */
 unsigned mr_page_main_cause(const uint64_t stall[MR_STALL_CAUSE_COUNT]);

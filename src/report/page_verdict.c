@@ -205,7 +205,7 @@ static void put_waits(struct mr_page *p)
     double window = 0;
     for (size_t r = 0; r < x->ranks; r++)
         window += (double)(x->rank[r].end_ns - x->rank[r].start_ns) / (double)x->ranks;
-    if (!(window > 0))
+    if (!(window > 0) || !(sum_of(x->wait, MR_WAIT_CLASS_COUNT) > 0))
         return;
     mr_strbuf_puts(p->b, "<h3>What calls waited for</h3><p class=\"cap\">Time in which at least one such call was "
                          "under way; they overlap.</p>\n");
@@ -344,20 +344,20 @@ static void put_block(struct mr_page *p, const char *label, const char *text, bo
     mr_strbuf_puts(p->b, "</pre></div>\n");
 }
 
-static void put_finding(struct mr_page *p, const struct mr_finding *f)
+static void put_finding(struct mr_page *p, const struct mr_finding *f, bool open)
 {
     static const char *const of[] = {"millrace", "PyTorch", "tf.data", "shell"};
     const char *tone = f->severity == MR_SEVERITY_CRITICAL ? " bad" : f->severity == MR_SEVERITY_MAJOR ? " warn" : "";
-    mr_strbuf_puts(p->b, "<article class=\"card finding\" data-id=\"");
+    mr_strbuf_printf(p->b, "<details class=\"card finding\"%s data-id=\"", open ? " open" : "");
     mr_html_text(p->b, f->id);
-    mr_strbuf_printf(p->b, "\"><div class=\"top\"><span class=\"badge%s\">%s</span><span class=\"id\">", tone,
+    mr_strbuf_printf(p->b, "\"><summary class=\"top\"><span class=\"badge%s\">%s</span><span class=\"id\">", tone,
                      mr_severity_name(f->severity));
     mr_html_text(p->b, f->id);
     mr_strbuf_puts(p->b, "</span><b>");
     mr_html_text(p->b, f->title ? f->title : "");
     mr_strbuf_puts(p->b, "</b>");
     put_gain(p, f);
-    mr_strbuf_puts(p->b, "</div>\n");
+    mr_strbuf_puts(p->b, "</summary>\n");
     put_gain_bar(p, f);
     if (f->fix) {
         mr_strbuf_puts(p->b, "<p class=\"fix\"><b>Fix:</b> ");
@@ -381,7 +381,7 @@ static void put_finding(struct mr_page *p, const struct mr_finding *f)
         mr_strbuf_printf(p->b, "<p>Confidence %.0f %%.%s</p></details>", 100 * f->confidence,
                          f->potential ? " Hidden behind compute now: it would matter if compute got faster." : "");
     }
-    mr_strbuf_puts(p->b, "</article>\n");
+    mr_strbuf_puts(p->b, "</details>\n");
 }
 
 void mr_page_findings(struct mr_page *p)
@@ -403,7 +403,7 @@ void mr_page_findings(struct mr_page *p)
                     "What to change, by the seconds it is predicted to save. Gains do not add up: two fixes may remove "
                     "the same wait.");
     for (size_t i = 0; i < MR_MIN(x->findings, 40); i++)
-        put_finding(p, &x->finding[i]);
+        put_finding(p, &x->finding[i], i < 3 && x->finding[i].severity > MR_SEVERITY_NOTE);
     mr_page_cut(p, MR_MIN(x->findings, 40), x->findings, "findings");
     if (x->silences) {
         mr_strbuf_puts(p->b,

@@ -134,10 +134,10 @@ static void draw_lanes(struct mr_page *p)
     }
     if (!rows || !n || !(to > from))
         return;
-    mr_strbuf_printf(p->b,
-                     "<h3>Inside a slow step</h3><p class=\"cap\">Step %llu of %s, and what every thread did until its "
-                     "batch was there. Shaded: the step.</p>\n",
-                     (unsigned long long)l->step, mr_page_rank_name(p->x, l->rank, rank));
+    mr_strbuf_printf(p->b, "<h3>Inside a slow step</h3><p class=\"cap\">Step %llu", (unsigned long long)l->step);
+    if (p->x->ranks > 1)
+        mr_strbuf_printf(p->b, " of %s", mr_page_rank_name(p->x, l->rank, rank));
+    mr_strbuf_puts(p->b, ", and what every thread did until its batch was there. Shaded: the step.</p>\n");
     struct mr_chart c = {.out = p->b, .height = (double)rows * 22, .wide_labels = true};
     c.x = (struct mr_axis){.high = (to - from) / 1e9, .unit = MR_UNIT_SECONDS, .name = "time"};
     c.y = (struct mr_axis){.low = (double)rows, .high = 0, .bare = true};

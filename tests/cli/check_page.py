@@ -44,8 +44,8 @@ class Reader(html.parser.HTMLParser):
             self.ids.add(a["id"])
         if "data-key" in a:
             self.figures[a["data-key"]] = float(a["value"]) if "value" in a else None
-        if tag == "article":
-            self.findings.append(a.get("data-id"))
+        if "data-id" in a:
+            self.findings.append(a["data-id"])
         if a.get("id") == "verdict":
             self.verdict = a.get("data-class")
 

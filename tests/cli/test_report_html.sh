@@ -17,6 +17,27 @@ check run.html
 grep -q 'class="s-storage"' run.html || fail "no storage stall on the page of a starved run"
 grep -q 'id="steps"' run.html && grep -q 'id="ranks"' run.html && grep -q 'id="access"' run.html || fail "sections are missing"
 
+grep -q 'Inside a slow step' run.html || fail "the threads of a slow step are missing"
+
+# snippets of TimeLogger: distribution, threads, names as text
+cat >snippets.csv <<'C'
+node,epoch,start,end,duration,pid,thread,name
+n1,0,0.0,1.0,1.0,10,1,load <b>
+n1,0,1.0,1.5,0.5,10,1,augment
+n1,0,1.5,2.6,1.1,10,1,load <b>
+n2,0,0.2,1.0,0.8,11,7,load <b>
+C
+expect 0 millrace report snippets.csv --html snippets.html
+check snippets.html
+python3 - <<'P' || fail "the page of snippets"
+import re
+page = open("snippets.html").read()
+part = page[page.index('id="snippets"'):]
+rows = re.findall(r"<tr><td[^>]*><bdi>time</bdi></td><td[^>]*><bdi>([^<]*)</bdi></td><td[^>]*data-v=\"(\d+)\"[^>]*>.*?data-v=\"([^\"]*)\"", part)
+assert [(n, int(c)) for n, c, _ in rows] == [("load &lt;b&gt;", 3), ("augment", 1)] and abs(float(rows[0][2]) - 2.9) < 1e-6, rows
+assert "Timeline per thread" in part and part.count('class="y"') >= 4, "two boxes and two threads"
+P
+
 # the same figures as in the JSON, and as in the text
 expect 0 millrace report secretrun --json
 mv out report.json
@@ -43,7 +64,7 @@ check part.html
 expect 0 millrace report secretrun --html anonymous.html --anonymous
 check anonymous.html
 ! grep -q secret anonymous.html out || fail "an anonymous report tells a name: $(grep -o '.\{30\}secret.\{20\}' anonymous.html out | head -3)"
-! grep -q "$(uname -n)" anonymous.html || fail "an anonymous page tells the host"
+! grep -qw "$(uname -n)" anonymous.html || fail "an anonymous page tells the host"
 grep -q '\.npz' anonymous.html || fail "endings of files are gone"
 
 # simulations: all policies, one with its simulated run explained, a sweep
