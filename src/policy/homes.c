@@ -166,7 +166,10 @@ static int set_shares(struct mr_homes *h, const struct mr_homes_options *o, stru
         fill_histogram(h, &g);
     for (uint32_t i = 0; i < nodes && !rc; i++) {
         room[i] = room_of(h, i, o->entries_max);
-        t = MR_MIN(t, fitting(g.bytes + (uint64_t)i * BUCKETS, room[i]));
+        unsigned own = fitting(g.bytes + (uint64_t)i * BUCKETS, room[i]);
+        t = MR_MIN(t, own);
+        if (h->reader_end)
+            h->reader_end[i] = own ? bucket_end(own - 1) : 0;
     }
     if (!rc) {
         h->readers_end = t ? bucket_end(t - 1) : 0;
@@ -423,8 +426,10 @@ static int choose_rule(struct mr_homes *h, const struct mr_homes_options *o, str
 
 void mr_homes_free(struct mr_homes *h)
 {
-    if (h)
+    if (h) {
         free(h->dealt_end);
+        free(h->reader_end);
+    }
     free(h);
 }
 
@@ -432,7 +437,8 @@ int mr_homes_create(const struct mr_policy_world *w, const struct mr_homes_optio
                     struct mr_error *err)
 {
     struct mr_homes *h = calloc(1, sizeof(*h));
-    if (!h || !(h->dealt_end = calloc(w->nodes, sizeof(*h->dealt_end)))) {
+    if (!h || !(h->dealt_end = calloc(w->nodes, sizeof(*h->dealt_end))) ||
+        (!o->deal && !(h->reader_end = calloc(w->nodes, sizeof(*h->reader_end))))) {
         mr_homes_free(h);
         return mr_error_set(err, -ENOMEM, "homes of %u nodes", w->nodes);
     }
@@ -455,7 +461,7 @@ bool mr_homes_holds(const struct mr_homes *h, uint32_t node, uint64_t id, uint64
     uint32_t reader, holders[MR_CHAIN_MAX];
     if (!mr_homes_by_readers(h, hash) || h->rule == MR_HOME_FIRST) {
         mr_homes_first(h, &id, &first, &reader, 1);
-        if (mr_homes_by_readers(h, hash))
+        if (mr_homes_kept_by(h, hash, reader))
             return first < access && reader == node;
         return mr_homes_dealt(h, hash) == node && first <= access;
     }

@@ -27,6 +27,7 @@ struct mr_homes {
     unsigned classes; /* 1 ... classes - 1 are used */
     enum mr_home_rule rule;
     uint64_t readers_end; /* T, as a hash */
+    uint64_t *reader_end; /* without dealing: every node's own T */
     uint64_t *dealt_end;  /* per node: where its range of hashes ends; begins where that of the node before ends */
     uint64_t reach;       /* MR_HOME_CHAIN: short stays, in accesses */
     uint64_t window;      /* MR_HOME_CHAIN: epochs */
@@ -35,7 +36,7 @@ struct mr_homes {
 
 struct mr_homes_options {
     unsigned classes;     /* use classes 1 ... classes - 1 */
-    bool deal;            /* deal what readers have no room for */
+    bool deal;            /* deal what readers have no room for; else each reader keeps what it can */
     bool may_chain;       /* else always the first reader */
     uint64_t entries_max; /* copies that a node can remember, without and with a chain */
     uint64_t entries_max_chain;
@@ -51,6 +52,11 @@ uint32_t mr_homes_dealt(const struct mr_homes *h, uint64_t hash);
 static inline bool mr_homes_by_readers(const struct mr_homes *h, uint64_t hash)
 {
     return hash < h->readers_end;
+}
+/* The first reader keeps it. */
+static inline bool mr_homes_kept_by(const struct mr_homes *h, uint64_t hash, uint32_t reader)
+{
+    return reader != UINT32_MAX && hash < (h->reader_end ? h->reader_end[reader] : h->readers_end);
 }
 /* The first access of each id since the start; MR_NO_ACCESS where none is in sight. Where memory for the order is
  * exhausted nothing is known. */

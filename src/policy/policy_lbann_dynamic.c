@@ -1,6 +1,6 @@
 /* LBANN's dynamic store: the first reader of a sample keeps it in memory and serves everybody else from then on. The
- * store is memory only (class 1), so the set has to fit the memory of all nodes. Where it does but one node reads more
- * than its own share of memory first, a part of every node's samples, by hash, is not kept. */
+ * store is memory only (class 1), so the set has to fit the memory of all nodes. Where a node reads more first
+ * than its own memory holds, it keeps a part of it, by hash, so that everybody knows which. */
 #include "policy/homes.h"
 #include "policy/policy_internal.h"
 #include "policy/shelf.h"
@@ -71,7 +71,7 @@ static void plan(void *state, uint64_t access, uint64_t id, struct mr_plan *out)
     uint32_t home;
     unsigned own = mr_shelf_class(&s->shelf, id);
     mr_homes_first(s->homes, &id, &first, &home, 1);
-    bool held = mr_homes_by_readers(s->homes, mr_homes_hash(id));
+    bool held = mr_homes_kept_by(s->homes, mr_homes_hash(id), home);
     mr_plan_sources(out, own, &home, held && first < access && home != s->node);
     out->keep = own;
     if (own == MR_NOT_HELD && held && home == s->node)

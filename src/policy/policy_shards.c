@@ -20,6 +20,7 @@ struct shards {
     const struct mr_policy_world *w;
     uint32_t node;
     unsigned class;
+    bool beyond;     /* ranges may go beyond the own shard */
     uint64_t *count; /* per node */
     uint64_t filled; /* of the own range */
 };
@@ -57,7 +58,7 @@ static int create(const struct mr_policy_world *w, uint32_t node, unsigned class
         free(count);
         return mr_error_set(err, -ENOMEM, "planning shards");
     }
-    *s = (struct shards){.w = w, .node = node, .class = class, .count = count};
+    *s = (struct shards){.w = w, .node = node, .class = class, .beyond = rest_too, .count = count};
     for (uint32_t i = 0; i < w->nodes; i++) {
         uint64_t begin = shard_begin(w, i), most = rest_too ? w->samples : shard_begin(w, i + 1) - begin;
         count[i] = count_fitting(w, begin, most, mr_policy_capacity(w, i, class));
@@ -102,6 +103,20 @@ static uint32_t owner(const struct shards *s, uint64_t id)
     return (uint32_t)((((unsigned __int128)id + 1) * s->w->nodes - 1) / s->w->samples);
 }
 
+/* Whom to ask: the owner, or, where its class was too small, a node before it whose range reaches that far. */
+static bool find_peer(const struct shards *s, uint64_t id, uint32_t *peer)
+{
+    uint32_t nodes = s->w->nodes, first = owner(s, id);
+    for (uint32_t k = 0; k < nodes; k++) {
+        *peer = (first + nodes - k) % nodes;
+        if (*peer != s->node && in_range(s, *peer, id))
+            return true;
+        if (k == 0 && !s->beyond)
+            return false;
+    }
+    return false;
+}
+
 static bool holds(void *state, uint32_t node, uint64_t id, uint64_t access)
 {
     (void)access;
@@ -111,8 +126,8 @@ static bool holds(void *state, uint32_t node, uint64_t id, uint64_t access)
 static void plan(void *state, uint64_t access, uint64_t id, struct mr_plan *out)
 {
     const struct shards *s = state;
-    uint32_t peer = owner(s, id);
-    bool own = in_range(s, s->node, id), ask = peer != s->node && in_range(s, peer, id);
+    uint32_t peer = 0;
+    bool own = in_range(s, s->node, id), ask = find_peer(s, id, &peer);
     (void)access;
     mr_plan_sources(out, own ? s->class : MR_NOT_HELD, &peer, ask);
     out->keep = own ? s->class : MR_NOT_HELD;
