@@ -105,7 +105,7 @@ int mr_policy_create_expected(enum mr_policy_id id, const struct mr_policy_world
     const struct mr_policy_ops *ops = policies[id];
     void *state = NULL;
     if (!ops->expected)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "%s, which takes the exact engine (--method exact)",
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "%s; it takes the exact engine (--method exact)",
                               ops->redraw ? "redraws its batches" : "has no expected-value form");
     int rc = ops->expected->create(w, &state, err);
     if (!rc)

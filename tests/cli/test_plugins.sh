@@ -32,6 +32,10 @@ expect 0 "$m" scan set/train --out set.mrm
 grep -q '3 lenrec files, 15 samples' out || fail "scan: $(cat out)"
 expect 0 "$m" sim thesis-1 --policy first-fit,staging --grain 100
 grep -q '^first-fit  *[0-9]' out || fail "sim does not know the policy: $(cat out)"
+expect 0 "$m" sim thesis-1 --policy first-fit,staging --method expected # where it cannot run, it says why
+grep -q '^first-fit  *cannot run: has no expected-value form; it takes the exact engine' out || fail "$(cat out)"
+expect 0 "$m" sim thesis-1 --policy first-fit,staging --compat thesis
+grep -q '^first-fit  *cannot run: not part of the published simulator' out || fail "$(cat out)"
 MILLRACE_PLUGIN_PATH=:plugins/format_skeleton.so::$dir/plugins/policy_skeleton.so expect 0 "$m" help plugins
 [ "$(sed -n '/^loaded/,/^$/p' out | grep -c '\.so')" = 2 ] || fail "a list of two gives: $(cat out)"
 
