@@ -211,10 +211,11 @@ static json_t *prediction_json(const struct mr_job *j, const struct mr_job_predi
                   p->duration_s, "stall_s", p->stall_s, "first_epoch_s", t->first_epoch_s, "samples_per_s",
                   p->samples_per_s, "read_bytes", t->read_bytes, "compute_only_s", t->compute_s, "training_s",
                   t->time_s, "preload_s", p->preload_s, "checkpoint", checkpoint_json(&p->ckpt));
-    json_object_set_new(
-        root, "confidence",
-        json_pack("{s:o, s:o, s:o, s:b}", "rates_spread", real(p->system.pfs_spread > 0 ? p->system.pfs_spread : NAN),
-                  "au_low", real(p->au_low), "au_high", real(p->au_high), "rates_of_other_reads", (int)p->other_reads));
+    json_object_set_new(root, "confidence",
+                        json_pack("{s:o, s:o, s:o, s:b, s:s?}", "rates_spread",
+                                  real(p->system.pfs_spread > 0 ? p->system.pfs_spread : NAN), "au_low",
+                                  real(p->au_low), "au_high", real(p->au_high), "rates_of_other_reads",
+                                  (int)p->other_reads, "rates_leave_out", p->missing));
     json_object_set_new(root, "evaluation",
                         json_pack("{s:I, s:I, s:f, s:f, s:f}", "evaluations", (json_int_t)j->plan.evaluations, "steps",
                                   (json_int_t)j->plan.eval_steps, "read_bytes", p->eval.read_bytes, "once_s",
@@ -230,6 +231,8 @@ static void print_confidence(const struct mr_job_prediction *p)
     else
         printf("  confidence    the measured rates spread by %.0f %%: AU between %.1f and %.1f %%",
                100 * p->system.pfs_spread, 100 * p->au_low, 100 * p->au_high);
+    if (p->missing)
+        printf("; %s", p->missing);
     puts(p->other_reads ? "; they are of direct reads, and this run reads through the page cache" : "");
 }
 

@@ -174,10 +174,29 @@ static void scale(struct mr_system *sys, double by)
     sys->pfs_stream_mbps *= by;
 }
 
+#define SMALL_FILE_BYTES 1e6 /* of files below, opening is a good part of reading */
+#define LEAST_SPREAD 1.0     /* where the rates leave something out: half to double */
+
+/* What is known to be left out by rates that were measured by the size of requests in one open file. */
+static const char *missing_in(const struct mr_job *j, const struct mr_system *sys)
+{
+    double record = j->plan.record_bytes;
+    if (!sys->n_requests || !mr_job_reads_samples(j))
+        return NULL;
+    if (j->w->dataset.num_samples_per_file == 1 && record < SMALL_FILE_BYTES)
+        return "opening a small file for each sample is not in them";
+    if (record > sys->requests[sys->n_requests - 1].mb * MB)
+        return "samples are larger than any request that was measured";
+    return NULL;
+}
+
 /* What the run would be at the ends of what was measured. */
 static int predict_spread(const struct mr_job *j, struct mr_job_prediction *v, struct mr_error *err)
 {
-    double ends[2] = {1 / (1 + v->system.pfs_spread), 1 + v->system.pfs_spread}, au[2];
+    double spread = v->system.pfs_spread, au[2];
+    if (spread > 0 && (v->missing = missing_in(j, &v->system)))
+        spread = fmax(spread, LEAST_SPREAD);
+    const double ends[2] = {1 / (1 + spread), 1 + spread};
     v->au_low = v->au_high = NAN;
     v->other_reads = !j->w->reader.odirect && !v->system.n_requests && /* a file of before there were these */
                      strstr(v->system.source, "millrace calibrate");

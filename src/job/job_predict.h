@@ -23,6 +23,7 @@ struct mr_job_prediction {
     struct mr_job_checkpoints ckpt;
     double duration_s, au, stall_s, samples_per_s; /* of all; of training */
     double au_low, au_high; /* by the spread of the model's rates; NAN: the model does not know it */
+    const char *missing;    /* what the rates leave out, for which the range was widened; NULL: nothing known */
     bool other_reads; /* rates of direct reads, as 'calibrate' measures them, stand for reads through the page cache */
 };
 
