@@ -97,6 +97,26 @@ static PyObject *index_files(PyObject *module, PyObject *args)
     return result;
 }
 
+static PyObject *index_records(PyObject *module, PyObject *args)
+{
+    PyObject *path = NULL, *manifest = NULL;
+    unsigned long long bytes, step;
+    struct mr_error err;
+    int rc;
+    if (!PyArg_ParseTuple(args, "O&KKO&:index_records", PyUnicode_FSConverter, &path, &bytes, &step,
+                          PyUnicode_FSConverter, &manifest)) {
+        Py_XDECREF(path);
+        Py_XDECREF(manifest);
+        return NULL;
+    }
+    const char *from = PyBytes_AsString(path), *to = PyBytes_AsString(manifest);
+    Py_BEGIN_ALLOW_THREADS rc = mr_dataset_index_records(from, bytes, step, to, &err);
+    Py_END_ALLOW_THREADS PyObject *result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
+    Py_DECREF(path);
+    Py_DECREF(manifest);
+    return result;
+}
+
 static int add_types(PyObject *module, struct core_state *s)
 {
     const struct {
@@ -165,6 +185,8 @@ static void release(void *module)
 static PyMethodDef functions[] = {
     {"index_files", index_files, METH_VARARGS,
      "index_files(root, names, labels, format, manifest, threads=0): writes a manifest of pictures, one per file."},
+    {"index_records", index_records, METH_VARARGS,
+     "index_records(path, record_bytes, step_bytes, manifest): writes a manifest of the records of one plain file."},
     {NULL},
 };
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec}, {0, NULL}};

@@ -1,7 +1,7 @@
 """Folders of pictures and the transforms that the native loader knows. No framework is imported here: objects of
 torchvision are recognised by their classes' names and read by their attributes."""
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 NATIVE_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png")
 CROP_NONE, CROP_CENTER, CROP_RANDOM, CROP_RANDOM_RESIZED = 0, 1, 2, 3
@@ -56,18 +56,25 @@ def arrange(root: str, samples: Sequence[Tuple[str, int]], classes: List[str]) -
     return Folder(root, [p[len(prefix) :] for p in paths], [int(labels[p]) for p in paths], ids, classes)
 
 
-def write_manifest(folder: Folder) -> int:
-    """The descriptor of a manifest that has no name any more, so that nothing is left behind however the process ends."""
+def unnamed(write: Callable[[str], None]) -> int:
+    """The descriptor of a manifest, written by `write`, that has no name any more: nothing is left behind however the process ends."""
     import tempfile
-    from array import array
-
-    from . import _core
 
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="millrace-", dir=place) as temporary:
         path = os.path.join(temporary, "manifest.mrm")
-        _core.index_files(folder.root, folder.names, array("q", folder.labels).tobytes(), "jpeg", path)
+        write(path)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def write_manifest(folder: Folder) -> int:
+    """The descriptor of the manifest of a folder."""
+    from array import array
+
+    from . import _core
+
+    labels = array("q", folder.labels).tobytes()
+    return unnamed(lambda path: _core.index_files(folder.root, folder.names, labels, "jpeg", path))
 
 
 # ---- transforms ----

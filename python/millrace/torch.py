@@ -20,21 +20,25 @@ import atexit
 import os
 import warnings
 import weakref
-from array import array
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+from time import perf_counter
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import torch
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import DataLoader as _TorchLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from . import _core, _pictures
 from ._order import Order
 from ._pictures import NotNative
+from ._sources import Length, Tokens, dataset_source, path_source
+from ._watch import Watch
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "Tokens"]
 
 STATE_VERSION = 1
 _SPARE = 2  # batches that a training loop holds: the one it works on and the one before
+_said_distributed = False
 _open_loaders: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
 
 
@@ -42,76 +46,6 @@ _open_loaders: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
 def _close_all() -> None:
     for loader in list(_open_loaders):
         loader.close()
-
-
-class _Length:
-    """Stands for a data set that is only a path: a sampler asks for its length."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-
-class _Source:
-    """What the native loader reads: a manifest, by its path or by the descriptor of one without a name, and where the caller's
-    samples are in it."""
-
-    def __init__(self, manifest: Union[str, int], n: int, ids: Optional[Sequence[int]], classes: List[str]) -> None:
-        self.manifest, self.n, self.ids, self.classes = manifest, n, ids, classes
-        if isinstance(manifest, int):
-            self.manifest = f"/proc/self/fd/{manifest}"
-            weakref.finalize(self, os.close, manifest)
-
-    def take(self, indices: List[int]) -> bytes:
-        """The sample numbers of these indices, as the C library wants them."""
-        ids = self.ids
-        return array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
-
-
-def _folder_source(root: str, samples: Any, classes: List[str]) -> _Source:
-    folder = _pictures.arrange(root, samples, classes)
-    return _Source(_pictures.write_manifest(folder), len(folder.ids), folder.ids, classes)
-
-
-def _path_source(path: str) -> _Source:
-    path = os.path.abspath(os.path.expanduser(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"no such data set: '{path}'")
-    if _pictures.find_manifest(path):
-        probe = _core.Loader(path, 1, policy="naive", flags=_core.RAW)
-        n = probe.info()["samples"]
-        probe.close()
-        return _Source(path, n, None, [])
-    classes, samples = _pictures.list_folder(path)
-    return _folder_source(path, samples, classes)
-
-
-def _dataset_source(dataset: Any) -> "tuple[_Source, Any]":
-    """Source and transform of a torchvision folder, also inside Subsets."""
-    if isinstance(dataset, Subset) and type(dataset).__getitem__ is Subset.__getitem__:
-        inner, transform = _dataset_source(dataset.dataset)
-        ids = inner.ids if inner.ids is not None else range(inner.n)
-        inner.ids = [ids[i] for i in dataset.indices]
-        inner.n = len(inner.ids)
-        return inner, transform
-    bases = {c.__name__: c for c in type(dataset).__mro__ if c.__module__.startswith("torchvision.datasets")}
-    base = bases.get("DatasetFolder")
-    if base is None:
-        raise NotNative(f"a data set of class '{type(dataset).__name__}' is read by its own code")
-    if type(dataset).__getitem__ is not base.__getitem__:
-        raise NotNative(f"class '{type(dataset).__name__}' has a __getitem__ of its own")
-    import torchvision
-
-    if dataset.loader is not torchvision.datasets.folder.default_loader:
-        raise NotNative("the data set has a loader function of its own")
-    if dataset.target_transform is not None:
-        raise NotNative("the data set has a target_transform")
-    if dataset.transform is None:
-        raise NotNative("the data set has no transform")
-    _pictures.transform_parameters(dataset.transform)  # before files are looked at
-    return _folder_source(dataset.root, dataset.samples, dataset.classes), dataset.transform
 
 
 class _Engine:
@@ -203,6 +137,7 @@ class _Iterator:
             raise StopIteration
         owner = self._owner
         item, self._staged = self._staged, None
+        begin = perf_counter()
         try:
             if item is None:
                 item = self._fetch()
@@ -218,6 +153,8 @@ class _Iterator:
         except BaseException:
             self._finish()
             raise
+        now = perf_counter()
+        owner._watch.add(now - begin, now, owner._counters)
         self._given += 1
         owner._delivered(self._given)
         if self._given == max(1, self._last - owner._places):
@@ -240,6 +177,9 @@ class DataLoader:
     on_error        "raise", or "skip": samples that cannot be decoded are left out of their batch; see `skipped`
     uint8_transfer  with device: pictures travel as bytes and are normalised there
     channels_last   pictures have torch.channels_last strides
+    distributed     without a sampler, where RANK and WORLD_SIZE are set (torchrun): each rank reads its part, as with torch's
+                    DistributedSampler and set_epoch. False: all of it
+    warn_after      seconds after which a loop that waits more than 5 % of them is told why, once; 0: never
 
     After the first epoch has begun nothing can be changed. `close()` ends the threads; so does dropping the loader.
     """
@@ -270,6 +210,8 @@ class DataLoader:
         on_error: str = "raise",
         uint8_transfer: bool = False,
         channels_last: bool = False,
+        distributed: Optional[bool] = None,
+        warn_after: float = 60.0,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
@@ -291,11 +233,15 @@ class DataLoader:
         self._skipped = 0
         self._stream: Any = None
         self._torch: Optional[_TorchLoader] = None
+        self._own_sampler = False  # made here, by the environment
+        self._watch = Watch(warn_after)
         parameters = self._find_source(dataset, transform, collate_fn, batch_sampler)
-        self.dataset = _Length(self._source.n) if self._source and isinstance(dataset, (str, os.PathLike)) else dataset
+        self.dataset = Length(self._source.n) if self._source and isinstance(dataset, (str, os.PathLike)) else dataset
         if isinstance(dataset, IterableDataset):
             self._iterable(batch_size, shuffle, sampler, batch_sampler)
             return
+        if sampler is None and batch_sampler is None:
+            sampler, shuffle = self._by_environment(shuffle, seed, distributed)
         self._make_samplers(batch_size, shuffle, sampler, batch_sampler)
         self._order = Order(self.sampler, self.batch_sampler, generator)
         if seed is None:
@@ -315,7 +261,7 @@ class DataLoader:
         try:
             if is_path:
                 parameters = _pictures.transform_parameters(transform)
-                self._source = _path_source(os.fspath(dataset))
+                self._source = path_source(os.fspath(dataset))
             elif transform is not None:
                 raise ValueError("`transform` goes with a path; a Dataset has its own")
             elif collate_fn is not None:
@@ -323,7 +269,7 @@ class DataLoader:
             elif batch_sampler is not None and type(batch_sampler) is not BatchSampler:
                 raise NotNative(f"batches come from a '{type(batch_sampler).__name__}'")
             else:
-                self._source, transform = _dataset_source(dataset)
+                self._source, transform = dataset_source(dataset)
                 parameters = _pictures.transform_parameters(transform)
             return parameters if transform is not None or self._source.classes else None
         except NotNative as why:
@@ -337,6 +283,28 @@ class DataLoader:
             f"millrace.torch: the data set is read by calling it, in {self.num_workers} worker processes, because {self.reason}",
             stacklevel=3,
         )
+
+    def _by_environment(self, shuffle: Any, seed: Optional[int], wanted: Optional[bool]) -> "tuple[Any, Any]":
+        """(sampler, shuffle): what a program that torchrun started would pass."""
+        try:
+            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        except (KeyError, ValueError):
+            if wanted:
+                raise ValueError("distributed=True wants numbers in the environment's RANK and WORLD_SIZE, as torchrun sets them") from None
+            return None, shuffle
+        if wanted is False or world < 2:
+            return None, shuffle
+        if wanted is None:
+            global _said_distributed
+            if not _said_distributed:
+                _said_distributed = True
+                warnings.warn(
+                    f"millrace.torch: rank {rank} of {world} (RANK and WORLD_SIZE) reads its part of the data, in DistributedSampler's order; "
+                    "distributed=False reads all of it, distributed=True says nothing",
+                    stacklevel=4,
+                )
+        self._own_sampler = True
+        return DistributedSampler(self.dataset, world, rank, shuffle=bool(shuffle), seed=seed or 0), None
 
     def _make_samplers(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
         """As torch.utils.data.DataLoader does."""
@@ -451,8 +419,11 @@ class DataLoader:
         if resume:
             indices, first = self._resumed(resume)
         else:
+            if self._own_sampler:
+                self.sampler.set_epoch(self._epoch)
             indices, first = self._order.draw(), 0
         self._delivered_batches, self._in_epoch = first, True
+        self._watch.resume(self._counters)
         if resume and not indices[first * (self.batch_size or 1) :]:  # saved behind the last batch
             self._end_epoch()
             return iter(())
@@ -508,16 +479,21 @@ class DataLoader:
     def _iter_called(self, indices: List[int], first: int) -> Iterator[Any]:
         size = self.batch_size
         batches = [indices[i : i + size] for i in range(0, len(indices), size)] if size else list(self.batch_sampler)
-        for item in self._torch_loader(batch_sampler=batches[first:]):
-            self._delivered_batches += 1
-            yield self._moved(item)
-        self._end_epoch()
+        yield from self._called(self._torch_loader(batch_sampler=batches[first:]))
 
     def _iter_iterable(self) -> Iterator[Any]:
         self._in_epoch, self._delivered_batches = True, 0
-        for item in self._torch:
+        self._watch.resume(self._counters)
+        yield from self._called(self._torch)
+
+    def _called(self, loader: Any) -> Iterator[Any]:
+        begin = perf_counter()
+        for item in loader:
+            item, now = self._moved(item), perf_counter()
+            self._watch.add(now - begin, now, self._counters)
             self._delivered_batches += 1
-            yield self._moved(item)
+            yield item
+            begin = perf_counter()
         self._end_epoch()
 
     # ---- what a batch looks like ----
@@ -544,6 +520,8 @@ class DataLoader:
             data = data.to(self.device).float().mul_(self._normalise[0]).add_(self._normalise[1])
         elif self.device is not None and isinstance(data, torch.Tensor):
             data = data.to(self.device)
+        if self._source.unpack is not None:
+            return self._source.unpack(data)
         labels = labels.to(self.device) if labels is not None and self.device is not None else labels
         return [data, labels] if labels is not None else data
 
@@ -555,6 +533,8 @@ class DataLoader:
                 data = [row.to(self.device, non_blocking=True) for row in data]
             else:
                 data = data.to(self.device, non_blocking=True)
+            if self._source.unpack is not None:
+                data = self._source.unpack(data)
             if self._normalise is not None:
                 data = data.float().mul_(self._normalise[0]).add_(self._normalise[1])
             if labels is not None:
@@ -619,12 +599,27 @@ class DataLoader:
 
     # ---- looking at it, ending it ----
 
+    def _counters(self) -> Dict[str, Any]:
+        """Of all native loaders of this object together; {} without any."""
+        each = [e.core.stats() for e in self._engines]
+        if not each:
+            return {}
+        busiest = max(each, key=lambda one: one["batches"])
+        out = dict(busiest)
+        for key in ("batches", "samples", "sample_bytes", "read_bytes", "read_ns", "decode_ns", "transform_ns", "idle_ns", "cpu_ns", "slab_bytes"):
+            out[key] = sum(one[key] for one in each)
+        return out
+
     def stats(self) -> Dict[str, Any]:
-        """What the native loader has done: samples, bytes, nanoseconds waited, read, decoded, transformed, idle; and what
-        limits it now ("storage", "decode" or "consumer")."""
-        if self._source is None:
-            return {"native": False, "reason": self.reason}
-        return dict(self._engines[0].core.stats(), native=True) if self._engines else {"native": True}
+        """What the loader has done: samples, bytes, nanoseconds waited, read, decoded, transformed, idle; and what
+        limits it now ("storage", "decode" or "consumer"). `waited_s`: seconds that the loop has waited in next()."""
+        out: Dict[str, Any] = {"native": self.native, "epoch": self._epoch, "batch": self._delivered_batches if self._in_epoch else 0}
+        out.update(waited_s=self._watch.waited, **self._counters())
+        if self.native:
+            out["skipped"] = self.skipped
+        else:
+            out["reason"] = self.reason
+        return out
 
     def close(self) -> None:
         """Ends the threads and frees the memory, but for batches that are still in use."""
@@ -633,5 +628,10 @@ class DataLoader:
             engine.core.close()
 
     def __repr__(self) -> str:
-        how = "native" if self.native else f"called: {self.reason}"
-        return f"<millrace.torch.DataLoader batch_size={self.batch_size} batches={len(self)} epoch={self._epoch} {how}>"
+        how = f"native, {self.num_workers or 'all'} threads" if self.native else f"called, {self.num_workers} workers: {self.reason}"
+        try:
+            size = f"{len(self.dataset)} samples, {len(self)} batches of {self.batch_size}"
+        except TypeError:
+            size = f"batches of {self.batch_size}"
+        part = f", rank {self.sampler.rank} of {self.sampler.num_replicas}" if isinstance(self.sampler, DistributedSampler) else ""
+        return f"<millrace.torch.DataLoader {size}{part}, epoch {self._epoch}, {how}>"

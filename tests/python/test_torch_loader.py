@@ -24,7 +24,7 @@ except Exception as reason:
     torchvision = None
 
 import millrace  # noqa: E402
-from millrace.torch import DataLoader  # noqa: E402
+from millrace.torch import DataLoader, Tokens  # noqa: E402
 
 torch.set_num_threads(1)
 ROOT = plain_pictures("pictures", "--files", "101", "--dims", "60x80x3", "--subfolders", "7")
@@ -262,6 +262,102 @@ def subsets_are_native():
         assert torch.equal(x, u) and torch.equal(y, v)
 
 
+def joined_sets_are_native():
+    if torchvision is None:
+        return
+    from torch.utils.data import ConcatDataset, Subset
+
+    t = T.Compose([T.CenterCrop(32), T.ToTensor()])
+    other = plain_pictures("other", "--files", "20", "--dims", "60x80x3", "--subfolders", "2")
+    one, two = ImageFolder(ROOT, t), ImageFolder(other, t)
+    both = ConcatDataset([Subset(one, [5, 3, 90]), two, Subset(one, range(40, 60)), Subset(two, [0, 0])])
+    for data in (both, Subset(both, [44, 0, 1, 30, 7, 44])):
+        ours = DataLoader(data, 7)
+        assert ours.native, ours.reason
+        for (x, y), (u, v) in zip(ours, torch.utils.data.DataLoader(data, 7)):
+            assert torch.equal(x, u) and torch.equal(y, v)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mixed = DataLoader(ConcatDataset([one, ImageFolder(other, T.ToTensor())]), 4)
+    assert not mixed.native and "different transforms" in mixed.reason
+
+
+def tokens_are_native():
+    from array import array
+
+    for kind, code, top in (("uint16", "H", 1 << 16), ("uint32", "I", 1 << 32)):
+        path = os.path.join(os.path.dirname(os.path.dirname(ROOT)), f"{kind}.bin")
+        rng = random.Random(3)
+        values = [rng.randrange(top) for _ in range(1003)]
+        with open(path, "wb") as f:
+            array(code, values).tofile(f)
+        all_tokens = torch.tensor(values)
+        data = Tokens(path, 16, kind)
+        assert len(data) == 62 and torch.equal(data[61][1], all_tokens[61 * 16 + 1 : 62 * 16 + 1])
+        for d in (data, Tokens(path, 16, kind, step=5), Tokens(path, 32, kind, targets=False), torch.utils.data.Subset(data, [9, 9, 3, 60])):
+            g = [torch.Generator().manual_seed(5) for _ in "12"]
+            ours = DataLoader(d, 8, shuffle=True, generator=g[0])
+            assert ours.native, ours.reason
+            for _ in range(2):
+                pairs = list(zip(ours, torch.utils.data.DataLoader(d, 8, shuffle=True, generator=g[1])))
+                assert len(pairs) == len(ours)
+                for have, want in pairs:
+                    have, want = (have, want) if isinstance(have, list) else ([have], [want])
+                    assert len(have) == len(want) and all(a.dtype == torch.int64 and torch.equal(a, b) for a, b in zip(have, want))
+    raises(ValueError, "less than one sample", Tokens, path, 5000, "uint32")
+    raises(ValueError, "dtype is", Tokens, path, 5, "int8")
+    raises(ValueError, "millrace.torch.Tokens", DataLoader, path)
+    raises(FileNotFoundError, "nowhere", Tokens, "/nowhere", 5)
+    loader = DataLoader(data, 8)
+    os.truncate(path, 400)
+    raises(millrace.DataError, "uint32.bin", list, loader)
+
+
+def environment_makes_ranks():
+    pictures = whole()
+    try:
+        for world, rank in ((2, 0), (3, 2)):
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                ours, second = small(shuffle=True), small()
+            assert len(said) == (1 if world == 2 else 0) and (world != 2 or "rank 0 of 2" in str(said[0].message))
+            theirs = DistributedSampler(Indices(N), world, rank, shuffle=True)
+            for epoch in range(2):  # nobody calls set_epoch
+                theirs.set_epoch(epoch)
+                assert sum(ids_of(ours, pictures), []) == list(theirs)
+            assert f"rank {rank} of {world}" in repr(ours)
+            assert sum(ids_of(second, pictures), []) == list(DistributedSampler(Indices(N), world, rank, shuffle=False))
+            assert len(small(distributed=False)) == 13
+    finally:
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
+    raises(ValueError, "RANK and WORLD_SIZE", small, distributed=True)
+
+
+def waits_are_told():
+    import time
+
+    class Slow(Indices):
+        def __getitem__(self, i):
+            time.sleep(0.003)
+            return i
+
+    for slow, data, text in ((True, Slow(40), "own code"), (True, NUMBERS, ""), (False, NUMBERS, None)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loader = DataLoader(data, 2, warn_after=0.02 if slow else 60.0)
+            real = loader._watch.add
+            loader._watch.add = lambda wait, now, counters: real(wait + (1.0 if slow else 0.0), now, counters)
+            for _ in range(2):
+                for _ in loader:
+                    time.sleep(0.001)
+        told = [str(w.message) for w in said if "waited" in str(w.message)]
+        assert len(told) == (1 if slow else 0) and (not text or text in told[0]), told
+    stats = loader.stats()
+    assert stats["native"] and stats["samples"] == 206 and stats["waited_s"] > 0 and stats["limiter"] and stats["epoch"] == 2
+    assert "103 samples, 52 batches of 2, epoch 2, native" in repr(loader) and "\n" not in repr(loader)
+
+
 def data_sets_with_a_manifest():
     loader = DataLoader(NUMBERS, 10, shuffle=True, generator=torch.Generator().manual_seed(2))
     batches = list(loader)  # keeps more of them than the loader has room for
@@ -355,6 +451,6 @@ def ends_cleanly():
 run([
     order_is_torchs_over_epochs, order_is_that_of_any_sampler, global_random_numbers_are_left_alone, states_continue_exactly,
     states_continue_with_other_ranks, randomness_depends_on_seed_epoch_and_sample_alone, pictures_are_torchvisions,
-    odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, data_sets_with_a_manifest,
-    errors_are_of_the_right_kind, ends_cleanly,
+    odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, joined_sets_are_native,
+    tokens_are_native, environment_makes_ranks, waits_are_told, data_sets_with_a_manifest, errors_are_of_the_right_kind, ends_cleanly,
 ])  # fmt: skip

@@ -254,6 +254,40 @@ static void lists_of_files_are_checked(void **state)
     assert_int_equal(mr_dataset_index_files(&list, manifest, &err), MR_E_USAGE);
 }
 
+/* Records of a plain file, every third byte one of five: they overlap, and a rest too short is no record. */
+static void records_of_one_file(void **state)
+{
+    (void)state;
+    struct mr_error err;
+    struct mr_dataset *ds;
+    struct mr_dataset_reader *r;
+    struct mr_dataset_info info;
+    struct mr_sample sample;
+    char path[600], manifest[600], got[5];
+    snprintf(path, sizeof path, "%s/letters.bin", root);
+    snprintf(manifest, sizeof manifest, "%s/letters.mrm", root);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("abcdefghijklmnopqrstuvwxyz", f);
+    fclose(f);
+    assert_int_equal(mr_dataset_index_records(path, 5, 3, manifest, &err), 0);
+    assert_int_equal(mr_dataset_open(manifest, NULL, &ds, &err), 0);
+    mr_dataset_get_info(ds, &info);
+    assert_int_equal(info.samples, 8);
+    assert_int_equal(mr_dataset_reader_create(ds, &r, &err), 0);
+    assert_int_equal(mr_dataset_read(r, 7, 0, got, sizeof got, &sample, &err), 0);
+    assert_memory_equal(got, "vwxyz", 5);
+    assert_int_equal(mr_dataset_read(r, 1, 0, got, sizeof got, &sample, &err), 0);
+    assert_memory_equal(got, "defgh", 5);
+    mr_dataset_reader_free(r);
+    mr_dataset_close(ds);
+    assert_int_equal(mr_dataset_index_records(path, 27, 1, manifest, &err), MR_E_USAGE);
+    assert_int_equal(mr_dataset_index_records(path, 5, 0, manifest, &err), MR_E_USAGE);
+    assert_int_equal(mr_dataset_index_records("letters.bin", 5, 5, manifest, &err), MR_E_USAGE);
+    snprintf(path, sizeof path, "%s/none.bin", root);
+    assert_int_equal(mr_dataset_index_records(path, 5, 5, manifest, &err), -ENOENT);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -273,9 +307,13 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_read_in_their_order),   cmocka_unit_test(lists_that_cannot_be_are_refused),
-        cmocka_unit_test(kept_batches_outlive_the_loader), cmocka_unit_test(memory_of_the_caller_is_used),
-        cmocka_unit_test(lists_of_files_are_checked),      cmocka_unit_test(bad_samples_are_left_out),
+        cmocka_unit_test(lists_are_read_in_their_order),
+        cmocka_unit_test(lists_that_cannot_be_are_refused),
+        cmocka_unit_test(kept_batches_outlive_the_loader),
+        cmocka_unit_test(memory_of_the_caller_is_used),
+        cmocka_unit_test(records_of_one_file),
+        cmocka_unit_test(lists_of_files_are_checked),
+        cmocka_unit_test(bad_samples_are_left_out),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

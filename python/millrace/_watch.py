@@ -1,0 +1,51 @@
+"""How long a training loop waits for batches, and one warning that says what to do about it."""
+import warnings
+from time import perf_counter
+from typing import Any, Callable, Dict
+
+Counters = Callable[[], Dict[str, Any]]  # read_ns, decode_ns, transform_ns so far; {} where the data set's own code runs
+
+WAIT_SHARE = 0.05
+
+_ADVICE = {
+    "storage": "reading is the limit: a faster or nearer storage, or more threads (num_workers) where it has latency",
+    "decode": "decoding and transforms are the limit: more CPUs (num_workers), or smaller pictures",
+    "called": "the data set's own code is the limit: more worker processes (num_workers), or a data set that runs natively",
+}
+
+
+class Watch:
+    """Adds up waits. When more than 5 % of `seconds` were waited it warns, once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.waited = 0.0  # over the loader's life
+        self._begin, self._waited = 0.0, 0.0
+        self._before: Dict[str, Any] = {}
+        self._said = seconds <= 0
+
+    def resume(self, counters: Counters) -> None:
+        """An epoch begins: time between epochs is nobody's wait."""
+        self._begin, self._waited = perf_counter(), 0.0
+        self._before = {} if self._said else counters()
+
+    def add(self, wait: float, now: float, counters: Counters) -> None:
+        """A batch came at `now` after `wait` seconds of waiting."""
+        self.waited += wait
+        self._waited += wait
+        if self._said or now - self._begin < self.seconds:
+            return
+        share, spent = self._waited / (now - self._begin), now - self._begin
+        if share > WAIT_SHARE:
+            self._said = True
+            warnings.warn(
+                f"millrace: the loop waited for data {100 * share:.0f} % of the last {spent:.0f} s; {_ADVICE[self._limiter(counters())]}", stacklevel=4
+            )
+        self.resume(counters)
+
+    def _limiter(self, after: Dict[str, Any]) -> str:
+        before = self._before
+        if not after:
+            return "called"
+        grown = {k: after[k] - before.get(k, 0) for k in ("read_ns", "decode_ns", "transform_ns")}
+        return "storage" if grown["read_ns"] > grown["decode_ns"] + grown["transform_ns"] else "decode"
