@@ -61,7 +61,7 @@ def unnamed(write: Callable[[str], None]) -> int:
     import tempfile
 
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="millrace-", dir=place) as temporary:
+    with tempfile.TemporaryDirectory(prefix=f"millrace-{os.getpid()}-", dir=place) as temporary:
         path = os.path.join(temporary, "manifest.mrm")
         write(path)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -416,7 +416,7 @@ def ends_cleanly():
     gc.collect()
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     tasks = len(os.listdir("/proc/self/task"))
-    left = [f for f in os.listdir("/dev/shm") if f.startswith("millrace-")]
+    left = [f for f in os.listdir("/dev/shm") if f.startswith(f"millrace-{os.getpid()}-")]
     kept = []
     for i in range(200 if os.environ.get("MR_TEST_FULL") else 25):
         loader = small(shuffle=True)
@@ -433,7 +433,7 @@ def ends_cleanly():
     assert len(kept[0][1]) == 8 and rows_of(kept[0][0])[0].float().sum() > 0
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files
     assert len(os.listdir("/proc/self/task")) <= tasks
-    assert left == [f for f in os.listdir("/dev/shm") if f.startswith("millrace-")]
+    assert left == [f for f in os.listdir("/dev/shm") if f.startswith(f"millrace-{os.getpid()}-")]
     parent = small()
     it = iter(parent)
     next(it)
