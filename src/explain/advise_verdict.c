@@ -138,6 +138,11 @@ static const char *why_input(struct mr_advice *a)
         return mr_say(
             a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
             mr_say_s(a, worker));
+    double queue = mr_stall_s(a, MR_STALL_QUEUE);
+    if (queue > 0.5 * cpu)
+        return mr_say(
+            a, "Collating batches and passing them on took longest: %s of the %s waited; more storage will not help.",
+            mr_say_s(a, queue), mr_say_s(a, a->stall_s));
     return mr_say(a, "Decoding and transforming took longest: %s of the %s waited; more storage will not help.",
                   mr_say_s(a, a->cpu_s), mr_say_s(a, a->stall_s));
 }

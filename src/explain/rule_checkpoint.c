@@ -128,7 +128,8 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
                            mr_say_share(a, written / blocked));
     d->f.formula = mr_say(a, "blocked %s - copying %s at %s - what writing comes too late",
                           mr_say_s(a, a->checkpoint_s), mr_say_bytes(a, s.bytes / ranks), mr_say_rate(a, COPY_RATE));
-    d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)";
+    d->f.snippet[0] = "checkpoint:\n  engine: async";
+    d->f.snippet[1] = "from millrace import checkpoint; saver = checkpoint.Saver(folder); saver.save(step, state)";
     d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
     d->f.command = a->own && !a->f->simulated ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");
     return true;

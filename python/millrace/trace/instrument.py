@@ -271,6 +271,7 @@ def _all(*patches):
 
 
 PATCHES = {
+    "os": _functions("checkpoint", "fsync", "fdatasync", "sync"),  # who syncs in a training makes a checkpoint durable
     "torch.utils.data.dataloader": _torch("loader"),
     "torch.utils.data._utils.worker": _torch("worker"),
     "torch.utils.data._utils.fetch": _torch("fetch"),
