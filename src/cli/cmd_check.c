@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/check_output.h"
 #include "cli/dataset_args.h"
+#include "explain/clock_align.h"
 #include "explain/compare.h"
 #include "explain/explain.h"
 #include "report/budget.h"
@@ -118,6 +119,7 @@ static int explain_one(const char *path, void *user, struct mr_error *err)
         t->stop = g->stop;
     rc = rc ? rc : mr_trace_add_all(t, &path, 1, g->threads, err);
     rc = rc ? rc : mr_trace_finish(t, err);
+    rc = rc ? rc : mr_clock_align(t, err);
     if (!rc) {
         struct mr_explain_options opt = {
             .threads = g->threads, .rank = -1, .step_from = -1, .source = path, .stop = g->stop};

@@ -5,6 +5,7 @@
 #include "cli/page_output.h"
 #include "cli/report_run.h"
 #include "cli/report_tables.h"
+#include "explain/clock_align.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
 #include "base/common.h"
@@ -194,7 +195,8 @@ static int open_trace(struct report *r, const atomic_bool *stop, struct mr_error
         return rc;
     r->t->stop = stop;
     rc = mr_trace_add_all(r->t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
-    return rc ? rc : mr_trace_finish(r->t, err);
+    rc = rc ? rc : mr_trace_finish(r->t, err);
+    return rc ? rc : mr_clock_align(r->t, err);
 }
 
 static int explain(struct report *r, const struct mr_summary_options *filters, const atomic_bool *stop,

@@ -100,9 +100,10 @@ struct mr_trace {
     struct mr_darshan *darshan;      /* their reader */
     struct mr_trace_note *note;
     size_t notes, note_cap;
-    struct mr_map process_of; /* by key: index + 1 */
-    bool mapped;              /* the file being added is */
-    const atomic_bool *stop;  /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
+    double clock_offset_ns, clock_residual_ns; /* between hosts, where they were compared; 0 else */
+    struct mr_map process_of;                  /* by key: index + 1 */
+    bool mapped;                               /* the file being added is */
+    const atomic_bool *stop; /* borrowed, may be NULL: once it is set, mr_trace_read fails with MR_E_INTERRUPTED */
 };
 
 int mr_trace_create(struct mr_trace **out, struct mr_error *err);

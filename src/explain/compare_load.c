@@ -5,6 +5,7 @@
 #include "analyze/run_trace.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "explain/clock_align.h"
 #include "explain/compare.h"
 
 #include <assert.h>
@@ -311,6 +312,7 @@ static int load_trace(const char *path, const struct mr_compare_options *opt, st
         t->stop = opt->stop;
     rc = rc ? rc : mr_trace_add_all(t, &path, 1, opt->threads, err);
     rc = rc ? rc : mr_trace_finish(t, err);
+    rc = rc ? rc : mr_clock_align(t, err);
     if (!rc && !t->events && !t->counters)
         rc = mr_error_plain(err, MR_E_INCOMPLETE, "the trace '%s' has no events", path);
     if (rc)

@@ -93,16 +93,17 @@ int mr_explain_trust(struct explain_job *j)
     struct mr_explanation *x = j->x;
     struct mr_explain_trust *t = &x->trust;
     const struct mr_trace *r = j->t;
-    *t = (struct mr_explain_trust){.events = r->events,
-                                   .lost = r->lost,
-                                   .gone = r->gone,
-                                   .recorded = r->recorded,
-                                   .skipped_bytes = r->skipped_bytes,
-                                   .clock_offset_s = NAN,
-                                   .clock_residual_s = NAN,
-                                   .overhead_share = NAN,
-                                   .note = t->note,
-                                   .notes = t->notes};
+    *t = (struct mr_explain_trust){
+        .events = r->events,
+        .lost = r->lost,
+        .gone = r->gone,
+        .recorded = r->recorded,
+        .skipped_bytes = r->skipped_bytes,
+        .clock_offset_s = r->clock_residual_ns + r->clock_offset_ns > 0 ? r->clock_offset_ns / 1e9 : NAN,
+        .clock_residual_s = r->clock_residual_ns + r->clock_offset_ns > 0 ? r->clock_residual_ns / 1e9 : NAN,
+        .overhead_share = NAN,
+        .note = t->note,
+        .notes = t->notes};
     for (size_t p = 0; p < r->processes; p++)
         for (unsigned c = 0; r->process[p].skipped && c < MR_CALL_COUNT; c++)
             t->sampled_out += r->process[p].skipped[c];
