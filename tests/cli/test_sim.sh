@@ -127,6 +127,21 @@ for p in paths:
         widths.setdefault(p.getAttribute("d"), []).append(int(p.getAttribute("stroke-width")))
 assert any(len(w) == 2 and w[0] > w[1] for w in widths.values()), widths
 PY
+# No label lies on another, also where points lie close together; every line has its name.
+"$MILLRACE" -q sim thesis-1 epochs=1 --sweep nodes=1,2,4,5,10,20,25,50,100 --svg close.svg >out 2>err
+python3 - <<'PY' || fail "labels of the plot"
+import itertools, xml.dom.minidom
+texts = [t for t in xml.dom.minidom.parse("close.svg").getElementsByTagName("text") if not t.getAttribute("transform")]
+boxes = []
+for t in texts:
+    size, name = float(t.getAttribute("font-size") or 12), t.firstChild.data
+    x, y, width = float(t.getAttribute("x")), float(t.getAttribute("y")), 0.5 * size * len(name)
+    x -= {"middle": width / 2, "end": width}.get(t.getAttribute("text-anchor"), 0)
+    boxes.append((x, y - 0.8 * size, x + width, y, name))
+for a, b in itertools.combinations(boxes, 2):
+    assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (a, b)
+assert {"millrace", "naive", "1", "100"} <= {b[4] for b in boxes}, boxes
+PY
 # Progress is for terminals.
 "$MILLRACE" sim thesis-1 epochs=2 -p staging >out 2>err
 ! grep -q simulating err || fail "progress outside a terminal"
