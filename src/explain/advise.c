@@ -19,6 +19,7 @@
 
 #define HIDDEN_SHARE 0.01 /* of the run with I/O: hidden I/O from which a note is worth its line */
 
+#define COVERED 0.3        /* of what it saves alone: less is left over by chance */
 #define SECONDS_LEAST 0.02 /* less is nothing, however short the run */
 
 #define RULE_ROW(name, function, pools, condition) {#name, function, pools, condition},
@@ -285,6 +286,8 @@ static int put_findings(struct mr_advice *a, struct mr_draft *d, size_t n)
         out[k] = d[i].f;
         out[k].adds_s = adds_s(&d[i], left);
         take(&d[i], out[k].adds_s, left);
+        if (out[k].adds_s < COVERED * out[k].saves_s) /* the same seconds by another way */
+            out[k].adds_s = 0;
         out[k].severity = severity_of(a, &out[k]);
     }
     free(taken);

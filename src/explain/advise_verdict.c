@@ -85,7 +85,9 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
     case MR_VERDICT_STARTUP:
         return mr_say(a, "Start-up-bound. The first step began after %s of %s.", mr_say_s(a, a->startup_s),
                       mr_say_s(a, (double)a->x->duration_ns / 1e9));
-    default: return mr_say(a, "Healthy. Training waited for data %s of the time %s.", mr_say_share(a, share), of);
+    default:
+        return mr_say(a, "Healthy. Training waited for data %s of the time %s%s.", mr_say_share(a, share), of,
+                      share >= MR_STARVED && a->stall_s >= 0.02 ? ", nearly all for the first batch" : "");
     }
 }
 

@@ -174,7 +174,7 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
         return false;
     bool sure = asked || mr_known(f->knee);
     d->f.confidence = sure ? 0.9 : 0.6;
-    d->weight *= p.read_s >= p.cpu_s ? 1 : 0.8;
+    d->weight *= p.read_s >= p.cpu_s ? 1 : 0.6;
     set_saves(d, d->f.saves_s, sure ? 0.8 * d->f.saves_s : 0, a->stall_s);
     d->f.title = th1_title(a, d, &p);
     d->f.fix = mr_say(a, "readers %.0f -> %.0f, batches ahead %.0f -> %.0f", p.workers, q.workers, p.ahead, q.ahead);
@@ -211,9 +211,11 @@ bool mr_rule_th2(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "reading a batch takes %s, decoding it %s", mr_say_s(a, p.read_s), mr_say_s(a, p.cpu_s));
     if (!more_workers(a, d, &p, mr_known_or(a->f->decode_threads, p.workers), &q))
         return false;
-    d->f.confidence = mr_known(p.cpus) ? 0.9 : 0.5;
-    d->weight *= p.cpu_s > p.read_s ? 1 : 0.8;
-    set_saves(d, d->f.saves_s, (mr_known(p.cpus) ? 0.8 : 0) * d->f.saves_s, a->stall_s);
+    /* Workers that are off the CPU sleep, or wait for one: only the former gain from more of them. */
+    bool sure = mr_known(p.cpus) && !(a->f->worker_cpu < 0.7);
+    d->f.confidence = sure ? 0.9 : 0.55;
+    d->weight *= p.cpu_s > p.read_s ? 1 : 0.6;
+    set_saves(d, d->f.saves_s, (sure ? 0.8 : 0) * d->f.saves_s, a->stall_s);
     d->f.title = mr_say(a, "%s %s per batch to decode, computing it takes %s%s",
                         p.workers < 1     ? "the training loop takes"
                         : p.workers > 1.5 ? mr_say(a, "%.0f workers take", p.workers)

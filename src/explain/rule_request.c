@@ -84,7 +84,7 @@ bool mr_rule_md1(struct mr_advice *a, struct mr_draft *d)
     const struct mr_explain_facts *f = a->f;
     double meta = mr_stall_s(a, MR_STALL_METADATA), io = a->read_s;
     double per_thousand = 1000 * mr_known_or(f->opens_per_sample, 0);
-    bool stalls = a->starved && io > 0 && meta >= 0.2 * io, many = per_thousand > 100;
+    bool stalls = a->starved && io > 0 && meta >= 0.2 * io && meta >= 0.01 * a->run_s, many = per_thousand > 100;
     if (!many && !stalls)
         return mr_silent(a, "%.3g opens per 1,000 samples; open and stat are %s of the waits for reads", per_thousand,
                          mr_say_share(a, io > 0 ? meta / io : 0));
@@ -240,7 +240,7 @@ bool mr_rule_amp1(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_facts *f = a->f;
     double times = f->delivered_bytes > 0 ? f->read_bytes / f->delivered_bytes : NAN;
-    if (!mr_known(times))
+    if (!mr_known(times) || !a->own) /* of other programs only the decoded size is known, if any */
         return mr_silent(a, "how many bytes the batches hold as stored is not known");
     if (times <= 1.3)
         return mr_silent(a, "%.2f bytes read for each byte delivered", times);
