@@ -24,7 +24,8 @@ int mr_explain_snippets(struct explain_job *j, struct mr_error *err)
                                            .path = "",
                                            .top_files = 1};
     struct mr_summary *s = NULL;
-    int rc = j->opt->pictures ? mr_summarise(j->t, &opt, j->opt->stop, &s, err) : 0;
+    bool wanted = j->opt->pictures && !x->snippets; /* explain_snippets.c has them with their single spans */
+    int rc = wanted ? mr_summarise(j->t, &opt, j->opt->stop, &s, err) : 0;
     if (rc || !s)
         return rc;
     x->snippet = mr_arena_alloc(&x->arena, SNIPPETS * sizeof(*x->snippet));
@@ -109,7 +110,7 @@ int mr_explain_slow_step(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
     struct mr_explain_lanes *l = &x->lanes;
-    const struct mr_explain_step *s = j->opt->pictures ? slow_step(x) : NULL;
+    const struct mr_explain_step *s = j->opt->pictures && !l->lanes ? slow_step(x) : NULL; /* or by explain_lanes.c */
     if (!s || j->rank[s->rank].consumer == NO_INDEX || !x->workers)
         return 0;
     uint64_t len = s->end_ns - s->start_ns;
