@@ -21,6 +21,7 @@
 #define RANDOM_SMALL 4096.0 /* random requests are small below a page; above, their order is the trouble */
 #define MANY_RANKS 32.0     /* so many writers of one file, or of a file each, get into each other's way */
 #define UNEVEN 1.5
+#define LOAD_LEAST 33554432.0 /* of bytes: below, a header that one rank writes makes it uneven */
 
 struct job {
     const struct mr_counters *c;
@@ -78,6 +79,22 @@ static bool job_of(struct mr_advice *a, struct job *j)
     double syncs = value(j, MR_POSIX_FSYNCS) + value(j, MR_POSIX_FDSYNCS);
     j->synced = syncs >= OPS_LEAST && syncs >= 0.5 * j->writes;
     return true;
+}
+
+/* Sums of all ranks, even where they are told as one record of one rank: one rank does not open one file so often. */
+static bool is_sums(const struct job *j)
+{
+    const struct mr_counters *c = j->c;
+    return !c->per_file ||
+           (c->files <= 1 && j->opens >= j->n && !(c->rank_bytes_max < 0.99 * j->n * c->rank_bytes_mean));
+}
+
+/* Files of the job. In sums without a shared file every process that opened one had its own. NAN unknown. */
+static double files_of(const struct job *j)
+{
+    if (is_sums(j) && !j->shared && j->opens >= j->n)
+        return fmax(j->n, mr_known_or(j->c->files, 0));
+    return j->c->files;
 }
 
 static const char *measured(struct mr_advice *a, const struct job *j)
@@ -187,7 +204,7 @@ bool mr_rule_rep1(struct mr_advice *a, struct mr_draft *d)
     if (!job_of(a, &j))
         return false;
     double again = j.c->rank_reread_bytes;
-    if (!mr_known(again))
+    if (!mr_known(again) || is_sums(&j))
         return mr_silent(a, "the log has sums only: what was read twice cannot be told");
     if (again < 0.5 * j.bytes || again < 1048576)
         return mr_silent(a, "%s of %s were read again by the same ranks", mr_say_bytes(a, again),
@@ -221,7 +238,7 @@ bool mr_rule_fil1(struct mr_advice *a, struct mr_draft *d)
     struct job j;
     if (!job_of(a, &j))
         return false;
-    double files = j.c->files;
+    double files = files_of(&j);
     if (!mr_known(files))
         return mr_silent(a, "the log does not tell how many files there were");
     if (j.n < MANY_RANKS || files < 0.9 * j.n || j.shared)
@@ -257,10 +274,11 @@ bool mr_rule_syn1(struct mr_advice *a, struct mr_draft *d)
  * file for each process. */
 static double unevenness(const struct job *j)
 {
-    if (mr_known(j->c->rank_bytes_max) && j->c->rank_bytes_mean > 0)
+    bool sums = is_sums(j);
+    if (!sums && mr_known(j->c->rank_bytes_max) && j->c->rank_bytes_mean > 0)
         return j->c->rank_bytes_max / j->c->rank_bytes_mean;
     double longest = value(j, MR_POSIX_MAX_BYTE_WRITTEN) + 1;
-    return j->c->per_file || j->shared || j->written_bytes < 1e6 ? NAN : longest / (j->written_bytes / j->n);
+    return !sums || j->shared || j->written_bytes < 1e6 ? NAN : longest / (j->written_bytes / j->n);
 }
 
 bool mr_rule_imb1(struct mr_advice *a, struct mr_draft *d)
@@ -269,9 +287,11 @@ bool mr_rule_imb1(struct mr_advice *a, struct mr_draft *d)
     if (!job_of(a, &j))
         return false;
     double times = unevenness(&j);
-    if (j.n < 2 || j.meta || j.bytes < 1e6 || !mr_known(times))
+    if (j.n < 2 || j.meta || j.bytes < LOAD_LEAST || !mr_known(times))
         return mr_silent(a, "nothing tells how much each process did");
-    bool files_each = j.n >= MANY_RANKS && j.c->files >= 0.9 * j.n && !j.shared && j.stats <= 0.5 * j.opens;
+    if (value(&j, MR_MPIIO_COLL_READS) + value(&j, MR_MPIIO_COLL_WRITES) > 0)
+        return mr_silent(a, "collective calls: a few ranks move the bytes of all on purpose");
+    bool files_each = j.n >= MANY_RANKS && files_of(&j) >= 0.9 * j.n && !j.shared && j.stats <= 0.5 * j.opens;
     if (times < UNEVEN || (files_each && times < 2 * UNEVEN))
         return mr_silent(a, "the busiest process moves %.2f times the mean", times);
     set_part(a, d, &j, j.read_s + j.write_s, 1 - 1 / times, 0.75);
