@@ -236,6 +236,8 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : j->run ? mr_explain_own_steps(j) : mr_explain_find_steps(j);
     rc = rc ? rc : mr_explain_find_checkpoints(j);
     rc = rc ? rc : mr_explain_ask(j);
+    free(j->span.item); /* everything they tell has been taken from them; memory is needed for the second pass */
+    memset(&j->span, 0, sizeof j->span);
     if (!rc)
         mr_explain_choose_slow(j);
     rc = rc ? rc : make_counters(j);
@@ -254,13 +256,10 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_finish_checkpoints(j);
     keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
-    rc = rc ? rc : mr_explain_slow_step(j);
     rc = rc ? rc : mr_explain_facts(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
-    if (rc)
-        return mr_error_set(err, rc, "cannot explain the trace");
-    return mr_explain_snippets(j, err);
+    return rc ? mr_error_set(err, rc, "cannot explain the trace") : 0;
 }
 
 int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,

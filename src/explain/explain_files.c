@@ -332,6 +332,10 @@ int mr_explain_finish_files(struct explain_job *j)
     }
     int rc = list_files(j, all);
     rc = rc ? rc : list_groups(j, all);
+    for (unsigned w = 0; w < j->workers; w++) { /* of a million files they are large */
+        free(j->worker[w].file);
+        j->worker[w].file = NULL;
+    }
     return rc ? rc : predict_hits(j, read, unique);
 }
 

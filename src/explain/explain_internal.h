@@ -11,7 +11,7 @@
  *   explain_calls.c    of one thread: sums, sizes, files, pictures
  *   explain_unions.c   unions over the threads of a rank
  *   stall_cause.c      why each wait took as long as it did
- *   explain_files.c, explain_facts.c, explain_ranks.c, explain_trust.c, explain_pictures.c   what is left of the struct
+ *   explain_files.c, explain_facts.c, explain_ranks.c, explain_trust.c   what is left of the struct
  *
  * Invariants
  *  X1. The classes of a rank's time are disjoint and add up to its window.
@@ -290,10 +290,6 @@ int mr_explain_unite(struct explain_job *j, struct mr_error *err);
 
 /* ---- stall_cause.c ---- */
 int mr_explain_blame(struct explain_job *j);
-
-/* ---- explain_pictures.c ---- */
-int mr_explain_snippets(struct explain_job *j, struct mr_error *err);
-int mr_explain_slow_step(struct explain_job *j);
 
 /* ---- explain_checkpoints.c ---- */
 int mr_explain_find_checkpoints(struct explain_job *j);
