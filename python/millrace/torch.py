@@ -264,7 +264,7 @@ class DataLoader:
                 self._source = path_source(os.fspath(dataset))
             elif transform is not None:
                 raise ValueError("`transform` goes with a path; a Dataset has its own")
-            elif collate_fn is not None:
+            elif collate_fn not in (None, torch.utils.data.default_collate):
                 raise NotNative("there is a collate_fn")
             elif batch_sampler is not None and type(batch_sampler) is not BatchSampler:
                 raise NotNative(f"batches come from a '{type(batch_sampler).__name__}'")

@@ -256,7 +256,8 @@ def subsets_are_native():
         return
     t = T.Compose([T.CenterCrop(32), T.ToTensor()])
     parts = torch.utils.data.random_split(ImageFolder(ROOT, t), [71, 30], torch.Generator().manual_seed(0))
-    ours = DataLoader(parts[1], 7)
+    assert not DataLoader(parts[1], 7, collate_fn=list).native
+    ours = DataLoader(parts[1], 7, collate_fn=torch.utils.data.default_collate)
     assert ours.native
     for (x, y), (u, v) in zip(ours, torch.utils.data.DataLoader(parts[1], 7)):
         assert torch.equal(x, u) and torch.equal(y, v)
