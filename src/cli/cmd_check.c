@@ -8,6 +8,7 @@
 #include "explain/clock_align.h"
 #include "explain/compare.h"
 #include "explain/explain.h"
+#include "explain/explain_settings.h"
 #include "report/budget.h"
 #include "report/out_stream.h"
 #include "report/report_json.h"
@@ -125,6 +126,8 @@ static int explain_one(const char *path, void *user, struct mr_error *err)
             .threads = g->threads, .rank = -1, .step_from = -1, .source = path, .stop = g->stop};
         rc = mr_explain(t, &opt, &x, err);
     }
+    if (!rc)
+        mr_explain_run_folder(x, path);
     rc = rc ? rc : mr_advise(x, err);
     rc = rc ? rc : add_figures(path, g, x, err);
     mr_explanation_free(x);

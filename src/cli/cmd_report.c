@@ -13,6 +13,7 @@
 #include "base/strbuf.h"
 #include "explain/explain_settings.h"
 #include "report/page.h"
+#include "report/report_csv.h"
 #include "report/report_text.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 
 struct report_options {
     struct mr_strings trace;
-    const char *steps, *path, *time, *explain, *html;
+    const char *steps, *path, *time, *explain, *html, *csv;
     int64_t rank, top, threads;
     bool json, all, tables, anonymous;
 };
@@ -53,6 +54,9 @@ static const struct mr_option report_options[] = {
      .doc = "One rule of the advisor: condition, measured values, evidence, formula, and why other rules are silent.",
      .example = "--explain PF1"},
     {FIELD(html), .type = MR_OPT_STRING, .def = "", .doc = MR_DOC_HTML, .example = "--html report.html"},
+    {FIELD(csv), .type = MR_OPT_STRING, .def = "",
+     .doc = "Also writes steps.csv, ranks.csv, files.csv, timeline.csv and metrics.txt (OpenMetrics) into this folder.",
+     .example = "--csv tables"},
     {FIELD(anonymous), .type = MR_OPT_BOOL, .def = "false", .doc = MR_DOC_ANONYMOUS " Not with --json and tables."},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     MR_ROW_THREADS(offsetof(struct report_options, threads), MR_DOC_THREADS),
@@ -210,7 +214,7 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .to_ns = filters->to_ns,
                                      .source = r->o->trace.item[0],
                                      .workload = mr_report_run_workload_name(r->run),
-                                     .pictures = *r->o->html,
+                                     .pictures = *r->o->html || *r->o->csv,
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
     if (!rc)
@@ -241,14 +245,15 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
 /* Tables have names that nothing replaces, and of single files there is no explanation. */
 static int check_page(const struct report_options *o, struct mr_error *err)
 {
-    if (o->anonymous && (o->json || o->tables || o->all || *o->path))
+    if (o->anonymous && (*o->csv || o->json || o->tables || o->all || *o->path))
         return mr_error_plain(err, MR_E_USAGE, "--anonymous does not go with %s, which shows names",
-                              o->json     ? "--json"
+                              *o->csv     ? "--csv"
+                              : o->json   ? "--json"
                               : o->tables ? "--tables"
                               : o->all    ? "--all"
                                           : "--path");
-    if (*o->html && *o->path)
-        return mr_error_plain(err, MR_E_USAGE, "--html shows a whole run: leave out --path");
+    if ((*o->html || *o->csv) && *o->path)
+        return mr_error_plain(err, MR_E_USAGE, "--%s shows a whole run: leave out --path", *o->html ? "html" : "csv");
     if (strcmp(o->html, "-") == 0 && o->json)
         return mr_error_plain(err, MR_E_USAGE, "--html - and --json both write to standard output");
     return 0;
@@ -318,6 +323,8 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
                               : "");
     if (rc == 0 && strcmp(o->html, "-") != 0)
         rc = print_report(&r, ctx->arena, err);
+    if (rc == 0 && *o->csv)
+        rc = mr_report_csv(o->csv, r.x, err);
     if (rc == 0 && *o->html)
         rc = write_page(&r, err);
     rc = rc ? rc : check_whole(&r, err);
@@ -339,7 +346,8 @@ const struct mr_command mr_cmd_report = {
         "while a function has at most 256 different sizes per 32768 events and 4096 in all, otherwise within 3.2 %, as "
         "latency quantiles are; between two values both are interpolated, as NumPy does it. Everything else is exact. "
         "With filters, processes, threads and nodes are those of which something is left.\n\n"
-        "Example:\n  millrace report --time 10:60 run.mrt\n  millrace report results/unet3d --html report.html",
+        "Example:\n  millrace report --time 10:60 run.mrt\n  millrace report results/unet3d --html report.html\n  "
+        "millrace report results/unet3d --csv tables",
     .table = {.section = "report",
               .doc = "Report.",
               .options = report_options,

@@ -60,6 +60,23 @@ mkdir -p h/node1 h/node2 no/thing; cp t.mrt h/node1/; "$MILLRACE" -q trace --no-
 report 0 h # folders of hosts are one trace
 report 4 no; said "holds no traces"
 
+# ---- tables as CSV and OpenMetrics ----
+report 0 r/one --csv tables
+python3 - <<'P' || fail "tables"
+import csv, json, subprocess, os
+r = json.loads(subprocess.run([os.environ["MILLRACE"], "report", "--json", "r/one"], capture_output=True).stdout)
+steps = list(csv.DictReader(open("tables/steps.csv")))
+assert len(steps) == 16 and abs(sum(float(s["compute_s"]) for s in steps) - r["time"]["compute_s"]) < 1e-6, len(steps)
+assert len(list(csv.DictReader(open("tables/ranks.csv")))) == 1 and "path" in open("tables/files.csv").readline()
+rows = list(csv.DictReader(open("tables/timeline.csv")))
+assert 1 <= len(rows) <= 2000
+text = open("tables/metrics.txt").read()
+assert text.endswith("# EOF\n") and 'millrace_findings{severity="critical"} 0' in text
+line = next(l for l in text.splitlines() if l.startswith('millrace_time_seconds{class="compute"}'))
+assert abs(float(line.split()[1]) - r["time"]["compute_s"]) < 1e-6
+P
+report 2 r/one --csv tables --path '*'
+
 # ---- missing ranks ----
 SLURM_PROCID=1 SLURM_NTASKS=4 "$MILLRACE" -q trace --no-python -o rank.mrt -- cat reads.py >/dev/null
 "$MILLRACE" report --json rank.mrt >out 2>err || :
