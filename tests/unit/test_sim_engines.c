@@ -343,6 +343,34 @@ static void wide_sizes_have_the_mean_and_deviation_asked_for(void **state)
     }
 }
 
+/* A set beyond the memory of all nodes: locality-aware takes what does not fit through staging, close to the bound as
+ * published, and swaps items instead of asking peers; LBANN's store is memory only, so it says that it cannot run. */
+static void sets_beyond_the_memory(void **state)
+{
+    (void)state;
+    struct mr_scenario s = thesis_scenario(1);
+    s.samples = 20000; /* 540 MB; the nodes have 160 and 240 */
+    s.system.classes[0].capacity_mb = 20;
+    s.system.classes[1].capacity_mb = 40;
+    s.system.classes[2].capacity_mb = 60;
+    for (int thesis = 0; thesis < 2; thesis++) {
+        struct mr_study *st = study(&s, thesis, 1, 1);
+        const struct mr_sim_result *local = row(st, MR_POLICY_LOCALITY_AWARE),
+                                   *ordered = row(st, MR_POLICY_DEEPIO_ORDERED);
+        const enum mr_policy_id lbann[] = {MR_POLICY_LBANN_PRELOAD, MR_POLICY_LBANN_DYNAMIC};
+        for (unsigned i = 0; i < MR_ARRAY_LEN(lbann); i++)
+            assert_true(!row(st, lbann[i])->possible && strstr(row(st, lbann[i])->why, "does not fit"));
+        assert_true(local->possible && local->randomness > 0.999);
+        if (thesis)
+            assert_true(local->time_s < 1.35 * st->bounds.compute_only_s);
+        else
+            assert_true(local->peer_mb < 0.2 * ordered->peer_mb && local->time_s < row(st, MR_POLICY_STAGING)->time_s);
+        for (unsigned i = 1; i < st->n; i++) /* what sees only a part of the data comes after all that see everything */
+            assert_true(mr_study_is_comparable(&st->rows[i - 1]) || !mr_study_is_comparable(&st->rows[i]));
+        free(st);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +383,7 @@ int main(void)
         cmocka_unit_test(coarse_grain_agrees_with_the_exact_engine),
         cmocka_unit_test(hot_samples_match_the_published_vectors),
         cmocka_unit_test(placements_match_the_known_figures),
+        cmocka_unit_test(sets_beyond_the_memory),
         cmocka_unit_test(wide_sizes_have_the_mean_and_deviation_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
