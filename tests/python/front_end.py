@@ -31,7 +31,7 @@ def prepare_sanitizer():
     if any(name in os.path.basename(sys.argv[0]) for name in ("torch", "jax", "tensorflow")):
         skip("frameworks are not run with AddressSanitizer; the same code runs in the NumPy test")
     asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    os.environ.update(LD_PRELOAD=asan, ASAN_OPTIONS="detect_leaks=0")
+    os.environ.update(LD_PRELOAD=asan, ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1")
     os.execv(sys.executable, [sys.executable] + sys.argv)
 
 

@@ -23,6 +23,7 @@ except Exception as reason:
     print(f"note: no PyTorch ({reason}): its front end is left out")
     torch = None
 
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # which keeps freed memory for a while
 FULL = bool(os.environ.get("MR_TEST_FULL"))
 PATH = gen("numbers", "--format", "npz", "--files", "40", "--dims", "40x60", "--dtype", "float32", "--labels", "9")
 ROOT = plain_pictures("pictures", "--files", "24", "--dims", "60x80x3", "--subfolders", "3")
@@ -76,7 +77,7 @@ def nothing_is_left_behind():
         del kept
         assert held() == before, (before, held())
         grown = np.median(peak[-made // 8 :]) - np.median(peak[: made // 8])
-        assert grown < (8 << 20), f"{grown} bytes more in the last eighth"
+        assert grown < (8 << 20) or SANITIZED, f"{grown} bytes more in the last eighth"
 
 
 def exceptions_in_the_middle_of_an_epoch():
