@@ -72,7 +72,8 @@ static void bar_part(struct mr_page *p, double *at, double part, const char *css
                      css, *at * 100, part * 100, text, mr_unit_text(MR_UNIT_SHARE, part, share));
     if (part > 0.012 * (double)strlen(text) + 0.04)
         mr_strbuf_printf(p->b, "<text class=\"in %s%s%s\" x=\"%.3f%%\" dx=\"10\" y=\"25\">%s %.0f %%</text>", css,
-                         is_light(css) ? " lite" : "", part < 0.4 ? " sm" : "", *at * 100, text, 100 * part);
+                         is_light(css) ? " lite" : "", part < 0.03 * (double)strlen(text) + 0.12 ? " sm" : "",
+                         *at * 100, text, 100 * part);
     *at += part;
 }
 
