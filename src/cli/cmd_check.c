@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/check_output.h"
 #include "cli/dataset_args.h"
+#include "explain/explain_settings.h"
 #include "explain/clock_align.h"
 #include "explain/compare.h"
 #include "explain/explain.h"

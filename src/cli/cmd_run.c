@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "explain/explain_settings.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/page_output.h"
@@ -110,6 +111,8 @@ static void print_explained(const struct mr_job *j)
     rc = rc ? rc : mr_trace_add(t, path, &why);
     rc = rc ? rc : mr_trace_finish(t, &why);
     rc = rc ? rc : mr_explain(t, &opt, &x, &why);
+    if (!rc)
+        mr_explain_run_folder(x, j->out);
     rc = rc ? rc : mr_advise(x, &why);
     if (!rc && x->facts.has_steps)
         mr_report_verdict(x, &text);

@@ -3,6 +3,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "report/page.h"
+#include "explain/explain_settings.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,6 +87,8 @@ int mr_cli_explain_trace(const char *trace, const char *source, const atomic_boo
     rc = rc ? rc : mr_trace_add_all(t, &trace, 1, 0, err);
     rc = rc ? rc : mr_trace_finish(t, err);
     rc = rc ? rc : mr_explain(t, &opt, &x, err);
+    if (!rc)
+        mr_explain_run_folder(x, source);
     rc = rc ? rc : mr_advise(x, err);
     mr_trace_free(t);
     if (rc)

@@ -232,8 +232,8 @@ void mr_explain_run_folder(struct mr_explanation *x, const char *path)
 {
     struct mr_explain_facts *f = &x->facts;
     char name[4200];
-    snprintf(name, sizeof name, "%s/summary.json", path);
-    json_t *summary = f->own_run ? json_load_file(name, 0, NULL) : NULL;
+    snprintf(name, sizeof name, "%s/summary.json", path ? path : "");
+    json_t *summary = f->own_run && path ? json_load_file(name, 0, NULL) : NULL;
     f->workload = f->workload ? f->workload : run_again(x, summary);
     const json_t *probe = json_object_get(summary, "storage_probe"), *trust = json_object_get(summary, "trust");
     const json_t *harness = json_object_get(trust, "harness_ceiling_samples_per_s");
