@@ -255,6 +255,13 @@ static void note_access(const struct explain_job *j, struct explain_worker *w, c
                                         .write = !is_read};
 }
 
+/* Where a call that names no offset began: its stream stands at its end, count_file has been here before. */
+static uint64_t place_of(struct explain_lane *l, uint32_t file, unsigned fd, uint64_t offset, uint64_t size)
+{
+    const struct explain_stream *s = offset == MR_NO_OFFSET ? stream_of(l, file, fd) : NULL;
+    return s && s->at >= size ? s->at - size : offset;
+}
+
 /* ---- one event ---- */
 
 static void count_call(const struct explain_job *j, struct explain_worker *w, struct explain_lane *l, unsigned wait,
@@ -287,7 +294,7 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
         return;
     draw_call(j, w, l, is_read, start, end, size);
     if (file != NO_INDEX)
-        note_access(j, w, l, file, is_read, start, b->c.offset[i], size);
+        note_access(j, w, l, file, is_read, start, place_of(l, file, b->c.fd[i], b->c.offset[i], size), size);
 }
 
 static int list_call(struct explain_lane *l, unsigned wait, uint64_t start, uint64_t end)
