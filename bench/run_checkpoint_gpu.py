@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """What a checkpoint costs a training on a GPU: a transformer with about 4 GiB of parameters and AdamW state, steps of about 47 ms, one save in 120
-steps. Seconds lost = the 120 steps with the save minus 120 steps without, by the median step; so a save that returns early and slows the steps
+steps. Seconds lost = 120 steps with the save minus the 120 steps without right before; so a save that returns early and slows the steps
 after it pays for that. In one table: torch.save + fsync, DCP's asynchronous save, ours, ours overlapped; and two floors: the copy from the device into
 pinned memory, and O_DIRECT writes of the same bytes.
 
     python3 bench/run_checkpoint_gpu.py --wheel millrace-*.whl [--folder F] [--out results.json] [--saves 2]"""
 import argparse
-import ctypes
 import json
 import mmap
 import os
@@ -138,12 +137,15 @@ def main():
                     start(k)
                     info["returned_s"] = time.perf_counter() - info["t0"]
 
+            bare = timed_steps(torch, step, batch, a.steps)  # right before: the device's clock moves
             steps = timed_steps(torch, step, batch, a.steps, before)
-            info["lost_s"] = sum(steps) - a.steps * base
+            info["lost_s"] = sum(steps) - sum(bare)
+            info["step_s"] = statistics.median(bare)
             finish(k, info)
             info.pop("t0")
             rows.append(info)
-            print("%-20s save %d: returned after %.3f s, lost %.3f s, durable %s s" % (name, k, info["returned_s"], info["lost_s"], info.get("durable_s")), flush=True)
+            print("%-20s save %d: returned after %.3f s, lost %.3f s, durable %s s (step %.1f ms)" % (
+                name, k, info["returned_s"], info["lost_s"], info.get("durable_s"), info["step_s"] * 1e3), flush=True)
         result["ways"][name] = rows
 
     if "torch.save" in a.ways.split(","):

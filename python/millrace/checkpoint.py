@@ -40,6 +40,7 @@ _SMALL = 1 << 20  # bytes: tensors up to this size are copied at once in an over
 _TORCH_DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "int16": "I16", "uint16": "U16",
                  "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32", "complex64": "C64", "float64": "F64",
                  "int64": "I64", "uint64": "U64"}
+_torch_dtypes: dict = {}  # by PyTorch's own objects, once it is there
 _DTYPE_NAMES = {v: k for k, v in _TORCH_DTYPES.items()}
 
 
@@ -64,7 +65,20 @@ class _Flat:
         self.names: set = set()
         self.overlapped = overlapped
         self.devices: set = set()
+        self.small: dict = {}  # PyTorch's small tensors, by dtype and device: number and tensor
         self.tree = self.node(state, ())
+        for group in self.small.values():
+            self.copy_small(group)
+
+    def copy_small(self, group: list) -> None:
+        """All of them in one operation: hundreds of copies would take longer than the save may."""
+        together = sys.modules["torch"].cat([x.reshape(-1) for _, x in group])
+        self.keep.append(together)
+        address, each = together.data_ptr(), together.element_size()
+        for number, x in group:
+            row = self.tensors[number]
+            self.tensors[number] = row[:4] + (address, row[5])
+            address += x.numel() * each
 
     def name(self, path: tuple) -> str:
         base = ".".join(str(p) for p in path) or "value"
@@ -77,24 +91,30 @@ class _Flat:
 
     def torch_tensor(self, x: Any, path: tuple) -> dict:
         torch = sys.modules["torch"]
-        dtype = _TORCH_DTYPES.get(str(x.dtype).replace("torch.", ""))
-        where = ".".join(map(str, path))
-        if dtype is None or x.is_sparse or getattr(x, "is_quantized", False) or x.device.type not in ("cpu", "cuda"):
-            raise TypeError(f"'{where}': a tensor of {x.dtype}, {x.layout}, on {x.device} cannot be saved")
-        if hasattr(x, "to_local"):  # a DTensor: this rank's part
-            x = x.to_local()
-        x = x.detach()
-        if x.is_conj() or x.is_neg():
-            x = x.resolve_conj().resolve_neg()
-        cuda = x.device.index + 1 if x.device.type == "cuda" else 0
-        if cuda and not x.is_contiguous():
-            x = x.contiguous()
-        if self.overlapped and x.numel() * x.element_size() <= _SMALL:
-            x = x.clone(memory_format=torch.contiguous_format)
-        if cuda:
-            self.devices.add(cuda - 1)
-        each = x.element_size()
-        strides = None if x.is_contiguous() else tuple(s * each for s in x.stride())
+        if not _torch_dtypes:
+            _torch_dtypes.update({getattr(torch, k): v for k, v in _TORCH_DTYPES.items() if hasattr(torch, k)})
+        dtype, device = _torch_dtypes.get(x.dtype), x.device
+        on = device.type
+        if dtype is None or x.layout is not torch.strided or (on != "cpu" and on != "cuda"):
+            raise TypeError(f"'{'.'.join(map(str, path))}': a tensor of {x.dtype}, {x.layout}, on {device} cannot be saved")
+        if type(x) is not torch.Tensor:
+            if hasattr(x, "to_local"):  # a DTensor: this rank's part
+                x = x.to_local()
+            x = x.detach()
+        if dtype == "C64":
+            x = x.resolve_conj()
+        if x.is_neg():
+            x = x.resolve_neg()
+        cuda, plain, each = 0, x.is_contiguous(), x.element_size()
+        if on == "cuda":
+            cuda = device.index + 1
+            self.devices.add(device.index)
+            if not plain:
+                x, plain = x.contiguous(), True
+        if self.overlapped and 0 < x.numel() * each <= _SMALL:
+            self.small.setdefault((x.dtype, device), []).append((len(self.tensors), x))
+            plain = True
+        strides = None if plain else tuple(s * each for s in x.stride())
         return self.add(x, path, dtype, tuple(x.shape), strides, x.data_ptr(), cuda, {"torch": True})
 
     def array(self, x: Any, path: tuple) -> dict:
