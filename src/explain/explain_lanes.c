@@ -126,7 +126,8 @@ static unsigned rest_of(const struct explain_make *m)
 static void add_worker(struct build *b, const struct explain_lane *l)
 {
     size_t k = 0;
-    qsort(l->piece.item, l->piece.n, sizeof(*l->piece.item), by_start);
+    if (l->piece.n)
+        qsort(l->piece.item, l->piece.n, sizeof(*l->piece.item), by_start);
     for (uint32_t i = 0; i < l->makes; i++) {
         const struct explain_make *m = &b->j->make.item[l->make + i];
         uint64_t at = m->start;
