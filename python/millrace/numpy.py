@@ -27,7 +27,7 @@ from . import _core, _pictures
 
 __all__ = ["Batch", "Loader", "Samples"]
 
-_SPARE = 2
+_SPARE = 3  # batches that a program holds without a copy
 
 
 class Batch(NamedTuple):

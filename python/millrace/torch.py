@@ -37,7 +37,7 @@ from ._watch import Watch
 __all__ = ["DataLoader", "Tokens"]
 
 STATE_VERSION = 1
-_SPARE = 2  # batches that a training loop holds: the one it works on and the one before
+_SPARE = 3  # batches that a program holds: the one it works on, the one before, and one it keeps (a first batch to look at)
 _said_distributed = False
 _open_loaders: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
 
