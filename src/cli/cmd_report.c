@@ -277,6 +277,10 @@ static int check_events(const struct report *r, struct mr_error *err)
         return 0;
     if (!t->skipped_lines && !t->skipped_bytes && !t->unended)
         return mr_error_plain(err, MR_E_INCOMPLETE, "there is no event in '%s'%s", name, more);
+    if (t->gone)
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "none of the %llu events that '%s'%s had can be read (%llu bytes are damaged)",
+                              (unsigned long long)t->gone, name, more, (unsigned long long)t->skipped_bytes);
     return mr_error_plain(
         err, MR_E_FORMAT,
         "there is no event in '%s'%s: it was cut off or is no trace (%llu bytes and %llu %s cannot be read)", name,

@@ -71,7 +71,15 @@ assert m["saved_bytes"] == 2 * (2 * p + 4 * (3 * p + 15 * h)), (m, p)
 PY
 
 # page cache
-run --cache warm; want "t['cold_fraction'] == 0 and t['cache_asked'] == 'warm'"
+# A machine that gives memory back by itself may drop a page between filling the cache and the run: asked three times.
+warm() { # arguments of run
+    for _ in 1 2 3; do
+        run "$@"
+        ! python3 -c "import json; exit(json.load(open('s.json'))['trust']['cold_fraction'] > 0)" || break
+    done
+    want "t['cold_fraction'] == 0"
+}
+warm --cache warm; want "t['cache_asked'] == 'warm'"
 run --cache cold
 if python3 -c "import json; exit(json.load(open('s.json'))['trust']['cold_fraction'] > 0.9)"; then
     rc=0; run --cache cold --strict-trust || rc=$? # a file system in memory cannot be cold
@@ -139,7 +147,7 @@ run --ranks 3 workflow.checkpoint=true --checkpoint-folder "$tmp/c5"; run
 "$MILLRACE" run w.yaml --data g3 --generate --out o >out 2>err || fail "$(cat err)"
 [ "$(grep -c 'sample_shuffle shuffles' err)" = 1 ] || fail "notes: $(cat err)"
 # the evaluation set is made warm, too, and what is cold of it counts
-run workflow.evaluation=true --cache warm; want "t['cold_fraction'] == 0"
+warm workflow.evaluation=true --cache warm
 python3 - <<'PY'
 import glob, os
 for f in glob.glob("d/valid/*.npz"): # dropped behind the run's back
@@ -147,7 +155,7 @@ for f in glob.glob("d/valid/*.npz"): # dropped behind the run's back
 PY
 run --cache asis; want "t['cold_fraction'] == 0" # the evaluation set is not read
 run workflow.evaluation=true --cache asis --max-time 1ns; want "t['cold_fraction'] == 0 or 0.1 < t['cold_fraction'] < 0.2" # in memory, or a seventh
-run workflow.evaluation=true --cache warm --cache-each-epoch; want "t['cold_fraction'] == 0"
+warm workflow.evaluation=true --cache warm --cache-each-epoch
 # an epoch that total_training_steps cuts short is followed by its evaluation and checkpoint, and the plan says so
 run workflow.evaluation=true workflow.checkpoint=true train.total_training_steps=9 model.model_size_bytes=3000 --checkpoint-folder "$tmp/c6"
 want "m['steps'] == 9 and m['checkpoint']['saves'] == 2 and len(d['metric']['eval_au_percentage']) == 2"
