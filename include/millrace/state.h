@@ -21,7 +21,8 @@
  * give the same `job` (a text that no other job has) and save the same steps in the same order. A rank that fails says
  * so in the folder; one that dies costs commit_timeout_s. Either way the earlier checkpoints stay.
  *
- * Errors of what is written behind are returned by the next call (save, wait) once, and by close.
+ * Errors of what is written behind are returned by the next call (save, wait) once, and by close. A save that returns
+ * the error of an earlier one is made all the same, so that all ranks make the same saves.
  * Thread safety: a saver belongs to one thread at a time; after fork only the process that opened it may use it.
  * Errors: MR_E_USAGE (bad name, dtype or shape, two tensors of one name), MR_E_CORRUPT (a load that does not match its
  * checksums; the message names file and tensor), MR_E_INCOMPLETE (nothing complete to load), -EBUSY (another saver

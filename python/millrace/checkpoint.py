@@ -224,7 +224,7 @@ class Saver:
 
     def save(self, step: int, state: Any, *, loader: Any = None, overlapped: bool = False) -> dict:
         """Saves `state` as the checkpoint of `step`. loader: the data loader, or its state_dict(), kept beside it. Returns what it cost: bytes,
-        blocked_s, copy_s, room_s. An error of an earlier save is raised here, once, and this one is not made."""
+        blocked_s, copy_s, room_s. An error of an earlier save is raised here, once; this one is made all the same."""
         if self._behind:
             self.fence()
         flat = _Flat(state, overlapped)

@@ -94,6 +94,26 @@ static int read_failure(const struct mr_save_place *p, const char *dir, uint32_t
     return MR_E_PEER;
 }
 
+/* What the leader leaves of a save it gave up, in the folder above: who waits for its beginning or its end learns. */
+static void failed_path(const struct mr_save_place *p, const struct mr_save *s, char out[FILE_PATH])
+{
+    snprintf(out, FILE_PATH, "%s/.failed-%s", p->at.folder, s->id);
+}
+
+static int leader_failed(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
+{
+    char path[FILE_PATH];
+    void *text;
+    size_t len;
+    failed_path(p, s, path);
+    if (!is_there(p, path) || mr_store_read_file(p->at.store, path, FAIL_MAX, &text, &len, NULL))
+        return 0;
+    mr_error_plain(err, MR_E_PEER, "rank 0 gave up the save of step %" PRIu64 ": %.*s", s->step, (int)len,
+                   (char *)text);
+    free(text);
+    return MR_E_PEER;
+}
+
 static int gave_up(int rc, struct mr_error *err, const struct mr_save *s, const char *what, uint32_t rank)
 {
     mr_error_plain(err, rc, "step %" PRIu64 ": rank %u did not %s %s", s->step, rank, what,
@@ -105,6 +125,23 @@ static int gave_up(int rc, struct mr_error *err, const struct mr_save *s, const 
 }
 
 /* ---- the beginning ---- */
+
+static int remove_failed(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    const struct mr_save_place *p = user;
+    char path[FILE_PATH];
+    (void)is_dir, (void)err;
+    if (strncmp(name, ".failed-", 8) == 0) {
+        snprintf(path, sizeof path, "%s/%s", p->at.folder, name);
+        p->at.store->ops->unlink(p->at.store, path, NULL);
+    }
+    return 0;
+}
+
+void mr_save_forget_failures(const struct mr_save_place *p)
+{
+    p->at.store->ops->list(p->at.store, p->at.folder, remove_failed, (void *)(uintptr_t)p, NULL);
+}
 
 static void marker_of(const char *tmp, const struct mr_save *s, char out[FILE_PATH])
 {
@@ -129,7 +166,10 @@ static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s
 {
     struct polling w = start_polling(p);
     while (!is_there(p, marker)) {
-        int rc = pause_polling(p, &w);
+        int rc = leader_failed(p, s, err);
+        if (rc)
+            return rc;
+        rc = pause_polling(p, &w);
         if (rc)
             return gave_up(rc, err, s, "begin this save", 0);
     }
@@ -259,7 +299,7 @@ static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, const
                 return 0;
             }
         }
-        int rc = under_way ? read_failure(p, tmp, 0, err) : 0;
+        int rc = leader_failed(p, s, err);
         if (rc)
             return rc;
         if (!under_way)
@@ -352,6 +392,9 @@ void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const str
     mr_object_close(s->file, NULL);
     s->file = NULL;
     if (p->at.lead) {
+        failed_path(p, s, path);
+        if (p->world > 1)
+            put_file(p, path, why->message, strlen(why->message), false, NULL);
         mr_checkpoint_dir_remove(p->at.store, tmp, NULL);
         return;
     }

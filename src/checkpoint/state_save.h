@@ -36,6 +36,9 @@ int mr_save_commit(const struct mr_save_place *p, struct mr_save *s, struct mr_e
 /* A save that failed before it was complete: tells the other ranks `why` and leaves nothing. */
 void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why);
 
+/* Leader, when the job begins: removes what earlier jobs said of saves that failed. */
+void mr_save_forget_failures(const struct mr_save_place *p);
+
 /* Names of a rank's files in a checkpoint. */
 void mr_save_file_name(uint32_t rank, const char *ending, char out[64]);
 #define MR_SAVE_TENSORS ".safetensors"

@@ -79,7 +79,9 @@ struct mr_saver {
     char job_id[32];
     pid_t pid;
     int lock_fd;
-    uint64_t saves; /* made so far: part of their ids */
+    uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */
+    unsigned again;
+    bool saved_one;
     atomic_bool stop;
     pthread_t thread[WRITERS_MAX];
     unsigned running;
@@ -260,10 +262,11 @@ static int lock_folder(struct mr_saver *s, struct mr_error *err)
         return rc;
     snprintf(path, sizeof path, "%.*s/.saver", MR_CHECKPOINT_FOLDER_MAX, s->place.at.folder);
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (s->lock_fd < 0 || fcntl(s->lock_fd, F_OFD_SETLK, &whole) == 0)
-        return 0; /* a store without such files, a file system without locks: nobody can tell */
-    if (errno != EAGAIN && errno != EACCES)
+    bool ours = s->lock_fd < 0 || fcntl(s->lock_fd, F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
+    if (ours) { /* or a store without such files, a file system without locks: nobody can tell */
+        mr_save_forget_failures(&s->place);
         return 0;
+    }
     close(s->lock_fd);
     s->lock_fd = -1;
     mr_error_plain(err, -EBUSY, "another saver works in '%s'", s->place.at.folder);
@@ -415,7 +418,10 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
         j->chunk = calloc(j->save.chunks, sizeof(*j->chunk));
         j->save.json = copy_text(state->json, &failed);
         j->save.loader = copy_text(state->loader, &failed);
-        snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64, s->job_id, s->saves++);
+        s->again = s->saved_one && s->last_step == step ? s->again + 1 : 0;
+        s->saved_one = true;
+        s->last_step = step;
+        snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64 "-%u", s->job_id, step, s->again);
     }
     if (failed || !j->save.sum || !j->chunk) {
         if (j)
@@ -496,6 +502,21 @@ static void forget_failure(struct mr_saver *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Ends a copy that goes on behind, and takes the error of an earlier save, if any. The save at hand is made all the
+ * same: ranks must make the same saves, and the others know nothing of it. */
+static int settle(struct mr_saver *s, struct mr_error *err)
+{
+    int rc = s->pid == getpid() ? mr_saver_fence(s, NULL, err) : 0;
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->lock);
+    rc = take_error(s, err);
+    pthread_mutex_unlock(&s->lock);
+    if (rc && err)
+        mr_error_context(err, "an earlier save; this one is made all the same");
+    return rc;
+}
+
 /* Everything before the copy. On success *image and *j are the caller's. */
 static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                    struct job **j, struct mr_error *err)
@@ -504,14 +525,7 @@ static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *sta
         return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
     if (step > MR_CHECKPOINT_STEP_MAX)
         return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
-    int rc = mr_saver_fence(s, NULL, err);
-    if (!rc) {
-        pthread_mutex_lock(&s->lock);
-        rc = take_error(s, err);
-        pthread_mutex_unlock(&s->lock);
-    }
-    if (!rc)
-        rc = mr_state_image_make(state, image, err);
+    int rc = mr_state_image_make(state, image, err);
     if (rc)
         return rc;
     rc = size_ring(s, image->bytes, err);
@@ -543,13 +557,13 @@ int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *stat
     struct mr_state_image image;
     struct job *j = NULL;
     uint64_t start = mr_now_ns();
-    int rc = prepare(s, step, state, &image, &j, err);
+    int earlier = settle(s, err), rc = prepare(s, step, state, &image, &j, earlier ? NULL : err);
     if (!rc)
-        rc = copy_and_end(s, j, &image, &r, err);
+        rc = copy_and_end(s, j, &image, &r, earlier ? NULL : err);
     r.blocked_ns = mr_now_ns() - start;
     if (!rc && out)
         *out = r;
-    return rc;
+    return earlier ? earlier : rc;
 }
 
 /* ---- copying behind ---- */
@@ -567,14 +581,14 @@ int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *sta
     struct mr_state_image image;
     struct job *j = NULL;
     uint64_t start = mr_now_ns();
-    int rc = prepare(s, step, state, &image, &j, err);
+    int earlier = settle(s, err), rc = prepare(s, step, state, &image, &j, earlier ? NULL : err);
     if (rc)
-        return rc;
-    rc = mr_state_image_own(&image, err);
+        return earlier ? earlier : rc;
+    rc = mr_state_image_own(&image, earlier ? NULL : err);
     if (rc) {
         mr_state_image_done(&image);
         free_job(j);
-        return rc;
+        return earlier ? earlier : rc;
     }
     *b = (struct behind){.s = s, .j = j, .image = image, .result = {.blocked_ns = mr_now_ns() - start}};
     rc = pthread_create(&b->thread, NULL, copier_main, b);
@@ -582,7 +596,7 @@ int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *sta
         b->running = true;
     else /* then the caller waits, as in save */
         copier_main(b);
-    return 0;
+    return earlier;
 }
 
 int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err)

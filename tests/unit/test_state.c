@@ -264,11 +264,12 @@ static void *rank_main(void *user)
     p.keep_last = 2;
     struct mr_saver *s = open_saver(&p);
     struct mr_error e = {0};
-    for (uint64_t step = 1; step <= 4 && !k->code; step++) {
+    for (uint64_t step = 1; step <= 4; step++) { /* all ranks the same, whatever fails */
         uint64_t value = 1000 * step + k->rank, n = 1;
         struct mr_tensor t = {.name = "x", .dtype = "I64", .dims = 1, .shape = &n, .data = &value};
         struct mr_state state = {sizeof state, &t, 1, NULL, NULL, NULL};
-        k->code = mr_saver_save(s, step, &state, NULL, &e);
+        int rc = mr_saver_save(s, step, &state, NULL, k->code ? NULL : &e);
+        k->code = k->code ? k->code : rc;
     }
     int rc = mr_saver_close(s, k->code ? NULL : &e);
     k->code = k->code ? k->code : rc;
@@ -317,7 +318,7 @@ static void state_of_ranks_with_a_failing_one(void **unused)
             assert_true(rank[i].code < 0);
         assert_int_equal(rank[bad].code, -EIO);
         struct mr_state_reader *r = open_state(MR_ALL_STEPS);
-        assert_true(mr_state_step(r) >= 1);
+        assert_int_equal(mr_state_step(r), 4); /* only the second failed */
         for (uint32_t i = 0; i < 3; i++)
             expect_tensor(r, i, "x", &(uint64_t){1000 * mr_state_step(r) + i}, 8);
         mr_state_close(r);
