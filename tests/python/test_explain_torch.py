@@ -1,5 +1,8 @@
 """Real PyTorch scripts that are starved in known ways: `millrace trace` and `millrace report` find the seconds waited that the script's own clock has, the
-class of the verdict and the cause. MR_TEST_FULL=1 tries every number of workers. MR_TEST_PYTHONS may name interpreters that have PyTorch."""
+class of the verdict and the cause. MR_TEST_FULL=1 tries every number of workers. MR_TEST_PYTHONS may name interpreters that have PyTorch.
+
+What a worker was held up by is a matter of time: on CPUs that others use it is a CPU. So this test runs alone (test-label: timing), and a script whose
+answer is not the wanted one is run again, twice at most."""
 import json
 import os
 import subprocess
@@ -96,7 +99,14 @@ def main():
             if case[0] == "storage" and not takes_direct(data):
                 print("storage: left out, this file system has no O_DIRECT")
                 continue
-            check(pythons[0], folder, *case)
+            for left in (2, 1, 0):
+                try:
+                    check(pythons[0], folder, *case)
+                    break
+                except AssertionError as wrong:
+                    if not left:
+                        raise
+                    print("again, because:", str(wrong)[:300])
 
 
 main()
