@@ -11,6 +11,9 @@ try:
 except ImportError:
     print("SKIP: no numpy")
     sys.exit(77)
+if "MR_BINARY_DIR" in os.environ:
+    sys.path.insert(0, os.path.join(os.environ["MR_BINARY_DIR"], "python"))
+    os.environ["PYTHONPATH"] = sys.path[0] + os.pathsep + os.environ.get("PYTHONPATH", "")  # the other ranks
 try:
     from millrace import checkpoint
 except ImportError as e:
