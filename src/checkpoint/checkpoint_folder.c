@@ -87,6 +87,34 @@ bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i)
     return x->kind == MR_CHECKPOINT_COMPLETE || (x->kind == MR_CHECKPOINT_OLD && !replaced);
 }
 
+int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, char out[MR_CHECKPOINT_PATH],
+                       struct mr_error *err)
+{
+    struct mr_checkpoint_dirs d;
+    uint64_t newest = UINT64_MAX;
+    bool found = false;
+    int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
+    if (rc)
+        return rc == -ENOENT ? mr_error_plain(err, MR_E_INCOMPLETE, "there is no folder '%s'", folder) : rc;
+    for (size_t i = d.n; i-- > 0 && !found;) {
+        if (!mr_checkpoint_dirs_usable(&d, i))
+            continue;
+        newest = newest == UINT64_MAX ? d.item[i].step : newest;
+        found = step == UINT64_MAX || d.item[i].step == step;
+        if (found)
+            mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, out);
+    }
+    mr_checkpoint_dirs_done(&d);
+    if (found)
+        return 0;
+    if (step == UINT64_MAX)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", folder);
+    mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", step, folder);
+    if (newest != UINT64_MAX)
+        mr_error_hint(err, "the newest is of step %" PRIu64, newest);
+    return MR_E_INCOMPLETE;
+}
+
 /* ---- removing ---- */
 
 struct removal {

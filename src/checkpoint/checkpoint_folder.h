@@ -36,6 +36,10 @@ int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_ch
 void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
 /* Whether item i is what a reader should use for its step. */
 bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i);
+/* The path of the complete checkpoint of that step, or of the newest (UINT64_MAX). MR_E_INCOMPLETE says that there is
+ * none; other errors are the store's. */
+int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, char out[MR_CHECKPOINT_PATH],
+                       struct mr_error *err);
 /* Removes a folder of files, or a file; a missing one is fine. */
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err);
 /* Removes a complete checkpoint: under its final name it is whole at every moment. */

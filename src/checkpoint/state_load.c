@@ -204,29 +204,6 @@ static int open_files(struct mr_state_reader *r, struct mr_error *err)
     return rc;
 }
 
-static int choose_step(struct mr_state_reader *r, uint64_t step, struct mr_error *err)
-{
-    struct mr_checkpoint_dirs d;
-    bool found = false;
-    int rc = mr_checkpoint_dirs_read(r->at.store, r->at.folder, &d, err);
-    if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no folder '%s'", r->at.folder);
-    if (rc)
-        return rc;
-    for (size_t i = d.n; i-- > 0 && !found;)
-        if (mr_checkpoint_dirs_usable(&d, i) && (step == MR_ALL_STEPS || d.item[i].step == step)) {
-            mr_checkpoint_dir_path(r->at.folder, d.item[i].step, d.item[i].kind, r->dir);
-            found = true;
-        }
-    mr_checkpoint_dirs_done(&d);
-    if (found)
-        return 0;
-    return step == MR_ALL_STEPS
-               ? mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", r->at.folder)
-               : mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'",
-                                step, r->at.folder);
-}
-
 /* A file of another program. */
 static int open_bare(struct mr_state_reader *r, const char *path, struct mr_error *err)
 {
@@ -275,7 +252,7 @@ int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out,
     if (!rc && is_bare(p->folder)) {
         rc = open_bare(r, p->folder, err);
     } else if (!rc) {
-        rc = choose_step(r, p->step, err);
+        rc = mr_checkpoint_find(r->at.store, r->at.folder, p->step, r->dir, err);
         if (!rc)
             rc = mr_checkpoint_read_list(&r->at, r->dir, &r->list, err);
         if (!rc)

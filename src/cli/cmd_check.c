@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
-#include "cli/check_output.h"
+#include "report/check_output.h"
 #include "cli/dataset_args.h"
 #include "explain/explain_settings.h"
 #include "explain/clock_align.h"

@@ -9,11 +9,11 @@
 #include "base/workers.h"
 #include "checkpoint/checkpoint_engine.h"
 #include "dataset/walk.h"
+#include "metrics/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <millrace/state.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,24 +56,8 @@ static const struct mr_option ckpt_options[] = {
 static int choose(const struct ckpt_options *o, const struct mr_checkpoint_place *at, char dir[MR_CHECKPOINT_PATH],
                   struct mr_checkpoint_list *list, struct mr_error *err)
 {
-    struct mr_checkpoint_dirs d;
-    bool found = false;
-    int rc = mr_checkpoint_dirs_read(at->store, at->folder, &d, err);
-    if (rc)
-        return rc;
-    for (size_t i = d.n; i-- > 0 && !found;)
-        if (mr_checkpoint_dirs_usable(&d, i) && (o->step < 0 || d.item[i].step == (uint64_t)o->step)) {
-            mr_checkpoint_dir_path(at->folder, d.item[i].step, d.item[i].kind, dir);
-            found = true;
-        }
-    mr_checkpoint_dirs_done(&d);
-    if (found)
-        return mr_checkpoint_read_list(at, dir, list, err);
-    if (o->step < 0)
-        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", at->folder);
-    mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %lld in '%s'", (long long)o->step,
-                   at->folder);
-    return mr_error_hint(err, "see 'millrace ckpt ls'"), MR_E_INCOMPLETE;
+    int rc = mr_checkpoint_find(at->store, at->folder, o->step < 0 ? MR_ALL_STEPS : (uint64_t)o->step, dir, err);
+    return rc ? rc : mr_checkpoint_read_list(at, dir, list, err);
 }
 
 static uint64_t bytes_of(const struct mr_checkpoint_list *l)
@@ -308,20 +292,6 @@ static int cost_of_run(const char *folder, double *cost, struct mr_error *err)
     return 0;
 }
 
-/* Daly's estimate: the interval that loses least time to saves and to what is computed again after a failure. Young's
- * is its first term. */
-static double daly(double cost, double mtbf)
-{
-    double r = cost / (2 * mtbf);
-    return cost >= 2 * mtbf ? mtbf : sqrt(2 * cost * mtbf) * (1 + sqrt(r) / 3 + r / 9) - cost;
-}
-
-/* Share of the time that goes to saves and to work done twice: first order. */
-static double lost(double interval, double cost, double mtbf)
-{
-    return cost / (interval + cost) + (interval + cost) / (2 * mtbf);
-}
-
 static int interval(const struct ckpt_options *o, struct mr_error *err)
 {
     double mtbf = (double)o->mtbf * 1e-9, cost = (double)o->cost * 1e-9;
@@ -334,16 +304,16 @@ static int interval(const struct ckpt_options *o, struct mr_error *err)
                        "interval needs --mtbf, and --cost or the results folder of a run with checkpoints");
         return mr_error_hint(err, "millrace ckpt interval --mtbf 6h --cost 12s"), MR_E_USAGE;
     }
-    double best = daly(cost, mtbf), young = sqrt(2 * cost * mtbf);
+    double young, lost, best = mr_checkpoint_interval(cost, mtbf, &young, &lost);
     if (o->json)
         return mr_cli_print_json(stdout,
                                  json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "schema", "millrace.ckpt_interval/1",
                                            "interval_s", best, "young_s", young, "cost_s", cost, "mtbf_s", mtbf,
-                                           "lost_share", lost(best, cost, mtbf)),
+                                           "lost_share", lost),
                                  err);
     printf("save every %s (Daly; Young %s): a save costs %s, and %.2f %% of the time is lost\n",
            mr_human_ns(best * 1e9, every), mr_human_ns(young * 1e9, young_text), mr_human_ns(cost * 1e9, each),
-           100 * lost(best, cost, mtbf));
+           100 * lost);
     return 0;
 }
 

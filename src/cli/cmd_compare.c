@@ -2,7 +2,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
-#include "cli/compare_text.h"
+#include "report/compare_text.h"
 #include "cli/dataset_args.h"
 #include "explain/compare.h"
 #include "report/page_compare.h"

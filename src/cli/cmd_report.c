@@ -4,7 +4,7 @@
 #include "cli/dataset_args.h"
 #include "cli/page_output.h"
 #include "cli/report_run.h"
-#include "cli/report_tables.h"
+#include "report/report_tables.h"
 #include "explain/clock_align.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
@@ -228,7 +228,7 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
     const struct report_options *o = r->o;
     bool tables = o->tables || o->all || *o->path; /* of single files there are only tables */
     if (o->json)
-        return mr_report_print_json(r->s, r->x, r->run, o->top, err);
+        return mr_report_print_json(r->s, r->x, r->run ? mr_report_run_json(r->run) : NULL, o->top, err);
     if (*o->explain)
         return print_rule(r->x, o->explain, err);
     int rc = *o->path ? 0 : print_screen(o, r->x, a, err);
@@ -238,7 +238,7 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
         putchar('\n');
     if (r->run)
         mr_report_run_print(r->run);
-    mr_report_print_tables(r->s, o->top);
+    mr_report_print_tables(stdout, r->s, o->top);
     return 0;
 }
 

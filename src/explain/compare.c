@@ -89,9 +89,11 @@ static int compare_work(struct mr_compare *c)
     const char *another = order ? other_work(c, "order", MEMBER(order), 0) : NULL;
     char bytes[MR_HUMAN_LEN];
     c->same_work = samples || (known(w->read_bytes) && w->read_bytes) ? MR_WORK_SAME : MR_WORK_UNKNOWN;
+    bool given = known(w->sample_bytes);
     if (samples)
-        c->work = mr_arena_printf(&c->arena, "%" PRIu64 " steps, %" PRIu64 " samples, %s for the trainer%s", w->steps,
-                                  w->samples, mr_human_bytes((double)w->sample_bytes, bytes),
+        c->work = mr_arena_printf(&c->arena, "%" PRIu64 " steps, %" PRIu64 " samples%s%s%s%s", w->steps, w->samples,
+                                  given ? ", " : "", given ? mr_human_bytes((double)w->sample_bytes, bytes) : "",
+                                  given ? " for the trainer" : "",
                                   another ? "; in another order"
                                   : order ? ", in the same order"
                                           : "");

@@ -554,3 +554,12 @@ void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const str
     compute_checkpoints(series, n, out);
     compute_drains(series, n, out);
 }
+
+double mr_checkpoint_interval(double cost_s, double mtbf_s, double *young_s, double *lost)
+{
+    double r = cost_s / (2 * mtbf_s);
+    *young_s = sqrt(2 * cost_s * mtbf_s);
+    double best = r >= 1 ? mtbf_s : *young_s * (1 + sqrt(r) / 3 + r / 9) - cost_s;
+    *lost = cost_s / (best + cost_s) + (best + cost_s) / (2 * mtbf_s);
+    return best;
+}

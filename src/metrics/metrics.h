@@ -118,6 +118,11 @@ void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const str
 /* Linear interpolation between the closest ranks (numpy's default); q in [0, 1]. Sorts `values`. 0 for n = 0. */
 double mr_quantile(double *values, size_t n, double q);
 
+/* How often to save: Daly's estimate of the interval, in seconds, that loses least time to saves and to what is
+ * computed again after a failure; *young is its first term, *lost the share of the time that is lost then, to first
+ * order. */
+double mr_checkpoint_interval(double cost_s, double mtbf_s, double *young_s, double *lost);
+
 /* ---- DLIO ---- */
 
 struct mr_dlio_params {

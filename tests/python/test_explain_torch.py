@@ -52,6 +52,8 @@ def report(python, folder, way, workers, prefetch, steps, compute):
     told = json.loads(done.stdout.decode().strip().splitlines()[-1])
     found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
     text = subprocess.run([MILLRACE, "report", trace], check=True, stdout=subprocess.PIPE).stdout.decode()
+    against = subprocess.run([MILLRACE, "compare", trace, trace], check=True, stdout=subprocess.PIPE).stdout.decode()
+    assert "same work: yes" in against and "EiB" not in against, against  # what is not known is no figure
     return told, found, text
 
 

@@ -1,5 +1,5 @@
 /* The result of `millrace check`: see check_output.h. */
-#include "cli/check_output.h"
+#include "report/check_output.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "report/out_stream.h"

@@ -1,5 +1,5 @@
 /* A comparison on the terminal: see compare_text.h. One table per side against the base, at most 100 columns. */
-#include "cli/compare_text.h"
+#include "report/compare_text.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NAME_WIDTH 16
+#define NAME_WIDTH 23
 #define CELL 20
 
 /* In what a metric is shown: the base decides, so that both columns have the same unit. */

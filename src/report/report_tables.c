@@ -1,5 +1,5 @@
 /* The tables of `millrace report`, as text (--tables) and JSON: see report_tables.h. */
-#include "cli/report_tables.h"
+#include "report/report_tables.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "report/out_stream.h"
@@ -12,11 +12,11 @@
 static const char *const bin_names[10] = {"0-100",   "100-1Ki",  "1Ki-10Ki",   "10Ki-100Ki", "100Ki-1Mi",
                                           "1Mi-4Mi", "4Mi-10Mi", "10Mi-100Mi", "100Mi-1Gi",  "over 1Gi"};
 
-static void print_line(const char *label, uint64_t ns, uint64_t total)
+static void print_line(FILE *out, const char *label, uint64_t ns, uint64_t total)
 {
     char t[MR_HUMAN_LEN];
-    printf("  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t),
-           total ? 100.0 * (double)ns / (double)total : 0.0);
+    fprintf(out, "  %-34s %12s %7.2f %%\n", label, mr_human_ns((double)ns, t),
+            total ? 100.0 * (double)ns / (double)total : 0.0);
 }
 
 /* Bytes of the character at p if it can go to a terminal; 0 for control characters and invalid UTF-8. */
@@ -28,7 +28,7 @@ static size_t printable(const uint8_t *p, size_t n)
 }
 
 /* Prints at most `most` characters of a name; returns how many. */
-static int print_name(const char *name, int most)
+static int print_name(FILE *out, const char *name, int most)
 {
     const uint8_t *p = (const uint8_t *)name;
     size_t left = strlen(name), len;
@@ -36,126 +36,131 @@ static int print_name(const char *name, int most)
     for (; left && shown < most; p += len, left -= len, shown++) {
         len = printable(p, left);
         if (len)
-            fwrite(p, 1, len, stdout);
+            fwrite(p, 1, len, out);
         else
-            putchar('?');
+            fputc('?', out);
         len = MR_MAX(len, MR_MAX(mr_utf8_length(p, left), (size_t)1));
     }
     return shown;
 }
 
 /* All of a file name, whatever its bytes. */
-static void print_path(const struct mr_file_row *f)
+static void print_path(FILE *out, const struct mr_file_row *f)
 {
     const uint8_t *p = (const uint8_t *)f->path;
     for (size_t i = 0, n; i < f->path_len; i += n) {
         n = printable(p + i, f->path_len - i);
         if (n)
-            fwrite(p + i, 1, n, stdout);
+            fwrite(p + i, 1, n, out);
         else
-            printf("\\x%02x", p[i]), n = 1;
+            fprintf(out, "\\x%02x", p[i]), n = 1;
     }
-    putchar('\n');
+    fputc('\n', out);
 }
 
-static void print_functions(const struct mr_summary *s)
+static void print_functions(FILE *out, const struct mr_summary *s)
 {
     char b[8][MR_HUMAN_LEN];
-    printf("\nCalls and regions, by time\n  %-34s %12s %10s %10s %10s %10s | size %7s %9s %9s %9s %9s %9s\n",
-           "function", "count", "time", "p50", "p99", "bytes", "min", "25 %", "mean", "median", "75 %", "max");
+    fprintf(out, "\nCalls and regions, by time\n  %-34s %12s %10s %10s %10s %10s | size %7s %9s %9s %9s %9s %9s\n",
+            "function", "count", "time", "p50", "p99", "bytes", "min", "25 %", "mean", "median", "75 %", "max");
     for (size_t i = 0; i < s->functions; i++) {
         const struct mr_function *f = &s->function[i];
         char count[MR_HUMAN_LEN];
-        printf("  ");
-        int width = print_name(f->category, 60);
-        putchar('.');
-        width += 1 + print_name(f->name, 90);
-        printf("%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count),
-               mr_human_ns((double)f->dur_ns, b[0]), mr_human_ns((double)f->dur_median, b[1]),
-               mr_human_ns((double)f->dur_99, b[2]));
+        fprintf(out, "  ");
+        int width = print_name(out, f->category, 60);
+        fputc('.', out);
+        width += 1 + print_name(out, f->name, 90);
+        fprintf(out, "%*s %12s %10s %10s %10s", MR_MAX(0, 34 - width), "", mr_human_count(f->count, count),
+                mr_human_ns((double)f->dur_ns, b[0]), mr_human_ns((double)f->dur_median, b[1]),
+                mr_human_ns((double)f->dur_99, b[2]));
         if (f->sizes)
-            printf(" %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]),
-                   mr_human_bytes((double)f->size_min, b[1]), mr_human_bytes(f->size_25, b[2]),
-                   mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
-                   mr_human_bytes(f->size_75, b[5]), mr_human_bytes((double)f->size_max, b[6]));
+            fprintf(out, " %10s | %12s %9s %9s %9s %9s %9s", mr_human_bytes((double)f->bytes, b[0]),
+                    mr_human_bytes((double)f->size_min, b[1]), mr_human_bytes(f->size_25, b[2]),
+                    mr_human_bytes((double)f->bytes / (double)f->sizes, b[3]), mr_human_bytes(f->size_median, b[4]),
+                    mr_human_bytes(f->size_75, b[5]), mr_human_bytes((double)f->size_max, b[6]));
         if (f->skipped)
-            printf("  + %llu sampled out", (unsigned long long)f->skipped);
+            fprintf(out, "  + %llu sampled out", (unsigned long long)f->skipped);
         if (f->errors)
-            printf("  %llu failed", (unsigned long long)f->errors);
-        printf("\n");
+            fprintf(out, "  %llu failed", (unsigned long long)f->errors);
+        fprintf(out, "\n");
     }
 }
 
 /* One line per rank; a trace without ranks has nothing to compare. */
-static void print_ranks(const struct mr_summary *s)
+static void print_ranks(FILE *out, const struct mr_summary *s)
 {
     char b[8][MR_HUMAN_LEN];
     if (s->ranks < 2 && (!s->ranks || s->rank[0].rank < 0))
         return;
-    printf("\nRanks (unions over the threads of each; overlapped = I/O during compute)\n  %6s %14s %11s %11s %11s %11s "
-           "%11s %11s %11s\n",
-           "rank", "events", "total", "app I/O", "not overl.", "I/O", "overlapped", "not overl.", "compute");
+    fprintf(
+        out,
+        "\nRanks (unions over the threads of each; overlapped = I/O during compute)\n  %6s %14s %11s %11s %11s %11s "
+        "%11s %11s %11s\n",
+        "rank", "events", "total", "app I/O", "not overl.", "I/O", "overlapped", "not overl.", "compute");
     for (size_t i = 0; i < s->ranks; i++) {
         const struct mr_rank_row *r = &s->rank[i];
         char rank[16] = "none";
         if (r->rank >= 0)
             snprintf(rank, sizeof(rank), "%d", r->rank);
-        printf("  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", rank, mr_human_count(r->events, b[0]),
-               mr_human_ns((double)r->total_ns, b[1]), mr_human_ns((double)r->time.ns[MR_SET_A], b[2]),
-               mr_human_ns((double)(r->time.ns[MR_SET_A] - r->time.a_and_c), b[3]),
-               mr_human_ns((double)r->time.ns[MR_SET_P], b[4]), mr_human_ns((double)r->time.p_and_c, b[5]),
-               mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]),
-               mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
+        fprintf(out, "  %6s %14s %11s %11s %11s %11s %11s %11s %11s\n", rank, mr_human_count(r->events, b[0]),
+                mr_human_ns((double)r->total_ns, b[1]), mr_human_ns((double)r->time.ns[MR_SET_A], b[2]),
+                mr_human_ns((double)(r->time.ns[MR_SET_A] - r->time.a_and_c), b[3]),
+                mr_human_ns((double)r->time.ns[MR_SET_P], b[4]), mr_human_ns((double)r->time.p_and_c, b[5]),
+                mr_human_ns((double)(r->time.ns[MR_SET_P] - r->time.p_and_c), b[6]),
+                mr_human_ns((double)r->time.ns[MR_SET_C], b[7]));
     }
 }
 
-void mr_report_print_tables(const struct mr_summary *s, int64_t top)
+void mr_report_print_tables(FILE *out, const struct mr_summary *s, int64_t top)
 {
     char b[4][MR_HUMAN_LEN];
-    printf("Allocation\n  nodes %llu, processes %llu, threads %llu (I/O %llu, compute %llu)\n",
-           (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
-           (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads);
-    printf("  events %s, files %s", mr_human_count(s->events, b[0]), mr_human_count(s->files, b[1]));
-    printf(s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
+    fprintf(out, "Allocation\n  nodes %llu, processes %llu, threads %llu (I/O %llu, compute %llu)\n",
+            (unsigned long long)s->nodes, (unsigned long long)s->processes, (unsigned long long)s->threads,
+            (unsigned long long)s->io_threads, (unsigned long long)s->compute_threads);
+    fprintf(out, "  events %s, files %s", mr_human_count(s->events, b[0]), mr_human_count(s->files, b[1]));
+    fprintf(out, s->lost ? ", LOST %llu events\n" : ", none lost\n", (unsigned long long)s->lost);
     if (s->gone)
-        printf("  %s more were recorded but dropped again (--max-size keeps the newest)\n",
-               mr_human_count(s->gone, b[2]));
+        fprintf(out, "  %s more were recorded but dropped again (--max-size keeps the newest)\n",
+                mr_human_count(s->gone, b[2]));
     if (s->sampled_out)
-        printf("  %s more calls have no event of their own (--sample, or aggregated lines); filters by time, steps and "
-               "path do not apply to them\n",
-               mr_human_count(s->sampled_out, b[3]));
+        fprintf(
+            out,
+            "  %s more calls have no event of their own (--sample, or aggregated lines); filters by time, steps and "
+            "path do not apply to them\n",
+            mr_human_count(s->sampled_out, b[3]));
     if (s->skipped_bytes || s->skipped_lines)
-        printf("  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes,
-               (unsigned long long)s->skipped_lines);
-    printf("\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader "
-           "spans, HDF5, MPI-IO)\n");
-    print_line("total time", s->total_ns, s->total_ns);
-    print_line("app-level I/O", s->app_io_ns, s->total_ns);
-    print_line("app-level I/O without compute", s->app_io_only_ns, s->total_ns);
-    print_line("compute without app-level I/O", s->compute_only_app_ns, s->total_ns);
-    print_line("compute", s->compute_ns, s->total_ns);
-    print_line("I/O", s->io_ns, s->total_ns);
-    print_line("I/O without compute", s->io_only_ns, s->total_ns);
-    print_line("compute without I/O", s->compute_only_ns, s->total_ns);
-    printf("\nData\n  read %s in %s calls, written %s in %s calls\n", mr_human_bytes((double)s->read_bytes, b[0]),
-           mr_human_count(s->read_calls, b[1]), mr_human_bytes((double)s->written_bytes, b[2]),
-           mr_human_count(s->write_calls, b[3]));
-    printf("  summed over threads: %s in data calls, %s in other calls\n", mr_human_ns((double)s->data_ns, b[0]),
-           mr_human_ns((double)s->metadata_ns, b[1]));
-    print_ranks(s);
-    print_functions(s);
-    printf("\nSizes of reads and writes, bytes\n");
+        fprintf(out, "  unreadable: %llu bytes, %llu lines\n", (unsigned long long)s->skipped_bytes,
+                (unsigned long long)s->skipped_lines);
+    fprintf(out,
+            "\nSplit of time (unions over all threads; I/O = POSIX, STDIO, io_uring; app-level I/O = reader and loader "
+            "spans, HDF5, MPI-IO)\n");
+    print_line(out, "total time", s->total_ns, s->total_ns);
+    print_line(out, "app-level I/O", s->app_io_ns, s->total_ns);
+    print_line(out, "app-level I/O without compute", s->app_io_only_ns, s->total_ns);
+    print_line(out, "compute without app-level I/O", s->compute_only_app_ns, s->total_ns);
+    print_line(out, "compute", s->compute_ns, s->total_ns);
+    print_line(out, "I/O", s->io_ns, s->total_ns);
+    print_line(out, "I/O without compute", s->io_only_ns, s->total_ns);
+    print_line(out, "compute without I/O", s->compute_only_ns, s->total_ns);
+    fprintf(out, "\nData\n  read %s in %s calls, written %s in %s calls\n", mr_human_bytes((double)s->read_bytes, b[0]),
+            mr_human_count(s->read_calls, b[1]), mr_human_bytes((double)s->written_bytes, b[2]),
+            mr_human_count(s->write_calls, b[3]));
+    fprintf(out, "  summed over threads: %s in data calls, %s in other calls\n", mr_human_ns((double)s->data_ns, b[0]),
+            mr_human_ns((double)s->metadata_ns, b[1]));
+    print_ranks(out, s);
+    print_functions(out, s);
+    fprintf(out, "\nSizes of reads and writes, bytes\n");
     for (int i = 0; i < 10; i++)
         if (s->size_bins[i])
-            printf("  %-12s %14s\n", bin_names[i], mr_human_count(s->size_bins[i], b[0]));
+            fprintf(out, "  %-12s %14s\n", bin_names[i], mr_human_count(s->size_bins[i], b[0]));
     if (top && s->file_rows)
-        printf("\nFiles, by bytes\n  %10s %10s %12s %10s  path\n", "read", "written", "calls", "time");
+        fprintf(out, "\nFiles, by bytes\n  %10s %10s %12s %10s  path\n", "read", "written", "calls", "time");
     for (size_t i = 0; i < s->file_rows && (int64_t)i < top; i++) {
         const struct mr_file_row *f = &s->file[i];
-        printf("  %10s %10s %12s %10s  ", mr_human_bytes((double)f->read_bytes, b[0]),
-               mr_human_bytes((double)f->written_bytes, b[1]), mr_human_count(f->calls, b[2]),
-               mr_human_ns((double)f->dur_ns, b[3]));
-        print_path(f);
+        fprintf(out, "  %10s %10s %12s %10s  ", mr_human_bytes((double)f->read_bytes, b[0]),
+                mr_human_bytes((double)f->written_bytes, b[1]), mr_human_count(f->calls, b[2]),
+                mr_human_ns((double)f->dur_ns, b[3]));
+        print_path(out, f);
     }
 }
 
@@ -198,9 +203,8 @@ static void json_rank(struct mr_out *o, const struct mr_rank_row *r, bool first)
                   (unsigned long long)r->time.ns[MR_SET_C]);
 }
 
-static void json_run(struct mr_out *o, const struct mr_report_run *run)
+static void json_run(struct mr_out *o, json_t *j)
 {
-    json_t *j = run ? mr_report_run_json(run) : NULL;
     char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (text) {
         mr_out_text(o, ",\n\"run\":");
@@ -210,13 +214,15 @@ static void json_run(struct mr_out *o, const struct mr_report_run *run)
     json_decref(j);
 }
 
-int mr_report_print_json(const struct mr_summary *s, const struct mr_explanation *x, const struct mr_report_run *run,
-                         int64_t top, struct mr_error *err)
+int mr_report_print_json(const struct mr_summary *s, const struct mr_explanation *x, json_t *run, int64_t top,
+                         struct mr_error *err)
 {
     struct mr_out o;
     int rc = mr_out_open(&o, "-", false, err);
-    if (rc < 0)
+    if (rc < 0) {
+        json_decref(run);
         return rc;
+    }
     mr_out_format(&o,
                   "{\"schema\":\"millrace.report/"
                   "1\",\"nodes\":%llu,\"processes\":%llu,\"threads\":%llu,\"io_threads\":%llu,\"compute_threads\":%llu,"

@@ -1,6 +1,6 @@
 /* The result of `millrace check`, for people and for machines. */
-#ifndef MR_CLI_CHECK_OUTPUT_H
-#define MR_CLI_CHECK_OUTPUT_H
+#ifndef MR_REPORT_CHECK_OUTPUT_H
+#define MR_REPORT_CHECK_OUTPUT_H
 
 #include "report/budget.h"
 

@@ -1,6 +1,6 @@
 /* A comparison on the terminal. */
-#ifndef MR_CLI_COMPARE_TEXT_H
-#define MR_CLI_COMPARE_TEXT_H
+#ifndef MR_REPORT_COMPARE_TEXT_H
+#define MR_REPORT_COMPARE_TEXT_H
 
 #include "explain/compare.h"
 
