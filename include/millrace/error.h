@@ -62,8 +62,8 @@ struct mr_error {
 int mr_error_set(struct mr_error *err, int code, const char *fmt, ...) MR_PRINTF(3, 4);
 /* The same without appending the system's text, for when the message already explains it. */
 int mr_error_plain(struct mr_error *err, int code, const char *fmt, ...) MR_PRINTF(3, 4);
-/* Appends one link to the context chain. Returns nothing, so that the caller returns its own code: without an err
- * nobody else knows it. err may be NULL. */
+/* Appends one link to the context chain, unless it is the last one already. Returns nothing, so that the caller returns
+ * its own code: without an err nobody else knows it. err may be NULL. */
 void mr_error_context(struct mr_error *err, const char *fmt, ...) MR_PRINTF(2, 3);
 /* Sets the hint if none is set yet: the innermost layer knows best. As above:
  * `return mr_error_hint(err, "try '%s'", near), MR_E_USAGE;`. err may be NULL. */

@@ -98,6 +98,10 @@ struct mr_read_cost {
 struct mr_part {
     uint64_t top, left, height, width;
     uint64_t full_height, full_width;
+    /* 2, 4 or 8: at this share of its size in each direction; 0 and 1: as it is. What the caller asks for is a
+     * permission. In what a decoder says of its result, top, left, height and width count reduced pixels, of which the
+     * picture has full_height / shrink and full_width / shrink, rounded up; full_* stay what they are. */
+    unsigned shrink;
 };
 /* Which part of a picture the caller needs: full_* are set; the function sets the others, inside the picture. */
 typedef int mr_choose_part_fn(void *user, struct mr_part *part, struct mr_error *err);
@@ -112,8 +116,9 @@ struct mr_sample_out {
     struct mr_dims dims;
     int64_t label;
     /* in, pictures: asked once the size is known; NULL: all of it. A format that can leave out the rest calls it,
-     * decodes at least that part with the very pixels a full decoding has, and says in `part` which part dims and data
-     * are. Others ignore it and leave part.full_height at 0. Damage outside the part may go unnoticed. */
+     * decodes at least that part with the very pixels a full decoding has (but see shrink), and says in `part` which
+     * part dims and data are. Others ignore it and leave part.full_height at 0. Damage outside the part may go
+     * unnoticed. */
     mr_choose_part_fn *choose_part;
     void *choose_user;
     struct mr_part part; /* out */

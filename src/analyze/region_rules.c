@@ -59,6 +59,7 @@ static const struct {
     {"data_loader", "fetch",                MR_ROLE_FETCH, NO},
     {"data_loader", "collate",              MR_ROLE_PART, MR_REGION_QUEUE},
     {"data_loader", "pin_memory",           MR_ROLE_PART, MR_REGION_QUEUE},
+    {"queue",       "Queue.get",            MR_ROLE_HANDOVER, NO},
     {"queue",       "*",                    MR_ROLE_PART, MR_REGION_QUEUE},
     {"transform",   "*",                    MR_ROLE_PART, MR_REGION_TRANSFORM},
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},
@@ -67,7 +68,10 @@ static const struct {
     {"startup",     "*",                    MR_ROLE_STARTUP, NO},
     {"accelerator", "idle",                 MR_ROLE_ACCELERATOR_IDLE, NO},
     /* TensorFlow, Grain */
+    {"data_loader", "*Iterator.end",        MR_ROLE_END, NO},
+    {"data_loader", "grain.DataLoader.end", MR_ROLE_END, NO},
     {"data_loader", "OwnedIterator.*next*", MR_ROLE_WAIT, NO},
+    {"data_loader", "grain.element",        MR_ROLE_ITEM, NO},
     {"data_loader", "grain.DataLoader.next", MR_ROLE_WAIT, NO},
     {"data_loader", "*Iterator.next",       MR_ROLE_WAIT, NO},
     /* DLIO and DFTracer's taxonomy */

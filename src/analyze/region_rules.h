@@ -16,6 +16,7 @@ enum mr_region_role {
     /* ---- of the consumer: the loop that trains ---- */
     MR_ROLE_WAIT,         /* waits for the next batch */
     MR_ROLE_ITER,         /* makes the iterator: begins an epoch of a loader */
+    MR_ROLE_HANDOVER,     /* takes something from another thread: the next batch, where that thread waits for them */
     MR_ROLE_END,          /* finds the iterator at its end: no wait for data */
     MR_ROLE_STEP,         /* a whole step, named by the program */
     MR_ROLE_OWN_STEP,     /* of our own trainer: with all of struct mr_step as arguments */

@@ -124,6 +124,31 @@ static struct memory_limit tightest_memory(void)
     return best;
 }
 
+/* Pages of files among what is charged to the group: dropped when memory is wanted. Version 1 counts the groups below
+ * under names of their own. */
+static uint64_t file_pages(const char *path)
+{
+    static const char *const keys[] = {"inactive_file ", "active_file ", "total_inactive_file ", "total_active_file "};
+    uint64_t bytes[MR_ARRAY_LEN(keys)] = {0};
+    char line[256];
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (unsigned k = 0; k < MR_ARRAY_LEN(keys); k++)
+            if (strncmp(line, keys[k], strlen(keys[k])) == 0)
+                bytes[k] = strtoull(line + strlen(keys[k]), NULL, 10);
+    if (f)
+        fclose(f);
+    return MR_MAX(bytes[0] + bytes[1], bytes[2] + bytes[3]);
+}
+
+static uint64_t reclaimable(void)
+{
+    struct memory_limit best = tightest_memory();
+    char path[1200];
+    snprintf(path, sizeof path, "%s/memory.stat", *best.folder ? best.folder : ROOT "/memory");
+    return best.bytes ? file_pages(path) : 0;
+}
+
 uint64_t mr_cgroup_memory_limit(void)
 {
     return tightest_memory().bytes;
@@ -160,6 +185,7 @@ struct mr_machine_memory mr_machine_memory(void)
     uint64_t limit = mr_cgroup_memory_limit(), used = mr_cgroup_memory_used();
     if (limit && limit < m.total_bytes) {
         m.total_bytes = limit;
+        used -= MR_MIN(used, reclaimable());
         m.free_bytes = MR_MIN(m.free_bytes, limit > used ? limit - used : 0);
     }
     return m;

@@ -1,8 +1,8 @@
 /* Errors: filling the caller's struct mr_error. No allocation, no output; see <millrace/error.h> for the contract. */
 #include <millrace/error.h>
 
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Formats aside first: callers may pass a part of the same struct as an argument ("...: %s", err->message). */
@@ -55,7 +55,7 @@ void mr_error_context(struct mr_error *err, const char *fmt, ...)
 {
     if (!err)
         return;
-    size_t used = strlen(err->context);
+    size_t end = strlen(err->context), used = end;
     if (used && used + 4 < sizeof err->context) {
         memcpy(err->context + used, " / ", 4);
         used += 3;
@@ -64,6 +64,10 @@ void mr_error_context(struct mr_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     format_into(err->context, sizeof err->context, used, fmt, ap);
     va_end(ap);
+    size_t link = strlen(err->context + used);
+    bool last = link == end || (link + 3 <= end && !memcmp(err->context + end - link - 3, " / ", 3));
+    if (used > end && link && last && !memcmp(err->context + end - link, err->context + used, link))
+        err->context[end] = '\0'; /* another process has said so already */
 }
 
 void mr_error_hint(struct mr_error *err, const char *fmt, ...)

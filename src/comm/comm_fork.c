@@ -18,12 +18,12 @@
  *      (`tail`). A send ends when tail has reached head, so a rank never leaves with something unread in its outbox.
  * No locks: a killed process could take one with it. */
 #include "comm/comm.h"
+#include "base/futex.h"
 #include "base/clock.h"
 #include "base/common.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,7 +31,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,17 +83,6 @@ static uint8_t *slot(const struct fork_comm *f, uint32_t rank)
     return f->slots + rank * SLOT_BYTES;
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
-{
-    struct timespec t = {.tv_nsec = (long)LOOK_NS};
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
-}
-
-static void futex_wake_all(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
 /* Invariant 2: the first to claim writes the cause. */
 static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *why, bool died)
 {
@@ -105,7 +93,7 @@ static void set_failure(struct shared *s, uint32_t rank, const struct mr_error *
     s->died = died;
     s->why = *why;
     atomic_store(&s->failed, FAILED_SET);
-    futex_wake_all(&s->generation);
+    mr_futex_wake(&s->generation, FUTEX_BITSET_MATCH_ANY);
 }
 
 /* How a child ended, which only its parent, rank 0, can know. It closes its pipe a moment before it can be waited for.
@@ -174,7 +162,7 @@ static int enter_and_wait(struct fork_comm *f, struct mr_error *err)
     if (atomic_fetch_add(&s->arrived, 1) + 1 == f->base.world) {
         atomic_store(&s->arrived, 0);
         atomic_fetch_add(&s->generation, 1);
-        futex_wake_all(&s->generation);
+        mr_futex_wake(&s->generation, FUTEX_BITSET_MATCH_ANY);
         return 0;
     }
     for (unsigned claimed = 0; atomic_load(&s->generation) == generation;) {
@@ -184,7 +172,7 @@ static int enter_and_wait(struct fork_comm *f, struct mr_error *err)
         claimed = failed == FAILED_CLAIMED ? claimed + 1 : 0;
         if (claimed * LOOK_NS > MR_NS_PER_S) /* killed while it wrote why */
             return mr_error_plain(err, MR_E_PEER, "a rank died while it reported a failure");
-        futex_wait(&s->generation, generation);
+        mr_futex_wait(&s->generation, generation, LOOK_NS, FUTEX_BITSET_MATCH_ANY);
         if (atomic_load(&s->generation) == generation)
             look_for_deaths(f, generation);
     }
@@ -315,7 +303,7 @@ static uint8_t *outbox(const struct fork_comm *f, uint32_t rank)
 static void report_progress(struct shared *s, uint32_t owner)
 {
     atomic_fetch_add(&s->rank[owner].progress, 1);
-    futex_wake_all(&s->rank[owner].progress);
+    mr_futex_wake(&s->rank[owner].progress, FUTEX_BITSET_MATCH_ANY);
 }
 
 typedef bool ready_fn(const struct shared *s, uint32_t owner, uint32_t me);
@@ -361,7 +349,7 @@ static int wait_for_outbox(struct fork_comm *f, uint32_t owner, uint32_t peer, r
             continue;
         }
         if (!gone)
-            futex_wait(&s->rank[owner].progress, seen);
+            mr_futex_wait(&s->rank[owner].progress, seen, LOOK_NS, FUTEX_BITSET_MATCH_ANY);
     }
 }
 

@@ -19,6 +19,7 @@ struct mr_plan_checkpoint {
     double model_bytes, optimizer_bytes;
     uint64_t model_files, optimizer_files;
     uint64_t writes, reads; /* over the whole run */
+    double scale;           /* every file is written with this share of its size; 0: with all of it */
 };
 
 struct mr_plan {

@@ -139,6 +139,8 @@ struct mr_conf_reader {
     const char *transformed_record_element_type;
     int order; /* enum mr_conf_order */
     bool drop_last;
+    const char *policy, *tiers; /* "": not given */
+    int peers;                  /* auto on off, as enum mr_loader_peers */
 };
 enum mr_conf_crop { MR_CONF_CROP_NONE, MR_CONF_CROP_CENTER, MR_CONF_CROP_RANDOM, MR_CONF_CROP_RANDOM_RESIZED };
 struct mr_conf_preprocess {

@@ -26,6 +26,7 @@ static const char *const compressions[] = {"none", "gzip", "zip", "lzf", "bz2", 
 static const char *const loaders[] = {"tensorflow", "pytorch", "dali", "native_dali",
                                       "synthetic",  "custom",  "none", NULL};
 static const char *const shuffles[] = {"off", "seed", "random", NULL};
+static const char *const peers[] = {"auto", "on", "off", NULL};
 static const char *const orders[] = {"auto", "sequential", "torch", "cipher", "shard", "buffer", "file", NULL};
 static const char *const read_types[] = {"on_demand", "memory", NULL};
 static const char *const accesses[] = {"multi", "shared", "collective", "mpio", "posix", NULL};
@@ -230,6 +231,19 @@ static const struct mr_option reader_rows[] = {
                "shuffle_size."),
     OPT(mr_conf_reader, drop_last, BOOL, "true",
         .doc = "Millrace: leave out the last, incomplete batch (as DLIO does); off: it is read as a smaller step."),
+    OPT(mr_conf_reader, policy, STRING, "",
+        .doc = "Millrace: who reads what when and what stays near: naive, staging, lbann-dynamic, nopfs, millrace, or "
+               "perfect "
+               "(prepared batches, not the order's). Empty: millrace with reader.tiers, else staging, or naive without "
+               "reader.read_threads.",
+        .example = "millrace"),
+    OPT(mr_conf_reader, tiers, STRING, "",
+        .doc = "Millrace: what a node may use to keep samples in, with a policy that does. Empty: auto if there is "
+               "such a policy.",
+        .example = "'ram=2GiB,ssd=/nvme/cache:100GiB'"),
+    OPT(mr_conf_reader, peers, ENUM, "auto", .choices = peers,
+        .doc = "Millrace: nodes ask each other for samples before they read the source; auto: where there are several "
+               "and the transport is there."),
     MR_OPTION_END,
 };
 TABLE(reader, "reader", mr_conf_reader, "How samples are read (also written data_reader)");
@@ -321,7 +335,8 @@ static const struct mr_option checkpoint_rows[] = {
     OPT(mr_conf_checkpoint, checkpoint_mechanism_classname, STRING, "", .flags = MR_OPTF_NO_EFFECT,
         .doc = "Names a Python class of DLIO; such plug-ins are not loaded."),
     OPT(mr_conf_checkpoint, engine, STRING, "sync",
-        .doc = "Millrace: what writes the checkpoints: sync, null (keeps nothing), or an engine of a plug-in.",
+        .doc = "Millrace: what writes the checkpoints: sync, async (written behind), burst (sync through "
+               "checkpoint.burst_buffer), null (keeps nothing), or an engine of a plug-in.",
         .example = "null"),
     OPT(mr_conf_checkpoint, files, UINTS, "[]",
         .doc = "Millrace: bytes of each file of a checkpoint, where the application's own files are known; empty: one "

@@ -77,6 +77,9 @@ void mr_fetch_planner_done(struct mr_fetch_planner *p);
  * sample), MR_E_FORMAT, MR_E_LIMIT, -ENOMEM. `pos` is set as soon as it is known, for messages. */
 #define MR_FETCH_MANY 1
 int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struct mr_fetch *out, struct mr_error *err);
+/* 128 bits that stand for the stored bytes of all samples: of the manifest, and of whether checksums are among them
+ * (flags: MR_DATASET_VERIFY, where the format has some). What is kept from run to run goes by it. */
+void mr_stored_key(const struct mr_dataset *ds, unsigned flags, uint8_t out[16]);
 /* The plan of a range of a file, whatever lies there. */
 int mr_fetch_plan_range(uint64_t file, uint64_t offset, uint64_t bytes, struct mr_fetch *out, struct mr_error *err);
 /* Closes up what lies between the ranges at `place` and says where they begin. */

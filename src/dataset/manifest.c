@@ -465,6 +465,14 @@ const char *mr_manifest_get_spec(const struct mr_manifest *m)
     return m->spec;
 }
 
+void mr_manifest_hash(const struct mr_manifest *m, uint64_t seed, uint8_t out[16])
+{
+    size_t table = (size_t)mr_load_le32(m->data + MRM_H_SECTIONS) * MRM_ENTRY_BYTES;
+    XXH128_hash_t h = XXH3_128bits_withSeed(m->data, MRM_HEADER_BYTES + table, seed);
+    mr_store_le64(out, h.low64);
+    mr_store_le64(out + 8, h.high64);
+}
+
 uint64_t mr_manifest_bytes(const struct mr_manifest *m)
 {
     return m->len;

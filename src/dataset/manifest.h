@@ -62,6 +62,9 @@ void mr_manifest_limit(struct mr_manifest *m, uint64_t files);
 const struct mr_manifest_info *mr_manifest_get_info(const struct mr_manifest *m);
 const char *mr_manifest_get_spec(const struct mr_manifest *m); /* JSON text, NUL-terminated */
 uint64_t mr_manifest_bytes(const struct mr_manifest *m);
+/* 128 bits that tell this manifest from every other: of its header and of its sections' checksums. The same for all
+ * limits, so that sample i means the same bytes wherever the hash is the same; `seed` gives unrelated ones. */
+void mr_manifest_hash(const struct mr_manifest *m, uint64_t seed, uint8_t out[16]);
 int mr_manifest_locate(const struct mr_manifest *m, uint64_t id, struct mr_manifest_pos *out, struct mr_error *err);
 /* Samples [*first, *first + *n) lie in the file. */
 void mr_manifest_file_samples(const struct mr_manifest *m, uint64_t file, uint64_t *first, uint64_t *n);

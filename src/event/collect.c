@@ -10,6 +10,7 @@
  *      moves last (R6).
  *  C3. A ring file is removed only when its process is gone and everything in it is written. */
 #include "event/collect.h"
+#include "base/process.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/vec.h"
@@ -333,39 +334,17 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
     return rc;
 }
 
-/* Its number in /proc/PID/stat, counted from the state, which is 0. */
-static long stat_number(const char *state, unsigned field)
-{
-    for (; field && *state; field--)
-        state = strchr(state, ' ') ? strchr(state, ' ') + 1 : "";
-    return strtol(state, NULL, 10);
-}
-
-#define STAT_THREADS 17u
-
 /* A process is gone when the kernel no longer knows it, when it is a zombie (except one whose first thread ended before
  * the others), or when it runs another image. In another pid namespace only the process itself can tell us; one that
  * was killed there counts as running. */
 static bool process_gone(const struct ring *r)
 {
-    char path[64], text[512];
     if (r->foreign) {
         uint32_t state = atomic_load(&r->segment[0]->state);
         return state == MR_RING_EXITED ||
                (state == MR_RING_EXEC && r->exec_ns && mr_now_ns() - r->exec_ns > MR_NS_PER_S); /* it may fail yet */
     }
-    snprintf(path, sizeof(path), "/proc/%u/stat", r->pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return true;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0)
-        return true;
-    text[n] = 0;
-    const char *state = strrchr(text, ')');
-    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X') &&
-           stat_number(state + 2, STAT_THREADS) <= 1;
+    return mr_process_gone((pid_t)r->pid);
 }
 
 /* A process that has recorded since the last pass was alive a moment ago: no need to ask the kernel yet. */

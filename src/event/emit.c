@@ -2,6 +2,7 @@
  * once, so that a span costs one record and one for each thing known about its place. */
 #include "event/emit.h"
 #include "base/common.h"
+#include "event/emit_tracer.h"
 #include "event/mrt_sink.h"
 
 #include <assert.h>
@@ -16,6 +17,7 @@ struct mr_events {
     struct mr_event_sink calls; /* first: the functions of the calls' sink get this */
     struct mr_mrt_sink *sink;
     struct mr_events_file *file;
+    struct mr_emit_tracer *tracer; /* instead of file and sink */
     enum mr_event_level level;
     uint32_t rank;
 };
@@ -79,7 +81,10 @@ void mr_emit(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t
     struct mr_mrt_arg arg[KEYS];
     if (!mr_events_want(e, spans[what].level))
         return;
-    put(e, what, start_ns, end_ns, value, arg, put_where(e->file, at, arg));
+    if (e->tracer)
+        mr_emit_tracer_put(e->tracer, what, start_ns, end_ns, at, value, NULL, 0);
+    else
+        put(e, what, start_ns, end_ns, value, arg, put_where(e->file, at, arg));
 }
 
 void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint64_t end_ns, const struct mr_where *at,
@@ -88,6 +93,10 @@ void mr_emit_args(struct mr_events *e, enum mr_span what, uint64_t start_ns, uin
     struct mr_mrt_arg arg[MR_MRT_ARGS];
     if (!mr_events_want(e, spans[what].level))
         return;
+    if (e->tracer) {
+        mr_emit_tracer_put(e->tracer, what, start_ns, end_ns, at, value, more, n_more);
+        return;
+    }
     unsigned n = put_where(e->file, at, arg);
     for (unsigned i = 0; i < n_more && n < MR_MRT_ARGS; i++)
         arg[n++] = (struct mr_mrt_arg){
@@ -114,7 +123,27 @@ static void calls_emit(struct mr_event_sink *s, const struct mr_event *call)
 
 struct mr_event_sink *mr_events_calls(struct mr_events *e)
 {
-    return mr_events_want(e, MR_LEVEL_CALL) ? &e->calls : NULL;
+    return mr_events_want(e, MR_LEVEL_CALL) && !e->tracer ? &e->calls : NULL;
+}
+
+/* ---- to the tracer ---- */
+
+struct mr_events *mr_events_of_tracer(enum mr_event_level level)
+{
+    struct mr_emit_tracer *t = mr_emit_tracer_create();
+    struct mr_events *e = t ? calloc(1, sizeof(*e)) : NULL;
+    if (e)
+        *e = (struct mr_events){.tracer = t, .level = level};
+    else
+        mr_emit_tracer_free(t);
+    return e;
+}
+
+void mr_events_release(struct mr_events *e)
+{
+    if (e)
+        mr_emit_tracer_free(e->tracer);
+    free(e);
 }
 
 /* ---- opening and closing ---- */

@@ -95,6 +95,13 @@ struct mr_event_sink *mr_events_calls(struct mr_events *e);
 /* Category and name of a span in a trace. */
 const char *mr_span_name(enum mr_span what, const char **category);
 
+/* ---- for our code in somebody else's program ---- */
+
+/* Events that go to the tracer in this process (`millrace trace`), with a number of their own as argument "loader";
+ * NULL where there is no tracer. Calls are the tracer's business. */
+struct mr_events *mr_events_of_tracer(enum mr_event_level level);
+void mr_events_release(struct mr_events *e); /* of the function above; accepts NULL */
+
 /* ---- for who starts the run ---- */
 
 /* A .mrt file that this process writes, and in it the events of one rank, or of all ranks where they are threads of one

@@ -532,6 +532,27 @@ static bool is_cmyk(const struct jpeg_decompress_struct *z)
     return z->jpeg_color_space == JCS_CMYK || z->jpeg_color_space == JCS_YCCK;
 }
 
+static uint64_t reduced(uint64_t pixels, unsigned shrink)
+{
+    return shrink > 1 ? (pixels + shrink - 1) / shrink : pixels;
+}
+
+/* The decoder makes a smaller picture of the same coefficients; from here on the part counts its pixels. A pixel more
+ * on each side, because the filter around a result's pixel reaches further in a small picture. */
+static void reduce(struct jpeg_reader *r)
+{
+    struct jpeg_decompress_struct *z = &r->codec;
+    struct mr_part *p = &r->part;
+    uint64_t bottom = MR_MIN(reduced(p->top + p->height, p->shrink) + 1, reduced(z->image_height, p->shrink));
+    uint64_t right = MR_MIN(reduced(p->left + p->width, p->shrink) + 1, reduced(z->image_width, p->shrink));
+    z->scale_num = 1;
+    z->scale_denom = p->shrink;
+    p->top = p->top / p->shrink - (p->top >= p->shrink);
+    p->left = p->left / p->shrink - (p->left >= p->shrink);
+    p->height = bottom - p->top;
+    p->width = right - p->left;
+}
+
 /* Asks which part is needed and widens it to what can be decoded exactly: chroma is interpolated from its neighbours,
  * so the outermost columns and rows of what is decoded are right only at the picture's own edge. */
 static int choose_part(struct jpeg_reader *r, const struct mr_sample_out *out, struct mr_error *err)
@@ -549,7 +570,9 @@ static int choose_part(struct jpeg_reader *r, const struct mr_sample_out *out, s
         return rc;
     if (p->top + p->height > z->image_height || p->left + p->width > z->image_width || !p->height || !p->width)
         return mr_error_plain(err, MR_E_INTERNAL, "a part outside of the picture was asked for");
-    uint64_t right = MR_MIN(p->left + p->width + EDGE, (uint64_t)z->image_width);
+    if (p->shrink > 1)
+        reduce(r);
+    uint64_t right = MR_MIN(p->left + p->width + EDGE, reduced(z->image_width, p->shrink));
     p->left -= MR_MIN(p->left, (uint64_t)EDGE);
     p->width = right - p->left;
     return 0;

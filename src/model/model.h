@@ -63,6 +63,7 @@ struct mr_system {
     struct mr_request_rates requests[MR_REQUESTS_MAX]; /* by ascending size */
     unsigned n_classes;                                /* at least 1: the staging buffer */
     struct mr_storage_class classes[MR_CLASS_MAX];
+    bool pfs_in_turn; /* the PFS serves requests one after the other, as the throttle shim does; else all share it */
 };
 
 /* r_j(p_j) and w_j(p_j): a class at its configured number of threads. */

@@ -1,9 +1,11 @@
 /* The registry of policies, and what every one of them does alike. */
 #include "policy/policy_internal.h"
+#include "policy/shelf.h"
 #include "base/common.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 static const struct mr_policy_ops *policies[MR_POLICY_MAX] = {
@@ -135,6 +137,22 @@ uint64_t mr_policy_bytes(const struct mr_policy_world *w, uint64_t id)
 uint64_t mr_policy_capacity(const struct mr_policy_world *w, uint32_t node, unsigned storage_class)
 {
     return storage_class < w->classes ? w->capacity[(uint64_t)node * w->classes + storage_class] : 0;
+}
+
+uint64_t mr_policy_memory(const struct mr_policy_world *w)
+{
+    uint64_t most = 0, memory = 64 * MR_MIB;
+    for (uint32_t n = 0; n < w->nodes; n++) {
+        uint64_t room = 0;
+        for (unsigned j = 1; j < w->classes; j++)
+            room += mr_policy_capacity(w, n, j);
+        most = MR_MAX(most, MR_MIN(room, w->total_bytes));
+    }
+    double mean = (double)w->total_bytes / (double)MR_MAX(w->samples, (uint64_t)1);
+    double copies = (double)most / fmax(mean, 1);
+    while ((double)MR_MIN(mr_shelf_most(false, memory), mr_shelf_most(true, memory)) < copies)
+        memory *= 2;
+    return memory;
 }
 
 void mr_plan_sources(struct mr_plan *out, unsigned own_class, const uint32_t *peers, unsigned n_peers)

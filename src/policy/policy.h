@@ -16,6 +16,9 @@ struct mr_policy {
     const struct mr_policy_ops *ops;
     void *state;
 };
+/* What an instance needs to know every copy that the node with the most room can hold, at least 64 MiB; the same on all
+ * nodes. For worlds that run for real: with less, samples are left to the PFS for which there is room. */
+uint64_t mr_policy_memory(const struct mr_policy_world *w);
 /* Errors: those of the policy's create. */
 int mr_policy_create(enum mr_policy_id id, const struct mr_policy_world *w, uint32_t node, struct mr_policy *out,
                      struct mr_error *err);

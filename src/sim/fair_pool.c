@@ -2,7 +2,7 @@
  * next event does, so it knows its place.
  *
  * Invariants
- *  1. For every pool, next_s = seen_s + (end of the top flow - virtual_time) * n / rate; INFINITY without flows.
+ *  1. For every pool, next_s = seen_s + (end of the top flow - virtual_time) * sharers / rate; INFINITY without flows.
  *  2. heap[pools[i].at] == i, and no pool has an earlier next_s than its parent. */
 #include "sim/fair_pool.h"
 
@@ -61,23 +61,28 @@ static void reorder(struct mr_clockwork *c, uint32_t pool)
     assert(i == 0 || c->pools[c->heap[(i - 1) / 2]].next_s <= key); /* invariant 2 */
 }
 
+/* Among how many the rate is shared now. */
+static double sharers(const struct mr_pool *p)
+{
+    return p->in_turn ? 1 : (double)p->flows.n;
+}
+
 static void advance(struct mr_pool *p, double now_s)
 {
     if (p->flows.n && now_s > p->seen_s)
-        p->virtual_time += (now_s - p->seen_s) * p->rate / (double)p->flows.n;
+        p->virtual_time += (now_s - p->seen_s) * p->rate / sharers(p);
     p->seen_s = now_s;
 }
 
 static void reschedule(struct mr_clockwork *c, uint32_t pool)
 {
     struct mr_pool *p = &c->pools[pool];
-    double n = (double)p->flows.n;
     if (p->rate_by_flows && p->flows.n)
-        p->rate = mr_curve_at(p->rate_by_flows, n);
+        p->rate = mr_curve_at(p->rate_by_flows, (double)p->flows.n);
     if (p->flows.n == 0)
         p->next_s = INFINITY;
     else
-        p->next_s = p->seen_s + fmax(0, p->flows.item[0].key - p->virtual_time) * n / p->rate;
+        p->next_s = p->seen_s + fmax(0, p->flows.item[0].key - p->virtual_time) * sharers(p) / p->rate;
     assert(p->next_s >= p->seen_s); /* invariant 1 */
     reorder(c, pool);
 }
@@ -87,8 +92,10 @@ bool mr_pool_add(struct mr_clockwork *c, uint32_t pool, double now_s, double mb,
     struct mr_pool *p = &c->pools[pool];
     assert(mb >= 0);
     advance(p, now_s);
-    if (mr_heap_push(&p->flows, p->virtual_time + mb, transfer))
+    double end = (p->in_turn ? fmax(p->virtual_time, p->last_end) : p->virtual_time) + mb;
+    if (mr_heap_push(&p->flows, end, transfer))
         return false;
+    p->last_end = end;
     reschedule(c, pool);
     return true;
 }
@@ -114,7 +121,7 @@ uint32_t mr_pool_end_first(struct mr_clockwork *c, uint32_t pool)
     struct mr_heap_item first = mr_heap_pop(&p->flows);
     p->virtual_time = fmax(p->virtual_time, first.key);
     if (p->flows.n == 0)
-        p->virtual_time = 0; /* keeps precision over long runs */
+        p->virtual_time = p->last_end = 0; /* keeps precision over long runs */
     reschedule(c, pool);
     return (uint32_t)first.value;
 }

@@ -1,6 +1,7 @@
-/* Fair pools: resources that share their rate equally among the transfers that use them (processor sharing), and the
- * clockwork that says which transfer ends next. A transfer that needs several resources has one flow in each and ends
- * when the last of them ends, so no resource ever delivers more than its rate and bytes are conserved.
+/* Fair pools: resources that share their rate equally among the transfers that use them (processor sharing), or serve
+ * them one after the other as they come (in_turn), and the clockwork that says which transfer ends next. A transfer
+ * that needs several resources has one flow in each and ends when the last of them ends, so no resource ever delivers
+ * more than its rate and bytes are conserved.
  *
  * Virtual time makes this O(log n) per event: a pool advances by rate/flows per second, and a flow of x MB that joins
  * at virtual time v ends at v + x whatever happens to the others. */
@@ -16,6 +17,8 @@
 struct mr_pool {
     const struct mr_curve *rate_by_flows; /* or NULL: `rate` is set by the owner */
     double rate;                          /* MB/s over all flows */
+    bool in_turn;                         /* the first one that came has all of it */
+    double last_end;                      /* in_turn: the virtual time at which the last flow ends */
     double virtual_time, seen_s;
     struct mr_heap flows; /* by the virtual time at which they end; the value is the transfer */
     double next_s;        /* when the top ends, INFINITY if idle */

@@ -34,6 +34,14 @@ struct mr_scenario {
     double step_s; /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
 };
 
+#define MR_SIM_EPOCHS_TOLD 16 /* the first ones, each by itself */
+
+/* One epoch: how long its steps took, and where the bytes came from that its steps read (fills: that came during it).
+ * The shared engine only. */
+struct mr_sim_epoch {
+    double time_s, pfs_mb, peer_mb, own_mb;
+};
+
 struct mr_sim_result {
     enum mr_policy_id policy;
     bool possible; /* false: `why` says why the policy cannot run this scenario */
@@ -47,6 +55,7 @@ struct mr_sim_result {
     double consumed_mb;
     double imbalance;  /* mean over steps of (max - mean) / mean of the nodes' step times */
     double randomness; /* 1 = exact order; for policies that reorder: distinct samples seen per epoch / samples */
+    struct mr_sim_epoch epochs[MR_SIM_EPOCHS_TOLD];
 };
 
 struct mr_sim_bounds {

@@ -53,6 +53,17 @@ static void trace_compute(struct shared *x, uint32_t node)
         mr_sim_trace_span(x->w->trace, MR_SPAN_COMPUTE, node, MR_SIM_LANE_TRAIN, n->busy_since, n->t);
 }
 
+/* Compute that one item brings. A step of given length whose reads come on demand begins when all of them are there;
+ * else a step is computed item by item. */
+static double compute_of(const struct shared *x, double mb, bool is_last)
+{
+    if (!(x->s->step_s > 0))
+        return mb / x->s->system.compute_mbps;
+    if (!x->ops->prefetches)
+        return is_last ? x->s->step_s : 0;
+    return x->s->step_s / (double)x->items_per_step;
+}
+
 /* Computes as far as items of the current step have arrived. */
 static void consume(struct shared *x, uint32_t node)
 {
@@ -70,7 +81,7 @@ static void consume(struct shared *x, uint32_t node)
             mr_sim_trace_span(x->w->trace, MR_SPAN_WAIT, node, MR_SIM_LANE_TRAIN, n->t, at);
             n->busy_since = n->t = at;
         }
-        n->t += x->s->step_s > 0 ? x->s->step_s / (double)x->items_per_step : mb / x->s->system.compute_mbps;
+        n->t += compute_of(x, mb, n->consumed + 1 == end);
         n->step_mb += mb;
         x->out->consumed_mb += mb;
         n->consumed++;
@@ -197,6 +208,8 @@ static void account_step(struct shared *x)
         x->out->imbalance += fmax(0, x->now - x->step_start - mean) / mean / steps;
     if (x->step == x->w->steps_per_epoch)
         x->out->first_epoch_s = x->now;
+    uint64_t epoch = (x->step - 1) / x->w->steps_per_epoch;
+    x->out->epochs[MR_MIN(epoch, MR_SIM_EPOCHS_TOLD - 1u)].time_s += x->now - x->step_start;
     if (x->w->trace)
         trace_step(x);
 }
@@ -271,6 +284,7 @@ static int init_pools(struct shared *x)
     if (mr_clockwork_init(&x->clock, POOL_FIRST_NODE + x->s->nodes * (2 + MR_CLASS_MAX)))
         return -ENOMEM;
     x->clock.pools[POOL_METADATA].rate = m->pfs_metadata_per_s;
+    x->clock.pools[POOL_PFS].in_turn = m->pfs_in_turn;
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         x->clock.pools[mr_pool_in(i)].rate = x->clock.pools[mr_pool_out(i)].rate = m->network_mbps;
         for (unsigned j = 0; j < m->n_classes; j++)

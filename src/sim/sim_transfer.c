@@ -92,6 +92,13 @@ static void end_part(struct shared *x, uint32_t thread)
     t->part_mb = 0;
 }
 
+/* Where the bytes of a thread's item are told: its epoch, or for a fill the one that is trained now. */
+static struct mr_sim_epoch *epoch_of(struct shared *x, const struct shared_thread *t)
+{
+    uint64_t e = t->class == 0 ? t->item / x->items_per_epoch : x->step / x->w->steps_per_epoch;
+    return &x->out->epochs[e < MR_SIM_EPOCHS_TOLD ? e : MR_SIM_EPOCHS_TOLD - 1];
+}
+
 void mr_shared_advance_item(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
@@ -102,6 +109,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
         begin_part(x, t, MR_SIM_TRACE_PFS, d->pfs);
         add_pfs_flow(x, thread, d->pfs, d->pfs_requests);
         x->out->pfs_mb += d->pfs;
+        epoch_of(x, t)->pfs_mb += d->pfs;
         d->pfs = 0;
         return;
     }
@@ -111,6 +119,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
         mr_shared_add_flow(x, mr_pool_out(d->peer_node), d->peer, thread);
         mr_shared_add_flow(x, mr_pool_in(t->node), d->peer, thread);
         x->out->peer_mb += d->peer;
+        epoch_of(x, t)->peer_mb += d->peer;
         d->peer = 0;
         return;
     }
@@ -119,6 +128,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
             begin_part(x, t, j, d->class[j]);
             mr_shared_add_flow(x, mr_pool_class(t->node, j), d->class[j], thread);
             x->out->class_mb[j] += d->class[j];
+            epoch_of(x, t)->own_mb += d->class[j];
             d->class[j] = 0;
             return;
         }

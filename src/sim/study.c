@@ -35,6 +35,12 @@ static void accumulate(struct mr_study_row *row, const struct mr_sim_result *r, 
     m->peer_mb += w * r->peer_mb;
     for (unsigned j = 0; j < MR_CLASS_MAX; j++)
         m->class_mb[j] += w * r->class_mb[j];
+    for (unsigned e = 0; e < MR_SIM_EPOCHS_TOLD; e++) {
+        m->epochs[e].time_s += w * r->epochs[e].time_s;
+        m->epochs[e].pfs_mb += w * r->epochs[e].pfs_mb;
+        m->epochs[e].peer_mb += w * r->epochs[e].peer_mb;
+        m->epochs[e].own_mb += w * r->epochs[e].own_mb;
+    }
     m->consumed_mb += w * r->consumed_mb;
     m->imbalance += w * r->imbalance;
     m->randomness += w * r->randomness;

@@ -6,7 +6,7 @@
 #include "store/store.h"
 
 extern const struct mr_store_ops mr_store_posix_ops, mr_store_uring_ops, mr_store_mmap_ops, mr_store_memory_ops,
-    mr_store_null_ops, mr_store_throttle_ops, mr_store_fault_ops, mr_store_trace_ops;
+    mr_store_null_ops, mr_store_throttle_ops, mr_store_fault_ops, mr_store_trace_ops, mr_store_count_ops;
 
 /* Largest single transfer handed to the kernel, which itself stops at 2 GiB - 4 KiB. A power of two keeps direct I/O
  * aligned across the pieces. */

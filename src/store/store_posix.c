@@ -89,8 +89,7 @@ void mr_posix_note_no_direct(struct mr_posix_store *s, const char *path)
 
 /* ---- objects ---- */
 
-/* What the file system wants for direct I/O; 4096 where it does not say; 0 where it says no. */
-static void ask_alignment(int fd, unsigned *mem_align, unsigned *off_align)
+void mr_posix_ask_alignment(int fd, unsigned *mem_align, unsigned *off_align)
 {
     struct statx sx;
     *mem_align = *off_align = MR_BOUNCE_ALIGN;
@@ -123,7 +122,7 @@ static int open_flags(unsigned flags)
 static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool writable, struct mr_error *err)
 {
     unsigned mem_align, off_align;
-    ask_alignment(o->fd, &mem_align, &off_align);
+    mr_posix_ask_alignment(o->fd, &mem_align, &off_align);
     int flags = fcntl(o->fd, F_GETFL);
     if (!off_align || flags < 0 || fcntl(o->fd, F_SETFL, flags | O_DIRECT) != 0) {
         mr_posix_note_no_direct(s, o->base.path);

@@ -21,6 +21,9 @@ struct mr_bounce {
     void *kept[MR_BOUNCE_KEPT];
 };
 
+/* What the file system of an open file wants for direct I/O; 4096 where it does not say; *off_align 0: it has none. */
+void mr_posix_ask_alignment(int fd, unsigned *mem_align, unsigned *off_align);
+
 struct mr_posix_options {
     int64_t threads;
     bool direct, timing;

@@ -14,8 +14,8 @@
 /* To add a backend or a shim: one extern in store_internal.h, one row here. */
 #define STORES_MAX 72 /* with those of plug-ins */
 static const struct mr_store_ops *registry[STORES_MAX + 1] = {
-    &mr_store_posix_ops, &mr_store_uring_ops,    &mr_store_mmap_ops,  &mr_store_memory_ops,
-    &mr_store_null_ops,  &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops,
+    &mr_store_posix_ops,    &mr_store_uring_ops, &mr_store_mmap_ops,  &mr_store_memory_ops, &mr_store_null_ops,
+    &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops, &mr_store_count_ops,
 };
 
 const struct mr_store_ops *const *mr_store_registry(void)

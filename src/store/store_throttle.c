@@ -1,5 +1,5 @@
 /* The throttle shim: an emulated device or parallel file system, shared by all threads and, with group=NAME, by all
- * processes of this machine that give the same name.
+ * processes of this machine that give the same name and see the same group_folder.
  *
  * Virtual scheduling: every call reserves time on the resources it uses and is held until its reservation ends; nothing
  * is slowed down by spinning or by small pieces. With start = when the call began, bytes = what it moved:
@@ -36,6 +36,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,14 +55,13 @@
 #define GRACE_NS (2 * MR_NS_PER_MS)
 #define LEASE_NS (5 * MR_NS_PER_S)
 #define CREDIT_NS (20 * MR_NS_PER_MS) /* an older overshoot is forgotten */
-#define GROUP_MAGIC 0x3276746f7268746dull
-#define GROUP_DIR "/dev/shm"
+#define GROUP_MAGIC 0x3376746f7268746dull
 
 struct throttle_options {
     uint64_t bandwidth, write_bandwidth, stream_bandwidth, client_bandwidth, file_bandwidth, readahead;
     uint64_t latency_ns, open_latency_ns;
     double metadata_rate;
-    const char *aggregate, *group;
+    const char *aggregate, *group, *group_folder;
     int active;
 };
 
@@ -142,13 +142,20 @@ static const struct mr_option throttle_rows[] = {
      .doc = "Name under which processes of this machine share the emulated device; empty = this store alone. All must "
             "give "
             "the same options."},
+    {.key = "group_folder",
+     .type = MR_OPT_STRING,
+     OPT(group_folder),
+     .def = "/dev/shm",
+     .doc = "Folder of the group's file, on a local file system. Containers and namespaces with a /dev/shm of their "
+            "own share the emulated device through a folder that all of them see.",
+     .example = "throttle(bandwidth=40MB,group=pfs,group_folder=/scratch):posix"},
     MR_OPTION_END,
 };
 
 /* ---- what a group shares ---- */
 
 struct stream {
-    uint64_t owner;  /* process << 40 ^ stream, 0 = never used */
+    uint64_t owner;  /* (client + 1) << 40 ^ stream, 0 = never used */
     uint32_t client; /* index */
     uint64_t end_ns; /* of its last call; a lease while one is in flight below, so that a killed process fades out */
     uint64_t credit_ns;
@@ -162,7 +169,8 @@ struct file {
 };
 
 struct client {
-    int64_t pid; /* 0 = free */
+    int64_t pid;   /* 0 = free */
+    uint64_t pids; /* its PID namespace: whether a process of another one lives cannot be asked here */
     uint64_t end_ns;
 };
 
@@ -187,7 +195,7 @@ struct throttle_store {
     unsigned points;
     struct shared *shared;
     int group_fd; /* -1 = private */
-    char group_path[256];
+    char group_path[PATH_MAX];
     pid_t owner; /* who opened: a forked child must not take the group away from its parent */
     uint32_t client;
 };
@@ -207,7 +215,7 @@ static void unlock(struct shared *s)
  * credit and does not count as active, which only matters beyond MAX_STREAMS streams. */
 static struct stream *stream_of(struct throttle_store *t, uint64_t id, uint64_t now)
 {
-    uint64_t owner = ((uint64_t)t->owner << 40) ^ id;
+    uint64_t owner = ((uint64_t)(t->client + 1) << 40) ^ id;
     size_t at = (size_t)((owner * 0x9e3779b97f4a7c15ull) >> 40);
     struct stream *quiet = NULL;
     for (unsigned i = 0; i < PROBES; i++) {
@@ -539,16 +547,28 @@ static int join_file(struct throttle_store *t, uint64_t hash)
     return 0;
 }
 
+static uint64_t pid_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+static bool is_dead(const struct client *c, uint64_t pids)
+{
+    return c->pids == pids && kill((pid_t)c->pid, 0) != 0 && errno == ESRCH;
+}
+
 /* A place among the clients; those of dead processes are taken over. */
 static int register_client(struct throttle_store *t)
 {
     int rc = -EUSERS;
+    uint64_t pids = pid_namespace();
     lock(t->shared);
     for (uint32_t i = 0; rc < 0 && i < MAX_CLIENTS; i++) {
         struct client *c = &t->shared->client[i];
-        if (c->pid != 0 && !(kill((pid_t)c->pid, 0) != 0 && errno == ESRCH))
+        if (c->pid != 0 && !is_dead(c, pids))
             continue;
-        *c = (struct client){.pid = t->owner};
+        *c = (struct client){.pid = t->owner, .pids = pids};
         t->client = i;
         rc = 0;
     }
@@ -573,8 +593,11 @@ static void leave_group(struct throttle_store *t)
 static int join_group(struct throttle_store *t, struct mr_error *err)
 {
     uint64_t hash = hash_options(t);
-    snprintf(t->group_path, sizeof(t->group_path), GROUP_DIR "/millrace-%lu-%s.throttle", (unsigned long)geteuid(),
-             t->o.group);
+    int len = snprintf(t->group_path, sizeof(t->group_path), "%s/millrace-%lu-%s.throttle", t->o.group_folder,
+                       (unsigned long)geteuid(), t->o.group);
+    if (len < 0 || (size_t)len >= sizeof(t->group_path))
+        return mr_error_plain(err, MR_E_CONFIG, "bad value '%s' for 'throttle.group_folder': too long",
+                              t->o.group_folder);
     int rc = -EAGAIN;
     for (unsigned tries = 0; rc == -EAGAIN && tries < 1000; tries++) {
         if (tries > 10)
@@ -633,7 +656,7 @@ static int throttle_open(const void *options, struct mr_store *lower, struct mr_
         else
             rc = mr_error_set(err, -ENOMEM, "cannot open store 'throttle'");
     }
-    t->o.aggregate = t->o.group = NULL; /* they belong to the caller's arena */
+    t->o.aggregate = t->o.group = t->o.group_folder = NULL; /* they belong to the caller's arena */
     if (rc < 0) {
         free(t);
         return rc;

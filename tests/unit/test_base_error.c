@@ -40,6 +40,7 @@ static void error_context_chains_and_first_hint_wins(void **state)
     mr_error_plain(&e, MR_E_FORMAT, "m");
     mr_error_context(&e, "in file '%s'", "f");
     mr_error_context(&e, "rank %d", 3);
+    mr_error_context(&e, "rank %d", 3); /* is there already */
     assert_string_equal(e.context, "in file 'f' / rank 3");
     mr_error_hint(&e, "inner");
     mr_error_hint(&e, "outer");
@@ -60,7 +61,7 @@ static void error_too_long_text_is_cut_with_dots(void **state)
     assert_int_equal(strlen(e.message), sizeof e.message - 1);
     assert_string_equal(e.message + sizeof e.message - 4, "...");
     for (int i = 0; i < 10; i++)
-        mr_error_context(&e, "%.300s", text);
+        mr_error_context(&e, "%d %.300s", i, text);
     assert_int_equal(strlen(e.context), sizeof e.context - 1);
     assert_string_equal(e.context + sizeof e.context - 4, "...");
     mr_error_hint(&e, "%s", text);

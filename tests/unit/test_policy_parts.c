@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "policy/chain.h"
 #include "policy/homes.h"
+#include "policy/policy.h"
 #include "policy/shelf.h"
 
 static uint64_t draw(uint64_t seed, uint64_t what, uint64_t below)
@@ -244,12 +245,30 @@ static void homes_fit_unequal_nodes(void **state)
     }
 }
 
+/* An instance can remember every copy that the node with the most room holds, by either rule; small worlds take what
+ * they always took. */
+static void memory_is_enough_for_the_room(void **state)
+{
+    (void)state;
+    for (uint64_t samples = 1000; samples <= 10000000000; samples *= 10)
+        for (unsigned part = 1; part <= 8; part *= 2) {
+            const uint64_t bytes = 5000, room = samples / part * bytes;
+            const uint64_t capacity[] = {0, room / 3, 0, 0, room, 0, 0, room / 2, room / 4};
+            struct mr_policy_world w = {
+                .nodes = 3, .classes = 3, .capacity = capacity, .samples = samples, .total_bytes = samples * bytes};
+            uint64_t memory = mr_policy_memory(&w);
+            assert_true(memory >= 64 * MR_MIB && memory <= MR_MAX(64 * MR_MIB, 200 * (samples / part)));
+            assert_true(mr_shelf_most(false, memory) >= samples / part);
+            assert_true(mr_shelf_most(true, memory) >= samples / part);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chain_covers_all_time),       cmocka_unit_test(chain_at_its_ends),
         cmocka_unit_test(shelf_gives_up_the_farthest), cmocka_unit_test(shelf_keeps_what_has_to_stay),
-        cmocka_unit_test(homes_fit_unequal_nodes),
+        cmocka_unit_test(homes_fit_unequal_nodes),     cmocka_unit_test(memory_is_enough_for_the_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 // clang-format off
@@ -403,12 +405,12 @@ static void group_spec(char *out, size_t cap, const char *options, const char *g
     snprintf(out, cap, "throttle(%s,group=test-%ld-%s):memory", options, (long)getpid(), group);
 }
 
-static unsigned group_files(void)
+static unsigned group_files_in(const char *folder)
 {
     char prefix[64];
     snprintf(prefix, sizeof(prefix), "millrace-%lu-test-%ld-", (unsigned long)geteuid(), (long)getpid());
     unsigned n = 0;
-    DIR *d = opendir("/dev/shm");
+    DIR *d = opendir(folder);
     if (!d)
         return 0;
     for (const struct dirent *e; (e = readdir(d));)
@@ -416,6 +418,32 @@ static unsigned group_files(void)
     closedir(d);
     return n;
 }
+
+static unsigned group_files(void)
+{
+    return group_files_in("/dev/shm");
+}
+
+static bool put_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+    bool ok = f && fputs(text, f) >= 0;
+    return f && fclose(f) == 0 && ok;
+}
+
+/* From here on this process has a /dev/shm of its own, as in a container. False: not allowed here. */
+static bool take_private_shm(void)
+{
+    char map[64];
+    unsigned uid = geteuid();
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+        return false;
+    snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+    return put_text("/proc/self/uid_map", map) && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) == 0;
+}
+
+static bool private_shm; /* what start_reader's processes have */
 
 /* A process that reads `requests` times with the group and exits; it waits for a byte on `go` first. */
 static pid_t start_reader(const char *spec, unsigned requests, int ready, int go)
@@ -425,6 +453,8 @@ static pid_t start_reader(const char *spec, unsigned requests, int ready, int go
         return pid;
     struct mr_store *s;
     char c = 'r';
+    if (private_shm && !take_private_shm())
+        _exit(6);
     if (mr_store_open(spec, &s, NULL) != 0)
         _exit(1);
     put_file(s);
@@ -498,6 +528,62 @@ static void two_processes_share_one_device(void **state)
         fail_msg("%.1f MB/s of 40", best / 1e6);
 }
 
+static bool may_have_private_shm(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(take_private_shm() ? 0 : 1);
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Four nodes that do not see each other's /dev/shm get 40 MB/s together, not each. */
+static void nodes_share_a_group_through_a_folder_that_all_see(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/mr_group_XXXXXX", options[128], spec[256];
+    if (!may_have_private_shm()) {
+        print_message("mount namespaces are not allowed here\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(folder));
+    snprintf(options, sizeof(options), "bandwidth=40MB,group_folder=%s", folder);
+    group_spec(spec, sizeof(spec), options, "nodes");
+    private_shm = true;
+    double rate = 48.0 * REQUEST / run_processes(spec, 4, 48);
+    assert_true(rate <= 40e6 * 1.001);
+    if (machine_is_ours() && rate < 0.9 * 40e6)
+        fail_msg("%.1f MB/s of 40", rate / 1e6);
+    assert_int_equal(group_files_in(folder), 0); /* the last one removed it */
+    int ready[2], go[2];
+    char c;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t pid[2] = {start_reader(spec, 1, ready[1], go[0]), start_reader(spec, 1, ready[1], go[0])};
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_int_equal(group_files_in(folder), 1);
+    assert_int_equal(group_files(), 0);
+    assert_int_equal(write(go[1], "gg", 2), 2);
+    for (unsigned i = 0; i < 2; i++)
+        waitpid(pid[i], NULL, 0);
+    private_shm = false;
+    for (unsigned i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(go[i]);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_group_folder_that_is_missing_is_named(void **state)
+{
+    (void)state;
+    struct mr_store *s;
+    struct mr_error err;
+    assert_int_equal(mr_store_open("throttle(bandwidth=1MB,group=x,group_folder=/no/such):memory", &s, &err), -ENOENT);
+    assert_non_null(strstr(err.message, "/no/such/millrace-"));
+}
+
 static void a_table_may_count_processes(void **state)
 {
     (void)state;
@@ -565,6 +651,7 @@ static void a_group_with_other_options_is_refused(void **state)
 
 int main(void)
 {
+    alarm(300); /* a reader that fails before it is ready is waited for in vain */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_bandwidth_is_kept_by_1_4_and_8_threads),
         cmocka_unit_test(hard_disk_shape_is_flat_after_four_threads),
@@ -576,6 +663,8 @@ int main(void)
         cmocka_unit_test(published_shapes_come_out_exactly_on_the_virtual_clock),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(two_processes_share_one_device),
+        cmocka_unit_test(nodes_share_a_group_through_a_folder_that_all_see),
+        cmocka_unit_test(a_group_folder_that_is_missing_is_named),
         cmocka_unit_test(a_table_may_count_processes),
         cmocka_unit_test(a_killed_process_blocks_nobody_and_leaves_nothing),
         cmocka_unit_test(a_group_with_other_options_is_refused),

@@ -3,7 +3,11 @@
 #   cluster_enter "$0" "$@"   runs the script again inside; exit 77 where namespaces are not allowed
 #   cluster_make N            nodes n0 ... with 10.77.0.1 ..., each on a veth to a bridge (two nodes: one veth pair)
 #   on I COMMAND...           runs on node I, which has a host name of its own; in the background: on I ... &
+#   cluster_rate 200mbit      what each node may send per second (tbf); fails where the kernel has none
+#   cluster_run N R COMMAND.. one MPI job of N nodes with R ranks each, by Open MPI; started from node 0
 #   link_bytes I              bytes that node I has received on its link
+#   link_sent I               bytes that node I has sent
+# A node has a network, a host name and a /dev/shm of its own, and the machine's file systems.
 cluster_enter() {
     [ "${MR_CLUSTER_INSIDE:-}" = 1 ] && return 0
     for tool in ip unshare; do
@@ -43,13 +47,42 @@ cluster_make() {
     exit 1
 }
 
+cluster_rate() {
+    local i
+    for ((i = 0; ; i++)); do
+        ip -n n$i link show v$i >/dev/null 2>&1 || return 0
+        tc -n n$i qdisc replace dev v$i root tbf rate "$1" burst 256kb latency 200ms || return 1
+    done
+}
+
 # TCP is forced: namespaces share a boot id, so UCX would use shared memory between them.
 on() {
     local node=$1
     shift
-    exec ip netns exec n$node unshare --uts bash -c 'hostname "n$0"; exec env UCX_TLS=tcp "$@"' "$node" "$@"
+    exec ip netns exec n$node unshare --uts bash -c 'hostname "n$0"; mount -t tmpfs tmpfs /dev/shm; exec env UCX_TLS=tcp "$@"' "$node" "$@"
+}
+
+# Open MPI starts its daemons with an agent in place of ssh: AGENT HOST COMMAND...
+cluster_run() {
+    local nodes=$1 ranks=$2 i hosts=
+    shift 2
+    cat >/run/agent <<'SH'
+#!/bin/bash
+host=$1
+shift
+exec ip netns exec $host unshare --uts bash -c 'hostname "$0"; mount -t tmpfs tmpfs /dev/shm; export UCX_TLS=tcp; eval "$@"' $host "$@"
+SH
+    chmod +x /run/agent
+    for ((i = 0; i < nodes; i++)); do hosts=$hosts,n$i:$ranks; done
+    (on 0 mpirun --allow-run-as-root --host "${hosts#,}" -n $((nodes * ranks)) --map-by slot --bind-to none \
+        --mca plm_rsh_agent /run/agent --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 \
+        --mca pml ob1 --mca btl self,vader,tcp --mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1 "$@")
 }
 
 link_bytes() {
     ip netns exec n$1 cat /sys/class/net/v$1/statistics/rx_bytes
+}
+
+link_sent() {
+    ip netns exec n$1 cat /sys/class/net/v$1/statistics/tx_bytes
 }
