@@ -122,6 +122,17 @@ struct mr_loader_group {
     void (*fail)(void *user, const struct mr_error *why);
 };
 
+/* All-gather among all ranks of the order: every rank gives `len` bytes (the same len everywhere) and gets world * len
+ * in the order of the ranks. Returns 0 or a negative code. */
+typedef int mr_loader_exchange_fn(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err);
+
+/* Do nodes ask each other for samples? */
+enum mr_loader_peers {
+    MR_LOADER_PEERS_AUTO, /* where there are several nodes and the transport is there */
+    MR_LOADER_PEERS_ON,   /* a transport that cannot be used is an error */
+    MR_LOADER_PEERS_OFF,
+};
+
 struct mr_events; /* where the loader tells what it does; inside Millrace only */
 
 /* What to load and how. Always start from mr_loader_params_init, which sets `size` and the defaults. */
@@ -149,8 +160,13 @@ struct mr_loader_params {
     /* Limit on slabs and I/O buffers; 0 = what lookahead needs. Too small for the look-ahead: MR_E_CONFIG, with the
      * numbers. */
     uint64_t memory_bytes;
-    /* "staging" (default): engine threads read ahead in access order. "naive": the consumer's own thread reads a batch
-     * when it asks for it; no engine threads exist. Others of 'millrace sim' are MR_E_UNSUPPORTED. */
+    /* Who reads what when, and what stays near. NULL (default): "millrace" where `tiers` is given, else "staging".
+     * "staging": engine threads read ahead in access order and keep nothing. "naive": the consumer's own thread reads a
+     * batch when it asks for it; no engine threads exist. "millrace", "nopfs", "lbann-dynamic" and whatever else of
+     * 'millrace sim' keeps samples and the order: with tiers, see below. "perfect": the first batches are made once and
+     * handed out for every step, so the data are NOT those of the order (mr_batch.ids says whose they are): what would
+     * a loader give that costs nothing? Policies that change the order need allow_reorder, and are MR_E_UNSUPPORTED in
+     * this version. */
     const char *policy;
     /* Default AUTO. */
     enum mr_loader_io io;
@@ -183,6 +199,27 @@ struct mr_loader_params {
     /* Batches that a caller may keep beyond their release with mr_loader_take while reading goes on: each costs one
      * more slab. Default 0. */
     unsigned spare;
+
+    /* Tiers: stored bytes stay in the node's memory, on its SSDs and with its peers, as the policy decides;
+     * doc/tiers.md is the manual. With a policy that keeps samples, mr_loader_open is collective among all ranks of the
+     * order, and so is every start_epoch that the look-ahead has not come to by itself (another epoch than announced, a
+     * resume): all ranks do the same. `last_epoch` (and epochs_known) should be set: the policy plans for what is still
+     * to come. A loader that was read to the end of the last epoch closes together with the others; any other closes
+     * alone. Not with IN_MEMORY, a group, or mr_loader_start_list; `io`, `queue_depth` and `transfer_bytes` have no
+     * effect. */
+    /* "ram=2GiB,ssd=/nvme/cache:100GiB,staging=64MiB", each optional; "" or "auto": chosen from the machine. NULL
+     * (default): "auto" if the policy keeps samples, else none. Borrowed for open only. */
+    const char *tiers;
+    enum mr_loader_peers peers;
+    /* How ranks find each other, in open and close only; ctx is borrowed. NULL with more than one rank: what torchrun
+     * tells its processes, else MR_E_USAGE. */
+    mr_loader_exchange_fn *exchange;
+    void *exchange_ctx;
+    /* A policy may make this rank read other samples than the order says. */
+    bool allow_reorder;
+    /* last_epoch is the last one that is read, also where it is 0. Without this, a last_epoch of 0 is: not known, and
+     * tiers look 64 epochs ahead. */
+    bool epochs_known;
 };
 /* Sets the defaults in the caller's struct, whatever its size. No errors. */
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);
@@ -215,12 +252,40 @@ struct mr_batch {
      * shape. n_dims -1: rows differ; dtype is set all the same if at least that is common. */
     struct mr_shape shape;
     const struct mr_shape *shapes; /* of each row; NULL when all rows have `shape`. See mr_batch_shape */
+    /* Bytes of each row that was left as stored (mr_loader_leave_stored), 0 for the others; NULL in a group. Such a row
+     * holds these bytes, and `bytes` and `shape` say what is to be made of them. */
+    const uint64_t *stored;
 };
 /* What row `row` is. */
 static inline const struct mr_shape *mr_batch_shape(const struct mr_batch *b, uint32_t row)
 {
     return b->shapes ? &b->shapes[row] : &b->shape;
 }
+
+/* Samples of this rank by where their bytes came from. */
+struct mr_loader_from {
+    uint64_t samples, bytes; /* as stored */
+    uint64_t fetch_ns;       /* from asking for the bytes to having them, summed; 0 for what was there */
+};
+
+/* What tiers have done; all 0 without. ram, ssd, peer and source are this rank's, the rest is of its node and the
+ * same for all of the node's ranks. */
+struct mr_loader_tier_stats {
+    bool used;
+    struct mr_loader_from ram, ssd, peer, source;
+    uint64_t source_bytes, source_reads; /* read from the data set's files by the node, for whatever reason */
+    uint64_t distinct_bytes;             /* of the samples among them, each counted once */
+    uint64_t filled_bytes;               /* brought into a class ahead of use */
+    uint64_t served, served_bytes;       /* to other nodes */
+    uint64_t refetched;                  /* entries with a wrong checksum, answers that did not come: read again */
+    uint64_t corrupt;                    /* entries of the SSD with a wrong checksum */
+    uint64_t ssd_refused;                /* writes that found no room, or a device that fails */
+    uint64_t ram_bytes, ram_capacity, ssd_bytes, ssd_capacity, staging_capacity;
+    uint32_t node, nodes, threads; /* threads: of the node, that read the source */
+    uint32_t peers_lost;
+    uint64_t source_busy_ns; /* in which at least one read of the source was in flight; 0: not known */
+    uint64_t set_bytes;      /* of all samples of the data set, as stored */
+};
 
 /* What the loader has done. Sums are over its life. */
 struct mr_loader_stats {
@@ -241,6 +306,7 @@ struct mr_loader_stats {
     double recent_samples_per_s, recent_bytes_per_s, recent_read_bytes_per_s;
     double recent_wait_ratio; /* share of it that the consumer waited in next() */
     uint64_t loaded_bytes;    /* read from storage by MR_LOADER_IN_MEMORY */
+    struct mr_loader_tier_stats tier;
 };
 
 /* A position: enough to continue exactly, in 40 bytes. Seed, order and data set are the caller's and are checked on
@@ -303,6 +369,11 @@ void mr_slab_free(struct mr_slab *slab);
 void mr_loader_set_memory(struct mr_loader *l, unsigned index, void *fresh);
 unsigned mr_loader_places(const struct mr_loader *l);
 uint64_t mr_loader_slab_bytes(const struct mr_loader *l);
+/* From now on the last `rows` rows of every batch are pictures as stored, for a decoder of the caller's (on a device):
+ * JPEG files of one or three channels whose bytes fit a row. Others are decoded and preprocessed as always, and so are
+ * rows of batches that are being read. May be called at any time, from any thread. 0, or MR_E_UNSUPPORTED: no
+ * preprocessing to one size, a queue, a transform, a check of content, or a group. */
+int mr_loader_leave_stored(struct mr_loader *l, uint32_t rows, struct mr_error *err);
 /* Samples left out of the batches delivered so far with MR_LOADER_SKIP_BAD; why the first one was (may be NULL; set if
  * the count is not 0). From any thread. */
 uint64_t mr_loader_skipped(struct mr_loader *l, struct mr_error *first);
@@ -320,6 +391,8 @@ void mr_loader_get_state(const struct mr_loader *l, struct mr_loader_state *out)
 /* Makes the next start_epoch(state->epoch) continue there; also with another world size in the global order modes (see
  * order.h). Errors: MR_E_USAGE naming what differs: seed, number of samples, version of the order. */
 int mr_loader_resume(struct mr_loader *l, const struct mr_loader_state *s, struct mr_error *err);
+/* What tiers and policy were chosen, in one line for people; "" without tiers. The loader's. */
+const char *mr_loader_chosen(const struct mr_loader *l);
 /* What the loader did and does. Costs a lock and some loads per thread; often enough for a progress line, not for every
  * batch. No errors. */
 void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out, size_t size);

@@ -40,7 +40,7 @@ extern "C" {
 
 enum mr_crop {
     MR_CROP_NONE,           /* the whole picture */
-    MR_CROP_CENTER,         /* crop_height x crop_width from the middle; a smaller picture is an error */
+    MR_CROP_CENTER,         /* crop_height x crop_width from the middle; a smaller picture is an error (but see pad) */
     MR_CROP_RANDOM,         /* the same from anywhere */
     MR_CROP_RANDOM_RESIZED, /* a share of the area between scale_min and scale_max with an aspect ratio between
                                ratio_min and ratio_max, anywhere; the middle when ten draws do not fit. Needs height and
@@ -67,6 +67,16 @@ struct mr_preprocess_params {
     uint32_t last_height, last_width;
     /* Three channels whatever the picture has: grey becomes three equal ones, alpha is dropped. */
     bool rgb;
+    /* Quick rather than exact: a JPEG picture that is reduced to a half or less is decoded at 1/2, 1/4 or 1/8 of its
+     * size, where it is still at least as large as the result. Edges come out a little softer or harder. */
+    bool fast;
+    /* Around the resized picture, before last_crop: so many pixels of value `fill` at the left, top, right and bottom,
+     * each fewer than the crop has. With pad_if_needed a picture that is smaller than the crop gets more: at a random
+     * place on both sides what is missing, in the middle half of it on each (an odd one at the right and the bottom).
+     */
+    uint32_t pad[4];
+    bool pad_if_needed;
+    uint8_t fill[MR_PREPROCESS_CHANNELS];
 };
 void mr_preprocess_params_init(struct mr_preprocess_params *p);
 
@@ -84,6 +94,25 @@ void mr_preprocess_shape(const struct mr_preprocess_params *p, struct mr_sample 
  * case, too. No memory is allocated once the largest picture has been seen. */
 int mr_preprocess_run(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
                       size_t cap, size_t *bytes, struct mr_error *err);
+
+struct mr_rect {
+    uint32_t top, left, height, width;
+};
+/* What becomes of one picture in one epoch, for those who decode or resize elsewhere. */
+struct mr_preprocess_plan {
+    struct mr_rect from;    /* cut out of the picture */
+    uint32_t height, width; /* that is resized to this */
+    struct mr_rect result;  /* and this is cut out of the resized picture */
+    bool flip;
+    struct mr_rect need; /* source pixels that the result is made of */
+    /* What is delivered has the size of `place`; the result lies at its top and left (before a flip), the rest is
+     * filled. */
+    struct mr_rect place;
+};
+/* For a picture of this size. Pure. MR_E_USAGE for a picture smaller than a crop, MR_E_LIMIT for sides beyond the
+ * largest. */
+int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, uint64_t height, uint64_t width,
+                       struct mr_preprocess_plan *out, struct mr_error *err);
 
 #ifdef __cplusplus
 }

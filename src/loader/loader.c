@@ -3,7 +3,7 @@
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 #include "base/workers.h"
-#include "policy/policy.h"
+#include "event/emit.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,31 +28,26 @@ static int open_plan(struct mr_loader *l, struct mr_error *err)
     return 0;
 }
 
-static int choose_policy(struct mr_loader *l, struct mr_error *err)
+/* A queue pays where reads are cold: many requests in flight from few threads. */
+static void choose_queue(struct mr_loader *l)
 {
-    enum mr_policy_id id;
-    int rc = mr_policy_parse(l->p.policy ? l->p.policy : "staging", &id, err);
-    if (rc)
-        return rc;
-    const struct mr_policy_ops *ops = mr_policy_get_ops(id);
-    if (id == MR_POLICY_PERFECT || ops->keeps || ops->redraw) {
-        mr_error_plain(err, MR_E_UNSUPPORTED, "policy '%s' cannot run for real yet", l->p.policy);
-        return mr_error_hint(err, "'naive' and 'staging' can; 'millrace sim' simulates the others"), MR_E_UNSUPPORTED;
-    }
-    l->read_ahead = ops->prefetches;
     l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;
-    /* A queue pays where reads are cold: many requests in flight from few threads. */
-    l->queued = l->read_ahead && !(l->p.flags & MR_LOADER_IN_MEMORY) &&
+    l->queued = l->read_ahead && !l->tiered && !(l->p.flags & MR_LOADER_IN_MEMORY) &&
                 (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
-    return 0;
+}
+
+void mr_loader_fill_order(const struct mr_loader *l, struct mr_order_params *out)
+{
+    *out = l->p.order;
+    out->samples = l->info.samples;
+    if (out->mode == MR_ORDER_FILE && !out->file_first && !out->samples_per_file)
+        out->samples_per_file = l->info.samples_per_file ? l->info.samples_per_file : 1;
 }
 
 static int open_order(struct mr_loader *l, struct mr_error *err)
 {
-    struct mr_order_params o = l->p.order;
-    o.samples = l->info.samples;
-    if (o.mode == MR_ORDER_FILE && !o.file_first && !o.samples_per_file)
-        o.samples_per_file = l->info.samples_per_file ? l->info.samples_per_file : 1;
+    struct mr_order_params o;
+    mr_loader_fill_order(l, &o);
     return mr_order_create(&o, &l->order, err);
 }
 
@@ -87,33 +82,44 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
     return 0;
 }
 
-/* What this rank reads in the epoch, or the rest of it, that the order is in. */
-static void count_epoch(const struct mr_loader *l, uint64_t *samples, uint64_t *batches)
+/* What this rank reads in the epoch, or the rest of it, that the order is in; it has read `before` samples of it. As
+ * mr_schedule_rows. */
+static void count_epoch(const struct mr_loader *l, uint64_t before, uint64_t *samples, uint64_t *batches)
 {
     uint64_t left = mr_order_rank_len(l->order);
     if (l->p.max_samples)
-        left = MR_MIN(left, l->p.max_samples);
+        left = MR_MIN(left, l->p.max_samples - MR_MIN(before, l->p.max_samples));
     *samples = l->p.drop_last_batch ? left / l->p.batch_size * l->p.batch_size : left;
     *batches = (*samples + l->p.batch_size - 1) / l->p.batch_size;
 }
 
-static int open_all(struct mr_loader *l, struct mr_error *err)
+static int open_parts(struct mr_loader *l, struct mr_error *err)
 {
-    int rc = choose_policy(l, err);
-    if (!rc)
-        rc = mr_loader_open_store(l, err);
+    int rc = mr_loader_open_store(l, err);
     if (!rc)
         rc = mr_dataset_open_in(l->dataset_path, l->store, &l->dataset, err);
     if (rc)
         return rc;
     mr_dataset_get_info(l->dataset, &l->info);
+    mr_loader_fit_events(l);
     if (l->info.samples == 0)
         return mr_error_plain(err, MR_E_FORMAT, "data set '%s' has no samples", l->dataset_path);
     if ((rc = open_plan(l, err)) || (rc = open_order(l, err)) || (rc = open_threads(l, err)) ||
         (rc = mr_loader_alloc_slots(l, err)))
         return rc;
-    count_epoch(l, &l->n_samples, &l->n_batches);
-    return l->read_ahead ? mr_engine_start(l, err) : 0;
+    count_epoch(l, 0, &l->n_samples, &l->n_batches);
+    return 0;
+}
+
+static int open_all(struct mr_loader *l, struct mr_error *err)
+{
+    int rc = mr_loader_choose_policy(l, err);
+    if (rc)
+        return rc;
+    choose_queue(l);
+    rc = open_parts(l, err);
+    rc = l->tiered ? mr_loader_open_tier(l, rc, err) : rc;
+    return rc || !l->read_ahead ? rc : mr_engine_start(l, err);
 }
 
 /* Waits with a deadline count on the clock that mr_now_ns reads. */
@@ -170,6 +176,7 @@ void mr_loader_close(struct mr_loader *l)
 {
     if (!l)
         return;
+    bool read_all = mr_loader_read_all(l);
     mr_group_close(l);
     mr_engine_stop(l);
     mr_loader_forget_memory(l); /* nobody fetches from it any more */
@@ -177,7 +184,9 @@ void mr_loader_close(struct mr_loader *l)
         mr_queue_reader_free(l->threads[i].queue);
         mr_dataset_reader_free(l->threads[i].reader);
         mr_preprocess_free(l->threads[i].preprocess);
+        mr_decoder_free(l->threads[i].pictures);
     }
+    mr_loader_close_tier(l, read_all);
     mr_loader_free_slots(l);
     mr_loader_forget_lists(l);
     free(l->threads);
@@ -186,6 +195,7 @@ void mr_loader_close(struct mr_loader *l)
     if (l->owns_store)
         mr_store_close(l->store);
     free(l->plan);
+    mr_events_release(l->to_tracer);
     mr_arena_done(&l->plan_arena);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
@@ -213,6 +223,7 @@ void mr_loader_end_stream(struct mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->cancel, true);
+    mr_loader_stop_tier(l);
     pthread_cond_broadcast(&l->work);
     while (l->busy_threads > 0)
         pthread_cond_wait(&l->quiet, &l->lock);
@@ -259,7 +270,9 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
                                  .row_bytes = l->row_bytes,
                                  .ids = s->ids,
                                  .labels = s->labels,
-                                 .bytes = s->bytes};
+                                 .bytes = s->bytes,
+                                 .stored = s->stored};
+    memset(s->stored, 0, s->n * sizeof(*s->stored));
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
@@ -277,9 +290,10 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
 static void plan_stream(struct mr_loader *l, uint64_t epoch, uint64_t epoch_samples, uint64_t epoch_batches)
 {
     struct stream *s = &l->stream;
-    uint64_t more = l->read_ahead && epoch < l->p.last_epoch && epoch_batches ? l->p.last_epoch - epoch : 0, tail;
+    uint64_t last = mr_loader_last_epoch(l, epoch), tail;
+    uint64_t more = l->read_ahead && epoch < last && epoch_batches ? last - epoch : 0;
     *s = (struct stream){.epoch = epoch, .epoch_samples = epoch_samples, .epoch_batches = epoch_batches};
-    count_epoch(l, &s->head_samples, &s->head_batches);
+    count_epoch(l, l->first_position / l->p.order.world, &s->head_samples, &s->head_batches);
     s->samples = s->head_samples;
     s->batches = s->head_batches;
     if (more && !__builtin_mul_overflow(more, epoch_samples, &tail) &&
@@ -342,7 +356,7 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
         rc = mr_order_set_epoch(l->order, epoch, err);
     if (rc)
         return rc;
-    count_epoch(l, &epoch_samples, &epoch_batches);
+    count_epoch(l, 0, &epoch_samples, &epoch_batches);
     l->order_epoch = epoch;
     l->first_position = l->resume_position && l->resume_epoch == epoch ? l->resume_position : 0;
     if (l->first_position && (rc = mr_order_seek(l->order, l->first_position, err)))
@@ -354,8 +368,12 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     l->n_samples = l->stream.head_samples;
     l->n_batches = l->stream.head_batches;
     l->failed = false;
+    rc = l->is_perfect ? mr_perfect_start(l, err) : mr_loader_seek_tier(l, epoch, l->first_position, err);
+    if (rc)
+        return rc;
     l->in_epoch = true;
-    mr_loader_start_stream(l);
+    if (!l->is_perfect)
+        mr_loader_start_stream(l);
     return 0;
 }
 
@@ -436,7 +454,7 @@ static int read_batch_here(struct mr_loader *l, uint64_t deadline_ns, struct mr_
     return 0;
 }
 
-static int wait_ready(struct mr_loader *l, struct slot *s, uint64_t deadline_ns, struct mr_error *err)
+int mr_loader_wait_ready(struct mr_loader *l, struct slot *s, uint64_t deadline_ns, struct mr_error *err)
 {
     const struct timespec until = {.tv_sec = (time_t)(deadline_ns / MR_NS_PER_S),
                                    .tv_nsec = (long)(deadline_ns % MR_NS_PER_S)};
@@ -542,8 +560,8 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "a batch of this epoch failed; start the epoch again");
     if (atomic_load(&l->stop) && !l->group)
         return interrupted(err);
-    if (!l->group && l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->n_slots)
-        return mr_error_plain(err, MR_E_USAGE, "all %u batches are in use; release one first", l->n_slots);
+    if (!l->group && l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->ring)
+        return mr_error_plain(err, MR_E_USAGE, "all %u batches are in use; release one first", l->ring);
     return 0;
 }
 
@@ -556,12 +574,14 @@ int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_bat
                    : mr_error_plain(err, MR_E_UNSUPPORTED, "a group waits for its batches without a timeout");
     if (rc || l->delivered - l->base == l->n_batches)
         return rc;
+    if (l->prepared)
+        return deliver(l, mr_perfect_next(l), out);
     struct slot *s = slot_of(l, l->delivered);
     uint64_t start = mr_now_ns(), deadline = timeout_ns > INT64_MAX - start ? MR_LOADER_FOREVER : start + timeout_ns;
     atomic_store_explicit(&l->wait_since, start, memory_order_relaxed);
     rc = l->read_ahead ? 0 : read_batch_here(l, deadline, err);
     if (!rc)
-        rc = wait_ready(l, s, deadline, err);
+        rc = mr_loader_wait_ready(l, s, deadline, err);
     uint64_t end = mr_now_ns(), waited = end - start;
     if (l->tells_steps)
         mr_loader_tell_wait(l, s, start, end, rc == 0);
@@ -608,7 +628,7 @@ void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 void mr_loader_raise_limit(struct mr_loader *l)
 {
     uint64_t limit = atomic_load(&l->slot_limit), before = limit;
-    while (l->read_ahead && limit < l->released + l->n_slots && limit < l->stream.batches &&
+    while (l->read_ahead && !l->is_perfect && limit < l->released + l->n_slots && limit < l->stream.batches &&
            prepare_slot(l, limit) == 0)
         limit++;
     if (limit == before)
@@ -654,6 +674,8 @@ void mr_loader_stop(struct mr_loader *l)
         mr_loader_stop(l->filler);
     if (l->group)
         mr_group_stop(l);
+    if (l->waits_tier)
+        mr_loader_stop_tier(l);
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -101,7 +101,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     return 0;
 }
 
-static unsigned read_flags(const struct mr_loader *l)
+unsigned mr_loader_read_flags(const struct mr_loader *l)
 {
     if (l->p.flags & MR_LOADER_RAW)
         return MR_DATASET_RAW | (l->p.flags & LOADER_RAW_WITH_CHECKSUMS ? MR_DATASET_VERIFY : 0);
@@ -120,17 +120,34 @@ int mr_loader_choose_part(void *user, struct mr_part *part, struct mr_error *err
     part->left = plan.need.left;
     part->height = plan.need.height;
     part->width = plan.need.width;
+    part->shrink = mr_preprocess_shrink(of->thread->preprocess, &plan);
     return 0;
 }
 
+static int name_file(const struct mr_loader *l, uint64_t id, int rc, struct mr_error *err)
+{
+    char path[2 * MR_NAME_MAX];
+    struct mr_manifest_pos pos;
+    if (mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, NULL) == 0 &&
+        mr_dataset_file_path(l->dataset, pos.file, path, NULL) == 0)
+        mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, path);
+    return rc;
+}
+
 int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
-                             const struct mr_sample *sample, const struct mr_part *part, struct mr_error *err)
+                             const struct mr_sample *stored, const struct mr_part *part, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
-    int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, sample, err)
+    int rc = l->p.flags & MR_LOADER_VERIFY_CONTENT ? verify_content(l, id, stored, err)
                                                    : 0; /* while it is what was stored */
     if (rc)
         return rc;
+    struct mr_sample opened = *stored, *sample = &opened;
+    struct mr_part opened_part = {0};
+    if ((rc = mr_loader_decode_picture(t, s->batch.epoch, id, sample, &opened_part, err)))
+        return name_file(l, id, rc, err);
+    if (opened_part.full_height)
+        part = &opened_part;
     struct mr_sample made = *sample;
     if (part) {
         made.dims[0] = part->full_height;
@@ -146,7 +163,7 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
     note_transform(t, start, mr_now_ns());
     made.data = at;
     if (rc < 0)
-        return rc;
+        return name_file(l, id, rc, err);
     mr_preprocess_shape(&l->preprocess, &made);
     return mr_loader_finish_row(t, s, row, id, at, need, &made, err);
 }
@@ -164,7 +181,7 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
                          void **at, uint64_t *cap, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
-    unsigned flags = read_flags(l);
+    unsigned flags = mr_loader_read_flags(l);
     uint64_t need = l->row_room;
     if (l->packed) {
         struct mr_manifest_pos pos;
@@ -196,10 +213,14 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     uint64_t cap, before = times->read_bytes;
     int rc;
     t->row.transform_ns = t->row.transformed_ns = 0;
-    if (t->preprocess) {
+    if (t->tier)
+        mr_loader_tier_at(t, id);
+    if (t->preprocess && (rc = mr_loader_leave_row(t, s, row, id, &err))) {
+        rc = rc > 0 ? 0 : rc;
+    } else if (t->preprocess) {
         struct part_of of = {.thread = t, .epoch = s->batch.epoch, .id = id};
         mr_dataset_reader_choose(t->reader, mr_loader_decodes_parts(t->loader) ? mr_loader_choose_part : NULL, &of);
-        rc = mr_dataset_read(t->reader, id, read_flags(t->loader), NULL, 0, &sample, &err);
+        rc = mr_dataset_read(t->reader, id, mr_loader_read_flags(t->loader), NULL, 0, &sample, &err);
         mr_dataset_reader_choose(t->reader, NULL, NULL);
         if (!rc)
             rc = mr_loader_preprocess_row(t, s, row, id, &sample, mr_dataset_reader_part(t->reader), &err);
@@ -209,16 +230,18 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
             rc = mr_loader_finish_row(t, s, row, id, at, cap, &sample, &err);
     }
     uint64_t read = times->read_bytes - before;
+    read += t->tier ? mr_loader_tier_done(t, rc == 0) : 0;
     atomic_fetch_add(&s->read_bytes, read);
     if (t->loader->tells_samples) {
         t->row.fetch_ns = times->start_ns;
         t->row.fetched_ns = t->row.decode_ns = times->fetched_ns;
         t->row.decoded_ns = times->decoded_ns;
-        mr_loader_tell_row(t, s, row, rc ? rc : (int64_t)(t->loader->loaded ? times->fetched_bytes : read));
+        bool near = t->loader->loaded || t->tier; /* fetched, and not read from storage for it */
+        mr_loader_tell_row(t, s, row, rc ? rc : (int64_t)(near ? times->fetched_bytes : read));
     }
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
     atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);
-    if (MR_UNLIKELY(rc))
+    if (MR_UNLIKELY(rc) && !(t->tier && mr_loader_ended(t->loader)))
         mr_loader_row_failed(t->loader, s, batch, row, rc, &err);
     else
         mr_loader_row_done(t->loader, s, batch);
@@ -275,6 +298,7 @@ static void run_stream(struct engine_thread *t)
                 return;
             if (small && k > first) /* a look at the clock is a good part of such a sample's cost */
                 follow_on(t);
+            t->ticket = k;
             mr_loader_read_row(t, batch, row, slot_of(l, batch)->ids[row]);
         }
     }
@@ -330,6 +354,7 @@ int mr_engine_start(struct mr_loader *l, struct mr_error *err)
 void mr_engine_stop(struct mr_loader *l)
 {
     atomic_store(&l->closing, true);
+    mr_loader_stop_tier(l);
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);

@@ -5,8 +5,25 @@
 #include "loader/loader_internal.h"
 #include "event/emit.h"
 
+#define SMALL_SAMPLE 4096u /* bytes: telling of each smaller one would cost a good part of loading it */
+
+/* In a program that is traced, and told of nothing else, the loader tells the tracer. What the consumer's own thread
+ * reads shows as its calls. */
+static void tell_tracer(struct mr_loader *l)
+{
+    if (!l->p.events && l->read_ahead && !l->fills && !l->group)
+        l->p.events = l->to_tracer = mr_events_of_tracer(MR_LEVEL_SAMPLE);
+}
+
+void mr_loader_fit_events(struct mr_loader *l)
+{
+    if (l->to_tracer && l->info.sample_bytes / MR_MAX(l->info.samples, 1u) < SMALL_SAMPLE)
+        l->tells_samples = false;
+}
+
 int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
 {
+    tell_tracer(l);
     struct mr_event_sink *calls = mr_events_calls(l->p.events);
     l->tells_steps = mr_events_want(l->p.events, MR_LEVEL_STEP);
     l->tells_samples = mr_events_want(l->p.events, MR_LEVEL_SAMPLE);
@@ -33,7 +50,7 @@ void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t 
     if (!x->fetch_ns) /* it failed before anything was read */
         return;
     uint64_t last = MR_MAX(MR_MAX(x->fetched_ns, x->decoded_ns), x->transformed_ns);
-    mr_emit(e, t->loader->loaded ? MR_SPAN_FETCH_RAM : MR_SPAN_FETCH_STORE, x->fetch_ns, x->fetched_ns, &at, fetched);
+    mr_emit(e, mr_loader_fetch_span(t), x->fetch_ns, x->fetched_ns, &at, fetched);
     if (fetched < 0 || t->loader->fills)
         return;
     if (x->decoded_ns)
@@ -46,7 +63,10 @@ void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t 
 void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered)
 {
     const struct mr_where at = place_of(l, s, MR_UNKNOWN);
-    mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, delivered ? (int64_t)s->n : 0);
+    const struct mr_emit_arg arg[] = {{.name = "workers", .value = (int64_t)l->n_threads},
+                                      {.name = "prefetch", .value = (int64_t)l->n_slots - 1}};
+    mr_emit_args(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, delivered ? (int64_t)s->n : 0, arg,
+                 l->to_tracer ? MR_ARRAY_LEN(arg) : 0);
 }
 
 /* With what the threads did so far, all of them together: differences tell why a batch was late.

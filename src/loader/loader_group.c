@@ -5,6 +5,7 @@
 #include "loader/loader_internal.h"
 #include "event/emit.h"
 #include "loader/group_share.h"
+#include "loader/policy_choice.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,7 +80,13 @@ int mr_group_check(const struct mr_loader_params *p, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "a function of the group is missing");
     if (p->flags & MR_LOADER_IN_MEMORY)
         return mr_error_plain(err, MR_E_USAGE, "a group that reads for others cannot hold the set in memory");
-    return 0;
+    struct mr_policy_choice c;
+    int rc = mr_policy_choose(p->policy, p->tiers, p->allow_reorder, &c, err);
+    if (!rc && (c.tiers || c.is_perfect)) {
+        rc = mr_error_plain(err, MR_E_USAGE, "policy '%s' and ranks that read for others do not go together", c.policy);
+        mr_error_hint(err, "leave out the group (reader.file_access collective): tiers read every byte once per node");
+    }
+    return rc;
 }
 
 static int open_inner(struct group *x, const struct mr_loader_params *p, struct mr_error *err)

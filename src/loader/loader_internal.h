@@ -6,7 +6,9 @@
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/gen_spec.h"
+#include "event/emit.h"
 #include "loader/preprocess_part.h"
+#include "tier/segment.h"
 
 #include <millrace/loader.h>
 #include <pthread.h>
@@ -36,6 +38,7 @@ struct slot {
     struct mr_shape *shapes; /* of rows that are not like the others */
     uint8_t *has_shape;      /* which those are */
     uint8_t *bad;            /* rows to leave out (MR_LOADER_SKIP_BAD) */
+    uint64_t *stored;        /* bytes of rows that were left as stored, 0: others */
     void **overflow;         /* rows that did not fit the slab, freed on reuse */
     _Atomic int failed;      /* first error's code */
     struct mr_error error;   /* under loader.lock */
@@ -67,6 +70,12 @@ struct row_times {
     uint64_t fetch_ns, fetched_ns, decode_ns, decoded_ns, transform_ns, transformed_ns;
 };
 
+/* Samples of a thread that came from one of the tiers. Written by the thread alone. */
+struct from_sums {
+    _Atomic uint64_t samples, bytes, fetch_ns;
+};
+
+struct mr_fetch_source;
 struct engine_thread {
     struct mr_loader *loader;
     struct row_times row;  /* the thread's own, as is the next */
@@ -76,6 +85,11 @@ struct engine_thread {
     struct mr_dataset_reader *reader;
     struct queue_reader *queue;       /* or NULL: direct reads */
     struct mr_preprocess *preprocess; /* or NULL */
+    struct mr_decoder *pictures;      /* of pictures inside of other formats; NULL until there is one */
+    struct mr_fetch_source *tier;     /* or NULL: no tiers */
+    uint64_t ticket;                  /* of the row that it makes: the number of the tiers' delivery */
+    enum mr_tier_from from;           /* where the last row's bytes came from */
+    struct from_sums came[MR_TIER_FROMS];
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
     _Atomic uint64_t idle_since;         /* when the wait for a slot that it is in began; 0: it is in none */
     _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
@@ -107,6 +121,7 @@ struct mr_loader {
     struct mr_arena plan_arena;
     struct mr_order *order;
     bool tells_steps, tells_samples; /* which events somebody wants */
+    struct mr_events *to_tracer;     /* of a program that is traced; else NULL */
     struct mr_store *store;          /* the data set's; its calls may be traced */
     bool owns_store;
     struct group *group;          /* or NULL; then there are no dataset, threads and slots here */
@@ -114,6 +129,12 @@ struct mr_loader {
     struct mr_loader *filler;     /* lock: who reads it */
     bool loaded;                  /* all of it is there */
     bool fills;                   /* this is a filler */
+    bool tiered;                  /* samples come from tiers (loader_tier.c) */
+    struct mr_tier *tier;         /* NULL while it is opened */
+    struct mr_wire_tcp *tcp;      /* how ranks find each other, or NULL: the caller's way */
+    bool waits_tier;              /* lock: the consumer, in a seek or drain, which a stop ends */
+    bool together;                /* all ranks close it now */
+    bool is_perfect, prepared;    /* hands out prepared batches (loader_perfect.c); they are there */
     _Atomic uint64_t loaded_bytes;
     struct mr_shape usual;   /* the first row's: most sets have one shape, which need not be written per row */
     _Atomic int usual_known; /* 0 no, 1 being written, 2 yes */
@@ -127,6 +148,7 @@ struct mr_loader {
     unsigned row_align;   /* of the place of a row: a block when direct reads go there */
     bool in_place;        /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
+    unsigned ring; /* slots in use, in turn: all, or those that were prepared */
     struct slot *slots;
     struct slab_pool *pool;
     uint64_t slab_bytes; /* of one */
@@ -148,6 +170,7 @@ struct mr_loader {
     _Atomic uint64_t slot_limit;  /* batches [0, slot_limit) have a slot; raised by release */
 
     struct id_list list, next_list; /* the consumer's: the running epoch's order and the announced one's */
+    _Atomic uint32_t stored_rows;   /* of each batch, the last ones (mr_loader_leave_stored) */
     _Atomic uint64_t skipped;
     struct mr_error first_skipped; /* lock */
 
@@ -177,7 +200,7 @@ struct mr_loader {
 /* Rows of the epoch's k-th sample of this rank: which slot and row. */
 static inline struct slot *slot_of(struct mr_loader *l, uint64_t batch)
 {
-    return &l->slots[batch % l->n_slots];
+    return &l->slots[batch % l->ring];
 }
 
 /* Files that one thread keeps open: all there are, if half of the descriptors that this process may have, shared by the
@@ -211,6 +234,8 @@ void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
 
 /* Events (loader_events.c). Opens the store, with its calls told where they are wanted. */
 int mr_loader_open_store(struct mr_loader *l, struct mr_error *err);
+/* When the data set is known: how much the tracer is told. */
+void mr_loader_fit_events(struct mr_loader *l);
 /* What became of a row of which the thread noted the times: `fetched` bytes came, or a negative code. While the row
  * still counts as not complete. */
 struct loader_sums mr_loader_thread_sums(struct mr_loader *l, uint64_t now);
@@ -259,6 +284,12 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
 /* Makes the row from a decoded sample that lies elsewhere: preprocess, then finish. */
 int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id,
                              const struct mr_sample *sample, const struct mr_part *part, struct mr_error *err);
+/* Leaves the sample of a row as stored, where the caller wants that and can decode it (loader_stored.c): 1. 0: decode
+ * it as always. */
+int mr_loader_leave_row(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_error *err);
+/* Decodes a sample that is a picture's file, inside of another format (loader_picture.c); leaves any other as it is. */
+int mr_loader_decode_picture(struct engine_thread *t, uint64_t epoch, uint64_t id, struct mr_sample *sample,
+                             struct mr_part *part, struct mr_error *err);
 /* The part of a picture that preprocessing needs: for decoders. `user` is a struct part_of. */
 struct part_of {
     struct engine_thread *thread;
@@ -285,6 +316,31 @@ void mr_loader_forget_lists(struct mr_loader *l);
 void mr_loader_raise_limit(struct mr_loader *l);
 void mr_loader_end_stream(struct mr_loader *l);
 void mr_loader_start_stream(struct mr_loader *l);
+
+/* Tiers (loader_tier.c). What policy and tiers amount to. */
+int mr_loader_choose_policy(struct mr_loader *l, struct mr_error *err);
+/* Collective with tiers. `code` and `err` say how this rank's own parts were opened: all ranks fail if one does. */
+int mr_loader_open_tier(struct mr_loader *l, int code, struct mr_error *err);
+/* Has this rank read all that was announced? Then the others have, too, and close with it. */
+bool mr_loader_read_all(const struct mr_loader *l);
+void mr_loader_close_tier(struct mr_loader *l, bool clean);
+/* The last epoch that a stream from this one on reads. */
+uint64_t mr_loader_last_epoch(const struct mr_loader *l, uint64_t from);
+int mr_loader_seek_tier(struct mr_loader *l, uint64_t epoch, uint64_t position, struct mr_error *err);
+void mr_loader_stop_tier(struct mr_loader *l); /* ends what waits for it; does nothing without */
+/* Around the making of a row; done returns the bytes that were read from the source for it. */
+void mr_loader_tier_at(struct engine_thread *t, uint64_t id);
+uint64_t mr_loader_tier_done(struct engine_thread *t, bool made);
+enum mr_span mr_loader_fetch_span(const struct engine_thread *t);
+void mr_loader_tier_stats(struct mr_loader *l, struct mr_loader_tier_stats *out);
+/* The order with what the data set adds to it; the flags of a sample's read. */
+void mr_loader_fill_order(const struct mr_loader *l, struct mr_order_params *out);
+unsigned mr_loader_read_flags(const struct mr_loader *l);
+
+/* Policy perfect (loader_perfect.c): makes the batches before the first epoch; the batch for the next step. */
+int mr_perfect_start(struct mr_loader *l, struct mr_error *err);
+struct slot *mr_perfect_next(struct mr_loader *l);
+int mr_loader_wait_ready(struct mr_loader *l, struct slot *s, uint64_t deadline_ns, struct mr_error *err);
 
 /* Engine threads (loader_engine.c). */
 int mr_engine_start(struct mr_loader *l, struct mr_error *err);

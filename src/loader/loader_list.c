@@ -90,6 +90,12 @@ int mr_loader_start_list(struct mr_loader *l, uint64_t epoch, const uint64_t *id
 {
     if (l->group)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "a group cannot read in an order of the caller's");
+    if (l->tiered || l->is_perfect) {
+        mr_error_plain(err, MR_E_UNSUPPORTED,
+                       "policy '%s' cannot read in an order of the caller's: it plans with the order in the parameters",
+                       l->p.policy);
+        return mr_error_hint(err, "read with policy 'staging', or let seed and epoch say the order"), MR_E_UNSUPPORTED;
+    }
     if (l->delivered != l->released)
         return mr_error_plain(err, MR_E_USAGE, "%llu batches of the last epoch have not been released",
                               (unsigned long long)(l->delivered - l->released));

@@ -10,10 +10,7 @@
 #define OLDEST_SIZE offsetof(struct mr_loader_params, events)
 
 static const struct mr_loader_params defaults = {
-    .order = {.mode = MR_ORDER_AUTO, .world = 1, .shuffle_each_epoch = true},
-    .batch_size = 1,
-    .lookahead = 2,
-    .policy = "staging"};
+    .order = {.mode = MR_ORDER_AUTO, .world = 1, .shuffle_each_epoch = true}, .batch_size = 1, .lookahead = 2};
 
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size)
 {

@@ -91,7 +91,9 @@ static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64
     s->has_shape = calloc(n, sizeof(*s->has_shape));
     s->overflow = calloc(n, sizeof(*s->overflow));
     s->bad = calloc(n, sizeof(*s->bad));
-    bool there = s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow && s->bad;
+    s->stored = calloc(n, sizeof(*s->stored));
+    bool there =
+        s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow && s->bad && s->stored;
     return there ? 0 : -ENOMEM;
 }
 
@@ -114,6 +116,7 @@ static void free_slot(struct mr_loader *l, struct slot *s)
     free(s->has_shape);
     free(s->overflow);
     free(s->bad);
+    free(s->stored);
 }
 
 void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t need, uint64_t slack)
@@ -242,6 +245,7 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
     l->slab_bytes = slab_bytes;
     l->n_slots = l->read_ahead ? l->p.lookahead + 1 : 1;
     l->n_slots += slots_for_queue(l, slab_bytes);
+    l->ring = l->n_slots;
     const unsigned n_slabs = l->n_slots + l->p.spare;
     if (l->p.memory_bytes && slab_bytes * n_slabs > l->p.memory_bytes) {
         mr_error_plain(err, MR_E_CONFIG, "%u batches of %u rows need %llu bytes of memory, the limit is %llu", n_slabs,
@@ -309,7 +313,7 @@ static bool in_slab(const struct slot *s)
 
 int mr_loader_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct mr_slab **out)
 {
-    if (l->group)
+    if (l->group || l->is_perfect)
         return -EAGAIN;
     struct slot *s = MR_CONTAINER_OF(b, struct slot, batch);
     if (!in_slab(s))
@@ -362,7 +366,7 @@ static void move_row(struct mr_loader *l, struct slot *s, uint32_t from, uint32_
 {
     uint8_t *at = s->slab + (uint64_t)to * l->row_bytes;
     if (s->rows[from] == s->slab + (uint64_t)from * l->row_bytes) {
-        memcpy(at, s->rows[from], MR_MIN(s->bytes[from], l->row_bytes));
+        memcpy(at, s->rows[from], MR_MIN(MR_MAX(s->bytes[from], s->stored[from]), l->row_bytes));
         s->rows[to] = at;
     } else { /* a buffer of its own */
         s->rows[to] = s->rows[from];
@@ -372,6 +376,7 @@ static void move_row(struct mr_loader *l, struct slot *s, uint32_t from, uint32_
     s->labels[to] = s->labels[from];
     s->shapes[to] = s->shapes[from];
     s->has_shape[to] = s->has_shape[from];
+    s->stored[to] = s->stored[from];
 }
 
 uint32_t mr_loader_leave_out_bad(struct mr_loader *l, struct slot *s)

@@ -156,6 +156,7 @@ static void get_stats(struct mr_loader *l, struct mr_loader_stats *out)
     mr_loader_keep_moment(l, now.at_ns);
     pthread_mutex_unlock(&l->lock);
     add_recent(l, &before, &now, &s);
+    mr_loader_tier_stats(l, &s.tier);
     s.lifetime_limiter = find_limiter(l, &birth, &now);
     *out = s;
 }

@@ -35,11 +35,13 @@ struct mr_preprocess {
     float table[256 * MR_PREPROCESS_CHANNELS];
 };
 
-/* The part of a picture that was decoded; top and left say where in the picture it lies. */
+/* The part of a picture that was decoded; top and left say where in the picture it lies. All of it counts pixels of the
+ * picture reduced by `shrink`. */
 struct picture {
     const uint8_t *pixels;
     uint32_t height, width, channels;
     uint32_t top, left;
+    unsigned shrink;
 };
 
 void mr_preprocess_params_init(struct mr_preprocess_params *p)
@@ -64,6 +66,12 @@ static int check(const struct mr_preprocess_params *p, struct mr_error *err)
     const uint32_t crops = MR_MAX(MR_MAX(p->crop_height, p->crop_width), MR_MAX(p->last_height, p->last_width));
     if (MR_MAX(MR_MAX(crops, p->shorter_side), MR_MAX(p->height, p->width)) > MR_PREPROCESS_SIDE_MAX)
         return mr_error_plain(err, MR_E_USAGE, "a side of a picture has at most %u pixels", MR_PREPROCESS_SIDE_MAX);
+    if (MR_MAX(p->pad[0], p->pad[2]) && MR_MAX(p->pad[0], p->pad[2]) >= p->last_width)
+        return mr_error_plain(err, MR_E_USAGE, "padding of %u and %u pixels is as wide as the crop of %u", p->pad[0],
+                              p->pad[2], p->last_width);
+    if (MR_MAX(p->pad[1], p->pad[3]) && MR_MAX(p->pad[1], p->pad[3]) >= p->last_height)
+        return mr_error_plain(err, MR_E_USAGE, "padding of %u and %u pixels is as high as the crop of %u", p->pad[1],
+                              p->pad[3], p->last_height);
     if (!(p->scale_min > 0 && p->scale_min <= p->scale_max && p->scale_max <= 1))
         return mr_error_plain(err, MR_E_USAGE, "a crop's share of the area lies between 0 and 1, not from %g to %g",
                               p->scale_min, p->scale_max);
@@ -249,42 +257,112 @@ static int cut(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struc
     return 0;
 }
 
+/* One direction of the crop after resizing: `length` pixels with padding before and behind them, of which `want` are
+ * taken. */
+struct padded {
+    uint32_t before, length, behind, want;
+};
+
+static void pad_to_size(struct padded *a, bool random)
+{
+    uint32_t lacks = a->want - MR_MIN(a->want, a->before + a->length + a->behind);
+    a->before += random ? lacks : lacks / 2;
+    a->behind += random ? lacks : lacks - lacks / 2;
+}
+
+/* From `start` on, padding counted: what of the picture that is, and where it comes to lie. */
+static void see(const struct padded *a, uint32_t start, uint32_t *at, uint32_t *len, uint32_t *place)
+{
+    uint32_t end = MR_MIN(start + a->want, a->before + a->length), begin = MR_MAX(start, a->before);
+    *at = begin - a->before;
+    *len = end - begin;
+    *place = begin - start;
+}
+
 /* The crop after resizing. */
-static int cut_last(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struct size in, struct mr_rect *out,
-                    struct mr_error *err)
+static int cut_last(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, struct size in,
+                    struct mr_preprocess_plan *out, struct mr_error *err)
 {
     const struct mr_preprocess_params *p = &x->p;
-    *out = (struct mr_rect){.height = in.height, .width = in.width};
+    const bool random = p->last_crop == MR_CROP_RANDOM;
+    out->result = out->place = (struct mr_rect){.height = in.height, .width = in.width};
     if (p->last_crop == MR_CROP_NONE)
         return 0;
-    if (p->last_height > in.height || p->last_width > in.width)
-        return too_small(id, in, p->last_height, p->last_width, err);
-    *out = p->last_crop == MR_CROP_RANDOM
-               ? anywhere(x, epoch, id, 44, in, p->last_height, p->last_width)
-               : (struct mr_rect){.top = (uint32_t)nearbyint((in.height - p->last_height) / 2.0),
-                                  .left = (uint32_t)nearbyint((in.width - p->last_width) / 2.0),
-                                  .height = p->last_height,
-                                  .width = p->last_width};
+    struct padded down = {p->pad[1], in.height, p->pad[3], p->last_height},
+                  across = {p->pad[0], in.width, p->pad[2], p->last_width};
+    if (p->pad_if_needed) {
+        pad_to_size(&down, random);
+        pad_to_size(&across, random);
+    }
+    const struct size all = {down.before + down.length + down.behind, across.before + across.length + across.behind};
+    if (down.want > all.height || across.want > all.width)
+        return too_small(id, in, down.want, across.want, err);
+    struct mr_rect at = random ? anywhere(x, epoch, id, 44, all, down.want, across.want)
+                               : (struct mr_rect){.top = (uint32_t)nearbyint((all.height - down.want) / 2.0),
+                                                  .left = (uint32_t)nearbyint((all.width - across.want) / 2.0)};
+    out->place = (struct mr_rect){.height = down.want, .width = across.want};
+    see(&down, at.top, &out->result.top, &out->result.height, &out->place.top);
+    see(&across, at.left, &out->result.left, &out->result.width, &out->place.left);
     return 0;
 }
 
-/* Source pixels [*first, *last) that make pixel i of an axis that goes from `from` to `to` pixels: a triangle around
- * the pixel's middle, as wide as the reduction but never narrower than the distance of two pixels. */
-static double reach(uint32_t from, uint32_t to, uint32_t i, int64_t *first, int64_t *last)
+/* One direction of a resize: `length` source pixels from `start` on, of which `limit` may be used, become `to`. Pixels
+ * are counted from source pixel `origin`; start and length are whole numbers unless the source is a reduced picture. */
+struct line {
+    double start, length;
+    int64_t origin, limit;
+    uint32_t to;
+};
+
+static struct line line_of(uint32_t at, uint32_t length, uint32_t to, unsigned shrink)
 {
-    double scale = (double)from / to, support = MR_MAX(scale, 1.0), middle = (i + 0.5) * scale;
+    if (shrink <= 1)
+        return (struct line){.length = length, .origin = at, .limit = length, .to = to};
+    int64_t origin = at / shrink, end = (at + length + shrink - 1) / shrink;
+    return (struct line){.start = (double)at / shrink - (double)origin,
+                         .length = (double)length / shrink,
+                         .origin = origin,
+                         .limit = end - origin,
+                         .to = to};
+}
+
+/* Source pixels [*first, *last) that make pixel i of a line: a triangle around the pixel's middle, as wide as the
+ * reduction but never narrower than the distance of two pixels. */
+static double reach(const struct line *l, uint32_t i, int64_t *first, int64_t *last)
+{
+    double scale = l->length / l->to, support = MR_MAX(scale, 1.0), middle = l->start + (i + 0.5) * scale;
     *first = MR_MAX((int64_t)(middle - support + 0.5), 0);
-    *last = MR_MIN((int64_t)(middle + support + 0.5), (int64_t)from);
+    *last = MR_MIN((int64_t)(middle + support + 0.5), l->limit);
     return middle;
 }
 
-static void needed(uint32_t from, uint32_t to, uint32_t start, uint32_t n, uint32_t *at, uint32_t *len)
+static void needed(const struct line *l, uint32_t start, uint32_t n, uint32_t *at, uint32_t *len)
 {
     int64_t low, high, other;
-    reach(from, to, start, &low, &other);
-    reach(from, to, start + n - 1, &other, &high);
-    *at += (uint32_t)low;
+    reach(l, start, &low, &other);
+    reach(l, start + n - 1, &other, &high);
+    *at = (uint32_t)(l->origin + low);
     *len = (uint32_t)(high - low);
+}
+
+/* The pixels that the result is made of, in a picture reduced by `shrink`. */
+static struct mr_rect needed_part(const struct mr_preprocess_plan *plan, unsigned shrink)
+{
+    struct line y = line_of(plan->from.top, plan->from.height, plan->height, shrink);
+    struct line x = line_of(plan->from.left, plan->from.width, plan->width, shrink);
+    struct mr_rect out;
+    needed(&y, plan->result.top, plan->result.height, &out.top, &out.height);
+    needed(&x, plan->result.left, plan->result.width, &out.left, &out.width);
+    return out;
+}
+
+unsigned mr_preprocess_shrink(const struct mr_preprocess *x, const struct mr_preprocess_plan *plan)
+{
+    unsigned shrink = 1;
+    while (x->p.fast && shrink < 8 && plan->from.height >= 2 * shrink * plan->height &&
+           plan->from.width >= 2 * shrink * plan->width)
+        shrink *= 2;
+    return shrink;
 }
 
 int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, uint64_t height, uint64_t width,
@@ -301,18 +379,16 @@ int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t i
                               (unsigned long long)id, (unsigned long long)h, (unsigned long long)w);
     out->height = (uint32_t)h;
     out->width = (uint32_t)w;
-    if ((rc = cut_last(x, epoch, id, (struct size){out->height, out->width}, &out->result, err)))
+    if ((rc = cut_last(x, epoch, id, (struct size){out->height, out->width}, out, err)))
         return rc;
     out->flip = x->p.flip > 0 && draw(x, epoch, id, 0) < x->p.flip;
-    out->need = out->from;
     if (out->from.height == out->height && out->from.width == out->width) {
         out->need = out->result;
         out->need.top += out->from.top;
         out->need.left += out->from.left;
         return 0;
     }
-    needed(out->from.height, out->height, out->result.top, out->result.height, &out->need.top, &out->need.height);
-    needed(out->from.width, out->width, out->result.left, out->result.width, &out->need.left, &out->need.width);
+    out->need = needed_part(out, 1);
     return 0;
 }
 
@@ -338,20 +414,20 @@ static int grow_axis(struct axis *a, size_t pixels, size_t width)
 }
 
 /* Weights of n pixels of the result from `begin` on; starts count from source pixel `origin`. */
-static int weigh(struct axis *a, uint32_t from, uint32_t to, uint32_t begin, uint32_t n, int64_t origin, bool mirrored)
+static int weigh(struct axis *a, const struct line *l, uint32_t begin, uint32_t n, uint32_t origin, bool mirrored)
 {
-    double support = MR_MAX((double)from / to, 1.0);
+    double support = MR_MAX(l->length / l->to, 1.0);
     int rc = grow_axis(a, n, (size_t)(2 * ceil(support)) + 1);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         int64_t first, last;
-        double middle = reach(from, to, begin + i, &first, &last), sum = 0;
+        double middle = reach(l, begin + i, &first, &last), sum = 0;
         uint32_t at = mirrored ? n - 1 - i : i;
         float *w = a->weight + at * a->width;
         for (int64_t k = first; k < last; k++)
             sum += MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support));
         for (int64_t k = first; k < last; k++)
             w[k - first] = (float)(MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support)) / sum);
-        a->start[at] = (int32_t)(first - origin);
+        a->start[at] = (int32_t)(l->origin + first - origin);
         a->count[at] = (int32_t)(last - first);
     }
     return rc;
@@ -381,10 +457,13 @@ static int32_t even_out(struct axis *a, uint32_t n, uint32_t limit)
 
 /* ---- making the result ---- */
 
-static void place_row(const struct mr_preprocess *x, void *dst, uint64_t height, uint64_t width, uint32_t channels,
-                      uint64_t row, struct mr_row_out *out)
+/* Where row `row` of the result goes. */
+static void place_row(const struct mr_preprocess *x, void *dst, const struct mr_preprocess_plan *plan,
+                      uint32_t channels, uint64_t row, struct mr_row_out *out)
 {
-    size_t at = (size_t)(row * width) * (x->p.planar ? 1 : channels);
+    const uint64_t height = plan->place.height, width = plan->place.width;
+    const uint64_t left = plan->flip ? width - plan->place.left - plan->result.width : plan->place.left;
+    size_t at = (size_t)((plan->place.top + row) * width + left) * (x->p.planar ? 1 : channels);
     *out = (struct mr_row_out){.at = x->p.to_float ? (void *)((float *)dst + at) : (void *)((uint8_t *)dst + at),
                                .pixel_step = x->p.planar ? 1 : channels,
                                .channel_step = x->p.planar ? (size_t)(height * width) : 1,
@@ -400,7 +479,7 @@ static void take_over(const struct mr_preprocess *x, const struct picture *in, c
         const uint8_t *src =
             in->pixels + ((size_t)(r->top - in->top + y) * in->width + (r->left - in->left)) * in->channels;
         struct mr_row_out out;
-        place_row(x, dst, r->height, r->width, in->channels, y, &out);
+        place_row(x, dst, plan, in->channels, y, &out);
         if (!plan->flip && !x->p.to_float && (!x->p.planar || in->channels == 1))
             memcpy(out.at, src, (size_t)r->width * in->channels);
         else
@@ -425,9 +504,11 @@ static int grow(void **room, size_t *cap, size_t need)
 static int resize(struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan, void *dst)
 {
     const struct mr_rect *r = &plan->result, *need = &plan->need;
+    const struct line lx = line_of(plan->from.left, plan->from.width, plan->width, in->shrink),
+                      ly = line_of(plan->from.top, plan->from.height, plan->height, in->shrink);
     size_t values = (size_t)need->width * in->channels; /* the last pixel is read four channels wide */
-    if (weigh(&x->x, plan->from.width, plan->width, r->left, r->width, need->left - plan->from.left, plan->flip) < 0 ||
-        weigh(&x->y, plan->from.height, plan->height, r->top, r->height, need->top - plan->from.top, false) < 0 ||
+    if (weigh(&x->x, &lx, r->left, r->width, need->left, plan->flip) < 0 ||
+        weigh(&x->y, &ly, r->top, r->height, need->top, false) < 0 ||
         grow((void **)&x->row, &x->row_cap, (values + 4) * sizeof(float)) < 0)
         return -ENOMEM;
     memset(x->row + values, 0, 4 * sizeof(float));
@@ -441,12 +522,26 @@ static int resize(struct mr_preprocess *x, const struct picture *in, const struc
         in->pixels + (size_t)(need->top - in->top) * stride + (size_t)(need->left - in->left) * in->channels;
     for (uint32_t y = 0; y < r->height; y++) {
         struct mr_row_out out;
-        place_row(x, dst, r->height, r->width, in->channels, y, &out);
+        place_row(x, dst, plan, in->channels, y, &out);
         x->k->blend_rows(x->row, corner + (size_t)x->y.start[y] * stride, stride, x->y.weight + y * x->y.width,
                          x->y.count[y], values);
         x->k->make_pixels(x->row, in->channels, &taps, r->width, &out);
     }
     return 0;
+}
+
+/* Fills what the result will not cover, and the rest as well. */
+static void fill_all(const struct mr_preprocess *x, const struct mr_preprocess_plan *plan, uint32_t channels, void *dst)
+{
+    const size_t pixels = (size_t)plan->place.height * plan->place.width;
+    const size_t step = x->p.planar ? 1 : channels, plane = x->p.planar ? pixels : 1;
+    for (uint32_t c = 0; c < channels; c++)
+        for (size_t i = 0; i < pixels; i++) {
+            if (x->p.to_float)
+                ((float *)dst)[c * plane + i * step] = x->table[256 * c + x->p.fill[c]];
+            else
+                ((uint8_t *)dst)[c * plane + i * step] = x->p.fill[c];
+        }
 }
 
 /* Gives the picture three channels. */
@@ -500,8 +595,11 @@ int mr_preprocess_run_part(struct mr_preprocess *x, uint64_t epoch, uint64_t id,
     uint64_t height = part ? part->full_height : pic.height, width = part ? part->full_width : pic.width;
     pic.top = part ? (uint32_t)part->top : 0;
     pic.left = part ? (uint32_t)part->left : 0;
+    pic.shrink = part ? part->shrink : 0;
     if ((rc = mr_preprocess_plan(x, epoch, id, height, width, &plan, err)))
         return rc;
+    if (pic.shrink > 1)
+        plan.need = needed_part(&plan, pic.shrink);
     *bytes = mr_preprocess_bytes(&x->p, height, width, pic.channels);
     if (*bytes > cap)
         return mr_error_plain(err, MR_E_LIMIT, "the preprocessed sample %llu has %zu bytes, a row %zu",
@@ -511,6 +609,8 @@ int mr_preprocess_run_part(struct mr_preprocess *x, uint64_t epoch, uint64_t id,
                               (unsigned long long)id);
     if (x->p.rgb && pic.channels != 3)
         rc = make_rgb(x, &pic);
+    if (!rc && (plan.place.height != plan.result.height || plan.place.width != plan.result.width))
+        fill_all(x, &plan, pic.channels, dst);
     if (!rc && plan.from.height == plan.height && plan.from.width == plan.width)
         take_over(x, &pic, &plan, dst);
     else if (!rc)

@@ -112,6 +112,72 @@ static void check_part(struct mr_decoder *d, const uint8_t *jpeg, size_t len, co
     }
 }
 
+/* A part of the reduced picture has the pixels of all of the reduced picture, and holds what was asked for; only at its
+ * edges a pixel may be another, which is why there is one more. */
+static void check_reduced_part(struct mr_decoder *d, const uint8_t *jpeg, size_t len, const struct picture *p,
+                               const struct mr_sample_out *whole, struct mr_part want)
+{
+    want.full_height = p->height;
+    want.full_width = p->width;
+    struct mr_sample_out out = {.choose_part = choose, .choose_user = &want};
+    decode(d, jpeg, len, &out);
+    const struct mr_part *have = &out.part;
+    const uint64_t s = want.shrink, stride = whole->dims.dim[1] * p->channels;
+    assert_int_equal(have->shrink, s);
+    assert_int_equal(have->full_width, p->width);
+    assert_true(have->top <= want.top / s && have->left <= want.left / s);
+    assert_true((have->top + have->height) * s >= want.top + want.height);
+    assert_true((have->left + have->width) * s >= want.left + want.width);
+    assert_int_equal(out.dims.dim[0], have->height);
+    assert_int_equal(out.dims.dim[1], have->width);
+    const uint64_t left = want.left / s, width = (want.left + want.width + s - 1) / s - left;
+    for (uint64_t y = want.top / s; y < (want.top + want.height + s - 1) / s; y++)
+        assert_memory_equal((const uint8_t *)whole->data + y * stride + left * p->channels,
+                            (const uint8_t *)out.data +
+                                ((y - have->top) * have->width + left - have->left) * p->channels,
+                            width * p->channels);
+}
+
+static void check_reduced(const struct picture *p, unsigned shrink, unsigned parts)
+{
+    struct mr_decoder *d = mr_decoder_create(), *whole_decoder = mr_decoder_create();
+    uint8_t *jpeg;
+    size_t len = encode(p, &jpeg);
+    struct mr_part all = {
+        .height = p->height, .width = p->width, .full_height = p->height, .full_width = p->width, .shrink = shrink};
+    struct mr_sample_out whole = {.choose_part = choose, .choose_user = &all};
+    decode(whole_decoder, jpeg, len, &whole);
+    assert_int_equal(whole.dims.dim[0], (p->height + shrink - 1) / shrink);
+    assert_int_equal(whole.dims.dim[1], (p->width + shrink - 1) / shrink);
+    for (unsigned i = 0; i < parts; i++) {
+        uint64_t r[4];
+        for (unsigned k = 0; k < 4; k++)
+            r[k] = mr_mix64((uint64_t)i * 4 + k + p->width + shrink);
+        struct mr_part want = {.top = r[0] % p->height, .left = r[1] % p->width, .shrink = shrink};
+        want.height = 1 + r[2] % (p->height - want.top);
+        want.width = 1 + r[3] % (p->width - want.left);
+        check_reduced_part(d, jpeg, len, p, &whole, want);
+    }
+    free(jpeg);
+    mr_decoder_free(d);
+    mr_decoder_free(whole_decoder);
+}
+
+static void reduced_parts_have_the_pixels_of_the_reduced_whole(void **state)
+{
+    (void)state;
+    static const int factors[][2] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(factors); i++)
+        for (unsigned shrink = 2; shrink <= 8; shrink *= 2)
+            check_reduced(&(struct picture){.height = 171 + 7 * i,
+                                            .width = 203 + 5 * i,
+                                            .channels = i == 3 ? 1 : 3,
+                                            .h_factor = i == 3 ? 1 : factors[i][0],
+                                            .v_factor = i == 3 ? 1 : factors[i][1],
+                                            .progressive = i == 2 && shrink == 2},
+                          shrink, 100);
+}
+
 static void check_picture(const struct picture *p, unsigned parts)
 {
     struct mr_decoder *d = mr_decoder_create();
@@ -163,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_have_the_pixels_of_the_whole),
+        cmocka_unit_test(reduced_parts_have_the_pixels_of_the_reduced_whole),
         cmocka_unit_test(grey_and_tiny_pictures_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

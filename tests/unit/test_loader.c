@@ -55,9 +55,32 @@ static void naive_policy_gives_the_same_batches(void **state)
     struct mr_loader *l = must_open(&p);
     check_against_order(&p, 60, 1, ids, read_epoch(l, 1, ids, UINT64_MAX));
     mr_loader_close(l);
-    struct mr_error err;
-    p.policy = "nopfs";
-    assert_int_equal(mr_loader_open(&p, &l, &err), MR_E_UNSUPPORTED);
+}
+
+static void policies_that_cannot_run_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy, *tiers;
+        bool reorder;
+        int code;
+    } bad[] = {{"no-such", NULL, false, MR_E_USAGE},
+               {"deepio-opportunistic", NULL, false, MR_E_USAGE},
+               {"deepio-opportunistic", NULL, true, MR_E_UNSUPPORTED},
+               {"staging", "ram=1MiB", false, MR_E_USAGE},
+               {"naive", "auto", false, MR_E_USAGE},
+               {"perfect", "ram=1MiB", false, MR_E_USAGE}};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(bad); i++) {
+        char path[512];
+        struct mr_loader_params p = params("npz", path);
+        struct mr_loader *l;
+        struct mr_error err;
+        p.policy = bad[i].policy;
+        p.tiers = bad[i].tiers;
+        p.allow_reorder = bad[i].reorder;
+        assert_int_equal(mr_loader_open(&p, &l, &err), bad[i].code);
+        assert_non_null(strstr(err.message, bad[i].policy));
+    }
 }
 
 static void union_over_ranks_is_the_data_set(void **state)
@@ -293,6 +316,64 @@ static void preprocessing_is_done_by_the_engine(void **state)
     mr_preprocess_free(x);
 }
 
+/* The last rows of each batch hold their files' bytes, the others what preprocessing makes of them; shape, size, labels
+ * and order are those of a batch without such rows. */
+static void rows_are_left_as_stored(void **state)
+{
+    (void)state;
+    char path[512];
+    struct mr_error err;
+    struct mr_preprocess_params pp;
+    struct mr_dataset *ds;
+    struct mr_dataset_reader *r;
+    mr_preprocess_params_init(&pp);
+    pp.crop = MR_CROP_RANDOM_RESIZED;
+    pp.height = pp.width = 48; /* 48 x 48 x 3 bytes are more than a file has */
+    pp.rgb = true;
+    struct mr_loader_params p = params("jpeg", path);
+    p.flags = 0;
+    p.preprocess = &pp;
+    p.batch_size = 7;
+    struct mr_loader *l = must_open(&p), *whole = must_open(&p);
+    assert_int_equal(mr_dataset_open(path, NULL, &ds, &err), 0);
+    assert_int_equal(mr_dataset_reader_create(ds, &r, &err), 0);
+    for (uint32_t rows = 0; rows <= 8; rows += 4) {
+        struct mr_batch *b, *w;
+        assert_int_equal(mr_loader_leave_stored(l, rows, &err), 0);
+        assert_int_equal(mr_loader_start_epoch(l, rows, &err), 0);
+        assert_int_equal(mr_loader_start_epoch(whole, rows, &err), 0);
+        while (mr_loader_next(whole, &w, &err) == 1) {
+            assert_int_equal(mr_loader_next(l, &b, &err), 1);
+            assert_int_equal(b->n, w->n);
+            assert_memory_equal(&b->shape, &w->shape, sizeof b->shape);
+            for (uint32_t i = 0; i < b->n; i++) {
+                struct mr_sample raw;
+                assert_int_equal(b->ids[i], w->ids[i]);
+                assert_int_equal(b->labels[i], w->labels[i]);
+                assert_int_equal(b->bytes[i], w->bytes[i]);
+                assert_int_equal(b->stored[i] != 0, i + rows >= b->n);
+                assert_int_equal(w->stored[i], 0);
+                assert_int_equal(mr_dataset_read(r, b->ids[i], MR_DATASET_RAW, NULL, 0, &raw, &err), 0);
+                if (b->stored[i])
+                    assert_int_equal(b->stored[i], raw.bytes);
+                assert_memory_equal(b->rows[i], b->stored[i] ? raw.data : w->rows[i],
+                                    b->stored[i] ? raw.bytes : w->bytes[i]);
+            }
+            mr_loader_release(l, b);
+            mr_loader_release(whole, w);
+        }
+    }
+    mr_dataset_reader_free(r);
+    mr_dataset_close(ds);
+    mr_loader_close(l);
+    mr_loader_close(whole);
+    pp.height = pp.width = 0;
+    pp.crop = MR_CROP_NONE;
+    l = must_open(&p);
+    assert_int_equal(mr_loader_leave_stored(l, 1, &err), MR_E_UNSUPPORTED);
+    mr_loader_close(l);
+}
+
 static void samples_that_are_no_pictures_fail_with_a_reason(void **state)
 {
     (void)state;
@@ -320,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_arrives_in_order_with_its_content),
         cmocka_unit_test(naive_policy_gives_the_same_batches),
+        cmocka_unit_test(policies_that_cannot_run_are_refused),
         cmocka_unit_test(union_over_ranks_is_the_data_set),
         cmocka_unit_test(resuming_equals_continuing),
         cmocka_unit_test(an_epoch_can_be_abandoned_at_any_batch),
@@ -328,6 +410,7 @@ int main(void)
         cmocka_unit_test(stop_wakes_a_waiting_consumer),
         cmocka_unit_test(transform_changes_the_row),
         cmocka_unit_test(preprocessing_is_done_by_the_engine),
+        cmocka_unit_test(rows_are_left_as_stored),
         cmocka_unit_test(samples_that_are_no_pictures_fail_with_a_reason),
     };
     open_root("loader");
