@@ -68,6 +68,15 @@ struct mr_state {
 
 struct mr_events; /* millrace's own */
 
+/* A tier before the folder: memory (a folder of tmpfs) or a disk of the node. Each rank has a folder of its own in it,
+ * TIER/rank-R; from each tier the checkpoints are drained to the next, and to the folder. */
+#define MR_SAVER_TIERS 4
+struct mr_saver_tier {
+    const char *folder, *store;
+    uint64_t capacity;  /* of this rank's checkpoints in it; 0: what the file system has */
+    unsigned keep_last; /* of those that are drained, for a fast restart; 0: one. They make room when it is needed */
+};
+
 struct mr_saver_params {
     size_t size;        /* sizeof(struct mr_saver_params) */
     const char *folder; /* where checkpoints are kept */
@@ -76,13 +85,16 @@ struct mr_saver_params {
     uint32_t rank, world;
     bool fsync;                           /* durable before it has its name */
     bool direct;                          /* past the page cache, where the file system can */
-    unsigned copy_threads, write_threads; /* 0: all CPUs; 2 */
+    unsigned copy_threads, write_threads; /* 0: all CPUs; 4 */
     uint64_t ring_bytes;  /* memory for what is not written yet; 0: the size of the first state, at most half of what is
                              free. At least two chunks of 8 MiB */
     unsigned keep_last;   /* older ones are removed after a successful save; 0 = keep all */
     uint64_t bytes_per_s; /* write no faster; 0: no limit */
     unsigned commit_timeout_s; /* how long rank 0 waits for the others; 0: 600 */
     struct mr_events *events;
+    const struct mr_saver_tier *tier; /* nearest first; `folder` comes after them */
+    size_t tiers;
+    uint64_t drain_bytes_per_s; /* drain no faster; 0: no limit but that of mr_saver_step */
 };
 
 struct mr_save_result {
@@ -94,7 +106,8 @@ struct mr_save_result {
 
 /* What became of a save, once it is over. */
 struct mr_saved {
-    uint64_t step, bytes, start_ns, durable_ns, end_ns; /* monotonic; durable: the folder had its name; 0: never */
+    uint64_t step, bytes, start_ns, durable_ns, end_ns; /* monotonic; durable: it had its name, in the first tier if
+                                                           there are any; 0: never */
     int code;
 };
 
@@ -109,10 +122,19 @@ int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *stat
 int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_error *err);
 /* Waits until what mr_saver_begin was given is copied; 0, or why it could not be. Returns at once if there is none. */
 int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err);
-/* Waits until that step, or all, are complete on storage (a step that is not under way: not at all); 0 or the first
+/* Instead of a save that this rank cannot make: the others learn at once, with the reason, instead of waiting for it.
+ * One rank: nothing to do. */
+int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_error *err);
+/* A step of the training has ended. Who tells of every step lets the drain of tiers slow down before it costs one. */
+void mr_saver_step(struct mr_saver *s);
+/* The program ends soon (SIGTERM before a preemption): from now on nothing is slowed down, and what is not complete
+ * within that time is given up, with MR_E_TIMEOUT; what is complete in a tier by then stays there. Save, wait and close
+ * as always. */
+int mr_saver_end_within(struct mr_saver *s, uint64_t ns, struct mr_error *err);
+/* Waits until that step, or all, are complete in the folder (a step that is not under way: not at all); 0 or the first
  * error nobody was told yet. */
 int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err);
-/* Saves that are not over. */
+/* Saves that are not over, and checkpoints that are not drained. */
 unsigned mr_saver_pending(struct mr_saver *s);
 /* The last save that is over; false: none. */
 bool mr_saver_last(struct mr_saver *s, struct mr_saved *out);
@@ -144,9 +166,14 @@ struct mr_state_range {
     size_t tensor; /* its number */
     uint64_t offset, bytes;
     void *into;
+    int cuda; /* 0: memory of the host; n: of CUDA device n - 1, which must be idle there */
 };
 
 struct mr_state_reader;
+/* The newest step that all ranks can load: each from a tier of its own or from the folder (p->folder, which may be
+ * lacking). Every rank of the job calls it with the same `job`. *place: the number of the nearest tier that has it
+ * here, p->tiers for the folder. MR_E_INCOMPLETE: there is none. */
+int mr_state_nearest(const struct mr_saver_params *p, uint64_t *step, size_t *place, struct mr_error *err);
 int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out, struct mr_error *err);
 void mr_state_close(struct mr_state_reader *r);
 uint64_t mr_state_step(const struct mr_state_reader *r);

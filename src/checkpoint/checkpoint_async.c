@@ -204,7 +204,7 @@ static int read_tensor(struct mr_state_reader *r, size_t i, uint8_t *buf, struct
     uint64_t bytes = mr_state_tensor(r, i)->bytes;
     int rc = 0;
     for (uint64_t at = 0; at < bytes && !rc; at += SLICE)
-        rc = mr_state_read(r, &(struct mr_state_range){i, at, MR_MIN(SLICE, bytes - at), buf}, 1, err);
+        rc = mr_state_read(r, &(struct mr_state_range){i, at, MR_MIN(SLICE, bytes - at), buf, 0}, 1, err);
     return rc;
 }
 

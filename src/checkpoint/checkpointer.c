@@ -116,10 +116,15 @@ static int refuse_engine(const char *name, struct mr_error *err)
 int mr_checkpointer_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
 {
     const char *name = p->engine && *p->engine ? p->engine : "sync";
-    const struct mr_checkpoint_engine_ops *ops = find_engine(name);
+    bool burst = strcmp(name, "burst") == 0; /* another name of "sync" with a buffer */
+    const struct mr_checkpoint_engine_ops *ops = find_engine(burst ? "sync" : name);
     int rc = check_params(p, err);
     if (rc)
         return rc;
+    if (burst && (!p->burst_folder || !*p->burst_folder)) {
+        mr_error_plain(err, MR_E_CONFIG, "the checkpoint engine 'burst' needs a burst buffer");
+        return mr_error_hint(err, "say where it is: checkpoint.burst_buffer.folder=FOLDER"), MR_E_CONFIG;
+    }
     return ops ? ops->open(p, out, err) : refuse_engine(name, err);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HOST_TO_DEVICE 1 /* cudaMemcpyHostToDevice */
 #define DEVICE_TO_HOST 2 /* cudaMemcpyDeviceToHost */
 #define NO_TIMING 2      /* cudaEventDisableTiming */
 #define NON_BLOCKING 1   /* cudaStreamNonBlocking: beside the default stream */
@@ -21,6 +22,7 @@ static struct {
     int (*set_device)(int device);
     int (*copy)(void *into, const void *from, size_t n, int kind, void *stream);
     int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
     int (*stream_wait)(void *stream, void *event, unsigned flags);
     int (*stream_sync)(void *stream);
     int (*event_create)(void **event, unsigned flags);
@@ -55,6 +57,7 @@ static void find(void)
     } calls[] = {{&cuda.set_device, "cudaSetDevice"},
                  {&cuda.copy, "cudaMemcpyAsync"},
                  {&cuda.stream_create, "cudaStreamCreateWithFlags"},
+                 {&cuda.stream_destroy, "cudaStreamDestroy"},
                  {&cuda.stream_wait, "cudaStreamWaitEvent"},
                  {&cuda.stream_sync, "cudaStreamSynchronize"},
                  {&cuda.event_create, "cudaEventCreateWithFlags"},
@@ -123,25 +126,101 @@ void mr_cuda_point_free(struct mr_cuda_point *p)
     free(p);
 }
 
+/* Streams that no thread uses at the moment: a save and a load have threads of their own, each time. */
+#define SPARE 128
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        void *stream;
+        int device;
+    } item[SPARE];
+    unsigned n;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* This thread's, from its first copy to its flush. */
+static _Thread_local struct {
+    void *stream;
+    int device;
+} mine = {NULL, -1};
+
+static void *spare_stream(int device)
+{
+    void *found = NULL;
+    pthread_mutex_lock(&spare.lock);
+    for (unsigned i = spare.n; i-- > 0 && !found;)
+        if (spare.item[i].device == device) {
+            found = spare.item[i].stream;
+            spare.item[i] = spare.item[--spare.n];
+        }
+    pthread_mutex_unlock(&spare.lock);
+    return found;
+}
+
+static void give_back(void)
+{
+    pthread_mutex_lock(&spare.lock);
+    bool kept = spare.n < SPARE;
+    if (kept) {
+        spare.item[spare.n].stream = mine.stream;
+        spare.item[spare.n++].device = mine.device;
+    }
+    pthread_mutex_unlock(&spare.lock);
+    if (!kept)
+        cuda.stream_destroy(mine.stream);
+    mine.device = -1;
+}
+
+static int my_stream(int device)
+{
+    int rc = is_found() ? cuda.set_device(device) : -1;
+    if (rc || mine.device == device)
+        return rc;
+    mine.stream = spare_stream(device);
+    if (!mine.stream)
+        rc = cuda.stream_create(&mine.stream, NON_BLOCKING);
+    mine.device = rc ? -1 : device;
+    return rc;
+}
+
+int mr_cuda_flush(struct mr_error *err)
+{
+    int device = mine.device;
+    if (device < 0)
+        return 0;
+    int rc = cuda.stream_sync(mine.stream);
+    give_back();
+    return rc ? failed("copy with", device, rc, err) : 0;
+}
+
+/* Copies of this thread on another device are waited for: it has one stream. */
+static int other_flushed(int device, struct mr_error *err)
+{
+    return mine.device >= 0 && mine.device != device ? mr_cuda_flush(err) : 0;
+}
+
 int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
                  struct mr_error *err)
 {
-    static _Thread_local struct {
-        void *stream;
-        int device;
-    } mine = {NULL, -1}; /* as long as the thread; a saver's threads are few */
-    int rc = is_found() ? cuda.set_device(device) : -1;
-    if (!rc && mine.device != device) {
-        rc = cuda.stream_create(&mine.stream, NON_BLOCKING);
-        mine.device = rc ? -1 : device;
-    }
+    int rc = other_flushed(device, err);
+    if (rc)
+        return rc;
+    rc = my_stream(device);
     if (!rc)
         rc = cuda.stream_wait(mine.stream, after->event, 0);
     if (!rc)
         rc = cuda.copy(into, from, n, DEVICE_TO_HOST, mine.stream);
-    if (!rc)
-        rc = cuda.stream_sync(mine.stream);
     return rc ? failed("copy from", device, rc, err) : 0;
+}
+
+int mr_cuda_write(int device, void *into, const void *from, size_t n, struct mr_error *err)
+{
+    int rc = other_flushed(device, err);
+    if (rc)
+        return rc;
+    rc = my_stream(device);
+    if (!rc)
+        rc = cuda.copy(into, from, n, HOST_TO_DEVICE, mine.stream);
+    return rc ? failed("copy to", device, rc, err) : 0;
 }
 
 int mr_cuda_pin(void *base, size_t bytes)

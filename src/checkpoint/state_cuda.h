@@ -13,10 +13,13 @@ int mr_cuda_find(struct mr_error *err);
 struct mr_cuda_point;
 int mr_cuda_mark(int device, void *stream, struct mr_cuda_point **out, struct mr_error *err);
 void mr_cuda_point_free(struct mr_cuda_point *p); /* accepts NULL */
-/* From the device to memory of the host, after that point, beside what the device does otherwise; complete when it
- * returns. Any thread: each has a stream of its own. */
+/* From the device to memory of the host, after that point, and from the host to the device; both beside what the device
+ * does otherwise. Any thread: each has a stream of its own meanwhile. Both sides must stay until mr_cuda_flush of the
+ * same thread, which waits for all its copies. */
 int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
                  struct mr_error *err);
+int mr_cuda_write(int device, void *into, const void *from, size_t n, struct mr_error *err);
+int mr_cuda_flush(struct mr_error *err);
 /* Makes memory of the host known to the device: copies to it are several times faster. False: they work all the same.
  */
 int mr_cuda_pin(void *base, size_t bytes);

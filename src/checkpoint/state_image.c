@@ -65,7 +65,7 @@ static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *er
 static void find_run(struct mr_state_piece *p)
 {
     const struct mr_tensor *t = p->tensor;
-    p->run = mr_state_dtype_bytes(t->dtype);
+    p->run = p->each;
     p->outer = t->dims;
     if (!t->strides) {
         p->run = p->bytes;
@@ -79,7 +79,8 @@ static void find_run(struct mr_state_piece *p)
 static int make_piece(const struct mr_tensor *t, struct mr_state_piece *p, struct mr_error *err)
 {
     p->tensor = t;
-    if (!mr_state_shape_bytes(t->shape, t->dims, mr_state_dtype_bytes(t->dtype), &p->bytes))
+    p->each = mr_state_dtype_bytes(t->dtype);
+    if (!mr_state_shape_bytes(t->shape, t->dims, p->each, &p->bytes))
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has more elements than fit into a file", t->name);
     if (p->bytes && !t->data && !t->pull)
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes and nothing to take them from",
@@ -93,9 +94,8 @@ static int make_piece(const struct mr_tensor *t, struct mr_state_piece *p, struc
 static int by_element(const void *a, const void *b)
 {
     const struct mr_state_piece *x = a, *y = b;
-    unsigned ex = mr_state_dtype_bytes(x->tensor->dtype), ey = mr_state_dtype_bytes(y->tensor->dtype);
-    if (ex != ey)
-        return ex < ey ? 1 : -1;
+    if (x->each != y->each)
+        return x->each < y->each ? 1 : -1;
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
@@ -348,7 +348,8 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
         into += take;
         n -= take;
     }
-    return rc;
+    int copied = m->after ? mr_cuda_flush(rc ? NULL : err) : 0; /* also of what came before a failure */
+    return rc ? rc : copied;
 }
 
 void mr_state_image_done(struct mr_state_image *m)

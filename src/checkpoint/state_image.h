@@ -23,6 +23,7 @@ struct mr_state_piece {
     uint64_t start, bytes; /* in the file */
     uint64_t run;          /* bytes that lie together in memory */
     unsigned outer;        /* dimensions outside of a run */
+    unsigned each;         /* bytes of an element */
 };
 
 struct mr_state_image {

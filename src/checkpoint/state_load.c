@@ -6,9 +6,10 @@
 #include "base/common.h"
 #include "base/map.h"
 #include "base/workers.h"
-#include "checkpoint/checkpoint_hash.h"
+#include "checkpoint/state_cuda.h"
 #include "checkpoint/state_header.h"
 #include "checkpoint/state_image.h"
+#include "checkpoint/state_parts.h"
 #include "checkpoint/state_save.h"
 
 #include <endian.h>
@@ -20,8 +21,6 @@
 #include <xxhash.h>
 
 #define FILE_PATH (MR_CHECKPOINT_PATH + 256)
-#define SUMS_MAX (1ull << 30)
-#define JSON_MAX (1ull << 30)
 #define THREADS_DEFAULT 8
 
 struct file {
@@ -113,59 +112,6 @@ static int open_one(struct mr_state_reader *r, const char *path, struct file *f,
     return rc ? rc : mr_object_size(f->object, &f->bytes, err);
 }
 
-static const struct mr_checkpoint_entry *find_entry(const struct mr_checkpoint_list *l, const char *name)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (strcmp(l->items[i].name, name) == 0)
-            return &l->items[i];
-    return NULL;
-}
-
-/* A small file of the checkpoint, as the list says it is. */
-static int read_entry(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, uint64_t max, void **data,
-                      struct mr_error *err)
-{
-    char path[FILE_PATH];
-    size_t len;
-    snprintf(path, sizeof path, "%s/%s", r->dir, e->name);
-    int rc = mr_store_read_file(r->at.store, path, max, data, &len, err);
-    if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path);
-    if (rc)
-        return rc;
-    if (len == e->bytes && XXH3_64bits(*data, len) == e->hash)
-        return 0;
-    free(*data);
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum or length", path);
-    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
-}
-
-/* The checksums of a file's chunks; they make up the checksum that the list has. */
-static int read_sums(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, struct file *f,
-                     struct mr_error *err)
-{
-    char name[64];
-    uint64_t *words;
-    mr_save_file_name(e->rank, MR_SAVE_SUMS, name);
-    const struct mr_checkpoint_entry *sums = find_entry(&r->list, name);
-    f->chunks = (size_t)(e->bytes / MR_STATE_CHUNK + (e->bytes % MR_STATE_CHUNK != 0));
-    if (!sums || e->chunk_bytes != MR_STATE_CHUNK || sums->bytes != (3 + f->chunks) * sizeof(*words))
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' has no checksums of its chunks that fit it", e->name);
-    int rc = read_entry(r, sums, SUMS_MAX, (void **)&words, err);
-    if (rc)
-        return rc;
-    f->sum = calloc(MR_MAX(f->chunks, 1u), sizeof(*f->sum));
-    for (size_t i = 0; f->sum && i < f->chunks; i++)
-        f->sum[i] = le64toh(words[3 + i]);
-    free(words);
-    if (!f->sum)
-        return mr_error_set(err, -ENOMEM, "cannot read checksums");
-    if (mr_checkpoint_hash_of_chunks(f->sum, f->chunks) != e->hash)
-        return mr_error_plain(err, MR_E_CORRUPT, "the checksums of '%s' are not those of the checkpoint's list",
-                              e->name);
-    return 0;
-}
-
 static bool holds_tensors(const struct mr_checkpoint_entry *e)
 {
     char name[64];
@@ -186,7 +132,7 @@ static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry
         rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64, path,
                             f->bytes, e->bytes);
     if (!rc)
-        rc = read_sums(r, e, f, err);
+        rc = mr_state_read_sums(r->at.store, r->dir, &r->list, e, &f->sum, &f->chunks, err);
     return rc ? rc : read_header(r, number, e->rank, err);
 }
 
@@ -321,12 +267,13 @@ int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, ch
     if (!loader && strcmp(what, "state") != 0)
         return mr_error_plain(err, MR_E_USAGE, "there is \"state\" and \"loader\", no \"%s\"", what);
     mr_save_file_name(rank, loader ? MR_SAVE_LOADER : MR_SAVE_STATE, name);
-    const struct mr_checkpoint_entry *e = find_entry(&r->list, name);
+    const struct mr_checkpoint_entry *e = mr_state_find_entry(&r->list, name);
     if (!e) {
         *text = NULL;
         return 0;
     }
-    int rc = read_entry(r, e, JSON_MAX, &data, err); /* ends with a NUL: mr_store_read_file */
+    int rc = mr_state_read_entry(r->at.store, r->dir, e, MR_STATE_JSON_MAX, &data,
+                                 err); /* ends with a NUL: mr_store_read_file */
     if (!rc)
         *text = data;
     return rc;
@@ -340,6 +287,7 @@ struct part {
     size_t chunk;
     uint64_t within, bytes;
     uint8_t *into;
+    int cuda; /* as in mr_state_range */
 };
 
 struct reading {
@@ -347,6 +295,7 @@ struct reading {
     MR_VEC(struct part) part; /* by file, chunk */
     MR_VEC(size_t) first;     /* of each chunk in `part`, and the end */
     uint8_t **buf;            /* of each thread */
+    bool device;              /* some of it goes to a CUDA device: through these buffers */
 };
 
 static int by_chunk(const void *a, const void *b)
@@ -373,7 +322,8 @@ static int add_range(struct reading *d, const struct mr_state_range *g, struct m
         struct part *p = MR_VEC_ADD(&d->part);
         if (!p)
             return mr_error_set(err, -ENOMEM, "cannot read %" PRIu64 " bytes", g->bytes);
-        *p = (struct part){t->file, (size_t)(at / MR_STATE_CHUNK), within, take, into};
+        *p = (struct part){t->file, (size_t)(at / MR_STATE_CHUNK), within, take, into, g->cuda};
+        d->device = d->device || g->cuda;
         at += take;
         into += take;
         left -= take;
@@ -404,29 +354,56 @@ static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     const struct file *f = &d->r->file[d->part.item[i].file];
     uint8_t *buf = d->buf[ctx->thread];
     int rc = f->sum ? read_chunk(f, d->part.item[i].chunk, buf, err) : 0;
+    int device = 0;
     for (; i < end && !rc; i++) {
         const struct part *p = &d->part.item[i];
-        if (f->sum)
-            memcpy(p->into, buf + p->within, (size_t)p->bytes);
-        else
-            rc = mr_object_read(f->object, p->into, (size_t)p->bytes, p->chunk * MR_STATE_CHUNK + p->within, err);
+        uint8_t *from = f->sum || p->cuda ? buf + p->within : p->into;
+        if (!f->sum)
+            rc = mr_object_read(f->object, from, (size_t)p->bytes, p->chunk * MR_STATE_CHUNK + p->within, err);
+        if (rc)
+            break;
+        if (p->cuda)
+            rc = mr_cuda_write((device = p->cuda) - 1, p->into, from, (size_t)p->bytes, err);
+        else if (from != p->into)
+            memcpy(p->into, from, (size_t)p->bytes);
     }
-    return rc;
+    int copied = device ? mr_cuda_flush(rc ? NULL : err) : 0; /* before the buffer is filled again */
+    return rc ? rc : copied;
+}
+
+static void free_buffers(struct reading *d, unsigned threads)
+{
+    for (unsigned i = 0; d->buf && i < threads; i++) {
+        if (d->device && d->buf[i])
+            mr_cuda_unpin(d->buf[i]);
+        free(d->buf[i]);
+    }
+    free(d->buf);
+}
+
+static int get_buffers(struct reading *d, unsigned threads, struct mr_error *err)
+{
+    d->buf = calloc(threads, sizeof(*d->buf));
+    bool ok = d->buf;
+    for (unsigned i = 0; ok && i < threads; i++) {
+        ok = (d->buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) != NULL;
+        if (ok && d->device)
+            mr_cuda_pin(d->buf[i], MR_STATE_CHUNK); /* or slower */
+    }
+    return ok ? 0 : mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
 }
 
 static int read_groups(struct reading *d, struct mr_error *err)
 {
     size_t groups = d->first.n - 1;
     unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
-    d->buf = calloc(threads, sizeof(*d->buf));
-    bool ok = d->buf;
-    for (unsigned i = 0; ok && i < threads; i++)
-        ok = (d->buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) != NULL;
-    int rc = ok ? mr_workers_run(threads, groups, 1, read_group, d, NULL, err)
-                : mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
-    for (unsigned i = 0; d->buf && i < threads; i++)
-        free(d->buf[i]);
-    free(d->buf);
+    int rc = d->device ? mr_cuda_find(err) : 0;
+    if (rc)
+        return rc;
+    rc = get_buffers(d, threads, err);
+    if (!rc)
+        rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
+    free_buffers(d, threads);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/workers.h"
 #include "checkpoint/checkpoint_hash.h"
 #include "checkpoint/state_image.h"
 #include "event/emit.h"
@@ -176,6 +177,15 @@ static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s
     return 0;
 }
 
+/* Space and, at once, the length: file systems let only one thread at a time write past the end of a file. */
+static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
+{
+    int rc = o->store->ops->allocate(o, bytes, err);
+    if (!rc)
+        rc = o->store->ops->truncate(o, bytes, err);
+    return rc == MR_E_UNSUPPORTED ? 0 : rc;
+}
+
 int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
 {
     char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
@@ -193,38 +203,62 @@ int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_er
     unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
     if (!rc)
         rc = mr_object_open(p->at.store, path, flags, &s->file, err);
-    return rc ? rc : p->at.store->ops->allocate(s->file, s->bytes, err);
+    return rc ? rc : make_room(s->file, s->bytes, err);
 }
 
 /* ---- this rank's part ---- */
 
-static int finish_file(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
+/* The files of a rank's part, open until all are durable. */
+#define PART_FILES 4
+struct part_files {
+    struct mr_object *file[PART_FILES];
+    size_t n;
+};
+
+static int sync_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct part_files *f = ctx->user;
+    return f->file[index]->store->ops->fsync(f->file[index], err);
+}
+
+/* Flushes all at once, so that they share what a flush costs, and closes them; the first error. */
+static int finish_files(const struct mr_save_place *p, const struct mr_save *s, struct part_files *f, int rc,
+                        struct mr_error *err)
 {
     uint64_t start = mr_now_ns();
-    int rc = p->at.fsync ? p->at.store->ops->fsync(s->file, err) : 0;
-    if (!rc && p->at.fsync)
-        tell(p, MR_SPAN_CKPT_FSYNC, s, start, s->bytes);
-    int closed = mr_object_close(s->file, rc ? NULL : err);
-    s->file = NULL;
-    return rc ? rc : closed;
+    if (!rc && p->at.fsync) {
+        rc = mr_workers_run((unsigned)f->n, f->n, 1, sync_one, f, NULL, err);
+        if (!rc)
+            tell(p, MR_SPAN_CKPT_FSYNC, s, start, s->bytes);
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        int closed = mr_object_close(f->file[i], rc ? NULL : err);
+        rc = rc ? rc : closed;
+    }
+    return rc;
 }
 
 /* A small file of this rank and its row in the list. */
 static int put_entry(const struct mr_save_place *p, const char *tmp, const char *ending, const void *data, size_t len,
-                     struct mr_checkpoint_list *l, struct mr_error *err)
+                     struct mr_checkpoint_list *l, struct part_files *f, struct mr_error *err)
 {
     char path[FILE_PATH];
+    struct mr_object *o;
     struct mr_checkpoint_entry *e = &l->items[l->n++];
     mr_save_file_name(p->rank, ending, e->name);
     e->bytes = len;
     e->hash = XXH3_64bits(data, len);
     e->rank = p->rank;
     in_folder(tmp, p->rank, ending, path);
-    return put_file(p, path, data, len, p->at.fsync, err);
+    int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
+    if (rc)
+        return rc;
+    f->file[f->n++] = o;
+    return len ? mr_object_write(o, data, len, 0, err) : 0;
 }
 
 static int put_sums(const struct mr_save_place *p, const struct mr_save *s, const char *tmp,
-                    struct mr_checkpoint_list *l, struct mr_error *err)
+                    struct mr_checkpoint_list *l, struct part_files *f, struct mr_error *err)
 {
     size_t words = 3 + s->chunks;
     uint64_t *out = calloc(words, sizeof(*out));
@@ -235,7 +269,7 @@ static int put_sums(const struct mr_save_place *p, const struct mr_save *s, cons
     out[2] = htole64(s->chunks);
     for (size_t i = 0; i < s->chunks; i++)
         out[3 + i] = htole64(s->sum[i]);
-    int rc = put_entry(p, tmp, MR_SAVE_SUMS, out, words * sizeof(*out), l, err);
+    int rc = put_entry(p, tmp, MR_SAVE_SUMS, out, words * sizeof(*out), l, f, err);
     free(out);
     return rc;
 }
@@ -244,25 +278,25 @@ static int put_sums(const struct mr_save_place *p, const struct mr_save *s, cons
 static int make_part(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *l,
                      struct mr_error *err)
 {
+    struct part_files f = {.file = {s->file}, .n = 1};
     *l = (struct mr_checkpoint_list){.step = s->step, .world = p->world, .fsync = p->at.fsync};
     snprintf(l->save, sizeof l->save, "%s", s->id);
-    l->items = calloc(4, sizeof(*l->items));
+    l->items = calloc(PART_FILES, sizeof(*l->items));
     if (!l->items)
         return mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, s->step);
+    s->file = NULL; /* closed with the others */
     struct mr_checkpoint_entry *e = &l->items[l->n++];
     mr_save_file_name(p->rank, MR_SAVE_TENSORS, e->name);
     e->bytes = s->bytes;
     e->chunk_bytes = MR_STATE_CHUNK;
     e->hash = mr_checkpoint_hash_of_chunks(s->sum, s->chunks);
     e->rank = p->rank;
-    int rc = finish_file(p, s, err);
-    if (!rc)
-        rc = put_sums(p, s, tmp, l, err);
+    int rc = put_sums(p, s, tmp, l, &f, err);
     if (!rc && s->json)
-        rc = put_entry(p, tmp, MR_SAVE_STATE, s->json, strlen(s->json), l, err);
+        rc = put_entry(p, tmp, MR_SAVE_STATE, s->json, strlen(s->json), l, &f, err);
     if (!rc && s->loader)
-        rc = put_entry(p, tmp, MR_SAVE_LOADER, s->loader, strlen(s->loader), l, err);
-    return rc;
+        rc = put_entry(p, tmp, MR_SAVE_LOADER, s->loader, strlen(s->loader), l, &f, err);
+    return finish_files(p, s, &f, rc, err);
 }
 
 /* Not the leader: hands the list over by one rename, and waits for what the leader makes of it. */
@@ -398,6 +432,9 @@ void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const str
         mr_checkpoint_dir_remove(p->at.store, tmp, NULL);
         return;
     }
+    marker_of(tmp, s, path); /* before it is there, the word would be lost and the leader wait for its whole time */
+    if (wait_for_begin(p, s, path, NULL))
+        return;
     in_folder(tmp, p->rank, ".fail", path);
     put_file(p, path, why->message, strlen(why->message), false, NULL);
 }

@@ -15,11 +15,15 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "base/workers.h"
 #include "checkpoint/state_image.h"
+#include "checkpoint/state_have.h"
+#include "checkpoint/state_pace.h"
 #include "checkpoint/state_ring.h"
 #include "checkpoint/state_save.h"
+#include "checkpoint/state_tier.h"
 #include "event/emit.h"
 
 #include <errno.h>
@@ -33,6 +37,7 @@
 #include <xxhash.h>
 
 #define WRITERS_MAX 64
+#define WRITERS_DEFAULT 4u /* while one computes a checksum, the others keep the device busy */
 #define COPIERS_MAX 64
 #define RING_MIN 2 /* slots: one is copied while one is written */
 #define TIMEOUT_DEFAULT_S 600
@@ -48,10 +53,12 @@ enum opening { CLOSED, OPENING, OPEN };
 struct job {
     struct job *next;
     struct mr_save save;
-    struct chunk *chunk;        /* [chunks] */
-    struct chunk *full, **tail; /* copied, not taken by a writer */
+    const struct mr_save_place *at; /* where it is written to; from its opening on */
+    struct chunk *chunk;            /* [chunks] */
+    struct chunk *full, **tail;     /* copied, not taken by a writer */
     size_t queued, written;
     bool copied, committing;
+    bool told; /* its failure needs no telling: the caller knows */
     enum opening file;
     uint64_t start_ns;
     int code;
@@ -73,6 +80,8 @@ struct behind {
 struct mr_saver {
     struct behind behind; /* the caller's thread and, while it runs, the copier's */
     struct mr_save_place place;
+    struct mr_state_tiers *tiers; /* before that place; NULL: none */
+    struct mr_pace *pace;
     struct mr_state_ring *ring;
     uint64_t ring_bytes, bytes_per_s;
     unsigned copiers, writers;
@@ -89,7 +98,9 @@ struct mr_saver {
     pthread_mutex_t lock;
     pthread_cond_t changed;   /* anything below */
     struct job *first, *last; /* oldest and newest save that are not over */
-    bool closing;
+    bool closing, ending;
+    uint64_t end_ns; /* of `ender`: mr_saver_end_within */
+    pthread_t ender;
     uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
     MR_VEC(struct mr_saved) over;
     int code; /* not told yet */
@@ -148,7 +159,15 @@ static void open_file(struct mr_saver *s, struct job *j)
     struct mr_error why;
     j->file = OPENING;
     pthread_mutex_unlock(&s->lock);
-    int rc = mr_save_begin(&s->place, &j->save, &why);
+    if (s->tiers)
+        j->at = mr_state_tiers_place(s->tiers, j->save.step, j->save.bytes);
+    int rc = mr_save_begin(j->at, &j->save, &why);
+    if (rc && j->at != &s->place) { /* a tier that fails: the save need not */
+        mr_log(MR_LOG_WARN, "the tier '%s' fails: %s", j->at->at.folder, why.message);
+        mr_save_abandon(j->at, &j->save, &why);
+        j->at = mr_state_tiers_around(s->tiers);
+        rc = mr_save_begin(j->at, &j->save, &why);
+    }
     pthread_mutex_lock(&s->lock);
     j->file = OPEN;
     if (rc)
@@ -156,10 +175,20 @@ static void open_file(struct mr_saver *s, struct job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
+/* Past the time that mr_saver_end_within gave. The lock is held. */
+static bool is_too_late(const struct mr_saver *s)
+{
+    return s->ending && mr_now_ns() >= s->end_ns;
+}
+
 static void do_chunk(struct mr_saver *s, struct job *j)
 {
     struct chunk *c = j->full;
     struct mr_error why;
+    if (is_too_late(s)) {
+        mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
+        fail(j, MR_E_TIMEOUT, &why);
+    }
     int rc = j->code;
     j->full = c->next;
     if (!j->full)
@@ -195,13 +224,15 @@ static void end_job(struct mr_saver *s, struct job *j)
     j->committing = true;
     pthread_mutex_unlock(&s->lock);
     if (rc)
-        mr_save_abandon(&s->place, &j->save, &j->why);
+        mr_save_abandon(j->at, &j->save, &j->why);
     else
-        rc = mr_save_commit(&s->place, &j->save, &why);
+        rc = mr_save_commit(j->at, &j->save, &why);
+    if (!rc && s->tiers)
+        rc = mr_state_tiers_add(s->tiers, j->at, &j->save, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
         fail(j, rc, &why);
-    if (rc && !s->code) {
+    if (rc && !s->code && !j->told) {
         s->code = rc;
         s->why = j->why;
     }
@@ -310,7 +341,11 @@ static void free_saver(struct mr_saver *s)
     pthread_mutex_unlock(&s->lock);
     for (unsigned i = 0; i < s->running; i++)
         pthread_join(s->thread[i], NULL);
+    if (s->ending)
+        pthread_join(s->ender, NULL);
     mr_state_ring_free(s->ring);
+    mr_state_tiers_free(s->tiers);
+    mr_pace_free(s->pace);
     mr_checkpoint_place_close(&s->place.at);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
@@ -320,22 +355,41 @@ static void free_saver(struct mr_saver *s)
     free(s);
 }
 
-int mr_saver_open(const struct mr_saver_params *p, struct mr_saver **out, struct mr_error *err)
+/* Before the writers: they ask the tiers. */
+static int open_tiers(struct mr_saver *s, const struct mr_saver_params *p, struct mr_error *err)
 {
+    s->pace = mr_pace_create(p->drain_bytes_per_s);
+    if (!s->pace)
+        return mr_error_set(err, -ENOMEM, "cannot make a saver");
+    if (!p->tiers)
+        return 0;
+    if (s->place.at.lead)
+        mr_state_have_forget(&s->place, s->job_id);
+    return mr_state_tiers_create(p, &s->place, s->job_id, s->pace, &s->tiers, err);
+}
+
+int mr_saver_open(const struct mr_saver_params *params, struct mr_saver **out, struct mr_error *err)
+{
+    struct mr_saver_params given = {0}, *p = &given;
+    memcpy(p, params, MR_MIN(params->size, sizeof given)); /* of a program that knows fewer of them */
     int rc = check_params(p, err);
     if (rc)
         return rc;
     struct mr_saver *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_cond_init(&s->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     s->lock_fd = -1;
     s->pid = getpid();
     s->ring_bytes = p->ring_bytes;
     s->bytes_per_s = p->bytes_per_s;
     s->copiers = MR_MIN(p->copy_threads ? p->copy_threads : mr_cpus_available(), COPIERS_MAX);
-    s->writers = MR_MIN(p->write_threads ? p->write_threads : 2u, WRITERS_MAX);
+    s->writers = MR_MIN(p->write_threads ? p->write_threads : WRITERS_DEFAULT, WRITERS_MAX);
     name_job(s, p->job);
     rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &s->place.at, err);
     if (!rc)
@@ -353,6 +407,8 @@ int mr_saver_open(const struct mr_saver_params *p, struct mr_saver **out, struct
         rc = lock_folder(s, err);
     if (!rc)
         rc = mr_state_ring_create(MR_STATE_CHUNK, &s->ring, err);
+    if (!rc)
+        rc = open_tiers(s, p, err);
     if (!rc)
         rc = start_writers(s, err);
     if (rc)
@@ -393,7 +449,7 @@ static int take_error(struct mr_saver *s, struct mr_error *err)
     if (rc && err)
         *err = s->why;
     s->code = 0;
-    return rc;
+    return rc || !s->tiers ? rc : mr_state_tiers_error(s->tiers, err);
 }
 
 static char *copy_text(const char *text, bool *failed)
@@ -403,6 +459,17 @@ static char *copy_text(const char *text, bool *failed)
     return copy;
 }
 
+/* Appends it to the saves that are not over. The lock is held. */
+static void append_job(struct mr_saver *s, struct job *j)
+{
+    if (s->last)
+        s->last->next = j;
+    else
+        s->first = j;
+    s->last = j;
+    pthread_cond_broadcast(&s->changed);
+}
+
 static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *state, const struct mr_state_image *image,
                     struct job **out, struct mr_error *err)
 {
@@ -410,12 +477,13 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
     bool failed = !j;
     if (j) {
         j->start_ns = mr_now_ns();
+        j->at = &s->place;
         j->tail = &j->full;
         j->save.step = step;
         j->save.bytes = image->bytes;
         j->save.chunks = chunks_of(image->bytes);
-        j->save.sum = calloc(j->save.chunks, sizeof(*j->save.sum));
-        j->chunk = calloc(j->save.chunks, sizeof(*j->chunk));
+        j->save.sum = calloc(MR_MAX(j->save.chunks, 1u), sizeof(*j->save.sum));
+        j->chunk = calloc(MR_MAX(j->save.chunks, 1u), sizeof(*j->chunk));
         j->save.json = copy_text(state->json, &failed);
         j->save.loader = copy_text(state->loader, &failed);
         s->again = s->saved_one && s->last_step == step ? s->again + 1 : 0;
@@ -466,12 +534,7 @@ static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_i
     struct mr_error why;
     uint64_t start = mr_now_ns();
     pthread_mutex_lock(&s->lock);
-    if (s->last)
-        s->last->next = j;
-    else
-        s->first = j;
-    s->last = j;
-    pthread_cond_broadcast(&s->changed);
+    append_job(s, j);
     pthread_mutex_unlock(&s->lock);
     uint64_t step = j->save.step; /* once it is copied, the job is the writers' */
     int rc = mr_workers_run(s->copiers, j->save.chunks, 1, copy_chunk, &c, NULL, &why);
@@ -517,9 +580,30 @@ static int settle(struct mr_saver *s, struct mr_error *err)
     return rc;
 }
 
+int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_error *err)
+{
+    static const struct mr_state nothing = {.size = sizeof nothing};
+    static const struct mr_state_image empty = {0};
+    struct mr_error reason;
+    struct job *j;
+    if (s->place.world == 1 || s->pid != getpid())
+        return 0;
+    int rc = make_job(s, step, &nothing, &empty, &j, err);
+    if (rc)
+        return rc;
+    mr_error_plain(&reason, MR_E_USAGE, "%s", why);
+    j->copied = true;
+    j->told = true;
+    fail(j, MR_E_USAGE, &reason);
+    pthread_mutex_lock(&s->lock);
+    append_job(s, j);
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
 /* Everything before the copy. On success *image and *j are the caller's. */
-static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
-                   struct job **j, struct mr_error *err)
+static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
+                    struct job **j, struct mr_error *err)
 {
     if (s->pid != getpid())
         return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
@@ -535,6 +619,19 @@ static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *sta
         rc = make_job(s, step, state, image, j, err);
     if (rc)
         mr_state_image_done(image);
+    return rc;
+}
+
+/* The same; the other ranks learn of a state that cannot be saved. */
+static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
+                   struct job **j, struct mr_error *err)
+{
+    struct mr_error why;
+    int rc = describe(s, step, state, image, j, &why);
+    if (rc && step <= MR_CHECKPOINT_STEP_MAX)
+        mr_saver_fail(s, step, why.message, NULL);
+    if (rc && err)
+        *err = why;
     return rc;
 }
 
@@ -631,7 +728,8 @@ int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
         pthread_cond_wait(&s->changed, &s->lock);
     int rc = take_error(s, err);
     pthread_mutex_unlock(&s->lock);
-    return rc;
+    int drained = s->tiers ? mr_state_tiers_wait(s->tiers, step, rc ? NULL : err) : 0;
+    return rc ? rc : drained;
 }
 
 unsigned mr_saver_pending(struct mr_saver *s)
@@ -641,7 +739,56 @@ unsigned mr_saver_pending(struct mr_saver *s)
     for (const struct job *j = s->first; j; j = j->next)
         n++;
     pthread_mutex_unlock(&s->lock);
-    return n;
+    return s->tiers ? n + mr_state_tiers_pending(s->tiers) : n;
+}
+
+/* ---- ending in time ---- */
+
+/* Waits for the end of the time, or of the saver. */
+static void *end_main(void *user)
+{
+    struct mr_saver *s = user;
+    struct timespec t = {(time_t)(s->end_ns / MR_NS_PER_S), (long)(s->end_ns % MR_NS_PER_S)};
+    struct mr_error why;
+    pthread_mutex_lock(&s->lock);
+    while (!s->closing && mr_now_ns() < s->end_ns)
+        pthread_cond_timedwait(&s->changed, &s->lock, &t);
+    if (!s->closing) {
+        atomic_store(&s->stop, true); /* nobody waits for other ranks */
+        for (struct job *j = s->first; j; j = j->next) {
+            mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left",
+                           j->save.step);
+            fail(j, MR_E_TIMEOUT, &why);
+        }
+        pthread_cond_broadcast(&s->changed);
+    }
+    bool late = !s->closing;
+    pthread_mutex_unlock(&s->lock);
+    if (late && s->tiers)
+        mr_state_tiers_cut(s->tiers);
+    return NULL;
+}
+
+int mr_saver_end_within(struct mr_saver *s, uint64_t ns, struct mr_error *err)
+{
+    if (s->pid != getpid())
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    s->bytes_per_s = 0;
+    bool again = s->ending;
+    if (!again) {
+        s->end_ns = mr_now_ns() + ns;
+        s->ending = pthread_create(&s->ender, NULL, end_main, s) == 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!again)
+        mr_pace_hurry(s->pace, true);
+    return s->ending ? 0 : mr_error_plain(err, -EAGAIN, "cannot start a thread");
+}
+
+void mr_saver_step(struct mr_saver *s)
+{
+    mr_pace_step(s->pace, mr_now_ns());
 }
 
 bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out)

@@ -149,7 +149,7 @@ static void burst_killed_at_any_moment_tears_and_loses_nothing(void **state)
 {
     (void)state;
     unsigned unfinished = 0;
-    for (uint64_t round = 0; round < 30; round++) {
+    for (uint64_t round = 0; round < ct_kills(30, 250); round++) {
         uint64_t done =
                      ct_save_and_kill(open_burst, files, FILES, (unsigned)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000)),
                  step = 0;

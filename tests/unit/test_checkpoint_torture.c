@@ -129,7 +129,7 @@ static struct mr_checkpointer *open_keeping_two(void)
 static void checkpoint_killed_at_any_moment_leaves_one_that_loads(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < 30; round++) {
+    for (uint64_t round = 0; round < ct_kills(30, 250); round++) {
         uint64_t step, done = ct_save_and_kill(open_keeping_two, files, FILES,
                                                (unsigned)(mr_rng_at(1, MR_RNG_FAULT, round) % 30000));
         assert_true(done > 0);

@@ -50,7 +50,7 @@ static void expect_tensor(struct mr_state_reader *r, uint32_t rank, const char *
     assert_int_equal(mr_state_tensor(r, i)->bytes, bytes);
     uint8_t *have = malloc(bytes + 1);
     assert_non_null(have);
-    if (mr_state_read(r, &(struct mr_state_range){i, 0, bytes, have}, 1, &e))
+    if (mr_state_read(r, &(struct mr_state_range){i, 0, bytes, have, 0}, 1, &e))
         fail_msg("%s: %s", name, e.message);
     assert_memory_equal(have, want, bytes);
     free(have);
@@ -143,10 +143,10 @@ static void state_comes_back_bit_for_bit(void **unused)
     size_t at = mr_state_find(r, 0, "big");
     uint8_t *middle = malloc(100000);
     for (uint64_t offset = 8300000; offset < 8400000; offset += 33333) {
-        assert_int_equal(mr_state_read(r, &(struct mr_state_range){at, offset, 100000, middle}, 1, &e), 0);
+        assert_int_equal(mr_state_read(r, &(struct mr_state_range){at, offset, 100000, middle, 0}, 1, &e), 0);
         assert_memory_equal(middle, (uint8_t *)big + offset, 100000);
     }
-    assert_int_equal(mr_state_read(r, &(struct mr_state_range){at, 3000 * 1001 * 4, 1, middle}, 1, &e), MR_E_USAGE);
+    assert_int_equal(mr_state_read(r, &(struct mr_state_range){at, 3000 * 1001 * 4, 1, middle, 0}, 1, &e), MR_E_USAGE);
     mr_state_close(r);
     free(middle), free(columns), free(turned), free(big);
 }
@@ -240,6 +240,50 @@ static void state_larger_than_its_ring(void **unused)
     mr_state_close(r);
     free(want);
     assert_int_equal(ct_count(ct_dir, ".tmp"), 0);
+}
+
+/* Words that say where they are. */
+static int pull_words(void *user, uint64_t offset, void *into, size_t n, struct mr_error *err)
+{
+    uint64_t *out = into;
+    (void)user, (void)err;
+    for (size_t i = 0; i < n / 8; i++) /* pieces begin at multiples of eight bytes: the header's length is one of 64 */
+        out[i] = offset / 8 + i;
+    return 0;
+}
+
+/* Twenty GiB through a ring of one: memory is the ring's, and all of it comes back. */
+static void state_of_20_gib(void **unused)
+{
+    (void)unused;
+    if (!getenv("MR_TEST_FULL"))
+        skip();
+    const uint64_t words = (20ull << 30) / 8, slice = 64 << 20;
+    struct mr_tensor t = {.name = "x", .dtype = "U64", .dims = 1, .shape = &words, .pull = pull_words};
+    struct mr_state state = {sizeof state, &t, 1, NULL, NULL, NULL};
+    struct mr_saver_params p = params();
+    struct mr_error e = {0};
+    struct rusage before, after;
+    p.ring_bytes = 1 << 30;
+    p.direct = true;
+    getrusage(RUSAGE_SELF, &before);
+    struct mr_saver *s = open_saver(&p);
+    if (mr_saver_save(s, 1, &state, NULL, &e) || mr_saver_close(s, &e))
+        fail_msg("%s", e.message);
+    getrusage(RUSAGE_SELF, &after);
+    long grown = after.ru_maxrss - before.ru_maxrss; /* KiB */
+    print_message("20 GiB saved in %ld MiB of memory\n", grown >> 10);
+    assert_true(grown < 1100 << 10);
+    struct mr_state_reader *r = open_state(1);
+    uint64_t *v = malloc(slice);
+    for (uint64_t at = 0; at < words * 8; at += slice) {
+        if (mr_state_read(r, &(struct mr_state_range){0, at, slice, v, 0}, 1, &e))
+            fail_msg("%s", e.message);
+        for (uint64_t i = 0; i < slice / 8; i += 511)
+            assert_int_equal(v[i], at / 8 + i);
+    }
+    free(v);
+    mr_state_close(r);
 }
 
 /* ---- ranks ---- */
@@ -389,7 +433,7 @@ static uint64_t expect_sound(uint64_t at_least, const char *after)
     uint64_t step = mr_state_step(r), n = 300000, *v = malloc(n * sizeof(*v));
     if (step < at_least)
         fail_msg("after %s: newest is %llu, want %llu", after, (unsigned long long)step, (unsigned long long)at_least);
-    if (mr_state_read(r, &(struct mr_state_range){0, 0, n * sizeof(*v), v}, 1, &e))
+    if (mr_state_read(r, &(struct mr_state_range){0, 0, n * sizeof(*v), v, 0}, 1, &e))
         fail_msg("after %s: %s", after, e.message);
     for (uint64_t i = 0; i < n; i++)
         assert_int_equal(v[i], step + i);
@@ -401,10 +445,10 @@ static uint64_t expect_sound(uint64_t at_least, const char *after)
 static void state_survives_any_call_failing(void **unused)
 {
     (void)unused;
-    static const char *const faults[] = {"op=open,error=EIO",       "op=write,error=ENOSPC",  "op=write,error=EIO",
-                                         "op=fsync,error=EIO",      "op=close,error=ENOSPC",  "op=rename,error=EIO",
-                                         "op=mkdir,error=ENOSPC",   "op=unlink,error=EACCES", "op=list,error=EIO",
-                                         "op=allocate,error=ENOSPC"};
+    static const char *const faults[] = {"op=open,error=EIO",        "op=write,error=ENOSPC",  "op=write,error=EIO",
+                                         "op=fsync,error=EIO",       "op=close,error=ENOSPC",  "op=rename,error=EIO",
+                                         "op=mkdir,error=ENOSPC",    "op=unlink,error=EACCES", "op=list,error=EIO",
+                                         "op=allocate,error=ENOSPC", "op=truncate,error=EIO"};
     for (size_t k = 0; k < MR_ARRAY_LEN(faults); k++) {
         unsigned failed = 0, calm = 0;
         for (unsigned n = 1; calm < 3; n++) {
@@ -441,7 +485,7 @@ static void state_survives_any_call_failing(void **unused)
 static void state_survives_kills(void **unused)
 {
     (void)unused;
-    unsigned kills = getenv("MR_TEST_FULL") ? 1000 : 25;
+    unsigned kills = ct_kills(25, 1000);
     uint64_t known = 0;
     for (unsigned k = 0; k < kills; k++) {
         int ends[2];
@@ -472,6 +516,56 @@ static void state_survives_kills(void **unused)
             known = step;
         close(ends[0]);
         known = expect_sound(known, "a kill");
+    }
+}
+
+/* One of two ranks is killed, at any moment of its save: the other learns it after its time, the checkpoints before
+ * stay, and what has the name of a checkpoint is whole on both. */
+static void state_survives_a_killed_rank(void **unused)
+{
+    (void)unused;
+    for (unsigned k = 0; k < ct_kills(3, 60); k++) {
+        char job[32];
+        uint64_t first = 10 * k + 1;
+        pid_t child[2];
+        snprintf(job, sizeof job, "kill %u", k);
+        fflush(NULL);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            child[rank] = fork();
+            if (child[rank])
+                continue;
+            struct mr_saver_params p = params();
+            struct mr_error e = {0};
+            p.rank = rank, p.world = 2, p.job = job, p.commit_timeout_s = 1, p.keep_last = 2;
+            struct mr_saver *s = open_saver(&p);
+            int rc = 0;
+            for (uint64_t step = first; step < first + 8 && !rc; step++)
+                rc = save_step(s, step, &e);
+            int closed = mr_saver_close(s, rc ? NULL : &e);
+            _exit(rc || closed ? 3 : 0);
+        }
+        uint32_t victim = k % 2;
+        usleep((useconds_t)(mr_mix64(k + 7) % 60000));
+        kill(child[victim], SIGKILL);
+        int status;
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        struct mr_state_reader *r;
+        struct mr_error e = {0};
+        struct mr_state_params q = {.size = sizeof q, .folder = ct_dir, .step = MR_ALL_STEPS};
+        int rc = mr_state_open(&q, &r, &e);
+        if (rc == MR_E_INCOMPLETE)
+            continue; /* before the first */
+        if (rc)
+            fail_msg("after the kill of rank %u: %s", victim, e.message);
+        uint64_t n = 300000, *v = malloc(n * sizeof(*v));
+        for (size_t i = 0; i < 2; i++) {
+            if (mr_state_read(r, &(struct mr_state_range){i, 0, n * sizeof(*v), v, 0}, 1, &e))
+                fail_msg("after the kill of rank %u: %s", victim, e.message);
+            assert_int_equal(v[n - 1], mr_state_step(r) + n - 1);
+        }
+        mr_state_close(r);
+        free(v);
     }
 }
 
@@ -510,7 +604,7 @@ static void state_that_was_damaged_is_refused(void **unused)
         char *text = NULL;
         int rc = mr_state_open(&q, &r, &e);
         if (!rc)
-            rc = mr_state_read(r, &(struct mr_state_range){0, 0, 300000 * sizeof(*v), v}, 1, &e);
+            rc = mr_state_read(r, &(struct mr_state_range){0, 0, 300000 * sizeof(*v), v, 0}, 1, &e);
         if (!rc)
             rc = mr_state_json(r, 0, "state", &text, &e);
         if (rc != MR_E_CORRUPT || !strstr(e.message, damage[i].at == 9 || i < 3 ? "rank-00000" : ct_dir))
@@ -520,6 +614,24 @@ static void state_that_was_damaged_is_refused(void **unused)
         flip(damage[i].file, damage[i].at);
     }
     expect_sound(1, "repair");
+    /* a shard of another step, and one that was cut */
+    char one[512], two[512], command[1100];
+    s = open_saver(&p);
+    assert_int_equal(save_step(s, 2, &e), 0);
+    assert_int_equal(mr_saver_close(s, &e), 0);
+    ct_path(one, sizeof one, 1, "rank-00000.safetensors");
+    ct_path(two, sizeof two, 2, "rank-00000.safetensors");
+    for (int cut = 0; cut < 2; cut++) {
+        if (cut)
+            snprintf(command, sizeof command, "truncate -s 2000000 %s", two);
+        else
+            snprintf(command, sizeof command, "cp %s %s", one, two);
+        assert_int_equal(system(command), 0);
+        struct mr_state_reader *r = NULL;
+        struct mr_state_params q = {.size = sizeof q, .folder = ct_dir, .step = 2};
+        assert_int_equal(mr_state_open(&q, &r, &e), MR_E_CORRUPT);
+        assert_non_null(strstr(e.message, "rank-00000.safetensors"));
+    }
 }
 
 int main(void)
@@ -528,11 +640,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_comes_back_bit_for_bit, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_refuses_what_cannot_be_saved, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_larger_than_its_ring, ct_setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(state_of_20_gib, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_several_ranks, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_ranks_with_a_failing_one, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_copied_behind, ct_setup, ct_teardown),
         cmocka_unit_test_teardown(state_survives_any_call_failing, ct_teardown),
         cmocka_unit_test_setup_teardown(state_survives_kills, ct_setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(state_survives_a_killed_rank, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_that_was_damaged_is_refused, ct_setup, ct_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,104 @@
+/* Which checkpoint a restart loads, and from where: see mr_state_nearest in <millrace/state.h>. */
+#include "base/clock.h"
+#include "base/common.h"
+#include "checkpoint/state_have.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define TIMEOUT_DEFAULT_S 600
+
+struct near {
+    struct mr_save_place final, tier[MR_SAVER_TIERS];
+    const struct mr_save_place *at[MR_SAVER_TIERS];
+    size_t n;
+    atomic_bool stop;
+    char job[32];
+};
+
+static void close_all(struct near *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->tier[i].at.store)
+            mr_checkpoint_place_close(&r->tier[i].at);
+    if (r->final.at.store)
+        mr_checkpoint_place_close(&r->final.at);
+}
+
+static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
+{
+    char folder[MR_CHECKPOINT_PATH];
+    if (p->tiers > MR_SAVER_TIERS || !p->folder || p->world < 1 || p->rank >= p->world)
+        return mr_error_plain(err, MR_E_USAGE, "a folder, a rank of the job's and at most %d tiers", MR_SAVER_TIERS);
+    if (p->world > 1 && (!p->job || !*p->job))
+        return mr_error_plain(err, MR_E_USAGE, "%u ranks need a common `job`: a text that no other job has", p->world);
+    r->final = (struct mr_save_place){.rank = p->rank, .world = p->world, .stop = &r->stop};
+    r->final.timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S;
+    const char *job = p->job ? p->job : "";
+    snprintf(r->job, sizeof r->job, "%016" PRIx64, XXH3_64bits(job, strlen(job)));
+    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, NULL, &r->final.at, err);
+    for (size_t i = 0; i < p->tiers && !rc; i++) {
+        mr_state_tier_folder(p->tier[i].folder, p->rank, folder);
+        r->at[r->n] = &r->tier[r->n];
+        rc = mr_checkpoint_place_open(folder, p->tier[i].store, p->rank, NULL, &r->tier[r->n++].at, err);
+    }
+    return rc;
+}
+
+/* The newest usable one there, if any. */
+static bool newest_in(const struct mr_save_place *at, uint64_t *step)
+{
+    struct mr_checkpoint_dirs d = {0};
+    bool found = false;
+    if (mr_checkpoint_dirs_read(at->at.store, at->at.folder, &d, NULL))
+        return false;
+    for (size_t i = d.n; i-- > 0 && !found;)
+        if (mr_checkpoint_dirs_usable(&d, i)) {
+            *step = d.item[i].step;
+            found = true;
+        }
+    mr_checkpoint_dirs_done(&d);
+    return found;
+}
+
+static bool has(const struct mr_save_place *at, uint64_t step)
+{
+    char path[MR_CHECKPOINT_PATH];
+    return mr_checkpoint_find(at->at.store, at->at.folder, step, path, NULL) == 0;
+}
+
+static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
+                  struct mr_error *err)
+{
+    uint64_t newest;
+    bool there = newest_in(&r->final, &newest);
+    if (common->n && (!there || common->step[common->n - 1] > newest)) {
+        newest = common->step[common->n - 1];
+        there = true;
+    }
+    if (!there)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
+                              r->final.at.folder);
+    *step = newest;
+    for (*place = 0; *place < r->n && !has(&r->tier[*place], newest); ++*place)
+        ;
+    return 0;
+}
+
+int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_t *place, struct mr_error *err)
+{
+    struct mr_saver_params p = {0};
+    struct near r = {0};
+    struct mr_state_have common = {0};
+    memcpy(&p, params, MR_MIN(params->size, sizeof p));
+    int rc = open_all(&p, &r, err);
+    if (!rc)
+        rc = mr_state_have_common(&r.final, r.at, r.n, r.job, "load", &common, err);
+    if (!rc)
+        rc = choose(&r, &common, step, place, err);
+    mr_state_have_done(&common);
+    close_all(&r);
+    return rc;
+}
