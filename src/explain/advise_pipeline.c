@@ -27,7 +27,7 @@ struct mr_pipeline mr_pipeline_now(const struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     double ranks = a->x->ranks ? (double)a->x->ranks : 1;
-    struct mr_pipeline p = {.team = a->own, .cpus = f->cpus_per_rank, .compute_s = f->compute_s};
+    struct mr_pipeline p = {.team = a->own || f->team, .cpus = f->cpus_per_rank, .compute_s = f->compute_s};
     p.workers = mr_known(f->workers) ? f->workers : f->has_workers ? (double)a->x->workers / ranks : NAN;
     p.ahead = mr_known(f->prefetch) ? f->prefetch : p.workers > 0 ? 2 * p.workers : p.workers;
     p.read_s = batch_part(f->batch_read_s, f->batch_load_s, f->batch_decode_s);
@@ -79,9 +79,12 @@ double mr_pipeline_saves_s(const struct mr_advice *a, const struct mr_pipeline *
 {
     struct mr_pipeline today = mr_pipeline_now(a);
     double now = mr_pipeline_stall_s(a, &today), then = mr_pipeline_stall_s(a, p);
-    if (now > a->stall_s && now > 0)
-        then *= a->stall_s / now;
-    return fmax(0, a->stall_s - then);
+    /* Workers that had to start: more of them start no sooner. */
+    double load = today.read_s + today.cpu_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
+    double base = fmax(0, a->stall_s - start);
+    if (now > base && now > 0)
+        then *= base / now;
+    return fmax(0, base - then);
 }
 
 double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
@@ -120,6 +123,8 @@ double mr_storage_limit(const struct mr_advice *a)
     double few = f->stream_bytes_per_s[0], many = f->stream_bytes_per_s[1];
     if (f->streams[0] > 0 && few > 0 && many > 0)
         return many >= GROWS * few && !(f->streams[1] > f->workers + 0.5) ? NAN : fmax(few, many);
+    if (f->queued && a->starved && a->read_s > 0.5 * a->stall_s)
+        return f->wall_bytes_per_s;
     if (mr_known(f->knee) && mr_known(f->in_flight) && f->in_flight >= NEARLY * f->knee)
         return f->busy_bytes_per_s;
     return NAN;
@@ -151,6 +156,11 @@ void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, dou
     d->f.snippet[0] = mr_say(a, "reader:\n  read_threads: %.0f\n  prefetch_size: %.0f", workers, ahead);
     d->f.snippet[1] =
         mr_say(a, "DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f, persistent_workers=True)", workers, factor);
+    if (a->f->team && !a->own)
+        d->f.snippet[1] = mr_say(a,
+                                 "millrace.torch.DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f)\n"
+                                 "millrace.numpy.Loader(..., threads=%.0f, lookahead=%.0f)",
+                                 workers, ahead, workers, ahead);
     d->f.snippet[2] = mr_say(a, "ds.map(load, num_parallel_calls=%.0f).prefetch(%.0f)", workers, fmax(ahead, 1));
     d->f.command = mr_try_run(a, mr_say(a, "reader.read_threads=%.0f reader.prefetch_size=%.0f", workers, ahead));
 }

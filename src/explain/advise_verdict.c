@@ -17,11 +17,29 @@
 #define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
 
+static double evaluation_s(const struct mr_explanation *x)
+{
+    double sum = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        sum += x->step[i].phase == MR_EXPLAIN_EVAL ? (double)x->step[i].ns[MR_TIME_STALL] : 0;
+    return sum / fmax(1, (double)x->ranks) / 1e9;
+}
+
+/* Of a cause: beyond the first step of the run, in which workers start and everybody waits. */
+static double steady_s(const struct mr_explanation *x, unsigned cause)
+{
+    double sum = (double)x->stall[cause], first = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        if (i == 0 || x->step[i].rank != x->step[i - 1].rank)
+            first += (double)x->step[i].stall[cause];
+    return fmax(0, sum - first / fmax(1, (double)x->ranks)) / 1e9;
+}
+
 static uint8_t largest_cause(const struct mr_explanation *x)
 {
     unsigned best = MR_STALL_UNKNOWN;
     for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
-        if (x->stall[c] > x->stall[best])
+        if (steady_s(x, c) > steady_s(x, best) || (steady_s(x, c) == steady_s(x, best) && x->stall[c] > x->stall[best]))
             best = c;
     return (uint8_t)best;
 }
@@ -33,6 +51,8 @@ static const char *missing(struct mr_advice *a)
     double all = (double)(t->events + t->lost + t->gone);
     if (!a->f->has_steps)
         return "training steps: no waits for data can be computed";
+    if (t->blind)
+        return "the waits of the training loop: it gets its batches from a thread, in a way that nobody sees";
     if (t->ranks_missing)
         return mr_say(a, "%u %s of the job", t->ranks_missing, mr_plural(t->ranks_missing, "rank", "ranks"));
     if (t->cut && t->recorded > t->events)
@@ -96,6 +116,8 @@ static const char *why_reads(struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     double limit = mr_storage_limit(a), meta = mr_stall_s(a, MR_STALL_METADATA);
+    /* Reads that no call shows (io_uring, an emulated device) do not count as busy. */
+    bool busy = mr_known(f->storage_busy) && f->storage_busy * a->run_s > 0.5 * a->read_s;
     if (mr_storage_is_limit(a))
         return mr_say(a, "The storage is the limit: %s, of %s that the accelerators ask for.", mr_say_rate(a, limit),
                       mr_say_rate(a, f->demand_bytes_per_s));
@@ -106,8 +128,8 @@ static const char *why_reads(struct mr_advice *a)
                   mr_known(f->workers) && f->workers >= 1
                       ? mr_say(a, " for %.0f %s", f->workers, f->workers > 1.5 ? "readers" : "reader")
                       : "",
-                  mr_known(f->storage_busy) ? mr_say(a, " (storage %s busy)", mr_say_share(a, f->storage_busy)) : "",
-                  mr_say_s(a, a->read_s), mr_say_s(a, a->stall_s));
+                  busy ? mr_say(a, " (storage %s busy)", mr_say_share(a, f->storage_busy)) : "", mr_say_s(a, a->read_s),
+                  mr_say_s(a, a->stall_s));
 }
 
 static const char *why_late(struct mr_advice *a)
@@ -120,19 +142,20 @@ static const char *why_late(struct mr_advice *a)
 
 static const char *why_input(struct mr_advice *a)
 {
-    double reads = 0, cpu = 0;
+    double reads = 0, cpu = 0, all = 0;
     for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
-        reads += MR_POOL_READ & (1u << c) ? mr_stall_s(a, c) : 0;
-        cpu += MR_POOL_CPU & (1u << c) ? mr_stall_s(a, c) : 0;
+        all += steady_s(a->x, c);
+        reads += MR_POOL_READ & (1u << c) ? steady_s(a->x, c) : 0;
+        cpu += MR_POOL_CPU & (1u << c) ? steady_s(a->x, c) : 0;
     }
-    double worker = mr_stall_s(a, MR_STALL_WORKER), copy = mr_stall_s(a, MR_STALL_COPY);
-    double most = fmax(fmax(reads, cpu), fmax(fmax(a->late_s, worker), copy));
-    if (!(most > 0) || mr_stall_s(a, MR_STALL_UNKNOWN) > 0.5 * a->stall_s)
+    double worker = steady_s(a->x, MR_STALL_WORKER), copy = steady_s(a->x, MR_STALL_COPY);
+    double late = steady_s(a->x, MR_STALL_NOT_STARTED), most = fmax(fmax(reads, cpu), fmax(fmax(late, worker), copy));
+    if (!(most > 0) || steady_s(a->x, MR_STALL_UNKNOWN) > 0.5 * all)
         return "The trace does not tell what the batches were held up by.";
-    if (most == a->late_s)
-        return why_late(a);
-    if (most == reads)
+    if (most == reads || (most == late && reads > cpu && mr_storage_is_limit(a))) /* idle: for want of bytes */
         return why_reads(a);
+    if (most == late)
+        return why_late(a);
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.", mr_say_s(a, copy),
                       mr_say_s(a, a->stall_s));
@@ -140,7 +163,7 @@ static const char *why_input(struct mr_advice *a)
         return mr_say(
             a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
             mr_say_s(a, worker));
-    double queue = mr_stall_s(a, MR_STALL_QUEUE);
+    double queue = steady_s(a->x, MR_STALL_QUEUE);
     if (queue > 0.5 * cpu)
         return mr_say(
             a, "Collating batches and passing them on took longest: %s of the %s waited; more storage will not help.",
@@ -178,6 +201,8 @@ static const char *best_fix(struct mr_advice *a)
            spread = (f->saves_high_s - f->saves_low_s) / 2;
     if (g && (g->severity < MR_SEVERITY_MAJOR || strlen(f->fix) + strlen(g->fix) > 120))
         g = NULL;
+    if (g && !strcmp(f->id, "PF1") && !strncmp(g->id, "TH", 2) && a->f->workers < 1)
+        g = NULL; /* loading ahead means workers, and how many is said */
     saves += g ? g->adds_s : 0;
     return mr_say(a, "Best fix (%s%s%s): %s%s%s.  Predicted %s -> %s (-%.0f %% +/- %.0f)", f->id, g ? " + " : "",
                   g ? g->id : "", f->fix, g ? "; " : "", g ? g->fix : "", mr_say_s(a, whole),
@@ -190,8 +215,10 @@ static int counters_verdict(struct mr_advice *a)
     struct mr_verdict *v = &a->x->verdict;
     const struct mr_counters *c = a->x->counters;
     double calls = mr_pool_s(a, MR_POOL_CALLS), run = c->run_s;
-    *v = (struct mr_verdict){
-        .verdict = a->x->findings ? MR_VERDICT_IO : MR_VERDICT_HEALTHY, .stall_share = NAN, .stall_s = NAN};
+    *v = (struct mr_verdict){.verdict = a->x->findings ? MR_VERDICT_IO : MR_VERDICT_HEALTHY,
+                             .stall_share = NAN,
+                             .stall_s = NAN,
+                             .storage_limit_bytes_per_s = NAN};
     if (!(run > 0) || (!c->has_posix && !c->has_mpiio && !c->has_stdio)) {
         v->verdict = MR_VERDICT_INCOMPLETE;
         v->missing = run > 0 ? "counters of POSIX, MPI-IO or stdio" : "the run time";
@@ -214,7 +241,11 @@ int mr_advise_verdict(struct mr_advice *a)
         return counters_verdict(a);
     struct mr_verdict *v = &a->x->verdict;
     double idle = a->f->accelerator_idle_share;
-    *v = (struct mr_verdict){.cause = largest_cause(a->x), .stall_s = a->stall_s, .stall_share = a->stall_share};
+    *v = (struct mr_verdict){.cause = largest_cause(a->x),
+                             .stall_s = a->stall_s,
+                             .stall_share = a->stall_share,
+                             .evaluation_s = evaluation_s(a->x),
+                             .storage_limit_bytes_per_s = mr_storage_is_limit(a) ? mr_storage_limit(a) : NAN};
     /* Where the accelerator was watched, only its own idle time counts: queued work hides waits of the host. */
     double share = mr_known(idle) ? fmin(idle, a->stall_share) : a->stall_share;
     v->missing = missing(a);

@@ -412,6 +412,7 @@ int mr_compare_judge(struct mr_compare *c, const struct mr_compare_options *opt,
     rc = rc ? rc : note_order(c);
     rc = rc ? rc : note_repeats(c);
     rc = rc ? rc : note_doubts(c);
+    rc = rc ? rc : mr_compare_join_spans(c);
     if (rc)
         return mr_error_set(err, rc, "cannot compare");
     judge_prediction(c);
@@ -427,6 +428,7 @@ void mr_compare_done(struct mr_compare *c)
     }
     free(c->side);
     free(c->setting.item);
+    free(c->span.item);
     free(c->note.item);
     mr_arena_done(&c->arena);
     *c = (struct mr_compare){0};

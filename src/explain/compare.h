@@ -64,6 +64,8 @@ struct mr_compare_run {
     double au_target;                       /* NAN: none was set */
     struct mr_compare_step *step;           /* mean over ranks, training only; malloc'ed */
     size_t steps;
+    struct mr_explain_snippet *span; /* that the program named, by time; the arena's */
+    size_t spans;
     json_t *setting; /* flat object of texts; NULL: nothing known */
     json_t *machine; /* the same, of the environment */
 };
@@ -108,6 +110,15 @@ struct mr_compare_setting {
     const char **value; /* [sides]; "" where the side does not have it */
 };
 
+/* A span that the program named, on every side: the mean over its runs; NAN where a side does not have it. */
+struct mr_compare_span_cell {
+    double count, p25_s, median_s, p75_s;
+};
+struct mr_compare_span {
+    const char *category, *name;
+    struct mr_compare_span_cell *cell; /* [sides] */
+};
+
 struct mr_compare {
     struct mr_arena arena;
     struct mr_compare_side *side;
@@ -119,6 +130,7 @@ struct mr_compare {
     struct mr_compare_row row[MR_COMPARE_METRIC_COUNT];
     double *cause; /* [MR_STALL_CAUSE_COUNT][sides]: mean; NAN unknown */
     MR_VEC(struct mr_compare_setting) setting;
+    MR_VEC(struct mr_compare_span) span;  /* that more than one side has, by time */
     MR_VEC(const char *) note;            /* doubts; what to do to get a verdict */
     size_t tests;                         /* that were corrected for */
     double predicted_s, prediction_error; /* of a simulated side against the last measured one; NAN: there is none */
@@ -144,6 +156,9 @@ int mr_compare_run_load(const char *path, const struct mr_compare_options *opt, 
 void mr_compare_run_done(struct mr_compare_run *r);
 /* Fills the rest. At least two sides. */
 int mr_compare_judge(struct mr_compare *c, const struct mr_compare_options *opt, struct mr_error *err);
+/* compare_spans.c: 0 or -ENOMEM. */
+int mr_compare_keep_spans(const struct mr_explanation *x, struct mr_arena *a, struct mr_compare_run *r);
+int mr_compare_join_spans(struct mr_compare *c);
 /* "millrace.compare/1". A new reference; NULL without memory. */
 json_t *mr_compare_json(const struct mr_compare *c);
 void mr_compare_done(struct mr_compare *c);

@@ -88,6 +88,22 @@ static json_t *causes_json(const struct mr_compare *c)
     return o;
 }
 
+static json_t *spans_json(const struct mr_compare *c)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < c->span.n; i++) {
+        const struct mr_compare_span *x = &c->span.item[i];
+        json_t *sides = json_array();
+        for (size_t s = 0; s < c->sides; s++)
+            json_array_append_new(sides, json_pack("{s:o, s:o, s:o, s:o}", "count", real(x->cell[s].count), "p25_s",
+                                                   real(x->cell[s].p25_s), "median_s", real(x->cell[s].median_s),
+                                                   "p75_s", real(x->cell[s].p75_s)));
+        json_array_append_new(all, json_pack("{s:o, s:o, s:o}", "category", name_json(x->category), "name",
+                                             name_json(x->name), "sides", sides));
+    }
+    return all;
+}
+
 json_t *mr_compare_json(const struct mr_compare *c)
 {
     json_t *sides = json_array(), *settings = json_array(), *notes = json_array();
@@ -103,9 +119,10 @@ json_t *mr_compare_json(const struct mr_compare *c)
     for (size_t i = 0; i < c->note.n; i++)
         json_array_append_new(notes, name_json(c->note.item[i]));
     json_t *same = c->same_work == MR_WORK_UNKNOWN ? json_null() : json_boolean(c->same_work == MR_WORK_SAME);
-    return json_pack("{s:s, s:o, s:o, s:f, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+    return json_pack("{s:s, s:o, s:o, s:f, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
                      "millrace.compare/1", "same_work", same, "work", name_json(c->work), "level", c->level,
                      "least_effect", c->least, "tests", (int)c->tests, "sides", sides, "metrics", metrics_json(c),
-                     "stall_share_by_cause", causes_json(c), "settings", settings, "predicted_s", real(c->predicted_s),
-                     "prediction_error", real(c->prediction_error), "notes", notes);
+                     "stall_share_by_cause", causes_json(c), "named_spans", spans_json(c), "settings", settings,
+                     "predicted_s", real(c->predicted_s), "prediction_error", real(c->prediction_error), "notes",
+                     notes);
 }

@@ -251,13 +251,13 @@ static int take_explanation(const struct mr_trace *t, const struct mr_compare_op
 {
     struct mr_explanation *x = NULL;
     const struct mr_explain_options how = {
-        .threads = opt->threads, .rank = -1, .step_from = -1, .source = r->path, .stop = opt->stop};
+        .threads = opt->threads, .rank = -1, .step_from = -1, .source = r->path, .snippets = true, .stop = opt->stop};
     int rc = mr_explain(t, &how, &x, err);
     if (rc)
         return rc;
     take_work(x, r);
     take_figures(x, r);
-    if (take_steps(x, r) < 0)
+    if (take_steps(x, r) < 0 || mr_compare_keep_spans(x, a, r) < 0)
         rc = mr_error_set(err, -ENOMEM, "cannot hold the steps of '%s'", r->path);
     for (size_t i = 0; i < x->trust.notes && !r->incomplete; i++)
         if (x->trust.note[i].serious) {

@@ -271,6 +271,7 @@ struct mr_explain_facts {
     double storage_busy;     /* share of the run with at least one data call on storage in flight, mean over ranks */
     double same_offsets;     /* 1: all ranks made the same reads (file, offset, size), in whatever order; NAN: not so */
     double decode_threads;   /* threads of one rank that decode; NAN: those that read */
+    double cpu_demand_s;     /* of those that make batches: on a CPU, or ready to run without one */
     double cpu_busy;         /* share of the CPUs of a node that the job used */
     double local_free_bytes; /* free on a local SSD of a node */
     double stripe_count, stripe_bytes; /* of the files with most bytes; NAN: not Lustre */
@@ -280,8 +281,14 @@ struct mr_explain_facts {
     double opened_bytes;               /* sizes of data files that were opened and hardly read by calls */
     double checkpoint_bytes_per_s;     /* while saving, of one rank */
     double fast_write_bytes_per_s;     /* of a faster tier with room, of one rank; NAN: none known */
-    bool causes_estimated;             /* why batches came late is an estimate from the readers' sums */
-    bool sharded;                      /* every rank is to read a part of its own */
+    double from[4];        /* with tiers: share of the samples from memory, SSD, peers, the source; NAN without */
+    double source_bytes;   /* with tiers: read from the data set's files by all nodes */
+    double source_reread;  /* the same over its distinct bytes */
+    bool causes_estimated; /* why batches came late is an estimate from the readers' sums */
+    bool persistent;       /* workers live on from epoch to epoch */
+    bool team;             /* readers make a batch together (our own loader), not one each */
+    bool queued;           /* each reader keeps many requests in flight: more readers are no more of them */
+    bool sharded;          /* every rank is to read a part of its own */
     bool shuffled, global_shuffle, counters_only, simulated, own_run, checkpoints, has_steps, has_workers;
 };
 
@@ -294,6 +301,7 @@ struct mr_explain_trust {
     uint32_t ranks_missing;                                  /* of the world the ranks name */
     double clock_offset_s, clock_residual_s, overhead_share; /* NAN unknown */
     bool cut, clock_jump;
+    bool blind;                   /* the training loop gets its batches from a thread in a way that nobody sees */
     struct mr_explain_note *note; /* limits of the source ("counters only: no stall can be computed"), doubts */
     size_t notes;
 };
@@ -337,11 +345,13 @@ enum mr_verdict_class {
         MR_VERDICT_CLASS_COUNT
 };
 struct mr_verdict {
-    uint8_t verdict;             /* enum mr_verdict_class */
-    uint8_t cause;               /* enum mr_stall_cause with the largest share, where there is a stall */
-    double stall_share, stall_s; /* mean over ranks; NAN: counters only */
-    const char *line[3];         /* headline, why, best fix; the last ones may be NULL */
-    const char *missing;         /* INCOMPLETE: what */
+    uint8_t verdict;                  /* enum mr_verdict_class */
+    uint8_t cause;                    /* enum mr_stall_cause with the largest share, where there is a stall */
+    double stall_share, stall_s;      /* mean over ranks; NAN: counters only */
+    double evaluation_s;              /* of stall_s: in steps of evaluation */
+    double storage_limit_bytes_per_s; /* what the storage gives at most, where that is less than is asked for; NAN */
+    const char *line[3];              /* headline, why, best fix; the last ones may be NULL */
+    const char *missing;              /* INCOMPLETE: what */
 };
 
 struct mr_explanation {
@@ -402,6 +412,7 @@ struct mr_explain_options {
     const char *source;         /* for `source` */
     const char *workload;       /* for facts.workload; may be NULL */
     bool pictures;              /* also timeline, heat, access map: what only the page shows */
+    bool snippets;              /* also spans that the program named; pictures have them anyway */
     const atomic_bool *stop;    /* may be NULL */
 };
 

@@ -176,6 +176,9 @@ static void count_file(const struct explain_job *j, struct explain_worker *w, st
             s->at = (uint64_t)result;
     } else if ((kind == MR_EV_READ || kind == MR_EV_COPY || kind == MR_EV_WRITE) && result >= 0) {
         count_data(t, l, file, b->c.fd[i], kind != MR_EV_WRITE, b->c.offset[i], (uint64_t)result);
+        t->faulted += j->call_layer[b->c.call[i]] == MR_LAYER_MMAP ? (uint64_t)result : 0;
+    } else if (b->c.call[i] == MR_CALL_mmap && result > 0) {
+        t->maps++;
     }
 }
 
@@ -352,7 +355,7 @@ int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struc
         if (call > MR_CALL_metadata) {
             rc = take_call(j, w, l, b, i, id < strings && file_of[id] ? file_of[id] - 1 : NO_INDEX);
         } else if (id < strings && call == MR_CALL_region) {
-            if (j->opt->pictures && (rc = mr_explain_count_snippet(j, w, l, id, start, end)))
+            if ((j->opt->pictures || j->opt->snippets) && (rc = mr_explain_count_snippet(j, w, l, id, start, end)))
                 break;
             if (!l->makes && !l->asks)
                 continue;

@@ -1,6 +1,7 @@
 /* What the program and the machine are, as figures that rules ask for. Figures of steps come from the formulas of
  * metrics.h, so that they are those of `millrace run`. */
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "explain/explain_internal.h"
 #include "explain/explain_settings.h"
 #include "metrics/metrics.h"
@@ -9,6 +10,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define AHEAD_LEAST 0.1   /* of the work: with less of it between waits, nothing is prepared ahead */
+#define PROGRAM_MOST 200u /* characters of a command line, or a word more */
 
 static bool has(const struct mr_trace_string *s, const char *word)
 {
@@ -20,19 +24,27 @@ static bool starts(const struct mr_trace_string *s, const char *word)
     return s->text && s->len >= strlen(word) && !memcmp(s->text, word, strlen(word));
 }
 
-/* The command line with spaces, shortened. */
+/* The command line as one would type it, shortened. */
 static const char *program_of(struct explain_job *j, const struct mr_trace_process *p)
 {
     const struct mr_trace_string *s = p->cmdline.len ? &p->cmdline : &p->exe;
-    size_t len = MR_MIN((size_t)s->len, (size_t)200);
+    struct mr_strbuf out = {0};
+    char word[PROGRAM_MOST], quoted[4 * PROGRAM_MOST];
+    size_t len = s->len;
     while (len && !s->text[len - 1])
         len--;
-    char *out = mr_arena_alloc(&j->x->arena, len + 1);
-    for (size_t i = 0; out && i < len; i++)
-        out[i] = !s->text[i]                                                             ? ' '
-                 : (unsigned char)s->text[i] < 0x20 || (unsigned char)s->text[i] >= 0x7f ? '?'
-                                                                                         : s->text[i];
-    return out;
+    for (size_t at = 0, n; at < len && out.len < PROGRAM_MOST; at += n + 1) {
+        for (n = 0; at + n < len && s->text[at + n]; n++)
+            if (n < sizeof word - 1)
+                word[n] = (unsigned char)s->text[at + n] < 0x20 || (unsigned char)s->text[at + n] >= 0x7f
+                              ? '?'
+                              : s->text[at + n];
+        word[MR_MIN(n, sizeof word - 1)] = '\0';
+        mr_strbuf_printf(&out, "%s%s", out.len ? " " : "", mr_shell_word(word, quoted, sizeof quoted));
+    }
+    const char *text = out.failed ? NULL : mr_arena_strdup(&j->x->arena, out.text ? out.text : "");
+    mr_strbuf_done(&out);
+    return text;
 }
 
 static const char *framework_of(const struct explain_job *j)
@@ -73,7 +85,13 @@ static void name_program(struct explain_job *j)
 
 void mr_explain_unknown_facts(struct mr_explain_facts *f)
 {
-    double *const value[] = {&f->cpus_per_node,
+    double *const value[] = {&f->from[0],
+                             &f->from[1],
+                             &f->from[2],
+                             &f->from[3],
+                             &f->source_bytes,
+                             &f->source_reread,
+                             &f->cpus_per_node,
                              &f->cpus_per_rank,
                              &f->memory_bytes,
                              &f->memory_free_bytes,
@@ -131,6 +149,7 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->same_offsets,
                              &f->decode_threads,
                              &f->cpu_busy,
+                             &f->cpu_demand_s,
                              &f->local_free_bytes,
                              &f->stripe_count,
                              &f->stripe_bytes,
@@ -168,6 +187,8 @@ static int make_facts(struct explain_job *j)
             told += m->cause[c];
         double rest = (double)explain_span_ns(told, dur);
         own |= m->own;
+        f->persistent |= i && m->lane == m[-1].lane && !j->lane[m->lane].consumer && !m->own && m->epoch != UNKNOWN &&
+                         m[-1].epoch != UNKNOWN && m->epoch != m[-1].epoch;
         load[i] = (double)dur / 1e9;
         read += (double)(m->cause[MR_STALL_STORAGE] + m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] +
                          m->cause[MR_STALL_NETWORK]);
@@ -189,8 +210,70 @@ static int make_facts(struct explain_job *j)
         f->batch_decode_s = decode / 1e9 / (own ? batches : (double)j->make.n);
         f->worker_cpu = cpu_known && busy > 0 ? MR_MIN(cpu / busy, 1.0) : NAN;
     }
+    f->team |= own;
+    f->cpu_demand_s = cpu_known ? cpu / 1e9 : NAN;
     free(load);
     return 0;
+}
+
+/* Our own loader in somebody's program, of samples too small to be told of one by one: what all readers did until the
+ * last batch. */
+static void sum_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    const struct explain_readers *most = NULL;
+    double batches = 0;
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        if (w->sums.readers == UNKNOWN || w->rank)
+            continue;
+        batches++;
+        if (!most || w->sums.read + w->sums.decode + w->sums.idle > most->read + most->decode + most->idle)
+            most = &w->sums;
+    }
+    if (j->run || j->make.n || !most)
+        return;
+    f->team = true;
+    f->batch_read_s = (double)most->read / batches / 1e9;
+    f->batch_decode_s = (double)(most->decode + most->transform) / batches / 1e9;
+    f->batch_load_s = f->batch_load_p99_s = f->batch_read_s + f->batch_decode_s;
+}
+
+/* A pipeline of which only sums are known: what all of its threads did during the waits, and between them. */
+static void beside_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    double inside = j->beside.cpu + j->beside.io, reads = 0, steps = (double)MR_MAX(j->step.n, 1u);
+    for (uint32_t r = 0; r < j->ranks; r++)
+        reads += (double)j->x->rank[r].io_sum_ns;
+    double outside = j->beside.between + fmax(0, reads - j->beside.io);
+    f->causes_estimated |= j->beside.n > 0;
+    if (!j->beside.n || j->make.n || inside < 0.3 * j->beside.waits)
+        return;
+    if (outside < AHEAD_LEAST * inside) { /* nothing happens but while the program waits */
+        f->workers = f->prefetch = 0;
+        f->batch_load_s = j->beside.waits / 1e9 / steps;
+    } else {
+        f->workers = fmax(1, round(inside / j->beside.waits));
+        f->batch_load_s = fmin((inside + outside) / 1e9 / steps, f->step_s * f->workers);
+    }
+    f->batch_load_p99_s = fmax(f->batch_load_s, f->stall_p99_s);
+    f->batch_read_s = f->batch_load_s * j->beside.io / inside;
+    f->batch_decode_s = f->batch_load_s - f->batch_read_s;
+}
+
+/* How many CPUs those that make batches took or asked for, of all that there are: the rest of the job comes on top. */
+static void busy_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    double all = f->cpus_per_node * fmax(1, f->nodes) * (double)j->x->train_ns / 1e9, demand = f->cpu_demand_s;
+    if (j->run)
+        for (uint32_t r = 0; r < j->run->world; r++) {
+            const struct mr_run_figure *cpu = mr_run_rank_figure(&j->run->rank[r], "loader_cpu_ns");
+            demand = (isfinite(demand) && r ? demand : 0) + (cpu && !cpu->is_real ? (double)cpu->value / 1e9 : 0);
+        }
+    if (isfinite(all) && all > 0 && isfinite(demand))
+        f->cpu_busy = fmin(1, demand / all);
 }
 
 static void worker_facts(struct explain_job *j)
@@ -419,8 +502,11 @@ int mr_explain_facts(struct explain_job *j)
         if (j->wait.item[i].step != NO_INDEX && j->wait.item[i].rows != UNKNOWN)
             x->rank[j->wait.item[i].rank].samples += j->wait.item[i].rows;
     worker_facts(j);
+    sum_facts(j);
     int rc = make_facts(j);
     rc = rc ? rc : step_facts(j);
+    if (!rc)
+        beside_facts(j);
     if (!rc)
         io_facts(j);
     rc = rc ? rc : flight_facts(j);
@@ -428,10 +514,12 @@ int mr_explain_facts(struct explain_job *j)
         sharing_facts(j);
     if (!rc && j->run) {
         mr_explain_settings(j->run, x);
-        f->causes_estimated = mr_explain_reader_sums(j->run, x) || j->summed;
+        f->causes_estimated |= mr_explain_reader_sums(j->run, x) || j->summed;
         reader_facts(j);
     }
-    if (!rc)
+    if (!rc) {
         mr_explain_machine_here(x);
+        busy_facts(j);
+    }
     return rc;
 }

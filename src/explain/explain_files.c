@@ -28,6 +28,8 @@ static void add_tally(struct explain_tally *to, const struct explain_tally *from
     to->strided += from->strided;
     to->same_size += from->same_size;
     to->ranks |= from->ranks;
+    to->maps += from->maps;
+    to->faulted += from->faulted;
     to->for_batch |= from->for_batch;
     to->for_checkpoint |= from->for_checkpoint;
 }
@@ -285,6 +287,12 @@ static int predict_hits(struct explain_job *j, uint64_t read, uint64_t unique)
 
 /* ---- all ---- */
 
+/* What the kernel tells of itself is nobody's data. */
+static bool is_kernels(const char *fs)
+{
+    return fs && (!strcmp(fs, "proc") || !strcmp(fs, "sysfs") || !strncmp(fs, "cgroup", 6));
+}
+
 static void file_facts(struct explain_job *j, const struct explain_tally *tally)
 {
     struct mr_explain_facts *f = &j->x->facts;
@@ -296,7 +304,7 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
     for (uint32_t i = 0; i < j->file.n; i++) {
         const struct explain_tally *t = &tally[i];
         unsigned p = pattern_of(t);
-        if (!t->reads || (known && !t->for_batch))
+        if (!t->reads || (known && !t->for_batch) || is_kernels(j->file.item[i].fs))
             continue;
         files++;
         read += t->read_bytes;
@@ -325,6 +333,7 @@ int mr_explain_finish_files(struct explain_job *j)
             if (j->worker[w].file[f].calls)
                 add_tally(&all[f], &j->worker[w].file[f]);
     file_facts(j, all);
+    mr_explain_disk(j, all);
     uint64_t read = 0, unique = 0;
     for (size_t f = 0; f < j->file.n; f++) {
         read += all[f].read_bytes;
@@ -436,6 +445,27 @@ static int join_access(struct explain_job *j)
     return 0;
 }
 
+/* Batches that were made and not taken, over time; mean over ranks. Of makes without numbers nobody knows. */
+static int draw_ready(struct explain_job *j)
+{
+    struct mr_explain_timeline *t = &j->x->timeline;
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        uint64_t ready = w->make == NO_INDEX          ? w->ready
+                         : j->make.item[w->make].item ? UNKNOWN
+                                                      : j->make.item[w->make].end;
+        if (ready == UNKNOWN || w->last || ready < j->x->start_ns)
+            continue;
+        if (!t->ready && !(t->ready = mr_arena_alloc(&j->x->arena, j->bins * sizeof(double))))
+            return -ENOMEM;
+        uint64_t from = ready - j->x->start_ns, to = MR_MAX(w->end - j->x->start_ns, from);
+        for (uint64_t b = from / j->bin_ns; b < j->bins && b * j->bin_ns < to; b++)
+            t->ready[b] += (double)explain_span_ns(MR_MAX(from, b * j->bin_ns), MR_MIN(to, (b + 1) * j->bin_ns)) /
+                           (double)j->bin_ns / (double)MR_MAX(j->ranks, 1u);
+    }
+    return 0;
+}
+
 int mr_explain_finish_pictures(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -454,5 +484,6 @@ int mr_explain_finish_pictures(struct explain_job *j)
             x->heat.written_bytes[c] += k->heat_write[c];
         }
     }
-    return join_access(j);
+    int rc = draw_ready(j);
+    return rc ? rc : join_access(j);
 }

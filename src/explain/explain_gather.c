@@ -101,15 +101,16 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
     if (!m)
         return -ENOMEM;
     read_args(l, arg);
-    *m = (struct explain_make){.start = l->b->c.start_ns[l->event],
-                               .end = l->b->c.end_ns[l->event],
-                               .epoch = arg[KEY_EPOCH],
-                               .batch = arg[KEY_BATCH],
-                               .loader = arg[KEY_LOADER],
-                               .cpu_ns = arg[KEY_CPU],
-                               .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
-                               .lane = lane,
-                               .item = item};
+    *m = (struct explain_make){
+        .start = l->b->c.start_ns[l->event],
+        .end = l->b->c.end_ns[l->event],
+        .epoch = arg[KEY_EPOCH],
+        .batch = arg[KEY_BATCH],
+        .loader = arg[KEY_LOADER],
+        .cpu_ns = arg[KEY_CPU] != UNKNOWN && arg[KEY_DELAY] != UNKNOWN ? arg[KEY_CPU] + arg[KEY_DELAY] : arg[KEY_CPU],
+        .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
+        .lane = lane,
+        .item = item};
     return 0;
 }
 
@@ -121,7 +122,8 @@ static int add_row(struct explain_worker *w, const struct look *l, uint32_t lane
     read_args(l, arg);
     if (arg[KEY_BATCH] == UNKNOWN) /* fills the memory before the first epoch */
         return 0;
-    if (m && m->own && m->lane == lane && m->epoch == arg[KEY_EPOCH] && m->batch == arg[KEY_BATCH]) {
+    if (m && m->own && m->lane == lane && m->epoch == arg[KEY_EPOCH] && m->batch == arg[KEY_BATCH] &&
+        m->loader == arg[KEY_LOADER]) {
         m->start = MR_MIN(m->start, start);
         m->end = MR_MAX(m->end, end);
         return 0;
@@ -133,7 +135,7 @@ static int add_row(struct explain_worker *w, const struct look *l, uint32_t lane
                                .end = end,
                                .epoch = arg[KEY_EPOCH],
                                .batch = arg[KEY_BATCH],
-                               .loader = UNKNOWN,
+                               .loader = arg[KEY_LOADER],
                                .cpu_ns = UNKNOWN,
                                .worker = NO_INDEX,
                                .lane = lane,
@@ -191,18 +193,38 @@ static int make_order(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
+/* A worker process whose threads make the items (Grain) only passes them on: what held them up its threads know. */
+static void drop_passers(struct explain_job *j)
+{
+    size_t n = 0, processes = j->t->processes;
+    uint32_t *items = calloc(processes + 1, sizeof(*items)); /* lane + 1 of some item of the process */
+    for (size_t i = 0; items && i < j->make.n; i++)
+        if (j->make.item[i].item)
+            items[j->lane[j->make.item[i].lane].process] = j->make.item[i].lane + 1;
+    for (size_t i = 0; items && i < j->make.n; i++) {
+        const struct explain_make *m = &j->make.item[i];
+        uint32_t lane = items[j->lane[m->lane].process];
+        if (m->item || m->own || !lane || lane == m->lane + 1)
+            j->make.item[n++] = *m;
+    }
+    j->make.n = items ? n : j->make.n;
+    free(items);
+}
+
 /* Parts of one make that chunks cut apart become one again. */
 static void join_makes(struct explain_job *j)
 {
     size_t n = 0;
     bool fetches = false; /* then single items lie inside them */
+    drop_passers(j);
     for (size_t i = 0; i < j->make.n; i++)
         fetches |= !j->make.item[i].item;
     for (size_t i = 0; i < j->make.n; i++) {
         struct explain_make *m = &j->make.item[i], *last = n ? &j->make.item[n - 1] : NULL;
         if (m->item && fetches)
             continue;
-        if (last && m->own && last->own && last->lane == m->lane && last->epoch == m->epoch && last->batch == m->batch)
+        if (last && m->own && last->own && last->lane == m->lane && last->epoch == m->epoch &&
+            last->batch == m->batch && last->loader == m->loader)
             last->end = MR_MAX(last->end, m->end);
         else
             j->make.item[n++] = *m;

@@ -46,6 +46,8 @@
     X(ROWS, "rows")                                                                                                    \
     X(BYTES, "bytes")                                                                                                  \
     X(CPU, "cpu_ns")                                                                                                   \
+    X(DELAY, "delay_ns")                                                                                               \
+    X(BETWEEN, "between_ns")                                                                                           \
     X(READERS, "readers")                                                                                              \
     X(READ, "read_ns")                                                                                                 \
     X(DECODE, "decode_ns")                                                                                             \
@@ -70,7 +72,7 @@ struct explain_span {
 struct explain_make {
     uint64_t start, end;
     uint64_t epoch, batch, loader;        /* UNKNOWN */
-    uint64_t cpu_ns;                      /* UNKNOWN */
+    uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
     uint64_t bytes;                       /* read for it; second pass */
     uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
     uint32_t lane, worker;                /* worker: number the program gave it, NO_INDEX unknown */
@@ -92,6 +94,8 @@ struct explain_wait {
     uint64_t ready;     /* batch ready, of our own loader; UNKNOWN */
     struct explain_readers sums;
     uint64_t idle;                   /* of the accelerator; UNKNOWN */
+    uint64_t cpu;                    /* time that the process spent on CPUs meanwhile; UNKNOWN */
+    uint64_t between;                /* other threads' since the wait before; UNKNOWN */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
     bool last;                       /* the iterator had no more: not a wait for data */
 };
@@ -103,6 +107,7 @@ struct explain_ask {
     uint64_t longest; /* of its calls on a file, and which */
     uint32_t lane, make, wait, file;
     bool behind; /* it was with an earlier batch */
+    bool beside; /* any thread, of which nobody knows for which batch it worked */
 };
 
 #define EXPLAIN_STREAMS 512u /* files that a thread reads at once and that are followed; a power of two */
@@ -155,7 +160,8 @@ struct explain_file {
 struct explain_tally {
     uint64_t read_bytes, written_bytes, reads, writes, opens, calls, dur_ns, end;
     uint64_t small_reads, consecutive, sequential, streamed, strided, same_size;
-    uint64_t ranks; /* bits, by rank modulo 64 */
+    uint64_t ranks;         /* bits, by rank modulo 64 */
+    uint64_t maps, faulted; /* into memory; bytes of read_bytes that page faults tell of */
     bool for_batch, for_checkpoint;
 };
 
@@ -166,6 +172,7 @@ struct explain_rank {
     uint64_t from, to;                              /* looked at */
     uint64_t train_from;                            /* the first step begins; 0 without steps */
     uint32_t consumer;                              /* lane; NO_INDEX: none */
+    uint32_t passer;                                /* lane that waits for the loader and hands over; NO_INDEX: none */
     uint8_t rest;                                   /* enum mr_time_class: what nothing says of the time of a step */
     uint32_t span, spans, wait, waits, step, steps; /* its parts of job.span, job.wait, job.step */
     uint64_t union_ns, in_compute_ns;               /* of calls on storage; second pass */
@@ -232,8 +239,14 @@ struct explain_job {
     uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
     uint64_t slow_from, slow_to; /* window of the step that the page shows thread by thread; to 0: none */
     uint32_t slow_rank, slow_step;
+    bool blind;     /* a loop gets its batches from a thread in a way that nobody sees */
     bool unmatched; /* batches of waits have no numbers: matched by order */
     bool summed;    /* causes of some waits are from sums over readers */
+    struct {        /* of waits whose causes are from what all threads did meanwhile, in ns and in sum: the waits, CPU
+                       time in them and between them, calls in them */
+        double waits, cpu, between, io;
+        size_t n;
+    } beside;
 };
 
 static inline uint64_t explain_span_ns(uint64_t start, uint64_t end)
@@ -319,6 +332,9 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f);
 int mr_explain_trust(struct explain_job *j);
 /* A copy that is valid UTF-8. */
 const char *mr_explain_clean_name(struct mr_arena *a, const char *text, size_t len);
+
+/* ---- explain_disk.c ---- */
+void mr_explain_disk(struct explain_job *j, const struct explain_tally *tally);
 
 /* ---- explain_counters.c ---- */
 /* Of a log of counters: what it tells; nothing for other sources. */

@@ -41,6 +41,42 @@ static double ranks_per_node(const struct mr_explain_facts *f)
     return fmax(1, (isfinite(f->ranks) ? f->ranks : 1) / fmax(1, isfinite(f->nodes) ? f->nodes : 1));
 }
 
+static double figure_of(const struct mr_run_rank *r, const char *name)
+{
+    const struct mr_run_figure *f = mr_run_rank_figure(r, name);
+    return f && !f->is_real ? (double)f->value : 0;
+}
+
+/* Figures of a node are told by each of its ranks, which follow each other. */
+static void take_tiers(const struct mr_run_trace *run, struct mr_explain_facts *f)
+{
+    static const char *const names[] = {"tier_ram_samples", "tier_ssd_samples", "tier_peer_samples",
+                                        "tier_source_samples"};
+    double samples[4] = {0}, all = 0, read = 0, distinct = 0, node = -1;
+    for (uint32_t k = 0; k < run->world; k++) {
+        const struct mr_run_rank *r = &run->rank[k];
+        if (!(figure_of(r, "tier_used") > 0))
+            continue;
+        for (unsigned i = 0; i < MR_ARRAY_LEN(names); i++) {
+            samples[i] += figure_of(r, names[i]);
+            all += figure_of(r, names[i]);
+        }
+        if (figure_of(r, "tier_node") == node)
+            continue;
+        node = figure_of(r, "tier_node");
+        read += figure_of(r, "node_source_bytes");
+        distinct += figure_of(r, "node_distinct_bytes");
+        if (figure_of(r, "nodes") > 1)
+            distinct = fmin(distinct, figure_of(r, "node_set_bytes"));
+    }
+    if (!(all > 0))
+        return;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(names); i++)
+        f->from[i] = samples[i] / all;
+    f->source_bytes = read;
+    f->source_reread = distinct > 0 ? read / distinct : NAN;
+}
+
 void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *x)
 {
     struct mr_explain_facts *f = &x->facts;
@@ -49,6 +85,7 @@ void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *
         r = run->rank[k].settings.n ? &run->rank[k] : NULL;
     if (!r)
         return;
+    take_tiers(run, f);
     take(&f->workers, mr_run_rank_setting(r, "threads"));
     take(&f->prefetch, mr_run_rank_setting(r, "lookahead"));
     take(&f->batch, mr_run_rank_setting(r, "batch_size"));
@@ -59,6 +96,7 @@ void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *
     if (decoders > 0)
         f->decode_threads = decoders;
     f->cpus_per_rank = f->cpus_per_node / ranks_per_node(f);
+    f->queued = mr_run_rank_setting(r, "queued") > 0;
     f->sharded = mr_run_rank_setting(r, "sharded") > 0;
     f->global_shuffle = mr_run_rank_setting(r, "global_shuffle") > 0 && f->ranks > 1;
     const char *format = unpacked(x, r);
@@ -77,11 +115,16 @@ static double local_free(void)
     return (double)room.f_bavail * (double)room.f_frsize;
 }
 
+bool mr_explain_is_here(const struct mr_explanation *x)
+{
+    char host[256] = "";
+    return gethostname(host, sizeof host - 1) == 0 && x->ranks && x->rank[0].host && !strcmp(x->rank[0].host, host);
+}
+
 void mr_explain_machine_here(struct mr_explanation *x)
 {
     struct mr_explain_facts *f = &x->facts;
-    char host[256] = "";
-    if (gethostname(host, sizeof host - 1) != 0 || !x->ranks || !x->rank[0].host || strcmp(x->rank[0].host, host) != 0)
+    if (!mr_explain_is_here(x))
         return;
     struct mr_machine_memory m = mr_machine_memory();
     if (!isfinite(f->cpus_per_node)) {
@@ -101,10 +144,8 @@ void mr_explain_machine_here(struct mr_explanation *x)
 static double figure(const struct mr_run_trace *run, const char *name)
 {
     double sum = 0;
-    for (uint32_t k = 0; k < run->world; k++) {
-        const struct mr_run_figure *f = mr_run_rank_figure(&run->rank[k], name);
-        sum += f && !f->is_real ? (double)f->value : 0;
-    }
+    for (uint32_t k = 0; k < run->world; k++)
+        sum += figure_of(&run->rank[k], name);
     return sum;
 }
 
@@ -145,6 +186,14 @@ static bool estimate_causes(struct mr_explanation *x, double read, double decode
     return true;
 }
 
+/* CPU time that the readers' work takes. Decoding that does not sleep but was off the CPU waited for one: others had
+ * it, and more readers would wait as well. */
+static double cpu_of(const struct mr_run_trace *run, double decode)
+{
+    double sleeps = run->world ? mr_run_rank_setting(&run->rank[0], "preprocess_sleeps") : NAN;
+    return fmax(figure(run, "loader_cpu_ns"), sleeps > 0 ? 0 : decode);
+}
+
 bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanation *x)
 {
     struct mr_explain_facts *f = &x->facts;
@@ -162,7 +211,7 @@ bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanatio
         f->batch_load_s = f->batch_load_p99_s = f->batch_read_s + f->batch_decode_s;
     }
     if (!isfinite(f->worker_cpu))
-        f->worker_cpu = fmin(1, figure(run, "loader_cpu_ns") / (read + decode + transform));
+        f->worker_cpu = fmin(1, cpu_of(run, decode + transform) / (read + decode + transform));
     if (!(f->read_bytes > 0)) { /* without events of calls */
         f->storage_busy = f->in_flight = f->busy_bytes_per_s = f->request_bytes_per_s = NAN;
         f->wall_bytes_per_s = x->train_ns ? bytes / ((double)x->train_ns / 1e9) : NAN;
@@ -228,13 +277,13 @@ static double number_at(const json_t *list, size_t i)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-void mr_explain_run_folder(struct mr_explanation *x, const char *path)
+void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
 {
     struct mr_explain_facts *f = &x->facts;
-    char name[4200];
-    snprintf(name, sizeof name, "%s/summary.json", path ? path : "");
-    json_t *summary = f->own_run && path ? json_load_file(name, 0, NULL) : NULL;
-    f->workload = f->workload ? f->workload : run_again(x, summary);
+    if (!f->own_run)
+        return;
+    const char *again = run_again(x, summary);
+    f->workload = again ? again : f->workload;
     const json_t *probe = json_object_get(summary, "storage_probe"), *trust = json_object_get(summary, "trust");
     const json_t *harness = json_object_get(trust, "harness_ceiling_samples_per_s");
     for (unsigned i = 0; i < 2 && probe; i++) {
@@ -243,5 +292,13 @@ void mr_explain_run_folder(struct mr_explanation *x, const char *path)
     }
     if (json_is_number(harness))
         f->harness_samples_per_s = json_number_value(harness);
+}
+
+void mr_explain_run_folder(struct mr_explanation *x, const char *path)
+{
+    char name[4200];
+    snprintf(name, sizeof name, "%s/summary.json", path ? path : "");
+    json_t *summary = x->facts.own_run && path ? json_load_file(name, 0, NULL) : NULL;
+    mr_explain_run_summary(x, summary);
     json_decref(summary);
 }

@@ -66,13 +66,37 @@ static bool clock_jumps(const struct explain_job *j)
     return false;
 }
 
+/* torch.profiler names each step; its loader's spans may be missing. */
+static unsigned count_profiler_steps(const struct explain_job *j)
+{
+    static const char stem[] = "ProfilerStep#";
+    unsigned n = 0;
+    for (size_t p = 0; p < j->t->processes; p++)
+        for (uint32_t s = 1; s < j->t->process[p].strings; s++) {
+            const struct mr_trace_string *text = &j->t->process[p].string[s];
+            n += text->kind == MR_STR_SITE && text->text && memmem(text->text, text->len, stem, sizeof stem - 1);
+        }
+    return n;
+}
+
 static int note_steps(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
     uint64_t stall = x->ns[MR_TIME_STALL], unknown = x->stall[MR_STALL_UNKNOWN];
     int rc = 0;
-    if (!j->step.n)
+    if (!j->step.n && count_profiler_steps(j))
+        rc = note(
+            x, false,
+            mr_arena_printf(&x->arena,
+                            "the profile has %u steps and no span of a loader: what they waited for cannot be told "
+                            "('millrace trace' sees the loader)",
+                            count_profiler_steps(j)));
+    else if (!j->step.n)
         rc = note(x, false, "no training steps in the trace: no stall can be computed, only what calls waited for");
+    else if (j->beside.n && stall)
+        rc = note(x, false,
+                  "the pipeline does not tell who made which batch: causes of the stall are estimated from what the "
+                  "process's threads computed and read during the waits");
     else if (x->facts.causes_estimated && stall)
         rc = note(x, false,
                   "the trace has no events of samples: causes of the stall are estimated from what the readers did "
@@ -93,6 +117,7 @@ int mr_explain_trust(struct explain_job *j)
     struct mr_explanation *x = j->x;
     struct mr_explain_trust *t = &x->trust;
     const struct mr_trace *r = j->t;
+    t->blind = j->blind;
     *t = (struct mr_explain_trust){
         .events = r->events,
         .lost = r->lost,

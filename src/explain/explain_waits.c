@@ -15,6 +15,21 @@ static bool is_work(unsigned role)
     return role == MR_ROLE_COMPUTE || role == MR_ROLE_COMPUTE_LOOP || role == MR_ROLE_STEP || role == MR_ROLE_OWN_STEP;
 }
 
+/* The program's first thread, where it waits a good part as often as any other: libraries have threads that wait for
+ * the batches they pass on. */
+static uint32_t prefer_main(const struct explain_job *j, const struct explain_rank *r, const uint32_t *waits,
+                            uint32_t lane)
+{
+    for (uint32_t i = r->span; i < r->span + r->spans && lane != NO_INDEX; i++) {
+        uint32_t other = j->span.item[i].lane;
+        const struct explain_lane *l = &j->lane[other];
+        if (l->process == j->lane[lane].process && l->tid == j->t->process[l->process].pid &&
+            2 * waits[other] >= waits[lane])
+            return other;
+    }
+    return lane;
+}
+
 /* The thread with the most waits; without any, the one that computes. */
 static uint32_t find_consumer(struct explain_job *j, const struct explain_rank *r, uint32_t *count)
 {
@@ -34,7 +49,74 @@ static uint32_t find_consumer(struct explain_job *j, const struct explain_rank *
             lane = s->lane;
         }
     }
-    return lane;
+    return prefer_main(j, r, count, lane);
+}
+
+/* A thread of the program's own may wait for the loader and hand batches over to the one that trains, which has the
+ * optimiser's steps: then that one is the consumer, and what it waits for is the handover. */
+static void find_handover(struct explain_job *j, struct explain_rank *r)
+{
+    uint32_t steps = 0, waits = 0, gets = 0, trains = NO_INDEX;
+    r->passer = NO_INDEX;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++)
+        if (j->span.item[i].role == MR_ROLE_OPTIMIZER) {
+            steps++;
+            trains = j->span.item[i].lane;
+        }
+    if (trains == NO_INDEX || trains == r->consumer || steps < 2 ||
+        j->lane[trains].process != j->lane[r->consumer].process)
+        return;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        waits += s->lane == trains && s->role == MR_ROLE_WAIT;
+        gets += s->lane == trains && s->role == MR_ROLE_HANDOVER;
+    }
+    if (waits)
+        return;
+    j->blind |= gets < steps;
+    if (gets >= steps) {
+        r->passer = r->consumer;
+        r->consumer = trains;
+    }
+}
+
+/* Which of the spans of `lane` count as waits there. */
+static bool is_wait(const struct explain_rank *r, const struct explain_span *s)
+{
+    if (r->passer == NO_INDEX)
+        return s->role == MR_ROLE_WAIT || s->role == MR_ROLE_END;
+    return s->role == MR_ROLE_HANDOVER;
+}
+
+/* What is handed over k-th is what the other thread waited for k-th; at the end of an epoch many hand over a mark. */
+static void number_handovers(struct explain_job *j, const struct explain_rank *r)
+{
+    uint32_t waits = 0, ends = 0, at = r->span;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        waits += s->lane == r->passer && s->role == MR_ROLE_WAIT;
+        ends += s->lane == r->passer && s->role == MR_ROLE_END;
+    }
+    bool marks = r->waits == waits + ends;
+    if (!marks && r->waits != waits)
+        return;
+    for (uint32_t k = r->wait; k < r->wait + r->waits; k++, at++) {
+        struct explain_wait *w = &j->wait.item[k];
+        while (at < r->span + r->spans &&
+               (j->span.item[at].lane != r->passer ||
+                (j->span.item[at].role != MR_ROLE_WAIT && (j->span.item[at].role != MR_ROLE_END || !marks))))
+            at++;
+        if (at == r->span + r->spans)
+            return;
+        const uint64_t *arg = j->span.item[at].arg;
+        w->last = j->span.item[at].role == MR_ROLE_END;
+        w->batch = arg[KEY_BATCH];
+        w->epoch = arg[KEY_EPOCH] != UNKNOWN ? arg[KEY_EPOCH] : w->epoch;
+        w->loader = arg[KEY_LOADER];
+        w->rows = arg[KEY_ROWS];
+        w->workers = arg[KEY_WORKERS];
+        w->prefetch = arg[KEY_PREFETCH];
+    }
 }
 
 /* What is known of the epochs of one loader. */
@@ -93,6 +175,10 @@ static int add_wait(struct explain_job *j, uint32_t rank, struct epochs *e, cons
                                .ready = UNKNOWN,
                                .sums = {.readers = UNKNOWN},
                                .idle = UNKNOWN,
+                               .cpu = s->arg[KEY_CPU] != UNKNOWN && s->arg[KEY_DELAY] != UNKNOWN
+                                          ? s->arg[KEY_CPU] + s->arg[KEY_DELAY]
+                                          : s->arg[KEY_CPU],
+                               .between = s->arg[KEY_BETWEEN],
                                .rank = rank,
                                .lane = s->lane,
                                .step = NO_INDEX,
@@ -102,6 +188,20 @@ static int add_wait(struct explain_job *j, uint32_t rank, struct epochs *e, cons
     e->fresh = false;
     e->batch = w->batch + 1;
     return 0;
+}
+
+/* A wait inside a wait, of a loader that knows which of its batches is meant, and who makes it: that is what the outer
+ * one waits for. */
+static void refine_wait(struct explain_wait *w, const struct explain_span *s)
+{
+    if (s->arg[KEY_BATCH] == UNKNOWN || s->arg[KEY_LOADER] == UNKNOWN || s->end > w->end)
+        return;
+    w->batch = s->arg[KEY_BATCH];
+    w->epoch = s->arg[KEY_EPOCH] != UNKNOWN ? s->arg[KEY_EPOCH] : w->epoch;
+    w->loader = s->arg[KEY_LOADER];
+    w->rows = s->arg[KEY_ROWS] != UNKNOWN ? s->arg[KEY_ROWS] : w->rows;
+    w->workers = s->arg[KEY_WORKERS] != UNKNOWN ? s->arg[KEY_WORKERS] : w->workers;
+    w->prefetch = s->arg[KEY_PREFETCH] != UNKNOWN ? s->arg[KEY_PREFETCH] : w->prefetch;
 }
 
 static int rank_waits(struct explain_job *j, uint32_t rank)
@@ -119,14 +219,18 @@ static int rank_waits(struct explain_job *j, uint32_t rank)
             begin_epoch(epochs_of(&loaders, s->arg[KEY_LOADER]), s);
             if (s->arg[KEY_EPOCH] != UNKNOWN)
                 epochs_of(&loaders, s->arg[KEY_LOADER])->epoch = s->arg[KEY_EPOCH];
-        } else if ((s->role == MR_ROLE_WAIT || s->role == MR_ROLE_END) && s->start >= until) {
+        } else if (is_wait(r, s) && s->start >= until) {
             rc = add_wait(j, rank, epochs_of(&loaders, s->arg[KEY_LOADER]), s);
             if (!rc)
                 j->wait.item[j->wait.n - 1].last = s->role == MR_ROLE_END;
             until = s->end;
+        } else if (s->role == MR_ROLE_WAIT && j->wait.n > r->wait) {
+            refine_wait(&j->wait.item[j->wait.n - 1], s);
         }
     }
     r->waits = (uint32_t)j->wait.n - r->wait;
+    if (!rc && r->passer != NO_INDEX)
+        number_handovers(j, r);
     return rc;
 }
 
@@ -134,7 +238,8 @@ static int rank_waits(struct explain_job *j, uint32_t rank)
 static void place_ready(struct explain_job *j, const struct explain_rank *r, const struct explain_span *s, uint32_t at)
 {
     for (uint32_t w = at; w < r->wait + r->waits && w < at + 4096; w++)
-        if (j->wait.item[w].batch == s->arg[KEY_BATCH] && j->wait.item[w].epoch == s->arg[KEY_EPOCH]) {
+        if (j->wait.item[w].batch == s->arg[KEY_BATCH] && j->wait.item[w].epoch == s->arg[KEY_EPOCH] &&
+            (s->arg[KEY_LOADER] == UNKNOWN || j->wait.item[w].loader == s->arg[KEY_LOADER])) {
             j->wait.item[w].ready = s->start;
             j->wait.item[w].sums = (struct explain_readers){.readers = s->arg[KEY_READERS],
                                                             .read = s->arg[KEY_READ],
@@ -176,6 +281,7 @@ int mr_explain_find_waits(struct explain_job *j)
         j->rank[r].consumer = find_consumer(j, &j->rank[r], count);
         if (j->rank[r].consumer == NO_INDEX)
             continue;
+        find_handover(j, &j->rank[r]);
         j->lane[j->rank[r].consumer].consumer = true;
         rc = rank_waits(j, r);
         if (!rc)

@@ -104,14 +104,21 @@ static const char *evidence(struct mr_advice *a, const struct later *l)
 }
 
 /* Common to all tiers: is there anything to gain? */
+#define READS_LEAST 0.01 /* of the run: less that reading takes is nothing to cache for */
+
 static bool reads_cost(struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     if (!f->has_steps)
         return mr_silent(a, "no training steps in the trace");
+    if (mr_known(f->from[0]))
+        return mr_silent(a, "the run has tiers: %s of its samples came from the source",
+                         mr_say_share(a, f->from[MR_ARRAY_LEN(f->from) - 1]));
     if (!mr_known(f->dataset_bytes) || !(f->read_bytes > 0))
         return mr_silent(a, "how large the data set is cannot be seen");
-    if (!mr_reads_matter(a))
+    bool costs =
+        a->read_s >= READS_LEAST * a->run_s || a->late_s >= READS_LEAST * a->run_s || mr_io_share(a) >= READS_LEAST;
+    if (!mr_reads_matter(a) || !costs)
         return mr_silent(a, "reading takes %s of the run", mr_say_share(a, mr_io_share(a)));
     return true;
 }
@@ -223,10 +230,12 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     d->f.confidence = 0.6;
     d->weight = 0.6; /* memory, where it fits, is the better place */
     set_tier(a, d, &l, SSD_RATE, "a local disk");
+    double gib = ceil(1.1 * bytes / (double)MR_GIB);
+    d->f.snippet[0] = mr_say(a, "reader:\n  tiers: 'ssd=/local/cache:%.0fGiB'", gib);
     d->f.snippet[1] = "root = '/local/data'    # copied by the first lines of the job script";
     d->f.snippet[2] = "ds.cache('/local/cache')";
     d->f.snippet[3] = "rsync -a DATA/ /local/data/";
-    d->f.command = mr_try_run(a, "--data /local/data");
+    d->f.command = mr_try_run(a, mr_say(a, "--tiers ssd=/local/cache:%.0fGiB", gib));
     return true;
 }
 
@@ -258,10 +267,10 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
                            mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, data), mr_say_bytes(a, memory));
     d->f.formula = mr_say(a, "waits for reads %s x (1 - data set / bytes read) %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, again));
+    d->f.snippet[0] = "reader:\n  tiers: auto\n  peers: on";
     d->f.snippet[1] = "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore";
-    d->f.command = a->own && f->workload
-                       ? mr_say(a, "millrace sim workload=%s system=lassen nodes=%.0f", f->workload, nodes)
-                       : "millrace sim --from RESULTS --policy staging,nopfs,millrace";
+    d->f.command = a->own && f->workload ? mr_try_run(a, "--tiers auto --peers on")
+                                         : "millrace sim --from RESULTS --policy staging,nopfs,millrace";
     return true;
 }
 

@@ -142,6 +142,11 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
     return true;
 }
 
+static const char *ahead_change(struct mr_advice *a, const struct mr_pipeline *p, const struct mr_pipeline *q)
+{
+    return q->ahead > p->ahead ? mr_say(a, ", batches ahead %.0f -> %.0f", p->ahead, q->ahead) : "";
+}
+
 static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, const struct mr_pipeline *p)
 {
     const struct mr_explain_facts *f = a->f;
@@ -155,6 +160,8 @@ static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, cons
                       f->streams[1], mr_say_rate(a, f->stream_bytes_per_s[1]));
     else if (mr_known(f->knee))
         more = mr_say(a, "the storage gains up to %.0f", f->knee);
+    else if (!d->f.potential)
+        more = mr_say(a, "%s; whether the storage gives more to more of them was not tried", more);
     return mr_say(a, "%s; %s%s%s", now, more, d->f.potential ? "; " : "", d->f.potential ? times_faster(a, p) : "");
 }
 
@@ -177,7 +184,7 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
     d->weight *= p.read_s >= p.cpu_s ? 1 : 0.6;
     set_saves(d, d->f.saves_s, sure ? 0.8 * d->f.saves_s : 0, a->stall_s);
     d->f.title = th1_title(a, d, &p);
-    d->f.fix = mr_say(a, "readers %.0f -> %.0f, batches ahead %.0f -> %.0f", p.workers, q.workers, p.ahead, q.ahead);
+    d->f.fix = mr_say(a, "readers %.0f -> %.0f%s", p.workers, q.workers, ahead_change(a, &p, &q));
     return true;
 }
 
@@ -250,12 +257,16 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_s = mr_pipeline_saves_s(a, &q);
     d->f.confidence = 0.8;
     set_saves(d, d->f.saves_s, 0.7 * d->f.saves_s, a->stall_s);
+    bool grows = f->stream_bytes_per_s[1] >= 1.15 * f->stream_bytes_per_s[0];
     d->weight = 0.4; /* new storage, or other data: the last thing to do */
-    d->f.title =
-        mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
-               f->streams[1] > 0 ? mr_say(a, ", to %.2g readers as to %.2g", f->streams[0], f->streams[1]) : "",
-               mr_say_rate(a, f->demand_bytes_per_s));
-    d->f.fix = "fewer bytes per sample, a cache or a faster tier in front, or faster storage; more readers do not help";
+    d->f.title = mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
+                        grows               ? mr_say(a, ", to %.2g readers", f->streams[1])
+                        : f->streams[1] > 0 ? mr_say(a, ", to %.2g readers as to %.2g", f->streams[0], f->streams[1])
+                        : f->queued         ? ", to a queue of requests"
+                                            : "",
+                        mr_say_rate(a, f->demand_bytes_per_s));
+    d->f.fix = mr_say(a, "fewer bytes per sample, a cache or a faster tier in front, or faster storage%s",
+                      grows ? "" : "; more readers do not help");
     d->f.evidence = evidence(a, &p);
     d->f.formula = mr_say(a, "with storage twice as fast: %s", step_formula(a, &q, "half the time for reading"));
     d->f.snippet[0] = "reader:\n  read_type: memory    # read once, then from memory, where the data set fits";
@@ -276,6 +287,9 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "reading a batch takes %s, decoding it %s", mr_say_s(a, p.read_s), mr_say_s(a, p.cpu_s));
     if (a->late_s >= 0.5 * a->stall_s)
         return mr_silent(a, "workers were idle in %s of the waits", mr_say_share(a, a->late_s / a->stall_s));
+    double side = p.ahead >= 1 ? fmax(1, p.workers) : 0;
+    if (side > 0 && (p.read_s + p.cpu_s) / side < 0.5 * p.compute_s)
+        return mr_silent(a, "%.0f workers make a batch in half the time that one computes", side);
     if (mr_known(f->worker_cpu) && f->worker_cpu < 0.7)
         return mr_silent(a, "workers are on a CPU in %s of their busy time only", mr_say_share(a, f->worker_cpu));
     if (p.workers >= 1 && mr_workers_wanted(a, &p) > p.workers)

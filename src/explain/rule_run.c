@@ -32,6 +32,8 @@ bool mr_rule_ep1(struct mr_advice *a, struct mr_draft *d)
     double more = f->first_step_s - f->step_s;
     if (!(f->epochs >= 2) || !mr_known(more))
         return mr_silent(a, "fewer than two epochs");
+    if (f->persistent)
+        return mr_silent(a, "workers live on from epoch to epoch");
     if (f->first_step_s <= 3 * f->step_s)
         return mr_silent(a, "the first step of an epoch takes %s, others %s", mr_say_s(a, f->first_step_s),
                          mr_say_s(a, f->step_s));

@@ -22,11 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BESIDE_LEAST 0.3 /* of a wait: less that threads did beside it tells nothing */
+
 /* What is known about one wait. */
 struct blame {
     uint64_t cause[MR_STALL_CAUSE_COUNT];
-    uint64_t held;  /* by the worker: its own part and earlier batches */
-    uint64_t early; /* of that: before the wait, in place of passing the batch on */
+    uint64_t beside[MR_STALL_CAUSE_COUNT]; /* what other threads did, summed */
+    uint64_t held;                         /* by the worker: its own part and earlier batches */
+    uint64_t early;                        /* of that: before the wait, in place of passing the batch on */
     uint64_t behind, longest;
     uint32_t file;
 };
@@ -63,7 +66,9 @@ static void blame_ask(const struct explain_job *j, const struct explain_ask *a, 
 {
     uint64_t told = sum_of(a->cause), len = a->end - a->start, rest = explain_span_ns(told, len);
     for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
-        b->cause[c] += a->cause[c];
+        (a->beside ? b->beside : b->cause)[c] += a->cause[c];
+    if (a->beside)
+        return;
     if (a->make != NO_INDEX)
         split_rest(&j->make.item[a->make], rest, b->cause);
     else if (told > len / 4 && a->cause[MR_STALL_WORKER] < told / 2) /* the consumer reads itself */
@@ -197,12 +202,50 @@ static void blame_ready(struct explain_job *j, const struct explain_wait *w, str
     b->cause[MR_STALL_QUEUE] += w->end - ready;
 }
 
+/* Nobody tells who made the batch. The program waited, so what the process computed its pipeline's threads did; with
+ * what they waited for in calls these are thread-seconds of one kind, and their shares stand for the wait's. Where that
+ * is little of the wait, nobody can say. */
+static void blame_beside(struct explain_job *j, const struct explain_wait *w, struct blame *b)
+{
+    static const uint8_t waits[] = {MR_STALL_STORAGE, MR_STALL_NETWORK},
+                         works[] = {MR_STALL_PAGE_CACHE, MR_STALL_METADATA};
+    uint64_t len = w->end - w->start, io = 0, copies = 0;
+    double part[MR_STALL_CAUSE_COUNT] = {0}, all = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        part[waits[i]] = (double)b->beside[waits[i]];
+        part[works[i]] = (double)b->beside[works[i]];
+        io += b->beside[waits[i]];
+        copies += b->beside[works[i]];
+    }
+    part[MR_STALL_DECODE] = (double)explain_span_ns(copies, w->cpu);
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+        all += part[c];
+    if (!len || b->cause[MR_STALL_UNKNOWN] < len / 2)
+        return; /* the consumer reads itself */
+    j->beside.n++;
+    j->beside.waits += (double)len;
+    j->beside.cpu += (double)w->cpu;
+    j->beside.io += (double)io;
+    j->beside.between += w->between != UNKNOWN ? (double)w->between : 0;
+    if (all < BESIDE_LEAST * (double)len)
+        return; /* too little to go by */
+    uint64_t given = 0;
+    memset(b->cause, 0, sizeof b->cause);
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
+        b->cause[c] = (uint64_t)(part[c] / all * (double)len);
+        given += b->cause[c];
+    }
+    b->cause[io > w->cpu ? MR_STALL_STORAGE : MR_STALL_DECODE] += explain_span_ns(given, len);
+}
+
 static void blame_wait(struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w, struct blame *b)
 {
     if (w->make == NO_INDEX) {
-        if (w->ready != UNKNOWN && j->run) {
+        if (w->ready != UNKNOWN && (j->run || w->sums.readers != UNKNOWN)) {
             memset(b->cause, 0, sizeof b->cause); /* what the consumer's thread did is not what it waited for */
             blame_ready(j, w, b);
+        } else if (w->cpu != UNKNOWN) {
+            blame_beside(j, w, b);
         }
         return;
     }

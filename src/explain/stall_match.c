@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK 5000000u /* ns: a span ends a little after the batch has been handed over */
+#define BESIDE_MOST 4000000u /* questions about threads beside a wait: memory is bounded */
+#define SLACK 5000000u       /* ns: a span ends a little after the batch has been handed over */
 
 /* ---- by number ---- */
 
@@ -244,11 +245,30 @@ static uint64_t ask_from(const struct explain_wait *w, const struct explain_make
     return MR_MAX(explain_span_ns(tail, w->start), MR_MIN(asked, w->start));
 }
 
+/* A pipeline that does not tell who makes what, but how much the process computed: what did its threads read? */
+static int ask_beside(struct explain_job *j, uint32_t wait)
+{
+    const struct explain_wait *w = &j->wait.item[wait];
+    int rc = 0;
+    for (uint32_t i = 0; i < j->lanes && !rc && j->ask.n < BESIDE_MOST; i++) {
+        size_t before = j->ask.n;
+        if (j->lane[i].rank != w->rank || i == w->lane || j->lane[i].first_ns >= w->end ||
+            j->lane[i].last_ns <= w->start)
+            continue;
+        rc = add_ask(j, wait, i, NO_INDEX, w->start, w->end, false);
+        if (!rc && j->ask.n > before)
+            j->ask.item[before].beside = true;
+    }
+    return rc;
+}
+
 static int ask_of(struct explain_job *j, uint32_t wait, uint64_t *asked)
 {
     const struct explain_wait *w = &j->wait.item[wait];
-    if (w->make == NO_INDEX) /* perhaps the consumer reads itself */
-        return add_ask(j, wait, w->lane, NO_INDEX, w->start, w->end, false);
+    if (w->make == NO_INDEX) {
+        int rc = add_ask(j, wait, w->lane, NO_INDEX, w->start, w->end, false); /* perhaps the consumer reads itself */
+        return rc || w->cpu == UNKNOWN ? rc : ask_beside(j, wait);
+    }
     const struct explain_make *m = &j->make.item[w->make];
     const struct explain_lane *l = &j->lane[m->lane];
     uint64_t from = m->lane == w->lane ? w->start : ask_from(w, m, asked[m->lane]);

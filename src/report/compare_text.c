@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define NAME_WIDTH 23
+#define SPAN_CELL 12
 #define CELL 20
 
 /* In what a metric is shown: the base decides, so that both columns have the same unit. */
@@ -213,12 +214,37 @@ static void print_head(FILE *f, const struct mr_compare *c)
     mr_strbuf_done(&runs);
 }
 
+/* How spans that the program named scale: medians, and how many times the first side's. */
+static void print_spans(FILE *f, const struct mr_compare *c)
+{
+    char name[64], time[MR_HUMAN_LEN];
+    if (!c->span.n)
+        return;
+    fprintf(f, "\n %-*s", NAME_WIDTH, "named spans, median");
+    for (size_t s = 0; s < c->sides; s++)
+        fprintf(f, " %*s%7s", SPAN_CELL, short_name(c->side[s].name, name, SPAN_CELL), "");
+    fputc('\n', f);
+    for (size_t i = 0; i < c->span.n; i++) {
+        fprintf(f, "  %-*s", NAME_WIDTH - 1, short_name(c->span.item[i].name, name, NAME_WIDTH - 1));
+        for (size_t s = 0; s < c->sides; s++) {
+            double x = c->span.item[i].cell[s].median_s, ratio = x / c->span.item[i].cell[0].median_s;
+            fprintf(f, " %*s", SPAN_CELL, isfinite(x) ? mr_human_ns(x * 1e9, time) : "-");
+            if (s && isfinite(ratio))
+                fprintf(f, " %5.2fx", ratio);
+            else
+                fprintf(f, "%7s", "");
+        }
+        fputc('\n', f);
+    }
+}
+
 void mr_compare_print(FILE *f, const struct mr_compare *c)
 {
     char text[900];
     print_head(f, c);
     for (size_t s = 1; s < c->sides; s++)
         print_side(f, c, s);
+    print_spans(f, c);
     if (!isnan(c->predicted_s))
         fprintf(f, " predicted by simulation %.4g s", c->predicted_s);
     if (!isnan(c->prediction_error))

@@ -326,6 +326,74 @@ static void put_causes(struct mr_page_shell *p, const struct mr_compare *c)
     mr_page_section_end(p);
 }
 
+/* ---- named spans ---- */
+
+/* One row per side: the middle half of the durations and the median. */
+static void draw_span(struct mr_page_shell *p, const struct mr_compare *c, const struct mr_compare_span *x)
+{
+    double high = 0;
+    for (size_t s = 0; s < drawn(c); s++)
+        high = fmax(high, isfinite(x->cell[s].p75_s) ? x->cell[s].p75_s : 0);
+    if (!(high > 0))
+        return;
+    struct mr_chart chart = {.out = &p->body,
+                             .height = 26 * (double)drawn(c),
+                             .wide_labels = true,
+                             .x = {.high = mr_axis_end(high, MR_UNIT_SECONDS), .unit = MR_UNIT_SECONDS},
+                             .y = {.low = (double)drawn(c), .high = 0, .bare = true}};
+    mr_strbuf_puts(&p->body, "<h3>");
+    mr_html_short(&p->body, x->name, 60);
+    mr_strbuf_puts(&p->body, "</h3>\n");
+    mr_chart_open(&chart, "Durations of a named span", "One row per side: the middle half, and the median.");
+    for (size_t s = 0; s < drawn(c); s++) {
+        const struct mr_compare_span_cell *v = &x->cell[s];
+        double y = (double)s, half = 0.003 * chart.x.high;
+        char css[24];
+        if (!isfinite(v->median_s))
+            continue;
+        snprintf(css, sizeof css, "%s box", css_of(s));
+        mr_chart_box(&chart, v->p25_s, fmax(v->p75_s, v->p25_s + half), y + 0.2, y + 0.8, css, NULL);
+        mr_chart_box(&chart, v->median_s - half, v->median_s + half, y + 0.2, y + 0.8, css_of(s), NULL);
+    }
+    for (size_t s = 0; s < drawn(c); s++)
+        mr_chart_row_name(&chart, (double)s + 0.5, c->side[s].name);
+    mr_chart_close(&chart);
+}
+
+static void put_spans(struct mr_page_shell *p, const struct mr_compare *c)
+{
+    struct mr_strbuf heads = {0};
+    char name[64];
+    if (!c->span.n)
+        return;
+    mr_page_section(p, "spans", "How named spans scale",
+                    "Parts of the program that it named itself, on every side: the median, and how many times the "
+                    "first side's. Box: the middle half of the durations.");
+    mr_strbuf_puts(&heads, "Name");
+    for (size_t s = 0; s < drawn(c); s++) {
+        mr_strbuf_printf(&heads, "|#%s", head_of(c, s, name));
+        if (s)
+            mr_strbuf_puts(&heads, "|#times");
+    }
+    mr_page_table(p, NULL, heads.text ? heads.text : "Name");
+    mr_strbuf_done(&heads);
+    for (size_t i = 0; i < c->span.n; i++) {
+        const struct mr_compare_span *x = &c->span.item[i];
+        mr_strbuf_puts(&p->body, "<tr>");
+        mr_page_text_cell(p, x->name, 60);
+        for (size_t s = 0; s < drawn(c); s++) {
+            mr_html_cell(&p->body, MR_UNIT_SECONDS, x->cell[s].median_s);
+            if (s)
+                mr_html_cell(&p->body, MR_UNIT_NUMBER, x->cell[s].median_s / x->cell[0].median_s);
+        }
+        mr_strbuf_puts(&p->body, "</tr>\n");
+    }
+    mr_page_table_end(p);
+    for (size_t i = 0; i < MR_MIN(c->span.n, (size_t)6); i++)
+        draw_span(p, c, &c->span.item[i]);
+    mr_page_section_end(p);
+}
+
 static void put_settings(struct mr_page_shell *p, const struct mr_compare *c)
 {
     if (!c->setting.n) {
@@ -361,6 +429,7 @@ int mr_page_compare_write(const char *path, const struct mr_compare *c, struct m
     put_steps(&p, c);
     put_distributions(&p, c);
     put_causes(&p, c);
+    put_spans(&p, c);
     put_settings(&p, c);
     int rc = mr_page_save(&p, path, err);
     mr_page_done(&p);

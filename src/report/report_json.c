@@ -97,6 +97,7 @@ static void put_verdict(struct mr_out *o, const struct mr_explanation *x)
     mr_out_format(o, "\"verdict\":{\"class\":\"%s\"", verdict_key[v->verdict]);
     member(o, "stall_share", v->stall_share, false);
     member(o, "stall_s", v->stall_s, false);
+    member(o, "evaluation_stall_s", v->evaluation_s, false);
     member_text(o, "cause", x->ns[MR_TIME_STALL] ? stall_key[v->cause] : NULL);
     mr_out_text(o, ",\"lines\":[");
     for (unsigned i = 0, n = 0; i < MR_ARRAY_LEN(v->line); i++)

@@ -207,6 +207,8 @@ static void put_split(const struct mr_explanation *x, const struct mr_report_tex
         if (c == MR_TIME_STALL)
             put_causes(x, how, out);
     }
+    if (x->verdict.evaluation_s > 0.01 * (double)x->ns[MR_TIME_STALL] / 1e9)
+        mr_strbuf_printf(out, "  of the data stall %.2f s in evaluation\n", x->verdict.evaluation_s);
     mr_strbuf_printf(out, "  outside of training: %.2f s before the first step, %.2f s after the last\n",
                      (double)x->ns[MR_TIME_STARTUP] / 1e9, (double)x->after_ns / 1e9);
 }
@@ -246,10 +248,26 @@ static void part(struct mr_strbuf *line, double known, const char *fmt, ...)
     mr_strbuf_printf(line, "%s%s", line->len ? "   " : "  ", text);
 }
 
+/* Ends a line of parts. One that is too wide gets narrower gaps; what still does not fit goes on in the next line. */
 static void end_line(struct mr_strbuf *out, struct mr_strbuf *line)
 {
-    if (line->len)
+    static const char gap[] = "   ";
+    size_t column = 0;
+    const char *rest = line->len ? line->text : NULL;
+    if (line->len && line->len <= WIDTH) {
         mr_strbuf_printf(out, "%s\n", line->text);
+        rest = NULL;
+    }
+    while (rest) {
+        const char *end = strstr(rest, gap);
+        int len = (int)(end ? end - rest : (ptrdiff_t)strlen(rest));
+        bool wrap = column && column + 2 + (size_t)len > WIDTH;
+        mr_strbuf_printf(out, "%s%.*s", wrap ? "\n    " : column ? "  " : "", len, rest);
+        column = (wrap ? 4 : column ? column + 2 : 0) + (size_t)len;
+        rest = end ? end + sizeof gap - 1 : NULL;
+        if (!rest)
+            mr_strbuf_putc(out, '\n');
+    }
     mr_strbuf_done(line);
     *line = (struct mr_strbuf){0};
 }
@@ -279,6 +297,22 @@ static void put_reads(const struct mr_explanation *x, struct mr_strbuf *out)
     end_line(out, &line);
 }
 
+/* Where samples came from, in a run over tiers. */
+static void put_tiers(const struct mr_explain_facts *f, struct mr_strbuf *out)
+{
+    static const char *const names[] = {"memory", "SSD", "peers", "source"};
+    struct mr_strbuf line = {0};
+    char read[MR_HUMAN_LEN];
+    if (!isfinite(f->from[0]))
+        return;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(names); i++)
+        part(&line, f->from[i] > 0 ? f->from[i] : NAN, "%s%s %.1f %%", line.len ? "" : "tiers: ", names[i],
+             100 * f->from[i]);
+    part(&line, f->source_bytes, "%s from the source", mr_human_bytes(f->source_bytes, read));
+    part(&line, f->source_reread, "each byte %.3f times", f->source_reread);
+    end_line(out, &line);
+}
+
 static void put_numbers(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
 {
     const struct mr_explain_facts *f = &x->facts;
@@ -295,7 +329,7 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     part(&line, f->samples_per_s, "throughput %.1f samples/s", f->samples_per_s);
     if (f->read_bytes > 0) {
         part(&line, f->read_bytes, "read %s", mr_human_bytes(f->read_bytes, a));
-        part(&line, f->reread_ratio, "each byte %.2f times", f->reread_ratio);
+        part(&line, f->reread_ratio, "each byte %.3g times", f->reread_ratio);
         if (isfinite(f->busy_bytes_per_s))
             part(&line, f->wall_bytes_per_s, "wall %s, busy %s", mr_human_rate(f->wall_bytes_per_s, b),
                  mr_human_rate(f->busy_bytes_per_s, c));
@@ -321,6 +355,7 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
         snprintf(cpu, sizeof cpu, ", %.0f %% of it on a CPU", 100 * f->worker_cpu);
     part(&line, f->batch_load_s, "one makes a batch in %s%s", mr_human_ns(f->batch_load_s * 1e9, a), cpu);
     end_line(out, &line);
+    put_tiers(f, out);
 }
 
 /* ---- findings ---- */
@@ -331,8 +366,8 @@ static const char *colour_of(const struct mr_report_text *how, unsigned severity
     return how->colour && severity < MR_ARRAY_LEN(colour) ? colour[severity] : "";
 }
 
-static void put_finding(const struct mr_finding *f, size_t number, const struct mr_report_text *how,
-                        struct mr_strbuf *out)
+static void put_finding(const struct mr_finding *f, const struct mr_finding *before, size_t number,
+                        const struct mr_report_text *how, struct mr_strbuf *out)
 {
     struct mr_strbuf text = {0};
     char saves[48] = "";
@@ -352,21 +387,26 @@ static void put_finding(const struct mr_finding *f, size_t number, const struct 
             mr_strbuf_printf(out, "%*s%10s\n", 87 - 10, "saves ", saves);
     }
     mr_strbuf_done(&text);
-    if (f->command)
-        mr_strbuf_printf(out, "%18stry: %s\n", "", f->command);
+    if (!f->command || (before && before->command && strcmp(before->command, f->command) == 0))
+        return;
+    bool again = strncmp(f->command, "millrace trace", 14) == 0; /* somebody has to change the program first */
+    mr_strbuf_printf(out, "%18s%s: %s\n", "", again ? "then" : "try", f->command);
 }
 
-static void put_findings(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
+void mr_report_findings(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
 {
     size_t n = how->all ? x->findings : MR_MIN(x->findings, (size_t)FINDINGS_SHOWN);
-    if (!x->findings)
+    bool alarms = how->alarms || (!how->all && x->verdict.verdict == MR_VERDICT_HEALTHY); /* notes alarm nobody */
+    while (alarms && n && x->finding[n - 1].severity == MR_SEVERITY_NOTE)
+        n--;
+    if (!n)
         return;
     mr_strbuf_printf(out, "\n%sFINDINGS%s", bold(how), plain(how));
     if (n < x->findings)
-        mr_strbuf_printf(out, " (%zu of %zu; --all shows the rest)", n, x->findings);
+        mr_strbuf_printf(out, " (%zu of %zu; %s shows the rest)", n, x->findings, how->rest ? how->rest : "--all");
     mr_strbuf_putc(out, '\n');
     for (size_t i = 0; i < n; i++)
-        put_finding(&x->finding[i], i + 1, how, out);
+        put_finding(&x->finding[i], i ? &x->finding[i - 1] : NULL, i + 1, how, out);
 }
 
 /* ---- trust ---- */
@@ -409,6 +449,6 @@ void mr_report_text(const struct mr_explanation *x, const struct mr_report_text 
     else if (x->ranks)
         put_waits(x, how, out);
     put_numbers(x, how, out);
-    put_findings(x, how, out);
+    mr_report_findings(x, how, out);
     put_trust(x, how, out);
 }

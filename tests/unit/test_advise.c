@@ -3,6 +3,7 @@
 #include "explain_testlib.h"
 
 #include "explain/advise_internal.h"
+#include "explain/explain_settings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -334,6 +335,11 @@ static void data_that_fit_into_memory_are_cached(void **state)
     advise(x);
     assert_first(x, "CA2");
     assert_near(x->finding[0].saves_s, 10, 0.05); /* all of the second epoch's waits */
+    x->facts.from[0] = x->facts.from[3] = 0.5;    /* tiers do it already */
+    x->facts.from[1] = x->facts.from[2] = 0;
+    advise(x);
+    assert_null(xt_finding(x, "CA2"));
+    x->facts.from[0] = NAN;
     x->facts.memory_free_bytes = 0.5e9;
     advise(x);
     assert_null(xt_finding(x, "CA2"));
@@ -433,9 +439,24 @@ static void unknown_facts_make_no_rule_fire(void **state)
     mr_explanation_free(x);
 }
 
+/* The beginning of an attribute lustre.lov: magic, pattern, two numbers of the object, size and count of stripes. */
+static void stripes_of_a_file_are_read(void **state)
+{
+    uint32_t words[12] = {0x0BD10BD0, 1, 7, 0, 9, 0, 1 << 20, 4};
+    double count = -1, bytes = -1;
+    (void)state;
+    assert_true(mr_lustre_stripes(words, sizeof words, &count, &bytes));
+    assert_true(count == 4 && bytes == 1 << 20);
+    words[0] = 0x0BD60BD0; /* in parts */
+    assert_false(mr_lustre_stripes(words, sizeof words, &count, &bytes));
+    words[0] = 0x0BD30BD0;
+    assert_false(mr_lustre_stripes(words, 29, &count, &bytes));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stripes_of_a_file_are_read),
         cmocka_unit_test(healthy_run_has_no_finding_above_note),
         cmocka_unit_test(without_steps_is_incomplete),
         cmocka_unit_test(missing_ranks_and_lost_events_are_incomplete),

@@ -337,6 +337,57 @@ static void checkpoints_are_not_compute(void **state)
     mr_explanation_free(x);
 }
 
+/* A pipeline that tells nothing but how much CPU time went by while the program waited; its thread reads beside. */
+static void of_silent_pipelines_threads_beside_the_waits_tell(void **state)
+{
+    (void)state;
+    for (unsigned reads = 0; reads < 2; reads++) {
+        struct world w;
+        open_world(&w, 0, 0);
+        uint32_t next = mr_mrt_sink_site(w.sink, "data_loader", "OwnedIterator.next");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg = {.key = w.key_cpu, .value = (int64_t)(reads ? 50 * MS : 450 * MS)};
+            put_read(&w, 7, t + 10 * MS, t + (reads ? 460 : 15) * MS, 100 << 20);
+            span(&w, next, 0, t, t + 500 * MS, &arg, 1);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+        assert_true(part(x, reads ? MR_STALL_STORAGE : MR_STALL_DECODE) > 0.85);
+        assert_true(x->facts.causes_estimated && x->facts.workers == 0); /* nothing happens between the waits */
+        assert_string_equal(x->finding[0].id, "PF1");
+        mr_explanation_free(x);
+    }
+}
+
+/* Decoding that others' programs keep off the CPU is decoding; the same time asleep is the worker's. */
+static void waiting_for_a_cpu_is_decoding(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t delay = mr_mrt_sink_key(w.sink, "delay_ns");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},
+                                             {.key = w.key_epoch, .value = 0},
+                                             {.key = w.key_worker, .value = 0},
+                                             {.key = w.key_cpu, .value = 300 * MS},
+                                             {.key = delay, .value = 680 * MS}};
+            span(&w, w.fetch, 1, t, t + 990 * MS, arg, waits ? 5 : 4);
+            put_wait(&w, b, t + 500 * MS, t + 990 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_true(part(x, MR_STALL_DECODE) > (waits ? 0.95 : 0.2));
+        assert_true(part(x, MR_STALL_WORKER) < (waits ? 0.05 : 0.8));
+        assert_true(waits || part(x, MR_STALL_WORKER) > 0.6);
+        mr_explanation_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +399,8 @@ int main(void)
         cmocka_unit_test(time_off_the_cpu_is_the_workers),
         cmocka_unit_test(calls_inside_spans_are_counted_once),
         cmocka_unit_test(checkpoints_are_not_compute),
+        cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
+        cmocka_unit_test(waiting_for_a_cpu_is_decoding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
